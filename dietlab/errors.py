@@ -1,0 +1,65 @@
+"""Errors that name the invariant, the offending value and the remedy.
+
+Every error a user can meet derives from :class:`DietlabError` and is built from
+the same three parts, so that messages read alike and tests can check each part.
+"""
+
+from __future__ import annotations
+
+
+class DietlabError(Exception):
+    """Base of all errors that dietlab raises on purpose.
+
+    Args:
+        invariant: what must hold, as a sentence without full stop.
+        value: what was found instead.
+        remedy: what the user can do about it.
+    """
+
+    def __init__(self, invariant: str, value: object = None, remedy: str = "") -> None:
+        self.invariant = invariant
+        self.value = value
+        self.remedy = remedy
+        found = "" if value is None else f"; got {value!s}"
+        advice = f". {remedy}" if remedy else ""
+        super().__init__(f"{invariant}{found}{advice}")
+
+
+class WorkloadError(DietlabError, ValueError):
+    """An operator, a dimension or a shape that cannot exist."""
+
+
+class HardwareError(DietlabError, ValueError):
+    """A hardware description that contradicts itself or cannot be read."""
+
+
+class SpaceError(DietlabError, ValueError):
+    """A micro-kernel or a search space that cannot be built."""
+
+
+class BuildError(DietlabError, RuntimeError):
+    """A program that could not be lowered, compiled or linked."""
+
+
+class MeasureError(DietlabError, RuntimeError):
+    """A measurement that could not be made (not one that failed: that is a record)."""
+
+
+class RecordError(DietlabError, ValueError):
+    """A record that is damaged, missing or of another schema."""
+
+
+class ModelError(DietlabError, ValueError):
+    """A cost model asked for what it cannot give."""
+
+
+class StudyError(DietlabError, ValueError):
+    """A folder that is no study, is of another schema, or is in use."""
+
+
+class DispatchError(DietlabError, ValueError):
+    """A portfolio, a decision tree or an operator call that is invalid."""
+
+
+class MissingDependencyError(DietlabError, ImportError):
+    """An optional package or tool that is not installed."""

@@ -1,0 +1,194 @@
+"""The result of an evaluation: a frozen value that reads and writes ``report.json``."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import geometric_mean
+from typing import TYPE_CHECKING, Any
+
+from dietlab.errors import RecordError
+from dietlab.shapes import Shape
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEMA_VERSION = 1
+OURS = "dietlab"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One shape, contender and cache state.
+
+    ``seconds_*`` are the median of the block means and its 95 % bootstrap interval; ``speedup`` is
+    this contender's median over ours in the same blocks (above 1: ours is faster); ``regret`` is
+    ours over the oracle less 1 and stands in our rows only; ``roofline`` is the least time that
+    flops and traffic allow over the median.
+    """
+
+    shape: Shape
+    held_out: bool
+    contender: str
+    cache: str
+    seconds_median: float
+    seconds_low: float
+    seconds_high: float
+    gflops: float
+    correct: bool
+    speedup: float | None = None
+    padding_waste: float | None = None
+    regret: float | None = None
+    roofline: float | None = None
+    plan: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "shape": self.shape.to_json()}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Row:
+        return cls(**{**value, "shape": Shape.from_json(value["shape"])})
+
+
+@dataclass(frozen=True)
+class Contender:
+    """Who takes part, and if it does not: why (``absent``)."""
+
+    name: str
+    kind: str
+    version: str = ""
+    absent: str = ""
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """How much faster ours is than one contender (above 1: ours is faster)."""
+
+    contender: str
+    cache: str
+    shapes: int
+    geomean_speedup: float
+    geomean_speedup_held_out: float | None
+    worst_speedup: float
+    worst_shape: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything an evaluation found out; :meth:`save` writes it, :meth:`load` reads it."""
+
+    workload: Mapping[str, Any]
+    hardware: Mapping[str, Any]
+    versions: Mapping[str, str]
+    tuning: Mapping[str, Any]
+    library: Mapping[str, Any]
+    rows: tuple[Row, ...]
+    contenders: tuple[Contender, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def caches(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(row.cache for row in self.rows))
+
+    @property
+    def summary(self) -> tuple[Summary, ...]:
+        """One row a contender and cache state, with the combined ``best-prepacked`` and ``plain``."""
+        return tuple(
+            summarise(name, cache, rows)
+            for cache in self.caches
+            for name, rows in self._groups(cache).items()
+        )
+
+    def _groups(self, cache: str) -> dict[str, list[Row]]:
+        """Rows by contender; a group of vendors is represented by the fastest for each shape."""
+        rows = [r for r in self.rows if r.cache == cache and r.speedup is not None and r.correct]
+        kinds = {c.name: c.kind for c in self.contenders}
+        groups: dict[str, list[Row]] = {}
+        for row in rows:
+            if row.contender != OURS:
+                groups.setdefault(row.contender, []).append(row)
+        for kind in ("prepacked", "plain"):
+            best = fastest([r for r in rows if kinds.get(r.contender) == kind])
+            if best:
+                groups[f"best {kind} vendor"] = best
+        return groups
+
+    def frame(self) -> pd.DataFrame:
+        """The rows as a tidy table, one column for each dynamic dimension."""
+        import pandas as pd
+
+        records = [{**asdict(r), **r.shape.to_json(), "shape": str(r.shape)} for r in self.rows]
+        return pd.DataFrame(records)
+
+    def summary_frame(self) -> pd.DataFrame:
+        import pandas as pd
+
+        return pd.DataFrame([asdict(s) for s in self.summary])
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "workload": dict(self.workload),
+            "hardware": dict(self.hardware),
+            "versions": dict(self.versions),
+            "tuning": dict(self.tuning),
+            "library": dict(self.library),
+            "contenders": [asdict(c) for c in self.contenders],
+            "rows": [row.to_json() for row in self.rows],
+            "summary": [asdict(s) for s in self.summary],
+            "notes": list(self.notes),
+        }
+
+    def save(self, path: str | Path) -> None:
+        Path(path).write_text(json.dumps(self.to_json(), indent=1) + "\n", encoding="utf-8")
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Report:
+        if value.get("schema_version") != SCHEMA_VERSION:
+            raise RecordError(
+                f"a report has schema {SCHEMA_VERSION}", value.get("schema_version"),
+                "Evaluate again with this version.",
+            )  # fmt: skip
+        return cls(
+            workload=value["workload"], hardware=value["hardware"], versions=value["versions"],
+            tuning=value["tuning"], library=value["library"],
+            rows=tuple(Row.from_json(row) for row in value["rows"]),
+            contenders=tuple(Contender(**c) for c in value["contenders"]),
+            notes=tuple(value["notes"]),
+        )  # fmt: skip
+
+    @classmethod
+    def load(cls, path: str | Path) -> Report:
+        try:
+            return cls.from_json(json.loads(Path(path).read_text(encoding="utf-8")))
+        except (OSError, ValueError) as error:
+            raise RecordError("a report is readable JSON", f"{path}: {error}") from None
+
+
+def fastest(rows: Sequence[Row]) -> list[Row]:
+    """For each shape the row with the least median time."""
+    best: dict[Shape, Row] = {}
+    for row in rows:
+        if row.shape not in best or row.seconds_median < best[row.shape].seconds_median:
+            best[row.shape] = row
+    return list(best.values())
+
+
+def summarise(contender: str, cache: str, rows: Sequence[Row]) -> Summary:
+    """Geometric mean and worst case of the speedups in ``rows`` (at least one)."""
+    speedups = {row: row.speedup for row in rows if row.speedup is not None and math.isfinite(row.speedup)}
+    worst = min(speedups, key=lambda row: speedups[row])
+    held_out = [speedups[row] for row in speedups if row.held_out]
+    return Summary(
+        contender=contender,
+        cache=cache,
+        shapes=len(speedups),
+        geomean_speedup=geometric_mean(speedups.values()),
+        geomean_speedup_held_out=geometric_mean(held_out) if held_out else None,
+        worst_speedup=speedups[worst],
+        worst_shape=worst.shape.to_json(),
+    )

@@ -1,0 +1,89 @@
+"""The micro-kernel of a CPU contraction: a frozen, hashable, ordered value."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from dietlab.errors import SpaceError
+from dietlab.workloads import Role
+
+Order = Literal["ws", "is"]
+Edge = Literal["padded", "checked", "partitioned"]
+
+_KEY = re.compile(r"(\d+)x(\d+)\.u(\d+)\.(ws|is)\.p(\d+)(?:\.(checked|partitioned))?")
+
+
+@dataclass(frozen=True, order=True)
+class MicroKernel:
+    """A program for one ``rows x cols`` tile of the output, held in vector registers.
+
+    Args:
+        rows: rows of the register tile (each row of the input is broadcast).
+        cols: columns of the register tile; a multiple of the vector lanes.
+        unroll: steps of the reduction axis in one iteration of the inner loop.
+        order: which operand stays while the other streams. ``ws`` (weight-stationary): for each
+            panel of weights, all row tiles; ``is`` (input-stationary): for each row tile, all
+            panels.
+        prefetch: how many steps ahead weights are asked into L1; 0 leaves it to the hardware.
+        edge: what happens where a tile sticks out of the output: ``padded`` (local padding: the
+            edge tile of the input is copied once and filled with zeros, so that the compute stage
+            has no bound check), ``checked`` (bound checks stay in the compute stage) or
+            ``partitioned`` (full tiles without checks, the edge tile with).
+
+    ``key`` is its short name in records and generated code: ``8x32.u4.ws.p0``.
+
+    Raises:
+        SpaceError: if a size is not positive.
+    """
+
+    rows: int
+    cols: int
+    unroll: int = 1
+    order: Order = "ws"
+    prefetch: int = 0
+    edge: Edge = "padded"
+
+    def __post_init__(self) -> None:
+        if min(self.rows, self.cols, self.unroll) < 1 or self.prefetch < 0:
+            raise SpaceError("a micro-kernel's sizes are positive", self.key)
+
+    @property
+    def key(self) -> str:
+        suffix = "" if self.edge == "padded" else f".{self.edge}"
+        return f"{self.rows}x{self.cols}.u{self.unroll}.{self.order}.p{self.prefetch}{suffix}"
+
+    def __str__(self) -> str:
+        return self.key
+
+    @classmethod
+    def from_key(cls, key: str) -> MicroKernel:
+        """The inverse of ``key``.
+
+        Raises:
+            SpaceError: if it is not a key.
+        """
+        match = _KEY.fullmatch(key)
+        if not match:
+            raise SpaceError("a micro-kernel's key reads like 8x32.u4.ws.p0", repr(key))
+        rows, cols, unroll, order, prefetch, edge = match.groups()
+        kernel = cls(int(rows), int(cols), int(unroll), prefetch=int(prefetch))
+        return replace(
+            kernel,
+            order="ws" if order == "ws" else "is",
+            edge={"checked": "checked", "partitioned": "partitioned"}.get(edge, "padded"),  # type: ignore[arg-type]
+        )
+
+    @property
+    def tile(self) -> dict[Role, int]:
+        """Tile extents by role; the reduction axis is covered exactly (its tile is 1)."""
+        return {"rows": self.rows, "cols": self.cols, "depth": 1}
+
+    def vectors(self, lanes: int) -> int:
+        """Vector registers across one row of the tile."""
+        return self.cols // lanes
+
+    def registers(self, lanes: int) -> int:
+        """Vector registers in use: accumulators, one row of weights, one broadcast input."""
+        return self.rows * self.vectors(lanes) + self.vectors(lanes) + 1

@@ -1,0 +1,170 @@
+"""Stage 1: the micro-kernels that fit the hardware, and why the others do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING
+
+from dietlab.errors import SpaceError
+from dietlab.hardware import Hardware
+from dietlab.space.micro_kernel import Edge, MicroKernel, Order
+from dietlab.workloads import Workload, axis_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+UNROLLS = (1, 2, 4, 8)
+ORDERS: tuple[Order, ...] = ("ws", "is")
+PREFETCHES = (0, 16)
+MAX_VECTORS = 8
+FMA_LATENCY = 4
+"""Cycles until a multiply-add's result can be used (4 from Skylake and Zen 2 on, per the vendors'
+optimization manuals): with fewer accumulators than that the unit idles."""
+
+FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A bound that the hardware or the operator sets: ``measure(kernel) <= most``."""
+
+    reason: str
+    most: float
+    unit: str
+    measure: Callable[[MicroKernel], float]
+
+    def excess(self, kernel: MicroKernel) -> float:
+        """How far beyond the bound, relative to it (0 or less when it fits)."""
+        return (self.measure(kernel) - self.most) / max(self.most, 1.0)
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """Candidates that broke one limit first, and the one that broke it least."""
+
+    reason: str
+    count: int
+    most: float
+    unit: str
+    nearest_miss: MicroKernel
+    nearest_value: float
+
+
+@dataclass(frozen=True)
+class Space:
+    """The search space of one workload on one processor.
+
+    ``micro_kernels`` are in ascending order and serve *every* shape; sizes come from the hardware,
+    never from factors of a shape (paper, section 3.1).
+    """
+
+    workload: Workload
+    hardware: Hardware
+    micro_kernels: tuple[MicroKernel, ...]
+    rejected: tuple[Rejection, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.micro_kernels)
+
+    def __iter__(self) -> Iterator[MicroKernel]:
+        return iter(self.micro_kernels)
+
+    def __contains__(self, kernel: object) -> bool:
+        return kernel in self.micro_kernels
+
+    @property
+    def rejections(self) -> pd.DataFrame:
+        """One row a reason: how many candidates it rejected, the bound, and the nearest miss."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            [
+                (r.reason, r.count, r.most, r.unit, r.nearest_miss.key, r.nearest_value)
+                for r in self.rejected
+            ],
+            columns=["reason", "count", "most", "unit", "nearest_miss", "nearest_value"],
+        )
+
+
+def build_space(workload: Workload, hardware: Hardware, edges: Iterable[Edge] = ("padded",)) -> Space:
+    """All micro-kernels that fit ``hardware``, for every shape of ``workload`` at once.
+
+    Args:
+        edges: which treatments of the edge tile to include; one, unless they are compared.
+
+    Raises:
+        SpaceError: if nothing fits.
+    """
+    lanes = hardware.cpu.lanes
+    limits = cpu_limits(workload, hardware)
+    kept: list[MicroKernel] = []
+    misses: dict[str, list[tuple[float, MicroKernel]]] = {limit.reason: [] for limit in limits}
+    for kernel in _candidates(lanes, hardware.cpu.vector_registers, tuple(edges)):
+        broken = next((limit for limit in limits if limit.excess(kernel) > 0), None)
+        if broken is None:
+            kept.append(kernel)
+        else:
+            misses[broken.reason].append((broken.excess(kernel), kernel))
+    if not kept:
+        raise SpaceError(
+            "at least one micro-kernel fits the hardware", {r: len(m) for r, m in misses.items()}
+        )
+    rejected = tuple(_rejection(limit, misses[limit.reason]) for limit in limits if misses[limit.reason])
+    return Space(workload, hardware, tuple(sorted(kept)), rejected)
+
+
+def cpu_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
+    """What bounds a register-tile micro-kernel, in the order in which it is checked."""
+    cpu = hardware.cpu
+    lanes = cpu.lanes
+    cols, depth = (_static(workload, role) for role in ("cols", "depth"))
+    padded_cols = -(-cols // lanes) * lanes
+
+    def columns_a_core(kernel: MicroKernel) -> float:
+        return (hardware.cores - 1) * kernel.cols + lanes
+
+    return (
+        Limit(
+            "accumulators and operands fit the vector registers", cpu.vector_registers, "registers",
+            lambda k: k.registers(lanes),
+        ),
+        Limit(
+            "accumulators hide the latency of a multiply-add", -FMA_LATENCY, "accumulators, negated",
+            lambda k: -k.rows * k.vectors(lanes),
+        ),
+        Limit("the tile is no wider than the output", padded_cols, "columns", lambda k: k.cols),
+        Limit("every core gets a panel of weights", padded_cols, "columns", columns_a_core),
+        Limit("the reduction axis fills an unrolled step", depth, "steps", lambda k: k.unroll),
+        Limit(
+            "a stationary panel of weights fits L2", cpu.l2_bytes * 3 / 4, "bytes",
+            lambda k: k.cols * depth * FLOAT_BYTES if k.order == "ws" and k.cols > lanes else 0,
+        ),
+        Limit(
+            "the padded copy of the edge tile fits half of L2", cpu.l2_bytes / 2, "bytes",
+            lambda k: k.rows * depth * FLOAT_BYTES if k.rows > 1 else 0,
+        ),
+    )  # fmt: skip
+
+
+def _static(workload: Workload, role: str) -> int:
+    axis = axis_of(workload, role)  # type: ignore[arg-type]
+    if not isinstance(axis.extent, int):
+        raise SpaceError(f"the {role} axis of a CPU micro-kernel is static", f"{axis.name}={axis.extent}")
+    return axis.extent
+
+
+def _candidates(lanes: int, registers: int, edges: tuple[Edge, ...]) -> Iterator[MicroKernel]:
+    sizes = product(range(1, registers + 1), range(1, MAX_VECTORS + 1))
+    for (rows, vectors), unroll, order, prefetch, edge in product(
+        sizes, UNROLLS, ORDERS, PREFETCHES, edges
+    ):
+        yield MicroKernel(rows, vectors * lanes, unroll, order, prefetch, edge)
+
+
+def _rejection(limit: Limit, misses: list[tuple[float, MicroKernel]]) -> Rejection:
+    _, nearest = min(misses)
+    return Rejection(
+        limit.reason, len(misses), limit.most, limit.unit, nearest, limit.measure(nearest)
+    )

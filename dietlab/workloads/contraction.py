@@ -1,0 +1,103 @@
+"""What every operator of this package is: a contraction with named axes.
+
+The space, the cost model and the lowering look only at a contraction's *roles* (the
+words of BLAS): the output has ``rows`` x ``cols`` and the sum runs over ``depth``.
+An operator file says which of its axes plays which role and which operand is constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from dietlab.errors import WorkloadError
+from dietlab.shapes import Dim, Shape
+
+Role = Literal["rows", "cols", "depth"]
+FloatArray = npt.NDArray[np.float32]
+Inputs = Mapping[str, FloatArray]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A named loop of a contraction, its extent (static or a range) and its role."""
+
+    name: str
+    extent: int | Dim
+    role: Role
+
+    def at(self, shape: Shape) -> int:
+        """The extent under one binding of the dynamic dimensions."""
+        return shape[self.name] if isinstance(self.extent, Dim) else self.extent
+
+
+class Workload(Protocol):
+    """An operator with its dimensions and dtype: a frozen value."""
+
+    @property
+    def operator(self) -> str:
+        """The operator's name, as on the command line."""
+
+    @property
+    def dtype(self) -> str: ...
+
+    @property
+    def axes(self) -> tuple[Axis, ...]: ...
+
+    @property
+    def dims(self) -> Mapping[str, Dim]:
+        """The dynamic dimensions only."""
+
+    @property
+    def has_bias(self) -> bool: ...
+
+    def flops(self, shape: Shape) -> int:
+        """Floating-point operations of one call (a multiply-add counts two)."""
+
+    def bytes(self, shape: Shape) -> int:
+        """Bytes that any implementation must move at least once."""
+
+    def inputs(self, shape: Shape, seed: int = 0) -> dict[str, FloatArray]:
+        """Random operands for one shape, keyed by operand name."""
+
+    def reference(self, inputs: Inputs) -> npt.NDArray[np.float64]:
+        """The result in float64."""
+
+    def to_json(self) -> dict[str, Any]: ...
+
+
+def axis_of(workload: Workload, role: Role) -> Axis:
+    """The axis that plays ``role``.
+
+    Raises:
+        WorkloadError: if no axis does.
+    """
+    for axis in workload.axes:
+        if axis.role == role:
+            return axis
+    raise WorkloadError("the contraction has an axis of this role", role)
+
+
+def extents(workload: Workload, shape: Shape) -> dict[Role, int]:
+    """Extents by role under one shape, for example ``{"rows": 43, "cols": 2304, "depth": 768}``."""
+    return {axis.role: axis.at(shape) for axis in workload.axes}
+
+
+def tolerance(workload: Workload, inputs: Inputs) -> float:
+    """The largest absolute error a correct float32 result may have against float64.
+
+    The forward error of a dot product of length K is at most ``K * eps * sum |x||w|``
+    (Higham, Accuracy and Stability of Numerical Algorithms, section 3.1); blocked sums stay
+    near ``sqrt(K)``, so ``4 * sqrt(K) * eps`` times the largest row and column norms is
+    ample for any summation order and far below a wrong or missing term.
+    """
+    depth = max(1, next(iter(inputs.values())).shape[-1])
+    scale = 1.0
+    for operand in inputs.values():
+        if operand.ndim == 2 and operand.size:
+            scale *= float(np.sqrt(np.square(operand, dtype=np.float64).sum(axis=-1).max()))
+    return float(4 * np.sqrt(depth) * np.finfo(np.float32).eps * max(scale, 1e-30) + 1e-30)
