@@ -131,8 +131,8 @@ def cpu_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
             lambda k: k.registers(lanes),
         ),
         Limit(
-            "accumulators hide the latency of a multiply-add", -FMA_LATENCY, "accumulators, negated",
-            lambda k: -k.rows * k.vectors(lanes),
+            "accumulators hide the latency of a multiply-add", 0, "idle cycles a step",
+            lambda k: FMA_LATENCY - k.rows * k.vectors(lanes),
         ),
         Limit("the tile is no wider than the output", padded_cols, "columns", lambda k: k.cols),
         Limit("every core gets a panel of weights", padded_cols, "columns", columns_a_core),

@@ -74,15 +74,18 @@ class Dense:
         return 4 * (rows * self.K + self.N * self.K + rows * self.N + self.N * self.bias)
 
     def inputs(self, shape: Shape, seed: int = 0) -> dict[str, FloatArray]:
-        """``x [T, K]``, ``w [N, K]`` and, with a bias, ``bias [N]``: standard normal float32."""
-        generator = np.random.default_rng(seed)
-        operands = {
-            "x": generator.standard_normal((self.axes[0].at(shape), self.K), np.float32),
-            "w": np.random.default_rng(seed + 1).standard_normal((self.N, self.K), np.float32),
+        """``x [T, K]``, ``w [N, K]`` and, with a bias, ``bias [N]``: standard normal float32.
+
+        Weights do not depend on the shape, and ``x`` of a smaller T is the first rows of a larger.
+        """
+        sizes: dict[str, tuple[int, ...]] = {
+            "x": (self.axes[0].at(shape), self.K), "w": (self.N, self.K), "bias": (self.N,)
+        }  # fmt: skip
+        return {
+            name: np.random.default_rng([seed, number]).standard_normal(size, np.float32)
+            for number, (name, size) in enumerate(sizes.items())
+            if name != "bias" or self.bias
         }
-        if self.bias:
-            operands["bias"] = generator.standard_normal(self.N, np.float32)
-        return operands
 
     def reference(self, inputs: Inputs) -> npt.NDArray[np.float64]:
         product = inputs["x"].astype(np.float64) @ inputs["w"].astype(np.float64).T

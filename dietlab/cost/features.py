@@ -1,0 +1,45 @@
+"""What the learned model sees of a micro-kernel: its loops, reuse, registers and bytes a level."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from dietlab.hardware import Hardware
+from dietlab.space import MicroKernel
+from dietlab.workloads import Workload, axis_of
+
+FEATURES = (
+    "rows", "vectors", "unroll", "weight_stationary", "prefetch", "checked", "partitioned",
+    "accumulators", "registers_of_file", "loads_per_multiply_add", "flops_per_byte",
+    "panel_bytes_of_l1", "panel_bytes_of_l2", "rows_bytes_of_l1", "code_vectors", "column_waste",
+)  # fmt: skip
+
+
+def features(
+    kernels: Sequence[MicroKernel], workload: Workload, hardware: Hardware
+) -> npt.NDArray[np.float64]:
+    """An array ``[micro-kernels, len(FEATURES)]``; no feature depends on a dynamic dimension."""
+    rows = [_features(kernel, workload, hardware) for kernel in kernels]
+    return np.array(rows, np.float64).reshape(len(kernels), len(FEATURES))
+
+
+def _features(kernel: MicroKernel, workload: Workload, hardware: Hardware) -> list[float]:
+    cpu = hardware.cpu
+    vectors = kernel.vectors(cpu.lanes)
+    depth, cols = axis_of(workload, "depth").extent, axis_of(workload, "cols").extent
+    assert isinstance(depth, int) and isinstance(cols, int)
+    accumulators = kernel.rows * vectors
+    step_bytes = 4.0 * (kernel.rows + kernel.cols)
+    covered = -(-cols // kernel.cols) * kernel.cols
+    return [
+        kernel.rows, vectors, kernel.unroll, kernel.order == "ws", kernel.prefetch,
+        kernel.edge == "checked", kernel.edge == "partitioned",
+        accumulators, kernel.registers(cpu.lanes) / cpu.vector_registers,
+        (kernel.rows + vectors) / accumulators, 2.0 * kernel.rows * kernel.cols / step_bytes,
+        4.0 * kernel.cols * depth / cpu.l1d_bytes, 4.0 * kernel.cols * depth / cpu.l2_bytes,
+        4.0 * kernel.rows * depth / cpu.l1d_bytes, accumulators * kernel.unroll,
+        covered / cols - 1.0,
+    ]  # fmt: skip

@@ -1,0 +1,133 @@
+"""Stage 3, cost: a learned micro-kernel model times an analytic adaptation cost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dietlab.cost.adaptation import Adaptation, AdaptationCost
+from dietlab.cost.features import FEATURES, features
+from dietlab.cost.metrics import mean_metrics, ranking_metrics
+from dietlab.errors import ModelError
+from dietlab.hardware import Hardware
+from dietlab.measure import Record
+from dietlab.shapes import Shape
+from dietlab.space import MicroKernel
+from dietlab.workloads import Workload, workload_from_json
+
+SCHEMA_VERSION = 1
+TREES = {"max_depth": 5, "eta": 0.12, "min_child_weight": 1, "subsample": 0.9, "lambda": 0.5, "nthread": 1}
+ROUNDS = 120
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """Predicted seconds of any (micro-kernel, shape), fitted by :func:`fit_cost_model`.
+
+    ``f_mk`` is a gradient-boosted regression of the logarithm of a micro-kernel's throughput a core
+    on its features. Its label divides the adaptation out of a measurement, so that one measurement
+    on one shape informs every shape (paper, equation 2).
+    """
+
+    cost: AdaptationCost
+    booster: Any = field(repr=False)
+    samples: int = 0
+
+    def throughput(self, kernels: Sequence[MicroKernel]) -> npt.NDArray[np.float64]:
+        """Predicted flop/s of one core for each micro-kernel, ``[micro-kernels]``."""
+        import xgboost as xgb
+
+        matrix = xgb.DMatrix(features(kernels, self.cost.workload, self.cost.hardware))
+        return np.exp(np.asarray(self.booster.predict(matrix), np.float64))
+
+    def seconds(self, kernels: Sequence[MicroKernel], shapes: Sequence[Shape]) -> npt.NDArray[np.float64]:
+        """Predicted seconds of a call, ``[micro-kernels, shapes]``."""
+        speeds = self.throughput(kernels)
+        rows = [
+            [self.cost.seconds(kernel, shape, float(speed)) for shape in shapes]
+            for kernel, speed in zip(kernels, speeds, strict=True)
+        ]
+        return np.array(rows, np.float64).reshape(len(kernels), len(shapes))
+
+    def importances(self) -> dict[str, float]:
+        """Share of the loss that splits on each feature removed, largest first."""
+        gains = self.booster.get_score(importance_type="total_gain")
+        total = sum(gains.values()) or 1.0
+        named = {FEATURES[int(name[1:])]: gain / total for name, gain in gains.items()}
+        return dict(sorted(named.items(), key=lambda item: -item[1]))
+
+    def save(self, path: str | Path) -> None:
+        """Writes JSON; reading it back runs no code."""
+        value = {
+            "schema_version": SCHEMA_VERSION, "features": list(FEATURES), "samples": self.samples,
+            "adaptation": self.cost.kind, "workload": self.cost.workload.to_json(),
+            "hardware": self.cost.hardware.to_json(),
+            "booster": json.loads(self.booster.save_raw("json")),
+        }  # fmt: skip
+        Path(path).write_text(json.dumps(value) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> CostModel:
+        import xgboost as xgb
+
+        try:
+            value: Mapping[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ModelError("a model file is readable JSON", f"{path}: {error}") from None
+        if value.get("schema_version") != SCHEMA_VERSION or tuple(value["features"]) != FEATURES:
+            raise ModelError("a model has this version's features", path, "Fit it again from the records.")
+        booster = xgb.Booster()
+        booster.load_model(bytearray(json.dumps(value["booster"]).encode()))
+        workload, hardware = workload_from_json(value["workload"]), Hardware.from_json(value["hardware"])
+        return cls(AdaptationCost(workload, hardware, value["adaptation"]), booster, value["samples"])
+
+
+def fit_cost_model(
+    workload: Workload,
+    hardware: Hardware,
+    records: Iterable[Record],
+    adaptation: Adaptation = "streamed",
+    seed: int = 0,
+) -> CostModel:
+    """Fits ``f_mk`` on the successful records (several of one micro-kernel count as their median).
+
+    Raises:
+        ModelError: if no record is successful.
+    """
+    import xgboost as xgb
+
+    cost = AdaptationCost(workload, hardware, adaptation)
+    labels: dict[MicroKernel, list[float]] = {}
+    for record in records:
+        if record.ok and record.seconds:
+            label = cost.throughput(record.micro_kernel, record.shape, record.seconds)
+            labels.setdefault(record.micro_kernel, []).append(label)
+    if not labels:
+        raise ModelError(
+            "a cost model is fitted on successful records", "none", "Look at the reasons in the records."
+        )
+    speeds = np.log([median(values) for values in labels.values()])
+    data = xgb.DMatrix(features(list(labels), workload, hardware), label=speeds)
+    parameters = {**TREES, "base_score": float(speeds.mean()), "seed": seed}
+    return CostModel(cost, xgb.train(parameters, data, ROUNDS), len(labels))
+
+
+def evaluate_model(model: CostModel, records: Iterable[Record]) -> dict[str, float]:
+    """Ranking metrics on records, averaged over the shapes that have at least two."""
+    by_shape: dict[Shape, list[Record]] = {}
+    for record in records:
+        if record.ok:
+            by_shape.setdefault(record.shape, []).append(record)
+    rows = []
+    for shape, group in by_shape.items():
+        if len(group) > 1:
+            predicted = model.seconds([r.micro_kernel for r in group], [shape])[:, 0]
+            rows.append(ranking_metrics(predicted, [r.seconds or 0.0 for r in group]))
+    return mean_metrics(rows)

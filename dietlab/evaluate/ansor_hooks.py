@@ -1,0 +1,99 @@
+"""What MetaSchedule needs to run at all in good time, and what its pool processes import by name.
+
+Importing ``tvm.s_tir.tensor_intrin`` parses the intrinsics of every target, and its parser calls
+``inspect.stack()``, which scans all modules for each frame: 35 to 70 CPU-seconds, in the tuner
+and again in each builder process, so that stock builds run into their time limit of 30 s.
+:func:`quicken_tvm` cures the tuner; :func:`build_candidate` never imports the intrinsics.
+
+Everything here but :func:`quicken_tvm` runs in MetaSchedule's pool: no heavy import at the top.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import platform
+import sys
+import types
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from time import perf_counter, thread_time
+from typing import Any
+
+INTRINSICS = {"x86_64": "x86", "AMD64": "x86", "aarch64": "arm_cpu", "arm64": "arm_cpu"}
+MODULE = "tvm.s_tir.tensor_intrin"
+BLOCK_SECONDS = 1e-4
+"""A block of calls lasts at least this long, so that reading the clock costs nothing."""
+
+
+def quicken_tvm() -> None:
+    """Imports TVM with this machine's intrinsics alone and with cheap stack inspection.
+
+    Call it once, at the start of a process that does nothing but tune: it replaces
+    ``inspect.getmodule`` there.
+    """
+    if MODULE in sys.modules:
+        return
+    inspect.getmodule = _frame_module(inspect.getmodule)
+    package = importlib.import_module("tvm.s_tir")
+    stub = types.ModuleType(MODULE)
+    stub.__path__ = [str(Path(str(package.__file__)).parent / "tensor_intrin")]
+    sys.modules[MODULE] = stub
+    package.tensor_intrin = stub  # type: ignore[attr-defined]
+    machine = INTRINSICS.get(platform.machine())
+    if machine:
+        importlib.import_module(f"{MODULE}.{machine}")
+
+
+def _frame_module(original: Callable[..., Any]) -> Callable[..., Any]:
+    def getmodule(object: Any, _filename: str | None = None) -> Any:
+        if inspect.isframe(object):
+            return sys.modules.get(object.f_globals.get("__name__", ""))
+        return original(object, _filename)
+
+    return getmodule
+
+
+def build_candidate(mod: Any, target: Any, _params: object) -> Any:
+    """MetaSchedule's default build without the import of all intrinsics."""
+    import tvm
+    from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
+
+    static = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(mod)
+    # The builder exports a Module; an Executable would reach it as a bare function.
+    return tvm.compile(static, target=target).mod
+
+
+def thread_seconds(
+    module: Any, _device: object, config: Any, repeated_args: Sequence[Sequence[Any]]
+) -> list[float]:
+    """Least mean seconds a call by thread CPU time: blind to preemption, for one thread only."""
+    return [_least_seconds(module["main"], args, config, thread_time) for args in repeated_args]
+
+
+def wall_seconds(
+    module: Any, _device: object, config: Any, repeated_args: Sequence[Sequence[Any]]
+) -> list[float]:
+    """Least mean seconds a call by the wall clock, for kernels with several threads."""
+    return [_least_seconds(module["main"], args, config, perf_counter) for args in repeated_args]
+
+
+def _least_seconds(
+    main: Callable[..., object], args: Sequence[Any], config: Any, clock: Callable[[], float]
+) -> float:
+    """Blocks until ``config.min_repeat_ms`` are spent, 3 at least, ``config.repeat`` at most."""
+    main(*args)
+    first = max(_block_seconds(main, args, 1, clock), 1e-7)
+    calls = max(1, round(BLOCK_SECONDS / first))
+    blocks = int(config.min_repeat_ms / 1e3 / (first * calls))
+    wanted = max(3, min(int(config.repeat), blocks))
+    return min(_block_seconds(main, args, calls, clock) for _ in range(wanted))
+
+
+def _block_seconds(
+    main: Callable[..., object], args: Sequence[Any], calls: int, clock: Callable[[], float]
+) -> float:
+    started = clock()
+    for _ in range(calls):
+        main(*args)
+    return (clock() - started) / calls

@@ -1,0 +1,1 @@
+"""Lowering: the only place that writes TensorIR. Needs apache-tvm."""

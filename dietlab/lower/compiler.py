@@ -1,0 +1,111 @@
+"""TVM's compiler behind one function: a module of TensorIR becomes a shared library."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from dietlab.errors import BuildError, MissingDependencyError
+from dietlab.hardware import Hardware
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A compiled shared library.
+
+    ``code_bytes`` counts machine code and constants (the object file's allocated sections as the
+    file holds them); ``code_hash`` is equal for equal code.
+    """
+
+    path: Path
+    code_bytes: int
+    code_hash: str
+    seconds: float
+
+
+def tvm_module() -> Any:
+    """The ``tvm`` package.
+
+    Raises:
+        MissingDependencyError: if it is not installed.
+    """
+    try:
+        import tvm
+    except ImportError as error:
+        raise MissingDependencyError(
+            "building needs the package apache-tvm", error, "pip install apache-tvm==0.27.0.post1"
+        ) from None
+    return tvm
+
+
+def target_of(hardware: Hardware) -> Any:
+    """TVM's target for one processor."""
+    return tvm_module().target.Target(
+        {"kind": "llvm", "mcpu": hardware.cpu.llvm_cpu, "num-cores": hardware.cores}
+    )
+
+
+def compile_library(module: Any, hardware: Hardware, path: Path) -> Artifact:
+    """Compiles ``module`` for ``hardware`` into the shared library ``path``.
+
+    The ``tirx`` pipeline is TVM's for hand-written kernels: it keeps the annotation that leaves
+    scratch on the stack, where the default pipeline would call the runtime for a workspace.
+
+    Raises:
+        BuildError: if no linker is installed, or TVM or the linker fails.
+    """
+    started = perf_counter()
+    tvm = tvm_module()
+    linker = shutil.which("g++") or shutil.which("clang++") or shutil.which("cc")
+    if linker is None:
+        raise BuildError(
+            "a C++ compiler is installed to link the library",
+            "none of g++, clang++, cc",
+            "Install one, for example with: apt-get install g++",
+        )
+    try:
+        built = tvm.compile(module, target=target_of(hardware), tir_pipeline="tirx")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        built.export_library(str(path), cc=linker)
+    except OSError as error:
+        raise BuildError("the library can be written", f"{path}: {error}", "Free some disk space.") from error
+    except Exception as error:  # TVM reports by several exception types of its own
+        raise BuildError("the program compiles", _last_line(error)) from error
+    code = machine_code(path.read_bytes())
+    digest = hashlib.sha256(code).hexdigest()[:16]
+    return Artifact(path, len(code), digest, perf_counter() - started)
+
+
+def _last_line(error: Exception) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return lines[-1].strip() if lines else type(error).__name__
+
+
+def machine_code(elf: bytes) -> bytes:
+    """The contents of the sections ``.text`` and ``.rodata`` of a 64-bit ELF file (System V ABI).
+
+    Equal programs have equal code, whatever paths and build identifiers the file carries.
+    """
+    if elf[:5] != b"\x7fELF\x02":
+        return elf
+
+    def number(at: int, size: int) -> int:
+        return int.from_bytes(elf[at : at + size], "little")
+
+    table, entry_bytes, entries, names_index = (
+        number(0x28, 8), number(0x3A, 2), number(0x3C, 2), number(0x3E, 2),
+    )  # fmt: skip
+    headers = [table + i * entry_bytes for i in range(entries)]
+    names_at = number(headers[names_index] + 0x18, 8)
+    code = b""
+    for header in headers:
+        name_at = names_at + number(header, 4)
+        name = elf[name_at : elf.index(b"\0", name_at)]
+        if name == b".text" or name.startswith(b".rodata"):
+            offset, size = number(header + 0x18, 8), number(header + 0x20, 8)
+            code += elf[offset : offset + size]
+    return code

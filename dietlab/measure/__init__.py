@@ -1,0 +1,12 @@
+"""Stage 2, measure: build and time candidates; every try leaves a record."""
+
+from dietlab.measure.local import LocalRunner
+from dietlab.measure.offline import ReplayRunner, SyntheticRunner
+from dietlab.measure.record import Record, Runner, Status, Trial
+from dietlab.measure.store import RecordFile, RecordStore, read_records, write_compressed
+from dietlab.measure.timing import Timing
+
+__all__ = [
+    "LocalRunner", "Record", "RecordFile", "RecordStore", "ReplayRunner", "Runner", "Status",
+    "SyntheticRunner", "Timing", "Trial", "read_records", "write_compressed",
+]  # fmt: skip

@@ -1,0 +1,184 @@
+"""Measures on this machine: parallel builds, then one timing at a time in a child process."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from queue import SimpleQueue
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+from dietlab.errors import BuildError
+from dietlab.events import PhaseSeconds
+from dietlab.hardware import Hardware
+from dietlab.measure.process import WorkerCrashed, WorkerProcess, WorkerRefused, WorkerTimeout
+from dietlab.measure.record import Record, Status, Trial
+from dietlab.measure.timing import Timing
+from dietlab.shapes import Shape
+from dietlab.space import MicroKernel
+from dietlab.workloads import Workload
+
+BUILDER = "dietlab.measure.build_worker"
+TIMER = "dietlab.measure.time_worker"
+
+
+@dataclass(frozen=True)
+class _Built:
+    """A library, or why there is none."""
+
+    kernel: MicroKernel
+    path: Path
+    answer: dict[str, Any]
+    failure: tuple[Status, str] | None
+    seconds: float
+
+
+@dataclass
+class LocalRunner:
+    """Builds in parallel, then verifies and times one library after the other.
+
+    Building and timing never overlap: a builder beside it would disturb the measurement. Generated
+    code runs in a child process only, so that a crash or a hang becomes a record.
+
+    Args:
+        hardware: what to compile for; its ``cores`` is how many threads the operator uses.
+        timing: the protocol of measuring.
+        builders: parallel builds (default: the processors this process may use).
+        build_timeout, time_timeout: seconds for one library.
+    """
+
+    hardware: Hardware
+    timing: Timing = field(default_factory=Timing)
+    builders: int | None = None
+    build_timeout: float = 60.0
+    time_timeout: float = 60.0
+    builder_module: str = BUILDER
+    timer_module: str = TIMER
+
+    def __post_init__(self) -> None:
+        self._open = ExitStack()
+        self._folder: Path | None = None
+        self._builders: SimpleQueue[WorkerProcess] = SimpleQueue()
+        self._measured: dict[tuple[str, Shape], Record] = {}
+
+    def __enter__(self) -> LocalRunner:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the child processes and removes the libraries; the next call starts new ones."""
+        self._open.close()
+        self._folder = None
+
+    def measure(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Record]:
+        """One record for every shape of every trial; failures are records too."""
+        self._start()
+        started = perf_counter()
+        with ThreadPoolExecutor(self._builder_count) as pool:
+            futures = [pool.submit(self._build, workload, trial.micro_kernel) for trial in trials]
+            try:
+                built = [future.result() for future in futures]
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+        # Builds overlap, so each trial is charged its share of the wall-clock time.
+        wall, busy = perf_counter() - started, sum(b.seconds for b in built) or 1.0
+        for trial, library in zip(trials, built, strict=True):
+            compile_seconds = wall * library.seconds / busy / max(1, len(trial.shapes))
+            for shape in trial.shapes:
+                yield self._record(workload, library, shape, compile_seconds)
+            library.path.unlink(missing_ok=True)
+
+    @property
+    def _builder_count(self) -> int:
+        import os
+
+        return self.builders or len(os.sched_getaffinity(0))
+
+    def _start(self) -> None:
+        if self._folder is not None:
+            return
+        if shutil.which("g++") is None and shutil.which("clang++") is None and shutil.which("cc") is None:
+            raise BuildError(
+                "a C++ compiler is installed to link libraries", "none of g++, clang++, cc",
+                "Install one, for example with: apt-get install g++",
+            )  # fmt: skip
+        self._folder = Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="dietlab-")))
+        self._builders = SimpleQueue()
+        for _ in range(self._builder_count):
+            self._builders.put(self._open.enter_context(WorkerProcess(self.builder_module)))
+        threads = {"TVM_NUM_THREADS": str(self.hardware.cores), "OMP_NUM_THREADS": str(self.hardware.cores)}
+        self._timer = self._open.enter_context(WorkerProcess(self.timer_module, threads))
+
+    def _build(self, workload: Workload, kernel: MicroKernel) -> _Built:
+        assert self._folder is not None
+        path = self._folder / f"{kernel.key}-{id(kernel):x}.so"
+        request = {
+            "workload": workload.to_json(), "hardware": self.hardware.to_json(),
+            "micro_kernel": kernel.key, "path": str(path),
+        }  # fmt: skip
+        worker = self._builders.get()
+        started = perf_counter()
+        answer: dict[str, Any] = {}
+        failure: tuple[Status, str] | None = None
+        try:
+            answer = worker.ask(request, self.build_timeout)
+        except WorkerTimeout as error:
+            failure = ("timeout", f"build: {error}")
+        except (WorkerCrashed, WorkerRefused) as error:
+            failure = ("build_failed", str(error))
+        finally:
+            self._builders.put(worker)
+        return _Built(kernel, path, answer, failure, perf_counter() - started)
+
+    def _record(self, workload: Workload, built: _Built, shape: Shape, compile_seconds: float) -> Record:
+        record = Record(
+            built.kernel, shape, "ok", at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            phases=PhaseSeconds(compile=compile_seconds),
+            code_bytes=built.answer.get("code_bytes", 0), code_hash=built.answer.get("code_hash", ""),
+        )  # fmt: skip
+        if built.failure:
+            return replace(record, status=built.failure[0], reason=built.failure[1])
+        twin = self._measured.get((record.code_hash, shape))
+        if twin is not None:
+            return replace(
+                record, status=twin.status, seconds=twin.seconds, spread=twin.spread,
+                reason=f"same code as {twin.micro_kernel.key}",
+            )  # fmt: skip
+        record = self._timed(workload, built, record)
+        self._measured[record.code_hash, shape] = record
+        return record
+
+    def _timed(self, workload: Workload, built: _Built, record: Record) -> Record:
+        request = {
+            "workload": workload.to_json(), "shape": record.shape.to_json(), "library": str(built.path),
+            "cores": self.hardware.cores, "packed_shape": built.answer["packed_shape"],
+            "timing": self.timing.to_json(),
+        }  # fmt: skip
+        started = perf_counter()
+        try:
+            answer = self._timer.ask(request, self.time_timeout)
+        except (WorkerTimeout, WorkerCrashed, WorkerRefused) as error:
+            status: Status = (
+                "timeout" if isinstance(error, WorkerTimeout)
+                else "crashed" if isinstance(error, WorkerCrashed)
+                else "refused"
+            )  # fmt: skip
+            spent = record.phases.plus(measure=perf_counter() - started)
+            return replace(record, status=status, reason=str(error), phases=spent)
+        phases = record.phases.plus(verify=answer["verify_seconds"], measure=answer["measure_seconds"])
+        if not answer["blocks"]:
+            error_text = f"error {answer['max_error']:.3g} exceeds {answer['tolerance']:.3g}"
+            return replace(record, status="wrong", reason=error_text, phases=phases)
+        least = min(answer["blocks"])
+        spread = median(answer["blocks"]) / least - 1
+        return replace(record, seconds=least, spread=spread, phases=phases)

@@ -1,0 +1,93 @@
+"""Trials, and the records they leave: one line of JSON for each measurement or failure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from dietlab.errors import RecordError
+from dietlab.events import PhaseSeconds
+from dietlab.shapes import Shape
+from dietlab.space import MicroKernel
+from dietlab.workloads import Workload
+
+Status = Literal["ok", "build_failed", "wrong", "crashed", "timeout", "refused"]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A micro-kernel to build once and to time on each of some shapes."""
+
+    micro_kernel: MicroKernel
+    shapes: tuple[Shape, ...]
+
+
+@dataclass(frozen=True)
+class Record:
+    """One micro-kernel on one shape.
+
+    Args:
+        status: ``ok``, or what went wrong; ``reason`` says it in words.
+        seconds: of one call, the least mean of several blocks of calls; thread CPU time on one
+            core, wall-clock time on several. None unless ``ok``.
+        spread: (median of the blocks / least - 1): how noisy the machine was.
+        phases: wall-clock seconds that this record cost, by phase.
+        code_bytes: machine code of the micro-kernel's own library.
+        code_hash: equal for equal machine code.
+        at: when, in UTC (ISO 8601).
+    """
+
+    micro_kernel: MicroKernel
+    shape: Shape
+    status: Status
+    seconds: float | None = None
+    spread: float = 0.0
+    reason: str = ""
+    phases: PhaseSeconds = field(default_factory=PhaseSeconds)
+    code_bytes: int = 0
+    code_hash: str = ""
+    at: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.status == "ok"
+
+    def gflops(self, workload: Workload) -> float:
+        """Useful GFLOP/s (padding does not count); 0 for a failure."""
+        return workload.flops(self.shape) / self.seconds / 1e9 if self.seconds else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        value: dict[str, Any] = {
+            "micro_kernel": self.micro_kernel.key, "shape": self.shape.to_json(), "status": self.status,
+            "seconds": self.seconds, "spread": round(self.spread, 4),
+            "phases": {k: v for k, v in self.phases.to_json().items() if v}, "code_bytes": self.code_bytes,
+            "code_hash": self.code_hash, "at": self.at,
+        }  # fmt: skip
+        return {**value, "reason": self.reason} if self.reason else value
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Record:
+        """The inverse of ``to_json``.
+
+        Raises:
+            RecordError: if a field is missing or of the wrong kind.
+        """
+        try:
+            return cls(
+                micro_kernel=MicroKernel.from_key(value["micro_kernel"]),
+                shape=Shape.from_json(value["shape"]), status=value["status"],
+                seconds=value["seconds"], spread=float(value.get("spread", 0.0)),
+                reason=value.get("reason", ""), phases=PhaseSeconds(**value.get("phases", {})),
+                code_bytes=int(value.get("code_bytes", 0)), code_hash=value.get("code_hash", ""),
+                at=value.get("at", ""),
+            )  # fmt: skip
+        except (KeyError, TypeError, ValueError) as error:
+            raise RecordError("a record has all its fields", f"{error!r} in {value!r:.200}") from None
+
+
+class Runner(Protocol):
+    """What measures. Records come one by one, as soon as each is known."""
+
+    def measure(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Record]:
+        """One record for every shape of every trial, failures included; raises for no candidate."""

@@ -1,0 +1,141 @@
+"""Append-only ``records.jsonl``: whole lines or nothing, whenever the process dies."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dietlab.errors import RecordError
+from dietlab.measure.record import Record
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class RecordFile:
+    """What a records file holds: where the records come from, and the records."""
+
+    header: Mapping[str, Any]
+    records: tuple[Record, ...]
+
+
+class RecordStore:
+    """Records in memory and, if there is a path, on disk.
+
+    The first line says where the records come from; every other line is one record. A line is
+    written by one ``write`` and forced to disk, so that a kill at any moment leaves at most one
+    truncated last line, which opening the file again cuts off.
+
+    Args:
+        path: the file; it is made if missing.
+        header: workload, hardware and versions; must equal the header of an existing file.
+
+    Raises:
+        RecordError: if the file belongs to another workload, hardware or schema, or a line other
+            than the last is damaged.
+    """
+
+    def __init__(self, path: Path | None = None, header: Mapping[str, Any] | None = None) -> None:
+        self.path = path
+        self.records: list[Record] = []
+        self._header = {"schema_version": SCHEMA_VERSION, **(header or {})}
+        if path is None:
+            return
+        if path.exists() and repair(path):
+            found = read_records(path)
+            self._check_header(found.header)
+            self.records.extend(found.records)
+        else:
+            _append(path, self._header)
+
+    def append(self, record: Record) -> None:
+        """Keeps one record.
+
+        Raises:
+            RecordError: if it cannot be written (a full disk, say); what stood before stays.
+        """
+        if self.path is not None:
+            try:
+                _append(self.path, record.to_json())
+            except OSError as error:
+                repair(self.path)
+                raise RecordError(
+                    "records can be written", f"{self.path}: {error}",
+                    "Free some space and run the same command again: it goes on from here.",
+                ) from error  # fmt: skip
+        self.records.append(record)
+
+    def _check_header(self, found: Mapping[str, Any]) -> None:
+        for name in ("schema_version", "workload", "hardware"):
+            if found.get(name) != json.loads(json.dumps(self._header.get(name))):
+                raise RecordError(
+                    f"the records in {self.path} are of this {name}", found.get(name), "Use another folder."
+                )
+
+
+def _append(path: Path, value: Mapping[str, Any]) -> None:
+    line = (json.dumps(value, separators=(",", ":")) + "\n").encode()
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        written = os.write(descriptor, line)
+        if written != len(line):
+            raise OSError(f"only {written} of {len(line)} bytes were written")
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def repair(path: Path) -> bool:
+    """Cuts off a truncated last line; False if no whole line is left."""
+    data = path.read_bytes()
+    whole = data.rfind(b"\n") + 1
+    if whole < len(data):
+        os.truncate(path, whole)
+    return whole > 0
+
+
+def read_records(path: str | Path) -> RecordFile:
+    """Reads ``.jsonl`` or ``.jsonl.gz``; a truncated last line is passed over.
+
+    Raises:
+        RecordError: if the file is missing, of another schema, or damaged before its last line.
+    """
+    path = Path(path)
+    try:
+        data = path.read_bytes()
+        text = gzip.decompress(data).decode() if path.suffix == ".gz" else data.decode()
+    except (OSError, ValueError) as error:
+        raise RecordError("a records file is readable", f"{path}: {error}") from None
+    whole, _, _ = text.rpartition("\n")
+    values = [_parse(path, number, line) for number, line in enumerate(whole.splitlines(), 1) if line]
+    if not values or values[0].get("schema_version") != SCHEMA_VERSION:
+        raise RecordError(
+            f"a records file begins with a header of schema {SCHEMA_VERSION}", values[0] if values else path
+        )
+    return RecordFile(values[0], tuple(Record.from_json(value) for value in values[1:]))
+
+
+def _parse(path: Path, number: int, line: str) -> dict[str, Any]:
+    try:
+        value: dict[str, Any] = json.loads(line)
+    except ValueError:
+        raise RecordError(
+            "every line of a records file is JSON", f"{path}, line {number}: {line!r:.80}",
+            "Remove the line: only the last one can be truncated by a crash.",
+        ) from None  # fmt: skip
+    return value
+
+
+def write_compressed(path: str | Path, header: Mapping[str, Any], records: Iterable[Record]) -> None:
+    """Writes ``.jsonl.gz`` that is the same, byte for byte, for the same records."""
+    buffer = io.BytesIO()
+    with gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as file:
+        for value in ({"schema_version": SCHEMA_VERSION, **header}, *(r.to_json() for r in records)):
+            file.write((json.dumps(value, separators=(",", ":")) + "\n").encode())
+    Path(path).write_bytes(buffer.getvalue())

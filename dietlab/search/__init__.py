@@ -1,0 +1,9 @@
+"""The joint search over space, measurement and cost model, all shapes at once."""
+
+from dietlab.search.effort import EFFORTS, Effort, effort_named
+from dietlab.search.strategies import STRATEGIES, SearchState, Strategy
+from dietlab.search.tune import TuningRun, tune
+
+__all__ = [
+    "EFFORTS", "STRATEGIES", "Effort", "SearchState", "Strategy", "TuningRun", "effort_named", "tune",
+]  # fmt: skip

@@ -1,0 +1,198 @@
+"""What to measure next. All strategies share one method, so that they compare on the same axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from random import Random
+from typing import Protocol
+
+import numpy as np
+
+from dietlab.cost import AdaptationCost, CostModel, best_shape
+from dietlab.errors import SpaceError
+from dietlab.measure import Record
+from dietlab.shapes import Shape, ShapeSet
+from dietlab.space import MicroKernel, Space
+
+
+@dataclass(frozen=True)
+class SearchState:
+    """What is known when a strategy is asked; ``model`` is None before the first fit."""
+
+    space: Space
+    shapes: ShapeSet
+    records: tuple[Record, ...]
+    model: CostModel | None
+
+    @cached_property
+    def tried(self) -> frozenset[MicroKernel]:
+        return frozenset(record.micro_kernel for record in self.records)
+
+    @cached_property
+    def untried(self) -> tuple[MicroKernel, ...]:
+        return tuple(kernel for kernel in self.space if kernel not in self.tried)
+
+    @cached_property
+    def best_seconds(self) -> dict[Shape, float]:
+        """The least seconds known for each shape: predicted for the best micro-kernel measured."""
+        tried = [r.micro_kernel for r in self.records if r.ok]
+        if self.model is None or not tried:
+            return dict.fromkeys(self.shapes, float("inf"))
+        table = self.model.seconds(tried, self.shapes.shapes).min(axis=0)
+        return dict(zip(self.shapes, table.tolist(), strict=True))
+
+
+class Strategy(Protocol):
+    """Proposes up to ``count`` micro-kernels that were not tried; fewer when none are left."""
+
+    def propose(self, state: SearchState, count: int, random: Random) -> Sequence[MicroKernel]: ...
+
+
+@dataclass(frozen=True)
+class RandomStrategy:
+    """Uniformly at random, without replacement: the baseline of every search."""
+
+    def propose(self, state: SearchState, count: int, random: Random) -> Sequence[MicroKernel]:
+        return random.sample(state.untried, min(count, len(state.untried)))
+
+
+@dataclass(frozen=True)
+class ExhaustiveStrategy:
+    """Everything, in order: for small spaces, and for records to replay."""
+
+    def propose(self, state: SearchState, count: int, random: Random) -> Sequence[MicroKernel]:
+        return state.untried[:count]
+
+
+@dataclass(frozen=True)
+class MarginalStrategy:
+    """Greedy by marginal gain: each pick helps the shapes that those before it left behind.
+
+    Predicts every untried micro-kernel on every shape and adds, one by one, the one that lowers the
+    weighted sum of logarithms of time most, given the best known time of each shape and the picks
+    before it. A share at random keeps the model honest.
+    """
+
+    random_share: float = 0.2
+
+    def propose(self, state: SearchState, count: int, random: Random) -> Sequence[MicroKernel]:
+        if state.model is None or not state.untried:
+            return RandomStrategy().propose(state, count, random)
+        logs = np.log(state.model.seconds(state.untried, state.shapes.shapes))
+        weights = np.array(state.shapes.weights)
+        known = np.log([state.best_seconds[shape] for shape in state.shapes])
+        chosen: list[int] = []
+        for _ in range(min(count - round(count * self.random_share), len(state.untried))):
+            gains = np.maximum(0.0, known - logs) @ weights
+            # Ties (no gain) go to the best on average, so that a round is never wasted.
+            scores = gains - 1e-3 * (logs @ weights)
+            scores[chosen] = -np.inf
+            pick = int(scores.argmax())
+            chosen.append(pick)
+            known = np.minimum(known, logs[pick])
+        picks = [state.untried[i] for i in chosen]
+        left = [kernel for kernel in state.untried if kernel not in picks]
+        return picks + random.sample(left, min(count - len(picks), len(left)))
+
+
+@dataclass(frozen=True)
+class PaperStrategy:
+    """The evolutionary search of the paper (section 4) with its constants.
+
+    A population evolves by mutation and crossover; a candidate's fitness is the best score over all
+    shapes; survivors are drawn for a target shape, chosen with probability proportional to
+    ``flops * weight / best throughput``, that is to the time spent in it.
+    """
+
+    population: int = 2048
+    generations: int = 4
+    mutation: float = 0.85
+    random_share: float = 0.05
+
+    def propose(self, state: SearchState, count: int, random: Random) -> Sequence[MicroKernel]:
+        if state.model is None or not state.untried:
+            return RandomStrategy().propose(state, count, random)
+        members = list(state.untried)
+        population = [random.choice(members) for _ in range(self.population)]
+        alive = frozenset(members)
+        scores = _Scores(state)
+        for _ in range(self.generations):
+            weights = [scores.fitness(kernel) for kernel in population]
+            parents = random.choices(population, weights, k=2 * self.population)
+            population = [
+                self._child(parents[2 * i], parents[2 * i + 1], alive, random)
+                for i in range(self.population)
+            ]
+        guided = count - round(count * self.random_share)
+        picks = self._select(state, scores, set(population), guided, random)
+        left = [kernel for kernel in members if kernel not in picks]
+        return picks + random.sample(left, min(count - len(picks), len(left)))
+
+    def _child(
+        self, mother: MicroKernel, father: MicroKernel, alive: frozenset[MicroKernel], random: Random
+    ) -> MicroKernel:
+        genes = ("rows", "cols", "unroll", "order", "prefetch", "edge")
+        if random.random() < self.mutation:
+            changed = [random.choice(genes)]
+        else:
+            changed = [gene for gene in genes if random.random() < 0.5]
+        child = replace(mother, **{gene: getattr(father, gene) for gene in changed})
+        return child if child in alive else mother
+
+    def _select(
+        self, state: SearchState, scores: _Scores, pool: set[MicroKernel], count: int, random: Random
+    ) -> list[MicroKernel]:
+        """The best of the pool for one target shape after another."""
+        time_spent = [
+            weight * min(state.best_seconds[shape], 1.0)
+            for shape, weight in zip(state.shapes, state.shapes.weights, strict=True)
+        ]
+        picks: list[MicroKernel] = []
+        candidates = sorted(pool)
+        while candidates and len(picks) < count:
+            target = random.choices(range(len(state.shapes)), time_spent)[0]
+            best = max(candidates, key=lambda kernel: scores.score(kernel, target))
+            candidates.remove(best)
+            picks.append(best)
+        return picks
+
+
+class _Scores:
+    """Predicted throughput of the untried micro-kernels on each shape, computed once a round."""
+
+    def __init__(self, state: SearchState) -> None:
+        assert state.model is not None
+        seconds = state.model.seconds(state.untried, state.shapes.shapes)
+        flops = np.array([state.space.workload.flops(shape) for shape in state.shapes])
+        self._rows = dict(zip(state.untried, flops / seconds, strict=True))
+
+    def score(self, kernel: MicroKernel, shape: int) -> float:
+        return float(self._rows[kernel][shape])
+
+    def fitness(self, kernel: MicroKernel) -> float:
+        return float(self._rows[kernel].max())
+
+
+STRATEGIES: dict[str, Callable[[], Strategy]] = {
+    "marginal": MarginalStrategy,
+    "paper": PaperStrategy,
+    "random": RandomStrategy,
+    "exhaustive": ExhaustiveStrategy,
+}
+
+
+def strategy_named(strategy: str | Strategy) -> Strategy:
+    """A strategy by name, or the strategy itself."""
+    if not isinstance(strategy, str):
+        return strategy
+    if strategy not in STRATEGIES:
+        raise SpaceError(f"a strategy is one of {', '.join(STRATEGIES)}", repr(strategy))
+    return STRATEGIES[strategy]()
+
+
+def target_shape(kernel: MicroKernel, state: SearchState) -> Shape:
+    """The shape ``S*`` on which a candidate is measured: where it wastes least."""
+    cost = AdaptationCost(state.space.workload, state.space.hardware)
+    return best_shape(kernel, state.shapes.shapes, cost)

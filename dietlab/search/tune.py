@@ -1,0 +1,233 @@
+"""The joint loop: propose, build, measure once each, refit, for all shapes at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dietlab.cost import CostModel, calibrated_seconds, evaluate_model, fit_cost_model
+from dietlab.cost.adaptation import Adaptation
+from dietlab.errors import ModelError
+from dietlab.events import Audience, ModelFitted, Observer, PhaseSeconds, RoundFinished, TrialMeasured, audience
+from dietlab.measure import Record, RecordStore, Runner, Trial
+from dietlab.search.effort import Effort, effort_named
+from dietlab.search.strategies import SearchState, Strategy, strategy_named, target_shape
+from dietlab.shapes import Shape, ShapeSet
+from dietlab.space import MicroKernel, Space
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class TuningRun:
+    """What a search found out; everything later is computed from it.
+
+    ``seconds`` is the wall-clock time by phase, earlier sittings of a resumed run included as far
+    as their records tell (model and search time of earlier sittings is not kept).
+    """
+
+    space: Space
+    shapes: ShapeSet
+    records: tuple[Record, ...]
+    model: CostModel
+    seconds: PhaseSeconds = field(default_factory=PhaseSeconds)
+
+    @property
+    def micro_kernels(self) -> tuple[MicroKernel, ...]:
+        """Those measured successfully at least once."""
+        return tuple(sorted({record.micro_kernel for record in self.records if record.ok}))
+
+    @property
+    def trials(self) -> int:
+        """Distinct micro-kernels tried."""
+        return len({record.micro_kernel for record in self.records})
+
+    @property
+    def failures(self) -> int:
+        return len({record.micro_kernel for record in self.records if not record.ok})
+
+    def seconds_table(self, kernels: Sequence[MicroKernel], shapes: Sequence[Shape]) -> np.ndarray:
+        """Measured seconds where there are any, calibrated predictions elsewhere."""
+        return calibrated_seconds(self.model, self.records, kernels, shapes)
+
+    def frame(self) -> pd.DataFrame:
+        """One row a record."""
+        import pandas as pd
+
+        workload = self.space.workload
+        return pd.DataFrame(
+            [
+                {
+                    "micro_kernel": r.micro_kernel.key, **r.shape.to_json(), "status": r.status,
+                    "microseconds": None if r.seconds is None else r.seconds * 1e6,
+                    "gflops": r.gflops(workload), "reason": r.reason,
+                }
+                for r in self.records
+            ]
+        )  # fmt: skip
+
+
+def tune(
+    space: Space,
+    shapes: ShapeSet,
+    runner: Runner,
+    effort: str | Effort = "quick",
+    strategy: str | Strategy = "marginal",
+    observers: Iterable[Observer] = (),
+    store: RecordStore | None = None,
+    adaptation: Adaptation = "streamed",
+    seed: int = 0,
+) -> TuningRun:
+    """Searches ``space`` for all ``shapes`` at once.
+
+    Each micro-kernel is measured on one shape only, the one on which it wastes least; then the best
+    are confirmed on more shapes. What ``store`` holds already counts, so that an interrupted run
+    goes on where it stopped.
+
+    Raises:
+        ModelError: if every candidate failed.
+    """
+    effort, strategy = effort_named(effort), strategy_named(strategy)
+    store = RecordStore() if store is None else store
+    listeners = audience(observers)
+    clock = _Clock(store.records)
+    goal = min(effort.trials, len(space))
+    model: CostModel | None = None
+    if store.records:
+        model = _fit(space, store, adaptation, seed, clock)
+    with listeners.stage("tune", goal, "micro-kernel") as progress:
+        state = SearchState(space, shapes.train, tuple(store.records), model)
+        progress.advance("resumed" if state.tried else "", by=min(goal, len(state.tried)))
+        while len(state.tried) < goal:
+            random = Random(f"{seed}/{len(state.tried)}")  # the same after a restart
+            count = min(effort.batch, goal - len(state.tried))
+            kernels = clock.charge("search", lambda s=state, c=count, r=random: strategy.propose(s, c, r))
+            if not kernels:
+                break
+            trials = [Trial(kernel, (target_shape(kernel, state),)) for kernel in kernels]
+            _measure(space, trials, runner, store, listeners, progress.advance)
+            model = _fit(space, store, adaptation, seed, clock)
+            _announce(space, store, model, clock, listeners)
+            state = SearchState(space, shapes.train, tuple(store.records), model)
+    if model is None:
+        raise ModelError(
+            "at least one candidate is measured", f"{len(store.records)} failures",
+            "Their reasons stand in the records; `dietlab doctor` checks the machine.",
+        )  # fmt: skip
+    run = TuningRun(space, shapes, tuple(store.records), model, clock.seconds)
+    confirm(run, runner, effort, listeners, store)
+    model = clock.charge("model", lambda: _fit(space, store, adaptation, seed, clock) or model)
+    return TuningRun(space, shapes, tuple(store.records), model, clock.seconds_with(store.records))
+
+
+def confirm(
+    run: TuningRun, runner: Runner, effort: Effort, listeners: Audience, store: RecordStore
+) -> None:
+    """Measures the best micro-kernels on more shapes, the tuned ones and others between them."""
+    shapes = confirm_shapes(run.shapes, run.space, effort.confirm_shapes)
+    kernels = best_together(run, shapes, effort.confirm_kernels)
+    done = {(record.micro_kernel, record.shape) for record in store.records}
+    trials = [
+        Trial(kernel, missing)
+        for kernel in kernels
+        if (missing := tuple(shape for shape in shapes if (kernel, shape) not in done))
+    ]
+    with listeners.stage("confirm", sum(len(t.shapes) for t in trials), "measurement") as progress:
+        _measure(run.space, trials, runner, store, listeners, progress.advance)
+
+
+def confirm_shapes(shapes: ShapeSet, space: Space, count: int) -> tuple[Shape, ...]:
+    """The tuned shapes, the ends of the range, and ``count`` evenly spread over the logarithm of T.
+
+    Small shapes get more of them: there one row more changes the most.
+    """
+    dims = space.workload.dims
+    if len(dims) != 1:
+        return shapes.train.shapes
+    name, dim = next(iter(dims.items()))
+    spread = np.geomspace(dim.low, dim.high, count).round().astype(int)
+    return tuple(sorted({Shape.of(**{name: int(t)}) for t in spread} | set(shapes.train)))
+
+
+def best_together(run: TuningRun, shapes: Sequence[Shape], count: int) -> list[MicroKernel]:
+    """Greedy: micro-kernels that together lower the mean logarithm of time most."""
+    kernels = run.micro_kernels
+    logs = np.log(run.seconds_table(kernels, shapes))
+    best = np.full(len(shapes), np.inf)
+    chosen: list[int] = []
+    for _ in range(min(count, len(kernels))):
+        reached = np.minimum(best, logs).mean(axis=1) + 1e-3 * logs.mean(axis=1)
+        reached[chosen] = np.inf
+        chosen.append(int(reached.argmin()))
+        best = np.minimum(best, logs[chosen[-1]])
+    return [kernels[i] for i in chosen]
+
+
+def _measure(
+    space: Space,
+    trials: Sequence[Trial],
+    runner: Runner,
+    store: RecordStore,
+    listeners: Audience,
+    advance: Callable[[str], None],
+) -> None:
+    """Runs the trials; every record is on disk before it is announced."""
+    best = max((record.gflops(space.workload) for record in store.records), default=0.0)
+    for record in runner.measure(space.workload, trials):
+        store.append(record)
+        gflops = record.gflops(space.workload)
+        best = max(best, gflops)
+        listeners.send(
+            TrialMeasured(record.micro_kernel.key, str(record.shape), gflops, record.status, len(store.records))
+        )
+        advance(f"best {best:.1f} GFLOP/s")
+
+
+def _fit(
+    space: Space, store: RecordStore, adaptation: Adaptation, seed: int, clock: _Clock
+) -> CostModel | None:
+    if not any(record.ok for record in store.records):
+        return None
+    return clock.charge(
+        "model", lambda: fit_cost_model(space.workload, space.hardware, store.records, adaptation, seed)
+    )
+
+
+def _announce(
+    space: Space, store: RecordStore, model: CostModel | None, clock: _Clock, listeners: Audience
+) -> None:
+    rounds = len(clock.rounds) + 1
+    clock.rounds.append(len(store.records))
+    if model is not None:
+        listeners.send(ModelFitted(rounds, model.samples, evaluate_model(model, store.records)))
+    failures = sum(not record.ok for record in store.records)
+    best = max((record.gflops(space.workload) for record in store.records), default=0.0)
+    seconds = clock.seconds_with(store.records)
+    listeners.send(RoundFinished(rounds, len(store.records), failures, best, seconds))
+
+
+class _Clock:
+    """Adds up model and search time; the other phases stand in the records."""
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self.seconds = PhaseSeconds()
+        self.rounds: list[int] = []
+
+    def charge(self, phase: str, work: Callable[[], object]):  # type: ignore[no-untyped-def]
+        started = perf_counter()
+        result = work()
+        self.seconds = self.seconds.plus(**{phase: perf_counter() - started})
+        return result
+
+    def seconds_with(self, records: Iterable[Record]) -> PhaseSeconds:
+        total = self.seconds
+        for record in records:
+            phases = record.phases
+            total = total.plus(compile=phases.compile, verify=phases.verify, measure=phases.measure)
+        return total

@@ -1,0 +1,214 @@
+"""A report as one self-contained HTML page, and as a table for terminals.
+
+plotly and jinja2 are imported when a page is rendered. The page carries plotly.js from the
+installed wheel: it opens without a network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dietlab.errors import MissingDependencyError
+from dietlab.evaluate.report import OURS, Report, Summary
+from dietlab.view.progress import duration
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+TEMPLATE = Path(__file__).parent / "report.html.j2"
+SUMMARY_HEADER = ("cache", "contender", "shapes", "geomean", "held-out", "worst", "worst shape")
+SUMMARY_CAPTION = "speedup of dietlab over each contender, in times (above 1: dietlab is faster)"
+
+
+class Fact(NamedTuple):
+    """A name and its value with the unit, as text."""
+
+    name: str
+    value: str
+
+
+def render_html(report: Report) -> str:
+    """The whole report as one HTML page; light or dark as the reader's system is."""
+    try:
+        from jinja2 import Environment
+        from markupsafe import Markup
+        from plotly.offline import get_plotlyjs
+    except ImportError as error:
+        raise MissingDependencyError(
+            "an HTML report needs plotly and jinja2", error, "pip install plotly jinja2."
+        ) from error
+
+    page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(
+        TEMPLATE.read_text(encoding="utf-8")
+    )
+    return page.render(
+        report=report,
+        title=workload_title(report.workload),
+        tables=_fact_tables(report),
+        caption=SUMMARY_CAPTION,
+        summary_header=SUMMARY_HEADER,
+        summary=[summary_cells(line) for line in report.summary],
+        present=[c for c in report.contenders if not c.absent],
+        absent=[c for c in report.contenders if c.absent],
+        wrong=wrong_results(report),
+        plotly_js=Markup(get_plotlyjs()),
+        figures=[(heading, Markup(markup)) for heading, markup in _figures(report)],
+    )
+
+
+def write_html(report: Report, path: str | Path) -> Path:
+    """Writes :func:`render_html` to ``path`` (about 5 MB, nearly all of it plotly.js)."""
+    target = Path(path)
+    target.write_text(render_html(report), encoding="utf-8")
+    return target
+
+
+def render_text(report: Report) -> str:
+    """The summary for a terminal: aligned, in plain characters, with units."""
+    cores = report.hardware.get("cores", "?")
+    lines = [
+        workload_title(report.workload),
+        f"on {report.hardware.get('name', 'unknown hardware')}, cores: {cores}",
+        "",
+        SUMMARY_CAPTION,
+        *_aligned(SUMMARY_HEADER, [summary_cells(line) for line in report.summary], left=2),
+    ]
+    for title, entries in (
+        ("absent", [f"{c.name}: {c.absent}" for c in report.contenders if c.absent]),
+        ("wrong results, not counted", wrong_results(report)),
+        ("tuning", [": ".join(fact) for fact in facts(report.tuning)]),
+        ("library", [": ".join(fact) for fact in facts(report.library)]),
+        ("notes", list(report.notes)),
+    ):
+        if entries:
+            lines += ["", title, *(f"  {entry}" for entry in entries)]
+    return "\n".join(lines) + "\n"
+
+
+def workload_title(workload: Mapping[str, Any]) -> str:
+    """``"dense T=1..128 N=2304 K=768 float32"`` from a workload's JSON."""
+    words = [str(workload.get("operator", "workload"))]
+    for name, value in workload.items():
+        if isinstance(value, bool):
+            words += [f"+{name}"] if value else []
+        elif isinstance(value, int):
+            words.append(f"{name}={value}")
+        elif isinstance(value, Sequence) and not isinstance(value, str) and len(value) == 2:
+            words.append(f"{name}={value[0]}..{value[1]}")
+    return " ".join([*words, str(workload.get("dtype", ""))]).strip()
+
+
+def summary_cells(line: Summary) -> tuple[str, ...]:
+    """The cells below ``SUMMARY_HEADER``."""
+    held_out = line.geomean_speedup_held_out
+    return (
+        line.cache,
+        line.contender,
+        str(line.shapes),
+        f"{line.geomean_speedup:.2f}x",
+        "-" if held_out is None else f"{held_out:.2f}x",
+        f"{line.worst_speedup:.2f}x",
+        ",".join(f"{name}={extent}" for name, extent in line.worst_shape.items()) or "-",
+    )
+
+
+def wrong_results(report: Report) -> list[str]:
+    """Who computed something wrong, and for how many shapes."""
+    wrong: dict[tuple[str, str], list[str]] = {}
+    for row in report.rows:
+        if not row.correct:
+            wrong.setdefault((row.contender, row.cache), []).append(str(row.shape))
+    return [
+        f"{contender} ({cache} cache): {len(shapes)} shapes, the first {shapes[0]}"
+        for (contender, cache), shapes in wrong.items()
+    ]
+
+
+def facts(values: Mapping[str, Any], prefix: str = "", unit: str = "") -> list[Fact]:
+    """Names and values of any JSON object, with the unit that the name says; nested ones flattened.
+
+    ``{"seconds": {"compile": 3.0}}`` gives ``seconds, compile: 3.0 s``.
+    """
+    return list(_facts(values, prefix, unit))
+
+
+def _facts(values: Mapping[str, Any], prefix: str, unit: str) -> Iterator[Fact]:
+    for key, value in values.items():
+        own = _unit(key) or unit
+        name = f"{prefix}{key.replace('_', ' ')}"
+        if isinstance(value, Mapping):
+            yield from _facts(value, f"{name}, ", own)
+            amounts = list(value.values())
+            if own == "s" and len(amounts) > 1 and "total" not in value and all(map(_is_number, amounts)):
+                yield Fact(f"{name}, total", duration(sum(amounts)))
+        elif value is not None:
+            yield Fact(name, _with_unit(value, own))
+
+
+def _unit(key: str) -> str:
+    words = {"seconds": "s", "bytes": "bytes", "gflops": "GFLOP/s", "gbps": "GB/s"}
+    return words.get(key.rpartition("_")[2], "")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _with_unit(value: Any, unit: str) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if not _is_number(value):
+        return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    if unit == "s":
+        return duration(value)
+    if unit == "bytes":
+        return f"{value} bytes" if value < 1024 else f"{value / 1024:.1f} KiB"
+    return f"{value:.5g} {unit}".strip() if isinstance(value, float) else f"{value} {unit}".strip()
+
+
+def _fact_tables(report: Report) -> list[tuple[str, list[Fact]]]:
+    return [
+        ("Workload", facts(report.workload)),
+        ("Hardware", facts(report.hardware)),
+        ("Tuning", facts(report.tuning)),
+        ("Library", facts(report.library)),
+        ("Versions", facts(report.versions)),
+    ]
+
+
+def _figures(report: Report) -> Iterator[tuple[str, str]]:
+    """A heading and a ``div`` for each figure: three for each cache state, then padding."""
+    from dietlab.view.plots import plot_latency, plot_padding, plot_speedup, plot_throughput
+
+    plots = (("speedup", plot_speedup), ("throughput", plot_throughput), ("latency", plot_latency))
+    drawn = [
+        (f"{name}, {cache} cache", plot(report, cache)) for cache in report.caches for name, plot in plots
+    ]
+    if any(row.contender == OURS and row.padding_waste is not None for row in report.rows):
+        drawn.append(("padding waste", plot_padding(report)))
+    # Numbered: a name out of the report has no place in a script.
+    for number, (heading, figure) in enumerate(drawn):
+        yield heading, _div(figure, f"figure-{number}")
+
+
+def _div(figure: go.Figure, identity: str) -> str:
+    markup: str = figure.to_html(
+        full_html=False, include_plotlyjs=False, div_id=identity, default_height="420px",
+        config={"responsive": True, "displaylogo": False},
+    )  # fmt: skip
+    return markup
+
+
+def _aligned(header: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> list[str]:
+    """Columns two spaces apart; the first ``left`` are flush left, the others flush right."""
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    rule = ["-" * width for width in widths]
+    return [
+        "  ".join(
+            cell.ljust(width) if i < left else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in [header, rule, *rows]
+    ]

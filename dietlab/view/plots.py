@@ -1,0 +1,372 @@
+"""Figures in two halves: ``frame_x`` gives a tidy table, ``plot_x`` draws it with plotly.
+
+Figures have no background of their own, so they read on light and on dark pages; give
+``template="plotly_white"`` or ``"plotly_dark"`` for one that stands alone. Results that were
+wrong are in the tables (``correct``) but never drawn: a wrong result has no time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import fields
+from html import escape
+from typing import TYPE_CHECKING, Any, Protocol
+
+from dietlab.errors import MissingDependencyError, RecordError
+from dietlab.evaluate.report import OURS, Report, Row, fastest
+from dietlab.events import PhaseSeconds
+from dietlab.view.palette import GREY, PALETTE, styles
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+HELD_OUT, TUNED = "diamond-open", "circle"
+RATIO_TICKS = [0.05, 0.1, 0.2, 0.5, 0.75, 1, 1.25, 1.5, 2, 3, 5, 10, 20, 50, 100, 200]
+
+
+class Trial(Protocol):
+    """What :func:`frame_tuning` reads of a record."""
+
+    @property
+    def gflops(self) -> float: ...
+
+    @property
+    def status(self) -> str: ...
+
+
+# --- tables -----------------------------------------------------------------------------------
+
+
+def frame_speedup(report: Report, cache: str | None = None) -> pd.DataFrame:
+    """Speedup of dietlab over each contender (times; above 1: dietlab is faster) for each shape.
+
+    Besides the contenders there are ``best prepacked vendor`` and ``best plain vendor``, the
+    fastest of their kind for each shape, as in ``report.summary``. ``cache=None`` is the first
+    cache state of the report. Wrong results are left out.
+    """
+    rows = [r for r in _rows(report, cache) if r.correct and r.speedup and math.isfinite(r.speedup)]
+    rows = [r for r in rows if r.contender != OURS]
+    ours = {r.shape: r for r in _rows(report, cache) if r.contender == OURS}
+    kinds = {c.name: c.kind for c in report.contenders}
+    named = [(row.contender, row) for row in rows]
+    for kind in ("prepacked", "plain"):
+        best = fastest([r for r in rows if kinds.get(r.contender) == kind])
+        named += [(f"best {kind} vendor", row) for row in best]
+    columns = ("speedup", "time_us", "dietlab_us", "fastest", "plan")
+    return _table(
+        report,
+        columns,
+        (
+            {
+                **_key(row), "contender": name, "speedup": row.speedup,
+                "time_us": row.seconds_median * 1e6, "fastest": row.contender,
+                "dietlab_us": ours[row.shape].seconds_median * 1e6 if row.shape in ours else None,
+                "plan": ours[row.shape].plan if row.shape in ours else None,
+            }
+            for name, row in named
+        ),
+    )  # fmt: skip
+
+
+def frame_latency(report: Report, cache: str | None = None) -> pd.DataFrame:
+    """Median time and its 95 % interval, in microseconds, for each shape and contender."""
+    return _table(
+        report,
+        ("time_us", "low_us", "high_us", "correct", "plan"),
+        (
+            {
+                **_key(row), "time_us": row.seconds_median * 1e6, "low_us": row.seconds_low * 1e6,
+                "high_us": row.seconds_high * 1e6, "correct": row.correct, "plan": row.plan,
+            }
+            for row in _rows(report, cache)
+        ),
+    )  # fmt: skip
+
+
+def frame_throughput(report: Report, cache: str | None = None) -> pd.DataFrame:
+    """GFLOP/s, percent of the FMA peak of all cores, and percent of the roofline."""
+    peak = peak_gflops(report)
+    return _table(
+        report,
+        ("gflops", "peak_percent", "roofline_percent", "correct", "plan"),
+        (
+            {
+                **_key(row), "gflops": row.gflops, "correct": row.correct, "plan": row.plan,
+                "peak_percent": None if peak is None else 100 * row.gflops / peak,
+                "roofline_percent": None if row.roofline is None else 100 * row.roofline,
+            }
+            for row in _rows(report, cache)
+        ),
+    )  # fmt: skip
+
+
+def frame_padding(report: Report, cache: str | None = None) -> pd.DataFrame:
+    """Percent of dietlab's multiply-adds that no output needs, for each shape."""
+    return _table(
+        report,
+        ("padding_percent", "plan"),
+        (
+            {**_key(row), "padding_percent": 100 * row.padding_waste, "plan": row.plan}
+            for row in _rows(report, cache)
+            if row.contender == OURS and row.padding_waste is not None
+        ),
+    )
+
+
+def frame_tuning(records: Sequence[Trial]) -> pd.DataFrame:
+    """Trial (from 1), GFLOP/s (0 where it failed), the best so far, and the status."""
+    import pandas as pd
+
+    frame = pd.DataFrame(
+        [(i, float(r.gflops), str(r.status)) for i, r in enumerate(records, start=1)],
+        columns=["trial", "gflops", "status"],
+    )
+    frame.insert(2, "best_gflops", frame["gflops"].cummax())
+    return frame
+
+
+def frame_phases(phase_seconds: PhaseSeconds) -> pd.DataFrame:
+    """Seconds and percent of the total for each phase of tuning."""
+    import pandas as pd
+
+    seconds = {f.name: float(getattr(phase_seconds, f.name)) for f in fields(phase_seconds)}
+    total = phase_seconds.total or 1.0
+    return pd.DataFrame(
+        [(phase, amount, 100 * amount / total) for phase, amount in seconds.items()],
+        columns=["phase", "seconds", "percent"],
+    )
+
+
+def frame_portfolio_curve(curve: Sequence[tuple[int, float]]) -> pd.DataFrame:
+    """Number of micro-kernels and mean slowdown against the best plan (times; 1 is none)."""
+    import pandas as pd
+
+    return pd.DataFrame(list(curve), columns=["kernels", "mean_slowdown"])
+
+
+def peak_gflops(report: Report) -> float | None:
+    """The FMA peak of all cores together; None where it was never measured."""
+    one = report.hardware.get("peak_gflops")
+    return None if one is None else float(one) * int(report.hardware.get("cores", 1))
+
+
+def _rows(report: Report, cache: str | None) -> list[Row]:
+    if cache is not None and cache not in report.caches:
+        raise RecordError(
+            "the report has this cache state", repr(cache), f"It has: {', '.join(report.caches) or 'none'}."
+        )
+    chosen = cache if cache is not None else next(iter(report.caches), None)
+    return [row for row in report.rows if row.cache == chosen]
+
+
+def _key(row: Row) -> dict[str, Any]:
+    return {
+        **row.shape.to_json(), "shape": str(row.shape), "held_out": row.held_out,
+        "contender": row.contender, "cache": row.cache,
+    }  # fmt: skip
+
+
+def _table(report: Report, columns: Sequence[str], rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
+    """A table with the same columns whether or not there are rows, in order of the dimensions."""
+    import pandas as pd
+
+    dims = list(report.rows[0].shape.to_json()) if report.rows else []
+    frame = pd.DataFrame(list(rows), columns=[*dims, "shape", "held_out", "contender", "cache", *columns])
+    return frame.sort_values(dims, kind="stable", ignore_index=True) if dims else frame
+
+
+# --- figures ----------------------------------------------------------------------------------
+
+
+def plot_speedup(report: Report, cache: str | None = None, template: str | None = None) -> go.Figure:
+    """Speedup of dietlab over each contender against the shape; the line at 1 is a tie."""
+    frame = frame_speedup(report, cache)
+    figure = _figure(frame, "Speedup of dietlab over each contender", template)
+    x = _x_axis(figure, report)
+    _add_lines(figure, frame, x, "speedup", _speedup_hover)
+    figure.add_hline(y=1, line={"color": GREY, "width": 1, "dash": "dash"})
+    figure.update_yaxes(
+        type="log", tickvals=RATIO_TICKS, title_text="speedup (times; above 1: dietlab is faster)"
+    )
+    return figure
+
+
+def plot_latency(report: Report, cache: str | None = None, template: str | None = None) -> go.Figure:
+    """Median time of each contender with its 95 % interval."""
+    frame = frame_latency(report, cache)
+    figure = _figure(frame, "Time of one call", template)
+    x = _x_axis(figure, report)
+    _add_lines(figure, frame[frame["correct"].astype(bool)], x, "time_us", _latency_hover, interval=True)
+    figure.update_yaxes(type="log", title_text="time (us, median with 95 % interval)")
+    return figure
+
+
+def plot_throughput(report: Report, cache: str | None = None, template: str | None = None) -> go.Figure:
+    """GFLOP/s of each contender below the FMA peak of the cores used."""
+    frame = frame_throughput(report, cache)
+    figure = _figure(frame, "Throughput", template)
+    x = _x_axis(figure, report)
+    _add_lines(figure, frame[frame["correct"].astype(bool)], x, "gflops", _throughput_hover)
+    peak = peak_gflops(report)
+    if peak is not None:
+        note = f"FMA peak {peak:.0f} GFLOP/s"
+        line = {"color": GREY, "width": 1, "dash": "dash"}
+        figure.add_hline(y=peak, line=line, annotation_text=note, annotation_position="top left")
+    figure.update_yaxes(rangemode="tozero", title_text="throughput (GFLOP/s)")
+    return figure
+
+
+def plot_padding(report: Report, cache: str | None = None, template: str | None = None) -> go.Figure:
+    """What share of dietlab's work is padding, for each shape."""
+    frame = frame_padding(report, cache)
+    figure = _figure(frame, "Padding waste of dietlab", template)
+    x = _x_axis(figure, report)
+    _add_lines(figure, frame, x, "padding_percent", _padding_hover)
+    figure.update_yaxes(rangemode="tozero", title_text="padding waste (% of multiply-adds)")
+    return figure
+
+
+def plot_tuning(records: Sequence[Trial], template: str | None = None) -> go.Figure:
+    """Every trial as a dot, failures as crosses, and the best so far as a line."""
+    frame = frame_tuning(records)
+    figure = _figure(frame, "Best micro-kernel so far", template)
+    kinds = (("trial", False, TUNED, GREY), ("failed", True, "x", PALETTE["mkl"]))
+    for name, failed, symbol, colour in kinds:
+        part = frame[(frame["gflops"] <= 0) == failed]
+        hover = [f"trial {r.trial}: {r.gflops:.1f} GFLOP/s, {escape(r.status)}" for r in part.itertuples()]
+        figure.add_scatter(
+            x=part["trial"], y=part["gflops"], name=name, mode="markers", hovertext=hover, hoverinfo="text",
+            marker={"symbol": symbol, "color": colour, "size": 5, "opacity": 0.6},
+        )  # fmt: skip
+    hover = [f"best of {r.trial} trials: {r.best_gflops:.1f} GFLOP/s" for r in frame.itertuples()]
+    figure.add_scatter(
+        x=frame["trial"], y=frame["best_gflops"], name="best so far", mode="lines", hovertext=hover,
+        hoverinfo="text", line={"shape": "hv", "color": PALETTE[OURS]},
+    )  # fmt: skip
+    figure.update_xaxes(title_text="trials (count)")
+    figure.update_yaxes(rangemode="tozero", title_text="throughput (GFLOP/s)")
+    return figure
+
+
+def plot_phases(phase_seconds: PhaseSeconds, template: str | None = None) -> go.Figure:
+    """Where the tuning time went: one bar for each phase."""
+    frame = frame_phases(phase_seconds)
+    figure = _figure(frame, f"Where {phase_seconds.total:.0f} s of tuning went", template)
+    hover = [f"{r.phase}: {r.seconds:.1f} s, {r.percent:.0f} % of the time" for r in frame.itertuples()]
+    figure.add_bar(
+        x=frame["seconds"], y=frame["phase"], orientation="h", marker={"color": PALETTE[OURS]},
+        text=[f"{p:.0f} %" for p in frame["percent"]], hovertext=hover, hoverinfo="text",
+    )  # fmt: skip
+    figure.update_xaxes(title_text="wall-clock time (s)")
+    figure.update_yaxes(title_text="phase", autorange="reversed")
+    return figure
+
+
+def plot_portfolio_curve(curve: Sequence[tuple[int, float]], template: str | None = None) -> go.Figure:
+    """How much the mean slowdown falls with every micro-kernel added to the portfolio."""
+    frame = frame_portfolio_curve(curve)
+    figure = _figure(frame, "Portfolio size and slowdown", template)
+    hover = [
+        f"{r.kernels} micro-kernels: {100 * (r.mean_slowdown - 1):.1f} % slower than the best plans"
+        for r in frame.itertuples()
+    ]
+    figure.add_scatter(
+        x=frame["kernels"], y=frame["mean_slowdown"], mode="lines+markers", hovertext=hover,
+        hoverinfo="text", line={"color": PALETTE[OURS]},
+    )  # fmt: skip
+    figure.update_xaxes(title_text="micro-kernels in the portfolio (count)")
+    figure.update_yaxes(title_text="mean slowdown (times the best plan's time)")
+    return figure
+
+
+def _figure(frame: pd.DataFrame, title: str, template: str | None) -> go.Figure:
+    try:
+        import plotly.graph_objects as go
+    except ImportError as error:
+        raise MissingDependencyError("figures need plotly", error, "pip install plotly.") from error
+    cache = f" ({frame['cache'].iloc[0]} cache)" if "cache" in frame and len(frame) else ""
+    figure = go.Figure()
+    figure.update_layout(title_text=escape(title + cache), margin={"l": 70, "r": 20, "t": 50, "b": 50})
+    if template is not None:
+        figure.update_layout(template=template)
+    else:
+        clear, grid = "rgba(0,0,0,0)", "rgba(128,128,128,0.25)"
+        figure.update_layout(template="none", paper_bgcolor=clear, plot_bgcolor=clear, font_color=GREY)
+        figure.update_xaxes(gridcolor=grid, zerolinecolor=grid)
+        figure.update_yaxes(gridcolor=grid, zerolinecolor=grid)
+    if frame.empty:
+        middle = {"xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5}
+        figure.add_annotation(text="nothing was measured", showarrow=False, **middle)
+    return figure
+
+
+def _x_axis(figure: go.Figure, report: Report) -> str:
+    """Titles the x axis and returns the column that goes on it."""
+    dims = list(report.rows[0].shape.to_json()) if report.rows else []
+    figure.update_xaxes(title_text=f"{dims[0]} (extent)" if len(dims) == 1 else "shape (extents)")
+    return dims[0] if len(dims) == 1 else "shape"
+
+
+Hover = Callable[[Any], str]
+
+
+def _add_lines(
+    figure: go.Figure, frame: pd.DataFrame, x: str, y: str, hover: Hover, interval: bool = False
+) -> None:
+    """One line for each contender; held-out shapes are open diamonds."""
+    looks = styles(frame["contender"])
+    for name, part in frame.groupby("contender", sort=False):
+        look = looks[str(name)]
+        bars = _interval_bars(part) if interval else None
+        figure.add_scatter(
+            x=part[x], y=part[y], name=escape(str(name)), mode="lines+markers", error_y=bars,
+            line={"color": look.colour, "dash": look.dash, "width": 3 if name == OURS else 1.5},
+            marker={"symbol": [HELD_OUT if h else TUNED for h in part["held_out"]], "size": 7},
+            hovertext=[hover(row) + _where(row) for row in part.itertuples()], hoverinfo="text",
+        )  # fmt: skip
+    if frame["held_out"].any():
+        key = {"symbol": HELD_OUT, "size": 7, "color": GREY}
+        figure.add_scatter(x=[None], y=[None], mode="markers", name="held out from tuning", marker=key)
+
+
+def _interval_bars(part: pd.DataFrame) -> dict[str, Any]:
+    above, below = part["high_us"] - part["time_us"], part["time_us"] - part["low_us"]
+    return {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "thickness": 1}
+
+
+def _where(row: Any) -> str:
+    held_out = ", held out from tuning" if row.held_out else ""
+    plan = f"<br>dietlab's plan: {escape(row.plan)}" if isinstance(row.plan, str) else ""
+    return f"<br>{escape(row.shape)}{held_out}{plan}"
+
+
+def _speedup_hover(row: Any) -> str:
+    faster, slower = ("dietlab", row.contender) if row.speedup >= 1 else (row.contender, "dietlab")
+    ratio = max(row.speedup, 1 / row.speedup)
+    who = "" if row.fastest == row.contender else f" ({row.fastest})"
+    # A shape that dietlab itself got wrong or skipped has no time of ours.
+    known = row.dietlab_us is not None and not math.isnan(row.dietlab_us)
+    mine = f"<br>dietlab {row.dietlab_us:.0f} us" if known else ""
+    times = f"{mine}<br>{escape(row.contender + who)} {row.time_us:.0f} us"
+    return f"<b>{escape(faster)} is {ratio:.2f} times as fast as {escape(slower)}</b>{times}"
+
+
+def _latency_hover(row: Any) -> str:
+    interval = f"95 % interval {row.low_us:.1f} to {row.high_us:.1f} us"
+    return f"<b>{escape(row.contender)}: {row.time_us:.1f} us</b><br>{interval}"
+
+
+def _throughput_hover(row: Any) -> str:
+    return f"<b>{escape(row.contender)}: {row.gflops:.1f} GFLOP/s</b>{''.join(_shares(row))}"
+
+
+def _shares(row: Any) -> Iterator[str]:
+    for share, limit in ((row.peak_percent, "FMA peak"), (row.roofline_percent, "roofline")):
+        if share is not None and not math.isnan(share):
+            yield f"<br>{share:.0f} % of the {limit}"
+
+
+def _padding_hover(row: Any) -> str:
+    return f"<b>{row.padding_percent:.1f} % of the multiply-adds are padding</b>"

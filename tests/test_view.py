@@ -1,0 +1,376 @@
+"""Figures and the HTML and text report, on a small report made by hand."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dietlab.errors import RecordError
+from dietlab.evaluate.report import Contender, Report, Row
+from dietlab.events import PhaseSeconds
+from dietlab.shapes import Shape
+from dietlab.view.palette import GREY, PALETTE, styles
+
+HOSTILE = "<script>alert('x')</script>"
+
+
+@dataclass(frozen=True)
+class Record:
+    gflops: float
+    status: str
+
+
+def row(extent: int, contender: str, microseconds: float, **more: Any) -> Row:
+    ours = {8: 300.0, 64: 2000.0}[extent]
+    values: dict[str, Any] = {
+        "shape": Shape.of(T=extent), "held_out": extent == 64, "contender": contender, "cache": "hot",
+        "seconds_median": microseconds / 1e6, "seconds_low": 0.9 * microseconds / 1e6,
+        "seconds_high": 1.2 * microseconds / 1e6, "gflops": 30.4, "correct": True,
+        "speedup": microseconds / ours,
+    }  # fmt: skip
+    return Row(**{**values, **more})
+
+
+@pytest.fixture
+def report() -> Report:
+    rows = (
+        row(8, "dietlab", 300, speedup=None, padding_waste=0.0, plan="8x48.u4.ws.p16", roofline=0.8),
+        row(8, "mkl-packed", 450),
+        row(8, "openblas", 1200),
+        row(64, "dietlab", 2000, speedup=None, padding_waste=0.125, plan="9x48.u4.ws.p16"),
+        row(64, "mkl-packed", 1600),
+        row(64, "openblas", 500, correct=False),
+        row(8, "dietlab", 600, speedup=None, cache="rotating"),
+        row(8, "mkl-packed", 660, speedup=1.1, cache="rotating"),
+    )
+    return Report(
+        workload={"operator": "dense", "T": [1, 128], "N": 2304, "K": 768, "bias": True, "dtype": "float32"},
+        hardware={"name": "a CPU", "cores": 2, "peak_gflops": 150.0, "limits": {"l2_bytes": 1048576}},
+        versions={"dietlab": "0.1.0", "tvm": "0.27.0"},
+        tuning={"seconds": {"compile": 100.0, "measure": 85.0}, "trials": 64, "failures": 3},
+        library={"bytes": 20480, "kernels": 4},
+        rows=rows,
+        contenders=(
+            Contender("mkl-packed", "prepacked", "2026.2"),
+            Contender("openblas", "plain", "0.3.30"),
+            Contender("onednn", "prepacked", absent="the package onednn is not installed"),
+        ),
+        notes=("one core only",),
+    )
+
+
+def axis_titles(figure: Any) -> tuple[str, str]:
+    return figure.layout.xaxis.title.text, figure.layout.yaxis.title.text
+
+
+def trace(figure: Any, name: str) -> Any:
+    return next(t for t in figure.data if t.name == name)
+
+
+# --- tables and figures -----------------------------------------------------------------------
+
+
+def test_speedup_has_contenders_and_best_of_kind_without_wrong_results(report: Report) -> None:
+    from dietlab.view.plots import frame_speedup
+
+    frame = frame_speedup(report)
+    assert list(frame.columns) == [
+        "T", "shape", "held_out", "contender", "cache", "speedup", "time_us", "dietlab_us", "fastest", "plan",
+    ]  # fmt: skip
+    found = {(r.T, r.contender): r.speedup for r in frame.itertuples()}
+    assert found == pytest.approx(
+        {
+            (8, "mkl-packed"): 1.5, (8, "best prepacked vendor"): 1.5,
+            (8, "openblas"): 4.0, (8, "best plain vendor"): 4.0,
+            (64, "mkl-packed"): 0.8, (64, "best prepacked vendor"): 0.8,
+        }
+    )  # fmt: skip
+
+
+def test_speedup_agrees_with_the_summary(report: Report) -> None:
+    from dietlab.view.plots import frame_speedup
+
+    for cache in report.caches:
+        worst = frame_speedup(report, cache).groupby("contender")["speedup"].min().to_dict()
+        summary = {s.contender: s.worst_speedup for s in report.summary if s.cache == cache}
+        assert worst == pytest.approx(summary)
+
+
+def test_speedup_figure_marks_held_out_shapes_and_the_tie(report: Report) -> None:
+    from dietlab.view.plots import HELD_OUT, TUNED, plot_speedup
+
+    figure = plot_speedup(report)
+    assert axis_titles(figure) == ("T (extent)", "speedup (times; above 1: dietlab is faster)")
+    assert figure.layout.yaxis.type == "log"
+    assert [shape.y0 for shape in figure.layout.shapes] == [1]
+    line = trace(figure, "mkl-packed")
+    assert list(line.marker.symbol) == [TUNED, HELD_OUT]
+    assert line.hovertext[0] == (
+        "<b>dietlab is 1.50 times as fast as mkl-packed</b><br>dietlab 300 us<br>mkl-packed 450 us"
+        "<br>T=8<br>dietlab's plan: 8x48.u4.ws.p16"
+    )
+    assert "mkl-packed is 1.25 times as fast as dietlab" in line.hovertext[1]
+    assert "T=64, held out from tuning" in line.hovertext[1]
+    assert trace(figure, "held out from tuning").marker.symbol == HELD_OUT
+    assert "(mkl-packed) 450 us" in trace(figure, "best prepacked vendor").hovertext[0]
+
+
+def test_an_unknown_cache_state_names_the_known_ones(report: Report) -> None:
+    from dietlab.view.plots import frame_speedup
+
+    with pytest.raises(RecordError, match=r"'cold'.*hot, rotating"):
+        frame_speedup(report, "cold")
+
+
+def test_latency_in_microseconds_with_intervals(report: Report) -> None:
+    from dietlab.view.plots import frame_latency, plot_latency
+
+    frame = frame_latency(report)
+    first = frame[(frame["T"] == 8) & (frame["contender"] == "mkl-packed")].iloc[0]
+    assert (first["time_us"], first["low_us"], first["high_us"]) == pytest.approx((450, 405, 540))
+    figure = plot_latency(report)
+    assert axis_titles(figure) == ("T (extent)", "time (us, median with 95 % interval)")
+    bars = trace(figure, "mkl-packed").error_y
+    assert list(bars.array) == pytest.approx([90, 320])
+    assert list(bars.arrayminus) == pytest.approx([45, 160])
+    assert len(trace(figure, "openblas").x) == 1  # its wrong result is not drawn
+    assert len(frame[frame["contender"] == "openblas"]) == 2
+
+
+def test_throughput_has_the_peak_of_all_cores(report: Report) -> None:
+    from dietlab.view.plots import frame_throughput, plot_throughput
+
+    frame = frame_throughput(report)
+    assert frame["peak_percent"].tolist() == pytest.approx([100 * 30.4 / 300] * 6)
+    assert frame["roofline_percent"].iloc[0] == pytest.approx(80)
+    figure = plot_throughput(report)
+    assert axis_titles(figure)[1] == "throughput (GFLOP/s)"
+    assert figure.layout.shapes[0].y0 == 300
+    assert figure.layout.annotations[0].text == "FMA peak 300 GFLOP/s"
+    assert "10 % of the FMA peak<br>80 % of the roofline" in trace(figure, "dietlab").hovertext[0]
+    unmeasured = replace(report, hardware={"name": "a CPU", "cores": 2, "peak_gflops": None})
+    assert not plot_throughput(unmeasured).layout.shapes
+    assert frame_throughput(unmeasured)["peak_percent"].isna().all()
+
+
+def test_padding_is_ours_in_percent(report: Report) -> None:
+    from dietlab.view.plots import frame_padding, plot_padding
+
+    assert frame_padding(report)["padding_percent"].tolist() == pytest.approx([0, 12.5])
+    figure = plot_padding(report)
+    assert axis_titles(figure) == ("T (extent)", "padding waste (% of multiply-adds)")
+
+
+def test_tuning_keeps_the_best_and_the_failures() -> None:
+    from dietlab.view.plots import frame_tuning, plot_tuning
+
+    records = [Record(0.0, "compile error"), Record(40.0, "ok"), Record(30.0, "ok"), Record(90.0, "ok")]
+    frame = frame_tuning(records)
+    assert list(frame.columns) == ["trial", "gflops", "best_gflops", "status"]
+    assert frame["best_gflops"].tolist() == [0, 40, 40, 90]
+    figure = plot_tuning(records)
+    assert axis_titles(figure) == ("trials (count)", "throughput (GFLOP/s)")
+    assert list(trace(figure, "failed").x) == [1]
+    assert "compile error" in trace(figure, "failed").hovertext[0]
+    assert frame_tuning([]).empty
+    assert plot_tuning([]).layout.annotations[0].text == "nothing was measured"
+
+
+def test_phases_add_up() -> None:
+    from dietlab.view.plots import frame_phases, plot_phases
+
+    seconds = PhaseSeconds(compile=30, measure=60, search=10)
+    frame = frame_phases(seconds).set_index("phase")
+    assert frame.loc["measure"].tolist() == pytest.approx([60, 60])
+    assert frame["percent"].sum() == pytest.approx(100)
+    assert axis_titles(plot_phases(seconds)) == ("wall-clock time (s)", "phase")
+    assert frame_phases(PhaseSeconds())["percent"].tolist() == [0] * 5
+
+
+def test_portfolio_curve() -> None:
+    from dietlab.view.plots import frame_portfolio_curve, plot_portfolio_curve
+
+    curve = [(1, 1.4), (2, 1.1)]
+    assert frame_portfolio_curve(curve)["mean_slowdown"].tolist() == [1.4, 1.1]
+    figure = plot_portfolio_curve(curve)
+    assert axis_titles(figure)[0] == "micro-kernels in the portfolio (count)"
+    assert figure.data[0].hovertext[1] == "2 micro-kernels: 10.0 % slower than the best plans"
+
+
+def test_an_empty_report_draws_and_has_the_same_columns(report: Report) -> None:
+    from dietlab.view import plots
+
+    empty = replace(report, rows=())
+    full_columns = set(plots.frame_latency(report).columns)
+    assert full_columns - set(plots.frame_latency(empty).columns) == {"T"}
+    for plot in (plots.plot_speedup, plots.plot_latency, plots.plot_throughput, plots.plot_padding):
+        assert plot(empty).layout.annotations[0].text == "nothing was measured"
+
+
+def test_two_dynamic_dimensions_share_one_axis(report: Report) -> None:
+    from dietlab.view.plots import plot_speedup
+
+    rows = tuple(replace(r, shape=Shape.of(B=2, T=r.shape["T"])) for r in report.rows)
+    figure = plot_speedup(replace(report, rows=rows))
+    assert axis_titles(figure)[0] == "shape (extents)"
+    assert list(trace(figure, "mkl-packed").x) == ["B=2,T=8", "B=2,T=64"]
+
+
+def test_figures_have_no_background_unless_a_template_gives_one(report: Report) -> None:
+    from dietlab.view.plots import plot_speedup
+
+    assert plot_speedup(report).layout.paper_bgcolor == "rgba(0,0,0,0)"
+    assert plot_speedup(report, template="plotly_dark").layout.paper_bgcolor is None
+
+
+def test_colours_are_stable_and_families_share_them() -> None:
+    assert styles(["mkl", "mkl-packed"])["mkl-packed"] == (PALETTE["mkl"], "dash")
+    assert styles(["newcomer"])["newcomer"] == styles(["dietlab", "newcomer", "mkl"])["newcomer"]
+    assert styles(["best plain vendor"])["best plain vendor"].colour == GREY
+    many = [*PALETTE, "mkl-packed", "oracle", "best plain vendor", *(f"vendor{i}" for i in range(6))]
+    looks = styles(many)
+    assert len(set(looks.values())) == len(many)
+    assert [name for name in many if looks[name].colour == PALETTE["dietlab"]] == ["dietlab"]
+
+
+# --- the report as HTML and as text -----------------------------------------------------------
+
+
+class Page(HTMLParser):
+    """Collects what a browser would load, and the visible text."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.loads: list[str] = []
+        self.text: list[str] = []
+        self.scripts = 0
+        self._inside = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._inside = tag
+        self.scripts += tag == "script"
+        self.loads += [value or "" for name, value in attrs if name in ("src", "href", "srcset", "data")]
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._inside not in ("script", "style") and data.strip():
+            self.text.append(data.strip())
+
+
+def test_html_is_self_contained_and_has_the_numbers(report: Report, tmp_path: Path) -> None:
+    from dietlab.view.html_report import write_html
+
+    html = write_html(report, tmp_path / "report.html").read_text(encoding="utf-8")
+    page = Page(html)
+    assert page.loads == []
+    assert "@import" not in html.partition("<script>")[0]
+    assert "Plotly.newPlot" in html
+    assert html.count('class="plotly-graph-div"') == 7  # three for each of two caches, and padding
+    assert "dense T=1..128 N=2304 K=768 +bias float32" in page.text
+    for found in (
+        "1.10x",
+        "0.80x",
+        "T=64",
+        "1 min 40 s",
+        "3 min 05 s",
+        "20.0 KiB",
+        "64",
+        "0.27.0",
+        "one core only",
+    ):
+        assert found in page.text, found
+    assert "openblas (hot cache): 1 shapes, the first T=64" in page.text
+    absent = re.search(r'<table id="absent">.*?</table>', html, re.S)
+    assert absent is not None
+    assert "onednn" in absent[0]
+    assert "the package onednn is not installed" in absent[0]
+    assert "prefers-color-scheme: dark" in html
+
+
+def test_hostile_names_are_escaped(report: Report) -> None:
+    from dietlab.view.html_report import render_html
+
+    plain = Page(render_html(report))
+    rows = tuple(
+        replace(
+            r, contender=HOSTILE if r.contender == "openblas" else r.contender, plan=HOSTILE, cache=HOSTILE
+        )
+        for r in report.rows
+        if r.cache == "hot"
+    )
+    hostile = replace(
+        report, rows=rows, contenders=(Contender(HOSTILE, HOSTILE, HOSTILE, absent=HOSTILE, detail=HOSTILE),),
+        notes=(HOSTILE,), workload={"operator": HOSTILE}, versions={HOSTILE: HOSTILE},
+        hardware={"name": HOSTILE, "cores": 1}, tuning={HOSTILE: HOSTILE},
+    )  # fmt: skip
+    html = render_html(hostile)
+    assert HOSTILE not in html
+    # Each of the four figures has two scripts of plotly's; the page has two of its own.
+    assert Page(html).scripts == plain.scripts - 3 * (plain.scripts - 2) // 7
+    assert HOSTILE in "".join(Page(html).text)
+
+
+def test_text_report(report: Report) -> None:
+    from dietlab.view.html_report import render_text
+
+    assert render_text(report) == (
+        "dense T=1..128 N=2304 K=768 +bias float32\n"
+        "on a CPU, cores: 2\n"
+        "\n"
+        "speedup of dietlab over each contender, in times (above 1: dietlab is faster)\n"
+        "cache     contender              shapes  geomean  held-out  worst  worst shape\n"
+        "--------  ---------------------  ------  -------  --------  -----  -----------\n"
+        "hot       mkl-packed                  2    1.10x     0.80x  0.80x         T=64\n"
+        "hot       openblas                    1    4.00x         -  4.00x          T=8\n"
+        "hot       best prepacked vendor       2    1.10x     0.80x  0.80x         T=64\n"
+        "hot       best plain vendor           1    4.00x         -  4.00x          T=8\n"
+        "rotating  mkl-packed                  1    1.10x         -  1.10x          T=8\n"
+        "rotating  best prepacked vendor       1    1.10x         -  1.10x          T=8\n"
+        "\n"
+        "absent\n"
+        "  onednn: the package onednn is not installed\n"
+        "\n"
+        "wrong results, not counted\n"
+        "  openblas (hot cache): 1 shapes, the first T=64\n"
+        "\n"
+        "tuning\n"
+        "  seconds, compile: 1 min 40 s\n"
+        "  seconds, measure: 1 min 25 s\n"
+        "  seconds, total: 3 min 05 s\n"
+        "  trials: 64\n"
+        "  failures: 3\n"
+        "\n"
+        "library\n"
+        "  bytes: 20.0 KiB\n"
+        "  kernels: 4\n"
+        "\n"
+        "notes\n"
+        "  one core only\n"
+    )
+
+
+def test_text_report_of_nothing(report: Report) -> None:
+    from dietlab.view.html_report import render_html, render_text
+
+    empty = Report({}, {}, {}, {}, {}, ())
+    assert "unknown hardware" in render_text(empty)
+    assert "no contender was measured beside dietlab" in render_html(empty)
+
+
+def test_light_imports() -> None:
+    code = (
+        "import sys, dietlab.view.progress, dietlab.view.plots, dietlab.view.html_report\n"
+        "heavy = {'plotly', 'ipywidgets', 'tqdm', 'pandas', 'jinja2', 'IPython', 'tvm'} & set(sys.modules)\n"
+        "sys.exit(str(heavy) if heavy else 0)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parent.parent)
