@@ -1,0 +1,81 @@
+"""dietlab: tune a tensor operator for all shapes at once, and ship it as one library.
+
+The whole loop::
+
+    import dietlab as dl
+
+    hw = dl.Hardware.detect()
+    dense = dl.Dense(T=dl.Dim(1, 128), N=2304, K=768)
+    shapes = dl.ShapeSet.uniform(dense, n=8)
+    space = dl.build_space(dense, hw)
+    run = dl.tune(space, shapes, runner=dl.LocalRunner(hw), effort="quick")
+    portfolio = dl.choose_portfolio(run, shapes, max_kernels=8)
+    dispatcher = dl.train_dispatcher(portfolio, shapes)
+    op = dl.build(dispatcher, "runs/dense")
+    report = dl.evaluate(op, dl.ShapeSet.every(dense), against=["openblas", "oracle"], tuned=run)
+
+Names are loaded when they are first used: importing the package imports neither TVM nor plotly nor
+ipywidgets.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "dietlab.errors": ("DietlabError",),
+    "dietlab.shapes": ("Dim", "Shape", "ShapeSet"),
+    "dietlab.hardware": ("CpuLimits", "GpuLimits", "Hardware"),
+    "dietlab.workloads": ("Dense", "make_workload", "workload_from_json"),
+    "dietlab.space": ("MicroKernel", "Space", "build_space"),
+    "dietlab.measure": (
+        "LocalRunner", "Record", "RecordStore", "ReplayRunner", "SyntheticRunner", "Timing", "Trial",
+        "read_records",
+    ),
+    "dietlab.cost": ("CostModel", "evaluate_model", "f_occ", "f_pad", "fit_cost_model", "padding_waste"),
+    "dietlab.search": ("EFFORTS", "STRATEGIES", "Effort", "TuningRun", "tune"),
+    "dietlab.dispatch": (
+        "Dispatcher", "Operator", "Portfolio", "build", "choose_portfolio", "load", "train_dispatcher",
+    ),
+    "dietlab.evaluate": ("CONTENDERS", "Report", "evaluate"),
+    "dietlab.study": ("Study",),
+    "dietlab.view": (
+        "LogObserver", "ProgressBar", "TuningPanel", "plot_latency", "plot_padding", "plot_phases",
+        "plot_portfolio_curve", "plot_speedup", "plot_throughput", "plot_tuning", "render_text",
+        "write_html",
+    ),
+}  # fmt: skip
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = ["__version__", *sorted(_HOME_OF)]
+
+if TYPE_CHECKING:
+    from dietlab.cost import *  # noqa: F403
+    from dietlab.dispatch import *  # noqa: F403
+    from dietlab.errors import DietlabError as DietlabError
+    from dietlab.evaluate import *  # noqa: F403
+    from dietlab.hardware import *  # noqa: F403
+    from dietlab.measure import *  # noqa: F403
+    from dietlab.search import *  # noqa: F403
+    from dietlab.shapes import Dim as Dim
+    from dietlab.shapes import Shape as Shape
+    from dietlab.shapes import ShapeSet as ShapeSet
+    from dietlab.space import *  # noqa: F403
+    from dietlab.study import Study as Study
+    from dietlab.view import *  # noqa: F403
+    from dietlab.workloads import *  # noqa: F403
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'dietlab' has no attribute {name!r}")
+    value = getattr(import_module(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -29,7 +29,7 @@ class PhaseSeconds:
 
     @property
     def total(self) -> float:
-        return sum(getattr(self, f.name) for f in fields(self))
+        return float(sum(getattr(self, f.name) for f in fields(self)))
 
     def plus(self, **seconds: float) -> PhaseSeconds:
         """A copy with the given phases increased."""

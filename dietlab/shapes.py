@@ -120,9 +120,7 @@ class ShapeSet:
     def __post_init__(self) -> None:
         if not self.shapes or len(set(self.shapes)) != len(self.shapes):
             raise WorkloadError("a shape set holds distinct shapes, at least one", self.shapes)
-        if len(self.weights) != len(self.shapes) or not all(
-            w > 0 and math.isfinite(w) for w in self.weights
-        ):
+        if len(self.weights) != len(self.shapes) or not all(w > 0 and math.isfinite(w) for w in self.weights):
             raise WorkloadError("every shape has a positive, finite weight", self.weights)
         if abs(math.fsum(self.weights) - 1.0) > 1e-9:
             raise WorkloadError(

@@ -6,6 +6,6 @@ from dietlab.cost.metrics import ranking_metrics
 from dietlab.cost.model import CostModel, evaluate_model, fit_cost_model
 
 __all__ = [
-    "AdaptationCost", "CostModel", "best_shape", "calibrated_seconds", "evaluate_model", "f_occ", "f_pad", "fit_cost_model",
-    "padding_waste", "ranking_metrics",
+    "AdaptationCost", "CostModel", "best_shape", "calibrated_seconds", "evaluate_model", "f_occ", "f_pad",
+    "fit_cost_model", "padding_waste", "ranking_metrics",
 ]  # fmt: skip

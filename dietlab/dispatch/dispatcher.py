@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dietlab.dispatch.portfolio import Portfolio
+from dietlab.dispatch.portfolio import Portfolio, dense_shapes
 from dietlab.errors import DispatchError
 from dietlab.hardware import Hardware
 from dietlab.shapes import Shape, ShapeSet
@@ -130,12 +130,11 @@ def train_dispatcher(
 
 
 def _weights(portfolio: Portfolio, shapes: ShapeSet | None) -> npt.NDArray[np.float64]:
-    from dietlab.dispatch.portfolio import dense_shapes
-
     chosen = portfolio.shapes if shapes is None else dense_shapes(portfolio.workload, shapes)
     known = dict(zip(chosen.shapes, chosen.weights, strict=True))
-    weights = np.array([known.get(shape, 0.0) for shape in portfolio.shapes])
-    return weights / weights.sum()
+    weights = np.array([known.get(shape, 0.0) for shape in portfolio.shapes], np.float64)
+    normalised: npt.NDArray[np.float64] = weights / weights.sum()
+    return normalised
 
 
 @dataclass(frozen=True)

@@ -73,11 +73,11 @@ class Operator:
     @property
     def micro_kernels(self) -> tuple[str, ...]:
         """The portfolio, as keys, in the order of plan numbers."""
-        return tuple(self.manifest["micro_kernels"])
+        return tuple(str(key) for key in self.manifest["micro_kernels"])
 
     def plan(self, rows: int) -> str:
         """The micro-kernel that the library chooses for ``rows`` rows (asked of the library)."""
-        return self.micro_kernels[self._library.plan(rows)]
+        return self.micro_kernels[int(self._library.plan(rows))]
 
     def pack(self, w: Array, bias: Array | None = None) -> Layer:
         """Lays the constant weights ``w [N, K]`` out once, in panels; ``bias [N]`` with them.
@@ -101,9 +101,7 @@ class Operator:
             ) from None
         return Layer(self._library, packed, depth, cols)
 
-    def __call__(
-        self, x: Array, w: Array, bias: Array | None = None, *, out: Array | None = None
-    ) -> Array:
+    def __call__(self, x: Array, w: Array, bias: Array | None = None, *, out: Array | None = None) -> Array:
         """``x @ w.T (+ bias)`` for weights that are used once; see :meth:`pack` for constant ones."""
         return self.pack(w, bias)(x, out=out)
 

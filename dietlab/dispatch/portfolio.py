@@ -98,9 +98,7 @@ def _with_best_addition(
     return [*chosen, int(losses.argmin())]
 
 
-def _swapped(
-    chosen: list[int], logs: npt.NDArray[np.float64], weights: npt.NDArray[np.float64]
-) -> list[int]:
+def _swapped(chosen: list[int], logs: npt.NDArray[np.float64], weights: npt.NDArray[np.float64]) -> list[int]:
     """Exchanges a member for the best other one as long as that lowers the loss."""
     improved = True
     while improved:

@@ -149,9 +149,7 @@ class Hardware:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Hardware:
         if value.get("schema_version", SCHEMA_VERSION) != SCHEMA_VERSION:
-            raise HardwareError(
-                f"a hardware file has schema {SCHEMA_VERSION}", value.get("schema_version")
-            )
+            raise HardwareError(f"a hardware file has schema {SCHEMA_VERSION}", value.get("schema_version"))
         try:
             fields = {k: v for k, v in value.items() if k not in ("schema_version", "kind")}
             limits = {"cpu": CpuLimits, "cuda": GpuLimits}[value["kind"]](**fields.pop("limits"))

@@ -7,6 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
+
 from dietlab.lower.geometry import Geometry
 from dietlab.space import MicroKernel
 
@@ -34,23 +38,19 @@ def tile_function(kernel: MicroKernel, geometry: Geometry, *, checked: bool) -> 
     ``geometry.cols``; ``w`` at the first of its panels. ``rows`` and ``cols`` say how much of the
     tile lies inside the output; only that much is written.
     """
-    from tvm.script.ir_builder import IRBuilder
-    from tvm.script.ir_builder import tirx as T
-
     vectors = kernel.vectors(geometry.lanes)
-    with IRBuilder() as builder:
-        with T.prim_func(private=True):
-            T.func_name(tile_name(kernel, checked=checked))
-            T.func_attr({"tirx.noalias": True})
-            pointers = [T.arg(name, T.handle("float32")) for name in ("x", "w", "y")]
-            rows, cols = T.arg("rows", T.int64()), T.arg("cols", T.int64())
-            x = T.decl_buffer((kernel.rows, geometry.depth), data=pointers[0])
-            w = T.decl_buffer((vectors, geometry.panel_rows, geometry.lanes), data=pointers[1])
-            y = T.decl_buffer((kernel.rows, geometry.cols), data=pointers[2])
-            accumulators = stack_buffer(kernel.rows * kernel.cols)
-            start_accumulators(kernel, geometry, accumulators, w)
-            multiply_add(kernel, geometry, accumulators, x, w, rows if checked else None)
-            write_back(kernel, geometry, accumulators, y, rows, cols)
+    with IRBuilder() as builder, T.prim_func(private=True):
+        T.func_name(tile_name(kernel, checked=checked))
+        T.func_attr({"tirx.noalias": True})
+        pointers = [T.arg(name, T.handle("float32")) for name in ("x", "w", "y")]
+        rows, cols = T.arg("rows", T.int64()), T.arg("cols", T.int64())
+        x = T.decl_buffer((kernel.rows, geometry.depth), data=pointers[0])
+        w = T.decl_buffer((vectors, geometry.panel_rows, geometry.lanes), data=pointers[1])
+        y = T.decl_buffer((kernel.rows, geometry.cols), data=pointers[2])
+        accumulators = stack_buffer(kernel.rows * kernel.cols)
+        start_accumulators(kernel, geometry, accumulators, w)
+        multiply_add(kernel, geometry, accumulators, x, w, rows if checked else None)
+        write_back(kernel, geometry, accumulators, y, rows, cols)
     return builder.get()
 
 
@@ -63,24 +63,17 @@ def stack_buffer(floats: int) -> Any:
 
     Without the annotation TVM would turn it into a call of its runtime's workspace allocator.
     """
-    from tvm.script.ir_builder import tirx as T
-
     return T.alloc_buffer((floats,), scope="local", annotations={"disable_lower_builtin": True})
 
 
 def vector(start: Any, lanes: int) -> Any:
     """The index of ``lanes`` consecutive elements from ``start`` on."""
-    from tvm import tirx
-
     first = tirx.IntImm("int64", start) if isinstance(start, int) else start
     return tirx.Ramp(first, tirx.IntImm("int64", 1), lanes)
 
 
 def start_accumulators(kernel: MicroKernel, geometry: Geometry, accumulators: Any, w: Any) -> None:
     """Accumulators begin with the bias (row 0 of each panel) or with zero."""
-    from tvm import tirx
-    from tvm.script.ir_builder import tirx as T
-
     lanes = geometry.lanes
     zero = tirx.Broadcast(tirx.FloatImm("float32", 0), lanes)
     for i in range(kernel.rows):
@@ -100,8 +93,6 @@ def multiply_add(
           step(k)                       step(ko * unroll); ...; step(ko * unroll + unroll - 1)
                                       step(...) for what is left over
     """
-    from tvm.script.ir_builder import tirx as T
-
     iterations, left_over = divmod(geometry.depth, kernel.unroll)
     with T.serial(0, iterations) as outer:
         for step in range(kernel.unroll):
@@ -114,9 +105,6 @@ def _step(
     kernel: MicroKernel, geometry: Geometry, accumulators: Any, x: Any, w: Any, rows: Any | None, k: Any
 ) -> None:
     """One step of the reduction: every accumulator gains one product."""
-    from tvm import tirx
-    from tvm.script.ir_builder import tirx as T
-
     lanes, below = geometry.lanes, int(geometry.has_bias)
     for j in range(kernel.vectors(lanes)):
         if kernel.prefetch:
@@ -133,14 +121,9 @@ def _step(
 
 def _prefetch(geometry: Geometry, w: Any, panel: int, row: Any) -> None:
     """Asks for one vector of weights; beyond the panel's end it asks for the next panel's."""
-    from tvm import tirx
-    from tvm.script.ir_builder import tirx as T
-
     offset = (panel * geometry.panel_rows + row) * geometry.lanes
     constants = (tirx.IntImm("int32", n) for n in (_PREFETCH_READ, _ALL_LEVELS, _DATA_CACHE))
-    T.evaluate(
-        tirx.call_llvm_intrin("void", "llvm.prefetch", w.access_ptr("r", offset=offset), *constants)
-    )
+    T.evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", w.access_ptr("r", offset=offset), *constants))
 
 
 def write_back(
@@ -151,8 +134,6 @@ def write_back(
     Rows are tested one by one; columns only if the output's width is no multiple of the tile's,
     vector by vector, and the last vector element by element.
     """
-    from tvm.script.ir_builder import tirx as T
-
     lanes = geometry.lanes
     for i in range(kernel.rows):
         with T.If(i < rows), T.Then():
@@ -167,14 +148,10 @@ def write_back(
 def _write_vector_in_part(
     kernel: MicroKernel, geometry: Geometry, accumulators: Any, y: Any, i: int, j: int, cols: Any
 ) -> None:
-    from tvm.script.ir_builder import tirx as T
-
     lanes = geometry.lanes
     with T.If(j * lanes + lanes <= cols):
         with T.Then():
-            T.buffer_store(
-                y, accumulators[_slot(kernel, i, j, lanes)], [i, vector(j * lanes, lanes)]
-            )
+            T.buffer_store(y, accumulators[_slot(kernel, i, j, lanes)], [i, vector(j * lanes, lanes)])
         with T.Else():
             for v in range(lanes):
                 with T.If(j * lanes + v < cols), T.Then():

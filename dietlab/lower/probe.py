@@ -16,7 +16,11 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+import tvm
 import tvm_ffi
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
 
 from dietlab.hardware import Hardware
 from dietlab.lower.compiler import compile_library
@@ -65,8 +69,6 @@ def _best(call: Callable[[], object], samples: int) -> float:
 
 
 def _probes(hardware: Hardware) -> Any:
-    import tvm
-
     lanes = hardware.cpu.lanes
     return tvm.IRModule(
         {
@@ -79,55 +81,46 @@ def _probes(hardware: Hardware) -> Any:
 
 def _multiply_add(lanes: int) -> Any:
     """``for step: for c in chains: acc[c] = acc[c] * a + b``, all of it in registers."""
-    from tvm.script.ir_builder import IRBuilder
-    from tvm.script.ir_builder import tirx as T
-
-    with IRBuilder() as builder:
-        with T.prim_func():
-            T.func_name("multiply_add")
-            T.func_attr({"tirx.noalias": True, "global_symbol": "multiply_add"})
-            seed = T.match_buffer(T.arg("seed", T.handle()), (2 * lanes,), align=4)
-            sums = T.match_buffer(T.arg("sums", T.handle()), (CHAINS * lanes,), align=4)
-            chains = stack_buffer(CHAINS * lanes)
-            slots = [vector(c * lanes, lanes) for c in range(CHAINS)]
+    with IRBuilder() as builder, T.prim_func():
+        T.func_name("multiply_add")
+        T.func_attr({"tirx.noalias": True, "global_symbol": "multiply_add"})
+        seed = T.match_buffer(T.arg("seed", T.handle()), (2 * lanes,), align=4)
+        sums = T.match_buffer(T.arg("sums", T.handle()), (CHAINS * lanes,), align=4)
+        chains = stack_buffer(CHAINS * lanes)
+        slots = [vector(c * lanes, lanes) for c in range(CHAINS)]
+        for slot in slots:
+            T.buffer_store(chains, sums[slot], [slot])
+        with T.serial(0, STEPS):
             for slot in slots:
-                T.buffer_store(chains, sums[slot], [slot])
-            with T.serial(0, STEPS):
-                for slot in slots:
-                    value = chains[slot] * seed[vector(0, lanes)] + seed[vector(lanes, lanes)]
-                    T.buffer_store(chains, value, [slot])
-            for slot in slots:
-                T.buffer_store(sums, chains[slot], [slot])
+                value = chains[slot] * seed[vector(0, lanes)] + seed[vector(lanes, lanes)]
+                T.buffer_store(chains, value, [slot])
+        for slot in slots:
+            T.buffer_store(sums, chains[slot], [slot])
     return builder.get()
 
 
 def _stream(name: str, cores: int, lanes: int) -> Any:
     """``for i: acc[i % chains] += array[i]``, a contiguous share for each core."""
-    from tvm import tirx
-    from tvm.script.ir_builder import IRBuilder
-    from tvm.script.ir_builder import tirx as T
-
     width = CHAINS * lanes
-    with IRBuilder() as builder:
-        with T.prim_func():
-            T.func_name(name)
-            T.func_attr({"tirx.noalias": True, "global_symbol": name})
-            floats = tirx.Var("floats", "int64")
-            array = T.match_buffer(T.arg("array", T.handle()), (floats,), align=4)
-            sums = T.match_buffer(T.arg("sums", T.handle()), (cores, width), align=4)
-            share = floats // (width * cores)
-            core_loop = T.serial if cores == 1 else T.parallel
-            with core_loop(0, tirx.IntImm("int64", cores)) as core:
-                chains = stack_buffer(width)
-                slots = [vector(c * lanes, lanes) for c in range(CHAINS)]
-                for slot in slots:
-                    T.buffer_store(chains, tirx.Broadcast(tirx.FloatImm("float32", 0), lanes), [slot])
-                with T.serial(0, share) as i:
-                    for c, slot in enumerate(slots):
-                        start = (core * share + i) * width + c * lanes
-                        T.buffer_store(chains, chains[slot] + array[vector(start, lanes)], [slot])
-                for slot in slots:
-                    T.buffer_store(sums, chains[slot], [core, slot])
+    with IRBuilder() as builder, T.prim_func():
+        T.func_name(name)
+        T.func_attr({"tirx.noalias": True, "global_symbol": name})
+        floats = tirx.Var("floats", "int64")
+        array = T.match_buffer(T.arg("array", T.handle()), (floats,), align=4)
+        sums = T.match_buffer(T.arg("sums", T.handle()), (cores, width), align=4)
+        share = floats // (width * cores)
+        core_loop = T.serial if cores == 1 else T.parallel
+        with core_loop(0, tirx.IntImm("int64", cores)) as core:
+            chains = stack_buffer(width)
+            slots = [vector(c * lanes, lanes) for c in range(CHAINS)]
+            for slot in slots:
+                T.buffer_store(chains, tirx.Broadcast(tirx.FloatImm("float32", 0), lanes), [slot])
+            with T.serial(0, share) as i:
+                for c, slot in enumerate(slots):
+                    start = (core * share + i) * width + c * lanes
+                    T.buffer_store(chains, chains[slot] + array[vector(start, lanes)], [slot])
+            for slot in slots:
+                T.buffer_store(sums, chains[slot], [core, slot])
     return builder.get()
 
 

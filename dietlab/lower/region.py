@@ -7,6 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import tvm
+from tvm import tirx
+from tvm.script.ir_builder import tirx as T
+
 from dietlab.lower.geometry import Geometry
 from dietlab.lower.micro_kernel import stack_buffer, tile_name
 from dietlab.space import MicroKernel
@@ -29,9 +33,7 @@ def edge_scratch(kernels: Any, geometry: Geometry) -> Any | None:
     return stack_buffer(max(padded) * geometry.depth) if padded else None
 
 
-def region(
-    kernel: MicroKernel, geometry: Geometry, operands: Operands, tiles: Mapping[str, Any]
-) -> None:
+def region(kernel: MicroKernel, geometry: Geometry, operands: Operands, tiles: Mapping[str, Any]) -> None:
     """Covers ``y[T, N]`` with copies of ``kernel``.
 
     Draws ``ws`` (``is`` exchanges the two loops; ``parallel`` only with several cores)::
@@ -46,8 +48,6 @@ def region(
     Args:
         tiles: the micro-kernel's functions by name (:func:`micro_kernel.tile_name`).
     """
-    from tvm.script.ir_builder import tirx as T
-
     row_tiles = (operands.rows + kernel.rows - 1) // kernel.rows
     column_tiles = -(-geometry.cols // kernel.cols)
     if kernel.edge == "padded" and kernel.rows > 1:
@@ -64,9 +64,6 @@ def region(
 @contextmanager
 def _share_of_cores(count: int, cores: int) -> Iterator[tuple[Any, Any]]:
     """The first and one past the last column tile of a core; shares differ by at most one."""
-    from tvm import tirx
-    from tvm.script.ir_builder import tirx as T
-
     if cores == 1:
         yield 0, tirx.IntImm("int64", count)
         return
@@ -90,17 +87,12 @@ def pad_edge_tile(kernel: MicroKernel, geometry: Geometry, operands: Operands) -
     A CPU's cache needs no staging of full tiles, so only the tile that sticks out is copied: the
     compute stage then reads ``rows`` valid rows whatever T is, without a bound check.
     """
-    from tvm import tirx
-    from tvm.script.ir_builder import tirx as T
-
     full = operands.rows // kernel.rows
     inside = operands.rows - full * kernel.rows
     assert operands.scratch is not None
     with T.If(inside > 0), T.Then():
         with T.serial(0, inside) as i, T.serial(0, geometry.depth) as k:
-            T.buffer_store(
-                operands.scratch, operands.x[full * kernel.rows + i, k], [i * geometry.depth + k]
-            )
+            T.buffer_store(operands.scratch, operands.x[full * kernel.rows + i, k], [i * geometry.depth + k])
         with T.serial(inside * geometry.depth, kernel.rows * geometry.depth) as at:
             T.buffer_store(operands.scratch, tirx.FloatImm("float32", 0), [at])
 
@@ -109,8 +101,6 @@ def _call_tile(
     kernel: MicroKernel, geometry: Geometry, operands: Operands, tiles: Mapping[str, Any], io: Any, jo: Any
 ) -> None:
     """Calls the tile function; what happens at the edge is the micro-kernel's choice."""
-    from tvm.script.ir_builder import tirx as T
-
     full = operands.rows // kernel.rows
     call = _caller(kernel, geometry, operands, tiles, io, jo)
     in_place = operands.x.access_ptr("r", offset=io * (kernel.rows * geometry.depth))
@@ -132,14 +122,9 @@ def _call_tile(
 def _caller(
     kernel: MicroKernel, geometry: Geometry, operands: Operands, tiles: Mapping[str, Any], io: Any, jo: Any
 ) -> Callable[..., None]:
-    import tvm
-    from tvm.script.ir_builder import tirx as T
-
     panels = kernel.vectors(geometry.lanes)
     w = operands.w.access_ptr("r", offset=jo * (panels * geometry.panel_rows * geometry.lanes))
-    y = operands.y.access_ptr(
-        "w", offset=io * (kernel.rows * geometry.cols) + jo * kernel.cols
-    )
+    y = operands.y.access_ptr("w", offset=io * (kernel.rows * geometry.cols) + jo * kernel.cols)
     rows, cols = operands.rows - io * kernel.rows, geometry.cols - jo * kernel.cols
 
     def call(x: Any, *, checked: bool) -> None:

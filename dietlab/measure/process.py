@@ -14,6 +14,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from time import monotonic
 from types import TracebackType
 from typing import Any
@@ -85,11 +86,8 @@ class WorkerProcess:
             self._child.kill()
             self._child.wait()
             for stream in (self._child.stdin, self._child.stdout):
-                if stream:
-                    try:
-                        stream.close()
-                    except BrokenPipeError:
-                        pass
+                with suppress(BrokenPipeError, AttributeError):
+                    stream.close()  # type: ignore[union-attr]
         self._child, self._buffer = None, b""
 
     def __enter__(self) -> WorkerProcess:

@@ -122,8 +122,7 @@ class PaperStrategy:
             weights = [scores.fitness(kernel) for kernel in population]
             parents = random.choices(population, weights, k=2 * self.population)
             population = [
-                self._child(parents[2 * i], parents[2 * i + 1], alive, random)
-                for i in range(self.population)
+                self._child(parents[2 * i], parents[2 * i + 1], alive, random) for i in range(self.population)
             ]
         guided = count - round(count * self.random_share)
         picks = self._select(state, scores, set(population), guided, random)

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from dietlab.cost import CostModel, calibrated_seconds, evaluate_model, fit_cost_model
 from dietlab.cost.adaptation import Adaptation
 from dietlab.errors import ModelError
-from dietlab.events import Audience, ModelFitted, Observer, PhaseSeconds, RoundFinished, TrialMeasured, audience
+from dietlab.events import (
+    Audience,
+    ModelFitted,
+    Observer,
+    PhaseSeconds,
+    RoundFinished,
+    TrialMeasured,
+    audience,
+)
 from dietlab.measure import Record, RecordStore, Runner, Trial
 from dietlab.search.effort import Effort, effort_named
 from dietlab.search.strategies import SearchState, Strategy, strategy_named, target_shape
@@ -22,6 +31,8 @@ from dietlab.space import MicroKernel, Space
 
 if TYPE_CHECKING:
     import pandas as pd
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -107,7 +118,7 @@ def tune(
         while len(state.tried) < goal:
             random = Random(f"{seed}/{len(state.tried)}")  # the same after a restart
             count = min(effort.batch, goal - len(state.tried))
-            kernels = clock.charge("search", lambda s=state, c=count, r=random: strategy.propose(s, c, r))
+            kernels = clock.charge("search", partial(strategy.propose, state, count, random))
             if not kernels:
                 break
             trials = [Trial(kernel, (target_shape(kernel, state),)) for kernel in kernels]
@@ -122,13 +133,11 @@ def tune(
         )  # fmt: skip
     run = TuningRun(space, shapes, tuple(store.records), model, clock.seconds)
     confirm(run, runner, effort, listeners, store)
-    model = clock.charge("model", lambda: _fit(space, store, adaptation, seed, clock) or model)
+    model = _fit(space, store, adaptation, seed, clock) or model
     return TuningRun(space, shapes, tuple(store.records), model, clock.seconds_with(store.records))
 
 
-def confirm(
-    run: TuningRun, runner: Runner, effort: Effort, listeners: Audience, store: RecordStore
-) -> None:
+def confirm(run: TuningRun, runner: Runner, effort: Effort, listeners: Audience, store: RecordStore) -> None:
     """Measures the best micro-kernels on more shapes, the tuned ones and others between them."""
     shapes = confirm_shapes(run.shapes, run.space, effort.confirm_shapes)
     kernels = best_together(run, shapes, effort.confirm_kernels)
@@ -184,7 +193,9 @@ def _measure(
         gflops = record.gflops(space.workload)
         best = max(best, gflops)
         listeners.send(
-            TrialMeasured(record.micro_kernel.key, str(record.shape), gflops, record.status, len(store.records))
+            TrialMeasured(
+                record.micro_kernel.key, str(record.shape), gflops, record.status, len(store.records)
+            )
         )
         advance(f"best {best:.1f} GFLOP/s")
 
@@ -194,9 +205,8 @@ def _fit(
 ) -> CostModel | None:
     if not any(record.ok for record in store.records):
         return None
-    return clock.charge(
-        "model", lambda: fit_cost_model(space.workload, space.hardware, store.records, adaptation, seed)
-    )
+    workload, hardware = space.workload, space.hardware
+    return clock.charge("model", lambda: fit_cost_model(workload, hardware, store.records, adaptation, seed))
 
 
 def _announce(
@@ -219,7 +229,7 @@ class _Clock:
         self.seconds = PhaseSeconds()
         self.rounds: list[int] = []
 
-    def charge(self, phase: str, work: Callable[[], object]):  # type: ignore[no-untyped-def]
+    def charge(self, phase: str, work: Callable[[], Result]) -> Result:
         started = perf_counter()
         result = work()
         self.seconds = self.seconds.plus(**{phase: perf_counter() - started})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import Any
 
 from dietlab.errors import DispatchError
 from dietlab.shapes import Shape
@@ -27,7 +27,7 @@ class Split:
     high: Tree
 
 
-Tree = Union[Leaf, Split]
+Tree = Leaf | Split
 
 
 def route(tree: Tree, shape: Shape) -> int:
@@ -50,9 +50,7 @@ def relabelled(tree: Tree, numbers: Mapping[int, int]) -> Tree:
     """The same tree with micro-kernels renumbered."""
     if isinstance(tree, Leaf):
         return Leaf(numbers[tree.kernel])
-    return Split(
-        tree.dim, tree.at_most, relabelled(tree.low, numbers), relabelled(tree.high, numbers)
-    )
+    return Split(tree.dim, tree.at_most, relabelled(tree.low, numbers), relabelled(tree.high, numbers))
 
 
 def tree_to_json(tree: Tree) -> Any:

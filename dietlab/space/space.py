@@ -80,10 +80,7 @@ class Space:
         import pandas as pd
 
         return pd.DataFrame(
-            [
-                (r.reason, r.count, r.most, r.unit, r.nearest_miss.key, r.nearest_value)
-                for r in self.rejected
-            ],
+            [(r.reason, r.count, r.most, r.unit, r.nearest_miss.key, r.nearest_value) for r in self.rejected],
             columns=["reason", "count", "most", "unit", "nearest_miss", "nearest_value"],
         )
 
@@ -157,14 +154,10 @@ def _static(workload: Workload, role: str) -> int:
 
 def _candidates(lanes: int, registers: int, edges: tuple[Edge, ...]) -> Iterator[MicroKernel]:
     sizes = product(range(1, registers + 1), range(1, MAX_VECTORS + 1))
-    for (rows, vectors), unroll, order, prefetch, edge in product(
-        sizes, UNROLLS, ORDERS, PREFETCHES, edges
-    ):
+    for (rows, vectors), unroll, order, prefetch, edge in product(sizes, UNROLLS, ORDERS, PREFETCHES, edges):
         yield MicroKernel(rows, vectors * lanes, unroll, order, prefetch, edge)
 
 
 def _rejection(limit: Limit, misses: list[tuple[float, MicroKernel]]) -> Rejection:
     _, nearest = min(misses)
-    return Rejection(
-        limit.reason, len(misses), limit.most, limit.unit, nearest, limit.measure(nearest)
-    )
+    return Rejection(limit.reason, len(misses), limit.most, limit.unit, nearest, limit.measure(nearest))

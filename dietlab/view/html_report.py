@@ -43,7 +43,7 @@ def render_html(report: Report) -> str:
     page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(
         TEMPLATE.read_text(encoding="utf-8")
     )
-    return page.render(
+    html: str = page.render(
         report=report,
         title=workload_title(report.workload),
         tables=_fact_tables(report),
@@ -56,6 +56,7 @@ def render_html(report: Report) -> str:
         plotly_js=Markup(get_plotlyjs()),
         figures=[(heading, Markup(markup)) for heading, markup in _figures(report)],
     )
+    return html
 
 
 def write_html(report: Report, path: str | Path) -> Path:

@@ -116,4 +116,4 @@ def _show(panel: TuningPanel) -> None:
     from IPython.display import display
 
     if InteractiveShell.initialized():
-        display(panel)  # type: ignore[no-untyped-call]
+        display(panel)

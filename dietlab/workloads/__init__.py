@@ -34,9 +34,7 @@ def make_workload(operator: str, dims: Mapping[str, Dim | int], **options: Any) 
         WorkloadError: if the operator or a dimension is unknown, or one is missing.
     """
     if operator not in OPERATORS:
-        raise WorkloadError(
-            f"the operator is one of {', '.join(sorted(OPERATORS))}", repr(operator)
-        )
+        raise WorkloadError(f"the operator is one of {', '.join(sorted(OPERATORS))}", repr(operator))
     needed = {"dense": ("T", "N", "K")}[operator]
     if set(dims) != set(needed):
         unknown, missing = set(dims) - set(needed), set(needed) - set(dims)
@@ -49,14 +47,13 @@ def make_workload(operator: str, dims: Mapping[str, Dim | int], **options: Any) 
             ),
             "For example --dim T=1:128 --dim N=2304 --dim K=768.",
         )
-    return OPERATORS[operator](**dict(dims), **options)
+    arguments: dict[str, Any] = {**dims, **options}
+    return OPERATORS[operator](**arguments)
 
 
 def workload_from_json(value: Mapping[str, Any]) -> Workload:
     """The inverse of ``workload.to_json()``."""
     operator = value.get("operator")
     if operator not in OPERATORS:
-        raise WorkloadError(
-            f"the operator is one of {', '.join(sorted(OPERATORS))}", repr(operator)
-        )
+        raise WorkloadError(f"the operator is one of {', '.join(sorted(OPERATORS))}", repr(operator))
     return OPERATORS[operator].from_json(value)

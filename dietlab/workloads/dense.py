@@ -49,9 +49,7 @@ class Dense:
             if isinstance(extent, int) and extent < 1:
                 raise WorkloadError("every dimension is at least 1", f"{name}={extent}")
         if self.dtype != "float32":
-            raise WorkloadError(
-                "the CPU back end computes in float32", self.dtype, "Use dtype='float32'."
-            )
+            raise WorkloadError("the CPU back end computes in float32", self.dtype, "Use dtype='float32'.")
 
     @property
     def axes(self) -> tuple[Axis, ...]:

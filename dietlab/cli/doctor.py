@@ -1,0 +1,67 @@
+"""What this machine has of what dietlab needs."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from dataclasses import dataclass
+from importlib import metadata
+
+from dietlab.errors import DietlabError
+from dietlab.hardware import Hardware
+
+TESTED = {"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": "0.1.14.post1"}
+NEEDED = ("apache-tvm", "apache-tvm-ffi", "numpy", "pandas", "scikit-learn", "xgboost-cpu", "plotly")
+OPTIONAL = {
+    "mkl": "contenders mkl, mkl-packed", "torch": "contenders torch, onednn-packed",
+    "jupyterlab": "`dietlab lab`", "ipywidgets": "TuningPanel",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Finding:
+    what: str
+    found: str
+    ok: bool
+    needed: bool = True
+
+
+def examine() -> list[Finding]:
+    """Python, processor, linker and packages; nothing is run that could fail the caller."""
+    findings = [
+        Finding("Python", sys.version.split()[0], sys.version_info >= (3, 10)),
+        _processor(),
+        _linker(),
+    ]
+    findings += [_package(name) for name in NEEDED]
+    findings += [_package(name, why) for name, why in OPTIONAL.items()]
+    return findings
+
+
+def _processor() -> Finding:
+    try:
+        hardware = Hardware.detect(measure=False)
+    except DietlabError as error:
+        return Finding("processor", str(error), ok=False)
+    cpu = hardware.cpu
+    detail = (
+        f"{hardware.name}, {hardware.cores} cores, {cpu.vector_bytes * 8}-bit vectors, L2 "
+        f"{cpu.l2_bytes >> 10} KiB, L3 {cpu.l3_bytes >> 20} MiB, target {cpu.llvm_cpu}"
+    )
+    return Finding("processor", detail, ok=True)
+
+
+def _linker() -> Finding:
+    found = shutil.which("g++") or shutil.which("clang++") or shutil.which("cc")
+    return Finding("C++ compiler (links libraries)", found or "none; apt-get install g++", bool(found))
+
+
+def _package(name: str, why: str = "") -> Finding:
+    try:
+        version = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return Finding(name, f"not installed{f' ({why})' if why else ''}", ok=False, needed=not why)
+    tested = TESTED.get(name)
+    if tested and version != tested:
+        return Finding(name, f"{version}; tested with {tested}, others may crash", ok=False)
+    return Finding(name, version, ok=True, needed=not why)

@@ -1,0 +1,355 @@
+"""``dietlab``: every stage from the command line. Thin: what it does stands in the stages."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dietlab import __version__
+from dietlab.cli.doctor import examine
+from dietlab.errors import DietlabError
+from dietlab.evaluate import CONTENDERS, Report
+from dietlab.hardware import Hardware
+from dietlab.measure import LocalRunner, ReplayRunner, read_records
+from dietlab.search import EFFORTS, STRATEGIES, TuningRun, effort_named, tune
+from dietlab.shapes import Dim, ShapeSet
+from dietlab.space import build_space
+from dietlab.study import REPORT, Study
+from dietlab.view.html_report import render_text, write_html
+from dietlab.view.progress import ProgressBar
+from dietlab.workloads import Workload, make_workload, workload_from_json
+
+QUICKSTART = {"T": "1:128", "N": "2304", "K": "768"}
+QUICKSTART_AGAINST = (
+    "openblas", "mkl", "mkl-packed", "torch", "onednn-packed", "ansor", "largest-shape", "oracle",
+)  # fmt: skip
+SHAPES_HELP = "uniform[:N], every, random:N[:SEED], or extents such as 5,24,43"
+
+
+class _Group(click.Group):
+    """Errors of dietlab's own become one line and exit status 2; Ctrl-C says that nothing is lost."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except DietlabError as error:
+            click.echo(f"dietlab: {error}", err=True)
+            ctx.exit(2)
+        except KeyboardInterrupt:
+            click.echo("\ndietlab: stopped; what was measured stays, the same command goes on.", err=True)
+            ctx.exit(130)
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__)
+def main() -> None:
+    """Tune a tensor operator for all shapes at once, and ship it as one library.
+
+    \b
+    The stages, each on its own:
+      dietlab tune dense --dim T=1:128 --dim N=2304 --dim K=768 --out runs/x
+      dietlab build runs/x --max-kernels 8
+      dietlab evaluate runs/x --shapes every --against mkl-packed,openblas,oracle
+    Or all of it, on an example: dietlab quickstart
+    """
+
+
+def _dims(pairs: Sequence[str]) -> dict[str, Dim | int]:
+    dims: dict[str, Dim | int] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals:
+            raise DietlabError("a dimension reads NAME=EXTENT or NAME=LOW:HIGH", repr(pair))
+        dims[name] = Dim.parse(text)
+    return dims
+
+
+def parse_shapes(text: str, workload: Workload) -> ShapeSet:
+    """The shape set that ``--shapes`` names."""
+    kind, *numbers = text.split(":")
+    try:
+        if kind == "every":
+            return ShapeSet.every(workload)
+        if kind == "uniform":
+            return ShapeSet.uniform(workload, *(int(n) for n in numbers))
+        if kind == "random":
+            return ShapeSet.random(workload, *(int(n) for n in numbers or ["16"]))
+        return ShapeSet.extents(workload, sorted({int(extent) for extent in text.split(",")}))
+    except (TypeError, ValueError) as error:
+        if isinstance(error, DietlabError):
+            raise
+        raise DietlabError(f"shapes are {SHAPES_HELP}", repr(text)) from None
+
+
+def _hardware(path: str | None, threads: int | None, *, measure: bool) -> Hardware:
+    """A preset, a file, or this machine; ``threads`` cores of it (default: one)."""
+    if path in Hardware.presets():
+        hardware = Hardware.preset(str(path))
+    elif path:
+        hardware = Hardware.load(path)
+    else:
+        hardware = Hardware.detect(measure=False)
+        hardware = hardware.with_cores(min(threads or 1, hardware.cores))
+        if measure:
+            from dietlab.hardware.detect import measure_peaks
+
+            hardware = measure_peaks(hardware)
+        return hardware
+    return hardware.with_cores(threads) if threads else hardware
+
+
+def _print(value: Any, as_json: bool, text: str) -> None:
+    click.echo(json.dumps(value, indent=1) if as_json else text)
+
+
+operator_argument = click.argument("operator", default="dense")
+dim_option = click.option(
+    "--dim", "dims", multiple=True, metavar="NAME=LOW:HIGH", help="A dimension; a range makes it dynamic."
+)
+bias_option = click.option("--bias", is_flag=True, help="Add a bias.")
+threads_option = click.option(
+    "--threads", type=click.IntRange(1), help="Cores that the operator uses (default: 1)."
+)
+hardware_option = click.option(
+    "--hardware", metavar="NAME|FILE", help="A preset or a JSON file (default: this machine)."
+)
+effort_option = click.option(
+    "--effort",
+    type=click.Choice(list(EFFORTS)),
+    default="quick",
+    show_default=True,
+    help="How much to measure.",
+)
+strategy_option = click.option(
+    "--strategy", type=click.Choice(list(STRATEGIES)), default="marginal", show_default=True,
+    help="What proposes the next micro-kernels.",
+)  # fmt: skip
+shapes_option = click.option("--shapes", default="uniform:8", show_default=True, help=SHAPES_HELP)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@main.command()
+@json_option
+def doctor(as_json: bool) -> None:
+    """Check that this machine has what dietlab needs, and what is missing."""
+    findings = examine()
+    text = "\n".join(
+        f"{'ok  ' if f.ok else 'MISS' if f.needed else '-   '} {f.what}: {f.found}" for f in findings
+    )
+    _print([vars(f) for f in findings], as_json, text)
+    if any(f.needed and not f.ok for f in findings):
+        raise SystemExit(1)
+
+
+@main.command()
+@operator_argument
+@dim_option
+@bias_option
+@threads_option
+@hardware_option
+@json_option
+def space(
+    operator: str, dims: tuple[str, ...], bias: bool, threads: int | None, hardware: str | None, as_json: bool
+) -> None:  # fmt: skip
+    """Show which micro-kernels fit the hardware, and why the others do not."""
+    workload = make_workload(operator, _dims(dims or [f"{k}={v}" for k, v in QUICKSTART.items()]), bias=bias)
+    found = build_space(workload, _hardware(hardware, threads, measure=False))
+    rejections = found.rejections
+    value = {"micro_kernels": [k.key for k in found], "rejections": rejections.to_dict("records")}
+    table = rejections.to_string(index=False)
+    text = f"{workload} on {found.hardware.name}: {len(found)} micro-kernels fit\n\n{table}"
+    _print(value, as_json, text)
+
+
+@main.command("tune")
+@operator_argument
+@dim_option
+@bias_option
+@threads_option
+@hardware_option
+@effort_option
+@strategy_option
+@shapes_option
+@click.option("--seed", default=0, show_default=True)
+@click.option(
+    "--out", required=True, type=click.Path(file_okay=False),
+    help="The study folder; an interrupted run in it goes on.",
+)  # fmt: skip
+@json_option
+def tune_command(
+    operator: str, dims: tuple[str, ...], bias: bool, threads: int | None, hardware: str | None, effort: str,
+    strategy: str, shapes: str, seed: int, out: str, as_json: bool,
+) -> None:  # fmt: skip
+    """Measure micro-kernels for all shapes at once and fit the cost model."""
+    workload = make_workload(operator, _dims(dims), bias=bias)
+    processor = _study_hardware(out) or _hardware(hardware, threads, measure=True)
+    study = Study.create(out, workload, processor, parse_shapes(shapes, workload), effort, strategy, seed)
+    run = _tune(study)
+    _print(_tuning_facts(run), as_json, _tuning_text(run))
+
+
+def _study_hardware(out: str) -> Hardware | None:
+    """The processor of a study that stands in ``out``: a resumed run is not measured again."""
+    return Study.open(out).hardware if (Path(out) / "manifest.json").exists() else None
+
+
+def _tune(study: Study) -> TuningRun:
+    with LocalRunner(study.hardware, effort_named(study.effort).timing) as runner:
+        return study.tune(runner, [ProgressBar()])
+
+
+def _tuning_facts(run: TuningRun) -> dict[str, Any]:
+    return {
+        "trials": run.trials, "failures": run.failures, "measurements": len(run.records),
+        "space": len(run.space), "seconds": run.seconds.to_json(),
+        "best_gflops": max(r.gflops(run.space.workload) for r in run.records),
+    }  # fmt: skip
+
+
+def _tuning_text(run: TuningRun) -> str:
+    facts = _tuning_facts(run)
+    phases = ", ".join(f"{phase} {seconds:.1f} s" for phase, seconds in facts["seconds"].items())
+    return (
+        f"{facts['trials']} micro-kernels of {facts['space']} measured ({facts['failures']} failed), best "
+        f"{facts['best_gflops']:.1f} GFLOP/s, {run.seconds.total:.1f} s: {phases}"
+    )
+
+
+@main.command()
+@click.argument("study", type=click.Path(exists=True))
+@click.option("--max-kernels", default=8, show_default=True, type=click.IntRange(1))
+def dispatch(study: str, max_kernels: int) -> None:
+    """Choose the portfolio and train the decision tree; print its rules."""
+    dispatcher = Study.open(study).dispatch(max_kernels)
+    click.echo(f"{dispatcher}\n\n{dispatcher.to_source()}")
+
+
+@main.command("build")
+@click.argument("study", type=click.Path(exists=True))
+@click.option("--max-kernels", type=click.IntRange(1), help="Choose a new portfolio of at most so many.")
+def build_command(study: str, max_kernels: int | None) -> None:
+    """Compile the dispatcher into one shared library."""
+    opened = Study.open(study)
+    if max_kernels is not None:
+        opened.dispatch(max_kernels)
+    op = opened.build()
+    click.echo(
+        f"{op}\n{op.path}: {op.manifest['file_bytes'] / 1024:.0f} KiB, of which "
+        f"{op.manifest['code_bytes'] / 1024:.0f} KiB machine code"
+    )
+
+
+@main.command("evaluate")
+@click.argument("study", type=click.Path(exists=True))
+@click.option("--shapes", default="every", show_default=True, help=SHAPES_HELP)
+@click.option(
+    "--against", default="openblas,mkl,mkl-packed,onednn-packed", show_default=True,
+    help=f"Contenders, out of {', '.join(CONTENDERS)}.",
+)  # fmt: skip
+@click.option("--cache", "caches", default="hot", show_default=True, help="hot, rotating or hot,rotating.")
+@click.option("--effort", type=click.Choice(list(EFFORTS)), help="How long to time (default: the study's).")
+@click.option("--json", "json_path", type=click.Path(dir_okay=False), help="Also write the report here.")
+def evaluate_command(
+    study: str, shapes: str, against: str, caches: str, effort: str | None, json_path: str | None
+) -> None:
+    """Time the library against vendors, per-shape tuning and the oracle, in turns."""
+    opened = Study.open(study)
+    report = opened.evaluate(
+        parse_shapes(shapes, opened.workload), [name for name in against.split(",") if name],
+        caches.split(","), effort, [ProgressBar()],
+    )  # fmt: skip
+    _save(report, opened.folder, json_path)
+    click.echo(render_text(report))
+
+
+def _save(report: Report, folder: Path, json_path: str | None = None) -> None:
+    report.save(folder / REPORT)
+    if json_path and Path(json_path).resolve() != (folder / REPORT).resolve():
+        report.save(json_path)
+    write_html(report, folder / "report.html")
+
+
+@main.command("report")
+@click.argument("study", type=click.Path(exists=True))
+@click.option("--html", type=click.Path(dir_okay=False), help="Write the page here (default: in the study).")
+def report_command(study: str, html: str | None) -> None:
+    """Print the last evaluation's table and write its page."""
+    opened = Study.open(study)
+    report = opened.report()
+    path = write_html(report, html or opened.folder / "report.html")
+    click.echo(f"{render_text(report)}\n{path}")
+
+
+@main.command()
+@click.argument("records", type=click.Path(exists=True, dir_okay=False))
+@effort_option
+@strategy_option
+@click.option("--seed", default=0, show_default=True)
+@json_option
+def replay(records: str, effort: str, strategy: str, seed: int, as_json: bool) -> None:
+    """Search again over recorded measurements: compares strategies without the hardware."""
+    run = replay_run(records, effort, strategy, seed)
+    _print(_tuning_facts(run), as_json, _tuning_text(run))
+
+
+def replay_run(records: str | Path, effort: str, strategy: str, seed: int = 0) -> TuningRun:
+    """A search whose space and shapes are those that the records hold."""
+    from dataclasses import replace
+
+    file = read_records(records)
+    runner = ReplayRunner(file.records)
+    workload = workload_from_json(file.header["workload"])
+    whole = build_space(workload, Hardware.from_json(file.header["hardware"]))
+    recorded = replace(whole, micro_kernels=runner.micro_kernels)
+    shapes = ShapeSet.of(dict.fromkeys(runner.shapes, 1.0))
+    return tune(
+        recorded, shapes, runner, replace(effort_named(effort), confirm_shapes=0), strategy, seed=seed
+    )
+
+
+@main.command()
+@click.option("--out", default="runs/quickstart", show_default=True, type=click.Path(file_okay=False))
+@threads_option
+@effort_option
+@click.option("--shapes", default="uniform:8", show_default=True, help=f"What to tune for. {SHAPES_HELP}")
+def quickstart(out: str, threads: int | None, effort: str, shapes: str) -> None:
+    """Tune BERT-base's QKV projection for this machine, build it, evaluate it: at most 5 minutes."""
+    workload = make_workload("dense", {name: Dim.parse(text) for name, text in QUICKSTART.items()})
+    processor = _study_hardware(out) or _hardware(None, threads, measure=True)
+    study = Study.create(out, workload, processor, parse_shapes(shapes, workload), effort)
+    click.echo(
+        f"{workload} on {processor.name}, {processor.cores} core(s): {len(study.space())} micro-kernels fit"
+    )
+    click.echo(_tuning_text(_tune(study)))
+    dispatcher = study.dispatch()
+    op = study.build()
+    click.echo(f"{dispatcher}\n{op.path}: {op.manifest['file_bytes'] / 1024:.0f} KiB")
+    report = study.evaluate(_quickstart_shapes(study), QUICKSTART_AGAINST, observers=[ProgressBar()])
+    _save(report, study.folder)
+    click.echo(f"\n{render_text(report)}\n{study.folder / 'report.html'}")
+
+
+def _quickstart_shapes(study: Study) -> ShapeSet:
+    """The tuned shapes and as many that tuning never saw."""
+    seen = {record.shape for record in study.run().records}
+    every = ShapeSet.every(study.workload)
+    unseen = [shape for shape in every if shape not in seen]
+    sample = unseen[:: max(1, len(unseen) // 16)]
+    return ShapeSet.of(dict.fromkeys({*study.shapes, *sample}, 1.0))
+
+
+@main.command()
+@click.option("--port", default=8888, show_default=True)
+def lab(port: int) -> None:
+    """Open JupyterLab on the notebooks."""
+    import subprocess
+
+    notebooks = Path.cwd() / "notebooks"
+    if not notebooks.is_dir():
+        raise DietlabError("the notebooks are in this folder", Path.cwd(), "Run it in the project's folder.")
+    raise SystemExit(subprocess.call([sys.executable, "-m", "jupyterlab", f"--port={port}", str(notebooks)]))

@@ -1,0 +1,218 @@
+"""A study: one folder that every stage reads from and writes to, and resumes from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from dietlab.cost import CostModel, fit_cost_model
+from dietlab.dispatch import Dispatcher, Operator, build, choose_portfolio, load, train_dispatcher, versions
+from dietlab.errors import StudyError
+from dietlab.evaluate import Report, evaluate
+from dietlab.events import Observer, PhaseSeconds
+from dietlab.hardware import Hardware
+from dietlab.measure import RecordStore, Runner, read_records
+from dietlab.search import Effort, TuningRun, effort_named, tune
+from dietlab.shapes import ShapeSet
+from dietlab.space import Space, build_space
+from dietlab.workloads import Workload, workload_from_json
+
+SCHEMA_VERSION = 1
+MANIFEST, RECORDS, MODEL, DISPATCHER, REPORT = (
+    "manifest.json", "records.jsonl", "model.json", "dispatcher.json", "report.json",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Study:
+    """A folder with ``manifest.json``, ``records.jsonl``, the model, the dispatcher, the library and
+    the report. Stages leave their result in it and return it."""
+
+    folder: Path
+    workload: Workload
+    hardware: Hardware
+    shapes: ShapeSet
+    effort: str
+    strategy: str
+    seed: int
+
+    @classmethod
+    def create(
+        cls, folder: str | Path, workload: Workload, hardware: Hardware, shapes: ShapeSet,
+        effort: str = "quick", strategy: str = "marginal", seed: int = 0,
+    ) -> Study:  # fmt: skip
+        """A new study, or the one that stands in ``folder`` if it is the same.
+
+        Raises:
+            StudyError: if the folder holds another study, or something else.
+        """
+        path = Path(folder)
+        study = cls(path, workload, hardware, shapes, effort, strategy, seed)
+        if (path / MANIFEST).exists():
+            return cls.open(path)._same_as(study)
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise StudyError("a new study gets an empty or new folder", path, "Choose another --out.")
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            study._write_manifest()
+        except OSError as error:
+            raise StudyError("the study folder can be written", f"{path}: {error}") from error
+        return study
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Study:
+        """The study in ``folder``.
+
+        Raises:
+            StudyError: if there is none, or it is of another schema.
+        """
+        path = Path(folder)
+        try:
+            value = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise StudyError(
+                f"a study folder has a readable {MANIFEST}", f"{path}: {error}",
+                "`dietlab tune --out FOLDER` makes one.",
+            ) from None  # fmt: skip
+        if value.get("schema_version") != SCHEMA_VERSION:
+            raise StudyError(
+                f"a study has schema {SCHEMA_VERSION}", value.get("schema_version"),
+                "Open it with the version of dietlab that made it, or tune again.",
+            )  # fmt: skip
+        return cls(
+            path, workload_from_json(value["workload"]), Hardware.from_json(value["hardware"]),
+            ShapeSet.from_json(value["shapes"]), value["effort"], value["strategy"], value["seed"],
+        )  # fmt: skip
+
+    def _same_as(self, other: Study) -> Study:
+        """This study, which must have the other's workload, processor and settings; it keeps its own
+        measured peaks."""
+        for what in ("workload", "shapes", "strategy", "seed"):
+            mine, theirs = getattr(self, what), getattr(other, what)
+            if mine != theirs:
+                raise StudyError(f"the study in {self.folder} has the same {what}", theirs, f"It has {mine}.")
+        mine, theirs = self.hardware, other.hardware
+        if (mine.name, mine.cores, mine.limits) != (theirs.name, theirs.cores, theirs.limits):
+            raise StudyError(
+                f"the study in {self.folder} is of this processor", f"{theirs.name}, {theirs.cores} cores",
+                f"It was made on {mine.name}, {mine.cores} cores; use another folder.",
+            )  # fmt: skip
+        return replace(self, effort=other.effort)
+
+    def _write_manifest(self) -> None:
+        value: dict[str, Any] = {
+            "schema_version": SCHEMA_VERSION,
+            "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "workload": self.workload.to_json(), "hardware": self.hardware.to_json(),
+            "shapes": self.shapes.to_json(), "effort": self.effort, "strategy": self.strategy,
+            "seed": self.seed, "versions": versions(),
+        }  # fmt: skip
+        temporary = self.folder / f"{MANIFEST}.new"
+        temporary.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+        temporary.replace(self.folder / MANIFEST)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keeps other tuners out of the folder; the lock goes with the process, however it ends.
+
+        Raises:
+            StudyError: if another process holds it.
+        """
+        lock = FileLock(self.folder / "lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise StudyError(
+                "one tuner at a time works on a study",
+                self.folder,
+                "Wait for the other, or use another folder.",
+            ) from None
+        try:
+            yield
+        finally:
+            lock.release()
+
+    @property
+    def header(self) -> dict[str, Any]:
+        """The first line of the study's records."""
+        return {
+            "workload": self.workload.to_json(), "hardware": self.hardware.to_json(), "versions": versions(),
+        }  # fmt: skip
+
+    def space(self) -> Space:
+        return build_space(self.workload, self.hardware)
+
+    def tune(self, runner: Runner, observers: Iterable[Observer] = ()) -> TuningRun:
+        """Stage 2 and 3 for this study; goes on where an earlier call stopped."""
+        with self.locked():
+            store = RecordStore(self.folder / RECORDS, self.header)
+            run = tune(
+                self.space(),
+                self.shapes,
+                runner,
+                self.effort,
+                self.strategy,
+                observers,
+                store,
+                seed=self.seed,
+            )
+            run.model.save(self.folder / MODEL)
+            (self.folder / "tuning.json").write_text(
+                json.dumps(run.seconds.to_json()) + "\n", encoding="utf-8"
+            )
+        return run
+
+    def run(self) -> TuningRun:
+        """The tuning run that the records hold.
+
+        Raises:
+            StudyError: if nothing was measured yet.
+        """
+        if not (self.folder / RECORDS).exists():
+            raise StudyError(
+                "the study was tuned", f"no {RECORDS} in {self.folder}", "Run `dietlab tune` first."
+            )
+        records = read_records(self.folder / RECORDS).records
+        if (self.folder / MODEL).exists():
+            model = CostModel.load(self.folder / MODEL)
+        else:
+            model = fit_cost_model(self.workload, self.hardware, records, seed=self.seed)
+        seconds = self.folder / "tuning.json"
+        spent = PhaseSeconds(**json.loads(seconds.read_text())) if seconds.exists() else PhaseSeconds()
+        return TuningRun(self.space(), self.shapes, records, model, spent)
+
+    def dispatch(self, max_kernels: int = 8) -> Dispatcher:
+        """Stage 4: chooses the portfolio and trains the tree."""
+        dispatcher = train_dispatcher(choose_portfolio(self.run(), self.shapes, max_kernels))
+        dispatcher.save(self.folder / DISPATCHER)
+        return dispatcher
+
+    def build(self) -> Operator:
+        """Compiles the dispatcher (trained now if it was not) into ``library/``."""
+        path = self.folder / DISPATCHER
+        return build(Dispatcher.load(path) if path.exists() else self.dispatch(), self.folder)
+
+    def operator(self) -> Operator:
+        return load(self.folder)
+
+    def evaluate(
+        self, shapes: ShapeSet, against: Sequence[str], caches: Sequence[str] = ("hot",),
+        effort: str | Effort | None = None, observers: Iterable[Observer] = (),
+    ) -> Report:  # fmt: skip
+        """Stage 5, with every shape that tuning measured nothing on marked as held out."""
+        run = self.run()
+        seen = {record.shape for record in run.records}
+        return evaluate(
+            self.operator(), shapes.hold_out_all_but(seen), against, caches=caches,
+            effort=effort_named(effort or self.effort), tuned=run, folder=self.folder, observers=observers,
+        )  # fmt: skip
+
+    def report(self) -> Report:
+        return Report.load(self.folder / REPORT)
