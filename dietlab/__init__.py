@@ -36,7 +36,7 @@ _HOMES = {
         "read_records",
     ),
     "dietlab.cost": ("CostModel", "evaluate_model", "f_occ", "f_pad", "fit_cost_model", "padding_waste"),
-    "dietlab.search": ("EFFORTS", "STRATEGIES", "Effort", "TuningRun", "tune"),
+    "dietlab.search": ("EFFORTS", "STRATEGIES", "Effort", "TuningRun", "survey", "tune"),
     "dietlab.dispatch": (
         "Dispatcher", "Operator", "Portfolio", "build", "choose_portfolio", "load", "train_dispatcher",
     ),

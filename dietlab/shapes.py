@@ -218,5 +218,7 @@ class ShapeSet:
 
     @classmethod
     def from_json(cls, rows: Sequence[Mapping[str, Any]]) -> ShapeSet:
+        """The inverse of ``to_json``; weights are taken as they are, so that equal sets stay equal."""
         shapes = {Shape.from_json(row["shape"]): float(row["weight"]) for row in rows}
-        return cls.of(shapes, (Shape.from_json(r["shape"]) for r in rows if r["held_out"]))
+        held_out = frozenset(Shape.from_json(row["shape"]) for row in rows if row["held_out"])
+        return cls(tuple(sorted(shapes)), tuple(shapes[shape] for shape in sorted(shapes)), held_out)

@@ -13,10 +13,11 @@ import click
 from dietlab import __version__
 from dietlab.cli.doctor import examine
 from dietlab.errors import DietlabError
+from dietlab.dispatch import versions
 from dietlab.evaluate import CONTENDERS, Report
 from dietlab.hardware import Hardware
-from dietlab.measure import LocalRunner, ReplayRunner, read_records
-from dietlab.search import EFFORTS, STRATEGIES, TuningRun, effort_named, tune
+from dietlab.measure import LocalRunner, RecordStore, ReplayRunner, read_records, write_compressed
+from dietlab.search import EFFORTS, STRATEGIES, TuningRun, effort_named, survey, tune
 from dietlab.shapes import Dim, ShapeSet
 from dietlab.space import build_space
 from dietlab.study import REPORT, Study
@@ -310,6 +311,36 @@ def replay_run(records: str | Path, effort: str, strategy: str, seed: int = 0) -
     return tune(
         recorded, shapes, runner, replace(effort_named(effort), confirm_shapes=0), strategy, seed=seed
     )
+
+
+@main.command("survey")
+@operator_argument
+@dim_option
+@bias_option
+@threads_option
+@shapes_option
+@click.option(
+    "--records", required=True, type=click.Path(dir_okay=False), help="The .jsonl file; goes on in it."
+)
+@click.option("--pack", type=click.Path(dir_okay=False), help="Also write it compressed (.jsonl.gz).")
+def survey_command(
+    operator: str, dims: tuple[str, ...], bias: bool, threads: int | None, shapes: str, records: str, pack: str | None
+) -> None:  # fmt: skip
+    """Measure every micro-kernel of the space on every shape: records to replay. Takes minutes."""
+    path = Path(records)
+    workload = make_workload(operator, _dims(dims), bias=bias)
+    if path.exists():
+        hardware = Hardware.from_json(read_records(path).header["hardware"])
+    else:
+        hardware = _hardware(None, threads, measure=True)
+    header = {"workload": workload.to_json(), "hardware": hardware.to_json(), "versions": versions()}
+    store = RecordStore(path, header)
+    with LocalRunner(hardware, effort_named("quick").timing) as runner:
+        wanted = parse_shapes(shapes, workload).shapes
+        found = survey(build_space(workload, hardware), wanted, runner, store, [ProgressBar()])
+    if pack:
+        write_compressed(pack, header, found)
+    click.echo(f"{len(found)} records, {sum(not record.ok for record in found)} failures: {pack or records}")
 
 
 @main.command()

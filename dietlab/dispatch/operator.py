@@ -61,13 +61,16 @@ class Operator:
     Args:
         folder: holds the library and its manifest.
         manifest: what the library is (workload, hardware, micro-kernels, decision tree).
+
+    ``library`` has the exported functions themselves; ``weight_shape`` is ``(N, K)``.
     """
 
     def __init__(self, folder: Path, manifest: dict[str, Any]) -> None:
         self.path = folder / LIBRARY_NAME
         self.manifest = manifest
-        self._library = load_library(self.path, int(manifest["hardware"]["cores"]))
-        self._has_bias = bool(manifest["workload"].get("bias"))
+        self.library = load_library(self.path, int(manifest["hardware"]["cores"]))
+        self.has_bias = bool(manifest["workload"].get("bias"))
+        self.weight_shape = (int(manifest["workload"]["N"]), int(manifest["workload"]["K"]))
         self._packed_shape = tuple(manifest["packed_shape"])
 
     @property
@@ -77,7 +80,7 @@ class Operator:
 
     def plan(self, rows: int) -> str:
         """The micro-kernel that the library chooses for ``rows`` rows (asked of the library)."""
-        return self.micro_kernels[int(self._library.plan(rows))]
+        return self.micro_kernels[int(self.library.plan(rows))]
 
     def pack(self, w: Array, bias: Array | None = None) -> Layer:
         """Lays the constant weights ``w [N, K]`` out once, in panels; ``bias [N]`` with them.
@@ -85,21 +88,21 @@ class Operator:
         Raises:
             DispatchError: if a shape or dtype is wrong, or a bias is missing or unexpected.
         """
-        if (bias is not None) != self._has_bias:
+        if (bias is not None) != self.has_bias:
             raise DispatchError(
-                f"this operator {'has a' if self._has_bias else 'has no'} bias",
+                f"this operator {'has a' if self.has_bias else 'has no'} bias",
                 "none given" if bias is None else "one given",
             )
-        cols, depth = int(self.manifest["workload"]["N"]), int(self.manifest["workload"]["K"])
+        cols, depth = self.weight_shape
         packed = aligned_empty(self._packed_shape)
         operands = (_contiguous(w),) if bias is None else (_contiguous(w), _contiguous(bias))
         try:
-            self._library.pack(*operands, packed)
+            self.library.pack(*operands, packed)
         except (TypeError, ValueError, BufferError) as error:
             raise DispatchError(
                 f"w is a float32 array of shape [{cols}, {depth}]", _describe(w), _first_line(error)
             ) from None
-        return Layer(self._library, packed, depth, cols)
+        return Layer(self.library, packed, depth, cols)
 
     def __call__(self, x: Array, w: Array, bias: Array | None = None, *, out: Array | None = None) -> Array:
         """``x @ w.T (+ bias)`` for weights that are used once; see :meth:`pack` for constant ones."""

@@ -15,6 +15,7 @@ from dietlab.dispatch import Dispatcher, Operator, build, versions
 from dietlab.errors import DispatchError, MissingDependencyError
 from dietlab.evaluate.ansor import AnsorResult, tune_static
 from dietlab.evaluate.match import Entry, Match, Turn
+from dietlab.evaluate.overhead import overheads
 from dietlab.evaluate.report import OURS, Contender, Report, Row
 from dietlab.evaluate.statistics import median_interval, paired_ratio
 from dietlab.evaluate.vendors import VENDORS
@@ -76,7 +77,8 @@ def evaluate(
                 "bytes": op.manifest["code_bytes"], "file_bytes": op.manifest["file_bytes"],
                 "kernels": len(op.micro_kernels), "micro_kernels": list(op.micro_kernels),
             },
-            rows=tuple(rows), contenders=(*match.contenders, *field.absent), notes=field.notes,
+            rows=tuple(rows), contenders=(*match.contenders, *field.absent),
+            overheads=overheads(op, [shape[name] for shape in shapes for name in field.workload.dims]), notes=field.notes,
         )  # fmt: skip
 
 
@@ -261,10 +263,7 @@ def _tuning(tuned: TuningRun | None, ansor: Sequence[AnsorResult]) -> dict[str, 
             "trials": tuned.trials, "failures": tuned.failures, "measurements": len(tuned.records),
         }  # fmt: skip
     if ansor:
-        section["ansor"] = [
-            {"shape": r.shape.to_json(), "trials": r.trials, "failures": r.failures,
-             "seconds": round(r.seconds, 2)}
-            for r in ansor
-        ]  # fmt: skip
-        section["ansor_seconds"] = round(sum(r.seconds for r in ansor), 2)
+        section["ansor_seconds"] = {str(r.shape): round(r.seconds, 2) for r in ansor}
+        section["ansor_trials"] = {str(r.shape): r.trials for r in ansor}
+        section["ansor_failures"] = sum(r.failures for r in ansor)
     return section

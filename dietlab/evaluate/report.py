@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from statistics import geometric_mean
+from statistics import fmean, geometric_mean, median
 from typing import TYPE_CHECKING, Any
 
 from dietlab.errors import RecordError
@@ -88,6 +88,7 @@ class Report:
     library: Mapping[str, Any]
     rows: tuple[Row, ...]
     contenders: tuple[Contender, ...] = ()
+    overheads: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = field(default=())
 
     @property
@@ -102,6 +103,12 @@ class Report:
             for cache in self.caches
             for name, rows in self._groups(cache).items()
         )
+
+    @property
+    def quality(self) -> dict[str, dict[str, float]]:
+        """How good our choices are, by cache state: regret against the oracle (mean, mean over
+        held-out shapes, worst) and the median share of the roofline; what is unknown is left out."""
+        return {cache: quality([r for r in self.rows if r.cache == cache]) for cache in self.caches}
 
     def _groups(self, cache: str) -> dict[str, list[Row]]:
         """Rows by contender; a group of vendors is represented by the fastest for each shape."""
@@ -137,9 +144,11 @@ class Report:
             "versions": dict(self.versions),
             "tuning": dict(self.tuning),
             "library": dict(self.library),
+            "overheads": dict(self.overheads),
             "contenders": [asdict(c) for c in self.contenders],
             "rows": [row.to_json() for row in self.rows],
             "summary": [asdict(s) for s in self.summary],
+            "quality": self.quality,
             "notes": list(self.notes),
         }
 
@@ -158,6 +167,7 @@ class Report:
             tuning=value["tuning"], library=value["library"],
             rows=tuple(Row.from_json(row) for row in value["rows"]),
             contenders=tuple(Contender(**c) for c in value["contenders"]),
+            overheads=value["overheads"],
             notes=tuple(value["notes"]),
         )  # fmt: skip
 
@@ -192,3 +202,19 @@ def summarise(contender: str, cache: str, rows: Sequence[Row]) -> Summary:
         worst_speedup=speedups[worst],
         worst_shape=worst.shape.to_json(),
     )
+
+
+def quality(rows: Sequence[Row]) -> dict[str, float]:
+    """Regret and roofline share of our rows, as percentages."""
+    ours = [row for row in rows if row.contender == OURS and row.correct]
+    regrets = {
+        "mean_regret_percent": [r.regret for r in ours if r.regret is not None],
+        "held_out_mean_regret_percent": [r.regret for r in ours if r.held_out and r.regret is not None],
+    }
+    found = {name: 100 * fmean(values) for name, values in regrets.items() if values}
+    if regrets["mean_regret_percent"]:
+        found["worst_regret_percent"] = 100 * max(regrets["mean_regret_percent"])
+    shares = [row.roofline for row in ours if row.roofline is not None]
+    if shares:
+        found["median_roofline_percent"] = 100 * median(shares)
+    return {name: round(value, 2) for name, value in found.items()}

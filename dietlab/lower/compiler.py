@@ -70,7 +70,7 @@ def compile_library(module: Any, hardware: Hardware, path: Path) -> Artifact:
     try:
         built = tvm.compile(module, target=target_of(hardware), tir_pipeline="tirx")
         path.parent.mkdir(parents=True, exist_ok=True)
-        built.export_library(str(path), cc=linker)
+        built.export_library(str(path), cc=linker, options=["-Wl,--strip-all"])
     except OSError as error:
         raise BuildError("the library can be written", f"{path}: {error}", "Free some disk space.") from error
     except Exception as error:  # TVM reports by several exception types of its own

@@ -29,6 +29,7 @@ def library_module(geometry: Geometry, kernels: Sequence[MicroKernel], tree: Tre
     - ``run(x[T, K], packed, y[T, N])``: computes ``y``; nested ``if``s choose the micro-kernel.
     - ``run_plan(x, packed, y, plan)``: the same with the micro-kernel chosen by the caller.
     - ``plan(T) -> int``: the number of the micro-kernel that ``run`` chooses for ``T`` rows.
+    - ``idle(T) -> 0``: does nothing; what a call costs, to be taken off when ``plan`` is timed.
     - ``pack(w[N, K], packed)`` or, with a bias, ``pack(w, bias[N], packed)``.
     """
     functions = {
@@ -43,7 +44,8 @@ def library_module(geometry: Geometry, kernels: Sequence[MicroKernel], tree: Tre
             **module,
             "run": _run(geometry, kernels, tiles, tree),
             "run_plan": _run(geometry, kernels, tiles, None),
-            "plan": _plan(geometry, tree),
+            "plan": _plan("plan", geometry, tree),
+            "idle": _plan("idle", geometry, Leaf(0)),
             "pack": _pack(geometry),
         }
     )
@@ -88,10 +90,10 @@ def _array(name: str, handle: Any, shape: tuple[Any, ...], alignment: int = ARRA
     return IRBuilder.name(name, T.match_buffer(handle, shape, align=alignment))
 
 
-def _plan(geometry: Geometry, tree: Tree) -> Any:
+def _plan(name: str, geometry: Geometry, tree: Tree) -> Any:
     with IRBuilder() as builder, T.prim_func():
-        T.func_name("plan")
-        T.func_attr({"global_symbol": "plan"})
+        T.func_name(name)
+        T.func_attr({"global_symbol": name})
         rows = T.arg(geometry.rows, T.int64())
         T.Return(choice(tree, rows))
     return builder.get()

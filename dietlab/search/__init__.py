@@ -2,8 +2,9 @@
 
 from dietlab.search.effort import EFFORTS, Effort, effort_named
 from dietlab.search.strategies import STRATEGIES, SearchState, Strategy
+from dietlab.search.survey import survey
 from dietlab.search.tune import TuningRun, tune
 
 __all__ = [
-    "EFFORTS", "STRATEGIES", "Effort", "SearchState", "Strategy", "TuningRun", "effort_named", "tune",
+    "EFFORTS", "STRATEGIES", "Effort", "SearchState", "Strategy", "TuningRun", "effort_named", "survey", "tune",
 ]  # fmt: skip

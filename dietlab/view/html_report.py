@@ -77,8 +77,11 @@ def render_text(report: Report) -> str:
         *_aligned(SUMMARY_HEADER, [summary_cells(line) for line in report.summary], left=2),
     ]
     for title, entries in (
+        ("contenders", [f"{c.name}: {c.detail or c.version}" for c in report.contenders if not c.absent]),
         ("absent", [f"{c.name}: {c.absent}" for c in report.contenders if c.absent]),
         ("wrong results, not counted", wrong_results(report)),
+        ("quality of dispatch", [": ".join(fact) for fact in facts(report.quality)]),
+        ("cost of a call besides the kernel", [": ".join(fact) for fact in facts(report.overheads)]),
         ("tuning", [": ".join(fact) for fact in facts(report.tuning)]),
         ("library", [": ".join(fact) for fact in facts(report.library)]),
         ("notes", list(report.notes)),
@@ -149,7 +152,7 @@ def _facts(values: Mapping[str, Any], prefix: str, unit: str) -> Iterator[Fact]:
 
 
 def _unit(key: str) -> str:
-    words = {"seconds": "s", "bytes": "bytes", "gflops": "GFLOP/s", "gbps": "GB/s"}
+    words = {"seconds": "s", "bytes": "bytes", "gflops": "GFLOP/s", "gbps": "GB/s", "ns": "ns", "us": "us"}
     return words.get(key.rpartition("_")[2], "")
 
 
@@ -173,6 +176,8 @@ def _fact_tables(report: Report) -> list[tuple[str, list[Fact]]]:
     return [
         ("Workload", facts(report.workload)),
         ("Hardware", facts(report.hardware)),
+        ("Quality of dispatch", facts(report.quality)),
+        ("Cost of a call besides the kernel", facts(report.overheads)),
         ("Tuning", facts(report.tuning)),
         ("Library", facts(report.library)),
         ("Versions", facts(report.versions)),

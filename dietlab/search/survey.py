@@ -1,0 +1,39 @@
+"""Measures everything: every micro-kernel of a space on every shape, for replay and for the oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from dietlab.events import Observer, audience
+from dietlab.measure import Record, RecordStore, Runner, Trial
+from dietlab.shapes import Shape
+from dietlab.space import Space
+
+BATCH = 32
+"""Micro-kernels built together before any of them is timed."""
+
+
+def survey(
+    space: Space,
+    shapes: Sequence[Shape],
+    runner: Runner,
+    store: RecordStore | None = None,
+    observers: Iterable[Observer] = (),
+) -> tuple[Record, ...]:
+    """Records of the whole space; what ``store`` holds already is not measured again."""
+    store = RecordStore() if store is None else store
+    done = {(record.micro_kernel, record.shape) for record in store.records}
+    missing = [
+        Trial(kernel, left)
+        for kernel in space
+        if (left := tuple(shape for shape in shapes if (kernel, shape) not in done))
+    ]
+    listeners = audience(observers)
+    with listeners.stage("survey", sum(len(trial.shapes) for trial in missing), "measurement") as progress:
+        best = 0.0
+        for start in range(0, len(missing), BATCH):
+            for record in runner.measure(space.workload, missing[start : start + BATCH]):
+                store.append(record)
+                best = max(best, record.gflops(space.workload))
+                progress.advance(f"best {best:.1f} GFLOP/s")
+    return tuple(store.records)
