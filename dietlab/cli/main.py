@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,24 +10,39 @@ import click
 
 from dietlab import __version__
 from dietlab.cli.doctor import examine
-from dietlab.errors import DietlabError
+from dietlab.cli.options import (
+    SHAPES_HELP,
+    bias_option,
+    dim_option,
+    effort_option,
+    hardware_option,
+    json_option,
+    operator_argument,
+    parse_dims,
+    parse_shapes,
+    processor,
+    shapes_option,
+    show,
+    strategy_option,
+    threads_option,
+)
 from dietlab.dispatch import versions
+from dietlab.errors import DietlabError
 from dietlab.evaluate import CONTENDERS, Report
 from dietlab.hardware import Hardware
 from dietlab.measure import LocalRunner, RecordStore, ReplayRunner, read_records, write_compressed
-from dietlab.search import EFFORTS, STRATEGIES, TuningRun, effort_named, survey, tune
+from dietlab.search import EFFORTS, TuningRun, effort_named, survey, tune
 from dietlab.shapes import Dim, ShapeSet
 from dietlab.space import build_space
 from dietlab.study import REPORT, Study
 from dietlab.view.html_report import render_text, write_html
 from dietlab.view.progress import ProgressBar
-from dietlab.workloads import Workload, make_workload, workload_from_json
+from dietlab.workloads import make_workload, workload_from_json
 
 QUICKSTART = {"T": "1:128", "N": "2304", "K": "768"}
 QUICKSTART_AGAINST = (
     "openblas", "mkl", "mkl-packed", "torch", "onednn-packed", "ansor", "largest-shape", "oracle",
 )  # fmt: skip
-SHAPES_HELP = "uniform[:N], every, random:N[:SEED], or extents such as 5,24,43"
 
 
 class _Group(click.Group):
@@ -60,80 +73,6 @@ def main() -> None:
     """
 
 
-def _dims(pairs: Sequence[str]) -> dict[str, Dim | int]:
-    dims: dict[str, Dim | int] = {}
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        if not equals:
-            raise DietlabError("a dimension reads NAME=EXTENT or NAME=LOW:HIGH", repr(pair))
-        dims[name] = Dim.parse(text)
-    return dims
-
-
-def parse_shapes(text: str, workload: Workload) -> ShapeSet:
-    """The shape set that ``--shapes`` names."""
-    kind, *numbers = text.split(":")
-    try:
-        if kind == "every":
-            return ShapeSet.every(workload)
-        if kind == "uniform":
-            return ShapeSet.uniform(workload, *(int(n) for n in numbers))
-        if kind == "random":
-            return ShapeSet.random(workload, *(int(n) for n in numbers or ["16"]))
-        return ShapeSet.extents(workload, sorted({int(extent) for extent in text.split(",")}))
-    except (TypeError, ValueError) as error:
-        if isinstance(error, DietlabError):
-            raise
-        raise DietlabError(f"shapes are {SHAPES_HELP}", repr(text)) from None
-
-
-def _hardware(path: str | None, threads: int | None, *, measure: bool) -> Hardware:
-    """A preset, a file, or this machine; ``threads`` cores of it (default: one)."""
-    if path in Hardware.presets():
-        hardware = Hardware.preset(str(path))
-    elif path:
-        hardware = Hardware.load(path)
-    else:
-        hardware = Hardware.detect(measure=False)
-        hardware = hardware.with_cores(min(threads or 1, hardware.cores))
-        if measure:
-            from dietlab.hardware.detect import measure_peaks
-
-            hardware = measure_peaks(hardware)
-        return hardware
-    return hardware.with_cores(threads) if threads else hardware
-
-
-def _print(value: Any, as_json: bool, text: str) -> None:
-    click.echo(json.dumps(value, indent=1) if as_json else text)
-
-
-operator_argument = click.argument("operator", default="dense")
-dim_option = click.option(
-    "--dim", "dims", multiple=True, metavar="NAME=LOW:HIGH", help="A dimension; a range makes it dynamic."
-)
-bias_option = click.option("--bias", is_flag=True, help="Add a bias.")
-threads_option = click.option(
-    "--threads", type=click.IntRange(1), help="Cores that the operator uses (default: 1)."
-)
-hardware_option = click.option(
-    "--hardware", metavar="NAME|FILE", help="A preset or a JSON file (default: this machine)."
-)
-effort_option = click.option(
-    "--effort",
-    type=click.Choice(list(EFFORTS)),
-    default="quick",
-    show_default=True,
-    help="How much to measure.",
-)
-strategy_option = click.option(
-    "--strategy", type=click.Choice(list(STRATEGIES)), default="marginal", show_default=True,
-    help="What proposes the next micro-kernels.",
-)  # fmt: skip
-shapes_option = click.option("--shapes", default="uniform:8", show_default=True, help=SHAPES_HELP)
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-
-
 @main.command()
 @json_option
 def doctor(as_json: bool) -> None:
@@ -142,7 +81,7 @@ def doctor(as_json: bool) -> None:
     text = "\n".join(
         f"{'ok  ' if f.ok else 'MISS' if f.needed else '-   '} {f.what}: {f.found}" for f in findings
     )
-    _print([vars(f) for f in findings], as_json, text)
+    show([vars(f) for f in findings], as_json, text)
     if any(f.needed and not f.ok for f in findings):
         raise SystemExit(1)
 
@@ -158,13 +97,15 @@ def space(
     operator: str, dims: tuple[str, ...], bias: bool, threads: int | None, hardware: str | None, as_json: bool
 ) -> None:  # fmt: skip
     """Show which micro-kernels fit the hardware, and why the others do not."""
-    workload = make_workload(operator, _dims(dims or [f"{k}={v}" for k, v in QUICKSTART.items()]), bias=bias)
-    found = build_space(workload, _hardware(hardware, threads, measure=False))
+    workload = make_workload(
+        operator, parse_dims(dims or [f"{k}={v}" for k, v in QUICKSTART.items()]), bias=bias
+    )
+    found = build_space(workload, processor(hardware, threads, measure=False))
     rejections = found.rejections
     value = {"micro_kernels": [k.key for k in found], "rejections": rejections.to_dict("records")}
     table = rejections.to_string(index=False)
     text = f"{workload} on {found.hardware.name}: {len(found)} micro-kernels fit\n\n{table}"
-    _print(value, as_json, text)
+    show(value, as_json, text)
 
 
 @main.command("tune")
@@ -187,11 +128,11 @@ def tune_command(
     strategy: str, shapes: str, seed: int, out: str, as_json: bool,
 ) -> None:  # fmt: skip
     """Measure micro-kernels for all shapes at once and fit the cost model."""
-    workload = make_workload(operator, _dims(dims), bias=bias)
-    processor = _study_hardware(out) or _hardware(hardware, threads, measure=True)
-    study = Study.create(out, workload, processor, parse_shapes(shapes, workload), effort, strategy, seed)
+    workload = make_workload(operator, parse_dims(dims), bias=bias)
+    hardware_here = _study_hardware(out) or processor(hardware, threads, measure=True)
+    study = Study.create(out, workload, hardware_here, parse_shapes(shapes, workload), effort, strategy, seed)
     run = _tune(study)
-    _print(_tuning_facts(run), as_json, _tuning_text(run))
+    show(_tuning_facts(run), as_json, _tuning_text(run))
 
 
 def _study_hardware(out: str) -> Hardware | None:
@@ -295,7 +236,7 @@ def report_command(study: str, html: str | None) -> None:
 def replay(records: str, effort: str, strategy: str, seed: int, as_json: bool) -> None:
     """Search again over recorded measurements: compares strategies without the hardware."""
     run = replay_run(records, effort, strategy, seed)
-    _print(_tuning_facts(run), as_json, _tuning_text(run))
+    show(_tuning_facts(run), as_json, _tuning_text(run))
 
 
 def replay_run(records: str | Path, effort: str, strategy: str, seed: int = 0) -> TuningRun:
@@ -324,15 +265,16 @@ def replay_run(records: str | Path, effort: str, strategy: str, seed: int = 0) -
 )
 @click.option("--pack", type=click.Path(dir_okay=False), help="Also write it compressed (.jsonl.gz).")
 def survey_command(
-    operator: str, dims: tuple[str, ...], bias: bool, threads: int | None, shapes: str, records: str, pack: str | None
+    operator: str, dims: tuple[str, ...], bias: bool, threads: int | None, shapes: str, records: str,
+    pack: str | None,
 ) -> None:  # fmt: skip
     """Measure every micro-kernel of the space on every shape: records to replay. Takes minutes."""
     path = Path(records)
-    workload = make_workload(operator, _dims(dims), bias=bias)
+    workload = make_workload(operator, parse_dims(dims), bias=bias)
     if path.exists():
         hardware = Hardware.from_json(read_records(path).header["hardware"])
     else:
-        hardware = _hardware(None, threads, measure=True)
+        hardware = processor(None, threads, measure=True)
     header = {"workload": workload.to_json(), "hardware": hardware.to_json(), "versions": versions()}
     store = RecordStore(path, header)
     with LocalRunner(hardware, effort_named("quick").timing) as runner:
@@ -351,10 +293,10 @@ def survey_command(
 def quickstart(out: str, threads: int | None, effort: str, shapes: str) -> None:
     """Tune BERT-base's QKV projection for this machine, build it, evaluate it: at most 5 minutes."""
     workload = make_workload("dense", {name: Dim.parse(text) for name, text in QUICKSTART.items()})
-    processor = _study_hardware(out) or _hardware(None, threads, measure=True)
-    study = Study.create(out, workload, processor, parse_shapes(shapes, workload), effort)
+    hardware = _study_hardware(out) or processor(None, threads, measure=True)
+    study = Study.create(out, workload, hardware, parse_shapes(shapes, workload), effort)
     click.echo(
-        f"{workload} on {processor.name}, {processor.cores} core(s): {len(study.space())} micro-kernels fit"
+        f"{workload} on {hardware.name}, {hardware.cores} core(s): {len(study.space())} micro-kernels fit"
     )
     click.echo(_tuning_text(_tune(study)))
     dispatcher = study.dispatch()

@@ -46,11 +46,14 @@ class Row:
     plan: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "shape": self.shape.to_json()}
+        value = {**asdict(self), "shape": self.shape.to_json()}
+        # A contender that was wrong has no time; JSON has no NaN.
+        return {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in value.items()}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Row:
-        return cls(**{**value, "shape": Shape.from_json(value["shape"])})
+        times = {k: math.nan if value[k] is None else value[k] for k in value if k.startswith("seconds_")}
+        return cls(**{**value, **times, "shape": Shape.from_json(value["shape"])})
 
 
 @dataclass(frozen=True)

@@ -148,6 +148,8 @@ class Hardware:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Hardware:
+        if not isinstance(value, Mapping):
+            raise HardwareError("a hardware file holds one JSON object", value)
         if value.get("schema_version", SCHEMA_VERSION) != SCHEMA_VERSION:
             raise HardwareError(f"a hardware file has schema {SCHEMA_VERSION}", value.get("schema_version"))
         try:

@@ -6,5 +6,6 @@ from dietlab.search.survey import survey
 from dietlab.search.tune import TuningRun, tune
 
 __all__ = [
-    "EFFORTS", "STRATEGIES", "Effort", "SearchState", "Strategy", "TuningRun", "effort_named", "survey", "tune",
+    "EFFORTS", "STRATEGIES", "Effort", "SearchState", "Strategy", "TuningRun", "effort_named", "survey",
+    "tune",
 ]  # fmt: skip

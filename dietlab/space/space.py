@@ -119,8 +119,10 @@ def cpu_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
     cols, depth = (_static(workload, role) for role in ("cols", "depth"))
     padded_cols = -(-cols // lanes) * lanes
 
+    busy_cores = min(hardware.cores, padded_cols // lanes)  # the others have nothing to do, whatever the tile
+
     def columns_a_core(kernel: MicroKernel) -> float:
-        return (hardware.cores - 1) * kernel.cols + lanes
+        return (busy_cores - 1) * kernel.cols + lanes
 
     return (
         Limit(

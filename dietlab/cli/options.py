@@ -1,0 +1,89 @@
+"""Arguments of the ``dietlab`` command: what they are called, and how their text is read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from dietlab.errors import DietlabError
+from dietlab.hardware import Hardware
+from dietlab.hardware.detect import measure_peaks
+from dietlab.search import EFFORTS, STRATEGIES
+from dietlab.shapes import Dim, ShapeSet
+from dietlab.workloads import Workload
+
+SHAPES_HELP = "uniform[:N], every, random:N[:SEED], or extents such as 5,24,43"
+
+operator_argument = click.argument("operator", default="dense")
+dim_option = click.option(
+    "--dim", "dims", multiple=True, metavar="NAME=LOW:HIGH", help="A dimension; a range makes it dynamic."
+)
+bias_option = click.option("--bias", is_flag=True, help="Add a bias.")
+threads_option = click.option(
+    "--threads", type=click.IntRange(1), help="Cores that the operator uses (default: 1)."
+)
+hardware_option = click.option(
+    "--hardware", metavar="NAME|FILE", help="A preset or a JSON file (default: this machine)."
+)
+effort_option = click.option(
+    "--effort",
+    type=click.Choice(list(EFFORTS)),
+    default="quick",
+    show_default=True,
+    help="How much to measure.",
+)
+strategy_option = click.option(
+    "--strategy", type=click.Choice(list(STRATEGIES)), default="marginal", show_default=True,
+    help="What proposes the next micro-kernels.",
+)  # fmt: skip
+shapes_option = click.option("--shapes", default="uniform:8", show_default=True, help=SHAPES_HELP)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def parse_dims(pairs: Sequence[str]) -> dict[str, Dim | int]:
+    dims: dict[str, Dim | int] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals:
+            raise DietlabError("a dimension reads NAME=EXTENT or NAME=LOW:HIGH", repr(pair))
+        dims[name] = Dim.parse(text)
+    return dims
+
+
+def parse_shapes(text: str, workload: Workload) -> ShapeSet:
+    """The shape set that ``--shapes`` names."""
+    kind, *numbers = text.split(":")
+    try:
+        if kind == "every":
+            return ShapeSet.every(workload)
+        if kind == "uniform":
+            return ShapeSet.uniform(workload, *(int(n) for n in numbers))
+        if kind == "random":
+            return ShapeSet.random(workload, *(int(n) for n in numbers or ["16"]))
+        return ShapeSet.extents(workload, sorted({int(extent) for extent in text.split(",")}))
+    except (TypeError, ValueError) as error:
+        if isinstance(error, DietlabError):
+            raise
+        raise DietlabError(f"shapes are {SHAPES_HELP}", repr(text)) from None
+
+
+def processor(path: str | None, threads: int | None, *, measure: bool) -> Hardware:
+    """A preset, a file, or this machine; ``threads`` cores of it (default: one)."""
+    if path in Hardware.presets():
+        hardware = Hardware.preset(str(path))
+    elif path:
+        hardware = Hardware.load(path)
+    else:
+        hardware = Hardware.detect(measure=False)
+        hardware = hardware.with_cores(min(threads or 1, hardware.cores))
+        if measure:
+            hardware = measure_peaks(hardware)
+        return hardware
+    return hardware.with_cores(threads) if threads else hardware
+
+
+def show(value: Any, as_json: bool, text: str) -> None:
+    click.echo(json.dumps(value, indent=1) if as_json else text)
