@@ -96,10 +96,19 @@ class AdaptationCost:
         row_tiles = max(1, ceil(sizes["rows"] / kernel.rows))
         panels = ceil(ceil(sizes["cols"] / kernel.cols) / self.hardware.cores)
         tile_flops = 2.0 * kernel.rows * kernel.cols * sizes["depth"]
-        fetch = 0.0
-        if self.kind == "streamed" and self.hardware.l3_gbps:
-            fetch = FLOAT_BYTES * kernel.cols * sizes["depth"] / (self.hardware.l3_gbps * 1e9)
-        return row_tiles, panels, tile_flops, fetch
+        panel_bytes = FLOAT_BYTES * kernel.cols * sizes["depth"]
+        rate = self._weights_gbps(FLOAT_BYTES * sizes["cols"] * sizes["depth"])
+        return row_tiles, panels, tile_flops, panel_bytes / (rate * 1e9) if rate else 0.0
+
+    def _weights_gbps(self, weight_bytes: int) -> float | None:
+        """What a core gets from where the weights stay between calls: the last-level cache, or memory
+        if they would fill more than half of it; None when traffic is not modelled."""
+        if self.kind == "paper":
+            return None
+        if 2 * weight_bytes <= self.hardware.cpu.l3_bytes:
+            return self.hardware.l3_gbps
+        memory = self.hardware.dram_gbps
+        return memory / self.hardware.cores if memory else None
 
 
 def best_shape(kernel: MicroKernel, shapes: tuple[Shape, ...], cost: AdaptationCost) -> Shape:

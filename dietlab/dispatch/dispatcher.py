@@ -42,7 +42,7 @@ class Dispatcher:
             raise DispatchError("every leaf names a micro-kernel of the portfolio", sorted(used))
 
     def kernel(self, shape: Shape) -> MicroKernel:
-        """The micro-kernel that serves ``shape``; shapes outside the range take the nearest rule."""
+        """The micro-kernel that serves ``shape``, inside the tuned range or beyond it."""
         return self.micro_kernels[route(self.tree, shape)]
 
     def to_source(self) -> str:
@@ -51,7 +51,7 @@ class Dispatcher:
         lines = [f"def choose({names}):"]
         if self.workload.dims:
             ranges = ", ".join(f"{name} in {dim}" for name, dim in self.workload.dims.items())
-            lines.append(f"    # tuned for {ranges}; beyond it the nearest rule holds")
+            lines.append(f"    # tuned for {ranges}; beyond it a safe choice")
         return "\n".join([*lines, *self._rules(self.tree, 1)]) + "\n"
 
     def _rules(self, tree: Tree, level: int) -> list[str]:
@@ -126,7 +126,15 @@ def train_dispatcher(
     grown.fit(extents, losses, sample_weight=weights)
     everything = np.arange(len(extents))
     tree = _pruned(_Grown(grown.tree_, names, extents), 0, everything, losses, weights, tolerance)[0]
-    return _dispatcher(portfolio, tree, losses, weights)
+    return _dispatcher(portfolio, _guarded(tree, portfolio), losses, weights)
+
+
+def _guarded(tree: Tree, portfolio: Portfolio) -> Tree:
+    """Beyond the range of each dimension the safe plan; the rules were trained for the range only."""
+    safe = Leaf(portfolio.micro_kernels.index(portfolio.safe_kernel))
+    for name, dim in portfolio.workload.dims.items():
+        tree = Split(name, dim.high, tree, safe)
+    return tree
 
 
 def _weights(portfolio: Portfolio, shapes: ShapeSet | None) -> npt.NDArray[np.float64]:

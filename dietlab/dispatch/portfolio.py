@@ -16,6 +16,7 @@ from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import MicroKernel
 from dietlab.workloads import Workload
 
+BEYOND = 8
 DENSE_SHAPES = 1024
 """Shapes that a dispatcher is trained on at most: all of them in ranges up to this length."""
 
@@ -28,6 +29,8 @@ class Portfolio:
         seconds: ``[micro-kernel][shape]``, measured or calibrated predictions.
         best_seconds: for each shape the least time of *any* candidate, chosen or not.
         curve: ``(micro-kernels, mean slowdown)`` for every size up to the chosen one.
+        safe_kernel: the member for shapes beyond the range: the fastest, as far as the model tells, on
+            the range's end times :data:`BEYOND`.
     """
 
     workload: Workload
@@ -37,6 +40,7 @@ class Portfolio:
     seconds: tuple[tuple[float, ...], ...]
     best_seconds: tuple[float, ...]
     curve: tuple[tuple[int, float], ...]
+    safe_kernel: MicroKernel
 
     def __len__(self) -> int:
         return len(self.micro_kernels)
@@ -81,7 +85,14 @@ def choose_portfolio(
     return Portfolio(
         run.space.workload, run.space.hardware, tuple(kernels[i] for i in picked), dense,
         tuple(tuple(table[i].tolist()) for i in picked), tuple(best.tolist()), tuple(curve),
+        _safest(run, [kernels[i] for i in picked]),
     )  # fmt: skip
+
+
+def _safest(run: TuningRun, members: Sequence[MicroKernel]) -> MicroKernel:
+    dims = run.space.workload.dims
+    beyond = Shape.of(**{name: BEYOND * dim.high for name, dim in dims.items()})
+    return members[int(run.seconds_table(members, [beyond])[:, 0].argmin())]
 
 
 def _loss(chosen: Sequence[int], logs: npt.NDArray[np.float64], weights: npt.NDArray[np.float64]) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from random import Random
+from time import sleep
 from typing import Any
 
 from dietlab.errors import MeasureError
@@ -19,6 +20,8 @@ from dietlab.workloads import Workload
 WORKER = "dietlab.evaluate.contender_worker"
 OPEN_SECONDS = 120.0
 ANSWER_SECONDS = 120.0
+SETTLE_SECONDS = 0.005
+"""Threads of the contender before spin for a few milliseconds before they sleep."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,8 @@ class Match:
                 request = {
                     "op": "time", "shape": shape.to_json(), "cache": cache, "min_seconds": block_seconds,
                 } | ({} if plan is None else {"plan": plan})  # fmt: skip
+                if self._hardware.cores > 1:
+                    sleep(SETTLE_SECONDS)
                 samples[player].append(self._workers[name].ask(request, ANSWER_SECONDS)["seconds"])
         return {
             player: Turn(correct, reason, tuple(samples.get(player, ())))

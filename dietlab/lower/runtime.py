@@ -6,6 +6,7 @@ import ctypes
 import importlib.util
 import os
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -38,23 +39,35 @@ def load_library(path: Path, cores: int) -> Any:
     if cores > 1:
         _load_thread_pool(path.parent, cores)
     try:
-        return tvm_ffi.load_module(str(path.resolve()))
+        # The dynamic loader gives out what it loaded from a path before, even if another library stands
+        # there now: under a name of its own, a library that was built anew is really loaded.
+        with TemporaryDirectory() as folder:
+            alias = Path(folder) / path.name
+            alias.symlink_to(path.resolve())
+            return tvm_ffi.load_module(str(alias))
     except Exception as error:
         raise DispatchError("the file is a compiled library for this machine", f"{path}: {error}") from None
 
 
 def find_runtime(beside: Path | None = None) -> Path | None:
-    """TVM's runtime library: beside the operator's library, or in the package apache-tvm."""
-    if beside is not None and (beside / RUNTIME_NAME).is_file():
-        return (beside / RUNTIME_NAME).resolve()
+    """TVM's runtime library: in the package apache-tvm if installed, else beside the library.
+
+    The package comes first: two copies of the runtime in one process end it, and ``import tvm`` would
+    load the package's.
+    """
     spec = importlib.util.find_spec("tvm")
-    if spec is None or not spec.submodule_search_locations:
-        return None
-    installed = Path(spec.submodule_search_locations[0]) / "lib" / RUNTIME_NAME
-    return installed if installed.is_file() else None
+    folders = [Path(place) / "lib" for place in (spec and spec.submodule_search_locations) or ()]
+    folders += [beside] if beside else []
+    return next((path for folder in folders if (path := folder / RUNTIME_NAME).is_file()), None)
 
 
 def _load_thread_pool(folder: Path, cores: int) -> None:
+    import tvm_ffi
+
+    # TVM halves the processor count it sees on x86 and reads this when its pool starts.
+    os.environ.setdefault("TVM_NUM_THREADS", str(cores))
+    if tvm_ffi.get_global_func("runtime.NumThreads", allow_missing=True) is not None:
+        return  # this process has a runtime
     runtime = find_runtime(folder)
     if runtime is None:
         raise MissingDependencyError(
@@ -62,9 +75,7 @@ def _load_thread_pool(folder: Path, cores: int) -> None:
             f"not in {folder}, and apache-tvm is not installed",
             "Copy it beside the library, or build for one core.",
         )
-    # TVM halves the processor count it sees on x86 and reads this when its pool starts.
-    os.environ.setdefault("TVM_NUM_THREADS", str(cores))
-    ctypes.CDLL(str(runtime), mode=ctypes.RTLD_GLOBAL)
+    ctypes.CDLL(str(runtime.resolve()), mode=ctypes.RTLD_GLOBAL)
 
 
 def aligned_empty(shape: tuple[int, ...]) -> npt.NDArray[np.float32]:

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from itertools import count
 from pathlib import Path
 from queue import SimpleQueue
 from statistics import median
@@ -67,6 +68,7 @@ class LocalRunner:
         self._folder: Path | None = None
         self._builders: SimpleQueue[WorkerProcess] = SimpleQueue()
         self._measured: dict[tuple[str, Shape], Record] = {}
+        self._numbers = count()
 
     def __enter__(self) -> LocalRunner:
         return self
@@ -121,7 +123,8 @@ class LocalRunner:
 
     def _build(self, workload: Workload, kernel: MicroKernel) -> _Built:
         assert self._folder is not None
-        path = self._folder / f"{kernel.key}-{id(kernel):x}.so"
+        # A name is used once: the dynamic loader takes a path it has loaded for the library it loaded.
+        path = self._folder / f"{kernel.key}-{next(self._numbers)}.so"
         request = {
             "workload": workload.to_json(), "hardware": self.hardware.to_json(),
             "micro_kernel": kernel.key, "path": str(path),

@@ -52,7 +52,7 @@ class RecordStore:
             self._check_header(found.header)
             self.records.extend(found.records)
         else:
-            _append(path, self._header)
+            self._write(path, self._header)
 
     def append(self, record: Record) -> None:
         """Keeps one record.
@@ -61,15 +61,19 @@ class RecordStore:
             RecordError: if it cannot be written (a full disk, say); what stood before stays.
         """
         if self.path is not None:
-            try:
-                _append(self.path, record.to_json())
-            except OSError as error:
-                repair(self.path)
-                raise RecordError(
-                    "records can be written", f"{self.path}: {error}",
-                    "Free some space and run the same command again: it goes on from here.",
-                ) from error  # fmt: skip
+            self._write(self.path, record.to_json())
         self.records.append(record)
+
+    def _write(self, path: Path, value: Mapping[str, Any]) -> None:
+        try:
+            _append(path, value)
+        except OSError as error:
+            if path.exists():
+                repair(path)
+            raise RecordError(
+                "records can be written", f"{path}: {error}",
+                "Free some space and run the same command again: it goes on from here.",
+            ) from error  # fmt: skip
 
     def _check_header(self, found: Mapping[str, Any]) -> None:
         for name in ("schema_version", "workload", "hardware"):
@@ -114,7 +118,7 @@ def read_records(path: str | Path) -> RecordFile:
         raise RecordError("a records file is readable", f"{path}: {error}") from None
     whole, _, _ = text.rpartition("\n")
     values = [_parse(path, number, line) for number, line in enumerate(whole.splitlines(), 1) if line]
-    if not values or values[0].get("schema_version") != SCHEMA_VERSION:
+    if not values or not isinstance(values[0], dict) or values[0].get("schema_version") != SCHEMA_VERSION:
         raise RecordError(
             f"a records file begins with a header of schema {SCHEMA_VERSION}", values[0] if values else path
         )
