@@ -25,8 +25,8 @@ from dietlab.space import Space, build_space
 from dietlab.workloads import Workload, workload_from_json
 
 SCHEMA_VERSION = 1
-MANIFEST, RECORDS, MODEL, DISPATCHER, REPORT = (
-    "manifest.json", "records.jsonl", "model.json", "dispatcher.json", "report.json",
+MANIFEST, RECORDS, MODEL, FACTS, DISPATCHER, REPORT = (
+    "manifest.json", "records.jsonl", "model.json", "tuning.json", "dispatcher.json", "report.json",
 )  # fmt: skip
 
 
@@ -164,9 +164,7 @@ class Study:
                 seed=self.seed,
             )
             run.model.save(self.folder / MODEL)
-            (self.folder / "tuning.json").write_text(
-                json.dumps(run.seconds.to_json()) + "\n", encoding="utf-8"
-            )
+            self._keep_facts(run)
         return run
 
     def run(self) -> TuningRun:
@@ -184,9 +182,25 @@ class Study:
             model = CostModel.load(self.folder / MODEL)
         else:
             model = fit_cost_model(self.workload, self.hardware, records, seed=self.seed)
-        seconds = self.folder / "tuning.json"
-        spent = PhaseSeconds(**json.loads(seconds.read_text())) if seconds.exists() else PhaseSeconds()
-        return TuningRun(self.space(), self.shapes, records, model, spent)
+        facts = self._facts()
+        return TuningRun(
+            self.space(), self.shapes, records, model, PhaseSeconds(**facts["seconds"]),
+            facts["held_out_metrics"],
+        )  # fmt: skip
+
+    def _keep_facts(self, run: TuningRun) -> None:
+        """What the records do not tell: time spent on the model, and how good it was. A sitting that
+        measured nothing new changes neither."""
+        if run.held_out_metrics or not (self.folder / FACTS).exists():
+            facts = {"seconds": run.seconds.to_json(), "held_out_metrics": dict(run.held_out_metrics)}
+            (self.folder / FACTS).write_text(json.dumps(facts) + "\n", encoding="utf-8")
+
+    def _facts(self) -> dict[str, Any]:
+        path = self.folder / FACTS
+        facts: dict[str, Any] = {"seconds": {}, "held_out_metrics": {}}
+        if path.exists():
+            facts = json.loads(path.read_text(encoding="utf-8"))
+        return facts
 
     def dispatch(self, max_kernels: int = 8) -> Dispatcher:
         """Stage 4: chooses the portfolio and trains the tree."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -195,15 +196,23 @@ def build_command(study: str, max_kernels: int | None) -> None:
 )  # fmt: skip
 @click.option("--cache", "caches", default="hot", show_default=True, help="hot, rotating or hot,rotating.")
 @click.option("--effort", type=click.Choice(list(EFFORTS)), help="How long to time (default: the study's).")
+@click.option("--ansor-trials", type=click.IntRange(1), help="Trials a shape (default: the effort's).")
+@click.option("--ansor-seconds", type=float, help="Begin no further shape after this; 0 means all shapes.")
 @click.option("--json", "json_path", type=click.Path(dir_okay=False), help="Also write the report here.")
 def evaluate_command(
-    study: str, shapes: str, against: str, caches: str, effort: str | None, json_path: str | None
-) -> None:
+    study: str, shapes: str, against: str, caches: str, effort: str | None, ansor_trials: int | None,
+    ansor_seconds: float | None, json_path: str | None,
+) -> None:  # fmt: skip
     """Time the library against vendors, per-shape tuning and the oracle, in turns."""
     opened = Study.open(study)
+    chosen = effort_named(effort or opened.effort)
+    if ansor_trials is not None:
+        chosen = replace(chosen, ansor_trials=ansor_trials)
+    if ansor_seconds is not None:
+        chosen = replace(chosen, ansor_seconds=ansor_seconds or None)
     report = opened.evaluate(
         parse_shapes(shapes, opened.workload), [name for name in against.split(",") if name],
-        caches.split(","), effort, [ProgressBar()],
+        caches.split(","), chosen, [ProgressBar()],
     )  # fmt: skip
     _save(report, opened.folder, json_path)
     click.echo(render_text(report))
@@ -241,8 +250,6 @@ def replay(records: str, effort: str, strategy: str, seed: int, as_json: bool) -
 
 def replay_run(records: str | Path, effort: str, strategy: str, seed: int = 0) -> TuningRun:
     """A search whose space and shapes are those that the records hold."""
-    from dataclasses import replace
-
     file = read_records(records)
     runner = ReplayRunner(file.records)
     workload = workload_from_json(file.header["workload"])

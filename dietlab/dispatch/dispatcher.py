@@ -99,7 +99,7 @@ class Dispatcher:
 
 
 def train_dispatcher(
-    portfolio: Portfolio, shapes: ShapeSet | None = None, tolerance: float = 0.001, max_rules: int = 96
+    portfolio: Portfolio, shapes: ShapeSet | None = None, tolerance: float = 0.002, max_rules: int = 96
 ) -> Dispatcher:
     """Fits a tree on *time lost*: what counts is how slow a wrong choice is, not how often it is wrong.
 

@@ -142,6 +142,7 @@ def _tuning(tuned: TuningRun | None, ansor: Sequence[AnsorResult]) -> dict[str, 
         section = {
             "seconds": tuned.seconds.to_json(), "total_seconds": round(tuned.seconds.total, 2),
             "trials": tuned.trials, "failures": tuned.failures, "measurements": len(tuned.records),
+            "cost_model_on_held_out_pairs": {k: round(v, 3) for k, v in tuned.held_out_metrics.items()},
         }  # fmt: skip
     if ansor:
         section["ansor_seconds"] = {str(r.shape): round(r.seconds, 2) for r in ansor}

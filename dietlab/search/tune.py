@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -41,6 +41,8 @@ class TuningRun:
 
     ``seconds`` is the wall-clock time by phase, earlier sittings of a resumed run included as far
     as their records tell (model and search time of earlier sittings is not kept).
+    ``held_out_metrics`` judges the model before it saw the confirming measurements, on them: pairs of
+    micro-kernel and shape that were held out from its fit (empty if there were none).
     """
 
     space: Space
@@ -48,6 +50,7 @@ class TuningRun:
     records: tuple[Record, ...]
     model: CostModel
     seconds: PhaseSeconds = field(default_factory=PhaseSeconds)
+    held_out_metrics: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def micro_kernels(self) -> tuple[MicroKernel, ...]:
@@ -133,8 +136,9 @@ def tune(
         )  # fmt: skip
     run = TuningRun(space, shapes, tuple(store.records), model, clock.seconds)
     confirm(run, runner, effort, listeners, store)
+    metrics = evaluate_model(model, store.records[len(run.records) :])
     model = _fit(space, store, adaptation, seed, clock) or model
-    return TuningRun(space, shapes, tuple(store.records), model, clock.seconds_with(store.records))
+    return TuningRun(space, shapes, tuple(store.records), model, clock.seconds_with(store.records), metrics)
 
 
 def confirm(run: TuningRun, runner: Runner, effort: Effort, listeners: Audience, store: RecordStore) -> None:
