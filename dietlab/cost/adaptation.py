@@ -44,7 +44,7 @@ def f_occ(tiles: int, processors: int, imbalance: float | None = None) -> float:
     """Busy over paid processors for ``g`` equal tiles on ``C`` processors (paper, section 3.3).
 
     ``g / G`` with ``G = C * ceil(g / C)``. With a fitted ``imbalance`` c it is
-    ``c g / ((c - 1) g + G)``, which is 1 at full waves and tends to ``g / G`` for large c; the
+    ``c g / ((c - 1) g + G)``, which is 1 at full waves, ``g / G`` at c = 1 and tends to 1 for large c; the
     paper fits c = 1.433 below one wave and 2.14 above on a T4.
     """
     if tiles == 0:

@@ -81,7 +81,9 @@ class CostModel:
             value: Mapping[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise ModelError("a model file is readable JSON", f"{path}: {error}") from None
-        if value.get("schema_version") != SCHEMA_VERSION or tuple(value["features"]) != FEATURES:
+        if not isinstance(value, dict) or (value.get("schema_version"), value.get("features")) != (
+            SCHEMA_VERSION, list(FEATURES),
+        ):  # fmt: skip
             raise ModelError("a model has this version's features", path, "Fit it again from the records.")
         booster = xgb.Booster()
         booster.load_model(bytearray(json.dumps(value["booster"]).encode()))

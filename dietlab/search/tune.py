@@ -114,7 +114,7 @@ def tune(
     goal = min(effort.trials, len(space))
     model: CostModel | None = None
     if store.records:
-        model = _fit(space, store, adaptation, seed, clock)
+        model = _fit(space, store.records, adaptation, seed, clock)
     with listeners.stage("tune", goal, "micro-kernel") as progress:
         state = SearchState(space, shapes.train, tuple(store.records), model)
         progress.advance("resumed" if state.tried else "", by=min(goal, len(state.tried)))
@@ -126,19 +126,29 @@ def tune(
                 break
             trials = [Trial(kernel, (target_shape(kernel, state),)) for kernel in kernels]
             _measure(space, trials, runner, store, listeners, progress.advance)
-            model = _fit(space, store, adaptation, seed, clock)
+            model = _fit(space, store.records, adaptation, seed, clock)
             _announce(space, store, model, clock, listeners)
             state = SearchState(space, shapes.train, tuple(store.records), model)
+    searched = first_records(store.records)
+    model = _fit(space, searched, adaptation, seed, clock)
     if model is None:
         raise ModelError(
             "at least one candidate is measured", f"{len(store.records)} failures",
             "Their reasons stand in the records; `dietlab doctor` checks the machine.",
         )  # fmt: skip
-    run = TuningRun(space, shapes, tuple(store.records), model, clock.seconds)
-    confirm(run, runner, effort, listeners, store)
-    metrics = evaluate_model(model, store.records[len(run.records) :])
-    model = _fit(space, store, adaptation, seed, clock) or model
+    confirm(TuningRun(space, shapes, searched, model), runner, effort, listeners, store)
+    metrics = evaluate_model(model, [record for record in store.records if record not in set(searched)])
+    model = _fit(space, store.records, adaptation, seed, clock) or model
     return TuningRun(space, shapes, tuple(store.records), model, clock.seconds_with(store.records), metrics)
+
+
+def first_records(records: Sequence[Record]) -> tuple[Record, ...]:
+    """What the search itself measured: the first record of each micro-kernel. Whatever confirmed it
+    later is left out, so that running the same command again confirms the same micro-kernels."""
+    first: dict[MicroKernel, Record] = {}
+    for record in records:
+        first.setdefault(record.micro_kernel, record)
+    return tuple(first.values())
 
 
 def confirm(run: TuningRun, runner: Runner, effort: Effort, listeners: Audience, store: RecordStore) -> None:
@@ -205,12 +215,12 @@ def _measure(
 
 
 def _fit(
-    space: Space, store: RecordStore, adaptation: Adaptation, seed: int, clock: _Clock
+    space: Space, records: Sequence[Record], adaptation: Adaptation, seed: int, clock: _Clock
 ) -> CostModel | None:
-    if not any(record.ok for record in store.records):
+    if not any(record.ok for record in records):
         return None
     workload, hardware = space.workload, space.hardware
-    return clock.charge("model", lambda: fit_cost_model(workload, hardware, store.records, adaptation, seed))
+    return clock.charge("model", lambda: fit_cost_model(workload, hardware, records, adaptation, seed))
 
 
 def _announce(
