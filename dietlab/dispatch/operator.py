@@ -38,10 +38,9 @@ def load(path: str | Path) -> Operator:
             "a library has a readable manifest.json beside it", f"{path}: {error}",
             "Build it with dietlab.build() or `dietlab build`.",
         ) from None  # fmt: skip
-    if manifest.get("schema_version") != SCHEMA_VERSION:
-        raise DispatchError(
-            f"a library has schema {SCHEMA_VERSION}", manifest.get("schema_version"), "Build it again."
-        )
+    schema = manifest.get("schema_version") if isinstance(manifest, dict) else None
+    if schema != SCHEMA_VERSION:
+        raise DispatchError(f"a library has schema {SCHEMA_VERSION}", repr(schema), "Build it again.")
     return Operator(folder, manifest)
 
 
@@ -99,9 +98,11 @@ class Operator:
         try:
             self.library.pack(*operands, packed)
         except (TypeError, ValueError, BufferError) as error:
+            biased = ("", "") if bias is None else (f", bias of [{cols}]", f", bias {_describe(bias)}")
             raise DispatchError(
-                f"w is a float32 array of shape [{cols}, {depth}]", _describe(w), _first_line(error)
-            ) from None
+                f"w is a float32 array of shape [{cols}, {depth}]{biased[0]}", f"{_describe(w)}{biased[1]}",
+                _first_line(error),
+            ) from None  # fmt: skip
         return Layer(self.library, packed, depth, cols)
 
     def __call__(self, x: Array, w: Array, bias: Array | None = None, *, out: Array | None = None) -> Array:

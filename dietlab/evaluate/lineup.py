@@ -93,14 +93,15 @@ def with_oracle(lineup: Lineup, home: Path) -> Lineup:
 
 
 def with_ansor(lineup: Lineup, home: Path, shapes: ShapeSet, effort: Effort, listeners: Audience) -> Lineup:
-    """Per-shape tunings, those of the largest weight first, until the effort's seconds are spent."""
+    """Per-shape tunings of the shapes that tuning saw, as many as the effort's seconds allow."""
     workload, hardware = lineup.dispatcher.workload, lineup.dispatcher.hardware
     wanted = [shape for shape in shapes if shape not in shapes.held_out] or list(shapes)
     results: list[AnsorResult] = []
     left = effort.ansor_seconds
     try:
-        for shape in sorted(wanted, key=lambda s: -shapes.weight(s)):
-            if left is not None and left <= 0:
+        for shape in spread(wanted):
+            # A shape is begun only if one as long as the last would still fit: none is cut short.
+            if left is not None and results and left < results[-1].seconds:
                 break
             results.append(
                 tune_static(
@@ -110,15 +111,24 @@ def with_ansor(lineup: Lineup, home: Path, shapes: ShapeSet, effort: Effort, lis
             left = None if left is None else left - results[-1].seconds
     except MissingDependencyError as error:
         return replace(lineup, absent=(*lineup.absent, Contender("ansor", "scheduler", absent=str(error))))
-    trials = "-".join(
-        str(n) for n in sorted({min(r.trials for r in results), max(r.trials for r in results)})
-    )
+    counts = sorted(result.trials for result in results)
+    trials = str(counts[0]) if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
     detail = (
         f"{trials} trials a shape, {len(results)} shapes tuned in {sum(r.seconds for r in results):.0f} s "
         "(about 1000 trials a shape are usual)"
     )
     entry = Entry("ansor", "ansor", "scheduler", {"library": str(home)}, detail)
     return replace(lineup, entries=(*lineup.entries, entry), ansor=tuple(results))
+
+
+def spread(shapes: Sequence[Shape]) -> list[Shape]:
+    """The same shapes in an order whose every beginning covers the whole range (bit reversal)."""
+    width = max(1, (len(shapes) - 1).bit_length())
+    return [shape for _, shape in sorted(zip(_reversed_bits(width), shapes, strict=False))]
+
+
+def _reversed_bits(width: int) -> list[int]:
+    return [int(f"{i:0{width}b}"[::-1], 2) for i in range(1 << width)]
 
 
 def _tuned(lineup: Lineup) -> TuningRun:

@@ -160,11 +160,10 @@ class Report:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Report:
-        if value.get("schema_version") != SCHEMA_VERSION:
-            raise RecordError(
-                f"a report has schema {SCHEMA_VERSION}", value.get("schema_version"),
-                "Evaluate again with this version.",
-            )  # fmt: skip
+        schema = value.get("schema_version") if isinstance(value, dict) else None
+        if schema != SCHEMA_VERSION:
+            remedy = "Evaluate again with this version."
+            raise RecordError(f"a report has schema {SCHEMA_VERSION}", repr(schema), remedy)
         return cls(
             workload=value["workload"], hardware=value["hardware"], versions=value["versions"],
             tuning=value["tuning"], library=value["library"],

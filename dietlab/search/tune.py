@@ -137,7 +137,8 @@ def tune(
             "Their reasons stand in the records; `dietlab doctor` checks the machine.",
         )  # fmt: skip
     confirm(TuningRun(space, shapes, searched, model), runner, effort, listeners, store)
-    metrics = evaluate_model(model, [record for record in store.records if record not in set(searched)])
+    seen = frozenset(searched)
+    metrics = evaluate_model(model, [record for record in store.records if record not in seen])
     model = _fit(space, store.records, adaptation, seed, clock) or model
     return TuningRun(space, shapes, tuple(store.records), model, clock.seconds_with(store.records), metrics)
 
