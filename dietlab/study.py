@@ -28,6 +28,7 @@ SCHEMA_VERSION = 1
 MANIFEST, RECORDS, MODEL, FACTS, DISPATCHER, REPORT = (
     "manifest.json", "records.jsonl", "model.json", "tuning.json", "dispatcher.json", "report.json",
 )  # fmt: skip
+UNFINISHED = f"{MANIFEST}.new"
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,8 @@ class Study:
         study = cls(path, workload, hardware, shapes, effort, strategy, seed)
         if (path / MANIFEST).exists():
             return cls.open(path)._same_as(study)
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        # A kill between mkdir and the manifest's last step leaves nothing but the unfinished manifest.
+        if path.exists() and (not path.is_dir() or any(p.name != UNFINISHED for p in path.iterdir())):
             raise StudyError("a new study gets an empty or new folder", path, "Choose another --out.")
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -81,9 +83,10 @@ class Study:
                 f"a study folder has a readable {MANIFEST}", f"{path}: {error}",
                 "`dietlab tune --out FOLDER` makes one.",
             ) from None  # fmt: skip
-        if value.get("schema_version") != SCHEMA_VERSION:
+        schema = value.get("schema_version") if isinstance(value, dict) else None
+        if schema != SCHEMA_VERSION:
             raise StudyError(
-                f"a study has schema {SCHEMA_VERSION}", value.get("schema_version"),
+                f"a study has schema {SCHEMA_VERSION}", repr(schema),
                 "Open it with the version of dietlab that made it, or tune again.",
             )  # fmt: skip
         return cls(
@@ -114,7 +117,7 @@ class Study:
             "shapes": self.shapes.to_json(), "effort": self.effort, "strategy": self.strategy,
             "seed": self.seed, "versions": versions(),
         }  # fmt: skip
-        temporary = self.folder / f"{MANIFEST}.new"
+        temporary = self.folder / UNFINISHED
         temporary.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
         temporary.replace(self.folder / MANIFEST)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from dataclasses import dataclass
 from importlib import metadata
 
 from dietlab.errors import DietlabError
 from dietlab.hardware import Hardware
+from dietlab.lower.compiler import require_linker
 
 TESTED = {"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": "0.1.14.post1"}
 NEEDED = ("apache-tvm", "apache-tvm-ffi", "numpy", "pandas", "scikit-learn", "xgboost-cpu", "plotly")
@@ -52,8 +52,10 @@ def _processor() -> Finding:
 
 
 def _linker() -> Finding:
-    found = shutil.which("g++") or shutil.which("clang++") or shutil.which("cc")
-    return Finding("C++ compiler (links libraries)", found or "none; apt-get install g++", bool(found))
+    try:
+        return Finding("C++ compiler (links libraries)", require_linker(), ok=True)
+    except DietlabError as error:
+        return Finding("C++ compiler (links libraries)", str(error), ok=False)
 
 
 def _package(name: str, why: str = "") -> Finding:

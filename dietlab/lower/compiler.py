@@ -12,6 +12,8 @@ from typing import Any
 from dietlab.errors import BuildError, MissingDependencyError
 from dietlab.hardware import Hardware
 
+LINKERS = ("g++", "clang++", "cc")
+
 
 @dataclass(frozen=True)
 class Artifact:
@@ -49,6 +51,21 @@ def target_of(hardware: Hardware) -> Any:
     )
 
 
+def require_linker() -> str:
+    """The path of a C++ compiler, which links libraries.
+
+    Raises:
+        BuildError: if none is installed.
+    """
+    found = next((path for name in LINKERS if (path := shutil.which(name))), None)
+    if found is None:
+        raise BuildError(
+            "a C++ compiler is installed to link libraries", f"none of {', '.join(LINKERS)}",
+            "Install one, for example with: apt-get install g++",
+        )  # fmt: skip
+    return found
+
+
 def compile_library(module: Any, hardware: Hardware, path: Path) -> Artifact:
     """Compiles ``module`` for ``hardware`` into the shared library ``path``.
 
@@ -60,13 +77,7 @@ def compile_library(module: Any, hardware: Hardware, path: Path) -> Artifact:
     """
     started = perf_counter()
     tvm = tvm_module()
-    linker = shutil.which("g++") or shutil.which("clang++") or shutil.which("cc")
-    if linker is None:
-        raise BuildError(
-            "a C++ compiler is installed to link the library",
-            "none of g++, clang++, cc",
-            "Install one, for example with: apt-get install g++",
-        )
+    linker = require_linker()
     try:
         built = tvm.compile(module, target=target_of(hardware), tir_pipeline="tirx")
         path.parent.mkdir(parents=True, exist_ok=True)

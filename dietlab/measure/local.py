@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,9 +16,9 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-from dietlab.errors import BuildError
 from dietlab.events import PhaseSeconds
 from dietlab.hardware import Hardware
+from dietlab.lower.compiler import require_linker
 from dietlab.measure.process import WorkerCrashed, WorkerProcess, WorkerRefused, WorkerTimeout
 from dietlab.measure.record import Record, Status, Trial
 from dietlab.measure.timing import Timing
@@ -102,18 +102,12 @@ class LocalRunner:
 
     @property
     def _builder_count(self) -> int:
-        import os
-
         return self.builders or len(os.sched_getaffinity(0))
 
     def _start(self) -> None:
         if self._folder is not None:
             return
-        if shutil.which("g++") is None and shutil.which("clang++") is None and shutil.which("cc") is None:
-            raise BuildError(
-                "a C++ compiler is installed to link libraries", "none of g++, clang++, cc",
-                "Install one, for example with: apt-get install g++",
-            )  # fmt: skip
+        require_linker()
         self._folder = Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="dietlab-")))
         self._builders = SimpleQueue()
         for _ in range(self._builder_count):
