@@ -16,6 +16,7 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
+from dietlab.errors import BuildError
 from dietlab.events import PhaseSeconds
 from dietlab.hardware import Hardware
 from dietlab.lower.compiler import require_linker
@@ -28,6 +29,7 @@ from dietlab.workloads import Workload
 
 BUILDER = "dietlab.measure.build_worker"
 TIMER = "dietlab.measure.time_worker"
+DISK_FULL = ("No space left on device", "File too large", "Disk quota exceeded")
 
 
 @dataclass(frozen=True)
@@ -132,6 +134,12 @@ class LocalRunner:
         except WorkerTimeout as error:
             failure = ("timeout", f"build: {error}")
         except (WorkerCrashed, WorkerRefused) as error:
+            if any(sign in str(error) for sign in DISK_FULL):
+                # No fault of the micro-kernel: a record would keep it from being tried again.
+                raise BuildError(
+                    "libraries can be written", f"{path}: {error}",
+                    "Free some space and run the same command again: it goes on from here.",
+                ) from error  # fmt: skip
             failure = ("build_failed", str(error))
         finally:
             self._builders.put(worker)

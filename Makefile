@@ -1,0 +1,87 @@
+## dietlab: tune a tensor operator for all shapes at once, and ship it as one library.
+##
+##   make quickstart   Set up, then tune, build and evaluate one dense layer on this machine;
+##                     the result is runs/quickstart/report.html
+##   make test         Set up, then run the whole test suite
+##   make lab          Set up, then open JupyterLab on notebooks/
+##   make install      Set up only: .venv with dietlab and the extras in EXTRAS
+##   make lint         Style, types and layers
+##   make clean        Remove .venv and caches; runs/, which holds measurements, stays
+##
+## Settings, as in `make quickstart THREADS=2`:
+##
+##   THREADS=n         Cores that the operator uses (default 1); the study is then runs/quickstart-n
+##   EXTRAS=mkl,torch  What else to install (default mkl; EXTRAS=none for neither). torch adds PyTorch
+##                     and its contenders: small where pip finds a CPU build, gigabytes where it
+##                     finds the CUDA build only. `make test` installs test,mkl,torch.
+##   PYTEST_ARGS=...   Passed to pytest, as in PYTEST_ARGS="-x tests/test_space.py"
+##   PORT=n            JupyterLab's port (default 8888)
+##   PYTHON=path       Which Python makes .venv (default: the first of 3.10 to 3.13 found);
+##                     `make clean` first to change it
+##
+## The set-up needs only pip's package index. It happens once, and again when pyproject.toml or
+## constraints.txt change.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+PYTHON ?=
+EXTRAS ?= mkl
+THREADS ?=
+PYTEST_ARGS ?=
+PORT ?= 8888
+
+VENV := .venv
+BIN := $(VENV)/bin
+TEST_STAMP := $(VENV)/.installed-test,mkl,torch
+STAMP := $(VENV)/.installed-$(or $(EXTRAS),none)
+STUDY := runs/quickstart$(if $(THREADS),-$(THREADS))
+
+.PHONY: help quickstart test lab install lint clean
+
+help:
+	@sed -n 's/^## \{0,1\}//p' $(firstword $(MAKEFILE_LIST))
+
+quickstart: $(STAMP)
+	$(BIN)/dietlab quickstart --out $(STUDY) $(if $(THREADS),--threads $(THREADS))
+
+test: $(TEST_STAMP)
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lab: $(STAMP)
+	$(BIN)/dietlab lab --port $(PORT)
+
+install: $(STAMP)
+
+lint: $(TEST_STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find dietlab tests notebooks -name __pycache__ -prune -exec rm -rf {} +
+
+# The stem of the stamp is the list of extras.
+$(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing dietlab$(if $(filter none,$*),, with $*) into $(VENV): once, a few minutes"
+	@[ -t 1 ] || quiet=--quiet; \
+	$(BIN)/python -m pip install $$quiet --disable-pip-version-check -c constraints.txt \
+		-e '.$(if $(filter none,$*),,[$*])'
+	@touch '$@'
+
+$(BIN)/python:
+	@usable='import ensurepip, sys, venv; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, $(if $(PYTHON),99,13)))'; \
+	for python in $(or $(PYTHON),python3 python3.13 python3.12 python3.11 python3.10); do \
+		if "$$python" -c "$$usable" 2>/dev/null; then \
+			echo "Making $(VENV) with $$("$$python" --version)"; \
+			exec "$$python" -m venv $(VENV); \
+		fi; \
+	done; \
+	echo "dietlab needs Python 3.10 or later (3.10 to 3.13 have all packages ready-built) with its venv" >&2; \
+	echo "module; found none of: $(or $(PYTHON),python3 python3.13 python3.12 python3.11 python3.10)." >&2; \
+	echo "Install one (Debian and Ubuntu: apt install python3 python3-venv), or name one: make PYTHON=path" >&2; \
+	exit 1

@@ -1,0 +1,61 @@
+"""What the tests share: small operators, processors, a synthetic tuning run and golden files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from dietlab.hardware import Hardware
+from dietlab.measure import SyntheticRunner
+from dietlab.search import TuningRun, tune
+from dietlab.shapes import Dim, ShapeSet
+from dietlab.space import build_space
+from dietlab.workloads import Dense
+
+ROOT = Path(__file__).parent.parent
+GOLDEN = Path(__file__).parent / "golden"
+
+settings.register_profile("dietlab", deadline=None, max_examples=60)
+settings.load_profile("dietlab")
+# TVM's pool reads it when it starts; one process runs libraries for one core and for two.
+os.environ.setdefault("TVM_NUM_THREADS", "2")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="Rewrite the files in tests/golden.")
+
+
+Golden = Callable[[str, str], None]
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Golden:
+    """``golden(name, text)``: ``text`` is what stands in ``tests/golden/name``."""
+
+    def check(name: str, text: str) -> None:
+        path = GOLDEN / name
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        assert path.is_file(), f"{path} is missing: run pytest with --update-golden, then read the diff"
+        assert text == path.read_text(encoding="utf-8"), "run pytest with --update-golden, then read the diff"
+
+    return check
+
+
+@pytest.fixture(scope="session")
+def here() -> Hardware:
+    """One core of the processor that runs the tests."""
+    return Hardware.detect(measure=False).with_cores(1)
+
+
+@pytest.fixture(scope="session")
+def synthetic_run() -> TuningRun:
+    """A search for Dense(T=1..128) whose times are computed: the same on every machine."""
+    workload, hardware = Dense(T=Dim(1, 128), N=768, K=256), Hardware.preset("haswell-1core")
+    shapes = ShapeSet.uniform(workload)
+    return tune(build_space(workload, hardware), shapes, SyntheticRunner(hardware), "quick")

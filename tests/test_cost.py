@@ -1,0 +1,308 @@
+"""The cost model: formulas against brute force, ranking on what was never measured, files without code."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+from itertools import product
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from dietlab.cost import (
+    AdaptationCost,
+    CostModel,
+    best_shape,
+    calibrated_seconds,
+    evaluate_model,
+    f_occ,
+    f_pad,
+    fit_cost_model,
+    padding_waste,
+    ranking_metrics,
+)
+from dietlab.cost.features import FEATURES, features
+from dietlab.cost.metrics import mean_metrics, pairwise_accuracy
+from dietlab.errors import ModelError
+from dietlab.hardware import Hardware
+from dietlab.measure import Record, SyntheticRunner, Trial
+from dietlab.search import TuningRun
+from dietlab.shapes import Dim, Shape, ShapeSet
+from dietlab.space import MicroKernel, build_space
+from dietlab.workloads import Dense, Role
+
+HARDWARE = Hardware.preset("cascadelake-1core")
+WORK = Dense(T=Dim(1, 128), N=768, K=256)
+ROLES: tuple[Role, ...] = ("rows", "cols", "depth")
+small = st.tuples(st.integers(1, 9), st.integers(1, 9), st.integers(1, 5))
+
+
+@given(small, small)
+def test_padding_is_useful_over_executed_multiply_adds(sizes: tuple[int, ...], tile: tuple[int, ...]) -> None:
+    executed = useful = 0
+    for starts in product(*(range(0, size, step) for size, step in zip(sizes, tile, strict=True))):
+        for point in product(*(range(s, s + t) for s, t in zip(starts, tile, strict=True))):
+            executed += 1
+            useful += all(p < size for p, size in zip(point, sizes, strict=True))
+    extents, tiles = dict(zip(ROLES, sizes, strict=True)), dict(zip(ROLES, tile, strict=True))
+    assert f_pad(extents, tiles) == pytest.approx(useful / executed)
+    assert padding_waste(extents, tiles) == pytest.approx(1 - useful / executed)
+    spatial = f_pad({**extents, "depth": tile[2]}, tiles)
+    assert f_pad(extents, tiles, spatial_only=True) == pytest.approx(spatial)
+
+
+def test_empty_shape_wastes_nothing() -> None:
+    assert padding_waste({"rows": 0, "cols": 5, "depth": 5}, {"rows": 4, "cols": 4, "depth": 4}) == 0
+    assert f_occ(0, 8) == 1
+
+
+@given(st.integers(1, 400), st.integers(1, 64))
+def test_occupancy_is_busy_over_paid_processors(tiles: int, processors: int) -> None:
+    waves, left = 0, tiles
+    while left > 0:
+        waves, left = waves + 1, left - processors
+    assert f_occ(tiles, processors) == pytest.approx(tiles / (waves * processors))
+
+
+@given(st.integers(1, 400), st.integers(1, 64), st.floats(1, 50))
+def test_fitted_occupancy_is_latency_proportional_to_the_papers_sum(
+    tiles: int, processors: int, c: float
+) -> None:
+    full = processors * math.ceil(tiles / processors)
+    latency = full + (c - 1) * tiles
+    assert f_occ(tiles, processors, c) == pytest.approx(c * tiles / latency)
+    assert f_occ(tiles, processors) - 1e-12 <= f_occ(tiles, processors, c) <= 1 + 1e-12
+    assert f_occ(tiles, processors, 1.0) == pytest.approx(f_occ(tiles, processors))
+    assert f_occ(full, processors, c) == pytest.approx(1)
+
+
+def test_papers_constants_on_a_t4() -> None:
+    assert f_occ(10, 40, 1.433) == pytest.approx(14.33 / (4.33 + 40))
+    assert f_occ(50, 40, 2.14) == pytest.approx(107 / (57 + 80))
+
+
+kernels = st.builds(
+    MicroKernel, st.integers(1, 14), st.sampled_from([16, 32, 48]), st.just(1), st.sampled_from(["ws", "is"])
+)
+rows = st.integers(1, 300).map(lambda t: Shape.of(T=t))
+
+
+@given(kernels, rows, st.floats(1e9, 2e11), st.integers(1, 4))
+def test_without_traffic_throughput_is_the_inverse_of_seconds(
+    kernel: MicroKernel, shape: Shape, speed: float, cores: int
+) -> None:
+    cost = AdaptationCost(WORK, HARDWARE.with_cores(cores), "paper")
+    seconds = cost.seconds(kernel, shape, speed)
+    assert cost.throughput(kernel, shape, seconds) == pytest.approx(speed)
+    assert seconds == pytest.approx(WORK.flops(shape) / (speed * cores * cost.static(kernel, shape)))
+
+
+@given(kernels, rows, st.floats(1e9, 2e11))
+def test_hidden_traffic_changes_nothing_and_visible_traffic_costs(
+    kernel: MicroKernel, shape: Shape, speed: float
+) -> None:
+    cost, free = AdaptationCost(WORK, HARDWARE), AdaptationCost(WORK, HARDWARE, "paper")
+    seconds = cost.seconds(kernel, shape, speed)
+    warm = 2 * kernel.rows * kernel.cols * WORK.K / speed
+    fetch = 4 * kernel.cols * WORK.K / (24.0 * 1e9)
+    if warm >= fetch:
+        assert seconds == pytest.approx(free.seconds(kernel, shape, speed))
+        assert cost.throughput(kernel, shape, seconds) == pytest.approx(speed)
+    else:
+        assert seconds > free.seconds(kernel, shape, speed)
+        assert cost.throughput(kernel, shape, seconds) <= speed * (1 + 1e-9)
+
+
+@given(kernels, rows, st.floats(1e9, 2e11))
+def test_first_trip_of_the_weights_is_divided_out_of_a_label(
+    kernel: MicroKernel, shape: Shape, speed: float
+) -> None:
+    cost = AdaptationCost(WORK, HARDWARE)
+    tiles = math.ceil(shape["T"] / kernel.rows)
+    warm, fetch = 2 * kernel.rows * kernel.cols * WORK.K / speed, 4 * kernel.cols * WORK.K / (24.0 * 1e9)
+    assume(kernel.order == "ws" and tiles > 1 and warm > 0.51 * (fetch + (tiles - 1) * warm) / tiles)
+    assert cost.throughput(kernel, shape, cost.seconds(kernel, shape, speed)) == pytest.approx(speed)
+
+
+def test_best_shape_wastes_least_and_is_the_largest_of_equals() -> None:
+    shapes = tuple(Shape.of(T=t) for t in (5, 8, 9, 16, 17))
+    cost = AdaptationCost(WORK, HARDWARE)
+    assert best_shape(MicroKernel(8, 16), shapes, cost) == Shape.of(T=16)
+    assert best_shape(MicroKernel(9, 16), shapes, cost) == Shape.of(T=9)
+    assert best_shape(MicroKernel(1, 16), shapes, cost) == Shape.of(T=17)
+
+
+# Metrics
+
+
+def test_metrics_of_a_known_case() -> None:
+    found = ranking_metrics([1.0, 3.0, 2.0, 4.0], [2.0, 1.0, 4.0, 8.0])
+    # Right: (0,2), (0,3), (1,3), (2,3); wrong: (0,1), (1,2).
+    assert found["pairwise"] == pytest.approx(4 / 6)
+    assert found["peak@1"] == pytest.approx(1 / 2) and found["peak@5"] == 1
+    assert found["mape"] == pytest.approx((0.5 + 2 + 0.5 + 0.5) / 4)
+    logs = [math.log(1 / 2), math.log(3), math.log(1 / 2), math.log(1 / 2)]
+    assert found["rmse"] == pytest.approx(math.sqrt(sum(x * x for x in logs) / 4))
+    mean = (1 / 2 + 1 + 1 / 4 + 1 / 8) / 4
+    residual = (1 - 1 / 2) ** 2 + (1 / 3 - 1) ** 2 + (1 / 2 - 1 / 4) ** 2 + (1 / 4 - 1 / 8) ** 2
+    total = sum((x - mean) ** 2 for x in (1 / 2, 1, 1 / 4, 1 / 8))
+    assert found["r2"] == pytest.approx(1 - residual / total)
+
+
+times = st.lists(st.floats(1e-6, 1), min_size=2, max_size=30, unique=True)
+
+
+@given(times)
+def test_perfect_and_reversed_rankings_are_the_extremes(measured: list[float]) -> None:
+    perfect, reverse = (
+        ranking_metrics(measured, measured),
+        ranking_metrics([1 / t for t in measured], measured),
+    )
+    assert (perfect["pairwise"], perfect["peak@1"], perfect["rmse"], perfect["mape"]) == (1, 1, 0, 0)
+    assert perfect["r2"] == pytest.approx(1)
+    assert reverse["pairwise"] == 0 and reverse["peak@1"] == pytest.approx(min(measured) / max(measured))
+
+
+def test_ties_in_measured_time_do_not_count() -> None:
+    assert pairwise_accuracy(np.array([1.0, 2.0, 3.0]), np.array([5.0, 5.0, 6.0])) == 1
+    assert pairwise_accuracy(np.array([1.0, 2.0]), np.array([5.0, 5.0])) == 1
+    assert mean_metrics([{"a": 1.0}, {"a": 3.0}]) == {"a": 2.0} and mean_metrics([]) == {}
+
+
+@pytest.mark.parametrize(
+    ("predicted", "measured"),
+    [([1.0], [1.0]), ([1.0, 2.0], [1.0]), ([1.0, 0.0], [1.0, 2.0]), ([1.0, 2.0], [-1.0, 2.0])],
+)
+def test_too_few_or_impossible_times_are_refused(predicted: list[float], measured: list[float]) -> None:
+    with pytest.raises(ModelError, match="two or more positive times"):
+        ranking_metrics(predicted, measured)
+
+
+# The learned model
+
+
+def synthetic_records(count: int, seed: int) -> tuple[list[Record], list[Record]]:
+    """Micro-kernels measured once each, and others on all eight shapes."""
+    space, shapes = build_space(WORK, HARDWARE), ShapeSet.uniform(WORK)
+    chosen = Random(seed).sample(space.micro_kernels, 2 * count)
+    runner, cost = SyntheticRunner(HARDWARE), AdaptationCost(WORK, HARDWARE)
+    train = [Trial(kernel, (best_shape(kernel, shapes.shapes, cost),)) for kernel in chosen[:count]]
+    others = [Trial(kernel, shapes.shapes) for kernel in chosen[count:]]
+    return list(runner.measure(WORK, train)), list(runner.measure(WORK, others))
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_model_ranks_micro_kernels_and_shapes_it_never_saw(seed: int) -> None:
+    train, held_out = synthetic_records(64, seed)
+    model = fit_cost_model(WORK, HARDWARE, train)
+    assert not {r.micro_kernel for r in train} & {r.micro_kernel for r in held_out}
+    metrics = evaluate_model(model, held_out)
+    assert metrics["pairwise"] > 0.8 and metrics["peak@5"] > 0.85, metrics
+
+
+@pytest.fixture(scope="module")
+def model() -> CostModel:
+    return fit_cost_model(WORK, HARDWARE, synthetic_records(40, 0)[0])
+
+
+def test_saved_model_predicts_the_same(model: CostModel, tmp_path: Path) -> None:
+    model.save(tmp_path / "model.json")
+    loaded = CostModel.load(tmp_path / "model.json")
+    kernels, shapes = build_space(WORK, HARDWARE).micro_kernels, ShapeSet.uniform(WORK).shapes
+    np.testing.assert_array_equal(model.seconds(kernels, shapes), loaded.seconds(kernels, shapes))
+    assert loaded.cost == model.cost and loaded.samples == model.samples == 40
+    assert json.loads((tmp_path / "model.json").read_text())["features"] == list(FEATURES)
+
+
+def test_fitting_is_reproducible_and_ignores_failures(model: CostModel) -> None:
+    train = synthetic_records(40, 0)[0]
+    failures = [Record(MicroKernel(3, 16), Shape.of(T=5), "crashed")]
+    again = fit_cost_model(WORK, HARDWARE, [*train, *failures])
+    kernels = build_space(WORK, HARDWARE).micro_kernels
+    np.testing.assert_array_equal(again.throughput(kernels), model.throughput(kernels))
+
+
+def test_no_successful_record_is_no_model() -> None:
+    with pytest.raises(ModelError, match="fitted on successful records; got none"):
+        fit_cost_model(WORK, HARDWARE, [Record(MicroKernel(3, 16), Shape.of(T=5), "crashed")])
+
+
+class Trap:
+    """Touches a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, tuple[Path]]:
+        return (Path.touch, (self.path,))
+
+
+def test_loading_a_model_runs_no_code(tmp_path: Path) -> None:
+    (tmp_path / "model.json").write_bytes(pickle.dumps(Trap(tmp_path / "sprung")))
+    with pytest.raises(ModelError, match="readable JSON"):
+        CostModel.load(tmp_path / "model.json")
+    assert not (tmp_path / "sprung").exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{}",
+        "[1]",
+        "null",
+        '{"schema_version": 1}',
+        '{"schema_version": 2, "features": []}',
+        '{"schema_version": 1, "features": ["rows"]}',
+    ],
+)
+def test_foreign_model_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "model.json").write_text(text)
+    with pytest.raises(
+        ModelError, match=r"a model has this version's features.*Fit it again from the records"
+    ):
+        CostModel.load(tmp_path / "model.json")
+
+
+def test_missing_model_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"readable JSON; got .*nowhere"):
+        CostModel.load(tmp_path / "nowhere.json")
+
+
+def test_features_do_not_depend_on_the_range_of_shapes() -> None:
+    chosen = build_space(WORK, HARDWARE).micro_kernels[:50]
+    table = features(chosen, WORK, HARDWARE)
+    assert table.shape == (50, len(FEATURES)) and np.isfinite(table).all()
+    np.testing.assert_array_equal(table, features(chosen, Dense(T=Dim(3, 999), N=768, K=256), HARDWARE))
+
+
+def test_importances_are_shares_of_known_features(model: CostModel) -> None:
+    shares = model.importances()
+    assert set(shares) <= set(FEATURES) and sum(shares.values()) == pytest.approx(1)
+    assert list(shares.values()) == sorted(shares.values(), reverse=True)
+
+
+def test_calibrated_seconds_are_the_measured_ones_where_measured(synthetic_run: TuningRun) -> None:
+    kernels, shapes = synthetic_run.micro_kernels, tuple(ShapeSet.every(synthetic_run.space.workload))
+    table = synthetic_run.seconds_table(kernels, shapes)
+    measured = {(r.micro_kernel, r.shape): r.seconds for r in synthetic_run.records}
+    found = {(k, s): table[i, j] for i, k in enumerate(kernels) for j, s in enumerate(shapes)}
+    assert len(measured) > 100
+    assert all(found[key] == seconds for key, seconds in measured.items())
+    assert np.isfinite(table).all() and (table > 0).all()
+
+
+def test_calibration_moves_predictions_towards_what_was_measured(model: CostModel) -> None:
+    kernel, shapes = MicroKernel(4, 32), [Shape.of(T=t) for t in (8, 16, 32)]
+    (predicted,) = model.seconds([kernel], shapes)
+    slow = [
+        Record(kernel, shapes[0], "ok", seconds=3 * predicted[0]),
+        Record(kernel, shapes[2], "ok", seconds=3 * predicted[2]),
+    ]
+    np.testing.assert_allclose(calibrated_seconds(model, slow, [kernel], shapes)[0], 3 * predicted)
+    twice = [*slow, Record(kernel, shapes[0], "ok", seconds=2 * predicted[0])]
+    assert calibrated_seconds(model, twice, [kernel], shapes)[0, 0] == 2 * predicted[0]

@@ -1,0 +1,258 @@
+"""The evaluation: statistics, the report's arithmetic, and real contenders, right, wrong and absent."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dietlab.dispatch import Operator, build, choose_portfolio, train_dispatcher
+from dietlab.errors import DispatchError, RecordError
+from dietlab.evaluate import Contender, Report, Row, evaluate
+from dietlab.evaluate.statistics import median_interval, paired_ratio
+from dietlab.hardware import Hardware
+from dietlab.measure import SyntheticRunner
+from dietlab.search import EFFORTS, TuningRun, tune
+from dietlab.shapes import Dim, Shape, ShapeSet
+from dietlab.space import build_space
+from dietlab.workloads import Dense
+
+WORK = Dense(T=Dim(1, 16), N=64, K=32)
+samples = st.lists(st.floats(1e-7, 1e-1), min_size=1, max_size=31)
+
+# Statistics
+
+
+@given(samples)
+def test_interval_holds_the_median_within_the_samples(values: list[float]) -> None:
+    found = median_interval(values)
+    assert found.median == pytest.approx(float(np.median(values)))
+    assert min(values) <= found.low <= found.median <= found.high <= max(values)
+    assert found == median_interval(values)
+
+
+def test_interval_narrows_with_more_samples_and_covers_the_truth() -> None:
+    random = np.random.default_rng(0)
+    few, many = random.normal(10, 1, 9), random.normal(10, 1, 301)
+    wide, narrow = median_interval(few.tolist()), median_interval(many.tolist())
+    assert narrow.high - narrow.low < wide.high - wide.low
+    hits = [
+        i.low <= 10 <= i.high
+        for i in (median_interval(random.normal(10, 1, 15).tolist()) for _ in range(200))
+    ]
+    assert 0.85 <= np.mean(hits) <= 1
+
+
+@given(
+    st.lists(st.tuples(st.floats(1e-6, 1), st.floats(0.5, 4)), min_size=1, max_size=21), st.floats(0.1, 10)
+)
+def test_slow_moments_that_hit_both_drop_out_of_a_paired_ratio(
+    pairs: list[tuple[float, float]], ratio: float
+) -> None:
+    ours = [seconds * slow for seconds, slow in pairs]
+    theirs = [ratio * seconds * slow for seconds, slow in pairs]
+    assert paired_ratio(theirs, ours) == pytest.approx(ratio)
+
+
+# The report
+
+
+def row(contender: str, t: int, seconds: float, **changed: Any) -> Row:
+    made = Row(Shape.of(T=t), t == 2, contender, "hot", seconds, seconds, seconds, 1.0, True)
+    return replace(made, **changed)
+
+
+def report(*rows: Row) -> Report:
+    contenders = (
+        Contender("dietlab", "ours"), Contender("a", "plain", "1.0"), Contender("b", "plain"),
+        Contender("p", "prepacked"), Contender("gone", "plain", absent="not installed"),
+    )  # fmt: skip
+    return Report(
+        WORK.to_json(), {"name": "m"}, {"dietlab": "0"}, {"trials": 3}, {"bytes": 9}, rows, contenders
+    )
+
+
+HAND_MADE = report(
+    row("dietlab", 1, 1.0, regret=0.1, padding_waste=0.25), row("dietlab", 2, 2.0, regret=0.0),
+    row("a", 1, 2.0, speedup=2.0), row("a", 2, 1.0, speedup=0.5),
+    row("b", 1, 1.5, speedup=1.5), row("b", 2, 16.0, speedup=8.0),
+    row("p", 1, math.nan, speedup=None, correct=False, gflops=0.0), row("p", 2, 6.0, speedup=3.0),
+)  # fmt: skip
+
+
+def test_summary_is_the_geometric_mean_and_the_worst_case() -> None:
+    found = {s.contender: s for s in HAND_MADE.summary}
+    assert set(found) == {"a", "b", "p", "best plain vendor", "best prepacked vendor"}
+    a, b, best = found["a"], found["b"], found["best plain vendor"]
+    assert a.geomean_speedup == pytest.approx(1.0) and (a.worst_speedup, a.worst_shape) == (0.5, {"T": 2})
+    assert b.geomean_speedup == pytest.approx(math.sqrt(12)) and (b.worst_speedup, b.worst_shape) == (
+        1.5,
+        {"T": 1},
+    )
+    assert a.geomean_speedup_held_out == pytest.approx(0.5) and a.shapes == 2
+    # The best plain vendor is b on T=1 and a on T=2.
+    assert best.geomean_speedup == pytest.approx(math.sqrt(1.5 * 0.5)) and best.worst_shape == {"T": 2}
+
+
+def test_wrong_results_count_in_no_summary() -> None:
+    prepacked = {s.contender: s for s in HAND_MADE.summary}["p"]
+    assert prepacked.shapes == 1 and prepacked.geomean_speedup == pytest.approx(3.0)
+    fast_liar = row("a", 1, 0.001, speedup=0.001, correct=False)
+    assert not report(row("dietlab", 1, 1.0), fast_liar).summary
+
+
+def test_cache_states_are_summarised_apart() -> None:
+    rotating = [replace(r, cache="rotating", speedup=r.speedup and 2 * r.speedup) for r in HAND_MADE.rows]
+    both = report(*HAND_MADE.rows, *rotating)
+    found = {(s.contender, s.cache): s.geomean_speedup for s in both.summary}
+    assert both.caches == ("hot", "rotating")
+    assert found["b", "rotating"] == pytest.approx(2 * found["b", "hot"])
+
+
+def test_report_survives_its_file_as_strict_json_with_the_promised_keys(tmp_path: Path) -> None:
+    HAND_MADE.save(tmp_path / "report.json")
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    value = json.loads((tmp_path / "report.json").read_text(), parse_constant=refuse)
+    assert {
+        "schema_version",
+        "workload",
+        "hardware",
+        "versions",
+        "tuning",
+        "library",
+        "rows",
+        "summary",
+    } <= set(value)
+    promised = {
+        "shape", "held_out", "contender", "cache", "seconds_median", "seconds_low", "seconds_high", "gflops",
+        "correct", "padding_waste", "regret",
+    }  # fmt: skip
+    assert all(promised <= set(r) for r in value["rows"])
+    keys = {"contender", "cache", "geomean_speedup", "worst_speedup", "worst_shape"}
+    assert all(keys <= set(s) for s in value["summary"]) and len(value["summary"]) == 5
+    loaded = Report.load(tmp_path / "report.json")
+    assert loaded.to_json() == HAND_MADE.to_json() and loaded.summary == HAND_MADE.summary
+    assert loaded.contenders == HAND_MADE.contenders
+    assert math.isnan(loaded.rows[6].seconds_median) and loaded.rows[:6] == HAND_MADE.rows[:6]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("{", "readable JSON"),
+        ('{"schema_version": 5}', "schema 1; got 5"),
+        ("[]", "schema|readable"),
+        ("null", "schema|readable"),
+    ],
+)
+def test_foreign_report_is_refused(text: str, complaint: str, tmp_path: Path) -> None:
+    (tmp_path / "report.json").write_text(text)
+    with pytest.raises(RecordError, match=complaint):
+        Report.load(tmp_path / "report.json")
+
+
+def test_report_is_a_tidy_table() -> None:
+    frame = HAND_MADE.frame()
+    assert len(frame) == 8 and set(frame["T"]) == {1, 2}
+    assert len(HAND_MADE.summary_frame()) == 5
+
+
+# Real contenders
+
+BLOCKED = 'raise ImportError("blocked in this test")\n'
+WRONG_MATMUL = """
+import numpy
+right = numpy.matmul
+def wrong(x, w, out):
+    right(x, w, out)
+    if len(x) > 4:
+        out[-1, -1] += 1
+numpy.matmul = wrong
+"""
+
+
+@pytest.fixture(scope="module")
+def run(here: Hardware) -> TuningRun:
+    shapes = ShapeSet.extents(WORK, [1, 4, 16])
+    return tune(build_space(WORK, here), shapes, SyntheticRunner(here), "smoke")
+
+
+@pytest.fixture(scope="module")
+def op(run: TuningRun, tmp_path_factory: pytest.TempPathFactory) -> Operator:
+    return build(train_dispatcher(choose_portfolio(run, max_kernels=3)), tmp_path_factory.mktemp("op"))
+
+
+BRIEF = replace(EFFORTS["smoke"], evaluation_block_seconds=0.0005)
+
+
+def test_evaluation_of_every_shape_is_right_and_complete(
+    op: Operator, run: TuningRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "torch.py").write_text(BLOCKED)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    shapes = ShapeSet.every(WORK).hold_out_all_but(run.shapes)
+    names = ("openblas", "torch", "largest-shape", "oracle")
+    found = evaluate(op, shapes, names, effort=BRIEF, tuned=run, caches=("hot",))
+    by_name = {c.name: c for c in found.contenders}
+    assert "blocked in this test" in by_name["torch"].absent
+    assert not by_name["openblas"].absent and by_name["openblas"].version
+    present = {"dietlab", "openblas", "largest-shape", "oracle"}
+    assert {(r.contender, r.shape["T"]) for r in found.rows} == {
+        (n, t) for n in present for t in range(1, 17)
+    }
+    assert len(found.rows) == 4 * 16
+    for made in found.rows:
+        assert made.correct, made
+        assert 0 < made.seconds_low <= made.seconds_median <= made.seconds_high
+        assert made.gflops == pytest.approx(WORK.flops(made.shape) / made.seconds_median / 1e9)
+        assert made.held_out == (made.shape not in run.shapes.shapes)
+        ours = made.contender == "dietlab"
+        assert (made.regret is not None) == ours and (made.speedup is None) == ours
+        assert made.padding_waste is None or 0 <= made.padding_waste < 1
+    assert {s.contender for s in found.summary} == {
+        "openblas",
+        "largest-shape",
+        "oracle",
+        "best plain vendor",
+    }
+    assert {r.plan for r in found.rows if r.contender == "oracle"} <= {k.key for k in run.micro_kernels}
+    assert found.tuning["trials"] == 8 and found.library["kernels"] == len(op.micro_kernels)
+    assert found.library["bytes"] == op.manifest["code_bytes"]
+    found.save(tmp_path / "report.json")
+    assert Report.load(tmp_path / "report.json").summary == found.summary
+
+
+def test_contender_that_computes_something_else_is_incorrect_and_out_of_the_summary(
+    op: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(WRONG_MATMUL)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    found = evaluate(
+        op, ShapeSet.extents(WORK, [3, 9]), ("openblas",), effort=BRIEF, caches=("hot", "rotating")
+    )
+    verdicts = {(r.contender, r.shape["T"], r.cache): r for r in found.rows}
+    assert len(verdicts) == 8
+    for (name, t, _), made in verdicts.items():
+        assert made.correct == (name == "dietlab" or t == 3)
+        assert math.isnan(made.seconds_median) == (not made.correct) == (made.gflops == 0)
+    assert "is above" in str(verdicts["openblas", 9, "hot"].plan)
+    openblas = [s for s in found.summary if s.contender == "openblas"]
+    assert [(s.shapes, s.worst_shape) for s in openblas] == [(1, {"T": 3})] * 2
+
+
+def test_impossible_line_ups_are_refused(op: Operator) -> None:
+    shapes = ShapeSet.extents(WORK, [1])
+    with pytest.raises(DispatchError, match=r"contenders are openblas, mkl.*oracle; got cublas, nobody"):
+        evaluate(op, shapes, ("openblas", "cublas", "nobody"), effort=BRIEF)
+    with pytest.raises(DispatchError, match=r"need the tuning run.*got tuned=None. Pass tuned=run"):
+        evaluate(op, shapes, ("oracle",), effort=BRIEF)

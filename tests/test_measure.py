@@ -1,0 +1,394 @@
+"""Records survive crashes, runners turn failures into records, and workers leave nothing behind."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dietlab.errors import BuildError, RecordError
+from dietlab.events import PhaseSeconds
+from dietlab.hardware import Hardware
+from dietlab.measure import (
+    LocalRunner,
+    Record,
+    RecordStore,
+    ReplayRunner,
+    SyntheticRunner,
+    Timing,
+    Trial,
+    read_records,
+    write_compressed,
+)
+from dietlab.measure.process import WorkerCrashed, WorkerProcess, WorkerTimeout
+from dietlab.measure.timing import time_blocks
+from dietlab.shapes import Dim, Shape
+from dietlab.space import MicroKernel
+from dietlab.workloads import Dense
+
+TESTS = Path(__file__).parent
+WORK = Dense(T=Dim(1, 16), N=40, K=12)
+HEADER = {"workload": WORK.to_json(), "hardware": Hardware.preset("haswell-1core").to_json()}
+FAST = Timing(blocks=2, block_seconds=0.0005)
+
+
+def record(number: int, **changed: object) -> Record:
+    made = Record(MicroKernel(number + 1, 16), Shape.of(T=number + 1), "ok", seconds=1e-6 * (number + 1))
+    return replace(made, **changed)  # type: ignore[arg-type]
+
+
+def filled(path: Path, count: int = 3) -> RecordStore:
+    store = RecordStore(path, HEADER)
+    for number in range(count):
+        store.append(record(number))
+    return store
+
+
+# Records on disk
+
+
+records = st.builds(
+    Record, st.builds(MicroKernel, st.integers(1, 30), st.sampled_from([16, 32])),
+    st.integers(1, 99).map(lambda t: Shape.of(T=t)),
+    st.sampled_from(["ok", "build_failed", "wrong", "crashed", "timeout", "refused"]),
+    st.none() | st.floats(1e-9, 10), st.floats(0, 3).map(lambda s: round(s, 4)), st.text(),
+    st.builds(PhaseSeconds, compile=st.floats(0, 9).map(lambda s: round(s, 3))), st.integers(0, 1 << 20),
+    st.text("0123456789abcdef"), st.just("2025-01-01T00:00:00+00:00"),
+)  # fmt: skip
+
+
+@given(records)
+def test_record_survives_json_on_one_line(made: Record) -> None:
+    line = json.dumps(made.to_json())
+    assert len(line.splitlines()) == 1
+    assert Record.from_json(json.loads(line)) == made
+
+
+def test_store_reopens_with_what_was_appended(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    filled(path).append(record(3, status="crashed", seconds=None, reason="signal 11"))
+    reopened = RecordStore(path, HEADER)
+    assert reopened.records == [
+        record(0),
+        record(1),
+        record(2),
+        record(3, status="crashed", seconds=None, reason="signal 11"),
+    ]
+    reopened.append(record(4))
+    assert len(read_records(path).records) == 5
+    assert read_records(path).header["workload"] == WORK.to_json()
+
+
+def test_last_line_cut_at_any_byte_costs_that_record_only(tmp_path: Path) -> None:
+    path, whole_path = tmp_path / "cut.jsonl", tmp_path / "whole.jsonl"
+    filled(whole_path)
+    whole = whole_path.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    for length in range(len(whole) + 1):
+        path.write_bytes(whole[:length])
+        kept = max(0, whole[:length].count(b"\n") - 1)
+        store = RecordStore(path, HEADER)
+        assert store.records == [record(n) for n in range(kept)], length
+        store.append(record(9))
+        assert path.read_bytes().startswith(b"".join(lines[: kept + 1]))
+        assert read_records(path).records == (*(record(n) for n in range(kept)), record(9))
+
+
+def test_reading_passes_over_a_truncated_last_line_without_changing_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    filled(path)
+    cut = path.read_bytes()[:-10]
+    path.write_bytes(cut)
+    assert read_records(path).records == (record(0), record(1))
+    assert path.read_bytes() == cut
+
+
+@pytest.mark.parametrize("damage", [b"{not json}\n", b'{"micro_kernel": "8x32\n'])
+def test_damaged_middle_line_is_refused_with_its_number(damage: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    filled(path)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(lines[0] + lines[1] + damage + lines[3])
+    before = path.read_bytes()
+    for reader in (read_records, lambda p: RecordStore(p, HEADER)):
+        with pytest.raises(
+            RecordError, match=r"every line .* is JSON; got .*records\.jsonl, line 3: .*Remove the line"
+        ):
+            reader(path)  # type: ignore[operator]
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "line",
+    ['{"micro_kernel":"8x32.u1.ws.p0"}', "5", '{"micro_kernel":"huge","shape":{},"status":"ok","seconds":1}'],
+)
+def test_line_that_is_no_record_is_refused(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    filled(path, 1)
+    path.write_text(path.read_text() + line + "\n")
+    with pytest.raises(RecordError, match="a record has all its fields"):
+        read_records(path)
+
+
+@pytest.mark.parametrize("text", ["", "{}\n", '{"schema_version":99}\n', "[1]\n", "5\n", "null\n"])
+def test_file_of_another_kind_is_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    path.write_text(text)
+    with pytest.raises(RecordError, match="begins with a header of schema 1"):
+        read_records(path)
+
+
+def test_missing_or_binary_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match="a records file is readable"):
+        read_records(tmp_path / "nowhere.jsonl")
+    (tmp_path / "x.jsonl.gz").write_bytes(b"no gzip")
+    with pytest.raises(RecordError, match="a records file is readable"):
+        read_records(tmp_path / "x.jsonl.gz")
+
+
+@pytest.mark.parametrize("name", ["workload", "hardware", "schema_version"])
+def test_records_of_something_else_are_not_continued(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    filled(path)
+    before = path.read_bytes()
+    with pytest.raises(RecordError, match=f"the records in .* are of this {name}|header of schema"):
+        RecordStore(path, {**HEADER, name: {"other": 1}})
+    assert path.read_bytes() == before
+
+
+def test_short_write_is_an_error_and_the_file_stays_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "records.jsonl"
+    store = filled(path)
+    before, write = path.read_bytes(), os.write
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:20]))
+        with pytest.raises(
+            RecordError, match=r"records can be written; got .*20 of .* bytes.*Free some space"
+        ):
+            store.append(record(3))
+    assert path.read_bytes() == before and len(store.records) == 3
+    store.append(record(3))
+    assert RecordStore(path, HEADER).records == [record(n) for n in range(4)]
+
+
+FULL_DISK = """
+import resource, signal, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from test_measure import HEADER, record
+from dietlab.errors import RecordError
+from dietlab.measure import RecordStore
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), int(sys.argv[3])))
+try:
+    store = RecordStore(Path(sys.argv[2]), HEADER)
+    for number in range(100):
+        store.append(record(number))
+except RecordError as error:
+    print(error)
+    sys.exit(3)
+"""
+
+
+@pytest.mark.parametrize("limit", [100, 900, 1500])
+def test_full_disk_is_a_clear_error_and_the_file_stays_whole(limit: int, tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    command = [sys.executable, "-c", FULL_DISK, str(TESTS), str(path), str(limit)]
+    child = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert child.returncode == 3, child.stderr
+    assert "records can be written" in child.stdout and "Free some space" in child.stdout
+    kept = path.read_bytes()
+    assert len(kept) <= limit and (not kept or kept.endswith(b"\n"))
+    store = RecordStore(path, HEADER)
+    assert store.records == [record(n) for n in range(len(store.records))]
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != limit
+
+
+def test_compressed_records_are_the_same_bytes_and_read_back(tmp_path: Path) -> None:
+    made = tuple(record(n) for n in range(5))
+    for name in ("one.jsonl.gz", "two.jsonl.gz"):
+        write_compressed(tmp_path / name, HEADER, made)
+    assert (tmp_path / "one.jsonl.gz").read_bytes() == (tmp_path / "two.jsonl.gz").read_bytes()
+    assert read_records(tmp_path / "one.jsonl.gz").records == made
+    assert gzip.decompress((tmp_path / "one.jsonl.gz").read_bytes()).count(b"\n") == 6
+
+
+# Runners without hardware
+
+
+def test_replay_answers_with_the_recorded_values_in_the_order_asked(tmp_path: Path) -> None:
+    filled(tmp_path / "records.jsonl")
+    runner = ReplayRunner.load(tmp_path / "records.jsonl")
+    trials = [Trial(record(n).micro_kernel, (record(n).shape,)) for n in (2, 0)]
+    assert list(runner.measure(WORK, trials)) == [record(2), record(0)]
+    assert runner.micro_kernels == tuple(record(n).micro_kernel for n in range(3))
+    assert runner.shapes == tuple(record(n).shape for n in range(3))
+
+
+def test_missing_record_is_an_error_that_names_micro_kernel_and_shape() -> None:
+    runner = ReplayRunner([record(0)])
+    with pytest.raises(RecordError, match=r"1x16\.u1\.ws\.p0 on T=9.*or measure"):
+        list(runner.measure(WORK, [Trial(record(0).micro_kernel, (Shape.of(T=9),))]))
+
+
+def test_synthetic_times_repeat_and_depend_on_the_seed() -> None:
+    hardware = Hardware.preset("haswell-1core")
+    trials = [Trial(record(n).micro_kernel, (Shape.of(T=5), Shape.of(T=6))) for n in range(4)]
+    first = list(SyntheticRunner(hardware).measure(WORK, trials))
+    assert first == list(SyntheticRunner(hardware).measure(WORK, trials))
+    other = list(SyntheticRunner(hardware, seed=1).measure(WORK, trials))
+    assert all(a.seconds != b.seconds for a, b in zip(first, other, strict=True))
+    assert [(r.micro_kernel, r.shape) for r in first] == [
+        (t.micro_kernel, s) for t in trials for s in t.shapes
+    ]
+
+
+def test_slow_program_is_timed_by_one_block_only() -> None:
+    calls: list[int] = []
+    assert len(time_blocks(lambda: calls.append(1), Timing(4, 1e-9, stop_beyond=None), 1)) == 4
+    assert len(time_blocks(lambda: calls.append(1), Timing(4, 1e-9, stop_beyond=0.0), 1)) == 1
+
+
+# Worker processes
+
+
+@pytest.fixture(autouse=True)
+def workers_are_importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+
+
+@pytest.fixture
+def no_child_is_left() -> Iterator[None]:
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    yield
+    left = [c for c in psutil.Process().children(recursive=True) if c.pid not in before]
+    assert not left, left
+
+
+@pytest.mark.usefixtures("no_child_is_left")
+def test_worker_answers_and_a_fresh_one_follows_a_crash_or_a_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    with WorkerProcess("workers.echo", {"DIETLAB_TEST": "seen"}) as worker:
+        first = worker.ask({"a": [1, "\u2028 \n"]}, 30)
+        assert first["heard"] == {"a": [1, "\u2028 \n"]} and first["variable"] == "seen"
+        assert worker.ask({}, 30)["pid"] == first["pid"] == worker.pid
+        with pytest.raises(WorkerTimeout, match=r"answers within 0\.2 s"):
+            worker.ask({"hang": 1}, 0.2)
+        assert not psutil.pid_exists(first["pid"])
+        second = worker.ask({}, 30)
+        assert second["pid"] != first["pid"] and second["heard"] == {}
+        with pytest.raises(WorkerCrashed, match=r"exit status 7: noise"):
+            worker.ask({"exit": 1}, 30)
+        assert worker.ask({"b": 2}, 30)["heard"] == {"b": 2}
+
+
+@pytest.mark.usefixtures("no_child_is_left")
+def test_crash_is_told_with_its_signal_and_last_words() -> None:
+    with (
+        WorkerProcess("workers.crash") as worker,
+        pytest.raises(WorkerCrashed, match="signal 6: about to abort"),
+    ):
+        worker.ask({}, 30)
+
+
+def test_worker_that_cannot_start_says_why() -> None:
+    with (
+        WorkerProcess("workers.nothing_of_that_name") as worker,
+        pytest.raises(WorkerCrashed, match="No module named"),
+    ):
+        worker.ask({}, 30)
+
+
+# Measuring for real
+
+
+def moody(here: Hardware, **timeouts: float) -> LocalRunner:
+    return LocalRunner(
+        here, FAST, builders=1, builder_module="workers.moody_builder", timer_module="workers.moody_timer",
+        **timeouts,
+    )  # fmt: skip
+
+
+@pytest.mark.usefixtures("no_child_is_left")
+def test_failures_become_records_and_the_run_goes_on(here: Hardware) -> None:
+    lanes = here.cpu.lanes
+    shapes = tuple(Shape.of(T=t) for t in (1, 2, 3, 4, 5, 6, 7))
+    trials = [
+        Trial(MicroKernel(2, 2 * lanes), shapes[:2]), Trial(MicroKernel(5, lanes), shapes[:1]),
+        Trial(MicroKernel(4, lanes), shapes),
+    ]  # fmt: skip
+    with moody(here, time_timeout=5) as runner:
+        found = list(runner.measure(WORK, trials))
+    assert [(r.micro_kernel, r.shape) for r in found] == [
+        (t.micro_kernel, s) for t in trials for s in t.shapes
+    ]
+    statuses, reasons = [r.status for r in found], [r.reason for r in found]
+    assert statuses[:3] == ["build_failed"] * 3
+    assert statuses[3:] == ["ok", "crashed", "timeout", "refused", "wrong", "refused", "ok"]
+    assert "signal 6" in reasons[0] and "five rows" in reasons[2]
+    assert "signal 6" in reasons[4] and "within 5 s" in reasons[5] and "T=4; got 4" in reasons[6]
+    assert reasons[7] == "error 2.5 exceeds 0.5" and "ZeroDivisionError: a surprise" in reasons[8]
+    assert all((r.seconds is not None) == r.ok for r in found)
+    assert all(Record.from_json(r.to_json()).status == r.status for r in found)
+
+
+@pytest.mark.usefixtures("no_child_is_left")
+def test_build_that_hangs_is_a_record_for_each_shape(here: Hardware) -> None:
+    with moody(here, build_timeout=1) as runner:
+        found = list(runner.measure(WORK, [Trial(MicroKernel(3, 16), (Shape.of(T=1), Shape.of(T=2)))]))
+    assert [(r.status, r.shape["T"]) for r in found] == [("timeout", 1), ("timeout", 2)]
+    assert all(r.reason.startswith("build: ") and "within 1 s" in r.reason for r in found)
+
+
+@pytest.mark.usefixtures("no_child_is_left")
+@pytest.mark.parametrize("cores", [1, 2])
+def test_real_measurements_are_records_with_code_and_phases(cores: int, here: Hardware) -> None:
+    work = Dense(T=Dim(1, 16), N=40, K=12, bias=True)
+    lanes = here.cpu.lanes
+    kernels = [MicroKernel(4, lanes, 2), MicroKernel(3, 2 * lanes, 1, "is", 0, "checked")]
+    shapes = (Shape.of(T=1), Shape.of(T=7))
+    with LocalRunner(here.with_cores(cores), FAST) as runner:
+        found = list(runner.measure(work, [Trial(kernel, shapes) for kernel in kernels]))
+        again = list(runner.measure(work, [Trial(kernels[0], shapes[:1])]))
+    assert [(r.micro_kernel, r.shape, r.status) for r in found] == [
+        (k, s, "ok") for k in kernels for s in shapes
+    ]
+    for made in found:
+        assert made.seconds is not None and 0 < made.seconds < 1
+        assert made.gflops(work) == pytest.approx(work.flops(made.shape) / made.seconds / 1e9)
+        assert made.code_bytes > 0 and len(made.code_hash) == 16 and made.at and made.spread >= 0
+        assert made.phases.compile > 0 and made.phases.measure > 0
+    assert len({r.code_hash for r in found}) == 2
+    assert again[0].seconds == found[0].seconds and "same code as" in again[0].reason
+
+
+def test_one_runner_serves_several_operators(here: Hardware) -> None:
+    """The second operator's library is not taken for the first's, though the micro-kernel is the same."""
+    trial = Trial(MicroKernel(4, here.cpu.lanes), (Shape.of(T=3),))
+    with LocalRunner(here, FAST, builders=1) as runner:
+        for work in (WORK, Dense(T=Dim(1, 16), N=40, K=13, bias=True), WORK):
+            (made,) = runner.measure(work, [trial])
+            assert made.ok, made.reason
+
+
+def test_missing_compiler_stops_before_anything_is_measured(
+    here: Hardware, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with (
+        LocalRunner(here) as runner,
+        pytest.raises(BuildError, match=r"none of g\+\+, clang\+\+, cc.*apt-get install"),
+    ):
+        list(runner.measure(WORK, [Trial(MicroKernel(4, 16), (Shape.of(T=1),))]))

@@ -1,0 +1,106 @@
+"""The notebooks run from top to bottom, show what they say, and are committed without outputs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from conftest import ROOT
+from nbclient import NotebookClient
+from nbformat.v4 import new_code_cell
+
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+QUICKSTART = ROOT / "notebooks" / "00_quickstart.ipynb"
+MAX_CELLS, MAX_WORDS = 45, 1500
+
+PROBE = """
+import json
+at_128 = dispatcher.kernel(dl.Shape.of(T=128)).key
+print(json.dumps({
+    "best": best, "curves": progress, "held_out": held_out, "regret": regret, "at_128": at_128,
+    "portfolio": [kernel.key for kernel in portfolio.micro_kernels],
+    "slowdown_at_128": dispatched(128), "largest": mean_slowdown([largest], held_out),
+    "rules": dispatcher.to_source(), "curve": portfolio.curve, "measured": MEASURE,
+}))
+"""
+
+
+def read(path: Path) -> Any:
+    return nbformat.read(path, as_version=4)
+
+
+@pytest.fixture(scope="module")
+def quickstart() -> dict[str, Any]:
+    """What the names of the first notebook are bound to after it ran."""
+    notebook = read(QUICKSTART)
+    notebook.cells.append(new_code_cell(PROBE))
+    place = {"metadata": {"path": str(QUICKSTART.parent)}}
+    NotebookClient(notebook, timeout=120, kernel_name="python3", resources=place).execute()
+    found: dict[str, Any] = json.loads(notebook.cells[-1].outputs[0]["text"])
+    return found
+
+
+def test_search_comes_near_the_oracle(quickstart: dict[str, Any]) -> None:
+    curves = quickstart["curves"]
+    assert set(curves) == {"marginal", "random"}
+    assert curves[quickstart["best"]][-1] < 1.1
+    for curve in curves.values():
+        improving = [value for value in curve if value == value]  # NaN until something was measured
+        assert improving == sorted(improving, reverse=True)
+
+
+def test_largest_length_gets_a_good_kernel(quickstart: dict[str, Any]) -> None:
+    assert quickstart["at_128"] in quickstart["portfolio"]
+    assert 1.0 <= quickstart["slowdown_at_128"] < 1.1
+
+
+def test_dispatcher_beats_one_schedule_on_unseen_lengths(quickstart: dict[str, Any]) -> None:
+    assert len(quickstart["held_out"]) >= 4
+    assert 0 <= quickstart["regret"]["tuned"] < 10
+    assert 1 + quickstart["regret"]["held out"] / 100 < quickstart["largest"]
+
+
+def test_dispatcher_is_readable(quickstart: dict[str, Any]) -> None:
+    names: dict[str, Any] = {}
+    exec(quickstart["rules"], names)
+    assert names["choose"](128) == quickstart["at_128"]
+    assert 1 <= len(quickstart["curve"]) <= 8
+    assert not quickstart["measured"], "a notebook is committed with MEASURE = False"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_committed_clean(path: Path) -> None:
+    for cell in read(path).cells:
+        if cell.cell_type == "code":
+            assert cell.outputs == [], f"{path.name}: clear all outputs before committing"
+            assert cell.execution_count is None
+    assert read(path).metadata.kernelspec.name == "python3"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_sections(path: Path) -> None:
+    cells = read(path).cells
+    text = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    assert text.startswith("# ")
+    assert "?" in text.splitlines()[0], "a notebook asks one question, in its title"
+    for section in ("Afterwards you can", "**Time**", "**Hardware**", "## Summary"):
+        assert section in text
+    assert _numbered(text, "## Exercises") == 3
+    assert _numbered(text, "## Check yourself") == 5
+    assert len(cells) <= MAX_CELLS
+    assert len(text.split()) <= MAX_WORDS
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_cells_are_short(path: Path) -> None:
+    lengths = [len(c.source.splitlines()) for c in read(path).cells if c.cell_type == "code"]
+    assert sum(length <= 5 for length in lengths) > len(lengths) / 2
+    assert max(lengths) <= 12
+
+
+def _numbered(text: str, heading: str) -> int:
+    section = text.split(heading, 1)[1].split("\n## ", 1)[0]
+    return sum(line[:1].isdigit() for line in section.splitlines())

@@ -1,0 +1,232 @@
+"""The files around the package agree with it and with each other."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conftest import ROOT
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+import dietlab
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+CONDA_NAMES = {"pytorch": "torch"}
+"""What conda-forge calls otherwise than the package index."""
+
+TARGETS = ("help", "quickstart", "test", "lab", "install", "clean", "lint")
+
+
+def project() -> dict[str, Any]:
+    value: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return value
+
+
+def required() -> dict[str, Requirement]:
+    """Every direct dependency, extras included."""
+    groups = [project()["dependencies"], *project()["optional-dependencies"].values()]
+    found = [Requirement(line) for group in groups for line in group]
+    return {canonicalize_name(requirement.name): requirement for requirement in found}
+
+
+def constraints() -> dict[str, Requirement]:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    found = [Requirement(line) for line in lines if line and not line.startswith("#")]
+    return {canonicalize_name(requirement.name): requirement for requirement in found}
+
+
+def environment() -> tuple[dict[str, Requirement], dict[str, Requirement], list[str]]:
+    """The conda section and the pip section by the package index's names, and pip's options."""
+    value = yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-8"))
+    assert value["channels"] == ["conda-forge"]
+    (pip,) = [entry["pip"] for entry in value["dependencies"] if isinstance(entry, dict)]
+    conda = [Requirement(entry) for entry in value["dependencies"] if isinstance(entry, str)]
+    return (
+        {canonicalize_name(CONDA_NAMES.get(r.name, r.name)): r for r in conda},
+        {canonicalize_name(r.name): r for r in map(Requirement, (e for e in pip if not e.startswith("-")))},
+        [entry for entry in pip if entry.startswith("-")],
+    )
+
+
+def tracked() -> list[Path]:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+    return [path for name in listed.stdout.split("\0") if name and (path := ROOT / name).is_file()]
+
+
+# --- environment.yml and constraints.txt ---------------------------------------------------------
+
+
+def test_environment_has_every_dependency_once() -> None:
+    conda, pip, options = environment()
+    assert conda.pop("python").specifier.contains(".".join(map(str, sys.version_info[:2])))
+    assert conda.pop("pip")
+    assert not set(conda) & set(pip)
+    assert {*conda, *pip} == set(required())
+    assert options == ["-e ."]
+
+
+def test_environment_has_the_same_bounds() -> None:
+    conda, pip, _ = environment()
+    for name, requirement in required().items():
+        assert {**conda, **pip}[name].specifier == requirement.specifier, name
+
+
+def test_environment_has_the_same_python() -> None:
+    oldest = project()["requires-python"].removeprefix(">=")
+    specifier = environment()[0]["python"].specifier
+    assert specifier.contains(oldest)
+    assert not specifier.contains("3.9")
+
+
+def test_constraints_cover_direct_dependencies() -> None:
+    pinned = constraints()
+    for name, requirement in required().items():
+        (pin,) = pinned[name].specifier
+        assert pin.operator == "=="
+        assert requirement.specifier.contains(pin.version), name
+
+
+def test_constraints_are_versions_only() -> None:
+    text = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    assert "://" not in text
+    assert "--" not in text
+    for name, requirement in constraints().items():
+        assert requirement.url is None, name
+        assert not re.match(r"nvidia-|cuda-|triton", name), f"{name}: which build of torch, pip decides"
+        assert not any(Version(pin.version).local for pin in requirement.specifier), name
+
+
+def test_constraints_cover_what_they_install() -> None:
+    """From the packages installed as pinned: each dependency of theirs is pinned."""
+    pinned, missing = constraints(), set()
+    for name, pin in pinned.items():
+        try:
+            distribution = importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        if not pin.specifier.contains(distribution.version):
+            continue
+        for requirement in map(Requirement, distribution.requires or []):
+            needed = canonicalize_name(requirement.name)
+            applies = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+            # A CUDA build of torch asks for more; see above.
+            if applies and needed not in pinned and name != "torch":
+                missing.add(f"{needed} (for {name})")
+    assert missing == set()
+
+
+# --- Makefile and continuous integration ---------------------------------------------------------
+
+
+def make(*arguments: str) -> str:
+    clean = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
+    done = subprocess.run(["make", *arguments], cwd=ROOT, capture_output=True, text=True, env=clean)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_makefile_has_target(target: str) -> None:
+    make("-n", target)
+
+
+def test_make_alone_teaches() -> None:
+    text = make()
+    assert all(f"make {target}" in text for target in TARGETS if target != "help")
+    assert all(setting in text for setting in ("THREADS", "EXTRAS", "PYTEST_ARGS", "PYTHON"))
+
+
+def test_make_passes_settings_on() -> None:
+    assert "--threads 2" in make("-n", "quickstart", "THREADS=2")
+    assert "--threads" not in make("-n", "quickstart", "THREADS=")
+    assert "-x tests/test_space.py" in make("-n", "test", "PYTEST_ARGS=-x tests/test_space.py")
+    assert "-c constraints.txt" in make("-n", "-B", "install", "EXTRAS=mkl,torch")
+    assert "'.[mkl,torch]'" in make("-n", "-B", "install", "EXTRAS=mkl,torch")
+
+
+def test_make_says_which_python_it_needs(tmp_path: Path) -> None:
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        (tmp_path / name).write_text((ROOT / name).read_text(encoding="utf-8"), encoding="utf-8")
+    call = ["make", "install", "PYTHON=no-such-python"]
+    done = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "Python 3.10" in done.stderr
+    assert "no-such-python" in done.stderr
+    assert not (tmp_path / ".venv").exists()
+
+
+def test_continuous_integration_calls_make_test() -> None:
+    script = ROOT / ".ci" / "run"
+    assert os.access(script, os.X_OK)
+    text = script.read_text(encoding="utf-8")
+    assert text.startswith("#!/usr/bin/env bash\n")
+    assert "set -euo pipefail" in text
+    assert "make test" in text
+
+
+# --- texts ---------------------------------------------------------------------------------------
+
+
+def test_citation_is_of_this_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["cff-version"] == "1.2.0"
+    assert citation["version"] == dietlab.__version__ == project()["version"]
+    assert citation["license"] == project()["license"]
+    paper = citation["preferred-citation"]
+    assert paper["title"].startswith("DietCode")
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").replace("\n> ", " ").split())
+    for author in paper["authors"]:
+        assert f"{author['given-names']} {author['family-names']}" in readme
+
+
+def test_changelog_has_this_version() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"## [{dietlab.__version__}]" in text
+
+
+def test_licence_is_the_declared_one() -> None:
+    text = (ROOT / "LICENSE").read_text(encoding="utf-8")
+    assert "Apache License" in text
+    assert "Version 2.0, January 2004" in text
+    assert "END OF TERMS AND CONDITIONS" in text
+
+
+def test_nothing_names_a_machine_or_an_index() -> None:
+    """No tracked file holds a path of somebody's machine or a package index's address."""
+    folders = "|".join(("work", "root", "home", "Users", "opt"))
+    paths = re.compile(rf"(?<![\w.~:-])/(?:{folders})/\w")
+    words = ("pypi" + r"\.org", "python" + "hosted", "index" + "-url", "find" + "-links")
+    hosts = re.compile("|".join(words))
+    found = []
+    for path in tracked():
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except UnicodeDecodeError:
+            continue
+        found += [
+            f"{path.relative_to(ROOT)}:{number}: {line.strip()[:100]}"
+            for number, line in enumerate(lines, 1)
+            if paths.search(line) or hosts.search(line)
+        ]
+    assert found == []
+
+
+def test_notebooks_carry_no_paths() -> None:
+    for path in (ROOT / "notebooks").glob("*.ipynb"):
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+            outputs = json.dumps(cell.get("outputs", []))
+            assert not re.search(r'(?:^|[\s"(\'])/\w+/\w', outputs), path.name

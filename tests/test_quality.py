@@ -1,0 +1,73 @@
+"""Lint, types, layers and the budgets of the code's structure."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+PACKAGE = ROOT / "dietlab"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+MOST_LINES = 400
+CHECKS = {
+    "ruff": ["-m", "ruff", "check", "."],
+    "mypy": ["-m", "mypy"],
+    "layers": ["-c", "from importlinter.cli import lint_imports_command; lint_imports_command()"],
+}
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_check_passes(check: str) -> None:
+    done = subprocess.run(
+        [sys.executable, *CHECKS[check]], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_modules_are_short_and_none_is_called_utils() -> None:
+    lengths = {path.relative_to(ROOT).as_posix(): len(path.read_text().splitlines()) for path in MODULES}
+    assert len(lengths) > 40
+    assert not {name: n for name, n in lengths.items() if n > MOST_LINES}
+    assert not [name for name in lengths if Path(name).stem in ("utils", "util", "helpers", "misc", "common")]
+    assert sorted(lengths.values())[len(lengths) // 2] <= 130
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
+def test_module_says_what_it_is_and_never_unpickles(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    assert ast.get_docstring(tree)
+    imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert not {
+        name
+        for name in imported
+        if name.split(".")[0] in ("pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve")
+    }
+
+
+def test_nine_functions_of_ten_are_short() -> None:
+    lengths = [
+        (node.end_lineno or node.lineno) - node.lineno + 1
+        for path in MODULES for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef)
+    ]  # fmt: skip
+    assert sum(n < 40 for n in lengths) >= 0.9 * len(lengths)
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    script = "import dietlab, sys; assert not {'tvm','plotly','ipywidgets'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=ROOT)
+    every_name = "import dietlab; [getattr(dietlab, name) for name in dietlab.__all__]"
+    subprocess.run([sys.executable, "-c", every_name], check=True, cwd=ROOT)
+
+
+def test_unknown_name_is_an_attribute_error() -> None:
+    import dietlab
+
+    assert "Dense" in dir(dietlab)
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        dietlab.nothing  # noqa: B018

@@ -1,0 +1,414 @@
+"""The study folder and the ``dietlab`` command: resumed after a kill, locked, and clear about errors."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from time import sleep
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from click.testing import CliRunner, Result
+
+from dietlab.cli import main
+from dietlab.dispatch import load
+from dietlab.errors import StudyError
+from dietlab.hardware import Hardware
+from dietlab.measure import SyntheticRunner, Trial, read_records, write_compressed
+from dietlab.shapes import Dim, ShapeSet
+from dietlab.space import build_space
+from dietlab.study import Study
+from dietlab.workloads import Dense
+
+WORK = Dense(T=Dim(1, 16), N=64, K=32)
+SHAPES = ShapeSet.uniform(WORK, 4)
+DIMS = ("--dim", "T=1:16", "--dim", "N=64", "--dim", "K=32")
+COMMAND = (sys.executable, "-c", "from dietlab.cli import main; main()")
+COMMANDS = sorted(main.commands)
+
+
+def dietlab(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, [str(a) for a in arguments])
+
+
+def done(*arguments: str | Path) -> str:
+    result = dietlab(*arguments)
+    assert result.exit_code == 0, (result.output, result.stderr, result.exception)
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def processor(tmp_path_factory: pytest.TempPathFactory, here: Hardware) -> Path:
+    """This processor in a file, so that no test waits for its peaks to be measured."""
+    path = tmp_path_factory.mktemp("hardware") / "hardware.json"
+    here.save(path)
+    return path
+
+
+def tuning(out: Path, processor: Path, *more: str) -> list[str]:
+    return [
+        "tune", "dense", *DIMS, "--effort", "smoke", "--shapes", "uniform:4", "--hardware", str(processor),
+        "--out", str(out), *more,
+    ]  # fmt: skip
+
+
+# Interrupted tuning
+
+
+def whole_lines(path: Path) -> bytes:
+    data = path.read_bytes() if path.exists() else b""
+    return data[: data.rfind(b"\n") + 1]
+
+
+def stop_after(lines: int, how: signal.Signals, command: list[str], records: Path) -> tuple[int, str]:
+    """Runs the command until its records have so many lines, then stops it; its workers end too."""
+    child = subprocess.Popen(
+        [*COMMAND, *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    while child.poll() is None and whole_lines(records).count(b"\n") < lines:
+        sleep(0.001)
+    workers = psutil.Process(child.pid).children(recursive=True)
+    child.send_signal(how)
+    output, _ = child.communicate(timeout=60)
+    _, alive = psutil.wait_procs(workers, timeout=60)
+    assert not alive, "workers outlive the command"
+    return child.returncode, output
+
+
+def test_killed_at_several_moments_no_record_is_lost_or_doubled(tmp_path: Path, processor: Path) -> None:
+    out = tmp_path / "study"
+    records, command = out / "records.jsonl", tuning(out, processor)
+    before = b""
+    moments = ((1, signal.SIGKILL), (4, signal.SIGKILL), (10, signal.SIGINT), (13, signal.SIGKILL))
+    for lines, how in moments:
+        code, output = stop_after(lines, how, command, records)
+        assert code == (130 if how == signal.SIGINT else -how), output
+        if how == signal.SIGINT:
+            assert "what was measured stays, the same command goes on" in output and "Traceback" not in output
+        kept = whole_lines(records)
+        assert kept.startswith(before) and kept.count(b"\n") >= lines
+        before = kept
+    facts = json.loads(done(*command, "--json"))
+    assert records.read_bytes().startswith(before)
+    found = read_records(records).records
+    assert len({(r.micro_kernel, r.shape) for r in found}) == len(found) == facts["measurements"]
+    assert len({r.micro_kernel for r in found}) == facts["trials"] == 8 and facts["failures"] == 0
+    assert len(found) > 13
+    complete = records.read_bytes()
+    done(*command)
+    assert records.read_bytes() == complete, "a finished study measures nothing again"
+
+
+def test_folder_left_by_a_kill_before_the_manifest_was_whole_is_used(tmp_path: Path, here: Hardware) -> None:
+    (tmp_path / "manifest.json.new").write_text('{"schema_ver')
+    study = Study.create(tmp_path, WORK, here, SHAPES)
+    assert Study.open(tmp_path) == study
+
+
+# The folder
+
+
+def test_study_opens_as_it_was_made_and_goes_on(tmp_path: Path, here: Hardware) -> None:
+    study = Study.create(tmp_path / "s", WORK, here, SHAPES.split(0.25), "smoke", "random", 3)
+    assert Study.open(tmp_path / "s") == study
+    assert Study.create(tmp_path / "s", WORK, here, SHAPES.split(0.25), "smoke", "random", 3) == study
+    more = Study.create(tmp_path / "s", WORK, here, SHAPES.split(0.25), "quick", "random", 3)
+    assert more.effort == "quick"
+
+
+@pytest.mark.parametrize("count", [3, 7, 49])
+def test_study_of_any_number_of_shapes_goes_on(count: int, tmp_path: Path, here: Hardware) -> None:
+    work = Dense(T=Dim(1, count), N=64, K=32)
+    for _ in range(2):
+        Study.create(tmp_path / "s", work, here, ShapeSet.every(work))
+
+
+@pytest.mark.parametrize(
+    ("changed", "complaint"),
+    [
+        ({"workload": Dense(T=Dim(1, 16), N=64, K=33)}, "the same workload; got dense .*K=33"),
+        ({"shapes": ShapeSet.uniform(WORK, 3)}, "the same shapes"),
+        ({"strategy": "random"}, "the same strategy; got random"),
+        ({"seed": 4}, "the same seed; got 4. It has 0"),
+        (
+            {"hardware": Hardware.preset("haswell-1core")},
+            "of this processor; got a CPU with AVX2.*another folder",
+        ),
+    ],
+)
+def test_folder_of_another_study_is_refused(
+    changed: dict[str, Any], complaint: str, tmp_path: Path, here: Hardware
+) -> None:
+    mine: dict[str, Any] = {"workload": WORK, "hardware": here, "shapes": SHAPES}
+    Study.create(tmp_path / "s", **mine)
+    with pytest.raises(StudyError, match=complaint):
+        Study.create(tmp_path / "s", **{**mine, **changed})
+
+
+def test_measured_peaks_do_not_make_another_study(tmp_path: Path, here: Hardware) -> None:
+    Study.create(tmp_path / "s", WORK, replace(here, peak_gflops=100.0), SHAPES)
+    again = Study.create(tmp_path / "s", WORK, replace(here, peak_gflops=101.0), SHAPES)
+    assert again.hardware.peak_gflops == 100.0
+
+
+def test_folder_with_other_things_is_left_alone(tmp_path: Path, here: Hardware) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(StudyError, match=r"an empty or new folder; got .*Choose another --out"):
+        Study.create(tmp_path, WORK, here, SHAPES)
+    with pytest.raises(StudyError, match="an empty or new folder"):
+        Study.create(tmp_path / "thesis.txt", WORK, here, SHAPES)
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (None, "a study folder has a readable manifest.json.*dietlab tune --out FOLDER"),
+        ("{", "a study folder has a readable manifest.json"),
+        ('{"schema_version": 99}', "a study has schema 1; got 99. Open it with the version"),
+        ("[]", "a study has schema 1"),
+    ],
+)
+def test_folder_that_is_no_study_is_refused(text: str | None, complaint: str, tmp_path: Path) -> None:
+    if text is not None:
+        (tmp_path / "manifest.json").write_text(text)
+    with pytest.raises(StudyError, match=complaint):
+        Study.open(tmp_path)
+
+
+HOLD = """
+import sys
+from dietlab.study import Study
+with Study.open(sys.argv[1]).locked():
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_second_tuner_is_refused_until_the_first_is_gone(tmp_path: Path, here: Hardware) -> None:
+    study = Study.create(tmp_path / "s", WORK, here, SHAPES, "smoke")
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(study.folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+    try:
+        with pytest.raises(StudyError, match=r"one tuner at a time works on a study; got .*another folder"):
+            study.tune(SyntheticRunner(here))
+        assert not (study.folder / "records.jsonl").exists()
+    finally:
+        holder.kill()
+        holder.communicate()
+    assert study.tune(SyntheticRunner(here)).trials == 8
+
+
+def test_stages_of_a_study_that_was_not_tuned_say_what_is_missing(tmp_path: Path, here: Hardware) -> None:
+    study = Study.create(tmp_path / "s", WORK, here, SHAPES)
+    with pytest.raises(StudyError, match=r"the study was tuned; got no records.jsonl.*dietlab tune"):
+        study.dispatch()
+
+
+def test_tuned_study_gives_its_run_back_with_or_without_the_model(tmp_path: Path, here: Hardware) -> None:
+    study = Study.create(tmp_path / "s", WORK, here, SHAPES, "smoke")
+    run = study.tune(SyntheticRunner(here))
+    kernels = run.micro_kernels
+    expected = run.seconds_table(kernels, SHAPES.shapes)
+    for _ in range(2):
+        again = study.run()
+        assert again.records == run.records
+        np.testing.assert_allclose(again.seconds_table(kernels, SHAPES.shapes), expected)
+        (study.folder / "model.json").unlink(missing_ok=True)
+
+
+# The command
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory, processor: Path) -> Path:
+    """A study tuned for real, with dispatcher and library."""
+    out = tmp_path_factory.mktemp("studies") / "x"
+    facts = json.loads(done(*tuning(out, processor, "--json")))
+    assert facts["trials"] == 8 and facts["failures"] == 0 and facts["best_gflops"] > 0
+    rules = done("dispatch", out, "--max-kernels", "3")
+    assert "def choose(T):" in rules and "expected slowdown" in rules
+    built = done("build", out)
+    assert "library.so" in built and "machine code" in built
+    return out
+
+
+def test_built_study_is_an_operator(study: Path) -> None:
+    op = load(study)
+    x, w = (WORK.inputs(SHAPES.shapes[-1])[name] for name in ("x", "w"))
+    np.testing.assert_allclose(op(x, w), x @ w.T, rtol=1e-4, atol=1e-4)
+    assert 1 <= len(op.micro_kernels) <= 3
+    done("build", study, "--max-kernels", "1")
+    assert len(load(study).micro_kernels) == 1
+
+
+def test_evaluate_writes_the_report_that_report_prints(study: Path, tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    text = done(
+        "evaluate",
+        study,
+        "--shapes",
+        "1,5",
+        "--against",
+        "openblas,oracle",
+        "--effort",
+        "smoke",
+        "--json",
+        path,
+    )
+    value = json.loads(path.read_text())
+    assert {(r["shape"]["T"], r["contender"]) for r in value["rows"]} == {
+        (t, name) for t in (1, 5) for name in ("dietlab", "openblas", "oracle")
+    }
+    assert all(r["correct"] for r in value["rows"])
+    assert json.loads((study / "report.json").read_text()) == value
+    assert "openblas" in text
+    assert "openblas" in done("report", study, "--html", tmp_path / "page.html")
+    assert "<html" in (tmp_path / "page.html").read_text()[:500]
+
+
+def test_replay_searches_recorded_measurements(tmp_path: Path) -> None:
+    hardware = Hardware.preset("haswell-1core")
+    space = build_space(WORK, hardware)
+    some = space.micro_kernels[::20]
+    trials = [Trial(kernel, SHAPES.shapes) for kernel in some]
+    header = {"workload": WORK.to_json(), "hardware": hardware.to_json()}
+    path = tmp_path / "records.jsonl.gz"
+    write_compressed(path, header, SyntheticRunner(hardware).measure(WORK, trials))
+    facts = json.loads(done("replay", path, "--effort", "smoke", "--strategy", "paper", "--json"))
+    assert facts["trials"] == 8 and facts["space"] == len(some)
+
+
+def test_space_prints_what_fits_and_why_the_rest_does_not() -> None:
+    value = json.loads(done("space", "dense", *DIMS, "--hardware", "haswell-1core", "--json"))
+    space = build_space(WORK, Hardware.preset("haswell-1core"))
+    assert value["micro_kernels"] == [kernel.key for kernel in space]
+    assert sum(r["count"] for r in value["rejections"]) == sum(r.count for r in space.rejected)
+    text = done("space", "--hardware", "cascadelake-1core")
+    assert "dense T=1..128 N=2304 K=768" in text and "fit the vector registers" in text
+
+
+def test_doctor_names_what_is_needed() -> None:
+    result = dietlab("doctor", "--json")
+    findings = {f["what"]: f for f in json.loads(result.stdout)}
+    assert result.exit_code == int(any(f["needed"] and not f["ok"] for f in findings.values()))
+    assert findings["apache-tvm-ffi"]["found"] and findings["processor"]["ok"]
+    assert "C++ compiler" in dietlab("doctor").stdout
+
+
+BAD = {
+    (
+        "tune",
+        "dense",
+        "--dim",
+        "M=4",
+        "--dim",
+        "N=4",
+        "--dim",
+        "K=4",
+        "--out",
+        "x",
+    ): "dense has the dimensions T, N, K; got unknown M",
+    ("tune", "conv", *DIMS, "--out", "x"): "the operator is one of dense; got 'conv'",
+    (
+        "tune",
+        "dense",
+        "--dim",
+        "T=9:3",
+        "--dim",
+        "N=4",
+        "--dim",
+        "K=4",
+        "--out",
+        "x",
+    ): "1 <= low <= high; got low=9, high=3",
+    ("tune", "dense", "--dim", "T", "--out", "x"): "NAME=EXTENT or NAME=LOW:HIGH; got 'T'",
+    ("tune", "dense", "--dim", "T=a:b", "--out", "x"): "a number or low:high; got 'a:b'",
+    (
+        "tune",
+        "dense",
+        *DIMS,
+        "--hardware",
+        "haswell-1core",
+        "--shapes",
+        "sometimes",
+        "--out",
+        "x",
+    ): "shapes are uniform",
+    ("space", "--hardware", "nowhere.json"): "a hardware file is readable JSON",
+    ("build", "."): "a study folder has a readable manifest.json",
+    ("evaluate", "."): "a study folder has a readable manifest.json",
+    ("report", "."): "a study folder has a readable manifest.json",
+}
+
+
+@pytest.mark.parametrize("arguments", BAD, ids=lambda a: " ".join(a))
+def test_bad_argument_is_one_clear_line_and_status_two(
+    arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = dietlab(*arguments)
+    assert result.exit_code == 2
+    (line,) = result.stderr.strip().splitlines()
+    assert line.startswith("dietlab: ") and BAD[arguments] in line
+    assert not list(tmp_path.iterdir()), "nothing is left behind"
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help_of_every_command(command: str) -> None:
+    text = done(*([command] if command else []), "--help")
+    assert text.startswith("Usage: main") and len(text.splitlines()) > 4
+    if not command:
+        assert {
+            "doctor",
+            "space",
+            "tune",
+            "dispatch",
+            "build",
+            "evaluate",
+            "report",
+            "replay",
+            "quickstart",
+            "lab",
+        } <= set(COMMANDS)
+        assert all(f"  {name} " in text for name in COMMANDS)
+
+
+FULL_DISK = """
+import resource, signal, sys
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), int(sys.argv[1])))
+from dietlab.cli import main
+main(sys.argv[2:])
+"""
+
+
+def test_full_disk_stops_tuning_with_a_clear_line_and_blames_no_micro_kernel(
+    tmp_path: Path, processor: Path
+) -> None:
+    """Libraries do not fit into 3 KiB, the manifest and the records' header do."""
+    out, limit = tmp_path / "s", str(3 << 10)
+    child = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, limit, *tuning(out, processor)],
+        capture_output=True, text=True, check=False, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+    )  # fmt: skip
+    assert child.returncode == 2, child.stderr
+    assert "Traceback" not in child.stderr
+    assert "dietlab: libraries can be written; got" in child.stderr and "Free some space" in child.stderr
+    assert read_records(out / "records.jsonl").records == ()

@@ -1,0 +1,1 @@
+"""Worker processes that misbehave, each in its own way."""
