@@ -40,7 +40,7 @@ _HOMES = {
     "dietlab.dispatch": (
         "Dispatcher", "Operator", "Portfolio", "build", "choose_portfolio", "load", "train_dispatcher",
     ),
-    "dietlab.evaluate": ("CONTENDERS", "Report", "evaluate"),
+    "dietlab.evaluation": ("CONTENDERS", "Report", "evaluate"),
     "dietlab.study": ("Study",),
     "dietlab.view": (
         "LogObserver", "ProgressBar", "TuningPanel", "plot_latency", "plot_padding", "plot_phases",
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from dietlab.cost import *  # noqa: F403
     from dietlab.dispatch import *  # noqa: F403
     from dietlab.errors import DietlabError as DietlabError
-    from dietlab.evaluate import *  # noqa: F403
+    from dietlab.evaluation import *  # noqa: F403
     from dietlab.hardware import *  # noqa: F403
     from dietlab.measure import *  # noqa: F403
     from dietlab.search import *  # noqa: F403

@@ -15,7 +15,7 @@ from filelock import FileLock, Timeout
 from dietlab.cost import CostModel, fit_cost_model
 from dietlab.dispatch import Dispatcher, Operator, build, choose_portfolio, load, train_dispatcher, versions
 from dietlab.errors import StudyError
-from dietlab.evaluate import Report, evaluate
+from dietlab.evaluation import Report, evaluate
 from dietlab.events import Observer, PhaseSeconds
 from dietlab.hardware import Hardware
 from dietlab.measure import RecordStore, Runner, read_records
@@ -28,7 +28,7 @@ SCHEMA_VERSION = 1
 MANIFEST, RECORDS, MODEL, FACTS, DISPATCHER, REPORT = (
     "manifest.json", "records.jsonl", "model.json", "tuning.json", "dispatcher.json", "report.json",
 )  # fmt: skip
-UNFINISHED = f"{MANIFEST}.new"
+UNFINISHED = ".new"
 
 
 @dataclass(frozen=True)
@@ -59,13 +59,15 @@ class Study:
         if (path / MANIFEST).exists():
             return cls.open(path)._same_as(study)
         # A kill between mkdir and the manifest's last step leaves nothing but the unfinished manifest.
-        if path.exists() and (not path.is_dir() or any(p.name != UNFINISHED for p in path.iterdir())):
+        if path.exists() and (
+            not path.is_dir() or any(p.name != MANIFEST + UNFINISHED for p in path.iterdir())
+        ):
             raise StudyError("a new study gets an empty or new folder", path, "Choose another --out.")
         try:
             path.mkdir(parents=True, exist_ok=True)
-            study._write_manifest()
         except OSError as error:
-            raise StudyError("the study folder can be written", f"{path}: {error}") from error
+            raise StudyError("the study folder can be made", f"{path}: {error}") from error
+        study._write_manifest()
         return study
 
     @classmethod
@@ -117,9 +119,20 @@ class Study:
             "shapes": self.shapes.to_json(), "effort": self.effort, "strategy": self.strategy,
             "seed": self.seed, "versions": versions(),
         }  # fmt: skip
-        temporary = self.folder / UNFINISHED
-        temporary.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
-        temporary.replace(self.folder / MANIFEST)
+        self._write(MANIFEST, json.dumps(value, indent=1))
+
+    def _write(self, name: str, text: str) -> None:
+        """Replaces a file whole or not at all, whenever the process dies or the disk fills."""
+        temporary = self.folder / f"{name}{UNFINISHED}"
+        try:
+            temporary.write_text(text + "\n", encoding="utf-8")
+            temporary.replace(self.folder / name)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise StudyError(
+                "the study folder can be written", f"{self.folder / name}: {error}",
+                "Free some space and run the same command again: it goes on from here.",
+            ) from error  # fmt: skip
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -166,7 +179,7 @@ class Study:
                 store,
                 seed=self.seed,
             )
-            run.model.save(self.folder / MODEL)
+            self._write(MODEL, json.dumps(run.model.to_json()))
             self._keep_facts(run)
         return run
 
@@ -196,7 +209,7 @@ class Study:
         measured nothing new changes neither."""
         if run.held_out_metrics or not (self.folder / FACTS).exists():
             facts = {"seconds": run.seconds.to_json(), "held_out_metrics": dict(run.held_out_metrics)}
-            (self.folder / FACTS).write_text(json.dumps(facts) + "\n", encoding="utf-8")
+            self._write(FACTS, json.dumps(facts))
 
     def _facts(self) -> dict[str, Any]:
         path = self.folder / FACTS
@@ -208,7 +221,7 @@ class Study:
     def dispatch(self, max_kernels: int = 8) -> Dispatcher:
         """Stage 4: chooses the portfolio and trains the tree."""
         dispatcher = train_dispatcher(choose_portfolio(self.run(), self.shapes, max_kernels))
-        dispatcher.save(self.folder / DISPATCHER)
+        self._write(DISPATCHER, json.dumps(dispatcher.to_json(), indent=1))
         return dispatcher
 
     def build(self) -> Operator:

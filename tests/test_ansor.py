@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from dietlab.errors import MeasureError, MissingDependencyError
-from dietlab.evaluate import ansor
-from dietlab.evaluate.ansor import AnsorResult, load_ansor, tune_static
-from dietlab.evaluate.vendors import contender_env
+from dietlab.evaluation import ansor
+from dietlab.evaluation.ansor import AnsorResult, load_ansor, tune_static
+from dietlab.evaluation.vendors import contender_env
 from dietlab.events import Event, StageAdvanced, TrialMeasured
 from dietlab.hardware import Hardware
 from dietlab.lower.runtime import aligned_empty
@@ -22,7 +22,7 @@ from dietlab.workloads import Dense, tolerance
 DENSE = Dense(T=Dim(1, 8), N=32, K=16, bias=True)
 SHAPE = Shape.of(T=4)
 TRIALS = 3
-CONTENDER = "dietlab.evaluate.contender_worker"
+CONTENDER = "dietlab.evaluation.contender_worker"
 
 
 class Log:

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from dietlab.dispatch import Operator, build, choose_portfolio, train_dispatcher
 from dietlab.errors import DispatchError, RecordError
-from dietlab.evaluate import Contender, Report, Row, evaluate
-from dietlab.evaluate.statistics import median_interval, paired_ratio
+from dietlab.evaluation import Contender, Report, Row, evaluate
+from dietlab.evaluation.statistics import median_interval, paired_ratio
 from dietlab.hardware import Hardware
 from dietlab.measure import SyntheticRunner
 from dietlab.search import EFFORTS, TuningRun, tune

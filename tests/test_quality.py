@@ -71,3 +71,9 @@ def test_unknown_name_is_an_attribute_error() -> None:
     assert "Dense" in dir(dietlab)
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         dietlab.nothing  # noqa: B018
+
+
+def test_no_public_name_is_hidden_by_a_module() -> None:
+    """Importing a submodule sets an attribute of the package, which would win over a lazy name."""
+    modules = {path.stem for path in (ROOT / "dietlab").iterdir() if not path.name.startswith("_")}
+    assert not modules & set(dietlab.__all__)

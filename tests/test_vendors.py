@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from dietlab.errors import MeasureError, MissingDependencyError
-from dietlab.evaluate import vendors
-from dietlab.evaluate.contender_worker import Bench, Case, Service
-from dietlab.evaluate.vendors import VENDORS, contender_env
+from dietlab.evaluation import vendors
+from dietlab.evaluation.contender_worker import Bench, Case, Service
+from dietlab.evaluation.vendors import VENDORS, contender_env
 from dietlab.measure.process import WorkerProcess, WorkerRefused
 from dietlab.shapes import Dim, Shape
 from dietlab.workloads import Dense, FloatArray
 
-WORKER = "dietlab.evaluate.contender_worker"
+WORKER = "dietlab.evaluation.contender_worker"
 ROWS = (1, 5, 17)
 L3_BYTES = 1 << 20
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dietlab.errors import RecordError
-from dietlab.evaluate.report import Contender, Report, Row
+from dietlab.evaluation.report import Contender, Report, Row
 from dietlab.events import PhaseSeconds
 from dietlab.shapes import Shape
 from dietlab.view.palette import GREY, PALETTE, styles

@@ -29,13 +29,13 @@ from dietlab.cli.options import (
 )
 from dietlab.dispatch import versions
 from dietlab.errors import DietlabError
-from dietlab.evaluate import CONTENDERS, Report
+from dietlab.evaluation import CONTENDERS, Report
 from dietlab.hardware import Hardware
 from dietlab.measure import LocalRunner, RecordStore, ReplayRunner, read_records, write_compressed
 from dietlab.search import EFFORTS, TuningRun, effort_named, survey, tune
 from dietlab.shapes import Dim, ShapeSet
 from dietlab.space import build_space
-from dietlab.study import REPORT, Study
+from dietlab.study import MANIFEST, REPORT, Study
 from dietlab.view.html_report import render_text, write_html
 from dietlab.view.progress import ProgressBar
 from dietlab.workloads import make_workload, workload_from_json
@@ -130,15 +130,21 @@ def tune_command(
 ) -> None:  # fmt: skip
     """Measure micro-kernels for all shapes at once and fit the cost model."""
     workload = make_workload(operator, parse_dims(dims), bias=bias)
-    hardware_here = _study_hardware(out) or processor(hardware, threads, measure=True)
-    study = Study.create(out, workload, hardware_here, parse_shapes(shapes, workload), effort, strategy, seed)
+    chosen = _study_hardware(out, hardware, threads)
+    study = Study.create(out, workload, chosen, parse_shapes(shapes, workload), effort, strategy, seed)
     run = _tune(study)
     show(_tuning_facts(run), as_json, _tuning_text(run))
 
 
-def _study_hardware(out: str) -> Hardware | None:
-    """The processor of a study that stands in ``out``: a resumed run is not measured again."""
-    return Study.open(out).hardware if (Path(out) / "manifest.json").exists() else None
+def _study_hardware(out: str, hardware: str | None, threads: int | None) -> Hardware:
+    """The processor asked for, measured; that of the study in ``out`` if it is the same, because a
+    resumed run is not measured again."""
+    if not (Path(out) / MANIFEST).exists():
+        return processor(hardware, threads, measure=True)
+    known = Study.open(out).hardware
+    if hardware is None and threads in (None, known.cores):
+        return known
+    return processor(hardware, threads or known.cores, measure=False)
 
 
 def _tune(study: Study) -> TuningRun:
@@ -300,7 +306,7 @@ def survey_command(
 def quickstart(out: str, threads: int | None, effort: str, shapes: str) -> None:
     """Tune BERT-base's QKV projection for this machine, build it, evaluate it: at most 5 minutes."""
     workload = make_workload("dense", {name: Dim.parse(text) for name, text in QUICKSTART.items()})
-    hardware = _study_hardware(out) or processor(None, threads, measure=True)
+    hardware = _study_hardware(out, None, threads)
     study = Study.create(out, workload, hardware, parse_shapes(shapes, workload), effort)
     click.echo(
         f"{workload} on {hardware.name}, {hardware.cores} core(s): {len(study.space())} micro-kernels fit"

@@ -63,15 +63,17 @@ class CostModel:
         named = {FEATURES[int(name[1:])]: gain / total for name, gain in gains.items()}
         return dict(sorted(named.items(), key=lambda item: -item[1]))
 
-    def save(self, path: str | Path) -> None:
-        """Writes JSON; reading it back runs no code."""
-        value = {
+    def to_json(self) -> dict[str, Any]:
+        return {
             "schema_version": SCHEMA_VERSION, "features": list(FEATURES), "samples": self.samples,
             "adaptation": self.cost.kind, "workload": self.cost.workload.to_json(),
             "hardware": self.cost.hardware.to_json(),
             "booster": json.loads(self.booster.save_raw("json")),
         }  # fmt: skip
-        Path(path).write_text(json.dumps(value) + "\n", encoding="utf-8")
+
+    def save(self, path: str | Path) -> None:
+        """Writes JSON; reading it back runs no code."""
+        Path(path).write_text(json.dumps(self.to_json()) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> CostModel:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dietlab.errors import MissingDependencyError
-from dietlab.evaluate.report import OURS, Report, Summary
+from dietlab.evaluation.report import OURS, Report, Summary
 from dietlab.view.progress import duration
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 from zlib import crc32
 
-from dietlab.evaluate.report import OURS
+from dietlab.evaluation.report import OURS
 
 # Okabe and Ito's eight colours less black and yellow, which vanish on dark and on light pages.
 PALETTE = {

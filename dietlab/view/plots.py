@@ -14,7 +14,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dietlab.errors import MissingDependencyError, RecordError
-from dietlab.evaluate.report import OURS, Report, Row, fastest
+from dietlab.evaluation.report import OURS, Report, Row, fastest
 from dietlab.events import PhaseSeconds
 from dietlab.view.palette import GREY, PALETTE, styles
 

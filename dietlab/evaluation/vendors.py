@@ -10,7 +10,7 @@ is timed::
     call()                                        # out[T, N] = x[T, K] @ w.T + bias
 
 Several OpenMP runtimes in one process silently put one library on a single thread: run one
-vendor a process (:mod:`dietlab.evaluate.contender_worker`).
+vendor a process (:mod:`dietlab.evaluation.contender_worker`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Tunes one static shape with MetaSchedule, a batch for each question, and saves the best program.
 
-``python -m dietlab.evaluate.ansor_worker``; :mod:`dietlab.evaluate.ansor` asks. One process
+``python -m dietlab.evaluation.ansor_worker``; :mod:`dietlab.evaluation.ansor` asks. One process
 serves one shape::
 
     {"op": "open", "workload": .., "hardware": .., "shape": .., "trials": 64, "seed": 0} -> {"task": ..}
@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from dietlab.errors import BuildError, MeasureError, WorkloadError
-from dietlab.evaluate import ansor_hooks
-from dietlab.evaluate.ansor import AnsorOperator
+from dietlab.evaluation import ansor_hooks
+from dietlab.evaluation.ansor import AnsorOperator
 from dietlab.hardware import Hardware
 from dietlab.lower.compiler import target_of
 from dietlab.lower.runtime import aligned_empty
@@ -261,7 +261,7 @@ def packing_program(cols: int, depth: int, layout: Any) -> tuple[Any, list[int]]
 
 
 class Service:
-    """Answers the questions of :mod:`dietlab.evaluate.ansor`."""
+    """Answers the questions of :mod:`dietlab.evaluation.ansor`."""
 
     def __init__(self) -> None:
         self._tuner: Tuner | None = None

@@ -10,14 +10,14 @@ from time import sleep
 from typing import Any
 
 from dietlab.errors import MeasureError
-from dietlab.evaluate.report import Contender
-from dietlab.evaluate.vendors import contender_env
+from dietlab.evaluation.report import Contender
+from dietlab.evaluation.vendors import contender_env
 from dietlab.hardware import Hardware
 from dietlab.measure.process import WorkerProcess
 from dietlab.shapes import Shape
 from dietlab.workloads import Workload
 
-WORKER = "dietlab.evaluate.contender_worker"
+WORKER = "dietlab.evaluation.contender_worker"
 OPEN_SECONDS = 120.0
 ANSWER_SECONDS = 120.0
 SETTLE_SECONDS = 0.005
@@ -111,18 +111,25 @@ class Match:
         random = Random(f"{shape}/{cache}")
         for _ in range(blocks):
             for player in random.sample(list(samples), len(samples)):
-                name, plan = players[player]
-                request = {
-                    "op": "time", "shape": shape.to_json(), "cache": cache, "min_seconds": block_seconds,
-                } | ({} if plan is None else {"plan": plan})  # fmt: skip
-                if self._hardware.cores > 1:
-                    sleep(SETTLE_SECONDS)
-                samples[player].append(self._workers[name].ask(request, ANSWER_SECONDS)["seconds"])
+                try:
+                    samples[player].append(self._time(shape, *players[player], cache, block_seconds))
+                except MeasureError as error:  # one contender's fall does not end the match
+                    verdicts[player] = (False, str(error))
+                    del samples[player]
         return {
             player: Turn(correct, reason, tuple(samples.get(player, ())))
             for player, (correct, reason) in verdicts.items()
             if correct or reason != "absent"
         }
+
+    def _time(self, shape: Shape, name: str, plan: int | None, cache: str, seconds: float) -> float:
+        """Mean seconds of a call in one block."""
+        request = {
+            "op": "time", "shape": shape.to_json(), "cache": cache, "min_seconds": seconds,
+        } | ({} if plan is None else {"plan": plan})  # fmt: skip
+        if self._hardware.cores > 1:
+            sleep(SETTLE_SECONDS)
+        return float(self._workers[name].ask(request, ANSWER_SECONDS)["seconds"])
 
     def _check(self, shape: Shape, name: str, plan: int | None) -> tuple[bool, str]:
         request = {"op": "check", "shape": shape.to_json()} | ({} if plan is None else {"plan": plan})

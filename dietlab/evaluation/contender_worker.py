@@ -1,6 +1,6 @@
 """One contender in a process of its own: checks what it computes, then times it.
 
-``python -m dietlab.evaluate.contender_worker`` answers (JSON, a line each)::
+``python -m dietlab.evaluation.contender_worker`` answers (JSON, a line each)::
 
     {"op": "open", "contender": "mkl", "workload": {..}, "threads": 1, "options": {}}
         -> {"version", "kind"} or {"absent": reason}
@@ -12,7 +12,7 @@
 Contenders are the vendors, ``library`` (``options``: ``{"library": folder, "plan": number or None}``;
 ``check`` and ``time`` may name a ``plan`` too) and ``ansor`` (``{"library": folder}``), which answers
 ``{"absent": reason}`` for shapes that were not tuned. ``options["l3_bytes"]`` overrides the size of the
-last-level cache. Start the process with :func:`~dietlab.evaluate.vendors.contender_env`.
+last-level cache. Start the process with :func:`~dietlab.evaluation.vendors.contender_env`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from dietlab.errors import MeasureError, MissingDependencyError
-from dietlab.evaluate.ansor import load_ansor
-from dietlab.evaluate.vendors import VENDORS, Call, Layer, Vendor, deliver
+from dietlab.evaluation.ansor import load_ansor
+from dietlab.evaluation.vendors import VENDORS, Call, Layer, Vendor, deliver
 from dietlab.hardware import Hardware
 from dietlab.lower.runtime import aligned_empty
 from dietlab.measure.process import serve

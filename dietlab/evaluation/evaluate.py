@@ -12,12 +12,12 @@ from typing import Any
 
 from dietlab.cost import padding_waste
 from dietlab.dispatch import Operator, versions
-from dietlab.evaluate.ansor import AnsorResult
-from dietlab.evaluate.lineup import Lineup, assemble
-from dietlab.evaluate.match import Match, Turn
-from dietlab.evaluate.overhead import overheads
-from dietlab.evaluate.report import OURS, Report, Row
-from dietlab.evaluate.statistics import median_interval, paired_ratio
+from dietlab.evaluation.ansor import AnsorResult
+from dietlab.evaluation.lineup import Lineup, assemble
+from dietlab.evaluation.match import Match, Turn
+from dietlab.evaluation.overhead import overheads
+from dietlab.evaluation.report import OURS, Report, Row
+from dietlab.evaluation.statistics import median_interval, paired_ratio
 from dietlab.events import Observer, audience
 from dietlab.search import Effort, TuningRun, effort_named
 from dietlab.shapes import Shape, ShapeSet
@@ -40,7 +40,7 @@ def evaluate(
 
     Args:
         shapes: what to evaluate; ``held_out`` marks shapes that tuning did not see.
-        against: names out of :data:`~dietlab.evaluate.lineup.CONTENDERS`; what is not installed is
+        against: names out of :data:`~dietlab.evaluation.lineup.CONTENDERS`; what is not installed is
             reported as absent.
         caches: ``hot`` (the same weights again and again) and ``rotating`` (weights beyond the
             last-level cache, as in a model with many layers).

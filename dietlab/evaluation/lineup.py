@@ -8,10 +8,10 @@ from pathlib import Path
 
 from dietlab.dispatch import Dispatcher, Operator, build
 from dietlab.errors import DispatchError, MissingDependencyError
-from dietlab.evaluate.ansor import AnsorResult, tune_static
-from dietlab.evaluate.match import Entry
-from dietlab.evaluate.report import OURS, Contender
-from dietlab.evaluate.vendors import VENDORS
+from dietlab.evaluation.ansor import AnsorResult, tune_static
+from dietlab.evaluation.match import Entry
+from dietlab.evaluation.report import OURS, Contender
+from dietlab.evaluation.vendors import VENDORS
 from dietlab.events import Audience
 from dietlab.search import Effort, TuningRun
 from dietlab.shapes import Shape, ShapeSet

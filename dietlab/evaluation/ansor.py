@@ -23,7 +23,7 @@ from time import monotonic
 from typing import Any
 
 from dietlab.errors import MeasureError, MissingDependencyError, RecordError
-from dietlab.evaluate.vendors import Call, contender_env
+from dietlab.evaluation.vendors import Call, contender_env
 from dietlab.events import Audience, Observer, TrialMeasured, audience
 from dietlab.hardware import Hardware
 from dietlab.lower.compiler import tvm_module
@@ -33,7 +33,7 @@ from dietlab.shapes import Shape
 from dietlab.workloads import FloatArray, Workload
 
 SCHEMA_VERSION = 1
-WORKER = "dietlab.evaluate.ansor_worker"
+WORKER = "dietlab.evaluation.ansor_worker"
 OPEN_SECONDS = 300.0
 BATCH_SECONDS = 900.0
 NEEDED = {"tvm": "apache-tvm", "xgboost": "xgboost-cpu", "psutil": "psutil", "cloudpickle": "cloudpickle"}
