@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
+import dietlab
+
 PACKAGE = ROOT / "dietlab"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 MOST_LINES = 400
