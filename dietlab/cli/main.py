@@ -260,7 +260,7 @@ def replay_run(records: str | Path, effort: str, strategy: str, seed: int = 0) -
     runner = ReplayRunner(file.records)
     workload = workload_from_json(file.header["workload"])
     whole = build_space(workload, Hardware.from_json(file.header["hardware"]))
-    recorded = replace(whole, micro_kernels=runner.micro_kernels)
+    recorded = whole.restricted_to(runner.micro_kernels)
     shapes = ShapeSet.of(dict.fromkeys(runner.shapes, 1.0))
     return tune(
         recorded, shapes, runner, replace(effort_named(effort), confirm_shapes=0), strategy, seed=seed

@@ -10,6 +10,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from dietlab.cost import CostModel, calibrated_seconds, evaluate_model, fit_cost_model
 from dietlab.cost.adaptation import Adaptation
@@ -66,7 +67,9 @@ class TuningRun:
     def failures(self) -> int:
         return len({record.micro_kernel for record in self.records if not record.ok})
 
-    def seconds_table(self, kernels: Sequence[MicroKernel], shapes: Sequence[Shape]) -> np.ndarray:
+    def seconds_table(
+        self, kernels: Sequence[MicroKernel], shapes: Sequence[Shape]
+    ) -> npt.NDArray[np.float64]:
         """Measured seconds where there are any, calibrated predictions elsewhere."""
         return calibrated_seconds(self.model, self.records, kernels, shapes)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -73,6 +73,21 @@ class Space:
 
     def __contains__(self, kernel: object) -> bool:
         return kernel in self.micro_kernels
+
+    def restricted_to(self, kernels: Iterable[MicroKernel]) -> Space:
+        """The same space with only ``kernels`` in it, for example those that were recorded.
+
+        Raises:
+            SpaceError: if one of them does not fit, or none is left.
+        """
+        kept = tuple(sorted(set(kernels)))
+        strangers = [kernel.key for kernel in kept if kernel not in self]
+        if strangers or not kept:
+            raise SpaceError(
+                "a space is restricted to some of its own micro-kernels", ", ".join(strangers) or "none",
+                "Were they recorded on other hardware, or for another operator?",
+            )  # fmt: skip
+        return replace(self, micro_kernels=kept)
 
     @property
     def rejections(self) -> pd.DataFrame:
