@@ -93,9 +93,11 @@ def with_oracle(lineup: Lineup, home: Path) -> Lineup:
 
 
 def with_ansor(lineup: Lineup, home: Path, shapes: ShapeSet, effort: Effort, listeners: Audience) -> Lineup:
-    """Per-shape tunings of the shapes that tuning saw, as many as the effort's seconds allow."""
+    """Per-shape tunings, as many as the effort's seconds allow: of the shapes that ours was tuned for
+    (all of them without a tuning run), where they are evaluated."""
     workload, hardware = lineup.dispatcher.workload, lineup.dispatcher.hardware
-    wanted = [shape for shape in shapes if shape not in shapes.held_out] or list(shapes)
+    tuned = lineup.tuned.shapes.train.shapes if lineup.tuned else shapes.shapes
+    wanted = [shape for shape in shapes if shape in tuned] or list(shapes)
     results: list[AnsorResult] = []
     left = effort.ansor_seconds
     try:
