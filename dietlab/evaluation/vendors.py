@@ -62,13 +62,14 @@ def contender_env(threads: int) -> dict[str, str]:
     """Variables for a contender's process; OpenMP runtimes read them once, when they load.
 
     The idle threads of one contender must not spin while another is timed: ``KMP_BLOCKTIME`` is in
-    milliseconds, ``OPENBLAS_THREAD_TIMEOUT`` is a power of two of clock cycles.
+    milliseconds, ``OPENBLAS_THREAD_TIMEOUT`` is a power of two of clock cycles, and TVM's pool yields
+    the processor ``TVM_THREAD_POOL_SPIN_COUNT`` times (300,000 unless told: some tenths of a second).
     """
     count = str(threads)
     return {
         "OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count, "OPENBLAS_NUM_THREADS": count,
         "TVM_NUM_THREADS": count, "OMP_DYNAMIC": "FALSE", "MKL_DYNAMIC": "FALSE",
-        "KMP_BLOCKTIME": "1", "OPENBLAS_THREAD_TIMEOUT": "22",
+        "KMP_BLOCKTIME": "1", "OPENBLAS_THREAD_TIMEOUT": "22", "TVM_THREAD_POOL_SPIN_COUNT": "2000",
     }  # fmt: skip
 
 
