@@ -41,6 +41,7 @@ GUARD_VALUE = np.float32(-54321.0)
 ROTATED_CACHES = 2.0
 """Rotated weights cover this many last-level caches: none is still there when its turn comes."""
 MOST_COPIES = 64
+WARM_SECONDS = 0.02
 KEPT_BYTES = 256 << 20
 """Prepared shapes are kept up to this many bytes; the one in use always is."""
 
@@ -184,6 +185,7 @@ class Bench:
         self._workload = workload
         # A one-thread kernel is timed by its thread's CPU time, which preemption cannot lengthen.
         self._clock: Callable[[], float] = thread_time if threads == 1 else perf_counter
+        self._threads = threads
         self._plan = options.get("plan")
         self._l3_bytes = int(options.get("l3_bytes") or _last_level_bytes())
         self._cases: dict[tuple[Shape, int], Case] = {}
@@ -212,9 +214,17 @@ class Bench:
         if key not in case.calls_per_block:
             case.calls_per_block[key] = self._calibrate(calls, key[2])
         count = min(case.calls_per_block[key], int(request.get("max_calls", 1 << 20)))
-        if copies == 1:
-            self._block(calls, 1)  # another contender ran since: its data is in the caches
+        self._warm_up(calls, case.calls_per_block[key], key[2])
         return {"seconds": self._block(calls, count), "calls": count, "copies": copies}
+
+    def _warm_up(self, calls: Sequence[Call], calls_per_block: int, block_seconds: float) -> None:
+        """Calls that do not count, since another contender ran before: one to bring hot weights back
+        to the caches; with several threads more, because a woken thread starts on its waker's core and
+        the system takes some milliseconds to move one of the two."""
+        if self._threads > 1:
+            self._block(calls, math.ceil(calls_per_block * WARM_SECONDS / block_seconds))
+        elif len(calls) == 1:
+            self._block(calls, 1)
 
     def _case(self, request: Mapping[str, Any]) -> Case:
         shape, seed = Shape.from_json(request["shape"]), int(request.get("seed", 0))
