@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -338,4 +339,7 @@ def lab(port: int) -> None:
     notebooks = Path.cwd() / "notebooks"
     if not notebooks.is_dir():
         raise DietlabError("the notebooks are in this folder", Path.cwd(), "Run it in the project's folder.")
-    raise SystemExit(subprocess.call([sys.executable, "-m", "jupyterlab", f"--port={port}", str(notebooks)]))
+    command = [sys.executable, "-m", "jupyterlab", f"--port={port}", str(notebooks)]
+    if os.geteuid() == 0:  # in a container, say; JupyterLab refuses root unless told
+        command.append("--allow-root")
+    raise SystemExit(subprocess.call(command))

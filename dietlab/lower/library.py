@@ -80,7 +80,8 @@ def _run(geometry: Geometry, kernels: Sequence[MicroKernel], tiles: dict[str, An
         operands = Operands(x, packed, y, rows, edge_scratch(kernels, geometry))
         chosen = plan if tree is None else T.bind(choice(tree, rows))
         for number, kernel in enumerate(kernels):
-            with T.If(chosen == number), T.Then():
+            # An empty call returns at once: it would start threads that find nothing to do.
+            with T.If(tirx.And(rows > 0, chosen == number)), T.Then():
                 region(kernel, geometry, operands, tiles)
     return builder.get()
 
