@@ -29,7 +29,7 @@ _HOMES = {
     "dietlab.errors": ("DietlabError",),
     "dietlab.shapes": ("Dim", "Shape", "ShapeSet"),
     "dietlab.hardware": ("CpuLimits", "GpuLimits", "Hardware"),
-    "dietlab.workloads": ("Dense", "make_workload", "workload_from_json"),
+    "dietlab.workloads": ("BatchMatmul", "Dense", "make_workload", "workload_from_json"),
     "dietlab.space": ("MicroKernel", "Space", "build_space"),
     "dietlab.measure": (
         "LocalRunner", "Record", "RecordStore", "ReplayRunner", "SyntheticRunner", "Timing", "Trial",

@@ -54,7 +54,7 @@ def test_workload_survives_json(work: Dense) -> None:
 
 
 def test_axes_have_roles_and_extents() -> None:
-    assert extents(DENSE, Shape.of(T=43)) == {"rows": 43, "cols": 3, "depth": 5}
+    assert extents(DENSE, Shape.of(T=43)) == {"batch": 1, "rows": 43, "cols": 3, "depth": 5}
     assert axis_of(DENSE, "depth").name == "K"
     assert dict(DENSE.dims) == {"T": Dim(1, 128)} and dict(Dense(T=4, N=1, K=1).dims) == {}
     assert str(Dense(T=Dim(1, 8), N=2, K=3, bias=True)) == "dense T=1..8 N=2 K=3 +bias"

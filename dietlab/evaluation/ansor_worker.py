@@ -217,7 +217,7 @@ def dense_program(workload: Workload, shape: Shape) -> Any:
         attrs={"layout_free_placeholders": [w]},
     )  # fmt: skip
     operands = [x, w, y]
-    if workload.has_bias:
+    if workload.epilogue.bias:
         bias = te.placeholder((cols,), name="bias")
         operands = [x, w, bias, te.compute((rows, cols), lambda i, j: y[i, j] + bias[j], name="z")]
     # create_prim_func turns the attribute into layout_free_buffers = [1] of the function.

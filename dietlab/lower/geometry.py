@@ -40,7 +40,7 @@ class Geometry:
         padded = max(-(-cols // kernel.cols) * kernel.cols for kernel in kernels)
         return cls(
             rows=axis_of(workload, "rows").name, cols=cols, depth=depth, lanes=lanes,
-            cores=hardware.cores, has_bias=workload.has_bias, panels=padded // lanes,
+            cores=hardware.cores, has_bias=workload.epilogue.bias, panels=padded // lanes,
         )  # fmt: skip
 
     @property

@@ -1,29 +1,58 @@
-"""Operators: one file each, all of them contractions."""
+"""Operators, one file each, described as contractions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from dietlab.errors import WorkloadError
 from dietlab.shapes import Dim
+from dietlab.workloads.batch_matmul import BatchMatmul
 from dietlab.workloads.contraction import (
     Axis,
     FloatArray,
     Inputs,
     Role,
+    Weights,
     Workload,
     axis_of,
+    batch_of,
     extents,
     tolerance,
 )
 from dietlab.workloads.dense import Dense
+from dietlab.workloads.epilogue import ACTIVATIONS, NO_EPILOGUE, Activation, Epilogue
 
-OPERATORS: dict[str, type[Dense]] = {"dense": Dense}
+
+@dataclass(frozen=True)
+class Operator:
+    """How an operator is made from its name: dimensions, and an example of them."""
+
+    make: Callable[..., Workload]
+    read: Callable[[Mapping[str, Any]], Workload]
+    dims: tuple[str, ...]
+    example: str
+
+
+OPERATORS: dict[str, Operator] = {
+    "dense": Operator(
+        Dense, Dense.from_json, ("T", "N", "K"), "--dim T=1:128 --dim N=2304 --dim K=768"
+    ),
+    **{
+        f"batch-matmul-{form}": Operator(
+            partial(BatchMatmul, form=form), BatchMatmul.from_json, ("T", "B", "D"),
+            "--dim T=1:128 --dim B=192 --dim D=64",
+        )
+        for form in ("nt", "nn")
+    },
+}  # fmt: skip
 
 __all__ = [
-    "OPERATORS", "Axis", "Dense", "FloatArray", "Inputs", "Role", "Workload",
-    "axis_of", "extents", "make_workload", "tolerance", "workload_from_json",
+    "ACTIVATIONS", "NO_EPILOGUE", "OPERATORS", "Activation", "Axis", "BatchMatmul", "Dense", "Epilogue",
+    "FloatArray", "Inputs", "Role", "Weights", "Workload", "axis_of", "batch_of", "extents",
+    "make_workload", "tolerance", "workload_from_json",
 ]  # fmt: skip
 
 
@@ -31,29 +60,32 @@ def make_workload(operator: str, dims: Mapping[str, Dim | int], **options: Any) 
     """An operator from its name and dimensions, as the command line gives them.
 
     Raises:
-        WorkloadError: if the operator or a dimension is unknown, or one is missing.
+        WorkloadError: if the operator, a dimension or an option is unknown, or one is missing.
     """
-    if operator not in OPERATORS:
-        raise WorkloadError(f"the operator is one of {', '.join(sorted(OPERATORS))}", repr(operator))
-    needed = {"dense": ("T", "N", "K")}[operator]
-    if set(dims) != set(needed):
-        unknown, missing = set(dims) - set(needed), set(needed) - set(dims)
+    known = _operator(operator)
+    if set(dims) != set(known.dims):
+        unknown, missing = set(dims) - set(known.dims), set(known.dims) - set(dims)
         raise WorkloadError(
-            f"{operator} has the dimensions {', '.join(needed)}",
+            f"{operator} has the dimensions {', '.join(known.dims)}",
             "; ".join(
                 f"{what} {', '.join(sorted(names))}"
                 for what, names in (("unknown", unknown), ("missing", missing))
                 if names
             ),
-            "For example --dim T=1:128 --dim N=2304 --dim K=768.",
+            f"For example {known.example}.",
         )
-    arguments: dict[str, Any] = {**dims, **options}
-    return OPERATORS[operator](**arguments)
+    try:
+        return known.make(**{**dims, **options})
+    except TypeError:
+        raise WorkloadError(f"{operator} knows its options", ", ".join(sorted(options))) from None
 
 
 def workload_from_json(value: Mapping[str, Any]) -> Workload:
     """The inverse of ``workload.to_json()``."""
-    operator = value.get("operator")
-    if operator not in OPERATORS:
-        raise WorkloadError(f"the operator is one of {', '.join(sorted(OPERATORS))}", repr(operator))
-    return OPERATORS[operator].from_json(value)
+    return _operator(value.get("operator")).read(value)
+
+
+def _operator(name: Any) -> Operator:
+    if name not in OPERATORS:
+        raise WorkloadError(f"the operator is one of {', '.join(sorted(OPERATORS))}", repr(name))
+    return OPERATORS[name]

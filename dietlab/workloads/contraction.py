@@ -1,8 +1,9 @@
 """What every operator of this package is: a contraction with named axes.
 
 The space, the cost model and the lowering look only at a contraction's *roles* (the
-words of BLAS): the output has ``rows`` x ``cols`` and the sum runs over ``depth``.
-An operator file says which of its axes plays which role and which operand is constant.
+words of BLAS): the output has ``rows`` x ``cols``, perhaps in a ``batch`` of independent
+products, and the sum runs over ``depth``. An operator file says which of its axes plays which
+role, how the second operand lies in memory and whether it is constant.
 """
 
 from __future__ import annotations
@@ -16,8 +17,13 @@ import numpy.typing as npt
 
 from dietlab.errors import WorkloadError
 from dietlab.shapes import Dim, Shape
+from dietlab.workloads.epilogue import NO_EPILOGUE, Epilogue
 
-Role = Literal["rows", "cols", "depth"]
+Role = Literal["batch", "rows", "cols", "depth"]
+Weights = Literal["packed", "transposed", "direct"]
+"""How ``w`` comes to a micro-kernel, which reads vectors along ``cols``: ``packed`` once, because it is
+constant; ``transposed`` on the fly from ``w[cols, depth]``; or ``direct`` from ``w[depth, cols]``."""
+
 FloatArray = npt.NDArray[np.float32]
 Inputs = Mapping[str, FloatArray]
 
@@ -53,7 +59,14 @@ class Workload(Protocol):
         """The dynamic dimensions only."""
 
     @property
-    def has_bias(self) -> bool: ...
+    def weights(self) -> Weights: ...
+
+    @property
+    def constants(self) -> tuple[str, ...]:
+        """Operands that never change and are packed once; the others come with every call."""
+
+    @property
+    def epilogue(self) -> Epilogue: ...
 
     def flops(self, shape: Shape) -> int:
         """Floating-point operations of one call (a multiply-add counts two)."""
@@ -61,8 +74,10 @@ class Workload(Protocol):
     def bytes(self, shape: Shape) -> int:
         """Bytes that any implementation must move at least once."""
 
+    def output_shape(self, shape: Shape) -> tuple[int, ...]: ...
+
     def inputs(self, shape: Shape, seed: int = 0) -> dict[str, FloatArray]:
-        """Random operands for one shape, keyed by operand name."""
+        """Random operands for one shape, keyed by operand name, in the order of a call."""
 
     def reference(self, inputs: Inputs) -> npt.NDArray[np.float64]:
         """The result in float64."""
@@ -83,8 +98,16 @@ def axis_of(workload: Workload, role: Role) -> Axis:
 
 
 def extents(workload: Workload, shape: Shape) -> dict[Role, int]:
-    """Extents by role under one shape, for example ``{"rows": 43, "cols": 2304, "depth": 768}``."""
-    return {axis.role: axis.at(shape) for axis in workload.axes}
+    """Extents by role under one shape: ``{"batch": 1, "rows": 43, "cols": 2304, "depth": 768}``."""
+    return {"batch": 1} | {axis.role: axis.at(shape) for axis in workload.axes}
+
+
+def batch_of(workload: Workload) -> int:
+    """How many independent products one call computes."""
+    batch = next((axis.extent for axis in workload.axes if axis.role == "batch"), 1)
+    if not isinstance(batch, int):
+        raise WorkloadError("the batch axis is static", batch)
+    return batch
 
 
 def tolerance(workload: Workload, inputs: Inputs) -> float:
@@ -92,12 +115,19 @@ def tolerance(workload: Workload, inputs: Inputs) -> float:
 
     The forward error of a dot product of length K is at most ``K * eps * sum |x||w|``
     (Higham, Accuracy and Stability of Numerical Algorithms, section 3.1); blocked sums stay
-    near ``sqrt(K)``, so ``4 * sqrt(K) * eps`` times the largest row and column norms is
-    ample for any summation order and far below a wrong or missing term.
+    near ``sqrt(K)``, so ``4 * sqrt(K) * eps`` times the largest norms along the reduction axis is
+    ample for any summation order and far below a wrong or missing term. An activation
+    approximated in float32 adds an error of a few units in the last place of its argument.
     """
-    depth = max(1, next(iter(inputs.values())).shape[-1])
-    scale = 1.0
-    for operand in inputs.values():
-        if operand.ndim == 2 and operand.size:
-            scale *= float(np.sqrt(np.square(operand, dtype=np.float64).sum(axis=-1).max()))
-    return float(4 * np.sqrt(depth) * np.finfo(np.float32).eps * max(scale, 1e-30) + 1e-30)
+    x, w = inputs["x"], inputs["w"]
+    depth = max(1, x.shape[-1])
+    w_axis = -2 if workload.weights == "direct" else -1
+    scale = _largest_norm(x, -1) * _largest_norm(w, w_axis)
+    rounding = 4 * np.sqrt(depth) if workload.epilogue == NO_EPILOGUE else 8 * np.sqrt(depth) + 16
+    return float(rounding * np.finfo(np.float32).eps * max(scale, 1e-30) + 1e-30)
+
+
+def _largest_norm(operand: FloatArray, axis: int) -> float:
+    if not operand.size:
+        return 1.0
+    return float(np.sqrt(np.square(operand, dtype=np.float64).sum(axis=axis).max()))

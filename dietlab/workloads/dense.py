@@ -1,4 +1,4 @@
-"""The dense layer: ``y[T, N] = x[T, K] @ w[N, K].T (+ bias[N])`` with constant weights."""
+"""The dense layer: ``y[T, N] = activation(x[T, K] @ w[N, K].T + bias[N]) + residual[T, N]``."""
 
 from __future__ import annotations
 
@@ -11,21 +11,27 @@ import numpy.typing as npt
 
 from dietlab.errors import WorkloadError
 from dietlab.shapes import Dim, Shape
-from dietlab.workloads.contraction import Axis, FloatArray, Inputs
+from dietlab.workloads.contraction import Axis, FloatArray, Inputs, Weights
+from dietlab.workloads.epilogue import Activation, Epilogue
 
 
 @dataclass(frozen=True)
 class Dense:
-    """A dense layer whose row count ``T`` is dynamic and whose weights are constant.
+    """A dense layer whose row count ``T`` is dynamic.
 
     Args:
         T: rows of the input (tokens); a range, or a number for a static layer.
         N: output features, 1 or more; need not be a multiple of the vector width.
         K: input features, 1 or more.
         bias: whether ``bias[N]`` is added.
+        activation: ``none``, ``relu``, ``gelu_tanh`` or ``gelu_erf``; see :class:`Epilogue`.
+        residual: whether ``residual[T, N]`` is added last.
+        constant: whether ``w`` and ``bias`` never change, so that they are packed once; otherwise
+            they come with every call and are transposed on the fly, panel by panel.
 
     Raises:
-        WorkloadError: if an extent is below 1, or ``N`` or ``K`` has a range.
+        WorkloadError: if an extent is below 1, ``N`` or ``K`` has a range, or there is no such
+            activation.
     """
 
     T: Dim | int
@@ -33,6 +39,9 @@ class Dense:
     K: int
     bias: bool = False
     dtype: str = "float32"
+    activation: Activation = "none"
+    residual: bool = False
+    constant: bool = True
 
     operator = "dense"
 
@@ -44,12 +53,9 @@ class Dense:
                     f"{name}={getattr(self, name)}",
                     "Give the range to T, as in Dense(T=Dim(1, 128), N=2304, K=768).",
                 )
-        for name in ("T", "N", "K"):
-            extent = getattr(self, name)
-            if isinstance(extent, int) and extent < 1:
-                raise WorkloadError("every dimension is at least 1", f"{name}={extent}")
-        if self.dtype != "float32":
-            raise WorkloadError("the CPU back end computes in float32", self.dtype, "Use dtype='float32'.")
+        require_positive(self, "T", "N", "K")
+        _ = self.epilogue
+        require_float32(self.dtype)
 
     @property
     def axes(self) -> tuple[Axis, ...]:
@@ -60,50 +66,87 @@ class Dense:
         return {"T": self.T} if isinstance(self.T, Dim) else {}
 
     @property
-    def has_bias(self) -> bool:
-        return self.bias
+    def weights(self) -> Weights:
+        return "packed" if self.constant else "transposed"
+
+    @property
+    def constants(self) -> tuple[str, ...]:
+        return (("w", "bias") if self.bias else ("w",)) if self.constant else ()
+
+    @property
+    def epilogue(self) -> Epilogue:
+        return Epilogue(self.bias, self.activation, self.residual)
 
     def flops(self, shape: Shape) -> int:
-        """``2 T N K``; the bias is the accumulators' first value and costs nothing."""
+        """``2 T N K``; the epilogue is not counted."""
         return 2 * self.axes[0].at(shape) * self.N * self.K
 
     def bytes(self, shape: Shape) -> int:
         rows = self.axes[0].at(shape)
-        return 4 * (rows * self.K + self.N * self.K + rows * self.N + self.N * self.bias)
+        outputs = rows * self.N * (2 if self.residual else 1)
+        return 4 * (rows * self.K + self.N * self.K + outputs + self.N * self.bias)
+
+    def output_shape(self, shape: Shape) -> tuple[int, ...]:
+        return (self.axes[0].at(shape), self.N)
 
     def inputs(self, shape: Shape, seed: int = 0) -> dict[str, FloatArray]:
-        """``x [T, K]``, ``w [N, K]`` and, with a bias, ``bias [N]``: standard normal float32.
+        """``x [T, K]``, ``w [N, K]`` and, if there are any, ``bias [N]`` and ``residual [T, N]``:
+        standard normal float32.
 
         Weights do not depend on the shape, and ``x`` of a smaller T is the first rows of a larger.
         """
+        rows = self.axes[0].at(shape)
         sizes: dict[str, tuple[int, ...]] = {
-            "x": (self.axes[0].at(shape), self.K), "w": (self.N, self.K), "bias": (self.N,)
+            "x": (rows, self.K), "w": (self.N, self.K), "bias": (self.N,), "residual": (rows, self.N),
         }  # fmt: skip
+        absent = {"bias": not self.bias, "residual": not self.residual}
         return {
             name: np.random.default_rng([seed, number]).standard_normal(size, np.float32)
             for number, (name, size) in enumerate(sizes.items())
-            if name != "bias" or self.bias
+            if not absent.get(name)
         }
 
     def reference(self, inputs: Inputs) -> npt.NDArray[np.float64]:
         product = inputs["x"].astype(np.float64) @ inputs["w"].astype(np.float64).T
-        return product + inputs["bias"] if self.bias else product
+        return self.epilogue.reference(product, inputs.get("bias"), inputs.get("residual"))
 
     def to_json(self) -> dict[str, Any]:
-        rows = [self.T.low, self.T.high] if isinstance(self.T, Dim) else self.T
         return {
-            "operator": self.operator, "T": rows, "N": self.N, "K": self.K,
-            "bias": self.bias, "dtype": self.dtype,
+            "operator": self.operator, "T": dim_to_json(self.T), "N": self.N, "K": self.K,
+            "bias": self.bias, "activation": self.activation, "residual": self.residual,
+            "constant": self.constant, "dtype": self.dtype,
         }  # fmt: skip
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Dense:
-        rows = value["T"]
         return cls(
-            T=Dim(*rows) if isinstance(rows, (list, tuple)) else int(rows),
-            N=int(value["N"]), K=int(value["K"]), bias=bool(value.get("bias", False)),
-            dtype=str(value.get("dtype", "float32")),
+            T=dim_from_json(value["T"]), N=int(value["N"]), K=int(value["K"]),
+            bias=bool(value.get("bias", False)), dtype=str(value.get("dtype", "float32")),
+            activation=value.get("activation", "none"), residual=bool(value.get("residual", False)),
+            constant=bool(value.get("constant", True)),
         )  # fmt: skip
 
     def __str__(self) -> str:
-        return f"dense T={self.T} N={self.N} K={self.K}{' +bias' if self.bias else ''}"
+        extras = [str(self.epilogue)] if str(self.epilogue) else []
+        extras += [] if self.constant else ["variable weights"]
+        return " ".join([f"dense T={self.T} N={self.N} K={self.K}", *extras])
+
+
+def require_positive(workload: object, *names: str) -> None:
+    for name in names:
+        extent = getattr(workload, name)
+        if isinstance(extent, int) and extent < 1:
+            raise WorkloadError("every dimension is at least 1", f"{name}={extent}")
+
+
+def require_float32(dtype: str) -> None:
+    if dtype != "float32":
+        raise WorkloadError("the CPU back end computes in float32", dtype, "Use dtype='float32'.")
+
+
+def dim_to_json(dim: Dim | int) -> list[int] | int:
+    return [dim.low, dim.high] if isinstance(dim, Dim) else dim
+
+
+def dim_from_json(value: Any) -> Dim | int:
+    return Dim(*value) if isinstance(value, (list, tuple)) else int(value)

@@ -1,0 +1,132 @@
+"""Batched matrix products as in attention, where both operands are activations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from dietlab.errors import WorkloadError
+from dietlab.shapes import Dim, Shape
+from dietlab.workloads.contraction import Axis, FloatArray, Inputs, Weights
+from dietlab.workloads.dense import dim_from_json, dim_to_json, require_float32, require_positive
+from dietlab.workloads.epilogue import NO_EPILOGUE, Epilogue
+
+Form = Literal["nt", "nn"]
+
+
+@dataclass(frozen=True)
+class BatchMatmul:
+    """``B`` independent products (batch x heads) over a sequence of dynamic length ``T``.
+
+    ========  ==================================  ======  ======  =======
+    ``form``  computes, for each ``b``            rows    cols    depth
+    ========  ==================================  ======  ======  =======
+    ``nt``    ``y[T, T] = x[T, D] @ w[T, D].T``   T       T       D
+    ``nn``    ``y[T, D] = x[T, T] @ w[T, D]``     T       D       T
+    ========  ==================================  ======  ======  =======
+
+    ``nt`` are attention's scores (queries times keys), ``nn`` its context (scores times values),
+    whose *reduction* axis is dynamic (paper, section 5: 192 x T x 64 x T and 192 x T x T x 64).
+
+    Args:
+        T: sequence length; a range, or a number.
+        B: products in one call, 1 or more.
+        D: size of a head, 1 or more.
+
+    Raises:
+        WorkloadError: if an extent is below 1, ``B`` or ``D`` has a range, or the form is unknown.
+    """
+
+    T: Dim | int
+    B: int
+    D: int
+    form: Form = "nt"
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        if self.form not in ("nt", "nn"):
+            raise WorkloadError("the form is nt or nn", repr(self.form))
+        for name in ("B", "D"):
+            if not isinstance(getattr(self, name), int):
+                raise WorkloadError("B and D are fixed; T is dynamic", f"{name}={getattr(self, name)}")
+        require_positive(self, "T", "B", "D")
+        require_float32(self.dtype)
+
+    @property
+    def operator(self) -> str:
+        return f"batch-matmul-{self.form}"
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        cols, depth = (("T", self.T), ("D", self.D)) if self.form == "nt" else (("D", self.D), ("T", self.T))
+        return (
+            Axis("B", self.B, "batch"), Axis("T", self.T, "rows"), Axis(*cols, "cols"), Axis(*depth, "depth"),
+        )  # fmt: skip
+
+    @property
+    def dims(self) -> Mapping[str, Dim]:
+        return {"T": self.T} if isinstance(self.T, Dim) else {}
+
+    @property
+    def weights(self) -> Weights:
+        return "transposed" if self.form == "nt" else "direct"
+
+    @property
+    def constants(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def epilogue(self) -> Epilogue:
+        return NO_EPILOGUE
+
+    def flops(self, shape: Shape) -> int:
+        """``2 B T T D``."""
+        return 2 * self.B * self._length(shape) ** 2 * self.D
+
+    def bytes(self, shape: Shape) -> int:
+        length = self._length(shape)
+        return 4 * self.B * (2 * length * self.D + length * length)
+
+    def output_shape(self, shape: Shape) -> tuple[int, ...]:
+        length = self._length(shape)
+        return (self.B, length, length if self.form == "nt" else self.D)
+
+    def inputs(self, shape: Shape, seed: int = 0) -> dict[str, FloatArray]:
+        """``x`` and ``w``, standard normal float32."""
+        length = self._length(shape)
+        sizes = {
+            "x": (self.B, length, self.D if self.form == "nt" else length),
+            "w": (self.B, length, self.D),
+        }
+        return {
+            name: np.random.default_rng([seed, number]).standard_normal(size, np.float32)
+            for number, (name, size) in enumerate(sizes.items())
+        }
+
+    def reference(self, inputs: Inputs) -> npt.NDArray[np.float64]:
+        x, w = inputs["x"].astype(np.float64), inputs["w"].astype(np.float64)
+        product: npt.NDArray[np.float64] = x @ (w.transpose(0, 2, 1) if self.form == "nt" else w)
+        return product
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "operator": self.operator, "T": dim_to_json(self.T), "B": self.B, "D": self.D,
+            "dtype": self.dtype,
+        }  # fmt: skip
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> BatchMatmul:
+        form: Form = "nt" if value["operator"].endswith("nt") else "nn"
+        return cls(
+            dim_from_json(value["T"]), int(value["B"]), int(value["D"]), form, value.get("dtype", "float32")
+        )
+
+    def _length(self, shape: Shape) -> int:
+        return self.axes[1].at(shape)
+
+    def __str__(self) -> str:
+        return f"{self.operator} T={self.T} B={self.B} D={self.D}"

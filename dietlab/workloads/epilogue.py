@@ -1,0 +1,67 @@
+"""What happens to the output while it is still in registers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import erf
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from dietlab.errors import WorkloadError
+
+Activation = Literal["none", "relu", "gelu_tanh", "gelu_erf"]
+ACTIVATIONS: tuple[Activation, ...] = ("none", "relu", "gelu_tanh", "gelu_erf")
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """``activation(product + bias) + residual``, each part if asked for.
+
+    - ``relu``: ``max(v, 0)``.
+    - ``gelu_erf``: ``v * (1 + erf(v / sqrt 2)) / 2`` (Hendrycks and Gimpel 2016, section 2).
+    - ``gelu_tanh``: the same with ``tanh(sqrt(2 / pi) (v + 0.044715 v^3))`` for the error function.
+
+    Raises:
+        WorkloadError: if there is no such activation.
+    """
+
+    bias: bool = False
+    activation: Activation = "none"
+    residual: bool = False
+
+    def __post_init__(self) -> None:
+        if self.activation not in ACTIVATIONS:
+            raise WorkloadError(f"an activation is one of {', '.join(ACTIVATIONS)}", repr(self.activation))
+
+    def __str__(self) -> str:
+        parts = {"+bias": self.bias, self.activation: self.activation != "none", "+residual": self.residual}
+        return " ".join(name for name, present in parts.items() if present)
+
+    def reference(
+        self,
+        product: npt.NDArray[np.float64],
+        bias: npt.NDArray[np.float32] | None,
+        residual: npt.NDArray[np.float32] | None,
+    ) -> npt.NDArray[np.float64]:
+        """What the output must be, in float64."""
+        value = product if bias is None else product + bias
+        value = activate(self.activation, value)
+        return value if residual is None else value + residual
+
+
+NO_EPILOGUE = Epilogue()
+
+
+def activate(activation: Activation, value: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The activation in float64."""
+    if activation == "relu":
+        return np.maximum(value, 0.0)
+    if activation == "gelu_tanh":
+        return 0.5 * value * (1 + np.tanh(np.sqrt(2 / np.pi) * (value + 0.044715 * value**3)))
+    if activation == "gelu_erf":
+        # NumPy has no error function; the standard library's is exact to the last place.
+        table = np.frompyfunc(erf, 1, 1)(value / np.sqrt(2.0)).astype(np.float64)
+        return 0.5 * value * (1 + table)
+    return value
