@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
@@ -16,9 +16,9 @@ from dietlab.evaluation.ansor import AnsorResult
 from dietlab.evaluation.lineup import Lineup, assemble
 from dietlab.evaluation.match import Match, Turn
 from dietlab.evaluation.overhead import overheads
-from dietlab.evaluation.report import OURS, Report, Row
+from dietlab.evaluation.report import OURS, Contender, Report, Row
 from dietlab.evaluation.statistics import median_interval, paired_ratio
-from dietlab.events import Observer, audience
+from dietlab.events import Audience, Observer, audience
 from dietlab.search import Effort, TuningRun, effort_named
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import MicroKernel
@@ -51,48 +51,79 @@ def evaluate(
         DispatchError: for an unknown contender, or one that needs ``tuned`` without it.
     """
     effort, listeners = effort_named(effort), audience(observers)
-    with ExitStack() as stack:
-        home = Path(folder) if folder else Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        lineup = assemble(op, against, tuned, home, shapes, effort, listeners)
-        workload, hardware = lineup.dispatcher.workload, lineup.dispatcher.hardware
-        match = stack.enter_context(Match(workload, hardware, lineup.entries))
+    with contest(
+        op, against, shapes, effort=effort, tuned=tuned, folder=folder, listeners=listeners
+    ) as opened:
+        lineup = opened.lineup
         rows: list[Row] = []
         with listeners.stage("evaluate", len(shapes) * len(caches), "shape") as progress:
             for cache in caches:
                 for shape in shapes:
-                    rows.extend(_play(match, lineup, shape, cache, effort, shape in shapes.held_out))
+                    rows += opened.rows(shape, cache, shape in shapes.held_out)
                     progress.advance(_standing(rows))
         return Report(
-            workload=workload.to_json(), hardware=hardware.to_json(), versions=versions(),
-            tuning=_tuning(tuned, lineup.ansor),
+            workload=lineup.dispatcher.workload.to_json(), hardware=lineup.dispatcher.hardware.to_json(),
+            versions=versions(), tuning=opened.tuning,
             library={
                 "bytes": op.manifest["code_bytes"], "file_bytes": op.manifest["file_bytes"],
                 "kernels": len(op.micro_kernels), "micro_kernels": list(op.micro_kernels),
             },
-            rows=tuple(rows), contenders=(*match.contenders, *lineup.absent),
+            rows=tuple(rows), contenders=opened.contenders,
             overheads=overheads(op, [t for shape in shapes for t in shape.to_json().values()]),
             notes=lineup.notes,
         )  # fmt: skip
 
 
-def _play(
-    match: Match, lineup: Lineup, shape: Shape, cache: str, effort: Effort, held_out: bool
-) -> list[Row]:
-    """One shape: every contender's row, ours with its regret."""
-    plans = {"oracle": lineup.oracle_plans(shape)} if "oracle" in match.names else {}
-    turns = match.play(shape, cache, effort.evaluation_blocks, effort.evaluation_block_seconds, plans)
-    turns = _with_oracle(turns, lineup.candidates)
-    ours = turns[OURS].samples
-    rows = []
-    for name, turn in turns.items():
-        row = _row(lineup, shape, held_out, name, cache, turn)
-        if ours and turn.samples and name != OURS:
-            row = replace(row, speedup=paired_ratio(turn.samples, ours))
-        rows.append(row)
-    oracle = next((row for row in rows if row.contender == "oracle"), None)
-    if oracle is not None and oracle.speedup:
-        rows = [replace(r, regret=1 / oracle.speedup - 1) if r.contender == OURS else r for r in rows]
-    return rows
+@dataclass(frozen=True)
+class Contest:
+    """Contenders that are open and can be timed shape by shape; :func:`contest` makes it."""
+
+    lineup: Lineup
+    match: Match
+    effort: Effort
+
+    @property
+    def contenders(self) -> tuple[Contender, ...]:
+        """Who takes part, and who does not and why."""
+        return (*self.match.contenders, *self.lineup.absent)
+
+    @property
+    def tuning(self) -> dict[str, Any]:
+        """What tuning cost, ours and the per-shape way side by side."""
+        return _tuning(self.lineup.tuned, self.lineup.ansor)
+
+    def rows(self, shape: Shape, cache: str, held_out: bool) -> list[Row]:
+        """One shape: every contender's row, ours with its regret."""
+        plans = {"oracle": self.lineup.oracle_plans(shape)} if "oracle" in self.match.names else {}
+        turns = self.match.play(
+            shape, cache, self.effort.evaluation_blocks, self.effort.evaluation_block_seconds, plans
+        )
+        turns = _with_oracle(turns, self.lineup.candidates)
+        ours = turns[OURS].samples
+        rows = []
+        for name, turn in turns.items():
+            row = _row(self.lineup, shape, held_out, name, cache, turn)
+            if ours and turn.samples and name != OURS:
+                row = replace(row, speedup=paired_ratio(turn.samples, ours))
+            rows.append(row)
+        oracle = next((row for row in rows if row.contender == "oracle"), None)
+        if oracle is not None and oracle.speedup:
+            rows = [replace(r, regret=1 / oracle.speedup - 1) if r.contender == OURS else r for r in rows]
+        return rows
+
+
+@contextmanager
+def contest(
+    op: Operator, against: Sequence[str], shapes: ShapeSet, *, effort: Effort,
+    tuned: TuningRun | None = None, folder: str | Path | None = None, listeners: Audience | None = None,
+) -> Iterator[Contest]:  # fmt: skip
+    """Builds, tunes and opens the contenders; closes them at the end. The arguments are those of
+    :func:`evaluate`; of ``shapes``, ``ansor`` is tuned for those that the operator was tuned for."""
+    with ExitStack() as stack:
+        home = Path(folder) if folder else Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        lineup = assemble(op, against, tuned, home, shapes, effort, listeners or audience(()))
+        workload, hardware = lineup.dispatcher.workload, lineup.dispatcher.hardware
+        yield Contest(lineup, stack.enter_context(Match(workload, hardware, lineup.entries)), effort)
 
 
 def _with_oracle(turns: dict[str, Turn], candidates: Sequence[MicroKernel]) -> dict[str, Turn]:
@@ -136,7 +167,6 @@ def _standing(rows: Sequence[Row]) -> str:
 
 
 def _tuning(tuned: TuningRun | None, ansor: Sequence[AnsorResult]) -> dict[str, Any]:
-    """What tuning cost, ours and the per-shape way side by side."""
     section: dict[str, Any] = {}
     if tuned is not None:
         section = {
