@@ -66,7 +66,7 @@ class RecordStore:
 
     def _write(self, path: Path, value: Mapping[str, Any]) -> None:
         try:
-            _append(path, value)
+            append_line(path, value)
         except OSError as error:
             if path.exists():
                 repair(path)
@@ -83,7 +83,12 @@ class RecordStore:
                 )
 
 
-def _append(path: Path, value: Mapping[str, Any]) -> None:
+def append_line(path: Path, value: Mapping[str, Any]) -> None:
+    """Writes one line of JSON by one ``write`` and forces it to disk.
+
+    Raises:
+        OSError: if it could not be written whole.
+    """
     line = (json.dumps(value, separators=(",", ":")) + "\n").encode()
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
