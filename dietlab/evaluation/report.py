@@ -27,7 +27,8 @@ class Row:
     ``seconds_*`` are the median of the block means and its 95 % bootstrap interval; ``speedup`` is
     this contender's median over ours in the same blocks (above 1: ours is faster); ``regret`` is
     ours over the oracle less 1 and stands in our rows only; ``roofline`` is the least time that
-    flops and traffic allow over the median.
+    flops and traffic allow over the median; ``retaken`` counts blocks that were timed again because the
+    processor was slow.
     """
 
     shape: Shape
@@ -44,6 +45,7 @@ class Row:
     regret: float | None = None
     roofline: float | None = None
     plan: str | None = None
+    retaken: int = 0
 
     def to_json(self) -> dict[str, Any]:
         value = {**asdict(self), "shape": self.shape.to_json()}
