@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from dietlab.errors import WorkloadError
+from dietlab.traffic import aggregated, read_table
 
 
 @dataclass(frozen=True, order=True)
@@ -109,6 +110,9 @@ def _only_dim(workload: HasDims) -> tuple[str, Dim]:
 class ShapeSet:
     """Shapes with weights that sum to 1, in ascending order, some of them held out.
 
+    ``source`` says where the weights come from, and ``dropped`` which share of that (0 to below 1) lies
+    outside the workload's range; sets that differ in these two only are equal.
+
     Raises:
         WorkloadError: if it is empty, repeats a shape, or a weight is not positive and finite.
     """
@@ -116,6 +120,8 @@ class ShapeSet:
     shapes: tuple[Shape, ...]
     weights: tuple[float, ...]
     held_out: frozenset[Shape] = frozenset()
+    source: str = field(default="", compare=False)
+    dropped: float = field(default=0.0, compare=False)
 
     def __post_init__(self) -> None:
         if not self.shapes or len(set(self.shapes)) != len(self.shapes):
@@ -128,6 +134,8 @@ class ShapeSet:
             )
         if not self.held_out <= set(self.shapes):
             raise WorkloadError("held-out shapes are members", self.held_out - set(self.shapes))
+        if not 0 <= self.dropped < 1:
+            raise WorkloadError("the dropped share lies in [0, 1)", self.dropped)
 
     def __len__(self) -> int:
         return len(self.shapes)
@@ -184,6 +192,28 @@ class ShapeSet:
         """Extents with weights of any positive scale, for example a histogram of lengths."""
         name, _ = _only_dim(workload)
         return cls.of({Shape.of(**{name: t}): weight for t, weight in weights.items()})
+
+    @classmethod
+    def traffic(cls, workload: HasDims, name: str, n: int | None = None) -> ShapeSet:
+        """Extents as often as in a table of :mod:`dietlab.traffic`, as far as the range goes.
+
+        Args:
+            name: ``uniform``, ``paper``, ``bert`` or ``serving``.
+            n: merges neighbours to at most so many shapes, which keep the weight of all.
+
+        Raises:
+            WorkloadError: for an unknown table, or one with nothing in the range.
+        """
+        _, dim = _only_dim(workload)
+        table = read_table(name)
+        counts, dropped = table.within(dim.low, dim.high)
+        if not counts:
+            raise WorkloadError(
+                f"the traffic {name} reaches into the range {dim}",
+                f"{min(table.counts)}..{max(table.counts)}",
+            )
+        chosen = cls.weighted(workload, counts if n is None else aggregated(counts, n))
+        return replace(chosen, source=name if n is None else f"{name}:{n}", dropped=dropped)
 
     @classmethod
     def random(cls, workload: HasDims, n: int, seed: int = 0) -> ShapeSet:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -15,7 +16,11 @@ from dietlab.search import EFFORTS, STRATEGIES
 from dietlab.shapes import Dim, ShapeSet
 from dietlab.workloads import Workload
 
-SHAPES_HELP = "uniform[:N], every, random:N[:SEED], or extents such as 5,24,43"
+TRAFFIC = ("paper", "bert", "serving")
+SHAPES_HELP = (
+    "uniform[:N] (N evenly spaced), every, random:N[:SEED]; by recorded traffic: paper, bert, serving, each "
+    "with [:N] for N shapes that stand for all; or extents such as 5,24,43"
+)
 
 operator_argument = click.argument("operator", default="dense")
 dim_option = click.option(
@@ -54,20 +59,26 @@ def parse_dims(pairs: Sequence[str]) -> dict[str, Dim | int]:
 
 
 def parse_shapes(text: str, workload: Workload) -> ShapeSet:
-    """The shape set that ``--shapes`` names."""
-    kind, *numbers = text.split(":")
+    """The shape set that ``--shapes`` names; it says so in its ``source``."""
     try:
-        if kind == "every":
-            return ShapeSet.every(workload)
-        if kind == "uniform":
-            return ShapeSet.uniform(workload, *(int(n) for n in numbers))
-        if kind == "random":
-            return ShapeSet.random(workload, *(int(n) for n in numbers or ["16"]))
-        return ShapeSet.extents(workload, sorted({int(extent) for extent in text.split(",")}))
+        return replace(_shapes(text, workload), source=text)
     except (TypeError, ValueError) as error:
         if isinstance(error, DietlabError):
             raise
         raise DietlabError(f"shapes are {SHAPES_HELP}", repr(text)) from None
+
+
+def _shapes(text: str, workload: Workload) -> ShapeSet:
+    kind, *rest = text.split(":")
+    if kind == "every" and not rest:
+        return ShapeSet.every(workload)
+    if kind == "uniform":
+        return ShapeSet.uniform(workload, *map(int, rest))
+    if kind == "random":
+        return ShapeSet.random(workload, *map(int, rest or ["16"]))
+    if kind in TRAFFIC:
+        return ShapeSet.traffic(workload, kind, *map(int, rest))
+    return ShapeSet.extents(workload, sorted({int(extent) for extent in text.split(",")}))
 
 
 def processor(path: str | None, threads: int | None, *, measure: bool) -> Hardware:
