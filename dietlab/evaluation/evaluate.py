@@ -39,7 +39,8 @@ def evaluate(
     """Times ``op`` and its contenders in turns on every shape, after checking their results.
 
     Args:
-        shapes: what to evaluate; ``held_out`` marks shapes that tuning did not see.
+        shapes: what to evaluate; ``held_out`` marks shapes that tuning did not see, and the weights
+            say how often each occurs (``report.trace`` sums times by them).
         against: names out of :data:`~dietlab.evaluation.lineup.CONTENDERS`; what is not installed is
             reported as absent.
         caches: ``hot`` (the same weights again and again) and ``rotating`` (weights beyond the
@@ -70,7 +71,7 @@ def evaluate(
             },
             rows=tuple(rows), contenders=opened.contenders,
             overheads=overheads(op, [t for shape in shapes for t in shape.to_json().values()]),
-            notes=lineup.notes,
+            notes=lineup.notes, shape_set=shapes,
         )  # fmt: skip
 
 

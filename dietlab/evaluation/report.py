@@ -5,18 +5,23 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, geometric_mean, median
 from typing import TYPE_CHECKING, Any
 
 from dietlab.errors import RecordError
-from dietlab.shapes import Shape
+from dietlab.evaluation.policies import Padding, padding_over
+from dietlab.evaluation.trace import TraceTime, trace_time
+from dietlab.shapes import Shape, ShapeSet
+from dietlab.workloads import workload_from_json
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+# Version 1 had no weights: its shapes count alike.
+READABLE_VERSIONS = (1, 2)
 OURS = "dietlab"
 
 
@@ -84,7 +89,10 @@ class Summary:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything an evaluation found out; :meth:`save` writes it, :meth:`load` reads it."""
+    """Everything an evaluation found out; :meth:`save` writes it, :meth:`load` reads it.
+
+    ``shape_set`` has the weights of the shapes, and where they come from; without it they count alike.
+    """
 
     workload: Mapping[str, Any]
     hardware: Mapping[str, Any]
@@ -95,6 +103,7 @@ class Report:
     contenders: tuple[Contender, ...] = ()
     overheads: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = field(default=())
+    shape_set: ShapeSet | None = None
 
     @property
     def caches(self) -> tuple[str, ...]:
@@ -114,6 +123,31 @@ class Report:
         """How good our choices are, by cache state: regret against the oracle (mean, mean over
         held-out shapes, worst) and the median share of the roofline; what is unknown is left out."""
         return {cache: quality([r for r in self.rows if r.cache == cache]) for cache in self.caches}
+
+    @property
+    def weights(self) -> dict[Shape, float]:
+        """How often each shape occurs in the trace; they sum to 1."""
+        if self.shape_set is not None:
+            return dict(zip(self.shape_set.shapes, self.shape_set.weights, strict=True))
+        shapes = dict.fromkeys(row.shape for row in self.rows)
+        return dict.fromkeys(shapes, 1 / len(shapes)) if shapes else {}
+
+    @property
+    def trace(self) -> tuple[TraceTime, ...]:
+        """The time of a mean call of the trace for each cache state and contender, ours first."""
+        weights, found = self.weights, []
+        for cache in self.caches:
+            ours = [r for r in self.rows if r.cache == cache and r.contender == OURS]
+            for name, rows in {OURS: ours, **self._groups(cache)}.items():
+                found.append(trace_time(name, cache, rows, weights, ours))
+        return tuple(line for line in found if line is not None)
+
+    @property
+    def padding(self) -> tuple[Padding, ...]:
+        """What is executed over the trace by our plans and by usual ways to pad."""
+        waste = {r.shape: r.padding_waste for r in self.rows if r.padding_waste is not None}
+        weights = self.weights
+        return padding_over(workload_from_json(self.workload), weights, waste) if weights else ()
 
     def _groups(self, cache: str) -> dict[str, list[Row]]:
         """Rows by contender; a group of vendors is represented by the fastest for each shape."""
@@ -154,6 +188,9 @@ class Report:
             "rows": [row.to_json() for row in self.rows],
             "summary": [asdict(s) for s in self.summary],
             "quality": self.quality,
+            "shapes": _shapes_to_json(self.shape_set),
+            "trace": [asdict(t) for t in self.trace],
+            "padding": [{**asdict(p), "waste": p.waste} for p in self.padding],
             "notes": list(self.notes),
         }
 
@@ -163,9 +200,10 @@ class Report:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Report:
         schema = value.get("schema_version") if isinstance(value, dict) else None
-        if schema != SCHEMA_VERSION:
+        if schema not in READABLE_VERSIONS:
             remedy = "Evaluate again with this version."
-            raise RecordError(f"a report has schema {SCHEMA_VERSION}", repr(schema), remedy)
+            known = " or ".join(map(str, READABLE_VERSIONS))
+            raise RecordError(f"a report has schema {known}", repr(schema), remedy)
         return cls(
             workload=value["workload"], hardware=value["hardware"], versions=value["versions"],
             tuning=value["tuning"], library=value["library"],
@@ -173,6 +211,7 @@ class Report:
             contenders=tuple(Contender(**c) for c in value["contenders"]),
             overheads=value["overheads"],
             notes=tuple(value["notes"]),
+            shape_set=_shapes_from_json(value.get("shapes")),
         )  # fmt: skip
 
     @classmethod
@@ -181,6 +220,19 @@ class Report:
             return cls.from_json(json.loads(Path(path).read_text(encoding="utf-8")))
         except (OSError, ValueError) as error:
             raise RecordError("a report is readable JSON", f"{path}: {error}") from None
+
+
+def _shapes_to_json(shapes: ShapeSet | None) -> dict[str, Any] | None:
+    if shapes is None:
+        return None
+    return {"source": shapes.source, "dropped": shapes.dropped, "weights": shapes.to_json()}
+
+
+def _shapes_from_json(value: Mapping[str, Any] | None) -> ShapeSet | None:
+    if value is None:
+        return None
+    shapes = ShapeSet.from_json(value["weights"])
+    return replace(shapes, source=value["source"], dropped=value["dropped"])
 
 
 def fastest(rows: Sequence[Row]) -> list[Row]:
