@@ -1,0 +1,230 @@
+"""Runs a suite: tunes, builds and evaluates every task, one shape at a time, and goes on after a kill."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from time import perf_counter
+
+from filelock import FileLock, Timeout
+
+from dietlab.bench.journal import Journal, Turn
+from dietlab.bench.suite import PAPER_LENGTHS, Suite, Task
+from dietlab.bench.table import BenchTable, StudyFacts
+from dietlab.dispatch import Operator, versions
+from dietlab.errors import DietlabError, DispatchError, StudyError
+from dietlab.evaluation import Row
+from dietlab.evaluation.evaluate import Contest, contest
+from dietlab.evaluation.lineup import spread
+from dietlab.events import Audience, Observer, Stage, StageFinished, StageStarted, audience
+from dietlab.hardware import Hardware
+from dietlab.hardware.detect import measure_peaks
+from dietlab.measure import LocalRunner
+from dietlab.search import Effort, effort_named
+from dietlab.shapes import ShapeSet
+from dietlab.study import Study
+
+JOURNAL, TABLE = "rows.jsonl", "bench.csv"
+TUNING_EFFORT = {"smoke": "smoke", "quick": "quick", "full": "quick"}
+"""By the bench's effort: more lengths and longer timing need no longer tuning."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One task on one number of threads, and what of it is still to be measured."""
+
+    task: Task
+    threads: int
+    turns: tuple[Turn, ...]
+
+    @property
+    def name(self) -> str:
+        """The folder of its study."""
+        return f"{self.task.name}-{self.threads}t"
+
+
+@dataclass(frozen=True)
+class Bench:
+    """An open run: where it lies, what it keeps, who listens, and how long things are timed."""
+
+    out: Path
+    journal: Journal
+    listeners: Audience
+    tuning: str
+    timing: Effort
+
+
+def run_bench(
+    suite: Suite,
+    out: str | Path,
+    *,
+    threads: Sequence[int] = (1,),
+    caches: Sequence[str] = ("hot", "interleaved", "rotating"),
+    effort: str = "quick",
+    tuning_effort: str | None = None,
+    ansor_trials: int | None = None,
+    only: str = "",
+    observers: Iterable[Observer] = (),
+) -> BenchTable:
+    """The whole table of a suite; what stands in ``out`` already is not measured again.
+
+    A task that cannot be tuned, built or opened becomes a study with a ``failure``; the others go on.
+
+    Args:
+        out: gets ``rows.jsonl``, ``bench.csv``, ``bench.json`` and one study for each task and
+            number of threads.
+        effort: which lengths are evaluated and how long they are timed.
+        tuning_effort: the effort of tuning (default: :data:`TUNING_EFFORT`).
+        ansor_trials: trials a shape of the contender ``ansor`` (default: the effort's).
+        only: a pattern of task names.
+
+    Raises:
+        StudyError: if ``out`` holds another bench, or another process works on it.
+    """
+    folder, tuning = Path(out), tuning_effort or TUNING_EFFORT.get(effort, effort)
+    timing = effort_named(effort)
+    trials = ansor_trials or timing.ansor_trials
+    about = {
+        "suite": suite.name, "effort": effort, "tuning_effort": effort_named(tuning).name,
+        "ansor_trials": trials, "against": {task.name: list(task.against) for task in suite.tasks},
+        "started": datetime.now(timezone.utc).isoformat(timespec="seconds"), "versions": versions(),
+    }  # fmt: skip
+    chosen = suite.only(only)
+    with _locked(folder):
+        journal = Journal(folder / JOURNAL, about)
+        bench = Bench(
+            folder, journal, audience(observers), tuning,
+            replace(timing, ansor_trials=trials, ansor_seconds=None),
+        )  # fmt: skip
+        try:
+            _run_jobs(bench, jobs(chosen, threads, caches, effort, journal))
+        finally:
+            journal.table.save(folder / TABLE)
+    return journal.table
+
+
+def jobs(
+    suite: Suite, threads: Sequence[int], caches: Sequence[str], effort: str, journal: Journal
+) -> tuple[Job, ...]:
+    """What is left to do. Shapes come in an order whose every beginning covers the whole range."""
+    return tuple(
+        Job(task, count, tuple(
+            turn
+            for shape in spread(task.evaluated(effort))
+            for turn in (Turn(task.name, count, cache, shape) for cache in caches)
+            if turn not in journal.rows
+        ))
+        for task in suite.tasks for count in threads
+    )  # fmt: skip
+
+
+def _run_jobs(bench: Bench, todo: Sequence[Job]) -> None:
+    left, done = sum(len(job.turns) for job in todo), len(bench.journal.rows)
+    bench.listeners.send(StageStarted("bench", done + left, "shapes", done))
+    progress = Stage(bench.listeners, "bench", done)
+    started = perf_counter()
+    for job in todo:
+        if job.turns:
+            _attempt(bench, job, progress)
+            bench.journal.table.save(bench.out / TABLE)
+    bench.listeners.send(StageFinished("bench", perf_counter() - started))
+
+
+def _attempt(bench: Bench, job: Job, progress: Stage) -> None:
+    """Measures one job; what stops it is kept as its failure, with the rows that were measured."""
+    hardware, before = _processor(bench, job.threads), progress.done
+    facts = StudyFacts(job.task.name, job.threads, job.task.workload.to_json(), hardware.to_json())
+    try:
+        _measure(bench, job, hardware, progress)
+    except DietlabError as error:
+        known = bench.journal.studies.get((job.task.name, job.threads), facts)
+        bench.journal.add_study(replace(known, failure=str(error)))
+        progress.advance(f"{job.name} failed: {error}", by=len(job.turns) - (progress.done - before))
+
+
+def _measure(bench: Bench, job: Job, hardware: Hardware, progress: Stage) -> None:
+    task, folder = job.task, bench.out / job.name
+    study = Study.create(folder, task.workload, hardware, task.shapes, bench.tuning)
+    op, run = built(study, bench.listeners), study.run()
+    seen = {record.shape for record in run.records}
+    with contest(
+        op, task.against, _paper_shapes(task), effort=bench.timing, tuned=run, folder=folder,
+        listeners=bench.listeners,
+    ) as opened:  # fmt: skip
+        bench.journal.add_study(_facts(job, study, op, opened))
+        for turn in job.turns:
+            rows = opened.rows(turn.shape, turn.cache, turn.shape not in seen)
+            bench.journal.add_rows(turn, rows)
+            progress.advance(f"{job.name} {turn.cache} {turn.shape}{_standing(rows)}")
+
+
+def built(study: Study, listeners: Audience) -> Operator:
+    """The study's operator; tuned, dispatched and built first where that is still to do."""
+    try:
+        return study.operator()
+    except DispatchError:
+        with LocalRunner(study.hardware, effort_named(study.effort).timing) as runner:
+            study.tune(runner, listeners.observers)
+        study.dispatch()
+        return study.build()
+
+
+def _paper_shapes(task: Task) -> ShapeSet:
+    """What ``ansor`` is tuned for: the paper's lengths, or whatever the task was tuned for."""
+    tuned = [length for length, _ in task.tuned]
+    return ShapeSet.extents(task.workload, [t for t in tuned if t in PAPER_LENGTHS] or tuned)
+
+
+def _processor(bench: Bench, threads: int) -> Hardware:
+    """This machine with so many cores; measured once, so that all studies share one roofline.
+
+    Raises:
+        StudyError: if earlier studies were made on another processor.
+    """
+    here = Hardware.detect(measure=False)
+    if threads > here.cores:
+        raise StudyError("there are as many cores as threads", threads, f"This machine has {here.cores}.")
+    for facts in bench.journal.studies.values():
+        known = facts.processor
+        if (known.name, known.limits) != (here.name, here.limits):
+            raise StudyError(
+                f"the bench in {bench.out} is of this processor", here.name, f"Not {known.name}."
+            )
+        if facts.threads == threads:
+            return known
+    return measure_peaks(here.with_cores(threads))
+
+
+def _facts(job: Job, study: Study, op: Operator, opened: Contest) -> StudyFacts:
+    return StudyFacts(
+        job.task.name, job.threads, study.workload.to_json(), study.hardware.to_json(), opened.contenders,
+        opened.tuning, {
+            "bytes": op.manifest["code_bytes"], "file_bytes": op.manifest["file_bytes"],
+            "kernels": len(op.micro_kernels), "micro_kernels": list(op.micro_kernels),
+        },
+    )  # fmt: skip
+
+
+def _standing(rows: Sequence[Row]) -> str:
+    speedups = {row.contender: row.speedup for row in rows if row.speedup and row.correct}
+    speedups.pop("oracle", None)
+    nearest = min(speedups, key=lambda name: speedups[name], default="")
+    return f": {speedups[nearest]:.2f}x {nearest}" if nearest else ""
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keeps another bench out of the folder; the lock goes with the process, however it ends."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / "lock").acquire(timeout=0):
+            yield
+    except Timeout:
+        raise StudyError(
+            "one bench at a time works in a folder", folder, "Wait for the other, or use another --out."
+        ) from None
+    except OSError as error:
+        raise StudyError("the bench's folder can be made", f"{folder}: {error}") from error

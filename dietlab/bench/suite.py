@@ -1,0 +1,161 @@
+"""Suites: named operators with the lengths they are tuned for and evaluated on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+
+from dietlab.errors import DietlabError
+from dietlab.shapes import Dim, Shape, ShapeSet
+from dietlab.workloads import BatchMatmul, Dense, Workload
+
+PAPER_LENGTHS = (5, 24, 43, 62, 81, 100, 119, 128)
+"""The eight lengths of the paper's evaluation (DietCode, section 5)."""
+LONG_LENGTHS = (256, 512, 1024, 2048)
+LONG_WEIGHT = 0.5
+"""A long length counts half a paper length in tuning: most sentences are short."""
+
+DENSE_AGAINST = ("openblas", "mkl", "mkl-packed", "torch", "onednn-packed", "onnxruntime", "oracle")
+BATCH_AGAINST = ("openblas", "mkl", "torch", "onnxruntime", "oracle")
+"""Nobody prepacks activations: batched products meet plain vendors only."""
+
+QUICK_LENGTHS = (
+    1, 2, 3, 5, 8, 13, 16, 17, 24, 31, 32, 43, 48, 56, 61, 64, 81, 96, 97, 104, 113, 120, 127, 128,
+    131, 136, 256, 504, 509, 512, 1021, 2048,
+)  # fmt: skip
+"""Ends, tuned lengths, multiples, and primes between two evaluated multiples of 8."""
+BEYOND_128 = (
+    129, 131, 136, 144, 160, 191, 192, 200, 251, 256, 257, 320,
+    384, 504, 509, 512, 640, 768, 1000, 1021, 1024, 1536, 2039, 2048,
+)  # fmt: skip
+LENGTHS: Mapping[str, tuple[int, ...]] = {
+    "smoke": (1, 7, 8, 13, 16, 128),
+    "quick": QUICK_LENGTHS,
+    "full": (*range(1, 129), *BEYOND_128),
+}
+"""Evaluated lengths by the bench's effort, as far as they lie in a task's range."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One operator of a suite.
+
+    Args:
+        name: unique in the suite; a folder's name begins with it.
+        workload: its one dynamic dimension is the length.
+        tuned: lengths that tuning sees, with their weights.
+        against: contenders, unless the caller names others.
+
+    Raises:
+        DietlabError: if the operator has not exactly one dynamic dimension.
+    """
+
+    name: str
+    workload: Workload
+    tuned: tuple[tuple[int, float], ...]
+    against: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.workload.dims) != 1:
+            raise DietlabError("a task has one dynamic dimension", list(self.workload.dims))
+
+    @property
+    def shapes(self) -> ShapeSet:
+        """What it is tuned for."""
+        return ShapeSet.weighted(self.workload, dict(self.tuned))
+
+    def evaluated(self, effort: str) -> tuple[Shape, ...]:
+        """The shapes that an effort evaluates, in ascending order."""
+        ((name, dim),) = self.workload.dims.items()
+        return tuple(Shape.of(**{name: length}) for length in lengths_named(effort) if length in dim)
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Tasks that are run and reported together."""
+
+    name: str
+    tasks: tuple[Task, ...]
+
+    def only(self, pattern: str) -> Suite:
+        """The tasks whose name holds ``pattern`` (``*`` and ``?`` as in a shell); all if it is empty.
+
+        Raises:
+            DietlabError: if there is none.
+        """
+        tasks = tuple(task for task in self.tasks if fnmatchcase(task.name, f"*{pattern}*"))
+        if not tasks:
+            names = ", ".join(task.name for task in self.tasks)
+            raise DietlabError("a task of the suite matches", repr(pattern), f"{self.name} has {names}.")
+        return replace(self, tasks=tasks)
+
+    def against(self, contenders: tuple[str, ...]) -> Suite:
+        """The same tasks against other contenders."""
+        return replace(self, tasks=tuple(replace(task, against=contenders) for task in self.tasks))
+
+
+def dense_task(cols: int, depth: int, high: int) -> Task:
+    """A dense layer of ``T = 1..high`` rows, with constant weights ``w[cols, depth]``."""
+    return Task(
+        f"dense-k{depth}-n{cols}", Dense(T=Dim(1, high), N=cols, K=depth), _tuned(high), DENSE_AGAINST
+    )
+
+
+def batch_task(form: str, batch: int, size: int, high: int) -> Task:
+    """Batched products of ``T = 1..high``; ``form`` is ``nt`` or ``nn``."""
+    workload = BatchMatmul(T=Dim(1, high), B=batch, D=size, form=form)  # type: ignore[arg-type]
+    return Task(f"batch-matmul-{form}", workload, _tuned(high), BATCH_AGAINST)
+
+
+def _tuned(high: int) -> tuple[tuple[int, float], ...]:
+    weights = dict.fromkeys(PAPER_LENGTHS, 1.0) | dict.fromkeys(LONG_LENGTHS, LONG_WEIGHT)
+    return tuple((length, weight) for length, weight in weights.items() if length <= high)
+
+
+SUITES: Mapping[str, Suite] = {
+    suite.name: suite
+    for suite in (
+        Suite(
+            "bert-cpu",
+            (
+                dense_task(768, 768, 2048), dense_task(2304, 768, 2048),
+                dense_task(3072, 768, 2048), dense_task(768, 3072, 2048),
+                batch_task("nt", 192, 64, 128), batch_task("nn", 192, 64, 128),
+            ),
+        ),
+        Suite("llm-cpu", (dense_task(4096, 4096, 512),)),
+        Suite(
+            "smoke",
+            (
+                Task(
+                    "dense-tiny", Dense(T=Dim(1, 16), N=64, K=32), ((1, 1.0), (8, 1.0), (16, 1.0)),
+                    ("openblas", "oracle"),
+                ),
+            ),
+        ),
+    )
+}  # fmt: skip
+"""Suites by name."""
+
+
+def suite_named(name: str) -> Suite:
+    """A suite by its name.
+
+    Raises:
+        DietlabError: if there is none.
+    """
+    if name not in SUITES:
+        raise DietlabError(f"a suite is one of {', '.join(SUITES)}", repr(name))
+    return SUITES[name]
+
+
+def lengths_named(effort: str) -> tuple[int, ...]:
+    """The lengths of an effort.
+
+    Raises:
+        DietlabError: if there is no such effort.
+    """
+    if effort not in LENGTHS:
+        raise DietlabError(f"an effort of the bench is one of {', '.join(LENGTHS)}", repr(effort))
+    return LENGTHS[effort]

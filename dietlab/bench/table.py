@@ -1,0 +1,239 @@
+"""The bench's result: a tidy table (CSV) and the facts behind it (JSON of the same name)."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dietlab.errors import RecordError
+from dietlab.evaluation.report import Contender, Report, Row
+from dietlab.hardware import Hardware
+from dietlab.shapes import Shape
+from dietlab.workloads import Workload, workload_from_json
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEMA_VERSION = 1
+DIGITS = 7
+"""Significant digits of a number in the CSV: far below what repeats."""
+
+COLUMNS = (
+    "workload", "threads", "cache", "T", "held_out", "contender", "kind", "correct", "median_us", "low_us",
+    "high_us", "gflops", "speedup", "regret_percent", "roofline_percent", "padding_percent", "retaken",
+    "plan",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One row of the table: a contender's :class:`~dietlab.evaluation.Row` with whose it is."""
+
+    workload: str
+    threads: int
+    row: Row
+
+    @property
+    def length(self) -> int:
+        """The extent of the one dynamic dimension."""
+        return self.row.shape.bindings[0][1]
+
+
+@dataclass(frozen=True)
+class StudyFacts:
+    """What is known about one workload on one number of threads besides its rows.
+
+    ``tuning`` and ``library`` are the sections of a report; ``failure`` says why there are no rows.
+    """
+
+    name: str
+    threads: int
+    workload: Mapping[str, Any]
+    hardware: Mapping[str, Any]
+    contenders: tuple[Contender, ...] = ()
+    tuning: Mapping[str, Any] = field(default_factory=dict)
+    library: Mapping[str, Any] = field(default_factory=dict)
+    failure: str = ""
+
+    @property
+    def operator(self) -> Workload:
+        return workload_from_json(self.workload)
+
+    @property
+    def processor(self) -> Hardware:
+        return Hardware.from_json(self.hardware)
+
+    def kind(self, contender: str) -> str:
+        """``"plain"``, ``"prepacked"`` and so on; empty if it is unknown."""
+        return next((c.kind for c in self.contenders if c.name == contender), "")
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "contenders": [asdict(c) for c in self.contenders]}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> StudyFacts:
+        return cls(**{**value, "contenders": tuple(Contender(**c) for c in value["contenders"])})
+
+
+@dataclass(frozen=True)
+class BenchTable:
+    """Every row that was measured, the facts of each study, and what was asked for (``about``)."""
+
+    entries: tuple[Entry, ...]
+    studies: tuple[StudyFacts, ...]
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def caches(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(entry.row.cache for entry in self.entries))
+
+    @property
+    def threads(self) -> tuple[int, ...]:
+        return tuple(sorted({entry.threads for entry in self.entries}))
+
+    @property
+    def failures(self) -> tuple[StudyFacts, ...]:
+        """Studies that could not be measured."""
+        return tuple(facts for facts in self.studies if facts.failure)
+
+    def facts(self, workload: str, threads: int) -> StudyFacts:
+        """The facts of one study.
+
+        Raises:
+            RecordError: if the table has none.
+        """
+        for facts in self.studies:
+            if (facts.name, facts.threads) == (workload, threads):
+                return facts
+        raise RecordError("the facts name every study of the table", f"{workload}, {threads} threads")
+
+    def report(self, workload: str, threads: int) -> Report:
+        """One study's rows as an evaluation's report, for its figures."""
+        facts = self.facts(workload, threads)
+        rows = [e.row for e in self.entries if (e.workload, e.threads) == (workload, threads)]
+        return Report(
+            facts.workload, facts.hardware, self.about.get("versions", {}), facts.tuning, facts.library,
+            tuple(sorted(rows, key=lambda row: row.shape)), facts.contenders,
+        )  # fmt: skip
+
+    def frame(self) -> pd.DataFrame:
+        """The CSV as a pandas table."""
+        import pandas as pd
+
+        return pd.read_csv(io.StringIO(self.to_csv()))
+
+    def to_csv(self) -> str:
+        """The table, with the same columns and the same order of rows whatever was measured first."""
+        kinds = {(f.name, f.threads, c.name): c.kind for f in self.studies for c in f.contenders}
+        ordered = sorted(self.entries, key=lambda e: (e.workload, e.threads, e.row.cache, e.length))
+        text = io.StringIO()
+        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(_cells(e, kinds.get((e.workload, e.threads, e.row.contender), "")) for e in ordered)
+        return text.getvalue()
+
+    def save(self, path: str | Path) -> None:
+        """Writes ``path`` (``.csv`` or ``.csv.gz``) and, beside it, the facts as ``.json``; each file is
+        replaced whole or not at all."""
+        target = Path(path)
+        data = self.to_csv().encode()
+        _replace(target, gzip.compress(data, mtime=0) if target.suffix == ".gz" else data)
+        facts = {
+            "schema_version": SCHEMA_VERSION, "about": dict(self.about),
+            "studies": [facts.to_json() for facts in self.studies],
+        }  # fmt: skip
+        _replace(facts_path(target), (json.dumps(facts, indent=1) + "\n").encode())
+
+    @classmethod
+    def load(cls, path: str | Path) -> BenchTable:
+        """The table in ``path`` with the facts beside it.
+
+        Raises:
+            RecordError: if a file is missing, damaged, or of another schema.
+        """
+        source = Path(path)
+        try:
+            data = source.read_bytes()
+            text = (gzip.decompress(data) if source.suffix == ".gz" else data).decode()
+            facts = json.loads(facts_path(source).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise RecordError("a bench is a readable CSV with its JSON beside it", error) from None
+        if not isinstance(facts, dict) or facts.get("schema_version") != SCHEMA_VERSION:
+            raise RecordError(f"a bench has schema {SCHEMA_VERSION}", facts_path(source), "Run it again.")
+        studies = tuple(StudyFacts.from_json(value) for value in facts["studies"])
+        return cls(tuple(_entries(text, studies, source)), studies, facts["about"])
+
+
+def facts_path(table: Path) -> Path:
+    """``bench.json`` for ``bench.csv`` and ``bench.csv.gz``."""
+    return table.with_name(table.name.removesuffix(".gz").removesuffix(".csv") + ".json")
+
+
+def _replace(path: Path, data: bytes) -> None:
+    temporary = path.with_name(path.name + ".new")
+    try:
+        temporary.write_bytes(data)
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise RecordError("the table can be written", f"{path}: {error}", "Free some space.") from error
+
+
+def _cells(entry: Entry, kind: str) -> dict[str, str]:
+    row = entry.row
+    values: dict[str, Any] = {
+        "workload": entry.workload, "threads": entry.threads, "cache": row.cache, "T": entry.length,
+        "held_out": row.held_out, "contender": row.contender, "kind": kind, "correct": row.correct,
+        "median_us": _scaled(row.seconds_median, 1e6), "low_us": _scaled(row.seconds_low, 1e6),
+        "high_us": _scaled(row.seconds_high, 1e6), "gflops": row.gflops, "speedup": row.speedup,
+        "regret_percent": _scaled(row.regret, 100), "roofline_percent": _scaled(row.roofline, 100),
+        "padding_percent": _scaled(row.padding_waste, 100), "retaken": row.retaken, "plan": row.plan,
+    }  # fmt: skip
+    return {name: _text(value) for name, value in values.items()}
+
+
+def _scaled(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor
+
+
+def _text(value: Any) -> str:
+    """Nothing for what is unknown: neither None nor not-a-number has a place in a table."""
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return ""
+    return f"{value:.{DIGITS}g}" if isinstance(value, float) else str(value)
+
+
+def _entries(text: str, studies: Sequence[StudyFacts], source: Path) -> Iterable[Entry]:
+    dims = {facts.name: next(iter(facts.operator.dims)) for facts in studies}
+    reader = csv.DictReader(io.StringIO(text))
+    if tuple(reader.fieldnames or ()) != COLUMNS:
+        raise RecordError("a bench's CSV has these columns", reader.fieldnames, ", ".join(COLUMNS))
+    for number, cells in enumerate(reader, 2):
+        try:
+            yield _entry(cells, dims)
+        except (KeyError, TypeError, ValueError) as error:
+            where = f"{source}, line {number}: {error!r}"
+            raise RecordError("every line of a bench's CSV is a row", where) from None
+
+
+def _entry(cells: Mapping[str, str], dims: Mapping[str, str]) -> Entry:
+    def number(name: str, factor: float = 1.0) -> float | None:
+        return float(cells[name]) / factor if cells[name] else None
+
+    times = {f"seconds_{name}": number(f"{name}_us", 1e6) for name in ("median", "low", "high")}
+    return Entry(cells["workload"], int(cells["threads"]), Row(
+        shape=Shape.of(**{dims[cells["workload"]]: int(cells["T"])}), held_out=cells["held_out"] == "True",
+        contender=cells["contender"], cache=cells["cache"], gflops=number("gflops") or 0.0,
+        correct=cells["correct"] == "True", speedup=number("speedup"),
+        regret=number("regret_percent", 100), roofline=number("roofline_percent", 100),
+        padding_waste=number("padding_percent", 100), plan=cells["plan"] or None,
+        retaken=int(cells["retaken"] or 0),
+        **{name: math.nan if value is None else value for name, value in times.items()},
+    ))  # fmt: skip
