@@ -13,7 +13,8 @@
 ##   THREADS=n         Cores that the operator uses (default 1); the study is then runs/quickstart-n
 ##   EXTRAS=mkl,torch  What else to install (default mkl; EXTRAS=none for neither). torch adds PyTorch
 ##                     and its contenders: small where pip finds a CPU build, gigabytes where it
-##                     finds the CUDA build only. `make test` installs test,mkl,torch.
+##                     finds the CUDA build only. onnxruntime adds its contender,
+##                     20 MB. `make test` installs test,mkl,onnxruntime,torch.
 ##   PYTEST_ARGS=...   Passed to pytest, as in PYTEST_ARGS="-x tests/test_space.py"
 ##   PORT=n            JupyterLab's port (default 8888)
 ##   PYTHON=path       Which Python makes .venv (default: the first of 3.10 to 3.13 found);
@@ -35,7 +36,7 @@ PORT ?= 8888
 
 VENV := .venv
 BIN := $(VENV)/bin
-TEST_STAMP := $(VENV)/.installed-test,mkl,torch
+TEST_STAMP := $(VENV)/.installed-test,mkl,onnxruntime,torch
 STAMP := $(VENV)/.installed-$(or $(EXTRAS),none)
 STUDY := runs/quickstart$(if $(THREADS),-$(THREADS))
 

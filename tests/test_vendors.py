@@ -3,34 +3,51 @@
 from __future__ import annotations
 
 import importlib.metadata
-import math
 import sys
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
-from dietlab.errors import MeasureError, MissingDependencyError
-from dietlab.evaluation import vendors
-from dietlab.evaluation.contender_worker import Bench, Case, Service
-from dietlab.evaluation.vendors import VENDORS, contender_env
+from dietlab.errors import MissingDependencyError
+from dietlab.evaluation.contender_worker import CACHES, Service
+from dietlab.evaluation.vendors import VENDORS, NoFormError, contender_env, openblas
+from dietlab.evaluation.vendors.onnx_model import Node, message, model
+from dietlab.evaluation.vendors.onnx_runtime import operator_model
 from dietlab.measure.process import WorkerProcess, WorkerRefused
 from dietlab.shapes import Dim, Shape
-from dietlab.workloads import Dense, FloatArray
+from dietlab.workloads import BatchMatmul, Dense, Workload
 
 WORKER = "dietlab.evaluation.contender_worker"
-ROWS = (1, 5, 17)
-L3_BYTES = 1 << 20
+ROWS = (1, 5, 17, 31)
+CACHE_BYTES = {"l2_bytes": 1 << 14, "l3_bytes": 1 << 20}
+T = Dim(1, 32)
+
+DENSE = (Dense(T, 70, 45), Dense(T, 70, 45, bias=True))
+VARIABLE = (
+    Dense(T, 70, 45, constant=False),
+    Dense(T, 70, 45, bias=True, residual=True, constant=False),
+    BatchMatmul(T, 7, 13, "nt"),
+    BatchMatmul(T, 7, 13, "nn"),
+    BatchMatmul(T, 1, 64, "nt"),
+    BatchMatmul(T, 1, 1, "nn"),
+)
+EPILOGUES = tuple(
+    Dense(T, 70, 45, bias=bias, activation=activation, residual=residual)
+    for bias, activation, residual in (
+        (False, "none", True), (True, "none", True), (False, "relu", False), (True, "relu", True),
+        (True, "gelu_tanh", False), (False, "gelu_tanh", True), (True, "gelu_erf", False),
+        (True, "gelu_erf", True),
+    )
+)  # fmt: skip
+WITHOUT_GELU = ("openblas", "mkl", "mkl-packed")
+PACKING = {"mkl-packed", "onednn-packed", "onnxruntime"}
 
 
-def dense(bias: bool = False) -> Dense:
-    return Dense(T=Dim(1, 32), N=70, K=45, bias=bias)
-
-
-def opening(contender: str, bias: bool = False, threads: int = 1) -> dict[str, object]:
+def opening(contender: str, workload: Workload = DENSE[0], threads: int = 1) -> dict[str, object]:
     return {
-        "op": "open", "contender": contender, "workload": dense(bias).to_json(), "threads": threads,
-        "options": {"l3_bytes": L3_BYTES},
+        "op": "open", "contender": contender, "workload": workload.to_json(), "threads": threads,
+        "options": CACHE_BYTES,
     }  # fmt: skip
 
 
@@ -40,29 +57,100 @@ def vendor(request: pytest.FixtureRequest) -> Iterator[tuple[str, WorkerProcess]
         answer = worker.ask(opening(request.param), 120)
         if "absent" in answer:
             pytest.skip(answer["absent"])
-        assert answer["version"] and answer["kind"] in ("plain", "prepacked")
+        assert answer["version"]
         yield request.param, worker
 
 
-def test_vendor_is_right_and_timed(vendor: tuple[str, WorkerProcess]) -> None:
+def kind_of(name: str, workload: Workload) -> str | None:
+    """What the vendor should say it is; None if it has no such form."""
+    if not workload.constants:
+        return None if name in ("mkl-packed", "onednn-packed") else "plain"
+    if name in WITHOUT_GELU and workload.epilogue.activation.startswith("gelu"):
+        return None
+    return "prepacked" if name in PACKING else "plain"
+
+
+def test_vendor_is_right_in_every_form_it_has(vendor: tuple[str, WorkerProcess]) -> None:
     name, worker = vendor
-    for bias in (False, True):
-        worker.ask(opening(name, bias), 60)
-        for rows in ROWS:
+    for workload in (*DENSE, *EPILOGUES, *VARIABLE):
+        opened, kind = worker.ask(opening(name, workload), 60), kind_of(name, workload)
+        assert opened.get("kind") == kind, workload
+        assert (kind is None) == ("Compare with" in opened.get("absent", "")), workload
+        for rows in ROWS if kind else ():
             answer = worker.ask({"op": "check", "shape": {"T": rows}, "seed": rows}, 60)
-            assert answer["correct"], (bias, rows, answer)
-            assert 0 < answer["max_error"] <= answer["tolerance"]
-    hot = worker.ask({"op": "time", "shape": {"T": 5}, "cache": "hot", "min_seconds": 0.002}, 60)
-    assert hot["copies"] == 1 and hot["calls"] > 1 and 0 < hot["seconds"] < 0.1
-    rotating = worker.ask({"op": "time", "shape": {"T": 5}, "cache": "rotating", "max_calls": 7}, 60)
-    assert rotating["copies"] == 64 and rotating["calls"] == 7
-    assert worker.ask({"op": "check", "shape": {"T": 5}}, 60)["correct"]
+            assert answer["correct"], (str(workload), rows, answer)
+            assert answer["max_error"] <= answer["tolerance"]
 
 
-def test_two_threads_compute_the_same() -> None:
+def test_vendor_is_timed_in_every_cache_state(vendor: tuple[str, WorkerProcess]) -> None:
+    name, worker = vendor
+    for workload in (DENSE[1], VARIABLE[2]):
+        if "absent" in worker.ask(opening(name, workload), 60):
+            continue
+        for cache in CACHES:
+            timed = worker.ask({"op": "time", "shape": {"T": 5}, "cache": cache, "min_seconds": 0.001}, 60)
+            assert 0 < timed["seconds"] < 0.1 and timed["calls"] >= 1
+            assert (timed["copies"] > 1) == (cache == "rotating")
+            assert (timed["retaken"], timed["kept"], timed["probe"]) == (0, False, None)
+        assert worker.ask({"op": "check", "shape": {"T": 5}}, 60)["correct"]
+
+
+@pytest.mark.parametrize("name", ["openblas", "onnxruntime"])
+def test_two_threads_compute_the_same(name: str) -> None:
     with WorkerProcess(WORKER, contender_env(2)) as worker:
-        worker.ask(opening("openblas", threads=2), 60)
-        assert worker.ask({"op": "check", "shape": {"T": 17}}, 60)["correct"]
+        for workload in (DENSE[0], VARIABLE[2]):
+            if "absent" in (opened := worker.ask(opening(name, workload, threads=2), 60)):
+                pytest.skip(opened["absent"])
+            assert worker.ask({"op": "check", "shape": {"T": 17}}, 60)["correct"]
+            timed = worker.ask({"op": "time", "shape": {"T": 17}, "cache": "interleaved"}, 60)
+            assert timed["calls"] >= 9
+
+
+def test_threads_of_onnxruntime_are_chosen_once() -> None:
+    pytest.importorskip("onnxruntime")
+    with WorkerProcess(WORKER, contender_env(2)) as worker:
+        worker.ask(opening("onnxruntime", threads=2), 60)
+        with pytest.raises(WorkerRefused, match="2 threads in this process; got 3"):
+            worker.ask(opening("onnxruntime", threads=3), 60)
+
+
+# Models for ONNX Runtime
+
+
+def test_message_is_a_protocol_buffer() -> None:
+    # Protocol buffers' own example: field 1 holds 150, field 2 the string "testing".
+    assert message((1, 150)) == bytes.fromhex("089601")
+    assert message((2, "testing")) == bytes.fromhex("120774657374696e67")
+    assert message((3, message((1, 150)))) == bytes.fromhex("1a03089601")
+    assert message((16, 0)) == bytes.fromhex("800100")
+
+
+def test_model_is_read_as_it_was_meant() -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    weights = np.arange(6, dtype=np.float32).reshape(3, 2)
+    nodes = [
+        Node("Gemm", ("x", "w"), "step", {"transB": 1}),
+        Node("Gelu", ("step",), "y", {"approximate": "tanh"}),
+    ]
+    made = model(nodes, {"w": weights}, {"x": ("T", 2)}, {"y": ("T", 3)})
+    session = runtime.InferenceSession(made, providers=["CPUExecutionProvider"])
+    (given,), (result,) = session.get_inputs(), session.get_outputs()
+    assert (given.name, given.shape, given.type) == ("x", ["T", 2], "tensor(float)")
+    assert (result.name, result.shape) == ("y", ["T", 3])
+    (y,) = session.run(None, {"x": np.ones((4, 2), np.float32)})
+    product = weights.sum(axis=1)
+    gelu = product / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (product + 0.044715 * product**3)))
+    np.testing.assert_allclose(y, np.tile(gelu, (4, 1)), rtol=1e-5, atol=1e-6)
+
+
+def test_constant_weights_are_in_the_model_and_others_are_not() -> None:
+    shape = Shape.of(T=3)
+    inputs = DENSE[0].inputs(shape)
+    assert inputs["w"].tobytes() in operator_model(DENSE[0], {"w": inputs["w"]}, shape)
+    assert len(operator_model(VARIABLE[0], {}, shape)) < 200
+
+
+# Libraries that are absent, or have no such form
 
 
 def test_absent_mkl_has_a_reason_and_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,16 +164,20 @@ def test_absent_mkl_has_a_reason_and_a_remedy(monkeypatch: pytest.MonkeyPatch) -
         assert "pip install mkl" in raised.value.remedy
 
 
-def test_absent_torch_has_a_reason_and_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch", None)
-    for name in ("torch", "onednn-packed"):
-        with pytest.raises(MissingDependencyError) as raised:
-            VENDORS[name](1)
-        assert "pip install torch" in raised.value.remedy
+@pytest.mark.parametrize(
+    ("name", "package"), [("torch", "torch"), ("onednn-packed", "torch"), ("onnxruntime", "onnxruntime")]
+)
+def test_absent_package_has_a_reason_and_a_remedy(
+    name: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingDependencyError) as raised:
+        VENDORS[name](1)
+    assert f"pip install {package}" in raised.value.remedy
 
 
 def test_numpy_with_another_blas_is_no_openblas(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vendors, "numpy_blas", lambda: {"name": "accelerate"})
+    monkeypatch.setattr(openblas, "numpy_blas", lambda: {"name": "accelerate"})
     with pytest.raises(MissingDependencyError, match="accelerate") as raised:
         VENDORS["openblas"](1)
     assert "pip install numpy" in raised.value.remedy
@@ -97,59 +189,11 @@ def test_absent_contender_is_an_answer_not_an_error(monkeypatch: pytest.MonkeyPa
     assert "torch" in answer["absent"]
 
 
+def test_form_that_a_library_lacks_names_those_that_have_it() -> None:
+    with pytest.raises(NoFormError, match=r"got gelu_erf. Compare with torch"):
+        VENDORS["openblas"](1).kind(EPILOGUES[-1])
+
+
 def test_unknown_contender_names_the_known_ones() -> None:
-    with WorkerProcess(WORKER) as worker, pytest.raises(WorkerRefused, match="openblas"):
+    with WorkerProcess(WORKER) as worker, pytest.raises(WorkerRefused, match="onnxruntime"):
         worker.ask(opening("eigen"), 60)
-
-
-class Lying:
-    """A contender whose layer writes what ``fault`` says."""
-
-    kind = "plain"
-
-    def __init__(self, fault: str) -> None:
-        self._fault = fault
-
-    def version(self) -> str:
-        return "0"
-
-    def layer(self, w: FloatArray, bias: FloatArray | None, shape: Shape, rows: int) -> Lying:
-        self._w = w
-        return self
-
-    def bind(self, x: FloatArray, out: FloatArray) -> object:
-        def call() -> None:
-            np.matmul(x, self._w.T, out)
-            if self._fault == "gap":
-                out[-1, -1] = np.nan
-            elif self._fault == "wrong":
-                out[0, 0] += 1.0
-            elif self._fault == "beyond":
-                rows, cols = out.shape
-                np.lib.stride_tricks.as_strided(out, (rows + 1, cols))[rows, 0] = 0.0
-
-        return call
-
-
-@pytest.mark.parametrize(
-    ("fault", "reason"),
-    [("", ""), ("gap", "never written"), ("wrong", "is above"), ("beyond", "overwritten")],
-)
-def test_check_notices(fault: str, reason: str) -> None:
-    bench = Bench(Lying(fault), dense(), 1, {"l3_bytes": L3_BYTES})  # type: ignore[arg-type]
-    answer = bench.check({"shape": {"T": 5}})
-    assert answer["correct"] is (not fault)
-    assert reason in answer["reason"]
-    assert math.isinf(answer["max_error"]) is (fault == "gap")
-
-
-def test_everyone_gets_arrays_on_cache_lines() -> None:
-    case = Case.make(dense(bias=True), Shape.of(T=5), 0)
-    for array in (*case.operands.values(), case.out):
-        assert array.ctypes.data % 64 == 0 and array.flags.c_contiguous
-
-
-def test_unknown_cache_state_is_refused() -> None:
-    bench = Bench(Lying(""), dense(), 1, {"l3_bytes": L3_BYTES})  # type: ignore[arg-type]
-    with pytest.raises(MeasureError, match="hot or rotating"):
-        bench.time({"shape": {"T": 5}, "cache": "lukewarm"})

@@ -6,225 +6,124 @@
         -> {"version", "kind"} or {"absent": reason}
     {"op": "check", "shape": {"T": 5}, "seed": 0}
         -> {"max_error", "tolerance", "correct", "reason"}
-    {"op": "time", "shape": {"T": 5}, "cache": "hot" | "rotating", "min_seconds": 0.004}
-        -> {"seconds", "calls", "copies"}
+    {"op": "time", "shape": {"T": 5}, "cache": "hot", "min_seconds": 0.004, "best_probe": 6e-5}
+        -> {"seconds", "calls", "copies", "retaken", "kept", "probe"}
 
-Contenders are the vendors, ``library`` (``options``: ``{"library": folder, "plan": number or None}``;
-``check`` and ``time`` may name a ``plan`` too) and ``ansor`` (``{"library": folder}``), which answers
-``{"absent": reason}`` for shapes that were not tuned. ``options["l3_bytes"]`` overrides the size of the
-last-level cache. Start the process with :func:`~dietlab.evaluation.vendors.contender_env`.
+Contenders are the vendors, ``library`` (``options``: ``{"library": folder}``; ``check`` and ``time``
+may name a ``plan``) and ``ansor`` (``{"library": folder}``), which answers ``{"absent": reason}`` for
+shapes that were not tuned. ``options`` may override the caches' sizes (``l2_bytes``, ``l3_bytes``) and
+bring a ``probe`` (see :func:`~dietlab.evaluation.throttle.fma_probe`); ``time`` names the ``best_probe``
+so far and answers the best around this block. Start the process with
+:func:`~dietlab.evaluation.vendors.contender_env`.
+
+What ``cache`` says about the moment before a timed call:
+
+``hot``
+    The same call ran just before. Operands and output are wherever that call left them: in the
+    nearest cache they fit into. A block of calls is timed as a whole; ``seconds`` is their mean.
+``interleaved``
+    The same call ran before, then other data was read, twice the L2 cache (untimed). Operands, output
+    and code have left the private caches; what fits the last level of cache is still there. With
+    several threads those of the contender may have gone to sleep too. Each call is timed alone,
+    one reading of the clock included (some 0.3 us of CPU time on one thread); ``seconds`` is
+    their median.
+``rotating``
+    Calls go round copies that cover twice the last-level cache: none is left in any cache when its
+    turn comes. Copied are constant operands, as if the model had many such layers with inputs and
+    outputs that stay in cache; if nothing is constant, all operands and the output. Timed as hot.
+    There are limits to the number of copies (``copies``), which tiny operators run into.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict
+from functools import partial
 from itertools import cycle, islice
-from time import perf_counter, thread_time
-from typing import Any, Protocol
-
-import numpy as np
+from statistics import median
+from typing import Any
 
 from dietlab.errors import MeasureError, MissingDependencyError
-from dietlab.evaluation.ansor import load_ansor
-from dietlab.evaluation.vendors import VENDORS, Call, Layer, Vendor, deliver
+from dietlab.evaluation.case import Case
+from dietlab.evaluation.contenders import Contender, NotTunedError, make_contender
+from dietlab.evaluation.private_caches import PrivateCaches
+from dietlab.evaluation.throttle import Probe, fma_probe, take
+from dietlab.evaluation.vendors import Call, NoFormError
 from dietlab.hardware import Hardware
-from dietlab.lower.runtime import aligned_empty
 from dietlab.measure.process import serve
+from dietlab.measure.timing import clock_for
 from dietlab.shapes import Shape
-from dietlab.workloads import FloatArray, Workload, tolerance, workload_from_json
+from dietlab.workloads import Workload, workload_from_json
 
-GUARD_ROWS = 3
-GUARD_VALUE = np.float32(-54321.0)
-"""No result of standard normal operands comes near it, so a write beyond ``out`` shows."""
+CACHES = ("hot", "interleaved", "rotating")
 ROTATED_CACHES = 2.0
-"""Rotated weights cover this many last-level caches: none is still there when its turn comes."""
-MOST_COPIES = 64
+"""Rotated copies cover this many last-level caches: none is still there when its turn comes."""
 WARM_SECONDS = 0.02
+"""How long several threads run before a block: a woken thread starts on its waker's core, and the
+system takes some milliseconds to move one of the two."""
+FEWEST_ALONE = 9
+"""Calls of an interleaved block at least, so that a median means something."""
 KEPT_BYTES = 256 << 20
 """Prepared shapes are kept up to this many bytes; the one in use always is."""
 
 
-class Contender(Protocol):
-    """Whoever takes part: a vendor, a library of ours, or a per-shape tuned program."""
-
-    @property
-    def kind(self) -> str:
-        """How the report groups it: ``"plain"``, ``"prepacked"`` and so on."""
-
-    def version(self) -> str: ...
-
-    def layer(self, w: FloatArray, bias: FloatArray | None, shape: Shape, rows: int) -> Layer:
-        """Weights made ready for calls at ``shape``.
-
-        Raises:
-            NotTunedError: if the contender has no program for it.
-        """
-
-
-class NotTunedError(MeasureError):
-    """A contender that knows single shapes only was asked for another."""
-
-
-@dataclass(frozen=True)
-class VendorContender:
-    vendor: Vendor
-
-    @property
-    def kind(self) -> str:
-        return self.vendor.kind
-
-    def version(self) -> str:
-        return self.vendor.version()
-
-    def layer(self, w: FloatArray, bias: FloatArray | None, shape: Shape, rows: int) -> Layer:
-        return self.vendor.prepare(w, bias, rows)
-
-
-class LibraryContender:
-    """A library of ours, as built: micro-kernels and dispatcher."""
-
-    kind = "library"
-
-    def __init__(self, folder: str) -> None:
-        from dietlab.dispatch.operator import load
-
-        self._operator = load(folder)
-
-    def version(self) -> str:
-        return f"{len(self._operator.micro_kernels)} micro-kernels"
-
-    def layer(self, w: FloatArray, bias: FloatArray | None, shape: Shape, rows: int) -> Layer:
-        return self._operator.pack(w, bias)
-
-
-@dataclass(frozen=True)
-class AnsorContender:
-    """One statically tuned program for each shape of a folder."""
-
-    folder: str
-    kind = "per-shape tuning"
-
-    def version(self) -> str:
-        from importlib.metadata import version
-
-        return f"MetaSchedule of TVM {version('apache-tvm')}"
-
-    def layer(self, w: FloatArray, bias: FloatArray | None, shape: Shape, rows: int) -> Layer:
-        try:
-            operator = load_ansor(self.folder, shape)
-        except MeasureError as error:
-            raise NotTunedError(error.invariant, error.value, error.remedy) from None
-        return operator.pack(w, bias)
-
-
-def make_contender(name: str, threads: int, options: Mapping[str, Any]) -> Contender:
-    """The contender of that name.
-
-    Raises:
-        MissingDependencyError: if its library is not installed.
-        MeasureError: if there is no such contender.
-    """
-    if name in VENDORS:
-        return VendorContender(VENDORS[name](threads))
-    if name == "library":
-        return LibraryContender(options["library"])
-    if name == "ansor":
-        return AnsorContender(options["library"])
-    raise MeasureError(f"a contender is one of {', '.join([*VENDORS, 'library', 'ansor'])}", repr(name))
-
-
-@dataclass
-class Case:
-    """One shape's operands, output buffer and bound calls, on cache lines for everyone alike."""
-
-    operands: dict[str, FloatArray]
-    buffer: FloatArray
-    layers: list[Layer] = field(default_factory=list)
-    calls: dict[tuple[int, int | None], list[Call]] = field(default_factory=dict)
-    calls_per_block: dict[tuple[int, int | None, float], int] = field(default_factory=dict)
-
-    @classmethod
-    def make(cls, workload: Workload, shape: Shape, seed: int) -> Case:
-        operands = {name: _aligned(v) for name, v in workload.inputs(shape, seed).items()}
-        rows, cols = operands["x"].shape[0], operands["w"].shape[0]
-        return cls(operands, aligned_empty((rows + GUARD_ROWS, cols)))
-
-    @property
-    def out(self) -> FloatArray:
-        return self.buffer[:-GUARD_ROWS]
-
-    @property
-    def bytes(self) -> int:
-        copies = max(1, len(self.layers)) * self.operands["w"].nbytes
-        return copies + self.operands["x"].nbytes + self.buffer.nbytes
-
-    def poison(self) -> None:
-        """Not-a-number where results belong, the guard's value in the rows after them."""
-        self.out.fill(np.nan)
-        self.buffer[-GUARD_ROWS:] = GUARD_VALUE
-
-    def guard_holds(self) -> bool:
-        return bool((self.buffer[-GUARD_ROWS:] == GUARD_VALUE).all())
-
-
-def _aligned(array: FloatArray) -> FloatArray:
-    copy = aligned_empty(array.shape)
-    copy[...] = array
-    return copy
-
-
 class Bench:
-    """An open contender with the shapes it was last asked for."""
+    """An open contender with the shapes it was last asked for.
+
+    Args:
+        options: what the module's text says.
+        probe: seconds of a fixed piece of work; None times blocks without looking at the processor.
+    """
 
     def __init__(
-        self, contender: Contender, workload: Workload, threads: int, options: Mapping[str, Any]
-    ) -> None:
+        self, contender: Contender, workload: Workload, threads: int, options: Mapping[str, Any],
+        probe: Probe | None = None,
+    ) -> None:  # fmt: skip
+        cpu = Hardware.detect(measure=False).cpu
         self.contender = contender
         self._workload = workload
-        # A one-thread kernel is timed by its thread's CPU time, which preemption cannot lengthen.
-        self._clock: Callable[[], float] = thread_time if threads == 1 else perf_counter
-        self._threads = threads
-        self._plan = options.get("plan")
-        self._l3_bytes = int(options.get("l3_bytes") or _last_level_bytes())
+        self._clock, self._threads, self._probe = clock_for(threads), threads, probe
+        l2_bytes = int(options.get("l2_bytes") or cpu.l2_bytes)
+        self._last_level_bytes = int(options.get("l3_bytes") or cpu.l3_bytes or l2_bytes)
+        self._private = PrivateCaches(l2_bytes, threads)
         self._cases: dict[tuple[Shape, int], Case] = {}
         self._turn = 0
 
     def check(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Compares one call with the float64 reference; see :func:`~dietlab.workloads.tolerance`."""
-        case, plan = self._case(request), request.get("plan", self._plan)
-        (call,) = self._calls(case, request, 1, plan)
-        case.poison()
-        deliver(call(), case.out)
-        error = float(np.abs(case.out - self._workload.reference(case.operands)).max(initial=0.0))
-        allowed = tolerance(self._workload, case.operands)
-        reason = _fault(error, allowed, case.guard_holds())
-        return {
-            "max_error": error if math.isfinite(error) else math.inf, "tolerance": allowed,
-            "correct": not reason, "reason": reason,
-        }  # fmt: skip
+        case = self._case(request)
+        (call,) = self._calls(case, request, 1)
+        error, allowed, reason = case.check(call)
+        return {"max_error": error, "tolerance": allowed, "correct": not reason, "reason": reason}
 
     def time(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Mean seconds a call over one block of calls."""
-        case, plan = self._case(request), request.get("plan", self._plan)
-        copies = self._copies(case, request.get("cache", "hot"))
-        calls = self._calls(case, request, copies, plan)
-        key = (copies, plan, float(request.get("min_seconds", 0.004)))
+        """Seconds a call over one block of calls that was not disturbed; see the module's text."""
+        cache, block_seconds = request.get("cache", "hot"), float(request.get("min_seconds", 0.004))
+        if cache not in CACHES:
+            raise MeasureError(f"the cache state is one of {', '.join(CACHES)}", repr(cache))
+        case = self._case(request)
+        copies = case.copies_beyond(ROTATED_CACHES * self._last_level_bytes) if cache == "rotating" else 1
+        calls = self._calls(case, request, copies)
+        run = self._alone if cache == "interleaved" else self._together
+        key = (cache, request.get("plan"), block_seconds)
         if key not in case.calls_per_block:
-            case.calls_per_block[key] = self._calibrate(calls, key[2])
-        count = min(case.calls_per_block[key], int(request.get("max_calls", 1 << 20)))
-        self._warm_up(calls, case.calls_per_block[key], key[2])
-        return {"seconds": self._block(calls, count), "calls": count, "copies": copies}
+            case.calls_per_block[key] = self._calibrate(calls, cache, block_seconds)
+        count = case.calls_per_block[key]
+        block = partial(self._warm_block, calls, run, count, block_seconds)
+        taken = take(block, self._probe, request.get("best_probe"))
+        return {**asdict(taken), "calls": count, "copies": copies}
 
-    def _warm_up(self, calls: Sequence[Call], calls_per_block: int, block_seconds: float) -> None:
-        """Calls that do not count, since another contender ran before: one to bring hot weights back
-        to the caches; with several threads more, because a woken thread starts on its waker's core and
-        the system takes some milliseconds to move one of the two."""
+    def _warm_block(
+        self, calls: Sequence[Call], run: Callable[[Sequence[Call], int], float], count: int, seconds: float
+    ) -> float:
+        """A block after calls that do not count, since another contender ran before: enough to wake
+        several threads, and one to bring what is hot back to the caches."""
         if self._threads > 1:
-            self._block(calls, math.ceil(calls_per_block * WARM_SECONDS / block_seconds))
+            self._together(calls, math.ceil(count * WARM_SECONDS / seconds))
         elif len(calls) == 1:
-            self._block(calls, 1)
+            self._together(calls, 1)
+        return run(calls, count)
 
     def _case(self, request: Mapping[str, Any]) -> Case:
         shape, seed = Shape.from_json(request["shape"]), int(request.get("seed", 0))
@@ -234,39 +133,27 @@ class Bench:
             del self._cases[next(iter(self._cases))]
         return case
 
-    def _copies(self, case: Case, cache: str) -> int:
-        """How many packed copies of the weights the calls go round."""
-        if cache == "hot":
-            return 1
-        if cache != "rotating":
-            raise MeasureError("the cache state is hot or rotating", repr(cache))
-        needed = math.ceil(ROTATED_CACHES * self._l3_bytes / case.operands["w"].nbytes) + 1
-        return max(2, min(MOST_COPIES, needed))
+    def _calls(self, case: Case, request: Mapping[str, Any], copies: int) -> list[Call]:
+        shape = Shape.from_json(request["shape"])
+        return case.bound(
+            copies, request.get("plan"), lambda w: self.contender.prepare(self._workload, w, shape)
+        )
 
-    def _calls(self, case: Case, request: Mapping[str, Any], copies: int, plan: int | None) -> list[Call]:
-        if (copies, plan) not in case.calls:
-            shape = Shape.from_json(request["shape"])
-            while len(case.layers) < copies:
-                case.layers.append(self._layer(case, shape))
-            case.calls[copies, plan] = [_bind(layer, case, plan) for layer in case.layers[:copies]]
-        return case.calls[copies, plan]
+    def _calibrate(self, calls: Sequence[Call], cache: str, block_seconds: float) -> int:
+        """Calls of a block that lasts ``block_seconds``, after each copy was touched once."""
+        self._together(calls, len(calls))
+        if cache == "interleaved":
+            started = self._clock()
+            self._alone(calls, FEWEST_ALONE)
+            seconds = (self._clock() - started) / FEWEST_ALONE  # other data's reading included
+            return max(FEWEST_ALONE, math.ceil(block_seconds / max(seconds, 1e-8)))
+        trial = max(len(calls), 3)
+        seconds = max(self._together(calls, trial), 1e-8)
+        if seconds * trial < block_seconds / 4:  # too short to extrapolate from
+            seconds = max(self._together(calls, math.ceil(block_seconds / 4 / seconds)), 1e-8)
+        return max(1, math.ceil(block_seconds / seconds))
 
-    def _layer(self, case: Case, shape: Shape) -> Layer:
-        # Plain vendors read the weights they are given, so that each layer needs a copy of its own.
-        w = _aligned(case.operands["w"]) if case.layers else case.operands["w"]
-        return self.contender.layer(w, case.operands.get("bias"), shape, case.operands["x"].shape[0])
-
-    def _calibrate(self, calls: Sequence[Call], min_seconds: float) -> int:
-        """Calls that last ``min_seconds`` together, after each copy was touched once."""
-        self._block(calls, len(calls))
-        probe = max(len(calls), 3)
-        seconds = max(self._block(calls, probe), 1e-8)
-        if seconds * probe < min_seconds / 4:  # too short to extrapolate from
-            probe = math.ceil(min_seconds / 4 / seconds)
-            seconds = max(self._block(calls, probe), 1e-8)
-        return max(1, math.ceil(min_seconds / seconds))
-
-    def _block(self, calls: Sequence[Call], count: int) -> float:
+    def _together(self, calls: Sequence[Call], count: int) -> float:
         """Mean seconds of ``count`` calls; the rotation goes on where the last block stopped."""
         start = self._turn % len(calls)
         self._turn = start + count
@@ -277,25 +164,16 @@ class Bench:
             call()
         return (clock() - started) / count
 
-
-def _bind(layer: Layer, case: Case, plan: int | None) -> Call:
-    if plan is None:
-        return layer.bind(case.operands["x"], case.out)
-    bind: Callable[..., Call] = layer.bind  # only libraries of ours have plans
-    return bind(case.operands["x"], case.out, plan=plan)
-
-
-def _fault(error: float, allowed: float, guarded: bool) -> str:
-    if math.isnan(error):
-        return "some results were never written, or are not numbers"
-    if not error <= allowed:
-        return f"an error of {error:.2e} is above {allowed:.2e}"
-    return "" if guarded else "rows after the output were overwritten"
-
-
-def _last_level_bytes() -> int:
-    limits = Hardware.detect(measure=False).cpu
-    return limits.l3_bytes or limits.l2_bytes
+    def _alone(self, calls: Sequence[Call], count: int) -> float:
+        """Median seconds of ``count`` calls, each after other data was read."""
+        (call,), clock, empty = calls, self._clock, self._private.empty
+        seconds = []
+        for _ in range(count):
+            empty()
+            started = clock()
+            call()
+            seconds.append(clock() - started)
+        return median(seconds)
 
 
 class Service:
@@ -316,13 +194,15 @@ class Service:
 
     def _open(self, request: Mapping[str, Any]) -> dict[str, Any]:
         threads, options = int(request["threads"]), request.get("options") or {}
+        workload = workload_from_json(request["workload"])
         try:
             contender = make_contender(request["contender"], threads, options)
-        except MissingDependencyError as error:
+            kind = contender.kind(workload)
+        except (MissingDependencyError, NoFormError) as error:
             return {"absent": str(error)}
-        workload = workload_from_json(request["workload"])
-        self._bench = Bench(contender, workload, threads, options)
-        return {"version": contender.version(), "kind": contender.kind}
+        probe = fma_probe(options["probe"], clock_for(threads)) if options.get("probe") else None
+        self._bench = Bench(contender, workload, threads, options, probe)
+        return {"version": contender.version(), "kind": kind}
 
 
 if __name__ == "__main__":

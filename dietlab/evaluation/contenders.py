@@ -1,0 +1,159 @@
+"""Who takes part in a match, behind one interface: vendors, libraries of ours, per-shape programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any, Protocol
+
+from dietlab.dispatch.operator import load
+from dietlab.errors import MeasureError
+from dietlab.evaluation.ansor import AnsorLayer, load_ansor
+from dietlab.evaluation.vendors import VENDORS, Call, NoFormError, Operands, Vendor
+from dietlab.shapes import Shape
+from dietlab.workloads import FloatArray, Workload
+
+
+class Prepared(Protocol):
+    """A contender made ready for one shape, with the constant operands if there are any."""
+
+    def bind(self, operands: Operands, out: FloatArray, plan: int | None) -> Call:
+        """A call without arguments; ``plan`` overrides a decision tree and is None for all who have
+        none."""
+
+
+class Contender(Protocol):
+    """Whoever takes part: a vendor, a library of ours, or a per-shape tuned program."""
+
+    def kind(self, workload: Workload) -> str:
+        """How the report groups it: ``"plain"``, ``"prepacked"`` and so on.
+
+        Raises:
+            NoFormError: if it cannot compute such a workload.
+        """
+
+    def version(self) -> str: ...
+
+    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Prepared:
+        """The workload at ``shape`` with its constant operands.
+
+        Raises:
+            NotTunedError: if the contender has no program for the shape.
+        """
+
+
+class NotTunedError(MeasureError):
+    """A contender that knows single shapes only was asked for another."""
+
+
+@dataclass(frozen=True)
+class VendorContender:
+    vendor: Vendor
+
+    def kind(self, workload: Workload) -> str:
+        return self.vendor.kind(workload)
+
+    def version(self) -> str:
+        return self.vendor.version()
+
+    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Prepared:
+        return WithoutPlans(self.vendor.prepare(workload, constants, shape))
+
+
+@dataclass(frozen=True)
+class WithoutPlans:
+    """A layer that computes in one way."""
+
+    layer: Any
+
+    def bind(self, operands: Operands, out: FloatArray, plan: int | None) -> Call:
+        call: Call = self.layer.bind(operands, out)
+        return call
+
+
+class LibraryContender:
+    """A library of ours, as built: micro-kernels and dispatcher."""
+
+    def __init__(self, folder: str) -> None:
+        self._operator = load(folder)
+
+    def kind(self, workload: Workload) -> str:
+        return "library"
+
+    def version(self) -> str:
+        return f"{len(self._operator.micro_kernels)} micro-kernels"
+
+    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Prepared:
+        if not constants:
+            return LibraryCalls(self._operator)
+        return LibraryLayer(self._operator.pack(constants["w"], constants.get("bias")))
+
+
+@dataclass(frozen=True)
+class LibraryCalls:
+    """An operator of ours whose operands all come with every call."""
+
+    operator: Any
+
+    def bind(self, operands: Operands, out: FloatArray, plan: int | None) -> Call:
+        call: Call = self.operator.bind(operands, out, plan=plan)
+        return call
+
+
+@dataclass(frozen=True)
+class LibraryLayer:
+    """An operator of ours with packed weights."""
+
+    layer: Any
+
+    def bind(self, operands: Operands, out: FloatArray, plan: int | None) -> Call:
+        more = {"residual": operands["residual"]} if "residual" in operands else {}
+        call: Call = self.layer.bind(operands["x"], out, plan=plan, **more)
+        return call
+
+
+@dataclass(frozen=True)
+class AnsorContender:
+    """One statically tuned program for each shape of a folder."""
+
+    folder: str
+
+    def kind(self, workload: Workload) -> str:
+        if "w" not in workload.constants or workload.epilogue.residual:
+            raise NoFormError("per-shape tuning has constant weights and no residual", workload)
+        return "per-shape tuning"
+
+    def version(self) -> str:
+        return f"MetaSchedule of TVM {version('apache-tvm')}"
+
+    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Prepared:
+        try:
+            operator = load_ansor(self.folder, shape)
+        except MeasureError as error:
+            raise NotTunedError(error.invariant, error.value, error.remedy) from None
+        return AnsorCalls(operator.pack(constants["w"], constants.get("bias")))
+
+
+@dataclass(frozen=True)
+class AnsorCalls:
+    layer: AnsorLayer
+
+    def bind(self, operands: Operands, out: FloatArray, plan: int | None) -> Call:
+        return self.layer.bind(operands["x"], out)
+
+
+def make_contender(name: str, threads: int, options: Mapping[str, Any]) -> Contender:
+    """The contender of that name.
+
+    Raises:
+        MissingDependencyError: if its library is not installed.
+        MeasureError: if there is no such contender.
+    """
+    if name in VENDORS:
+        return VendorContender(VENDORS[name](threads))
+    if name == "library":
+        return LibraryContender(options["library"])
+    if name == "ansor":
+        return AnsorContender(options["library"])
+    raise MeasureError(f"a contender is one of {', '.join([*VENDORS, 'library', 'ansor'])}", repr(name))

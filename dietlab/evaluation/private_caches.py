@@ -1,0 +1,42 @@
+"""Empties the caches of single cores, as other work between two calls would."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import numpy as np
+
+COVERED = 2
+"""Times the L2 cache that is read, since caches do not replace strictly the oldest line."""
+LINE_FLOATS = 16
+
+
+class PrivateCaches:
+    """Reads other data until nothing of a contender's is left in an L1 or L2 cache.
+
+    One thread computes on the caller's core, which alone is emptied. Threads of a pool may run on any
+    processor, so that each processor that this process may use is emptied by a thread pinned to it.
+    The data read is the same for all: it takes ``COVERED`` L2 caches of the shared last level.
+
+    Args:
+        l2_bytes: size of one core's L2 cache.
+        threads: how many the contender computes with.
+    """
+
+    def __init__(self, l2_bytes: int, threads: int) -> None:
+        lines = np.ones(COVERED * l2_bytes // 4, np.float32)[::LINE_FLOATS]
+        self._read = partial(np.add.reduce, lines)
+        processors = sorted(os.sched_getaffinity(0)) if threads > 1 else []
+        # Zero names the calling thread, and an executor of one thread keeps to it.
+        self._readers = [
+            ThreadPoolExecutor(1, initializer=os.sched_setaffinity, initargs=(0, {p})) for p in processors
+        ]
+
+    def empty(self) -> None:
+        """Returns when all have read."""
+        if not self._readers:
+            self._read()
+        for reading in [reader.submit(self._read) for reader in self._readers]:
+            reading.result()

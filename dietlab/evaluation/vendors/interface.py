@@ -1,0 +1,116 @@
+"""What a vendor is, and the environment it runs in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, Protocol
+
+import numpy as np
+
+from dietlab.errors import MeasureError, MissingDependencyError
+from dietlab.shapes import Shape
+from dietlab.workloads import FloatArray, Workload
+
+Kind = Literal["plain", "prepacked"]
+Operands = Mapping[str, FloatArray]
+Call = Callable[[], object]
+"""What is timed. It writes ``out``, or returns a fresh tensor if the library cannot."""
+
+
+class NoFormError(MeasureError):
+    """A library that is there, but has no form of this workload."""
+
+
+class Layer(Protocol):
+    """An operator made ready for calls, with its constant operands if there are any."""
+
+    def bind(self, operands: Operands, out: FloatArray) -> Call:
+        """A call without arguments that computes ``out`` from the operands that are not constant.
+        It keeps all arrays alive."""
+
+
+class Vendor(Protocol):
+    """A library that computes workloads."""
+
+    name: str
+
+    def version(self) -> str: ...
+
+    def kind(self, workload: Workload) -> Kind:
+        """Whether weights of this workload are rearranged once.
+
+        Raises:
+            NoFormError: if the library does not compute such a workload.
+        """
+
+    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Layer:
+        """The workload with its constant operands, ready for calls at ``shape``."""
+
+
+def contender_env(threads: int) -> dict[str, str]:
+    """Variables for a contender's process; OpenMP runtimes read them once, when they load.
+
+    The idle threads of one contender must not spin while another is timed: ``KMP_BLOCKTIME`` is in
+    milliseconds, ``OPENBLAS_THREAD_TIMEOUT`` is a power of two of clock cycles, and TVM's pool yields
+    the processor ``TVM_THREAD_POOL_SPIN_COUNT`` times (300,000 unless told: some tenths of a second).
+    """
+    count = str(threads)
+    return {
+        "OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count, "OPENBLAS_NUM_THREADS": count,
+        "TVM_NUM_THREADS": count, "OMP_DYNAMIC": "FALSE", "MKL_DYNAMIC": "FALSE",
+        "KMP_BLOCKTIME": "1", "OPENBLAS_THREAD_TIMEOUT": "22", "TVM_THREAD_POOL_SPIN_COUNT": "2000",
+    }  # fmt: skip
+
+
+def deliver(result: object, out: FloatArray) -> None:
+    """Copies the ``result`` of a :data:`Call` to ``out`` if the library returned a fresh tensor."""
+    if hasattr(result, "data_ptr") and result.data_ptr() != out.ctypes.data:
+        np.copyto(out, np.asarray(result))
+
+
+def sequence(steps: Sequence[Call]) -> Call:
+    """One call that takes the steps in turn."""
+    if len(steps) == 1:
+        return steps[0]
+
+    def call() -> None:
+        for step in steps:
+            step()
+
+    return call
+
+
+def require_constant_weights(workload: Workload) -> Kind:
+    """The kind of a vendor that packs weights.
+
+    Raises:
+        NoFormError: if the weights come with every call.
+    """
+    if "w" not in workload.constants:
+        raise NoFormError(
+            "this contender packs constant weights", f"{workload}, whose operands all come with every call",
+            "Compare with the plain contenders.",
+        )  # fmt: skip
+    return "prepacked"
+
+
+def without_gelu(workload: Workload, library: str) -> None:
+    """Refuses activations that a BLAS has no vectorised function for.
+
+    Raises:
+        NoFormError: for a GELU.
+    """
+    if workload.epilogue.activation not in ("none", "relu"):
+        raise NoFormError(
+            f"{library} computes the activation", workload.epilogue.activation,
+            "Compare with torch, onednn-packed or onnxruntime.",
+        )  # fmt: skip
+
+
+def absent(library: str, reason: object) -> MissingDependencyError:
+    """The error for a library that is not here."""
+    package = library.split()[0]
+    return MissingDependencyError(
+        f"the library {library} is installed", reason,
+        f"Install it (pip install {package}), or leave this contender out.",
+    )  # fmt: skip

@@ -1,0 +1,139 @@
+"""ONNX Runtime on a model of one operator and its epilogue."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dietlab.errors import MeasureError
+from dietlab.evaluation.vendors.interface import Call, Kind, Layer, Operands, absent
+from dietlab.evaluation.vendors.onnx_model import Node, model
+from dietlab.shapes import Shape
+from dietlab.workloads import FloatArray, Workload, extents
+
+GELU_FORM = {"gelu_tanh": "tanh", "gelu_erf": "none"}
+"""ONNX's names of the approximations."""
+ERRORS_ONLY = 3
+
+
+@dataclass(frozen=True)
+class OnnxLayer:
+    """A session; inputs and output are bound to the arrays themselves, so that nothing is copied."""
+
+    session: Any
+
+    def bind(self, operands: Operands, out: FloatArray) -> Call:
+        binding = self.session.io_binding()
+        for name, array in operands.items():
+            binding.bind_input(name, "cpu", 0, np.float32, array.shape, array.ctypes.data)
+        binding.bind_output("y", "cpu", 0, np.float32, out.shape, out.ctypes.data)
+        call = partial(self.session.run_with_iobinding, binding)
+        # The binding holds bare addresses: the arrays must live as long as the call.
+        call.alive = (out, dict(operands))  # type: ignore[attr-defined]
+        return call
+
+
+class OnnxRuntime:
+    """ONNX Runtime, which packs constant weights when a session is made.
+
+    With several threads all sessions share one pool: each session's own would go on spinning while
+    the next session of a rotation computes. The shared pool's threads spin for about a millisecond
+    after a call and then sleep, which serves the calls of a block and leaves other contenders alone.
+
+    Raises:
+        MissingDependencyError: if it is absent.
+    """
+
+    name = "onnxruntime"
+    _pool_threads: ClassVar[int | None] = None
+
+    def __init__(self, threads: int = 1) -> None:
+        try:
+            self._runtime: Any = importlib.import_module("onnxruntime")
+        except ImportError as error:
+            raise absent("onnxruntime", error) from None
+        self._threads = threads
+        if threads > 1:
+            self._share_pool()
+
+    def _share_pool(self) -> None:
+        """Makes the pool of this process, which can be done once."""
+        if OnnxRuntime._pool_threads is None:
+            self._runtime.set_global_thread_pool_sizes(self._threads, 1)
+            OnnxRuntime._pool_threads = self._threads
+        elif OnnxRuntime._pool_threads != self._threads:
+            raise MeasureError(
+                f"ONNX Runtime has {OnnxRuntime._pool_threads} threads in this process", self._threads,
+                "Start another process for another number.",
+            )  # fmt: skip
+
+    def version(self) -> str:
+        return f"ONNX Runtime {self._runtime.__version__}"
+
+    def kind(self, workload: Workload) -> Kind:
+        return "prepacked" if "w" in workload.constants else "plain"
+
+    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Layer:
+        options = self._runtime.SessionOptions()
+        options.log_severity_level = ERRORS_ONLY
+        options.inter_op_num_threads = 1
+        if self._threads > 1:
+            options.use_per_session_threads = False
+        else:
+            options.intra_op_num_threads = 1
+        return OnnxLayer(
+            self._runtime.InferenceSession(
+                operator_model(workload, constants, shape), options, providers=["CPUExecutionProvider"]
+            )
+        )
+
+
+def operator_model(workload: Workload, constants: Operands, shape: Shape) -> bytes:
+    """The workload at one shape as an ONNX model: inputs ``x``, ... and output ``y``."""
+    nodes, epilogue = [_product(workload)], workload.epilogue
+    if epilogue.activation == "relu":
+        nodes.append(Node("Relu", ("",), ""))
+    elif epilogue.activation != "none":
+        nodes.append(Node("Gelu", ("",), "", {"approximate": GELU_FORM[epilogue.activation]}))
+    if epilogue.residual:
+        nodes.append(Node("Add", ("", "residual"), ""))
+    inputs = {name: dims for name, dims in _shapes(workload, shape).items() if name not in constants}
+    return model(_chained(nodes), constants, inputs, {"y": workload.output_shape(shape)})
+
+
+def _shapes(workload: Workload, shape: Shape) -> dict[str, tuple[int, ...]]:
+    """Dimensions of every operand."""
+    size, out = extents(workload, shape), workload.output_shape(shape)
+    w = (size["depth"], size["cols"]) if workload.weights == "direct" else (size["cols"], size["depth"])
+    found = {"x": (*out[:-1], size["depth"]), "w": (*out[:-2], *w)}
+    if workload.epilogue.bias:
+        found["bias"] = out[-1:]
+    if workload.epilogue.residual:
+        found["residual"] = out
+    return found
+
+
+def _product(workload: Workload) -> Node:
+    """The multiplication. ``Gemm`` takes a transposed ``w`` and a bias; a batch needs ``MatMul``, and
+    where ``w`` is transposed the form that ONNX Runtime itself fuses a transposition into."""
+    if workload.operator == "dense":
+        inputs = ("x", "w", "bias") if workload.epilogue.bias else ("x", "w")
+        return Node("Gemm", inputs, "", {"transB": 1})
+    if workload.weights == "direct":
+        return Node("MatMul", ("x", "w"), "")
+    return Node("FusedMatMul", ("x", "w"), "", {"transB": 1}, "com.microsoft")
+
+
+def _chained(nodes: list[Node]) -> list[Node]:
+    """The nodes with names: each reads what the one before wrote, the last writes ``y``."""
+    chain, before = list[Node](), ""
+    for number, node in enumerate(nodes):
+        output = "y" if number == len(nodes) - 1 else f"step{number}"
+        inputs = tuple(name or before for name in node.inputs)
+        chain.append(Node(node.operator, inputs, output, node.attributes, node.domain))
+        before = output
+    return chain

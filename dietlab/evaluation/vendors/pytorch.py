@@ -1,0 +1,155 @@
+"""PyTorch's eager operators, and oneDNN as PyTorch ships it."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+from dietlab.evaluation.vendors.interface import (
+    Call,
+    Kind,
+    Layer,
+    Operands,
+    absent,
+    require_constant_weights,
+    sequence,
+)
+from dietlab.shapes import Shape
+from dietlab.workloads import FloatArray, Workload
+
+GELU_FORM = {"gelu_tanh": "tanh", "gelu_erf": "none"}
+"""PyTorch's names of the approximations."""
+
+
+def import_torch() -> ModuleType:
+    """PyTorch.
+
+    Raises:
+        MissingDependencyError: if it is absent.
+    """
+    try:
+        return importlib.import_module("torch")
+    except ImportError as error:
+        raise absent("torch", error) from None
+
+
+def _open(threads: int) -> Any:
+    torch = import_torch()
+    torch.set_num_threads(threads)
+    torch.set_grad_enabled(False)
+    return torch
+
+
+def _tensors(torch: Any, arrays: Operands) -> dict[str, Any]:
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+
+@dataclass(frozen=True)
+class TorchLayer:
+    """``functional.linear`` (or ``bmm``) in the form that writes a given tensor, and what follows."""
+
+    torch: Any
+    workload: Workload
+    constants: dict[str, Any]
+
+    def bind(self, operands: Operands, out: FloatArray) -> Call:
+        torch, y = self.torch, self.torch.from_numpy(out)
+        given = {**self.constants, **_tensors(torch, operands)}
+        x, w = given["x"], given["w"]
+        if x.ndim == 3:
+            right = w if self.workload.weights == "direct" else w.transpose(1, 2)
+            return partial(torch.bmm, x, right, out=y)
+        # functional.linear is this very binding, whose "out" its documentation leaves out.
+        linear = partial(torch._C._nn.linear, x, w, given.get("bias"), out=y)
+        return sequence([linear, *self._tail(y, given)])
+
+    def _tail(self, y: Any, given: dict[str, Any]) -> list[Call]:
+        epilogue, steps = self.workload.epilogue, list[Call]()
+        if epilogue.activation == "relu":
+            steps.append(y.relu_)
+        elif epilogue.activation != "none":
+            gelu = self.torch._C._nn.gelu
+            steps.append(partial(gelu, y, approximate=GELU_FORM[epilogue.activation], out=y))
+        if epilogue.residual:
+            steps.append(partial(y.add_, given["residual"]))
+        return steps
+
+
+class Torch:
+    """PyTorch's eager linear layer and batched product.
+
+    Raises:
+        MissingDependencyError: if PyTorch is absent.
+    """
+
+    name = "torch"
+
+    def __init__(self, threads: int = 1) -> None:
+        self._torch = _open(threads)
+
+    def version(self) -> str:
+        return f"PyTorch {self._torch.__version__}"
+
+    def kind(self, workload: Workload) -> Kind:
+        return "plain"
+
+    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Layer:
+        return TorchLayer(self._torch, workload, _tensors(self._torch, constants))
+
+
+@dataclass(frozen=True)
+class OneDnnLayer:
+    """``mkldnn::_linear_pointwise``, which fuses the activation, or a residual without one, and
+    returns a fresh tensor: see :func:`~dietlab.evaluation.vendors.interface.deliver`."""
+
+    torch: Any
+    workload: Workload
+    packed: Any
+    bias: Any
+
+    def bind(self, operands: Operands, out: FloatArray) -> Call:
+        given, linear = _tensors(self.torch, operands), self.torch.ops.mkldnn._linear_pointwise
+        x, residual = given["x"], given.get("residual")
+        activation = self.workload.epilogue.activation
+        if activation == "none" and residual is not None:
+            return partial(linear.binary, x, residual, self.packed, self.bias, "add")
+        attribute, form = ("gelu", GELU_FORM[activation]) if activation in GELU_FORM else (activation, "")
+        fused = partial(linear.default, x, self.packed, self.bias, attribute, [], form)
+        return fused if residual is None else _then_add(fused, residual)
+
+
+def _then_add(compute: Callable[[], Any], residual: Any) -> Call:
+    return lambda: compute().add_(residual)
+
+
+class OneDnnPacked:
+    """oneDNN as PyTorch ships it, with weights reordered for the row count.
+
+    Raises:
+        MissingDependencyError: if PyTorch is absent or was built without oneDNN.
+    """
+
+    name = "onednn-packed"
+
+    def __init__(self, threads: int = 1) -> None:
+        self._torch = _open(threads)
+        if not self._torch.backends.mkldnn.is_available():
+            raise absent("torch with oneDNN", f"PyTorch {self._torch.__version__} without it")
+
+    def version(self) -> str:
+        lines = self._torch.__config__.show().splitlines()
+        found = [line.split("MKL-DNN v")[1].split()[0] for line in lines if "MKL-DNN v" in line]
+        return f"oneDNN {found[0] if found else ''} in PyTorch {self._torch.__version__}"
+
+    def kind(self, workload: Workload) -> Kind:
+        return require_constant_weights(workload)
+
+    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Layer:
+        given = _tensors(self._torch, constants)
+        rows = workload.output_shape(shape)[0]
+        packed = self._torch.ops.mkldnn._reorder_linear_weight(given["w"], rows)
+        return OneDnnLayer(self._torch, workload, packed, given.get("bias"))
