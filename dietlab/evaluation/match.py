@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 from time import sleep
 from typing import Any
 
-from dietlab.errors import MeasureError
+from dietlab.errors import BuildError, MeasureError, MissingDependencyError
 from dietlab.evaluation.report import Contender
+from dietlab.evaluation.throttle import Pace, Taken
 from dietlab.evaluation.vendors import contender_env
 from dietlab.hardware import Hardware
-from dietlab.measure.process import WorkerProcess
+from dietlab.measure.process import WorkerCrashed, WorkerProcess, WorkerTimeout
 from dietlab.shapes import Shape
 from dietlab.workloads import Workload
 
@@ -37,30 +40,110 @@ class Entry:
 
 @dataclass(frozen=True)
 class Turn:
-    """What a contender did on one shape: right or not, and mean seconds of a call in each block."""
+    """What a contender did on one shape: right or not, and seconds of a call in each block.
+
+    ``retaken`` blocks were thrown away because the processor was slow; ``kept`` ones count although it
+    was, since it did not become quick again.
+    """
 
     correct: bool
     reason: str
     samples: tuple[float, ...]
+    retaken: int = 0
+    kept: int = 0
+
+
+class Seat:
+    """A contender's process. One that crashed or hung is opened anew for the next question."""
+
+    def __init__(self, request: Mapping[str, Any], cores: int) -> None:
+        self._request = request
+        self._worker = WorkerProcess(WORKER, contender_env(cores))
+        self._open = False
+
+    def open(self) -> dict[str, Any]:
+        answer = self._worker.ask(self._request, OPEN_SECONDS)
+        self._open = "absent" not in answer
+        return answer
+
+    def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """The contender's answer.
+
+        Raises:
+            MeasureError: if it crashes, hangs, refuses or cannot be opened again.
+        """
+        if not self._open:
+            answer = self.open()
+            if "absent" in answer:
+                raise MeasureError("a contender that crashed opens again", answer["absent"])
+        try:
+            return self._worker.ask(request, ANSWER_SECONDS)
+        except (WorkerCrashed, WorkerTimeout):
+            self._open = False
+            raise
+
+    def close(self) -> None:
+        self._worker.close()
+
+
+@dataclass
+class Play:
+    """A contender with one of its plans on the shape being played."""
+
+    seat: Seat
+    shape: Shape
+    plan: int | None
+    correct: bool = False
+    reason: str = ""
+    blocks: list[Taken] = field(default_factory=list)
+
+    def ask(self, op: str, **more: Any) -> dict[str, Any]:
+        plan = {} if self.plan is None else {"plan": self.plan}
+        return self.seat.ask({"op": op, "shape": self.shape.to_json(), **plan, **more})
+
+    def check(self) -> None:
+        try:
+            answer = self.ask("check")
+        except MeasureError as error:
+            self.fail(error)
+        else:
+            self.correct = bool(answer.get("correct", False))
+            self.reason = "absent" if "absent" in answer else str(answer.get("reason", ""))
+
+    def fail(self, error: MeasureError) -> None:
+        """One contender's fall does not end the match; it is out for this shape."""
+        self.correct, self.reason, self.blocks = False, str(error), []
+
+    def turn(self) -> Turn:
+        return Turn(
+            self.correct, self.reason, tuple(taken.seconds for taken in self.blocks),
+            sum(taken.retaken for taken in self.blocks), sum(taken.kept for taken in self.blocks),
+        )  # fmt: skip
 
 
 class Match:
     """Opens contenders, then plays shapes: ``with Match(...) as match: match.play(shape, ...)``.
 
     Each contender has a process, because OpenMP runtimes collide in one; only one runs at a time.
+    ``pace`` counts the blocks that were taken, taken again, and kept although the processor was slow;
+    ``unprobed`` says why nobody looked at the processor, if so.
     """
 
     def __init__(self, workload: Workload, hardware: Hardware, entries: Sequence[Entry]) -> None:
         self._workload, self._hardware = workload, hardware
         self._entries = entries
         self._open = ExitStack()
-        self._workers: dict[str, WorkerProcess] = {}
+        self._seats: dict[str, Seat] = {}
         self.contenders: list[Contender] = []
+        self.pace = Pace()
+        self.unprobed = ""
 
     def __enter__(self) -> Match:
         try:
+            folder = self._open.enter_context(tempfile.TemporaryDirectory())
+            probe = self._compile_probe(Path(folder))
             for entry in self._entries:
-                self.contenders.append(self._admit(entry))
+                self.contenders.append(self._admit(entry, probe))
         except BaseException:
             self._open.close()
             raise
@@ -72,23 +155,36 @@ class Match:
     @property
     def names(self) -> tuple[str, ...]:
         """Contenders that are present."""
-        return tuple(self._workers)
+        return tuple(self._seats)
 
-    def _admit(self, entry: Entry) -> Contender:
-        cores = self._hardware.cores
-        worker = WorkerProcess(WORKER, contender_env(cores))
-        request = {
-            "op": "open", "contender": entry.opens, "workload": self._workload.to_json(), "threads": cores,
-            "options": {"l3_bytes": self._hardware.cpu.l3_bytes, **(entry.options or {})},
-        }  # fmt: skip
+    def _compile_probe(self, folder: Path) -> dict[str, Any] | None:
         try:
-            answer = worker.ask(request, OPEN_SECONDS)
+            from dietlab.lower.probe import compile_fma_probe  # imports TVM, as no other line here
+
+            return compile_fma_probe(self._hardware, folder / "fma.so")
+        except (BuildError, MissingDependencyError, ImportError) as error:
+            self.unprobed = str(error)
+            return None
+
+    def _admit(self, entry: Entry, probe: Mapping[str, Any] | None) -> Contender:
+        cores, cpu = self._hardware.cores, self._hardware.cpu
+        caches = {"l2_bytes": cpu.l2_bytes, "l3_bytes": cpu.l3_bytes}
+        seat = Seat(
+            {
+                "op": "open", "contender": entry.opens, "workload": self._workload.to_json(),
+                "threads": cores, "options": {**caches, "probe": probe, **(entry.options or {})},
+            },
+            cores,
+        )  # fmt: skip
+        self._open.callback(seat.close)
+        try:
+            answer = seat.open()
         except MeasureError as error:
             answer = {"absent": str(error)}
         if "absent" in answer:
-            worker.close()
+            seat.close()
             return Contender(entry.name, entry.kind, absent=answer["absent"], detail=entry.detail)
-        self._workers[entry.name] = self._open.enter_context(worker)
+        self._seats[entry.name] = seat
         return Contender(entry.name, entry.kind or answer["kind"], answer["version"], detail=entry.detail)
 
     def play(
@@ -97,46 +193,34 @@ class Match:
         """Every contender on one shape, in turns, in an order drawn anew for each block.
 
         Args:
+            cache: one of :data:`~dietlab.evaluation.contender_worker.CACHES`.
             plans: contenders that try several plans; they are known as ``name#plan``.
 
         Contenders that have nothing for this shape are left out.
         """
         players = {
-            name if plan is None else f"{name}#{plan}": (name, plan)
-            for name in self._workers
+            name if plan is None else f"{name}#{plan}": Play(seat, shape, plan)
+            for name, seat in self._seats.items()
             for plan in plans.get(name, [None])
         }
-        verdicts = {player: self._check(shape, *who) for player, who in players.items()}
-        samples: dict[str, list[float]] = {p: [] for p, verdict in verdicts.items() if verdict[0]}
+        for player in players.values():
+            player.check()
         random = Random(f"{shape}/{cache}")
         for _ in range(blocks):
-            for player in random.sample(list(samples), len(samples)):
-                try:
-                    samples[player].append(self._time(shape, *players[player], cache, block_seconds))
-                except MeasureError as error:  # one contender's fall does not end the match
-                    verdicts[player] = (False, str(error))
-                    del samples[player]
-        return {
-            player: Turn(correct, reason, tuple(samples.get(player, ())))
-            for player, (correct, reason) in verdicts.items()
-            if correct or reason != "absent"
-        }
+            standing = [player for player in players.values() if player.correct]
+            for player in random.sample(standing, len(standing)):
+                self._take(player, cache, block_seconds)
+        return {name: player.turn() for name, player in players.items() if player.reason != "absent"}
 
-    def _time(self, shape: Shape, name: str, plan: int | None, cache: str, seconds: float) -> float:
-        """Mean seconds of a call in one block."""
-        request = {
-            "op": "time", "shape": shape.to_json(), "cache": cache, "min_seconds": seconds,
-        } | ({} if plan is None else {"plan": plan})  # fmt: skip
+    def _take(self, player: Play, cache: str, block_seconds: float) -> None:
+        """One block of one contender."""
         if self._hardware.cores > 1:
             sleep(SETTLE_SECONDS)
-        return float(self._workers[name].ask(request, ANSWER_SECONDS)["seconds"])
-
-    def _check(self, shape: Shape, name: str, plan: int | None) -> tuple[bool, str]:
-        request = {"op": "check", "shape": shape.to_json()} | ({} if plan is None else {"plan": plan})
         try:
-            answer = self._workers[name].ask(request, ANSWER_SECONDS)
+            answer = player.ask("time", cache=cache, min_seconds=block_seconds, best_probe=self.pace.best)
         except MeasureError as error:
-            return False, str(error)
-        if "absent" in answer:
-            return False, "absent"
-        return bool(answer["correct"]), str(answer.get("reason", ""))
+            player.fail(error)
+            return
+        taken = Taken(answer["seconds"], answer["retaken"], answer["kept"], answer["probe"])
+        self.pace.note(taken)
+        player.blocks.append(taken)

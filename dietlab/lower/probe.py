@@ -58,6 +58,18 @@ def _measure(library: tvm_ffi.Module, hardware: Hardware) -> dict[str, float]:
     }
 
 
+def compile_fma_probe(hardware: Hardware, path: Path) -> dict[str, Any]:
+    """The multiply-add loop alone, some 50 us a call: ``library`` and the floats of its arguments,
+    ``seed`` and ``sums``. Elsewhere it tells whether the processor runs at its usual speed.
+
+    Raises:
+        BuildError: if it does not compile.
+    """
+    lanes = hardware.cpu.lanes
+    artifact = compile_library(tvm.IRModule({"multiply_add": _multiply_add(lanes)}), hardware, path)
+    return {"library": str(artifact.path), "seed": 2 * lanes, "sums": CHAINS * lanes}
+
+
 def _best(call: Callable[[], object], samples: int) -> float:
     call()
     best = float("inf")

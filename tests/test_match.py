@@ -1,0 +1,260 @@
+"""How contenders are checked and timed: cases, cache states, slow moments, and falls that end nothing."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dietlab.errors import MeasureError
+from dietlab.evaluation import match
+from dietlab.evaluation.case import MOST_PACKED, MOST_PLAIN, Case
+from dietlab.evaluation.contender_worker import Bench
+from dietlab.evaluation.match import Entry, Match
+from dietlab.evaluation.private_caches import PrivateCaches
+from dietlab.evaluation.throttle import PATIENCE, RETAKES, Pace, Taken, fma_probe, take
+from dietlab.evaluation.vendors import Operands
+from dietlab.hardware import Hardware
+from dietlab.shapes import Dim, Shape
+from dietlab.workloads import BatchMatmul, Dense, FloatArray, Workload
+
+DENSE = Dense(T=Dim(1, 32), N=70, K=45, bias=True)
+BATCH = BatchMatmul(T=Dim(1, 32), B=3, D=5)
+CACHE_BYTES = {"l2_bytes": 1 << 14, "l3_bytes": 1 << 20}
+
+
+class Lying:
+    """A contender whose calls write what ``fault`` says; it remembers what they were bound to."""
+
+    def __init__(self, fault: str = "") -> None:
+        self._fault = fault
+        self.bound: list[dict[str, FloatArray]] = []
+        self.log: list[str] = []
+
+    def kind(self, workload: Workload) -> str:
+        return "plain"
+
+    def version(self) -> str:
+        return "0"
+
+    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> LyingLayer:
+        return LyingLayer(self, workload, constants)
+
+    def corrupt(self, out: FloatArray) -> None:
+        if self._fault == "gap":
+            out[..., -1, -1] = np.nan
+        elif self._fault == "wrong":
+            out[..., 0, 0] += 1.0
+        elif self._fault == "beyond":
+            np.lib.stride_tricks.as_strided(out.reshape(-1), (out.size + 1,))[-1] = 0.0
+
+
+@dataclass(frozen=True)
+class LyingLayer:
+    contender: Lying
+    workload: Workload
+    constants: Operands
+
+    def bind(self, operands: Operands, out: FloatArray, plan: int | None) -> Callable[[], None]:
+        given = {**self.constants, **operands}
+        self.contender.bound.append({**given, "out": out})
+
+        def call() -> None:
+            out[...] = self.workload.reference(given)
+            self.contender.corrupt(out)
+            self.contender.log.append("call")
+
+        return call
+
+
+def bench(contender: Lying, workload: Workload = DENSE, **changed: Any) -> Bench:
+    return Bench(contender, workload, 1, CACHE_BYTES, **changed)
+
+
+@pytest.mark.parametrize("workload", [DENSE, BATCH], ids=str)
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [("", ""), ("gap", "never written"), ("wrong", "is above"), ("beyond", "overwritten")],
+)
+def test_check_notices(fault: str, reason: str, workload: Workload) -> None:
+    answer = bench(Lying(fault), workload).check({"shape": {"T": 5}})
+    assert answer["correct"] is (not fault)
+    assert reason in answer["reason"]
+    assert math.isinf(answer["max_error"]) is (fault == "gap")
+
+
+@pytest.mark.parametrize("workload", [DENSE, BATCH], ids=str)
+def test_everyone_gets_arrays_on_cache_lines(workload: Workload) -> None:
+    case = Case.make(workload, Shape.of(T=5), 0)
+    for array in (*case.operands.values(), case.out):
+        assert array.ctypes.data % 64 == 0 and array.flags.c_contiguous
+    assert case.out.shape == workload.output_shape(Shape.of(T=5))
+
+
+# Cache states
+
+
+def test_rotation_copies_the_weights_alone_if_they_are_constant() -> None:
+    contender = Lying()
+    timed = bench(contender).time({"shape": {"T": 5}, "cache": "rotating", "min_seconds": 1e-4})
+    copies = contender.bound[-timed["copies"] :]
+    assert len({id(copy["x"]) for copy in copies}) == 1
+    assert len({copy["out"].ctypes.data for copy in copies}) == 1
+    assert len({copy["w"].ctypes.data for copy in copies}) == timed["copies"] == MOST_PACKED
+    assert all((copy["w"] == copies[0]["w"]).all() for copy in copies)
+
+
+def test_rotation_copies_everything_if_nothing_is_constant() -> None:
+    contender = Lying()
+    timed = bench(contender, BATCH).time({"shape": {"T": 32}, "cache": "rotating", "min_seconds": 1e-4})
+    copies = contender.bound[-timed["copies"] :]
+    for name in ("x", "w", "out"):
+        assert len({copy[name].ctypes.data for copy in copies}) == timed["copies"]
+    covered = sum(array.nbytes for copy in copies for array in copy.values())
+    assert 2 * CACHE_BYTES["l3_bytes"] <= covered <= 3 * CACHE_BYTES["l3_bytes"]
+
+
+def test_copies_cover_the_cache_within_reason() -> None:
+    case = Case.make(BATCH, Shape.of(T=1), 0)
+    assert case.copies_beyond(0) == 2
+    assert case.copies_beyond(10 * case.copy_bytes) == 11
+    assert case.copies_beyond(1 << 40) == MOST_PLAIN
+
+
+def test_interleaved_reads_other_data_before_each_timed_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    contender = Lying()
+    monkeypatch.setattr(PrivateCaches, "empty", lambda self: contender.log.append("read"))
+    timed = bench(contender).time({"shape": {"T": 5}, "cache": "interleaved", "min_seconds": 1e-4})
+    assert timed["calls"] >= 9 and timed["copies"] == 1
+    block = contender.log[-2 * timed["calls"] :]
+    assert block == ["read", "call"] * timed["calls"]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_private_caches_are_emptied_on_every_processor(threads: int) -> None:
+    caches = PrivateCaches(1 << 14, threads)
+    before = os.sched_getaffinity(0)
+    caches.empty()
+    assert os.sched_getaffinity(0) == before
+    assert len(caches._readers) == (len(before) if threads > 1 else 0)
+    where = {tuple(reader.submit(os.sched_getaffinity, 0).result()) for reader in caches._readers}
+    assert where == ({(p,) for p in before} if threads > 1 else set())
+
+
+def test_unknown_cache_state_is_refused() -> None:
+    with pytest.raises(MeasureError, match="hot, interleaved, rotating; got 'lukewarm'"):
+        bench(Lying()).time({"shape": {"T": 5}, "cache": "lukewarm"})
+
+
+# Slow moments
+
+
+class Machine:
+    """A processor whose probes take these seconds, one after the other; blocks are numbered."""
+
+    def __init__(self, *probes: float) -> None:
+        self._probes = list(probes)
+        self.blocks = 0
+
+    def probe(self) -> float:
+        return self._probes.pop(0)
+
+    def block(self) -> float:
+        self.blocks += 1
+        return float(self.blocks)
+
+    def take(self, best: float | None = None) -> Taken:
+        return take(self.block, self.probe, best)
+
+
+def test_quick_block_counts_at_once() -> None:
+    assert Machine(1.0, 1.05).take() == Taken(1.0, 0, False, 1.0)
+    assert Machine(1.05, 1.05).take(best=1.0) == Taken(1.0, 0, False, 1.05)
+
+
+@pytest.mark.parametrize("slow", [(1.0, 2.0), (2.0, 1.0), (1.1, 1.1)])
+def test_block_in_a_slow_moment_is_taken_again(slow: tuple[float, float]) -> None:
+    assert Machine(*slow, 1.0, 1.0).take(best=1.0) == Taken(2.0, 1, False, 1.0)
+
+
+def test_block_that_stays_slow_is_kept_and_counted() -> None:
+    machine = Machine(*[2.0] * 2 * (RETAKES + 1))
+    assert machine.take(best=1.0) == Taken(RETAKES + 1.0, RETAKES, True, 2.0)
+    assert machine.blocks == RETAKES + 1
+
+
+def test_no_probe_takes_the_first_block() -> None:
+    assert take(lambda: 3.0, None, 1.0) == Taken(3.0)
+
+
+def test_pace_counts_and_keeps_the_best_probe() -> None:
+    pace = Pace()
+    for taken in (Taken(9.0, 0, False, 1.0), Taken(9.0, 2, False, 0.9), Taken(9.0, 4, True, 1.8)):
+        pace.note(taken)
+    assert (pace.blocks, pace.retaken, pace.kept, pace.best) == (3, 6, 1, 0.9)
+
+
+def test_pace_accepts_a_processor_that_settles_at_a_lower_speed() -> None:
+    pace = Pace()
+    pace.note(Taken(9.0, 0, False, 1.0))
+    for _ in range(PATIENCE - 1):
+        pace.note(Taken(9.0, RETAKES, True, 1.2))
+    assert pace.best == 1.0
+    pace.note(Taken(9.0, RETAKES, True, 1.3))
+    assert pace.best == 1.2
+    pace.note(Taken(9.0, 0, False, 1.0))
+    assert pace.best == 1.0
+
+
+def test_worker_answers_what_the_probe_found() -> None:
+    probes = iter([1.0, 3.0, 1.0, 1.0])
+    asked = bench(Lying(), probe=lambda: next(probes))
+    answer = asked.time({"shape": {"T": 5}, "min_seconds": 1e-4, "best_probe": 0.99})
+    assert (answer["retaken"], answer["kept"], answer["probe"]) == (1, False, 1.0)
+
+
+def test_probe_is_a_compiled_loop_of_multiply_adds(here: Hardware, tmp_path: Path) -> None:
+    from dietlab.lower.probe import compile_fma_probe
+
+    ticks = iter(range(100))
+    probe = fma_probe(compile_fma_probe(here, tmp_path / "fma.so"), lambda: float(next(ticks)))
+    assert probe() == 1.0
+
+
+# Contenders that fall
+
+FALLING_MATMUL = """
+import os, sys, time
+import numpy
+right = numpy.matmul
+def falling(x, w, out):
+    if len(x) == 3 and "contender_worker" in " ".join(sys.orig_argv):
+        {fall}
+    right(x, w, out)
+numpy.matmul = falling
+"""
+
+
+@pytest.mark.parametrize("fall", ["os.abort()", "time.sleep(60)"])
+def test_contender_that_falls_on_one_shape_plays_the_next(
+    fall: str, here: Hardware, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(FALLING_MATMUL.format(fall=fall))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(match, "ANSWER_SECONDS", 3.0)
+    with Match(DENSE, here, [Entry("openblas", "openblas")]) as played:
+        assert played.unprobed == ""
+        turns = [played.play(Shape.of(T=t), "hot", 2, 0.001, {})["openblas"] for t in (2, 3, 4)]
+        pace = played.pace
+    assert [turn.correct for turn in turns] == [True, False, True]
+    assert [len(turn.samples) for turn in turns] == [2, 0, 2]
+    assert ("signal" if "abort" in fall else "answers within") in turns[1].reason
+    assert pace.blocks == 4 and pace.best is not None and pace.best > 0
+    assert pace.retaken == sum(turn.retaken for turn in turns)
+    assert pace.kept == sum(turn.kept for turn in turns)
