@@ -1,0 +1,133 @@
+"""What the summary says, line by line, and what each line should be: the one place that holds targets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Measure = Literal[
+    "prepacked", "plain", "ansor", "regret", "peak", "prime", "cores", "tuning", "kernels", "code"
+]
+Statistic = Literal["geomean", "mean", "worst", "p99", "most", "total"]
+COLD = ("interleaved", "rotating")
+"""Cache states in which weights come from memory, as in a model with many layers."""
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """One line of the summary.
+
+    Args:
+        measure: what is looked at; see :mod:`dietlab.bench.samples`.
+        statistic: how many shapes become one number.
+        what: the line's name, for people.
+        unit: ``x`` (times), ``%``, ``s``, ``KiB``, or nothing.
+        lengths: the range of T that counts, both ends included.
+        at_least, at_most: the target; none if both are None.
+        caches: states that the target holds for; in the others the line has no target.
+        threads: the target holds on these numbers of threads (empty: on all).
+        operators: a workload counts if its operator begins with this.
+        dims: a workload counts only if it has these static extents.
+        needs: so many workloads must be in the table before the target is judged.
+    """
+
+    measure: Measure
+    statistic: Statistic
+    what: str
+    unit: str = "x"
+    lengths: tuple[int, int] = (1, 1 << 30)
+    at_least: float | None = None
+    at_most: float | None = None
+    caches: tuple[str, ...] = ()
+    threads: tuple[int, ...] = ()
+    operators: str = "dense"
+    dims: tuple[tuple[str, int], ...] = ()
+    needs: int = 1
+
+    @property
+    def target(self) -> str:
+        """``">= 1.10 x"``, or nothing."""
+        if self.at_least is not None:
+            return f">= {self.at_least:g} {self.unit}".strip()
+        return f"<= {self.at_most:g} {self.unit}".strip() if self.at_most is not None else ""
+
+    def met(self, value: float) -> bool:
+        """Whether a value reaches the target (always, without one)."""
+        above = self.at_least is None or value >= self.at_least
+        return above and (self.at_most is None or value <= self.at_most)
+
+
+SHORT, SHORTEST, LONG = (1, 128), (1, 32), (129, 2048)
+QKV = (("N", 2304), ("K", 768))
+
+CRITERIA: tuple[Criterion, ...] = (
+    Criterion(
+        "prepacked", "geomean", "over the best prepacked vendor, T=1..128", lengths=SHORT, at_least=1.10,
+        caches=COLD,
+    ),
+    Criterion(
+        "prepacked", "geomean", "over the best prepacked vendor, T<=32", lengths=SHORTEST, at_least=1.25,
+        caches=COLD,
+    ),
+    Criterion(
+        "prepacked", "worst", "over the best prepacked vendor, worst of T=1..128", lengths=SHORT,
+        at_least=0.92, caches=COLD,
+    ),
+    Criterion(
+        "prepacked", "geomean", "over the best prepacked vendor, T=129..2048", lengths=LONG, at_least=1.0,
+        caches=COLD,
+    ),
+    Criterion(
+        "prepacked", "worst", "over the best prepacked vendor, worst of T=129..2048", lengths=LONG,
+        at_least=0.92, caches=COLD,
+    ),
+    Criterion(
+        "plain", "geomean", "over the best plain vendor, T<=64", lengths=(1, 64), at_least=1.6, caches=COLD
+    ),
+    Criterion(
+        "plain", "geomean", "batched, over the best plain vendor, T=1..128", lengths=SHORT,
+        operators="batch-matmul",
+    ),
+    Criterion(
+        "plain", "worst", "batched, over the best plain vendor, worst of T=1..128", lengths=SHORT,
+        operators="batch-matmul",
+    ),
+    Criterion("ansor", "geomean", "over per-shape tuning", at_least=1.3, operators=""),
+    Criterion("ansor", "worst", "over per-shape tuning, worst", at_least=1.0, operators=""),
+    Criterion("regret", "mean", "mean regret", "%", at_most=1.0, operators=""),
+    Criterion("regret", "p99", "99th percentile of regret", "%", at_most=5.0, operators=""),
+    Criterion(
+        "peak", "mean", "share of the FMA peak, N=2304 K=768, T>=128", "%", (128, 1 << 30), at_least=88.0,
+        threads=(1,), dims=QKV,
+    ),
+    Criterion(
+        "peak", "worst", "share of the FMA peak, N=2304 K=768, worst of T>=128", "%", (128, 1 << 30),
+        threads=(1,), dims=QKV,
+    ),
+    Criterion(
+        "prime", "geomean", "prime T over the faster neighbouring multiple of 8", lengths=(17, 1 << 30),
+        at_least=0.95,
+    ),
+    Criterion(
+        "prime", "worst", "prime T over the faster neighbouring multiple of 8, worst",
+        lengths=(17, 1 << 30), at_least=0.95,
+    ),
+    Criterion(
+        "cores", "geomean", "two cores over one, T>=32", lengths=(32, 1 << 30), at_least=1.85, operators=""
+    ),
+    Criterion("cores", "worst", "two cores over one, worst of T>=32", lengths=(32, 1 << 30), operators=""),
+    Criterion("tuning", "total", "tuning, all workloads", "s", at_most=600.0, operators="", needs=6),
+    Criterion("kernels", "most", "micro-kernels in a library", "", at_most=8.0, operators=""),
+    Criterion("code", "most", "machine code of a library", "KiB", at_most=256.0, operators=""),
+)  # fmt: skip
+"""The summary, from top to bottom."""
+
+STUDY_MEASURES: tuple[Measure, ...] = ("tuning", "kernels", "code")
+"""Measures of a whole study: they have no cache state and no shape."""
+
+NAMES: Mapping[Statistic, str] = {
+    "geomean": "geometric mean", "mean": "mean", "worst": "least", "p99": "99th percentile",
+    "most": "most", "total": "sum",
+}  # fmt: skip
+"""What a statistic is called."""

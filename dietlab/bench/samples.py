@@ -1,0 +1,143 @@
+"""What each measure of the summary is for one workload and shape.
+
+==========  ==========================================================================================
+measure     value of a shape
+==========  ==========================================================================================
+prepacked   time of the fastest prepacked vendor over ours
+plain       time of the fastest plain vendor over ours
+ansor       time of the program tuned for this very shape over ours
+regret      our time over the oracle's, less 1, in percent
+peak        our GFLOP/s over the FMA peak of the cores used, in percent
+prime       for a prime T: our throughput over that at the faster of the two multiples of 8 beside it
+cores       our time on one core over ours on several
+==========  ==========================================================================================
+
+Wrong results count nowhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from dietlab.bench.criteria import Criterion, Measure
+from dietlab.bench.table import BenchTable, StudyFacts
+from dietlab.evaluation.report import OURS, Row, fastest
+
+STEP = 8
+"""A prime length is compared with the multiples of this beside it."""
+
+Rows = Mapping[int, Mapping[str, Row]]
+"""Correct rows of one study and cache state, by length and contender."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One shape's value."""
+
+    workload: str
+    length: int
+    value: float
+
+
+@dataclass(frozen=True)
+class Block:
+    """All that was measured of one workload on some threads in one cache state."""
+
+    facts: StudyFacts
+    cache: str
+    rows: Rows
+    one_core: Rows
+
+    @property
+    def ours(self) -> Mapping[int, Row]:
+        """Our own rows by length."""
+        return {length: rows[OURS] for length, rows in self.rows.items() if OURS in rows}
+
+
+def blocks(table: BenchTable) -> tuple[Block, ...]:
+    """The table by workload, threads and cache state."""
+    found: dict[tuple[str, int, str], dict[int, dict[str, Row]]] = {}
+    for entry in table.entries:
+        lengths = found.setdefault((entry.workload, entry.threads, entry.row.cache), {})
+        if entry.row.correct:
+            lengths.setdefault(entry.length, {})[entry.row.contender] = entry.row
+    return tuple(
+        Block(table.facts(workload, threads), cache, rows, found.get((workload, 1, cache), {}))
+        for (workload, threads, cache), rows in found.items()
+    )
+
+
+def counts(criterion: Criterion, facts: StudyFacts) -> bool:
+    """Whether a study belongs to a line of the summary."""
+    return facts.operator.operator.startswith(criterion.operators) and all(
+        facts.workload.get(name) == extent for name, extent in criterion.dims
+    )
+
+
+def samples(criterion: Criterion, block: Block) -> list[Sample]:
+    """The values of every shape of a block that the criterion looks at."""
+    if not counts(criterion, block.facts):
+        return []
+    low, high = criterion.lengths
+    values = MEASURES[criterion.measure](block)
+    return [Sample(block.facts.name, length, value) for length, value in values if low <= length <= high]
+
+
+Values = Iterator[tuple[int, float]]
+
+
+def _over_fastest(kind: str, block: Block) -> Values:
+    for length, rows in block.rows.items():
+        candidates = [row for name, row in rows.items() if block.facts.kind(name) == kind and row.speedup]
+        for row in fastest(candidates):
+            yield length, row.speedup or 0.0
+
+
+def _over(contender: str, block: Block) -> Values:
+    for length, rows in block.rows.items():
+        if contender in rows and rows[contender].speedup:
+            yield length, rows[contender].speedup or 0.0
+
+
+def _regret(block: Block) -> Values:
+    for length, row in block.ours.items():
+        if row.regret is not None:
+            yield length, 100 * row.regret
+
+
+def _peak(block: Block) -> Values:
+    peak = block.facts.processor.total_gflops
+    for length, row in block.ours.items():
+        if peak:
+            yield length, 100 * row.gflops / peak
+
+
+def _prime(block: Block) -> Values:
+    ours = block.ours
+    for length, row in ours.items():
+        below = length // STEP * STEP
+        if is_prime(length) and below in ours and below + STEP in ours:
+            yield length, row.gflops / max(ours[below].gflops, ours[below + STEP].gflops)
+
+
+def _cores(block: Block) -> Values:
+    if block.facts.threads == 1:
+        return
+    for length, row in block.ours.items():
+        alone = block.one_core.get(length, {}).get(OURS)
+        if alone is not None:
+            yield length, alone.seconds_median / row.seconds_median
+
+
+MEASURES: Mapping[Measure, Callable[[Block], Values]] = {
+    "prepacked": partial(_over_fastest, "prepacked"), "plain": partial(_over_fastest, "plain"),
+    "ansor": partial(_over, "ansor"), "regret": _regret, "peak": _peak, "prime": _prime, "cores": _cores,
+}  # fmt: skip
+"""Measures that have one value for each shape."""
+
+
+def is_prime(number: int) -> bool:
+    """By trial division: lengths are small."""
+    return number > 1 and all(number % divisor for divisor in range(2, int(number**0.5) + 1))

@@ -1,0 +1,146 @@
+"""The table in a few lines: each with its interval, its worst shape, and whether it is what it should be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dietlab.bench.criteria import CRITERIA, STUDY_MEASURES, Criterion, Measure, Statistic
+from dietlab.bench.samples import Block, Sample, blocks, counts, samples
+from dietlab.bench.table import BenchTable, StudyFacts
+
+RESAMPLES = 2000
+CONFIDENCE = 0.95
+KIB = 1024
+
+Values = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One criterion on some threads in one cache state.
+
+    Args:
+        cache: empty where there is none (tuning, code).
+        workloads: what it is about.
+        shapes: how many values it is made of.
+        value, low, high: the statistic in the criterion's unit, and its 95 % interval from resampling
+            shapes (None where that says nothing: extremes and sums).
+        met: whether the target is reached; None where there is none, or too little was measured.
+        worst: the shape that is furthest on the wrong side; a whole study has length 0.
+    """
+
+    criterion: Criterion
+    threads: int
+    cache: str
+    workloads: tuple[str, ...]
+    shapes: int
+    value: float
+    low: float | None
+    high: float | None
+    met: bool | None
+    worst: Sample
+
+    @property
+    def verdict(self) -> str:
+        """``met``, ``missed``, or nothing without a target."""
+        return "" if self.met is None else "met" if self.met else "missed"
+
+
+def summarise(table: BenchTable, criteria: Sequence[Criterion] = CRITERIA) -> tuple[Line, ...]:
+    """Every criterion on every number of threads and in every cache state, all its workloads together;
+    what was not measured has no line."""
+    groups: dict[tuple[int, str], list[Block]] = {}
+    for block in blocks(table):
+        groups.setdefault((block.facts.threads, block.cache), []).append(block)
+    return tuple(line for criterion in criteria for line in _lines(criterion, table, groups))
+
+
+def _lines(
+    criterion: Criterion, table: BenchTable, groups: Mapping[tuple[int, str], Sequence[Block]]
+) -> Iterator[Line]:
+    if criterion.measure in STUDY_MEASURES:
+        for threads in table.threads:
+            found = list(study_samples(criterion, table.studies, threads))
+            if found:
+                yield line_of(criterion, threads, "", found)
+        return
+    for (threads, cache), members in sorted(groups.items()):
+        found = [sample for block in members for sample in samples(criterion, block)]
+        if found:
+            yield line_of(criterion, threads, cache, found)
+
+
+def by_workload(table: BenchTable, criteria: Sequence[Criterion] = CRITERIA) -> tuple[Line, ...]:
+    """The criteria that look at shapes, for each workload by itself."""
+    return tuple(
+        line_of(criterion, block.facts.threads, block.cache, found)
+        for block in blocks(table) for criterion in criteria if criterion.measure not in STUDY_MEASURES
+        if (found := samples(criterion, block))
+    )  # fmt: skip
+
+
+def study_samples(criterion: Criterion, studies: Iterable[StudyFacts], threads: int) -> Iterator[Sample]:
+    """One value for each study that is complete."""
+    for facts in studies:
+        if facts.threads == threads and not facts.failure and counts(criterion, facts):
+            yield Sample(facts.name, 0, STUDY_VALUES[criterion.measure](facts))
+
+
+STUDY_VALUES: Mapping[Measure, Callable[[StudyFacts], float]] = {
+    "tuning": lambda facts: float(facts.tuning["total_seconds"]),
+    "kernels": lambda facts: float(facts.library["kernels"]),
+    "code": lambda facts: facts.library["bytes"] / KIB,
+}
+
+
+def line_of(criterion: Criterion, threads: int, cache: str, found: Sequence[Sample]) -> Line:
+    """The line that summarises some values (at least one)."""
+    values = np.array([sample.value for sample in found])
+    value = float(STATISTICS[criterion.statistic](values))
+    low, high = interval(criterion.statistic, values)
+    workloads = tuple(dict.fromkeys(sample.workload for sample in found))
+    # A sum over some of the workloads says nothing against its limit, unless it is beyond it already.
+    judged = bool(criterion.target) and _holds(criterion, threads, cache)
+    if len(workloads) < criterion.needs and criterion.met(value):
+        judged = False
+    furthest = max if criterion.measure in ("regret", *STUDY_MEASURES) else min
+    return Line(
+        criterion, threads, cache, workloads, len(found), value, low, high,
+        criterion.met(value) if judged else None, furthest(found, key=lambda sample: sample.value),
+    )  # fmt: skip
+
+
+def _holds(criterion: Criterion, threads: int, cache: str) -> bool:
+    """Whether the target is meant for these threads and this cache state."""
+    return (not criterion.caches or cache in criterion.caches) and (
+        not criterion.threads or threads in criterion.threads
+    )
+
+
+STATISTICS: Mapping[Statistic, Callable[[Values], float]] = {
+    "geomean": lambda values: float(np.exp(np.log(values).mean())),
+    "mean": lambda values: float(values.mean()),
+    "p99": lambda values: float(np.quantile(values, 0.99)),
+    "worst": lambda values: float(values.min()),
+    "most": lambda values: float(values.max()),
+    "total": lambda values: float(values.sum()),
+}
+
+
+def interval(statistic: Statistic, values: Values, seed: int = 0) -> tuple[float | None, float | None]:
+    """The 95 % bootstrap interval (percentile method) over shapes of a mean or a geometric mean.
+
+    Resampling shapes says how much the line depends on which lengths were measured; it says nothing
+    about an extreme, and next to nothing about a far percentile.
+    """
+    if statistic not in ("geomean", "mean") or len(values) < 2:
+        return None, None
+    picks = np.random.default_rng(seed).integers(0, len(values), (RESAMPLES, len(values)))
+    means = (np.log(values) if statistic == "geomean" else values)[picks].mean(axis=1)
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(np.exp(means) if statistic == "geomean" else means, [tail, 1 - tail])
+    return float(low), float(high)

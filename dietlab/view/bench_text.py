@@ -1,0 +1,153 @@
+"""A bench as Markdown: aligned, so that it reads in a terminal as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from dietlab.bench.criteria import CRITERIA
+from dietlab.bench.roofline import bounds
+from dietlab.bench.summary import Line, by_workload, summarise
+from dietlab.bench.table import BenchTable
+from dietlab.view.progress import duration
+
+Table = tuple[Sequence[str], Sequence[Sequence[str]]]
+"""Header and rows of text."""
+
+SUMMARY_HEADER = ("what", "threads", "cache", "shapes", "value", "95 % interval", "worst", "target", "verdict")
+WORKLOAD_MEASURES = ("prepacked", "plain", "regret")
+
+
+def render_bench(table: BenchTable) -> str:
+    """The summary with its targets, the same by workload, the roofline, and who was absent."""
+    lines = [f"# {bench_title(table)}", "", *machine_lines(table)]
+    for heading, content in tables(table):
+        lines += ["", f"## {heading}", "", markdown(*content)]
+    for heading, notes in notes_of(table):
+        lines += ["", f"## {heading}", "", *(f"- {note}" for note in notes)]
+    return "\n".join(lines) + "\n"
+
+
+def bench_title(table: BenchTable) -> str:
+    about = table.about
+    return f"Bench {about.get('suite', '')}, effort {about.get('effort', '')}"
+
+
+def machine_lines(table: BenchTable) -> list[str]:
+    """Processor, date and versions."""
+    names = dict.fromkeys(str(facts.hardware.get("name")) for facts in table.studies)
+    versions = ", ".join(f"{name} {version}" for name, version in table.about.get("versions", {}).items())
+    return [f"{', '.join(names) or 'nothing was measured'}; {table.about.get('started', '')}; {versions}"]
+
+
+def tables(table: BenchTable) -> list[tuple[str, Table]]:
+    """Heading and content of every table that has rows."""
+    found = [
+        ("Summary", (SUMMARY_HEADER, [summary_cells(line) for line in summarise(table)])),
+        ("By workload", workload_table(table)),
+        ("Roofline", roofline_table(table)),
+        ("Studies", study_table(table)),
+    ]
+    return [(heading, content) for heading, content in found if content[1]]
+
+
+def summary_cells(line: Line) -> tuple[str, ...]:
+    """The cells below ``SUMMARY_HEADER``."""
+    unit = line.criterion.unit
+    between = "" if line.low is None else f"{_number(line.low, unit)} to {_number(line.high, unit)}"
+    where = f" T={line.worst.length}" if line.worst.length else ""
+    return (
+        line.criterion.what, str(line.threads), line.cache or "-", str(line.shapes),
+        f"{_number(line.value, unit)} {unit}".strip(), between,
+        f"{_number(line.worst.value, unit)} {line.worst.workload}{where}", line.criterion.target if line.verdict else "",
+        line.verdict,
+    )  # fmt: skip
+
+
+def workload_table(table: BenchTable) -> Table:
+    """The summary's speedups and regrets for each workload by itself."""
+    chosen = [c for c in CRITERIA if c.measure in WORKLOAD_MEASURES]
+    rows = [(line.workloads[0], *summary_cells(line)) for line in by_workload(table, chosen)]
+    return ("workload", *SUMMARY_HEADER), rows
+
+
+def roofline_table(table: BenchTable) -> Table:
+    """Work, bounds and our time at some lengths."""
+    header = (
+        "workload", "threads", "cache", "T", "Mflop", "MB", "compute us", "memory us", "L3 us", "ours us",
+        "of FMA peak", "of roofline",
+    )  # fmt: skip
+    rows = [
+        (
+            b.workload, str(b.threads), b.cache, str(b.length), f"{b.flops / 1e6:.1f}",
+            f"{b.bytes / 1e6:.2f}", f"{b.compute_seconds * 1e6:.1f}", f"{b.memory_seconds * 1e6:.1f}",
+            "-" if b.l3_seconds is None else f"{b.l3_seconds * 1e6:.1f}", f"{b.seconds * 1e6:.1f}",
+            f"{100 * b.compute_share:.0f} %", "-" if b.share is None else f"{100 * b.share:.0f} %",
+        )
+        for b in bounds(table)
+    ]  # fmt: skip
+    return header, rows
+
+
+def study_table(table: BenchTable) -> Table:
+    """What each study cost, and the peaks that its rooflines are made of."""
+    header = (
+        "workload", "threads", "tuning", "micro-kernels tried", "in the library", "code", "FMA peak", "DRAM",
+        "L3, one core",
+    )  # fmt: skip
+    rows = []
+    for facts in table.studies:
+        if facts.failure or not facts.library:
+            continue
+        hardware = facts.processor
+        peaks = ((hardware.total_gflops, "GFLOP/s"), (hardware.dram_gbps, "GB/s"), (hardware.l3_gbps, "GB/s"))
+        rows.append((
+            facts.name, str(facts.threads), duration(facts.tuning["total_seconds"]),
+            str(facts.tuning["trials"]), str(facts.library["kernels"]),
+            f"{facts.library['bytes'] / 1024:.0f} KiB",
+            *("-" if value is None else f"{value:.0f} {unit}" for value, unit in peaks),
+        ))  # fmt: skip
+    return header, rows
+
+
+def notes_of(table: BenchTable) -> list[tuple[str, list[str]]]:
+    """What went wrong or did not take part, under headings; headings without notes are left out."""
+    absent = {
+        f"{c.name} ({facts.name}): {c.absent}": None
+        for facts in table.studies for c in facts.contenders if c.absent
+    }  # fmt: skip
+    failed = [f"{facts.name}, {facts.threads} threads: {facts.failure}" for facts in table.failures]
+    found = [
+        ("Failed", failed),
+        ("Wrong results, not counted", list(_wrong(table))),
+        ("Absent", list(absent)),
+    ]
+    return [(heading, notes) for heading, notes in found if notes]
+
+
+def _wrong(table: BenchTable) -> Iterable[str]:
+    wrong: dict[tuple[str, int, str, str], list[int]] = {}
+    for entry in table.entries:
+        if not entry.row.correct:
+            key = (entry.workload, entry.threads, entry.row.cache, entry.row.contender)
+            wrong.setdefault(key, []).append(entry.length)
+    for (workload, threads, cache, contender), lengths in wrong.items():
+        shown = ", ".join(map(str, sorted(lengths)[:8])) + (", ..." if len(lengths) > 8 else "")
+        yield f"{contender}, {workload}, {threads} threads, {cache}: {len(lengths)} shapes, T={shown}"
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table whose columns are aligned in plain text too."""
+    lines = [header, *rows]
+    cells = [[cell.replace("|", "\\|") for cell in line] for line in lines]
+    widths = [max(3, *map(len, column)) for column in zip(*cells, strict=True)]
+    rule = ["-" * width for width in widths]
+    return "\n".join(
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |"
+        for line in [cells[0], rule, *cells[1:]]
+    )
+
+
+def _number(value: float | None, unit: str) -> str:
+    if value is None:
+        return ""
+    return f"{value:.3f}" if unit == "x" else f"{value:.1f}" if unit else f"{value:.0f}"
