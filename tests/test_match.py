@@ -21,6 +21,7 @@ from dietlab.evaluation.private_caches import PrivateCaches
 from dietlab.evaluation.throttle import PATIENCE, RETAKES, Pace, Taken, fma_probe, take
 from dietlab.evaluation.vendors import Operands
 from dietlab.hardware import Hardware
+from dietlab.lower import compiler
 from dietlab.shapes import Dim, Shape
 from dietlab.workloads import BatchMatmul, Dense, FloatArray, Workload
 
@@ -251,10 +252,21 @@ def test_contender_that_falls_on_one_shape_plays_the_next(
     with Match(DENSE, here, [Entry("openblas", "openblas")]) as played:
         assert played.unprobed == ""
         turns = [played.play(Shape.of(T=t), "hot", 2, 0.001, {})["openblas"] for t in (2, 3, 4)]
-        pace = played.pace
+        pace, note = played.pace, played.note
     assert [turn.correct for turn in turns] == [True, False, True]
     assert [len(turn.samples) for turn in turns] == [2, 0, 2]
     assert ("signal" if "abort" in fall else "answers within") in turns[1].reason
     assert pace.blocks == 4 and pace.best is not None and pace.best > 0
     assert pace.retaken == sum(turn.retaken for turn in turns)
     assert pace.kept == sum(turn.kept for turn in turns)
+    assert note.startswith(f"4 blocks were timed; {pace.retaken} more were thrown away")
+
+
+def test_match_without_a_compiler_goes_on_and_says_so(
+    here: Hardware, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiler, "LINKERS", ())
+    with Match(DENSE, here, [Entry("openblas", "openblas")]) as played:
+        turn = played.play(Shape.of(T=2), "hot", 1, 0.001, {})["openblas"]
+    assert turn.correct and (turn.retaken, turn.kept) == (0, False)
+    assert "C++ compiler" in played.note

@@ -157,6 +157,17 @@ class Match:
         """Contenders that are present."""
         return tuple(self._seats)
 
+    @property
+    def note(self) -> str:
+        """What a report should say about slow moments."""
+        if self.unprobed:
+            return f"No probe told slow moments of the processor: {self.unprobed}"
+        pace = self.pace
+        return (
+            f"{pace.blocks} blocks were timed; {pace.retaken} more were thrown away because the processor "
+            f"was slow around them, and {pace.kept} count although it stayed slow."
+        )
+
     def _compile_probe(self, folder: Path) -> dict[str, Any] | None:
         try:
             from dietlab.lower.probe import compile_fma_probe  # imports TVM, as no other line here
