@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +31,21 @@ class Turn(NamedTuple):
     shape: Shape
 
 
+@dataclass(frozen=True)
+class Kept:
+    """What a journal holds."""
+
+    about: Mapping[str, Any]
+    rows: dict[Turn, tuple[Row, ...]]
+    studies: dict[tuple[str, int], StudyFacts]
+
+    @property
+    def table(self) -> BenchTable:
+        turns = self.rows.items()
+        entries = [Entry(turn.workload, turn.threads, row) for turn, rows in turns for row in rows]
+        return BenchTable(tuple(entries), tuple(self.studies.values()), self.about)
+
+
 class Journal:
     """Rows and facts in memory and on disk.
 
@@ -45,31 +61,32 @@ class Journal:
 
     def __init__(self, path: Path, about: Mapping[str, Any]) -> None:
         self.path = path
-        self.rows: dict[Turn, tuple[Row, ...]] = {}
-        self.studies: dict[tuple[str, int], StudyFacts] = {}
-        self.about: Mapping[str, Any] = {"schema_version": SCHEMA_VERSION, **about}
+        self.kept = Kept({"schema_version": SCHEMA_VERSION, **about}, {}, {})
         if path.exists() and repair(path):
-            self._read()
+            found = read_journal(path)
+            _require_same(found.about, self.kept.about, path)
+            self.kept = found
         else:
-            self._append(self.about)
+            self._append(self.kept.about)
 
     @property
-    def table(self) -> BenchTable:
-        entries = [
-            Entry(turn.workload, turn.threads, row) for turn, rows in self.rows.items() for row in rows
-        ]
-        return BenchTable(tuple(entries), tuple(self.studies.values()), self.about)
+    def rows(self) -> Mapping[Turn, Sequence[Row]]:
+        return self.kept.rows
+
+    @property
+    def studies(self) -> Mapping[tuple[str, int], StudyFacts]:
+        return self.kept.studies
 
     def add_study(self, facts: StudyFacts) -> None:
         """Keeps what is known about a study; later facts replace earlier ones."""
         self._append({"study": facts.to_json()})
-        self.studies[facts.name, facts.threads] = facts
+        self.kept.studies[facts.name, facts.threads] = facts
 
     def add_rows(self, turn: Turn, rows: Sequence[Row]) -> None:
         """Keeps all rows of one turn."""
         value = {**turn._asdict(), "shape": turn.shape.to_json(), "rows": [row.to_json() for row in rows]}
         self._append(value)
-        self.rows[turn] = tuple(rows)
+        self.kept.rows[turn] = tuple(rows)
 
     def _append(self, value: Mapping[str, Any]) -> None:
         try:
@@ -82,39 +99,47 @@ class Journal:
                 "Free some space and run the same command again: it goes on from here.",
             ) from error  # fmt: skip
 
-    def _read(self) -> None:
-        about, *values = read_lines(self.path)
-        self._check(about)
-        self.about = about
-        for value in values:
-            if "study" in value:
-                facts = StudyFacts.from_json(value["study"])
-                self.studies[facts.name, facts.threads] = facts
-            else:
-                shape = Shape.from_json(value["shape"])
-                turn = Turn(value["workload"], value["threads"], value["cache"], shape)
-                self.rows[turn] = tuple(Row.from_json(row) for row in value["rows"])
 
-    def _check(self, found: Mapping[str, Any]) -> None:
-        for name, mine in self.about.items():
-            if name not in ("started", "versions") and found.get(name) != json.loads(json.dumps(mine)):
-                raise StudyError(
-                    f"the bench in {self.path.parent} has the same {name}", mine,
-                    f"It has {found.get(name)}. Choose another --out.",
-                )  # fmt: skip
-
-
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The values of a journal's whole lines.
+def read_journal(path: Path) -> Kept:
+    """What a journal holds, also while it is being written: a torn last line is passed over.
 
     Raises:
-        RecordError: if one of them is no JSON.
+        RecordError: if it is missing, or damaged before its last line.
     """
-    lines = path.read_text(encoding="utf-8").splitlines()
+    about, *values = _lines(path)
+    kept = Kept(about, {}, {})
+    for value in values:
+        if "study" in value:
+            facts = StudyFacts.from_json(value["study"])
+            kept.studies[facts.name, facts.threads] = facts
+        else:
+            shape = Shape.from_json(value["shape"])
+            turn = Turn(value["workload"], value["threads"], value["cache"], shape)
+            kept.rows[turn] = tuple(Row.from_json(row) for row in value["rows"])
+    return kept
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
     try:
-        return [json.loads(line) for line in lines]
-    except ValueError as error:
+        whole, _, _ = path.read_text(encoding="utf-8").rpartition("\n")
+        values: list[dict[str, Any]] = [json.loads(line) for line in whole.splitlines()]
+    except (OSError, ValueError) as error:
         raise RecordError(
             "every line of a bench's rows is JSON", f"{path}: {error}",
-            "Remove the line: only the last one can be torn by a crash.",
+            "Remove a damaged line: only the last one can be torn by a crash.",
         ) from None  # fmt: skip
+    schema = values[0].get("schema_version") if values else None
+    if schema != SCHEMA_VERSION:
+        raise RecordError(
+            f"a bench's rows begin with a header of schema {SCHEMA_VERSION}", f"{path}: {schema}"
+        )
+    return values
+
+
+def _require_same(found: Mapping[str, Any], mine: Mapping[str, Any], path: Path) -> None:
+    for name, value in mine.items():
+        if name not in ("started", "versions") and found.get(name) != json.loads(json.dumps(value)):
+            raise StudyError(
+                f"the bench in {path.parent} has the same {name}", value,
+                f"It has {found.get(name)}. Choose another --out.",
+            )  # fmt: skip

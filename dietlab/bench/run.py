@@ -16,7 +16,8 @@ from dietlab.bench.suite import PAPER_LENGTHS, Suite, Task
 from dietlab.bench.table import BenchTable, StudyFacts
 from dietlab.dispatch import Operator, versions
 from dietlab.errors import DietlabError, DispatchError, StudyError
-from dietlab.evaluation import Row
+from dietlab.evaluation import CONTENDERS, Row
+from dietlab.evaluation.contender_worker import CACHES
 from dietlab.evaluation.evaluate import Contest, contest
 from dietlab.evaluation.lineup import spread
 from dietlab.events import Audience, Observer, Stage, StageFinished, StageStarted, audience
@@ -83,7 +84,10 @@ def run_bench(
 
     Raises:
         StudyError: if ``out`` holds another bench, or another process works on it.
+        DietlabError: if a name among the arguments is unknown.
     """
+    _require("contenders are", CONTENDERS, (name for task in suite.tasks for name in task.against))
+    _require("cache states are", CACHES, caches)
     folder, tuning = Path(out), tuning_effort or TUNING_EFFORT.get(effort, effort)
     timing = effort_named(effort)
     trials = ansor_trials or timing.ansor_trials
@@ -102,8 +106,14 @@ def run_bench(
         try:
             _run_jobs(bench, jobs(chosen, threads, caches, effort, journal))
         finally:
-            journal.table.save(folder / TABLE)
-    return journal.table
+            journal.kept.table.save(folder / TABLE)
+    return journal.kept.table
+
+
+def _require(what: str, known: Sequence[str], names: Iterable[str]) -> None:
+    unknown = sorted(set(names) - set(known))
+    if unknown:
+        raise DietlabError(f"{what} {', '.join(known)}", ", ".join(unknown))
 
 
 def jobs(
@@ -129,7 +139,7 @@ def _run_jobs(bench: Bench, todo: Sequence[Job]) -> None:
     for job in todo:
         if job.turns:
             _attempt(bench, job, progress)
-            bench.journal.table.save(bench.out / TABLE)
+            bench.journal.kept.table.save(bench.out / TABLE)
     bench.listeners.send(StageFinished("bench", perf_counter() - started))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from dietlab import __version__
+from dietlab.cli.bench import bench
 from dietlab.cli.doctor import examine
 from dietlab.cli.options import (
     SHAPES_HELP,
@@ -328,6 +329,9 @@ def _quickstart_shapes(study: Study) -> ShapeSet:
     unseen = [shape for shape in every if shape not in seen]
     sample = unseen[:: max(1, len(unseen) // 16)]
     return ShapeSet.of(dict.fromkeys({*study.shapes, *sample}, 1.0))
+
+
+main.add_command(bench)
 
 
 @main.command()

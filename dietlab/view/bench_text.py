@@ -13,7 +13,17 @@ from dietlab.view.progress import duration
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]
 """Header and rows of text."""
 
-SUMMARY_HEADER = ("what", "threads", "cache", "shapes", "value", "95 % interval", "worst", "target", "verdict")
+SUMMARY_HEADER = (
+    "what",
+    "threads",
+    "cache",
+    "shapes",
+    "value",
+    "95 % interval",
+    "worst",
+    "target",
+    "verdict",
+)
 WORKLOAD_MEASURES = ("prepacked", "plain", "regret")
 
 
@@ -58,8 +68,8 @@ def summary_cells(line: Line) -> tuple[str, ...]:
     return (
         line.criterion.what, str(line.threads), line.cache or "-", str(line.shapes),
         f"{_number(line.value, unit)} {unit}".strip(), between,
-        f"{_number(line.worst.value, unit)} {line.worst.workload}{where}", line.criterion.target if line.verdict else "",
-        line.verdict,
+        f"{_number(line.worst.value, unit)} {line.worst.workload}{where}",
+        line.criterion.target if line.verdict else "", line.verdict,
     )  # fmt: skip
 
 

@@ -1,0 +1,80 @@
+"""A bench as one self-contained HTML page: it opens without a network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from dietlab.bench.table import BenchTable
+from dietlab.errors import MissingDependencyError
+from dietlab.view.bench_text import bench_title, machine_lines, notes_of, tables
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+TEMPLATE = Path(__file__).parent / "bench.html.j2"
+
+
+class Section(NamedTuple):
+    """Figures that are unfolded together: a heading, and the figures' markup."""
+
+    heading: str
+    figures: list[str]
+
+
+def render_bench_page(table: BenchTable, plans: Mapping[str, go.Figure] | None = None) -> str:
+    """The summary, every table, and for each workload its figures.
+
+    Args:
+        plans: figures that say which plan each length got and why, by heading; they get a section
+            of their own, which is left out without them.
+    """
+    try:
+        from jinja2 import Environment
+        from markupsafe import Markup
+        from plotly.offline import get_plotlyjs
+    except ImportError as error:
+        raise MissingDependencyError(
+            "a bench's page needs plotly and jinja2", error, "pip install plotly jinja2."
+        ) from error
+
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["markup"] = Markup
+    page = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
+    html: str = page.render(
+        title=bench_title(table), lines=machine_lines(table), tables=tables(table), notes=notes_of(table),
+        plotly_js=Markup(get_plotlyjs()), sections=list(_sections(table)),
+        plans=[
+            (heading, _markup(figure, f"plan-{number}"))
+            for number, (heading, figure) in enumerate((plans or {}).items())
+        ],
+    )  # fmt: skip
+    return html
+
+
+def write_bench(table: BenchTable, path: str | Path, plans: Mapping[str, go.Figure] | None = None) -> Path:
+    """Writes :func:`render_bench_page` to ``path``."""
+    target = Path(path)
+    target.write_text(render_bench_page(table, plans), encoding="utf-8")
+    return target
+
+
+def _sections(table: BenchTable) -> Iterator[Section]:
+    """For each workload: speedups by threads and cache state, then the shares of the roofline."""
+    from dietlab.view.bench_plots import plot_bench_roofline, plot_bench_speedup
+
+    measured = dict.fromkeys((entry.workload, entry.threads, entry.row.cache) for entry in table.entries)
+    for name in sorted({workload for workload, _, _ in measured}):
+        turns = sorted((threads, cache) for workload, threads, cache in measured if workload == name)
+        drawn = [plot_bench_speedup(table, name, threads, cache) for threads, cache in turns]
+        drawn += [plot_bench_roofline(table, name, threads) for threads in sorted({t for t, _ in turns})]
+        yield Section(name, [_markup(figure, f"{name}-{number}") for number, figure in enumerate(drawn)])
+
+
+def _markup(figure: go.Figure, identity: str) -> str:
+    markup: str = figure.to_html(
+        full_html=False, include_plotlyjs=False, div_id=identity, default_height="420px",
+        config={"responsive": True, "displaylogo": False},
+    )  # fmt: skip
+    return markup
