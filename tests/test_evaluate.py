@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 from dataclasses import replace
@@ -161,6 +162,63 @@ def test_foreign_report_is_refused(text: str, complaint: str, tmp_path: Path) ->
         Report.load(tmp_path / "report.json")
 
 
+def test_report_of_the_first_schema_is_read_with_equal_weights(tmp_path: Path) -> None:
+    value = HAND_MADE.to_json()
+    old = {k: v for k, v in value.items() if k not in ("shapes", "trace", "padding")}
+    (tmp_path / "report.json").write_text(json.dumps({**old, "schema_version": 1}))
+    loaded = Report.load(tmp_path / "report.json")
+    assert loaded.shape_set is None and loaded.weights == {Shape.of(T=1): 0.5, Shape.of(T=2): 0.5}
+    assert loaded.to_json() == value
+
+
+@pytest.mark.parametrize("name", ["zen4-1core", "zen4-2core"])
+def test_committed_reports_are_read(name: str) -> None:
+    path = Path(__file__).parent.parent / f"data/results/{name}.report.json.gz"
+    loaded = Report.from_json(json.loads(gzip.decompress(path.read_bytes())))
+    assert len(loaded.weights) == 128 and loaded.trace[0].contender == "dietlab"
+    assert {line.policy: line.waste for line in loaded.padding}["to multiples of 128"] == pytest.approx(
+        1 - 64.5 / 128
+    )
+
+
+def test_times_are_summed_over_the_trace_by_weight() -> None:
+    shapes = ShapeSet.of({Shape.of(T=1): 3.0, Shape.of(T=2): 1.0})
+    found = {line.contender: line for line in replace(HAND_MADE, shape_set=shapes).trace}
+    assert list(found) == ["dietlab", "a", "b", "p", "best prepacked vendor", "best plain vendor"]
+    ours, a = found["dietlab"], found["a"]
+    assert (ours.microseconds, ours.speedup, ours.share) == (pytest.approx(1.25e6), None, 1)
+    assert (a.microseconds, a.share) == (pytest.approx(1.75e6), 1)
+    assert a.speedup == pytest.approx(1.75 / 1.25)
+    # p is right on T=2 only, where ours took 2 s and it 6 s.
+    assert (found["p"].microseconds, found["p"].share, found["p"].speedup) == (6e6, 0.25, 3)
+    assert found["best plain vendor"].speedup == pytest.approx((0.75 * 1.5 + 0.25 * 1.0) / 1.25)
+
+
+def test_padding_over_the_trace_needs_our_waste_on_every_shape() -> None:
+    assert "dietlab's plans" not in {line.policy for line in HAND_MADE.padding}
+    known = report(
+        *(replace(r, padding_waste=0.5) if r.contender == "dietlab" else r for r in HAND_MADE.rows)
+    )
+    assert {line.policy: line.waste for line in known.padding} == {
+        "dietlab's plans": 0.5, "to multiples of 16": pytest.approx(1 - 1.5 / 16), "to powers of two": 0,
+        "to multiples of 128": pytest.approx(1 - 1.5 / 128),
+    }  # fmt: skip
+    assert replace(HAND_MADE, workload={"operator": "unheard of"}).padding == ()
+
+
+def test_trace_and_its_source_survive_the_file(tmp_path: Path) -> None:
+    shapes = replace(
+        ShapeSet.of({Shape.of(T=1): 0.3, Shape.of(T=2): 0.1}, held_out=[Shape.of(T=2)]),
+        source="serving:2", dropped=0.25,
+    )  # fmt: skip
+    made = replace(HAND_MADE, shape_set=shapes)
+    made.save(tmp_path / "report.json")
+    loaded = Report.load(tmp_path / "report.json")
+    assert loaded.shape_set == shapes and loaded.to_json() == made.to_json()
+    assert loaded.shape_set is not None
+    assert (loaded.shape_set.source, loaded.shape_set.dropped) == ("serving:2", 0.25)
+
+
 def test_report_is_a_tidy_table() -> None:
     frame = HAND_MADE.frame()
     assert len(frame) == 8 and set(frame["T"]) == {1, 2}
@@ -226,6 +284,7 @@ def test_evaluation_of_every_shape_is_right_and_complete(
         "best plain vendor",
     }
     assert {r.plan for r in found.rows if r.contender == "oracle"} <= {k.key for k in run.micro_kernels}
+    assert found.shape_set == shapes and [line.share for line in found.trace] == pytest.approx([1.0] * 5)
     assert found.tuning["trials"] == 8 and found.library["kernels"] == len(op.micro_kernels)
     assert found.library["bytes"] == op.manifest["code_bytes"]
     found.save(tmp_path / "report.json")

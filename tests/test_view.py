@@ -15,7 +15,7 @@ import pytest
 from dietlab.errors import RecordError
 from dietlab.evaluation.report import Contender, Report, Row
 from dietlab.events import PhaseSeconds
-from dietlab.shapes import Shape
+from dietlab.shapes import Shape, ShapeSet
 from dietlab.view.palette import GREY, PALETTE, styles
 
 HOSTILE = "<script>alert('x')</script>"
@@ -72,6 +72,13 @@ def axis_titles(figure: Any) -> tuple[str, str]:
 
 def trace(figure: Any, name: str) -> Any:
     return next(t for t in figure.data if t.name == name)
+
+
+@pytest.fixture
+def serving(report: Report) -> Report:
+    """The same rows on a trace in which the short shape is nine times as frequent."""
+    shapes = ShapeSet.of({Shape.of(T=8): 9.0, Shape.of(T=64): 1.0})
+    return replace(report, shape_set=replace(shapes, source="serving", dropped=0.302))
 
 
 # --- tables and figures -----------------------------------------------------------------------
@@ -166,6 +173,55 @@ def test_padding_is_ours_in_percent(report: Report) -> None:
     assert frame_padding(report)["padding_percent"].tolist() == pytest.approx([0, 12.5])
     figure = plot_padding(report)
     assert axis_titles(figure) == ("T (extent)", "padding waste (% of multiply-adds)")
+
+
+def test_traffic_has_the_weights_and_the_waste_of_each_policy(serving: Report) -> None:
+    from dietlab.view.traffic import frame_traffic, plot_traffic
+
+    frame = frame_traffic(serving)
+    assert frame["percent"].tolist() == pytest.approx([90, 10])
+    assert frame["dietlab's plans"].tolist() == [0, 12.5]
+    assert frame["to multiples of 16"].tolist() == [50, 0]
+    assert frame["to powers of two"].tolist() == [0, 0]
+    assert frame["to multiples of 128"].tolist() == [93.75, 50]
+    figure = plot_traffic(serving)
+    assert axis_titles(figure) == ("T (extent)", "calls (%)")
+    assert figure.layout.yaxis2.title.text == "waste (%)"
+    assert trace(figure, "calls").hovertext[0] == "<b>90.00 % of the calls</b><br>T=8"
+    # Executed: 0.9 * 16 + 0.1 * 64 rows where 0.9 * 8 + 0.1 * 64 are needed.
+    dots = trace(figure, "to multiples of 16: 34.6 % over the trace")
+    assert (dots.yaxis, list(dots.x), list(dots.y)) == ("y2", [8, 64], [50, 0])
+    assert dots.hovertext[1] == (
+        "<b>0.0 % of the multiply-adds are padding</b><br>to multiples of 16<br>T=64"
+    )
+    assert [t.name.partition(":")[0] for t in figure.data[1:]] == list(frame.columns[3:])
+    assert figure.layout.xaxis.type is None
+
+
+def test_long_traces_have_a_logarithmic_axis(report: Report) -> None:
+    from dietlab.view.traffic import plot_traffic
+
+    work = {**report.workload, "T": [1, 2048]}
+    shapes = ShapeSet.of({Shape.of(T=8): 1.0, Shape.of(T=2048): 1.0})
+    figure = plot_traffic(replace(report, workload=work, shape_set=shapes))
+    assert figure.layout.xaxis.type == "log"
+    # Our plans are unknown for 2048: there is no figure of theirs for the trace.
+    assert [t.name.partition(":")[0] for t in figure.data][1] == "to multiples of 16"
+
+
+def test_weights_are_said_in_words(report: Report, serving: Report) -> None:
+    from dietlab.view.html_report import render_html, render_text
+    from dietlab.view.traffic import traffic_words
+
+    assert traffic_words(report) == "2 shapes, each as often as the others"
+    words = (
+        "2 shapes, by their weights (serving); 30.2 % of the traffic lies outside the range and is left out"
+    )
+    assert traffic_words(serving) == words
+    assert f"trace: {words}\n" in render_text(serving)
+    assert "hot       dietlab                    470.0        -           100 %\n" in render_text(serving)
+    page = Page(render_html(serving))
+    assert f"The trace: {words}." in page.text and {"470.0", "1.20x", "34.6 %"} <= set(page.text)
 
 
 def test_tuning_keeps_the_best_and_the_failures() -> None:
@@ -275,7 +331,7 @@ def test_html_is_self_contained_and_has_the_numbers(report: Report, tmp_path: Pa
     assert page.loads == []
     assert "@import" not in html.partition("<script>")[0]
     assert "Plotly.newPlot" in html
-    assert html.count('class="plotly-graph-div"') == 7  # three for each of two caches, and padding
+    assert html.count('class="plotly-graph-div"') == 8  # three for each of two caches, padding, traffic
     assert "dense T=1..128 N=2304 K=768 +bias float32" in page.text
     for found in (
         "1.10x",
@@ -315,8 +371,9 @@ def test_hostile_names_are_escaped(report: Report) -> None:
     )  # fmt: skip
     html = render_html(hostile)
     assert HOSTILE not in html
-    # Each of the four figures has two scripts of plotly's; the page has two of its own.
-    assert Page(html).scripts == plain.scripts - 3 * (plain.scripts - 2) // 7
+    # Each figure has two scripts of plotly's; the page has two of its own. The other cache's three figures
+    # are gone, and that of the traffic: nobody knows how an unknown operator pads.
+    assert Page(html).scripts == plain.scripts - 4 * (plain.scripts - 2) // 8
     assert HOSTILE in "".join(Page(html).text)
 
 
@@ -336,6 +393,27 @@ def test_text_report(report: Report) -> None:
         "hot       best plain vendor           1    4.00x         -  4.00x          T=8\n"
         "rotating  mkl-packed                  1    1.10x         -  1.10x          T=8\n"
         "rotating  best prepacked vendor       1    1.10x         -  1.10x          T=8\n"
+        "\n"
+        "trace: 2 shapes, each as often as the others\n"
+        "time of a mean call over the trace, and the speedup of dietlab on the same calls\n"
+        "cache     contender              us a call  speedup  share of calls\n"
+        "--------  ---------------------  ---------  -------  --------------\n"
+        "hot       dietlab                   1150.0        -           100 %\n"
+        "hot       mkl-packed                1025.0    0.89x           100 %\n"
+        "hot       openblas                  1200.0    4.00x            50 %\n"
+        "hot       best prepacked vendor     1025.0    0.89x           100 %\n"
+        "hot       best plain vendor         1200.0    4.00x            50 %\n"
+        "rotating  dietlab                    600.0        -            50 %\n"
+        "rotating  mkl-packed                 660.0    1.10x            50 %\n"
+        "rotating  best prepacked vendor      660.0    1.10x            50 %\n"
+        "\n"
+        "multiply-adds that no output needs, over all executed, over the trace\n"
+        "padding               waste  executed for one needed\n"
+        "-------------------  ------  -----------------------\n"
+        "dietlab's plans      11.3 %                    1.13x\n"
+        "to multiples of 16   10.0 %                    1.11x\n"
+        "to powers of two      0.0 %                    1.00x\n"
+        "to multiples of 128  71.9 %                    3.56x\n"
         "\n"
         "contenders\n"
         "  mkl-packed: 2026.2\n"

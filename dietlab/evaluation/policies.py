@@ -29,9 +29,9 @@ def next_power_of_two(extent: int) -> int:
 
 
 POLICIES: Mapping[str, Policy] = {
-    "next multiple of 16": partial(next_multiple, tile=16),
-    "next power of two": next_power_of_two,
-    "next multiple of 128": partial(next_multiple, tile=128),
+    "to multiples of 16": partial(next_multiple, tile=16),
+    "to powers of two": next_power_of_two,
+    "to multiples of 128": partial(next_multiple, tile=128),
 }
 
 
@@ -47,6 +47,11 @@ class Padding:
     def waste(self) -> float:
         """Share of what is executed that no output needs, in [0, 1)."""
         return 1 - self.useful / self.executed if self.executed else 0.0
+
+    @property
+    def ratio(self) -> float:
+        """Multiply-adds executed for one that is needed, 1 or more."""
+        return self.executed / self.useful if self.useful else 1.0
 
 
 def multiply_adds(workload: Workload, shape: Shape, policy: Policy | None = None) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean, geometric_mean, median
 from typing import TYPE_CHECKING, Any
 
-from dietlab.errors import RecordError
+from dietlab.errors import RecordError, WorkloadError
 from dietlab.evaluation.policies import Padding, padding_over
 from dietlab.evaluation.trace import TraceTime, trace_time
 from dietlab.shapes import Shape, ShapeSet
@@ -144,10 +144,14 @@ class Report:
 
     @property
     def padding(self) -> tuple[Padding, ...]:
-        """What is executed over the trace by our plans and by usual ways to pad."""
+        """What is executed over the trace by our plans and by usual ways to pad; nothing for an operator
+        that this version does not know."""
         waste = {r.shape: r.padding_waste for r in self.rows if r.padding_waste is not None}
-        weights = self.weights
-        return padding_over(workload_from_json(self.workload), weights, waste) if weights else ()
+        try:
+            workload = workload_from_json(self.workload)
+        except WorkloadError:
+            return ()
+        return padding_over(workload, self.weights, waste)
 
     def _groups(self, cache: str) -> dict[str, list[Row]]:
         """Rows by contender; a group of vendors is represented by the fastest for each shape."""

@@ -16,6 +16,7 @@ _HOMES = {
             "speedup", "latency", "throughput", "padding", "tuning", "phases", "portfolio_curve",
         )
     ),
+    "dietlab.view.traffic": ("frame_traffic", "plot_traffic", "traffic_words"),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from dietlab.view.panel import TuningPanel as TuningPanel
     from dietlab.view.plots import *  # noqa: F403
     from dietlab.view.progress import *  # noqa: F403
+    from dietlab.view.traffic import *  # noqa: F403
 
 
 def __getattr__(name: str) -> Any:

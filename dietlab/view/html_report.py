@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dietlab.errors import MissingDependencyError
 from dietlab.evaluation.report import OURS, Report, Summary
 from dietlab.view.progress import duration
+from dietlab.view.traffic import PADDING_HEADER, TRACE_HEADER, padding_cells, trace_cells, traffic_words
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 TEMPLATE = Path(__file__).parent / "report.html.j2"
 SUMMARY_HEADER = ("cache", "contender", "shapes", "geomean", "held-out", "worst", "worst shape")
+TRACE_CAPTION = "time of a mean call over the trace, and the speedup of dietlab on the same calls"
+PADDING_CAPTION = "multiply-adds that no output needs, over all executed, over the trace"
 SUMMARY_CAPTION = "speedup of dietlab over each contender, in times (above 1: dietlab is faster)"
 
 
@@ -50,6 +53,13 @@ def render_html(report: Report) -> str:
         caption=SUMMARY_CAPTION,
         summary_header=SUMMARY_HEADER,
         summary=[summary_cells(line) for line in report.summary],
+        traffic=traffic_words(report),
+        trace_caption=TRACE_CAPTION,
+        trace_header=TRACE_HEADER,
+        trace=[trace_cells(line) for line in report.trace],
+        padding_caption=PADDING_CAPTION,
+        padding_header=PADDING_HEADER,
+        padding=[padding_cells(line) for line in report.padding],
         present=[c for c in report.contenders if not c.absent],
         absent=[c for c in report.contenders if c.absent],
         wrong=wrong_results(report),
@@ -75,6 +85,7 @@ def render_text(report: Report) -> str:
         "",
         SUMMARY_CAPTION,
         *_aligned(SUMMARY_HEADER, [summary_cells(line) for line in report.summary], left=2),
+        *_trace_text(report),
     ]
     for title, entries in (
         ("contenders", [f"{c.name}: {c.detail or c.version}" for c in report.contenders if not c.absent]),
@@ -89,6 +100,16 @@ def render_text(report: Report) -> str:
         if entries:
             lines += ["", title, *(f"  {entry}" for entry in entries)]
     return "\n".join(lines) + "\n"
+
+
+def _trace_text(report: Report) -> Iterator[str]:
+    """Times and padding over the trace, as far as they are known."""
+    if report.trace:
+        yield from ("", f"trace: {traffic_words(report)}", TRACE_CAPTION)
+        yield from _aligned(TRACE_HEADER, [trace_cells(line) for line in report.trace], left=2)
+    if report.padding:
+        yield from ("", PADDING_CAPTION)
+        yield from _aligned(PADDING_HEADER, [padding_cells(line) for line in report.padding], left=1)
 
 
 def workload_title(workload: Mapping[str, Any]) -> str:
@@ -185,8 +206,9 @@ def _fact_tables(report: Report) -> list[tuple[str, list[Fact]]]:
 
 
 def _figures(report: Report) -> Iterator[tuple[str, str]]:
-    """A heading and a ``div`` for each figure: three for each cache state, then padding."""
+    """A heading and a ``div`` for each figure: three for each cache state, then padding and traffic."""
     from dietlab.view.plots import plot_latency, plot_padding, plot_speedup, plot_throughput
+    from dietlab.view.traffic import plot_traffic
 
     plots = (("speedup", plot_speedup), ("throughput", plot_throughput), ("latency", plot_latency))
     drawn = [
@@ -194,6 +216,8 @@ def _figures(report: Report) -> Iterator[tuple[str, str]]:
     ]
     if any(row.contender == OURS and row.padding_waste is not None for row in report.rows):
         drawn.append(("padding waste", plot_padding(report)))
+    if report.padding:
+        drawn.append(("traffic and padding", plot_traffic(report)))
     # Numbered: a name out of the report has no place in a script.
     for number, (heading, figure) in enumerate(drawn):
         yield heading, _div(figure, f"figure-{number}")

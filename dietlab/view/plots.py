@@ -183,8 +183,8 @@ def _table(report: Report, columns: Sequence[str], rows: Iterable[dict[str, Any]
 def plot_speedup(report: Report, cache: str | None = None, template: str | None = None) -> go.Figure:
     """Speedup of dietlab over each contender against the shape; the line at 1 is a tie."""
     frame = frame_speedup(report, cache)
-    figure = _figure(frame, "Speedup of dietlab over each contender", template)
-    x = _x_axis(figure, report)
+    figure = new_figure(frame, "Speedup of dietlab over each contender", template)
+    x = name_x_axis(figure, report)
     _add_lines(figure, frame, x, "speedup", _speedup_hover)
     figure.add_hline(y=1, line={"color": GREY, "width": 1, "dash": "dash"})
     figure.update_yaxes(
@@ -196,8 +196,8 @@ def plot_speedup(report: Report, cache: str | None = None, template: str | None 
 def plot_latency(report: Report, cache: str | None = None, template: str | None = None) -> go.Figure:
     """Median time of each contender with its 95 % interval."""
     frame = frame_latency(report, cache)
-    figure = _figure(frame, "Time of one call", template)
-    x = _x_axis(figure, report)
+    figure = new_figure(frame, "Time of one call", template)
+    x = name_x_axis(figure, report)
     _add_lines(figure, frame[frame["correct"].astype(bool)], x, "time_us", _latency_hover, interval=True)
     figure.update_yaxes(type="log", title_text="time (us, median with 95 % interval)")
     return figure
@@ -206,8 +206,8 @@ def plot_latency(report: Report, cache: str | None = None, template: str | None 
 def plot_throughput(report: Report, cache: str | None = None, template: str | None = None) -> go.Figure:
     """GFLOP/s of each contender below the FMA peak of the cores used."""
     frame = frame_throughput(report, cache)
-    figure = _figure(frame, "Throughput", template)
-    x = _x_axis(figure, report)
+    figure = new_figure(frame, "Throughput", template)
+    x = name_x_axis(figure, report)
     _add_lines(figure, frame[frame["correct"].astype(bool)], x, "gflops", _throughput_hover)
     peak = peak_gflops(report)
     if peak is not None:
@@ -221,8 +221,8 @@ def plot_throughput(report: Report, cache: str | None = None, template: str | No
 def plot_padding(report: Report, cache: str | None = None, template: str | None = None) -> go.Figure:
     """What share of dietlab's work is padding, for each shape."""
     frame = frame_padding(report, cache)
-    figure = _figure(frame, "Padding waste of dietlab", template)
-    x = _x_axis(figure, report)
+    figure = new_figure(frame, "Padding waste of dietlab", template)
+    x = name_x_axis(figure, report)
     _add_lines(figure, frame, x, "padding_percent", _padding_hover)
     figure.update_yaxes(rangemode="tozero", title_text="padding waste (% of multiply-adds)")
     return figure
@@ -231,7 +231,7 @@ def plot_padding(report: Report, cache: str | None = None, template: str | None 
 def plot_tuning(records: Sequence[Trial], template: str | None = None) -> go.Figure:
     """Every trial as a dot, failures as crosses, and the best so far as a line."""
     frame = frame_tuning(records)
-    figure = _figure(frame, "Best micro-kernel so far", template)
+    figure = new_figure(frame, "Best micro-kernel so far", template)
     kinds = (("trial", False, TUNED, GREY), ("failed", True, "x", PALETTE["mkl"]))
     for name, failed, symbol, colour in kinds:
         part = frame[(frame["gflops"] <= 0) == failed]
@@ -253,7 +253,7 @@ def plot_tuning(records: Sequence[Trial], template: str | None = None) -> go.Fig
 def plot_phases(phase_seconds: PhaseSeconds, template: str | None = None) -> go.Figure:
     """Where the tuning time went: one bar for each phase."""
     frame = frame_phases(phase_seconds)
-    figure = _figure(frame, f"Where {phase_seconds.total:.0f} s of tuning went", template)
+    figure = new_figure(frame, f"Where {phase_seconds.total:.0f} s of tuning went", template)
     hover = [f"{r.phase}: {r.seconds:.1f} s, {r.percent:.0f} % of the time" for r in frame.itertuples()]
     figure.add_bar(
         x=frame["seconds"], y=frame["phase"], orientation="h", marker={"color": PALETTE[OURS]},
@@ -267,7 +267,7 @@ def plot_phases(phase_seconds: PhaseSeconds, template: str | None = None) -> go.
 def plot_portfolio_curve(curve: Sequence[tuple[int, float]], template: str | None = None) -> go.Figure:
     """How much the mean slowdown falls with every micro-kernel added to the portfolio."""
     frame = frame_portfolio_curve(curve)
-    figure = _figure(frame, "Portfolio size and slowdown", template)
+    figure = new_figure(frame, "Portfolio size and slowdown", template)
     hover = [
         f"{r.kernels} micro-kernels: {100 * (r.mean_slowdown - 1):.1f} % slower than the best plans"
         for r in frame.itertuples()
@@ -281,7 +281,8 @@ def plot_portfolio_curve(curve: Sequence[tuple[int, float]], template: str | Non
     return figure
 
 
-def _figure(frame: pd.DataFrame, title: str, template: str | None) -> go.Figure:
+def new_figure(frame: pd.DataFrame, title: str, template: str | None) -> go.Figure:
+    """An empty figure in the common style; it says so if there is nothing in ``frame`` to draw."""
     try:
         import plotly.graph_objects as go
     except ImportError as error:
@@ -302,7 +303,7 @@ def _figure(frame: pd.DataFrame, title: str, template: str | None) -> go.Figure:
     return figure
 
 
-def _x_axis(figure: go.Figure, report: Report) -> str:
+def name_x_axis(figure: go.Figure, report: Report) -> str:
     """Titles the x axis and returns the column that goes on it."""
     dims = list(report.rows[0].shape.to_json()) if report.rows else []
     figure.update_xaxes(title_text=f"{dims[0]} (extent)" if len(dims) == 1 else "shape (extents)")
