@@ -1,0 +1,600 @@
+"""The bench: suites, the resumable run, the table, the summary's arithmetic and targets, the page."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from statistics import geometric_mean
+from time import sleep
+from typing import Any
+
+import plotly.graph_objects as go
+import psutil
+import pytest
+from click.testing import CliRunner
+from conftest import Golden
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dietlab.bench.criteria import COLD, CRITERIA, Criterion
+from dietlab.bench.journal import Journal, Turn, read_journal
+from dietlab.bench.roofline import bounds
+from dietlab.bench.run import JOURNAL, TABLE, jobs, run_bench
+from dietlab.bench.samples import is_prime
+from dietlab.bench.suite import LENGTHS, PAPER_LENGTHS, SUITES, suite_named
+from dietlab.bench.summary import Line, by_workload, interval, line_of, summarise
+from dietlab.bench.table import COLUMNS, BenchTable, Entry, StudyFacts
+from dietlab.cli import main
+from dietlab.errors import BuildError, DietlabError, RecordError, StudyError
+from dietlab.evaluation.report import Contender, Row
+from dietlab.events import Event, StageAdvanced, StageStarted
+from dietlab.hardware import Hardware
+from dietlab.shapes import Dim, Shape, ShapeSet
+from dietlab.view.bench_page import render_bench_page, write_bench
+from dietlab.view.bench_text import markdown, render_bench
+from dietlab.workloads import Dense
+
+HOSTILE = "<script>alert('x')</script>"
+QKV = Dense(T=Dim(1, 2048), N=2304, K=768)
+CONTENDERS = (
+    Contender("dietlab", "ours"), Contender("mkl", "plain"), Contender("openblas", "plain"),
+    Contender("mkl-packed", "prepacked"), Contender("onednn-packed", "prepacked"),
+    Contender("ansor", "scheduler"), Contender("oracle", "bound"),
+    Contender("onnxruntime", "prepacked", absent="not installed " + HOSTILE),
+)  # fmt: skip
+
+
+def row(length: int, contender: str, us: float, ours: float | None = None, **changed: Any) -> Row:
+    seconds = us / 1e6
+    made = Row(
+        Shape.of(T=length), length == 7, contender, "rotating", seconds, 0.9 * seconds, 1.1 * seconds,
+        2 * length * 2304 * 768 / seconds / 1e9, True, speedup=us / ours if ours else None,
+    )  # fmt: skip
+    return replace(made, **changed)
+
+
+def facts(name: str = "qkv", threads: int = 1, **changed: Any) -> StudyFacts:
+    hardware = replace(Hardware.preset("haswell-1core"), peak_gflops=100.0, dram_gbps=20.0, l3_gbps=60.0)
+    made = StudyFacts(
+        name, threads, QKV.to_json(), hardware.with_cores(threads).to_json(), CONTENDERS,
+        {"total_seconds": 30.0, "trials": 64}, {"bytes": 20480, "kernels": 4},
+    )  # fmt: skip
+    return replace(made, **changed)
+
+
+def table(rows: Iterable[Row], studies: tuple[StudyFacts, ...] = (), threads: int = 1) -> BenchTable:
+    chosen = studies or (facts(threads=threads),)
+    entries = tuple(Entry(study.name, study.threads, r) for study in chosen for r in rows)
+    return BenchTable(entries, chosen, {"suite": "hand-made", "effort": "none", "versions": {"dietlab": "0"}})
+
+
+def turn_rows(length: int, ours: float = 100.0, cache: str = "rotating", **others: float) -> list[Row]:
+    """Our row and those of others; their times are given as multiples of ours."""
+    names = {name.replace("_", "-"): factor for name, factor in others.items()}
+    rows = [row(length, name, ours * factor, ours, cache=cache) for name, factor in names.items()]
+    return [row(length, "dietlab", ours, cache=cache, roofline=0.5, plan="8x32.u4.ws.p0"), *rows]
+
+
+HAND_MADE = table([
+    *turn_rows(7, 100.0, mkl=1.5, openblas=2.5, mkl_packed=1.2, onednn_packed=1.1, oracle=0.95),
+    *turn_rows(64, 500.0, mkl=2.0, mkl_packed=0.9, onednn_packed=1.3),
+    row(64, "openblas", math.nan, correct=False, gflops=0.0, plan="an error of 1e+00 is above 1e-05"),
+    *turn_rows(7, 80.0, "hot", mkl=1.5, mkl_packed=1.0),
+])  # fmt: skip
+
+
+def pick(lines: Iterable[Line], measure: str, statistic: str, cache: str = "rotating", **match: Any) -> Line:
+    found = [
+        line for line in lines
+        if (line.criterion.measure, line.criterion.statistic, line.cache) == (measure, statistic, cache)
+        and all(getattr(line.criterion, name) == value for name, value in match.items())
+    ]  # fmt: skip
+    assert len(found) == 1, found
+    return found[0]
+
+
+# Suites
+
+
+def test_suites_hold_the_operators_of_the_models() -> None:
+    bert = SUITES["bert-cpu"].tasks
+    dense = {(t.workload.to_json()["K"], t.workload.to_json()["N"]) for t in bert if "dense" in t.name}
+    assert dense == {(768, 768), (768, 2304), (768, 3072), (3072, 768)}
+    batched = [t.workload for t in bert if "batch" in t.name]
+    assert {w.operator for w in batched} == {"batch-matmul-nt", "batch-matmul-nn"}
+    assert all((w.to_json()["B"], w.to_json()["D"], w.dims["T"]) == (192, 64, Dim(1, 128)) for w in batched)
+    (llm,) = SUITES["llm-cpu"].tasks
+    assert llm.workload == Dense(T=Dim(1, 512), N=4096, K=4096)
+    for suite in SUITES.values():
+        assert len({task.name for task in suite.tasks}) == len(suite.tasks)
+
+
+def test_lengths_of_the_efforts() -> None:
+    assert ShapeSet.uniform(Dense(T=Dim(1, 128), N=1, K=1), 8).shapes == tuple(
+        Shape.of(T=length) for length in PAPER_LENGTHS
+    )
+    full, quick = LENGTHS["full"], LENGTHS["quick"]
+    assert full[:128] == tuple(range(1, 129)) and len([t for t in full if t > 128]) == 24
+    assert 20 <= len([t for t in quick if t <= 128]) <= 28
+    for effort, lengths in LENGTHS.items():
+        assert list(lengths) == sorted(set(lengths)), effort
+    for lengths in (full, quick):
+        primes = [t for t in lengths if is_prime(t) and t >= 17]
+        between = [t for t in primes if {t // 8 * 8, t // 8 * 8 + 8} <= set(lengths)]
+        assert len(between) >= 5 and max(between) > 128
+    for task in SUITES["bert-cpu"].tasks:
+        assert set(task.evaluated("quick")) - set(task.shapes), "some lengths are held out"
+        assert all(shape["T"] in task.workload.dims["T"] for shape in task.evaluated("full"))
+
+
+def test_a_suite_is_narrowed_by_a_pattern_and_by_contenders() -> None:
+    bert = suite_named("bert-cpu")
+    assert [t.name for t in bert.only("n2304").tasks] == ["dense-k768-n2304"]
+    assert len(bert.only("batch*").tasks) == 2 and bert.only("") == bert
+    assert {t.against for t in bert.against(("mkl",)).tasks} == {("mkl",)}
+    with pytest.raises(DietlabError, match="bert-cpu has dense-k768-n768"):
+        bert.only("conv")
+    with pytest.raises(DietlabError, match="a suite is one of bert-cpu, llm-cpu, smoke; got 'gpt'"):
+        suite_named("gpt")
+
+
+# The table
+
+
+def test_table_has_the_promised_columns(golden: Golden) -> None:
+    golden("bench.csv", HAND_MADE.to_csv())
+
+
+def test_table_survives_its_files(tmp_path: Path) -> None:
+    for name in ("bench.csv", "bench.csv.gz"):
+        HAND_MADE.save(tmp_path / name)
+        loaded = BenchTable.load(tmp_path / name)
+        assert loaded.to_csv() == HAND_MADE.to_csv()
+        assert loaded.studies == HAND_MADE.studies and loaded.about == HAND_MADE.about
+        assert [line.value for line in summarise(loaded)] == pytest.approx(
+            [line.value for line in summarise(HAND_MADE)], rel=1e-5
+        )
+    assert not [path for path in tmp_path.iterdir() if path.suffix == ".new"]
+    frame = HAND_MADE.frame()
+    assert tuple(frame.columns) == COLUMNS and len(frame) == len(HAND_MADE.entries)
+
+
+def test_order_of_the_table_does_not_depend_on_the_order_of_measuring() -> None:
+    turned = replace(HAND_MADE, entries=HAND_MADE.entries[4:] + HAND_MADE.entries[:4])
+    lines = csv.DictReader(io.StringIO(turned.to_csv()))
+    key = [(r["workload"], int(r["threads"]), r["cache"], int(r["T"])) for r in lines]
+    assert key == sorted(key)
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("a,b\n1,2\n", "these columns"),
+        (",".join(COLUMNS) + "\nqkv,x" + "," * (len(COLUMNS) - 2) + "\n", "line 2"),
+        (",".join(COLUMNS) + "\nother,1" + "," * (len(COLUMNS) - 2) + "\n", "KeyError"),
+    ],
+)
+def test_foreign_tables_are_refused(content: str, complaint: str, tmp_path: Path) -> None:
+    HAND_MADE.save(tmp_path / "bench.csv")
+    (tmp_path / "bench.csv").write_text(content)
+    with pytest.raises(RecordError, match=complaint):
+        BenchTable.load(tmp_path / "bench.csv")
+
+
+def test_a_table_without_its_facts_is_refused(tmp_path: Path) -> None:
+    HAND_MADE.save(tmp_path / "bench.csv")
+    (tmp_path / "bench.json").write_text('{"schema_version": 9}')
+    with pytest.raises(RecordError, match="schema 1"):
+        BenchTable.load(tmp_path / "bench.csv")
+    (tmp_path / "bench.json").unlink()
+    with pytest.raises(RecordError, match="JSON beside it"):
+        BenchTable.load(tmp_path / "bench.csv")
+    with pytest.raises(RecordError, match=r"name every study.*other, 3 threads"):
+        HAND_MADE.facts("other", 3)
+
+
+# The journal
+
+
+def turn(length: int) -> Turn:
+    return Turn("qkv", 1, "rotating", Shape.of(T=length))
+
+
+def test_journal_keeps_whole_turns_and_drops_a_torn_line(tmp_path: Path) -> None:
+    path = tmp_path / JOURNAL
+    journal = Journal(path, {"suite": "s", "started": "today"})
+    journal.add_study(facts(failure="no"))
+    journal.add_rows(turn(7), turn_rows(7, mkl=1.5))
+    whole = path.read_bytes()
+    journal.add_rows(turn(64), turn_rows(64, mkl=2.0))
+    path.write_bytes(path.read_bytes()[:-9])
+    assert list(read_journal(path).rows) == [turn(7)]  # reading leaves the file as it is
+    assert path.read_bytes() != whole
+    again = Journal(path, {"suite": "s", "started": "tomorrow"})
+    assert path.read_bytes() == whole
+    again.add_study(facts())
+    assert list(again.rows[turn(7)]) == turn_rows(7, mkl=1.5) and not again.kept.table.failures
+    assert again.kept.about["started"] == "today"
+
+
+def test_journal_of_another_bench_or_damaged_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / JOURNAL
+    Journal(path, {"suite": "s"})
+    with pytest.raises(StudyError, match=r"has the same suite; got other. It has s. Choose another --out"):
+        Journal(path, {"suite": "other"})
+    path.write_text(path.read_text() + "{torn\n" + "{}\n")
+    with pytest.raises(RecordError, match="is JSON"):
+        Journal(path, {"suite": "s"})
+    path.write_text('{"schema_version": 7}\n')
+    with pytest.raises(RecordError, match="schema 1"):
+        Journal(path, {"suite": "s"})
+
+
+# The summary
+
+
+def test_summary_by_hand() -> None:
+    lines = summarise(HAND_MADE)
+    best = pick(lines, "prepacked", "geomean", lengths=(1, 128))
+    assert best.value == pytest.approx(math.sqrt(1.1 * 0.9)) and best.shapes == 2
+    assert best.met is False and best.verdict == "missed"
+    assert (best.worst.length, best.worst.value) == (64, pytest.approx(0.9))
+    assert pick(lines, "prepacked", "geomean", lengths=(1, 32)).value == pytest.approx(1.1)
+    assert pick(lines, "prepacked", "worst", lengths=(1, 128)).met is False
+    assert pick(lines, "plain", "geomean", operators="dense").value == pytest.approx(math.sqrt(1.5 * 2.0))
+    assert pick(lines, "plain", "geomean", operators="dense").met is True
+    # A target for cold weights is none for hot ones.
+    assert pick(lines, "prepacked", "geomean", "hot", lengths=(1, 128)).met is None
+    assert pick(lines, "tuning", "total", "").value == 30 and pick(lines, "tuning", "total", "").met is None
+    assert pick(lines, "code", "most", "").value == 20 and pick(lines, "code", "most", "").met is True
+    assert not [line for line in lines if line.criterion.measure in ("ansor", "cores", "peak", "prime")]
+
+
+def test_by_workload_says_the_same_for_one_workload() -> None:
+    pooled = {(x.criterion, x.cache): x for x in summarise(HAND_MADE) if x.cache}
+    assert {(x.criterion, x.cache): x for x in by_workload(HAND_MADE)} == pooled
+
+
+def test_regret_peak_and_prime() -> None:
+    rows = [
+        row(16, "dietlab", 100.0, regret=0.01), row(17, "dietlab", 120.0, regret=0.03),
+        row(24, "dietlab", 150.0, regret=-0.01), row(128, "dietlab", 5000.0),
+        row(19, "dietlab", 1.0, correct=False),
+    ]  # fmt: skip
+    lines = summarise(table(rows))
+    assert pick(lines, "regret", "mean").value == pytest.approx(1.0)
+    assert pick(lines, "regret", "mean").worst.length == 17
+    assert pick(lines, "regret", "p99").met is True
+    prime = pick(lines, "prime", "worst")
+    assert prime.shapes == 1 and prime.value == pytest.approx((17 / 120) / (16 / 100))
+    peak = pick(lines, "peak", "mean")
+    assert peak.shapes == 1 and peak.value == pytest.approx(2 * 128 * 2304 * 768 / 5e-3 / 1e9)
+    other = replace(QKV, N=768)
+    assert not [
+        line for line in summarise(table(rows, (facts(workload=other.to_json()),)))
+        if line.criterion.measure == "peak"
+    ]  # fmt: skip
+
+
+def test_two_cores_are_compared_with_one() -> None:
+    studies = (facts(threads=1), facts(threads=2))
+    entries = [Entry("qkv", 1, row(t, "dietlab", 200.0)) for t in (8, 32, 64)]
+    entries += [Entry("qkv", 2, row(t, "dietlab", us)) for t, us in ((8, 1.0), (32, 100.0), (64, 125.0))]
+    entries += [Entry("qkv", 2, row(96, "dietlab", 1.0))]  # not measured on one core
+    line = pick(summarise(BenchTable(tuple(entries), studies)), "cores", "geomean")
+    assert (line.threads, line.shapes) == (2, 2)
+    assert line.value == pytest.approx(math.sqrt(2.0 * 1.6)) and line.met is False
+
+
+def test_tuning_is_judged_when_all_workloads_are_there() -> None:
+    def total(seconds: float, count: int) -> Line:
+        studies = tuple(facts(f"w{i}", tuning={"total_seconds": seconds}) for i in range(count))
+        return pick(summarise(table(turn_rows(7), studies)), "tuning", "total", "")
+
+    assert total(90.0, 6).met is True and total(90.0, 6).value == 540
+    assert total(101.0, 6).met is False
+    assert total(90.0, 5).met is None
+    assert total(130.0, 5).met is False, "beyond the limit already"
+
+
+def test_failed_studies_are_named_and_count_nowhere() -> None:
+    failed = facts("broken", failure="the linker is missing " + HOSTILE, tuning={}, library={})
+    found = replace(HAND_MADE, studies=(*HAND_MADE.studies, failed))
+    assert found.failures == (failed,)
+    assert pick(summarise(found), "tuning", "total", "").value == 30
+    assert "broken, 1 threads: the linker is missing" in render_bench(found)
+
+
+def test_targets_stand_in_one_table_and_are_complete() -> None:
+    bounds_of = {(c.measure, c.statistic, c.lengths): (c.at_least, c.at_most) for c in CRITERIA if c.target}
+    large = 1 << 30
+    assert bounds_of[("prepacked", "geomean", (1, 128))] == (1.10, None)
+    assert bounds_of[("prepacked", "geomean", (1, 32))] == (1.25, None)
+    assert bounds_of[("prepacked", "worst", (1, 128))] == (0.92, None)
+    assert bounds_of[("prepacked", "geomean", (129, 2048))] == (1.0, None)
+    assert bounds_of[("plain", "geomean", (1, 64))] == (1.6, None)
+    assert bounds_of[("ansor", "geomean", (1, large))] == (1.3, None)
+    assert bounds_of[("ansor", "worst", (1, large))] == (1.0, None)
+    assert bounds_of[("regret", "mean", (1, large))] == (None, 1.0)
+    assert bounds_of[("regret", "p99", (1, large))] == (None, 5.0)
+    assert bounds_of[("kernels", "most", (1, large))] == (None, 8.0)
+    assert bounds_of[("code", "most", (1, large))] == (None, 256.0)
+    assert bounds_of[("peak", "mean", (128, large))] == (88.0, None)
+    assert bounds_of[("tuning", "total", (1, large))] == (None, 600.0)
+    assert bounds_of[("cores", "geomean", (32, large))] == (1.85, None)
+    assert {c.caches for c in CRITERIA if c.measure == "prepacked"} == {COLD}
+
+
+ratios = st.lists(st.floats(0.2, 5.0), min_size=1, max_size=40)
+
+
+@given(ratios)
+def test_geometric_mean_and_interval_stay_between_the_extremes(values: list[float]) -> None:
+    rows = [r for i, v in enumerate(values, 1) for r in turn_rows(i, mkl_packed=v)]
+    line = pick(summarise(table(rows)), "prepacked", "geomean", lengths=(1, 128))
+    assert line.shapes == len(values) and line.value == pytest.approx(geometric_mean(values))
+    assert line.worst.value == pytest.approx(min(values))
+    if line.low is not None and line.high is not None:
+        assert min(values) - 1e-9 <= line.low <= line.value * (1 + 1e-9)
+        assert line.value * (1 - 1e-9) <= line.high <= max(values) + 1e-9
+    assert (line.low is None) == (len(values) == 1)
+    assert line.met == (line.value >= 1.10)
+
+
+@given(ratios, st.floats(0.2, 5.0))
+def test_the_best_vendor_is_never_easier_to_beat_than_any(values: list[float], other: float) -> None:
+    both = [r for i, v in enumerate(values, 1) for r in turn_rows(i, mkl_packed=v, onednn_packed=other)]
+    line = pick(summarise(table(both)), "prepacked", "geomean", lengths=(1, 128))
+    assert line.value <= min(geometric_mean(values), other) * (1 + 1e-9)
+    assert line.worst.value == pytest.approx(min(*values, other))
+
+
+@given(st.lists(st.floats(0.5, 20.0), min_size=2, max_size=60), st.integers(0, 3))
+def test_interval_holds_the_mean_and_repeats(values: list[float], seed: int) -> None:
+    import numpy as np
+
+    array = np.array(values)
+    low, high = interval("mean", array, seed)
+    assert low is not None and high is not None
+    assert min(values) - 1e-9 <= low <= high <= max(values) + 1e-9
+    assert (low, high) == interval("mean", array, seed)
+    assert interval("worst", array) == (None, None)
+
+
+@given(st.floats(-10, 10), st.floats(-10, 10))
+def test_a_target_is_met_exactly_from_its_bound_on(value: float, bound: float) -> None:
+    above = Criterion("prepacked", "geomean", "", at_least=bound)
+    below = Criterion("regret", "mean", "", at_most=bound)
+    assert above.met(value) == (value >= bound) and below.met(value) == (value <= bound)
+    assert Criterion("plain", "geomean", "").met(value) and not Criterion("plain", "geomean", "").target
+
+
+def test_targets_hold_where_they_are_meant() -> None:
+    from dietlab.bench.samples import Sample
+
+    criterion = Criterion("peak", "mean", "", "%", at_least=88.0, threads=(1,), caches=("hot",))
+    found = [Sample("w", 128, 90.0)]
+    assert line_of(criterion, 1, "hot", found).verdict == "met"
+    assert line_of(criterion, 2, "hot", found).verdict == ""
+    assert line_of(criterion, 1, "rotating", found).verdict == ""
+
+
+# The roofline
+
+
+def test_bounds_by_hand() -> None:
+    (bound,) = [b for b in bounds(HAND_MADE) if b.length == 64]
+    flops, moved = 2 * 64 * 2304 * 768, 4 * (64 * 768 + 2304 * 768 + 64 * 2304)
+    assert (bound.flops, bound.bytes) == (flops, moved)
+    assert bound.compute_seconds == pytest.approx(flops / 100e9)
+    assert bound.memory_seconds == pytest.approx(moved / 20e9)
+    assert bound.l3_seconds == pytest.approx(moved / 60e9)
+    assert bound.compute_share == pytest.approx(flops / 100e9 / 500e-6) and bound.share == 0.5
+    unknown = replace(Hardware.preset("haswell-1core"), peak_gflops=None).to_json()
+    assert not list(bounds(table(turn_rows(64), (facts(hardware=unknown),))))
+
+
+# Views
+
+
+def test_markdown_is_aligned_and_safe() -> None:
+    text = markdown(("a", "what"), [("x|y", "1"), ("long cell", "2")])
+    assert len({len(line) for line in text.splitlines()}) == 1
+    assert "x\\|y" in text and text.splitlines()[1].startswith("| ---")
+
+
+def test_text_has_the_summary_with_intervals_targets_and_notes() -> None:
+    text = render_bench(HAND_MADE)
+    line = next(x for x in text.splitlines() if "prepacked vendor, T=1..128" in x and "rotating" in x)
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    assert cells[1:3] == ["1", "rotating"] and cells[4] == "0.995 x" and " to " in cells[5]
+    assert cells[6] == "0.900 qkv T=64" and cells[7:9] == [">= 1.1 x", "missed"]
+    assert "openblas, qkv, 1 threads, rotating: 1 shapes, T=64" in text
+    assert "onnxruntime (qkv): not installed" in text
+    assert "## Roofline" in text and "100 GFLOP/s" in text
+
+
+def test_page_is_self_contained_and_escapes(tmp_path: Path) -> None:
+    from test_view import Page
+
+    html = write_bench(HAND_MADE, tmp_path / "bench.html").read_text(encoding="utf-8")
+    page = Page(html)
+    assert page.loads == []
+    assert "@import" not in html.partition("<script>")[0]
+    assert HOSTILE not in html
+    assert html.count('class="plotly-graph-div"') == 3  # two speedups, one share of the roofline
+    assert '<td class="missed">missed</td>' in html and '<td class="met">met</td>' in html
+    assert "Which plan each length got" not in page.text
+
+
+def test_page_has_a_place_for_plans() -> None:
+    figure = go.Figure(go.Bar(x=[1, 2], y=[3.0, 4.0]))
+    html = render_bench_page(HAND_MADE, {"qkv, one core": figure})
+    assert "Which plan each length got, and why" in html and "qkv, one core" in html
+    assert html.count('class="plotly-graph-div"') == 4
+
+
+def test_worst_shapes_are_marked_and_long_ranges_have_a_logarithmic_axis() -> None:
+    from dietlab.view.bench_plots import frame_worst, plot_bench_roofline, plot_bench_speedup
+
+    figure = plot_bench_speedup(HAND_MADE, "qkv", 1, "rotating")
+    (worst,) = [trace for trace in figure.data if trace.name == "worst shapes"]
+    assert list(worst.text) == ["T=64 0.90x", "T=7 1.10x"] and figure.layout.xaxis.type != "log"
+    assert list(frame_worst(HAND_MADE.report("qkv", 1), "rotating", 1)["contender"]) == [
+        "best prepacked vendor"
+    ]
+    wide = table([*turn_rows(1, mkl=1.0), *turn_rows(2048, mkl=3.0)])
+    assert plot_bench_speedup(wide, "qkv", 1, "rotating").layout.xaxis.type == "log"
+    shares = plot_bench_roofline(HAND_MADE, "qkv")
+    assert {trace.name for trace in shares.data} == {"hot", "rotating"}
+    assert [list(trace.y) for trace in shares.data if trace.name == "rotating"] == [[50.0, 50.0]]
+
+
+# The run
+
+
+class Heard:
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def on_event(self, event: Event) -> None:
+        self.events.append(event)
+
+
+def test_what_is_measured_is_not_to_do_again(tmp_path: Path) -> None:
+    smoke = suite_named("smoke")
+    journal = Journal(tmp_path / JOURNAL, {})
+    (job,) = jobs(smoke, [1], ["hot", "rotating"], "smoke", journal)
+    lengths = [t["T"] for t in smoke.tasks[0].evaluated("smoke")]
+    assert len(job.turns) == 2 * len(lengths) and {t.shape["T"] for t in job.turns} == set(lengths)
+    journal.add_rows(job.turns[3], turn_rows(7))
+    (rest,) = jobs(smoke, [1], ["hot", "rotating"], "smoke", journal)
+    assert rest.turns == job.turns[:3] + job.turns[4:] and rest.name == "dense-tiny-1t"
+
+
+def test_a_task_that_fails_leaves_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise BuildError("a linker is installed", "none")
+
+    monkeypatch.setattr("dietlab.bench.run.built", refuse)
+    monkeypatch.setattr("dietlab.bench.run.measure_peaks", lambda hardware: hardware)
+    heard = Heard()
+    found = run_bench(suite_named("smoke"), tmp_path, caches=("hot",), effort="smoke", observers=[heard])
+    assert [f.failure for f in found.failures] == ["a linker is installed; got none"] and not found.entries
+    started, advanced = heard.events[0], heard.events[1]
+    assert isinstance(started, StageStarted) and isinstance(advanced, StageAdvanced)
+    assert advanced.done == started.total and "failed" in advanced.note
+    result = CliRunner().invoke(main, ["bench", "--summary", "--out", str(tmp_path)])
+    assert result.exit_code == 1 and "a linker is installed" in result.stdout
+
+
+def test_impossible_runs_are_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    smoke = suite_named("smoke")
+    with pytest.raises(DietlabError, match=r"contenders are .*; got cublas"):
+        run_bench(smoke.against(("cublas",)), tmp_path / "a")
+    with pytest.raises(DietlabError, match=r"cache states are hot, .*; got cold"):
+        run_bench(smoke, tmp_path / "a", caches=("cold",))
+    with pytest.raises(DietlabError, match="as many cores as threads; got 4096"):
+        run_bench(smoke, tmp_path / "b", threads=(4096,))
+    assert not (tmp_path / "a").exists()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StudyError, match="folder can be made"):
+        run_bench(smoke, tmp_path / "file")
+
+
+def test_help_teaches() -> None:
+    result = CliRunner().invoke(main, ["bench", "--help"])
+    assert result.exit_code == 0
+    for word in ("bert-cpu", "llm-cpu", "goes on", "bench.csv", "--only", "--effort full"):
+        assert word in result.output
+    refused = CliRunner().invoke(main, ["bench", "--threads", "two"])
+    assert refused.exit_code == 2 and "as in 1,2" in refused.output
+
+
+COMMAND = (
+    "bench",
+    "--suite",
+    "smoke",
+    "--effort",
+    "smoke",
+    "--caches",
+    "hot,rotating",
+    "--against",
+    "openblas",
+)
+
+
+def lines_of(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes]:
+    """A bench that was killed in the middle of its rows, and its whole lines."""
+    out = tmp_path_factory.mktemp("bench") / "out"
+    code = "from dietlab.cli import main; main()"
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, *COMMAND, "--out", str(out)], start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    while child.poll() is None and lines_of(out / JOURNAL) < 5:  # header, study, three turns
+        sleep(0.002)
+    workers = psutil.Process(child.pid).children(recursive=True) if child.poll() is None else []
+    os.killpg(child.pid, signal.SIGKILL)
+    output, _ = child.communicate()
+    psutil.wait_procs(workers, timeout=10)
+    assert child.returncode == -signal.SIGKILL, output
+    data = (out / JOURNAL).read_bytes()
+    whole = data[: data.rfind(b"\n") + 1]
+    (out / JOURNAL).write_bytes(whole + b'{"workload":"dense-tiny","threads":1,"cac')
+    return out, whole
+
+
+def test_a_killed_bench_goes_on_at_the_next_length(killed: tuple[Path, bytes]) -> None:
+    out, whole = killed
+    result = CliRunner().invoke(main, [*COMMAND, "--out", str(out)])
+    assert result.exit_code == 0, (result.output, result.exception)
+    data = (out / JOURNAL).read_bytes()
+    assert data.startswith(whole) and len(data) > len(whole)
+    turns = [json.loads(line) for line in data.splitlines()[1:]]
+    keys = [(v["workload"], v["threads"], v["cache"], v["shape"]["T"]) for v in turns if "rows" in v]
+    lengths = [shape["T"] for shape in suite_named("smoke").tasks[0].evaluated("smoke")]
+    assert len(keys) == len(set(keys))
+    assert set(keys) == {("dense-tiny", 1, cache, t) for cache in ("hot", "rotating") for t in lengths}
+    found = BenchTable.load(out / TABLE)
+    assert len(found.entries) == 2 * len(keys) and all(entry.row.correct for entry in found.entries)
+    assert {e.length for e in found.entries if e.row.held_out} < set(lengths)
+    for made in found.entries:
+        assert 0 < made.row.seconds_low <= made.row.seconds_median <= made.row.seconds_high
+        assert (made.row.speedup is None) == (made.row.contender == "dietlab")
+    assert "over the best plain vendor" in result.stdout
+    assert (out / "bench.md").read_text() in result.stdout and (out / "bench.html").is_file()
+
+
+def test_a_finished_bench_measures_nothing_and_keeps_to_its_settings(killed: tuple[Path, bytes]) -> None:
+    out, _ = killed
+    before = (out / JOURNAL).read_bytes()
+    again = CliRunner().invoke(main, [*COMMAND, "--out", str(out)])
+    assert again.exit_code == 0 and (out / JOURNAL).read_bytes() == before
+    (out / TABLE).unlink()
+    shown = CliRunner().invoke(main, ["bench", "--summary", "--out", str(out)])
+    assert shown.exit_code == 0 and (out / TABLE).is_file()
+    other = CliRunner().invoke(main, [*COMMAND[:-1], "mkl", "--out", str(out)])
+    assert other.exit_code == 2 and re.search("has the same against", other.stderr or other.output)
+
+
+def test_values_are_frozen() -> None:
+    for value in (HAND_MADE, facts(), CRITERIA[0], SUITES["smoke"], suite_named("smoke").tasks[0]):
+        with pytest.raises(AttributeError):
+            value.name = "other"  # type: ignore[misc, union-attr]
+    assert isinstance(HAND_MADE.about, Mapping)
