@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from functools import partial
 from timeit import repeat
@@ -10,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from dietlab.dispatch import Operator
-from dietlab.workloads import Workload, workload_from_json
+from dietlab.shapes import Shape
+from dietlab.workloads import FloatArray, Workload, workload_from_json
 
 CALLS = 2000
 REPEATS = 25
@@ -21,29 +23,37 @@ def overheads(op: Operator, extents: Iterable[int]) -> dict[str, float]:
 
     - ``dispatch_ns``: nanoseconds that the tree takes inside the library: ``plan(T)``, averaged over
       ``extents``, less ``idle(T)``, a call of the same form that decides nothing.
-    - ``python_call_us``: microseconds of ``layer(x, out=y)`` on NumPy arrays without rows: argument
-      conversion and checks, dispatch, and no kernel. Left out where no call is empty in that way,
-      because the operands of each call hold more than rows.
+    - ``python_call_us``: microseconds of ``layer(x, out=y)`` (of ``op(x, w, out=y)`` if nothing is
+      constant) on NumPy arrays with ``T = 0``: argument conversion and checks, dispatch, and no
+      kernel. Left out for static operators, none of whose calls is empty.
     """
     rows = list(extents)
     plan, idle = op.library.plan, op.library.idle
     decide = _least(lambda: [plan(t) for t in rows], 1) / len(rows)
     nothing = _least(lambda: [idle(t) for t in rows], 1) / len(rows)
     found = {"dispatch_ns": round(max(0.0, decide - nothing) * 1e9, 1)}
-    call = _empty_call(op, workload_from_json(op.manifest["workload"]))
-    return found if call is None else found | {"python_call_us": round(_least(call, CALLS) * 1e6, 2)}
+    workload = workload_from_json(op.manifest["workload"])
+    if not workload.dims:
+        return found
+    return found | {"python_call_us": round(_least(_empty_call(op, workload), CALLS) * 1e6, 2)}
 
 
-def _empty_call(op: Any, workload: Workload) -> Callable[[], object] | None:
-    """A call of a packed layer on no rows."""
-    if "w" not in workload.constants or workload.epilogue.residual:
-        return None
-    cols, depth = op.weight_shape
-    bias = np.zeros(cols, np.float32) if workload.epilogue.bias else None
-    layer = op.pack(np.zeros((cols, depth), np.float32), bias)
-    # A slice keeps the strides of a whole array, which an empty one of its own would not have.
-    x, out = np.zeros((1, depth), np.float32)[:0], np.zeros((1, cols), np.float32)[:0]
-    return partial(layer, x, out=out)
+def _empty_call(op: Any, workload: Workload) -> Callable[[], object]:
+    """A call whose dynamic extents are all 0."""
+    shape = Shape.of(**dict.fromkeys(workload.dims, 0))
+    operands, out = workload.inputs(shape), _compact(np.zeros(workload.output_shape(shape), np.float32))
+    constants = [operands.pop(name) for name in workload.constants]
+    target = op.pack(*constants) if constants else op
+    return partial(target, *map(_compact, operands.values()), out=out)
+
+
+def _compact(array: FloatArray) -> FloatArray:
+    """The array with the strides that a library computes from its shape: NumPy counts an extent of 0
+    as 1, which would be refused first."""
+    if array.size:
+        return array
+    strides = [array.itemsize * math.prod(array.shape[axis + 1 :]) for axis in range(array.ndim)]
+    return np.lib.stride_tricks.as_strided(array, strides=strides)
 
 
 def _least(work: Callable[[], object], calls: int) -> float:
