@@ -18,13 +18,16 @@ from statistics import geometric_mean
 from time import sleep
 from typing import Any
 
+import nbformat
 import plotly.graph_objects as go
 import psutil
 import pytest
 from click.testing import CliRunner
-from conftest import Golden
+from conftest import ROOT, Golden
 from hypothesis import given
 from hypothesis import strategies as st
+from nbclient import NotebookClient
+from nbformat.v4 import new_code_cell
 
 from dietlab.bench.criteria import COLD, CRITERIA, Criterion
 from dietlab.bench.journal import Journal, Turn, read_journal
@@ -598,3 +601,22 @@ def test_values_are_frozen() -> None:
         with pytest.raises(AttributeError):
             value.name = "other"  # type: ignore[misc, union-attr]
     assert isinstance(HAND_MADE.about, Mapping)
+
+
+# The notebook
+
+
+def test_notebook_computes_the_summary_by_hand() -> None:
+    notebook = nbformat.read(ROOT / "notebooks" / "09_bench.ipynb", as_version=4)
+    probe = "print(by_hand, first['threads'], first['cache'], sorted(set(frame['contender'])))"
+    notebook.cells.append(new_code_cell(probe))
+    place = {"metadata": {"path": str(ROOT / "notebooks")}}
+    NotebookClient(notebook, timeout=120, kernel_name="python3", resources=place).execute()
+    by_hand, threads, cache, *contenders = notebook.cells[-1].outputs[0]["text"].split()
+    path = ROOT / "notebooks" / notebook.cells[1].source.split('"')[1]
+    lines = [
+        line for line in summarise(BenchTable.load(path))
+        if line.criterion.measure == "prepacked" and line.criterion.lengths == (1, 128)
+        and line.criterion.statistic == "geomean" and (line.threads, line.cache) == (int(threads), cache)
+    ]  # fmt: skip
+    assert [line.value for line in lines] == pytest.approx([float(by_hand)]) and contenders

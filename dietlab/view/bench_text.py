@@ -8,6 +8,8 @@ from dietlab.bench.criteria import CRITERIA
 from dietlab.bench.roofline import bounds
 from dietlab.bench.summary import Line, by_workload, summarise
 from dietlab.bench.table import BenchTable
+from dietlab.view.html_report import SUMMARY_HEADER as CONTENDER_HEADER
+from dietlab.view.html_report import summary_cells as contender_cells
 from dietlab.view.progress import duration
 
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]
@@ -54,6 +56,7 @@ def tables(table: BenchTable) -> list[tuple[str, Table]]:
     found = [
         ("Summary", (SUMMARY_HEADER, [summary_cells(line) for line in summarise(table)])),
         ("By workload", workload_table(table)),
+        ("By contender", contender_table(table)),
         ("Roofline", roofline_table(table)),
         ("Studies", study_table(table)),
     ]
@@ -78,6 +81,16 @@ def workload_table(table: BenchTable) -> Table:
     chosen = [c for c in CRITERIA if c.measure in WORKLOAD_MEASURES]
     rows = [(line.workloads[0], *summary_cells(line)) for line in by_workload(table, chosen)]
     return ("workload", *SUMMARY_HEADER), rows
+
+
+def contender_table(table: BenchTable) -> Table:
+    """How much faster ours is than each contender, over all lengths and over held-out ones."""
+    rows = [
+        (facts.name, str(facts.threads), *cells)
+        for facts in table.studies
+        for cells in map(contender_cells, table.report(facts.name, facts.threads).summary)
+    ]
+    return ("workload", "threads", *CONTENDER_HEADER), rows
 
 
 def roofline_table(table: BenchTable) -> Table:
