@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -11,12 +12,32 @@ from hypothesis import strategies as st
 from dietlab.errors import DispatchError, SpaceError
 from dietlab.hardware import CpuLimits, Hardware
 from dietlab.shapes import Dim, Shape
-from dietlab.space import Leaf, MicroKernel, Space, Split, Tree, build_space, cpu_limits, depth, leaves, route
+from dietlab.space import (
+    EDGES,
+    Edge,
+    Leaf,
+    MicroKernel,
+    Space,
+    Split,
+    Tree,
+    build_space,
+    cpu_limits,
+    depth,
+    edges_of,
+    heights,
+    intervals,
+    leaves,
+    plan_for,
+    route,
+)
 from dietlab.space.decision import relabelled, tree_from_json, tree_to_json
-from dietlab.space.space import MAX_VECTORS, ORDERS, PREFETCHES, UNROLLS
-from dietlab.workloads import Dense
+from dietlab.space.space import FMA_LATENCY, MAX_VECTORS, ORDERS, PREFETCHES, UNROLLS
+from dietlab.workloads import BatchMatmul, Dense, Workload
 
 QKV = Dense(T=Dim(1, 128), N=2304, K=768)
+VARIABLE = Dense(T=Dim(1, 128), N=2304, K=768, constant=False)
+SCORES = BatchMatmul(T=Dim(1, 128), B=12, D=64, form="nt")
+CONTEXT = BatchMatmul(T=Dim(1, 128), B=12, D=64, form="nn")
 
 
 @st.composite
@@ -32,42 +53,49 @@ def candidates(space: Space) -> int:
     return registers * MAX_VECTORS * len(UNROLLS) * len(ORDERS) * len(PREFETCHES)
 
 
-@settings(max_examples=25)
-@given(processors(), st.sampled_from([256, 500, 2304]), st.sampled_from([7, 64, 768]))
+@settings(max_examples=15)
+@given(
+    processors(), st.sampled_from([256, 500, 2304]), st.sampled_from([7, 64, 768]), st.sampled_from(EDGES),
+    st.booleans(),
+)  # fmt: skip
 def test_kept_micro_kernels_satisfy_every_limit_and_none_is_lost(
-    hardware: Hardware, cols: int, depth: int
+    hardware: Hardware, cols: int, depth: int, edge: Edge, constant: bool
 ) -> None:
-    work = Dense(T=Dim(1, 64), N=cols, K=depth)
-    space = build_space(work, hardware)
+    work = Dense(T=Dim(1, 64), N=cols, K=depth, constant=constant)
+    space = build_space(work, hardware, (edge,))
     lanes, cpu = hardware.cpu.lanes, hardware.cpu
     assert len(space) + sum(r.count for r in space.rejected) == candidates(space)
     assert list(space) == sorted(set(space))
     for kernel in space:
         across = kernel.cols // lanes
+        assert kernel.edge == edge
         assert kernel.cols % lanes == 0 and kernel.unroll <= depth
         assert kernel.rows * across + across + 1 <= cpu.vector_registers
-        assert 4 * kernel.rows * depth <= cpu.l2_bytes / 2 or kernel.rows == 1
+        assert kernel.rows * across >= FMA_LATENCY
+        assert edge != "padded" or 4 * kernel.rows * depth <= cpu.l2_bytes / 2 or kernel.rows == 1
         assert kernel.order == "is" or across == 1 or 4 * kernel.cols * depth <= 0.75 * cpu.l2_bytes
+        assert kernel.order == "ws" or (constant and not kernel.ahead)
+        assert constant or not kernel.ahead
         assert -(-cols // kernel.cols) >= hardware.cores
 
 
-@settings(max_examples=25)
-@given(processors(), st.sampled_from([256, 2304]))
-def test_nearest_miss_breaks_its_limit_by_least(hardware: Hardware, cols: int) -> None:
-    work = Dense(T=Dim(1, 64), N=cols, K=768)
-    space = build_space(work, hardware)
+@settings(max_examples=6)
+@given(processors(), st.sampled_from([256, 2304]), st.sampled_from([QKV, VARIABLE]))
+def test_nearest_miss_breaks_its_limit_by_least(hardware: Hardware, cols: int, like: Dense) -> None:
+    work = replace(like, N=cols)
+    space = build_space(work, hardware, ("padded",))
     limits = {limit.reason: limit for limit in cpu_limits(work, hardware)}
     order = list(limits)
     everything = [
-        MicroKernel(rows, vectors * hardware.cpu.lanes, unroll, o, prefetch)
+        MicroKernel(rows, vectors * hardware.cpu.lanes, unroll, o, steps, "padded", ahead)
         for rows in range(1, hardware.cpu.vector_registers + 1) for vectors in range(1, MAX_VECTORS + 1)
-        for unroll in UNROLLS for o in ORDERS for prefetch in PREFETCHES
+        for unroll in UNROLLS for o in ORDERS for steps, ahead in PREFETCHES
     ]  # fmt: skip
+    first_broken = {k: next((r for r in order if limits[r].excess(k) > 0), None) for k in everything}
+    assert {k for k, reason in first_broken.items() if reason is None} == set(space)
     for rejection in space.rejected:
-        limit, earlier = limits[rejection.reason], order[: order.index(rejection.reason)]
-        broken = [
-            k for k in everything if limit.excess(k) > 0 and all(limits[e].excess(k) <= 0 for e in earlier)
-        ]
+        limit = limits[rejection.reason]
+        broken = [k for k, reason in first_broken.items() if reason == rejection.reason]
         assert len(broken) == rejection.count
         assert rejection.nearest_miss in broken
         assert rejection.nearest_value == limit.measure(rejection.nearest_miss) > rejection.most
@@ -80,7 +108,8 @@ def test_space_of_the_main_job_holds_hundreds_of_varied_micro_kernels(preset: st
     assert len(space) >= 300
     assert {k.order for k in space} == set(ORDERS) and {k.unroll for k in space} == set(UNROLLS)
     assert {14, 8, 6, 1} <= {k.rows for k in space}
-    assert MicroKernel(14, 32) in space and MicroKernel(30, 32) not in space
+    assert MicroKernel(14, 32, edge="even") in space and MicroKernel(30, 32, edge="even") not in space
+    assert {k.edge for k in space} == {"even"} and {k.ahead for k in space} == {False, True}
     table = space.rejections
     assert list(table.columns) == ["reason", "count", "most", "unit", "nearest_miss", "nearest_value"]
     assert table["count"].sum() + len(space) == candidates(space)
@@ -97,14 +126,44 @@ def test_awkward_operators_have_micro_kernels(cols: int, depth: int, cores: int)
 
 def test_space_does_not_depend_on_the_range_of_shapes() -> None:
     hardware = Hardware.preset("zen4-1core")
-    other = build_space(Dense(T=Dim(7, 4096), N=2304, K=768), hardware)
-    assert other.micro_kernels == build_space(QKV, hardware).micro_kernels
+    for edge in ("even", "padded"):
+        other = build_space(Dense(T=Dim(7, 4096), N=2304, K=768), hardware, (edge,))
+        assert other.micro_kernels == build_space(QKV, hardware, (edge,)).micro_kernels
 
 
 def test_edges_multiply_the_space() -> None:
     hardware = Hardware.preset("haswell-1core")
-    one, three = build_space(QKV, hardware), build_space(QKV, hardware, ("padded", "checked", "partitioned"))
-    assert len(three) == 3 * len(one)
+    one, all_of_them = build_space(QKV, hardware), build_space(QKV, hardware, EDGES)
+    assert len(all_of_them) == len(EDGES) * len(one)
+
+
+@pytest.mark.parametrize("work", [SCORES, CONTEXT, VARIABLE])
+def test_only_constant_weights_can_be_asked_for_ahead(work: Workload) -> None:
+    space = build_space(work, Hardware.preset("zen4-1core"), EDGES)
+    assert not any(kernel.ahead for kernel in space)
+    orders = {kernel.order for kernel in space}
+    assert orders == ({"ws", "is"} if work is CONTEXT else {"ws"})
+
+
+def test_a_dynamic_depth_has_no_padded_copy_but_every_other_edge() -> None:
+    hardware = Hardware.preset("zen4-1core")
+    space = build_space(CONTEXT, hardware, EDGES)
+    assert {k.edge for k in space if k.rows > 1} == set(EDGES) - {"padded"}
+    assert edges_of("paper", CONTEXT) == ("partitioned",)
+    for work in (QKV, VARIABLE, SCORES):
+        assert edges_of("paper", work) == ("padded",)
+    for work in (QKV, VARIABLE, SCORES, CONTEXT):
+        assert edges_of("composed", work) == ("even",)
+        for cover in ("composed", "paper"):
+            assert len(build_space(work, hardware, edges_of(cover, work))) > 100
+
+
+def test_products_of_a_batch_need_no_panel_for_every_core() -> None:
+    """They are dealt whole, so that a tile as wide as the output keeps all cores busy."""
+    wide = MicroKernel(4, 64, edge="even")
+    four = Hardware.preset("zen4-1core").with_cores(4)
+    assert wide in build_space(CONTEXT, four)
+    assert wide not in build_space(Dense(T=Dim(1, 128), N=64, K=64), four)
 
 
 def test_space_without_a_fit_says_how_many_each_limit_rejected() -> None:
@@ -122,7 +181,7 @@ def test_gpu_space_is_refused_for_now() -> None:
 
 kernels = st.builds(
     MicroKernel, st.integers(1, 40), st.integers(1, 400), st.integers(1, 16), st.sampled_from(["ws", "is"]),
-    st.integers(0, 99), st.sampled_from(["padded", "checked", "partitioned"]),
+    st.integers(0, 99), st.sampled_from(EDGES), st.booleans(),
 )  # fmt: skip
 
 
@@ -132,9 +191,29 @@ def test_key_is_unique_and_reads_back(one: MicroKernel, other: MicroKernel) -> N
     assert (one.key == other.key) == (one == other)
 
 
+def test_keys_of_known_micro_kernels() -> None:
+    assert MicroKernel(8, 32, 4, ahead=True, edge="even").key == "8x32.u4.ws.p0a.even"
+    assert str(MicroKernel(8, 32, 4, "is", 16, "rest")) == "8x32.u4.is.p16.rest"
+    assert MicroKernel.from_key("8x32.u4.ws.p0") == MicroKernel(8, 32, 4)
+
+
+@given(kernels)
+def test_a_micro_kernel_and_what_it_shares(kernel: MicroKernel) -> None:
+    assert kernel.code.code == kernel.code and kernel.family.family == kernel.family
+    assert replace(kernel.code, order=kernel.order, edge=kernel.edge) == kernel
+    assert replace(kernel.family, rows=kernel.rows, edge=kernel.edge) == kernel
+    lower = kernel.composes
+    assert kernel in lower and {k.family for k in lower} == {kernel.family}
+    assert [k.rows for k in lower] == (list(range(1, kernel.rows + 1)) if kernel.composed else [kernel.rows])
+
+
 @pytest.mark.parametrize(
-    "key", ["", "8x32", "8x32.u4.ws", "8x32.u4.xs.p0", "8x32.u4.ws.p0.padded", "x8x32.u4.ws.p0 "]
-)
+    "key",
+    [
+        "", "8x32", "8x32.u4.ws", "8x32.u4.xs.p0", "8x32.u4.ws.p0.padded", "x8x32.u4.ws.p0 ",
+        "8x32.u4.ws.pa", "8x32.u4.ws.p0b", "8x32.u4.ws.p0.evenly", "8x32.u4.ws.p0.even.rest",
+    ],
+)  # fmt: skip
 def test_text_that_is_no_key_is_refused(key: str) -> None:
     with pytest.raises(SpaceError, match=r"reads like 8x32\.u4\.ws\.p0; got"):
         MicroKernel.from_key(key)
@@ -146,6 +225,59 @@ def test_micro_kernel_of_no_size_is_refused(sizes: tuple[int, ...]) -> None:
         MicroKernel(*sizes)
     with pytest.raises(SpaceError, match="sizes are positive"):
         MicroKernel(8, 32, prefetch=-1)
+
+
+# Plans
+
+
+@given(kernels, st.integers(0, 4000))
+def test_a_plan_covers_every_row_exactly_once(kernel: MicroKernel, rows: int) -> None:
+    plan = plan_for(kernel, rows)
+    next_row = 0
+    for region in plan.regions:
+        assert region.first_row == next_row and region.tiles > 0 and 0 < region.kernel.rows <= kernel.rows
+        assert region.kernel == replace(kernel, rows=region.kernel.rows)
+        next_row += region.rows
+    assert next_row == rows == plan.rows
+    assert plan.tiles == -(-rows // kernel.rows)
+    sizes = [region.kernel.rows for region in plan.regions for _ in range(region.tiles)]
+    assert sizes == sorted(sizes, reverse=True) and sum(sizes) == plan.executed_rows
+    if kernel.composed:
+        assert plan.executed_rows == rows
+    else:
+        assert set(sizes) <= {kernel.rows} and 0 <= plan.executed_rows - rows < kernel.rows
+    if kernel.edge == "even":
+        assert not sizes or sizes[0] - sizes[-1] <= 1
+    if kernel.edge == "rest":
+        assert set(sizes[:-1]) <= {kernel.rows}
+
+
+def test_plans_of_the_drawing() -> None:
+    expected = {
+        "even": [(11, 0, 1), (10, 11, 2)], "rest": [(14, 0, 2), (3, 28, 1)], "padded": [(14, 0, 3)],
+        "checked": [(14, 0, 3)], "partitioned": [(14, 0, 3)],
+    }  # fmt: skip
+    for edge in EDGES:
+        plan = plan_for(MicroKernel(14, 32, edge=edge), 31)
+        assert [(r.kernel.rows, r.first_row, r.tiles) for r in plan.regions] == expected[edge]
+    assert (
+        str(plan_for(MicroKernel(14, 32, edge="even"), 31)) == "1 x 11 + 2 x 10 rows of 14x32.u1.ws.p0.even"
+    )
+
+
+@pytest.mark.parametrize("edge", EDGES)
+@pytest.mark.parametrize("rows", [1, 2, 3, 7, 14])
+def test_heights_are_those_that_plans_use(edge: Edge, rows: int) -> None:
+    kernel = MicroKernel(rows, 16, edge=edge)
+    far = 3 * rows * rows + 50
+    used = [{r.kernel.rows for r in plan_for(kernel, extent).regions} for extent in range(far)]
+    for low in range(1, rows * rows + 10, max(1, rows // 3)):
+        # An open end is a long range: heights repeat long before it ends.
+        assert set(heights(kernel, low)) == set().union(*used[low:])
+        for high in (low, low + 1, low + rows - 1, 2 * low, far - 1):
+            found = heights(kernel, low, high)
+            assert list(found) == sorted(set(found))
+            assert set(found) == set().union(*used[low : high + 1])
 
 
 trees = st.recursive(
@@ -167,6 +299,22 @@ def test_tree_routes_alike_after_json_and_renumbering(tree: Tree, rows: int) -> 
     assert route(tree, shape) == by_hand(tree, rows)
     assert tree_from_json(json.loads(json.dumps(tree_to_json(tree)))) == tree
     assert route(relabelled(tree, {i: 9 - i for i in range(6)}), shape) == 9 - route(tree, shape)
+
+
+@given(trees, st.integers(-5, 60), st.none() | st.integers(-5, 260))
+def test_intervals_of_a_tree_partition_the_range(tree: Tree, low: int, high: int | None) -> None:
+    found = intervals(tree, low, high)
+    covered = [
+        (rows, number)
+        for number, first, last in found
+        for rows in range(first, (last if last is not None else 299) + 1)
+    ]
+    assert covered == [
+        (rows, by_hand(tree, rows)) for rows in range(low, (high if high is not None else 299) + 1)
+    ]
+    assert all(last is not None for _, _, last in found[:-1])
+    if high is None:
+        assert found[-1][2] is None
 
 
 def test_depth_and_leaves_of_a_known_tree() -> None:
