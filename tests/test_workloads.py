@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,26 @@ from hypothesis import strategies as st
 
 from dietlab.errors import WorkloadError
 from dietlab.shapes import Dim, Shape
-from dietlab.workloads import Dense, axis_of, extents, make_workload, tolerance, workload_from_json
+from dietlab.workloads import (
+    ACTIVATIONS,
+    OPERATORS,
+    Activation,
+    BatchMatmul,
+    Dense,
+    Epilogue,
+    Workload,
+    axis_of,
+    batch_of,
+    extents,
+    make_workload,
+    tolerance,
+    workload_from_json,
+)
 
 DENSE = Dense(T=Dim(1, 128), N=3, K=5)
+SCORES = BatchMatmul(T=Dim(1, 128), B=6, D=4, form="nt")
+CONTEXT = BatchMatmul(T=Dim(1, 128), B=6, D=4, form="nn")
+RICH = Dense(Dim(1, 8), 3, 5, bias=True, activation="gelu_tanh", residual=True, constant=False)
 sizes = st.integers(1, 96)
 
 
@@ -23,6 +41,26 @@ def test_flops_and_bytes_count_each_operand_once() -> None:
     assert DENSE.flops(shape) == 2 * 7 * 3 * 5
     assert DENSE.bytes(shape) == 4 * (7 * 5 + 3 * 5 + 7 * 3)
     assert Dense(T=Dim(1, 8), N=3, K=5, bias=True).bytes(shape) == DENSE.bytes(shape) + 4 * 3
+    for work in (SCORES, CONTEXT):
+        assert work.flops(shape) == 2 * 6 * 7 * 7 * 4
+        assert work.bytes(shape) == 4 * 6 * (7 * 4 + 7 * 4 + 7 * 7)
+
+
+@pytest.mark.parametrize(
+    "work", [DENSE, RICH, SCORES, CONTEXT, Dense(T=9, N=2, K=1, residual=True), BatchMatmul(5, 2, 3)]
+)
+def test_operands_and_bytes_follow_the_signature(work: Workload) -> None:
+    shape = Shape.of(T=7) if work.dims else Shape(())
+    expected = {
+        name: tuple(7 if extent == "T" else extent for extent in sizes)
+        for name, sizes in work.signature.items()
+    }
+    inputs = work.inputs(shape)
+    assert [*inputs, "out"] == list(expected)
+    assert all(array.shape == expected[name] and array.dtype == np.float32 for name, array in inputs.items())
+    assert work.output_shape(shape) == expected["out"] == work.reference(inputs).shape
+    assert set(work.constants) <= set(inputs)
+    assert work.bytes(shape) == 4 * sum(int(np.prod(size)) for size in expected.values())
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -38,6 +76,47 @@ def test_reference_is_the_sum_of_products_in_float64(bias: bool) -> None:
             assert result[i, j] == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.parametrize("work", [SCORES, CONTEXT])
+def test_products_of_a_batch_are_independent(work: BatchMatmul) -> None:
+    inputs = work.inputs(Shape.of(T=7))
+    result = work.reference(inputs)
+    assert result.dtype == np.float64
+    for b in range(work.B):
+        x, w = inputs["x"][b].astype(np.float64), inputs["w"][b].astype(np.float64)
+        np.testing.assert_allclose(result[b], x @ (w.T if work is SCORES else w), rtol=1e-12, atol=1e-12)
+
+
+def formula(activation: Activation, value: float) -> float:
+    """As the literature has it, from the standard library."""
+    if activation == "relu":
+        return max(value, 0.0)
+    if activation == "gelu_erf":
+        return value * (1 + math.erf(value / math.sqrt(2))) / 2
+    if activation == "gelu_tanh":
+        return value * (1 + math.tanh(math.sqrt(2 / math.pi) * (value + 0.044715 * value**3))) / 2
+    return value
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("residual", [False, True])
+def test_epilogue_is_bias_then_activation_then_residual(activation: Activation, residual: bool) -> None:
+    work = Dense(T=Dim(1, 8), N=3, K=5, bias=True, activation=activation, residual=residual)
+    inputs = work.inputs(Shape.of(T=4))
+    result = work.reference(inputs)
+    for i in range(4):
+        for j in range(3):
+            products = (float(inputs["x"][i, k]) * float(inputs["w"][j, k]) for k in range(5))
+            expected = formula(activation, sum(products) + float(inputs["bias"][j]))
+            expected += float(inputs["residual"][i, j]) if residual else 0.0
+            assert result[i, j] == pytest.approx(expected, rel=1e-12)
+
+
+def test_epilogues_read_as_they_are_written() -> None:
+    assert str(Epilogue()) == "" and str(Epilogue(bias=True, activation="relu")) == "+bias relu"
+    assert str(RICH) == "dense T=1..8 N=3 K=5 +bias gelu_tanh +residual variable weights"
+    assert str(SCORES) == "batch-matmul-nt T=1..128 B=6 D=4"
+
+
 def test_inputs_of_a_smaller_shape_are_the_first_rows_of_a_larger() -> None:
     work = Dense(T=Dim(1, 64), N=6, K=5, bias=True)
     small, large = work.inputs(Shape.of(T=3)), work.inputs(Shape.of(T=40))
@@ -48,9 +127,18 @@ def test_inputs_of_a_smaller_shape_are_the_first_rows_of_a_larger() -> None:
     assert {name: array.shape for name, array in small.items()} == {"x": (3, 5), "w": (6, 5), "bias": (6,)}
 
 
-@pytest.mark.parametrize("work", [DENSE, Dense(T=9, N=2, K=1), Dense(T=Dim(4, 5), N=1, K=1, bias=True)])
-def test_workload_survives_json(work: Dense) -> None:
+@pytest.mark.parametrize(
+    "work",
+    [DENSE, Dense(T=9, N=2, K=1), Dense(T=Dim(4, 5), N=1, K=1, bias=True), RICH, SCORES, CONTEXT,
+     BatchMatmul(9, 1, 64, "nn")],
+)  # fmt: skip
+def test_workload_survives_json(work: Workload) -> None:
     assert workload_from_json(json.loads(json.dumps(work.to_json()))) == work
+
+
+def test_dense_layer_of_an_earlier_version_reads_as_it_was() -> None:
+    old = {"operator": "dense", "T": [1, 8], "N": 2, "K": 3, "bias": True, "dtype": "float32"}
+    assert workload_from_json(old) == Dense(T=Dim(1, 8), N=2, K=3, bias=True)
 
 
 def test_axes_have_roles_and_extents() -> None:
@@ -58,17 +146,37 @@ def test_axes_have_roles_and_extents() -> None:
     assert axis_of(DENSE, "depth").name == "K"
     assert dict(DENSE.dims) == {"T": Dim(1, 128)} and dict(Dense(T=4, N=1, K=1).dims) == {}
     assert str(Dense(T=Dim(1, 8), N=2, K=3, bias=True)) == "dense T=1..8 N=2 K=3 +bias"
+    assert extents(SCORES, Shape.of(T=43)) == {"batch": 6, "rows": 43, "cols": 43, "depth": 4}
+    assert extents(CONTEXT, Shape.of(T=43)) == {"batch": 6, "rows": 43, "cols": 4, "depth": 43}
+    assert extents(BatchMatmul(9, 2, 4, "nn"), Shape(())) == {"batch": 2, "rows": 9, "cols": 4, "depth": 9}
+    assert (batch_of(SCORES), batch_of(DENSE)) == (6, None)
+
+
+def test_weights_come_as_constness_and_layout_say() -> None:
+    assert (DENSE.weights, DENSE.constants) == ("packed", ("w",))
+    assert Dense(Dim(1, 8), 2, 3, bias=True).constants == ("w", "bias")
+    assert (RICH.weights, RICH.constants) == ("transposed", ())
+    assert (SCORES.weights, CONTEXT.weights) == ("transposed", "direct")
+    assert SCORES.constants == CONTEXT.constants == ()
 
 
 def test_make_workload_builds_what_the_command_line_names() -> None:
     assert make_workload("dense", {"T": Dim(1, 8), "N": 2, "K": 3}, bias=True) == Dense(Dim(1, 8), 2, 3, True)
+    made = make_workload("dense", {"T": 4, "N": 2, "K": 3}, activation="relu", residual=True, constant=False)
+    assert made == Dense(4, 2, 3, activation="relu", residual=True, constant=False)
+    for form in ("nt", "nn"):
+        made = make_workload(f"batch-matmul-{form}", {"T": Dim(1, 8), "B": 2, "D": 3})
+        assert made == BatchMatmul(Dim(1, 8), 2, 3, form) and made.operator in OPERATORS
 
 
 def test_unknown_operator_is_named_with_the_known_ones() -> None:
-    with pytest.raises(WorkloadError, match="one of dense; got 'conv'"):
+    known = "one of batch-matmul-nn, batch-matmul-nt, dense"
+    with pytest.raises(WorkloadError, match=f"{known}; got 'conv'"):
         make_workload("conv", {})
-    with pytest.raises(WorkloadError, match="one of dense; got None"):
+    with pytest.raises(WorkloadError, match=f"{known}; got None"):
         workload_from_json({})
+    with pytest.raises(WorkloadError, match="batch-matmul-nt knows its options; got bias"):
+        make_workload("batch-matmul-nt", {"T": 4, "B": 2, "D": 3}, bias=True)
 
 
 @pytest.mark.parametrize(
@@ -94,11 +202,27 @@ def test_unknown_or_missing_dimension_is_named(dims: dict[str, Dim | int], compl
         ({"T": 0}, "at least 1; got T=0"),
         ({"K": Dim(1, 8)}, r"N and K .* fixed.*; got K=1\.\.8\. Give the range to T"),
         ({"dtype": "float16"}, "float32; got float16. Use dtype='float32'"),
+        ({"activation": "swish"}, "one of none, relu, gelu_tanh, gelu_erf; got 'swish'"),
     ],
 )
 def test_impossible_dense_layers_are_refused(changed: dict[str, Any], complaint: str) -> None:
     with pytest.raises(WorkloadError, match=complaint):
         Dense(**{"T": Dim(1, 8), "N": 4, "K": 4, **changed})
+
+
+@pytest.mark.parametrize(
+    ("changed", "complaint"),
+    [
+        ({"B": 0}, "at least 1; got B=0"),
+        ({"D": -1}, "at least 1; got D=-1"),
+        ({"B": Dim(1, 8)}, r"B and D are fixed; T is dynamic; got B=1\.\.8"),
+        ({"form": "tn"}, "the form is nt or nn; got 'tn'"),
+        ({"dtype": "bfloat16"}, "float32; got bfloat16"),
+    ],
+)
+def test_impossible_products_are_refused(changed: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(WorkloadError, match=complaint):
+        BatchMatmul(**{"T": Dim(1, 8), "B": 2, "D": 4, **changed})
 
 
 @given(sizes, sizes, st.integers(1, 2048), st.integers(0, 1000), st.floats(1e-6, 1e6))
@@ -123,6 +247,34 @@ def test_tolerance_rejects_a_missing_term(rows: int, depth: int, seed: int) -> N
     inputs = work.inputs(Shape(()), seed)
     short = {name: array[:, :-1] for name, array in inputs.items()}
     assert np.abs(work.reference(short) - work.reference(inputs)).max() > tolerance(work, inputs)
+
+
+@given(
+    st.integers(1, 48), st.integers(1, 512), st.sampled_from(ACTIVATIONS), st.booleans(), st.booleans(),
+    st.integers(0, 1000),
+)  # fmt: skip
+def test_tolerance_accepts_an_epilogue_in_float32(
+    rows: int, depth: int, activation: Activation, bias: bool, residual: bool, seed: int
+) -> None:
+    work = Dense(rows, 16, depth, bias, activation=activation, residual=residual)
+    inputs = work.inputs(Shape(()), seed)
+    value = inputs["x"] @ inputs["w"].T
+    value = value + inputs["bias"] if bias else value
+    value = np.vectorize(lambda v: formula(activation, v), otypes=[np.float32])(value)
+    value = value + inputs["residual"] if residual else value
+    assert np.abs(value - work.reference(inputs)).max() <= tolerance(work, inputs)
+
+
+@given(st.sampled_from(["nt", "nn"]), st.integers(2, 40), st.integers(1, 80), st.integers(0, 1000))
+def test_tolerance_of_batched_products_accepts_float32_and_rejects_a_missing_term(
+    form: Any, length: int, size: int, seed: int
+) -> None:
+    work = BatchMatmul(length, 4, size, form)
+    inputs = work.inputs(Shape(()), seed)
+    x, w = inputs["x"], inputs["w"].transpose(0, 2, 1) if form == "nt" else inputs["w"]
+    allowed = tolerance(work, inputs)
+    assert np.abs(x @ w - work.reference(inputs)).max() <= allowed
+    assert np.abs(x[:, :, :-1].astype(float) @ w[:, :-1] - work.reference(inputs)).max() > allowed
 
 
 def test_tolerance_of_zeros_is_positive() -> None:
