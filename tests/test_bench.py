@@ -29,6 +29,7 @@ from hypothesis import strategies as st
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell
 
+from dietlab.bench.ablation import dominating, variants
 from dietlab.bench.criteria import COLD, CRITERIA, Criterion
 from dietlab.bench.journal import Journal, Turn, read_journal
 from dietlab.bench.roofline import bounds
@@ -38,11 +39,13 @@ from dietlab.bench.suite import LENGTHS, PAPER_LENGTHS, SUITES, suite_named
 from dietlab.bench.summary import Line, by_workload, interval, line_of, summarise
 from dietlab.bench.table import COLUMNS, BenchTable, Entry, StudyFacts
 from dietlab.cli import main
+from dietlab.dispatch import Dispatcher
 from dietlab.errors import BuildError, DietlabError, RecordError, StudyError
 from dietlab.evaluation.report import Contender, Row
 from dietlab.events import Event, StageAdvanced, StageStarted
 from dietlab.hardware import Hardware
 from dietlab.shapes import Dim, Shape, ShapeSet
+from dietlab.space import Leaf, MicroKernel, Split
 from dietlab.view.bench_page import render_bench_page, write_bench
 from dietlab.view.bench_text import markdown, render_bench
 from dietlab.workloads import Dense
@@ -601,6 +604,55 @@ def test_values_are_frozen() -> None:
         with pytest.raises(AttributeError):
             value.name = "other"  # type: ignore[misc, union-attr]
     assert isinstance(HAND_MADE.about, Mapping)
+
+
+# The ablation
+
+
+def test_every_idea_has_a_variant_without_it() -> None:
+    kernel = MicroKernel(8, 32, 4, prefetch=16, ahead=True, edge="even")
+    found = {variant.name: variant for variant in variants(kernel, QKV)}
+    assert found["dietlab"].kernel == kernel and found["dietlab"].workload == QKV
+    edges = {v.kernel.edge for v in found.values()}
+    assert edges == {"even", "rest", "padded", "partitioned", "checked"}
+    plain = found["no prefetch"].kernel
+    assert (plain.prefetch, plain.ahead, plain.edge) == (0, False, "even")
+    assert found["no packing"].workload == replace(QKV, constant=False)
+    for name, variant in found.items():
+        assert (variant.workload == QKV) == (name != "no packing")
+        assert (variant.kernel.rows, variant.kernel.cols, variant.kernel.unroll) == (8, 32, 4)
+    assert "no prefetch" not in {v.name for v in variants(replace(kernel, prefetch=0, ahead=False), QKV)}
+    batched = SUITES["bert-cpu"].tasks[-1].workload
+    assert "no packing" not in {v.name for v in variants(kernel, batched)}
+
+
+def test_the_dominating_micro_kernel_serves_most_usual_lengths() -> None:
+    few, most, long = (MicroKernel(rows, 32) for rows in (2, 6, 8))
+    tree = Split("T", 10, Leaf(0), Split("T", 128, Leaf(1), Leaf(2)))
+    dispatcher = Dispatcher(QKV, Hardware.preset("haswell-1core"), (few, most, long), tree)
+    assert dominating(dispatcher) == most and dominating(dispatcher, usual=10) == few
+    late = replace(dispatcher, workload=replace(QKV, T=Dim(500, 600)))
+    assert dominating(late) == long
+
+
+def test_a_micro_kernel_is_taken_apart(killed: tuple[Path, bytes]) -> None:
+    out, _ = killed
+    assert CliRunner().invoke(main, [*COMMAND, "--out", str(out)]).exit_code == 0
+    study = out / "dense-tiny-1t"
+    command = ["ablate", str(study), "--effort", "smoke", "--caches", "hot", "--kernel", "6x16.u2.ws.p16"]
+    done = CliRunner().invoke(main, command)
+    assert done.exit_code == 0, (done.output, done.exception)
+    found = BenchTable.load(study / "ablation" / TABLE)
+    assert all(entry.row.correct for entry in found.entries), [e.row.plan for e in found.entries]
+    names = [
+        variant.name for variant in variants(MicroKernel.from_key(command[-1]), Dense(Dim(1, 16), 64, 32))
+    ]
+    lengths = [shape["T"] for shape in suite_named("smoke").tasks[0].evaluated("smoke")]
+    assert {(e.row.contender, e.length) for e in found.entries} == {(n, t) for n in names for t in lengths}
+    assert "| bound checks" in done.stdout and "6x16.u2.ws.p16.checked" in done.stdout
+    before = (study / "ablation" / JOURNAL).read_bytes()
+    again = CliRunner().invoke(main, command)
+    assert again.exit_code == 0 and (study / "ablation" / JOURNAL).read_bytes() == before
 
 
 # The notebook

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -25,7 +25,7 @@ from dietlab.hardware import Hardware
 from dietlab.hardware.detect import measure_peaks
 from dietlab.measure import LocalRunner
 from dietlab.search import Effort, effort_named
-from dietlab.shapes import ShapeSet
+from dietlab.shapes import Shape, ShapeSet
 from dietlab.study import Study
 
 JOURNAL, TABLE = "rows.jsonl", "bench.csv"
@@ -86,8 +86,8 @@ def run_bench(
         StudyError: if ``out`` holds another bench, or another process works on it.
         DietlabError: if a name among the arguments is unknown.
     """
-    _require("contenders are", CONTENDERS, (name for task in suite.tasks for name in task.against))
-    _require("cache states are", CACHES, caches)
+    require("contenders are", CONTENDERS, (name for task in suite.tasks for name in task.against))
+    require("cache states are", CACHES, caches)
     folder, tuning = Path(out), tuning_effort or TUNING_EFFORT.get(effort, effort)
     timing = effort_named(effort)
     trials = ansor_trials or timing.ansor_trials
@@ -97,7 +97,7 @@ def run_bench(
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"), "versions": versions(),
     }  # fmt: skip
     chosen = suite.only(only)
-    with _locked(folder):
+    with locked(folder):
         journal = Journal(folder / JOURNAL, about)
         bench = Bench(
             folder, journal, audience(observers), tuning,
@@ -110,7 +110,7 @@ def run_bench(
     return journal.kept.table
 
 
-def _require(what: str, known: Sequence[str], names: Iterable[str]) -> None:
+def require(what: str, known: Sequence[str], names: Iterable[str]) -> None:
     unknown = sorted(set(names) - set(known))
     if unknown:
         raise DietlabError(f"{what} {', '.join(known)}", ", ".join(unknown))
@@ -133,14 +133,11 @@ def jobs(
 
 def _run_jobs(bench: Bench, todo: Sequence[Job]) -> None:
     left, done = sum(len(job.turns) for job in todo), len(bench.journal.rows)
-    bench.listeners.send(StageStarted("bench", done + left, "shapes", done))
-    progress = Stage(bench.listeners, "bench", done)
-    started = perf_counter()
-    for job in todo:
-        if job.turns:
-            _attempt(bench, job, progress)
-            bench.journal.kept.table.save(bench.out / TABLE)
-    bench.listeners.send(StageFinished("bench", perf_counter() - started))
+    with progress_of(bench.listeners, done, left) as progress:
+        for job in todo:
+            if job.turns:
+                _attempt(bench, job, progress)
+                bench.journal.kept.table.save(bench.out / TABLE)
 
 
 def _attempt(bench: Bench, job: Job, progress: Stage) -> None:
@@ -165,10 +162,30 @@ def _measure(bench: Bench, job: Job, hardware: Hardware, progress: Stage) -> Non
         listeners=bench.listeners,
     ) as opened:  # fmt: skip
         bench.journal.add_study(_facts(job, study, op, opened))
-        for turn in job.turns:
-            rows = opened.rows(turn.shape, turn.cache, turn.shape not in seen)
-            bench.journal.add_rows(turn, rows)
-            progress.advance(f"{job.name} {turn.cache} {turn.shape}{_standing(rows)}")
+        play(opened, job.turns, seen, bench.journal, progress)
+
+
+def play(
+    opened: Contest, turns: Iterable[Turn], seen: Collection[Shape], journal: Journal, progress: Stage
+) -> None:
+    """Measures turn by turn; each is on disk before the next begins. ``seen`` are the shapes that tuning
+    saw: all others are held out."""
+    for turn in turns:
+        rows = opened.rows(turn.shape, turn.cache, turn.shape not in seen)
+        journal.add_rows(turn, rows)
+        where = f"{turn.workload}, {turn.threads} threads, {turn.cache}, {turn.shape}"
+        progress.advance(f"{where}{_standing(rows)}")
+
+
+@contextmanager
+def progress_of(listeners: Audience, done: int, left: int) -> Iterator[Stage]:
+    """The progress of a bench of which ``done`` turns were measured before."""
+    listeners.send(StageStarted("bench", done + left, "shapes", done))
+    started = perf_counter()
+    try:
+        yield Stage(listeners, "bench", done)
+    finally:
+        listeners.send(StageFinished("bench", perf_counter() - started))
 
 
 def built(study: Study, listeners: Audience) -> Operator:
@@ -226,7 +243,7 @@ def _standing(rows: Sequence[Row]) -> str:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path) -> Iterator[None]:
     """Keeps another bench out of the folder; the lock goes with the process, however it ends."""
     try:
         folder.mkdir(parents=True, exist_ok=True)

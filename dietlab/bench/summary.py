@@ -84,9 +84,9 @@ def by_workload(table: BenchTable, criteria: Sequence[Criterion] = CRITERIA) -> 
 
 
 def study_samples(criterion: Criterion, studies: Iterable[StudyFacts], threads: int) -> Iterator[Sample]:
-    """One value for each study that is complete."""
+    """One value for each study that was tuned and built."""
     for facts in studies:
-        if facts.threads == threads and not facts.failure and counts(criterion, facts):
+        if facts.threads == threads and facts.complete and counts(criterion, facts):
             yield Sample(facts.name, 0, STUDY_VALUES[criterion.measure](facts))
 
 

@@ -70,6 +70,11 @@ class StudyFacts:
     def processor(self) -> Hardware:
         return Hardware.from_json(self.hardware)
 
+    @property
+    def complete(self) -> bool:
+        """Whether it was tuned, built and measured without failure."""
+        return bool(self.tuning and self.library) and not self.failure
+
     def kind(self, contender: str) -> str:
         """``"plain"``, ``"prepacked"`` and so on; empty if it is unknown."""
         return next((c.kind for c in self.contenders if c.name == contender), "")

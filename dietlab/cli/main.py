@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from dietlab import __version__
-from dietlab.cli.bench import bench
+from dietlab.cli.bench import ablate, bench
 from dietlab.cli.doctor import examine
 from dietlab.cli.options import (
     SHAPES_HELP,
@@ -332,6 +332,7 @@ def _quickstart_shapes(study: Study) -> ShapeSet:
 
 
 main.add_command(bench)
+main.add_command(ablate)
 
 
 @main.command()

@@ -85,19 +85,23 @@ class LibraryContender:
         return f"{len(self._operator.micro_kernels)} micro-kernels"
 
     def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Prepared:
-        if not constants:
-            return LibraryCalls(self._operator)
+        if not self._operator.workload.constants:
+            return LibraryCalls(self._operator, constants)
         return LibraryLayer(self._operator.pack(constants["w"], constants.get("bias")))
 
 
 @dataclass(frozen=True)
 class LibraryCalls:
-    """An operator of ours whose operands all come with every call."""
+    """An operator of ours whose operands all come with every call, also those that the workload could
+    have had packed."""
 
     operator: Any
+    constants: Operands
 
     def bind(self, operands: Operands, out: FloatArray, plan: int | None) -> Call:
-        call: Call = self.operator.bind(operands, out, plan=plan)
+        given = {**operands, **self.constants}
+        ordered = {name: given[name] for name in self.operator.workload.signature if name != "out"}
+        call: Call = self.operator.bind(ordered, out, plan=plan)
         return call
 
 

@@ -59,6 +59,7 @@ def tables(table: BenchTable) -> list[tuple[str, Table]]:
         ("By contender", contender_table(table)),
         ("Roofline", roofline_table(table)),
         ("Studies", study_table(table)),
+        ("Contenders", who_table(table)),
     ]
     return [(heading, content) for heading, content in found if content[1]]
 
@@ -119,7 +120,7 @@ def study_table(table: BenchTable) -> Table:
     )  # fmt: skip
     rows = []
     for facts in table.studies:
-        if facts.failure or not facts.library:
+        if not facts.complete:
             continue
         hardware = facts.processor
         peaks = ((hardware.total_gflops, "GFLOP/s"), (hardware.dram_gbps, "GB/s"), (hardware.l3_gbps, "GB/s"))
@@ -130,6 +131,13 @@ def study_table(table: BenchTable) -> Table:
             *("-" if value is None else f"{value:.0f} {unit}" for value, unit in peaks),
         ))  # fmt: skip
     return header, rows
+
+
+def who_table(table: BenchTable) -> Table:
+    """Everyone who took part, with kind, version and detail."""
+    present = (c for facts in table.studies for c in facts.contenders if not c.absent)
+    rows = dict.fromkeys((c.name, c.kind, c.version, c.detail) for c in present)
+    return ("contender", "kind", "version", "detail"), list(rows)
 
 
 def notes_of(table: BenchTable) -> list[tuple[str, list[str]]]:

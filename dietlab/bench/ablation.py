@@ -1,0 +1,154 @@
+"""What each idea is worth: one micro-kernel with an idea taken away, against all of them together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+
+from dietlab.bench.journal import Journal, Turn
+from dietlab.bench.run import JOURNAL, TABLE, locked, play, progress_of, require
+from dietlab.bench.suite import lengths_named
+from dietlab.bench.table import BenchTable, StudyFacts
+from dietlab.dispatch import Dispatcher, build, versions
+from dietlab.errors import BuildError, DietlabError
+from dietlab.evaluation import Contender
+from dietlab.evaluation.contender_worker import CACHES
+from dietlab.evaluation.evaluate import Contest
+from dietlab.evaluation.lineup import Lineup, spread
+from dietlab.evaluation.match import Entry, Match
+from dietlab.evaluation.report import OURS
+from dietlab.events import Observer, audience
+from dietlab.search import effort_named
+from dietlab.shapes import Shape
+from dietlab.space import Leaf, MicroKernel
+from dietlab.study import Study
+from dietlab.workloads import Dense, Workload
+
+FOLDER = "ablation"
+USUAL = 128
+"""The micro-kernel that serves most lengths up to this one is taken apart."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A micro-kernel, and the workload it is built for."""
+
+    name: str
+    kernel: MicroKernel
+    workload: Workload
+
+
+def variants(kernel: MicroKernel, workload: Workload) -> tuple[Variant, ...]:
+    """The composition of ``kernel`` and, by name, what is left without one of the ideas in it; an idea
+    that was not in it has no variant."""
+    whole = replace(kernel, edge="even")
+    others = {
+        "full tiles, then the rest": replace(whole, edge="rest"),
+        "local padding": replace(whole, edge="padded"),
+        "loop partitioning": replace(whole, edge="partitioned"),
+        "bound checks": replace(whole, edge="checked"),
+        "no prefetch": replace(whole, prefetch=0, ahead=False),
+    }
+    found = [Variant(OURS, whole, workload)]
+    found += [Variant(name, other, workload) for name, other in others.items() if other != whole]
+    if isinstance(workload, Dense) and workload.constant:
+        found.append(Variant("no packing", whole, replace(workload, constant=False)))
+    return tuple(found)
+
+
+def dominating(dispatcher: Dispatcher, usual: int = USUAL) -> MicroKernel:
+    """The micro-kernel that leads the plans of most lengths up to ``usual``."""
+    ((name, dim),) = dispatcher.workload.dims.items()
+    served = [Shape.of(**{name: length}) for length in dim if length <= usual] or [
+        Shape.of(**{name: dim.low})
+    ]
+    return Counter(dispatcher.kernel(shape) for shape in served).most_common(1)[0][0]
+
+
+def run_ablation(
+    study: str | Path,
+    *,
+    caches: Sequence[str] = ("hot", "rotating"),
+    effort: str = "quick",
+    kernel: str | None = None,
+    observers: Iterable[Observer] = (),
+) -> BenchTable:
+    """Builds every variant of one micro-kernel and times them in turns; goes on where it was stopped.
+
+    In the table ``dietlab`` is the composition of ``kernel`` alone, without a decision tree; the
+    contenders are the variants, and a speedup is what the idea is worth on that length.
+
+    Args:
+        study: a study that was built; the results go to ``ablation/`` in it.
+        effort: which lengths are measured and how long they are timed.
+        kernel: a micro-kernel's key (default: the one that serves most lengths up to 128).
+
+    Raises:
+        DietlabError: if the study was not built, or a name among the arguments is unknown.
+    """
+    require("cache states are", CACHES, caches)
+    opened = Study.open(study)
+    dispatcher = Dispatcher.from_json(opened.operator().manifest)
+    chosen = MicroKernel.from_key(kernel) if kernel else dominating(dispatcher)
+    about = {
+        "suite": f"ablation of {chosen.key}", "effort": effort, "versions": versions(),
+        "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    }  # fmt: skip
+    folder = opened.folder / FOLDER
+    with locked(folder):
+        journal = Journal(folder / JOURNAL, about)
+        left = [turn for turn in _turns(opened, caches, effort) if turn not in journal.rows]
+        seen = {record.shape for record in opened.run().records}
+        try:
+            with progress_of(audience(observers), len(journal.rows), len(left)) as progress:
+                if left:
+                    with _contest(opened, dispatcher, chosen, effort, journal) as contest:
+                        play(contest, left, seen, journal, progress)
+        finally:
+            journal.kept.table.save(folder / TABLE)
+    return journal.kept.table
+
+
+def _turns(study: Study, caches: Sequence[str], effort: str) -> Iterator[Turn]:
+    ((name, dim),) = study.workload.dims.items()
+    shapes = [Shape.of(**{name: length}) for length in lengths_named(effort) if length in dim]
+    for shape in spread(shapes):
+        for cache in caches:
+            yield Turn(study.folder.name, study.hardware.cores, cache, shape)
+
+
+@contextmanager
+def _contest(
+    study: Study, dispatcher: Dispatcher, kernel: MicroKernel, effort: str, journal: Journal
+) -> Iterator[Contest]:
+    """Builds and opens the variants; what cannot be built is absent, with the reason."""
+    entries: list[Entry] = []
+    absent: list[Contender] = []
+    single = replace(dispatcher, plans=(replace(kernel, edge="even"),), tree=Leaf(0))
+    for number, variant in enumerate(variants(kernel, study.workload)):
+        home = study.folder / FOLDER / f"variant-{number}"
+        kind = "ours" if variant.name == OURS else "variant"
+        try:
+            build(replace(single, workload=variant.workload, plans=(variant.kernel,)), home)
+        except BuildError as error:
+            if variant.name == OURS:
+                raise
+            absent.append(Contender(variant.name, kind, absent=str(error)))
+            continue
+        options = {"library": str(home / "library")}
+        entries.append(Entry(variant.name, "library", kind, options, variant.kernel.key))
+    with Match(study.workload, study.hardware, entries) as match:
+        contest = Contest(Lineup(single, None, tuple(entries), tuple(absent)), match, effort_named(effort))
+        if OURS not in match.names:
+            raise DietlabError("the composition opens", contest.contenders[0].absent)
+        journal.add_study(
+            StudyFacts(
+                study.folder.name, study.hardware.cores, study.workload.to_json(),
+                study.hardware.to_json(), contest.contenders,
+            )
+        )  # fmt: skip
+        yield contest
