@@ -21,10 +21,10 @@ from dietlab.hardware import Hardware
 from dietlab.measure import RecordStore, Runner, read_records
 from dietlab.search import Effort, TuningRun, effort_named, tune
 from dietlab.shapes import ShapeSet
-from dietlab.space import Space, build_space
+from dietlab.space import Cover, Space, build_space, edges_of
 from dietlab.workloads import Workload, workload_from_json
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 MANIFEST, RECORDS, MODEL, FACTS, DISPATCHER, REPORT = (
     "manifest.json", "records.jsonl", "model.json", "tuning.json", "dispatcher.json", "report.json",
 )  # fmt: skip
@@ -43,11 +43,13 @@ class Study:
     effort: str
     strategy: str
     seed: int
+    cover: Cover = "composed"
 
     @classmethod
     def create(
         cls, folder: str | Path, workload: Workload, hardware: Hardware, shapes: ShapeSet,
         effort: str = "quick", strategy: str = "marginal", seed: int = 0,
+        cover: Cover = "composed",
     ) -> Study:  # fmt: skip
         """A new study, or the one that stands in ``folder`` if it is the same.
 
@@ -55,7 +57,7 @@ class Study:
             StudyError: if the folder holds another study, or something else.
         """
         path = Path(folder)
-        study = cls(path, workload, hardware, shapes, effort, strategy, seed)
+        study = cls(path, workload, hardware, shapes, effort, strategy, seed, cover)
         if (path / MANIFEST).exists():
             return cls.open(path)._same_as(study)
         # A kill between mkdir and the manifest's last step leaves nothing but the unfinished manifest.
@@ -94,12 +96,13 @@ class Study:
         return cls(
             path, workload_from_json(value["workload"]), Hardware.from_json(value["hardware"]),
             ShapeSet.from_json(value["shapes"]), value["effort"], value["strategy"], value["seed"],
+            value["cover"],
         )  # fmt: skip
 
     def _same_as(self, other: Study) -> Study:
         """This study, which must have the other's workload, processor and settings; it keeps its own
         measured peaks."""
-        for what in ("workload", "shapes", "strategy", "seed"):
+        for what in ("workload", "shapes", "strategy", "seed", "cover"):
             mine, theirs = getattr(self, what), getattr(other, what)
             if mine != theirs:
                 raise StudyError(f"the study in {self.folder} has the same {what}", theirs, f"It has {mine}.")
@@ -117,7 +120,7 @@ class Study:
             "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
             "workload": self.workload.to_json(), "hardware": self.hardware.to_json(),
             "shapes": self.shapes.to_json(), "effort": self.effort, "strategy": self.strategy,
-            "seed": self.seed, "versions": versions(),
+            "cover": self.cover, "seed": self.seed, "versions": versions(),
         }  # fmt: skip
         self._write(MANIFEST, json.dumps(value, indent=1))
 
@@ -163,7 +166,7 @@ class Study:
         }  # fmt: skip
 
     def space(self) -> Space:
-        return build_space(self.workload, self.hardware)
+        return build_space(self.workload, self.hardware, edges_of(self.cover, self.workload))
 
     def tune(self, runner: Runner, observers: Iterable[Observer] = ()) -> TuningRun:
         """Stage 2 and 3 for this study; goes on where an earlier call stopped."""
@@ -197,7 +200,8 @@ class Study:
         if (self.folder / MODEL).exists():
             model = CostModel.load(self.folder / MODEL)
         else:
-            model = fit_cost_model(self.workload, self.hardware, records, seed=self.seed)
+            cache = effort_named(self.effort).timing.cache
+            model = fit_cost_model(self.workload, self.hardware, records, seed=self.seed, cache=cache)
         facts = self._facts()
         return TuningRun(
             self.space(), self.shapes, records, model, PhaseSeconds(**facts["seconds"]),

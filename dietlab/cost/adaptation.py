@@ -1,26 +1,33 @@
 """The analytic half of the cost model: what stitching a micro-kernel over a shape loses.
 
-A micro-kernel computes at a throughput of its own, ``f_mk``. A shape made of it also pays for
+A micro-kernel computes at a throughput of its own, ``f_mk``. A plan made of it also pays for
 padding (``f_pad``), for idle cores (``f_occ``) and, on a CPU, for the first trip of the weights
-from the last-level cache (``f_stream``, an addition to the paper)::
+from where they stay between calls (``f_stream``, an addition to the paper)::
 
     seconds(M, S) = flops(S) / (f_mk(M) * cores * f_pad(M, S) * f_occ(M, S) * f_stream(M, S))
+
+A composed plan is the sum of its regions: the micro-kernels of one plan share its passes over the
+weights, and its cores.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import ceil, prod
 from typing import Literal
 
 from dietlab.hardware import Hardware
+from dietlab.measure import CacheState
 from dietlab.shapes import Shape
-from dietlab.space import MicroKernel
+from dietlab.space import MicroKernel, Plan, plan_for
 from dietlab.workloads import Role, Workload, extents
 
 Adaptation = Literal["paper", "streamed"]
 FLOAT_BYTES = 4
+EDGE_STEPS = 6.0
+"""Steps of the reduction that starting, storing and calling a tile cost: one load and one store a
+vector beside a multiply-add a step, and some tens of cycles around them."""
 
 
 def f_pad(sizes: Mapping[Role, int], tile: Mapping[Role, int], *, spatial_only: bool = False) -> float:
@@ -56,56 +63,116 @@ def f_occ(tiles: int, processors: int, imbalance: float | None = None) -> float:
 
 
 @dataclass(frozen=True)
+class Parts:
+    """The predicted parts of a call's time, in seconds.
+
+    ``compute`` is what useful multiply-adds cost at the micro-kernels' throughput on all cores;
+    ``edges`` starting and storing tiles; ``padding`` multiply-adds that no output needs; ``weights``
+    waiting for weights that computing does not hide; ``idle`` cores without work.
+    """
+
+    compute: float
+    edges: float
+    padding: float
+    weights: float
+    idle: float
+
+    @property
+    def total(self) -> float:
+        return self.compute + self.edges + self.padding + self.weights + self.idle
+
+
+@dataclass(frozen=True)
 class AdaptationCost:
     """The adaptation of micro-kernels of one workload to shapes on one processor.
 
-    ``kind="paper"`` has padding and idle cores only; ``"streamed"`` adds the weights' traffic.
+    ``kind="paper"`` has padding and idle cores only; ``"streamed"`` adds the weights' traffic, which
+    depends on the cache state: hot weights come from the last-level cache, rotating ones from memory.
     """
 
     workload: Workload
     hardware: Hardware
     kind: Adaptation = "streamed"
+    cache: CacheState = "hot"
 
     def static(self, kernel: MicroKernel, shape: Shape) -> float:
         """``f_pad * f_occ``: what is known before anything is measured."""
         sizes = extents(self.workload, shape)
-        panels = ceil(sizes["cols"] / kernel.cols)
-        return f_pad(sizes, kernel.tile) * f_occ(panels, self.hardware.cores)
+        pieces = self._pieces(kernel, plan_for(kernel, sizes["rows"]), sizes)
+        return f_pad(sizes, kernel.cover_tile) * f_occ(pieces, self.hardware.cores)
 
-    def seconds(self, kernel: MicroKernel, shape: Shape, throughput: float) -> float:
-        """Predicted seconds of a call if the micro-kernel alone runs at ``throughput`` flop/s a core."""
-        row_tiles, panels, tile_flops, fetch = self._tiles(kernel, shape)
-        warm = tile_flops / throughput
-        cold = max(warm, fetch)
-        if kernel.order == "ws":
-            return panels * (cold + (row_tiles - 1) * warm)
-        return panels * row_tiles * cold
+    def seconds(self, kernel: MicroKernel, shape: Shape, throughput: Callable[[MicroKernel], float]) -> float:
+        """Predicted seconds of a call.
+
+        Args:
+            throughput: flop/s of one core that a micro-kernel reaches by itself; asked for the lower
+                ones of a composed plan too.
+        """
+        return self.parts(kernel, shape, throughput).total
+
+    def parts(self, kernel: MicroKernel, shape: Shape, throughput: Callable[[MicroKernel], float]) -> Parts:
+        """The same, taken apart."""
+        sizes = extents(self.workload, shape)
+        plan = plan_for(kernel, sizes["rows"])
+        if not plan.regions:
+            return Parts(0.0, 0.0, 0.0, 0.0, 0.0)
+        column_tiles = ceil(sizes["cols"] / kernel.cols)
+        passes = sizes["batch"] * column_tiles / self.hardware.cores
+        step = {r: 2.0 * r.kernel.rows * kernel.cols / throughput(r.kernel) for r in plan.regions}
+        edges = sum(EDGE_STEPS * step[r] * r.tiles for r in plan.regions)
+        warm = sum(sizes["depth"] * step[r] * r.tiles for r in plan.regions)
+        first = (sizes["depth"] + EDGE_STEPS) * step[plan.regions[0]]
+        waiting = self._waiting(kernel, plan.tiles, warm + edges, first, self._fetch(kernel, sizes))
+        useful = f_pad(sizes, kernel.cover_tile)
+        busy = f_occ(self._pieces(kernel, plan, sizes), self.hardware.cores)
+        idle = (warm + edges + waiting) * (1 / busy - 1)
+        return Parts(*(passes * p for p in (warm * useful, edges, warm * (1 - useful), waiting, idle)))
 
     def throughput(self, kernel: MicroKernel, shape: Shape, seconds: float) -> float:
-        """The inverse of :meth:`seconds`: the label that one measurement gives for every shape."""
-        row_tiles, panels, tile_flops, fetch = self._tiles(kernel, shape)
-        mean = seconds / (panels * row_tiles)
-        hidden = mean >= fetch or kernel.order == "is" or row_tiles == 1
-        warm = mean if hidden else (mean * row_tiles - fetch) / (row_tiles - 1)
-        # A time below the fetch's would give a senseless warm tile; then traffic was no limit.
-        return tile_flops / (warm if warm > 0.5 * mean else mean)
-
-    def _tiles(self, kernel: MicroKernel, shape: Shape) -> tuple[int, int, float, float]:
-        """Row tiles, panels of the busiest core, flops of a tile, seconds to fetch a panel."""
+        """The inverse of :meth:`seconds` with one throughput for the whole plan: the label that one
+        measurement gives for every shape."""
         sizes = extents(self.workload, shape)
-        row_tiles = max(1, ceil(sizes["rows"] / kernel.rows))
-        panels = ceil(ceil(sizes["cols"] / kernel.cols) / self.hardware.cores)
-        tile_flops = 2.0 * kernel.rows * kernel.cols * sizes["depth"]
-        panel_bytes = FLOAT_BYTES * kernel.cols * sizes["depth"]
+        plan = plan_for(kernel, sizes["rows"])
+        passes = sizes["batch"] * ceil(sizes["cols"] / kernel.cols) / self.hardware.cores
+        spent = seconds / passes * f_occ(self._pieces(kernel, plan, sizes), self.hardware.cores)
+        flops = 2.0 * plan.executed_rows * kernel.cols * (sizes["depth"] + EDGE_STEPS)
+        fetch, first = self._fetch(kernel, sizes), plan.regions[0].kernel.rows / plan.executed_rows
+        rest = spent - fetch
+        # Only where the first tile waits for its weights does their fetch tell nothing about computing;
+        # a time below the fetch's would give a senseless rest.
+        bound = kernel.order == "ws" and not kernel.ahead and fetch > spent * first
+        if bound and rest > 0.5 * spent * (1 - first) > 0:
+            return flops * (1 - first) / rest
+        return flops / spent
+
+    def _pieces(self, kernel: MicroKernel, plan: Plan, sizes: Mapping[Role, int]) -> int:
+        """What is dealt to the cores: products of a batch, panels that are transposed, or tiles."""
+        column_tiles = ceil(sizes["cols"] / kernel.cols)
+        if any(axis.role == "batch" for axis in self.workload.axes):
+            return sizes["batch"]
+        return column_tiles if self.workload.weights == "transposed" else column_tiles * plan.tiles
+
+    @staticmethod
+    def _waiting(kernel: MicroKernel, tiles: int, computing: float, first: float, fetch: float) -> float:
+        """Seconds that one pass waits for weights: all its tiles hide the fetch if each asks for a part
+        of the next panel; else the first one alone, or every one if weights are fetched for each."""
+        if kernel.ahead:
+            return max(0.0, fetch - computing)
+        if kernel.order == "ws":
+            return max(0.0, fetch - first)
+        return max(0.0, tiles * fetch - computing)
+
+    def _fetch(self, kernel: MicroKernel, sizes: Mapping[Role, int]) -> float:
+        """Seconds to fetch the weights of one column tile."""
         rate = self._weights_gbps(FLOAT_BYTES * sizes["cols"] * sizes["depth"])
-        return row_tiles, panels, tile_flops, panel_bytes / (rate * 1e9) if rate else 0.0
+        return FLOAT_BYTES * kernel.cols * sizes["depth"] / (rate * 1e9) if rate else 0.0
 
     def _weights_gbps(self, weight_bytes: int) -> float | None:
-        """What a core gets from where the weights stay between calls: the last-level cache, or memory
-        if they would fill more than half of it; None when traffic is not modelled."""
-        if self.kind == "paper":
+        """What a core gets from where the weights stay between calls: the last-level cache, or memory if
+        they rotate or would fill more than half of it; None when traffic is not modelled."""
+        if self.kind == "paper" or self.workload.weights != "packed":
             return None
-        if 2 * weight_bytes <= self.hardware.cpu.l3_bytes:
+        if self.cache != "rotating" and 2 * weight_bytes <= self.hardware.cpu.l3_bytes:
             return self.hardware.l3_gbps
         memory = self.hardware.dram_gbps
         return memory / self.hardware.cores if memory else None

@@ -8,11 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dietlab.hardware import Hardware
+from dietlab.shapes import Dim
 from dietlab.space import MicroKernel
 from dietlab.workloads import Workload, axis_of
 
 FEATURES = (
-    "rows", "vectors", "unroll", "weight_stationary", "prefetch", "checked", "partitioned",
+    "rows", "vectors", "unroll", "weight_stationary", "prefetch", "ahead", "checked", "partitioned",
     "accumulators", "registers_of_file", "loads_per_multiply_add", "flops_per_byte",
     "panel_bytes_of_l1", "panel_bytes_of_l2", "rows_bytes_of_l1", "code_vectors", "column_waste",
 )  # fmt: skip
@@ -26,16 +27,20 @@ def features(
     return np.array(rows, np.float64).reshape(len(kernels), len(FEATURES))
 
 
+def largest(extent: int | Dim) -> int:
+    """A static extent, or the upper end of a dynamic one: panels are as large as they get."""
+    return extent.high if isinstance(extent, Dim) else extent
+
+
 def _features(kernel: MicroKernel, workload: Workload, hardware: Hardware) -> list[float]:
     cpu = hardware.cpu
     vectors = kernel.vectors(cpu.lanes)
-    depth, cols = axis_of(workload, "depth").extent, axis_of(workload, "cols").extent
-    assert isinstance(depth, int) and isinstance(cols, int)
+    depth, cols = (largest(axis_of(workload, role).extent) for role in ("depth", "cols"))
     accumulators = kernel.rows * vectors
     step_bytes = 4.0 * (kernel.rows + kernel.cols)
     covered = -(-cols // kernel.cols) * kernel.cols
     return [
-        kernel.rows, vectors, kernel.unroll, kernel.order == "ws", kernel.prefetch,
+        kernel.rows, vectors, kernel.unroll, kernel.order == "ws", kernel.prefetch, kernel.ahead,
         kernel.edge == "checked", kernel.edge == "partitioned",
         accumulators, kernel.registers(cpu.lanes) / cpu.vector_registers,
         (kernel.rows + vectors) / accumulators, 2.0 * kernel.rows * kernel.cols / step_bytes,

@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dietlab.cost.adaptation import Adaptation, AdaptationCost
+from dietlab.cost.adaptation import Adaptation, AdaptationCost, Parts
 from dietlab.cost.features import FEATURES, features
 from dietlab.cost.metrics import mean_metrics, ranking_metrics
 from dietlab.errors import ModelError
 from dietlab.hardware import Hardware
-from dietlab.measure import Record
+from dietlab.measure import CacheState, Record
 from dietlab.shapes import Shape
 from dietlab.space import MicroKernel
 from dietlab.workloads import Workload, workload_from_json
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 TREES = {"max_depth": 5, "eta": 0.12, "min_child_weight": 1, "subsample": 0.9, "lambda": 0.5, "nthread": 1}
 ROUNDS = 120
 
@@ -49,12 +49,20 @@ class CostModel:
 
     def seconds(self, kernels: Sequence[MicroKernel], shapes: Sequence[Shape]) -> npt.NDArray[np.float64]:
         """Predicted seconds of a call, ``[micro-kernels, shapes]``."""
-        speeds = self.throughput(kernels)
+        speeds = self._speeds(kernels)
         rows = [
-            [self.cost.seconds(kernel, shape, float(speed)) for shape in shapes]
-            for kernel, speed in zip(kernels, speeds, strict=True)
+            [self.cost.seconds(kernel, shape, speeds.__getitem__) for shape in shapes] for kernel in kernels
         ]
         return np.array(rows, np.float64).reshape(len(kernels), len(shapes))
+
+    def parts(self, kernel: MicroKernel, shape: Shape) -> Parts:
+        """Where the predicted time of one plan goes."""
+        return self.cost.parts(kernel, shape, self._speeds([kernel]).__getitem__)
+
+    def _speeds(self, kernels: Sequence[MicroKernel]) -> dict[MicroKernel, float]:
+        """Throughput of the micro-kernels and of all lower ones that their plans may use."""
+        needed = sorted({lower for kernel in kernels for lower in kernel.composes})
+        return dict(zip(needed, self.throughput(needed).tolist(), strict=True))
 
     def importances(self) -> dict[str, float]:
         """Share of the loss that splits on each feature removed, largest first."""
@@ -66,7 +74,7 @@ class CostModel:
     def to_json(self) -> dict[str, Any]:
         return {
             "schema_version": SCHEMA_VERSION, "features": list(FEATURES), "samples": self.samples,
-            "adaptation": self.cost.kind, "workload": self.cost.workload.to_json(),
+            "adaptation": self.cost.kind, "cache": self.cost.cache, "workload": self.cost.workload.to_json(),
             "hardware": self.cost.hardware.to_json(),
             "booster": json.loads(self.booster.save_raw("json")),
         }  # fmt: skip
@@ -90,7 +98,8 @@ class CostModel:
         booster = xgb.Booster()
         booster.load_model(bytearray(json.dumps(value["booster"]).encode()))
         workload, hardware = workload_from_json(value["workload"]), Hardware.from_json(value["hardware"])
-        return cls(AdaptationCost(workload, hardware, value["adaptation"]), booster, value["samples"])
+        cost = AdaptationCost(workload, hardware, value["adaptation"], value["cache"])
+        return cls(cost, booster, value["samples"])
 
 
 def fit_cost_model(
@@ -99,6 +108,7 @@ def fit_cost_model(
     records: Iterable[Record],
     adaptation: Adaptation = "streamed",
     seed: int = 0,
+    cache: CacheState = "hot",
 ) -> CostModel:
     """Fits ``f_mk`` on the successful records (several of one micro-kernel count as their median).
 
@@ -107,7 +117,7 @@ def fit_cost_model(
     """
     import xgboost as xgb
 
-    cost = AdaptationCost(workload, hardware, adaptation)
+    cost = AdaptationCost(workload, hardware, adaptation, cache)
     labels: dict[MicroKernel, list[float]] = {}
     for record in records:
         if record.ok and record.seconds:

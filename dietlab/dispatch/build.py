@@ -11,15 +11,20 @@ from dietlab.dispatch.dispatcher import Dispatcher
 from dietlab.dispatch.operator import LIBRARY_NAME, MANIFEST_NAME, SCHEMA_VERSION, Operator, load
 from dietlab.errors import BuildError
 from dietlab.lower.runtime import RUNTIME_NAME, find_runtime
+from dietlab.workloads import Workload
 
-PACKAGES = ("dietlab", "apache-tvm", "apache-tvm-ffi", "numpy", "xgboost-cpu", "scikit-learn")
+PACKAGES = ("dietlab", "apache-tvm", "apache-tvm-ffi", "numpy", "xgboost-cpu")
 
 
-def build(dispatcher: Dispatcher, path: str | Path) -> Operator:
+def build(dispatcher: Dispatcher, path: str | Path, *, every_plan: bool = False) -> Operator:
     """Builds ``path/library/`` and returns the operator in it, ready to call.
 
     The folder holds ``library.so`` (needs neither Python nor TVM's compiler), ``manifest.json`` and,
     if the operator runs on several cores, a copy of TVM's runtime, whose thread pool it uses.
+
+    Args:
+        every_plan: whether any plan can be run on any shape, for comparing plans; such a library has
+            more code.
 
     Raises:
         BuildError: if the program does not compile, or no linker is installed.
@@ -29,19 +34,14 @@ def build(dispatcher: Dispatcher, path: str | Path) -> Operator:
     from dietlab.lower.library import library_module
 
     folder = Path(path) / "library"
-    geometry = Geometry.of(dispatcher.workload, dispatcher.hardware, dispatcher.micro_kernels)
-    module = library_module(geometry, dispatcher.micro_kernels, dispatcher.tree)
+    geometry = Geometry.of(dispatcher.workload, dispatcher.hardware, dispatcher.plans)
+    module = library_module(geometry, dispatcher.plans, dispatcher.tree, every_plan=every_plan)
     artifact = compile_library(module, dispatcher.hardware, folder / "building.so")
     manifest = {
-        "schema_version": SCHEMA_VERSION,
-        **{k: v for k, v in dispatcher.to_json().items() if k != "schema_version"},
-        "packed_shape": geometry.packed_shape,
-        "entries": {
-            "run": "run(x [T, K], packed, y [T, N])",
-            "run_plan": "run_plan(x, packed, y, plan)",
-            "plan": "plan(T) -> number of the micro-kernel",
-            "pack": "pack(w [N, K], bias [N], packed)" if geometry.has_bias else "pack(w [N, K], packed)",
-        },
+        **dispatcher.to_json(), "schema_version": SCHEMA_VERSION,
+        "micro_kernels": [kernel.key for kernel in dispatcher.micro_kernels],
+        "packed_shape": geometry.packed_shape if dispatcher.workload.constants else None,
+        "entries": entries(dispatcher.workload, every_plan=every_plan),
         "code_bytes": artifact.code_bytes, "file_bytes": artifact.path.stat().st_size,
         "needs": ["libtvm_ffi.so"] + ([RUNTIME_NAME] if geometry.cores > 1 else []),
         "rules": dispatcher.to_source(), "versions": versions(),
@@ -54,6 +54,21 @@ def build(dispatcher: Dispatcher, path: str | Path) -> Operator:
     except OSError as error:
         raise BuildError("the library can be written", f"{folder}: {error}") from error
     return load(folder)
+
+
+def entries(workload: Workload, *, every_plan: bool) -> dict[str, str]:
+    """The library's functions with the shapes of their arguments, for people who call them."""
+    shapes = {name: f"{name} [{', '.join(map(str, shape))}]" for name, shape in workload.signature.items()}
+    out = shapes.pop("out").replace("out", "y", 1)
+    constants = [shapes.pop(name) for name in workload.constants]
+    operands = [*shapes.values()]
+    if constants:
+        operands.insert(1, "packed")
+    call = ", ".join([*operands, out])
+    found = {"run": f"run({call})", "plan": "plan(T) -> number of the plan", "idle": "idle(T) -> 0"}
+    if every_plan:
+        found["run_plan"] = f"run_plan({call}, plan)"
+    return {**found, "pack": f"pack({', '.join(constants)}, packed)"} if constants else found
 
 
 def _copy_runtime(folder: Path, cores: int) -> None:

@@ -1,49 +1,78 @@
-"""Stage 4, second half: the decision tree that routes any shape to its micro-kernel."""
+"""Stage 4, second half: the decision tree that routes any shape to its plan."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dietlab.dispatch.portfolio import Portfolio, dense_shapes
+from dietlab.dispatch.portfolio import UNCOVERED, Portfolio, dense_shapes
 from dietlab.errors import DispatchError
 from dietlab.hardware import Hardware
 from dietlab.shapes import Shape, ShapeSet
-from dietlab.space import Leaf, MicroKernel, Split, Tree, depth, leaves, route
+from dietlab.space import (
+    Leaf,
+    MicroKernel,
+    Plan,
+    Split,
+    Tree,
+    depth,
+    heights,
+    intervals,
+    leaves,
+    plan_for,
+    route,
+)
 from dietlab.space.decision import relabelled, tree_from_json, tree_to_json
-from dietlab.workloads import Workload, workload_from_json
+from dietlab.workloads import Workload, axis_of, workload_from_json
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+Values = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Dispatcher:
-    """A portfolio and the tree over it: everything that :func:`dietlab.build` compiles.
+    """Plans and the tree over them: everything that :func:`dietlab.build` compiles.
 
-    ``expected_slowdown`` is the weighted geometric mean over the training shapes of the chosen
-    micro-kernel's time over the best candidate's, as far as measurements and the model tell.
+    Args:
+        plans: the micro-kernels that lead a plan, by the number that leaves name.
+        expected_slowdown: the weighted geometric mean over the training shapes of the chosen plan's
+            time over the best candidate's, as far as measurements and the model tell.
     """
 
     workload: Workload
     hardware: Hardware
-    micro_kernels: tuple[MicroKernel, ...]
+    plans: tuple[MicroKernel, ...]
     tree: Tree
     expected_slowdown: float = 1.0
 
     def __post_init__(self) -> None:
         used = {leaf.kernel for leaf in leaves(self.tree)}
-        if not self.micro_kernels or not used <= set(range(len(self.micro_kernels))):
-            raise DispatchError("every leaf names a micro-kernel of the portfolio", sorted(used))
+        if not self.plans or not used <= set(range(len(self.plans))):
+            raise DispatchError("every leaf names a plan", sorted(used))
+
+    @property
+    def micro_kernels(self) -> tuple[MicroKernel, ...]:
+        """What is compiled: every micro-kernel that a plan needs for the shapes that reach it."""
+        needed = {
+            replace(self.plans[number], rows=rows).code
+            for number, low, high in intervals(self.tree)
+            for rows in heights(self.plans[number], low, high)
+        }
+        return tuple(sorted(needed))
 
     def kernel(self, shape: Shape) -> MicroKernel:
-        """The micro-kernel that serves ``shape``, inside the tuned range or beyond it."""
-        return self.micro_kernels[route(self.tree, shape)]
+        """The micro-kernel that leads the plan for ``shape``, inside the tuned range or beyond it."""
+        return self.plans[route(self.tree, shape)]
+
+    def plan(self, shape: Shape) -> Plan:
+        """How ``shape`` is covered."""
+        return plan_for(self.kernel(shape), axis_of(self.workload, "rows").at(shape))
 
     def to_source(self) -> str:
         """The rules, for people; it is also valid Python."""
@@ -57,7 +86,7 @@ class Dispatcher:
     def _rules(self, tree: Tree, level: int) -> list[str]:
         pad = "    " * level
         if isinstance(tree, Leaf):
-            return [f'{pad}return "{self.micro_kernels[tree.kernel].key}"']
+            return [f'{pad}return "{self.plans[tree.kernel].key}"']
         return [
             f"{pad}if {tree.dim} <= {tree.at_most}:", *self._rules(tree.low, level + 1),
             f"{pad}else:", *self._rules(tree.high, level + 1),
@@ -65,25 +94,27 @@ class Dispatcher:
 
     def __str__(self) -> str:
         return (
-            f"Dispatcher({len(self.micro_kernels)} micro-kernels, {len(leaves(self.tree))} rules, "
-            f"depth {depth(self.tree)}, expected slowdown {self.expected_slowdown:.3f})"
+            f"Dispatcher({len(self.micro_kernels)} micro-kernels, {len(self.plans)} plans, "
+            f"{len(leaves(self.tree))} rules, depth {depth(self.tree)}, expected slowdown "
+            f"{self.expected_slowdown:.3f})"
         )
 
     def to_json(self) -> dict[str, Any]:
         return {
             "schema_version": SCHEMA_VERSION, "workload": self.workload.to_json(),
-            "hardware": self.hardware.to_json(),
-            "micro_kernels": [kernel.key for kernel in self.micro_kernels],
+            "hardware": self.hardware.to_json(), "plans": [kernel.key for kernel in self.plans],
             "tree": tree_to_json(self.tree), "expected_slowdown": self.expected_slowdown,
         }  # fmt: skip
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Dispatcher:
         if value.get("schema_version") != SCHEMA_VERSION:
-            raise DispatchError(f"a dispatcher has schema {SCHEMA_VERSION}", value.get("schema_version"))
+            raise DispatchError(
+                f"a dispatcher has schema {SCHEMA_VERSION}", value.get("schema_version"), "Train it again."
+            )
         return cls(
             workload_from_json(value["workload"]), Hardware.from_json(value["hardware"]),
-            tuple(MicroKernel.from_key(key) for key in value["micro_kernels"]),
+            tuple(MicroKernel.from_key(key) for key in value["plans"]),
             tree_from_json(value["tree"]), float(value["expected_slowdown"]),
         )  # fmt: skip
 
@@ -99,95 +130,88 @@ class Dispatcher:
 
 
 def train_dispatcher(
-    portfolio: Portfolio, shapes: ShapeSet | None = None, tolerance: float = 0.002, max_rules: int = 96
+    portfolio: Portfolio, shapes: ShapeSet | None = None, tolerance: float = 0.0003
 ) -> Dispatcher:
-    """Fits a tree on *time lost*: what counts is how slow a wrong choice is, not how often it is wrong.
+    """The tree that loses least *time*: what counts is how slow a wrong choice is, not how often it
+    is wrong.
 
-    scikit-learn grows a regression tree of the logarithm of every micro-kernel's slowdown; each leaf
-    takes the micro-kernel that loses least there; then rules that save next to nothing are pruned.
+    Over one dynamic dimension a tree cuts the range into intervals with a plan each; the best cut is
+    found exactly, by dynamic programming over the training shapes, and becomes a balanced tree.
 
     Args:
         shapes: re-weights the training shapes (default: the portfolio's own weights).
-        tolerance: a rule must lower the weighted mean of log slowdown by more than this share of it,
-            relative to the weight of its shapes.
+        tolerance: a further rule must lower the weighted mean of the logarithm of slowdown by more
+            than this.
 
-    Micro-kernels that no rule uses are dropped from the library.
+    Plans that no rule uses are dropped from the library.
+
+    Raises:
+        DispatchError: if there is more than one dynamic dimension.
     """
-    from sklearn.tree import DecisionTreeRegressor
-
     weights = _weights(portfolio, shapes)
+    losses = np.minimum(np.log(portfolio.slowdowns), UNCOVERED).T * weights[:, None]  # [shapes, plans]
     names = list(portfolio.workload.dims)
-    extents = np.array([[shape[name] for name in names] for shape in portfolio.shapes], float)
-    losses = np.log(portfolio.slowdowns).T  # [shapes, micro-kernels]
-    if not names or len(portfolio) == 1:
-        best = int((weights @ losses).argmin())
-        return _dispatcher(portfolio, Leaf(best), losses, weights)
-    grown = DecisionTreeRegressor(max_leaf_nodes=max(2, max_rules), random_state=0)
-    grown.fit(extents, losses, sample_weight=weights)
-    everything = np.arange(len(extents))
-    tree = _pruned(_Grown(grown.tree_, names, extents), 0, everything, losses, weights, tolerance)[0]
-    return _dispatcher(portfolio, _guarded(tree, portfolio), losses, weights)
+    if len(names) > 1:
+        raise DispatchError("a dispatcher decides over one dynamic dimension", ", ".join(names))
+    if not names:
+        return _dispatcher(portfolio, Leaf(int(losses.sum(axis=0).argmin())), losses)
+    cuts = best_cuts(losses, tolerance)
+    extents = [shape[names[0]] for shape in portfolio.shapes]
+    tree = _balanced(names[0], [(extents[last], plan) for last, plan in cuts])
+    dim = portfolio.workload.dims[names[0]]
+    safe = Leaf(len(portfolio.plans))
+    return _dispatcher(portfolio, Split(names[0], dim.high, tree, safe), losses)
 
 
-def _guarded(tree: Tree, portfolio: Portfolio) -> Tree:
-    """Beyond the range of each dimension the safe plan; the rules were trained for the range only."""
-    safe = Leaf(portfolio.micro_kernels.index(portfolio.safe_kernel))
-    for name, dim in portfolio.workload.dims.items():
-        tree = Split(name, dim.high, tree, safe)
-    return tree
+def best_cuts(losses: Values, price: float) -> list[tuple[int, int]]:
+    """The cut of a sequence into intervals that minimises losses plus ``price`` for each interval.
+
+    Args:
+        losses: ``[position, choice]``, what a choice loses at a position.
+
+    Returns:
+        For each interval its last position and its choice.
+    """
+    count = len(losses)
+    sums = np.vstack([np.zeros(losses.shape[1]), losses.cumsum(axis=0)])
+    least = np.zeros(count + 1)
+    begins = np.zeros(count + 1, int)
+    for end in range(1, count + 1):
+        totals = least[:end] + (sums[end] - sums[:end]).min(axis=1) + price
+        begins[end] = int(totals.argmin())
+        least[end] = totals[begins[end]]
+    cuts: list[tuple[int, int]] = []
+    end = count
+    while end:
+        begin = int(begins[end])
+        cuts.append((end - 1, int((sums[end] - sums[begin]).argmin())))
+        end = begin
+    return cuts[::-1]
 
 
-def _weights(portfolio: Portfolio, shapes: ShapeSet | None) -> npt.NDArray[np.float64]:
+def _balanced(dim: str, cuts: list[tuple[int, int]]) -> Tree:
+    """A tree of least depth over intervals given by their last extent."""
+    if len(cuts) == 1:
+        return Leaf(cuts[0][1])
+    middle = len(cuts) // 2
+    return Split(dim, cuts[middle - 1][0], _balanced(dim, cuts[:middle]), _balanced(dim, cuts[middle:]))
+
+
+def _weights(portfolio: Portfolio, shapes: ShapeSet | None) -> Values:
     chosen = portfolio.shapes if shapes is None else dense_shapes(portfolio.workload, shapes)
     known = dict(zip(chosen.shapes, chosen.weights, strict=True))
     weights = np.array([known.get(shape, 0.0) for shape in portfolio.shapes], np.float64)
-    normalised: npt.NDArray[np.float64] = weights / weights.sum()
+    normalised: Values = weights / weights.sum()
     return normalised
 
 
-@dataclass(frozen=True)
-class _Grown:
-    """A fitted scikit-learn tree with what is needed to read it."""
-
-    nodes: Any
-    names: list[str]
-    extents: npt.NDArray[np.float64]
-
-
-def _pruned(
-    grown: _Grown,
-    node: int,
-    members: npt.NDArray[np.intp],
-    losses: npt.NDArray[np.float64],
-    weights: npt.NDArray[np.float64],
-    tolerance: float,
-) -> tuple[Tree, float]:
-    """The subtree of ``node`` and its weighted loss; a leaf where a split saves too little."""
-    totals = weights[members] @ losses[members]
-    best = int(totals.argmin())
-    leaf, leaf_loss = Leaf(best), float(totals[best])
-    left, right = int(grown.nodes.children_left[node]), int(grown.nodes.children_right[node])
-    if left < 0 or len(members) < 2:
-        return leaf, leaf_loss
-    column = int(grown.nodes.feature[node])
-    at_most = int(np.floor(grown.nodes.threshold[node]))
-    low = grown.extents[members, column] <= at_most
-    below, low_loss = _pruned(grown, left, members[low], losses, weights, tolerance)
-    above, high_loss = _pruned(grown, right, members[~low], losses, weights, tolerance)
-    saved = leaf_loss - low_loss - high_loss
-    if below == above or saved <= tolerance * float(weights[members].sum()):
-        return leaf, leaf_loss
-    return Split(grown.names[column], at_most, below, above), low_loss + high_loss
-
-
-def _dispatcher(
-    portfolio: Portfolio, tree: Tree, losses: npt.NDArray[np.float64], weights: npt.NDArray[np.float64]
-) -> Dispatcher:
+def _dispatcher(portfolio: Portfolio, tree: Tree, losses: Values) -> Dispatcher:
+    """Plans renumbered to those in use; number ``len(plans)`` of the tree is the safe plan."""
     chosen = [route(tree, shape) for shape in portfolio.shapes]
-    lost = float(weights @ losses[np.arange(len(chosen)), chosen])
-    used = sorted({leaf.kernel for leaf in leaves(tree)})
-    numbers = {old: new for new, old in enumerate(used)}
+    lost = float(losses[np.arange(len(chosen)), chosen].sum())
+    plans = (*portfolio.plans, portfolio.safe_plan)
+    used = sorted({plans[leaf.kernel] for leaf in leaves(tree)})
+    numbers = {old: used.index(plan) for old, plan in enumerate(plans) if plan in used}
     return Dispatcher(
-        portfolio.workload, portfolio.hardware, tuple(portfolio.micro_kernels[i] for i in used),
-        relabelled(tree, numbers), float(np.exp(lost)),
-    )  # fmt: skip
+        portfolio.workload, portfolio.hardware, tuple(used), relabelled(tree, numbers), float(np.exp(lost))
+    )

@@ -6,7 +6,7 @@ Needs NumPy and apache-tvm-ffi only.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,16 @@ import numpy.typing as npt
 
 from dietlab.errors import DispatchError
 from dietlab.lower.runtime import aligned_empty, load_library
+from dietlab.workloads import Workload, workload_from_json
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 LIBRARY_NAME = "library.so"
 MANIFEST_NAME = "manifest.json"
 
 Array = Any
-"""A NumPy array or a PyTorch tensor: float32, two-dimensional, C-contiguous, on the CPU."""
+"""A NumPy array or a PyTorch tensor: float32, C-contiguous, on the CPU."""
+
+Call = Callable[[], object]
 
 
 def load(path: str | Path) -> Operator:
@@ -59,60 +62,120 @@ class Operator:
 
     Args:
         folder: holds the library and its manifest.
-        manifest: what the library is (workload, hardware, micro-kernels, decision tree).
+        manifest: what the library is (workload, hardware, plans, decision tree).
 
-    ``library`` has the exported functions themselves; ``weight_shape`` is ``(N, K)``.
+    ``library`` has the exported functions themselves.
     """
 
     def __init__(self, folder: Path, manifest: dict[str, Any]) -> None:
         self.path = folder / LIBRARY_NAME
         self.manifest = manifest
+        self.workload: Workload = workload_from_json(manifest["workload"])
         self.library = load_library(self.path, int(manifest["hardware"]["cores"]))
-        self.has_bias = bool(manifest["workload"].get("bias"))
-        self.weight_shape = (int(manifest["workload"]["N"]), int(manifest["workload"]["K"]))
-        self._packed_shape = tuple(manifest["packed_shape"])
 
     @property
     def micro_kernels(self) -> tuple[str, ...]:
-        """The portfolio, as keys, in the order of plan numbers."""
+        """The portfolio: every micro-kernel that is compiled in, as keys."""
         return tuple(str(key) for key in self.manifest["micro_kernels"])
 
-    def plan(self, rows: int) -> str:
-        """The micro-kernel that the library chooses for ``rows`` rows (asked of the library)."""
-        return self.micro_kernels[int(self.library.plan(rows))]
+    @property
+    def plans(self) -> tuple[str, ...]:
+        """The micro-kernels that lead the plans, as keys, in the order of plan numbers."""
+        return tuple(str(key) for key in self.manifest["plans"])
+
+    def plan(self, size: int) -> str:
+        """The plan that the library chooses for ``size``, the dynamic dimension (asked of the library)."""
+        return self.plans[int(self.library.plan(size))]
 
     def pack(self, w: Array, bias: Array | None = None) -> Layer:
         """Lays the constant weights ``w [N, K]`` out once, in panels; ``bias [N]`` with them.
 
         Raises:
-            DispatchError: if a shape or dtype is wrong, or a bias is missing or unexpected.
+            DispatchError: if a shape or dtype is wrong, a bias is missing or unexpected, or this
+                operator has no constant operands.
         """
-        if (bias is not None) != self.has_bias:
-            raise DispatchError(
-                f"this operator {'has a' if self.has_bias else 'has no'} bias",
-                "none given" if bias is None else "one given",
-            )
-        cols, depth = self.weight_shape
-        packed = aligned_empty(self._packed_shape)
-        operands = (_contiguous(w),) if bias is None else (_contiguous(w), _contiguous(bias))
+        given = {"w": w} | ({} if bias is None else {"bias": bias})
+        if tuple(given) != self.workload.constants:
+            constants = ", ".join(self.workload.constants) or "no operand"
+            raise DispatchError(f"this operator packs {constants}", ", ".join(given))
+        packed = aligned_empty(tuple(self.manifest["packed_shape"]))
         try:
-            self.library.pack(*operands, packed)
+            self.library.pack(*(_contiguous(array) for array in given.values()), packed)
         except (TypeError, ValueError, BufferError) as error:
-            biased = ("", "") if bias is None else (f", bias of [{cols}]", f", bias {_describe(bias)}")
-            raise DispatchError(
-                f"w is a float32 array of shape [{cols}, {depth}]{biased[0]}", f"{_describe(w)}{biased[1]}",
-                _first_line(error),
-            ) from None  # fmt: skip
-        return Layer(self.library, packed, depth, cols)
+            raise self._explain(given, error) from None
+        return Layer(self, packed)
 
-    def __call__(self, x: Array, w: Array, bias: Array | None = None, *, out: Array | None = None) -> Array:
-        """``x @ w.T (+ bias)`` for weights that are used once; see :meth:`pack` for constant ones."""
-        return self.pack(w, bias)(x, out=out)
+    def __call__(self, *operands: Array, out: Array | None = None) -> Array:
+        """Computes once, with all operands in the order of ``op.workload.signature``; see :meth:`pack` for
+        weights that stay.
+
+        Raises:
+            DispatchError: if an array has the wrong dtype, rank, strides, size or device, or if ``out``
+                overlaps an operand.
+        """
+        names = [name for name in self.workload.signature if name != "out"]
+        if len(operands) != len(names):
+            raise DispatchError(f"the operands are {', '.join(names)}", f"{len(operands)} arrays")
+        given = dict(zip(names, operands, strict=True))
+        constants = {name: given.pop(name) for name in self.workload.constants}
+        if constants:
+            return self.pack(*constants.values())(*given.values(), out=out)
+        return self._invoke(self.library.run, given, None, out)
+
+    def bind(self, operands: Mapping[str, Array], out: Array, plan: int | None = None) -> Call:
+        """A call without arguments on variable operands, for timing; ``plan`` overrides the tree (in a
+        library with every plan)."""
+        return bound(self.library, [*operands.values(), out], plan)
+
+    def _invoke(
+        self, run: Callable[..., Any], given: Mapping[str, Array], packed: Array | None, out: Array | None
+    ) -> Array:
+        """Runs on ``given`` (by name, in order; weights packed if they are constant)."""
+        arrays = list(given.values())
+        try:
+            if out is None:
+                out = self._empty_output(given)
+            elif any(_overlap(array, out) for array in arrays):
+                raise ValueError("out shares memory with an operand")
+            if packed is not None:
+                arrays.insert(1, packed)
+            run(*arrays, out)
+        except (TypeError, ValueError, BufferError, IndexError, AttributeError, RuntimeError) as error:
+            if not self._is_empty_call(given, out):
+                raise self._explain({**given, **({} if out is None else {"out": out})}, error) from None
+        return out
+
+    def _empty_output(self, given: Mapping[str, Array]) -> Array:
+        sizes: dict[int | str, int] = {}
+        for name, array in given.items():
+            sizes.update(zip(self.workload.signature[name], array.shape, strict=False))
+        shape = [sizes[e] if isinstance(e, str) else e for e in self.workload.signature["out"]]
+        x = given["x"]
+        return np.empty(shape, np.float32) if type(x) is np.ndarray else x.new_empty(shape)
+
+    def _is_empty_call(self, given: Mapping[str, Array], out: Array | None) -> bool:
+        """A dynamic dimension of 0, whose strides no array library agrees on: there is nothing to
+        compute."""
+        signature = self.workload.signature
+        arrays = {**given, "out": out}
+        try:
+            return all(
+                tuple(array.shape) == tuple(0 if isinstance(e, str) else e for e in signature[name])
+                for name, array in arrays.items()
+            ) and any(isinstance(extent, str) for extent in signature["out"])
+        except AttributeError:
+            return False
+
+    def _explain(self, given: Mapping[str, Array], error: Exception) -> DispatchError:
+        shapes = {name: f"{name} [{', '.join(map(str, self.workload.signature[name]))}]" for name in given}
+        return DispatchError(
+            f"{', '.join(shapes.values())}: float32, contiguous, on the CPU and apart from each other",
+            ", ".join(f"{name} {_describe(array)}" for name, array in given.items()),
+            f"{_first_line(error)}. np.ascontiguousarray(x, np.float32) makes such an array.",
+        )
 
     def __repr__(self) -> str:
-        work = self.manifest["workload"]
-        dims = ", ".join(f"{name}={work[name]}" for name in ("T", "N", "K"))
-        return f"Operator({work['operator']} {dims}, {len(self.micro_kernels)} micro-kernels)"
+        return f"Operator({self.workload}, {len(self.micro_kernels)} micro-kernels, {len(self.plans)} plans)"
 
 
 class Layer:
@@ -121,61 +184,47 @@ class Layer:
     No copy is made of ``x`` or ``out``; both may be NumPy arrays or PyTorch tensors.
     """
 
-    def __init__(self, library: Any, packed: npt.NDArray[np.float32], depth: int, cols: int) -> None:
+    def __init__(self, operator: Operator, packed: npt.NDArray[np.float32]) -> None:
         import tvm_ffi
 
-        self._run = library.run
-        self._run_plan = library.run_plan
+        self._operator = operator
+        self._run = operator.library.run
         self._packed = tvm_ffi.from_dlpack(packed)
-        self._depth, self._cols = depth, cols
+        constants = operator.workload.constants
+        self._names = [name for name in operator.workload.signature if name not in (*constants, "out")]
 
-    def __call__(self, x: Array, *, out: Array | None = None) -> Array:
+    def __call__(self, *operands: Array, out: Array | None = None) -> Array:
         """Computes ``y[T, N]`` for any T >= 0, into ``out`` if given.
+
+        Args:
+            operands: ``x [T, K]`` and, for an operator with one, ``residual [T, N]``.
 
         Raises:
             DispatchError: if an array has the wrong dtype, rank, strides, size or device, or if
-                ``out`` overlaps ``x``.
+                ``out`` overlaps an operand.
         """
-        try:
-            if out is None:
-                rows = x.shape[0]
-                if type(x) is np.ndarray:
-                    out = np.empty((rows, self._cols), np.float32)
-                else:
-                    out = x.new_empty((rows, self._cols))
-            elif _overlap(x, out):
-                raise ValueError("out shares memory with x")
-            self._run(x, self._packed, out)
-        except (TypeError, ValueError, BufferError, IndexError, AttributeError, RuntimeError) as error:
-            if not self._is_empty_call(x, out):
-                raise self._explain(x, out, error) from None
-        return out
+        if len(operands) != len(self._names):
+            raise DispatchError(f"the operands are {', '.join(self._names)}", f"{len(operands)} arrays")
+        given = dict(zip(self._names, operands, strict=True))
+        return self._operator._invoke(self._run, given, self._packed, out)
 
-    def bind(self, x: Array, out: Array, plan: int | None = None) -> Callable[[], None]:
-        """A call without arguments, for timing; ``plan`` overrides the decision tree."""
-        import tvm_ffi
+    def bind(self, x: Array, out: Array, plan: int | None = None, residual: Array | None = None) -> Call:
+        """A call without arguments, for timing; ``plan`` overrides the tree (in a library with every
+        plan)."""
+        others = [] if residual is None else [residual]
+        return bound(self._operator.library, [x, self._packed, *others, out], plan)
 
-        source, target, packed = tvm_ffi.from_dlpack(x), tvm_ffi.from_dlpack(out), self._packed
-        if plan is None:
-            run = self._run
-            return lambda: run(source, packed, target)
-        run_plan = self._run_plan
-        return lambda: run_plan(source, packed, target, plan)
 
-    def _is_empty_call(self, x: Array, out: Array) -> bool:
-        """T = 0, whose strides no array library agrees on: there is nothing to compute."""
-        try:
-            return tuple(x.shape) == (0, self._depth) and tuple(out.shape) == (0, self._cols)
-        except AttributeError:
-            return False
+def bound(library: Any, arrays: Sequence[Array], plan: int | None) -> Call:
+    """The library's entry with its arguments converted once."""
+    import tvm_ffi
 
-    def _explain(self, x: Array, out: Array, error: Exception) -> DispatchError:
-        return DispatchError(
-            f"x is float32 [T, {self._depth}], out float32 [T, {self._cols}], both contiguous, on the "
-            "CPU and apart from each other",
-            f"x {_describe(x)}" + ("" if out is None else f", out {_describe(out)}"),
-            f"{_first_line(error)}. np.ascontiguousarray(x, np.float32) makes such an array.",
-        )
+    converted = [a if isinstance(a, tvm_ffi.Tensor) else tvm_ffi.from_dlpack(a) for a in arrays]
+    if plan is None:
+        run = library.run
+        return lambda: run(*converted)
+    run_plan = library.run_plan
+    return lambda: run_plan(*converted, plan)
 
 
 def _contiguous(array: Array) -> Array:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from math import exp
 
 import numpy as np
@@ -11,57 +12,75 @@ import numpy.typing as npt
 
 from dietlab.errors import DispatchError
 from dietlab.hardware import Hardware
-from dietlab.search import TuningRun
+from dietlab.search import TuningRun, best_together
 from dietlab.shapes import Shape, ShapeSet
-from dietlab.space import MicroKernel
-from dietlab.workloads import Workload
+from dietlab.space import COMPOSED, MicroKernel, heights
+from dietlab.workloads import Workload, axis_of
+
+Values = npt.NDArray[np.float64]
 
 BEYOND = 8
-DENSE_SHAPES = 1024
+"""Shapes beyond the range are represented by the range's end times this."""
+
+DENSE_SHAPES = 256
 """Shapes that a dispatcher is trained on at most: all of them in ranges up to this length."""
+
+FAMILIES = 10
+"""Families of micro-kernels that plans are made of: those that do best together."""
+
+STARTS = 3
+
+UNCOVERED = 10.0
+"""Logarithm of slowdown that stands for a shape that no plan covers: worse than any that does."""
 
 
 @dataclass(frozen=True)
 class Portfolio:
-    """Micro-kernels with their time on a dense set of shapes.
+    """Micro-kernels, and the plans made of them with their time on a dense set of shapes.
 
     Args:
-        seconds: ``[micro-kernel][shape]``, measured or calibrated predictions.
+        micro_kernels: those that get compiled; loop order and edge do not count, since they share code.
+        plans: the micro-kernels that lead a plan, each with its loop order and edge.
+        seconds: ``[plan][shape]``, measured or calibrated predictions; infinite where a plan needs a
+            micro-kernel that is not in the portfolio.
         best_seconds: for each shape the least time of *any* candidate, chosen or not.
         curve: ``(micro-kernels, mean slowdown)`` for every size up to the chosen one.
-        safe_kernel: the member for shapes beyond the range: the fastest, as far as the model tells, on
+        safe_plan: the one for shapes beyond the range: the fastest, as far as the model tells, on
             the range's end times :data:`BEYOND`.
     """
 
     workload: Workload
     hardware: Hardware
     micro_kernels: tuple[MicroKernel, ...]
+    plans: tuple[MicroKernel, ...]
     shapes: ShapeSet
     seconds: tuple[tuple[float, ...], ...]
     best_seconds: tuple[float, ...]
     curve: tuple[tuple[int, float], ...]
-    safe_kernel: MicroKernel
+    safe_plan: MicroKernel
 
     def __len__(self) -> int:
         return len(self.micro_kernels)
 
     @property
-    def slowdowns(self) -> npt.NDArray[np.float64]:
-        """Time over the least time of any candidate, ``[micro-kernels, shapes]``, 1 or more."""
-        table: npt.NDArray[np.float64] = np.array(self.seconds) / np.array(self.best_seconds)
+    def slowdowns(self) -> Values:
+        """Time over the least time of any candidate, ``[plans, shapes]``, 1 or more."""
+        table: Values = np.array(self.seconds) / np.array(self.best_seconds)
         return table
 
 
 def choose_portfolio(
     run: TuningRun, shapes: ShapeSet | None = None, max_kernels: int = 8, max_slowdown: float = 1.0
 ) -> Portfolio:
-    """The micro-kernels that together lose least time, each shape counted by its weight.
+    """The micro-kernels whose plans together lose least time, each shape counted by its weight.
 
-    Greedy by marginal decrease of the weighted mean slowdown, then swaps until none helps.
+    Greedy by marginal decrease of the weighted mean slowdown; then exchanges, from there and from the
+    best families' lowest ``max_kernels``, until none helps.
 
     Args:
         shapes: what will be called and how often (default: the tuned shapes); every shape of the
             range gets a share of its nearest neighbour's weight, so that no length is forgotten.
+        max_kernels: micro-kernels, each height of a composed plan counted.
         max_slowdown: stop early once the mean slowdown is at most this (1 means never).
 
     Raises:
@@ -69,69 +88,187 @@ def choose_portfolio(
     """
     if max_kernels < 1:
         raise DispatchError("a portfolio has at least one micro-kernel", max_kernels)
-    kernels = run.micro_kernels
     dense = dense_shapes(run.space.workload, shapes or run.shapes)
-    table = run.seconds_table(kernels, dense.shapes)
-    best = table.min(axis=0)
-    logs, weights = np.log(table / best), np.array(dense.weights)
-    chosen: list[int] = []
+    plans = candidate_plans(run, dense.shapes)
+    table = run.seconds_table(plans, dense.shapes)
+    choice = _Choice(run.space.workload, plans, dense, table)
+    chosen: tuple[int, ...] = ()
     curve: list[tuple[int, float]] = []
-    while len(chosen) < min(max_kernels, len(kernels)):
-        chosen = _swapped(_with_best_addition(chosen, logs, weights), logs, weights)
-        curve.append((len(chosen), exp(_loss(chosen, logs, weights))))
+    while len(chosen) < min(max_kernels, len(choice.codes)):
+        chosen = choice.with_best_addition(chosen)
+        curve.append((len(chosen), exp(choice.loss(chosen))))
         if curve[-1][1] <= max_slowdown:
             break
-    picked = sorted(chosen, key=lambda i: kernels[i])
+    starts = [chosen, *sorted(choice.family_starts(len(chosen)), key=choice.loss)[:STARTS]]
+    chosen = min((choice.exchanged(start) for start in starts), key=choice.loss)
+    curve[-1] = (len(chosen), exp(choice.loss(chosen)))
+    return _portfolio(run, choice, chosen, curve)
+
+
+def _portfolio(
+    run: TuningRun, choice: _Choice, chosen: tuple[int, ...], curve: Sequence[tuple[int, float]]
+) -> Portfolio:
+    covered = choice.covered(chosen)
+    table = np.where(covered, choice.table, np.inf)
+    used = sorted({int(plan) for plan in table.argmin(axis=0)})
+    safe = _safest(run, [choice.plans[i] for i in choice.settled(chosen)] or [choice.plans[i] for i in used])
     return Portfolio(
-        run.space.workload, run.space.hardware, tuple(kernels[i] for i in picked), dense,
-        tuple(tuple(table[i].tolist()) for i in picked), tuple(best.tolist()), tuple(curve),
-        _safest(run, [kernels[i] for i in picked]),
+        run.space.workload, run.space.hardware, tuple(sorted(choice.codes[i] for i in chosen)),
+        tuple(choice.plans[i] for i in used), choice.shapes,
+        tuple(tuple(table[i].tolist()) for i in used), tuple(choice.table.min(axis=0).tolist()),
+        tuple(curve), safe,
     )  # fmt: skip
 
 
-def _safest(run: TuningRun, members: Sequence[MicroKernel]) -> MicroKernel:
+def candidate_plans(run: TuningRun, shapes: Sequence[Shape]) -> tuple[MicroKernel, ...]:
+    """What was measured and, where plans are composed, the other heights and edges of the best families."""
+    measured = run.micro_kernels
+    plans = set(measured)
+    tallest: dict[MicroKernel, int] = {}
+    for kernel in measured:
+        if kernel.composed:
+            tallest[kernel.family] = max(kernel.rows, tallest.get(kernel.family, 0))
+    for family in list(dict.fromkeys(k.family for k in best_together(run, shapes, 2 * FAMILIES)))[:FAMILIES]:
+        for rows in range(1, tallest.get(family, 0) + 1):
+            plans.update(replace(family, rows=rows, edge=edge) for edge in COMPOSED)
+    return tuple(sorted(plans))
+
+
+def _safest(run: TuningRun, plans: Sequence[MicroKernel]) -> MicroKernel:
     dims = run.space.workload.dims
     beyond = Shape.of(**{name: BEYOND * dim.high for name, dim in dims.items()})
-    return members[int(run.seconds_table(members, [beyond])[:, 0].argmin())]
+    return plans[int(run.seconds_table(plans, [beyond])[:, 0].argmin())]
 
 
-def _loss(chosen: Sequence[int], logs: npt.NDArray[np.float64], weights: npt.NDArray[np.float64]) -> float:
-    """Weighted mean of the logarithm of the slowdown when each shape takes its best of ``chosen``."""
-    return float(logs[list(chosen)].min(axis=0) @ weights)
+@dataclass(frozen=True)
+class _Choice:
+    """Which micro-kernels each plan needs on each shape, and what a set of them loses."""
 
+    workload: Workload
+    plans: tuple[MicroKernel, ...]
+    shapes: ShapeSet
+    table: Values
 
-def _with_best_addition(
-    chosen: list[int], logs: npt.NDArray[np.float64], weights: npt.NDArray[np.float64]
-) -> list[int]:
-    reached = logs[chosen].min(axis=0) if chosen else np.full(logs.shape[1], np.inf)
-    losses = np.minimum(reached, logs) @ weights + 1e-6 * (logs @ weights)
-    losses[chosen] = np.inf
-    return [*chosen, int(losses.argmin())]
+    @cached_property
+    def codes(self) -> tuple[MicroKernel, ...]:
+        """All micro-kernels that some plan needs, as generated code."""
+        return tuple(sorted({lower.code for plan in self.plans for lower in plan.composes}))
 
+    @cached_property
+    def _numbers(self) -> dict[MicroKernel, int]:
+        return {code: number for number, code in enumerate(self.codes)}
 
-def _swapped(chosen: list[int], logs: npt.NDArray[np.float64], weights: npt.NDArray[np.float64]) -> list[int]:
-    """Exchanges a member for the best other one as long as that lowers the loss."""
-    improved = True
-    while improved:
-        improved = False
-        for member in chosen:
-            rest = [i for i in chosen if i != member]
-            candidate = _with_best_addition(rest, logs, weights)
-            if _loss(candidate, logs, weights) < _loss(chosen, logs, weights) - 1e-9:
-                chosen, improved = candidate, True
-                break
-    return chosen
+    @cached_property
+    def _needed(self) -> npt.NDArray[np.intp]:
+        """``[plan, shape, 2]``: the micro-kernels of a plan's tiles; a plan has two heights at most."""
+        rows = [axis_of(self.workload, "rows").at(shape) for shape in self.shapes]
+        return np.array([[self._pair(plan, extent, extent) for extent in rows] for plan in self.plans])
+
+    @cached_property
+    def _needed_beyond(self) -> list[tuple[int, ...]]:
+        """The micro-kernels of each plan for every shape beyond the range."""
+        axis = axis_of(self.workload, "rows")
+        last = max(axis.at(shape) for shape in self.shapes)
+        return [self._codes(plan, heights(plan, last + 1)) for plan in self.plans]
+
+    def _pair(self, plan: MicroKernel, low: int, high: int) -> tuple[int, int]:
+        found = self._codes(plan, heights(plan, low, high))
+        return found[0], found[-1]
+
+    def _codes(self, plan: MicroKernel, rows: Iterable[int]) -> tuple[int, ...]:
+        return tuple(self._numbers[replace(plan, rows=height).code] for height in rows)
+
+    @cached_property
+    def _logs(self) -> Values:
+        logs: Values = np.log(self.table / self.table.min(axis=0))
+        return logs
+
+    def covered(self, chosen: Sequence[int]) -> npt.NDArray[np.bool_]:
+        """``[plan, shape]``: whether the chosen micro-kernels are all that the plan needs."""
+        present = np.zeros(len(self.codes), bool)
+        present[list(chosen)] = True
+        found: npt.NDArray[np.bool_] = present[self._needed].all(axis=2)
+        return found
+
+    def settled(self, chosen: Sequence[int]) -> list[int]:
+        """Plans that serve every shape beyond the range."""
+        present = set(chosen)
+        return [i for i, needed in enumerate(self._needed_beyond) if present.issuperset(needed)]
+
+    def loss(self, chosen: Sequence[int]) -> float:
+        """Weighted mean of the logarithm of the slowdown when each shape takes its best plan."""
+        logs = np.where(self.covered(chosen), self._logs, UNCOVERED).min(axis=0)
+        # A portfolio without a plan for shapes beyond the range would need micro-kernels of its own there.
+        return float(logs @ np.array(self.shapes.weights)) + (0.0 if self.settled(chosen) else UNCOVERED)
+
+    def with_best_addition(self, chosen: tuple[int, ...]) -> tuple[int, ...]:
+        """One more micro-kernel: the one that lowers the loss most, found for all of them in one pass.
+
+        A plan that lacks exactly one micro-kernel on a shape is what that one would bring there.
+        """
+        absent = np.ones(len(self.codes), bool)
+        absent[list(chosen)] = False
+        first, second = self._needed[..., 0], self._needed[..., 1]
+        lacks_first, lacks_second = absent[first], absent[second]
+        covered = ~(lacks_first | lacks_second)
+        base = np.where(covered, self._logs, UNCOVERED).min(axis=0)
+        brought = np.tile(base, (len(self.codes), 1))
+        one = (lacks_first ^ lacks_second) | (lacks_first & (first == second))
+        plans, shapes = np.nonzero(one & (self._logs < base))
+        missing = np.where(lacks_first, first, second)[plans, shapes]
+        np.minimum.at(brought, (missing, shapes), self._logs[plans, shapes])
+        losses = brought @ np.array(self.shapes.weights) + self._beyond_losses(chosen)
+        losses[list(chosen)] = np.inf
+        return (*chosen, int(losses.argmin()))
+
+    def _beyond_losses(self, chosen: tuple[int, ...]) -> Values:
+        """What each addition leaves: nothing if some plan then serves every shape beyond the range."""
+        present = set(chosen)
+        losses = np.full(len(self.codes), UNCOVERED)
+        for needed in self._needed_beyond:
+            missing = set(needed) - present
+            if not missing:
+                return np.zeros(len(self.codes))
+            if len(missing) == 1:
+                losses[missing.pop()] = 0.0
+        return losses
+
+    def family_starts(self, size: int) -> list[tuple[int, ...]]:
+        """The lowest ``size`` micro-kernels of each family: even splits cover every shape with them."""
+        families: dict[MicroKernel, list[int]] = {}
+        for number, code in enumerate(self.codes):
+            families.setdefault(code.family, []).append(number)
+        return [tuple(members[:size]) for members in families.values()]
+
+    def exchanged(self, chosen: tuple[int, ...]) -> tuple[int, ...]:
+        """Exchanges one member for the best other as long as that lowers the loss."""
+        least = self.loss(chosen)
+        improved = True
+        while improved:
+            improved = False
+            for member in chosen:
+                candidate = self.with_best_addition(tuple(code for code in chosen if code != member))
+                found = self.loss(candidate)
+                if found < least - 1e-9:
+                    chosen, least, improved = candidate, found, True
+                    break
+        return chosen
 
 
 def dense_shapes(workload: Workload, shapes: ShapeSet, limit: int = DENSE_SHAPES) -> ShapeSet:
-    """Every shape of a one-dimensional range (or ``limit`` of them), weighted like ``shapes``.
+    """Every shape of a one-dimensional range, or ``limit`` of them: the lower half one by one, where
+    one more row changes the most, then evenly over the logarithm. Weighted like ``shapes``.
 
     Each dense shape gets an equal part of the weight of the nearest given shape.
     """
     if len(workload.dims) != 1:
         return shapes
     name, dim = next(iter(workload.dims.items()))
-    extents = np.unique(np.linspace(dim.low, dim.high, min(limit, len(dim))).round().astype(int))
+    extents = np.arange(dim.low, dim.high + 1)
+    if len(dim) > limit:
+        dense = dim.low + limit // 2
+        spread = np.geomspace(dense, dim.high, limit - limit // 2).round().astype(int)
+        extents = np.union1d(np.arange(dim.low, dense), spread)
     given = np.array([shape[name] for shape in shapes])
     nearest = np.abs(extents[:, None] - given[None, :]).argmin(axis=1)
     population = np.bincount(nearest, minlength=len(given))

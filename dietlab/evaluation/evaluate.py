@@ -151,7 +151,7 @@ def _row(lineup: Lineup, shape: Shape, held_out: bool, name: str, cache: str, tu
         seconds_median=seconds, seconds_low=time.low if time else seconds,
         seconds_high=time.high if time else seconds, gflops=flops / seconds / 1e9 if time else 0.0,
         correct=turn.correct,
-        padding_waste=padding_waste(extents(workload, shape), kernel.tile) if kernel else None,
+        padding_waste=padding_waste(extents(workload, shape), kernel.cover_tile) if kernel else None,
         roofline=least / seconds if least and time else None,
         plan=kernel.key if kernel else turn.reason or None, retaken=turn.retaken,
     )  # fmt: skip

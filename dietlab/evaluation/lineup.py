@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dietlab.dispatch import Dispatcher, Operator, build
+from dietlab.dispatch import Dispatcher, Operator, build, candidate_plans
 from dietlab.errors import DispatchError, MissingDependencyError
 from dietlab.evaluation.ansor import AnsorResult, tune_static
 from dietlab.evaluation.match import Entry
@@ -20,7 +20,7 @@ from dietlab.space import Leaf, MicroKernel
 BOUNDS = ("ansor", "largest-shape", "oracle")
 CONTENDERS = (*VENDORS, *BOUNDS)
 ORACLE_FINALISTS = 4
-"""Micro-kernels timed for each shape; the fastest of them is the oracle."""
+"""Plans timed for each shape; the fastest of them is the oracle."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def with_largest_shape(lineup: Lineup, home: Path) -> Lineup:
     largest = Shape.of(**{name: dim.high for name, dim in dispatcher.workload.dims.items()})
     kernels = tuned.micro_kernels
     best = kernels[int(tuned.seconds_table(kernels, [largest])[:, 0].argmin())]
-    library = build(replace(dispatcher, micro_kernels=(best,), tree=Leaf(0)), home)
+    library = build(replace(dispatcher, plans=(best,), tree=Leaf(0)), home)
     options = {"library": str(library.path.parent)}
     detail = f"{best.key}, the fastest for {largest}"
     entry = Entry("largest-shape", "library", "one schedule", options, detail)
@@ -81,15 +81,15 @@ def with_largest_shape(lineup: Lineup, home: Path) -> Lineup:
 def with_oracle(lineup: Lineup, home: Path) -> Lineup:
     """One library of every micro-kernel that was measured; plans are chosen from outside."""
     tuned = _tuned(lineup)
-    kernels = tuned.micro_kernels
-    library = build(replace(lineup.dispatcher, micro_kernels=kernels, tree=Leaf(0)), home)
+    plans = candidate_plans(tuned, tuned.shapes.shapes)
+    library = build(replace(lineup.dispatcher, plans=plans, tree=Leaf(0)), home, every_plan=True)
     note = (
-        f"The oracle is the fastest of {ORACLE_FINALISTS} finalists for each shape, chosen from the "
-        f"{len(kernels)} micro-kernels measured of {len(tuned.space)} in the space."
+        f"The oracle is the fastest of {ORACLE_FINALISTS} finalists for each shape, chosen from "
+        f"{len(plans)} plans of the {tuned.trials} micro-kernels measured of {len(tuned.space)} in the space."
     )
     options = {"library": str(library.path.parent)}
-    entry = Entry("oracle", "library", "bound", options, f"best of {len(kernels)} micro-kernels")
-    return replace(lineup, entries=(*lineup.entries, entry), candidates=kernels, notes=(*lineup.notes, note))
+    entry = Entry("oracle", "library", "bound", options, f"best of {len(plans)} plans")
+    return replace(lineup, entries=(*lineup.entries, entry), candidates=plans, notes=(*lineup.notes, note))
 
 
 def with_ansor(lineup: Lineup, home: Path, shapes: ShapeSet, effort: Effort, listeners: Audience) -> Lineup:

@@ -40,6 +40,11 @@ class CpuLimits:
         """float32 values in one vector register."""
         return self.vector_bytes // 4
 
+    @property
+    def last_level_bytes(self) -> int:
+        """The last cache before memory."""
+        return self.l3_bytes or self.l2_bytes
+
 
 @dataclass(frozen=True)
 class GpuLimits:

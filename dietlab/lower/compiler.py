@@ -13,6 +13,9 @@ from dietlab.errors import BuildError, MissingDependencyError
 from dietlab.hardware import Hardware
 
 LINKERS = ("g++", "clang++", "cc")
+NARROWING = "tirx.NarrowDataType"
+"""Makes 32-bit what cannot be larger, arguments of private functions included, but not the functions:
+the module is then invalid."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,8 @@ def compile_library(module: Any, hardware: Hardware, path: Path) -> Artifact:
     tvm = tvm_module()
     linker = require_linker()
     try:
-        built = tvm.compile(module, target=target_of(hardware), tir_pipeline="tirx")
+        with tvm.transform.PassContext(disabled_pass=[NARROWING]):
+            built = tvm.compile(module, target=target_of(hardware), tir_pipeline="tirx")
         path.parent.mkdir(parents=True, exist_ok=True)
         built.export_library(str(path), cc=linker, options=["-Wl,--strip-all"])
     except OSError as error:

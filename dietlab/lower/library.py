@@ -12,8 +12,10 @@ from tvm.script.ir_builder import tirx as T
 
 from dietlab.lower.geometry import Geometry
 from dietlab.lower.micro_kernel import tile_function, tile_name
-from dietlab.lower.region import Operands, edge_scratch, edge_variants, region
-from dietlab.space import Leaf, MicroKernel, Tree
+from dietlab.lower.panels import PANEL_FUNCTION, panel_function
+from dietlab.lower.region import Operands, call, region, scratch_floats, tiles_of
+from dietlab.lower.vectors import int64, stack_buffer
+from dietlab.space import Leaf, MicroKernel, Tree, heights, intervals
 
 ARRAY_ALIGNMENT_BYTES = 4
 """What the caller's arrays are aligned to at least: any float32 array is accepted."""
@@ -21,34 +23,68 @@ ARRAY_ALIGNMENT_BYTES = 4
 PACKED_ALIGNMENT_BYTES = 64
 
 
-def library_module(geometry: Geometry, kernels: Sequence[MicroKernel], tree: Tree) -> Any:
+def library_module(
+    geometry: Geometry,
+    kernels: Sequence[MicroKernel],
+    tree: Tree,
+    *,
+    every_plan: bool = False,
+    only: Sequence[int] | None = None,
+) -> Any:
     """The module of one operator; all its functions take and return what DLPack describes.
 
-    Exported functions (``T`` is the first extent of ``x`` and ``y``):
+    Exported functions (``T`` is the dynamic dimension; operands in the order of the workload's
+    inputs, constant ones replaced by ``packed``):
 
-    - ``run(x[T, K], packed, y[T, N])``: computes ``y``; nested ``if``s choose the micro-kernel.
-    - ``run_plan(x, packed, y, plan)``: the same with the micro-kernel chosen by the caller.
-    - ``plan(T) -> int``: the number of the micro-kernel that ``run`` chooses for ``T`` rows.
+    - ``run(x, w or packed, [bias], [residual], y)``: computes ``y``; nested ``if``s choose the plan.
+    - ``run_plan(..., plan)``, with ``every_plan`` only: the same with the plan chosen by the caller.
+    - ``plan(T) -> int``: the number of the plan that ``run`` chooses.
     - ``idle(T) -> 0``: does nothing; what a call costs, to be taken off when ``plan`` is timed.
-    - ``pack(w[N, K], packed)`` or, with a bias, ``pack(w, bias[N], packed)``.
+    - ``pack(w[N, K], packed)`` or, with a bias, ``pack(w, bias[N], packed)``, if weights are constant.
+
+    Args:
+        kernels: the micro-kernels that lead the plans, by number.
+        tree: chooses among them; only tiles that some shape needs are compiled.
+        every_plan: whether any plan can be run on any shape.
+        only: the row counts that the library will be called with (default: any); it computes nothing
+            for others.
     """
+    rows = needed_heights(kernels, tree, every_plan=every_plan, only=only)
     functions = {
-        tile_name(kernel, checked=checked): tile_function(kernel, geometry, checked=checked)
-        for kernel in kernels
-        for checked in edge_variants(kernel)
+        tile_name(tile, fit): tile_function(tile, geometry, fit)
+        for kernel, needed in zip(kernels, rows, strict=True)
+        for tile, fit in tiles_of(kernel, needed)
     }
-    tiles = {name: tvm.ir.GlobalVar(name) for name in functions}
-    module = {tiles[name]: function for name, function in functions.items()}
-    return tvm.IRModule(
-        {
-            **module,
-            "run": _run(geometry, kernels, tiles, tree),
-            "run_plan": _run(geometry, kernels, tiles, None),
-            "plan": _plan("plan", geometry, tree),
-            "idle": _plan("idle", geometry, Leaf(0)),
-            "pack": _pack(geometry),
-        }
-    )
+    if geometry.weights != "direct":
+        functions[PANEL_FUNCTION] = panel_function(geometry)
+    names = {name: tvm.ir.GlobalVar(name) for name in functions}
+    entries = {
+        "run": _run(geometry, kernels, names, rows, tree),
+        "plan": _plan("plan", geometry, tree),
+        "idle": _plan("idle", geometry, Leaf(0)),
+    }
+    if every_plan:
+        entries["run_plan"] = _run(geometry, kernels, names, rows, None)
+    if geometry.weights == "packed":
+        entries["pack"] = _pack(geometry, names)
+    return tvm.IRModule({**{names[name]: function for name, function in functions.items()}, **entries})
+
+
+def needed_heights(
+    kernels: Sequence[MicroKernel],
+    tree: Tree,
+    *,
+    every_plan: bool = False,
+    only: Sequence[int] | None = None,
+) -> list[tuple[int, ...]]:
+    """For each plan the row counts of its tiles, over all shapes that the tree sends to it."""
+    if only is not None:
+        found = ({h for rows in only if rows for h in heights(kernel, rows, rows)} for kernel in kernels)
+        return [tuple(sorted(rows)) for rows in found]
+    needed: list[set[int]] = [set(heights(kernel) if every_plan else ()) for kernel in kernels]
+    for number, low, high in intervals(tree):
+        needed[number].update(heights(kernels[number], low, high))
+    return [tuple(sorted(rows)) for rows in needed]
 
 
 def choice(tree: Tree, rows: Any) -> Any:
@@ -65,29 +101,56 @@ def choice(tree: Tree, rows: Any) -> Any:
     )
 
 
-def _run(geometry: Geometry, kernels: Sequence[MicroKernel], tiles: dict[str, Any], tree: Tree | None) -> Any:
-    """The entry function; without a tree the plan is its fourth argument."""
+def _run(
+    geometry: Geometry, kernels: Sequence[MicroKernel], names: dict[str, Any],
+    rows: Sequence[tuple[int, ...]], tree: Tree | None,
+) -> Any:  # fmt: skip
+    """The entry function; without a tree the plan is its last argument."""
     name = "run" if tree is not None else "run_plan"
     with IRBuilder() as builder, T.prim_func():
         T.func_name(name)
         T.func_attr({"tirx.noalias": True, "global_symbol": name})
-        handles = [T.arg(argument, T.handle()) for argument in ("x", "packed", "y")]
+        size = tirx.Var(geometry.size, "int64")
+        shapes = operand_shapes(geometry, size)
+        handles = {operand: T.arg(operand, T.handle()) for operand in shapes}
         plan = T.arg("plan", T.int64()) if tree is None else None
-        rows = tirx.Var(geometry.rows, "int64")
-        x = _array("x", handles[0], (rows, geometry.depth))
-        packed = _array("packed", handles[1], geometry.packed_shape, PACKED_ALIGNMENT_BYTES)
-        y = _array("y", handles[2], (rows, geometry.cols))
-        operands = Operands(x, packed, y, rows, edge_scratch(kernels, geometry))
-        chosen = plan if tree is None else T.bind(choice(tree, rows))
-        for number, kernel in enumerate(kernels):
-            # An empty call returns at once: it would start threads that find nothing to do.
-            with T.If(tirx.And(rows > 0, chosen == number)), T.Then():
-                region(kernel, geometry, operands, tiles)
+        arrays = {operand: _array(operand, handles[operand], shapes[operand]) for operand in shapes}
+        floats = scratch_floats(kernels, geometry) if geometry.cores == 1 else 0
+        operands = Operands(
+            arrays["x"], arrays.get("packed", arrays.get("w")), arrays["y"], arrays.get("residual"),
+            arrays.get("bias"), size, stack_buffer(floats) if floats else None,
+        )  # fmt: skip
+        chosen = plan if tree is None else T.bind(choice(tree, size))
+        # An empty call returns at once: it would start threads that find nothing to do. The test stands
+        # around everything because the compiler moves divisions by a number of tiles up to it.
+        with T.If(size > 0), T.Then():
+            for number, kernel in enumerate(kernels):
+                if rows[number]:
+                    with T.If(chosen == number), T.Then():
+                        region(kernel, geometry, operands, names, rows[number])
     return builder.get()
 
 
-def _array(name: str, handle: Any, shape: tuple[Any, ...], alignment: int = ARRAY_ALIGNMENT_BYTES) -> Any:
+def operand_shapes(geometry: Geometry, size: Any) -> dict[str, tuple[Any, ...]]:
+    """The arrays of a call, in order; ``size`` stands for the dynamic dimension."""
+    rows, cols, depth = (geometry.value(e, size) for e in (geometry.rows, geometry.cols, geometry.depth))
+    batch = () if geometry.batch is None else (geometry.batch,)
+    weights = (*batch, depth, cols) if geometry.weights == "direct" else (*batch, cols, depth)
+    shapes: dict[str, tuple[Any, ...]] = {"x": (*batch, rows, depth)}
+    if geometry.weights == "packed":
+        shapes["packed"] = geometry.packed_shape
+    else:
+        shapes["w"] = weights
+        if geometry.epilogue.bias:
+            shapes["bias"] = (cols,)
+    if geometry.epilogue.residual:
+        shapes["residual"] = (*batch, rows, cols)
+    return {**shapes, "y": (*batch, rows, cols)}
+
+
+def _array(name: str, handle: Any, shape: tuple[Any, ...]) -> Any:
     """A float32 array argument; the name appears in the library's error messages."""
+    alignment = PACKED_ALIGNMENT_BYTES if name == "packed" else ARRAY_ALIGNMENT_BYTES
     return IRBuilder.name(name, T.match_buffer(handle, shape, align=alignment))
 
 
@@ -95,33 +158,30 @@ def _plan(name: str, geometry: Geometry, tree: Tree) -> Any:
     with IRBuilder() as builder, T.prim_func():
         T.func_name(name)
         T.func_attr({"global_symbol": name})
-        rows = T.arg(geometry.rows, T.int64())
-        T.Return(choice(tree, rows))
+        size = T.arg(geometry.size, T.int64())
+        T.Return(choice(tree, size))
     return builder.get()
 
 
-def _pack(geometry: Geometry) -> Any:
+def _pack(geometry: Geometry, names: dict[str, Any]) -> Any:
     """Lays the constant operand out in panels; see :class:`Geometry`."""
-    lanes, below = geometry.lanes, int(geometry.has_bias)
-    zero = tirx.FloatImm("float32", 0)
+    cols, depth, lanes = geometry.cols, geometry.depth, geometry.lanes
+    assert isinstance(cols, int) and isinstance(depth, int)
     with IRBuilder() as builder, T.prim_func():
         T.func_name("pack")
         T.func_attr({"tirx.noalias": True, "global_symbol": "pack"})
-        w_handle = T.arg("w", T.handle())
-        bias_handle = T.arg("bias", T.handle()) if geometry.has_bias else None
-        packed_handle = T.arg("packed", T.handle())
-        w = _array("w", w_handle, (geometry.cols, geometry.depth))
-        bias = _array("bias", bias_handle, (geometry.cols,)) if geometry.has_bias else None
-        packed = _array("packed", packed_handle, geometry.packed_shape, PACKED_ALIGNMENT_BYTES)
-        with T.serial(0, geometry.panels) as p:
-            if bias is not None:
-                with T.serial(0, lanes) as v:
-                    column = p * lanes + v
-                    inside = column < geometry.cols
-                    T.buffer_store(packed, T.if_then_else(inside, bias[column], zero), [p, 0, v])
-            # The lanes go innermost: whole vectors are written, and sixteen rows read side by side.
-            with T.serial(0, geometry.depth) as k, T.serial(0, lanes) as v:
-                column = p * lanes + v
-                value = T.if_then_else(column < geometry.cols, w[column, k], zero)
-                T.buffer_store(packed, value, [p, k + below, v])
+        shapes = {"w": (cols, depth), "bias": (cols,), "packed": geometry.packed_shape}
+        if not geometry.epilogue.bias:
+            del shapes["bias"]
+        handles = {operand: T.arg(operand, T.handle()) for operand in shapes}
+        arrays = {operand: _array(operand, handles[operand], shape) for operand, shape in shapes.items()}
+        with T.serial(int64(0), int64(geometry.panels)) as p:
+            arguments = [
+                arrays["w"].access_ptr("r", offset=p * (lanes * depth)),
+                arrays["packed"].access_ptr("w", offset=p * (geometry.panel_rows * lanes)),
+                cols - p * lanes,
+            ]
+            if "bias" in arrays:
+                arguments.append(arrays["bias"].access_ptr("r", offset=p * lanes))
+            call(names[PANEL_FUNCTION], arguments)
     return builder.get()

@@ -5,86 +5,148 @@ Every function here is one visible step; :func:`tile_function` is their list.
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
+from dietlab.lower.epilogue import activated
 from dietlab.lower.geometry import Geometry
+from dietlab.lower.vectors import (
+    L1,
+    L2,
+    constant,
+    int64,
+    masked_load,
+    masked_store,
+    prefetch,
+    stack_buffer,
+    vector,
+)
 from dietlab.space import MicroKernel
 
-_PREFETCH_READ, _ALL_LEVELS, _DATA_CACHE = 0, 3, 1
+Fit = Literal["exact", "guarded", "checked"]
+"""What a tile knows of its rows: all are inside the output; all can be read, but only some are inside
+(local padding); or only those inside can be read, so that the compute stage tests each."""
 
 
-def tile_function(kernel: MicroKernel, geometry: Geometry, *, checked: bool) -> Any:
-    """``tile(x, w, y, rows, cols)``: a ``kernel.rows x kernel.cols`` tile, all of depth at once.
+@dataclass(frozen=True)
+class Tile:
+    """What the steps share while one tile function is written; names as in its signature."""
+
+    kernel: MicroKernel
+    geometry: Geometry
+    accumulators: Any
+    x: Any
+    w: Any
+    y: Any
+    residual: Any | None
+    size: Any | None
+    rows: Any | None
+    cols: Any | None
+    checked: bool
+
+    @property
+    def lanes(self) -> int:
+        return self.geometry.lanes
+
+    @property
+    def vectors(self) -> int:
+        return self.kernel.vectors(self.lanes)
+
+    @property
+    def depth(self) -> Any:
+        return self.geometry.value(self.geometry.depth, self.size)
+
+    @property
+    def width(self) -> Any:
+        """Elements from one row of the output to the next."""
+        return self.geometry.value(self.geometry.cols, self.size)
+
+    def slot(self, i: int, j: int) -> Any:
+        """The accumulator of row ``i`` and vector ``j``."""
+        return vector(i * self.kernel.cols + j * self.lanes, self.lanes)
+
+
+def tile_function(kernel: MicroKernel, geometry: Geometry, fit: Fit) -> Any:
+    """``tile(x, w, y, ...)``: a ``kernel.rows x kernel.cols`` tile, all of depth at once.
 
     Draws, for ``2 x 1`` vectors and ``unroll=1``::
 
         before                                 after
         for i in range(2):                     a0 = a1 = bias or 0                  # registers
           for v in range(lanes):               for k in range(depth):
-            for k in range(depth):               a0 += broadcast(x[0, k]) * w[0, k, :]
-              y[i, v] += x[i, k] * w[v, k]       a1 += broadcast(x[1, k]) * w[0, k, :]
-                                               if rows > 0: y[0, :] = a0
-                                               if rows > 1: y[1, :] = a1
+            for k in range(depth):               a0 += broadcast(x[0, k]) * w[k, :]
+              y[i, v] += x[i, k] * w[v, k]       a1 += broadcast(x[1, k]) * w[k, :]
+                                               y[0, :] = activation(a0) + residual[0, :]
+                                               y[1, :] = activation(a1) + residual[1, :]
 
-    Args:
-        checked: whether the compute stage tests ``i < rows`` before it reads ``x[i, k]``. False
-            when the caller guarantees readable rows (local padding, or a full tile).
-
-    ``x`` and ``y`` point at the tile's first element with row strides ``depth`` and
-    ``geometry.cols``; ``w`` at the first of its panels. ``rows`` and ``cols`` say how much of the
-    tile lies inside the output; only that much is written.
+    ``x``, ``w``, ``y`` (and ``residual``) point at the tile's first element. Further arguments are there
+    only if needed, in the order of :func:`tile_arguments`: ``size`` (the dynamic dimension), ``rows`` and
+    ``cols`` (how much of the tile lies inside the output; only that much is written), ``ahead`` and
+    ``stride`` (what to ask into L2 for the tiles to come).
     """
-    vectors = kernel.vectors(geometry.lanes)
+    names = tile_arguments(kernel, geometry, fit)
     with IRBuilder() as builder, T.prim_func(private=True):
-        T.func_name(tile_name(kernel, checked=checked))
+        T.func_name(tile_name(kernel, fit))
         T.func_attr({"tirx.noalias": True})
-        pointers = [T.arg(name, T.handle("float32")) for name in ("x", "w", "y")]
-        rows, cols = T.arg("rows", T.int64()), T.arg("cols", T.int64())
-        x = T.decl_buffer((kernel.rows, geometry.depth), data=pointers[0])
-        w = T.decl_buffer((vectors, geometry.panel_rows, geometry.lanes), data=pointers[1])
-        y = T.decl_buffer((kernel.rows, geometry.cols), data=pointers[2])
-        accumulators = stack_buffer(kernel.rows * kernel.cols)
-        start_accumulators(kernel, geometry, accumulators, w)
-        multiply_add(kernel, geometry, accumulators, x, w, rows if checked else None)
-        write_back(kernel, geometry, accumulators, y, rows, cols)
+        pointers = ("x", "w", "y", "residual", "ahead")
+        given = {n: T.arg(n, T.handle("float32") if n in pointers else T.int64()) for n in names}
+        size = given.get("size")
+        width, depth = geometry.value(geometry.cols, size), geometry.value(geometry.depth, size)
+        outputs = {
+            name: T.decl_buffer((kernel.rows, width), data=given[name], align=4)
+            for name in ("y", "residual")
+            if name in given
+        }
+        tile = Tile(
+            kernel, geometry, stack_buffer(kernel.rows * kernel.cols),
+            T.decl_buffer((kernel.rows, depth), data=given["x"], align=4),
+            _weights_buffer(kernel, geometry, given["w"], width, depth),
+            outputs["y"], outputs.get("residual"), size, given.get("rows"), given.get("cols"),
+            checked=fit == "checked",
+        )  # fmt: skip
+        start_accumulators(tile)
+        multiply_add(tile, given.get("ahead"), given.get("stride"))
+        write_back(tile)
     return builder.get()
 
 
-def tile_name(kernel: MicroKernel, *, checked: bool) -> str:
-    return f"tile_{kernel.key.replace('.', '_')}{'_edge' if checked else ''}"
+def tile_arguments(kernel: MicroKernel, geometry: Geometry, fit: Fit) -> tuple[str, ...]:
+    """The arguments of a tile function, in order."""
+    needed = {
+        "x": True, "w": True, "y": True, "residual": geometry.epilogue.residual, "size": geometry.dynamic,
+        "rows": fit != "exact", "cols": geometry.has_column_tail(kernel),
+        "ahead": kernel.ahead, "stride": kernel.ahead,
+    }  # fmt: skip
+    return tuple(name for name, present in needed.items() if present)
 
 
-def stack_buffer(floats: int) -> Any:
-    """An array on the stack; one whose indices are all constants becomes registers.
-
-    Without the annotation TVM would turn it into a call of its runtime's workspace allocator.
-    """
-    return T.alloc_buffer((floats,), scope="local", annotations={"disable_lower_builtin": True})
+def tile_name(kernel: MicroKernel, fit: Fit) -> str:
+    """Loop order and edge are the region's business: micro-kernels that differ in them share tiles."""
+    ahead = "a" if kernel.ahead else ""
+    return f"tile_{kernel.rows}x{kernel.cols}_u{kernel.unroll}_p{kernel.prefetch}{ahead}_{fit}"
 
 
-def vector(start: Any, lanes: int) -> Any:
-    """The index of ``lanes`` consecutive elements from ``start`` on."""
-    first = tirx.IntImm("int64", start) if isinstance(start, int) else start
-    return tirx.Ramp(first, tirx.IntImm("int64", 1), lanes)
+def _weights_buffer(kernel: MicroKernel, geometry: Geometry, pointer: Any, width: Any, depth: Any) -> Any:
+    if geometry.weights == "direct":
+        return T.decl_buffer((depth, width), data=pointer, align=4)
+    shape = (kernel.vectors(geometry.lanes), geometry.panel_rows, geometry.lanes)
+    return T.decl_buffer(shape, data=pointer)
 
 
-def start_accumulators(kernel: MicroKernel, geometry: Geometry, accumulators: Any, w: Any) -> None:
+def start_accumulators(tile: Tile) -> None:
     """Accumulators begin with the bias (row 0 of each panel) or with zero."""
-    lanes = geometry.lanes
-    zero = tirx.Broadcast(tirx.FloatImm("float32", 0), lanes)
-    for i in range(kernel.rows):
-        for j in range(kernel.vectors(lanes)):
-            first = w[j, 0, vector(0, lanes)] if geometry.has_bias else zero
-            T.buffer_store(accumulators, first, [_slot(kernel, i, j, lanes)])
+    for i in range(tile.kernel.rows):
+        for j in range(tile.vectors):
+            biased = tile.geometry.epilogue.bias
+            first = tile.w[j, 0, vector(0, tile.lanes)] if biased else constant(0.0, tile.lanes)
+            T.buffer_store(tile.accumulators, first, [tile.slot(i, j)])
 
 
-def multiply_add(
-    kernel: MicroKernel, geometry: Geometry, accumulators: Any, x: Any, w: Any, rows: Any | None
-) -> None:
+def multiply_add(tile: Tile, ahead: Any | None = None, stride: Any | None = None) -> None:
     """The compute stage: ``depth`` steps, ``kernel.unroll`` of them in one iteration.
 
     Draws::
@@ -93,71 +155,100 @@ def multiply_add(
           step(k)                       step(ko * unroll); ...; step(ko * unroll + unroll - 1)
                                       step(...) for what is left over
     """
-    iterations, left_over = divmod(geometry.depth, kernel.unroll)
-    with T.serial(0, iterations) as outer:
-        for step in range(kernel.unroll):
-            _step(kernel, geometry, accumulators, x, w, rows, outer * kernel.unroll + step)
-    for step in range(left_over):
-        _step(kernel, geometry, accumulators, x, w, rows, iterations * kernel.unroll + step)
+    unroll, depth = tile.kernel.unroll, tile.depth
+    iterations = depth // unroll if isinstance(depth, int) else tirx.truncdiv(depth, int64(unroll))
+    with T.serial(int64(0), int64(iterations)) as outer:
+        for step in range(unroll):
+            if ahead is not None:
+                _prefetch_ahead(tile, outer * unroll + step, ahead, stride)
+            _step(tile, outer * unroll + step)
+    if not isinstance(depth, int):
+        with T.serial(iterations * unroll, depth) as k:
+            _step(tile, k)
+        return
+    for k in range(iterations * unroll, depth):
+        _step(tile, int64(k))
 
 
-def _step(
-    kernel: MicroKernel, geometry: Geometry, accumulators: Any, x: Any, w: Any, rows: Any | None, k: Any
-) -> None:
+def _step(tile: Tile, k: Any) -> None:
     """One step of the reduction: every accumulator gains one product."""
-    lanes, below = geometry.lanes, int(geometry.has_bias)
-    for j in range(kernel.vectors(lanes)):
-        if kernel.prefetch:
-            _prefetch(geometry, w, j, k + kernel.prefetch + below)
-    for i in range(kernel.rows):
-        value = x[i, k]
-        if rows is not None and i > 0:  # a tile has at least one row inside
-            value = T.if_then_else(i < rows, value, tirx.FloatImm("float32", 0))
-        for j in range(kernel.vectors(lanes)):
-            slot = _slot(kernel, i, j, lanes)
-            product = tirx.Broadcast(value, lanes) * w[j, k + below, vector(0, lanes)]
-            T.buffer_store(accumulators, accumulators[slot] + product, [slot])
+    if tile.kernel.prefetch:
+        for j in range(tile.vectors):
+            prefetch(tile.w, _offset(tile, j, k + tile.kernel.prefetch), L1)
+    for i in range(tile.kernel.rows):
+        value = tile.x[i, k]
+        if tile.checked and i > 0:  # a tile has at least one row inside
+            value = T.if_then_else(i < tile.rows, value, tirx.FloatImm("float32", 0))
+        for j in range(tile.vectors):
+            slot = tile.slot(i, j)
+            product = tirx.Broadcast(value, tile.lanes) * _weights(tile, j, k)
+            T.buffer_store(tile.accumulators, tile.accumulators[slot] + product, [slot])
 
 
-def _prefetch(geometry: Geometry, w: Any, panel: int, row: Any) -> None:
-    """Asks for one vector of weights; beyond the panel's end it asks for the next panel's."""
-    offset = (panel * geometry.panel_rows + row) * geometry.lanes
-    constants = (tirx.IntImm("int32", n) for n in (_PREFETCH_READ, _ALL_LEVELS, _DATA_CACHE))
-    T.evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", w.access_ptr("r", offset=offset), *constants))
+def _weights(tile: Tile, j: int, k: Any) -> Any:
+    """Vector ``j`` of the weights at step ``k``."""
+    if tile.geometry.weights != "direct":
+        return tile.w[j, k + int(tile.geometry.epilogue.bias), vector(0, tile.lanes)]
+    if tile.cols is None:
+        return tile.w[k, vector(j * tile.lanes, tile.lanes)]
+    # The last row's vector could reach beyond the array.
+    return masked_load(tile.w, _offset(tile, j, k), tile.cols - j * tile.lanes, tile.lanes)
 
 
-def write_back(
-    kernel: MicroKernel, geometry: Geometry, accumulators: Any, y: Any, rows: Any, cols: Any
-) -> None:
-    """Stores the part of the tile that lies inside the output.
+def _offset(tile: Tile, j: int, k: Any) -> Any:
+    """Elements from the tile's first weight to vector ``j`` at step ``k``."""
+    if tile.geometry.weights == "direct":
+        return k * tile.width + j * tile.lanes
+    return (j * tile.geometry.panel_rows + k + int(tile.geometry.epilogue.bias)) * tile.lanes
 
-    Rows are tested one by one; columns only if the output's width is no multiple of the tile's,
-    vector by vector, and the last vector element by element.
+
+def _prefetch_ahead(tile: Tile, k: Any, ahead: Any, stride: Any) -> None:
+    """As many lines of the next panel as this step reads of the current one, ``stride`` elements apart:
+    a panel with n row tiles has 1/n of the next one fetched by each."""
+    lines = T.decl_buffer((1,), data=ahead)
+    for j in range(tile.vectors):
+        prefetch(lines, (k * tile.vectors + j) * stride, L2)
+
+
+def write_back(tile: Tile) -> None:
+    """Stores the part of the tile that lies inside the output, after the epilogue.
+
+    Rows are tested one by one unless all are inside; the last vectors of a row are masked if the
+    output's width is no multiple of the tile's.
     """
-    lanes = geometry.lanes
-    for i in range(kernel.rows):
-        with T.If(i < rows), T.Then():
-            for j in range(kernel.vectors(lanes)):
-                value = accumulators[_slot(kernel, i, j, lanes)]
-                if geometry.cols % kernel.cols == 0:
-                    T.buffer_store(y, value, [i, vector(j * lanes, lanes)])
-                else:
-                    _write_vector_in_part(kernel, geometry, accumulators, y, i, j, cols)
+    for i in range(tile.kernel.rows):
+        if tile.rows is None or i == 0:
+            _write_row(tile, i)
+        else:
+            with T.If(i < tile.rows), T.Then():
+                _write_row(tile, i)
 
 
-def _write_vector_in_part(
-    kernel: MicroKernel, geometry: Geometry, accumulators: Any, y: Any, i: int, j: int, cols: Any
-) -> None:
-    lanes = geometry.lanes
-    with T.If(j * lanes + lanes <= cols):
+def _write_row(tile: Tile, i: int) -> None:
+    if tile.cols is None:
+        _write_vectors(tile, i, masked=False)
+        return
+    with T.If(tile.kernel.cols <= tile.cols):
         with T.Then():
-            T.buffer_store(y, accumulators[_slot(kernel, i, j, lanes)], [i, vector(j * lanes, lanes)])
+            _write_vectors(tile, i, masked=False)
         with T.Else():
-            for v in range(lanes):
-                with T.If(j * lanes + v < cols), T.Then():
-                    element = accumulators[i * kernel.cols + j * lanes + v]
-                    T.buffer_store(y, element, [i, j * lanes + v])
+            _write_vectors(tile, i, masked=True)
 
 
-def _slot(kernel: MicroKernel, i: int, j: int, lanes: int) -> Any:
-    return vector(i * kernel.cols + j * lanes, lanes)
+def _write_vectors(tile: Tile, i: int, *, masked: bool) -> None:
+    lanes = tile.lanes
+    for j in range(tile.vectors):
+        value = tile.accumulators[tile.slot(i, j)]
+        if tile.geometry.epilogue.activation != "none":
+            # A name of its own keeps the expression from being written out at each use.
+            value = activated(tile.geometry.epilogue.activation, T.bind(value), lanes)
+        offset = i * tile.width + j * lanes
+        if masked:
+            inside = tile.cols - j * lanes
+            if tile.residual is not None:
+                value = value + masked_load(tile.residual, offset, inside, lanes)
+            masked_store(tile.y, offset, value, inside, lanes)
+        else:
+            if tile.residual is not None:
+                value = value + tile.residual[i, vector(j * lanes, lanes)]
+            T.buffer_store(tile.y, value, [i, vector(j * lanes, lanes)])

@@ -24,8 +24,8 @@ from tvm.script.ir_builder import tirx as T
 
 from dietlab.hardware import Hardware
 from dietlab.lower.compiler import compile_library
-from dietlab.lower.micro_kernel import stack_buffer, vector
 from dietlab.lower.runtime import load_library
+from dietlab.lower.vectors import stack_buffer, vector
 
 CHAINS = 12
 """Independent accumulators; more than latency x units of any processor that the space knows."""

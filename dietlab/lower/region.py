@@ -1,10 +1,10 @@
-"""Covers the output with copies of one micro-kernel: loop order, threads and edge tiles."""
+"""Covers the output with a plan's tiles: loop order, cores, composition and edge tiles."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm
@@ -12,67 +12,277 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from dietlab.lower.geometry import Geometry
-from dietlab.lower.micro_kernel import stack_buffer, tile_name
+from dietlab.lower.micro_kernel import Fit, tile_arguments, tile_name
+from dietlab.lower.panels import PANEL_FUNCTION
+from dietlab.lower.vectors import int64, stack_buffer, switch
 from dietlab.space import MicroKernel
 
 
 @dataclass(frozen=True)
 class Operands:
-    """Buffers of the entry function, its symbolic row count, and the edge tile's scratch."""
+    """Buffers of the entry function, its dynamic dimension, and one core's scratch."""
 
     x: Any
     w: Any
     y: Any
-    rows: Any
-    scratch: Any | None
+    residual: Any | None
+    bias: Any | None
+    size: Any
+    scratch: Any | None = None
 
 
-def edge_scratch(kernels: Any, geometry: Geometry) -> Any | None:
-    """Room for the zero-filled copy of the largest edge tile, if any kernel pads."""
-    padded = [k.rows for k in kernels if k.edge == "padded" and k.rows > 1]
-    return stack_buffer(max(padded) * geometry.depth) if padded else None
+@dataclass(frozen=True)
+class _Cover:
+    """What the loops over one plan's tiles share; ``batch`` is the product they are in."""
+
+    kernel: MicroKernel
+    geometry: Geometry
+    operands: Operands
+    functions: Mapping[str, Any]
+    heights: tuple[int, ...]
+    batch: Any = 0
+
+    @property
+    def size(self) -> Any:
+        return self.operands.size
+
+    @property
+    def cols(self) -> Any:
+        return self.geometry.value(self.geometry.cols, self.size)
+
+    @property
+    def depth(self) -> Any:
+        return self.geometry.value(self.geometry.depth, self.size)
+
+    @property
+    def panels(self) -> int:
+        """Panels under one column tile."""
+        return self.kernel.vectors(self.geometry.lanes)
+
+    @property
+    def row_tiles(self) -> Any:
+        return _ceil(self.size, self.kernel.rows)
+
+    @property
+    def column_tiles(self) -> Any:
+        return _ceil(self.cols, self.kernel.cols)
 
 
-def region(kernel: MicroKernel, geometry: Geometry, operands: Operands, tiles: Mapping[str, Any]) -> None:
-    """Covers ``y[T, N]`` with copies of ``kernel``.
+def scratch_floats(kernels: Iterable[MicroKernel], geometry: Geometry) -> int:
+    """What one core needs for the zero-filled copy of an edge tile, or for weights on the fly."""
+    floats = [0]
+    for kernel in kernels:
+        if geometry.weights == "transposed":
+            floats.append(kernel.vectors(geometry.lanes) * geometry.panel_rows * geometry.lanes)
+        if _pads(kernel):
+            assert isinstance(geometry.depth, int)
+            floats.append(floats.pop() + kernel.rows * geometry.depth)
+    return max(floats)
 
-    Draws ``ws`` (``is`` exchanges the two loops; ``parallel`` only with several cores)::
+
+def region(
+    kernel: MicroKernel, geometry: Geometry, operands: Operands, functions: Mapping[str, Any],
+    heights: tuple[int, ...],
+) -> None:  # fmt: skip
+    """Covers ``y`` as :func:`dietlab.space.plan_for` says.
+
+    Draws ``ws`` (``is`` exchanges the two loops):
+
+    ::
 
         before                      after
-        for i in range(T):          pad the edge tile of x into scratch
-          for j in range(N):        parallel for core in range(cores):
-            y[i, j] = ...             for jo in this core's share of range(N / cols):
-                                        for io in range(ceil(T / rows)):
-                                          tile(x or scratch, w, y, T - io*rows, N - jo*cols)
+        for b in range(batch):      parallel for core in range(cores):
+          for i in range(T):          for b in this core's share of range(batch):
+            for j in range(N):          for jo in range(N / cols):
+              y[b, i, j] = ...            transpose the panels of column tile jo (if w varies)
+                                          for io in range(ceil(T / rows)):
+                                            tile(x, w, y)
+
+    Without a batch each core gets an equal share of the *tiles*, numbered along the inner loop, so
+    that shares differ by at most one tile; panels that are transposed on the fly are dealt whole.
 
     Args:
-        tiles: the micro-kernel's functions by name (:func:`micro_kernel.tile_name`).
+        functions: the module's private functions by name.
+        heights: row counts of the tiles that shapes of this plan need.
     """
-    row_tiles = (operands.rows + kernel.rows - 1) // kernel.rows
-    column_tiles = -(-geometry.cols // kernel.cols)
-    if kernel.edge == "padded" and kernel.rows > 1:
-        pad_edge_tile(kernel, geometry, operands)
-    with _share_of_cores(column_tiles, geometry.cores) as share:
-        if kernel.order == "ws":
-            with T.serial(*share) as jo, T.serial(0, row_tiles) as io:
-                _call_tile(kernel, geometry, operands, tiles, io, jo)
+    with _each_core(geometry) as core:
+        floats = scratch_floats([kernel], geometry)
+        if operands.scratch is None and floats:
+            operands = replace(operands, scratch=stack_buffer(floats))
+        cover = _Cover(kernel, geometry, operands, functions, heights)
+        if geometry.batch is not None:
+            with T.serial(*_share(geometry.batch, core, geometry.cores)) as b:
+                cover = replace(cover, batch=b)
+                _pad_edge_tile(cover)
+                _deal_panels(cover, 0, 1)
+            return
+        _pad_edge_tile(cover)
+        if geometry.weights == "transposed":
+            _deal_panels(cover, core, geometry.cores)
         else:
-            with T.serial(0, row_tiles) as io, T.serial(*share) as jo:
-                _call_tile(kernel, geometry, operands, tiles, io, jo)
+            _deal_tiles(cover, core)
 
 
 @contextmanager
-def _share_of_cores(count: int, cores: int) -> Iterator[tuple[Any, Any]]:
-    """The first and one past the last column tile of a core; shares differ by at most one."""
-    if cores == 1:
-        yield 0, tirx.IntImm("int64", count)
+def _each_core(geometry: Geometry) -> Iterator[Any]:
+    if geometry.cores == 1:
+        yield 0
         return
-    with T.parallel(0, tirx.IntImm("int64", cores)) as core:
-        first = T.bind(core * count // cores)
-        yield first, (core + 1) * count // cores
+    with T.parallel(0, int64(geometry.cores)) as core:
+        yield core
 
 
-def pad_edge_tile(kernel: MicroKernel, geometry: Geometry, operands: Operands) -> None:
+def _share(count: Any, core: Any, cores: int) -> tuple[Any, Any]:
+    """The first of ``count`` equal pieces for this core, and one past its last."""
+    if cores == 1:
+        return 0, int64(count)
+    return T.bind(tirx.truncdiv(core * count, int64(cores))), T.bind(
+        tirx.truncdiv((core + 1) * count, int64(cores))
+    )
+
+
+def _deal_panels(cover: _Cover, core: Any, cores: int) -> None:
+    """This core's column tiles, each with all its row tiles, or the other way round."""
+    first, last = _share(cover.column_tiles, core, cores)
+    if cover.kernel.order == "is" and cover.geometry.weights != "transposed":
+        with T.serial(int64(0), cover.row_tiles) as io, T.serial(first, last) as jo:
+            _tile(cover, io, jo)
+        return
+    with T.serial(first, last) as jo:
+        if cover.geometry.weights == "transposed":
+            _transpose_panels(cover, jo)
+        with T.serial(int64(0), cover.row_tiles) as io:
+            _tile(cover, io, jo)
+
+
+def _deal_tiles(cover: _Cover, core: Any) -> None:
+    """This core's share of all tiles; the inner loop is cut where a share begins or ends."""
+    if cover.geometry.cores == 1:
+        _deal_panels(cover, core, 1)
+        return
+    stationary = cover.kernel.order == "ws"
+    inner = T.bind(cover.row_tiles if stationary else int64(cover.column_tiles))
+    outer = cover.column_tiles if stationary else cover.row_tiles
+    first, last = _share(outer * inner, core, cover.geometry.cores)
+    with T.serial(tirx.truncdiv(first, inner), tirx.truncdiv(last + inner - 1, inner)) as o:
+        begin, end = tirx.max(first - o * inner, int64(0)), tirx.min(last - o * inner, inner)
+        with T.serial(begin, end) as i:
+            _tile(cover, *((i, o) if stationary else (o, i)))
+
+
+def _ceil(extent: Any, tile: int) -> Any:
+    if isinstance(extent, int):
+        return -(-extent // tile)
+    return tirx.truncdiv(extent + (tile - 1), int64(tile))
+
+
+def _transpose_panels(cover: _Cover, jo: Any) -> None:
+    """The weights of one column tile into scratch, panel by panel."""
+    geometry, operands = cover.geometry, cover.operands
+    assert operands.scratch is not None
+    for panel in range(cover.panels):
+        column = jo * cover.kernel.cols + panel * geometry.lanes
+        w = operands.w.access_ptr("r", offset=(cover.batch * cover.cols + column) * cover.depth)
+        out = operands.scratch.access_ptr("w", offset=panel * geometry.panel_rows * geometry.lanes)
+        arguments = [w, out, cover.cols - column]
+        if operands.bias is not None:
+            arguments.append(operands.bias.access_ptr("r", offset=column))
+        call(cover.functions[PANEL_FUNCTION], arguments)
+
+
+def _tile(cover: _Cover, io: Any, jo: Any) -> None:
+    """Row tile ``io`` of column tile ``jo``: which rows it has is the edge's business."""
+    kernel, size = cover.kernel, cover.size
+    if kernel.edge == "even":
+        tiles = T.bind(cover.row_tiles)
+        low = T.bind(tirx.truncdiv(size, tiles))
+        more = size - low * tiles
+        first = T.bind(io * low + tirx.min(io, more))
+        height = T.bind(low + T.if_then_else(io < more, int64(1), int64(0)))
+        switch(height, cover.heights, lambda rows: _exact(cover, rows, first, jo))
+    elif kernel.edge == "rest":
+        first = io * kernel.rows
+        height = T.bind(tirx.min(int64(kernel.rows), size - first))
+        switch(height, cover.heights, lambda rows: _exact(cover, rows, first, jo))
+    else:
+        _one_micro_kernel(cover, io, jo)
+
+
+def _exact(cover: _Cover, rows: int, first: Any, jo: Any) -> None:
+    _call_tile(cover, replace(cover.kernel, rows=rows), "exact", first, jo)
+
+
+def _one_micro_kernel(cover: _Cover, io: Any, jo: Any) -> None:
+    """DietCode's cover: what happens to the tile that sticks out."""
+    kernel, first = cover.kernel, io * cover.kernel.rows
+    if kernel.rows == 1:
+        _call_tile(cover, kernel, "exact", first, jo)
+    elif kernel.edge == "checked":
+        _call_tile(cover, kernel, "checked", first, jo)
+    else:
+        with T.If(first + kernel.rows <= cover.size):
+            with T.Then():
+                _call_tile(cover, kernel, "exact", first, jo)
+            with T.Else():
+                _call_tile(cover, kernel, "guarded" if kernel.edge == "padded" else "checked", first, jo)
+
+
+def _call_tile(cover: _Cover, kernel: MicroKernel, fit: Fit, first: Any, jo: Any) -> None:
+    geometry, operands, column = cover.geometry, cover.operands, jo * cover.kernel.cols
+    row = cover.batch * cover.size + first
+    x = operands.x.access_ptr("r", offset=row * cover.depth)
+    if fit == "guarded":
+        x = operands.scratch.access_ptr("r", offset=_pad_offset(cover))  # type: ignore[union-attr]
+    values: dict[str, Callable[[], Any]] = {
+        "x": lambda: x,
+        "w": lambda: _weights_pointer(cover, jo, column),
+        "y": lambda: operands.y.access_ptr("w", offset=row * cover.cols + column),
+        "residual": lambda: operands.residual.access_ptr("r", offset=row * cover.cols + column),  # type: ignore[union-attr]
+        "size": lambda: cover.size,
+        "rows": lambda: cover.size - first,
+        "cols": lambda: cover.cols - column,
+        "ahead": lambda: _ahead(cover, first, jo),
+        "stride": lambda: _line_stride(cover),
+    }
+    names = tile_arguments(kernel, geometry, fit)
+    call(cover.functions[tile_name(kernel, fit)], [values[name]() for name in names])
+
+
+def _weights_pointer(cover: _Cover, jo: Any, column: Any) -> Any:
+    geometry, operands = cover.geometry, cover.operands
+    if geometry.weights == "transposed":
+        return operands.scratch.access_ptr("r")  # type: ignore[union-attr]
+    if geometry.weights == "direct":
+        return operands.w.access_ptr("r", offset=cover.batch * cover.depth * cover.cols + column)
+    return operands.w.access_ptr("r", offset=jo * _tile_floats(cover))
+
+
+def _tile_floats(cover: _Cover) -> int:
+    """Weights under one column tile."""
+    return cover.panels * cover.geometry.panel_rows * cover.geometry.lanes
+
+
+def _line_stride(cover: _Cover) -> Any:
+    """Elements between two lines that a tile asks for, so that all row tiles together ask for all."""
+    return tirx.truncdiv(cover.row_tiles + (cover.geometry.lanes - 1), cover.row_tiles)
+
+
+def _ahead(cover: _Cover, first: Any, jo: Any) -> Any:
+    """Where in the next column tile's weights this row tile begins to ask: as far as it is down the rows."""
+    down = tirx.truncdiv(first * _tile_floats(cover), cover.size)
+    return cover.operands.w.access_ptr("r", offset=(jo + 1) * _tile_floats(cover) + down)
+
+
+def _pads(kernel: MicroKernel) -> bool:
+    return kernel.edge == "padded" and kernel.rows > 1
+
+
+def _pad_offset(cover: _Cover) -> int:
+    """The copy of the edge tile stands after the panels."""
+    return _tile_floats(cover) if cover.geometry.weights == "transposed" else 0
+
+
+def _pad_edge_tile(cover: _Cover) -> None:
     """Local padding (paper, section 3.2): the edge tile is copied once, filled up with zeros.
 
     Draws::
@@ -87,55 +297,32 @@ def pad_edge_tile(kernel: MicroKernel, geometry: Geometry, operands: Operands) -
     A CPU's cache needs no staging of full tiles, so only the tile that sticks out is copied: the
     compute stage then reads ``rows`` valid rows whatever T is, without a bound check.
     """
-    full = operands.rows // kernel.rows
-    inside = operands.rows - full * kernel.rows
+    kernel, operands, depth = cover.kernel, cover.operands, cover.depth
+    if not _pads(kernel):
+        return
     assert operands.scratch is not None
+    full = T.bind(tirx.truncdiv(cover.size, int64(kernel.rows)))
+    inside = T.bind(cover.size - full * kernel.rows)
+    base = _pad_offset(cover)
+    lead = () if cover.geometry.batch is None else (cover.batch,)
     with T.If(inside > 0), T.Then():
-        with T.serial(0, inside) as i, T.serial(0, geometry.depth) as k:
-            T.buffer_store(operands.scratch, operands.x[full * kernel.rows + i, k], [i * geometry.depth + k])
-        with T.serial(inside * geometry.depth, kernel.rows * geometry.depth) as at:
-            T.buffer_store(operands.scratch, tirx.FloatImm("float32", 0), [at])
+        with T.serial(int64(0), inside) as i, T.serial(int64(0), int64(depth)) as k:
+            value = operands.x[(*lead, full * kernel.rows + i, k)]
+            T.buffer_store(operands.scratch, value, [base + i * depth + k])
+        with T.serial(inside * depth, int64(kernel.rows * depth)) as at:
+            T.buffer_store(operands.scratch, tirx.FloatImm("float32", 0), [base + at])
 
 
-def _call_tile(
-    kernel: MicroKernel, geometry: Geometry, operands: Operands, tiles: Mapping[str, Any], io: Any, jo: Any
-) -> None:
-    """Calls the tile function; what happens at the edge is the micro-kernel's choice."""
-    full = operands.rows // kernel.rows
-    call = _caller(kernel, geometry, operands, tiles, io, jo)
-    in_place = operands.x.access_ptr("r", offset=io * (kernel.rows * geometry.depth))
-    if kernel.rows == 1:
-        call(in_place, checked=False)
-    elif kernel.edge == "checked":
-        call(in_place, checked=True)
-    else:
-        with T.If(io < full):
-            with T.Then():
-                call(in_place, checked=False)
-            with T.Else():
-                if kernel.edge == "padded":
-                    call(operands.scratch.access_ptr("r"), checked=False)  # type: ignore[union-attr]
-                else:
-                    call(in_place, checked=True)
+def call(function: Any, arguments: list[Any]) -> None:
+    """Calls a private function of the same module."""
+    T.evaluate(tvm.ir.Call(function, arguments, ret_ty="void"))
 
 
-def _caller(
-    kernel: MicroKernel, geometry: Geometry, operands: Operands, tiles: Mapping[str, Any], io: Any, jo: Any
-) -> Callable[..., None]:
-    panels = kernel.vectors(geometry.lanes)
-    w = operands.w.access_ptr("r", offset=jo * (panels * geometry.panel_rows * geometry.lanes))
-    y = operands.y.access_ptr("w", offset=io * (kernel.rows * geometry.cols) + jo * kernel.cols)
-    rows, cols = operands.rows - io * kernel.rows, geometry.cols - jo * kernel.cols
-
-    def call(x: Any, *, checked: bool) -> None:
-        function = tiles[tile_name(kernel, checked=checked)]
-        T.evaluate(tvm.ir.Call(function, [x, w, y, rows, cols], ret_ty="void"))
-
-    return call
-
-
-def edge_variants(kernel: MicroKernel) -> tuple[bool, ...]:
-    """Which tile functions a micro-kernel needs: unchecked, checked, or both."""
-    if kernel.rows == 1 or kernel.edge == "padded":
-        return (False,)
-    return (True,) if kernel.edge == "checked" else (False, True)
+def tiles_of(kernel: MicroKernel, heights: Iterable[int]) -> tuple[tuple[MicroKernel, Fit], ...]:
+    """The tile functions a plan may call: for composition, one for each height."""
+    if kernel.composed:
+        return tuple((replace(kernel, rows=rows), "exact") for rows in heights)
+    fits: dict[str, tuple[Fit, ...]] = {
+        "padded": ("exact", "guarded"), "checked": ("checked",), "partitioned": ("exact", "checked"),
+    }  # fmt: skip
+    return tuple((kernel, fit) for fit in (("exact",) if kernel.rows == 1 else fits[kernel.edge]))

@@ -4,9 +4,10 @@ from dietlab.measure.local import LocalRunner
 from dietlab.measure.offline import ReplayRunner, SyntheticRunner
 from dietlab.measure.record import Record, Runner, Status, Trial
 from dietlab.measure.store import RecordFile, RecordStore, read_records, write_compressed
-from dietlab.measure.timing import Timing
+from dietlab.measure.timing import CACHE_STATES, CacheState, Timing
 
 __all__ = [
+    "CACHE_STATES", "CacheState",
     "LocalRunner", "Record", "RecordFile", "RecordStore", "ReplayRunner", "Runner", "Status",
     "SyntheticRunner", "Timing", "Trial", "read_records", "write_compressed",
 ]  # fmt: skip

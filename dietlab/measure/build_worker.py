@@ -19,12 +19,12 @@ def build(request: dict[str, Any]) -> dict[str, Any]:
     hardware = Hardware.from_json(request["hardware"])
     kernel = MicroKernel.from_key(request["micro_kernel"])
     geometry = Geometry.of(workload, hardware, [kernel])
-    module = library_module(geometry, [kernel], Leaf(0))
+    module = library_module(geometry, [kernel], Leaf(0), only=request["rows"])
     artifact = compile_library(module, hardware, Path(request["path"]))
     return {
         "code_bytes": artifact.code_bytes,
         "code_hash": artifact.code_hash,
-        "packed_shape": geometry.packed_shape,
+        "packed_shape": geometry.packed_shape if workload.constants else None,
     }
 
 

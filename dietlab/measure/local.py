@@ -25,7 +25,7 @@ from dietlab.measure.record import Record, Status, Trial
 from dietlab.measure.timing import Timing
 from dietlab.shapes import Shape
 from dietlab.space import MicroKernel
-from dietlab.workloads import Workload
+from dietlab.workloads import Workload, extents
 
 BUILDER = "dietlab.measure.build_worker"
 TIMER = "dietlab.measure.time_worker"
@@ -88,7 +88,7 @@ class LocalRunner:
         self._start()
         started = perf_counter()
         with ThreadPoolExecutor(self._builder_count) as pool:
-            futures = [pool.submit(self._build, workload, trial.micro_kernel) for trial in trials]
+            futures = [pool.submit(self._build, workload, trial) for trial in trials]
             try:
                 built = [future.result() for future in futures]
             except BaseException:
@@ -117,13 +117,15 @@ class LocalRunner:
         threads = {"TVM_NUM_THREADS": str(self.hardware.cores), "OMP_NUM_THREADS": str(self.hardware.cores)}
         self._timer = self._open.enter_context(WorkerProcess(self.timer_module, threads))
 
-    def _build(self, workload: Workload, kernel: MicroKernel) -> _Built:
+    def _build(self, workload: Workload, trial: Trial) -> _Built:
         assert self._folder is not None
+        kernel = trial.micro_kernel
         # A name is used once: the dynamic loader takes a path it has loaded for the library it loaded.
         path = self._folder / f"{kernel.key}-{next(self._numbers)}.so"
         request = {
             "workload": workload.to_json(), "hardware": self.hardware.to_json(),
             "micro_kernel": kernel.key, "path": str(path),
+            "rows": sorted({extents(workload, shape)["rows"] for shape in trial.shapes}),
         }  # fmt: skip
         worker = self._builders.get()
         started = perf_counter()
@@ -167,7 +169,7 @@ class LocalRunner:
         request = {
             "workload": workload.to_json(), "shape": record.shape.to_json(), "library": str(built.path),
             "cores": self.hardware.cores, "packed_shape": built.answer["packed_shape"],
-            "timing": self.timing.to_json(),
+            "timing": self.timing.to_json(), "last_level_bytes": self.hardware.cpu.last_level_bytes,
         }  # fmt: skip
         started = perf_counter()
         try:
@@ -182,8 +184,7 @@ class LocalRunner:
             return replace(record, status=status, reason=str(error), phases=spent)
         phases = record.phases.plus(verify=answer["verify_seconds"], measure=answer["measure_seconds"])
         if not answer["blocks"]:
-            error_text = f"error {answer['max_error']:.3g} exceeds {answer['tolerance']:.3g}"
-            return replace(record, status="wrong", reason=error_text, phases=phases)
+            return replace(record, status="wrong", reason=answer["reason"], phases=phases)
         least = min(answer["blocks"])
         spread = median(answer["blocks"]) / least - 1
         return replace(record, seconds=least, spread=spread, phases=phases)

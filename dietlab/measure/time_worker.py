@@ -3,78 +3,87 @@
 from __future__ import annotations
 
 import json
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
+import tvm_ffi
 
 from dietlab.lower.runtime import aligned_empty, load_library
+from dietlab.measure.problem import Problem, aligned, rotating_copies
 from dietlab.measure.process import serve
 from dietlab.measure.timing import Timing, time_blocks
 from dietlab.shapes import Shape
-from dietlab.workloads import FloatArray, tolerance, workload_from_json
-
-GUARD_ROWS = 2
+from dietlab.workloads import FloatArray, workload_from_json
 
 
 def measure(request: dict[str, Any]) -> dict[str, Any]:
-    """``{"max_error", "tolerance", "blocks", "verify_seconds", "measure_seconds"}``."""
+    """``{"max_error", "tolerance", "reason", "blocks", "verify_seconds", "measure_seconds"}``."""
     started = perf_counter()
-    workload, shape = json.dumps(request["workload"]), Shape.from_json(request["shape"])
-    inputs, reference, allowed = _problem(workload, shape)
-    library, packed = _packed(request["library"], request["cores"], workload, tuple(request["packed_shape"]))
-    x, out = aligned_empty(inputs["x"].shape), _poisoned(reference.shape)
-    x[:] = inputs["x"]
-    library.run(x, packed, out[: len(reference)])
-    error = _error(out, reference)
+    timing = Timing(**request["timing"])
+    problem = _problem(json.dumps(request["workload"]), Shape.from_json(request["shape"]))
+    shape = request["packed_shape"]
+    library = _library(request["library"], request["cores"], shape and tuple(shape))
+    problem.poison()
+    library.calls(problem, 1)[0]()
+    verdict = problem.verdict()
     verified = perf_counter()
     blocks: list[float] = []
-    if error <= allowed:
-        timing = Timing(**request["timing"])
-        import tvm_ffi
-
-        arrays = [tvm_ffi.from_dlpack(array) for array in (x, packed, out[: len(reference)])]
-        blocks = time_blocks(lambda: library.run(*arrays), timing, request["cores"])
+    if verdict.correct:
+        copies = 1
+        if timing.cache == "rotating":
+            copies = rotating_copies(library.rotated_bytes(problem), request["last_level_bytes"])
+        blocks = time_blocks(library.calls(problem, copies), timing, request["cores"])
     return {
-        "max_error": error, "tolerance": allowed, "blocks": blocks,
-        "verify_seconds": verified - started, "measure_seconds": perf_counter() - verified,
+        "max_error": verdict.max_error, "tolerance": verdict.tolerance, "reason": verdict.reason,
+        "blocks": blocks, "verify_seconds": verified - started,
+        "measure_seconds": perf_counter() - verified,
     }  # fmt: skip
 
 
 @lru_cache(maxsize=32)
-def _problem(workload: str, shape: Shape) -> tuple[dict[str, FloatArray], npt.NDArray[np.float64], float]:
-    work = workload_from_json(json.loads(workload))
-    inputs = work.inputs(shape)
-    return inputs, work.reference(inputs), tolerance(work, inputs)
+def _problem(workload: str, shape: Shape) -> Problem:
+    return Problem.make(workload_from_json(json.loads(workload)), shape)
 
 
 @lru_cache(maxsize=1)
-def _packed(path: str, cores: int, workload: str, shape: tuple[int, ...]) -> tuple[Any, FloatArray]:
-    """The library and weights packed by its own entry."""
-    work = workload_from_json(json.loads(workload))
-    library = load_library(Path(path), cores)
-    smallest = Shape.of(**{name: dim.low for name, dim in work.dims.items()})
-    inputs, packed = work.inputs(smallest), aligned_empty(shape)
-    constants = [inputs[name] for name in ("w", "bias") if name in inputs]
-    library.pack(*constants, packed)
-    return library, packed
+def _library(path: str, cores: int, packed_shape: tuple[int, ...] | None) -> _Library:
+    return _Library(load_library(Path(path), cores), packed_shape)
 
 
-def _poisoned(shape: tuple[int, ...]) -> FloatArray:
-    """An output full of NaN, with rows after it that must stay so."""
-    out = aligned_empty((shape[0] + GUARD_ROWS, *shape[1:]))
-    out[:] = np.nan
-    return out
+class _Library:
+    """A candidate's library, and its constant operands packed by its own entry."""
 
+    def __init__(self, module: Any, packed_shape: tuple[int, ...] | None) -> None:
+        self._module = module
+        self._packed_shape = packed_shape
+        self._packed: list[FloatArray] = []
 
-def _error(out: FloatArray, reference: npt.NDArray[np.float64]) -> float:
-    """The largest absolute error; infinite if an element is missing or a guard row was written."""
-    if not np.isnan(out[len(reference) :]).all() or np.isnan(out[: len(reference)]).any():
-        return float("inf")
-    return float(np.abs(out[: len(reference)] - reference).max(initial=0.0))
+    def rotated_bytes(self, problem: Problem) -> int:
+        """What a rotating block goes round: the packed weights, or everything if nothing is constant."""
+        return self._packed[0].nbytes if self._packed else problem.bytes
+
+    def calls(self, problem: Problem, copies: int) -> list[Callable[[], object]]:
+        """The call, once for each copy of what rotates; the first one writes the problem's output."""
+        if self._packed_shape is None:
+            first = [*problem.operands.values(), problem.out]
+            others = [[aligned(array) for array in first] for _ in range(copies - 1)]
+            return [self._bound(arrays) for arrays in (first, *others)]
+        constants = problem.workload.constants
+        if not self._packed:
+            packed = aligned_empty(self._packed_shape)
+            self._module.pack(*(problem.operands[name] for name in constants), packed)
+            self._packed = [packed]
+        self._packed += [aligned(self._packed[0]) for _ in range(copies - len(self._packed))]
+        variable = [array for name, array in problem.operands.items() if name not in constants]
+        return [
+            self._bound([variable[0], packed, *variable[1:], problem.out]) for packed in self._packed[:copies]
+        ]
+
+    def _bound(self, arrays: Sequence[FloatArray]) -> Callable[[], object]:
+        return partial(self._module.run, *(tvm_ffi.from_dlpack(array) for array in arrays))
 
 
 if __name__ == "__main__":

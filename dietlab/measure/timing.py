@@ -1,12 +1,21 @@
-"""How a program is timed: blocks of calls, and the clock that fits the number of cores."""
+"""How a program is timed: blocks of calls, the caches' state, and the clock that fits the cores."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import cycle, islice
 from math import ceil
 from time import perf_counter, thread_time
-from typing import Any
+from typing import Any, Literal, get_args
+
+from dietlab.errors import MeasureError
+
+CacheState = Literal["hot", "interleaved", "rotating"]
+"""``hot``: the same operands in every call; ``interleaved``: private caches are cold, weights stay in
+the last level; ``rotating``: weights (or all operands, if none is constant) beyond the last level."""
+
+CACHE_STATES: tuple[CacheState, ...] = get_args(CacheState)
 
 
 @dataclass(frozen=True)
@@ -17,11 +26,20 @@ class Timing:
         blocks: how many blocks of calls.
         block_seconds: a block repeats the call until it lasts about this long.
         stop_beyond: a program slower than this many seconds a call is timed by one block only.
+        cache: the state in which candidates are timed: ``hot`` or ``rotating``.
+
+    Raises:
+        MeasureError: for another cache state.
     """
 
     blocks: int = 5
     block_seconds: float = 0.003
     stop_beyond: float | None = None
+    cache: CacheState = "hot"
+
+    def __post_init__(self) -> None:
+        if self.cache not in ("hot", "rotating"):
+            raise MeasureError("candidates are timed hot or rotating", repr(self.cache))
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -33,18 +51,23 @@ def clock_for(cores: int) -> Callable[[], float]:
     return thread_time if cores == 1 else perf_counter
 
 
-def time_blocks(call: Callable[[], object], timing: Timing, cores: int) -> list[float]:
-    """Mean seconds of one call in each block, after one call to warm up."""
-    clock = clock_for(cores)
-    call()
-    estimate = time_calls(call, 1, clock)
-    calls = max(1, ceil(timing.block_seconds / max(estimate, 1e-9)))
+def time_blocks(calls: Sequence[Callable[[], object]], timing: Timing, cores: int) -> list[float]:
+    """Mean seconds of one call in each block, after one call to warm up.
+
+    Args:
+        calls: the same call, once for each copy of the operands; blocks go round them.
+    """
+    clock, turns = clock_for(cores), cycle(calls)
+    next(turns)()
+    estimate = time_calls(islice(turns, 1), 1, clock)
+    count = max(1, ceil(timing.block_seconds / max(estimate, 1e-9)))
     slow = timing.stop_beyond is not None and estimate > timing.stop_beyond
-    return [time_calls(call, calls, clock) for _ in range(1 if slow else timing.blocks)]
+    return [time_calls(islice(turns, count), count, clock) for _ in range(1 if slow else timing.blocks)]
 
 
-def time_calls(call: Callable[[], object], calls: int, clock: Callable[[], float]) -> float:
+def time_calls(calls: Any, count: int, clock: Callable[[], float]) -> float:
+    """Mean seconds of the ``count`` calls that an iterator gives."""
     started = clock()
-    for _ in range(calls):
+    for call in calls:
         call()
-    return (clock() - started) / calls
+    return (clock() - started) / count

@@ -3,9 +3,9 @@
 from dietlab.search.effort import EFFORTS, Effort, effort_named
 from dietlab.search.strategies import STRATEGIES, SearchState, Strategy
 from dietlab.search.survey import survey
-from dietlab.search.tune import TuningRun, tune
+from dietlab.search.tune import TuningRun, best_together, tune
 
 __all__ = [
-    "EFFORTS", "STRATEGIES", "Effort", "SearchState", "Strategy", "TuningRun", "effort_named", "survey",
-    "tune",
+    "EFFORTS", "STRATEGIES", "Effort", "SearchState", "Strategy", "TuningRun", "best_together",
+    "effort_named", "survey", "tune",
 ]  # fmt: skip

@@ -38,9 +38,9 @@ class Effort:
 EFFORTS = {
     effort.name: effort
     for effort in (
-        Effort("smoke", 8, 8, 3, 6, Timing(3, 0.001), 3, 0.002, 4, 60.0),
-        Effort("quick", 64, 16, 16, 24, Timing(5, 0.003), 7, 0.004, 32, 90.0),
-        Effort("full", 512, 64, 32, 48, Timing(9, 0.005), 15, 0.006, 256, None),
+        Effort("smoke", 8, 8, 3, 6, Timing(3, 0.001, cache="rotating"), 3, 0.002, 4, 60.0),
+        Effort("quick", 64, 16, 16, 24, Timing(5, 0.003, cache="rotating"), 7, 0.004, 32, 90.0),
+        Effort("full", 512, 64, 32, 48, Timing(9, 0.005, cache="rotating"), 15, 0.006, 256, None),
     )
 }
 

@@ -132,7 +132,7 @@ class PaperStrategy:
     def _child(
         self, mother: MicroKernel, father: MicroKernel, alive: frozenset[MicroKernel], random: Random
     ) -> MicroKernel:
-        genes = ("rows", "cols", "unroll", "order", "prefetch", "edge")
+        genes = ("rows", "cols", "unroll", "order", "prefetch", "edge", "ahead")
         if random.random() < self.mutation:
             changed = [random.choice(genes)]
         else:

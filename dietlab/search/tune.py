@@ -113,11 +113,11 @@ def tune(
     effort, strategy = effort_named(effort), strategy_named(strategy)
     store = RecordStore() if store is None else store
     listeners = audience(observers)
-    clock = _Clock(store.records)
+    clock = _Clock()
     goal = min(effort.trials, len(space))
     model: CostModel | None = None
     if store.records:
-        model = _fit(space, store.records, adaptation, seed, clock)
+        model = _fit(space, store.records, effort, adaptation, seed, clock)
     with listeners.stage("tune", goal, "micro-kernel") as progress:
         state = SearchState(space, shapes.train, tuple(store.records), model)
         progress.advance("resumed" if state.tried else "", by=min(goal, len(state.tried)))
@@ -129,11 +129,11 @@ def tune(
                 break
             trials = [Trial(kernel, (target_shape(kernel, state),)) for kernel in kernels]
             _measure(space, trials, runner, store, listeners, progress.advance)
-            model = _fit(space, store.records, adaptation, seed, clock)
+            model = _fit(space, store.records, effort, adaptation, seed, clock)
             _announce(space, store, model, clock, listeners)
             state = SearchState(space, shapes.train, tuple(store.records), model)
     searched = first_records(store.records)
-    model = _fit(space, searched, adaptation, seed, clock)
+    model = _fit(space, searched, effort, adaptation, seed, clock)
     if model is None:
         raise ModelError(
             "at least one candidate is measured", f"{len(store.records)} failures",
@@ -142,7 +142,7 @@ def tune(
     confirm(TuningRun(space, shapes, searched, model), runner, effort, listeners, store)
     seen = frozenset(searched)
     metrics = evaluate_model(model, [record for record in store.records if record not in seen])
-    model = _fit(space, store.records, adaptation, seed, clock) or model
+    model = _fit(space, store.records, effort, adaptation, seed, clock) or model
     return TuningRun(space, shapes, tuple(store.records), model, clock.seconds_with(store.records), metrics)
 
 
@@ -219,12 +219,14 @@ def _measure(
 
 
 def _fit(
-    space: Space, records: Sequence[Record], adaptation: Adaptation, seed: int, clock: _Clock
+    space: Space, records: Sequence[Record], effort: Effort, adaptation: Adaptation, seed: int, clock: _Clock
 ) -> CostModel | None:
     if not any(record.ok for record in records):
         return None
-    workload, hardware = space.workload, space.hardware
-    return clock.charge("model", lambda: fit_cost_model(workload, hardware, records, adaptation, seed))
+    fit = partial(
+        fit_cost_model, space.workload, space.hardware, records, adaptation, seed, effort.timing.cache
+    )
+    return clock.charge("model", fit)
 
 
 def _announce(
@@ -243,7 +245,7 @@ def _announce(
 class _Clock:
     """Adds up model and search time; the other phases stand in the records."""
 
-    def __init__(self, records: Sequence[Record]) -> None:
+    def __init__(self) -> None:
         self.seconds = PhaseSeconds()
         self.rounds: list[int] = []
 

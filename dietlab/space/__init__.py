@@ -1,10 +1,12 @@
 """Stage 1, space: shape-generic micro-kernels from hardware limits."""
 
-from dietlab.space.decision import Leaf, Split, Tree, depth, leaves, route
-from dietlab.space.micro_kernel import Edge, MicroKernel, Order
-from dietlab.space.space import Limit, Rejection, Space, build_space, cpu_limits
+from dietlab.space.decision import Leaf, Split, Tree, depth, intervals, leaves, route
+from dietlab.space.micro_kernel import COMPOSED, EDGES, Edge, MicroKernel, Order
+from dietlab.space.plan import Plan, Region, heights, plan_for
+from dietlab.space.space import Cover, Limit, Rejection, Space, build_space, cpu_limits, edges_of
 
 __all__ = [
-    "Edge", "Leaf", "Limit", "MicroKernel", "Order", "Rejection", "Space", "Split", "Tree",
-    "build_space", "cpu_limits", "depth", "leaves", "route",
+    "COMPOSED", "EDGES", "Cover", "Edge", "Leaf", "Limit", "MicroKernel", "Order", "Plan", "Region",
+    "Rejection", "Space", "Split", "Tree", "build_space", "cpu_limits", "depth", "edges_of", "heights",
+    "intervals", "leaves", "plan_for", "route",
 ]  # fmt: skip

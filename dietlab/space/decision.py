@@ -12,7 +12,7 @@ from dietlab.shapes import Shape
 
 @dataclass(frozen=True)
 class Leaf:
-    """Use micro-kernel number ``kernel`` of the portfolio."""
+    """Use plan number ``kernel``: the micro-kernel that leads it."""
 
     kernel: int
 
@@ -39,6 +39,17 @@ def route(tree: Tree, shape: Shape) -> int:
 
 def leaves(tree: Tree) -> tuple[Leaf, ...]:
     return (tree,) if isinstance(tree, Leaf) else leaves(tree.low) + leaves(tree.high)
+
+
+def intervals(tree: Tree, low: int = 1, high: int | None = None) -> list[tuple[int, int, int | None]]:
+    """``(number, low, high)`` of each leaf: which extents of the one dimension reach it, both ends
+    included (None: no end). Leaves that nothing reaches are left out."""
+    if high is not None and low > high:
+        return []
+    if isinstance(tree, Leaf):
+        return [(tree.kernel, low, high)]
+    below = tree.at_most if high is None else min(high, tree.at_most)
+    return intervals(tree.low, low, below) + intervals(tree.high, max(low, tree.at_most + 1), high)
 
 
 def depth(tree: Tree) -> int:

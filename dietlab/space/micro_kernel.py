@@ -10,9 +10,12 @@ from dietlab.errors import SpaceError
 from dietlab.workloads import Role
 
 Order = Literal["ws", "is"]
-Edge = Literal["padded", "checked", "partitioned"]
+Edge = Literal["even", "rest", "padded", "checked", "partitioned"]
+EDGES: tuple[Edge, ...] = ("even", "rest", "padded", "checked", "partitioned")
+COMPOSED: tuple[Edge, ...] = ("even", "rest")
+"""Edges that no tile sticks out of: what is left is covered by lower micro-kernels."""
 
-_KEY = re.compile(r"(\d+)x(\d+)\.u(\d+)\.(ws|is)\.p(\d+)(?:\.(checked|partitioned))?")
+_KEY = re.compile(r"(\d+)x(\d+)\.u(\d+)\.(ws|is)\.p(\d+)(a?)(?:\.(even|rest|checked|partitioned))?")
 
 
 @dataclass(frozen=True, order=True)
@@ -27,12 +30,17 @@ class MicroKernel:
             panel of weights, all row tiles; ``is`` (input-stationary): for each row tile, all
             panels.
         prefetch: how many steps ahead weights are asked into L1; 0 leaves it to the hardware.
-        edge: what happens where a tile sticks out of the output: ``padded`` (local padding: the
-            edge tile of the input is copied once and filled with zeros, so that the compute stage
-            has no bound check), ``checked`` (bound checks stay in the compute stage) or
-            ``partitioned`` (full tiles without checks, the edge tile with).
+        edge: what happens where a tile would stick out of the output. Composition covers the rows
+            exactly, with lower micro-kernels beside this one: ``even`` (``ceil(T / rows)`` tiles
+            whose heights differ by at most one: 31 = 11 + 10 + 10) or ``rest`` (full tiles, then
+            one of what is left: 31 = 14 + 14 + 3). DietCode's way has this micro-kernel only:
+            ``padded`` (local padding: the edge tile of the input is copied once and filled with
+            zeros, so that the compute stage has no bound check), ``checked`` (bound checks stay
+            in the compute stage) or ``partitioned`` (full tiles without checks, the edge tile with).
+        ahead: whether each row tile asks its share of the *next* panel of weights into L2, so that
+            memory works while the current panel is computed.
 
-    ``key`` is its short name in records and generated code: ``8x32.u4.ws.p0``.
+    ``key`` is its short name in records and generated code: ``8x32.u4.ws.p0a.even``.
 
     Raises:
         SpaceError: if a size is not positive.
@@ -44,6 +52,7 @@ class MicroKernel:
     order: Order = "ws"
     prefetch: int = 0
     edge: Edge = "padded"
+    ahead: bool = False
 
     def __post_init__(self) -> None:
         if min(self.rows, self.cols, self.unroll) < 1 or self.prefetch < 0:
@@ -52,7 +61,8 @@ class MicroKernel:
     @property
     def key(self) -> str:
         suffix = "" if self.edge == "padded" else f".{self.edge}"
-        return f"{self.rows}x{self.cols}.u{self.unroll}.{self.order}.p{self.prefetch}{suffix}"
+        prefetch = f"p{self.prefetch}{'a' if self.ahead else ''}"
+        return f"{self.rows}x{self.cols}.u{self.unroll}.{self.order}.{prefetch}{suffix}"
 
     def __str__(self) -> str:
         return self.key
@@ -67,18 +77,40 @@ class MicroKernel:
         match = _KEY.fullmatch(key)
         if not match:
             raise SpaceError("a micro-kernel's key reads like 8x32.u4.ws.p0", repr(key))
-        rows, cols, unroll, order, prefetch, edge = match.groups()
-        kernel = cls(int(rows), int(cols), int(unroll), prefetch=int(prefetch))
-        return replace(
-            kernel,
-            order="ws" if order == "ws" else "is",
-            edge={"checked": "checked", "partitioned": "partitioned"}.get(edge, "padded"),  # type: ignore[arg-type]
-        )
+        rows, cols, unroll, order, prefetch, ahead, edge = match.groups()
+        kernel = cls(int(rows), int(cols), int(unroll), prefetch=int(prefetch), ahead=bool(ahead))
+        return replace(kernel, order=order, edge=edge or "padded")  # type: ignore[arg-type]
+
+    @property
+    def composed(self) -> bool:
+        """Whether rows are covered exactly, by this micro-kernel and lower ones."""
+        return self.edge in COMPOSED
+
+    @property
+    def composes(self) -> tuple[MicroKernel, ...]:
+        """The micro-kernels that its plans are made of: itself and, if it is composed, lower ones."""
+        heights = range(1, self.rows + 1) if self.composed else (self.rows,)
+        return tuple(replace(self, rows=rows) for rows in heights)
+
+    @property
+    def family(self) -> MicroKernel:
+        """The representative of all that differ in height and edge only."""
+        return replace(self, rows=1, edge="even")
 
     @property
     def tile(self) -> dict[Role, int]:
         """Tile extents by role; the reduction axis is covered exactly (its tile is 1)."""
         return {"rows": self.rows, "cols": self.cols, "depth": 1}
+
+    @property
+    def cover_tile(self) -> dict[Role, int]:
+        """Extents that a plan covers multiples of: composed rows are covered exactly."""
+        return {**self.tile, "rows": 1} if self.composed else self.tile
+
+    @property
+    def code(self) -> MicroKernel:
+        """The representative of all that share generated tiles: loop order and edge are around them."""
+        return replace(self, order="ws", edge="even")
 
     def vectors(self, lanes: int) -> int:
         """Vector registers across one row of the tile."""

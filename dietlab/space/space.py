@@ -5,25 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from dietlab.errors import SpaceError
 from dietlab.hardware import Hardware
+from dietlab.shapes import Dim
 from dietlab.space.micro_kernel import Edge, MicroKernel, Order
-from dietlab.workloads import Workload, axis_of
+from dietlab.workloads import Role, Workload, axis_of, batch_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
 UNROLLS = (1, 2, 4, 8)
 ORDERS: tuple[Order, ...] = ("ws", "is")
-PREFETCHES = (0, 16)
+PREFETCHES = ((0, False), (16, False), (0, True))
+"""Steps ahead into L1, and whether the next panel is asked into L2."""
+
 MAX_VECTORS = 8
 FMA_LATENCY = 4
 """Cycles until a multiply-add's result can be used (4 from Skylake and Zen 2 on, per the vendors'
 optimization manuals): with fewer accumulators than that the unit idles."""
 
 FLOAT_BYTES = 4
+
+Cover = Literal["composed", "paper"]
+"""How plans cover a shape: by several micro-kernels exactly, or by one with local padding (DietCode)."""
 
 
 @dataclass(frozen=True)
@@ -100,11 +106,12 @@ class Space:
         )
 
 
-def build_space(workload: Workload, hardware: Hardware, edges: Iterable[Edge] = ("padded",)) -> Space:
+def build_space(workload: Workload, hardware: Hardware, edges: Iterable[Edge] = ("even",)) -> Space:
     """All micro-kernels that fit ``hardware``, for every shape of ``workload`` at once.
 
     Args:
         edges: which treatments of the edge tile to include; one, unless they are compared.
+            ``("padded",)`` is DietCode's space: one micro-kernel a shape, with local padding.
 
     Raises:
         SpaceError: if nothing fits.
@@ -127,18 +134,21 @@ def build_space(workload: Workload, hardware: Hardware, edges: Iterable[Edge] = 
     return Space(workload, hardware, tuple(sorted(kept)), rejected)
 
 
+def edges_of(cover: Cover, workload: Workload) -> tuple[Edge, ...]:
+    """The treatments of the edge tile that a cover searches over.
+
+    A copy of the edge tile needs a static reduction axis; without one the paper's cover is by loop
+    partitioning.
+    """
+    if cover == "composed":
+        return ("even",)
+    return ("padded",) if isinstance(axis_of(workload, "depth").extent, int) else ("partitioned",)
+
+
 def cpu_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
     """What bounds a register-tile micro-kernel, in the order in which it is checked."""
     cpu = hardware.cpu
     lanes = cpu.lanes
-    cols, depth = (_static(workload, role) for role in ("cols", "depth"))
-    padded_cols = -(-cols // lanes) * lanes
-
-    busy_cores = min(hardware.cores, padded_cols // lanes)  # the others have nothing to do, whatever the tile
-
-    def columns_a_core(kernel: MicroKernel) -> float:
-        return (busy_cores - 1) * kernel.cols + lanes
-
     return (
         Limit(
             "accumulators and operands fit the vector registers", cpu.vector_registers, "registers",
@@ -148,8 +158,44 @@ def cpu_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
             "accumulators hide the latency of a multiply-add", 0, "idle cycles a step",
             lambda k: FMA_LATENCY - k.rows * k.vectors(lanes),
         ),
+        *_layout_limits(workload),
+        *_size_limits(workload, hardware),
+    )  # fmt: skip
+
+
+def _layout_limits(workload: Workload) -> tuple[Limit, ...]:
+    """What goes together with how the weights lie in memory."""
+    packed, transposed = workload.weights == "packed", workload.weights == "transposed"
+    static_depth = isinstance(axis_of(workload, "depth").extent, int)
+    return (
+        Limit(
+            "the next panel can be asked for only if panels are packed and stationary", 0, "panels ahead",
+            lambda k: k.ahead and not (packed and k.order == "ws"),
+        ),
+        Limit(
+            "a panel transposed on the fly is stationary", 0, "panels transposed anew",
+            lambda k: transposed and k.order != "ws",
+        ),
+        Limit(
+            "a padded copy has a size known beforehand", 0, "copies",
+            lambda k: k.edge == "padded" and k.rows > 1 and not static_depth,
+        ),
+    )  # fmt: skip
+
+
+def _size_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
+    """What the extents and the caches allow; a dynamic extent counts with its largest value."""
+    cpu, lanes = hardware.cpu, hardware.cpu.lanes
+    cols, depth = (_largest(workload, role) for role in ("cols", "depth"))
+    padded_cols = -(-cols // lanes) * lanes
+    # The others have nothing to do, whatever the tile; products of a batch are dealt whole.
+    busy_cores = min(hardware.cores, padded_cols // lanes) if batch_of(workload) is None else 1
+    return (
         Limit("the tile is no wider than the output", padded_cols, "columns", lambda k: k.cols),
-        Limit("every core gets a panel of weights", padded_cols, "columns", columns_a_core),
+        Limit(
+            "every core gets a panel of weights", padded_cols, "columns",
+            lambda k: (busy_cores - 1) * k.cols + lanes,
+        ),
         Limit("the reduction axis fills an unrolled step", depth, "steps", lambda k: k.unroll),
         Limit(
             "a stationary panel of weights fits L2", cpu.l2_bytes * 3 / 4, "bytes",
@@ -157,22 +203,22 @@ def cpu_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
         ),
         Limit(
             "the padded copy of the edge tile fits half of L2", cpu.l2_bytes / 2, "bytes",
-            lambda k: k.rows * depth * FLOAT_BYTES if k.rows > 1 else 0,
+            lambda k: k.rows * depth * FLOAT_BYTES if k.edge == "padded" and k.rows > 1 else 0,
         ),
     )  # fmt: skip
 
 
-def _static(workload: Workload, role: str) -> int:
-    axis = axis_of(workload, role)  # type: ignore[arg-type]
-    if not isinstance(axis.extent, int):
-        raise SpaceError(f"the {role} axis of a CPU micro-kernel is static", f"{axis.name}={axis.extent}")
-    return axis.extent
+def _largest(workload: Workload, role: Role) -> int:
+    extent = axis_of(workload, role).extent
+    return extent.high if isinstance(extent, Dim) else extent
 
 
 def _candidates(lanes: int, registers: int, edges: tuple[Edge, ...]) -> Iterator[MicroKernel]:
     sizes = product(range(1, registers + 1), range(1, MAX_VECTORS + 1))
-    for (rows, vectors), unroll, order, prefetch, edge in product(sizes, UNROLLS, ORDERS, PREFETCHES, edges):
-        yield MicroKernel(rows, vectors * lanes, unroll, order, prefetch, edge)
+    for (rows, vectors), unroll, order, (steps, ahead), edge in product(
+        sizes, UNROLLS, ORDERS, PREFETCHES, edges
+    ):
+        yield MicroKernel(rows, vectors * lanes, unroll, order, steps, edge, ahead)
 
 
 def _rejection(limit: Limit, misses: list[tuple[float, MicroKernel]]) -> Rejection:

@@ -91,6 +91,14 @@ class BatchMatmul:
         length = self._length(shape)
         return 4 * self.B * (2 * length * self.D + length * length)
 
+    @property
+    def signature(self) -> Mapping[str, tuple[int | str, ...]]:
+        length: int | str = "T" if isinstance(self.T, Dim) else self.T
+        x_depth, cols = (self.D, length) if self.form == "nt" else (length, self.D)
+        return {
+            "x": (self.B, length, x_depth), "w": (self.B, length, self.D), "out": (self.B, length, cols),
+        }  # fmt: skip
+
     def output_shape(self, shape: Shape) -> tuple[int, ...]:
         length = self._length(shape)
         return (self.B, length, length if self.form == "nt" else self.D)

@@ -74,6 +74,10 @@ class Workload(Protocol):
     def bytes(self, shape: Shape) -> int:
         """Bytes that any implementation must move at least once."""
 
+    @property
+    def signature(self) -> Mapping[str, tuple[int | str, ...]]:
+        """Shapes of the operands, in the order of a call, and of ``out``; dynamic extents by name."""
+
     def output_shape(self, shape: Shape) -> tuple[int, ...]: ...
 
     def inputs(self, shape: Shape, seed: int = 0) -> dict[str, FloatArray]:
@@ -102,10 +106,10 @@ def extents(workload: Workload, shape: Shape) -> dict[Role, int]:
     return {"batch": 1} | {axis.role: axis.at(shape) for axis in workload.axes}
 
 
-def batch_of(workload: Workload) -> int:
-    """How many independent products one call computes."""
-    batch = next((axis.extent for axis in workload.axes if axis.role == "batch"), 1)
-    if not isinstance(batch, int):
+def batch_of(workload: Workload) -> int | None:
+    """How many independent products one call computes; None for an operator without that axis."""
+    batch = next((axis.extent for axis in workload.axes if axis.role == "batch"), None)
+    if isinstance(batch, Dim):
         raise WorkloadError("the batch axis is static", batch)
     return batch
 

@@ -86,6 +86,16 @@ class Dense:
         outputs = rows * self.N * (2 if self.residual else 1)
         return 4 * (rows * self.K + self.N * self.K + outputs + self.N * self.bias)
 
+    @property
+    def signature(self) -> Mapping[str, tuple[int | str, ...]]:
+        rows = "T" if isinstance(self.T, Dim) else self.T
+        shapes: dict[str, tuple[int | str, ...]] = {"x": (rows, self.K), "w": (self.N, self.K)}
+        if self.bias:
+            shapes["bias"] = (self.N,)
+        if self.residual:
+            shapes["residual"] = (rows, self.N)
+        return {**shapes, "out": (rows, self.N)}
+
     def output_shape(self, shape: Shape) -> tuple[int, ...]:
         return (self.axes[0].at(shape), self.N)
 
@@ -96,14 +106,13 @@ class Dense:
         Weights do not depend on the shape, and ``x`` of a smaller T is the first rows of a larger.
         """
         rows = self.axes[0].at(shape)
-        sizes: dict[str, tuple[int, ...]] = {
-            "x": (rows, self.K), "w": (self.N, self.K), "bias": (self.N,), "residual": (rows, self.N),
-        }  # fmt: skip
-        absent = {"bias": not self.bias, "residual": not self.residual}
+        seeds = {"x": 0, "w": 1, "bias": 2, "residual": 3}
+        sizes = {name: size for name, size in self.signature.items() if name != "out"}
         return {
-            name: np.random.default_rng([seed, number]).standard_normal(size, np.float32)
-            for number, (name, size) in enumerate(sizes.items())
-            if not absent.get(name)
+            name: np.random.default_rng([seed, seeds[name]]).standard_normal(
+                [rows if extent == "T" else int(extent) for extent in size], np.float32
+            )
+            for name, size in sizes.items()
         }
 
     def reference(self, inputs: Inputs) -> npt.NDArray[np.float64]:

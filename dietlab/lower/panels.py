@@ -1,0 +1,91 @@
+"""Weights in panels: the transposition of ``w[cols, depth]`` in registers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
+
+from dietlab.lower.geometry import Geometry
+from dietlab.lower.vectors import int64, vector
+
+PANEL_FUNCTION = "panel"
+
+
+def panel_function(geometry: Geometry) -> Any:
+    """``panel(w, out, cols[, bias])``: one panel of :class:`Geometry`, from row-major weights.
+
+    Draws, for ``lanes == 2``::
+
+        before                               after
+        w[0, :]  a b c d                     out[0, :]  a e
+        w[1, :]  e f g h                     out[1, :]  b f        (after the bias, if there is one)
+                                             out[2, :]  c g
+                                             out[3, :]  d h
+
+    Blocks of ``lanes x lanes`` are read as rows, exchanged in registers and written as rows.
+    ``cols`` is how many rows ``w`` has from here on: beyond them the last one is read again, and its
+    products are never written. With none left the panel is zero.
+    """
+    lanes, depth, below = geometry.lanes, geometry.depth, int(geometry.epilogue.bias)
+    assert isinstance(depth, int)
+    with IRBuilder() as builder, T.prim_func(private=True):
+        T.func_name(PANEL_FUNCTION)
+        T.func_attr({"tirx.noalias": True})
+        pointers = [T.arg(name, T.handle("float32")) for name in ("w", "out")]
+        cols = T.arg("cols", T.int64())
+        bias_pointer = T.arg("bias", T.handle("float32")) if below else None
+        w = T.decl_buffer((lanes, depth), data=pointers[0], align=4)
+        out = T.decl_buffer((geometry.panel_rows, lanes), data=pointers[1])
+        bias = T.decl_buffer((lanes,), data=bias_pointer, align=4) if below else None
+        with T.If(cols > 0):
+            with T.Then():
+                _transpose(geometry, w, out, cols)
+            with (
+                T.Else(),
+                T.serial(int64(0), int64(geometry.panel_rows)) as k,
+                T.serial(int64(0), int64(lanes)) as v,
+            ):
+                T.buffer_store(out, tirx.FloatImm("float32", 0), [k, v])
+        if bias is not None:
+            with T.serial(int64(0), int64(lanes)) as v:
+                T.buffer_store(out, T.if_then_else(v < cols, bias[v], tirx.FloatImm("float32", 0)), [0, v])
+    return builder.get()
+
+
+def _transpose(geometry: Geometry, w: Any, out: Any, cols: Any) -> None:
+    lanes, depth, below = geometry.lanes, geometry.depth, int(geometry.epilogue.bias)
+    assert isinstance(depth, int)
+    sources = [T.bind(tirx.min(int64(v), cols - 1)) for v in range(lanes)]
+    blocks, left = divmod(depth, lanes)
+    with T.serial(int64(0), int64(blocks)) as block:
+        rows = [T.bind(w[source, vector(block * lanes, lanes)]) for source in sources]
+        for k, column in enumerate(exchanged(rows, lanes)):
+            T.buffer_store(out, column, [block * lanes + k + below, vector(0, lanes)])
+    if left:
+        with T.serial(int64(blocks * lanes), int64(depth)) as k:
+            for v, source in enumerate(sources):
+                T.buffer_store(out, w[source, k], [k + below, v])
+
+
+def exchanged(rows: list[Any], lanes: int) -> list[Any]:
+    """The transposition of ``lanes`` vectors of ``lanes`` elements: log2(lanes) rounds of pairs.
+
+    Round ``s`` exchanges the off-diagonal ``s x s`` blocks of each ``2s x 2s`` block::
+
+        a0 a1      a0 b0
+        b0 b1  ->  a1 b1
+    """
+    step = 1
+    while step < lanes:
+        after = list(rows)
+        for i in range(lanes):
+            if not i & step:
+                pair = [rows[i], rows[i | step]]
+                upper = [v if not v & step else lanes + (v ^ step) for v in range(lanes)]
+                lower = [v | step if not v & step else lanes + v for v in range(lanes)]
+                after[i], after[i | step] = (T.bind(tirx.Shuffle(pair, picks)) for picks in (upper, lower))
+        rows, step = after, 2 * step
+    return rows

@@ -1,0 +1,74 @@
+"""Small pieces of TensorIR that the lowering is written with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvm import tirx
+from tvm.script.ir_builder import tirx as T
+
+_PREFETCH_READ, _DATA_CACHE = 0, 1
+L1, L2 = 3, 2
+"""LLVM's locality of a prefetch: how close to the core the line is wanted."""
+
+
+def stack_buffer(floats: int) -> Any:
+    """An array on the stack; one whose indices are all constants becomes registers.
+
+    Without the annotation TVM would turn it into a call of its runtime's workspace allocator.
+    """
+    return T.alloc_buffer((floats,), scope="local", annotations={"disable_lower_builtin": True})
+
+
+def vector(start: Any, lanes: int) -> Any:
+    """The index of ``lanes`` consecutive elements from ``start`` on."""
+    return tirx.Ramp(int64(start), int64(1), lanes)
+
+
+def int64(value: Any) -> Any:
+    return tirx.IntImm("int64", value) if isinstance(value, int) else value
+
+
+def constant(value: float, lanes: int) -> Any:
+    """A vector of equal numbers."""
+    return tirx.Broadcast(tirx.FloatImm("float32", value), lanes)
+
+
+def mask(inside: Any, lanes: int) -> Any:
+    """A vector of bits: lane ``v`` is set where ``v < inside``."""
+    steps = tirx.Ramp(tirx.IntImm("int32", 0), tirx.IntImm("int32", 1), lanes)
+    return tirx.LT(steps, tirx.Broadcast(tirx.Cast("int32", inside), lanes))
+
+
+def masked_store(buffer: Any, offset: Any, value: Any, inside: Any, lanes: int) -> None:
+    """Stores the first ``inside`` lanes (none if negative); the others' memory is not touched."""
+    pointer = buffer.access_ptr("w", offset=offset)
+    T.evaluate(tirx.call_llvm_intrin("void", "llvm.masked.store", value, pointer, mask(inside, lanes)))
+
+
+def masked_load(buffer: Any, offset: Any, inside: Any, lanes: int) -> Any:
+    """Loads the first ``inside`` lanes; the others are zero and their memory is not touched."""
+    pointer, zero = buffer.access_ptr("r", offset=offset), constant(0.0, lanes)
+    return tirx.call_llvm_intrin(f"float32x{lanes}", "llvm.masked.load", pointer, mask(inside, lanes), zero)
+
+
+def prefetch(buffer: Any, offset: Any, level: int) -> None:
+    """Asks for the cache line at ``offset``; beyond the end of the buffer it does no harm."""
+    constants = (tirx.IntImm("int32", n) for n in (_PREFETCH_READ, level, _DATA_CACHE))
+    pointer = buffer.access_ptr("r", offset=offset)
+    T.evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", pointer, *constants))
+
+
+def switch(value: Any, cases: Sequence[int], emit: Callable[[int], None]) -> None:
+    """Runs ``emit(n)``'s code for ``n == value``, which is one of the ascending ``cases``: a binary
+    search."""
+    if len(cases) == 1:
+        emit(cases[0])
+        return
+    middle = len(cases) // 2
+    with T.If(value < cases[middle]):
+        with T.Then():
+            switch(value, cases[:middle], emit)
+        with T.Else():
+            switch(value, cases[middle:], emit)

@@ -1,0 +1,103 @@
+"""One shape's operands, an output that shows what was not or wrongly written, and the right result."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dietlab.lower.runtime import aligned_empty
+from dietlab.shapes import Shape
+from dietlab.workloads import FloatArray, Workload, tolerance
+
+GUARD = 64
+"""Elements before and after the output that must stay as they are; a multiple of a cache line."""
+
+GUARD_VALUE = np.float32(-54321.0)
+"""No result of standard normal operands comes near it, so a write beyond the output shows."""
+
+ROTATED_CACHES = 2.0
+"""Rotated operands cover this many last-level caches: none is still there when its turn comes."""
+
+MOST_COPIES = 64
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How far a result is off, how far it may be, and what is wrong with it (empty: nothing)."""
+
+    max_error: float
+    tolerance: float
+    reason: str
+
+    @property
+    def correct(self) -> bool:
+        return not self.reason
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Operands and output of one shape, all of them on cache lines.
+
+    Args:
+        operands: by name, in the order of a call.
+        buffer: the output with :data:`GUARD` elements around it.
+    """
+
+    workload: Workload
+    shape: Shape
+    operands: dict[str, FloatArray]
+    buffer: FloatArray
+    reference: npt.NDArray[np.float64]
+    tolerance: float
+
+    @classmethod
+    def make(cls, workload: Workload, shape: Shape, seed: int = 0) -> Problem:
+        operands = {name: aligned(value) for name, value in workload.inputs(shape, seed).items()}
+        buffer = aligned_empty((math.prod(workload.output_shape(shape)) + 2 * GUARD,))
+        reference = workload.reference(operands)
+        return cls(workload, shape, operands, buffer, reference, tolerance(workload, operands))
+
+    @property
+    def out(self) -> FloatArray:
+        return self.buffer[GUARD:-GUARD].reshape(self.reference.shape)
+
+    @property
+    def bytes(self) -> int:
+        return sum(array.nbytes for array in self.operands.values()) + self.buffer.nbytes
+
+    def poison(self) -> None:
+        """Not-a-number where results belong, the guard's value around them."""
+        self.buffer[:] = GUARD_VALUE
+        self.out.fill(np.nan)
+
+    def verdict(self) -> Verdict:
+        """Judges what was written since :meth:`poison`."""
+        error = float(np.abs(self.out - self.reference).max(initial=0.0))
+        return Verdict(error if math.isfinite(error) else math.inf, self.tolerance, self._fault(error))
+
+    def _fault(self, error: float) -> str:
+        if math.isnan(error):
+            return "some results were never written, or are not numbers"
+        if not error <= self.tolerance:
+            return f"an error of {error:.2e} is above {self.tolerance:.2e}"
+        guards = (self.buffer[:GUARD], self.buffer[-GUARD:])
+        if not all((guard == GUARD_VALUE).all() for guard in guards):
+            return "memory around the output was overwritten"
+        return ""
+
+
+def aligned(array: Any) -> FloatArray:
+    """A copy that begins on a cache line."""
+    copy = aligned_empty(array.shape)
+    copy[...] = array
+    return copy
+
+
+def rotating_copies(rotated_bytes: int, last_level_bytes: int) -> int:
+    """How many copies of operands of ``rotated_bytes`` the calls of a rotating block go round."""
+    needed = math.ceil(ROTATED_CACHES * last_level_bytes / max(1, rotated_bytes)) + 1
+    return max(2, min(MOST_COPIES, needed))

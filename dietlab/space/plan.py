@@ -1,0 +1,86 @@
+"""A plan: how one shape's rows are covered by regions of micro-kernels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from dietlab.space.micro_kernel import MicroKernel
+
+
+@dataclass(frozen=True)
+class Region:
+    """``tiles`` copies of one micro-kernel, side by side over ``rows`` rows of the output."""
+
+    kernel: MicroKernel
+    first_row: int
+    rows: int
+    tiles: int
+
+    @property
+    def executed_rows(self) -> int:
+        """Rows that are computed, padding included."""
+        return self.tiles * self.kernel.rows
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Regions from the first row to the last; every row belongs to exactly one."""
+
+    kernel: MicroKernel
+    regions: tuple[Region, ...]
+
+    @property
+    def tiles(self) -> int:
+        """Row tiles of all regions."""
+        return sum(region.tiles for region in self.regions)
+
+    @property
+    def rows(self) -> int:
+        return sum(region.rows for region in self.regions)
+
+    @property
+    def executed_rows(self) -> int:
+        return sum(region.executed_rows for region in self.regions)
+
+    def __str__(self) -> str:
+        return " + ".join(f"{r.tiles} x {r.kernel.rows}" for r in self.regions) + f" rows of {self.kernel}"
+
+
+def heights(kernel: MicroKernel, low: int = 1, high: int | None = None) -> tuple[int, ...]:
+    """The row counts of all tiles that ``kernel`` needs for ``low..high`` rows (None: without end)."""
+    if not kernel.composed:
+        return (kernel.rows,)
+    # From rows * (rows - 1) on an even split has tiles of rows and rows - 1 only; a rest repeats
+    # after rows.
+    settled = max(low, kernel.rows * (kernel.rows - 1)) + kernel.rows
+    last = settled if high is None else min(high, settled)
+    plans = (plan_for(kernel, rows) for rows in range(low, last + 1))
+    return tuple(sorted({region.kernel.rows for plan in plans for region in plan.regions}))
+
+
+def plan_for(kernel: MicroKernel, rows: int) -> Plan:
+    """How ``kernel`` (and, if it is composed, lower ones like it) covers ``rows`` rows.
+
+    Draws, for ``kernel.rows == 14`` and 31 rows::
+
+        even         rest         padded, checked, partitioned
+        1 x 11       2 x 14       3 x 14  (11 of the last tile's rows are not needed)
+        2 x 10       1 x  3
+    """
+    if rows == 0:
+        return Plan(kernel, ())
+    tiles = -(-rows // kernel.rows)
+    if kernel.edge == "even":
+        low, more = divmod(rows, tiles)
+        parts = [(low + 1, more), (low, tiles - more)]
+    elif kernel.edge == "rest":
+        full, left = divmod(rows, kernel.rows)
+        parts = [(kernel.rows, full), (left, 1 if left else 0)]
+    else:
+        return Plan(kernel, (Region(kernel, 0, rows, tiles),))
+    regions: list[Region] = []
+    for height, count in parts:
+        if count:
+            first = regions[-1].first_row + regions[-1].rows if regions else 0
+            regions.append(Region(replace(kernel, rows=height), first, height * count, count))
+    return Plan(kernel, tuple(regions))
