@@ -14,7 +14,6 @@ import pytest
 
 from dietlab.errors import MeasureError
 from dietlab.evaluation import match
-from dietlab.evaluation.case import MOST_PACKED, MOST_PLAIN, Case
 from dietlab.evaluation.contender_worker import Bench
 from dietlab.evaluation.match import Entry, Match
 from dietlab.evaluation.private_caches import PrivateCaches
@@ -22,6 +21,7 @@ from dietlab.evaluation.throttle import PATIENCE, RETAKES, Pace, Taken, fma_prob
 from dietlab.evaluation.vendors import Operands
 from dietlab.hardware import Hardware
 from dietlab.lower import compiler
+from dietlab.measure.problem import MOST_PACKED, MOST_PLAIN, ROTATED_CACHES, Problem, rotating_copies
 from dietlab.shapes import Dim, Shape
 from dietlab.workloads import BatchMatmul, Dense, FloatArray, Workload
 
@@ -92,10 +92,10 @@ def test_check_notices(fault: str, reason: str, workload: Workload) -> None:
 
 @pytest.mark.parametrize("workload", [DENSE, BATCH], ids=str)
 def test_everyone_gets_arrays_on_cache_lines(workload: Workload) -> None:
-    case = Case.make(workload, Shape.of(T=5), 0)
-    for array in (*case.operands.values(), case.out):
+    problem = Problem.make(workload, Shape.of(T=5))
+    for array in (*problem.operands.values(), problem.out):
         assert array.ctypes.data % 64 == 0 and array.flags.c_contiguous
-    assert case.out.shape == workload.output_shape(Shape.of(T=5))
+    assert problem.out.shape == workload.output_shape(Shape.of(T=5))
 
 
 # Cache states
@@ -122,10 +122,10 @@ def test_rotation_copies_everything_if_nothing_is_constant() -> None:
 
 
 def test_copies_cover_the_cache_within_reason() -> None:
-    case = Case.make(BATCH, Shape.of(T=1), 0)
-    assert case.copies_beyond(0) == 2
-    assert case.copies_beyond(10 * case.copy_bytes) == 11
-    assert case.copies_beyond(1 << 40) == MOST_PLAIN
+    problem = Problem.make(BATCH, Shape.of(T=1))
+    assert rotating_copies(problem, 0) == 2
+    assert rotating_copies(problem, 10 * problem.copy_bytes) == 10 * ROTATED_CACHES + 1
+    assert rotating_copies(problem, 1 << 40) == MOST_PLAIN
 
 
 def test_interleaved_reads_other_data_before_each_timed_call(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from dietlab.errors import MissingDependencyError
-from dietlab.evaluation.contender_worker import CACHES, Service
+from dietlab.evaluation.contender_worker import Service
 from dietlab.evaluation.vendors import VENDORS, NoFormError, contender_env, openblas
 from dietlab.evaluation.vendors.onnx_model import Node, message, model
 from dietlab.evaluation.vendors.onnx_runtime import operator_model
+from dietlab.measure import CACHE_STATES
 from dietlab.measure.process import WorkerProcess, WorkerRefused
 from dietlab.shapes import Dim, Shape
 from dietlab.workloads import BatchMatmul, Dense, Workload
@@ -87,7 +88,7 @@ def test_vendor_is_timed_in_every_cache_state(vendor: tuple[str, WorkerProcess])
     for workload in (DENSE[1], VARIABLE[2]):
         if "absent" in worker.ask(opening(name, workload), 60):
             continue
-        for cache in CACHES:
+        for cache in CACHE_STATES:
             timed = worker.ask({"op": "time", "shape": {"T": 5}, "cache": cache, "min_seconds": 0.001}, 60)
             assert 0 < timed["seconds"] < 0.1 and timed["calls"] >= 1
             assert (timed["copies"] > 1) == (cache == "rotating")

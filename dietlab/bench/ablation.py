@@ -16,12 +16,12 @@ from dietlab.bench.table import BenchTable, StudyFacts
 from dietlab.dispatch import Dispatcher, build, versions
 from dietlab.errors import BuildError, DietlabError
 from dietlab.evaluation import Contender
-from dietlab.evaluation.contender_worker import CACHES
 from dietlab.evaluation.evaluate import Contest
 from dietlab.evaluation.lineup import Lineup, spread
 from dietlab.evaluation.match import Entry, Match
 from dietlab.evaluation.report import OURS
 from dietlab.events import Observer, audience
+from dietlab.measure import CACHE_STATES
 from dietlab.search import effort_named
 from dietlab.shapes import Shape
 from dietlab.space import Leaf, MicroKernel
@@ -90,7 +90,7 @@ def run_ablation(
     Raises:
         DietlabError: if the study was not built, or a name among the arguments is unknown.
     """
-    require("cache states are", CACHES, caches)
+    require("cache states are", CACHE_STATES, caches)
     opened = Study.open(study)
     dispatcher = Dispatcher.from_json(opened.operator().manifest)
     chosen = MicroKernel.from_key(kernel) if kernel else dominating(dispatcher)

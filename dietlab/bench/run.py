@@ -17,13 +17,12 @@ from dietlab.bench.table import BenchTable, StudyFacts
 from dietlab.dispatch import Operator, versions
 from dietlab.errors import DietlabError, DispatchError, StudyError
 from dietlab.evaluation import CONTENDERS, Row
-from dietlab.evaluation.contender_worker import CACHES
 from dietlab.evaluation.evaluate import Contest, contest
 from dietlab.evaluation.lineup import spread
 from dietlab.events import Audience, Observer, Stage, StageFinished, StageStarted, audience
 from dietlab.hardware import Hardware
 from dietlab.hardware.detect import measure_peaks
-from dietlab.measure import LocalRunner
+from dietlab.measure import CACHE_STATES, LocalRunner
 from dietlab.search import Effort, effort_named
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.study import Study
@@ -87,7 +86,7 @@ def run_bench(
         DietlabError: if a name among the arguments is unknown.
     """
     require("contenders are", CONTENDERS, (name for task in suite.tasks for name in task.against))
-    require("cache states are", CACHES, caches)
+    require("cache states are", CACHE_STATES, caches)
     folder, tuning = Path(out), tuning_effort or TUNING_EFFORT.get(effort, effort)
     timing = effort_named(effort)
     trials = ansor_trials or timing.ansor_trials

@@ -12,7 +12,7 @@ from dietlab.bench.run import JOURNAL, TABLE, run_bench
 from dietlab.bench.suite import LENGTHS, SUITES, suite_named
 from dietlab.bench.table import BenchTable
 from dietlab.evaluation import CONTENDERS
-from dietlab.evaluation.contender_worker import CACHES
+from dietlab.measure import CACHE_STATES
 from dietlab.search import EFFORTS
 from dietlab.view.bench_page import write_bench
 from dietlab.view.bench_text import render_bench
@@ -25,7 +25,9 @@ from dietlab.view.progress import ProgressBar
 )
 @click.option("--out", default="runs/bench", show_default=True, type=click.Path(file_okay=False))
 @click.option("--threads", default="1", show_default=True, metavar="N[,N]", help="As in 1,2.")
-@click.option("--caches", default=",".join(CACHES), show_default=True, help="Cache states, out of these.")
+@click.option(
+    "--caches", default=",".join(CACHE_STATES), show_default=True, help="Cache states, out of these."
+)
 @click.option("--against", metavar="NAME[,NAME]", help=f"Out of {', '.join(CONTENDERS)}.")
 @click.option(
     "--effort", default="quick", show_default=True, type=click.Choice(list(LENGTHS)),
@@ -89,7 +91,10 @@ def bench(
 @click.command()
 @click.argument("study", type=click.Path(exists=True))
 @click.option(
-    "--caches", default="hot,rotating", show_default=True, help=f"Cache states, out of {', '.join(CACHES)}."
+    "--caches",
+    default="hot,rotating",
+    show_default=True,
+    help=f"Cache states, out of {', '.join(CACHE_STATES)}.",
 )
 @click.option("--effort", default="quick", show_default=True, type=click.Choice(list(LENGTHS)))
 @click.option("--kernel", metavar="KEY", help="Default: the one that serves most lengths up to 128.")

@@ -26,6 +26,9 @@ Array = Any
 
 Call = Callable[[], object]
 
+CALL_ERRORS = (TypeError, ValueError, BufferError, IndexError, AttributeError, RuntimeError)
+"""What libraries of arrays and tvm_ffi raise for arrays that do not fit."""
+
 
 def load(path: str | Path) -> Operator:
     """The operator of a study folder, a library folder or a ``.so`` file.
@@ -120,29 +123,30 @@ class Operator:
         constants = {name: given.pop(name) for name in self.workload.constants}
         if constants:
             return self.pack(*constants.values())(*given.values(), out=out)
-        return self._invoke(self.library.run, given, None, out)
-
-    def bind(self, operands: Mapping[str, Array], out: Array, plan: int | None = None) -> Call:
-        """A call without arguments on variable operands, for timing; ``plan`` overrides the tree (in a
-        library with every plan)."""
-        return bound(self.library, [*operands.values(), out], plan)
-
-    def _invoke(
-        self, run: Callable[..., Any], given: Mapping[str, Array], packed: Array | None, out: Array | None
-    ) -> Array:
-        """Runs on ``given`` (by name, in order; weights packed if they are constant)."""
         arrays = list(given.values())
         try:
             if out is None:
                 out = self._empty_output(given)
             elif any(_overlap(array, out) for array in arrays):
                 raise ValueError("out shares memory with an operand")
-            if packed is not None:
-                arrays.insert(1, packed)
-            run(*arrays, out)
-        except (TypeError, ValueError, BufferError, IndexError, AttributeError, RuntimeError) as error:
-            if not self._is_empty_call(given, out):
-                raise self._explain({**given, **({} if out is None else {"out": out})}, error) from None
+            self.library.run(*arrays, out)
+        except CALL_ERRORS as error:
+            return self.excuse(given, out, error)
+        return out
+
+    def bind(self, operands: Mapping[str, Array], out: Array, plan: int | None = None) -> Call:
+        """A call without arguments on variable operands, for timing; ``plan`` overrides the tree (in a
+        library with every plan)."""
+        return bound(self.library, [*operands.values(), out], plan)
+
+    def excuse(self, given: Mapping[str, Array], out: Array | None, error: Exception) -> Array:
+        """``out`` after a call that failed because it was empty.
+
+        Raises:
+            DispatchError: if it failed for another reason.
+        """
+        if not self._is_empty_call(given, out):
+            raise self._explain({**given, **({} if out is None else {"out": out})}, error) from None
         return out
 
     def _empty_output(self, given: Mapping[str, Array]) -> Array:
@@ -190,23 +194,34 @@ class Layer:
         self._operator = operator
         self._run = operator.library.run
         self._packed = tvm_ffi.from_dlpack(packed)
-        constants = operator.workload.constants
-        self._names = [name for name in operator.workload.signature if name not in (*constants, "out")]
+        self._cols = operator.workload.signature["out"][-1]
 
-    def __call__(self, *operands: Array, out: Array | None = None) -> Array:
+    def __call__(self, x: Array, residual: Array | None = None, *, out: Array | None = None) -> Array:
         """Computes ``y[T, N]`` for any T >= 0, into ``out`` if given.
 
         Args:
-            operands: ``x [T, K]`` and, for an operator with one, ``residual [T, N]``.
+            x: ``[T, K]``.
+            residual: ``[T, N]``, for an operator with one.
 
         Raises:
-            DispatchError: if an array has the wrong dtype, rank, strides, size or device, or if
-                ``out`` overlaps an operand.
+            DispatchError: if an array has the wrong dtype, rank, strides, size or device, is missing
+                or unexpected, or if ``out`` overlaps another.
         """
-        if len(operands) != len(self._names):
-            raise DispatchError(f"the operands are {', '.join(self._names)}", f"{len(operands)} arrays")
-        given = dict(zip(self._names, operands, strict=True))
-        return self._operator._invoke(self._run, given, self._packed, out)
+        # Every line here is paid in each call, of some microseconds.
+        try:
+            if out is None:
+                out = np.empty((x.shape[0], self._cols), np.float32) if type(x) is np.ndarray else None
+                out = x.new_empty((x.shape[0], self._cols)) if out is None else out
+            elif _overlap(x, out) or (residual is not None and _overlap(residual, out)):
+                raise ValueError("out shares memory with an operand")
+            if residual is None:
+                self._run(x, self._packed, out)
+            else:
+                self._run(x, self._packed, residual, out)
+        except CALL_ERRORS as error:
+            given = {"x": x} if residual is None else {"x": x, "residual": residual}
+            return self._operator.excuse(given, out, error)
+        return out
 
     def bind(self, x: Array, out: Array, plan: int | None = None, residual: Array | None = None) -> Call:
         """A call without arguments, for timing; ``plan`` overrides the tree (in a library with every

@@ -187,7 +187,7 @@ class _Choice:
         """``[plan, shape]``: whether the chosen micro-kernels are all that the plan needs."""
         present = np.zeros(len(self.codes), bool)
         present[list(chosen)] = True
-        found: npt.NDArray[np.bool_] = present[self._needed].all(axis=2)
+        found: npt.NDArray[np.bool_] = np.asarray(present[self._needed].all(axis=2))
         return found
 
     def settled(self, chosen: Sequence[int]) -> list[int]:
@@ -210,8 +210,7 @@ class _Choice:
         absent[list(chosen)] = False
         first, second = self._needed[..., 0], self._needed[..., 1]
         lacks_first, lacks_second = absent[first], absent[second]
-        covered = ~(lacks_first | lacks_second)
-        base = np.where(covered, self._logs, UNCOVERED).min(axis=0)
+        base = np.where(lacks_first | lacks_second, UNCOVERED, self._logs).min(axis=0)
         brought = np.tile(base, (len(self.codes), 1))
         one = (lacks_first ^ lacks_second) | (lacks_first & (first == second))
         plans, shapes = np.nonzero(one & (self._logs < base))

@@ -51,14 +51,13 @@ from dietlab.evaluation.private_caches import PrivateCaches
 from dietlab.evaluation.throttle import Probe, fma_probe, take
 from dietlab.evaluation.vendors import Call, NoFormError
 from dietlab.hardware import Hardware
+from dietlab.measure import CACHE_STATES
+from dietlab.measure.problem import Problem, rotating_copies
 from dietlab.measure.process import serve
 from dietlab.measure.timing import clock_for
 from dietlab.shapes import Shape
 from dietlab.workloads import Workload, workload_from_json
 
-CACHES = ("hot", "interleaved", "rotating")
-ROTATED_CACHES = 2.0
-"""Rotated copies cover this many last-level caches: none is still there when its turn comes."""
 WARM_SECONDS = 0.02
 """How long several threads run before a block: a woken thread starts on its waker's core, and the
 system takes some milliseconds to move one of the two."""
@@ -85,7 +84,7 @@ class Bench:
         self._workload = workload
         self._clock, self._threads, self._probe = clock_for(threads), threads, probe
         l2_bytes = int(options.get("l2_bytes") or cpu.l2_bytes)
-        self._last_level_bytes = int(options.get("l3_bytes") or cpu.l3_bytes or l2_bytes)
+        self._last_level_bytes = int(options.get("l3_bytes") or cpu.last_level_bytes)
         self._private = PrivateCaches(l2_bytes, threads)
         self._cases: dict[tuple[Shape, int], Case] = {}
         self._turn = 0
@@ -94,16 +93,16 @@ class Bench:
         """Compares one call with the float64 reference; see :func:`~dietlab.workloads.tolerance`."""
         case = self._case(request)
         (call,) = self._calls(case, request, 1)
-        error, allowed, reason = case.check(call)
-        return {"max_error": error, "tolerance": allowed, "correct": not reason, "reason": reason}
+        verdict = case.check(call)
+        return {**asdict(verdict), "correct": verdict.correct}
 
     def time(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Seconds a call over one block of calls that was not disturbed; see the module's text."""
         cache, block_seconds = request.get("cache", "hot"), float(request.get("min_seconds", 0.004))
-        if cache not in CACHES:
-            raise MeasureError(f"the cache state is one of {', '.join(CACHES)}", repr(cache))
+        if cache not in CACHE_STATES:
+            raise MeasureError(f"the cache state is one of {', '.join(CACHE_STATES)}", repr(cache))
         case = self._case(request)
-        copies = case.copies_beyond(ROTATED_CACHES * self._last_level_bytes) if cache == "rotating" else 1
+        copies = rotating_copies(case.problem, self._last_level_bytes) if cache == "rotating" else 1
         calls = self._calls(case, request, copies)
         run = self._alone if cache == "interleaved" else self._together
         key = (cache, request.get("plan"), block_seconds)
@@ -127,7 +126,7 @@ class Bench:
 
     def _case(self, request: Mapping[str, Any]) -> Case:
         shape, seed = Shape.from_json(request["shape"]), int(request.get("seed", 0))
-        case = self._cases.pop((shape, seed), None) or Case.make(self._workload, shape, seed)
+        case = self._cases.pop((shape, seed), None) or Case(Problem.make(self._workload, shape, seed))
         self._cases[shape, seed] = case  # the last one is the one in use
         while len(self._cases) > 1 and sum(c.bytes for c in self._cases.values()) > KEPT_BYTES:
             del self._cases[next(iter(self._cases))]

@@ -22,7 +22,11 @@ GUARD_VALUE = np.float32(-54321.0)
 ROTATED_CACHES = 2.0
 """Rotated operands cover this many last-level caches: none is still there when its turn comes."""
 
-MOST_COPIES = 64
+MOST_BYTES = 1 << 30
+"""Copies of a shape take at most so much memory, whatever the size of the last-level cache."""
+
+MOST_PACKED, MOST_PLAIN = 64, 1024
+"""Copies at most: packed weights are dear to make, arrays are not."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +70,23 @@ class Problem:
         return self.buffer[GUARD:-GUARD].reshape(self.reference.shape)
 
     @property
+    def constants(self) -> dict[str, FloatArray]:
+        return {name: self.operands[name] for name in self.workload.constants}
+
+    @property
+    def variables(self) -> dict[str, FloatArray]:
+        return {name: v for name, v in self.operands.items() if name not in self.workload.constants}
+
+    @property
     def bytes(self) -> int:
         return sum(array.nbytes for array in self.operands.values()) + self.buffer.nbytes
+
+    @property
+    def copy_bytes(self) -> int:
+        """Bytes of what rotates: the constant operands (a model has many layers, whose inputs and outputs
+        stay in cache); if nothing is constant, all operands and the output."""
+        constant = sum(array.nbytes for array in self.constants.values())
+        return constant or self.bytes - 2 * GUARD * self.buffer.itemsize
 
     def poison(self) -> None:
         """Not-a-number where results belong, the guard's value around them."""
@@ -97,7 +116,8 @@ def aligned(array: Any) -> FloatArray:
     return copy
 
 
-def rotating_copies(rotated_bytes: int, last_level_bytes: int) -> int:
-    """How many copies of operands of ``rotated_bytes`` the calls of a rotating block go round."""
-    needed = math.ceil(ROTATED_CACHES * last_level_bytes / max(1, rotated_bytes)) + 1
-    return max(2, min(MOST_COPIES, needed))
+def rotating_copies(problem: Problem, last_level_bytes: int) -> int:
+    """How many copies of what rotates the calls of a rotating block go round, within reason."""
+    most = MOST_PACKED if problem.workload.constants else MOST_PLAIN
+    needed = math.ceil(ROTATED_CACHES * last_level_bytes / problem.copy_bytes) + 1
+    return max(2, min(most, MOST_BYTES // problem.copy_bytes, needed))

@@ -34,7 +34,7 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
     if verdict.correct:
         copies = 1
         if timing.cache == "rotating":
-            copies = rotating_copies(library.rotated_bytes(problem), request["last_level_bytes"])
+            copies = rotating_copies(problem, request["last_level_bytes"])
         blocks = time_blocks(library.calls(problem, copies), timing, request["cores"])
     return {
         "max_error": verdict.max_error, "tolerance": verdict.tolerance, "reason": verdict.reason,
@@ -61,26 +61,19 @@ class _Library:
         self._packed_shape = packed_shape
         self._packed: list[FloatArray] = []
 
-    def rotated_bytes(self, problem: Problem) -> int:
-        """What a rotating block goes round: the packed weights, or everything if nothing is constant."""
-        return self._packed[0].nbytes if self._packed else problem.bytes
-
     def calls(self, problem: Problem, copies: int) -> list[Callable[[], object]]:
         """The call, once for each copy of what rotates; the first one writes the problem's output."""
         if self._packed_shape is None:
             first = [*problem.operands.values(), problem.out]
             others = [[aligned(array) for array in first] for _ in range(copies - 1)]
             return [self._bound(arrays) for arrays in (first, *others)]
-        constants = problem.workload.constants
         if not self._packed:
             packed = aligned_empty(self._packed_shape)
-            self._module.pack(*(problem.operands[name] for name in constants), packed)
+            self._module.pack(*problem.constants.values(), packed)
             self._packed = [packed]
         self._packed += [aligned(self._packed[0]) for _ in range(copies - len(self._packed))]
-        variable = [array for name, array in problem.operands.items() if name not in constants]
-        return [
-            self._bound([variable[0], packed, *variable[1:], problem.out]) for packed in self._packed[:copies]
-        ]
+        x, *others = problem.variables.values()
+        return [self._bound([x, packed, *others, problem.out]) for packed in self._packed[:copies]]
 
     def _bound(self, arrays: Sequence[FloatArray]) -> Callable[[], object]:
         return partial(self._module.run, *(tvm_ffi.from_dlpack(array) for array in arrays))

@@ -103,7 +103,8 @@ def axis_of(workload: Workload, role: Role) -> Axis:
 
 def extents(workload: Workload, shape: Shape) -> dict[Role, int]:
     """Extents by role under one shape: ``{"batch": 1, "rows": 43, "cols": 2304, "depth": 768}``."""
-    return {"batch": 1} | {axis.role: axis.at(shape) for axis in workload.axes}
+    found: dict[Role, int] = {axis.role: axis.at(shape) for axis in workload.axes}
+    return {"batch": 1, **found}
 
 
 def batch_of(workload: Workload) -> int | None:

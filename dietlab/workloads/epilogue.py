@@ -58,10 +58,10 @@ def activate(activation: Activation, value: npt.NDArray[np.float64]) -> npt.NDAr
     """The activation in float64."""
     if activation == "relu":
         return np.maximum(value, 0.0)
+    factor: npt.NDArray[np.float64] = np.ones_like(value)
     if activation == "gelu_tanh":
-        return 0.5 * value * (1 + np.tanh(np.sqrt(2 / np.pi) * (value + 0.044715 * value**3)))
+        factor = 0.5 * (1 + np.tanh(np.sqrt(2 / np.pi) * (value + 0.044715 * value**3)))
     if activation == "gelu_erf":
         # NumPy has no error function; the standard library's is exact to the last place.
-        table = np.frompyfunc(erf, 1, 1)(value / np.sqrt(2.0)).astype(np.float64)
-        return 0.5 * value * (1 + table)
-    return value
+        factor = 0.5 * (1 + np.frompyfunc(erf, 1, 1)(value / np.sqrt(2.0)).astype(np.float64))
+    return value * factor
