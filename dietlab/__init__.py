@@ -44,8 +44,8 @@ _HOMES = {
     "dietlab.study": ("Study",),
     "dietlab.view": (
         "LogObserver", "ProgressBar", "TuningPanel", "plot_latency", "plot_padding", "plot_phases",
-        "plot_portfolio_curve", "plot_speedup", "plot_throughput", "plot_traffic", "plot_tuning",
-        "render_text", "write_html",
+        "plot_plans", "plot_portfolio_curve", "plot_speedup", "plot_throughput", "plot_traffic",
+        "plot_tuning", "render_text", "write_html",
     ),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

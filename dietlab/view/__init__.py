@@ -16,6 +16,7 @@ _HOMES = {
             "speedup", "latency", "throughput", "padding", "tuning", "phases", "portfolio_curve",
         )
     ),
+    "dietlab.view.plans": ("frame_plans", "plot_plans"),
     "dietlab.view.traffic": ("frame_traffic", "plot_traffic", "traffic_words"),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -25,6 +26,7 @@ __all__ = sorted(_HOME_OF)
 if TYPE_CHECKING:
     from dietlab.view.html_report import *  # noqa: F403
     from dietlab.view.panel import TuningPanel as TuningPanel
+    from dietlab.view.plans import *  # noqa: F403
     from dietlab.view.plots import *  # noqa: F403
     from dietlab.view.progress import *  # noqa: F403
     from dietlab.view.traffic import *  # noqa: F403

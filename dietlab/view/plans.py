@@ -1,0 +1,120 @@
+"""Which plan each shape got, and why: the predicted parts of its time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from dietlab.cost import CostModel
+from dietlab.dispatch import Dispatcher
+from dietlab.errors import DispatchError
+from dietlab.shapes import Shape
+from dietlab.view.palette import GREY
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+SHOWN = 128
+PARTS = {
+    "compute": ("multiply-adds", "#0072B2"),
+    "weights": ("waiting for weights", "#D55E00"),
+    "edges": ("starting and storing tiles", "#56B4E9"),
+    "padding": ("padding", "#CC79A7"),
+    "idle": ("idle cores", GREY),
+}
+"""Fields of :class:`dietlab.cost.Parts`, their names for people and their colours."""
+
+
+def frame_plans(
+    dispatcher: Dispatcher, model: CostModel, extents: Iterable[int] | None = None
+) -> pd.DataFrame:
+    """One row a shape: its plan, the heights of its row tiles, and predicted microseconds by part.
+
+    Args:
+        extents: of the one dynamic dimension (default: the first :data:`SHOWN` of its range).
+
+    Raises:
+        DispatchError: if there is not exactly one dynamic dimension.
+    """
+    import pandas as pd
+
+    if len(dispatcher.workload.dims) != 1:
+        raise DispatchError("plans are drawn over one dynamic dimension", list(dispatcher.workload.dims))
+    ((name, dim),) = dispatcher.workload.dims.items()
+    rows: list[dict[str, Any]] = []
+    for extent in extents or range(dim.low, min(dim.high, dim.low + SHOWN - 1) + 1):
+        shape = Shape.of(**{name: extent})
+        kernel, plan = dispatcher.kernel(shape), dispatcher.plan(shape)
+        parts = model.parts(kernel, shape)
+        rows.append(
+            {
+                name: extent, "plan": kernel.key, "cover": _cover(plan),
+                "heights": [r.kernel.rows for r in plan.regions for _ in range(r.tiles)],
+                **{f"{part}_us": getattr(parts, part) * 1e6 for part in PARTS},
+                "predicted_us": parts.total * 1e6,
+            }
+        )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def _cover(plan: Any) -> str:
+    tiles = " + ".join(f"{r.tiles} x {r.kernel.rows}" for r in plan.regions)
+    return f"{tiles} rows of {plan.kernel.cols} columns"
+
+
+def plot_plans(
+    dispatcher: Dispatcher,
+    model: CostModel,
+    extents: Iterable[int] | None = None,
+    template: str | None = None,
+) -> go.Figure:
+    """Above, how the rows of each shape are covered; below, where its predicted time goes.
+
+    Every column is a shape: its rows are coloured by the height of the tile they belong to, and tiles
+    are told apart by a lighter and a darker shade in turns.
+    """
+    import plotly.graph_objects as go
+    from plotly.subplots import make_subplots
+
+    frame = frame_plans(dispatcher, model, extents)
+    name = next(iter(dispatcher.workload.dims))
+    figure = make_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.06, row_heights=[0.6, 0.4])
+    hover = [f"{name}={row[name]}: {row['cover']}<br>{row['plan']}" for _, row in frame.iterrows()]
+    figure.add_trace(_tiles(go, frame, name, hover), row=1, col=1)
+    for part, (label, colour) in PARTS.items():
+        share = 100 * frame[f"{part}_us"] / frame["predicted_us"]
+        figure.add_trace(
+            go.Bar(
+                x=frame[name], y=share, name=label, marker_color=colour, marker_line_width=0,
+                customdata=frame[f"{part}_us"],
+                hovertemplate=f"{name}=%{{x}}: {label} %{{customdata:.1f}} µs, %{{y:.0f}} %<extra></extra>",
+            ),
+            row=2, col=1,
+        )  # fmt: skip
+    figure.update_layout(
+        template=template or "none", barmode="stack", bargap=0, height=620,
+        paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)", font_color=GREY,
+        title=f"Plans of {dispatcher.workload}", legend={"orientation": "h", "y": -0.15},
+    )  # fmt: skip
+    figure.update_yaxes(title_text="row of the output", row=1, col=1)
+    figure.update_yaxes(title_text="predicted time (%)", range=[0, 100], row=2, col=1)
+    figure.update_xaxes(title_text=name, row=2, col=1)
+    return figure
+
+
+def _tiles(go: Any, frame: pd.DataFrame, name: str, hover: list[str]) -> Any:
+    """A heat map ``[row, shape]`` of tile heights."""
+    import numpy as np
+
+    tallest = max(sum(heights) for heights in frame["heights"])
+    drawn = np.full((tallest, len(frame)), np.nan)
+    for column, heights in enumerate(frame["heights"]):
+        first = 0
+        for number, height in enumerate(heights):
+            drawn[first : first + height, column] = height + (0.35 if number % 2 else 0.0)
+            first += height
+    return go.Heatmap(
+        x=frame[name], z=drawn, colorscale="Cividis", colorbar={"title": "rows of<br>the tile", "len": 0.6,
+        "y": 0.72}, text=[hover] * tallest, hovertemplate="%{text}<extra></extra>",
+    )  # fmt: skip
