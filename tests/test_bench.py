@@ -450,6 +450,14 @@ def test_page_has_a_place_for_plans() -> None:
     assert html.count('class="plotly-graph-div"') == 4
 
 
+def test_a_bench_without_a_single_right_result_is_shown_as_such() -> None:
+    wrong = row(7, "dietlab", math.nan, correct=False, gflops=0.0, plan="crashed")
+    found = table([wrong, row(7, "mkl", 10.0)])
+    assert "dietlab, qkv, 1 threads, rotating: 1 shapes, T=7: crashed" in render_bench(found)
+    assert [entry.length for entry in found.wrong] == [7] and not HAND_MADE.wrong
+    assert "Wrong results, not counted" in render_bench_page(found)
+
+
 def test_worst_shapes_are_marked_and_long_ranges_have_a_logarithmic_axis() -> None:
     from dietlab.view.bench_plots import frame_worst, plot_bench_roofline, plot_bench_speedup
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dietlab.errors import RecordError
-from dietlab.evaluation.report import Contender, Report, Row
+from dietlab.evaluation.report import OURS, Contender, Report, Row
 from dietlab.hardware import Hardware
 from dietlab.shapes import Shape
 from dietlab.workloads import Workload, workload_from_json
@@ -107,6 +107,11 @@ class BenchTable:
     def failures(self) -> tuple[StudyFacts, ...]:
         """Studies that could not be measured."""
         return tuple(facts for facts in self.studies if facts.failure)
+
+    @property
+    def wrong(self) -> tuple[Entry, ...]:
+        """Our own rows that have no time: a wrong result, or none."""
+        return tuple(e for e in self.entries if e.row.contender == OURS and not e.row.correct)
 
     def facts(self, workload: str, threads: int) -> StudyFacts:
         """The facts of one study.

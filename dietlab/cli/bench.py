@@ -114,12 +114,13 @@ def ablate(study: str, caches: str, effort: str, kernel: str | None) -> None:
 
 
 def show_bench(table: BenchTable, folder: Path) -> None:
-    """Writes the text and the page, prints the text; exit status 1 if a study failed."""
+    """Writes the text and the page, prints the text; exit status 1 if a study failed or a result of ours is
+    wrong."""
     text = render_bench(table)
     (folder / "bench.md").write_text(text, encoding="utf-8")
     page = write_bench(table, folder / "bench.html")
     click.echo(f"{text}\n{folder / TABLE}\n{page}")
-    if table.failures:
+    if table.failures or table.wrong:
         raise SystemExit(1)
 
 

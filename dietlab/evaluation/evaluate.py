@@ -153,7 +153,7 @@ def _row(lineup: Lineup, shape: Shape, held_out: bool, name: str, cache: str, tu
         correct=turn.correct,
         padding_waste=padding_waste(extents(workload, shape), kernel.cover_tile) if kernel else None,
         roofline=least / seconds if least and time else None,
-        plan=kernel.key if kernel else turn.reason or None, retaken=turn.retaken,
+        plan=kernel.key if kernel and turn.correct else turn.reason or None, retaken=turn.retaken,
     )  # fmt: skip
 
 

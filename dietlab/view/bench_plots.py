@@ -23,7 +23,7 @@ JUDGES = ("best prepacked vendor", "best plain vendor")
 
 def frame_worst(report: Report, cache: str, count: int = WORST) -> pd.DataFrame:
     """The shapes on which ours stands worst against the best vendors, worst first."""
-    frame = frame_speedup(report, cache)
+    frame = frame_speedup(report, cache).astype({"speedup": float})
     judge = next((name for name in JUDGES if (frame["contender"] == name).any()), None)
     return frame[frame["contender"] == judge].nsmallest(count, "speedup")
 

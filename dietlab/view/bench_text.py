@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dietlab.bench.criteria import CRITERIA
 from dietlab.bench.roofline import bounds
 from dietlab.bench.summary import Line, by_workload, summarise
-from dietlab.bench.table import BenchTable
+from dietlab.bench.table import BenchTable, Entry
 from dietlab.view.html_report import SUMMARY_HEADER as CONTENDER_HEADER
 from dietlab.view.html_report import summary_cells as contender_cells
 from dietlab.view.progress import duration
@@ -26,6 +26,8 @@ SUMMARY_HEADER = (
     "target",
     "verdict",
 )
+SHOWN = 8
+"""So many lengths of wrong results are listed."""
 WORKLOAD_MEASURES = ("prepacked", "plain", "regret")
 
 
@@ -156,14 +158,16 @@ def notes_of(table: BenchTable) -> list[tuple[str, list[str]]]:
 
 
 def _wrong(table: BenchTable) -> Iterable[str]:
-    wrong: dict[tuple[str, int, str, str], list[int]] = {}
+    wrong: dict[tuple[str, int, str, str], list[Entry]] = {}
     for entry in table.entries:
         if not entry.row.correct:
             key = (entry.workload, entry.threads, entry.row.cache, entry.row.contender)
-            wrong.setdefault(key, []).append(entry.length)
-    for (workload, threads, cache, contender), lengths in wrong.items():
-        shown = ", ".join(map(str, sorted(lengths)[:8])) + (", ..." if len(lengths) > 8 else "")
-        yield f"{contender}, {workload}, {threads} threads, {cache}: {len(lengths)} shapes, T={shown}"
+            wrong.setdefault(key, []).append(entry)
+    for (workload, threads, cache, contender), entries in wrong.items():
+        lengths = sorted(entry.length for entry in entries)
+        shown = ", ".join(map(str, lengths[:SHOWN])) + (", ..." if len(lengths) > SHOWN else "")
+        reason = f": {entries[0].row.plan}" if entries[0].row.plan else ""
+        yield f"{contender}, {workload}, {threads} threads, {cache}: {len(lengths)} shapes, T={shown}{reason}"
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
