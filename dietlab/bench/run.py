@@ -13,7 +13,7 @@ from filelock import FileLock, Timeout
 
 from dietlab.bench.journal import Journal, Turn
 from dietlab.bench.suite import PAPER_LENGTHS, Suite, Task
-from dietlab.bench.table import BenchTable, StudyFacts
+from dietlab.bench.table import BenchTable, StudyFacts, study_folder
 from dietlab.dispatch import Operator, versions
 from dietlab.errors import DietlabError, DispatchError, StudyError
 from dietlab.evaluation import CONTENDERS, Row
@@ -43,7 +43,7 @@ class Job:
     @property
     def name(self) -> str:
         """The folder of its study."""
-        return f"{self.task.name}-{self.threads}t"
+        return study_folder(self.task.name, self.threads)
 
 
 @dataclass(frozen=True)

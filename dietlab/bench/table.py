@@ -71,6 +71,11 @@ class StudyFacts:
         return Hardware.from_json(self.hardware)
 
     @property
+    def folder(self) -> str:
+        """Where the study lies in the bench's folder."""
+        return study_folder(self.name, self.threads)
+
+    @property
     def complete(self) -> bool:
         """Whether it was tuned, built and measured without failure."""
         return bool(self.tuning and self.library) and not self.failure
@@ -179,6 +184,11 @@ class BenchTable:
             raise RecordError(f"a bench has schema {SCHEMA_VERSION}", facts_path(source), "Run it again.")
         studies = tuple(StudyFacts.from_json(value) for value in facts["studies"])
         return cls(tuple(_entries(text, studies, source)), studies, facts["about"])
+
+
+def study_folder(name: str, threads: int) -> str:
+    """``dense-k768-n2304-2t``."""
+    return f"{name}-{threads}t"
 
 
 def facts_path(table: Path) -> Path:

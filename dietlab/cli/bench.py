@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -14,7 +16,7 @@ from dietlab.bench.table import BenchTable
 from dietlab.evaluation import CONTENDERS
 from dietlab.measure import CACHE_STATES
 from dietlab.search import EFFORTS
-from dietlab.view.bench_page import write_bench
+from dietlab.view.bench_page import plans_in, write_bench
 from dietlab.view.bench_text import render_bench
 from dietlab.view.progress import ProgressBar
 
@@ -85,7 +87,7 @@ def bench(
             effort=effort, tuning_effort=tuning_effort, ansor_trials=ansor_trials, only=only,
             observers=[ProgressBar()],
         )  # fmt: skip
-    show_bench(table, folder)
+    show_bench(table, folder, plans_in(folder, table))
 
 
 @click.command()
@@ -113,12 +115,12 @@ def ablate(study: str, caches: str, effort: str, kernel: str | None) -> None:
     show_bench(table, Path(study) / FOLDER)
 
 
-def show_bench(table: BenchTable, folder: Path) -> None:
+def show_bench(table: BenchTable, folder: Path, plans: Mapping[str, Any] | None = None) -> None:
     """Writes the text and the page, prints the text; exit status 1 if a study failed or a result of ours is
     wrong."""
     text = render_bench(table)
     (folder / "bench.md").write_text(text, encoding="utf-8")
-    page = write_bench(table, folder / "bench.html")
+    page = write_bench(table, folder / "bench.html", plans)
     click.echo(f"{text}\n{folder / TABLE}\n{page}")
     if table.failures or table.wrong:
         raise SystemExit(1)

@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from dietlab.bench.table import BenchTable
+from dietlab.cost import CostModel
+from dietlab.dispatch import Dispatcher
 from dietlab.errors import MissingDependencyError
-from dietlab.view.bench_text import bench_title, machine_lines, notes_of, tables
+from dietlab.study import DISPATCHER, MODEL
+from dietlab.view.bench_text import bench_title, cores, machine_lines, notes_of, tables
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -58,6 +61,19 @@ def write_bench(table: BenchTable, path: str | Path, plans: Mapping[str, go.Figu
     target = Path(path)
     target.write_text(render_bench_page(table, plans), encoding="utf-8")
     return target
+
+
+def plans_in(folder: str | Path, table: BenchTable) -> dict[str, go.Figure]:
+    """For the studies of a bench that lie in ``folder``: which plan each length got, and why."""
+    from dietlab.view.plans import plot_plans
+
+    found = {}
+    for facts in table.studies:
+        study = Path(folder) / facts.folder
+        if facts.complete and (study / MODEL).exists() and (study / DISPATCHER).exists():
+            dispatcher, model = Dispatcher.load(study / DISPATCHER), CostModel.load(study / MODEL)
+            found[f"{facts.name}, {cores(facts.threads)}"] = plot_plans(dispatcher, model)
+    return found
 
 
 def _sections(table: BenchTable) -> Iterator[Section]:

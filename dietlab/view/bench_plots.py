@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from dietlab.bench.table import BenchTable
 from dietlab.evaluation.report import OURS, Report
+from dietlab.view.bench_text import cores
 from dietlab.view.palette import GREY, styles
 from dietlab.view.plots import HELD_OUT, TUNED, frame_speedup, frame_throughput, plot_speedup
 
@@ -35,7 +36,7 @@ def plot_bench_speedup(
     shapes against the best prepacked vendor (or plain, if none is prepacked) are named."""
     report = table.report(workload, threads)
     figure = plot_speedup(report, cache, template)
-    figure.update_layout(title_text=f"{workload}, {_cores(threads)}, {cache}: speedup")
+    figure.update_layout(title_text=f"{workload}, {cores(threads)}, {cache}: speedup")
     worst = frame_worst(report, cache)
     (dim,) = report.rows[0].shape.to_json()
     figure.add_scatter(
@@ -69,15 +70,11 @@ def plot_bench_roofline(
             marker={"symbol": [HELD_OUT if held_out else TUNED for held_out in mine["held_out"]]},
             hovertext=[f"{r.shape}: {r.roofline_percent:.0f} %" for r in mine.itertuples()], hoverinfo="text",
         )  # fmt: skip
-    figure.update_layout(title_text=f"{workload}, {_cores(threads)}: share of the roofline")
+    figure.update_layout(title_text=f"{workload}, {cores(threads)}: share of the roofline")
     figure.add_hline(y=100, line={"color": GREY, "width": 1, "dash": "dash"})
     figure.update_yaxes(rangemode="tozero", title_text="share of the roofline (%)")
     figure.update_xaxes(title_text=f"{dim} (extent)")
     return _with_axis(figure, report)
-
-
-def _cores(threads: int) -> str:
-    return "one core" if threads == 1 else f"{threads} cores"
 
 
 def _with_axis(figure: go.Figure, report: Report) -> go.Figure:

@@ -46,6 +46,11 @@ def bench_title(table: BenchTable) -> str:
     return f"Bench {about.get('suite', '')}, effort {about.get('effort', '')}"
 
 
+def cores(threads: int) -> str:
+    """``"one core"`` or ``"2 cores"``."""
+    return "one core" if threads == 1 else f"{threads} cores"
+
+
 def machine_lines(table: BenchTable) -> list[str]:
     """Processor, date and versions."""
     names = dict.fromkeys(str(facts.hardware.get("name")) for facts in table.studies)
