@@ -563,7 +563,9 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes]:
     )  # fmt: skip
     while child.poll() is None and lines_of(out / JOURNAL) < 5:  # header, study, three turns
         sleep(0.002)
-    workers = psutil.Process(child.pid).children(recursive=True) if child.poll() is None else []
+    if child.poll() is not None:
+        pytest.fail(f"the bench ended before it was killed: {child.communicate()[0]}")
+    workers = psutil.Process(child.pid).children(recursive=True)
     os.killpg(child.pid, signal.SIGKILL)
     output, _ = child.communicate()
     psutil.wait_procs(workers, timeout=10)
