@@ -73,7 +73,7 @@ class _Library:
             self._packed = [packed]
         self._packed += [aligned(self._packed[0]) for _ in range(copies - len(self._packed))]
         x, *others = problem.variables.values()
-        return [self._bound([x, packed, *others, problem.out]) for weights in self._packed[:copies]]
+        return [self._bound([x, weights, *others, problem.out]) for weights in self._packed[:copies]]
 
     def _bound(self, arrays: Sequence[FloatArray]) -> Callable[[], object]:
         return partial(self._module.run, *(tvm_ffi.from_dlpack(array) for array in arrays))
