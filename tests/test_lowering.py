@@ -3,173 +3,303 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import tvm
 from conftest import Golden
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from programs import GUARD, Program, shape_of
 
 from dietlab.dispatch import Dispatcher, Operator, build
 from dietlab.errors import BuildError
 from dietlab.hardware import Hardware
 from dietlab.lower.compiler import compile_library
 from dietlab.lower.geometry import Geometry
-from dietlab.lower.library import library_module
-from dietlab.lower.micro_kernel import tile_function
-from dietlab.lower.region import edge_variants
-from dietlab.lower.runtime import aligned_empty, load_library
+from dietlab.lower.library import library_module, needed_heights
+from dietlab.lower.micro_kernel import tile_arguments, tile_function, tile_name
+from dietlab.lower.region import scratch_floats, tiles_of
 from dietlab.shapes import Dim, Shape
-from dietlab.space import Leaf, MicroKernel, Split, route
-from dietlab.space.micro_kernel import Edge
-from dietlab.workloads import Dense, tolerance
+from dietlab.space import EDGES, Edge, Leaf, MicroKernel, Split, route
+from dietlab.workloads import ACTIVATIONS, Activation, BatchMatmul, Dense, Workload, tolerance
 
-EDGES: tuple[Edge, ...] = ("padded", "checked", "partitioned")
-GUARD_ROWS = 5
-GUARD = np.float32(-54321.0)
+RANGE = Dim(1, 16)
+SIZES = (0, 1, 2, 3, 4, 5, 7, 8, 9, 11, 13, 16, 17, 31, 97)
+"""Primes, neighbours of a tile's height, and some beyond the range."""
 
-
-def compiled(work: Dense, hardware: Hardware, kernel: MicroKernel, folder: Path) -> tuple[Any, Geometry]:
-    geometry = Geometry.of(work, hardware, [kernel])
-    artifact = compile_library(library_module(geometry, [kernel], Leaf(0)), hardware, folder / "kernel.so")
-    return load_library(artifact.path, hardware.cores), geometry
+DYNAMIC_DEPTH_EDGES = tuple(edge for edge in EDGES if edge != "padded")
 
 
-def packed_weights(library: Any, geometry: Geometry, inputs: dict[str, Any]) -> Any:
-    packed = aligned_empty(geometry.packed_shape)
-    packed.fill(np.nan)
-    library.pack(*(inputs[name] for name in ("w", "bias") if name in inputs), packed)
-    return packed
+def at_edges(base: str, lanes: int, edges: tuple[Edge, ...] = EDGES) -> list[MicroKernel]:
+    """``3x2.u1.ws.p0`` with every edge; the width is in vectors."""
+    rows, rest = base.split("x", 1)
+    vectors, rest = rest.split(".", 1)
+    keys = (f"{rows}x{int(vectors) * lanes}.{rest}" + ("" if e == "padded" else f".{e}") for e in edges)
+    return [MicroKernel.from_key(key) for key in keys]
 
 
-def run_guarded(library: Any, packed: Any, x: Any, cols: int) -> Any:
-    """The result, after a look at the rows behind it."""
-    buffer = np.full((len(x) + GUARD_ROWS, cols), GUARD, np.float32)
-    buffer[: len(x)] = np.nan
-    # No spare row is readable behind x either: the array ends where its memory ends.
-    library.run(np.ascontiguousarray(x), packed, buffer[: len(x)])
-    assert (buffer[len(x) :] == GUARD).all(), "rows behind the output were overwritten"
-    return buffer[: len(x)]
+PROGRAMS: dict[str, tuple[Workload, tuple[str, ...]]] = {
+    "packed": (Dense(RANGE, 37, 23), ("5x2.u2.ws.p0", "3x1.u1.is.p16", "4x1.u4.ws.p0a", "1x3.u8.ws.p0")),
+    "packed, N fits, bias": (Dense(RANGE, 64, 32, bias=True), ("5x2.u4.ws.p0", "4x1.u1.ws.p16a")),
+    "packed, K = 1": (Dense(RANGE, 40, 1, bias=True, residual=True), ("3x2.u1.ws.p0a", "2x1.u1.is.p0")),
+    "packed, N = 1": (Dense(RANGE, 1, 19, activation="relu"), ("4x1.u2.ws.p0", "3x1.u2.is.p0")),
+    "packed, relu": (Dense(RANGE, 21, 18, True, activation="relu", residual=True), ("4x1.u2.ws.p0",)),
+    "packed, tanh": (Dense(RANGE, 32, 17, activation="gelu_tanh", residual=True), ("3x2.u2.is.p0",)),
+    "packed, erf": (Dense(RANGE, 33, 17, True, activation="gelu_erf"), ("3x2.u2.ws.p0",)),
+    "variable": (Dense(RANGE, 37, 23, constant=False), ("5x2.u2.ws.p0", "3x1.u1.ws.p16")),
+    "variable, N fits": (
+        Dense(RANGE, 48, 35, bias=True, activation="relu", residual=True, constant=False), ("4x1.u4.ws.p0",),
+    ),
+    "variable, N = K = 1": (Dense(RANGE, 1, 1, bias=True, constant=False), ("3x1.u1.ws.p0",)),
+    "nt": (BatchMatmul(RANGE, 3, 19, "nt"), ("5x2.u2.ws.p0", "3x1.u1.ws.p16")),
+    "nt, B = 1": (BatchMatmul(RANGE, 1, 32, "nt"), ("4x1.u8.ws.p0",)),
+    "nn": (BatchMatmul(RANGE, 3, 37, "nn"), ("5x2.u2.ws.p0", "3x1.u1.is.p4")),
+    "nn, B = 1, D fits": (BatchMatmul(RANGE, 1, 32, "nn"), ("4x2.u4.ws.p16", "3x1.u1.is.p0")),
+    "nn, D = 1": (BatchMatmul(RANGE, 5, 1, "nn"), ("2x1.u1.ws.p0",)),
+}  # fmt: skip
 
 
-def awkward_rows(kernel: MicroKernel) -> list[int]:
-    return sorted({1, 13, max(1, kernel.rows - 1), kernel.rows, kernel.rows + 1, 3 * kernel.rows})
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_plan_is_right_on_every_size(name: str, cores: int, here: Hardware, tmp_path: Path) -> None:
+    work, bases = PROGRAMS[name]
+    edges = DYNAMIC_DEPTH_EDGES if work.weights == "direct" else EDGES
+    kernels = [kernel for base in bases for kernel in at_edges(base, here.cpu.lanes, edges)]
+    Program(work, here.with_cores(cores), kernels, tmp_path).check(SIZES)
 
 
-def cases() -> list[Any]:
-    """Every edge with and without bias, each with a width and a depth that do not divide."""
-    found = []
-    sizes = [("N fits", 64, 24), ("N sticks out", 83, 24), ("K = 1", 40, 1), ("K sticks out", 33, 23)]
-    for edge in EDGES:
-        for number, (name, cols, depth) in enumerate(sizes):
-            kernel = MicroKernel(
-                (4, 7, 1, 3)[number], (1, 2, 1, 3)[number], (4, 8, 1, 4)[number],
-                ("ws", "is")[number % 2], (0, 16)[number // 2], edge,
-            )  # fmt: skip
-            for cores in (1, 2):
-                bias = (number + cores) % 2 == 0
-                found.append(
-                    pytest.param(
-                        kernel, cols, depth, bias, cores, id=f"{edge}, {name}, {cores} cores, {bias=}"
-                    )
-                )
-    return found
+@pytest.mark.parametrize(
+    "work", [Dense(9, 20, 6), BatchMatmul(9, 2, 20, "nt"), BatchMatmul(9, 2, 20, "nn")], ids=str
+)
+def test_static_operators_are_right(work: Workload, here: Hardware, tmp_path: Path) -> None:
+    Program(work, here, at_edges("4x1.u2.ws.p0", here.cpu.lanes), tmp_path).check([9])
 
 
-@pytest.mark.parametrize(("kernel", "cols", "depth", "bias", "cores"), cases())
-def test_micro_kernel_equals_the_reference(
-    kernel: MicroKernel, cols: int, depth: int, bias: bool, cores: int, here: Hardware, tmp_path: Path
+# What is not a number, and what is huge
+
+
+SPECIALS = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1e30, -1e30)
+SPOILT: dict[str, tuple[Workload, str]] = {
+    "packed": (Dense(RANGE, 21, 9), "4x1.u2.ws.p0"),
+    "packed, bias, relu": (Dense(RANGE, 21, 9, True, activation="relu", residual=True), "4x1.u2.ws.p0"),
+    "packed, tanh": (Dense(RANGE, 21, 9, activation="gelu_tanh"), "4x1.u2.ws.p0"),
+    "variable, erf": (Dense(RANGE, 21, 9, True, activation="gelu_erf", constant=False), "4x1.u2.ws.p0"),
+    "nt": (BatchMatmul(RANGE, 2, 9, "nt"), "4x1.u2.ws.p0"),
+    "nn": (BatchMatmul(RANGE, 2, 21, "nn"), "4x1.u2.ws.p0"),
+}
+
+
+@pytest.fixture(scope="module")
+def spoilt(here: Hardware, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Program]:
+    return {
+        name: Program(
+            work, here, at_edges(base, here.cpu.lanes, DYNAMIC_DEPTH_EDGES if name == "nn" else EDGES),
+            tmp_path_factory.mktemp("spoilt"),
+        )
+        for name, (work, base) in SPOILT.items()
+    }  # fmt: skip
+
+
+@settings(max_examples=150)
+@given(st.data(), st.sampled_from(sorted(SPOILT)), st.sampled_from([1, 3, 4, 5, 9, 11]), st.booleans())
+def test_what_is_not_finite_comes_out_as_numpys(
+    spoilt: dict[str, Program], data: st.DataObject, name: str, size: int, huge: bool
 ) -> None:
-    lanes, hardware = here.cpu.lanes, here.with_cores(cores)
-    kernel = MicroKernel(
-        kernel.rows, kernel.cols * lanes, kernel.unroll, kernel.order, kernel.prefetch, kernel.edge
-    )
-    work = Dense(T=Dim(1, 64), N=cols, K=depth, bias=bias)
-    library, geometry = compiled(work, hardware, kernel, tmp_path)
-    packed = packed_weights(library, geometry, work.inputs(Shape.of(T=1)))
-    for rows in awkward_rows(kernel):
-        inputs = work.inputs(Shape.of(T=rows), seed=rows)
-        packed = packed_weights(library, geometry, inputs)
-        result = run_guarded(library, packed, inputs["x"], cols)
-        error = np.abs(result - work.reference(inputs)).max()
-        assert error <= tolerance(work, inputs), (rows, error)
-
-
-@pytest.mark.parametrize("edge", EDGES)
-@pytest.mark.parametrize("bias", [False, True])
-def test_not_a_number_stays_in_its_row(edge: Edge, bias: bool, here: Hardware, tmp_path: Path) -> None:
-    """Zeros that pad a tile meet only numbers: no row is spoilt by the one next to it."""
-    work = Dense(T=Dim(1, 64), N=37, K=9, bias=bias)
-    kernel = MicroKernel(4, 2 * here.cpu.lanes, 2, edge=edge)
-    library, geometry = compiled(work, here, kernel, tmp_path)
-    inputs = work.inputs(Shape.of(T=11))
-    packed = packed_weights(library, geometry, inputs)
-    inputs["x"][2, 3], inputs["x"][9, 0], inputs["x"][10, 8] = np.nan, np.inf, -np.inf
-    result = run_guarded(library, packed, inputs["x"], 37)
-    with np.errstate(invalid="ignore"):
-        expected = work.reference(inputs)
-    untouched = np.isfinite(inputs["x"]).all(axis=1)
-    assert untouched.sum() == 8
-    np.testing.assert_allclose(result[untouched], expected[untouched], rtol=1e-4, atol=1e-5)
+    """No row, column or product is spoilt by the one next to it, by padding or by an activation."""
+    program = spoilt[name]
+    inputs = program.work.inputs(shape_of(program.work, size), size)
+    for operand in sorted(inputs):
+        places = st.lists(st.integers(0, inputs[operand].size - 1), max_size=3)
+        for place in data.draw(places, label=operand):
+            special = data.draw(st.sampled_from(SPECIALS if huge else SPECIALS[:5]))
+            inputs[operand].flat[place] = special
+    with np.errstate(invalid="ignore", over="ignore"):
+        expected = program.work.reference(inputs)
+        x, w = (np.nan_to_num(inputs[n], posinf=0, neginf=0).astype(np.float64) for n in ("x", "w"))
+        w = w if program.work.weights == "direct" else np.swapaxes(w, -1, -2)
+        scale = np.abs(x) @ np.abs(w) + 1  # of the terms, since large ones may cancel
+    plan = data.draw(st.integers(0, len(program.kernels) - 1), label="plan")
+    result = program(inputs, plan)
+    # Where terms overflow in float32 their sum depends on the order.
+    result, expected, scale = (values[scale < 1e38] for values in (result, expected, scale))
     np.testing.assert_array_equal(np.isnan(result), np.isnan(expected))
-    np.testing.assert_array_equal(result[np.isinf(expected)], expected[np.isinf(expected)].astype(np.float32))
+    finite, infinite = np.isfinite(expected), np.isinf(expected)
+    np.testing.assert_array_equal(result[infinite], expected[infinite].astype(np.float32))
+    assert (np.abs(result[finite] - expected[finite]) <= 1e-5 * scale[finite]).all()
 
 
-@pytest.mark.parametrize("edge", EDGES)
-def test_infinite_weights_spoil_only_their_columns(edge: Edge, here: Hardware, tmp_path: Path) -> None:
-    """0 x inf of a padded row is written nowhere."""
-    work = Dense(T=Dim(1, 64), N=20, K=6)
-    library, geometry = compiled(work, here, MicroKernel(4, here.cpu.lanes, edge=edge), tmp_path)
-    inputs = work.inputs(Shape.of(T=5))
-    inputs["w"][7, 2], inputs["w"][19, 5] = np.inf, np.nan
-    result = run_guarded(library, packed_weights(library, geometry, inputs), inputs["x"], 20)
-    expected = inputs["x"] @ inputs["w"].T
-    np.testing.assert_array_equal(np.isfinite(result), np.isfinite(expected))
-    np.testing.assert_array_equal(result[:, 7], expected[:, 7])
+@pytest.mark.parametrize("activation", [a for a in ACTIVATIONS if a != "none"])
+def test_activations_are_as_exact_as_they_say(activation: Activation, here: Hardware, tmp_path: Path) -> None:
+    work = Dense(RANGE, 1, 1, activation=activation)
+    program = Program(work, here, [MicroKernel(4, here.cpu.lanes, edge="even")], tmp_path)
+    near = np.concatenate([np.linspace(-8, 8, 40001), np.linspace(-1e-3, 1e-3, 2001)])
+    far = np.array([9.0, 30.0, 1e4, 1e19, 1e30, 3e38, 1e-30, 1e-45])
+    x = np.concatenate([near, far, -far]).astype(np.float32)[:, None]
+    w = np.ones((1, 1), np.float32)
+    result = program({"x": x, "w": w}, 0)
+    expected = work.reference({"x": x, "w": w})
+    assert np.isfinite(result).all()
+    # An exact result rounded to float32 is off by half a unit in the last place of it.
+    assert (np.abs(result - expected) <= 1.1e-6 + 1.2e-7 * np.abs(expected)).all()
+    assert (result[x > 6] == x[x > 6]).all() and not result[x < -6].any()
 
 
-def test_packed_weights_are_panels_with_bias_first_and_zeros_beyond(here: Hardware, tmp_path: Path) -> None:
+def test_a_library_of_many_elements_is_right(here: Hardware, tmp_path: Path) -> None:
+    """More than 2^31 of them: no offset is 32 bits wide. Almost all of x is never written, so that it
+    needs no memory."""
+    work, rows = Dense(RANGE, 16, 1024), (1 << 21) + 1
     lanes = here.cpu.lanes
-    work = Dense(T=Dim(1, 4), N=lanes + 3, K=5, bias=True)
-    library, geometry = compiled(work, here, MicroKernel(2, 2 * lanes), tmp_path)
+    kernels = [MicroKernel(14, lanes, 4, edge=edge) for edge in ("even", "padded")]
+    program = Program(work, here, kernels, tmp_path)
+    inputs = work.inputs(Shape.of(T=7))
+    places = [0, 1, 13, (1 << 20) + 5, (1 << 21) - 1, 1 << 21, rows - 1]
+    x = np.zeros((rows, 1024), np.float32)
+    x[places] = inputs["x"]
+    expected = work.reference({**inputs, "x": x[places]})
+    packed = program.packed(inputs)
+    for plan in range(len(kernels)):
+        out = np.full((rows, 16), np.nan, np.float32)
+        program.library.run_plan(x, packed, out, plan)
+        assert np.abs(out[places] - expected).max() <= tolerance(work, inputs)
+        out[places] = 0
+        assert not out.any()
+
+
+def test_a_product_of_many_elements_is_right(here: Hardware, tmp_path: Path) -> None:
+    """The same where every extent but the output's width is dynamic."""
+    work, size = BatchMatmul(RANGE, 1, 4, "nn"), 46_349
+    program = Program(work, here, [MicroKernel(14, here.cpu.lanes, 4, edge="even")], tmp_path)
+    x = np.zeros((1, size, size), np.float32)
+    w = np.random.default_rng(0).standard_normal((1, size, 4), np.float32)
+    ones = [(0, 0), (0, size - 1), (5, 17), (size - 1, 0), (size - 1, size - 1)]
+    for row, column in ones:
+        x[0, row, column] = 1
+    out = np.full((1, size, 4), np.nan, np.float32)
+    program.library.run_plan(x, w, out, 0)
+    expected = np.zeros((size, 4), np.float32)
+    for row, column in ones:
+        expected[row] += w[0, column]
+    np.testing.assert_allclose(out[0], expected, rtol=1e-6, atol=1e-6)
+
+
+# Weights in panels
+
+
+@pytest.mark.parametrize("depth", [1, 5, 16, 19, 32, 45])
+def test_packed_weights_are_panels_with_bias_first(depth: int, here: Hardware, tmp_path: Path) -> None:
+    lanes = here.cpu.lanes
+    work = Dense(T=Dim(1, 4), N=lanes + 3, K=depth, bias=True)
+    program = Program(work, here, [MicroKernel(4, 3 * lanes, edge="even")], tmp_path)
     inputs = work.inputs(Shape.of(T=1))
-    packed = packed_weights(library, geometry, inputs)
-    assert packed.shape == (2, 6, lanes)
-    for panel in range(2):
-        for lane in range(lanes):
-            column = panel * lanes + lane
-            inside = column < work.N
-            assert packed[panel, 0, lane] == (inputs["bias"][column] if inside else 0)
-            np.testing.assert_array_equal(
-                packed[panel, 1:, lane], inputs["w"][column] if inside else np.zeros(5)
-            )
+    packed = program.packed(inputs)
+    assert packed.shape == (3, depth + 1, lanes) == program.geometry.packed_shape
+    assert np.isfinite(packed).all(), "what lies beyond the last column is still a number"
+    columns = np.moveaxis(packed, 1, 2).reshape(3 * lanes, depth + 1)
+    np.testing.assert_array_equal(columns[: work.N, 0], inputs["bias"])
+    np.testing.assert_array_equal(columns[: work.N, 1:], inputs["w"])
+    assert not columns[work.N :, 0].any() and not packed[2].any()
+
+
+# TensorIR
 
 
 SMALL = Dense(T=Dim(1, 16), N=20, K=6, bias=True)
 PROCESSOR = Hardware.preset("haswell-1core")
 
 
-@pytest.mark.parametrize("edge", EDGES)
+@pytest.mark.parametrize("edge", ["even", "padded", "checked", "partitioned"])
 def test_tensorir_of_a_small_micro_kernel(edge: Edge, golden: Golden) -> None:
     kernel = MicroKernel(2, 8, 4, "ws", 0, edge)
     geometry = Geometry.of(SMALL, PROCESSOR, [kernel])
-    script = library_module(geometry, [kernel], Leaf(0)).script(show_meta=False)
-    golden(f"tensorir_{edge}.txt", script.rstrip() + "\n")
+    functions = library_module(geometry, [kernel], Leaf(0)).functions
+    shown = {name: f for name, f in functions.items() if name.name_hint.startswith(("run", "tile"))}
+    golden(f"tensorir_{edge}.txt", tvm.IRModule(shown).script(show_meta=False).rstrip() + "\n")
 
 
 def test_only_checked_tiles_test_bounds_where_they_load() -> None:
     kernel = MicroKernel(4, 8, 2)
     geometry = Geometry.of(SMALL, PROCESSOR, [kernel])
-    assert "if_then_else" not in tile_function(kernel, geometry, checked=False).script()
-    checked = tile_function(kernel, geometry, checked=True).script()
+    for fit in ("exact", "guarded"):
+        assert "if_then_else" not in tile_function(kernel, geometry, fit).script()
+    checked = tile_function(kernel, geometry, "checked").script()
     # Three rows of four (the first is always inside), in two unrolled steps.
     assert checked.count("if_then_else") == 3 * 2
 
 
+def test_only_exact_tiles_of_full_columns_store_without_a_test() -> None:
+    kernel = MicroKernel(4, 8, 2)
+    fits = Geometry.of(Dense(T=Dim(1, 16), N=24, K=6), PROCESSOR, [kernel])
+    sticks_out = Geometry.of(SMALL, PROCESSOR, [kernel])
+    assert "if" not in tile_function(kernel, fits, "exact").script().replace("from", "")
+    assert "masked.store" in tile_function(kernel, sticks_out, "exact").script()
+    assert tile_arguments(kernel, fits, "exact") == ("x", "w", "y")
+    assert tile_arguments(kernel, sticks_out, "guarded") == ("x", "w", "y", "rows", "cols")
+
+
 def test_edges_need_the_tile_functions_that_their_names_say() -> None:
-    variants = {edge: edge_variants(MicroKernel(4, 8, edge=edge)) for edge in EDGES}
-    assert variants == {"padded": (False,), "checked": (True,), "partitioned": (False, True)}
-    assert {edge_variants(MicroKernel(1, 8, edge=edge)) for edge in EDGES} == {(False,)}
+    expected = {"padded": ("exact", "guarded"), "checked": ("checked",), "partitioned": ("exact", "checked")}
+    for edge, fits in expected.items():
+        kernel = MicroKernel(4, 8, edge=edge)  # type: ignore[arg-type]
+        assert tiles_of(kernel, (4,)) == tuple((kernel, fit) for fit in fits)
+    for edge in EDGES:
+        kernel = MicroKernel(1, 8, edge=edge)
+        assert tiles_of(kernel, (1,)) == ((kernel, "exact"),)
+    for edge in ("even", "rest"):
+        kernel = MicroKernel(4, 8, edge=edge)
+        assert [(tile.rows, fit) for tile, fit in tiles_of(kernel, (1, 3, 4))] == [
+            (1, "exact"), (3, "exact"), (4, "exact"),
+        ]  # fmt: skip
+
+
+def functions_of(module: Any) -> set[str]:
+    return {name.name_hint for name in module.functions}
+
+
+def test_only_what_some_shape_needs_is_compiled() -> None:
+    kernels = (
+        MicroKernel(4, 8, edge="even"),
+        MicroKernel(6, 16, edge="rest"),
+        MicroKernel(5, 8, edge="even"),
+    )
+    # 9..17 rows make 3, 4 and 5 tiles of 3 or 4; from 18 on there are full tiles and any rest.
+    tree = Split("T", 8, Leaf(2), Split("T", 17, Leaf(0), Leaf(1)))
+    dispatcher = Dispatcher(SMALL, PROCESSOR, kernels, tree)
+    geometry = Geometry.of(SMALL, PROCESSOR, kernels)
+    module = library_module(geometry, kernels, tree)
+    assert needed_heights(kernels, tree) == [(3, 4), (1, 2, 3, 4, 5, 6), (1, 2, 3, 4, 5)]
+    tiles = {tile_name(kernel, "exact") for kernel in dispatcher.micro_kernels}
+    assert functions_of(module) == tiles | {"run", "plan", "idle", "pack", "panel"}
+    every = library_module(geometry, kernels, tree, every_plan=True)
+    assert functions_of(every) == functions_of(module) | {"run_plan"} | {
+        tile_name(lower, "exact") for kernel in kernels for lower in kernel.composes
+    }
+    assert needed_heights(kernels, tree, only=[5]) == [(2, 3), (5,), (5,)]
+    assert needed_heights(kernels, Leaf(0), only=[0, 13]) == [(3, 4), (1, 6), (4, 5)]
+
+
+def test_scratch_is_what_the_most_demanding_plan_needs() -> None:
+    kernels = [MicroKernel(4, 8), MicroKernel(6, 16), MicroKernel(3, 24), MicroKernel(9, 8, edge="even")]
+    geometry = Geometry.of(SMALL, PROCESSOR, kernels)
+    assert scratch_floats(kernels, geometry) == 6 * 6
+    variable = Geometry.of(replace(SMALL, constant=False), PROCESSOR, kernels)
+    # Panels hold the bias too: seven rows for a depth of six.
+    assert scratch_floats(kernels, variable) == max(4 * 6 + 7 * 8, 6 * 6 + 7 * 16, 3 * 6 + 7 * 24, 7 * 8)
+
+
+def test_geometry_is_wide_enough_for_the_widest_last_tile() -> None:
+    kernels = [MicroKernel(4, 8), MicroKernel(2, 24)]
+    geometry = Geometry.of(SMALL, PROCESSOR, kernels)
+    assert geometry.panels * geometry.lanes == max(math.ceil(20 / 8) * 8, math.ceil(20 / 24) * 24) == 24
+    assert geometry.packed_shape == (3, 7, 8)
+    assert Geometry.of(replace(SMALL, constant=False), PROCESSOR, kernels).panels == 0
+
+
+# Libraries
 
 
 @pytest.fixture(scope="module")
@@ -178,38 +308,49 @@ def portfolio_library(
 ) -> tuple[Dispatcher, Operator]:
     lanes = here.cpu.lanes
     kernels = (
-        MicroKernel(1, 2 * lanes), MicroKernel(6, lanes, 2, "is", 16),
-        MicroKernel(8, 3 * lanes, 4, edge="checked"), MicroKernel(5, lanes, edge="partitioned"),
+        MicroKernel(1, 2 * lanes), MicroKernel(6, lanes, 2, "is", 16, "even"),
+        MicroKernel(8, lanes, 4, edge="checked"), MicroKernel(5, lanes, edge="rest"),
+        MicroKernel(4, 2 * lanes, edge="even", ahead=True),
     )  # fmt: skip
-    tree = Split(
-        "T", 3, Leaf(0), Split("T", 17, Split("T", 9, Leaf(3), Leaf(1)), Split("T", 40, Leaf(2), Leaf(1)))
-    )
-    dispatcher = Dispatcher(Dense(T=Dim(1, 64), N=70, K=19), here, kernels, tree)
-    return dispatcher, build(dispatcher, tmp_path_factory.mktemp("portfolio"))
+    low = Split("T", 17, Split("T", 9, Leaf(3), Leaf(1)), Split("T", 40, Leaf(2), Leaf(3)))
+    tree = Split("T", 64, Split("T", 3, Leaf(0), low), Leaf(4))
+    dispatcher = Dispatcher(Dense(T=Dim(1, 64), N=lanes + 3, K=5), here, kernels, tree)
+    return dispatcher, build(dispatcher, tmp_path_factory.mktemp("portfolio"), every_plan=True)
 
 
 def test_library_chooses_as_the_tree_does_for_any_row_count(
     portfolio_library: tuple[Dispatcher, Operator],
 ) -> None:
     dispatcher, op = portfolio_library
-    for rows in [*range(200), 1 << 20, (1 << 40) + 1]:
+    for rows in [*range(8193), 1 << 20, (1 << 40) + 1]:
         number = route(dispatcher.tree, Shape.of(T=rows))
-        assert op.plan(rows) == dispatcher.micro_kernels[number].key, rows
+        assert op.library.plan(rows) == number, rows
+        assert op.plan(rows) == dispatcher.kernel(Shape.of(T=rows)).key, rows
 
 
-def test_library_is_right_on_every_row_count_around_its_rules(
-    portfolio_library: tuple[Dispatcher, Operator],
-) -> None:
+def sampled_rows() -> Iterator[int]:
+    """0..8192: all that are small, neighbours of powers of two, and one in 61 of the others."""
+    near_powers = {(1 << bit) + d for bit in range(8, 14) for d in (-1, 0, 1)}
+    yield from sorted(rows for rows in {*range(200), *near_powers, *range(200, 8193, 61)} if rows <= 8192)
+
+
+def test_library_is_right_on_every_row_count(portfolio_library: tuple[Dispatcher, Operator]) -> None:
     dispatcher, op = portfolio_library
     work = dispatcher.workload
-    layer = op.pack(work.inputs(Shape.of(T=1))["w"])
-    for rows in [*range(0, 90), 257]:
-        inputs = work.inputs(Shape.of(T=rows))
-        out = np.full((rows + GUARD_ROWS, 70), GUARD, np.float32)
-        assert layer(inputs["x"], out=out[:rows]) is not None
-        assert (out[rows:] == GUARD).all()
-        if rows:
-            assert np.abs(out[:rows] - work.reference(inputs)).max() <= tolerance(work, inputs), rows
+    inputs = work.inputs(Shape.of(T=8192))
+    expected, allowed = work.reference(inputs), tolerance(work, inputs)
+    layer, width = op.pack(inputs["w"]), expected.shape[1]
+    buffer = np.empty((8192 + 2, width), np.float32)
+    compiled = set(op.micro_kernels)
+    for rows in sampled_rows():
+        plan = dispatcher.plan(Shape.of(T=rows))
+        assert {region.kernel.code.key for region in plan.regions} <= compiled, rows
+        out = buffer[1 : rows + 1]
+        out.fill(np.nan)
+        buffer[0], buffer[rows + 1] = GUARD, GUARD
+        layer(inputs["x"][:rows], out=out)
+        assert np.abs(out - expected[:rows]).max(initial=0) <= allowed, rows
+        assert (buffer[0] == GUARD).all() and (buffer[rows + 1] == GUARD).all(), rows
 
 
 def test_every_plan_of_a_library_gives_the_same_result(
@@ -218,8 +359,8 @@ def test_every_plan_of_a_library_gives_the_same_result(
     dispatcher, op = portfolio_library
     inputs = dispatcher.workload.inputs(Shape.of(T=23))
     layer, expected = op.pack(inputs["w"]), dispatcher.workload.reference(inputs)
-    for plan in range(len(op.micro_kernels)):
-        out = np.full((23, 70), np.nan, np.float32)
+    for plan in range(len(op.plans)):
+        out = np.full(expected.shape, np.nan, np.float32)
         layer.bind(inputs["x"], out, plan)()
         assert np.abs(out - expected).max() <= tolerance(dispatcher.workload, inputs), plan
 
@@ -227,14 +368,16 @@ def test_every_plan_of_a_library_gives_the_same_result(
 def test_equal_programs_have_equal_code_and_other_programs_other_code(here: Hardware, tmp_path: Path) -> None:
     work = Dense(T=Dim(1, 8), N=32, K=8)
 
-    def code(rows: int, name: str) -> str:
-        kernel = MicroKernel(rows, here.cpu.lanes)
-        module = library_module(Geometry.of(work, here, [kernel]), [kernel], Leaf(0))
+    def code(kernel: MicroKernel, name: str, only: tuple[int, ...] | None = None) -> str:
+        module = library_module(Geometry.of(work, here, [kernel]), [kernel], Leaf(0), only=only)
         artifact = compile_library(module, here, tmp_path / name / "kernel.so")
         assert 0 < artifact.code_bytes < artifact.path.stat().st_size
         return artifact.code_hash
 
-    assert code(4, "one") == code(4, "another-folder") != code(5, "third")
+    lanes = here.cpu.lanes
+    four, five = MicroKernel(4, lanes, edge="even"), MicroKernel(5, lanes, edge="even")
+    assert code(four, "one") == code(four, "another-folder") != code(five, "third")
+    assert code(four, "all") != code(four, "some", (8,))
 
 
 def test_missing_linker_is_named_with_a_remedy(
@@ -245,10 +388,3 @@ def test_missing_linker_is_named_with_a_remedy(
         BuildError, match=r"C\+\+ compiler is installed.*none of g\+\+.*apt-get install g\+\+"
     ):
         compile_library(None, here, tmp_path / "kernel.so")
-
-
-def test_geometry_is_wide_enough_for_the_widest_last_tile() -> None:
-    kernels = [MicroKernel(4, 8), MicroKernel(2, 24)]
-    geometry = Geometry.of(SMALL, PROCESSOR, kernels)
-    assert geometry.panels * geometry.lanes == max(math.ceil(20 / 8) * 8, math.ceil(20 / 24) * 24) == 24
-    assert geometry.packed_bytes == 4 * math.prod(geometry.packed_shape)
