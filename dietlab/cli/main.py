@@ -261,11 +261,15 @@ def replay_run(records: str | Path, effort: str, strategy: str, seed: int = 0) -
     file = read_records(records)
     runner = ReplayRunner(file.records)
     workload = workload_from_json(file.header["workload"])
-    whole = build_space(workload, Hardware.from_json(file.header["hardware"]))
+    edges = {kernel.edge for kernel in runner.micro_kernels}
+    whole = build_space(workload, Hardware.from_json(file.header["hardware"]), sorted(edges))
+    preset = effort_named(effort)
+    timing = replace(preset.timing, cache=file.header.get("cache", "hot"))
+    chosen = replace(preset, timing=timing, confirm_shapes=0, verify_shapes=0)
     recorded = whole.restricted_to(runner.micro_kernels)
     shapes = ShapeSet.of(dict.fromkeys(runner.shapes, 1.0))
     return tune(
-        recorded, shapes, runner, replace(effort_named(effort), confirm_shapes=0), strategy, seed=seed
+        recorded, shapes, runner, chosen, strategy, seed=seed
     )
 
 

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dietlab.dispatch.portfolio import UNCOVERED, Portfolio, dense_shapes
+from dietlab.dispatch.portfolio import UNCOVERED, Portfolio
 from dietlab.errors import DispatchError
 from dietlab.hardware import Hardware
+from dietlab.search import dense_shapes
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import (
     Leaf,

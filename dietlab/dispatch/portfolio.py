@@ -12,21 +12,15 @@ import numpy.typing as npt
 
 from dietlab.errors import DispatchError
 from dietlab.hardware import Hardware
-from dietlab.search import TuningRun, best_together
+from dietlab.search import TuningRun, candidate_plans, dense_shapes
 from dietlab.shapes import Shape, ShapeSet
-from dietlab.space import COMPOSED, MicroKernel, heights
+from dietlab.space import MicroKernel, heights
 from dietlab.workloads import Workload, axis_of
 
 Values = npt.NDArray[np.float64]
 
 BEYOND = 8
 """Shapes beyond the range are represented by the range's end times this."""
-
-DENSE_SHAPES = 256
-"""Shapes that a dispatcher is trained on at most: all of them in ranges up to this length."""
-
-FAMILIES = 10
-"""Families of micro-kernels that plans are made of: those that do best together."""
 
 STARTS = 3
 
@@ -118,20 +112,6 @@ def _portfolio(
         tuple(tuple(table[i].tolist()) for i in used), tuple(choice.table.min(axis=0).tolist()),
         tuple(curve), safe,
     )  # fmt: skip
-
-
-def candidate_plans(run: TuningRun, shapes: Sequence[Shape]) -> tuple[MicroKernel, ...]:
-    """What was measured and, where plans are composed, the other heights and edges of the best families."""
-    measured = run.micro_kernels
-    plans = set(measured)
-    tallest: dict[MicroKernel, int] = {}
-    for kernel in measured:
-        if kernel.composed:
-            tallest[kernel.family] = max(kernel.rows, tallest.get(kernel.family, 0))
-    for family in list(dict.fromkeys(k.family for k in best_together(run, shapes, 2 * FAMILIES)))[:FAMILIES]:
-        for rows in range(1, tallest.get(family, 0) + 1):
-            plans.update(replace(family, rows=rows, edge=edge) for edge in COMPOSED)
-    return tuple(sorted(plans))
 
 
 def _safest(run: TuningRun, plans: Sequence[MicroKernel]) -> MicroKernel:
@@ -252,28 +232,3 @@ class _Choice:
                     chosen, least, improved = candidate, found, True
                     break
         return chosen
-
-
-def dense_shapes(workload: Workload, shapes: ShapeSet, limit: int = DENSE_SHAPES) -> ShapeSet:
-    """Every shape of a one-dimensional range, or ``limit`` of them: the lower half one by one, where
-    one more row changes the most, then evenly over the logarithm. Weighted like ``shapes``.
-
-    Each dense shape gets an equal part of the weight of the nearest given shape.
-    """
-    if len(workload.dims) != 1:
-        return shapes
-    name, dim = next(iter(workload.dims.items()))
-    extents = np.arange(dim.low, dim.high + 1)
-    if len(dim) > limit:
-        dense = dim.low + limit // 2
-        spread = np.geomspace(dense, dim.high, limit - limit // 2).round().astype(int)
-        extents = np.union1d(np.arange(dim.low, dense), spread)
-    given = np.array([shape[name] for shape in shapes])
-    nearest = np.abs(extents[:, None] - given[None, :]).argmin(axis=1)
-    population = np.bincount(nearest, minlength=len(given))
-    return ShapeSet.of(
-        {
-            Shape.of(**{name: int(extent)}): shapes.weights[near] / population[near]
-            for extent, near in zip(extents, nearest, strict=True)
-        }
-    )

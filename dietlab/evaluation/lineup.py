@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dietlab.dispatch import Dispatcher, Operator, build, candidate_plans
+from dietlab.dispatch import Dispatcher, Operator, build
 from dietlab.errors import DispatchError, MissingDependencyError
 from dietlab.evaluation.ansor import AnsorResult, tune_static
 from dietlab.evaluation.match import Entry
 from dietlab.evaluation.report import OURS, Contender
 from dietlab.evaluation.vendors import VENDORS
 from dietlab.events import Audience
-from dietlab.search import Effort, TuningRun
+from dietlab.search import Effort, TuningRun, candidate_plans
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import Leaf, MicroKernel
 

@@ -12,7 +12,7 @@ from dietlab.hardware import Hardware
 from dietlab.measure.record import Record, Trial
 from dietlab.measure.store import read_records
 from dietlab.shapes import Shape
-from dietlab.space import MicroKernel
+from dietlab.space import MicroKernel, plan_for
 from dietlab.workloads import Workload, extents
 
 
@@ -72,18 +72,22 @@ class SyntheticRunner:
 
     def seconds(self, workload: Workload, kernel: MicroKernel, shape: Shape) -> float:
         sizes = extents(workload, shape)
-        tiles = {role: -(-sizes[role] // kernel.tile[role]) for role in ("rows", "cols")}
-        vectors = kernel.vectors(self.hardware.cpu.lanes)
-        peak = (self.hardware.peak_gflops or 100.0) * 1e9
-        # Each step loads `vectors` weights and `rows` inputs for rows x vectors multiply-adds.
-        reuse = kernel.rows * vectors / (kernel.rows * vectors + 0.25 * (kernel.rows + vectors))
-        unrolled = 1 - 0.08 / kernel.unroll
-        columns_a_core = -(-tiles["cols"] // self.hardware.cores) * kernel.cols
-        flops = 2.0 * tiles["rows"] * kernel.rows * columns_a_core * sizes["depth"]
-        weights = 4.0 * columns_a_core * sizes["depth"] * (1 if kernel.order == "ws" else tiles["rows"])
+        plan = plan_for(kernel, sizes["rows"])
+        column_tiles = -(-sizes["cols"] // kernel.cols)
+        columns_a_core = -(-column_tiles // self.hardware.cores) * kernel.cols * sizes["batch"]
+        steps = 2.0 * columns_a_core * sizes["depth"]
+        compute = sum(steps * r.executed_rows / self._throughput(r.kernel) for r in plan.regions)
+        weights = 4.0 * columns_a_core * sizes["depth"] * (1 if kernel.order == "ws" else plan.tiles)
         stream = (self.hardware.l3_gbps or 30.0) * 1e9
-        seconds = flops / (peak * reuse * unrolled) + 0.3 * weights / stream
+        seconds = compute + (0.1 if kernel.ahead else 0.3) * weights / stream
         return seconds * (1 + self.noise * self._disturbance(kernel, shape))
+
+    def _throughput(self, kernel: MicroKernel) -> float:
+        """Flop/s of one core: each step loads ``vectors`` weights and ``rows`` inputs for rows x vectors
+        multiply-adds."""
+        vectors = kernel.vectors(self.hardware.cpu.lanes)
+        reuse = kernel.rows * vectors / (kernel.rows * vectors + 0.25 * (kernel.rows + vectors))
+        return (self.hardware.peak_gflops or 100.0) * 1e9 * reuse * (1 - 0.08 / kernel.unroll)
 
     def _disturbance(self, kernel: MicroKernel, shape: Shape) -> float:
         """A number in [-1, 1) that depends only on what is measured."""

@@ -1,11 +1,13 @@
 """The joint search over space, measurement and cost model, all shapes at once."""
 
+from dietlab.search.candidates import best_together, candidate_plans
+from dietlab.search.dense import DENSE_SHAPES, dense_shapes
 from dietlab.search.effort import EFFORTS, Effort, effort_named
 from dietlab.search.strategies import STRATEGIES, SearchState, Strategy
 from dietlab.search.survey import survey
-from dietlab.search.tune import TuningRun, best_together, tune
+from dietlab.search.tune import TuningRun, tune
 
 __all__ = [
-    "EFFORTS", "STRATEGIES", "Effort", "SearchState", "Strategy", "TuningRun", "best_together",
-    "effort_named", "survey", "tune",
+    "DENSE_SHAPES", "EFFORTS", "STRATEGIES", "Effort", "SearchState", "Strategy", "TuningRun",
+    "best_together", "candidate_plans", "dense_shapes", "effort_named", "survey", "tune",
 ]  # fmt: skip

@@ -17,6 +17,7 @@ class Effort:
         batch: micro-kernels of one round of the search.
         confirm_kernels, confirm_shapes: the best micro-kernels are measured on more shapes, so that
             the dispatcher knows how their throughput changes with the shape.
+        verify_shapes: shapes on which the plans that are probably fastest are measured.
         timing: how a candidate is timed.
         evaluation_blocks, evaluation_block_seconds: how contenders are timed.
         ansor_trials, ansor_seconds: the per-shape baseline: trials a shape, and the time after
@@ -28,6 +29,7 @@ class Effort:
     batch: int
     confirm_kernels: int
     confirm_shapes: int
+    verify_shapes: int
     timing: Timing
     evaluation_blocks: int
     evaluation_block_seconds: float
@@ -38,9 +40,9 @@ class Effort:
 EFFORTS = {
     effort.name: effort
     for effort in (
-        Effort("smoke", 8, 8, 3, 6, Timing(3, 0.001, cache="rotating"), 3, 0.002, 4, 60.0),
-        Effort("quick", 64, 16, 16, 24, Timing(5, 0.003, cache="rotating"), 7, 0.004, 32, 90.0),
-        Effort("full", 512, 64, 32, 48, Timing(9, 0.005, cache="rotating"), 15, 0.006, 256, None),
+        Effort("smoke", 8, 8, 3, 6, 4, Timing(3, 0.001, cache="rotating"), 3, 0.002, 4, 60.0),
+        Effort("quick", 64, 16, 12, 16, 64, Timing(5, 0.003, cache="rotating"), 7, 0.004, 32, 90.0),
+        Effort("full", 512, 64, 32, 48, 160, Timing(9, 0.005, cache="rotating"), 15, 0.006, 256, None),
     )
 }
 

@@ -25,6 +25,8 @@ from dietlab.events import (
     audience,
 )
 from dietlab.measure import Record, RecordStore, Runner, Trial
+from dietlab.search.candidates import best_together, candidate_plans
+from dietlab.search.dense import dense_shapes
 from dietlab.search.effort import Effort, effort_named
 from dietlab.search.strategies import SearchState, Strategy, strategy_named, target_shape
 from dietlab.shapes import Shape, ShapeSet
@@ -34,6 +36,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Result = TypeVar("Result")
+
+FINALISTS = 3
+"""Plans measured for each shape in a round of verifying."""
+
+VERIFYING_ROUNDS = 2
+"""What the first round finds changes what is probably fastest."""
 
 
 @dataclass(frozen=True)
@@ -103,9 +111,9 @@ def tune(
 ) -> TuningRun:
     """Searches ``space`` for all ``shapes`` at once.
 
-    Each micro-kernel is measured on one shape only, the one on which it wastes least; then the best
-    are confirmed on more shapes. What ``store`` holds already counts, so that an interrupted run
-    goes on where it stopped.
+    Each micro-kernel is measured on one shape only, the one on which it wastes least; then the best are
+    confirmed on more shapes, and their plans verified where they compete. What ``store`` holds already
+    counts, so that an interrupted run goes on where it stopped.
 
     Raises:
         ModelError: if every candidate failed.
@@ -132,7 +140,7 @@ def tune(
             model = _fit(space, store.records, effort, adaptation, seed, clock)
             _announce(space, store, model, clock, listeners)
             state = SearchState(space, shapes.train, tuple(store.records), model)
-    searched = first_records(store.records)
+    searched = first_records(store.records, goal)
     model = _fit(space, searched, effort, adaptation, seed, clock)
     if model is None:
         raise ModelError(
@@ -142,17 +150,21 @@ def tune(
     confirm(TuningRun(space, shapes, searched, model), runner, effort, listeners, store)
     seen = frozenset(searched)
     metrics = evaluate_model(model, [record for record in store.records if record not in seen])
+    for _ in range(VERIFYING_ROUNDS):
+        model = _fit(space, store.records, effort, adaptation, seed, clock) or model
+        verify(TuningRun(space, shapes, tuple(store.records), model), runner, effort, listeners, store)
     model = _fit(space, store.records, effort, adaptation, seed, clock) or model
     return TuningRun(space, shapes, tuple(store.records), model, clock.seconds_with(store.records), metrics)
 
 
-def first_records(records: Sequence[Record]) -> tuple[Record, ...]:
-    """What the search itself measured: the first record of each micro-kernel. Whatever confirmed it
-    later is left out, so that running the same command again confirms the same micro-kernels."""
+def first_records(records: Sequence[Record], count: int) -> tuple[Record, ...]:
+    """What the search itself measured: the first record of each of the first ``count`` micro-kernels.
+    Whatever confirmed or verified them later is left out, so that running the same command again goes
+    on in the same way."""
     first: dict[MicroKernel, Record] = {}
     for record in records:
         first.setdefault(record.micro_kernel, record)
-    return tuple(first.values())
+    return tuple(first.values())[:count]
 
 
 def confirm(run: TuningRun, runner: Runner, effort: Effort, listeners: Audience, store: RecordStore) -> None:
@@ -169,6 +181,28 @@ def confirm(run: TuningRun, runner: Runner, effort: Effort, listeners: Audience,
         _measure(run.space, trials, runner, store, listeners, progress.advance)
 
 
+def verify(run: TuningRun, runner: Runner, effort: Effort, listeners: Audience, store: RecordStore) -> None:
+    """Measures, for shapes all over the range, the plans that are probably fastest there.
+
+    The model tells programs apart that differ much; which of a few good ones wins on a shape is
+    measured. Shapes are those of the dispatcher's training, as many as the effort has time for.
+    """
+    if not effort.verify_shapes:
+        return
+    shapes = tuple(dense_shapes(run.space.workload, run.shapes, effort.verify_shapes))
+    plans = candidate_plans(run, shapes)
+    order = run.seconds_table(plans, shapes).argsort(axis=0)[:FINALISTS]
+    done = {(record.micro_kernel, record.shape) for record in store.records}
+    wanted: dict[MicroKernel, list[Shape]] = {}
+    for column, shape in enumerate(shapes):
+        for plan in order[:, column]:
+            if (plans[plan], shape) not in done:
+                wanted.setdefault(plans[plan], []).append(shape)
+    trials = [Trial(plan, tuple(wanted[plan])) for plan in sorted(wanted)]
+    with listeners.stage("verify", sum(len(t.shapes) for t in trials), "measurement") as progress:
+        _measure(run.space, trials, runner, store, listeners, progress.advance)
+
+
 def confirm_shapes(shapes: ShapeSet, space: Space, count: int) -> tuple[Shape, ...]:
     """The tuned shapes, the ends of the range, and ``count`` evenly spread over the logarithm of T.
 
@@ -180,20 +214,6 @@ def confirm_shapes(shapes: ShapeSet, space: Space, count: int) -> tuple[Shape, .
     name, dim = next(iter(dims.items()))
     spread = np.geomspace(dim.low, dim.high, count).round().astype(int)
     return tuple(sorted({Shape.of(**{name: int(t)}) for t in spread} | set(shapes.train)))
-
-
-def best_together(run: TuningRun, shapes: Sequence[Shape], count: int) -> list[MicroKernel]:
-    """Greedy: micro-kernels that together lower the mean logarithm of time most."""
-    kernels = run.micro_kernels
-    logs = np.log(run.seconds_table(kernels, shapes))
-    best = np.full(len(shapes), np.inf)
-    chosen: list[int] = []
-    for _ in range(min(count, len(kernels))):
-        reached = np.minimum(best, logs).mean(axis=1) + 1e-3 * logs.mean(axis=1)
-        reached[chosen] = np.inf
-        chosen.append(int(reached.argmin()))
-        best = np.minimum(best, logs[chosen[-1]])
-    return [kernels[i] for i in chosen]
 
 
 def _measure(
