@@ -138,9 +138,9 @@ def test_edges_multiply_the_space() -> None:
 
 
 @pytest.mark.parametrize("work", [SCORES, CONTEXT, VARIABLE])
-def test_only_constant_weights_can_be_asked_for_ahead(work: Workload) -> None:
+def test_of_what_varies_only_products_that_are_transposed_are_asked_for_ahead(work: Workload) -> None:
     space = build_space(work, Hardware.preset("zen4-1core"), EDGES)
-    assert not any(kernel.ahead for kernel in space)
+    assert any(kernel.ahead for kernel in space) == (work is SCORES)
     orders = {kernel.order for kernel in space}
     assert orders == ({"ws", "is"} if work is CONTEXT else {"ws"})
 
@@ -172,6 +172,13 @@ def test_space_without_a_fit_says_how_many_each_limit_rejected() -> None:
         SpaceError, match=r"at least one micro-kernel fits the hardware; got .*vector registers"
     ):
         build_space(QKV, tiny)
+
+
+def test_weights_on_the_fly_that_no_stack_holds_are_refused() -> None:
+    deep = Dense(T=Dim(1, 8), N=64, K=200_000)
+    assert len(build_space(deep, Hardware.preset("zen4-1core"))) > 0
+    with pytest.raises(SpaceError, match="a panel transposed on the fly fits the stack"):
+        build_space(replace(deep, constant=False), Hardware.preset("zen4-1core"))
 
 
 def test_gpu_space_is_refused_for_now() -> None:
