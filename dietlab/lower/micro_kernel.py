@@ -116,10 +116,11 @@ def tile_function(kernel: MicroKernel, geometry: Geometry, fit: Fit) -> Any:
 
 def tile_arguments(kernel: MicroKernel, geometry: Geometry, fit: Fit) -> tuple[str, ...]:
     """The arguments of a tile function, in order."""
+    asks = kernel.ahead and geometry.batch is None  # a batch's next product is the region's business
     needed = {
         "x": True, "w": True, "y": True, "residual": geometry.epilogue.residual, "size": geometry.dynamic,
         "rows": fit != "exact", "cols": geometry.has_column_tail(kernel),
-        "ahead": kernel.ahead, "stride": kernel.ahead,
+        "ahead": asks, "stride": asks,
     }  # fmt: skip
     return tuple(name for name, present in needed.items() if present)
 

@@ -14,7 +14,7 @@ from tvm.script.ir_builder import tirx as T
 from dietlab.lower.geometry import Geometry
 from dietlab.lower.micro_kernel import Fit, tile_arguments, tile_name
 from dietlab.lower.panels import PANEL_FUNCTION
-from dietlab.lower.vectors import int64, stack_buffer, switch
+from dietlab.lower.vectors import L2, int64, prefetch, stack_buffer, switch
 from dietlab.space import MicroKernel
 
 
@@ -181,6 +181,7 @@ def _transpose_panels(cover: _Cover, jo: Any) -> None:
     geometry, operands = cover.geometry, cover.operands
     assert operands.scratch is not None
     for panel in range(cover.panels):
+        _ask_next_product(cover, jo, panel)
         column = jo * cover.kernel.cols + panel * geometry.lanes
         w = operands.w.access_ptr("r", offset=(cover.batch * cover.cols + column) * cover.depth)
         out = operands.scratch.access_ptr("w", offset=panel * geometry.panel_rows * geometry.lanes)
@@ -193,6 +194,7 @@ def _transpose_panels(cover: _Cover, jo: Any) -> None:
 def _tile(cover: _Cover, io: Any, jo: Any) -> None:
     """Row tile ``io`` of column tile ``jo``: which rows it has is the edge's business."""
     kernel, size = cover.kernel, cover.size
+    _ask_next_product(cover, jo, _pieces_before(cover) + io)
     if kernel.edge == "even":
         tiles = T.bind(cover.row_tiles)
         low = T.bind(tirx.truncdiv(size, tiles))
@@ -271,6 +273,40 @@ def _ahead(cover: _Cover, first: Any, jo: Any) -> Any:
     """Where in the next column tile's weights this row tile begins to ask: as far as it is down the rows."""
     down = tirx.truncdiv(first * _tile_floats(cover), cover.size)
     return cover.operands.w.access_ptr("r", offset=(jo + 1) * _tile_floats(cover) + down)
+
+
+def _pieces_before(cover: _Cover) -> int:
+    """Panels that are transposed before the row tiles of one column tile."""
+    return cover.panels if cover.geometry.weights == "transposed" else 0
+
+
+def _ask_next_product(cover: _Cover, jo: Any, piece: Any) -> None:
+    """Asks for a share of the next product's operands and output while this one is computed.
+
+    Draws, for two column tiles of one panel and one row tile each (the arrays of all products are
+    contiguous, and beyond the last one asking does no harm)::
+
+        before                          after
+        for jo in range(2):             for jo in range(2):
+          transpose panel jo              ask for share 2 * jo of 4;      transpose panel jo
+          tile(x, w, y)                   ask for share 2 * jo + 1 of 4;  tile(x, w, y)
+
+    All at once would fill the queue of misses that the panel and the tile need too.
+    """
+    geometry, operands = cover.geometry, cover.operands
+    if not cover.kernel.ahead or geometry.batch is None:
+        return
+    pieces = _pieces_before(cover) + cover.row_tiles
+    share = jo * pieces + piece
+    sizes = ((operands.x, cover.size * cover.depth), (operands.w, cover.cols * cover.depth),
+             (operands.y, cover.size * cover.cols))  # fmt: skip
+    for buffer, floats in sizes:
+        lines = T.bind(_ceil(floats, geometry.lanes))
+        first, last = (
+            T.bind(tirx.truncdiv((share + i) * lines, pieces * cover.column_tiles)) for i in (0, 1)
+        )
+        with T.serial(first, last) as line:
+            prefetch(buffer, (cover.batch + 1) * floats + line * geometry.lanes, L2)
 
 
 def _pads(kernel: MicroKernel) -> bool:

@@ -37,8 +37,9 @@ class MicroKernel:
             ``padded`` (local padding: the edge tile of the input is copied once and filled with
             zeros, so that the compute stage has no bound check), ``checked`` (bound checks stay
             in the compute stage) or ``partitioned`` (full tiles without checks, the edge tile with).
-        ahead: whether each row tile asks its share of the *next* panel of weights into L2, so that
-            memory works while the current panel is computed.
+        ahead: whether what comes next is asked into L2, each row tile a share, so that memory works
+            while the current one is computed: the next panel of packed weights, or the operands and
+            the output of a batch's next product.
 
     ``key`` is its short name in records and generated code: ``8x32.u4.ws.p0a.even``.
 
