@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import math
 import pickle
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dietlab.cost import (
@@ -26,15 +28,16 @@ from dietlab.cost import (
     padding_waste,
     ranking_metrics,
 )
+from dietlab.cost.adaptation import EDGE_STEPS, Adaptation
 from dietlab.cost.features import FEATURES, features
 from dietlab.cost.metrics import mean_metrics, pairwise_accuracy
 from dietlab.errors import ModelError
 from dietlab.hardware import Hardware
-from dietlab.measure import Record, SyntheticRunner, Trial
+from dietlab.measure import CacheState, Record, SyntheticRunner, Trial
 from dietlab.search import TuningRun
 from dietlab.shapes import Dim, Shape, ShapeSet
-from dietlab.space import MicroKernel, build_space
-from dietlab.workloads import Dense, Role
+from dietlab.space import EDGES, MicroKernel, build_space, plan_for
+from dietlab.workloads import BatchMatmul, Dense, Role, Workload, extents
 
 HARDWARE = Hardware.preset("cascadelake-1core")
 WORK = Dense(T=Dim(1, 128), N=768, K=256)
@@ -87,46 +90,133 @@ def test_papers_constants_on_a_t4() -> None:
 
 
 kernels = st.builds(
-    MicroKernel, st.integers(1, 14), st.sampled_from([16, 32, 48]), st.just(1), st.sampled_from(["ws", "is"])
-)
+    MicroKernel, st.integers(1, 14), st.sampled_from([16, 32, 48]), st.just(1), st.sampled_from(["ws", "is"]),
+    st.just(0), st.sampled_from(EDGES), st.booleans(),
+)  # fmt: skip
 rows = st.integers(1, 300).map(lambda t: Shape.of(T=t))
+works = st.sampled_from(
+    [WORK, Dense(T=Dim(1, 128), N=100, K=7), Dense(T=Dim(1, 128), N=768, K=256, constant=False),
+     BatchMatmul(T=Dim(1, 128), B=6, D=64, form="nt"), BatchMatmul(T=Dim(1, 128), B=6, D=64, form="nn")]
+)  # fmt: skip
+speeds = st.floats(1e9, 2e11)
+GBPS = {"hot": 24.0, "rotating": 11.0}
+"""What the preset's last level and memory give; the weights of WORK fit half of the last level."""
 
 
-@given(kernels, rows, st.floats(1e9, 2e11), st.integers(1, 4))
+def alike(speed: float) -> Callable[[MicroKernel], float]:
+    return lambda kernel: speed
+
+
+def steps_of(kernel: MicroKernel, shape: Shape, depth: int) -> float:
+    """Multiply-adds of all row tiles down one column tile, their starts and stores counted as steps."""
+    return plan_for(kernel, shape["T"]).executed_rows * kernel.cols * (depth + EDGE_STEPS)
+
+
+@given(kernels, works, rows, speeds, st.integers(1, 4), st.sampled_from(["paper", "streamed"]))
+def test_parts_of_a_time_are_what_their_names_say(
+    kernel: MicroKernel, work: Workload, shape: Shape, speed: float, cores: int, kind: Adaptation
+) -> None:
+    cost = AdaptationCost(work, HARDWARE.with_cores(cores), kind)
+    parts = cost.parts(kernel, shape, alike(speed))
+    values = [parts.compute, parts.edges, parts.padding, parts.weights, parts.idle]
+    assert all(value >= 0 for value in values)
+    assert cost.seconds(kernel, shape, alike(speed)) == parts.total == pytest.approx(sum(values))
+    sizes = extents(work, shape)
+    column_tiles = math.ceil(sizes["cols"] / kernel.cols)
+    passes = sizes["batch"] * column_tiles
+    assert parts.compute == pytest.approx(work.flops(shape) / speed / cores)
+    busy_steps = passes * steps_of(kernel, shape, sizes["depth"]) / cores
+    assert parts.compute + parts.edges + parts.padding == pytest.approx(2 * busy_steps / speed)
+    if kernel.composed and sizes["cols"] % kernel.cols == 0:
+        assert parts.padding == pytest.approx(0, abs=1e-15)
+    if kind == "paper" or work.weights != "packed":
+        assert parts.weights == 0
+    dealt = column_tiles * plan_for(kernel, shape["T"]).tiles
+    if isinstance(work, BatchMatmul):
+        dealt = work.B
+    elif work.weights == "transposed":
+        dealt = column_tiles
+    busy = parts.total - parts.idle
+    assert parts.idle == pytest.approx(busy * (cores * math.ceil(dealt / cores) / dealt - 1), abs=1e-15)
+
+
+@given(kernels, rows, st.floats(1e9, 1e11), st.floats(1e9, 1e11))
+def test_a_composed_plan_computes_each_tile_at_its_own_throughput(
+    kernel: MicroKernel, shape: Shape, full: float, lower: float
+) -> None:
+    cost = AdaptationCost(WORK, HARDWARE, "paper")
+    speed = {kernel.rows: full}
+    found = cost.seconds(kernel, shape, lambda k: speed.get(k.rows, lower))
+    expected = sum(
+        2 * region.tiles * region.kernel.rows * kernel.cols * (WORK.K + EDGE_STEPS)
+        / (full if region.kernel.rows == kernel.rows else lower)
+        for region in plan_for(kernel, shape["T"]).regions
+    )  # fmt: skip
+    assert found == pytest.approx(math.ceil(WORK.N / kernel.cols) * expected)
+
+
+def test_an_empty_call_costs_nothing() -> None:
+    parts = AdaptationCost(WORK, HARDWARE).parts(MicroKernel(8, 32, edge="even"), Shape.of(T=0), alike(1e9))
+    assert parts.total == 0
+
+
+@given(kernels, works, rows, speeds, st.integers(1, 4))
 def test_without_traffic_throughput_is_the_inverse_of_seconds(
-    kernel: MicroKernel, shape: Shape, speed: float, cores: int
+    kernel: MicroKernel, work: Workload, shape: Shape, speed: float, cores: int
 ) -> None:
-    cost = AdaptationCost(WORK, HARDWARE.with_cores(cores), "paper")
-    seconds = cost.seconds(kernel, shape, speed)
+    cost = AdaptationCost(work, HARDWARE.with_cores(cores), "paper")
+    seconds = cost.seconds(kernel, shape, alike(speed))
     assert cost.throughput(kernel, shape, seconds) == pytest.approx(speed)
-    assert seconds == pytest.approx(WORK.flops(shape) / (speed * cores * cost.static(kernel, shape)))
+    depth = extents(work, shape)["depth"]
+    useful = work.flops(shape) / (speed * cores * cost.static(kernel, shape))
+    assert seconds == pytest.approx(useful * (1 + EDGE_STEPS / depth))
 
 
-@given(kernels, rows, st.floats(1e9, 2e11))
+@given(kernels, rows, speeds, st.sampled_from(["hot", "rotating"]))
 def test_hidden_traffic_changes_nothing_and_visible_traffic_costs(
-    kernel: MicroKernel, shape: Shape, speed: float
+    kernel: MicroKernel, shape: Shape, speed: float, cache: CacheState
 ) -> None:
-    cost, free = AdaptationCost(WORK, HARDWARE), AdaptationCost(WORK, HARDWARE, "paper")
-    seconds = cost.seconds(kernel, shape, speed)
-    warm = 2 * kernel.rows * kernel.cols * WORK.K / speed
-    fetch = 4 * kernel.cols * WORK.K / (24.0 * 1e9)
-    if warm >= fetch:
-        assert seconds == pytest.approx(free.seconds(kernel, shape, speed))
-        assert cost.throughput(kernel, shape, seconds) == pytest.approx(speed)
+    cost, free = AdaptationCost(WORK, HARDWARE, cache=cache), AdaptationCost(WORK, HARDWARE, "paper")
+    seconds = cost.seconds(kernel, shape, alike(speed))
+    plan = plan_for(kernel, shape["T"])
+    first = 2 * plan.regions[0].kernel.rows * kernel.cols * (WORK.K + EDGE_STEPS) / speed
+    computing = 2 * steps_of(kernel, shape, WORK.K) / speed
+    fetch = 4 * kernel.cols * WORK.K / (GBPS[cache] * 1e9)
+    if kernel.ahead:
+        waiting = fetch - computing
     else:
-        assert seconds > free.seconds(kernel, shape, speed)
-        assert cost.throughput(kernel, shape, seconds) <= speed * (1 + 1e-9)
+        waiting = fetch - first if kernel.order == "ws" else plan.tiles * fetch - computing
+    visible = math.ceil(WORK.N / kernel.cols) * max(0.0, waiting)
+    assert seconds == pytest.approx(free.seconds(kernel, shape, alike(speed)) + visible)
+    assert cost.throughput(kernel, shape, seconds) <= speed * (1 + 1e-9)
+    if waiting <= 0:
+        assert cost.throughput(kernel, shape, seconds) == pytest.approx(speed)
 
 
-@given(kernels, rows, st.floats(1e9, 2e11))
-def test_first_trip_of_the_weights_is_divided_out_of_a_label(
+@given(kernels, rows, speeds)
+def test_rotating_weights_are_never_faster_than_hot_ones(
     kernel: MicroKernel, shape: Shape, speed: float
 ) -> None:
-    cost = AdaptationCost(WORK, HARDWARE)
-    tiles = math.ceil(shape["T"] / kernel.rows)
-    warm, fetch = 2 * kernel.rows * kernel.cols * WORK.K / speed, 4 * kernel.cols * WORK.K / (24.0 * 1e9)
-    assume(kernel.order == "ws" and tiles > 1 and warm > 0.51 * (fetch + (tiles - 1) * warm) / tiles)
-    assert cost.throughput(kernel, shape, cost.seconds(kernel, shape, speed)) == pytest.approx(speed)
+    hot, rotating = (AdaptationCost(WORK, HARDWARE, cache=cache) for cache in ("hot", "rotating"))
+    assert hot.seconds(kernel, shape, alike(speed)) <= rotating.seconds(kernel, shape, alike(speed))
+    # Weights beyond half of the last level come from memory however they are called.
+    large = Dense(T=Dim(1, 128), N=16384, K=4096)
+    hot, rotating = (AdaptationCost(large, HARDWARE, cache=cache) for cache in ("hot", "rotating"))
+    assert hot.seconds(kernel, shape, alike(speed)) == rotating.seconds(kernel, shape, alike(speed))
+
+
+@given(kernels, st.integers(15, 300), st.floats(1.01, 1.9))
+def test_first_trip_of_the_weights_is_divided_out_of_a_label(
+    kernel: MicroKernel, size: int, ratio: float
+) -> None:
+    """``ratio`` is the weights' fetch over what the first tile computes meanwhile."""
+    kernel = replace(kernel, order="ws", ahead=False)
+    cost, shape, fetch = AdaptationCost(WORK, HARDWARE), Shape.of(T=size), 4 * kernel.cols * WORK.K / 24e9
+    first = plan_for(kernel, size).regions[0].kernel.rows
+    speed = ratio * 2 * first * kernel.cols * (WORK.K + EDGE_STEPS) / fetch
+    seconds = cost.seconds(kernel, shape, alike(speed))
+    assert cost.parts(kernel, shape, alike(speed)).weights > 0
+    assert cost.throughput(kernel, shape, seconds) == pytest.approx(speed)
 
 
 def test_best_shape_wastes_least_and_is_the_largest_of_equals() -> None:
@@ -135,6 +225,8 @@ def test_best_shape_wastes_least_and_is_the_largest_of_equals() -> None:
     assert best_shape(MicroKernel(8, 16), shapes, cost) == Shape.of(T=16)
     assert best_shape(MicroKernel(9, 16), shapes, cost) == Shape.of(T=9)
     assert best_shape(MicroKernel(1, 16), shapes, cost) == Shape.of(T=17)
+    # A composed plan wastes nothing on any.
+    assert best_shape(MicroKernel(8, 16, edge="even"), shapes, cost) == Shape.of(T=17)
 
 
 # Metrics
@@ -216,12 +308,21 @@ def test_saved_model_predicts_the_same(model: CostModel, tmp_path: Path) -> None
     kernels, shapes = build_space(WORK, HARDWARE).micro_kernels, ShapeSet.uniform(WORK).shapes
     np.testing.assert_array_equal(model.seconds(kernels, shapes), loaded.seconds(kernels, shapes))
     assert loaded.cost == model.cost and loaded.samples == model.samples == 40
+    rotating = replace(model, cost=replace(model.cost, cache="rotating"))
+    rotating.save(tmp_path / "rotating.json")
+    assert CostModel.load(tmp_path / "rotating.json").cost.cache == "rotating"
     assert json.loads((tmp_path / "model.json").read_text())["features"] == list(FEATURES)
+
+
+def test_a_model_predicts_the_parts_of_its_seconds(model: CostModel) -> None:
+    kernel, shapes = MicroKernel(9, 32, edge="even"), [Shape.of(T=t) for t in (1, 31, 128)]
+    for shape, seconds in zip(shapes, model.seconds([kernel], shapes)[0], strict=True):
+        assert model.parts(kernel, shape).total == pytest.approx(seconds)
 
 
 def test_fitting_is_reproducible_and_ignores_failures(model: CostModel) -> None:
     train = synthetic_records(40, 0)[0]
-    failures = [Record(MicroKernel(3, 16), Shape.of(T=5), "crashed")]
+    failures = [Record(MicroKernel(3, 16, edge="even"), Shape.of(T=5), "crashed")]
     again = fit_cost_model(WORK, HARDWARE, [*train, *failures])
     kernels = build_space(WORK, HARDWARE).micro_kernels
     np.testing.assert_array_equal(again.throughput(kernels), model.throughput(kernels))
@@ -257,7 +358,7 @@ def test_loading_a_model_runs_no_code(tmp_path: Path) -> None:
         "null",
         '{"schema_version": 1}',
         '{"schema_version": 2, "features": []}',
-        '{"schema_version": 1, "features": ["rows"]}',
+        '{"schema_version": 2, "features": ["rows"]}',
     ],
 )
 def test_foreign_model_is_refused(text: str, tmp_path: Path) -> None:
@@ -296,13 +397,40 @@ def test_calibrated_seconds_are_the_measured_ones_where_measured(synthetic_run: 
     assert np.isfinite(table).all() and (table > 0).all()
 
 
+def recorded(kernel: MicroKernel, shape: Shape, seconds: float) -> Record:
+    return Record(kernel, shape, "ok", seconds=seconds)
+
+
 def test_calibration_moves_predictions_towards_what_was_measured(model: CostModel) -> None:
     kernel, shapes = MicroKernel(4, 32), [Shape.of(T=t) for t in (8, 16, 32)]
     (predicted,) = model.seconds([kernel], shapes)
-    slow = [
-        Record(kernel, shapes[0], "ok", seconds=3 * predicted[0]),
-        Record(kernel, shapes[2], "ok", seconds=3 * predicted[2]),
-    ]
+    slow = [recorded(kernel, shapes[i], 3 * predicted[i]) for i in (0, 2)]
     np.testing.assert_allclose(calibrated_seconds(model, slow, [kernel], shapes)[0], 3 * predicted)
-    twice = [*slow, Record(kernel, shapes[0], "ok", seconds=2 * predicted[0])]
+    twice = [*slow, recorded(kernel, shapes[0], 2 * predicted[0])]
     assert calibrated_seconds(model, twice, [kernel], shapes)[0, 0] == 2 * predicted[0]
+
+
+def test_calibration_is_interpolated_over_the_logarithm_of_flops(model: CostModel) -> None:
+    kernel, shapes = MicroKernel(4, 32, edge="even"), [Shape.of(T=t) for t in (2, 8, 16, 32, 64)]
+    (predicted,) = model.seconds([kernel], shapes)
+    anchors = [recorded(kernel, shapes[1], 2 * predicted[1]), recorded(kernel, shapes[3], 8 * predicted[3])]
+    found = calibrated_seconds(model, anchors, [kernel], shapes)[0] / predicted
+    # Constant beyond the ends; T = 16 lies half-way between 8 and 32.
+    np.testing.assert_allclose(found, [2, 2, 4, 8, 8])
+
+
+def test_what_was_not_measured_borrows_from_its_family(model: CostModel) -> None:
+    shapes = [Shape.of(T=t) for t in (8, 32)]
+    measured = MicroKernel(4, 32, edge="even")
+    relatives = [MicroKernel(7, 32, edge="even"), MicroKernel(4, 32, edge="rest"), MicroKernel(2, 32)]
+    strangers = [MicroKernel(4, 48, edge="even"), MicroKernel(4, 32, edge="even", ahead=True)]
+    slow = [
+        recorded(measured, s, 3 * t)
+        for s, t in zip(shapes, model.seconds([measured], shapes)[0], strict=True)
+    ]
+    for kernels, ratio in ((relatives, 3), (strangers, 1)):
+        found = calibrated_seconds(model, slow, kernels, shapes)
+        np.testing.assert_allclose(found, ratio * model.seconds(kernels, shapes))
+    own = recorded(relatives[0], shapes[0], 5 * model.seconds(relatives[:1], shapes[:1])[0, 0])
+    found = calibrated_seconds(model, [*slow, own], relatives[:1], shapes)
+    np.testing.assert_allclose(found, 5 * model.seconds(relatives[:1], shapes))

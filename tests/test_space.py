@@ -137,12 +137,17 @@ def test_edges_multiply_the_space() -> None:
     assert len(all_of_them) == len(EDGES) * len(one)
 
 
-@pytest.mark.parametrize("work", [SCORES, CONTEXT, VARIABLE])
-def test_of_what_varies_only_products_that_are_transposed_are_asked_for_ahead(work: Workload) -> None:
+@pytest.mark.parametrize(
+    ("work", "ahead", "orders"),
+    [(QKV, {True, False}, {"ws", "is"}), (SCORES, {True, False}, {"ws"}), (VARIABLE, {False}, {"ws"}),
+     (CONTEXT, {False}, {"ws", "is"})],
+)  # fmt: skip
+def test_what_can_be_asked_for_ahead_and_exchanged(
+    work: Workload, ahead: set[bool], orders: set[str]
+) -> None:
     space = build_space(work, Hardware.preset("zen4-1core"), EDGES)
-    assert any(kernel.ahead for kernel in space) == (work is SCORES)
-    orders = {kernel.order for kernel in space}
-    assert orders == ({"ws", "is"} if work is CONTEXT else {"ws"})
+    assert {kernel.ahead for kernel in space} == ahead and {kernel.order for kernel in space} == orders
+    assert {kernel.order for kernel in space if kernel.ahead} <= {"ws"}
 
 
 def test_a_dynamic_depth_has_no_padded_copy_but_every_other_edge() -> None:
