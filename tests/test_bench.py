@@ -443,6 +443,16 @@ def test_page_is_self_contained_and_escapes(tmp_path: Path) -> None:
     assert "Which plan each length got" not in page.text
 
 
+def test_names_have_no_place_in_a_script() -> None:
+    hostile = replace(
+        HAND_MADE,
+        entries=tuple(replace(entry, workload=HOSTILE) for entry in HAND_MADE.entries),
+        studies=(facts(HOSTILE),),
+        about={"suite": HOSTILE},
+    )
+    assert HOSTILE not in render_bench_page(hostile)
+
+
 def test_page_has_a_place_for_plans() -> None:
     figure = go.Figure(go.Bar(x=[1, 2], y=[3.0, 4.0]))
     html = render_bench_page(HAND_MADE, {"qkv, one core": figure})

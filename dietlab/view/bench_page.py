@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from dietlab.bench.table import BenchTable
 from dietlab.cost import CostModel
 from dietlab.dispatch import Dispatcher
-from dietlab.errors import MissingDependencyError
 from dietlab.study import DISPATCHER, MODEL
 from dietlab.view.bench_text import bench_title, cores, machine_lines, notes_of, tables
+from dietlab.view.page import figure_markup, render_page
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
-
-TEMPLATE = Path(__file__).parent / "bench.html.j2"
 
 
 class Section(NamedTuple):
@@ -33,27 +31,14 @@ def render_bench_page(table: BenchTable, plans: Mapping[str, go.Figure] | None =
         plans: figures that say which plan each length got and why, by heading; they get a section
             of their own, which is left out without them.
     """
-    try:
-        from jinja2 import Environment
-        from markupsafe import Markup
-        from plotly.offline import get_plotlyjs
-    except ImportError as error:
-        raise MissingDependencyError(
-            "a bench's page needs plotly and jinja2", error, "pip install plotly jinja2."
-        ) from error
-
-    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters["markup"] = Markup
-    page = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
-    html: str = page.render(
-        title=bench_title(table), lines=machine_lines(table), tables=tables(table), notes=notes_of(table),
-        plotly_js=Markup(get_plotlyjs()), sections=list(_sections(table)),
+    return render_page(
+        "bench.html.j2", bench_title(table), lines=machine_lines(table), tables=tables(table),
+        notes=notes_of(table), sections=list(_sections(table)),
         plans=[
-            (heading, _markup(figure, f"plan-{number}"))
+            (heading, figure_markup(figure, f"plan-{number}"))
             for number, (heading, figure) in enumerate((plans or {}).items())
         ],
     )  # fmt: skip
-    return html
 
 
 def write_bench(table: BenchTable, path: str | Path, plans: Mapping[str, go.Figure] | None = None) -> Path:
@@ -81,16 +66,10 @@ def _sections(table: BenchTable) -> Iterator[Section]:
     from dietlab.view.bench_plots import plot_bench_roofline, plot_bench_speedup
 
     measured = dict.fromkeys((entry.workload, entry.threads, entry.row.cache) for entry in table.entries)
-    for name in sorted({workload for workload, _, _ in measured}):
+    for number, name in enumerate(sorted({workload for workload, _, _ in measured})):
         turns = sorted((threads, cache) for workload, threads, cache in measured if workload == name)
         drawn = [plot_bench_speedup(table, name, threads, cache) for threads, cache in turns]
         drawn += [plot_bench_roofline(table, name, threads) for threads in sorted({t for t, _ in turns})]
-        yield Section(name, [_markup(figure, f"{name}-{number}") for number, figure in enumerate(drawn)])
-
-
-def _markup(figure: go.Figure, identity: str) -> str:
-    markup: str = figure.to_html(
-        full_html=False, include_plotlyjs=False, div_id=identity, default_height="420px",
-        config={"responsive": True, "displaylogo": False},
-    )  # fmt: skip
-    return markup
+        # Numbered: a name out of the table has no place in a script.
+        markup = [figure_markup(figure, f"figure-{number}-{i}") for i, figure in enumerate(drawn)]
+        yield Section(name, markup)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from html import escape
 from typing import TYPE_CHECKING
 
 from dietlab.bench.table import BenchTable
@@ -36,7 +37,7 @@ def plot_bench_speedup(
     shapes against the best prepacked vendor (or plain, if none is prepacked) are named."""
     report = table.report(workload, threads)
     figure = plot_speedup(report, cache, template)
-    figure.update_layout(title_text=f"{workload}, {cores(threads)}, {cache}: speedup")
+    figure.update_layout(title_text=f"{escape(workload)}, {cores(threads)}, {cache}: speedup")
     worst = frame_worst(report, cache)
     (dim,) = report.rows[0].shape.to_json()
     figure.add_scatter(
@@ -70,7 +71,7 @@ def plot_bench_roofline(
             marker={"symbol": [HELD_OUT if held_out else TUNED for held_out in mine["held_out"]]},
             hovertext=[f"{r.shape}: {r.roofline_percent:.0f} %" for r in mine.itertuples()], hoverinfo="text",
         )  # fmt: skip
-    figure.update_layout(title_text=f"{workload}, {cores(threads)}: share of the roofline")
+    figure.update_layout(title_text=f"{escape(workload)}, {cores(threads)}: share of the roofline")
     figure.add_hline(y=100, line={"color": GREY, "width": 1, "dash": "dash"})
     figure.update_yaxes(rangemode="tozero", title_text="share of the roofline (%)")
     figure.update_xaxes(title_text=f"{dim} (extent)")

@@ -1,24 +1,16 @@
-"""A report as one self-contained HTML page, and as a table for terminals.
-
-plotly and jinja2 are imported when a page is rendered. The page carries plotly.js from the
-installed wheel: it opens without a network.
-"""
+"""A report as one self-contained HTML page, and as a table for terminals."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from dietlab.errors import MissingDependencyError
 from dietlab.evaluation.report import OURS, Report, Summary
+from dietlab.view.page import figure_markup, render_page
 from dietlab.view.progress import duration
 from dietlab.view.traffic import PADDING_HEADER, TRACE_HEADER, padding_cells, trace_cells, traffic_words
 
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
-
-TEMPLATE = Path(__file__).parent / "report.html.j2"
 SUMMARY_HEADER = ("cache", "contender", "shapes", "geomean", "held-out", "worst", "worst shape")
 TRACE_CAPTION = "time of a mean call over the trace, and the speedup of dietlab on the same calls"
 PADDING_CAPTION = "multiply-adds that no output needs, over all executed, over the trace"
@@ -34,21 +26,10 @@ class Fact(NamedTuple):
 
 def render_html(report: Report) -> str:
     """The whole report as one HTML page; light or dark as the reader's system is."""
-    try:
-        from jinja2 import Environment
-        from markupsafe import Markup
-        from plotly.offline import get_plotlyjs
-    except ImportError as error:
-        raise MissingDependencyError(
-            "an HTML report needs plotly and jinja2", error, "pip install plotly jinja2."
-        ) from error
-
-    page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(
-        TEMPLATE.read_text(encoding="utf-8")
-    )
-    html: str = page.render(
+    return render_page(
+        "report.html.j2",
+        workload_title(report.workload),
         report=report,
-        title=workload_title(report.workload),
         tables=_fact_tables(report),
         caption=SUMMARY_CAPTION,
         summary_header=SUMMARY_HEADER,
@@ -63,10 +44,8 @@ def render_html(report: Report) -> str:
         present=[c for c in report.contenders if not c.absent],
         absent=[c for c in report.contenders if c.absent],
         wrong=wrong_results(report),
-        plotly_js=Markup(get_plotlyjs()),
-        figures=[(heading, Markup(markup)) for heading, markup in _figures(report)],
+        figures=list(_figures(report)),
     )
-    return html
 
 
 def write_html(report: Report, path: str | Path) -> Path:
@@ -220,15 +199,7 @@ def _figures(report: Report) -> Iterator[tuple[str, str]]:
         drawn.append(("traffic and padding", plot_traffic(report)))
     # Numbered: a name out of the report has no place in a script.
     for number, (heading, figure) in enumerate(drawn):
-        yield heading, _div(figure, f"figure-{number}")
-
-
-def _div(figure: go.Figure, identity: str) -> str:
-    markup: str = figure.to_html(
-        full_html=False, include_plotlyjs=False, div_id=identity, default_height="420px",
-        config={"responsive": True, "displaylogo": False},
-    )  # fmt: skip
-    return markup
+        yield heading, figure_markup(figure, f"figure-{number}")
 
 
 def _aligned(header: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> list[str]:
