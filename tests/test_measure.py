@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import os
 import resource
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dietlab.errors import BuildError, RecordError
+from dietlab.errors import BuildError, MeasureError, RecordError
 from dietlab.events import PhaseSeconds
 from dietlab.hardware import Hardware
 from dietlab.measure import (
@@ -31,11 +34,12 @@ from dietlab.measure import (
     read_records,
     write_compressed,
 )
+from dietlab.measure.problem import GUARD, Problem, Verdict, rotating_copies
 from dietlab.measure.process import WorkerCrashed, WorkerProcess, WorkerTimeout
 from dietlab.measure.timing import time_blocks
 from dietlab.shapes import Dim, Shape
-from dietlab.space import MicroKernel
-from dietlab.workloads import Dense
+from dietlab.space import EDGES, MicroKernel
+from dietlab.workloads import BatchMatmul, Dense, Workload
 
 TESTS = Path(__file__).parent
 WORK = Dense(T=Dim(1, 16), N=40, K=12)
@@ -59,7 +63,11 @@ def filled(path: Path, count: int = 3) -> RecordStore:
 
 
 records = st.builds(
-    Record, st.builds(MicroKernel, st.integers(1, 30), st.sampled_from([16, 32])),
+    Record,
+    st.builds(
+        MicroKernel, st.integers(1, 30), st.sampled_from([16, 32]), edge=st.sampled_from(EDGES),
+        ahead=st.booleans(),
+    ),
     st.integers(1, 99).map(lambda t: Shape.of(T=t)),
     st.sampled_from(["ok", "build_failed", "wrong", "crashed", "timeout", "refused"]),
     st.none() | st.floats(1e-9, 10), st.floats(0, 3).map(lambda s: round(s, 4)), st.text(),
@@ -256,10 +264,81 @@ def test_synthetic_times_repeat_and_depend_on_the_seed() -> None:
     ]
 
 
+# Timing
+
+
 def test_slow_program_is_timed_by_one_block_only() -> None:
     calls: list[int] = []
-    assert len(time_blocks(lambda: calls.append(1), Timing(4, 1e-9, stop_beyond=None), 1)) == 4
-    assert len(time_blocks(lambda: calls.append(1), Timing(4, 1e-9, stop_beyond=0.0), 1)) == 1
+    assert len(time_blocks([lambda: calls.append(1)], Timing(4, 1e-9, stop_beyond=None), 1)) == 4
+    assert len(time_blocks([lambda: calls.append(1)], Timing(4, 1e-9, stop_beyond=0.0), 1)) == 1
+
+
+def test_blocks_go_round_the_copies_without_a_pause() -> None:
+    """A block begins where the one before it ended, so that no copy is called twice in a row."""
+    order: list[int] = []
+    calls = [partial(order.append, copy) for copy in range(5)]
+    time_blocks(calls, Timing(3, 1e-5), 1)
+    assert len(order) > 10
+    assert order == [number % 5 for number in range(len(order))]
+
+
+def test_candidates_are_timed_in_a_state_that_a_block_can_hold() -> None:
+    assert Timing(cache="rotating").to_json()["cache"] == "rotating"
+    assert Timing(**Timing(cache="rotating").to_json()) == Timing(cache="rotating")
+    for state in ("interleaved", "cold"):
+        with pytest.raises(MeasureError, match=f"candidates are timed hot or rotating; got '{state}'"):
+            Timing(cache=state)  # type: ignore[arg-type]
+
+
+# Problems
+
+
+PROBLEMS: list[Workload] = [
+    Dense(T=Dim(1, 16), N=40, K=12, bias=True),
+    Dense(Dim(1, 16), 9, 12, True, residual=True, constant=False),
+    BatchMatmul(Dim(1, 16), 3, 5, "nt"),
+    BatchMatmul(Dim(1, 16), 3, 5, "nn"),
+]
+
+
+@pytest.mark.parametrize("work", PROBLEMS, ids=str)
+def test_a_problem_shows_whatever_is_wrong(work: Workload) -> None:
+    problem = Problem.make(work, Shape.of(T=7))
+    assert {**problem.constants, **problem.variables} == problem.operands
+    assert all(a.ctypes.data % 64 == 0 for a in (*problem.operands.values(), problem.out))
+    right = problem.reference.astype(np.float32)
+    problem.poison()
+    assert problem.verdict() == Verdict(math.inf, problem.tolerance, problem.verdict().reason)
+    assert problem.verdict().reason == "some results were never written, or are not numbers"
+    problem.out[...] = right
+    found = problem.verdict()
+    assert found.correct and found.max_error <= found.tolerance == problem.tolerance
+    flat = problem.out.reshape(-1)
+    for value, reason in (
+        (np.nan, "never written"), (np.inf, "an error of inf"), (right.flat[-1] + 1, "an error of 1.00e"),
+    ):  # fmt: skip
+        flat[-1] = value
+        assert reason in problem.verdict().reason and not problem.verdict().correct
+    flat[-1] = right.flat[-1]
+    for place in (0, GUARD - 1, -GUARD, -1):
+        problem.buffer[place] += 1
+        assert problem.verdict().reason == "memory around the output was overwritten"
+        problem.poison()
+        problem.out[...] = right
+        assert problem.verdict().correct
+
+
+@pytest.mark.parametrize("work", PROBLEMS, ids=str)
+@pytest.mark.parametrize("last_level", [0, 1 << 16, 1 << 20, 32 << 20, 1 << 34])
+def test_rotated_copies_cover_the_last_level_within_reason(work: Workload, last_level: int) -> None:
+    problem = Problem.make(work, Shape.of(T=16))
+    rotated = problem.constants or {**problem.operands, "out": problem.out}
+    assert problem.copy_bytes == sum(array.nbytes for array in rotated.values())
+    copies = rotating_copies(problem, last_level)
+    most = 64 if problem.constants else 1024
+    assert 2 <= copies <= most and copies * problem.copy_bytes <= 1 << 30
+    # While one copy is used, the others fill the cache twice.
+    assert copies == most or (copies - 1) * problem.copy_bytes >= 2 * last_level
 
 
 # Worker processes
@@ -327,7 +406,7 @@ def test_failures_become_records_and_the_run_goes_on(here: Hardware) -> None:
     shapes = tuple(Shape.of(T=t) for t in (1, 2, 3, 4, 5, 6, 7))
     trials = [
         Trial(MicroKernel(2, 2 * lanes), shapes[:2]), Trial(MicroKernel(5, lanes), shapes[:1]),
-        Trial(MicroKernel(4, lanes), shapes),
+        Trial(MicroKernel(4, lanes, edge="even"), shapes),
     ]  # fmt: skip
     with moody(here, time_timeout=5) as runner:
         found = list(runner.measure(WORK, trials))
@@ -339,7 +418,10 @@ def test_failures_become_records_and_the_run_goes_on(here: Hardware) -> None:
     assert statuses[3:] == ["ok", "crashed", "timeout", "refused", "wrong", "refused", "ok"]
     assert "signal 6" in reasons[0] and "five rows" in reasons[2]
     assert "signal 6" in reasons[4] and "within 5 s" in reasons[5] and "T=4; got 4" in reasons[6]
-    assert reasons[7] == "error 2.5 exceeds 0.5" and "ZeroDivisionError: a surprise" in reasons[8]
+    assert (
+        reasons[7] == "an error of 2.50e+00 is above 5.00e-01"
+        and "ZeroDivisionError: a surprise" in reasons[8]
+    )
     assert all((r.seconds is not None) == r.ok for r in found)
     assert all(Record.from_json(r.to_json()).status == r.status for r in found)
 
@@ -352,16 +434,23 @@ def test_build_that_hangs_is_a_record_for_each_shape(here: Hardware) -> None:
     assert all(r.reason.startswith("build: ") and "within 1 s" in r.reason for r in found)
 
 
+REAL: dict[str, tuple[Workload, Timing]] = {
+    "constant": (Dense(T=Dim(1, 16), N=40, K=12, bias=True, residual=True), FAST),
+    "rotating": (Dense(T=Dim(1, 16), N=40, K=12, bias=True), replace(FAST, cache="rotating")),
+    "variable, rotating": (BatchMatmul(T=Dim(1, 16), B=2, D=12), replace(FAST, cache="rotating")),
+}
+
+
 @pytest.mark.usefixtures("no_child_is_left")
-@pytest.mark.parametrize("cores", [1, 2])
-def test_real_measurements_are_records_with_code_and_phases(cores: int, here: Hardware) -> None:
-    work = Dense(T=Dim(1, 16), N=40, K=12, bias=True)
+@pytest.mark.parametrize(("name", "cores"), [("constant", 2), ("rotating", 1), ("variable, rotating", 1)])
+def test_real_measurements_are_records_with_code_and_phases(name: str, cores: int, here: Hardware) -> None:
+    work, timing = REAL[name]
     lanes = here.cpu.lanes
-    kernels = [MicroKernel(4, lanes, 2), MicroKernel(3, 2 * lanes, 1, "is", 0, "checked")]
+    kernels = [MicroKernel(4, lanes, 2, edge="even"), MicroKernel(3, 2 * lanes, 1, edge="checked")]
     shapes = (Shape.of(T=1), Shape.of(T=7))
-    with LocalRunner(here.with_cores(cores), FAST) as runner:
+    with LocalRunner(here.with_cores(cores), timing) as runner:
         found = list(runner.measure(work, [Trial(kernel, shapes) for kernel in kernels]))
-        again = list(runner.measure(work, [Trial(kernels[0], shapes[:1])]))
+        again = list(runner.measure(work, [Trial(kernels[0], shapes)]))
     assert [(r.micro_kernel, r.shape, r.status) for r in found] == [
         (k, s, "ok") for k in kernels for s in shapes
     ]
@@ -374,11 +463,24 @@ def test_real_measurements_are_records_with_code_and_phases(cores: int, here: Ha
     assert again[0].seconds == found[0].seconds and "same code as" in again[0].reason
 
 
+@pytest.mark.usefixtures("no_child_is_left")
+def test_library_is_built_for_the_shapes_of_its_trial(here: Hardware) -> None:
+    """Lower micro-kernels that only other shapes need are left out of it."""
+    kernel = MicroKernel(6, here.cpu.lanes, edge="even")
+    many = tuple(Shape.of(T=t) for t in (1, 5, 9, 13))
+    with LocalRunner(here, FAST, builders=1) as runner:
+        (one,) = runner.measure(WORK, [Trial(kernel, (Shape.of(T=12),))])
+        several = list(runner.measure(WORK, [Trial(kernel, many)]))
+    assert one.ok and all(made.ok for made in several), [made.reason for made in several]
+    assert one.code_bytes < several[0].code_bytes
+
+
 def test_one_runner_serves_several_operators(here: Hardware) -> None:
     """The second operator's library is not taken for the first's, though the micro-kernel is the same."""
-    trial = Trial(MicroKernel(4, here.cpu.lanes), (Shape.of(T=3),))
+    trial = Trial(MicroKernel(4, here.cpu.lanes, edge="even"), (Shape.of(T=3),))
+    works = (WORK, Dense(T=Dim(1, 16), N=40, K=13, bias=True), BatchMatmul(Dim(1, 16), 2, 12, "nn"), WORK)
     with LocalRunner(here, FAST, builders=1) as runner:
-        for work in (WORK, Dense(T=Dim(1, 16), N=40, K=13, bias=True), WORK):
+        for work in works:
             (made,) = runner.measure(work, [trial])
             assert made.ok, made.reason
 

@@ -23,6 +23,7 @@ def moody(request: dict[str, Any]) -> dict[str, Any]:
         return {
             "max_error": 2.5,
             "tolerance": 0.5,
+            "reason": "an error of 2.50e+00 is above 5.00e-01",
             "blocks": [],
             "verify_seconds": 0.1,
             "measure_seconds": 0.0,
