@@ -132,7 +132,7 @@ class PaperStrategy:
     def _child(
         self, mother: MicroKernel, father: MicroKernel, alive: frozenset[MicroKernel], random: Random
     ) -> MicroKernel:
-        genes = ("rows", "cols", "unroll", "order", "prefetch", "edge", "ahead")
+        genes = ("rows", "cols", "unroll", "order", "prefetch", "edge", "ahead", "along")
         if random.random() < self.mutation:
             changed = [random.choice(genes)]
         else:

@@ -111,9 +111,9 @@ def tune(
 ) -> TuningRun:
     """Searches ``space`` for all ``shapes`` at once.
 
-    Each micro-kernel is measured on one shape only, the one on which it wastes least; then the best are
-    confirmed on more shapes, and their plans verified where they compete. What ``store`` holds already
-    counts, so that an interrupted run goes on where it stopped.
+    Each micro-kernel is measured once or twice (:func:`search_shapes`); then the best are confirmed on
+    more shapes, and their plans verified where they compete. What ``store`` holds already counts, so
+    that an interrupted run goes on where it stopped.
 
     Raises:
         ModelError: if every candidate failed.
@@ -135,12 +135,12 @@ def tune(
             kernels = clock.charge("search", partial(strategy.propose, state, count, random))
             if not kernels:
                 break
-            trials = [Trial(kernel, (target_shape(kernel, state),)) for kernel in kernels]
+            trials = [Trial(kernel, search_shapes(kernel, state, effort)) for kernel in kernels]
             _measure(space, trials, runner, store, listeners, progress.advance)
             model = _fit(space, store.records, effort, adaptation, seed, clock)
             _announce(space, store, model, clock, listeners)
             state = SearchState(space, shapes.train, tuple(store.records), model)
-    searched = first_records(store.records, goal)
+    searched = first_records(store.records, goal, lambda kernel: search_shapes(kernel, state, effort))
     model = _fit(space, searched, effort, adaptation, seed, clock)
     if model is None:
         raise ModelError(
@@ -157,14 +157,25 @@ def tune(
     return TuningRun(space, shapes, tuple(store.records), model, clock.seconds_with(store.records), metrics)
 
 
-def first_records(records: Sequence[Record], count: int) -> tuple[Record, ...]:
-    """What the search itself measured: the first record of each of the first ``count`` micro-kernels.
+def search_shapes(kernel: MicroKernel, state: SearchState, effort: Effort) -> tuple[Shape, ...]:
+    """Where the search measures a candidate: on the shape on which it wastes least and, if operands come
+    from memory, on the smallest of the range too. There memory bounds the time, and how well a
+    micro-kernel streams its weights tells nothing about how well it computes."""
+    target = target_shape(kernel, state)
+    dims = state.space.workload.dims
+    smallest = Shape.of(**{name: dim.low for name, dim in dims.items()})
+    return tuple(sorted({target, smallest})) if effort.timing.cache == "rotating" else (target,)
+
+
+def first_records(
+    records: Sequence[Record], count: int, shapes: Callable[[MicroKernel], Sequence[Shape]]
+) -> tuple[Record, ...]:
+    """What the search itself measured: the first ``count`` micro-kernels, on the ``shapes`` of each.
     Whatever confirmed or verified them later is left out, so that running the same command again goes
     on in the same way."""
-    first: dict[MicroKernel, Record] = {}
-    for record in records:
-        first.setdefault(record.micro_kernel, record)
-    return tuple(first.values())[:count]
+    kernels = list(dict.fromkeys(record.micro_kernel for record in records))[:count]
+    wanted = {(kernel, shape) for kernel in kernels for shape in shapes(kernel)}
+    return tuple(record for record in records if (record.micro_kernel, record.shape) in wanted)
 
 
 def confirm(run: TuningRun, runner: Runner, effort: Effort, listeners: Audience, store: RecordStore) -> None:
