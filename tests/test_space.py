@@ -50,7 +50,8 @@ def processors(draw: st.DrawFn) -> Hardware:
 
 def candidates(space: Space) -> int:
     registers = space.hardware.cpu.vector_registers
-    return registers * MAX_VECTORS * len(UNROLLS) * len(ORDERS) * len(PREFETCHES)
+    axes = 2 if space.workload.weights == "transposed" else 1  # vectors along columns, or depth
+    return registers * MAX_VECTORS * len(UNROLLS) * len(ORDERS) * len(PREFETCHES) * axes
 
 
 @settings(max_examples=15)
@@ -67,9 +68,9 @@ def test_kept_micro_kernels_satisfy_every_limit_and_none_is_lost(
     assert len(space) + sum(r.count for r in space.rejected) == candidates(space)
     assert list(space) == sorted(set(space))
     for kernel in space:
-        across = kernel.cols // lanes
+        across = kernel.vectors(lanes)
         assert kernel.edge == edge
-        assert kernel.cols % lanes == 0 and kernel.unroll <= depth
+        assert kernel.along == "depth" or (kernel.cols % lanes == 0 and kernel.unroll <= depth)
         assert kernel.rows * across + across + 1 <= cpu.vector_registers
         assert kernel.rows * across >= FMA_LATENCY
         assert edge != "padded" or 4 * kernel.rows * depth <= cpu.l2_bytes / 2 or kernel.rows == 1
@@ -85,9 +86,10 @@ def test_nearest_miss_breaks_its_limit_by_least(hardware: Hardware, cols: int, l
     work = replace(like, N=cols)
     space = build_space(work, hardware, ("padded",))
     limits = {limit.reason: limit for limit in cpu_limits(work, hardware)}
-    order = list(limits)
+    order, lanes = list(limits), hardware.cpu.lanes
     everything = [
-        MicroKernel(rows, vectors * hardware.cpu.lanes, unroll, o, steps, "padded", ahead)
+        MicroKernel(rows, vectors * width, unroll, o, steps, "padded", ahead, along)
+        for along, width in ((("cols", lanes), ("depth", 1)) if like is VARIABLE else (("cols", lanes),))
         for rows in range(1, hardware.cpu.vector_registers + 1) for vectors in range(1, MAX_VECTORS + 1)
         for unroll in UNROLLS for o in ORDERS for steps, ahead in PREFETCHES
     ]  # fmt: skip
@@ -183,7 +185,9 @@ def test_weights_on_the_fly_that_no_stack_holds_are_refused() -> None:
     deep = Dense(T=Dim(1, 8), N=64, K=200_000)
     assert len(build_space(deep, Hardware.preset("zen4-1core"))) > 0
     with pytest.raises(SpaceError, match="a panel transposed on the fly fits the stack"):
-        build_space(replace(deep, constant=False), Hardware.preset("zen4-1core"))
+        build_space(replace(deep, constant=False), Hardware.preset("zen4-1core"), ("padded",))
+    composed = build_space(replace(deep, constant=False), Hardware.preset("zen4-1core"))
+    assert {kernel.along for kernel in composed} == {"depth"}  # without a copy
 
 
 def test_gpu_space_is_refused_for_now() -> None:
@@ -193,7 +197,7 @@ def test_gpu_space_is_refused_for_now() -> None:
 
 kernels = st.builds(
     MicroKernel, st.integers(1, 40), st.integers(1, 400), st.integers(1, 16), st.sampled_from(["ws", "is"]),
-    st.integers(0, 99), st.sampled_from(EDGES), st.booleans(),
+    st.integers(0, 99), st.sampled_from(EDGES), st.booleans(), st.sampled_from(["cols", "depth"]),
 )  # fmt: skip
 
 

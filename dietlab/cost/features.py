@@ -13,8 +13,8 @@ from dietlab.space import MicroKernel
 from dietlab.workloads import Workload, axis_of
 
 FEATURES = (
-    "rows", "vectors", "unroll", "weight_stationary", "prefetch", "ahead", "checked", "partitioned",
-    "accumulators", "registers_of_file", "loads_per_multiply_add", "flops_per_byte",
+    "rows", "vectors", "unroll", "weight_stationary", "prefetch", "ahead", "along_depth", "checked",
+    "partitioned", "accumulators", "registers_of_file", "loads_per_multiply_add", "flops_per_byte",
     "panel_bytes_of_l1", "panel_bytes_of_l2", "rows_bytes_of_l1", "code_vectors", "column_waste",
 )  # fmt: skip
 
@@ -41,7 +41,7 @@ def _features(kernel: MicroKernel, workload: Workload, hardware: Hardware) -> li
     covered = -(-cols // kernel.cols) * kernel.cols
     return [
         kernel.rows, vectors, kernel.unroll, kernel.order == "ws", kernel.prefetch, kernel.ahead,
-        kernel.edge == "checked", kernel.edge == "partitioned",
+        kernel.along == "depth", kernel.edge == "checked", kernel.edge == "partitioned",
         accumulators, kernel.registers(cpu.lanes) / cpu.vector_registers,
         (kernel.rows + vectors) / accumulators, 2.0 * kernel.rows * kernel.cols / step_bytes,
         4.0 * kernel.cols * depth / cpu.l1d_bytes, 4.0 * kernel.cols * depth / cpu.l2_bytes,

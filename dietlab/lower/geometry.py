@@ -18,7 +18,7 @@ Extent = int | str
 class Geometry:
     """A contraction ``y[batch, rows, cols]``, summed over ``depth``, and the layout of its weights.
 
-    Micro-kernels read vectors along ``cols``. Weights that are ``packed`` once, or ``transposed`` on
+    Most micro-kernels read vectors along ``cols``. Weights that are ``packed`` once, or ``transposed`` on
     the fly, lie in panels one vector wide::
 
         panels[p][depth + bias][lanes]        panels[p][k][v] = w[p * lanes + v][k]
@@ -76,6 +76,8 @@ class Geometry:
 
     def has_column_tail(self, kernel: MicroKernel) -> bool:
         """Whether the last column tile sticks out of the output (or may, if ``cols`` is dynamic)."""
+        if kernel.along == "depth":
+            return False  # columns are composed
         return isinstance(self.cols, str) or self.cols % kernel.cols != 0
 
     def value(self, extent: Extent, size: Any) -> Any:

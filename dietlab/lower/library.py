@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import tvm
@@ -10,8 +11,9 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
+from dietlab.lower.dot_products import dot_products_function
 from dietlab.lower.geometry import Geometry
-from dietlab.lower.micro_kernel import tile_function, tile_name
+from dietlab.lower.micro_kernel import Fit, tile_function, tile_name
 from dietlab.lower.panels import PANEL_FUNCTION, panel_function
 from dietlab.lower.region import Operands, call, region, scratch_floats, tiles_of
 from dietlab.lower.vectors import int64, stack_buffer
@@ -50,21 +52,22 @@ def library_module(
             for others.
     """
     rows = needed_heights(kernels, tree, every_plan=every_plan, only=only)
+    cols = needed_widths(geometry, kernels, tree, every_plan=every_plan, only=only)
     functions = {
-        tile_name(tile, fit): tile_function(tile, geometry, fit)
-        for kernel, needed in zip(kernels, rows, strict=True)
-        for tile, fit in tiles_of(kernel, needed)
+        tile_name(tile, fit): _tile_function(tile, geometry, fit)
+        for kernel, heights_needed, widths_needed in zip(kernels, rows, cols, strict=True)
+        for tile, fit in tiles_of(kernel, heights_needed, widths_needed)
     }
     if geometry.weights != "direct":
         functions[PANEL_FUNCTION] = panel_function(geometry)
     names = {name: tvm.ir.GlobalVar(name) for name in functions}
     entries = {
-        "run": _run(geometry, kernels, names, rows, tree),
+        "run": _run(geometry, kernels, names, rows, cols, tree),
         "plan": _plan("plan", geometry, tree),
         "idle": _plan("idle", geometry, Leaf(0)),
     }
     if every_plan:
-        entries["run_plan"] = _run(geometry, kernels, names, rows, None)
+        entries["run_plan"] = _run(geometry, kernels, names, rows, cols, None)
     if geometry.weights == "packed":
         entries["pack"] = _pack(geometry, names)
     return tvm.IRModule({**{names[name]: function for name, function in functions.items()}, **entries})
@@ -87,6 +90,29 @@ def needed_heights(
     return [tuple(sorted(rows)) for rows in needed]
 
 
+def needed_widths(
+    geometry: Geometry,
+    kernels: Sequence[MicroKernel],
+    tree: Tree,
+    *,
+    every_plan: bool = False,
+    only: Sequence[int] | None = None,
+) -> list[tuple[int, ...]]:
+    """The same for columns, which are composed as rows are where vectors run along the depth."""
+    turned = [replace(kernel, rows=kernel.cols if kernel.along == "depth" else 1) for kernel in kernels]
+    if isinstance(geometry.cols, int):
+        needed = [heights(kernel, geometry.cols, geometry.cols) for kernel in turned]
+    else:
+        needed = needed_heights(turned, tree, every_plan=every_plan, only=only)
+    return [n if k.along == "depth" else (k.cols,) for k, n in zip(kernels, needed, strict=True)]
+
+
+def _tile_function(kernel: MicroKernel, geometry: Geometry, fit: Fit) -> Any:
+    if kernel.along == "depth":
+        return dot_products_function(kernel, geometry)
+    return tile_function(kernel, geometry, fit)
+
+
 def choice(tree: Tree, rows: Any) -> Any:
     """A decision tree as nested conditional expressions.
 
@@ -103,7 +129,7 @@ def choice(tree: Tree, rows: Any) -> Any:
 
 def _run(
     geometry: Geometry, kernels: Sequence[MicroKernel], names: dict[str, Any],
-    rows: Sequence[tuple[int, ...]], tree: Tree | None,
+    rows: Sequence[tuple[int, ...]], cols: Sequence[tuple[int, ...]], tree: Tree | None,
 ) -> Any:  # fmt: skip
     """The entry function; without a tree the plan is its last argument."""
     name = "run" if tree is not None else "run_plan"
@@ -127,7 +153,7 @@ def _run(
             for number, kernel in enumerate(kernels):
                 if rows[number]:
                     with T.If(chosen == number), T.Then():
-                        region(kernel, geometry, operands, names, rows[number])
+                        region(kernel, geometry, operands, names, rows[number], cols[number])
     return builder.get()
 
 

@@ -128,7 +128,8 @@ def tile_arguments(kernel: MicroKernel, geometry: Geometry, fit: Fit) -> tuple[s
 def tile_name(kernel: MicroKernel, fit: Fit) -> str:
     """Loop order and edge are the region's business: micro-kernels that differ in them share tiles."""
     ahead = "a" if kernel.ahead else ""
-    return f"tile_{kernel.rows}x{kernel.cols}_u{kernel.unroll}_p{kernel.prefetch}{ahead}_{fit}"
+    dots = "_depth" if kernel.along == "depth" else ""
+    return f"tile_{kernel.rows}x{kernel.cols}_u{kernel.unroll}_p{kernel.prefetch}{ahead}{dots}_{fit}"
 
 
 def _weights_buffer(kernel: MicroKernel, geometry: Geometry, pointer: Any, width: Any, depth: Any) -> Any:
@@ -178,7 +179,7 @@ def _step(tile: Tile, k: Any) -> None:
             prefetch(tile.w, _offset(tile, j, k + tile.kernel.prefetch), L1)
     for i in range(tile.kernel.rows):
         value = tile.x[i, k]
-        if tile.checked and i > 0:  # a tile has at least one row inside
+        if tile.checked and tile.rows is not None and i > 0:  # a tile has at least one row inside
             value = T.if_then_else(i < tile.rows, value, tirx.FloatImm("float32", 0))
         for j in range(tile.vectors):
             slot = tile.slot(i, j)
@@ -245,6 +246,7 @@ def _write_vectors(tile: Tile, i: int, *, masked: bool) -> None:
             value = activated(tile.geometry.epilogue.activation, T.bind(value), lanes)
         offset = i * tile.width + j * lanes
         if masked:
+            assert tile.cols is not None
             inside = tile.cols - j * lanes
             if tile.residual is not None:
                 value = value + masked_load(tile.residual, offset, inside, lanes)

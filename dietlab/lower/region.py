@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import tvm
@@ -40,6 +41,7 @@ class _Cover:
     operands: Operands
     functions: Mapping[str, Any]
     heights: tuple[int, ...]
+    widths: tuple[int, ...]
     batch: Any = 0
 
     @property
@@ -60,6 +62,11 @@ class _Cover:
         return self.kernel.vectors(self.geometry.lanes)
 
     @property
+    def transposes(self) -> bool:
+        """Whether panels are transposed on the fly."""
+        return transposes(self.kernel, self.geometry)
+
+    @property
     def row_tiles(self) -> Any:
         return _ceil(self.size, self.kernel.rows)
 
@@ -68,21 +75,28 @@ class _Cover:
         return _ceil(self.cols, self.kernel.cols)
 
 
+def transposes(kernel: MicroKernel, geometry: Geometry) -> bool:
+    """Whether a plan transposes panels on the fly: its vectors run across the rows of the weights."""
+    return geometry.weights == "transposed" and kernel.along == "cols"
+
+
 def scratch_floats(kernels: Iterable[MicroKernel], geometry: Geometry) -> int:
     """What one core needs for the zero-filled copy of an edge tile, or for weights on the fly."""
     floats = [0]
     for kernel in kernels:
-        if geometry.weights == "transposed":
-            floats.append(kernel.vectors(geometry.lanes) * geometry.panel_rows * geometry.lanes)
+        needed = 0
+        if transposes(kernel, geometry):
+            needed += kernel.vectors(geometry.lanes) * geometry.panel_rows * geometry.lanes
         if _pads(kernel):
             assert isinstance(geometry.depth, int)
-            floats.append(floats.pop() + kernel.rows * geometry.depth)
+            needed += kernel.rows * geometry.depth
+        floats.append(needed)
     return max(floats)
 
 
 def region(
     kernel: MicroKernel, geometry: Geometry, operands: Operands, functions: Mapping[str, Any],
-    heights: tuple[int, ...],
+    heights: tuple[int, ...], widths: tuple[int, ...],
 ) -> None:  # fmt: skip
     """Covers ``y`` as :func:`dietlab.space.plan_for` says.
 
@@ -104,12 +118,13 @@ def region(
     Args:
         functions: the module's private functions by name.
         heights: row counts of the tiles that shapes of this plan need.
+        widths: their column counts.
     """
     with _each_core(geometry) as core:
         floats = scratch_floats([kernel], geometry)
         if operands.scratch is None and floats:
             operands = replace(operands, scratch=stack_buffer(floats))
-        cover = _Cover(kernel, geometry, operands, functions, heights)
+        cover = _Cover(kernel, geometry, operands, functions, heights, widths)
         if geometry.batch is not None:
             with T.serial(*_share(geometry.batch, core, geometry.cores)) as b:
                 cover = replace(cover, batch=b)
@@ -149,7 +164,7 @@ def _deal_panels(cover: _Cover, core: Any, cores: int) -> None:
             _tile(cover, io, jo)
         return
     with T.serial(first, last) as jo:
-        if cover.geometry.weights == "transposed":
+        if cover.transposes:
             _transpose_panels(cover, jo)
         with T.serial(int64(0), cover.row_tiles) as io:
             _tile(cover, io, jo)
@@ -193,25 +208,38 @@ def _transpose_panels(cover: _Cover, jo: Any) -> None:
 
 def _tile(cover: _Cover, io: Any, jo: Any) -> None:
     """Row tile ``io`` of column tile ``jo``: which rows it has is the edge's business."""
-    kernel, size = cover.kernel, cover.size
+    kernel = cover.kernel
     _ask_next_product(cover, jo, _pieces_before(cover) + io)
-    if kernel.edge == "even":
-        tiles = T.bind(cover.row_tiles)
-        low = T.bind(tirx.truncdiv(size, tiles))
-        more = size - low * tiles
-        first = T.bind(io * low + tirx.min(io, more))
-        height = T.bind(low + T.if_then_else(io < more, int64(1), int64(0)))
-        switch(height, cover.heights, lambda rows: _exact(cover, rows, first, jo))
-    elif kernel.edge == "rest":
-        first = io * kernel.rows
-        height = T.bind(tirx.min(int64(kernel.rows), size - first))
+    if kernel.composed:
+        first, height = _part(kernel, cover.size, kernel.rows, io)
         switch(height, cover.heights, lambda rows: _exact(cover, rows, first, jo))
     else:
         _one_micro_kernel(cover, io, jo)
 
 
+def _part(kernel: MicroKernel, extent: Any, most: int, number: Any) -> tuple[Any, Any]:
+    """The first row (or column) of a composed tile, and how many it has, ``most`` at most."""
+    if kernel.edge == "rest":
+        first = T.bind(number * most)
+        return first, T.bind(tirx.min(int64(most), extent - first))
+    tiles = T.bind(int64(_ceil(extent, most)))
+    low = T.bind(tirx.truncdiv(int64(extent), tiles))
+    more = extent - low * tiles
+    first = T.bind(number * low + tirx.min(number, more))
+    return first, T.bind(low + T.if_then_else(number < more, int64(1), int64(0)))
+
+
 def _exact(cover: _Cover, rows: int, first: Any, jo: Any) -> None:
-    _call_tile(cover, replace(cover.kernel, rows=rows), "exact", first, jo)
+    kernel = replace(cover.kernel, rows=rows)
+    if kernel.along == "cols":
+        _call_tile(cover, kernel, "exact", first, jo)
+        return
+    column, width = _part(kernel, cover.cols, kernel.cols, jo)
+    switch(
+        width,
+        cover.widths,
+        lambda cols: _call_tile(cover, replace(kernel, cols=cols), "exact", first, jo, column),
+    )
 
 
 def _one_micro_kernel(cover: _Cover, io: Any, jo: Any) -> None:
@@ -229,8 +257,11 @@ def _one_micro_kernel(cover: _Cover, io: Any, jo: Any) -> None:
                 _call_tile(cover, kernel, "guarded" if kernel.edge == "padded" else "checked", first, jo)
 
 
-def _call_tile(cover: _Cover, kernel: MicroKernel, fit: Fit, first: Any, jo: Any) -> None:
-    geometry, operands, column = cover.geometry, cover.operands, jo * cover.kernel.cols
+def _call_tile(
+    cover: _Cover, kernel: MicroKernel, fit: Fit, first: Any, jo: Any, column: Any | None = None
+) -> None:
+    geometry, operands = cover.geometry, cover.operands
+    column = jo * cover.kernel.cols if column is None else column
     row = cover.batch * cover.size + first
     x = operands.x.access_ptr("r", offset=row * cover.depth)
     if fit == "guarded":
@@ -252,8 +283,10 @@ def _call_tile(cover: _Cover, kernel: MicroKernel, fit: Fit, first: Any, jo: Any
 
 def _weights_pointer(cover: _Cover, jo: Any, column: Any) -> Any:
     geometry, operands = cover.geometry, cover.operands
-    if geometry.weights == "transposed":
+    if cover.transposes:
         return operands.scratch.access_ptr("r")  # type: ignore[union-attr]
+    if geometry.weights == "transposed":
+        return operands.w.access_ptr("r", offset=(cover.batch * cover.cols + column) * cover.depth)
     if geometry.weights == "direct":
         return operands.w.access_ptr("r", offset=cover.batch * cover.depth * cover.cols + column)
     return operands.w.access_ptr("r", offset=jo * _tile_floats(cover))
@@ -277,7 +310,7 @@ def _ahead(cover: _Cover, first: Any, jo: Any) -> Any:
 
 def _pieces_before(cover: _Cover) -> int:
     """Panels that are transposed before the row tiles of one column tile."""
-    return cover.panels if cover.geometry.weights == "transposed" else 0
+    return cover.panels if cover.transposes else 0
 
 
 def _ask_next_product(cover: _Cover, jo: Any, piece: Any) -> None:
@@ -315,7 +348,7 @@ def _pads(kernel: MicroKernel) -> bool:
 
 def _pad_offset(cover: _Cover) -> int:
     """The copy of the edge tile stands after the panels."""
-    return _tile_floats(cover) if cover.geometry.weights == "transposed" else 0
+    return _tile_floats(cover) if cover.transposes else 0
 
 
 def _pad_edge_tile(cover: _Cover) -> None:
@@ -354,10 +387,13 @@ def call(function: Any, arguments: list[Any]) -> None:
     T.evaluate(tvm.ir.Call(function, arguments, ret_ty="void"))
 
 
-def tiles_of(kernel: MicroKernel, heights: Iterable[int]) -> tuple[tuple[MicroKernel, Fit], ...]:
-    """The tile functions a plan may call: for composition, one for each height."""
+def tiles_of(
+    kernel: MicroKernel, heights: Iterable[int], widths: Iterable[int] | None = None
+) -> tuple[tuple[MicroKernel, Fit], ...]:
+    """The tile functions a plan may call: for composition, one for each height (and width)."""
     if kernel.composed:
-        return tuple((replace(kernel, rows=rows), "exact") for rows in heights)
+        sizes = product(heights, (kernel.cols,) if widths is None else widths)
+        return tuple((replace(kernel, rows=rows, cols=cols), "exact") for rows, cols in sizes)
     fits: dict[str, tuple[Fit, ...]] = {
         "padded": ("exact", "guarded"), "checked": ("checked",), "partitioned": ("exact", "checked"),
     }  # fmt: skip

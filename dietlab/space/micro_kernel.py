@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from dietlab.errors import SpaceError
 from dietlab.workloads import Role
 
 Order = Literal["ws", "is"]
+Along = Literal["cols", "depth"]
 Edge = Literal["even", "rest", "padded", "checked", "partitioned"]
 EDGES: tuple[Edge, ...] = ("even", "rest", "padded", "checked", "partitioned")
 COMPOSED: tuple[Edge, ...] = ("even", "rest")
 """Edges that no tile sticks out of: what is left is covered by lower micro-kernels."""
 
-_KEY = re.compile(r"(\d+)x(\d+)\.u(\d+)\.(ws|is)\.p(\d+)(a?)(?:\.(even|rest|checked|partitioned))?")
+_KEY = re.compile(
+    r"(\d+)x(\d+)\.u(\d+)\.(ws|is)\.p(\d+)(a?)(?:\.(depth))?(?:\.(even|rest|checked|partitioned))?"
+)
 
 
 @dataclass(frozen=True, order=True)
@@ -24,7 +27,7 @@ class MicroKernel:
 
     Args:
         rows: rows of the register tile (each row of the input is broadcast).
-        cols: columns of the register tile; a multiple of the vector lanes.
+        cols: columns of the register tile; a multiple of the vector lanes if vectors run along them.
         unroll: steps of the reduction axis in one iteration of the inner loop.
         order: which operand stays while the other streams. ``ws`` (weight-stationary): for each
             panel of weights, all row tiles; ``is`` (input-stationary): for each row tile, all
@@ -40,8 +43,13 @@ class MicroKernel:
         ahead: whether what comes next is asked into L2, each row tile a share, so that memory works
             while the current one is computed: the next panel of packed weights, or the operands and
             the output of a batch's next product.
+        along: the axis that vectors run along. ``cols``: an input is broadcast to a vector of outputs.
+            ``depth``: every output is a dot product, ``lanes`` products at a time, which are added up
+            across the lanes at the end; ``unroll`` counts vectors of the reduction axis, ``cols`` is
+            any number, and columns are composed as rows are.
 
-    ``key`` is its short name in records and generated code: ``8x32.u4.ws.p0a.even``.
+    ``key`` is its short name in records and generated code: ``8x32.u4.ws.p0a.even``, or
+    ``5x5.u4.ws.p0.depth.even`` for vectors along the depth.
 
     Raises:
         SpaceError: if a size is not positive.
@@ -54,6 +62,7 @@ class MicroKernel:
     prefetch: int = 0
     edge: Edge = "padded"
     ahead: bool = False
+    along: Along = "cols"
 
     def __post_init__(self) -> None:
         if min(self.rows, self.cols, self.unroll) < 1 or self.prefetch < 0:
@@ -61,7 +70,8 @@ class MicroKernel:
 
     @property
     def key(self) -> str:
-        suffix = "" if self.edge == "padded" else f".{self.edge}"
+        suffix = "" if self.along == "cols" else f".{self.along}"
+        suffix += "" if self.edge == "padded" else f".{self.edge}"
         prefetch = f"p{self.prefetch}{'a' if self.ahead else ''}"
         return f"{self.rows}x{self.cols}.u{self.unroll}.{self.order}.{prefetch}{suffix}"
 
@@ -78,9 +88,10 @@ class MicroKernel:
         match = _KEY.fullmatch(key)
         if not match:
             raise SpaceError("a micro-kernel's key reads like 8x32.u4.ws.p0", repr(key))
-        rows, cols, unroll, order, prefetch, ahead, edge = match.groups()
+        rows, cols, unroll, order, prefetch, ahead, along, edge = match.groups()
         kernel = cls(int(rows), int(cols), int(unroll), prefetch=int(prefetch), ahead=bool(ahead))
-        return replace(kernel, order=order, edge=edge or "padded")  # type: ignore[arg-type]
+        names: dict[str, Any] = {"order": order, "edge": edge or "padded", "along": along or "cols"}
+        return replace(kernel, **names)
 
     @property
     def composed(self) -> bool:
@@ -105,8 +116,10 @@ class MicroKernel:
 
     @property
     def cover_tile(self) -> dict[Role, int]:
-        """Extents that a plan covers multiples of: composed rows are covered exactly."""
-        return {**self.tile, "rows": 1} if self.composed else self.tile
+        """Extents that a plan covers multiples of: what is composed is covered exactly."""
+        if not self.composed:
+            return self.tile
+        return {**self.tile, "rows": 1, "cols": self.cols if self.along == "cols" else 1}
 
     @property
     def code(self) -> MicroKernel:
@@ -115,8 +128,8 @@ class MicroKernel:
 
     def vectors(self, lanes: int) -> int:
         """Vector registers across one row of the tile."""
-        return self.cols // lanes
+        return self.cols // lanes if self.along == "cols" else self.cols
 
     def registers(self, lanes: int) -> int:
-        """Vector registers in use: accumulators, one row of weights, one broadcast input."""
+        """Vector registers in use: accumulators, one step's weights, one input."""
         return self.rows * self.vectors(lanes) + self.vectors(lanes) + 1

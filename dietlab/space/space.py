@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Literal
 from dietlab.errors import SpaceError
 from dietlab.hardware import Hardware
 from dietlab.shapes import Dim
-from dietlab.space.micro_kernel import Edge, MicroKernel, Order
-from dietlab.workloads import Role, Workload, axis_of, batch_of
+from dietlab.space.micro_kernel import Along, Edge, MicroKernel, Order
+from dietlab.workloads import NO_EPILOGUE, Role, Workload, axis_of, batch_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,6 +27,9 @@ FMA_LATENCY = 4
 optimization manuals): with fewer accumulators than that the unit idles."""
 
 FLOAT_BYTES = 4
+
+STACK_BYTES = 4 << 20
+"""What a core's weights on the fly may take of its stack, which commonly has 8 MiB."""
 
 Cover = Literal["composed", "paper"]
 """How plans cover a shape: by several micro-kernels exactly, or by one with local padding (DietCode)."""
@@ -120,7 +123,9 @@ def build_space(workload: Workload, hardware: Hardware, edges: Iterable[Edge] = 
     limits = cpu_limits(workload, hardware)
     kept: list[MicroKernel] = []
     misses: dict[str, list[tuple[float, MicroKernel]]] = {limit.reason: [] for limit in limits}
-    for kernel in _candidates(lanes, hardware.cpu.vector_registers, tuple(edges)):
+    # Along the depth vectors need it to be what is contiguous in the weights.
+    along: tuple[Along, ...] = ("cols", "depth") if workload.weights == "transposed" else ("cols",)
+    for kernel in _candidates(lanes, hardware.cpu.vector_registers, tuple(edges), along):
         broken = next((limit for limit in limits if limit.excess(kernel) > 0), None)
         if broken is None:
             kept.append(kernel)
@@ -175,8 +180,15 @@ def _layout_limits(workload: Workload) -> tuple[Limit, ...]:
             0, "panels ahead", lambda k: k.ahead and not (asks and k.order == "ws"),
         ),
         Limit(
-            "a panel transposed on the fly is stationary", 0, "panels transposed anew",
+            "weights that vary and lie in rows are stationary", 0, "passes over them",
             lambda k: transposed and k.order != "ws",
+        ),
+        Limit(
+            "dot products are composed, read both operands in order and leave no epilogue", 0, "exceptions",
+            lambda k: (
+                k.along == "depth"
+                and (not k.composed) + (k.prefetch > 0) + (workload.epilogue != NO_EPILOGUE)
+            ),
         ),
         Limit(
             "a padded copy has a size known beforehand", 0, "copies",
@@ -198,10 +210,19 @@ def _size_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
             "every core gets a panel of weights", padded_cols, "columns",
             lambda k: (busy_cores - 1) * k.cols + lanes,
         ),
-        Limit("the reduction axis fills an unrolled step", depth, "steps", lambda k: k.unroll),
+        Limit(
+            "the reduction axis fills an unrolled step", depth, "steps",
+            lambda k: k.unroll if k.along == "cols" else (k.unroll - 1) * lanes + 1,
+        ),
         Limit(
             "a stationary panel of weights fits L2", cpu.l2_bytes * 3 / 4, "bytes",
             lambda k: k.cols * depth * FLOAT_BYTES if k.order == "ws" and k.cols > lanes else 0,
+        ),
+        Limit(
+            "a panel transposed on the fly fits the stack", STACK_BYTES, "bytes",
+            lambda k: (
+                k.cols * depth * FLOAT_BYTES if workload.weights == "transposed" and k.along == "cols" else 0
+            ),
         ),
         Limit(
             "the padded copy of the edge tile fits half of L2", cpu.l2_bytes / 2, "bytes",
@@ -215,12 +236,15 @@ def _largest(workload: Workload, role: Role) -> int:
     return extent.high if isinstance(extent, Dim) else extent
 
 
-def _candidates(lanes: int, registers: int, edges: tuple[Edge, ...]) -> Iterator[MicroKernel]:
+def _candidates(
+    lanes: int, registers: int, edges: tuple[Edge, ...], axes: tuple[Along, ...]
+) -> Iterator[MicroKernel]:
     sizes = product(range(1, registers + 1), range(1, MAX_VECTORS + 1))
-    for (rows, vectors), unroll, order, (steps, ahead), edge in product(
-        sizes, UNROLLS, ORDERS, PREFETCHES, edges
+    for (rows, vectors), unroll, order, (steps, ahead), edge, along in product(
+        sizes, UNROLLS, ORDERS, PREFETCHES, edges, axes
     ):
-        yield MicroKernel(rows, vectors * lanes, unroll, order, steps, edge, ahead)
+        cols = vectors * lanes if along == "cols" else vectors
+        yield MicroKernel(rows, cols, unroll, order, steps, edge, ahead, along)
 
 
 def _rejection(limit: Limit, misses: list[tuple[float, MicroKernel]]) -> Rejection:

@@ -1,0 +1,124 @@
+"""Micro-kernels whose vectors run along the reduction axis."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from programs import Program
+
+from dietlab.cost.features import FEATURES, features
+from dietlab.errors import SpaceError
+from dietlab.hardware import Hardware
+from dietlab.lower.geometry import Geometry
+from dietlab.lower.library import needed_widths
+from dietlab.lower.region import scratch_floats, tiles_of
+from dietlab.shapes import Dim
+from dietlab.space import EDGES, Leaf, MicroKernel, Split, build_space, heights
+from dietlab.workloads import BatchMatmul, Dense, Workload
+
+HERE = Hardware.detect(measure=False)
+ZEN4 = Hardware.preset("zen4-1core")
+SCORES = BatchMatmul(T=Dim(1, 128), B=192, D=64)
+CONTEXT = BatchMatmul(T=Dim(1, 128), B=192, D=64, form="nn")
+VARIABLE = Dense(T=Dim(1, 128), N=100, K=64, constant=False)
+
+
+def dots(*keys: str) -> list[MicroKernel]:
+    return [MicroKernel.from_key(key) for key in keys]
+
+
+FIVE, WIDE, ASKING = dots("5x5.u4.ws.p0.depth.even", "2x7.u1.ws.p0.depth.rest", "3x4.u2.ws.p0a.depth.even")
+
+
+# Values
+
+
+def test_the_axis_of_vectors_is_in_the_key() -> None:
+    assert MicroKernel(5, 5, 4, edge="even", along="depth") == FIVE
+    assert FIVE.key == "5x5.u4.ws.p0.depth.even"
+    padded = MicroKernel(4, 4, along="depth")
+    assert padded.key == "4x4.u1.ws.p0.depth" and MicroKernel.from_key(padded.key) == padded
+    assert MicroKernel.from_key("8x32.u4.ws.p0a.even").along == "cols"
+    for key in ("5x5.u4.ws.p0.even.depth", "5x5.u4.ws.p0.rows.even", "5x5.u4.ws.p0.cols.even"):
+        with pytest.raises(SpaceError, match="key reads like"):
+            MicroKernel.from_key(key)
+
+
+def test_every_output_has_a_register_and_every_column_one_for_weights() -> None:
+    assert FIVE.vectors(16) == FIVE.vectors(8) == 5
+    assert FIVE.registers(16) == 5 * 5 + 5 + 1
+    assert FIVE.cover_tile == {"rows": 1, "cols": 1, "depth": 1}
+
+
+# The space
+
+
+@pytest.mark.parametrize("work", [SCORES, VARIABLE])
+def test_weights_in_rows_can_be_read_both_ways(work: Workload) -> None:
+    space = build_space(work, ZEN4, EDGES)
+    found = [kernel for kernel in space if kernel.along == "depth"]
+    assert {k.edge for k in found} == {"even", "rest"} and {k.order for k in found} == {"ws"}
+    assert {k.prefetch for k in found} == {0} and {k.unroll for k in found} == {1, 2, 4}
+    assert any(k.ahead for k in found) == (work is SCORES)
+    assert all(k.rows * k.cols + k.cols + 1 <= 32 for k in found) and FIVE in space
+    assert {k.along for k in space} == {"cols", "depth"}
+
+
+def test_no_dot_products_of_other_weights_nor_before_an_epilogue() -> None:
+    biased = Dense(T=Dim(1, 128), N=96, K=64, bias=True, constant=False)
+    for work in (Dense(T=Dim(1, 128), N=96, K=64), CONTEXT, biased):
+        assert {kernel.along for kernel in build_space(work, ZEN4)} == {"cols"}
+    assert {kernel.along for kernel in build_space(SCORES, ZEN4, ("padded",))} == {"cols"}
+
+
+def test_the_learned_model_sees_the_axis() -> None:
+    table = features([FIVE, MicroKernel(8, 32, edge="even")], SCORES, ZEN4)
+    assert table[:, FEATURES.index("along_depth")].tolist() == [1, 0]
+
+
+# Lowering
+
+
+def test_columns_are_composed_as_rows_are() -> None:
+    geometry = Geometry.of(SCORES, ZEN4, [FIVE])
+    kernels, tree = [FIVE, MicroKernel(8, 32, edge="even")], Split("T", 10, Leaf(0), Leaf(1))
+    assert needed_widths(geometry, kernels, tree) == [(1, 2, 3, 4, 5), (32,)]
+    assert needed_widths(geometry, kernels, tree, only=[13]) == [(4, 5), (32,)]
+    static = Geometry.of(VARIABLE, ZEN4, [WIDE])
+    assert needed_widths(static, [WIDE], Leaf(0), only=[13]) == [(2, 7)]
+    assert [(t.rows, t.cols) for t, _ in tiles_of(FIVE, (2, 3), (4, 5))] == [(2, 4), (2, 5), (3, 4), (3, 5)]
+    assert heights(FIVE, 13, 13) == (4, 5)
+
+
+def test_dot_products_need_no_scratch() -> None:
+    assert scratch_floats([FIVE, WIDE], Geometry.of(SCORES, ZEN4, [FIVE, WIDE])) == 0
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("depth", [3, 8, 40, 64])
+def test_products_of_a_batch_are_right_for_every_length(depth: int, cores: int, tmp_path: Path) -> None:
+    work = BatchMatmul(T=Dim(1, 40), B=3, D=depth)
+    Program(work, HERE.with_cores(cores), [FIVE, WIDE, ASKING], tmp_path).check(range(1, 28))
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize(("cols", "depth"), [(100, 37), (3, 64), (16, 16), (1, 1)])
+def test_weights_that_vary_are_right(cols: int, depth: int, cores: int, tmp_path: Path) -> None:
+    work = Dense(T=Dim(1, 40), N=cols, K=depth, constant=False)
+    Program(work, HERE.with_cores(cores), [FIVE, WIDE], tmp_path).check((0, 1, 2, 5, 6, 13, 17))
+
+
+def test_both_styles_share_a_library(tmp_path: Path) -> None:
+    work = BatchMatmul(T=Dim(1, 40), B=2, D=24)
+    across = MicroKernel(8, HERE.cpu.lanes, 4, ahead=True, edge="even")
+    Program(work, HERE.with_cores(1), [FIVE, across], tmp_path).check((1, 4, 9, 31))
+
+
+@pytest.mark.parametrize("preset", ["haswell-1core", "zen4-1core"])
+def test_eight_lanes_are_added_as_sixteen_are(preset: str, tmp_path: Path) -> None:
+    """On whichever processor runs this, code for narrower vectors runs too."""
+    hardware = Hardware.preset(preset)
+    if hardware.cpu.lanes > HERE.cpu.lanes:
+        pytest.skip("vectors wider than this processor's")
+    Program(BatchMatmul(T=Dim(1, 40), B=2, D=21), hardware, [FIVE, WIDE], tmp_path).check(range(1, 16))
