@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from dietlab.cost import (
     AdaptationCost,
+    Calibration,
     CostModel,
     best_shape,
-    calibrated_seconds,
     evaluate_model,
     f_occ,
     f_pad,
@@ -405,16 +405,16 @@ def test_calibration_moves_predictions_towards_what_was_measured(model: CostMode
     kernel, shapes = MicroKernel(4, 32), [Shape.of(T=t) for t in (8, 16, 32)]
     (predicted,) = model.seconds([kernel], shapes)
     slow = [recorded(kernel, shapes[i], 3 * predicted[i]) for i in (0, 2)]
-    np.testing.assert_allclose(calibrated_seconds(model, slow, [kernel], shapes)[0], 3 * predicted)
+    np.testing.assert_allclose(Calibration(model, slow).seconds([kernel], shapes)[0], 3 * predicted)
     twice = [*slow, recorded(kernel, shapes[0], 2 * predicted[0])]
-    assert calibrated_seconds(model, twice, [kernel], shapes)[0, 0] == 2 * predicted[0]
+    assert Calibration(model, twice).seconds([kernel], shapes)[0, 0] == 2 * predicted[0]
 
 
 def test_calibration_is_interpolated_over_the_logarithm_of_flops(model: CostModel) -> None:
     kernel, shapes = MicroKernel(4, 32, edge="even"), [Shape.of(T=t) for t in (2, 8, 16, 32, 64)]
     (predicted,) = model.seconds([kernel], shapes)
     anchors = [recorded(kernel, shapes[1], 2 * predicted[1]), recorded(kernel, shapes[3], 8 * predicted[3])]
-    found = calibrated_seconds(model, anchors, [kernel], shapes)[0] / predicted
+    found = Calibration(model, anchors).seconds([kernel], shapes)[0] / predicted
     # Constant beyond the ends; T = 16 lies half-way between 8 and 32.
     np.testing.assert_allclose(found, [2, 2, 4, 8, 8])
 
@@ -429,8 +429,8 @@ def test_what_was_not_measured_borrows_from_its_family(model: CostModel) -> None
         for s, t in zip(shapes, model.seconds([measured], shapes)[0], strict=True)
     ]
     for kernels, ratio in ((relatives, 3), (strangers, 1)):
-        found = calibrated_seconds(model, slow, kernels, shapes)
+        found = Calibration(model, slow).seconds(kernels, shapes)
         np.testing.assert_allclose(found, ratio * model.seconds(kernels, shapes))
     own = recorded(relatives[0], shapes[0], 5 * model.seconds(relatives[:1], shapes[:1])[0, 0])
-    found = calibrated_seconds(model, [*slow, own], relatives[:1], shapes)
+    found = Calibration(model, [*slow, own]).seconds(relatives[:1], shapes)
     np.testing.assert_allclose(found, 5 * model.seconds(relatives[:1], shapes))

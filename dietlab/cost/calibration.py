@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -12,11 +12,11 @@ from dietlab.measure import Record
 from dietlab.shapes import Shape
 from dietlab.space import MicroKernel
 
+Values = npt.NDArray[np.float64]
 
-def calibrated_seconds(
-    model: CostModel, records: Iterable[Record], kernels: Sequence[MicroKernel], shapes: Sequence[Shape]
-) -> npt.NDArray[np.float64]:
-    """Seconds of a call, ``[micro-kernels, shapes]``.
+
+class Calibration:
+    """A cost model and the records that correct it.
 
     Where a micro-kernel was measured on a shape, that time stands. Elsewhere its prediction is
     multiplied by the ratio of measured to predicted time, interpolated between its measured shapes
@@ -24,43 +24,38 @@ def calibrated_seconds(
     differ from it in height and edge only. The adaptation cost draws the saw-tooth; the ratio
     corrects what no model knows (cache effects, the cost of a call).
     """
-    measured: dict[MicroKernel, dict[Shape, float]] = {}
-    for record in records:
-        if record.ok and record.seconds:
-            times = measured.setdefault(record.micro_kernel, {})
-            times[record.shape] = min(record.seconds, times.get(record.shape, record.seconds))
-    predicted = model.seconds(kernels, shapes)
-    anchors = _Anchors(model, measured)
-    at = anchors.positions(shapes)
-    for row, kernel in enumerate(kernels):
-        places, ratios = anchors.of(kernel)
-        if len(places):
-            predicted[row] *= np.exp(np.interp(at, places, ratios))
-        times = measured.get(kernel, {})
-        for column, shape in enumerate(shapes):
-            predicted[row, column] = times.get(shape, predicted[row, column])
-    return predicted
 
-
-class _Anchors:
-    """Logarithms of measured over predicted time, by micro-kernel and by family."""
-
-    def __init__(self, model: CostModel, measured: Mapping[MicroKernel, Mapping[Shape, float]]) -> None:
+    def __init__(self, model: CostModel, records: Iterable[Record]) -> None:
         self._model = model
+        self._measured: dict[tuple[MicroKernel, Shape], float] = {}
+        for record in records:
+            if record.ok and record.seconds:
+                pair = (record.micro_kernel, record.shape)
+                self._measured[pair] = min(record.seconds, self._measured.get(pair, record.seconds))
         self._own: dict[MicroKernel, dict[float, list[float]]] = {}
         self._family: dict[MicroKernel, dict[float, list[float]]] = {}
-        for kernel, times in measured.items():
-            base = model.seconds([kernel], list(times))[0]
-            for place, seconds, predicted in zip(self.positions(times), times.values(), base, strict=True):
-                ratio = float(np.log(seconds / predicted))
-                self._own.setdefault(kernel, {}).setdefault(float(place), []).append(ratio)
-                self._family.setdefault(kernel.family, {}).setdefault(float(place), []).append(ratio)
+        pairs = list(self._measured)
+        if pairs:
+            logs = np.log(np.array(list(self._measured.values())) / model.seconds_of(pairs))
+            places = self._positions([shape for _, shape in pairs])
+            for (kernel, _), place, ratio in zip(pairs, places.tolist(), logs.tolist(), strict=True):
+                self._own.setdefault(kernel, {}).setdefault(place, []).append(ratio)
+                self._family.setdefault(kernel.family, {}).setdefault(place, []).append(ratio)
 
-    def of(self, kernel: MicroKernel) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """Positions in ascending order, and the ratio at each."""
-        found = self._own.get(kernel) or self._family.get(kernel.family) or {}
-        places = sorted(found)
-        return np.array(places), np.array([np.median(found[place]) for place in places])
+    def seconds(self, kernels: Sequence[MicroKernel], shapes: Sequence[Shape]) -> Values:
+        """Seconds of a call, ``[micro-kernels, shapes]``."""
+        predicted = self._model.seconds(kernels, shapes)
+        at = self._positions(shapes)
+        for row, kernel in enumerate(kernels):
+            ratios = self._own.get(kernel) or self._family.get(kernel.family)
+            if ratios:
+                places = sorted(ratios)
+                medians = [float(np.median(ratios[place])) for place in places]
+                predicted[row] *= np.exp(np.interp(at, places, medians))
+            for column, shape in enumerate(shapes):
+                predicted[row, column] = self._measured.get((kernel, shape), predicted[row, column])
+        return predicted
 
-    def positions(self, shapes: Iterable[Shape]) -> npt.NDArray[np.float64]:
-        return np.log([max(1, self._model.cost.workload.flops(shape)) for shape in shapes])
+    def _positions(self, shapes: Sequence[Shape]) -> Values:
+        flops = self._model.cost.workload.flops
+        return np.log([max(1, flops(shape)) for shape in shapes])

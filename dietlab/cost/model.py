@@ -54,6 +54,11 @@ class CostModel:
         ]
         return np.array(rows, np.float64).reshape(len(kernels), len(shapes))
 
+    def seconds_of(self, pairs: Sequence[tuple[MicroKernel, Shape]]) -> npt.NDArray[np.float64]:
+        """Predicted seconds of single pairs, ``[pairs]``."""
+        speeds = self._speeds([kernel for kernel, _ in pairs])
+        return np.array([self.cost.seconds(kernel, shape, speeds.__getitem__) for kernel, shape in pairs])
+
     def parts(self, kernel: MicroKernel, shape: Shape) -> Parts:
         """Where the predicted time of one plan goes."""
         return self.cost.parts(kernel, shape, self._speeds([kernel]).__getitem__)

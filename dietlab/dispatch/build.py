@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -16,7 +17,9 @@ from dietlab.workloads import Workload
 PACKAGES = ("dietlab", "apache-tvm", "apache-tvm-ffi", "numpy", "xgboost-cpu")
 
 
-def build(dispatcher: Dispatcher, path: str | Path, *, every_plan: bool = False) -> Operator:
+def build(
+    dispatcher: Dispatcher, path: str | Path, *, every_plan: bool = False, only: Sequence[int] | None = None
+) -> Operator:
     """Builds ``path/library/`` and returns the operator in it, ready to call.
 
     The folder holds ``library.so`` (needs neither Python nor TVM's compiler), ``manifest.json`` and,
@@ -25,6 +28,7 @@ def build(dispatcher: Dispatcher, path: str | Path, *, every_plan: bool = False)
     Args:
         every_plan: whether any plan can be run on any shape, for comparing plans; such a library has
             more code.
+        only: the row counts that it will be called with (default: any); for others it computes nothing.
 
     Raises:
         BuildError: if the program does not compile, or no linker is installed.
@@ -35,7 +39,7 @@ def build(dispatcher: Dispatcher, path: str | Path, *, every_plan: bool = False)
 
     folder = Path(path) / "library"
     geometry = Geometry.of(dispatcher.workload, dispatcher.hardware, dispatcher.plans)
-    module = library_module(geometry, dispatcher.plans, dispatcher.tree, every_plan=every_plan)
+    module = library_module(geometry, dispatcher.plans, dispatcher.tree, every_plan=every_plan, only=only)
     artifact = compile_library(module, dispatcher.hardware, folder / "building.so")
     manifest = {
         **dispatcher.to_json(), "schema_version": SCHEMA_VERSION,

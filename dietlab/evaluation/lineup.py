@@ -16,6 +16,7 @@ from dietlab.events import Audience
 from dietlab.search import Effort, TuningRun, candidate_plans
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import Leaf, MicroKernel
+from dietlab.workloads import extents
 
 BOUNDS = ("ansor", "largest-shape", "oracle")
 CONTENDERS = (*VENDORS, *BOUNDS)
@@ -61,7 +62,7 @@ def assemble(
     if "largest-shape" in against:
         lineup = with_largest_shape(lineup, home / "largest-shape")
     if "oracle" in against:
-        lineup = with_oracle(lineup, home / "oracle")
+        lineup = with_oracle(lineup, home / "oracle", shapes)
     return with_ansor(lineup, home / "ansor", shapes, effort, listeners) if "ansor" in against else lineup
 
 
@@ -78,17 +79,21 @@ def with_largest_shape(lineup: Lineup, home: Path) -> Lineup:
     return replace(lineup, entries=(*lineup.entries, entry))
 
 
-def with_oracle(lineup: Lineup, home: Path) -> Lineup:
-    """One library of every micro-kernel that was measured; plans are chosen from outside."""
+def with_oracle(lineup: Lineup, home: Path, shapes: ShapeSet) -> Lineup:
+    """One library of all finalists; for each shape the plan is chosen from outside."""
     tuned = _tuned(lineup)
-    plans = candidate_plans(tuned, tuned.shapes.shapes)
-    library = build(replace(lineup.dispatcher, plans=plans, tree=Leaf(0)), home, every_plan=True)
+    known = candidate_plans(tuned, tuned.shapes.shapes)
+    order = tuned.seconds_table(known, shapes.shapes).argsort(axis=0)[:ORACLE_FINALISTS]
+    plans = tuple(known[i] for i in sorted({int(i) for i in order.flat}))
+    extents_used = sorted({extents(tuned.space.workload, shape)["rows"] for shape in shapes})
+    dispatcher = replace(lineup.dispatcher, plans=plans, tree=Leaf(0))
+    library = build(dispatcher, home, every_plan=True, only=extents_used)
     note = (
         f"The oracle is the fastest of {ORACLE_FINALISTS} finalists for each shape, chosen from "
-        f"{len(plans)} plans of the {tuned.trials} micro-kernels measured of {len(tuned.space)} in the space."
+        f"{len(known)} plans of the {tuned.trials} micro-kernels measured of {len(tuned.space)} in the space."
     )
     options = {"library": str(library.path.parent)}
-    entry = Entry("oracle", "library", "bound", options, f"best of {len(plans)} plans")
+    entry = Entry("oracle", "library", "bound", options, f"best of {len(known)} plans")
     return replace(lineup, entries=(*lineup.entries, entry), candidates=plans, notes=(*lineup.notes, note))
 
 

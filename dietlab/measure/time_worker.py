@@ -65,8 +65,8 @@ class _Library:
         """The call, once for each copy of what rotates; the first one writes the problem's output."""
         if self._packed_shape is None:
             first = [*problem.operands.values(), problem.out]
-            others = [[aligned(array) for array in first] for _ in range(copies - 1)]
-            return [self._bound(arrays) for arrays in (first, *others)]
+            copied = [[aligned(array) for array in first] for _ in range(copies - 1)]
+            return [self._bound(arrays) for arrays in (first, *copied)]
         if not self._packed:
             packed = aligned_empty(self._packed_shape)
             self._module.pack(*problem.constants.values(), packed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from random import Random
 from time import perf_counter
 from typing import TYPE_CHECKING, TypeVar
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from dietlab.cost import CostModel, calibrated_seconds, evaluate_model, fit_cost_model
+from dietlab.cost import Calibration, CostModel, evaluate_model, fit_cost_model
 from dietlab.cost.adaptation import Adaptation
 from dietlab.errors import ModelError
 from dietlab.events import (
@@ -79,7 +79,11 @@ class TuningRun:
         self, kernels: Sequence[MicroKernel], shapes: Sequence[Shape]
     ) -> npt.NDArray[np.float64]:
         """Measured seconds where there are any, calibrated predictions elsewhere."""
-        return calibrated_seconds(self.model, self.records, kernels, shapes)
+        return self._calibration.seconds(kernels, shapes)
+
+    @cached_property
+    def _calibration(self) -> Calibration:
+        return Calibration(self.model, self.records)
 
     def frame(self) -> pd.DataFrame:
         """One row a record."""
