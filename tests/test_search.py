@@ -12,20 +12,36 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dietlab.cost import AdaptationCost, best_shape
 from dietlab.errors import DietlabError, ModelError, SpaceError
 from dietlab.events import Event, ModelFitted, RoundFinished, StageAdvanced, StageStarted, TrialMeasured
 from dietlab.hardware import Hardware
-from dietlab.measure import Record, RecordStore, Runner, SyntheticRunner, Trial
-from dietlab.search import EFFORTS, STRATEGIES, SearchState, TuningRun, effort_named, tune
+from dietlab.measure import Record, RecordStore, Runner, SyntheticRunner, Timing, Trial
+from dietlab.search import (
+    EFFORTS,
+    STRATEGIES,
+    Effort,
+    SearchState,
+    TuningRun,
+    best_together,
+    candidate_plans,
+    dense_shapes,
+    effort_named,
+    tune,
+)
 from dietlab.search.strategies import strategy_named
-from dietlab.shapes import Dim, ShapeSet
+from dietlab.search.tune import FINALISTS
+from dietlab.shapes import Dim, Shape, ShapeSet
 from dietlab.space import MicroKernel, Space, build_space
 from dietlab.workloads import Dense, Workload
 
 HARDWARE = Hardware.preset("cascadelake-1core")
 WORK = Dense(T=Dim(1, 128), N=2304, K=768)
 SHAPES = ShapeSet.uniform(WORK)
-SMALL = replace(EFFORTS["smoke"], trials=24, batch=8)
+SMALL = replace(EFFORTS["smoke"], trials=24, batch=8, verify_shapes=0, timing=Timing(3, 0.001))
+ROTATING = replace(SMALL, timing=Timing(3, 0.001, cache="rotating"))
+VERIFIED = replace(SMALL, verify_shapes=6)
+THOROUGH = {"hot": SMALL, "rotating": ROTATING, "verified": VERIFIED}
 
 
 @pytest.fixture(scope="module")
@@ -68,9 +84,10 @@ def slowdown(run: TuningRun, space: Space) -> float:
 
 def test_sixty_four_trials_come_within_three_percent_of_the_best(space: Space) -> None:
     found = {}
+    effort = replace(SMALL, trials=64, batch=16, confirm_shapes=0)
     for strategy in ("marginal", "paper", "random"):
         runs = [
-            tune(space, SHAPES, SyntheticRunner(HARDWARE), "quick", strategy, seed=seed) for seed in range(3)
+            tune(space, SHAPES, SyntheticRunner(HARDWARE), effort, strategy, seed=seed) for seed in range(3)
         ]
         assert all(run.trials == 64 < len(space) / 4 and run.failures == 0 for run in runs)
         found[strategy] = sorted(slowdown(run, space) for run in runs)
@@ -86,6 +103,85 @@ def test_each_micro_kernel_is_measured_once_before_confirmation(space: Space) ->
     assert all(r.shape in SHAPES.shapes for r in searched)
     assert len({r.micro_kernel for r in run.records[SMALL.trials :]}) == SMALL.confirm_kernels
     assert len({(r.micro_kernel, r.shape) for r in run.records}) == len(run.records)
+
+
+def test_where_weights_rotate_the_smallest_shape_is_measured_too(space: Space) -> None:
+    run = tune(space, SHAPES, SyntheticRunner(HARDWARE), ROTATING, "random")
+    first = list(dict.fromkeys(r.micro_kernel for r in run.records))
+    assert len(first) == ROTATING.trials
+    cost = AdaptationCost(WORK, HARDWARE)
+    for kernel in first:
+        expected = {Shape.of(T=1), best_shape(kernel, SHAPES.shapes, cost)}
+        assert expected <= {r.shape for r in run.records if r.micro_kernel == kernel}
+    searched = run.records[: 2 * ROTATING.trials]
+    assert {r.shape for r in searched} <= {Shape.of(T=1), *SHAPES} and len(set(first)) == len(first)
+
+
+@pytest.mark.parametrize("name", THOROUGH)
+def test_nothing_is_measured_twice(name: str, space: Space) -> None:
+    run = tune(space, SHAPES, SyntheticRunner(HARDWARE), THOROUGH[name])
+    assert len({(r.micro_kernel, r.shape) for r in run.records}) == len(run.records)
+    assert run.held_out_metrics["pairwise"] > 0.5
+
+
+def test_plans_are_verified_where_they_compete(space: Space) -> None:
+    plain, run = (tune(space, SHAPES, SyntheticRunner(HARDWARE), effort) for effort in (SMALL, VERIFIED))
+    assert run.records[: len(plain.records)] == plain.records
+    verified = run.records[len(plain.records) :]
+    shapes = set(dense_shapes(WORK, SHAPES, VERIFIED.verify_shapes))
+    # The ends of the range and one in between each two; and no fewer than asked for.
+    assert {r.shape for r in verified} <= shapes and len(shapes) >= 4
+    for shape in shapes:
+        assert len([r for r in run.records if r.shape == shape]) >= FINALISTS
+        # What is probably fastest was measured: nothing else is predicted far below it.
+        plans = candidate_plans(run, tuple(shapes))
+        seconds = run.seconds_table(plans, [shape])[:, 0]
+        measured = {r.micro_kernel for r in run.records if r.shape == shape}
+        best = min(t for plan, t in zip(plans, seconds, strict=True) if plan in measured)
+        assert seconds.min() >= 0.95 * best
+    assert {r.micro_kernel.edge for r in verified} <= {"even", "rest"}
+
+
+def test_candidates_are_what_was_measured_and_its_lower_relatives(synthetic_run: TuningRun) -> None:
+    shapes = tuple(dense_shapes(synthetic_run.space.workload, synthetic_run.shapes, 16))
+    plans, measured = candidate_plans(synthetic_run, shapes), set(synthetic_run.micro_kernels)
+    assert list(plans) == sorted(set(plans)) and measured <= set(plans)
+    families = {plan.family for plan in set(plans) - measured}
+    assert 0 < len(families) <= 10
+    for family in families:
+        tallest = max(kernel.rows for kernel in measured if kernel.family == family)
+        for edge in ("even", "rest"):
+            found = sorted(p.rows for p in plans if p.family == family and p.edge == edge)
+            assert found == list(range(1, tallest + 1))
+
+
+def test_best_together_is_greedy(synthetic_run: TuningRun) -> None:
+    shapes = synthetic_run.shapes.shapes
+    kernels = synthetic_run.micro_kernels
+    chosen = best_together(synthetic_run, shapes, 4)
+    assert len(set(chosen)) == 4 and best_together(synthetic_run, shapes, 2) == chosen[:2]
+    logs = dict(zip(kernels, np.log(synthetic_run.seconds_table(kernels, shapes)), strict=True))
+    assert logs[chosen[0]].mean() == min(row.mean() for row in logs.values())
+    assert len(best_together(synthetic_run, shapes, 10_000)) == len(kernels)
+
+
+def test_dense_shapes_share_the_weight_of_their_nearest() -> None:
+    work = Dense(T=Dim(1, 40), N=64, K=32)
+    given_shapes = ShapeSet.weighted(work, {10: 3.0, 30: 1.0})
+    dense = dense_shapes(work, given_shapes)
+    assert [s["T"] for s in dense] == list(range(1, 41))
+    assert sum(dense.weight(Shape.of(T=t)) for t in range(1, 20)) == pytest.approx(0.75 * 19 / 20)
+    assert len({round(dense.weight(Shape.of(T=t)), 12) for t in range(1, 20)}) == 1
+
+
+@pytest.mark.parametrize("limit", [3, 4, 7, 64, 256])
+@pytest.mark.parametrize("dim", [Dim(1, 5000), Dim(17, 17), Dim(3, 128), Dim(1000, 1001)])
+def test_dense_shapes_reach_from_end_to_end_and_are_few(limit: int, dim: Dim) -> None:
+    work = Dense(T=dim, N=1, K=1)
+    extents = [s["T"] for s in dense_shapes(work, ShapeSet.uniform(work, 4), limit)]
+    assert extents == sorted(set(extents)) and (extents[0], extents[-1]) == (dim.low, dim.high)
+    assert len(extents) == len(dim) if len(dim) <= limit else len(extents) <= limit + 1
+    assert set(range(dim.low, min(dim.high, dim.low + limit // 2))) <= set(extents)
 
 
 def test_held_out_shapes_are_never_measured(space: Space) -> None:
@@ -123,18 +219,39 @@ class Troubled:
                     )
 
 
-def in_store(path: Path, space: Space, runner: Runner) -> TuningRun:
-    return tune(space, SHAPES, runner, SMALL, store=RecordStore(path, {"workload": WORK.to_json()}))
+def in_store(path: Path, space: Space, runner: Runner, effort: Effort = SMALL) -> TuningRun:
+    return tune(space, SHAPES, runner, effort, store=RecordStore(path, {"workload": WORK.to_json()}))
 
 
-@pytest.mark.parametrize("batches", [0, 1, 2, 3])
+@pytest.fixture(scope="module")
+def whole_runs(space: Space) -> dict[str, TuningRun]:
+    return {name: tune(space, SHAPES, SyntheticRunner(HARDWARE), effort) for name, effort in THOROUGH.items()}
+
+
+def searched_records(run: TuningRun, effort: Effort, batches: int) -> int:
+    """How many records the first batches left."""
+    seen: set[MicroKernel] = set()
+    for count, made in enumerate(run.records):
+        if made.micro_kernel not in seen and len(seen) == effort.batch * batches:
+            return count
+        seen.add(made.micro_kernel)
+        if len(seen) == effort.trials and run.records[count + 1].micro_kernel != made.micro_kernel:
+            return count + 1
+    raise AssertionError("the search is longer than that")
+
+
+@pytest.mark.parametrize(
+    ("name", "batches"),
+    [("hot", 0), ("hot", 2), ("hot", 3), ("rotating", 2), ("verified", 1), ("verified", 3)],
+)
 def test_run_resumed_between_rounds_equals_the_uninterrupted_one(
-    batches: int, space: Space, tmp_path: Path
+    name: str, batches: int, space: Space, whole_runs: dict[str, TuningRun], tmp_path: Path
 ) -> None:
-    whole = tune(space, SHAPES, SyntheticRunner(HARDWARE), SMALL)
+    whole, effort = whole_runs[name], THOROUGH[name]
+    after = searched_records(whole, effort, batches)
     with pytest.raises(KeyboardInterrupt):
-        in_store(tmp_path / "r.jsonl", space, Troubled(interrupt_after=8 * batches))
-    resumed = in_store(tmp_path / "r.jsonl", space, SyntheticRunner(HARDWARE))
+        in_store(tmp_path / "r.jsonl", space, Troubled(interrupt_after=after), effort)
+    resumed = in_store(tmp_path / "r.jsonl", space, SyntheticRunner(HARDWARE), effort)
     assert resumed.records == whole.records
     np.testing.assert_array_equal(
         resumed.seconds_table(whole.micro_kernels, SHAPES.shapes),
@@ -142,20 +259,33 @@ def test_run_resumed_between_rounds_equals_the_uninterrupted_one(
     )
 
 
-@pytest.mark.parametrize("after", [1, 5, 13, 23, 25, 40])
+@pytest.mark.parametrize(
+    ("name", "after"),
+    [
+        ("hot", 1),
+        ("hot", 13),
+        ("hot", 25),
+        ("rotating", 5),
+        ("rotating", 47),
+        ("verified", 40),
+        ("verified", 50),
+    ],
+)
 def test_interruption_anywhere_keeps_every_record_and_doubles_none(
-    after: int, space: Space, tmp_path: Path
+    name: str, after: int, space: Space, tmp_path: Path
 ) -> None:
-    path = tmp_path / "r.jsonl"
+    path, effort = tmp_path / "r.jsonl", THOROUGH[name]
     with pytest.raises(KeyboardInterrupt):
-        in_store(path, space, Troubled(interrupt_after=after))
+        in_store(path, space, Troubled(interrupt_after=after), effort)
     kept = RecordStore(path, {"workload": WORK.to_json()}).records
     assert len(kept) == after
     runner = Troubled()
-    resumed = in_store(path, space, runner)
+    resumed = in_store(path, space, runner, effort)
     assert resumed.records[:after] == tuple(kept) and runner.asked == len(resumed.records) - after
     assert len({(r.micro_kernel, r.shape) for r in resumed.records}) == len(resumed.records)
-    assert resumed.trials == SMALL.trials
+    assert resumed.trials >= SMALL.trials
+    if effort is not VERIFIED:
+        assert resumed.trials == SMALL.trials
 
 
 def test_failing_candidates_are_records_and_not_tried_again(space: Space) -> None:
@@ -185,23 +315,34 @@ def test_unknown_names_are_answered_with_the_known_ones() -> None:
         effort_named("huge")
 
 
-def test_observers_see_every_trial_with_rising_progress(space: Space) -> None:
+@pytest.mark.parametrize("name", THOROUGH)
+def test_observers_see_every_trial_with_rising_progress(name: str, space: Space) -> None:
+    effort = THOROUGH[name]
     events: list[Event] = []
 
     class Recorder:
         def on_event(self, event: Event) -> None:
             events.append(event)
 
-    run = tune(space, SHAPES, SyntheticRunner(HARDWARE), SMALL, observers=[Recorder()])
+    run = tune(space, SHAPES, SyntheticRunner(HARDWARE), effort, observers=[Recorder()])
     measured = [e for e in events if isinstance(e, TrialMeasured)]
     assert [e.trials for e in measured] == list(range(1, len(run.records) + 1))
     assert [e.micro_kernel for e in measured] == [r.micro_kernel.key for r in run.records]
-    for stage, total in (("tune", SMALL.trials), ("confirm", len(run.records) - SMALL.trials)):
-        assert [e.total for e in events if isinstance(e, StageStarted) and e.stage == stage] == [total]
-        done = [e.done for e in events if isinstance(e, StageAdvanced) and e.stage == stage]
-        assert done == sorted(done) and done[-1] == total
+    stages = [e.stage for e in events if isinstance(e, StageStarted)]
+    assert stages == ["tune", "confirm"] + (["verify", "verify"] if name == "verified" else [])
+    assert next(e.total for e in events if isinstance(e, StageStarted)) == effort.trials
+    done, total = 0, 0
+    for event in events:
+        if isinstance(event, StageStarted):
+            assert done == total, "the stage before went to its end"
+            done, total = 0, event.total
+        elif isinstance(event, StageAdvanced):
+            assert done <= event.done <= total
+            done = event.done
+    assert done == total
     rounds = [e for e in events if isinstance(e, RoundFinished)]
-    assert [e.round for e in rounds] == [1, 2, 3] and [e.trials for e in rounds] == [8, 16, 24]
+    assert [e.round for e in rounds] == [1, 2, 3]
+    assert name == "rotating" or [e.trials for e in rounds] == [8, 16, 24]
     assert [e.samples for e in events if isinstance(e, ModelFitted)] == [8, 16, 24]
 
 
