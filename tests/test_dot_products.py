@@ -5,15 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from programs import Program
 
+from dietlab.cost import AdaptationCost
 from dietlab.cost.features import FEATURES, features
 from dietlab.errors import SpaceError
 from dietlab.hardware import Hardware
 from dietlab.lower.geometry import Geometry
 from dietlab.lower.library import needed_widths
 from dietlab.lower.region import scratch_floats, tiles_of
-from dietlab.shapes import Dim
+from dietlab.shapes import Dim, Shape
 from dietlab.space import EDGES, Leaf, MicroKernel, Split, build_space, heights
 from dietlab.workloads import BatchMatmul, Dense, Workload
 
@@ -75,6 +78,24 @@ def test_no_dot_products_of_other_weights_nor_before_an_epilogue() -> None:
 def test_the_learned_model_sees_the_axis() -> None:
     table = features([FIVE, MicroKernel(8, 32, edge="even")], SCORES, ZEN4)
     assert table[:, FEATURES.index("along_depth")].tolist() == [1, 0]
+
+
+@given(st.sampled_from([FIVE, WIDE, ASKING]), st.sampled_from([SCORES, VARIABLE]), st.integers(1, 200))
+def test_throughput_is_the_inverse_of_seconds(kernel: MicroKernel, work: Workload, rows: int) -> None:
+    cost, shape = AdaptationCost(work, ZEN4), Shape.of(T=rows)
+    assert cost.static(kernel, shape) == pytest.approx(1)
+    assert cost.parts(kernel, shape, lambda _: 1e11).padding == pytest.approx(0, abs=1e-15)
+    assert cost.throughput(kernel, shape, cost.seconds(kernel, shape, lambda _: 1e11)) == pytest.approx(1e11)
+
+
+def test_short_products_are_expected_to_be_dot_products_and_long_ones_not() -> None:
+    cost, across = AdaptationCost(SCORES, ZEN4), MicroKernel(8, 16, 4, edge="even")
+
+    def ratio(rows: int) -> float:
+        dots, other = (cost.seconds(kernel, Shape.of(T=rows), lambda _: 1e11) for kernel in (FIVE, across))
+        return dots / other
+
+    assert ratio(1) < 0.1 and ratio(5) < 0.5 and ratio(128) > 1.1
 
 
 # Lowering

@@ -25,9 +25,17 @@ from dietlab.workloads import Role, Workload, extents
 
 Adaptation = Literal["paper", "streamed"]
 FLOAT_BYTES = 4
+MEASURED_SECONDS = 0.01
+"""How long a call that a candidate is measured on may take at the processor's peak."""
+
 EDGE_STEPS = 6.0
 """Steps of the reduction that starting, storing and calling a tile cost: one load and one store a
 vector beside a multiply-add a step, and some tens of cycles around them."""
+SUMS_STEPS = 2.0
+"""The same for adding up an accumulator across its lanes, a lane."""
+TRANSPOSED_ROWS = 7.0
+"""Rows in whose time a panel of weights is transposed on the fly: four exchanges of registers, a load and
+a store for what is one multiply-add a row."""
 
 
 def f_pad(sizes: Mapping[Role, int], tile: Mapping[Role, int], *, spatial_only: bool = False) -> float:
@@ -67,8 +75,9 @@ class Parts:
     """The predicted parts of a call's time, in seconds.
 
     ``compute`` is what useful multiply-adds cost at the micro-kernels' throughput on all cores;
-    ``edges`` starting and storing tiles; ``padding`` multiply-adds that no output needs; ``weights``
-    waiting for weights that computing does not hide; ``idle`` cores without work.
+    ``edges`` starting and storing tiles, and transposing weights on the fly; ``padding`` multiply-adds
+    that no output needs; ``weights`` waiting for weights that computing does not hide; ``idle`` cores
+    without work.
     """
 
     compute: float
@@ -118,10 +127,13 @@ class AdaptationCost:
             return Parts(0.0, 0.0, 0.0, 0.0, 0.0)
         column_tiles = ceil(sizes["cols"] / kernel.cols)
         passes = sizes["batch"] * column_tiles / self.hardware.cores
-        step = {r: 2.0 * r.kernel.rows * kernel.cols / throughput(r.kernel) for r in plan.regions}
-        edges = sum(EDGE_STEPS * step[r] * r.tiles for r in plan.regions)
+        width, edge_steps = self._width(kernel, sizes), self._edge_steps(kernel)
+        step = {r: 2.0 * r.kernel.rows * width / throughput(r.kernel) for r in plan.regions}
+        edges = sum(edge_steps * step[r] * r.tiles for r in plan.regions)
+        row = step[plan.regions[0]] / plan.regions[0].kernel.rows
+        edges += self._transposed_rows(kernel) * sizes["depth"] * row
         warm = sum(sizes["depth"] * step[r] * r.tiles for r in plan.regions)
-        first = (sizes["depth"] + EDGE_STEPS) * step[plan.regions[0]]
+        first = (sizes["depth"] + edge_steps) * step[plan.regions[0]]
         waiting = self._waiting(kernel, plan.tiles, warm + edges, first, self._fetch(kernel, sizes))
         useful = f_pad(sizes, kernel.cover_tile)
         busy = f_occ(self._pieces(kernel, plan, sizes), self.hardware.cores)
@@ -135,7 +147,8 @@ class AdaptationCost:
         plan = plan_for(kernel, sizes["rows"])
         passes = sizes["batch"] * ceil(sizes["cols"] / kernel.cols) / self.hardware.cores
         spent = seconds / passes * f_occ(self._pieces(kernel, plan, sizes), self.hardware.cores)
-        flops = 2.0 * plan.executed_rows * kernel.cols * (sizes["depth"] + EDGE_STEPS)
+        steps = plan.executed_rows * (sizes["depth"] + self._edge_steps(kernel))
+        flops = 2.0 * self._width(kernel, sizes) * (steps + self._transposed_rows(kernel) * sizes["depth"])
         fetch, first = self._fetch(kernel, sizes), plan.regions[0].kernel.rows / plan.executed_rows
         rest = spent - fetch
         # Only where the first tile waits for its weights does their fetch tell nothing about computing;
@@ -144,6 +157,20 @@ class AdaptationCost:
         if bound and rest > 0.5 * spent * (1 - first) > 0:
             return flops * (1 - first) / rest
         return flops / spent
+
+    @staticmethod
+    def _width(kernel: MicroKernel, sizes: Mapping[Role, int]) -> float:
+        """Columns of a tile, on average: where they are composed no tile is wider than needed."""
+        if kernel.along == "cols":
+            return kernel.cols
+        return sizes["cols"] / ceil(sizes["cols"] / kernel.cols)
+
+    def _edge_steps(self, kernel: MicroKernel) -> float:
+        return EDGE_STEPS + (SUMS_STEPS * self.hardware.cpu.lanes if kernel.along == "depth" else 0.0)
+
+    def _transposed_rows(self, kernel: MicroKernel) -> float:
+        transposes = self.workload.weights == "transposed" and kernel.along == "cols"
+        return TRANSPOSED_ROWS if transposes else 0.0
 
     def _pieces(self, kernel: MicroKernel, plan: Plan, sizes: Mapping[Role, int]) -> int:
         """What is dealt to the cores: products of a batch, panels that are transposed, or tiles."""
@@ -179,5 +206,8 @@ class AdaptationCost:
 
 
 def best_shape(kernel: MicroKernel, shapes: tuple[Shape, ...], cost: AdaptationCost) -> Shape:
-    """``S*``: the shape on which a micro-kernel wastes least; the largest of equals."""
-    return max(shapes, key=lambda shape: (round(cost.static(kernel, shape), 6), shape))
+    """``S*``: the shape on which a micro-kernel wastes least; of equals the largest that is not so large
+    that measuring it takes long."""
+    peak = (cost.hardware.total_gflops or 100.0) * 1e9
+    short = [s for s in shapes if cost.workload.flops(s) <= MEASURED_SECONDS * peak] or [min(shapes)]
+    return max(short, key=lambda shape: (round(cost.static(kernel, shape), 6), shape))
