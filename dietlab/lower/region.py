@@ -235,11 +235,8 @@ def _exact(cover: _Cover, rows: int, first: Any, jo: Any) -> None:
         _call_tile(cover, kernel, "exact", first, jo)
         return
     column, width = _part(kernel, cover.cols, kernel.cols, jo)
-    switch(
-        width,
-        cover.widths,
-        lambda cols: _call_tile(cover, replace(kernel, cols=cols), "exact", first, jo, column),
-    )
+    of = {cols: replace(kernel, cols=cols) for cols in cover.widths}
+    switch(width, cover.widths, lambda cols: _call_tile(cover, of[cols], "exact", first, jo, column))
 
 
 def _one_micro_kernel(cover: _Cover, io: Any, jo: Any) -> None:
@@ -330,14 +327,12 @@ def _ask_next_product(cover: _Cover, jo: Any, piece: Any) -> None:
     if not cover.kernel.ahead or geometry.batch is None:
         return
     pieces = _pieces_before(cover) + cover.row_tiles
-    share = jo * pieces + piece
+    share, shares = jo * pieces + piece, pieces * cover.column_tiles
     sizes = ((operands.x, cover.size * cover.depth), (operands.w, cover.cols * cover.depth),
              (operands.y, cover.size * cover.cols))  # fmt: skip
     for buffer, floats in sizes:
         lines = T.bind(_ceil(floats, geometry.lanes))
-        first, last = (
-            T.bind(tirx.truncdiv((share + i) * lines, pieces * cover.column_tiles)) for i in (0, 1)
-        )
+        first, last = (T.bind(tirx.truncdiv((share + i) * lines, shares)) for i in (0, 1))
         with T.serial(first, last) as line:
             prefetch(buffer, (cover.batch + 1) * floats + line * geometry.lanes, L2)
 
