@@ -20,9 +20,9 @@ class Calibration:
 
     Where a micro-kernel was measured on a shape, that time stands. Elsewhere its prediction is
     multiplied by the ratio of measured to predicted time, interpolated between its measured shapes
-    over the logarithm of their flops; one that was not measured borrows the ratios of those that
-    differ from it in height and edge only. The adaptation cost draws the saw-tooth; the ratio
-    corrects what no model knows (cache effects, the cost of a call).
+    over the logarithm of their flops; beyond them, or if it was not measured at all, it borrows the
+    ratios of those that differ from it in height and edge only. The adaptation cost draws the saw-tooth;
+    the ratio corrects what no model knows (cache effects, the cost of a call).
     """
 
     def __init__(self, model: CostModel, records: Iterable[Record]) -> None:
@@ -47,7 +47,7 @@ class Calibration:
         predicted = self._model.seconds(kernels, shapes)
         at = self._positions(shapes)
         for row, kernel in enumerate(kernels):
-            ratios = self._own.get(kernel) or self._family.get(kernel.family)
+            ratios = self._ratios(kernel)
             if ratios:
                 places = sorted(ratios)
                 medians = [float(np.median(ratios[place])) for place in places]
@@ -55,6 +55,13 @@ class Calibration:
             for column, shape in enumerate(shapes):
                 predicted[row, column] = self._measured.get((kernel, shape), predicted[row, column])
         return predicted
+
+    def _ratios(self, kernel: MicroKernel) -> dict[float, list[float]]:
+        """By position: its own and, beyond them, the family's. One measurement at an end of the range says
+        nothing about the other end."""
+        own, family = self._own.get(kernel, {}), self._family.get(kernel.family, {})
+        low, high = min(own, default=np.inf), max(own, default=-np.inf)
+        return {place: found for place, found in family.items() if not low <= place <= high} | own
 
     def _positions(self, shapes: Sequence[Shape]) -> Values:
         flops = self._model.cost.workload.flops

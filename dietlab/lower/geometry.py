@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from dietlab.hardware import Hardware
+from dietlab.shapes import Dim
 from dietlab.space import MicroKernel
 from dietlab.workloads import Epilogue, Role, Weights, Workload, axis_of, batch_of
+
+FLOAT_BYTES = 4
 
 Extent = int | str
 """A static extent, or the name of the dynamic dimension."""
@@ -29,7 +32,7 @@ class Geometry:
     weights ``w[depth, cols]`` are read as they are.
 
     ``batch`` is None for an operator without that axis; ``panels`` counts those of the whole operand
-    (0 unless ``packed``).
+    (0 unless ``packed``); ``block_rows`` of x fit half of a core's L2, beside the weights.
     """
 
     rows: Extent
@@ -41,6 +44,7 @@ class Geometry:
     lanes: int
     cores: int
     panels: int
+    block_rows: int
 
     @classmethod
     def of(cls, workload: Workload, hardware: Hardware, kernels: Iterable[MicroKernel]) -> Geometry:
@@ -53,6 +57,7 @@ class Geometry:
         return cls(
             **sizes, batch=batch_of(workload), weights=workload.weights, epilogue=workload.epilogue,
             lanes=lanes, cores=hardware.cores, panels=panels,
+            block_rows=hardware.cpu.l2_bytes // (2 * FLOAT_BYTES * max(1, largest(workload, "depth"))),
         )  # fmt: skip
 
     @property
@@ -83,6 +88,12 @@ class Geometry:
     def value(self, extent: Extent, size: Any) -> Any:
         """The extent as a number or, if it is dynamic, as ``size``."""
         return size if isinstance(extent, str) else extent
+
+
+def largest(workload: Workload, role: Role) -> int:
+    """A static extent, or the upper end of a dynamic one."""
+    extent = axis_of(workload, role).extent
+    return extent.high if isinstance(extent, Dim) else extent
 
 
 def _extent(workload: Workload, role: Role) -> Any:

@@ -9,7 +9,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from dietlab.lower.geometry import Geometry
-from dietlab.lower.vectors import int64, vector
+from dietlab.lower.vectors import constant, int64, masked_load, masked_store, vector
 
 PANEL_FUNCTION = "panel"
 
@@ -28,6 +28,10 @@ def panel_function(geometry: Geometry) -> Any:
     Blocks of ``lanes x lanes`` are read as rows, exchanged in registers and written as rows.
     ``cols`` is how many rows ``w`` has from here on: beyond them the last one is read again, and its
     products are never written. With none left the panel is zero.
+
+    All stores are masked, because these carry no type-based alias information: TVM's says that buffers
+    of different names are different memory, and with this function inlined LLVM would let a tile read
+    its weights before they are written here.
     """
     lanes, depth, below = geometry.lanes, geometry.depth, int(geometry.epilogue.bias)
     assert isinstance(depth, int)
@@ -39,20 +43,19 @@ def panel_function(geometry: Geometry) -> Any:
         bias_pointer = T.arg("bias", T.handle("float32")) if below else None
         w = T.decl_buffer((lanes, depth), data=pointers[0], align=4)
         out = T.decl_buffer((geometry.panel_rows, lanes), data=pointers[1])
-        bias = T.decl_buffer((lanes,), data=bias_pointer, align=4) if below else None
         with T.If(cols > 0):
             with T.Then():
                 _transpose(geometry, w, out, cols)
-            with (
-                T.Else(),
-                T.serial(int64(0), int64(geometry.panel_rows)) as k,
-                T.serial(int64(0), int64(lanes)) as v,
-            ):
-                T.buffer_store(out, tirx.FloatImm("float32", 0), [k, v])
-        if bias is not None:
-            with T.serial(int64(0), int64(lanes)) as v:
-                T.buffer_store(out, T.if_then_else(v < cols, bias[v], tirx.FloatImm("float32", 0)), [0, v])
+            with T.Else(), T.serial(int64(0), int64(depth)) as k:
+                _store(out, k + below, constant(0.0, lanes), lanes)
+        if bias_pointer is not None:
+            bias = T.decl_buffer((lanes,), data=bias_pointer, align=4)
+            _store(out, 0, masked_load(bias, 0, cols, lanes), lanes)
     return builder.get()
+
+
+def _store(out: Any, row: Any, value: Any, lanes: int) -> None:
+    masked_store(out, row * lanes, value, int64(lanes), lanes)
 
 
 def _transpose(geometry: Geometry, w: Any, out: Any, cols: Any) -> None:
@@ -63,11 +66,12 @@ def _transpose(geometry: Geometry, w: Any, out: Any, cols: Any) -> None:
     with T.serial(int64(0), int64(blocks)) as block:
         rows = [T.bind(w[source, vector(block * lanes, lanes)]) for source in sources]
         for k, column in enumerate(exchanged(rows, lanes)):
-            T.buffer_store(out, column, [block * lanes + k + below, vector(0, lanes)])
+            _store(out, block * lanes + k + below, column, lanes)
     if left:
-        with T.serial(int64(blocks * lanes), int64(depth)) as k:
-            for v, source in enumerate(sources):
-                T.buffer_store(out, w[source, k], [k + below, v])
+        first = blocks * lanes
+        rows = [T.bind(masked_load(w, source * depth + first, int64(left), lanes)) for source in sources]
+        for k, column in enumerate(exchanged(rows, lanes)[:left]):
+            _store(out, first + k + below, column, lanes)
 
 
 def exchanged(rows: list[Any], lanes: int) -> list[Any]:

@@ -34,7 +34,8 @@ class Operands:
 
 @dataclass(frozen=True)
 class _Cover:
-    """What the loops over one plan's tiles share; ``batch`` is the product they are in."""
+    """What the loops over one plan's tiles share: ``batch`` is the product they are in, ``first_tile`` and
+    ``block_tiles`` the row tiles of the block (None: all)."""
 
     kernel: MicroKernel
     geometry: Geometry
@@ -43,6 +44,8 @@ class _Cover:
     heights: tuple[int, ...]
     widths: tuple[int, ...]
     batch: Any = 0
+    first_tile: Any = 0
+    block_tiles: Any | None = None
 
     @property
     def size(self) -> Any:
@@ -69,6 +72,11 @@ class _Cover:
     @property
     def row_tiles(self) -> Any:
         return _ceil(self.size, self.kernel.rows)
+
+    @property
+    def pass_tiles(self) -> Any:
+        """Row tiles that one pass over the weights computes."""
+        return self.row_tiles if self.block_tiles is None else self.block_tiles
 
     @property
     def column_tiles(self) -> Any:
@@ -171,18 +179,44 @@ def _deal_panels(cover: _Cover, core: Any, cores: int) -> None:
 
 
 def _deal_tiles(cover: _Cover, core: Any) -> None:
-    """This core's share of all tiles; the inner loop is cut where a share begins or ends."""
-    if cover.geometry.cores == 1:
-        _deal_panels(cover, core, 1)
+    """This core's share of all tiles. Rows that would not stay in L2 are taken block by block.
+
+    Draws, for weights that stay and ``m`` row tiles of x in half of L2::
+
+        before                     after
+        for jo in range(N / n):    for block in range(ceil(tiles / m)):
+          for io in range(tiles):    for jo in range(N / n):
+            tile(io, jo)               for io in the block's tiles:
+                                         tile(io, jo)
+    """
+    if cover.kernel.order == "is":
+        _deal_block(cover, core)
         return
-    stationary = cover.kernel.order == "ws"
-    inner = T.bind(cover.row_tiles if stationary else int64(cover.column_tiles))
-    outer = cover.column_tiles if stationary else cover.row_tiles
+    most = max(1, cover.geometry.block_rows // cover.kernel.rows)
+    with T.serial(int64(0), _ceil(cover.row_tiles, most)) as block:
+        first = T.bind(block * most)
+        tiles = T.bind(tirx.min(int64(most), cover.row_tiles - first))
+        _deal_block(replace(cover, first_tile=first, block_tiles=tiles), core)
+
+
+def _deal_block(cover: _Cover, core: Any) -> None:
+    """This core's share of a block's tiles; the inner loop is cut where a share begins or ends."""
+    stationary, columns = cover.kernel.order == "ws", int64(cover.column_tiles)
+    outer, inner = (columns, cover.pass_tiles) if stationary else (cover.pass_tiles, columns)
+
+    def tile(o: Any, i: Any) -> None:
+        io, jo = (i, o) if stationary else (o, i)
+        _tile(cover, cover.first_tile + io, jo)
+
+    if cover.geometry.cores == 1:
+        with T.serial(int64(0), outer) as o, T.serial(int64(0), inner) as i:
+            tile(o, i)
+        return
     first, last = _share(outer * inner, core, cover.geometry.cores)
     with T.serial(tirx.truncdiv(first, inner), tirx.truncdiv(last + inner - 1, inner)) as o:
         begin, end = tirx.max(first - o * inner, int64(0)), tirx.min(last - o * inner, inner)
         with T.serial(begin, end) as i:
-            _tile(cover, *((i, o) if stationary else (o, i)))
+            tile(o, i)
 
 
 def _ceil(extent: Any, tile: int) -> Any:
@@ -295,14 +329,16 @@ def _tile_floats(cover: _Cover) -> int:
 
 
 def _line_stride(cover: _Cover) -> Any:
-    """Elements between two lines that a tile asks for, so that all row tiles together ask for all."""
-    return tirx.truncdiv(cover.row_tiles + (cover.geometry.lanes - 1), cover.row_tiles)
+    """Elements between two lines that a tile asks for, so that a pass's row tiles together ask for all."""
+    return tirx.truncdiv(cover.pass_tiles + (cover.geometry.lanes - 1), cover.pass_tiles)
 
 
 def _ahead(cover: _Cover, first: Any, jo: Any) -> Any:
-    """Where in the next column tile's weights this row tile begins to ask: as far as it is down the rows."""
-    down = tirx.truncdiv(first * _tile_floats(cover), cover.size)
-    return cover.operands.w.access_ptr("r", offset=(jo + 1) * _tile_floats(cover) + down)
+    """Where in the next column tile's weights this row tile begins to ask: as far as it is down the rows
+    of its pass."""
+    down = (first * cover.row_tiles - cover.first_tile * cover.size) * _tile_floats(cover)
+    begin = tirx.truncdiv(down, cover.size * cover.pass_tiles)
+    return cover.operands.w.access_ptr("r", offset=(jo + 1) * _tile_floats(cover) + begin)
 
 
 def _pieces_before(cover: _Cover) -> int:
@@ -368,13 +404,14 @@ def _pad_edge_tile(cover: _Cover) -> None:
     full = T.bind(tirx.truncdiv(cover.size, int64(kernel.rows)))
     inside = T.bind(cover.size - full * kernel.rows)
     base = _pad_offset(cover)
-    lead = () if cover.geometry.batch is None else (cover.batch,)
+    source = operands.x.access_ptr("r", offset=(cover.batch * cover.size + full * kernel.rows) * depth)
+    # The C library's functions, since stores would carry alias information that holds for one buffer's
+    # name only, while tiles read the copy by another.
     with T.If(inside > 0), T.Then():
-        with T.serial(int64(0), inside) as i, T.serial(int64(0), int64(depth)) as k:
-            value = operands.x[(*lead, full * kernel.rows + i, k)]
-            T.buffer_store(operands.scratch, value, [base + i * depth + k])
-        with T.serial(inside * depth, int64(kernel.rows * depth)) as at:
-            T.buffer_store(operands.scratch, tirx.FloatImm("float32", 0), [base + at])
+        copy, rest = (operands.scratch.access_ptr("w", offset=base + at) for at in (0, inside * depth))
+        T.evaluate(tirx.call_extern("handle", "memcpy", copy, source, inside * (4 * depth)))
+        zeros = (kernel.rows - inside) * (4 * depth)
+        T.evaluate(tirx.call_extern("handle", "memset", rest, tirx.IntImm("int32", 0), zeros))
 
 
 def call(function: Any, arguments: list[Any]) -> None:

@@ -37,12 +37,15 @@ class Effort:
     ansor_seconds: float | None
 
 
+LONG_CALL = 0.015
+"""Seconds of a call from which on one block says enough: it is longer than most disturbances."""
+
 EFFORTS = {
     effort.name: effort
     for effort in (
-        Effort("smoke", 8, 8, 3, 6, 4, Timing(3, 0.001, cache="rotating"), 3, 0.002, 4, 60.0),
-        Effort("quick", 64, 16, 12, 16, 64, Timing(5, 0.003, cache="rotating"), 7, 0.004, 32, 90.0),
-        Effort("full", 512, 64, 32, 48, 160, Timing(9, 0.005, cache="rotating"), 15, 0.006, 256, None),
+        Effort("smoke", 8, 8, 3, 6, 4, Timing(3, 0.001, LONG_CALL, "rotating"), 3, 0.002, 4, 60.0),
+        Effort("quick", 64, 16, 12, 16, 64, Timing(5, 0.003, LONG_CALL, "rotating"), 7, 0.004, 32, 90.0),
+        Effort("full", 512, 64, 32, 48, 160, Timing(9, 0.005, LONG_CALL, "rotating"), 15, 0.006, 256, None),
     )
 }
 

@@ -140,7 +140,7 @@ def tune(
             if not kernels:
                 break
             trials = [Trial(kernel, search_shapes(kernel, state, effort)) for kernel in kernels]
-            _measure(space, trials, runner, store, listeners, progress.advance)
+            _measure(space, trials, runner, store, listeners, progress.advance, count_trials=True)
             model = _fit(space, store.records, effort, adaptation, seed, clock)
             _announce(space, store, model, clock, listeners)
             state = SearchState(space, shapes.train, tuple(store.records), model)
@@ -237,9 +237,13 @@ def _measure(
     runner: Runner,
     store: RecordStore,
     listeners: Audience,
-    advance: Callable[[str], None],
+    advance: Callable[[str, int], None],
+    *,
+    count_trials: bool = False,
 ) -> None:
-    """Runs the trials; every record is on disk before it is announced."""
+    """Runs the trials; every record is on disk before it is announced. Progress counts records, or trials
+    with all their shapes."""
+    left = {trial.micro_kernel: len(trial.shapes) for trial in trials}
     best = max((record.gflops(space.workload) for record in store.records), default=0.0)
     for record in runner.measure(space.workload, trials):
         store.append(record)
@@ -250,7 +254,8 @@ def _measure(
                 record.micro_kernel.key, str(record.shape), gflops, record.status, len(store.records)
             )
         )
-        advance(f"best {best:.1f} GFLOP/s")
+        left[record.micro_kernel] -= 1
+        advance(f"best {best:.1f} GFLOP/s", int(not count_trials or not left[record.micro_kernel]))
 
 
 def _fit(
