@@ -237,7 +237,7 @@ class Study:
         return load(self.folder)
 
     def evaluate(
-        self, shapes: ShapeSet, against: Sequence[str], caches: Sequence[str] = ("hot",),
+        self, shapes: ShapeSet, against: Sequence[str], caches: Sequence[str] = ("rotating",),
         effort: str | Effort | None = None, observers: Iterable[Observer] = (),
     ) -> Report:  # fmt: skip
         """Stage 5, with every shape that tuning measured nothing on marked as held out."""

@@ -14,37 +14,43 @@ from dietlab import __version__
 from dietlab.cli.bench import ablate, bench
 from dietlab.cli.doctor import examine
 from dietlab.cli.options import (
+    QUICKSTART,
     SHAPES_HELP,
-    bias_option,
-    dim_option,
+    cover_option,
     effort_option,
     hardware_option,
     json_option,
-    operator_argument,
-    parse_dims,
     parse_shapes,
     processor,
     shapes_option,
     show,
     strategy_option,
     threads_option,
+    workload_options,
 )
 from dietlab.dispatch import versions
 from dietlab.errors import DietlabError
 from dietlab.evaluation import CONTENDERS, Report
 from dietlab.hardware import Hardware
-from dietlab.measure import LocalRunner, RecordStore, ReplayRunner, read_records, write_compressed
+from dietlab.measure import (
+    CACHE_STATES,
+    LocalRunner,
+    RecordStore,
+    ReplayRunner,
+    read_records,
+    write_compressed,
+)
 from dietlab.search import EFFORTS, TuningRun, effort_named, survey, tune
 from dietlab.shapes import Dim, ShapeSet
-from dietlab.space import build_space
+from dietlab.space import Cover, build_space, edges_of
 from dietlab.study import MANIFEST, REPORT, Study
 from dietlab.view.html_report import render_text, write_html
 from dietlab.view.progress import ProgressBar
-from dietlab.workloads import make_workload, workload_from_json
+from dietlab.workloads import Workload, make_workload, workload_from_json
 
-QUICKSTART = {"T": "1:128", "N": "2304", "K": "768"}
 QUICKSTART_AGAINST = (
-    "openblas", "mkl", "mkl-packed", "torch", "onednn-packed", "ansor", "largest-shape", "oracle",
+    "openblas", "mkl", "mkl-packed", "torch", "onednn-packed", "onnxruntime", "ansor", "largest-shape",
+    "oracle",
 )  # fmt: skip
 
 
@@ -90,20 +96,15 @@ def doctor(as_json: bool) -> None:
 
 
 @main.command()
-@operator_argument
-@dim_option
-@bias_option
+@workload_options
+@cover_option
 @threads_option
 @hardware_option
 @json_option
-def space(
-    operator: str, dims: tuple[str, ...], bias: bool, threads: int | None, hardware: str | None, as_json: bool
-) -> None:  # fmt: skip
+def space(workload: Workload, cover: Cover, threads: int | None, hardware: str | None, as_json: bool) -> None:
     """Show which micro-kernels fit the hardware, and why the others do not."""
-    workload = make_workload(
-        operator, parse_dims(dims or [f"{k}={v}" for k, v in QUICKSTART.items()]), bias=bias
-    )
-    found = build_space(workload, processor(hardware, threads, measure=False))
+    chosen = processor(hardware, threads, measure=False)
+    found = build_space(workload, chosen, edges_of(cover, workload))
     rejections = found.rejections
     value = {"micro_kernels": [k.key for k in found], "rejections": rejections.to_dict("records")}
     table = rejections.to_string(index=False)
@@ -112,9 +113,8 @@ def space(
 
 
 @main.command("tune")
-@operator_argument
-@dim_option
-@bias_option
+@workload_options
+@cover_option
 @threads_option
 @hardware_option
 @effort_option
@@ -127,13 +127,13 @@ def space(
 )  # fmt: skip
 @json_option
 def tune_command(
-    operator: str, dims: tuple[str, ...], bias: bool, threads: int | None, hardware: str | None, effort: str,
-    strategy: str, shapes: str, seed: int, out: str, as_json: bool,
+    workload: Workload, cover: Cover, threads: int | None, hardware: str | None, effort: str, strategy: str,
+    shapes: str, seed: int, out: str, as_json: bool,
 ) -> None:  # fmt: skip
     """Measure micro-kernels for all shapes at once and fit the cost model."""
-    workload = make_workload(operator, parse_dims(dims), bias=bias)
     chosen = _study_hardware(out, hardware, threads)
-    study = Study.create(out, workload, chosen, parse_shapes(shapes, workload), effort, strategy, seed)
+    wanted = parse_shapes(shapes, workload)
+    study = Study.create(out, workload, chosen, wanted, effort, strategy, seed, cover)
     run = _tune(study)
     show(_tuning_facts(run), as_json, _tuning_text(run))
 
@@ -199,10 +199,16 @@ def build_command(study: str, max_kernels: int | None) -> None:
 @click.argument("study", type=click.Path(exists=True))
 @click.option("--shapes", default="every", show_default=True, help=SHAPES_HELP)
 @click.option(
-    "--against", default="openblas,mkl,mkl-packed,onednn-packed", show_default=True,
+    "--against", default="openblas,mkl,mkl-packed,onednn-packed,onnxruntime", show_default=True,
     help=f"Contenders, out of {', '.join(CONTENDERS)}.",
 )  # fmt: skip
-@click.option("--cache", "caches", default="hot", show_default=True, help="hot, rotating or hot,rotating.")
+@click.option(
+    "--cache",
+    "caches",
+    default="rotating",
+    show_default=True,
+    help=f"One or more of {', '.join(CACHE_STATES)}.",
+)
 @click.option("--effort", type=click.Choice(list(EFFORTS)), help="How long to time (default: the study's).")
 @click.option("--ansor-trials", type=click.IntRange(1), help="Trials a shape (default: the effort's).")
 @click.option("--ansor-seconds", type=float, help="Begin no further shape after this; 0 means all shapes.")
@@ -268,15 +274,11 @@ def replay_run(records: str | Path, effort: str, strategy: str, seed: int = 0) -
     chosen = replace(preset, timing=timing, confirm_shapes=0, verify_shapes=0)
     recorded = whole.restricted_to(runner.micro_kernels)
     shapes = ShapeSet.of(dict.fromkeys(runner.shapes, 1.0))
-    return tune(
-        recorded, shapes, runner, chosen, strategy, seed=seed
-    )
+    return tune(recorded, shapes, runner, chosen, strategy, seed=seed)
 
 
 @main.command("survey")
-@operator_argument
-@dim_option
-@bias_option
+@workload_options
 @threads_option
 @shapes_option
 @click.option(
@@ -284,19 +286,21 @@ def replay_run(records: str | Path, effort: str, strategy: str, seed: int = 0) -
 )
 @click.option("--pack", type=click.Path(dir_okay=False), help="Also write it compressed (.jsonl.gz).")
 def survey_command(
-    operator: str, dims: tuple[str, ...], bias: bool, threads: int | None, shapes: str, records: str,
-    pack: str | None,
-) -> None:  # fmt: skip
+    workload: Workload, threads: int | None, shapes: str, records: str, pack: str | None
+) -> None:
     """Measure every micro-kernel of the space on every shape: records to replay. Takes minutes."""
     path = Path(records)
-    workload = make_workload(operator, parse_dims(dims), bias=bias)
     if path.exists():
         hardware = Hardware.from_json(read_records(path).header["hardware"])
     else:
         hardware = processor(None, threads, measure=True)
-    header = {"workload": workload.to_json(), "hardware": hardware.to_json(), "versions": versions()}
+    timing = effort_named("quick").timing
+    header = {
+        "workload": workload.to_json(), "hardware": hardware.to_json(), "versions": versions(),
+        "cache": timing.cache,
+    }  # fmt: skip
     store = RecordStore(path, header)
-    with LocalRunner(hardware, effort_named("quick").timing) as runner:
+    with LocalRunner(hardware, timing) as runner:
         wanted = parse_shapes(shapes, workload).shapes
         found = survey(build_space(workload, hardware), wanted, runner, store, [ProgressBar()])
     if pack:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import wraps
 from typing import Any
 
 import click
@@ -14,7 +15,7 @@ from dietlab.hardware import Hardware
 from dietlab.hardware.detect import measure_peaks
 from dietlab.search import EFFORTS, STRATEGIES
 from dietlab.shapes import Dim, ShapeSet
-from dietlab.workloads import Workload
+from dietlab.workloads import ACTIVATIONS, OPERATORS, Workload, make_workload
 
 TRAFFIC = ("paper", "bert", "serving")
 SHAPES_HELP = (
@@ -22,11 +23,55 @@ SHAPES_HELP = (
     "with [:N] for N shapes that stand for all; or extents such as 5,24,43"
 )
 
-operator_argument = click.argument("operator", default="dense")
-dim_option = click.option(
-    "--dim", "dims", multiple=True, metavar="NAME=LOW:HIGH", help="A dimension; a range makes it dynamic."
-)
-bias_option = click.option("--bias", is_flag=True, help="Add a bias.")
+QUICKSTART = {"T": "1:128", "N": "2304", "K": "768"}
+"""The operator of the quickstart: BERT-base's query, key and value projection."""
+
+_WORKLOAD_OPTIONS = (
+    click.argument("operator", default="dense", metavar="[OPERATOR]"),
+    click.option(
+        "--dim", "dims", multiple=True, metavar="NAME=LOW:HIGH",
+        help="A dimension; a range makes it dynamic. "
+        + "; ".join(f"{name}: {', '.join(o.dims)}" for name, o in OPERATORS.items())
+        + ". Default: " + " ".join(f"{name}={value}" for name, value in QUICKSTART.items()) + ".",
+    ),
+    click.option("--bias", is_flag=True, help="dense: add a bias."),
+    click.option(
+        "--activation", type=click.Choice(ACTIVATIONS), default="none", show_default=True,
+        help="dense: applied to the sum while it is in registers.",
+    ),
+    click.option("--residual", is_flag=True, help="dense: add residual[T, N] last."),
+    click.option(
+        "--variable-weights", is_flag=True, help="dense: w comes with every call and is not packed before."
+    ),
+)  # fmt: skip
+
+
+def workload_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Options that describe an operator; the command gets it as ``workload``."""
+
+    @wraps(command)
+    def with_workload(
+        operator: str, dims: tuple[str, ...], bias: bool, activation: str, residual: bool,
+        variable_weights: bool, **others: Any,
+    ) -> Any:  # fmt: skip
+        asked = {"bias": bias, "residual": residual, "constant": not variable_weights}
+        usual = {"bias": False, "residual": False, "constant": True}
+        options: dict[str, Any] = {name: value for name, value in asked.items() if value != usual[name]}
+        if activation != "none":
+            options["activation"] = activation
+        pairs = dims or [f"{name}={value}" for name, value in QUICKSTART.items()]
+        return command(workload=make_workload(operator, parse_dims(pairs), **options), **others)
+
+    for option in reversed(_WORKLOAD_OPTIONS):
+        with_workload = option(with_workload)
+    return with_workload
+
+
+cover_option = click.option(
+    "--cover", type=click.Choice(["composed", "paper"]), default="composed", show_default=True,
+    help="How a plan covers a shape: rows exactly, by several micro-kernels; or as DietCode does, by one "
+    "with local padding.",
+)  # fmt: skip
 threads_option = click.option(
     "--threads", type=click.IntRange(1), help="Cores that the operator uses (default: 1)."
 )

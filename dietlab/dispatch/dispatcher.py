@@ -151,6 +151,8 @@ def train_dispatcher(
     """
     weights = _weights(portfolio, shapes)
     losses = np.minimum(np.log(portfolio.slowdowns), UNCOVERED).T * weights[:, None]  # [shapes, plans]
+    # However rare the shape is: a plan that lacks micro-kernels there would have more of them compiled.
+    losses[np.isinf(portfolio.slowdowns.T)] += UNCOVERED
     names = list(portfolio.workload.dims)
     if len(names) > 1:
         raise DispatchError("a dispatcher decides over one dynamic dimension", ", ".join(names))

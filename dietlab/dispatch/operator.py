@@ -26,7 +26,7 @@ Array = Any
 
 Call = Callable[[], object]
 
-CALL_ERRORS = (TypeError, ValueError, BufferError, IndexError, AttributeError, RuntimeError)
+CALL_ERRORS = (TypeError, ValueError, BufferError, LookupError, AttributeError, RuntimeError)
 """What libraries of arrays and tvm_ffi raise for arrays that do not fit."""
 
 
@@ -104,7 +104,7 @@ class Operator:
         packed = aligned_empty(tuple(self.manifest["packed_shape"]))
         try:
             self.library.pack(*(_contiguous(array) for array in given.values()), packed)
-        except (TypeError, ValueError, BufferError) as error:
+        except CALL_ERRORS as error:
             raise self._explain(given, error) from None
         return Layer(self, packed)
 
@@ -171,9 +171,10 @@ class Operator:
             return False
 
     def _explain(self, given: Mapping[str, Array], error: Exception) -> DispatchError:
-        shapes = {name: f"{name} [{', '.join(map(str, self.workload.signature[name]))}]" for name in given}
+        signature = self.workload.signature
+        shapes = [f"{name} [{', '.join(map(str, signature[name]))}]" for name in given if name in signature]
         return DispatchError(
-            f"{', '.join(shapes.values())}: float32, contiguous, on the CPU and apart from each other",
+            f"{', '.join(shapes)}: float32, contiguous, on the CPU and apart from each other",
             ", ".join(f"{name} {_describe(array)}" for name, array in given.items()),
             f"{_first_line(error)}. np.ascontiguousarray(x, np.float32) makes such an array.",
         )

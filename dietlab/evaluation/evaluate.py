@@ -28,9 +28,9 @@ from dietlab.workloads import extents
 def evaluate(
     op: Operator,
     shapes: ShapeSet,
-    against: Sequence[str] = ("openblas", "mkl", "mkl-packed", "onednn-packed"),
+    against: Sequence[str] = ("openblas", "mkl", "mkl-packed", "onednn-packed", "onnxruntime"),
     *,
-    caches: Sequence[str] = ("hot",),
+    caches: Sequence[str] = ("rotating",),
     effort: str | Effort = "quick",
     tuned: TuningRun | None = None,
     folder: str | Path | None = None,
@@ -43,8 +43,9 @@ def evaluate(
             say how often each occurs (``report.trace`` sums times by them).
         against: names out of :data:`~dietlab.evaluation.lineup.CONTENDERS`; what is not installed is
             reported as absent.
-        caches: ``hot`` (the same weights again and again) and ``rotating`` (weights beyond the
-            last-level cache, as in a model with many layers).
+        caches: ``hot`` (the same weights again and again), ``interleaved`` (private caches are cold) and
+            ``rotating`` (weights beyond the last-level cache, as in a model with many layers); that
+            of tuning is ``rotating``.
         tuned: the run behind the operator; ``oracle`` and ``largest-shape`` need it.
         folder: where per-shape tunings are kept between evaluations (default: nowhere).
 
@@ -71,7 +72,7 @@ def evaluate(
             },
             rows=tuple(rows), contenders=opened.contenders,
             overheads=overheads(op, [t for shape in shapes for t in shape.to_json().values()]),
-            notes=lineup.notes, shape_set=shapes,
+            notes=(*lineup.notes, opened.match.note), shape_set=shapes,
         )  # fmt: skip
 
 
