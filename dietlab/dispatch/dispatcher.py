@@ -61,11 +61,20 @@ class Dispatcher:
     def micro_kernels(self) -> tuple[MicroKernel, ...]:
         """What is compiled: every micro-kernel that a plan needs for the shapes that reach it."""
         needed = {
-            replace(self.plans[number], rows=rows).code
+            replace(self.plans[number], rows=rows, cols=cols).code
             for number, low, high in intervals(self.tree)
             for rows in heights(self.plans[number], low, high)
+            for cols in self._widths(self.plans[number], low, high)
         }
         return tuple(sorted(needed))
+
+    def _widths(self, plan: MicroKernel, low: int, high: int | None) -> tuple[int, ...]:
+        """Column counts of a plan's tiles: composed as rows are where vectors run along the depth."""
+        if plan.along == "cols":
+            return (plan.cols,)
+        cols = axis_of(self.workload, "cols").extent
+        low, high = (cols, cols) if isinstance(cols, int) else (low, high)
+        return heights(replace(plan, rows=plan.cols), low, high)
 
     def kernel(self, shape: Shape) -> MicroKernel:
         """The micro-kernel that leads the plan for ``shape``, inside the tuned range or beyond it."""

@@ -11,11 +11,12 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
+from dietlab.lower.cover import Operands
 from dietlab.lower.dot_products import dot_products_function
 from dietlab.lower.geometry import Geometry
 from dietlab.lower.micro_kernel import Fit, tile_function, tile_name
 from dietlab.lower.panels import PANEL_FUNCTION, panel_function
-from dietlab.lower.region import Operands, call, region, scratch_floats, tiles_of
+from dietlab.lower.region import call, region, scratch_floats, tiles_of
 from dietlab.lower.vectors import int64, stack_buffer
 from dietlab.space import Leaf, MicroKernel, Tree, heights, intervals
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -12,80 +12,12 @@ import tvm
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
+from dietlab.lower.cover import Cover, Operands, ceil_div, transposes
 from dietlab.lower.geometry import Geometry
 from dietlab.lower.micro_kernel import Fit, tile_arguments, tile_name
 from dietlab.lower.panels import PANEL_FUNCTION
 from dietlab.lower.vectors import L2, int64, prefetch, stack_buffer, switch
 from dietlab.space import MicroKernel
-
-
-@dataclass(frozen=True)
-class Operands:
-    """Buffers of the entry function, its dynamic dimension, and one core's scratch."""
-
-    x: Any
-    w: Any
-    y: Any
-    residual: Any | None
-    bias: Any | None
-    size: Any
-    scratch: Any | None = None
-
-
-@dataclass(frozen=True)
-class _Cover:
-    """What the loops over one plan's tiles share: ``batch`` is the product they are in, ``first_tile`` and
-    ``block_tiles`` the row tiles of the block (None: all)."""
-
-    kernel: MicroKernel
-    geometry: Geometry
-    operands: Operands
-    functions: Mapping[str, Any]
-    heights: tuple[int, ...]
-    widths: tuple[int, ...]
-    batch: Any = 0
-    first_tile: Any = 0
-    block_tiles: Any | None = None
-
-    @property
-    def size(self) -> Any:
-        return self.operands.size
-
-    @property
-    def cols(self) -> Any:
-        return self.geometry.value(self.geometry.cols, self.size)
-
-    @property
-    def depth(self) -> Any:
-        return self.geometry.value(self.geometry.depth, self.size)
-
-    @property
-    def panels(self) -> int:
-        """Panels under one column tile."""
-        return self.kernel.vectors(self.geometry.lanes)
-
-    @property
-    def transposes(self) -> bool:
-        """Whether panels are transposed on the fly."""
-        return transposes(self.kernel, self.geometry)
-
-    @property
-    def row_tiles(self) -> Any:
-        return _ceil(self.size, self.kernel.rows)
-
-    @property
-    def pass_tiles(self) -> Any:
-        """Row tiles that one pass over the weights computes."""
-        return self.row_tiles if self.block_tiles is None else self.block_tiles
-
-    @property
-    def column_tiles(self) -> Any:
-        return _ceil(self.cols, self.kernel.cols)
-
-
-def transposes(kernel: MicroKernel, geometry: Geometry) -> bool:
-    """Whether a plan transposes panels on the fly: its vectors run across the rows of the weights."""
-    return geometry.weights == "transposed" and kernel.along == "cols"
 
 
 def scratch_floats(kernels: Iterable[MicroKernel], geometry: Geometry) -> int:
@@ -132,7 +64,7 @@ def region(
         floats = scratch_floats([kernel], geometry)
         if operands.scratch is None and floats:
             operands = replace(operands, scratch=stack_buffer(floats))
-        cover = _Cover(kernel, geometry, operands, functions, heights, widths)
+        cover = Cover(kernel, geometry, operands, functions, heights, widths)
         if geometry.batch is not None:
             with T.serial(*_share(geometry.batch, core, geometry.cores)) as b:
                 cover = replace(cover, batch=b)
@@ -164,7 +96,7 @@ def _share(count: Any, core: Any, cores: int) -> tuple[Any, Any]:
     )
 
 
-def _deal_panels(cover: _Cover, core: Any, cores: int) -> None:
+def _deal_panels(cover: Cover, core: Any, cores: int) -> None:
     """This core's column tiles, each with all its row tiles, or the other way round."""
     first, last = _share(cover.column_tiles, core, cores)
     if cover.kernel.order == "is" and cover.geometry.weights != "transposed":
@@ -178,7 +110,7 @@ def _deal_panels(cover: _Cover, core: Any, cores: int) -> None:
             _tile(cover, io, jo)
 
 
-def _deal_tiles(cover: _Cover, core: Any) -> None:
+def _deal_tiles(cover: Cover, core: Any) -> None:
     """This core's share of all tiles. Rows that would not stay in L2 are taken block by block.
 
     Draws, for weights that stay and ``m`` row tiles of x in half of L2::
@@ -193,13 +125,13 @@ def _deal_tiles(cover: _Cover, core: Any) -> None:
         _deal_block(cover, core)
         return
     most = max(1, cover.geometry.block_rows // cover.kernel.rows)
-    with T.serial(int64(0), _ceil(cover.row_tiles, most)) as block:
+    with T.serial(int64(0), ceil_div(cover.row_tiles, most)) as block:
         first = T.bind(block * most)
         tiles = T.bind(tirx.min(int64(most), cover.row_tiles - first))
         _deal_block(replace(cover, first_tile=first, block_tiles=tiles), core)
 
 
-def _deal_block(cover: _Cover, core: Any) -> None:
+def _deal_block(cover: Cover, core: Any) -> None:
     """This core's share of a block's tiles; the inner loop is cut where a share begins or ends."""
     stationary, columns = cover.kernel.order == "ws", int64(cover.column_tiles)
     outer, inner = (columns, cover.pass_tiles) if stationary else (cover.pass_tiles, columns)
@@ -219,13 +151,7 @@ def _deal_block(cover: _Cover, core: Any) -> None:
             tile(o, i)
 
 
-def _ceil(extent: Any, tile: int) -> Any:
-    if isinstance(extent, int):
-        return -(-extent // tile)
-    return tirx.truncdiv(extent + (tile - 1), int64(tile))
-
-
-def _transpose_panels(cover: _Cover, jo: Any) -> None:
+def _transpose_panels(cover: Cover, jo: Any) -> None:
     """The weights of one column tile into scratch, panel by panel."""
     geometry, operands = cover.geometry, cover.operands
     assert operands.scratch is not None
@@ -240,7 +166,7 @@ def _transpose_panels(cover: _Cover, jo: Any) -> None:
         call(cover.functions[PANEL_FUNCTION], arguments)
 
 
-def _tile(cover: _Cover, io: Any, jo: Any) -> None:
+def _tile(cover: Cover, io: Any, jo: Any) -> None:
     """Row tile ``io`` of column tile ``jo``: which rows it has is the edge's business."""
     kernel = cover.kernel
     _ask_next_product(cover, jo, _pieces_before(cover) + io)
@@ -256,14 +182,14 @@ def _part(kernel: MicroKernel, extent: Any, most: int, number: Any) -> tuple[Any
     if kernel.edge == "rest":
         first = T.bind(number * most)
         return first, T.bind(tirx.min(int64(most), extent - first))
-    tiles = T.bind(int64(_ceil(extent, most)))
+    tiles = T.bind(int64(ceil_div(extent, most)))
     low = T.bind(tirx.truncdiv(int64(extent), tiles))
     more = extent - low * tiles
     first = T.bind(number * low + tirx.min(number, more))
     return first, T.bind(low + T.if_then_else(number < more, int64(1), int64(0)))
 
 
-def _exact(cover: _Cover, rows: int, first: Any, jo: Any) -> None:
+def _exact(cover: Cover, rows: int, first: Any, jo: Any) -> None:
     kernel = replace(cover.kernel, rows=rows)
     if kernel.along == "cols":
         _call_tile(cover, kernel, "exact", first, jo)
@@ -273,7 +199,7 @@ def _exact(cover: _Cover, rows: int, first: Any, jo: Any) -> None:
     switch(width, cover.widths, lambda cols: _call_tile(cover, of[cols], "exact", first, jo, column))
 
 
-def _one_micro_kernel(cover: _Cover, io: Any, jo: Any) -> None:
+def _one_micro_kernel(cover: Cover, io: Any, jo: Any) -> None:
     """DietCode's cover: what happens to the tile that sticks out."""
     kernel, first = cover.kernel, io * cover.kernel.rows
     if kernel.rows == 1:
@@ -289,7 +215,7 @@ def _one_micro_kernel(cover: _Cover, io: Any, jo: Any) -> None:
 
 
 def _call_tile(
-    cover: _Cover, kernel: MicroKernel, fit: Fit, first: Any, jo: Any, column: Any | None = None
+    cover: Cover, kernel: MicroKernel, fit: Fit, first: Any, jo: Any, column: Any | None = None
 ) -> None:
     geometry, operands = cover.geometry, cover.operands
     column = jo * cover.kernel.cols if column is None else column
@@ -312,7 +238,7 @@ def _call_tile(
     call(cover.functions[tile_name(kernel, fit)], [values[name]() for name in names])
 
 
-def _weights_pointer(cover: _Cover, jo: Any, column: Any) -> Any:
+def _weights_pointer(cover: Cover, jo: Any, column: Any) -> Any:
     geometry, operands = cover.geometry, cover.operands
     if cover.transposes:
         return operands.scratch.access_ptr("r")  # type: ignore[union-attr]
@@ -323,17 +249,17 @@ def _weights_pointer(cover: _Cover, jo: Any, column: Any) -> Any:
     return operands.w.access_ptr("r", offset=jo * _tile_floats(cover))
 
 
-def _tile_floats(cover: _Cover) -> int:
+def _tile_floats(cover: Cover) -> int:
     """Weights under one column tile."""
     return cover.panels * cover.geometry.panel_rows * cover.geometry.lanes
 
 
-def _line_stride(cover: _Cover) -> Any:
+def _line_stride(cover: Cover) -> Any:
     """Elements between two lines that a tile asks for, so that a pass's row tiles together ask for all."""
     return tirx.truncdiv(cover.pass_tiles + (cover.geometry.lanes - 1), cover.pass_tiles)
 
 
-def _ahead(cover: _Cover, first: Any, jo: Any) -> Any:
+def _ahead(cover: Cover, first: Any, jo: Any) -> Any:
     """Where in the next column tile's weights this row tile begins to ask: as far as it is down the rows
     of its pass."""
     down = (first * cover.row_tiles - cover.first_tile * cover.size) * _tile_floats(cover)
@@ -341,12 +267,12 @@ def _ahead(cover: _Cover, first: Any, jo: Any) -> Any:
     return cover.operands.w.access_ptr("r", offset=(jo + 1) * _tile_floats(cover) + begin)
 
 
-def _pieces_before(cover: _Cover) -> int:
+def _pieces_before(cover: Cover) -> int:
     """Panels that are transposed before the row tiles of one column tile."""
     return cover.panels if cover.transposes else 0
 
 
-def _ask_next_product(cover: _Cover, jo: Any, piece: Any) -> None:
+def _ask_next_product(cover: Cover, jo: Any, piece: Any) -> None:
     """Asks for a share of the next product's operands and output while this one is computed.
 
     Draws, for two column tiles of one panel and one row tile each (the arrays of all products are
@@ -367,7 +293,7 @@ def _ask_next_product(cover: _Cover, jo: Any, piece: Any) -> None:
     sizes = ((operands.x, cover.size * cover.depth), (operands.w, cover.cols * cover.depth),
              (operands.y, cover.size * cover.cols))  # fmt: skip
     for buffer, floats in sizes:
-        lines = T.bind(_ceil(floats, geometry.lanes))
+        lines = T.bind(ceil_div(floats, geometry.lanes))
         first, last = (T.bind(tirx.truncdiv((share + i) * lines, shares)) for i in (0, 1))
         with T.serial(first, last) as line:
             prefetch(buffer, (cover.batch + 1) * floats + line * geometry.lanes, L2)
@@ -377,12 +303,12 @@ def _pads(kernel: MicroKernel) -> bool:
     return kernel.edge == "padded" and kernel.rows > 1
 
 
-def _pad_offset(cover: _Cover) -> int:
+def _pad_offset(cover: Cover) -> int:
     """The copy of the edge tile stands after the panels."""
     return _tile_floats(cover) if cover.transposes else 0
 
 
-def _pad_edge_tile(cover: _Cover) -> None:
+def _pad_edge_tile(cover: Cover) -> None:
     """Local padding (paper, section 3.2): the edge tile is copied once, filled up with zeros.
 
     Draws::
