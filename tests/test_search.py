@@ -259,6 +259,28 @@ def test_run_resumed_between_rounds_equals_the_uninterrupted_one(
     )
 
 
+@pytest.mark.parametrize("name", THOROUGH)
+def test_finished_run_measures_nothing_when_it_is_repeated(
+    name: str, space: Space, whole_runs: dict[str, TuningRun], tmp_path: Path
+) -> None:
+    first = in_store(tmp_path / "r.jsonl", space, SyntheticRunner(HARDWARE), THOROUGH[name])
+    runner = Troubled()
+    again = in_store(tmp_path / "r.jsonl", space, runner, THOROUGH[name])
+    assert runner.asked == 0 and again.records == first.records == whole_runs[name].records
+    assert again.held_out_metrics == first.held_out_metrics
+
+
+@pytest.mark.parametrize("after", [55, 63, 70])
+def test_run_resumed_while_verifying_equals_the_uninterrupted_one(
+    after: int, space: Space, whole_runs: dict[str, TuningRun], tmp_path: Path
+) -> None:
+    whole = whole_runs["verified"]
+    assert after < len(whole.records)
+    with pytest.raises(KeyboardInterrupt):
+        in_store(tmp_path / "r.jsonl", space, Troubled(interrupt_after=after), VERIFIED)
+    assert in_store(tmp_path / "r.jsonl", space, Troubled(), VERIFIED).records == whole.records
+
+
 @pytest.mark.parametrize(
     ("name", "after"),
     [

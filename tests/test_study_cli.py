@@ -25,7 +25,7 @@ from dietlab.measure import SyntheticRunner, Trial, read_records, write_compress
 from dietlab.shapes import Dim, ShapeSet
 from dietlab.space import build_space
 from dietlab.study import Study
-from dietlab.workloads import Dense
+from dietlab.workloads import BatchMatmul, Dense, Workload
 
 WORK = Dense(T=Dim(1, 16), N=64, K=32)
 SHAPES = ShapeSet.uniform(WORK, 4)
@@ -90,7 +90,8 @@ def test_killed_at_several_moments_no_record_is_lost_or_doubled(tmp_path: Path, 
     out = tmp_path / "study"
     records, command = out / "records.jsonl", tuning(out, processor)
     before = b""
-    moments = ((1, signal.SIGKILL), (4, signal.SIGKILL), (10, signal.SIGINT), (13, signal.SIGKILL))
+    # While it searches, while it confirms, and while it verifies.
+    moments = ((1, signal.SIGKILL), (12, signal.SIGINT), (30, signal.SIGKILL))
     for lines, how in moments:
         code, output = stop_after(lines, how, command, records)
         assert code == (130 if how == signal.SIGINT else -how), output
@@ -103,8 +104,8 @@ def test_killed_at_several_moments_no_record_is_lost_or_doubled(tmp_path: Path, 
     assert records.read_bytes().startswith(before)
     found = read_records(records).records
     assert len({(r.micro_kernel, r.shape) for r in found}) == len(found) == facts["measurements"]
-    assert len({r.micro_kernel for r in found}) == facts["trials"] == 8 and facts["failures"] == 0
-    assert len(found) > 13
+    assert len({r.micro_kernel for r in found}) == facts["trials"] >= 8 and facts["failures"] == 0
+    assert len(found) > 30
     complete = records.read_bytes()
     done(*command)
     assert records.read_bytes() == complete, "a finished study measures nothing again"
@@ -127,6 +128,25 @@ def test_study_opens_as_it_was_made_and_goes_on(tmp_path: Path, here: Hardware) 
     assert more.effort == "quick"
 
 
+@pytest.mark.parametrize(
+    ("work", "edge"),
+    [(WORK, "padded"), (BatchMatmul(T=Dim(1, 16), B=2, D=8, form="nt"), "padded"),
+     (BatchMatmul(T=Dim(1, 16), B=2, D=8, form="nn"), "partitioned")],
+)  # fmt: skip
+def test_study_searches_the_space_of_its_cover(
+    work: Workload, edge: str, tmp_path: Path, here: Hardware
+) -> None:
+    shapes = ShapeSet.uniform(work, 4)
+    for cover, edges in (("composed", {"even"}), ("paper", {edge})):
+        study = Study.create(tmp_path / cover, work, here, shapes, "smoke", cover=cover)  # type: ignore[arg-type]
+        assert Study.open(tmp_path / cover) == study and study.cover == cover
+        assert {kernel.edge for kernel in study.space()} == edges
+    run = study.tune(SyntheticRunner(here))
+    assert {record.micro_kernel.edge for record in run.records} == {edge}
+    dispatcher = study.dispatch(3)
+    assert {plan.edge for plan in dispatcher.plans} == {edge} and 1 <= len(dispatcher.micro_kernels) <= 3
+
+
 @pytest.mark.parametrize("count", [3, 7, 49])
 def test_study_of_any_number_of_shapes_goes_on(count: int, tmp_path: Path, here: Hardware) -> None:
     work = Dense(T=Dim(1, count), N=64, K=32)
@@ -141,6 +161,7 @@ def test_study_of_any_number_of_shapes_goes_on(count: int, tmp_path: Path, here:
         ({"shapes": ShapeSet.uniform(WORK, 3)}, "the same shapes"),
         ({"strategy": "random"}, "the same strategy; got random"),
         ({"seed": 4}, "the same seed; got 4. It has 0"),
+        ({"cover": "paper"}, "the same cover; got paper. It has composed"),
         (
             {"hardware": Hardware.preset("haswell-1core")},
             "of this processor; got a CPU with AVX2.*another folder",
@@ -176,8 +197,9 @@ def test_folder_with_other_things_is_left_alone(tmp_path: Path, here: Hardware) 
     [
         (None, "a study folder has a readable manifest.json.*dietlab tune --out FOLDER"),
         ("{", "a study folder has a readable manifest.json"),
-        ('{"schema_version": 99}', "a study has schema 1; got 99. Open it with the version"),
-        ("[]", "a study has schema 1"),
+        ('{"schema_version": 99}', "a study has schema 2; got 99. Open it with the version"),
+        ('{"schema_version": 1}', "a study has schema 2; got 1. .* or tune again"),
+        ("[]", "a study has schema 2"),
     ],
 )
 def test_folder_that_is_no_study_is_refused(text: str | None, complaint: str, tmp_path: Path) -> None:
@@ -212,7 +234,7 @@ def test_second_tuner_is_refused_until_the_first_is_gone(tmp_path: Path, here: H
     finally:
         holder.kill()
         holder.communicate()
-    assert study.tune(SyntheticRunner(here)).trials == 8
+    assert study.tune(SyntheticRunner(here)).trials >= 8
 
 
 def test_stages_of_a_study_that_was_not_tuned_say_what_is_missing(tmp_path: Path, here: Hardware) -> None:
@@ -241,7 +263,7 @@ def study(tmp_path_factory: pytest.TempPathFactory, processor: Path) -> Path:
     """A study tuned for real, with dispatcher and library."""
     out = tmp_path_factory.mktemp("studies") / "x"
     facts = json.loads(done(*tuning(out, processor, "--json")))
-    assert facts["trials"] == 8 and facts["failures"] == 0 and facts["best_gflops"] > 0
+    assert facts["trials"] >= 8 and facts["failures"] == 0 and facts["best_gflops"] > 0
     rules = done("dispatch", out, "--max-kernels", "3")
     assert "def choose(T):" in rules and "expected slowdown" in rules
     built = done("build", out)
@@ -295,11 +317,26 @@ def test_replay_searches_recorded_measurements(tmp_path: Path) -> None:
     assert facts["trials"] == 8 and facts["space"] == len(some)
 
 
+def test_replay_of_padded_micro_kernels_searches_among_them(tmp_path: Path) -> None:
+    hardware = Hardware.preset("haswell-1core")
+    some = build_space(WORK, hardware, ("padded",)).micro_kernels[::20]
+    trials = [Trial(kernel, SHAPES.shapes) for kernel in some]
+    header = {"workload": WORK.to_json(), "hardware": hardware.to_json()}
+    path = tmp_path / "records.jsonl.gz"
+    write_compressed(path, header, SyntheticRunner(hardware).measure(WORK, trials))
+    facts = json.loads(done("replay", path, "--effort", "smoke", "--json"))
+    assert facts["trials"] == 8 and facts["space"] == len(some)
+
+
 def test_space_prints_what_fits_and_why_the_rest_does_not() -> None:
     value = json.loads(done("space", "dense", *DIMS, "--hardware", "haswell-1core", "--json"))
     space = build_space(WORK, Hardware.preset("haswell-1core"))
     assert value["micro_kernels"] == [kernel.key for kernel in space]
     assert sum(r["count"] for r in value["rejections"]) == sum(r.count for r in space.rejected)
+    padded = json.loads(
+        done("space", "dense", *DIMS, "--hardware", "haswell-1core", "--json", "--cover", "paper")
+    )
+    assert padded["micro_kernels"] and not any(".even" in key for key in padded["micro_kernels"])
     text = done("space", "--hardware", "cascadelake-1core")
     assert "dense T=1..128 N=2304 K=768" in text and "fit the vector registers" in text
 
@@ -325,7 +362,13 @@ BAD = {
         "--out",
         "x",
     ): "dense has the dimensions T, N, K; got unknown M",
-    ("tune", "conv", *DIMS, "--out", "x"): "the operator is one of dense; got 'conv'",
+    (
+        "tune",
+        "conv",
+        *DIMS,
+        "--out",
+        "x",
+    ): "the operator is one of batch-matmul-nn, batch-matmul-nt, dense; got 'conv'",
     (
         "tune",
         "dense",
