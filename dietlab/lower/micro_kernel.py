@@ -108,6 +108,7 @@ def tile_function(kernel: MicroKernel, geometry: Geometry, fit: Fit) -> Any:
             outputs["y"], outputs.get("residual"), size, given.get("rows"), given.get("cols"),
             checked=fit == "checked",
         )  # fmt: skip
+        ask_for_residual(tile)
         start_accumulators(tile)
         multiply_add(tile, given.get("ahead"), given.get("stride"))
         write_back(tile)
@@ -137,6 +138,14 @@ def _weights_buffer(kernel: MicroKernel, geometry: Geometry, pointer: Any, width
         return T.decl_buffer((depth, width), data=pointer, align=4)
     shape = (kernel.vectors(geometry.lanes), geometry.panel_rows, geometry.lanes)
     return T.decl_buffer(shape, data=pointer)
+
+
+def ask_for_residual(tile: Tile) -> None:
+    """The residual is needed last, all at once: asked for first, it comes while the tile is computed."""
+    if tile.residual is not None:
+        for i in range(tile.kernel.rows):
+            for j in range(tile.vectors):
+                prefetch(tile.residual, i * tile.width + j * tile.lanes, L1)
 
 
 def start_accumulators(tile: Tile) -> None:
