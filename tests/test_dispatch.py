@@ -548,7 +548,7 @@ def outside(array: Any) -> bytes:
     return rest
 
 
-@settings(max_examples=400)
+@settings(max_examples=250)
 @given(data=st.data(), name=st.sampled_from(["residual", "thin", "variable", "nt", "nn"]))
 def test_arrays_of_any_kind_give_an_error_or_the_right_result(
     several: dict[str, Operator], data: st.DataObject, name: str
@@ -587,7 +587,7 @@ def test_arrays_of_any_kind_give_an_error_or_the_right_result(
     assert out is None or outside(out) == around
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(data=st.data(), name=st.sampled_from(["residual", "variable", "nt", "nn"]), rows=st.integers(1, 7))
 def test_outputs_that_overlap_an_operand_are_refused(
     several: dict[str, Operator], data: st.DataObject, name: str, rows: int

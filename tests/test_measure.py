@@ -434,23 +434,25 @@ def test_build_that_hangs_is_a_record_for_each_shape(here: Hardware) -> None:
     assert all(r.reason.startswith("build: ") and "within 1 s" in r.reason for r in found)
 
 
-REAL: dict[str, tuple[Workload, Timing]] = {
-    "constant": (Dense(T=Dim(1, 16), N=40, K=12, bias=True, residual=True), FAST),
-    "rotating": (Dense(T=Dim(1, 16), N=40, K=12, bias=True), replace(FAST, cache="rotating")),
-    "variable, rotating": (BatchMatmul(T=Dim(1, 16), B=2, D=12), replace(FAST, cache="rotating")),
+ROTATING = replace(FAST, cache="rotating")
+REAL: dict[str, Workload] = {
+    "constant": Dense(T=Dim(1, 16), N=40, K=12, bias=True, residual=True),
+    "variable": BatchMatmul(T=Dim(1, 16), B=2, D=12),
 }
 
 
-@pytest.mark.usefixtures("no_child_is_left")
-@pytest.mark.parametrize(("name", "cores"), [("constant", 2), ("rotating", 1), ("variable, rotating", 1)])
-def test_real_measurements_are_records_with_code_and_phases(name: str, cores: int, here: Hardware) -> None:
-    work, timing = REAL[name]
-    lanes = here.cpu.lanes
+@pytest.fixture(scope="module")
+def rotating(here: Hardware) -> Iterator[LocalRunner]:
+    """A runner for several tests, since its workers take seconds to start."""
+    with LocalRunner(here, ROTATING, builders=1) as runner:
+        yield runner
+
+
+def check_real(runner: LocalRunner, work: Workload, lanes: int) -> None:
     kernels = [MicroKernel(4, lanes, 2, edge="even"), MicroKernel(3, 2 * lanes, 1, edge="checked")]
     shapes = (Shape.of(T=1), Shape.of(T=7))
-    with LocalRunner(here.with_cores(cores), timing) as runner:
-        found = list(runner.measure(work, [Trial(kernel, shapes) for kernel in kernels]))
-        again = list(runner.measure(work, [Trial(kernels[0], shapes)]))
+    found = list(runner.measure(work, [Trial(kernel, shapes) for kernel in kernels]))
+    again = list(runner.measure(work, [Trial(kernels[0], shapes)]))
     assert [(r.micro_kernel, r.shape, r.status) for r in found] == [
         (k, s, "ok") for k in kernels for s in shapes
     ]
@@ -464,25 +466,33 @@ def test_real_measurements_are_records_with_code_and_phases(name: str, cores: in
 
 
 @pytest.mark.usefixtures("no_child_is_left")
-def test_library_is_built_for_the_shapes_of_its_trial(here: Hardware) -> None:
+def test_real_measurements_are_records_with_code_and_phases(here: Hardware) -> None:
+    with LocalRunner(here.with_cores(2), FAST) as runner:
+        check_real(runner, REAL["constant"], here.cpu.lanes)
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_operands_rotate_in_real_measurements(name: str, rotating: LocalRunner) -> None:
+    check_real(rotating, REAL[name], rotating.hardware.cpu.lanes)
+
+
+def test_library_is_built_for_the_shapes_of_its_trial(rotating: LocalRunner) -> None:
     """Lower micro-kernels that only other shapes need are left out of it."""
-    kernel = MicroKernel(6, here.cpu.lanes, edge="even")
+    kernel = MicroKernel(6, rotating.hardware.cpu.lanes, edge="even")
     many = tuple(Shape.of(T=t) for t in (1, 5, 9, 13))
-    with LocalRunner(here, FAST, builders=1) as runner:
-        (one,) = runner.measure(WORK, [Trial(kernel, (Shape.of(T=12),))])
-        several = list(runner.measure(WORK, [Trial(kernel, many)]))
+    (one,) = rotating.measure(WORK, [Trial(kernel, (Shape.of(T=12),))])
+    several = list(rotating.measure(WORK, [Trial(kernel, many)]))
     assert one.ok and all(made.ok for made in several), [made.reason for made in several]
     assert one.code_bytes < several[0].code_bytes
 
 
-def test_one_runner_serves_several_operators(here: Hardware) -> None:
+def test_one_runner_serves_several_operators(rotating: LocalRunner) -> None:
     """The second operator's library is not taken for the first's, though the micro-kernel is the same."""
-    trial = Trial(MicroKernel(4, here.cpu.lanes, edge="even"), (Shape.of(T=3),))
+    trial = Trial(MicroKernel(5, rotating.hardware.cpu.lanes, edge="even"), (Shape.of(T=3),))
     works = (WORK, Dense(T=Dim(1, 16), N=40, K=13, bias=True), BatchMatmul(Dim(1, 16), 2, 12, "nn"), WORK)
-    with LocalRunner(here, FAST, builders=1) as runner:
-        for work in works:
-            (made,) = runner.measure(work, [trial])
-            assert made.ok, made.reason
+    for work in works:
+        (made,) = rotating.measure(work, [trial])
+        assert made.ok, made.reason
 
 
 def test_missing_compiler_stops_before_anything_is_measured(

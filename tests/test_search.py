@@ -87,12 +87,12 @@ def test_sixty_four_trials_come_within_three_percent_of_the_best(space: Space) -
     effort = replace(SMALL, trials=64, batch=16, confirm_shapes=0)
     for strategy in ("marginal", "paper", "random"):
         runs = [
-            tune(space, SHAPES, SyntheticRunner(HARDWARE), effort, strategy, seed=seed) for seed in range(3)
+            tune(space, SHAPES, SyntheticRunner(HARDWARE), effort, strategy, seed=seed) for seed in range(2)
         ]
         assert all(run.trials == 64 < len(space) / 4 and run.failures == 0 for run in runs)
         found[strategy] = sorted(slowdown(run, space) for run in runs)
     assert found["marginal"][-1] < 1.03, found
-    assert found["paper"][1] < 1.03, found
+    assert found["paper"][0] < 1.03, found
     assert sum(found["marginal"]) < sum(found["random"]), found
 
 
