@@ -157,8 +157,9 @@ def _measure(bench: Bench, job: Job, hardware: Hardware, progress: Stage) -> Non
     op, run = built(study, bench.listeners), study.run()
     seen = {record.shape for record in run.records}
     with contest(
-        op, task.against, _paper_shapes(task), effort=bench.timing, tuned=run, folder=folder,
-        listeners=bench.listeners,
+        op, task.against, ShapeSet.of(dict.fromkeys((turn.shape for turn in job.turns), 1.0)),
+        effort=bench.timing, tuned=run, folder=folder, listeners=bench.listeners,
+        ansor_shapes=_paper_shapes(task),
     ) as opened:  # fmt: skip
         bench.journal.add_study(_facts(job, study, op, opened))
         play(opened, job.turns, seen, bench.journal, progress)

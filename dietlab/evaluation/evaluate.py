@@ -118,12 +118,14 @@ class Contest:
 def contest(
     op: Operator, against: Sequence[str], shapes: ShapeSet, *, effort: Effort,
     tuned: TuningRun | None = None, folder: str | Path | None = None, listeners: Audience | None = None,
+    ansor_shapes: ShapeSet | None = None,
 ) -> Iterator[Contest]:  # fmt: skip
     """Builds, tunes and opens the contenders; closes them at the end. The arguments are those of
-    :func:`evaluate`; of ``shapes``, ``ansor`` is tuned for those that the operator was tuned for."""
+    :func:`evaluate`; the oracle knows the ``shapes`` only, and ``ansor`` is tuned for ``ansor_shapes``
+    (default: those of ``shapes`` that the operator was tuned for)."""
     with ExitStack() as stack:
         home = Path(folder) if folder else Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        lineup = assemble(op, against, tuned, home, shapes, effort, listeners or audience(()))
+        lineup = assemble(op, against, tuned, home, shapes, effort, listeners or audience(()), ansor_shapes)
         workload, hardware = lineup.dispatcher.workload, lineup.dispatcher.hardware
         yield Contest(lineup, stack.enter_context(Match(workload, hardware, lineup.entries)), effort)
 

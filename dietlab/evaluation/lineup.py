@@ -46,7 +46,7 @@ class Lineup:
 
 def assemble(
     op: Operator, against: Sequence[str], tuned: TuningRun | None, home: Path, shapes: ShapeSet,
-    effort: Effort, listeners: Audience,
+    effort: Effort, listeners: Audience, ansor_shapes: ShapeSet | None = None,
 ) -> Lineup:  # fmt: skip
     """Builds and tunes in ``home`` what the contenders need.
 
@@ -63,7 +63,9 @@ def assemble(
         lineup = with_largest_shape(lineup, home / "largest-shape")
     if "oracle" in against:
         lineup = with_oracle(lineup, home / "oracle", shapes)
-    return with_ansor(lineup, home / "ansor", shapes, effort, listeners) if "ansor" in against else lineup
+    if "ansor" in against:
+        lineup = with_ansor(lineup, home / "ansor", ansor_shapes or shapes, effort, listeners)
+    return lineup
 
 
 def with_largest_shape(lineup: Lineup, home: Path) -> Lineup:

@@ -151,12 +151,14 @@ def tune(
             "at least one candidate is measured", f"{len(store.records)} failures",
             "Their reasons stand in the records; `dietlab doctor` checks the machine.",
         )  # fmt: skip
-    confirm(TuningRun(space, shapes, searched, model), runner, effort, listeners, store)
-    seen = frozenset(searched)
-    metrics = evaluate_model(model, [record for record in store.records if record not in seen])
+    # Each stage sees what those before it measured, whatever else is in the store: a finished run that is
+    # repeated asks for the same measurements, and has them all.
+    confirmed = confirm(TuningRun(space, shapes, searched, model), runner, effort, listeners, store)
+    metrics = evaluate_model(model, confirmed)
+    known = (*searched, *confirmed)
     for _ in range(VERIFYING_ROUNDS):
-        model = _fit(space, store.records, effort, adaptation, seed, clock) or model
-        verify(TuningRun(space, shapes, tuple(store.records), model), runner, effort, listeners, store)
+        model = _fit(space, known, effort, adaptation, seed, clock) or model
+        known += verify(TuningRun(space, shapes, known, model), runner, effort, listeners, store)
     model = _fit(space, store.records, effort, adaptation, seed, clock) or model
     return TuningRun(space, shapes, tuple(store.records), model, clock.seconds_with(store.records), metrics)
 
@@ -182,40 +184,56 @@ def first_records(
     return tuple(record for record in records if (record.micro_kernel, record.shape) in wanted)
 
 
-def confirm(run: TuningRun, runner: Runner, effort: Effort, listeners: Audience, store: RecordStore) -> None:
+def confirm(
+    run: TuningRun, runner: Runner, effort: Effort, listeners: Audience, store: RecordStore
+) -> tuple[Record, ...]:
     """Measures the best micro-kernels on more shapes, the tuned ones and others between them."""
     shapes = confirm_shapes(run.shapes, run.space, effort.confirm_shapes)
-    kernels = best_together(run, shapes, effort.confirm_kernels)
-    done = {(record.micro_kernel, record.shape) for record in store.records}
-    trials = [
-        Trial(kernel, missing)
-        for kernel in kernels
-        if (missing := tuple(shape for shape in shapes if (kernel, shape) not in done))
-    ]
-    with listeners.stage("confirm", sum(len(t.shapes) for t in trials), "measurement") as progress:
-        _measure(run.space, trials, runner, store, listeners, progress.advance)
+    trials = [Trial(kernel, shapes) for kernel in best_together(run, shapes, effort.confirm_kernels)]
+    return _measured("confirm", run, trials, runner, listeners, store)
 
 
-def verify(run: TuningRun, runner: Runner, effort: Effort, listeners: Audience, store: RecordStore) -> None:
+def verify(
+    run: TuningRun, runner: Runner, effort: Effort, listeners: Audience, store: RecordStore
+) -> tuple[Record, ...]:
     """Measures, for shapes all over the range, the plans that are probably fastest there.
 
     The model tells programs apart that differ much; which of a few good ones wins on a shape is
     measured. Shapes are those of the dispatcher's training, as many as the effort has time for.
     """
     if not effort.verify_shapes:
-        return
+        return ()
     shapes = tuple(dense_shapes(run.space.workload, run.shapes, effort.verify_shapes))
     plans = candidate_plans(run, shapes)
     order = run.seconds_table(plans, shapes).argsort(axis=0)[:FINALISTS]
-    done = {(record.micro_kernel, record.shape) for record in store.records}
     wanted: dict[MicroKernel, list[Shape]] = {}
     for column, shape in enumerate(shapes):
         for plan in order[:, column]:
-            if (plans[plan], shape) not in done:
-                wanted.setdefault(plans[plan], []).append(shape)
+            wanted.setdefault(plans[plan], []).append(shape)
     trials = [Trial(plan, tuple(wanted[plan])) for plan in sorted(wanted)]
-    with listeners.stage("verify", sum(len(t.shapes) for t in trials), "measurement") as progress:
-        _measure(run.space, trials, runner, store, listeners, progress.advance)
+    return _measured("verify", run, trials, runner, listeners, store)
+
+
+def _measured(
+    stage: str,
+    run: TuningRun,
+    trials: Sequence[Trial],
+    runner: Runner,
+    listeners: Audience,
+    store: RecordStore,
+) -> tuple[Record, ...]:
+    """Records of ``trials`` that ``run`` does not have; what the store lacks is measured."""
+    done = {(record.micro_kernel, record.shape) for record in store.records}
+    missing = [
+        Trial(trial.micro_kernel, left)
+        for trial in trials
+        if (left := tuple(shape for shape in trial.shapes if (trial.micro_kernel, shape) not in done))
+    ]
+    with listeners.stage(stage, sum(len(t.shapes) for t in missing), "measurement") as progress:
+        _measure(run.space, missing, runner, store, listeners, progress.advance)
+    wanted = {(trial.micro_kernel, shape) for trial in trials for shape in trial.shapes}
+    wanted -= {(record.micro_kernel, record.shape) for record in run.records}
+    return tuple(record for record in store.records if (record.micro_kernel, record.shape) in wanted)
 
 
 def confirm_shapes(shapes: ShapeSet, space: Space, count: int) -> tuple[Shape, ...]:
