@@ -49,6 +49,11 @@ def space() -> Space:
     return build_space(WORK, HARDWARE)
 
 
+@pytest.fixture(scope="module")
+def whole_runs(space: Space) -> dict[str, TuningRun]:
+    return {name: tune(space, SHAPES, SyntheticRunner(HARDWARE), effort) for name, effort in THOROUGH.items()}
+
+
 def few(space: Space, count: int) -> Space:
     return replace(space, micro_kernels=tuple(sorted(Random(1).sample(space.micro_kernels, count))))
 
@@ -96,8 +101,8 @@ def test_sixty_four_trials_come_within_three_percent_of_the_best(space: Space) -
     assert sum(found["marginal"]) < sum(found["random"]), found
 
 
-def test_each_micro_kernel_is_measured_once_before_confirmation(space: Space) -> None:
-    run = tune(space, SHAPES, SyntheticRunner(HARDWARE), SMALL)
+def test_each_micro_kernel_is_measured_once_before_confirmation(whole_runs: dict[str, TuningRun]) -> None:
+    run = whole_runs["hot"]
     searched = run.records[: SMALL.trials]
     assert len({r.micro_kernel for r in searched}) == SMALL.trials
     assert all(r.shape in SHAPES.shapes for r in searched)
@@ -118,14 +123,14 @@ def test_where_weights_rotate_the_smallest_shape_is_measured_too(space: Space) -
 
 
 @pytest.mark.parametrize("name", THOROUGH)
-def test_nothing_is_measured_twice(name: str, space: Space) -> None:
-    run = tune(space, SHAPES, SyntheticRunner(HARDWARE), THOROUGH[name])
+def test_nothing_is_measured_twice(name: str, whole_runs: dict[str, TuningRun]) -> None:
+    run = whole_runs[name]
     assert len({(r.micro_kernel, r.shape) for r in run.records}) == len(run.records)
     assert run.held_out_metrics["pairwise"] > 0.5
 
 
-def test_plans_are_verified_where_they_compete(space: Space) -> None:
-    plain, run = (tune(space, SHAPES, SyntheticRunner(HARDWARE), effort) for effort in (SMALL, VERIFIED))
+def test_plans_are_verified_where_they_compete(whole_runs: dict[str, TuningRun]) -> None:
+    plain, run = whole_runs["hot"], whole_runs["verified"]
     assert run.records[: len(plain.records)] == plain.records
     verified = run.records[len(plain.records) :]
     shapes = set(dense_shapes(WORK, SHAPES, VERIFIED.verify_shapes))
@@ -223,11 +228,6 @@ def in_store(path: Path, space: Space, runner: Runner, effort: Effort = SMALL) -
     return tune(space, SHAPES, runner, effort, store=RecordStore(path, {"workload": WORK.to_json()}))
 
 
-@pytest.fixture(scope="module")
-def whole_runs(space: Space) -> dict[str, TuningRun]:
-    return {name: tune(space, SHAPES, SyntheticRunner(HARDWARE), effort) for name, effort in THOROUGH.items()}
-
-
 def searched_records(run: TuningRun, effort: Effort, batches: int) -> int:
     """How many records the first batches left."""
     seen: set[MicroKernel] = set()
@@ -242,7 +242,7 @@ def searched_records(run: TuningRun, effort: Effort, batches: int) -> int:
 
 @pytest.mark.parametrize(
     ("name", "batches"),
-    [("hot", 0), ("hot", 2), ("hot", 3), ("rotating", 2), ("verified", 1), ("verified", 3)],
+    [("hot", 0), ("hot", 2), ("rotating", 2), ("verified", 3)],
 )
 def test_run_resumed_between_rounds_equals_the_uninterrupted_one(
     name: str, batches: int, space: Space, whole_runs: dict[str, TuningRun], tmp_path: Path
@@ -259,7 +259,7 @@ def test_run_resumed_between_rounds_equals_the_uninterrupted_one(
     )
 
 
-@pytest.mark.parametrize("name", THOROUGH)
+@pytest.mark.parametrize("name", ["rotating", "verified"])
 def test_finished_run_measures_nothing_when_it_is_repeated(
     name: str, space: Space, whole_runs: dict[str, TuningRun], tmp_path: Path
 ) -> None:
@@ -270,7 +270,7 @@ def test_finished_run_measures_nothing_when_it_is_repeated(
     assert again.held_out_metrics == first.held_out_metrics
 
 
-@pytest.mark.parametrize("after", [55, 63, 70])
+@pytest.mark.parametrize("after", [55, 70])
 def test_run_resumed_while_verifying_equals_the_uninterrupted_one(
     after: int, space: Space, whole_runs: dict[str, TuningRun], tmp_path: Path
 ) -> None:
@@ -283,15 +283,7 @@ def test_run_resumed_while_verifying_equals_the_uninterrupted_one(
 
 @pytest.mark.parametrize(
     ("name", "after"),
-    [
-        ("hot", 1),
-        ("hot", 13),
-        ("hot", 25),
-        ("rotating", 5),
-        ("rotating", 47),
-        ("verified", 40),
-        ("verified", 50),
-    ],
+    [("hot", 13), ("hot", 25), ("rotating", 5), ("rotating", 47), ("verified", 50)],
 )
 def test_interruption_anywhere_keeps_every_record_and_doubles_none(
     name: str, after: int, space: Space, tmp_path: Path
