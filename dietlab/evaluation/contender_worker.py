@@ -140,12 +140,14 @@ class Bench:
 
     def _calibrate(self, calls: Sequence[Call], cache: str, block_seconds: float) -> int:
         """Calls of a block that lasts ``block_seconds``, after each copy was touched once."""
-        self._together(calls, len(calls))
+        first = self._together(calls, len(calls))
         if cache == "interleaved":
             started = self._clock()
             self._alone(calls, FEWEST_ALONE)
             seconds = (self._clock() - started) / FEWEST_ALONE  # other data's reading included
             return max(FEWEST_ALONE, math.ceil(block_seconds / max(seconds, 1e-8)))
+        if first > block_seconds:  # one call is a block
+            return 1
         trial = max(len(calls), 3)
         seconds = max(self._together(calls, trial), 1e-8)
         if seconds * trial < block_seconds / 4:  # too short to extrapolate from
