@@ -11,7 +11,7 @@ from dietlab.hardware import Hardware
 from dietlab.lower.compiler import require_linker
 
 TESTED = {"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": "0.1.14.post1"}
-NEEDED = ("apache-tvm", "apache-tvm-ffi", "numpy", "pandas", "scikit-learn", "xgboost-cpu", "plotly")
+NEEDED = ("apache-tvm", "apache-tvm-ffi", "numpy", "pandas", "xgboost-cpu", "plotly")
 OPTIONAL = {
     "mkl": "contenders mkl, mkl-packed", "torch": "contenders torch, onednn-packed",
     "onnxruntime": "contender onnxruntime",
