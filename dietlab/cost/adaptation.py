@@ -20,7 +20,7 @@ from typing import Literal
 from dietlab.hardware import Hardware
 from dietlab.measure import CacheState
 from dietlab.shapes import Shape
-from dietlab.space import MicroKernel, Plan, plan_for
+from dietlab.space import FMA_LATENCY, MicroKernel, Plan, plan_for
 from dietlab.workloads import Role, Workload, extents
 
 Adaptation = Literal["paper", "streamed"]
@@ -128,7 +128,10 @@ class AdaptationCost:
         column_tiles = ceil(sizes["cols"] / kernel.cols)
         passes = sizes["batch"] * column_tiles / self.hardware.cores
         width, edge_steps = self._width(kernel, sizes), self._edge_steps(kernel)
-        step = {r: 2.0 * r.kernel.rows * width / throughput(r.kernel) for r in plan.regions}
+        step = {
+            r: 2.0 * r.kernel.rows * width / (throughput(r.kernel) * self._hidden(r.kernel))
+            for r in plan.regions
+        }
         edges = sum(edge_steps * step[r] * r.tiles for r in plan.regions)
         row = step[plan.regions[0]] / plan.regions[0].kernel.rows
         edges += self._transposed_rows(kernel) * sizes["depth"] * row
@@ -147,9 +150,13 @@ class AdaptationCost:
         plan = plan_for(kernel, sizes["rows"])
         passes = sizes["batch"] * ceil(sizes["cols"] / kernel.cols) / self.hardware.cores
         spent = seconds / passes * f_occ(self._pieces(kernel, plan, sizes), self.hardware.cores)
-        steps = plan.executed_rows * (sizes["depth"] + self._edge_steps(kernel))
-        flops = 2.0 * self._width(kernel, sizes) * (steps + self._transposed_rows(kernel) * sizes["depth"])
-        fetch, first = self._fetch(kernel, sizes), plan.regions[0].kernel.rows / plan.executed_rows
+        paid = {r: r.executed_rows / self._hidden(r.kernel) for r in plan.regions}
+        head, rows = plan.regions[0], sum(paid.values())
+        lead = paid[head] / head.tiles
+        steps = rows * (sizes["depth"] + self._edge_steps(kernel))
+        transposed = self._transposed_rows(kernel) * sizes["depth"] * lead / head.kernel.rows
+        flops = 2.0 * self._width(kernel, sizes) * (steps + transposed)
+        fetch, first = self._fetch(kernel, sizes), lead / rows
         rest = spent - fetch
         # Only where the first tile waits for its weights does their fetch tell nothing about computing;
         # a time below the fetch's would give a senseless rest.
@@ -164,6 +171,12 @@ class AdaptationCost:
         if kernel.along == "cols":
             return kernel.cols
         return sizes["cols"] / ceil(sizes["cols"] / kernel.cols)
+
+    def _hidden(self, kernel: MicroKernel) -> float:
+        """The share of its throughput that a low tile reaches: with fewer accumulators than a multiply-add
+        takes cycles the unit idles, and no candidate that low was measured by itself."""
+        across = kernel.cols if kernel.along == "depth" else kernel.vectors(self.hardware.cpu.lanes)
+        return min(1.0, kernel.rows * across / FMA_LATENCY)
 
     def _edge_steps(self, kernel: MicroKernel) -> float:
         return EDGE_STEPS + (SUMS_STEPS * self.hardware.cpu.lanes if kernel.along == "depth" else 0.0)

@@ -28,7 +28,8 @@ def build(
     Args:
         every_plan: whether any plan can be run on any shape, for comparing plans; such a library has
             more code.
-        only: the row counts that it will be called with (default: any); for others it computes nothing.
+        only: the row counts that it will be called with (default: any). For measuring only: its results for
+            others are undefined.
 
     Raises:
         BuildError: if the program does not compile, or no linker is installed.

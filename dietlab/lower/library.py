@@ -49,8 +49,8 @@ def library_module(
         kernels: the micro-kernels that lead the plans, by number.
         tree: chooses among them; only tiles that some shape needs are compiled.
         every_plan: whether any plan can be run on any shape.
-        only: the row counts that the library will be called with (default: any); it computes nothing
-            for others.
+        only: the row counts that the library will be called with (default: any). For measuring only: its
+            results for others are undefined.
     """
     rows = needed_heights(kernels, tree, every_plan=every_plan, only=only)
     cols = needed_widths(geometry, kernels, tree, every_plan=every_plan, only=only)

@@ -21,8 +21,9 @@ from dietlab.workloads.epilogue import NO_EPILOGUE, Epilogue
 
 Role = Literal["batch", "rows", "cols", "depth"]
 Weights = Literal["packed", "transposed", "direct"]
-"""How ``w`` comes to a micro-kernel, which reads vectors along ``cols``: ``packed`` once, because it is
-constant; ``transposed`` on the fly from ``w[cols, depth]``; or ``direct`` from ``w[depth, cols]``."""
+"""How ``w`` comes to a micro-kernel that reads vectors along ``cols``: ``packed`` once, because it is
+constant; ``transposed`` on the fly from ``w[cols, depth]`` (unless vectors run along the depth); or
+``direct`` from ``w[depth, cols]``."""
 
 FloatArray = npt.NDArray[np.float32]
 Inputs = Mapping[str, FloatArray]
