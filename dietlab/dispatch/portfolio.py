@@ -140,9 +140,13 @@ class _Choice:
 
     @cached_property
     def _needed(self) -> npt.NDArray[np.intp]:
-        """``[plan, shape, 2]``: the micro-kernels of a plan's tiles; a plan has two heights at most."""
+        """``[plan, shape, 2]``: the micro-kernels of a plan's tiles. A shape stands for all since the one
+        before it; a plan that needs more than two heights for them needs one that nobody has."""
         rows = [axis_of(self.workload, "rows").at(shape) for shape in self.shapes]
-        return np.array([[self._pair(plan, extent, extent) for extent in rows] for plan in self.plans])
+        since = [min(rows[0], 1), *(extent + 1 for extent in rows[:-1])]
+        return np.array(
+            [[self._pair(plan, *span) for span in zip(since, rows, strict=True)] for plan in self.plans]
+        )
 
     @cached_property
     def _needed_beyond(self) -> list[tuple[int, ...]]:
@@ -153,7 +157,7 @@ class _Choice:
 
     def _pair(self, plan: MicroKernel, low: int, high: int) -> tuple[int, int]:
         found = self._codes(plan, heights(plan, low, high))
-        return found[0], found[-1]
+        return (found[0], found[-1]) if len(found) <= 2 else (len(self.codes), len(self.codes))
 
     def _codes(self, plan: MicroKernel, rows: Iterable[int]) -> tuple[int, ...]:
         return tuple(self._numbers[replace(plan, rows=height).code] for height in rows)
@@ -165,7 +169,7 @@ class _Choice:
 
     def covered(self, chosen: Sequence[int]) -> npt.NDArray[np.bool_]:
         """``[plan, shape]``: whether the chosen micro-kernels are all that the plan needs."""
-        present = np.zeros(len(self.codes), bool)
+        present = np.zeros(len(self.codes) + 1, bool)
         present[list(chosen)] = True
         found: npt.NDArray[np.bool_] = np.asarray(present[self._needed].all(axis=2))
         return found
@@ -186,17 +190,17 @@ class _Choice:
 
         A plan that lacks exactly one micro-kernel on a shape is what that one would bring there.
         """
-        absent = np.ones(len(self.codes), bool)
+        absent = np.ones(len(self.codes) + 1, bool)
         absent[list(chosen)] = False
         first, second = self._needed[..., 0], self._needed[..., 1]
         lacks_first, lacks_second = absent[first], absent[second]
         base = np.where(lacks_first | lacks_second, UNCOVERED, self._logs).min(axis=0)
-        brought = np.tile(base, (len(self.codes), 1))
+        brought = np.tile(base, (len(self.codes) + 1, 1))
         one = (lacks_first ^ lacks_second) | (lacks_first & (first == second))
         plans, shapes = np.nonzero(one & (self._logs < base))
         missing = np.where(lacks_first, first, second)[plans, shapes]
         np.minimum.at(brought, (missing, shapes), self._logs[plans, shapes])
-        losses = brought @ np.array(self.shapes.weights) + self._beyond_losses(chosen)
+        losses = (brought @ np.array(self.shapes.weights))[:-1] + self._beyond_losses(chosen)
         losses[list(chosen)] = np.inf
         return (*chosen, int(losses.argmin()))
 
