@@ -35,7 +35,7 @@ class Portfolio:
     Args:
         micro_kernels: those that get compiled; loop order and edge do not count, since they share code.
         plans: the micro-kernels that lead a plan, each with its loop order and edge.
-        seconds: ``[plan][shape]``, measured or calibrated predictions; infinite where a plan needs a
+        seconds: ``[plan][shape]``, as a tuning run expects them; infinite where a plan needs a
             micro-kernel that is not in the portfolio.
         best_seconds: for each shape the least time of *any* candidate, chosen or not.
         curve: ``(micro-kernels, mean slowdown)`` for every size up to the chosen one.
@@ -84,7 +84,7 @@ def choose_portfolio(
         raise DispatchError("a portfolio has at least one micro-kernel", max_kernels)
     dense = dense_shapes(run.space.workload, shapes or run.shapes)
     plans = candidate_plans(run, dense.shapes)
-    table = run.seconds_table(plans, dense.shapes)
+    table = run.expected_seconds(plans, dense.shapes)
     choice = _Choice(run.space.workload, plans, dense, table)
     chosen: tuple[int, ...] = ()
     curve: list[tuple[int, float]] = []

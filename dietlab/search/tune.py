@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from random import Random
 from time import perf_counter
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Result = TypeVar("Result")
+
+CACHED_SHARE = 0.25
+"""How often weights are expected in cache; the other calls find them in memory."""
 
 FINALISTS = 3
 """Plans measured for each shape in a round of verifying."""
@@ -80,6 +83,19 @@ class TuningRun:
     ) -> npt.NDArray[np.float64]:
         """Measured seconds where there are any, calibrated predictions elsewhere."""
         return self._calibration.seconds(kernels, shapes)
+
+    def expected_seconds(
+        self, kernels: Sequence[MicroKernel], shapes: Sequence[Shape]
+    ) -> npt.NDArray[np.float64]:
+        """The geometric mean over where weights come from: :meth:`seconds_table` for the state that was
+        measured and, if that was from memory, a share of :data:`CACHED_SHARE` for weights in cache, as
+        predicted. Plans that memory makes equal differ by how well they compute."""
+        table = self.seconds_table(kernels, shapes)
+        if self.model.cost.cache != "rotating":
+            return table
+        cached = replace(self.model, cost=replace(self.model.cost, cache="hot")).seconds(kernels, shapes)
+        mean: npt.NDArray[np.float64] = table ** (1 - CACHED_SHARE) * cached**CACHED_SHARE
+        return mean
 
     @cached_property
     def _calibration(self) -> Calibration:
