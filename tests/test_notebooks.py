@@ -21,7 +21,7 @@ import json
 at_128 = dispatcher.kernel(dl.Shape.of(T=128)).key
 print(json.dumps({
     "best": best, "curves": progress, "held_out": held_out, "regret": regret, "at_128": at_128,
-    "portfolio": [kernel.key for kernel in portfolio.micro_kernels],
+    "portfolio": [kernel.key for kernel in portfolio.plans],
     "slowdown_at_128": dispatched(128), "largest": mean_slowdown([largest], held_out),
     "rules": dispatcher.to_source(), "curve": portfolio.curve, "measured": MEASURE,
 }))

@@ -93,7 +93,8 @@ class Space:
         strangers = [kernel.key for kernel in kept if kernel not in self]
         if strangers or not kept:
             raise SpaceError(
-                "a space is restricted to some of its own micro-kernels", ", ".join(strangers) or "none",
+                "a space is restricted to some of its own micro-kernels",
+                f"{', '.join(strangers[:3])}{' ...' if len(strangers) > 3 else ''}" or "none",
                 "Were they recorded on other hardware, or for another operator?",
             )  # fmt: skip
         return replace(self, micro_kernels=kept)
