@@ -90,7 +90,7 @@ def test_papers_constants_on_a_t4() -> None:
 
 
 kernels = st.builds(
-    MicroKernel, st.integers(1, 14), st.sampled_from([16, 32, 48]), st.just(1), st.sampled_from(["ws", "is"]),
+    MicroKernel, st.integers(1, 14), st.sampled_from([64, 80, 96]), st.just(1), st.sampled_from(["ws", "is"]),
     st.just(0), st.sampled_from(EDGES), st.booleans(),
 )  # fmt: skip
 rows = st.integers(1, 300).map(lambda t: Shape.of(T=t))
@@ -222,6 +222,15 @@ def test_first_trip_of_the_weights_is_divided_out_of_a_label(
     seconds = cost.seconds(kernel, shape, alike(speed))
     assert cost.parts(kernel, shape, alike(speed)).weights > 0
     assert cost.throughput(kernel, shape, seconds) == pytest.approx(speed)
+
+
+def test_a_tile_with_few_accumulators_waits_for_its_multiply_adds() -> None:
+    cost, shape = AdaptationCost(WORK, HARDWARE, "paper"), Shape.of(T=12)
+    times = {
+        rows: cost.seconds(MicroKernel(rows, 16, edge="even"), shape, alike(1e11)) for rows in (1, 2, 4, 6)
+    }
+    assert times[1] == pytest.approx(4 * times[4]) and times[2] == pytest.approx(2 * times[4])
+    assert times[6] == pytest.approx(times[4])
 
 
 def test_best_shape_wastes_least_and_is_the_largest_of_equals() -> None:
