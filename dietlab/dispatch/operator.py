@@ -165,6 +165,7 @@ class Operator:
         try:
             return all(
                 tuple(array.shape) == tuple(0 if isinstance(e, str) else e for e in signature[name])
+                and str(array.dtype) in ("float32", "torch.float32")
                 for name, array in arrays.items()
             ) and any(isinstance(extent, str) for extent in signature["out"])
         except AttributeError:

@@ -24,8 +24,8 @@ BEYOND = 8
 
 STARTS = 3
 
-UNCOVERED = 10.0
-"""Logarithm of slowdown that stands for a shape that no plan covers: worse than any that does."""
+UNCOVERED = 1000.0
+"""Logarithm of slowdown that stands for a shape that no plan covers: no gain on others makes up for it."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Portfolio:
         seconds: ``[plan][shape]``, as a tuning run expects them; infinite where a plan needs a
             micro-kernel that is not in the portfolio.
         best_seconds: for each shape the least time of *any* candidate, chosen or not.
-        curve: ``(micro-kernels, mean slowdown)`` for every size up to the chosen one.
+        curve: ``(micro-kernels, mean slowdown)`` for every size up to the chosen one that covers all shapes.
         safe_plan: the one for shapes beyond the range: the fastest, as far as the model tells, on
             the range's end times :data:`BEYOND`.
     """
@@ -90,12 +90,15 @@ def choose_portfolio(
     curve: list[tuple[int, float]] = []
     while len(chosen) < min(max_kernels, len(choice.codes)):
         chosen = choice.with_best_addition(chosen)
-        curve.append((len(chosen), exp(choice.loss(chosen))))
-        if curve[-1][1] <= max_slowdown:
+        loss = choice.loss(chosen)
+        if loss < 1.0:  # until every shape is covered there is no slowdown to speak of
+            curve.append((len(chosen), exp(loss)))
+        if exp(min(loss, 1.0)) <= max_slowdown:
             break
     starts = [chosen, *sorted(choice.family_starts(len(chosen)), key=choice.loss)[:STARTS]]
     chosen = min((choice.exchanged(start) for start in starts), key=choice.loss)
-    curve[-1] = (len(chosen), exp(choice.loss(chosen)))
+    curve = [point for point in curve if point[0] < len(chosen)]
+    curve.append((len(chosen), exp(min(choice.loss(chosen), UNCOVERED / 2))))
     return _portfolio(run, choice, chosen, curve)
 
 

@@ -12,7 +12,7 @@ from dietlab.hardware import Hardware
 from dietlab.measure.record import Record, Trial
 from dietlab.measure.store import read_records
 from dietlab.shapes import Shape
-from dietlab.space import MicroKernel, plan_for
+from dietlab.space import FMA_LATENCY, MicroKernel, plan_for
 from dietlab.workloads import Workload, extents
 
 
@@ -84,10 +84,11 @@ class SyntheticRunner:
 
     def _throughput(self, kernel: MicroKernel) -> float:
         """Flop/s of one core: each step loads ``vectors`` weights and ``rows`` inputs for rows x vectors
-        multiply-adds."""
+        multiply-adds, of which some must be under way at once."""
         vectors = kernel.vectors(self.hardware.cpu.lanes)
         reuse = kernel.rows * vectors / (kernel.rows * vectors + 0.25 * (kernel.rows + vectors))
-        return (self.hardware.peak_gflops or 100.0) * 1e9 * reuse * (1 - 0.08 / kernel.unroll)
+        hidden = min(1.0, kernel.rows * vectors / FMA_LATENCY)
+        return (self.hardware.peak_gflops or 100.0) * 1e9 * reuse * hidden * (1 - 0.08 / kernel.unroll)
 
     def _disturbance(self, kernel: MicroKernel, shape: Shape) -> float:
         """A number in [-1, 1) that depends only on what is measured."""
