@@ -163,6 +163,7 @@ class Study:
         """The first line of the study's records."""
         return {
             "workload": self.workload.to_json(), "hardware": self.hardware.to_json(), "versions": versions(),
+            "cache": effort_named(self.effort).timing.cache,
         }  # fmt: skip
 
     def space(self) -> Space:

@@ -8,9 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dietlab.hardware import Hardware
-from dietlab.shapes import Dim
 from dietlab.space import MicroKernel
-from dietlab.workloads import Workload, axis_of
+from dietlab.workloads import Workload, largest
 
 FEATURES = (
     "rows", "vectors", "unroll", "weight_stationary", "prefetch", "ahead", "along_depth", "checked",
@@ -27,15 +26,10 @@ def features(
     return np.array(rows, np.float64).reshape(len(kernels), len(FEATURES))
 
 
-def largest(extent: int | Dim) -> int:
-    """A static extent, or the upper end of a dynamic one: panels are as large as they get."""
-    return extent.high if isinstance(extent, Dim) else extent
-
-
 def _features(kernel: MicroKernel, workload: Workload, hardware: Hardware) -> list[float]:
     cpu = hardware.cpu
     vectors = kernel.vectors(cpu.lanes)
-    depth, cols = (largest(axis_of(workload, role).extent) for role in ("depth", "cols"))
+    depth, cols = (largest(workload, "depth"), largest(workload, "cols"))
     accumulators = kernel.rows * vectors
     step_bytes = 4.0 * (kernel.rows + kernel.cols)
     covered = -(-cols // kernel.cols) * kernel.cols

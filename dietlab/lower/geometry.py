@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dietlab.hardware import Hardware
-from dietlab.shapes import Dim
 from dietlab.space import MicroKernel
-from dietlab.workloads import Epilogue, Role, Weights, Workload, axis_of, batch_of
+from dietlab.workloads import Epilogue, Role, Weights, Workload, axis_of, batch_of, largest
 
 FLOAT_BYTES = 4
 
@@ -88,12 +87,6 @@ class Geometry:
     def value(self, extent: Extent, size: Any) -> Any:
         """The extent as a number or, if it is dynamic, as ``size``."""
         return size if isinstance(extent, str) else extent
-
-
-def largest(workload: Workload, role: Role) -> int:
-    """A static extent, or the upper end of a dynamic one."""
-    extent = axis_of(workload, role).extent
-    return extent.high if isinstance(extent, Dim) else extent
 
 
 def _extent(workload: Workload, role: Role) -> Any:

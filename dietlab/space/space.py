@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Literal
 
 from dietlab.errors import SpaceError
 from dietlab.hardware import Hardware
-from dietlab.shapes import Dim
 from dietlab.space.micro_kernel import Along, Edge, MicroKernel, Order
-from dietlab.workloads import NO_EPILOGUE, Role, Workload, axis_of, batch_of
+from dietlab.workloads import NO_EPILOGUE, Workload, axis_of, batch_of, largest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -201,7 +200,7 @@ def _layout_limits(workload: Workload) -> tuple[Limit, ...]:
 def _size_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
     """What the extents and the caches allow; a dynamic extent counts with its largest value."""
     cpu, lanes = hardware.cpu, hardware.cpu.lanes
-    cols, depth = (_largest(workload, role) for role in ("cols", "depth"))
+    cols, depth = (largest(workload, role) for role in ("cols", "depth"))
     padded_cols = -(-cols // lanes) * lanes
     # The others have nothing to do, whatever the tile; products of a batch are dealt whole.
     busy_cores = min(hardware.cores, padded_cols // lanes) if batch_of(workload) is None else 1
@@ -230,11 +229,6 @@ def _size_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
             lambda k: k.rows * depth * FLOAT_BYTES if k.edge == "padded" and k.rows > 1 else 0,
         ),
     )  # fmt: skip
-
-
-def _largest(workload: Workload, role: Role) -> int:
-    extent = axis_of(workload, role).extent
-    return extent.high if isinstance(extent, Dim) else extent
 
 
 def _candidates(

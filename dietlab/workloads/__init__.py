@@ -20,6 +20,7 @@ from dietlab.workloads.contraction import (
     axis_of,
     batch_of,
     extents,
+    largest,
     tolerance,
 )
 from dietlab.workloads.dense import Dense
@@ -51,7 +52,7 @@ OPERATORS: dict[str, Operator] = {
 
 __all__ = [
     "ACTIVATIONS", "NO_EPILOGUE", "OPERATORS", "Activation", "Axis", "BatchMatmul", "Dense", "Epilogue",
-    "FloatArray", "Inputs", "Role", "Weights", "Workload", "axis_of", "batch_of", "extents",
+    "FloatArray", "Inputs", "Role", "Weights", "Workload", "axis_of", "batch_of", "extents", "largest",
     "make_workload", "tolerance", "workload_from_json",
 ]  # fmt: skip
 

@@ -108,6 +108,12 @@ def extents(workload: Workload, shape: Shape) -> dict[Role, int]:
     return {"batch": 1, **found}
 
 
+def largest(workload: Workload, role: Role) -> int:
+    """The static extent of an axis, or the upper end of a dynamic one."""
+    extent = axis_of(workload, role).extent
+    return extent.high if isinstance(extent, Dim) else extent
+
+
 def batch_of(workload: Workload) -> int | None:
     """How many independent products one call computes; None for an operator without that axis."""
     batch = next((axis.extent for axis in workload.axes if axis.role == "batch"), None)
