@@ -461,3 +461,57 @@ def test_one_measurement_at_an_end_says_nothing_about_the_other(model: CostModel
     own = model.seconds([kernel], shapes)[0]
     records.append(recorded(kernel, shapes[0], own[0] / 5))
     np.testing.assert_allclose(Calibration(model, records).seconds([kernel], shapes)[0], own * [0.2, 2, 2, 3])
+
+
+def test_between_its_own_shapes_a_micro_kernel_deviates_from_its_family_as_there(model: CostModel) -> None:
+    shapes = [Shape.of(T=t) for t in (1, 8, 32, 128)]
+    kernel, relative = MicroKernel(4, 32, edge="rest"), MicroKernel(6, 32, edge="even")
+    family, own = (model.seconds([k], shapes)[0] for k in (relative, kernel))
+    records = [
+        recorded(relative, s, ratio * t) for s, t, ratio in zip(shapes, family, (2, 7, 5, 2), strict=True)
+    ]
+    records += [recorded(kernel, shapes[i], 2 * own[i]) for i in (0, 3)]
+    np.testing.assert_allclose(Calibration(model, records).seconds([kernel], shapes)[0], own * [2, 7, 5, 2])
+
+
+def test_a_label_comes_from_where_a_micro_kernel_computes_and_is_not_above_the_peak() -> None:
+    work = BatchMatmul(T=Dim(1, 128), B=12, D=64, form="nt")
+    cost, small, large = AdaptationCost(work, HARDWARE), Shape.of(T=1), Shape.of(T=128)
+    kernels = [MicroKernel(rows, 16, edge="even") for rows in (4, 6, 8, 10, 12)]
+    assert cost.working_share(kernels[0], small) < 0.2 < 0.8 < cost.working_share(kernels[0], large)
+    peak = 1e9 * (HARDWARE.peak_gflops or 0)
+    records = [recorded(k, large, cost.seconds(k, large, alike(0.5 * peak))) for k in kernels]
+    # At T = 1 all of it is transposing, here faster than the adaptation cost has it.
+    records += [recorded(k, small, cost.seconds(k, small, alike(3 * peak))) for k in kernels]
+    found = fit_cost_model(work, HARDWARE, records).throughput(kernels)
+    np.testing.assert_allclose(found, 0.5 * peak, rtol=1e-3)
+    impossible = [recorded(k, large, cost.seconds(k, large, alike(3 * peak))) for k in kernels]
+    np.testing.assert_allclose(
+        fit_cost_model(work, HARDWARE, impossible).throughput(kernels), peak, rtol=1e-3
+    )
+
+
+def test_what_waited_for_memory_is_no_label_unless_there_is_nothing_else() -> None:
+    cost = AdaptationCost(WORK, HARDWARE, cache="rotating")
+    kernels, small, large = (
+        [MicroKernel(r, 32, edge="even") for r in (4, 6, 8)],
+        Shape.of(T=1),
+        Shape.of(T=128),
+    )
+    waited = [
+        recorded(k, small, 1.2 * WORK.bytes(small) / (1e9 * (HARDWARE.dram_gbps or 0))) for k in kernels
+    ]
+    computed = recorded(kernels[0], large, cost.seconds(kernels[0], large, alike(9e10)))
+    model = fit_cost_model(WORK, HARDWARE, [*waited, computed], cache="rotating")
+    np.testing.assert_allclose(model.throughput(kernels), 9e10, rtol=1e-3)
+    assert fit_cost_model(WORK, HARDWARE, waited, cache="rotating").samples == 3
+
+
+def test_both_ways_to_compose_share_their_label() -> None:
+    cost, shape = AdaptationCost(WORK, HARDWARE), Shape.of(T=128)
+    even, rest = MicroKernel(4, 32, edge="even"), MicroKernel(4, 32, edge="rest")
+    records = [recorded(even, shape, cost.seconds(even, shape, alike(9e10)))]
+    records.append(recorded(rest, shape, cost.seconds(rest, shape, alike(1e10))))
+    model = fit_cost_model(WORK, HARDWARE, records)
+    assert model.samples == 1
+    np.testing.assert_allclose(model.throughput([even, rest]), 9e10, rtol=1e-3)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from dietlab.dispatch import Operator, build, choose_portfolio, train_dispatcher
 from dietlab.errors import DispatchError, RecordError
 from dietlab.evaluation import Contender, Report, Row, evaluate
-from dietlab.evaluation.statistics import median_interval, paired_ratio
+from dietlab.evaluation.statistics import median_interval, paired_ratio, regret
 from dietlab.hardware import Hardware
 from dietlab.measure import SyntheticRunner
 from dietlab.search import EFFORTS, TuningRun, candidate_plans, tune
@@ -49,6 +49,26 @@ def test_interval_narrows_with_more_samples_and_covers_the_truth() -> None:
         for i in (median_interval(random.normal(10, 1, 15).tolist()) for _ in range(200))
     ]
     assert 0.85 <= np.mean(hits) <= 1
+
+
+@given(st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=9), st.integers(0, 9))
+def test_plan_that_is_fastest_in_every_block_has_no_regret(times: list[float], others: int) -> None:
+    finalists = {0: times} | {n: [(1.01 + n / 10) * t for t in times] for n in range(1, others + 1)}
+    assert regret(finalists, 0) == 0
+    for n in range(1, others + 1):
+        assert regret(finalists, n) == pytest.approx(0.01 + n / 10)
+
+
+def test_regret_among_equal_plans_is_not_the_noise_between_them() -> None:
+    draw = np.random.default_rng(0)
+    found, least = [], []
+    for _ in range(300):
+        times = {n: list(1 + 0.1 * draw.standard_normal(7)) for n in range(5)}
+        found.append(regret(times, 4))
+        medians = [np.median(samples) for samples in times.values()]
+        least.append(medians[4] / min(medians) - 1)
+    assert np.mean(least) > 0.03
+    assert abs(np.mean(found)) < 0.015
 
 
 @given(

@@ -6,7 +6,7 @@ measure     value of a shape
 prepacked   time of the fastest prepacked vendor over ours
 plain       time of the fastest plain vendor over ours
 ansor       time of the program tuned for this very shape over ours
-regret      our time over the oracle's, less 1, in percent
+regret      time of the plan we choose over that of the fastest plan, less 1, in percent
 peak        our GFLOP/s over the FMA peak of the cores used, in percent
 prime       for a prime T: our throughput over that at the faster of the two multiples of 8 beside it
 cores       our time on one core over ours on several

@@ -133,8 +133,8 @@ class AdaptationCost:
             for r in plan.regions
         }
         edges = sum(edge_steps * step[r] * r.tiles for r in plan.regions)
-        row = step[plan.regions[0]] / plan.regions[0].kernel.rows
-        edges += self._transposed_rows(kernel) * sizes["depth"] * row
+        # However low the tiles are: exchanging registers waits for no multiply-add.
+        edges += self._transposed_rows(kernel) * sizes["depth"] * 2.0 * width / throughput(kernel)
         warm = sum(sizes["depth"] * step[r] * r.tiles for r in plan.regions)
         first = (sizes["depth"] + edge_steps) * step[plan.regions[0]]
         waiting = self._waiting(kernel, plan.tiles, warm + edges, first, self._fetch(kernel, sizes))
@@ -154,7 +154,7 @@ class AdaptationCost:
         head, rows = plan.regions[0], sum(paid.values())
         lead = paid[head] / head.tiles
         steps = rows * (sizes["depth"] + self._edge_steps(kernel))
-        transposed = self._transposed_rows(kernel) * sizes["depth"] * lead / head.kernel.rows
+        transposed = self._transposed_rows(kernel) * sizes["depth"]
         flops = 2.0 * self._width(kernel, sizes) * (steps + transposed)
         fetch, first = self._fetch(kernel, sizes), lead / rows
         rest = spent - fetch
@@ -164,6 +164,12 @@ class AdaptationCost:
         if bound and rest > 0.5 * spent * (1 - first) > 0:
             return flops * (1 - first) / rest
         return flops / spent
+
+    def working_share(self, kernel: MicroKernel, shape: Shape) -> float:
+        """Share of a call that useful multiply-adds take, in [0, 1], if operands never keep them waiting:
+        how much a measurement on this shape says about the micro-kernel itself."""
+        parts = self.parts(kernel, shape, lambda _: 1.0)
+        return parts.compute / parts.total if parts.total else 0.0
 
     @staticmethod
     def _width(kernel: MicroKernel, sizes: Mapping[Role, int]) -> float:

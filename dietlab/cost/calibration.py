@@ -19,10 +19,11 @@ class Calibration:
     """A cost model and the records that correct it.
 
     Where a micro-kernel was measured on a shape, that time stands. Elsewhere its prediction is
-    multiplied by the ratio of measured to predicted time, interpolated between its measured shapes
-    over the logarithm of their flops; beyond them, or if it was not measured at all, it borrows the
-    ratios of those that differ from it in height and edge only. The adaptation cost draws the saw-tooth;
-    the ratio corrects what no model knows (cache effects, the cost of a call).
+    multiplied by the ratio of measured to predicted time of its family (those that differ from it in
+    height and edge only), interpolated over the logarithm of the shapes' flops, times how much it
+    deviates from its family where it was measured itself: one measurement at an end of the range
+    says nothing about the other end. The adaptation cost draws the saw-tooth; the ratio corrects what
+    no model knows (cache effects, the cost of a call).
     """
 
     def __init__(self, model: CostModel, records: Iterable[Record]) -> None:
@@ -47,21 +48,27 @@ class Calibration:
         predicted = self._model.seconds(kernels, shapes)
         at = self._positions(shapes)
         for row, kernel in enumerate(kernels):
-            ratios = self._ratios(kernel)
-            if ratios:
-                places = sorted(ratios)
-                medians = [float(np.median(ratios[place])) for place in places]
-                predicted[row] *= np.exp(np.interp(at, places, medians))
+            predicted[row] *= np.exp(self._correction(kernel, at))
             for column, shape in enumerate(shapes):
                 predicted[row, column] = self._measured.get((kernel, shape), predicted[row, column])
         return predicted
 
-    def _ratios(self, kernel: MicroKernel) -> dict[float, list[float]]:
-        """By position: its own and, beyond them, the family's. One measurement at an end of the range says
-        nothing about the other end."""
-        own, family = self._own.get(kernel, {}), self._family.get(kernel.family, {})
+    def _correction(self, kernel: MicroKernel, at: Values) -> Values:
+        """Logarithm of measured over predicted time at some positions."""
+        family, own = self._family.get(kernel.family, {}), self._own.get(kernel, {})
+        if not family:
+            return np.zeros(len(at))
+        places = sorted(family)
+        medians = np.array([np.median(family[place]) for place in places])
         low, high = min(own, default=np.inf), max(own, default=-np.inf)
-        return {place: found for place, found in family.items() if not low <= place <= high} | own
+        # Between its own places it deviates as there; at the family's next ones beyond, no more.
+        kept = [i for i, place in enumerate(places) if place in own or not low <= place <= high]
+        own_places = [places[i] for i in kept]
+        deviations = [
+            float(np.median(own[places[i]]) - medians[i]) if places[i] in own else 0.0 for i in kept
+        ]
+        found: Values = np.interp(at, places, medians) + np.interp(at, own_places, deviations)
+        return found
 
     def _positions(self, shapes: Sequence[Shape]) -> Values:
         flops = self._model.cost.workload.flops

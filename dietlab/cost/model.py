@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,9 @@ from dietlab.workloads import Workload, workload_from_json
 SCHEMA_VERSION = 3
 TREES = {"max_depth": 5, "eta": 0.12, "min_child_weight": 1, "subsample": 0.9, "lambda": 0.5, "nthread": 1}
 ROUNDS = 120
+TELLING = 0.5
+"""A measurement tells of a micro-kernel's throughput if it did not wait for memory most of the time, and
+computed at least this share of the time that it computes on the shape that suits it best."""
 
 
 @dataclass(frozen=True)
@@ -116,8 +119,9 @@ def fit_cost_model(
 ) -> CostModel:
     """Fits ``f_mk`` on the successful records.
 
-    Of several labels of one micro-kernel the largest counts: on the other shapes something else than
-    computing bounded the time.
+    Of several labels of one micro-kernel, on shapes where it mostly computes, the largest counts: on the
+    others something else bounded the time. None is above the processor's peak: where a call does
+    little but begin and end, what the adaptation cost says of that is too rough to be divided out.
 
     Raises:
         ModelError: if no record is successful.
@@ -125,19 +129,37 @@ def fit_cost_model(
     import xgboost as xgb
 
     cost = AdaptationCost(workload, hardware, adaptation, cache)
-    labels: dict[MicroKernel, list[float]] = {}
-    for record in records:
-        if record.ok and record.seconds:
-            label = cost.throughput(record.micro_kernel, record.shape, record.seconds)
-            labels.setdefault(record.micro_kernel, []).append(label)
-    if not labels:
+    measured = [record for record in records if record.ok and record.seconds]
+    if not measured:
         raise ModelError(
             "a cost model is fitted on successful records", "none", "Look at the reasons in the records."
         )
-    speeds = np.log([max(values) for values in labels.values()])
+    labels: dict[MicroKernel, list[tuple[float, float]]] = {}
+    for record in [r for r in measured if not _waits(cost, r)] or measured:
+        kernel, shape = record.micro_kernel, record.shape
+        label = cost.throughput(kernel, shape, record.seconds or 0.0)
+        # Tiles of both ways to compose are the same.
+        code = replace(kernel, edge="even") if kernel.composed else kernel
+        labels.setdefault(code, []).append((cost.working_share(kernel, shape), label))
+    peak = 1e9 * hardware.peak_gflops if hardware.peak_gflops else np.inf
+    speeds = np.log([min(_best_label(values), peak) for values in labels.values()])
     data = xgb.DMatrix(features(list(labels), workload, hardware), label=speeds)
     parameters = {**TREES, "base_score": float(speeds.mean()), "seed": seed}
     return CostModel(cost, xgb.train(parameters, data, ROUNDS), len(labels))
+
+
+def _waits(cost: AdaptationCost, record: Record) -> bool:
+    """Whether a measurement mostly waited for memory, so that it says little of the micro-kernel."""
+    memory = cost.hardware.dram_gbps
+    if cost.cache != "rotating" or not memory or not record.seconds:
+        return False
+    return cost.workload.bytes(record.shape) / (1e9 * memory) > TELLING * record.seconds
+
+
+def _best_label(labels: Sequence[tuple[float, float]]) -> float:
+    """The largest of those whose share of computing is at least :data:`TELLING` of the largest share."""
+    least = TELLING * max(share for share, _ in labels)
+    return max(label for share, label in labels if share >= least)
 
 
 def evaluate_model(model: CostModel, records: Iterable[Record]) -> dict[str, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from dietlab.evaluation.lineup import Lineup, assemble
 from dietlab.evaluation.match import Match, Turn
 from dietlab.evaluation.overhead import overheads
 from dietlab.evaluation.report import OURS, Contender, Report, Row
-from dietlab.evaluation.statistics import median_interval, paired_ratio
+from dietlab.evaluation.statistics import median_interval, paired_ratio, regret
 from dietlab.events import Audience, Observer, audience
 from dietlab.search import Effort, TuningRun, effort_named
 from dietlab.shapes import Shape, ShapeSet
@@ -100,17 +100,17 @@ class Contest:
         turns = self.match.play(
             shape, cache, self.effort.evaluation_blocks, self.effort.evaluation_block_seconds, plans
         )
+        lost = _regret(turns, self.lineup.chosen_plan(shape)) if plans else None
         turns = _with_oracle(turns, self.lineup.candidates)
         ours = turns[OURS].samples
         rows = []
         for name, turn in turns.items():
             row = _row(self.lineup, shape, held_out, name, cache, turn)
-            if ours and turn.samples and name != OURS:
+            if name == OURS:
+                row = replace(row, regret=lost)
+            elif ours and turn.samples:
                 row = replace(row, speedup=paired_ratio(turn.samples, ours))
             rows.append(row)
-        oracle = next((row for row in rows if row.contender == "oracle"), None)
-        if oracle is not None and oracle.speedup:
-            rows = [replace(r, regret=1 / oracle.speedup - 1) if r.contender == OURS else r for r in rows]
         return rows
 
 
@@ -130,14 +130,26 @@ def contest(
         yield Contest(lineup, stack.enter_context(Match(workload, hardware, lineup.entries)), effort)
 
 
+def _finalists(turns: Mapping[str, Turn]) -> dict[int, Turn]:
+    """The oracle's plans that were timed, by number."""
+    plans = {name.split("#")[1]: turn for name, turn in turns.items() if name.startswith("oracle#")}
+    return {int(number): turn for number, turn in plans.items() if turn.samples}
+
+
+def _regret(turns: Mapping[str, Turn], chosen: int) -> float | None:
+    """What choosing that plan loses; None if it was not timed."""
+    finalists = _finalists(turns)
+    return regret({n: t.samples for n, t in finalists.items()}, chosen) if chosen in finalists else None
+
+
 def _with_oracle(turns: dict[str, Turn], candidates: Sequence[MicroKernel]) -> dict[str, Turn]:
     """Finalists ``oracle#i`` become one contender: the one with the least median."""
-    finalists = {name: turn for name, turn in turns.items() if name.startswith("oracle#") and turn.samples}
+    finalists = _finalists(turns)
     others = {name: turn for name, turn in turns.items() if not name.startswith("oracle#")}
     if not finalists:
         return others
-    best = min(finalists, key=lambda name: median(finalists[name].samples))
-    return {**others, "oracle": replace(finalists[best], reason=candidates[int(best.split("#")[1])].key)}
+    best = min(finalists, key=lambda number: median(finalists[number].samples))
+    return {**others, "oracle": replace(finalists[best], reason=candidates[best].key)}
 
 
 def _row(lineup: Lineup, shape: Shape, held_out: bool, name: str, cache: str, turn: Turn) -> Row:

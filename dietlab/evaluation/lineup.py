@@ -37,11 +37,17 @@ class Lineup:
     notes: tuple[str, ...] = ()
 
     def oracle_plans(self, shape: Shape) -> list[int]:
-        """The candidates that are probably fastest on a shape."""
+        """The candidates that are probably fastest on a shape, and the plan that ours chooses."""
         if self.tuned is None or not self.candidates:
             return []
         seconds = self.tuned.seconds_table(self.candidates, [shape])[:, 0]
-        return [int(i) for i in seconds.argsort()[:ORACLE_FINALISTS]]
+        finalists = [int(i) for i in seconds.argsort()[:ORACLE_FINALISTS]]
+        chosen = self.chosen_plan(shape)
+        return finalists if chosen in finalists else [*finalists, chosen]
+
+    def chosen_plan(self, shape: Shape) -> int:
+        """The number among the candidates of the plan that ours chooses for a shape."""
+        return self.candidates.index(self.dispatcher.kernel(shape))
 
 
 def assemble(
@@ -82,11 +88,12 @@ def with_largest_shape(lineup: Lineup, home: Path) -> Lineup:
 
 
 def with_oracle(lineup: Lineup, home: Path, shapes: ShapeSet) -> Lineup:
-    """One library of all finalists; for each shape the plan is chosen from outside."""
+    """One library of all finalists and our plans; for each shape the plan is chosen from outside."""
     tuned = _tuned(lineup)
     known = candidate_plans(tuned, tuned.shapes.shapes)
     order = tuned.seconds_table(known, shapes.shapes).argsort(axis=0)[:ORACLE_FINALISTS]
-    plans = tuple(known[i] for i in sorted({int(i) for i in order.flat}))
+    ours = lineup.dispatcher.plans
+    plans = tuple(dict.fromkeys((*(known[i] for i in sorted({int(i) for i in order.flat})), *ours)))
     extents_used = sorted({extents(tuned.space.workload, shape)["rows"] for shape in shapes})
     dispatcher = replace(lineup.dispatcher, plans=plans, tree=Leaf(0))
     library = build(dispatcher, home, every_plan=True, only=extents_used)

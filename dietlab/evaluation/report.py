@@ -31,9 +31,9 @@ class Row:
 
     ``seconds_*`` are the median of the block means and its 95 % bootstrap interval; ``speedup`` is
     this contender's median over ours in the same blocks (above 1: ours is faster); ``regret`` is
-    ours over the oracle less 1 and stands in our rows only; ``roofline`` is the least time that
-    flops and traffic allow over the median; ``retaken`` counts blocks that were timed again because the
-    processor was slow.
+    what our choice of a plan loses (:func:`~dietlab.evaluation.statistics.regret`) and stands in our rows
+    only; ``roofline`` is the least time that flops and traffic allow over the median; ``retaken`` counts
+    blocks that were timed again because the processor was slow.
     """
 
     shape: Shape

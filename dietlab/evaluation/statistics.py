@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean, median
+from typing import TypeVar
 
 import numpy as np
+
+Plan = TypeVar("Plan", bound=Hashable)
 
 RESAMPLES = 1000
 CONFIDENCE = 0.95
@@ -34,3 +38,25 @@ def paired_ratio(samples: Sequence[float], ours: Sequence[float]) -> float:
     """Median over blocks of theirs / ours: both of a pair ran next to each other, so that a slow
     moment of the machine slows both and drops out."""
     return float(np.median(np.asarray(samples) / np.asarray(ours)))
+
+
+def regret(finalists: Mapping[Plan, Sequence[float]], chosen: Plan) -> float:
+    """Time of the chosen plan over that of the fastest one, less 1.
+
+    The least of several noisy medians is too low, most of all where all are equal. So the fastest is
+    picked by one half of the blocks and compared in the other half, and the other way round. Where
+    both pick ``chosen`` nothing is lost; noise can make the result negative.
+
+    Args:
+        finalists: seconds of a call in each block, as many for every plan; block by block they ran
+            next to each other in one process, so that slow moments and where arrays lie drop out.
+        chosen: one of them.
+    """
+    blocks = range(len(finalists[chosen]))
+    halves = (blocks[::2], blocks[1::2]) if len(blocks) > 1 else (blocks, blocks)
+    return fmean(_lost(finalists, chosen, *pair) for pair in (halves, halves[::-1]))
+
+
+def _lost(finalists: Mapping[Plan, Sequence[float]], chosen: Plan, picking: range, judging: range) -> float:
+    best = min(finalists, key=lambda plan: (median(finalists[plan][i] for i in picking), plan != chosen))
+    return paired_ratio(*([finalists[plan][i] for i in judging] for plan in (chosen, best))) - 1

@@ -8,6 +8,7 @@ from typing import Any
 
 from tvm import tirx
 
+from dietlab.lower.ahead import Stream
 from dietlab.lower.geometry import Geometry
 from dietlab.lower.vectors import int64
 from dietlab.space import MicroKernel
@@ -29,7 +30,7 @@ class Operands:
 @dataclass(frozen=True)
 class Cover:
     """What the loops over one plan's tiles share: ``batch`` is the product they are in, ``first_tile`` and
-    ``block_tiles`` the row tiles of the block (None: all)."""
+    ``block_tiles`` the row tiles of the block (None: all), ``streams`` what is asked for ahead in a batch."""
 
     kernel: MicroKernel
     geometry: Geometry
@@ -40,6 +41,7 @@ class Cover:
     batch: Any = 0
     first_tile: Any = 0
     block_tiles: Any | None = None
+    streams: tuple[Stream, ...] = ()
 
     @property
     def size(self) -> Any:

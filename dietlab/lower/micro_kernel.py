@@ -12,11 +12,11 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
+from dietlab.lower.ahead import ask_for_next_panel
 from dietlab.lower.epilogue import activated
 from dietlab.lower.geometry import Geometry
 from dietlab.lower.vectors import (
     L1,
-    L2,
     constant,
     int64,
     masked_load,
@@ -171,7 +171,8 @@ def multiply_add(tile: Tile, ahead: Any | None = None, stride: Any | None = None
     with T.serial(int64(0), int64(iterations)) as outer:
         for step in range(unroll):
             if ahead is not None:
-                _prefetch_ahead(tile, outer * unroll + step, ahead, stride)
+                lines = T.decl_buffer((1,), data=ahead)
+                ask_for_next_panel(lines, outer * unroll + step, tile.vectors, stride)
             _step(tile, outer * unroll + step)
     if not isinstance(depth, int):
         with T.serial(iterations * unroll, depth) as k:
@@ -211,14 +212,6 @@ def _offset(tile: Tile, j: int, k: Any) -> Any:
     if tile.geometry.weights == "direct":
         return k * tile.width + j * tile.lanes
     return (j * tile.geometry.panel_rows + k + int(tile.geometry.epilogue.bias)) * tile.lanes
-
-
-def _prefetch_ahead(tile: Tile, k: Any, ahead: Any, stride: Any) -> None:
-    """As many lines of the next panel as this step reads of the current one, ``stride`` elements apart:
-    a panel with n row tiles has 1/n of the next one fetched by each."""
-    lines = T.decl_buffer((1,), data=ahead)
-    for j in range(tile.vectors):
-        prefetch(lines, (k * tile.vectors + j) * stride, L2)
 
 
 def write_back(tile: Tile) -> None:

@@ -12,11 +12,12 @@ import tvm
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
+from dietlab.lower.ahead import Stream, ask_for_next_product
 from dietlab.lower.cover import Cover, Operands, ceil_div, transposes
 from dietlab.lower.geometry import Geometry
 from dietlab.lower.micro_kernel import Fit, tile_arguments, tile_name
 from dietlab.lower.panels import PANEL_FUNCTION
-from dietlab.lower.vectors import L2, int64, prefetch, stack_buffer, switch
+from dietlab.lower.vectors import int64, stack_buffer, switch
 from dietlab.space import MicroKernel
 
 
@@ -66,6 +67,7 @@ def region(
             operands = replace(operands, scratch=stack_buffer(floats))
         cover = Cover(kernel, geometry, operands, functions, heights, widths)
         if geometry.batch is not None:
+            cover = replace(cover, streams=_streams(cover))
             with T.serial(*_share(geometry.batch, core, geometry.cores)) as b:
                 cover = replace(cover, batch=b)
                 _pad_edge_tile(cover)
@@ -272,31 +274,22 @@ def _pieces_before(cover: Cover) -> int:
     return cover.panels if cover.transposes else 0
 
 
-def _ask_next_product(cover: Cover, jo: Any, piece: Any) -> None:
-    """Asks for a share of the next product's operands and output while this one is computed.
-
-    Draws, for two column tiles of one panel and one row tile each (the arrays of all products are
-    contiguous, and beyond the last one asking does no harm)::
-
-        before                          after
-        for jo in range(2):             for jo in range(2):
-          transpose panel jo              ask for share 2 * jo of 4;      transpose panel jo
-          tile(x, w, y)                   ask for share 2 * jo + 1 of 4;  tile(x, w, y)
-
-    All at once would fill the queue of misses that the panel and the tile need too.
-    """
-    geometry, operands = cover.geometry, cover.operands
-    if not cover.kernel.ahead or geometry.batch is None:
-        return
-    pieces = _pieces_before(cover) + cover.row_tiles
-    share, shares = jo * pieces + piece, pieces * cover.column_tiles
+def _streams(cover: Cover) -> tuple[Stream, ...]:
+    """What a plan of a batch asks for ahead."""
+    if not cover.kernel.ahead:
+        return ()
+    operands, lanes = cover.operands, cover.geometry.lanes
+    pieces = T.bind(cover.column_tiles * (_pieces_before(cover) + cover.row_tiles))
     sizes = ((operands.x, cover.size * cover.depth), (operands.w, cover.cols * cover.depth),
              (operands.y, cover.size * cover.cols))  # fmt: skip
-    for buffer, floats in sizes:
-        lines = T.bind(ceil_div(floats, geometry.lanes))
-        first, last = (T.bind(tirx.truncdiv((share + i) * lines, shares)) for i in (0, 1))
-        with T.serial(first, last) as line:
-            prefetch(buffer, (cover.batch + 1) * floats + line * geometry.lanes, L2)
+    return tuple(Stream.of(buffer, floats, pieces, lanes) for buffer, floats in sizes)
+
+
+def _ask_next_product(cover: Cover, jo: Any, piece: Any) -> None:
+    """For piece ``piece`` of column tile ``jo``."""
+    if cover.streams:
+        number = jo * (_pieces_before(cover) + cover.row_tiles) + piece
+        ask_for_next_product(cover.streams, cover.batch, number, cover.geometry.lanes)
 
 
 def _pads(kernel: MicroKernel) -> bool:

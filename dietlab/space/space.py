@@ -172,12 +172,11 @@ def _layout_limits(workload: Workload) -> tuple[Limit, ...]:
     """What goes together with how the weights lie in memory."""
     packed, transposed = workload.weights == "packed", workload.weights == "transposed"
     static_depth = isinstance(axis_of(workload, "depth").extent, int)
-    # Operands that are read as they are come in the order in which hardware fetches ahead.
-    asks = packed or (transposed and batch_of(workload) is not None)
+    batched = batch_of(workload) is not None
     return (
         Limit(
-            "what is asked for ahead is a packed panel, or a product whose weights are transposed",
-            0, "panels ahead", lambda k: k.ahead and not (asks and k.order == "ws"),
+            "what is asked for ahead is a packed panel that stays, or the next product of a batch",
+            0, "panels ahead", lambda k: k.ahead and not (batched or (packed and k.order == "ws")),
         ),
         Limit(
             "weights that vary and lie in rows are stationary", 0, "passes over them",
