@@ -229,10 +229,14 @@ class Study:
         self._write(DISPATCHER, json.dumps(dispatcher.to_json(), indent=1))
         return dispatcher
 
-    def build(self) -> Operator:
-        """Compiles the dispatcher (trained now if it was not) into ``library/``."""
+    def dispatcher(self) -> Dispatcher:
+        """The study's dispatcher; trained now if it was not."""
         path = self.folder / DISPATCHER
-        return build(Dispatcher.load(path) if path.exists() else self.dispatch(), self.folder)
+        return Dispatcher.load(path) if path.exists() else self.dispatch()
+
+    def build(self) -> Operator:
+        """Compiles the dispatcher into ``library/``."""
+        return build(self.dispatcher(), self.folder)
 
     def operator(self) -> Operator:
         return load(self.folder)

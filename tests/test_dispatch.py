@@ -88,21 +88,26 @@ def test_plans_of_a_portfolio_need_its_micro_kernels_only(synthetic_run: TuningR
 
 
 def choices(draw: st.DrawFn) -> _Choice:
-    """Plans of two families over sixteen shapes, with times at random."""
+    """Plans of three families over sixteen shapes, with times at random; one of dot products, which need
+    several widths."""
     families = [MicroKernel(1, 16, edge="even"), MicroKernel(1, 32, edge="even", ahead=True)]
     plans = [
         replace(family, rows=rows, edge=edge, order=order)
         for family in families for rows in range(1, 5)
         for edge, order in (("even", "ws"), ("rest", "ws"), ("even", "is"), ("padded", "ws"))
     ]  # fmt: skip
+    plans += [
+        MicroKernel(rows, cols, edge=edge, along="depth")
+        for rows in (1, 2, 3) for cols in (1, 2, 3) for edge in ("even", "rest")
+    ]  # fmt: skip
     plans = sorted(draw(st.lists(st.sampled_from(plans), min_size=1, max_size=9, unique=True)))
-    shapes = ShapeSet.extents(Dense(T=Dim(1, 16), N=64, K=32), range(1, 17))
+    shapes = ShapeSet.extents(shapes_work(), range(1, 17))
     table = draw(arrays(np.float64, (len(plans), 16), elements=st.floats(1, 9, width=16)))
     return _Choice(shapes_work(), tuple(plans), shapes, table)
 
 
-def shapes_work() -> Dense:
-    return Dense(T=Dim(1, 16), N=64, K=32)
+def shapes_work() -> BatchMatmul:
+    return BatchMatmul(T=Dim(1, 16), B=3, D=32, form="nt")
 
 
 @settings(max_examples=60)
@@ -122,6 +127,16 @@ def test_the_best_addition_is_the_best_of_all(choice: _Choice, data: st.DataObje
         rest = [code for code in better if code != member]
         others = [choice.loss((*rest, code)) for code in codes if code not in rest]
         assert choice.loss(better) <= min(others) + 1e-8
+
+
+def test_a_large_slowdown_counts_more_than_small_ones_together() -> None:
+    shapes = ShapeSet.extents(shapes_work(), range(1, 17))
+    plans = tuple(MicroKernel(1, cols, edge="padded") for cols in (16, 32, 48))
+    one_bad, all_meagre, best = [1.0] * 15 + [2.0], [1.05] * 16, [1.0] * 16
+    choice = _Choice(shapes_work(), plans, shapes, np.array([one_bad, all_meagre, best]))
+    assert np.mean(np.log(one_bad)) < np.mean(np.log(all_meagre))
+    assert choice.loss((1,)) < choice.loss((0,)) and choice.loss((2,)) == 0
+    assert choice.slowdown((0,)) == pytest.approx(2 ** (1 / 16)) and choice.slowdown(()) is None
 
 
 def test_portfolio_stops_at_the_slowdown_that_suffices(synthetic_run: TuningRun) -> None:

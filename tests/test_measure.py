@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from threading import Event, Thread
 
 import numpy as np
 import psutil
@@ -36,6 +37,7 @@ from dietlab.measure import (
 )
 from dietlab.measure.problem import GUARD, Problem, Verdict, rotating_copies
 from dietlab.measure.process import WorkerCrashed, WorkerProcess, WorkerTimeout
+from dietlab.measure.threads import keep_apart
 from dietlab.measure.timing import time_blocks
 from dietlab.shapes import Dim, Shape
 from dietlab.space import EDGES, MicroKernel
@@ -504,3 +506,31 @@ def test_missing_compiler_stops_before_anything_is_measured(
         pytest.raises(BuildError, match=r"none of g\+\+, clang\+\+, cc.*apt-get install"),
     ):
         list(runner.measure(WORK, [Trial(MicroKernel(4, 16), (Shape.of(T=1),))]))
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system does not bind threads")
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="there is one core")
+def test_the_calling_thread_keeps_off_cores_that_others_are_bound_to() -> None:
+    """As TVM's pool does: otherwise a call of microseconds lasts as long as a time slice."""
+    cores = sorted(os.sched_getaffinity(0))
+    bound, done, seen = Event(), Event(), []
+
+    def pool() -> None:
+        os.sched_setaffinity(0, {cores[-1]})
+        bound.set()
+        done.wait()
+
+    def caller() -> None:
+        for _ in range(2):
+            keep_apart()
+            seen.append(os.sched_getaffinity(0))
+
+    threads = [Thread(target=pool), Thread(target=caller)]
+    threads[0].start()
+    bound.wait()
+    threads[1].start()
+    threads[1].join()
+    done.set()
+    threads[0].join()
+    assert seen == [set(cores[:-1])] * 2
+    assert os.sched_getaffinity(0) == set(cores)

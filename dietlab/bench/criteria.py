@@ -7,7 +7,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 Measure = Literal[
-    "prepacked", "plain", "ansor", "regret", "peak", "prime", "cores", "tuning", "kernels", "code"
+    "prepacked",
+    "plain",
+    "ansor",
+    "regret",
+    "peak",
+    "prime",
+    "cores",
+    "tuning",
+    "kernels",
+    "code",
+    "wrong",
 ]
 Statistic = Literal["geomean", "mean", "worst", "p99", "most", "total"]
 COLD = ("interleaved", "rotating")
@@ -120,10 +130,11 @@ CRITERIA: tuple[Criterion, ...] = (
     Criterion("tuning", "total", "tuning, all workloads", "s", at_most=600.0, operators="", needs=6),
     Criterion("kernels", "most", "micro-kernels in a library", "", at_most=8.0, operators=""),
     Criterion("code", "most", "machine code of a library", "KiB", at_most=256.0, operators=""),
+    Criterion("wrong", "total", "lengths of 0..8192 with a wrong result", "", at_most=0.0, operators=""),
 )  # fmt: skip
 """The summary, from top to bottom."""
 
-STUDY_MEASURES: tuple[Measure, ...] = ("tuning", "kernels", "code")
+STUDY_MEASURES: tuple[Measure, ...] = ("tuning", "kernels", "code", "wrong")
 """Measures of a whole study: they have no cache state and no shape."""
 
 NAMES: Mapping[Statistic, str] = {

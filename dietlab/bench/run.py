@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 from filelock import FileLock, Timeout
 
 from dietlab.bench.journal import Journal, Turn
 from dietlab.bench.suite import PAPER_LENGTHS, Suite, Task
 from dietlab.bench.table import BenchTable, StudyFacts, study_folder
+from dietlab.bench.validity import check_lengths
 from dietlab.dispatch import Operator, versions
 from dietlab.errors import DietlabError, DispatchError, StudyError
 from dietlab.evaluation import CONTENDERS, Row
@@ -134,9 +136,20 @@ def _run_jobs(bench: Bench, todo: Sequence[Job]) -> None:
     left, done = sum(len(job.turns) for job in todo), len(bench.journal.rows)
     with progress_of(bench.listeners, done, left) as progress:
         for job in todo:
-            if job.turns:
+            if job.turns or _unchecked(bench, job):
                 _attempt(bench, job, progress)
                 bench.journal.kept.table.save(bench.out / TABLE)
+
+
+def _unchecked(bench: Bench, job: Job) -> bool:
+    """Whether a library was measured, but not called at every length."""
+    facts = bench.journal.studies.get((job.task.name, job.threads))
+    return facts is not None and not facts.failure and not _lengths(facts)
+
+
+def _lengths(facts: StudyFacts | None) -> dict[str, Any]:
+    """What is known about how right a library is at every length."""
+    return {k: v for k, v in facts.library.items() if k.startswith("lengths_")} if facts else {}
 
 
 def _attempt(bench: Bench, job: Job, progress: Stage) -> None:
@@ -155,13 +168,18 @@ def _measure(bench: Bench, job: Job, hardware: Hardware, progress: Stage) -> Non
     task, folder = job.task, bench.out / job.name
     study = Study.create(folder, task.workload, hardware, task.shapes, bench.tuning)
     op, run = built(study, bench.listeners), study.run()
+    known = bench.journal.studies.get((task.name, job.threads))
+    lengths = _lengths(known) or check_lengths(study.dispatcher(), bench.listeners).to_json()
+    if known is not None and not job.turns:
+        bench.journal.add_study(replace(known, library={**known.library, **lengths}))
+        return
     seen = {record.shape for record in run.records}
     with contest(
         op, task.against, ShapeSet.of(dict.fromkeys((turn.shape for turn in job.turns), 1.0)),
         effort=bench.timing, tuned=run, folder=folder, listeners=bench.listeners,
         ansor_shapes=_paper_shapes(task),
     ) as opened:  # fmt: skip
-        bench.journal.add_study(_facts(job, study, op, opened))
+        bench.journal.add_study(_facts(job, study, {**op.facts, **lengths}, opened))
         play(opened, job.turns, seen, bench.journal, progress)
 
 
@@ -225,13 +243,10 @@ def _processor(bench: Bench, threads: int) -> Hardware:
     return measure_peaks(here.with_cores(threads))
 
 
-def _facts(job: Job, study: Study, op: Operator, opened: Contest) -> StudyFacts:
+def _facts(job: Job, study: Study, library: Mapping[str, Any], opened: Contest) -> StudyFacts:
     return StudyFacts(
         job.task.name, job.threads, study.workload.to_json(), study.hardware.to_json(), opened.contenders,
-        opened.tuning, {
-            "bytes": op.manifest["code_bytes"], "file_bytes": op.manifest["file_bytes"],
-            "kernels": len(op.micro_kernels), "micro_kernels": list(op.micro_kernels),
-        },
+        opened.tuning, library,
     )  # fmt: skip
 
 

@@ -87,14 +87,23 @@ def study_samples(criterion: Criterion, studies: Iterable[StudyFacts], threads: 
     """One value for each study that was tuned and built."""
     for facts in studies:
         if facts.threads == threads and facts.complete and counts(criterion, facts):
-            yield Sample(facts.name, 0, STUDY_VALUES[criterion.measure](facts))
+            value = STUDY_VALUES[criterion.measure](facts)
+            if value is not None:
+                yield Sample(facts.name, 0, value)
 
 
-STUDY_VALUES: Mapping[Measure, Callable[[StudyFacts], float]] = {
+STUDY_VALUES: Mapping[Measure, Callable[[StudyFacts], float | None]] = {
     "tuning": lambda facts: float(facts.tuning["total_seconds"]),
     "kernels": lambda facts: float(facts.library["kernels"]),
     "code": lambda facts: facts.library["bytes"] / KIB,
+    "wrong": lambda facts: _wrong(facts),
 }
+
+
+def _wrong(facts: StudyFacts) -> float | None:
+    """Lengths with a wrong result; None where they were not called."""
+    wrong = facts.library.get("lengths_wrong")
+    return None if wrong is None else float(len(wrong))
 
 
 def line_of(criterion: Criterion, threads: int, cache: str, found: Sequence[Sample]) -> Line:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dietlab.dispatch.portfolio import UNCOVERED, Portfolio
+from dietlab.dispatch.needs import needed
+from dietlab.dispatch.portfolio import UNCOVERED, Portfolio, lost
 from dietlab.errors import DispatchError
 from dietlab.hardware import Hardware
 from dietlab.search import dense_shapes
@@ -23,7 +24,6 @@ from dietlab.space import (
     Split,
     Tree,
     depth,
-    heights,
     intervals,
     leaves,
     plan_for,
@@ -60,21 +60,9 @@ class Dispatcher:
     @property
     def micro_kernels(self) -> tuple[MicroKernel, ...]:
         """What is compiled: every micro-kernel that a plan needs for the shapes that reach it."""
-        needed = {
-            replace(self.plans[number], rows=rows, cols=cols).code
-            for number, low, high in intervals(self.tree)
-            for rows in heights(self.plans[number], low, high)
-            for cols in self._widths(self.plans[number], low, high)
-        }
-        return tuple(sorted(needed))
-
-    def _widths(self, plan: MicroKernel, low: int, high: int | None) -> tuple[int, ...]:
-        """Column counts of a plan's tiles: composed as rows are where vectors run along the depth."""
-        if plan.along == "cols":
-            return (plan.cols,)
-        cols = axis_of(self.workload, "cols").extent
-        low, high = (cols, cols) if isinstance(cols, int) else (low, high)
-        return heights(replace(plan, rows=plan.cols), low, high)
+        cuts = intervals(self.tree)
+        found = (needed(self.plans[number], low, high) for number, low, high in cuts)
+        return tuple(sorted({code for codes in found for code in codes}))
 
     def kernel(self, shape: Shape) -> MicroKernel:
         """The micro-kernel that leads the plan for ``shape``, inside the tuned range or beyond it."""
@@ -150,8 +138,8 @@ def train_dispatcher(
 
     Args:
         shapes: re-weights the training shapes (default: the portfolio's own weights).
-        tolerance: a further rule must lower the weighted mean of the logarithm of slowdown by more
-            than this.
+        tolerance: a further rule must lower the weighted mean of what is lost
+            (:func:`~dietlab.dispatch.portfolio.lost`) by more than this.
 
     Plans that no rule uses are dropped from the library.
 
@@ -159,20 +147,20 @@ def train_dispatcher(
         DispatchError: if there is more than one dynamic dimension.
     """
     weights = _weights(portfolio, shapes)
-    losses = np.minimum(np.log(portfolio.slowdowns), UNCOVERED).T * weights[:, None]  # [shapes, plans]
+    losses = lost(portfolio.slowdowns).T * weights[:, None]  # [shapes, plans]
     # However rare the shape is: a plan that lacks micro-kernels there would have more of them compiled.
     losses[np.isinf(portfolio.slowdowns.T)] += UNCOVERED
     names = list(portfolio.workload.dims)
     if len(names) > 1:
         raise DispatchError("a dispatcher decides over one dynamic dimension", ", ".join(names))
     if not names:
-        return _dispatcher(portfolio, Leaf(int(losses.sum(axis=0).argmin())), losses)
+        return _dispatcher(portfolio, Leaf(int(losses.sum(axis=0).argmin())), weights)
     cuts = best_cuts(losses, tolerance)
     extents = [shape[names[0]] for shape in portfolio.shapes]
     tree = _balanced(names[0], [(extents[last], plan) for last, plan in cuts])
     dim = portfolio.workload.dims[names[0]]
     safe = Leaf(len(portfolio.plans))
-    return _dispatcher(portfolio, Split(names[0], dim.high, tree, safe), losses)
+    return _dispatcher(portfolio, Split(names[0], dim.high, tree, safe), weights)
 
 
 def best_cuts(losses: Values, price: float) -> list[tuple[int, int]]:
@@ -217,13 +205,14 @@ def _weights(portfolio: Portfolio, shapes: ShapeSet | None) -> Values:
     return normalised
 
 
-def _dispatcher(portfolio: Portfolio, tree: Tree, losses: Values) -> Dispatcher:
+def _dispatcher(portfolio: Portfolio, tree: Tree, weights: Values) -> Dispatcher:
     """Plans renumbered to those in use; number ``len(plans)`` of the tree is the safe plan."""
     chosen = [route(tree, shape) for shape in portfolio.shapes]
-    lost = float(losses[np.arange(len(chosen)), chosen].sum())
+    slowdowns = portfolio.slowdowns[chosen, np.arange(len(chosen))]
     plans = (*portfolio.plans, portfolio.safe_plan)
     used = sorted({plans[leaf.kernel] for leaf in leaves(tree)})
     numbers = {old: used.index(plan) for old, plan in enumerate(plans) if plan in used}
     return Dispatcher(
-        portfolio.workload, portfolio.hardware, tuple(used), relabelled(tree, numbers), float(np.exp(lost))
-    )
+        portfolio.workload, portfolio.hardware, tuple(used), relabelled(tree, numbers),
+        float(np.exp(weights @ np.log(slowdowns))),
+    )  # fmt: skip

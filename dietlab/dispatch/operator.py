@@ -82,6 +82,14 @@ class Operator:
         return tuple(str(key) for key in self.manifest["micro_kernels"])
 
     @property
+    def facts(self) -> dict[str, Any]:
+        """What reports say about the library: bytes of machine code and of the file, micro-kernels."""
+        return {
+            "bytes": self.manifest["code_bytes"], "file_bytes": self.manifest["file_bytes"],
+            "kernels": len(self.micro_kernels), "micro_kernels": list(self.micro_kernels),
+        }  # fmt: skip
+
+    @property
     def plans(self) -> tuple[str, ...]:
         """The micro-kernels that lead the plans, as keys, in the order of plan numbers."""
         return tuple(str(key) for key in self.manifest["plans"])

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from math import exp
+from math import exp, inf
 
 import numpy as np
 import numpy.typing as npt
 
+from dietlab.dispatch.needs import needed
 from dietlab.errors import DispatchError
 from dietlab.hardware import Hardware
 from dietlab.search import TuningRun, candidate_plans, dense_shapes
 from dietlab.shapes import Shape, ShapeSet
-from dietlab.space import MicroKernel, heights
+from dietlab.space import MicroKernel
 from dietlab.workloads import Workload, axis_of
 
 Values = npt.NDArray[np.float64]
@@ -24,8 +25,22 @@ BEYOND = 8
 
 STARTS = 3
 
+MOST = 2
+"""Micro-kernels that a plan may need for one shape: two heights."""
+
 UNCOVERED = 1000.0
-"""Logarithm of slowdown that stands for a shape that no plan covers: no gain on others makes up for it."""
+"""What a shape loses that no plan covers: no gain on others makes up for it."""
+
+TAIL = 4.0
+"""How much more a large slowdown counts than many small ones that are as large together: twice as much at a
+slowdown of a quarter. A program waits for its slowest calls, and noise makes small differences."""
+
+
+def lost(slowdowns: Values) -> Values:
+    """What slowdowns (1 or more) count: their logarithm, and :data:`TAIL` times its square."""
+    logs = np.log(slowdowns)
+    found: Values = np.minimum(logs + TAIL * logs**2, UNCOVERED)
+    return found
 
 
 @dataclass(frozen=True)
@@ -68,8 +83,8 @@ def choose_portfolio(
 ) -> Portfolio:
     """The micro-kernels whose plans together lose least time, each shape counted by its weight.
 
-    Greedy by marginal decrease of the weighted mean slowdown; then exchanges, from there and from the
-    best families' lowest ``max_kernels``, until none helps.
+    Greedy by marginal decrease of the weighted mean of what is lost (:func:`lost`); then exchanges, from
+    there and from the best families' lowest ``max_kernels``, until none helps.
 
     Args:
         shapes: what will be called and how often (default: the tuned shapes); every shape of the
@@ -90,15 +105,15 @@ def choose_portfolio(
     curve: list[tuple[int, float]] = []
     while len(chosen) < min(max_kernels, len(choice.codes)):
         chosen = choice.with_best_addition(chosen)
-        loss = choice.loss(chosen)
-        if loss < 1.0:  # until every shape is covered there is no slowdown to speak of
-            curve.append((len(chosen), exp(loss)))
-        if exp(min(loss, 1.0)) <= max_slowdown:
-            break
+        slowdown = choice.slowdown(chosen)
+        if slowdown is not None:
+            curve.append((len(chosen), slowdown))
+            if slowdown <= max_slowdown:
+                break
     starts = [chosen, *sorted(choice.family_starts(len(chosen)), key=choice.loss)[:STARTS]]
     chosen = min((choice.exchanged(start) for start in starts), key=choice.loss)
     curve = [point for point in curve if point[0] < len(chosen)]
-    curve.append((len(chosen), exp(min(choice.loss(chosen), UNCOVERED / 2))))
+    curve.append((len(chosen), choice.slowdown(chosen) or inf))
     return _portfolio(run, choice, chosen, curve)
 
 
@@ -143,32 +158,30 @@ class _Choice:
 
     @cached_property
     def _needed(self) -> npt.NDArray[np.intp]:
-        """``[plan, shape, 2]``: the micro-kernels of a plan's tiles. A shape stands for all since the one
-        before it; a plan that needs more than two heights for them needs one that nobody has."""
+        """``[plan, shape, MOST]``: the micro-kernels of a plan's tiles. A shape stands for all since the one
+        before it; a plan that needs more than that many for them needs one that nobody has."""
         rows = [axis_of(self.workload, "rows").at(shape) for shape in self.shapes]
         since = [min(rows[0], 1), *(extent + 1 for extent in rows[:-1])]
-        return np.array(
-            [[self._pair(plan, *span) for span in zip(since, rows, strict=True)] for plan in self.plans]
-        )
+        spans = list(zip(since, rows, strict=True))
+        return np.array([[self._padded(self._codes(plan, *span)) for span in spans] for plan in self.plans])
 
     @cached_property
     def _needed_beyond(self) -> list[tuple[int, ...]]:
         """The micro-kernels of each plan for every shape beyond the range."""
         axis = axis_of(self.workload, "rows")
         last = max(axis.at(shape) for shape in self.shapes)
-        return [self._codes(plan, heights(plan, last + 1)) for plan in self.plans]
+        return [self._codes(plan, last + 1, None) for plan in self.plans]
 
-    def _pair(self, plan: MicroKernel, low: int, high: int) -> tuple[int, int]:
-        found = self._codes(plan, heights(plan, low, high))
-        return (found[0], found[-1]) if len(found) <= 2 else (len(self.codes), len(self.codes))
+    def _codes(self, plan: MicroKernel, low: int, high: int | None) -> tuple[int, ...]:
+        return tuple(self._numbers[code] for code in needed(plan, low, high))
 
-    def _codes(self, plan: MicroKernel, rows: Iterable[int]) -> tuple[int, ...]:
-        return tuple(self._numbers[replace(plan, rows=height).code] for height in rows)
+    def _padded(self, found: tuple[int, ...]) -> tuple[int, ...]:
+        nobody = len(self.codes)
+        return (*found, *found[:1] * (MOST - len(found))) if len(found) <= MOST else (nobody,) * MOST
 
     @cached_property
-    def _logs(self) -> Values:
-        logs: Values = np.log(self.table / self.table.min(axis=0))
-        return logs
+    def _losses(self) -> Values:
+        return lost(self.table / self.table.min(axis=0))
 
     def covered(self, chosen: Sequence[int]) -> npt.NDArray[np.bool_]:
         """``[plan, shape]``: whether the chosen micro-kernels are all that the plan needs."""
@@ -183,10 +196,17 @@ class _Choice:
         return [i for i, needed in enumerate(self._needed_beyond) if present.issuperset(needed)]
 
     def loss(self, chosen: Sequence[int]) -> float:
-        """Weighted mean of the logarithm of the slowdown when each shape takes its best plan."""
-        logs = np.where(self.covered(chosen), self._logs, UNCOVERED).min(axis=0)
+        """Weighted mean of what is lost when each shape takes its best plan."""
+        losses = np.where(self.covered(chosen), self._losses, UNCOVERED).min(axis=0)
         # A portfolio without a plan for shapes beyond the range would need micro-kernels of its own there.
-        return float(logs @ np.array(self.shapes.weights)) + (0.0 if self.settled(chosen) else UNCOVERED)
+        return float(losses @ np.array(self.shapes.weights)) + (0.0 if self.settled(chosen) else UNCOVERED)
+
+    def slowdown(self, chosen: Sequence[int]) -> float | None:
+        """Weighted geometric mean of the slowdown then; None until every shape is covered."""
+        least = np.where(self.covered(chosen), self.table, np.inf).min(axis=0) / self.table.min(axis=0)
+        if not (np.isfinite(least).all() and self.settled(chosen)):
+            return None
+        return exp(float(np.log(least) @ np.array(self.shapes.weights)))
 
     def with_best_addition(self, chosen: tuple[int, ...]) -> tuple[int, ...]:
         """One more micro-kernel: the one that lowers the loss most, found for all of them in one pass.
@@ -195,14 +215,13 @@ class _Choice:
         """
         absent = np.ones(len(self.codes) + 1, bool)
         absent[list(chosen)] = False
-        first, second = self._needed[..., 0], self._needed[..., 1]
-        lacks_first, lacks_second = absent[first], absent[second]
-        base = np.where(lacks_first | lacks_second, UNCOVERED, self._logs).min(axis=0)
+        lacks = absent[self._needed]
+        base = np.where(lacks.any(axis=2), UNCOVERED, self._losses).min(axis=0)
         brought = np.tile(base, (len(self.codes) + 1, 1))
-        one = (lacks_first ^ lacks_second) | (lacks_first & (first == second))
-        plans, shapes = np.nonzero(one & (self._logs < base))
-        missing = np.where(lacks_first, first, second)[plans, shapes]
-        np.minimum.at(brought, (missing, shapes), self._logs[plans, shapes])
+        largest = np.where(lacks, self._needed, -1).max(axis=2)
+        least = np.where(lacks, self._needed, len(self.codes) + 1).min(axis=2)
+        plans, shapes = np.nonzero((largest == least) & (self._losses < base))
+        np.minimum.at(brought, (largest[plans, shapes], shapes), self._losses[plans, shapes])
         losses = (brought @ np.array(self.shapes.weights))[:-1] + self._beyond_losses(chosen)
         losses[list(chosen)] = np.inf
         return (*chosen, int(losses.argmin()))
@@ -211,8 +230,8 @@ class _Choice:
         """What each addition leaves: nothing if some plan then serves every shape beyond the range."""
         present = set(chosen)
         losses = np.full(len(self.codes), UNCOVERED)
-        for needed in self._needed_beyond:
-            missing = set(needed) - present
+        for codes in self._needed_beyond:
+            missing = set(codes) - present
             if not missing:
                 return np.zeros(len(self.codes))
             if len(missing) == 1:

@@ -24,12 +24,12 @@ class Copy:
 
 @dataclass
 class Case:
-    """A problem, copies of what rotates, and calls bound to them."""
+    """A problem, copies of what rotates, calls bound to them, and how many warm up and make a block."""
 
     problem: Problem
     copies: list[Copy] = field(default_factory=list)
     calls: dict[tuple[int, int | None], list[Call]] = field(default_factory=dict)
-    calls_per_block: dict[tuple[str, int | None, float], int] = field(default_factory=dict)
+    counts: dict[tuple[str, int | None, float], tuple[int, int]] = field(default_factory=dict)
 
     @property
     def bytes(self) -> int:

@@ -61,8 +61,9 @@ from dietlab.workloads import Workload, workload_from_json
 WARM_SECONDS = 0.02
 """How long several threads run before a block: a woken thread starts on its waker's core, and the
 system takes some milliseconds to move one of the two."""
-FEWEST_ALONE = 9
-"""Calls of an interleaved block at least, so that a median means something."""
+FEWEST_ALONE, LONGEST_ALONE = 9, 4
+"""Calls of an interleaved block at least, so that a median means something; unless that makes it so many
+times as long as it should be: a long call is hardly disturbed."""
 KEPT_BYTES = 256 << 20
 """Prepared shapes are kept up to this many bytes; the one in use always is."""
 
@@ -106,20 +107,20 @@ class Bench:
         calls = self._calls(case, request, copies)
         run = self._alone if cache == "interleaved" else self._together
         key = (cache, request.get("plan"), block_seconds)
-        if key not in case.calls_per_block:
-            case.calls_per_block[key] = self._calibrate(calls, cache, block_seconds)
-        count = case.calls_per_block[key]
-        block = partial(self._warm_block, calls, run, count, block_seconds)
+        if key not in case.counts:
+            case.counts[key] = self._calibrate(calls, cache, block_seconds)
+        warm, count = case.counts[key]
+        block = partial(self._warm_block, calls, run, warm, count)
         taken = take(block, self._probe, request.get("best_probe"))
         return {**asdict(taken), "calls": count, "copies": copies}
 
     def _warm_block(
-        self, calls: Sequence[Call], run: Callable[[Sequence[Call], int], float], count: int, seconds: float
+        self, calls: Sequence[Call], run: Callable[[Sequence[Call], int], float], warm: int, count: int
     ) -> float:
         """A block after calls that do not count, since another contender ran before: enough to wake
         several threads, and one to bring what is hot back to the caches."""
         if self._threads > 1:
-            self._together(calls, math.ceil(count * WARM_SECONDS / seconds))
+            self._together(calls, warm)
         elif len(calls) == 1:
             self._together(calls, 1)
         return run(calls, count)
@@ -138,21 +139,28 @@ class Bench:
             copies, request.get("plan"), lambda w: self.contender.prepare(self._workload, w, shape)
         )
 
-    def _calibrate(self, calls: Sequence[Call], cache: str, block_seconds: float) -> int:
-        """Calls of a block that lasts ``block_seconds``, after each copy was touched once."""
-        first = self._together(calls, len(calls))
+    def _calibrate(self, calls: Sequence[Call], cache: str, block_seconds: float) -> tuple[int, int]:
+        """Calls that several threads warm up with, and those of a block that lasts ``block_seconds``."""
+        seconds = self._one_call(calls, block_seconds)
+        warm = math.ceil(WARM_SECONDS / seconds)
         if cache == "interleaved":
             started = self._clock()
-            self._alone(calls, FEWEST_ALONE)
-            seconds = (self._clock() - started) / FEWEST_ALONE  # other data's reading included
-            return max(FEWEST_ALONE, math.ceil(block_seconds / max(seconds, 1e-8)))
+            self._alone(calls, 3)
+            each = max((self._clock() - started) / 3, 1e-8)  # other data's reading included
+            count = math.ceil(block_seconds / each)
+            return warm, max(count, min(FEWEST_ALONE, math.ceil(LONGEST_ALONE * block_seconds / each)))
+        return warm, max(1, math.ceil(block_seconds / seconds))
+
+    def _one_call(self, calls: Sequence[Call], block_seconds: float) -> float:
+        """About how long a call takes, in seconds, after each copy was touched once."""
+        first = self._together(calls, len(calls))
         if first > block_seconds:  # one call is a block
-            return 1
+            return first
         trial = max(len(calls), 3)
         seconds = max(self._together(calls, trial), 1e-8)
         if seconds * trial < block_seconds / 4:  # too short to extrapolate from
             seconds = max(self._together(calls, math.ceil(block_seconds / 4 / seconds)), 1e-8)
-        return max(1, math.ceil(block_seconds / seconds))
+        return seconds
 
     def _together(self, calls: Sequence[Call], count: int) -> float:
         """Mean seconds of ``count`` calls; the rotation goes on where the last block stopped."""

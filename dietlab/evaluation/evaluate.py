@@ -66,10 +66,7 @@ def evaluate(
         return Report(
             workload=lineup.dispatcher.workload.to_json(), hardware=lineup.dispatcher.hardware.to_json(),
             versions=versions(), tuning=opened.tuning,
-            library={
-                "bytes": op.manifest["code_bytes"], "file_bytes": op.manifest["file_bytes"],
-                "kernels": len(op.micro_kernels), "micro_kernels": list(op.micro_kernels),
-            },
+            library=op.facts,
             rows=tuple(rows), contenders=opened.contenders,
             overheads=overheads(op, [t for shape in shapes for t in shape.to_json().values()]),
             notes=(*lineup.notes, opened.match.note), shape_set=shapes,

@@ -1,0 +1,124 @@
+"""Whether a library is right at every length, inside the range it was tuned for and far beyond."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dietlab.dispatch import Dispatcher, Operator, build
+from dietlab.events import Audience
+from dietlab.shapes import Shape
+from dietlab.workloads import FloatArray, Workload, batch_of, tolerance
+
+HIGHEST = 8192
+"""Up to here every length of a dense layer is called."""
+EACH_UP_TO, THEN_EVERY = 1024, 61
+"""Outputs of batched products grow with the square of the length: each one up to here, then some."""
+SMALL = {"batch": 2, "cols": 5, "depth": 40}
+"""Static extents for the check: what a tile covers, and a rest. Columns come on top of the widest tile."""
+POISON = np.float32(-7e30)
+
+
+@dataclass(frozen=True)
+class Validity:
+    """How many lengths were called, and those with a wrong result."""
+
+    checked: int
+    wrong: tuple[int, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"lengths_checked": self.checked, "lengths_wrong": list(self.wrong)}
+
+
+def check_lengths(
+    dispatcher: Dispatcher, listeners: Audience, lengths: Iterable[int] | None = None
+) -> Validity:
+    """Calls a library of the same plans and tree on every length and compares with a float64 reference.
+
+    Static extents are small here: which plan a length takes, and how its rows are covered, does not
+    depend on them, and with the real ones this would take an hour. Weights are packed once.
+
+    Args:
+        lengths: of the dynamic dimension (default: 0 to :data:`HIGHEST`, all for a dense layer).
+    """
+    small = replace(dispatcher, workload=small_workload(dispatcher))
+    chosen = tuple(lengths) if lengths is not None else all_lengths(small.workload)
+    with TemporaryDirectory() as folder, listeners.stage("check lengths", len(chosen), "length") as progress:
+        op = build(small, Path(folder))
+        right = _checker(op, max(chosen, default=0))
+        wrong = []
+        for length in chosen:
+            if not right(length):
+                wrong.append(length)
+            progress.advance(f"{len(wrong)} wrong")
+    return Validity(len(chosen), tuple(wrong))
+
+
+def all_lengths(workload: Workload) -> tuple[int, ...]:
+    """The lengths that are checked by default."""
+    if batch_of(workload) is None:
+        return tuple(range(HIGHEST + 1))
+    return (*range(EACH_UP_TO + 1), *range(EACH_UP_TO + THEN_EVERY, HIGHEST + 1, THEN_EVERY), HIGHEST)
+
+
+def small_workload(dispatcher: Dispatcher) -> Workload:
+    """The operator with small static extents."""
+    widest = max(kernel.cols for kernel in dispatcher.plans)
+    extents = {**SMALL, "cols": widest + SMALL["cols"]}
+    static = [axis for axis in dispatcher.workload.axes if isinstance(axis.extent, int)]
+    workload: Workload = replace(
+        dispatcher.workload,  # type: ignore[type-var]  # a protocol; all of its classes are dataclasses
+        **{axis.name: extents[axis.role] for axis in static},
+    )
+    return workload
+
+
+def _checker(op: Operator, highest: int) -> Callable[[int], bool]:
+    """``right(length)``. Where rows depend on their own inputs only, one reference serves all lengths."""
+    return _constant_checker(op, highest) if op.workload.constants else _variable_checker(op)
+
+
+def _variable_checker(op: Operator) -> Callable[[int], bool]:
+    workload = op.workload
+
+    def right(length: int) -> bool:
+        inputs = workload.inputs(_shape(workload, length))
+        out = _poisoned(workload, length)
+        op(*inputs.values(), out=out)
+        return _close(out, workload.reference(inputs), tolerance(workload, inputs))
+
+    return right
+
+
+def _constant_checker(op: Operator, highest: int) -> Callable[[int], bool]:
+    workload = op.workload
+    inputs = workload.inputs(_shape(workload, highest))
+    reference, most = workload.reference(inputs), tolerance(workload, inputs)
+    layer = op.pack(*(inputs[name] for name in workload.constants))
+    variable = [array for name, array in inputs.items() if name not in workload.constants]
+
+    def right(length: int) -> bool:
+        out = _poisoned(workload, length)
+        layer(*(array[:length] for array in variable), out=out)
+        return _close(out, reference[:length], most)
+
+    return right
+
+
+def _shape(workload: Workload, length: int) -> Shape:
+    return Shape.of(**dict.fromkeys(workload.dims, length))
+
+
+def _poisoned(workload: Workload, length: int) -> FloatArray:
+    """An output in which nothing looks like a result."""
+    return np.full(workload.output_shape(_shape(workload, length)), POISON, np.float32)
+
+
+def _close(out: FloatArray, expected: npt.NDArray[np.float64], most: float) -> bool:
+    return bool(np.abs(out - expected).max(initial=0.0) <= most)

@@ -1,0 +1,91 @@
+"""Every length is called and compared: nothing wrong is overlooked, and what is checked is the real tree."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dietlab.bench import validity
+from dietlab.bench.validity import EACH_UP_TO, HIGHEST, all_lengths, check_lengths, small_workload
+from dietlab.dispatch import Dispatcher, build
+from dietlab.events import audience
+from dietlab.hardware import Hardware
+from dietlab.shapes import Dim
+from dietlab.space import Leaf, MicroKernel, Split
+from dietlab.workloads import BatchMatmul, Dense, Workload
+
+NOBODY = audience(())
+TREE = Split("T", 128, Split("T", 9, Leaf(1), Leaf(0)), Leaf(2))
+AWKWARD = (*range(0, 40), 97, 127, 128, 129, 131, 1000)
+PACKED = tuple(
+    MicroKernel.from_key(k) for k in ("5x32.u4.ws.p0a.even", "2x96.u2.is.p0.even", "8x16.u4.ws.p16.rest")
+)
+DOTS = tuple(
+    MicroKernel.from_key(k) for k in ("9x16.u1.ws.p0a.even", "2x3.u2.ws.p0a.depth.rest", "4x32.u1.ws.p0.even")
+)
+DIRECT = tuple(
+    MicroKernel.from_key(k) for k in ("8x16.u4.is.p0a.even", "1x48.u2.is.p0.even", "5x64.u4.ws.p0a.rest")
+)
+OPERATORS: tuple[tuple[Workload, tuple[MicroKernel, ...]], ...] = (
+    (Dense(T=Dim(1, 128), N=2304, K=768), PACKED),
+    (Dense(T=Dim(1, 128), N=768, K=3072, bias=True, activation="gelu_erf", residual=True), PACKED),
+    (BatchMatmul(T=Dim(1, 128), B=192, D=64, form="nt"), DOTS),
+    (BatchMatmul(T=Dim(1, 128), B=192, D=64, form="nn"), DIRECT),
+)
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize(("work", "plans"), OPERATORS, ids=lambda value: getattr(value, "operator", ""))
+def test_a_sample_of_lengths_is_right(
+    work: Workload, plans: tuple[MicroKernel, ...], cores: int, here: Hardware
+) -> None:
+    found = check_lengths(Dispatcher(work, here.with_cores(cores), plans, TREE), NOBODY, AWKWARD)
+    assert found.checked == len(AWKWARD) and found.wrong == ()
+
+
+@pytest.mark.parametrize(("work", "plans"), OPERATORS[1:3], ids=["constant", "variable"])
+def test_a_wrong_value_is_found(
+    work: Workload, plans: tuple[MicroKernel, ...], here: Hardware, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Spoilt:
+        """An operator with one wrong value at T = 7, and one that is never written at T = 11."""
+
+        def __init__(self, op: Any) -> None:
+            self.op = op
+
+        def pack(self, *constants: Any) -> Any:
+            return Spoilt(self.op.pack(*constants))
+
+        def __call__(self, *operands: Any, out: Any) -> None:
+            self.op(*operands, out=out)
+            if out.shape[-2] == 7:
+                out[..., 3, 2] += 0.01
+            if out.shape[-2] == 11:
+                out[..., 10, 1] = validity.POISON
+
+    def spoilt(dispatcher: Dispatcher, path: Path) -> Any:
+        op: Any = Spoilt(build(dispatcher, path))
+        op.workload = dispatcher.workload
+        return op
+
+    monkeypatch.setattr(validity, "build", spoilt)
+    found = check_lengths(Dispatcher(work, here, plans, TREE), NOBODY, range(16))
+    assert found.wrong == (7, 11)
+    assert found.to_json() == {"lengths_checked": 16, "lengths_wrong": [7, 11]}
+
+
+def test_the_small_operator_has_whole_tiles_and_a_rest() -> None:
+    for work, plans in OPERATORS:
+        small = small_workload(Dispatcher(work, Hardware.preset("zen4-1core"), plans, TREE))
+        assert type(small) is type(work) and small.dims == work.dims and small.epilogue == work.epilogue
+    dense = small_workload(Dispatcher(OPERATORS[0][0], Hardware.preset("zen4-1core"), PACKED, TREE))
+    assert isinstance(dense, Dense) and (dense.N, dense.K) == (101, 40)
+
+
+def test_every_length_of_a_dense_layer_is_checked_by_default() -> None:
+    assert all_lengths(OPERATORS[0][0]) == tuple(range(HIGHEST + 1))
+    batched = all_lengths(OPERATORS[2][0])
+    assert batched[: EACH_UP_TO + 1] == tuple(range(EACH_UP_TO + 1)) and batched[-1] == HIGHEST
+    assert list(batched) == sorted(set(batched))
