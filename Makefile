@@ -20,7 +20,8 @@
 ##   PYTHON=path       Which Python makes .venv (default: the first of 3.10 to 3.13 found);
 ##                     `make clean` first to change it
 ##
-## The set-up needs only pip's package index. It happens once, and again when pyproject.toml or
+## The set-up needs only pip's package index; `make test` also installs Chromium for the browser tests,
+## as root on Debian, and says so elsewhere. It happens once, and again when pyproject.toml or
 ## constraints.txt change.
 
 SHELL := /bin/bash
@@ -40,7 +41,7 @@ TEST_STAMP := $(VENV)/.installed-test,mkl,onnxruntime,torch
 STAMP := $(VENV)/.installed-$(or $(EXTRAS),none)
 STUDY := runs/quickstart$(if $(THREADS),-$(THREADS))
 
-.PHONY: help quickstart test lab install lint clean
+.PHONY: help quickstart test chromium lab install lint clean
 
 help:
 	@sed -n 's/^## \{0,1\}//p' $(firstword $(MAKEFILE_LIST))
@@ -48,8 +49,18 @@ help:
 quickstart: $(STAMP)
 	$(BIN)/dietlab quickstart --out $(STUDY) $(if $(THREADS),--threads $(THREADS))
 
-test: $(TEST_STAMP)
+test: $(TEST_STAMP) chromium
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# The browser of tests/browser. Without it those tests are skipped, by name; nothing fails.
+chromium:
+	@found() { command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null; \
+	if ! found && [ "$$(id -u)" = 0 ] && grep -qs '^ID=debian' /etc/os-release; then \
+		echo "Installing Chromium with apt-get, for the browser tests"; \
+		{ apt-get -qq -o Acquire::http::Timeout=20 update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y \
+			--no-install-recommends chromium; } >/dev/null || true; \
+	fi; \
+	found || echo "The browser tests will not run: they need Chromium (Debian: apt-get install chromium)."
 
 lab: $(STAMP)
 	$(BIN)/dietlab lab --port $(PORT)

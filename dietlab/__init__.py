@@ -42,10 +42,13 @@ _HOMES = {
     ),
     "dietlab.evaluation": ("CONTENDERS", "Report", "evaluate"),
     "dietlab.study": ("Study",),
+    "dietlab.background": ("BackgroundRun", "run_in_background"),
     "dietlab.view": (
-        "LogObserver", "ProgressBar", "TuningPanel", "plot_latency", "plot_padding", "plot_phases",
-        "plot_plans", "plot_portfolio_curve", "plot_speedup", "plot_throughput", "plot_traffic",
-        "plot_tuning", "render_text", "write_html",
+        "LogObserver", "ProgressBar", "TuningPanel", "cost_lab", "dispatch_explorer", "frame_slowdown",
+        "padding_explorer", "plot_dispatch", "plot_funnel", "plot_latency", "plot_padding", "plot_phases",
+        "plot_plans", "plot_portfolio_curve", "plot_ranking", "plot_slowdown", "plot_speedup",
+        "plot_throughput", "plot_tiling", "plot_traffic", "plot_tuning", "plot_waste", "render_text", "show",
+        "space_explorer", "speedup_explorer", "write_html",
     ),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -74,13 +74,18 @@ class StageFinished(Event):
 
 @dataclass(frozen=True)
 class TrialMeasured(Event):
-    """One record was made (``gflops`` is 0 where the trial failed)."""
+    """One record was made (``gflops`` is 0 where the trial failed; ``reason`` says why in words).
+
+    ``phases`` is the wall-clock time that this record cost, as far as it is known.
+    """
 
     micro_kernel: str
     shape: str
     gflops: float
     status: str
     trials: int
+    reason: str = ""
+    phases: PhaseSeconds = field(default_factory=PhaseSeconds)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import pytest
 from conftest import ROOT
 
 import dietlab
+import dietlab.view
 
 PACKAGE = ROOT / "dietlab"
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -77,5 +78,7 @@ def test_unknown_name_is_an_attribute_error() -> None:
 
 def test_no_public_name_is_hidden_by_a_module() -> None:
     """Importing a submodule sets an attribute of the package, which would win over a lazy name."""
-    modules = {path.stem for path in (ROOT / "dietlab").iterdir() if not path.name.startswith("_")}
-    assert not modules & set(dietlab.__all__)
+    for package in (dietlab, dietlab.view):
+        folder = Path(package.__file__ or "").parent
+        modules = {path.stem for path in folder.iterdir() if not path.name.startswith("_")}
+        assert not modules & set(package.__all__)

@@ -1,12 +1,10 @@
-"""Bars, lines, logs and the panel, driven by a stream of events made by hand."""
+"""Bars, lines and logs, driven by a stream of events made by hand."""
 
 from __future__ import annotations
 
 import io
 import logging
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any
 
 import pytest
 
@@ -21,8 +19,6 @@ from dietlab.events import (
     TrialMeasured,
 )
 from dietlab.view.progress import LogObserver, ProgressBar, StageClock, describe, duration
-
-HOSTILE = "<script>alert('x')</script>"
 
 
 @dataclass
@@ -125,62 +121,3 @@ def test_log_observer_levels(caplog: pytest.LogCaptureFixture) -> None:
         ("DEBUG", "measure: 2 done, best 20 GFLOP/s"),
         ("INFO", "measure: finished in 2.0 s"),
     ]
-
-
-def test_panel_throttles_and_ends_on_the_final_state() -> None:
-    from dietlab.view.panel import TuningPanel
-
-    clock = Clock()
-    panel = TuningPanel(clock=clock)
-    updates = []
-    for event in tuning_events(100):
-        clock.now += 1 / 128
-        before = panel.updates
-        panel.on_event(event)
-        updates += [clock.now] * (panel.updates - before)
-    # At once, then every 0.25 s of the 202 / 128 s, and the final state.
-    assert [later - earlier for earlier, later in pairwise(updates)] == [0.25] * 6 + [9 / 128]
-    headline, stages, table = panel.children
-    assert headline.value == "best <b>1000.0 GFLOP/s</b>, 100 trials, 1 failed"
-    bar, label = stages.children[0].children
-    assert (bar.value, bar.max, bar.bar_style) == (100, 100, "success")
-    assert label.value == "measure: 100/100 trials, best 1000 GFLOP/s"
-    assert table.value.count("<tr>") == 8
-    assert "measure: finished in 1 min 40 s" in table.value
-
-
-def test_panel_shows_time_left_and_reuses_bars() -> None:
-    from dietlab.view.panel import TuningPanel
-
-    clock = Clock()
-    panel = TuningPanel(clock=clock)
-    for _ in range(3):
-        panel.on_event(StageStarted("build", 4, "kernels"))
-        clock.now += 1.0
-        panel.on_event(StageAdvanced("build", 1))
-        (stage,) = panel.children[1].children
-        assert stage.children[1].value == "build: 1/4 kernels, 3.0 s left"
-        panel.on_event(StageFinished("build", 1.0))
-
-
-def test_panel_escapes_events() -> None:
-    from dietlab.view.panel import TuningPanel
-
-    panel = TuningPanel()
-    panel.on_event(TrialMeasured(HOSTILE, "T=8", 1.0, "ok", 1))
-    assert HOSTILE not in panel.children[2].value
-    assert "&lt;script&gt;" in panel.children[2].value
-
-
-@pytest.mark.parametrize("already", [False, True])
-def test_panel_displays_itself_once(monkeypatch: pytest.MonkeyPatch, already: bool) -> None:
-    from dietlab.view import panel as module
-
-    shown: list[Any] = []
-    monkeypatch.setattr(module, "_show", shown.append)
-    panel = module.TuningPanel()
-    if already:
-        assert "application/vnd.jupyter.widget-view+json" in panel._repr_mimebundle_()
-    for event in tuning_events():
-        panel.on_event(event)
-    assert shown == ([] if already else [panel])

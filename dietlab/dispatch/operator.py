@@ -185,7 +185,7 @@ class Operator:
         return DispatchError(
             f"{', '.join(shapes)}: float32, contiguous, on the CPU and apart from each other",
             ", ".join(f"{name} {_describe(array)}" for name, array in given.items()),
-            f"{_first_line(error)}. np.ascontiguousarray(x, np.float32) makes such an array.",
+            f"{_first_line(error)}. np.array(x, np.float32, order='C') makes such an array.",
         )
 
     def __repr__(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -220,8 +221,14 @@ class Report:
 
     @classmethod
     def load(cls, path: str | Path) -> Report:
+        """The report in a file, compressed if its name ends in ``.gz``.
+
+        Raises:
+            RecordError: if it is missing or damaged.
+        """
         try:
-            return cls.from_json(json.loads(Path(path).read_text(encoding="utf-8")))
+            data = Path(path).read_bytes()
+            return cls.from_json(json.loads(gzip.decompress(data) if Path(path).suffix == ".gz" else data))
         except (OSError, ValueError) as error:
             raise RecordError("a report is readable JSON", f"{path}: {error}") from None
 

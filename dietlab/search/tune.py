@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from random import Random
@@ -279,17 +280,31 @@ def _measure(
     with all their shapes."""
     left = {trial.micro_kernel: len(trial.shapes) for trial in trials}
     best = max((record.gflops(space.workload) for record in store.records), default=0.0)
-    for record in runner.measure(space.workload, trials):
-        store.append(record)
-        gflops = record.gflops(space.workload)
-        best = max(best, gflops)
-        listeners.send(
-            TrialMeasured(
-                record.micro_kernel.key, str(record.shape), gflops, record.status, len(store.records)
-            )
-        )
-        left[record.micro_kernel] -= 1
-        advance(f"best {best:.1f} GFLOP/s", int(not count_trials or not left[record.micro_kernel]))
+    with _closed_on_error(runner):
+        for record in runner.measure(space.workload, trials):
+            store.append(record)
+            gflops = record.gflops(space.workload)
+            best = max(best, gflops)
+            listeners.send(_announcement(record, gflops, len(store.records)))
+            left[record.micro_kernel] -= 1
+            advance(f"best {best:.1f} GFLOP/s", int(not count_trials or not left[record.micro_kernel]))
+
+
+def _announcement(record: Record, gflops: float, trials: int) -> TrialMeasured:
+    kernel, shape = record.micro_kernel.key, str(record.shape)
+    return TrialMeasured(kernel, shape, gflops, record.status, trials, record.reason, record.phases)
+
+
+@contextmanager
+def _closed_on_error(runner: Runner) -> Iterator[None]:
+    """An error, a stop or an interruption leaves no worker process; the runner can be used again."""
+    try:
+        yield
+    except BaseException:
+        close = getattr(runner, "close", None)
+        if close is not None:
+            close()
+        raise
 
 
 def _fit(

@@ -176,22 +176,23 @@ def _layout_limits(workload: Workload) -> tuple[Limit, ...]:
     return (
         Limit(
             "what is asked for ahead is a packed panel that stays, or the next product of a batch",
-            0, "panels ahead", lambda k: k.ahead and not (batched or (packed and k.order == "ws")),
+            0, "panels ahead",
+            lambda k: int(k.ahead and not (batched or (packed and k.order == "ws"))),
         ),
         Limit(
             "weights that vary and lie in rows are stationary", 0, "passes over them",
-            lambda k: transposed and k.order != "ws",
+            lambda k: int(transposed and k.order != "ws"),
         ),
         Limit(
             "dot products are composed, read both operands in order and leave no epilogue", 0, "exceptions",
             lambda k: (
-                k.along == "depth"
-                and (not k.composed) + (k.prefetch > 0) + (workload.epilogue != NO_EPILOGUE)
+                (k.along == "depth")
+                * ((not k.composed) + (k.prefetch > 0) + (workload.epilogue != NO_EPILOGUE))
             ),
         ),
         Limit(
             "a padded copy has a size known beforehand", 0, "copies",
-            lambda k: k.edge == "padded" and k.rows > 1 and not static_depth,
+            lambda k: int(k.edge == "padded" and k.rows > 1 and not static_depth),
         ),
     )  # fmt: skip
 

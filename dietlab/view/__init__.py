@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 _HOMES = {
     "dietlab.view.progress": ("LogObserver", "ProgressBar"),
+    "dietlab.view.explore_cost": ("cost_lab", "frame_ranking", "plot_ranking"),
+    "dietlab.view.explore_dispatch": ("dispatch_explorer", "frame_dispatch", "plot_dispatch"),
+    "dietlab.view.explorer": ("Drawn", "Explorer"),
+    "dietlab.view.live": ("LiveFigure", "show"),
+    "dietlab.view.padding_figures": ("frame_tiling", "frame_waste", "plot_tiling", "plot_waste"),
     "dietlab.view.panel": ("TuningPanel",),
+    "dietlab.view.slowdown": ("frame_slowdown", "plot_slowdown"),
+    "dietlab.view.explore_padding": ("padding_explorer",),
+    "dietlab.view.explore_space": ("frame_funnel", "plot_funnel", "space_explorer"),
+    "dietlab.view.explore_speedup": ("speedup_explorer",),
     "dietlab.view.html_report": ("render_html", "render_text", "write_html"),
     "dietlab.view.plots": tuple(
         f"{half}_{figure}"
@@ -24,11 +33,24 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = sorted(_HOME_OF)
 
 if TYPE_CHECKING:
+    from dietlab.view.explore_cost import cost_lab as cost_lab
+    from dietlab.view.explore_dispatch import dispatch_explorer as dispatch_explorer
+    from dietlab.view.explore_padding import padding_explorer as padding_explorer
+    from dietlab.view.explore_space import space_explorer as space_explorer
+    from dietlab.view.explore_speedup import speedup_explorer as speedup_explorer
+    from dietlab.view.explorer import Drawn as Drawn
+    from dietlab.view.explorer import Explorer as Explorer
     from dietlab.view.html_report import *  # noqa: F403
+    from dietlab.view.live import LiveFigure as LiveFigure
+    from dietlab.view.live import show as show
+    from dietlab.view.padding_figures import plot_tiling as plot_tiling
+    from dietlab.view.padding_figures import plot_waste as plot_waste
     from dietlab.view.panel import TuningPanel as TuningPanel
     from dietlab.view.plans import *  # noqa: F403
     from dietlab.view.plots import *  # noqa: F403
     from dietlab.view.progress import *  # noqa: F403
+    from dietlab.view.slowdown import frame_slowdown as frame_slowdown
+    from dietlab.view.slowdown import plot_slowdown as plot_slowdown
     from dietlab.view.traffic import *  # noqa: F403
 
 

@@ -5,115 +5,261 @@ Importing this module imports ipywidgets; ``import dietlab`` does not import thi
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from html import escape
+from logging import getLogger
+from pathlib import Path
+from threading import Event as Flag
+from threading import RLock, Thread, current_thread, main_thread
 from time import monotonic
 from typing import Any
 
-from dietlab.errors import MissingDependencyError
-from dietlab.events import Event, RoundFinished, StageAdvanced, StageFinished, StageStarted, TrialMeasured
-from dietlab.view.progress import StageClock, describe
+from dietlab.background import BackgroundRun, Work, run_in_background
+from dietlab.errors import DietlabError
+from dietlab.events import Event, StageFinished
+from dietlab.view.live import with_picture
+from dietlab.view.panel_follow import StudyTail
+from dietlab.view.panel_parts import Buttons, Figures, Pace, Place, Recent, StageBars, headline, sentence
+from dietlab.view.panel_plots import plot_progress
+from dietlab.view.panel_state import TuningState
 
-try:
-    import ipywidgets
-except ImportError as error:
-    raise MissingDependencyError(
-        "the panel needs ipywidgets", error, "pip install ipywidgets, or observe with ProgressBar()."
-    ) from error
+import ipywidgets  # isort: skip  # live.py says what to install if it is missing
 
 MIN_SECONDS = 0.25
-EVENTS_SHOWN = 8
+TEXT_SHARE, FIGURE_SHARE = 0.005, 0.01
+"""Of the run's time: with what every event costs, the panel stays below 2 %."""
+
+POLL_SECONDS = 0.5
+EMPTY = "A tuning panel: run the notebook in JupyterLab to see it."
 
 
 class TuningPanel(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no types
-    """Shows a running tune: bars for the stages, the best so far, failures, the last events.
+    """Shows a tuning run: throughput over time and of each shape, what became of the trials, the cost
+    model's quality, where the time goes, time left; and drives it if it runs in the background.
 
-    It displays itself at the first event unless a cell already did. The browser gets at most one
-    update every ``interval`` seconds, and one more when the last stage ends: the final state.
+    As an observer of a run in the same cell it displays itself at the first event, unless a cell already
+    did. It is drawn between two records at most, so that it disturbs no measurement, and closing it or
+    an error in drawing leaves the run alone::
+
+        dl.tune(space, shapes, runner, observers=[dl.TuningPanel()])          # in this cell
+        panel = dl.TuningPanel(start=lambda observers: study.tune(runner, observers))  # press Start
+        run = dl.run_in_background(work, [panel])                             # or start it yourself
+        dl.TuningPanel.follow("runs/dense")                                   # another process tunes
 
     Args:
-        interval: least time between two updates, in seconds.
+        interval: least time between two updates, in seconds; it is longer where drawing is slow, which
+            takes at most 2 % of the time.
         clock: a monotonic clock, in seconds (another one for tests).
+        title: to tell panels apart that stand side by side.
+        start: work (see :func:`dietlab.run_in_background`) that the start button begins.
+
+    Attributes:
+        state: what is known of the run; ``frame_x`` of it are the tables behind the figures.
+        updates: how often figures were drawn.
     """
 
-    def __init__(self, interval: float = MIN_SECONDS, clock: Callable[[], float] = monotonic) -> None:
-        self._headline, self._table = ipywidgets.HTML(), ipywidgets.HTML()
-        self._stages_box = ipywidgets.VBox()
-        super().__init__([self._headline, self._stages_box, self._table])
-        self._interval, self._clock = interval, clock
-        self._last_update = -float("inf")
-        self._displayed = False
-        self._clocks: dict[str, StageClock] = {}
-        self._running: set[str] = set()
-        self._bars: dict[str, Any] = {}
-        self._recent: deque[str] = deque(maxlen=EVENTS_SHOWN)
-        self.trials = self.failures = self.updates = 0
-        self.best_gflops = 0.0
+    _closed = False
+
+    def __init__(
+        self,
+        interval: float = MIN_SECONDS,
+        clock: Callable[[], float] = monotonic,
+        *,
+        title: str = "",
+        start: Work[Any] | None = None,
+    ) -> None:
+        self._lock, self._clock, self._title, self._work = RLock(), clock, title, start
+        self._text_pace = Pace(interval, TEXT_SHARE, clock)
+        self._figure_pace = Pace(interval, FIGURE_SHARE, clock)
+        self._latest = self._skipped = 0.0
+        self._unfollow, self._told, self._awaits_cell = Flag(), "", False
+        self._run: BackgroundRun[Any] | None = None
+        self.state, self.updates = TuningState(), 0
+        self._place = Place(self._bundle)
+        self._headline, self._sentence, self._recent = ipywidgets.HTML(), ipywidgets.HTML(), Recent()
+        self._buttons = Buttons(self.start, lambda: self._run)
+        self._bars, self._figures = StageBars(), Figures(self.state)
+        parts = [self._headline, self._buttons.box, self._sentence, self._bars.box, self._figures.box]
+        layout = ipywidgets.Layout(flex="1 1 0%", min_width="0")
+        super().__init__([*parts, self._recent.box], layout=layout)
+        self._show_text()
+
+    @classmethod
+    def follow(
+        cls, folder: str | Path, seconds: float = POLL_SECONDS, *, title: str | None = None
+    ) -> TuningPanel:
+        """A panel of a study on disk, which another process may be tuning.
+
+        It looks every ``seconds`` for what was appended to the records, until the panel is closed.
+
+        Raises:
+            StudyError: if there is no study in the folder.
+        """
+        tail = StudyTail(folder)
+        panel = cls(title=str(tail.study.workload) if title is None else title)
+        panel._look(tail)
+        Thread(target=panel._follow, args=(tail, seconds), name="dietlab-follow", daemon=True).start()
+        return panel
+
+    # --- what happens -------------------------------------------------------------------------
 
     def on_event(self, event: Event) -> None:
-        if not self._displayed:
-            self._displayed = True
-            _show(self)
-        self._take(event)
-        now = self._clock()
-        last = isinstance(event, StageFinished) and not self._running
-        if last or now - self._last_update >= self._interval:
-            self._last_update = now
-            self._update(now)
+        with self._lock:
+            self._latest = self._now()
+            self.state = self.state.after(event, self._latest)
+            self._appear()
+            ended = isinstance(event, StageFinished) and not self.state.running
+            self._refresh(at_once=ended or self._held)
+
+    def attach(self, run: BackgroundRun[Any]) -> None:
+        """Shows and drives a run; :func:`dietlab.run_in_background` calls it."""
+        with self._lock:
+            if run is self._run:
+                return
+            # What passed between two runs is nobody's time.
+            self._skipped = self._clock() - self._latest
+            self._run = run
+        run.on_change(lambda: self._changed(run))
+        self._changed(run)
+
+    @property
+    def run(self) -> BackgroundRun[Any] | None:
+        """The run that the buttons drive; assign one to drive it."""
+        return self._run
+
+    @run.setter
+    def run(self, run: BackgroundRun[Any]) -> None:
+        self.attach(run)
+
+    def start(self) -> None:
+        """Begins the work in the background, as the button does; nothing happens while it runs.
+
+        Raises:
+            DietlabError: if the panel was given no work.
+        """
+        if self._work is None:
+            raise DietlabError(
+                "a panel that starts work was given some", None, "Write TuningPanel(start=...)."
+            )
+        with self._lock:
+            if self._run is None or not self._run.active:
+                run_in_background(self._work, [self])
+
+    def close(self) -> None:
+        """Ends the display; a run goes on."""
+        self._closed = True
+        if hasattr(self, "_unfollow"):
+            self._unfollow.set()
+        super().close()
+
+    def _changed(self, run: BackgroundRun[Any]) -> None:
+        with self._lock:
+            if run is self._run:
+                self._refresh(at_once=True)
+                if not run.active:
+                    self._safely(self._place.renew)
+
+    @property
+    def _held(self) -> bool:
+        """Whether nothing comes after this event for a while."""
+        return self._run is not None and self._run.state == "paused"
+
+    def _now(self) -> float:
+        """The clock, stopped during pauses and between runs."""
+        return self._clock() - self._skipped - (self._run.paused_seconds if self._run else 0.0)
+
+    # --- a study on disk ----------------------------------------------------------------------
+
+    def _follow(self, tail: StudyTail, seconds: float) -> None:
+        while not self._unfollow.wait(seconds) and self._look(tail):
+            pass
+
+    def _look(self, tail: StudyTail) -> bool:
+        """Takes in what is new; False if nothing more can be read."""
+        events: list[Event] = []
+        readable, finished = True, False
+        try:
+            events, told, finished = tail.news(), tail.sentence(), tail.finished
+        except (DietlabError, OSError, ValueError) as error:
+            readable, told = False, f"This study cannot be followed: {error}"
+        with self._lock:
+            for event in events:
+                self._latest = self._now()
+                self.state = self.state.after(event, self._latest)
+            news, self._told = told != self._told, told
+            self._refresh(at_once=news)
+            if news and (finished or not readable):
+                self._safely(self._place.renew)
+        return readable
+
+    # --- the display --------------------------------------------------------------------------
+
+    def _refresh(self, at_once: bool = False) -> None:
+        if at_once or self._text_pace.due:
+            self._text_pace.take(lambda: self._safely(self._show_text))
+        if at_once or self._figure_pace.due:
+            self._figure_pace.take(lambda: self._safely(self._show_figures))
+
+    def _safely(self, show: Callable[[], None]) -> None:
+        """A run is worth more than its picture: an error in drawing ends the drawing only."""
+        if self._closed:
+            return
+        try:
+            show()
+        except Exception as error:
+            self._closed = True
+            getLogger("dietlab").warning("the tuning panel cannot be drawn any more: %r", error)
+
+    def _show_text(self) -> None:
+        said = " ".join(filter(None, (sentence(self._run, self.state, self._work is not None), self._told)))
+        self._headline.value = headline(self._title, self.state)
+        self._sentence.value = f"<div>{escape(said)}</div>" if said else ""
+        self._buttons.show(can_start=self._work is not None)
+        self._bars.show(self.state.stages, self.state.running, self._now())
+        self._recent.show(self.state)
+
+    def _show_figures(self) -> None:
+        self.updates += 1
+        self._figures.show(self.state)
+
+    def _appear(self) -> None:
+        """Displays itself in the cell that runs; in the background there is none."""
+        if current_thread() is not main_thread():
+            return
+        if not self._place.taken:
+            self._safely(self._place.show)
+        if not self._awaits_cell:
+            self._await_cell()
+
+    def _await_cell(self) -> None:
+        """The static picture is renewed when the cell has ended, not in the run's time."""
+        from IPython import get_ipython
+
+        shell = get_ipython()
+        self._awaits_cell = True
+        if shell is not None:
+            shell.events.register("post_run_cell", self._cell_ended)
+
+    def _cell_ended(self, _: object = None) -> None:
+        from IPython import get_ipython
+
+        get_ipython().events.unregister("post_run_cell", self._cell_ended)
+        with self._lock:
+            self._awaits_cell = False
+            self._refresh(at_once=True)
+            self._safely(self._place.renew)
+
+    def _bundle(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The live view, and a picture of the run beside it if there is something to see."""
+        live = super()._repr_mimebundle_()
+        if self.state.trials:
+            data, metadata = with_picture(live, plot_progress(self.state))
+            return data, metadata
+        return {**live, "text/plain": EMPTY}, {}
+
+    def _ipython_display_(self) -> None:
+        self._place.show()
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
-        self._displayed = True
-        return super()._repr_mimebundle_(**options)
-
-    def _take(self, event: Event) -> None:
-        """Keeps the state up to date; nothing here reaches the browser."""
-        if not isinstance(event, StageAdvanced):
-            self._recent.appendleft(describe(event))
-        match event:
-            case StageStarted(stage=stage):
-                self._clocks[stage] = StageClock.of(event, self._clock())
-                self._running.add(stage)
-            case StageAdvanced(stage=stage) if stage in self._clocks:
-                self._clocks[stage] = self._clocks[stage].advanced(event)
-            case StageFinished(stage=stage):
-                self._running.discard(stage)
-            case TrialMeasured():
-                self.trials = event.trials
-                self.failures += event.gflops <= 0
-                self.best_gflops = max(self.best_gflops, event.gflops)
-            case RoundFinished():
-                self.trials = max(self.trials, event.trials)
-                self.failures = max(self.failures, event.failures)
-                self.best_gflops = max(self.best_gflops, event.best_gflops)
-
-    def _update(self, now: float) -> None:
-        self.updates += 1
-        self._headline.value = (
-            f"best <b>{self.best_gflops:.1f} GFLOP/s</b>, {self.trials} trials, {self.failures} failed"
-        )
-        for clock in self._clocks.values():
-            self._draw(clock, now)
-        if len(self._stages_box.children) != len(self._bars):
-            self._stages_box.children = tuple(self._bars.values())
-        rows = "".join(f"<tr><td>{escape(line)}</td></tr>" for line in self._recent)
-        self._table.value = f"<table>{rows}</table>"
-
-    def _draw(self, clock: StageClock, now: float) -> None:
-        row = self._bars.get(clock.stage)
-        if row is None:
-            row = ipywidgets.HBox([ipywidgets.IntProgress(), ipywidgets.Label()])
-            self._bars[clock.stage] = row
-        bar, label = row.children
-        bar.max, bar.value = max(1, clock.total), clock.done
-        bar.bar_style = "" if clock.stage in self._running else "success"
-        label.value = clock.line(now)
-
-
-def _show(panel: TuningPanel) -> None:
-    """Displays the panel below the running cell; does nothing outside IPython."""
-    from IPython.core.interactiveshell import InteractiveShell
-    from IPython.display import display
-
-    if InteractiveShell.initialized():
-        display(panel)
+        self._place.taken = True
+        return self._bundle()

@@ -1,0 +1,283 @@
+"""What the notebooks share: where the shipped data lie, and the one plot that each of them adds a line to.
+
+Everything here is of ``Dense(T=1..128, N=2304, K=768)`` on one core, with weights in cache. The lines
+are recorded times; the vendors' line is of another run on the same kind of processor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from html import escape
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from dietlab.cost import AdaptationCost, best_shape, fit_cost_model
+from dietlab.dispatch import Dispatcher, choose_portfolio, train_dispatcher, versions
+from dietlab.errors import DietlabError, RecordError
+from dietlab.evaluation.report import Report, fastest
+from dietlab.hardware import Hardware
+from dietlab.measure import CacheState, Record, RecordFile, ReplayRunner, Timing, read_records
+from dietlab.search import EFFORTS, TuningRun, tune
+from dietlab.shapes import Shape, ShapeSet
+from dietlab.space import MicroKernel, Space, build_space
+from dietlab.view.palette import styles
+from dietlab.view.plots import new_figure
+from dietlab.workloads import Workload, workload_from_json
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+DATA = Path(__file__).resolve().parent.parent / "data"
+RECORDS = "quickstart/records.jsonl.gz"
+BENCH = "results/zen4-bench.csv.gz"
+EVERY_LENGTH = "results/zen4-bench-every-length.csv.gz"
+ABLATION = "results/zen4-ablation.csv.gz"
+
+LONGEST = 128
+MEASURED_ONCE = 256
+"""Micro-kernels that the fourth notebook's cost model learns from."""
+
+Line = dict[int, float]
+"""Microseconds of a call by T."""
+
+
+# --- shipped data -----------------------------------------------------------------------------
+
+
+def data_file(name: str) -> Path:
+    """A file of the repository's folder ``data``, such as ``data_file(BENCH)``.
+
+    Raises:
+        RecordError: if the package is not used from a checkout of its repository.
+    """
+    path = DATA / name
+    if not path.is_file():
+        raise RecordError(
+            "the data of the notebooks lie in a checkout of the repository", path,
+            "Clone it and install from there with pip install -e .",
+        )  # fmt: skip
+    return path
+
+
+@cache
+def recorded() -> RecordFile:
+    """1088 micro-kernels with local padding on 16 lengths each, measured with weights in cache."""
+    return read_records(data_file(RECORDS))
+
+
+@cache
+def report(cores: int = 1) -> Report:
+    """An evaluation on every T of 1..128, with weights in cache and (one core) rotating; cores: 1 or 2."""
+    return Report.load(data_file(f"results/zen4-{cores}core.report.json.gz"))
+
+
+def workload() -> Workload:
+    """The dense layer of the records."""
+    return workload_from_json(recorded().header["workload"])
+
+
+def hardware() -> Hardware:
+    """The processor of the records, with one core."""
+    return Hardware.from_json(recorded().header["hardware"])
+
+
+def space() -> Space:
+    """The micro-kernels that were recorded."""
+    kernels = {record.micro_kernel for record in recorded().records}
+    return build_space(workload(), hardware(), edges=("padded",)).restricted_to(kernels)
+
+
+def shapes() -> tuple[Shape, ...]:
+    """The 16 lengths that were recorded, ascending."""
+    return tuple(sorted({record.shape for record in recorded().records}))
+
+
+def microseconds() -> pd.DataFrame:
+    """Recorded times of a call (us): a row for each micro-kernel by its key, a column for each T."""
+    return _microseconds().copy()
+
+
+@cache
+def _microseconds() -> pd.DataFrame:
+    import pandas as pd
+
+    rows: dict[str, Line] = {}
+    for record in recorded().records:
+        if record.seconds:
+            rows.setdefault(record.micro_kernel.key, {})[record.shape["T"]] = 1e6 * record.seconds
+    return pd.DataFrame.from_dict(rows, orient="index").sort_index(axis=0).sort_index(axis=1)
+
+
+def about() -> str:
+    """Versions here and those of the records, and the processor that the records belong to."""
+    processor, there = hardware(), recorded().header["versions"]
+    speed = f"{processor.peak_gflops:.0f} GFLOP/s peak"
+    return "\n".join(
+        [
+            f"here:          {_listed(versions())}", f"recorded with: {_listed(there)}",
+            f"recorded on:   {processor.name}, {processor.cores} core, {speed}",
+        ]
+    )  # fmt: skip
+
+
+def _listed(packages: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in packages.items())
+
+
+def plot_table(table: pd.DataFrame, title: str, x: str, y: str, log_x: bool = False) -> go.Figure:
+    """Each column of a table as a line over its index.
+
+    Args:
+        x, y: titles of the axes, with units.
+        log_x: whether each doubling of the index gets the same room.
+    """
+    figure = new_figure(table, title, None)
+    looks = styles(map(str, table.columns))
+    for name in map(str, table.columns):
+        figure.add_scatter(
+            x=table.index, y=table[name], name=escape(name), mode="lines+markers", hoverinfo="text",
+            line={"color": looks[name].colour, "dash": looks[name].dash},
+            hovertext=[f"<b>{escape(name)}: {v:.4g}</b><br>{x}: {i}" for i, v in table[name].items()],
+        )  # fmt: skip
+    figure.update_layout(legend={"orientation": "h", "y": -0.2})
+    figure.update_xaxes(title_text=x, **({"type": "log", "dtick": 0.30103} if log_x else {}))
+    figure.update_yaxes(title_text=y)
+    return figure
+
+
+# --- values that several notebooks start from -------------------------------------------------
+
+
+def once_each(count: int = MEASURED_ONCE, seed: int = 0) -> tuple[Record, ...]:
+    """Records of ``count`` micro-kernels at random, each on the one length where it wastes least."""
+    found = {(record.micro_kernel, record.shape): record for record in recorded().records}
+    cost, lengths = AdaptationCost(workload(), hardware()), shapes()
+    drawn = Random(seed).sample(sorted({kernel for kernel, _ in found}), count)
+    return tuple(found[kernel, best_shape(kernel, lengths, cost)] for kernel in drawn)
+
+
+@cache
+def replayed_run(strategy: str = "marginal") -> TuningRun:
+    """A joint search for the paper's eight lengths over the records: 64 of the 1088 micro-kernels."""
+    # Only what was recorded can be asked for: these lengths, with weights in cache.
+    effort = replace(EFFORTS["quick"], confirm_shapes=0, verify_shapes=0, timing=Timing())
+    lengths = ShapeSet.uniform(workload(), n=8)
+    return tune(space(), lengths, ReplayRunner(recorded().records), effort, strategy)
+
+
+@cache
+def replayed_dispatcher(max_kernels: int = 8) -> Dispatcher:
+    """The decision tree over at most ``max_kernels`` micro-kernels of :func:`replayed_run`."""
+    run = replayed_run()
+    return train_dispatcher(choose_portfolio(run, run.shapes, max_kernels), run.shapes)
+
+
+# --- the plot ---------------------------------------------------------------------------------
+
+
+def vendor_line(cache_state: CacheState = "hot") -> tuple[str, Line]:
+    """What all lines are compared with: the fastest prepacked vendor at each T, by its median time.
+
+    Returns:
+        Its name and microseconds by T, for every T of 1..128.
+    """
+    found = report()
+    kinds = {contender.name: contender.kind for contender in found.contenders}
+    prepacked = [
+        row for row in found.rows
+        if row.cache == cache_state and row.correct and kinds.get(row.contender) == "prepacked"
+    ]  # fmt: skip
+    best = {row.shape["T"]: 1e6 * row.seconds_median for row in fastest(prepacked)}
+    return "best prepacked vendor", dict(sorted(best.items()))
+
+
+def lines(upto: str = "07") -> dict[str, Line]:
+    """The lines of the plot that all notebooks share, up to the notebook of this number.
+
+    Args:
+        upto: ``"01"`` to ``"07"``.
+
+    Returns:
+        Microseconds by T, by the line's name, in the order in which notebooks add them.
+
+    Raises:
+        DietlabError: for another number.
+    """
+    if upto not in _LINES:
+        raise DietlabError(f"a notebook that adds a line is one of {', '.join(_LINES)}", repr(upto))
+    return {name: dict(_line(number)) for number, (name, _) in _LINES.items() if number <= upto}
+
+
+@cache
+def _line(number: str) -> Line:
+    return _LINES[number][1]()
+
+
+def largest_kernel() -> str:
+    """The key of the micro-kernel that is fastest for the largest T."""
+    return str(microseconds()[LONGEST].idxmin())
+
+
+def _padded_to_longest() -> Line:
+    """Every call pays for 128 rows."""
+    times = microseconds()
+    whole = float(times[LONGEST].min())
+    return {int(T): whole for T in times.columns}
+
+
+def _one_kernel() -> Line:
+    return _recorded(dict.fromkeys(shapes(), largest_kernel()))
+
+
+def _one_kernel_medians() -> Line:
+    """A record keeps the least of its blocks and how far their median lies above it."""
+    key = largest_kernel()
+    mine = [record for record in recorded().records if record.micro_kernel.key == key]
+    return {r.shape["T"]: 1e6 * (r.seconds or 0.0) * (1 + r.spread) for r in mine}
+
+
+def _by_model() -> Line:
+    """The micro-kernel that a model predicts to be fastest, of all, from one measurement of each of some."""
+    model = fit_cost_model(workload(), hardware(), once_each())
+    return _fastest_by(model.seconds, space().micro_kernels)
+
+
+def _by_search() -> Line:
+    """The best of those that a joint search tried, as far as it knows."""
+    run = replayed_run()
+    return _fastest_by(run.seconds_table, run.micro_kernels)
+
+
+def _by_dispatcher() -> Line:
+    dispatcher = replayed_dispatcher()
+    return _recorded({shape: dispatcher.kernel(shape).key for shape in shapes()})
+
+
+def _oracle() -> Line:
+    return {int(T): float(least) for T, least in microseconds().min().items()}
+
+
+def _fastest_by(predict: Callable[..., Any], kernels: Sequence[MicroKernel]) -> Line:
+    """Recorded times of the micro-kernels with the least predicted time."""
+    best = predict(kernels, shapes()).argmin(axis=0)
+    return _recorded({shape: kernels[int(i)].key for shape, i in zip(shapes(), best, strict=True)})
+
+
+def _recorded(chosen: Mapping[Shape, str]) -> Line:
+    times = microseconds()
+    return {shape["T"]: float(times.at[key, shape["T"]]) for shape, key in chosen.items()}
+
+
+_LINES: dict[str, tuple[str, Callable[[], Line]]] = {
+    "01": ("padded to 128", _padded_to_longest),
+    "02": ("one micro-kernel, padded", _one_kernel),
+    "03": ("the same, median of blocks", _one_kernel_medians),
+    "04": ("chosen by a cost model", _by_model),
+    "05": ("joint search", _by_search),
+    "06": ("dispatcher", _by_dispatcher),
+    "07": ("oracle", _oracle),
+}

@@ -1,0 +1,146 @@
+"""A portfolio to play with: what its micro-kernels make, without one of them, and trees made by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from dietlab.dispatch import Dispatcher, Portfolio
+from dietlab.dispatch.needs import needed
+from dietlab.dispatch.portfolio import BEYOND
+from dietlab.errors import DispatchError
+from dietlab.search import TuningRun
+from dietlab.shapes import Shape
+from dietlab.space import COMPOSED, Leaf, MicroKernel, Split, Tree
+from dietlab.view.dispatch_tree import dispatch_table, only_dim
+from dietlab.workloads import axis_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Values = npt.NDArray[np.float64]
+Needs = tuple[frozenset[MicroKernel], ...]
+
+SHOWN = 5
+"""So many shapes are named where one would do."""
+
+
+@dataclass(frozen=True)
+class Board:
+    """A portfolio with every plan that its micro-kernels can lead.
+
+    Args:
+        plans: those of the portfolio and, where plans are composed, the other heights and edges of their
+            families that the portfolio has micro-kernels for.
+        seconds: ``[plans, shapes]``, as the run expects them, whether or not the portfolio has all
+            micro-kernels that a plan needs.
+        beyond: ``[plans]``, on a shape beyond the range.
+        needs: ``[plan][shape]``: the micro-kernels of its tiles.
+        needs_beyond: ``[plan]``: those for every shape beyond the range.
+    """
+
+    portfolio: Portfolio
+    plans: tuple[MicroKernel, ...]
+    seconds: Values
+    beyond: Values
+    needs: tuple[Needs, ...]
+    needs_beyond: Needs
+
+    @cached_property
+    def best(self) -> Values:
+        """The least time known of any plan, in seconds, ``[shapes]``."""
+        least: Values = np.vstack([self.seconds, np.array(self.portfolio.best_seconds)]).min(axis=0)
+        return least
+
+    def table(self, dispatcher: Dispatcher) -> pd.DataFrame:
+        """:func:`dietlab.view.explore_dispatch.frame_dispatch` without asking the model again.
+
+        Raises:
+            DispatchError: if it has a plan that is not on the board.
+        """
+        strangers = [plan.key for plan in dispatcher.plans if plan not in self.plans]
+        if strangers:
+            raise DispatchError("every plan is on the board", ", ".join(strangers))
+        rows = [self.plans.index(plan) for plan in dispatcher.plans]
+        return dispatch_table(dispatcher, self.portfolio.shapes, self.seconds[rows], self.best)
+
+    def without(self, dropped: MicroKernel) -> Portfolio:
+        """What is left of the portfolio without one micro-kernel, ready to train a tree on.
+
+        Raises:
+            DispatchError: if what is left covers some shape no more.
+        """
+        left = frozenset(self.portfolio.micro_kernels) - {dropped}
+        covered = np.array([[need <= left for need in row] for row in self.needs])
+        kept = np.flatnonzero(covered.any(axis=1))
+        bare = [self.portfolio.shapes.shapes[i] for i in np.flatnonzero(~covered.any(axis=0))]
+        if bare:
+            more = len(bare) - SHOWN
+            found = ", ".join(map(str, bare[:SHOWN])) + (f" and {more} more" if more > 0 else "")
+            raise DispatchError(
+                f"without {dropped} the portfolio still covers every shape", f"no plan for {found}",
+                "Drop another one.",
+            )  # fmt: skip
+        seconds = np.where(covered, self.seconds, np.inf)[kept]
+        return replace(
+            self.portfolio, micro_kernels=tuple(sorted(left)), plans=tuple(self.plans[i] for i in kept),
+            seconds=tuple(map(tuple, seconds.tolist())), best_seconds=tuple(self.best.tolist()), curve=(),
+            safe_plan=self._safest(kept.tolist(), left),
+        )  # fmt: skip
+
+    def _safest(self, kept: Sequence[int], left: frozenset[MicroKernel]) -> MicroKernel:
+        """The fastest beyond the range of those that need nothing else there; of all, if all do."""
+        settled = [i for i in kept if self.needs_beyond[i] <= left] or kept
+        return self.plans[min(settled, key=lambda i: float(self.beyond[i]))]
+
+
+def board_of(run: TuningRun, portfolio: Portfolio) -> Board:
+    """The board of a portfolio that was chosen from a run; the model is asked for its few plans only."""
+    plans = tuple(sorted(set(_variants(portfolio))))
+    dims = portfolio.workload.dims
+    beyond = Shape.of(**{name: BEYOND * dim.high for name, dim in dims.items()})
+    rows = [axis_of(portfolio.workload, "rows").at(shape) for shape in portfolio.shapes]
+    # A shape stands for all extents since the one before it, as when the portfolio was chosen.
+    spans = list(zip([min(rows[0], 1), *(extent + 1 for extent in rows[:-1])], rows, strict=True))
+    return Board(
+        portfolio, plans, run.expected_seconds(plans, portfolio.shapes.shapes),
+        run.seconds_table(plans, [beyond])[:, 0],
+        tuple(tuple(frozenset(needed(plan, *span)) for span in spans) for plan in plans),
+        tuple(frozenset(needed(plan, max(rows) + 1)) for plan in plans),
+    )  # fmt: skip
+
+
+def _variants(portfolio: Portfolio) -> Iterator[MicroKernel]:
+    """The plans of a portfolio, and those of the same families with its other heights."""
+    for plan in (*portfolio.plans, portfolio.safe_plan):
+        yield plan
+        if plan.composed:
+            for code in portfolio.micro_kernels:
+                if code.family == plan.code.family:
+                    yield from (replace(plan, rows=code.rows, edge=edge) for edge in COMPOSED)
+
+
+def by_hand(portfolio: Portfolio, cuts: Sequence[int], plans: Sequence[MicroKernel]) -> Dispatcher:
+    """A tree made by hand: up to each cut (its extent included, in ascending order) one plan, then the
+    last one; beyond the range the portfolio's safe plan.
+
+    Args:
+        plans: one more than ``cuts``.
+
+    Raises:
+        DispatchError: if their number is another.
+    """
+    name, dim = only_dim(portfolio.workload)
+    if len(plans) != len(cuts) + 1:
+        raise DispatchError(f"{len(cuts)} cuts make {len(cuts) + 1} intervals with a plan each", len(plans))
+    used = tuple(sorted({*plans, portfolio.safe_plan}))
+    tree: Tree = Leaf(used.index(plans[-1]))
+    for cut, plan in zip(sorted(cuts)[::-1], plans[-2::-1], strict=True):
+        tree = Split(name, cut, Leaf(used.index(plan)), tree)
+    safe = Leaf(used.index(portfolio.safe_plan))
+    return Dispatcher(portfolio.workload, portfolio.hardware, used, Split(name, dim.high, tree, safe))

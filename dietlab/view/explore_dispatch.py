@@ -1,0 +1,193 @@
+"""The decision tree and the path of a shape, a portfolio without one micro-kernel, and a tree by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dietlab.dispatch import Dispatcher, Portfolio, choose_portfolio, train_dispatcher
+from dietlab.errors import DispatchError
+from dietlab.search import TuningRun
+from dietlab.shapes import Dim, Shape
+from dietlab.space import MicroKernel, depth, leaves
+from dietlab.view.dispatch_board import Board, board_of, by_hand
+from dietlab.view.dispatch_tree import (
+    draw_dispatch,
+    frame_dispatch,
+    last_drawn,
+    mean_slowdown,
+    only_dim,
+    path_words,
+    plot_dispatch,
+    row_at,
+)
+from dietlab.view.explore_cost import nothing_measured
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from dietlab.view.explorer import Drawn, Explorer
+
+__all__ = ["dispatch_explorer", "frame_dispatch", "plot_dispatch"]
+
+NOTHING = "nothing"
+TRAINED, BY_HAND, WHOLE = "trained", "by hand", "whole portfolio"
+PLANS, CUTS = ("plan_1", "plan_2", "plan_3"), ("cut_1", "cut_2")
+TIE = 0.0005
+"""Two mean slowdowns that differ by less are called equal."""
+
+
+def dispatch_explorer(run: TuningRun, portfolio: Portfolio | None = None) -> Explorer:
+    """Which plan a shape gets and why, what each micro-kernel of the portfolio is worth, and a game:
+    set two cuts and three plans by hand and lose less time than the trained tree.
+
+    Controls: ``shape`` (its path through the tree), ``without`` (a micro-kernel that is left out: the tree
+    is trained again on what the others do), ``tree`` (the trained one or yours), and yours: ``plan_1`` up to
+    ``cut_1``, ``plan_2`` up to ``cut_2``, then ``plan_3``. ``explorer.frame`` is :func:`frame_dispatch` of
+    the tree that is shown; times are measured where there are records and predicted elsewhere.
+
+    Args:
+        portfolio: what to dispatch between (default: the best 8 micro-kernels for the run's shapes; to
+            choose them takes seconds where plans are composed and the range is long).
+
+    Raises:
+        DispatchError: if there is not exactly one dynamic dimension.
+    """
+    from dietlab.view.explorer import Explorer
+
+    if not run.micro_kernels:
+        return nothing_measured(run)
+    name, dim = only_dim(run.space.workload)
+    board = board_of(run, choose_portfolio(run) if portfolio is None else portfolio)
+
+    @cache
+    def trained(without: str) -> Dispatcher:
+        left = board.portfolio if without == NOTHING else board.without(MicroKernel.from_key(without))
+        return train_dispatcher(left)
+
+    def draw(shape: int, without: str, tree: str, **hand: Any) -> Drawn:
+        note = ""
+        try:
+            automatic = trained(without)
+        except DispatchError as error:
+            without, automatic, note = NOTHING, trained(NOTHING), f"{error} The whole portfolio is shown. "
+        trees = {WHOLE: trained(NOTHING), TRAINED: automatic, BY_HAND: _mine(board, hand)}
+        return _drawn(board, trees, shape, without, tree, note)
+
+    return Explorer(draw, _controls(board, name, dim), partial(_clicked, dim))
+
+
+def _mine(board: Board, hand: Mapping[str, Any]) -> Dispatcher:
+    plans = [MicroKernel.from_key(hand[name]) for name in PLANS]
+    return by_hand(board.portfolio, [hand[name] for name in CUTS], plans)
+
+
+def _clicked(dim: Dim, values: Mapping[str, Any], point: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Both halves of the figure have the extent on their x axis."""
+    x = point.get("x")
+    if not isinstance(x, (int, float)):
+        return {}
+    return {"shape": min(max(round(x), dim.low), last_drawn(dim))}
+
+
+def _controls(board: Board, name: str, dim: Dim) -> dict[str, Any]:
+    import ipywidgets
+
+    style = {"description_width": "initial"}
+    plans = [plan.key for plan in board.portfolio.plans]
+    first = one_for_all(board).key
+    third = (dim.high / dim.low) ** (1 / 3)
+
+    def slider(value: float, high: int, words: str) -> Any:
+        return ipywidgets.IntSlider(round(value), dim.low, high, description=words, style=style)
+
+    def dropdown(options: Sequence[str], value: str, words: str) -> Any:
+        return ipywidgets.Dropdown(options=tuple(options), value=value, description=words, style=style)
+
+    codes = [kernel.key for kernel in board.portfolio.micro_kernels]
+    return {
+        "shape": slider((dim.low * dim.high) ** 0.5, last_drawn(dim), f"path of {name}"),
+        "without": dropdown([NOTHING, *codes], NOTHING, "without"),
+        "tree": dropdown([TRAINED, BY_HAND], TRAINED, "tree"),
+        "plan_1": dropdown(plans, first, "by hand: first"),
+        "cut_1": slider(dim.low * third, dim.high, f"up to {name}"),
+        "plan_2": dropdown(plans, first, "then"),
+        "cut_2": slider(dim.low * third**2, dim.high, f"up to {name}"),
+        "plan_3": dropdown(plans, first, "at last"),
+    }
+
+
+def one_for_all(board: Board) -> MicroKernel:
+    """The plan that loses least if it serves every shape: where the game begins."""
+    plans = board.portfolio.plans
+    rows = [board.plans.index(plan) for plan in plans]
+    losses = np.log(board.seconds[rows] / board.best) @ np.array(board.portfolio.shapes.weights)
+    return plans[int(losses.argmin())]
+
+
+def _drawn(
+    board: Board, trees: Mapping[str, Dispatcher], extent: int, without: str, tree: str, note: str
+) -> Drawn:
+    from dietlab.view.explorer import Drawn
+
+    name, _ = only_dim(board.portfolio.workload)
+    frames = {label: board.table(dispatcher) for label, dispatcher in trees.items()}
+    shown, frame = trees[tree], frames[tree]
+    beside = None
+    if tree == BY_HAND:
+        beside = ("trained tree", frames[TRAINED])
+    elif without != NOTHING:
+        beside = (WHOLE, frames[WHOLE])
+    figure = draw_dispatch(
+        frame, shown, extent, f"tree {BY_HAND}" if tree == BY_HAND else "trained tree", beside
+    )
+    said = path_words(shown, Shape.of(**{name: extent}))
+    return Drawn(
+        figure, frame, _numbers(frames, shown, row_at(frame, name, extent), without),
+        f"{note}{said} {_verdict(frames, without, tree)}", _options(board, without),
+    )  # fmt: skip
+
+
+def _options(board: Board, without: str) -> dict[str, list[str]]:
+    """Plans for the tree by hand: all but those that the missing micro-kernel leads."""
+    plans = board.portfolio.plans
+    kept = [plan.key for plan in plans if plan.code.key != without]
+    return dict.fromkeys(PLANS, kept or [plan.key for plan in plans])
+
+
+def _numbers(frames: Mapping[str, pd.DataFrame], shown: Dispatcher, row: Any, without: str) -> dict[str, str]:
+    rules, asked = len(leaves(shown.tree)), depth(shown.tree)
+    label = "trained" if without == NOTHING else f"trained without {without}"
+    numbers = {f"expected mean regret, {label}": regret_words(mean_slowdown(frames[TRAINED]))}
+    if without != NOTHING:
+        numbers[f"of the {WHOLE}"] = regret_words(mean_slowdown(frames[WHOLE]))
+    return {
+        **numbers,
+        "by hand": regret_words(mean_slowdown(frames[BY_HAND])),
+        f"{row['shape']}": f"{row['expected_us']:.1f} us expected, regret {regret_words(row['slowdown'])}",
+        "tree shown": f"{rules} rules, {asked} comparisons at most",
+        "micro-kernels compiled": str(len(shown.micro_kernels)),
+    }
+
+
+def regret_words(slowdown: float) -> str:
+    """``"1.42 %"``: time over the best plan's, less 1."""
+    return f"{100 * (slowdown - 1):.2f} %"
+
+
+def _verdict(frames: Mapping[str, pd.DataFrame], without: str, tree: str) -> str:
+    """Who loses less time, in a sentence."""
+    trained, whole = mean_slowdown(frames[TRAINED]), mean_slowdown(frames[WHOLE])
+    if tree == BY_HAND:
+        ratio = mean_slowdown(frames[BY_HAND]) / trained
+        if abs(ratio - 1) < TIE:
+            return "Your tree is as fast as the trained one."
+        if ratio < 1:
+            return f"Your tree is {100 * (1 / ratio - 1):.1f} % faster than the trained one: you win."
+        return f"Your tree is {100 * (ratio - 1):.1f} % slower than the trained one. Can you do better?"
+    if without != NOTHING:
+        return f"Without {without} a call takes {100 * (trained / whole - 1):.2f} % longer on average."
+    return ""

@@ -1,0 +1,206 @@
+"""Padding seen: the tiles of one shape, what is padding in them, and what other ways to pad waste."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import ceil
+from typing import TYPE_CHECKING, Any
+
+from dietlab.cost import AdaptationCost, f_pad
+from dietlab.evaluation.policies import PLANS
+from dietlab.hardware import Hardware
+from dietlab.shapes import Dim, Shape
+from dietlab.space import Edge, MicroKernel, cpu_limits, edges_of, plan_for
+from dietlab.space.space import MAX_VECTORS
+from dietlab.view.padding_figures import (
+    SHOWN,
+    THIS,
+    add_key,
+    frame_policies,
+    frame_tiling,
+    frame_waste,
+    only_dim,
+    tiling_titles,
+    tiling_trace,
+    waste_trace,
+)
+from dietlab.view.plots import new_figure
+from dietlab.view.traffic import COLOURS
+from dietlab.workloads import Workload, extents
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+    from dietlab.view.explorer import Explorer
+
+
+MAP_TRACE = 1
+"""The heat map's place among the traces: a click on it chooses a shape and a height."""
+MAP_BAR = {"x": 0.475, "y": 0.21, "len": 0.46, "thickness": 12, "title": {"side": "right"}}
+MOST_CORES = 16
+EDGE_WORDS: Mapping[Edge, str] = {
+    "even": "on: rows shared out evenly",
+    "rest": "on: full tiles and a rest",
+    "padded": "off: local padding",
+    "partitioned": "off: loop partitioning",
+}
+
+
+def padding_explorer(workload: Workload, hardware: Hardware) -> Explorer:
+    """A shape and a micro-kernel to choose: its output tiled, the padded part coloured, the waste and the
+    idle cores as numbers; below, the waste over shapes and tile heights, and the usual serving policies.
+
+    A click on the heat map chooses its shape and height. ``explorer.frame`` is :func:`frame_tiling`.
+
+    Raises:
+        WorkloadError: if there is not exactly one dynamic dimension.
+        HardwareError: if ``hardware`` is no CPU.
+    """
+    from dietlab.view.explorer import Drawn, Explorer
+
+    name, dim = only_dim(workload)
+
+    def draw(rows: int, cols: int, edge: Edge, cores: int, **bound: int) -> Drawn:
+        kernel, shape = MicroKernel(rows, cols, edge=edge), Shape.of(**bound)
+        chip, sizes = hardware.with_cores(cores), extents(workload, shape)
+        return Drawn(
+            _figure(workload, hardware, kernel, shape),
+            frame_tiling(kernel, sizes["rows"], sizes["cols"]),
+            _numbers(workload, chip, kernel, shape),
+            _note(workload, chip, kernel),
+        )
+
+    def clicked(values: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, Any]:
+        if point.get("trace") != MAP_TRACE:
+            return {}
+        return {name: round(point["x"]), "rows": round(point["y"])}
+
+    return Explorer(draw, _controls(workload, hardware, name, dim), clicked)
+
+
+def _controls(workload: Workload, hardware: Hardware, name: str, dim: Dim) -> dict[str, Any]:
+    import ipywidgets
+
+    lanes, registers = hardware.cpu.lanes, hardware.cpu.vector_registers
+    style = {"description_width": "initial"}
+
+    def slider(label: str, value: int, low: int, high: int, step: int = 1) -> Any:
+        bounds = {"value": value, "min": low, "max": high, "step": step}
+        return ipywidgets.IntSlider(**bounds, description=label, style=style)
+
+    edges: tuple[Edge, ...] = ("even", "rest", *edges_of("paper", workload))
+    tallest = max(1, (registers - 1) // 2 - 1)  # two vectors wide, with operands beside the accumulators
+    return {
+        name: slider(name, dim.low + (dim.high - dim.low) // 3, dim.low, dim.high),
+        "rows": slider("tile: rows", tallest, 1, registers),
+        "cols": slider("tile: columns", 2 * lanes, lanes, MAX_VECTORS * lanes, lanes),
+        "edge": ipywidgets.Dropdown(
+            options=[(EDGE_WORDS[edge], edge) for edge in edges], value=edges[-1], description="composition",
+            style=style,
+        ),
+        "cores": slider("cores", hardware.cores, 1, max(MOST_CORES, 2 * hardware.cores)),
+    }  # fmt: skip
+
+
+# --- numbers and words ------------------------------------------------------------------------
+
+
+def _numbers(workload: Workload, chip: Hardware, kernel: MicroKernel, shape: Shape) -> dict[str, str]:
+    sizes = extents(workload, shape)
+    plan, useful = plan_for(kernel, sizes["rows"]), f_pad(sizes, kernel.cover_tile)
+    busy = AdaptationCost(workload, chip).static(kernel, shape) / useful
+    products = f" in each of {sizes['batch']} products" if sizes["batch"] > 1 else ""
+    rows = " + ".join(f"{r.tiles} x {r.kernel.rows}" for r in plan.regions)
+    return {
+        "rows of the tiles": rows,
+        "tiles": f"{plan.tiles} down, {ceil(sizes['cols'] / kernel.cols)} across{products}",
+        "padding waste": f"{100 * (1 - useful):.1f} %",
+        "executed for one needed": f"{1 / useful:.2f} multiply-adds",
+        "idle": f"{100 * (1 - busy):.1f} % of the time of {chip.cores} core{'s' * (chip.cores > 1)}",
+    }
+
+
+def _note(workload: Workload, chip: Hardware, kernel: MicroKernel) -> str:
+    """Whether the space has it, and if not, which limit it breaks first."""
+    broken = next((limit for limit in cpu_limits(workload, chip) if limit.excess(kernel) > 0), None)
+    hint = "Click the map to choose its shape and height."
+    if broken is None:
+        return f"A micro-kernel of this size fits {chip.name}. {hint}"
+    found = f"{broken.measure(kernel):,.0f} {broken.unit}, at most {broken.most:,.0f}"
+    return f"No micro-kernel of this size is in the space, since it breaks: {broken.reason} ({found}). {hint}"
+
+
+# --- the figure -------------------------------------------------------------------------------
+
+
+def _figure(workload: Workload, hardware: Hardware, kernel: MicroKernel, shape: Shape) -> go.Figure:
+    """Above, the output in tiles; below, the map of waste and the policies."""
+    name, dim = only_dim(workload)
+    sizes = extents(workload, shape)
+    heights = range(1, hardware.cpu.vector_registers + 1)
+    waste = frame_waste(workload, kernel, heights, _window(dim, shape[name]))
+    outputs = f"{sizes['rows']} x {sizes['cols']} outputs{' of a product' if sizes['batch'] > 1 else ''}"
+    title = f"{shape}: {outputs} in tiles of {kernel.rows} x {kernel.cols}"
+    figure = new_figure(waste, title, None)
+    figure.add_trace(tiling_trace(kernel, sizes["rows"], sizes["cols"]))
+    drawn = waste_trace(waste, name)
+    drawn.update(xaxis="x2", yaxis="y2", colorbar=MAP_BAR)
+    figure.add_trace(drawn)
+    figure.add_scatter(
+        x=[shape[name]], y=[kernel.rows], xaxis="x2", yaxis="y2", mode="markers", hoverinfo="skip",
+        name="chosen", showlegend=False,
+        marker={"symbol": "circle-open", "size": 14, "color": "#D55E00", "line": {"width": 3}},
+    )  # fmt: skip
+    _add_policies(figure, workload, kernel, shape)
+    add_key(figure)
+    _lay_out(figure, name, tiling_titles(kernel, sizes["rows"], sizes["cols"]))
+    return figure
+
+
+def _window(dim: Dim, extent: int) -> range:
+    """At most :data:`SHOWN` extents in a row, with ``extent`` among them: a sample of a longer range would
+    miss the period of the tiles."""
+    low = max(dim.low, min(extent - SHOWN // 2, dim.high - SHOWN + 1))
+    return range(low, min(dim.high, low + SHOWN - 1) + 1)
+
+
+def _add_policies(figure: go.Figure, workload: Workload, kernel: MicroKernel, shape: Shape) -> None:
+    frame = frame_policies(workload, kernel, shape)
+    rows = list(frame.itertuples())
+    figure.add_bar(
+        x=[_two_lines(row.policy) for row in rows], y=frame["waste_percent"],
+        xaxis="x3", yaxis="y3", showlegend=False, name="policies",
+        marker={"color": [COLOURS[PLANS if row.policy == THIS else row.policy] for row in rows]},
+        text=[f"{row.waste_percent:.1f} %" for row in rows], textposition="outside", hoverinfo="text",
+        hovertext=[
+            f"<b>{row.waste_percent:.1f} % of the multiply-adds are padding</b><br>{row.policy} at {shape}"
+            f"<br>{row.executed_for_one_needed:.2f} are executed for one that is needed"
+            for row in rows
+        ],
+    )  # fmt: skip
+
+
+def _two_lines(policy: str) -> str:
+    """``to multiples of 16`` below its bar."""
+    return policy.removeprefix("to ").replace("this ", "this<br>").replace(" of ", "<br>of ")
+
+
+def _lay_out(figure: go.Figure, name: str, titles: tuple[str, str]) -> None:
+    down, across = titles
+    grid = {"gridcolor": "rgba(128,128,128,0.25)", "zerolinecolor": "rgba(128,128,128,0.25)"}
+    bare = {"showgrid": False, "zeroline": False}
+    figure.update_layout(
+        height=680, bargap=0.3,
+        legend={"orientation": "h", "y": 1, "yanchor": "bottom"}, margin={"t": 80, "b": 80},
+        xaxis={**bare, "anchor": "y", "title": {"text": across}},
+        yaxis={**bare, "domain": [0.58, 1], "autorange": "reversed", "title": {"text": down}},
+        xaxis2={**bare, "domain": [0, 0.47], "anchor": "y2", "title": {"text": f"{name} (extent)"}},
+        yaxis2={**bare, "domain": [0, 0.42], "anchor": "x2", "title": {"text": "height of the tile (rows)"}},
+        xaxis3={
+            **bare, "domain": [0.68, 1], "anchor": "y3", "tickangle": 0,
+            "title": {"text": "plan, or padding to", "standoff": 6},
+        },
+        yaxis3={
+            **grid, "domain": [0, 0.42], "anchor": "x3", "range": [0, 108], "title": {"text": "waste (%)"},
+        },
+    )  # fmt: skip

@@ -1,0 +1,244 @@
+"""The funnel of limits: which micro-kernels fit a processor, why the others do not, and what another
+processor would change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from html import escape
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
+
+from dietlab.errors import SpaceError
+from dietlab.hardware import Hardware
+from dietlab.space import Cover, MicroKernel, Space, build_space, edges_of
+from dietlab.view.plots import new_figure
+from dietlab.workloads import Workload
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+    from dietlab.view.explorer import Explorer
+
+LEFT, REJECTED = "#0072B2", "#E69F00"
+LABEL_CHARACTERS = 44
+REMEMBERED = 64
+"""Spaces that an explorer keeps: a slider that goes back finds its own."""
+
+COVERS: tuple[tuple[str, Cover], ...] = (("composed", "composed"), ("padded (paper)", "paper"))
+
+
+@dataclass(frozen=True)
+class Knob:
+    """A figure of a processor that can be turned: its field in :class:`Hardware` or its limits, its name
+    for people, and the values that it takes, given the real one."""
+
+    field: str
+    label: str
+    values: Callable[[int], Sequence[int]]
+
+    def of(self, hardware: Hardware) -> int:
+        return int(getattr(hardware if self.field == "cores" else hardware.limits, self.field))
+
+    def words(self, value: int) -> str:
+        return amount(value, "bytes") if self.field.endswith("_bytes") else f"{value:,}"
+
+
+def _times(*factors: float) -> Callable[[int], Sequence[int]]:
+    """The real value times each factor."""
+    return lambda real: sorted({max(1, round(real * factor)) for factor in factors})
+
+
+def _cores(real: int) -> Sequence[int]:
+    return sorted({1, 2, 4, 8, 16, 32, 64, real, 2 * real})
+
+
+def _vectors(real: int) -> Sequence[int]:
+    return (16, 32, 64)  # SSE or NEON, AVX, AVX-512: what a hardware description allows
+
+
+_SIZES = _times(1 / 4, 1 / 2, 1, 2, 4)
+KNOBS: dict[str, tuple[Knob, ...]] = {
+    "cpu": (
+        Knob("vector_registers", "vector registers", _times(1 / 4, 1 / 2, 1, 2)),
+        Knob("vector_bytes", "vector width", _vectors),
+        Knob("cores", "cores", _cores),
+        Knob("l1d_bytes", "L1 data cache", _SIZES),
+        Knob("l2_bytes", "L2 cache", _SIZES),
+    ),
+    "cuda": (
+        Knob("threads_per_block", "threads per block", _SIZES),
+        Knob("registers_per_thread", "registers per thread", _SIZES),
+        Knob("registers_per_block", "registers per block", _SIZES),
+        Knob("smem_per_block_bytes", "shared memory per block", _SIZES),
+        Knob("cores", "multiprocessors", _cores),
+    ),
+}
+"""What can be turned, by ``hardware.kind``."""
+
+
+def amount(value: float, unit: str) -> str:
+    """A number with its unit; bytes in KiB or MiB (1024 and 1024 * 1024 bytes) from 1024 on."""
+    if unit != "bytes" or value < 1 << 10:
+        return f"{value:,.0f} {unit}"
+    return f"{value / (1 << 10):g} KiB" if value < 1 << 20 else f"{value / (1 << 20):g} MiB"
+
+
+def frame_funnel(space: Space) -> pd.DataFrame:
+    """One row a limit, in the order in which limits are checked: how many candidates it rejects and how
+    many are left, the bound with its unit, and the candidate that misses it by least.
+
+    The first row has all candidates; the last one's ``left`` is the size of the space. Limits that reject
+    nothing are left out.
+    """
+    import pandas as pd
+
+    left = len(space) + sum(rejection.count for rejection in space.rejected)
+    rows: list[tuple[Any, ...]] = [("all candidates", left, 0, None, "", "", None)]
+    for r in space.rejected:
+        left -= r.count
+        value = float(r.nearest_value)
+        rows.append((r.reason, left, r.count, float(r.most), r.unit, r.nearest_miss.key, value))
+    return pd.DataFrame(
+        rows, columns=["limit", "left", "rejected", "most", "unit", "nearest_miss", "nearest_value"]
+    )
+
+
+def plot_funnel(space: Space, template: str | None = None) -> go.Figure:
+    """A bar for each limit: the candidates left behind it, and those that it rejects with the nearest
+    miss beside them."""
+    frame = frame_funnel(space)
+    total = int(frame["left"].iloc[0])
+    title = f"{len(space):,} of {total:,} candidates fit {space.hardware.name}"
+    figure = new_figure(frame, title, template)
+    rows = list(frame.itertuples())
+    labels = [_label(row) for row in rows]
+    figure.add_bar(
+        x=frame["left"], y=labels, orientation="h", name="left", marker={"color": LEFT},
+        hovertext=[_left_hover(row, total) for row in rows], hoverinfo="text",
+    )  # fmt: skip
+    figure.add_bar(
+        x=frame["rejected"], y=labels, orientation="h", name="rejected by this limit",
+        marker={"color": REJECTED}, hovertext=[_rejected_hover(row) for row in rows], hoverinfo="text",
+    )  # fmt: skip
+    figure.add_scatter(
+        x=frame["left"] + frame["rejected"], y=labels, mode="text", textposition="middle right",
+        text=[_beside(row) for row in rows], showlegend=False, hoverinfo="skip", cliponaxis=False,
+    )  # fmt: skip
+    figure.update_layout(
+        barmode="stack", height=130 + 56 * len(rows),
+        legend={"orientation": "h", "y": 1, "yanchor": "bottom", "traceorder": "normal"},
+        margin_t=80,
+    )  # fmt: skip
+    # Room for the words beside the bars.
+    figure.update_xaxes(title_text="candidates (count)", range=[0, 1.75 * total])
+    figure.update_yaxes(
+        title_text="limit, with its bound", autorange="reversed", automargin=True, showgrid=False
+    )
+    return figure
+
+
+def _label(row: Any) -> str:
+    bound = f" (at most {amount(row.most, row.unit)})" if row.unit else ""
+    return "<br>".join(escape(line) for line in wrap(row.limit + bound, LABEL_CHARACTERS))
+
+
+def _beside(row: Any) -> str:
+    if not row.unit:
+        return f" {row.left:,}"
+    value = escape(amount(row.nearest_value, row.unit))
+    return (
+        f" {row.left:,} left, {row.rejected:,} rejected<br> nearest miss: {value}"
+        f"<br> ({escape(row.nearest_miss)})"
+    )
+
+
+def _left_hover(row: Any, total: int) -> str:
+    behind = f"<br>behind the limit: {escape(row.limit)}" if row.unit else ""
+    return f"<b>{row.left:,} of {total:,} candidates are left</b>{behind}"
+
+
+def _rejected_hover(row: Any) -> str:
+    if not row.unit:
+        return ""
+    return (
+        f"<b>{row.rejected:,} candidates are rejected here</b><br>{escape(row.limit)}"
+        f"<br>at most {escape(amount(row.most, row.unit))}; nearest miss {escape(row.nearest_miss)}"
+        f" with {escape(amount(row.nearest_value, row.unit))}"
+    )
+
+
+# --- the explorer -----------------------------------------------------------------------------
+
+
+def space_explorer(workload: Workload, hardware: Hardware) -> Explorer:
+    """What fits, what does not and why, with the limits of the processor as sliders: what if it had twice
+    the cache?
+
+    Sliders follow the kind of the processor (:data:`KNOBS`). ``explorer.frame`` is
+    :func:`frame_funnel` of what is shown. Where nothing fits, a sentence says so.
+    """
+    from dietlab.view.explorer import Drawn, Explorer
+
+    @lru_cache(maxsize=REMEMBERED)
+    def built(chip: Hardware, cover: Cover) -> Space:
+        return build_space(workload, chip, edges_of(cover, workload))
+
+    def really(cover: Cover) -> frozenset[MicroKernel]:
+        try:
+            return frozenset(built(hardware, cover))
+        except SpaceError:
+            return frozenset()
+
+    def draw(cover: Cover, **turned: int) -> Drawn:
+        chip = _turned(hardware, turned)
+        space, real = built(chip, cover), really(cover)
+        frame = frame_funnel(space)
+        largest = max(space, key=lambda kernel: kernel.rows * kernel.cols)
+        numbers = {
+            "micro-kernels that fit": f"{len(space):,}",
+            "of candidates": f"{frame['left'].iloc[0]:,}",
+            "on the real processor": f"{len(real):,}",
+            "largest tile": f"{largest.rows} x {largest.cols} outputs",
+        }
+        return Drawn(plot_funnel(space), frame, numbers, _what_if(hardware, chip, space, real))
+
+    return Explorer(draw, _controls(hardware))
+
+
+def _turned(hardware: Hardware, values: dict[str, Any]) -> Hardware:
+    """The processor with other figures; if they are the real ones, itself."""
+    limits = {name: value for name, value in values.items() if name != "cores"}
+    chip = replace(hardware, cores=values["cores"], limits=replace(hardware.limits, **limits))
+    return chip if chip == hardware else replace(chip, name=f"{hardware.name}, changed")
+
+
+def _what_if(hardware: Hardware, chip: Hardware, space: Space, real: frozenset[MicroKernel]) -> str:
+    """What the turned limits bring and cost, in a sentence."""
+    knobs = [knob for knob in KNOBS[hardware.kind] if knob.of(chip) != knob.of(hardware)]
+    if not knobs:
+        return "These are the real limits. What would another processor change?"
+    changes = ", ".join(
+        f"{k.label} {k.words(k.of(chip))} instead of {k.words(k.of(hardware))}" for k in knobs
+    )
+    gained, lost = len(set(space) - real), len(real - set(space))
+    if not gained and not lost:
+        return f"With {changes}: exactly the same micro-kernels fit."
+    return f"With {changes}: {gained:,} more micro-kernels fit, {lost:,} fit no longer."
+
+
+def _controls(hardware: Hardware) -> dict[str, Any]:
+    import ipywidgets
+
+    style = {"description_width": "initial"}
+    sliders = {
+        knob.field: ipywidgets.SelectionSlider(
+            options=[(knob.words(value), value) for value in knob.values(knob.of(hardware))],
+            value=knob.of(hardware), description=knob.label, style=style,
+        )
+        for knob in KNOBS[hardware.kind]
+    }  # fmt: skip
+    cover = ipywidgets.Dropdown(options=COVERS, value="composed", description="plans", style=style)
+    return {**sliders, "cover": cover}

@@ -1,0 +1,284 @@
+"""Who is faster, where, and why: every contender of a bench on every shape, behind dropdowns."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dietlab.bench import BenchTable
+from dietlab.cost import CostModel
+from dietlab.errors import DietlabError
+from dietlab.evaluation import Report
+from dietlab.shapes import Shape
+from dietlab.space import MicroKernel, plan_for
+from dietlab.study import MODEL, Study
+from dietlab.view.bench_plots import JUDGES
+from dietlab.view.bench_text import cores
+from dietlab.view.html_report import workload_title
+from dietlab.view.plots import frame_speedup, new_figure
+from dietlab.view.speedup_figures import (
+    frame_against,
+    frame_parts,
+    plot_against,
+    time_words,
+)
+from dietlab.workloads import axis_of, workload_from_json
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from dietlab.view.explorer import Drawn, Explorer
+
+Source = BenchTable | Report | str | Path
+"""A bench, an evaluation's report, or the path of a bench's CSV."""
+Runs = Mapping[tuple[str, int], str | Path]
+"""Study folders by the workload's name and the number of threads."""
+
+BARS = "Bars span every ratio that the 95 % intervals of both times allow."
+NOBODY = "nobody"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where a report comes from: the processor's name, the workload's name and how many threads."""
+
+    hardware: str
+    workload: str
+    threads: int
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the dropdowns say, and the options that each of them has then."""
+
+    setting: Setting
+    report: Report
+    cache: str
+    contender: str
+    shape: str
+    frame: pd.DataFrame
+    options: Mapping[str, Sequence[Any]]
+
+    @property
+    def row(self) -> Any:
+        """The chosen shape's row of ``frame``; None if there is none."""
+        return next((row for row in self.frame.itertuples() if row.shape == self.shape), None)
+
+
+def speedup_explorer(table: Source | Sequence[Source], runs: Runs | None = None) -> Explorer:
+    """The speedup of dietlab for each shape, against whom, where and how you choose.
+
+    Each dropdown offers what was measured with the others' values. Held-out shapes are open diamonds, and
+    a click on a shape tells its plan. ``explorer.frame`` has, shape by shape, the speedup, both times and
+    their 95 % intervals (us).
+
+    Args:
+        table: a bench or the path of its CSV, an evaluation's report, or several of these.
+        runs: study folders, as ``{("dense-k768-n2304", 1): "runs/dense"}`` (1 thread): their cost models
+            tell the predicted parts of a shape's time.
+
+    Raises:
+        RecordError: if a file cannot be read.
+    """
+    from dietlab.view.explorer import Explorer
+
+    loaded = loaded_tables(table)
+    reports = by_setting(loaded)
+    if not reports:
+        return Explorer(functools.partial(_nothing, loaded), {})
+
+    @functools.cache
+    def model(workload: str, threads: int) -> CostModel | None:
+        folder = (runs or {}).get((workload, threads))
+        return None if folder is None else model_of(folder)
+
+    def draw(**values: Any) -> Drawn:
+        choice = chosen(reports, values)
+        return _drawn(choice, functools.partial(model, choice.setting.workload, choice.setting.threads))
+
+    def clicked(values: Mapping[str, Any], point: Mapping[str, Any]) -> Mapping[str, Any]:
+        shapes = chosen(reports, values).options["shape"]
+        number = point.get("point")
+        # The first trace has the shapes; in the others a point is something else.
+        if point.get("trace") != 0 or number is None or number >= len(shapes):
+            return {}
+        return {"shape": shapes[number]}
+
+    return Explorer(draw, _controls(chosen(reports, {}).options), clicked)
+
+
+def _controls(options: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+    import ipywidgets
+
+    style = {"description_width": "initial"}
+    return {
+        name: ipywidgets.Dropdown(options=tuple(found), description=name, style=style)
+        for name, found in options.items()
+    }
+
+
+# --- what there is to choose from -------------------------------------------------------------
+
+
+def loaded_tables(table: Source | Sequence[Source]) -> list[BenchTable | Report]:
+    """One source or several, read where they are paths."""
+    sources = [table] if isinstance(table, (BenchTable, Report, str, Path)) else table
+    return [BenchTable.load(s) if isinstance(s, (str, Path)) else s for s in sources]
+
+
+def by_setting(sources: Sequence[BenchTable | Report]) -> dict[Setting, Report]:
+    """Every report that has rows. Where a second source is of the same setting, all that it has gets its
+    number beside the processor's name: two runs are never mixed."""
+    found: dict[Setting, Report] = {}
+    for number, source in enumerate(sources, 1):
+        part = dict(_reports(source))
+        if set(part) & set(found):
+            part = {
+                replace(setting, hardware=f"{setting.hardware} ({number})"): report
+                for setting, report in part.items()
+            }
+        found |= part
+    return found
+
+
+def _reports(source: BenchTable | Report) -> Iterator[tuple[Setting, Report]]:
+    if isinstance(source, BenchTable):
+        named = [(f.name, f.threads, source.report(f.name, f.threads)) for f in source.studies]
+    else:
+        named = [(workload_title(source.workload), int(source.hardware.get("cores", 1)), source)]
+    for workload, threads, report in named:
+        if report.rows:
+            yield Setting(str(report.hardware.get("name", "?")), workload, threads), report
+
+
+def chosen(reports: Mapping[Setting, Report], values: Mapping[str, Any]) -> Choice:
+    """From the values of the dropdowns to a choice that exists: what is no option (any more), or is not
+    given, becomes the first one."""
+    options: dict[str, Sequence[Any]] = {}
+
+    def pick(name: str, found: Sequence[Any]) -> Any:
+        options[name] = found
+        return values[name] if values.get(name) in found else found[0]
+
+    left = list(reports)
+    for name in ("hardware", "workload", "threads"):
+        value = pick(name, list(dict.fromkeys(getattr(setting, name) for setting in left)))
+        left = [setting for setting in left if getattr(setting, name) == value]
+    report = reports[left[0]]
+    cache = pick("cache", report.caches)
+    contender = pick("contender", contenders(report, cache) or [NOBODY])
+    frame = frame_against(report, contender, cache)
+    shape = pick("shape", list(frame["shape"]) or [NOBODY])
+    return Choice(left[0], report, cache, contender, shape, frame, options)
+
+
+def contenders(report: Report, cache: str) -> list[str]:
+    """Whom dietlab can be compared with: the best vendors first."""
+    names = list(dict.fromkeys(frame_speedup(report, cache)["contender"]))
+    return sorted(names, key=lambda name: JUDGES.index(name) if name in JUDGES else len(JUDGES))
+
+
+def model_of(folder: str | Path) -> CostModel:
+    """The cost model of a study; fitted on its records if it was not kept.
+
+    Raises:
+        StudyError: if there is no study, or nothing was measured.
+    """
+    study = Study.open(folder)
+    kept = study.folder / MODEL
+    return CostModel.load(kept) if kept.exists() else study.run().model
+
+
+# --- what is shown ----------------------------------------------------------------------------
+
+
+def _drawn(choice: Choice, model: Any) -> Drawn:
+    from dietlab.view.explorer import Drawn
+
+    row, said = choice.row, [BARS]
+    parts = None
+    if row is None:
+        said = [f"dietlab was compared with nobody in the {choice.cache} state."]
+    else:
+        shape = next(r.shape for r in choice.report.rows if str(r.shape) == choice.shape)
+        said.append(plan_words(choice.report, shape, row.plan))
+        parts, words = _parts(choice, shape, row, model)
+        said.append(words)
+    figure = plot_against(choice.report, choice.contender, choice.cache, choice.shape, parts)
+    return Drawn(figure, choice.frame, _numbers(choice), " ".join(said), choice.options)
+
+
+def plan_words(report: Report, shape: Shape, plan: object) -> str:
+    """How dietlab covers a shape, in a sentence; as much of it as can be known."""
+    if not isinstance(plan, str):
+        return f"{shape}: the plan is unknown."
+    try:
+        rows = axis_of(workload_from_json(report.workload), "rows").at(shape)
+        return f"{shape}: dietlab covers it by {plan_for(MicroKernel.from_key(plan), rows)}."
+    except DietlabError:
+        return f"{shape}: {plan}."
+
+
+def _parts(choice: Choice, shape: Shape, row: Any, model: Any) -> tuple[pd.DataFrame | None, str]:
+    """The predicted parts of the chosen shape's time, and what to say of them."""
+    try:
+        known: CostModel | None = model()
+        if known is None:
+            return (
+                None,
+                "Give runs={(workload, threads): study folder} to see the predicted parts of its time.",
+            )
+        if known.cost.hardware.name != choice.report.hardware.get("name"):
+            return None, f"The cost model is of {known.cost.hardware.name}: it predicts nothing here."
+        parts = frame_parts(known, str(row.plan), shape, choice.cache)
+    except DietlabError as error:
+        return None, f"Its parts cannot be predicted: {error}"
+    largest = parts.loc[parts["predicted_us"].idxmax()]
+    return parts, (
+        f"Predicted: {parts['predicted_us'].sum():.1f} us, of which {largest['percent']:.0f} % for "
+        f"{largest['part']}."
+    )
+
+
+def _numbers(choice: Choice) -> dict[str, str]:
+    frame, row = choice.frame, choice.row
+    if row is None:
+        return {}
+    worst = frame.loc[frame["speedup"].idxmin()]
+    numbers = {
+        "geometric mean": f"{_mean(frame)} over {len(frame)} shapes",
+        "worst shape": f"{worst['speedup']:.2f} times at {worst['shape']}",
+    }
+    held_out = frame[frame["held_out"].astype(bool)]
+    if len(held_out):
+        numbers["held out from tuning"] = f"{_mean(held_out)} over {len(held_out)} shapes"
+    reach = f" ({row.speedup_low:.2f} to {row.speedup_high:.2f})" if row.speedup_low > 0 else ""
+    return {
+        **numbers, f"{row.shape}, {cores(choice.setting.threads)}": f"{row.speedup:.2f} times{reach}",
+        "dietlab": time_words(row.dietlab_us, row.dietlab_low_us, row.dietlab_high_us),
+        row.fastest: time_words(row.time_us, row.low_us, row.high_us),
+    }  # fmt: skip
+
+
+def _mean(frame: pd.DataFrame) -> str:
+    return f"{math.exp(np.log(frame['speedup']).mean()):.2f} times"
+
+
+def _nothing(sources: Sequence[BenchTable | Report]) -> Drawn:
+    """For tables without a row: why, as far as they tell."""
+    import pandas as pd
+
+    from dietlab.view.explorer import Drawn
+
+    failures = [facts for source in sources if isinstance(source, BenchTable) for facts in source.failures]
+    rows = [(facts.name, facts.threads, facts.failure) for facts in failures]
+    frame = pd.DataFrame(rows, columns=["workload", "threads", "failure"])
+    why = [f"{name}, {cores(threads)}: {failure}" for name, threads, failure in rows]
+    note = " ".join(["There is no row to compare.", *why])
+    return Drawn(new_figure(pd.DataFrame(), "Speedup of dietlab", None), frame, note=note)

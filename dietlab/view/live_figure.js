@@ -1,0 +1,78 @@
+// A plotly figure that lives in one synced trait. plotly.js itself comes once a kernel, in the model that
+// `bundle` names, and is evaluated once a page: every figure asks for it here.
+
+function plotly(model) {
+  window.__dietlabPlotly ??= (async () => {
+    const bundle = await model.widget_manager.get_model(model.get("bundle").replace("IPY_MODEL_", ""));
+    const before = window.Plotly; // another plotly on the page is left alone
+    const loaded = new Function("define", "module", "exports", `${bundle.get("js")}\n;return window.Plotly;`)();
+    if (before) window.Plotly = before;
+    return loaded;
+  })();
+  return window.__dietlabPlotly;
+}
+
+// Text and grid follow the page's theme; the background is the page's own.
+function themed(figure, element) {
+  const style = getComputedStyle(element);
+  const variable = (name, otherwise) => style.getPropertyValue(name).trim() || otherwise;
+  const dark = document.body.dataset.jpThemeLight === "false";
+  const text = variable("--jp-ui-font-color1", dark ? "#eee" : "#222");
+  const lines = variable("--jp-ui-font-color2", dark ? "#bbb" : "#555");
+  const grid = dark ? "#3a3a3a" : "#e3e3e3";
+  const layout = { ...figure.layout, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)" };
+  layout.font = { ...layout.font, color: text };
+  layout.hoverlabel = {
+    bgcolor: variable("--jp-layout-color0", dark ? "#111" : "#fff"), bordercolor: lines,
+    font: { color: text }, ...layout.hoverlabel,
+  };
+  const colours = { gridcolor: grid, zerolinecolor: grid, linecolor: lines, tickcolor: lines };
+  for (const name of Object.keys(layout)) {
+    if (/^[xy]axis\d*$/.test(name)) layout[name] = { ...layout[name], ...colours };
+  }
+  return { data: figure.data ?? [], layout };
+}
+
+async function render({ model, el }) {
+  const place = document.createElement("div");
+  place.className = "dietlab-figure";
+  el.appendChild(place);
+  let library = null, drawing = false, outdated = false, listening = false;
+
+  // A burst of changes is drawn once, with the newest.
+  const draw = async () => {
+    if (!library) return;
+    if (drawing) { outdated = true; return; }
+    drawing = true;
+    try {
+      const { data, layout } = themed(JSON.parse(model.get("figure_json")), el);
+      await library.react(place, data, layout, { responsive: true, displaylogo: false });
+      if (!listening) {
+        listening = true;
+        place.on("plotly_click", ({ points: [point] }) => {
+          const at = { trace: point.curveNumber, point: point.pointNumber ?? null, x: point.x, y: point.y };
+          model.set("clicked", { ...at, count: (model.get("clicked").count ?? 0) + 1 });
+          model.save_changes();
+        });
+      }
+    } finally {
+      drawing = false;
+      if (outdated) { outdated = false; draw(); }
+    }
+  };
+
+  model.on("change:figure_json", draw);
+  const themes = new MutationObserver(draw);
+  themes.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-name", "data-jp-theme-light"] });
+  plotly(model).then(
+    (loaded) => { library = loaded; return draw(); },
+    (error) => { place.textContent = `The figure cannot be drawn: ${error}`; },
+  );
+  return () => {
+    themes.disconnect();
+    model.off("change:figure_json", draw);
+    if (library) library.purge(place);
+  };
+}
+
+export default { render };

@@ -1,0 +1,177 @@
+"""A study on disk as a stream of events, while another process tunes it.
+
+Only what was appended since the last look is read. A half-written last line waits for its end.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from time import time
+from typing import Any
+
+from dietlab.errors import RecordError
+from dietlab.events import (
+    Event,
+    ModelFitted,
+    PhaseSeconds,
+    RoundFinished,
+    StageAdvanced,
+    StageFinished,
+    StageStarted,
+    TrialMeasured,
+)
+from dietlab.measure import Record
+from dietlab.measure.store import SCHEMA_VERSION
+from dietlab.search import effort_named
+from dietlab.study import FACTS, MODEL, RECORDS, Study
+from dietlab.view.progress import duration
+
+STAGE = "tune"
+SILENT_SECONDS = 60.0
+"""After so long without a record somebody may wonder."""
+
+
+class StudyTail:
+    """Reads a study's records as they come.
+
+    Args:
+        folder: the study; its records may not exist yet.
+
+    Raises:
+        StudyError: if there is no study in the folder.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.study = Study.open(folder)
+        self._goal = effort_named(self.study.effort).trials
+        self._rewind()
+
+    def _rewind(self) -> None:
+        self._offset = self._records = self._failures = 0
+        self._kernels: set[str] = set()
+        self._best, self._spent = 0.0, PhaseSeconds()
+        self._started = self._searched = False
+        self._told = 0
+
+    def news(self) -> list[Event]:
+        """What happened since the last call; everything the first time.
+
+        Raises:
+            RecordError: if a whole line is no record.
+        """
+        size = _size(self._path)
+        if size < self._offset:  # the study was made anew
+            self._rewind()
+        events: list[Event] = []
+        for number, line in enumerate(self._lines(size)):
+            if self._offset == 0 and number == 0:
+                _check_header(self._path, line)
+            else:
+                events += self._events_of(line)
+        return [*self._opening(), *events, *self._ending()]
+
+    @property
+    def finished(self) -> bool:
+        """Whether the model was written after the last record: a run's last step."""
+        return 0 < _written(self._path) <= _written(self.study.folder / MODEL)
+
+    def sentence(self) -> str:
+        """How the run stands, for people."""
+        if not self._records:
+            return "Nothing was measured yet: the study is empty."
+        if self.finished:
+            return "The run has finished."
+        silent = time() - _written(self._path) / 1e9
+        if silent < SILENT_SECONDS:
+            return "Another process is tuning this study."
+        return f"No record for {duration(silent)}: the run is paused, busy, or was interrupted."
+
+    @property
+    def _path(self) -> Path:
+        return self.study.folder / RECORDS
+
+    def _lines(self, size: int) -> Iterator[bytes]:
+        """Whole lines from the offset on."""
+        if size <= self._offset:
+            return
+        with self._path.open("rb") as file:
+            file.seek(self._offset)
+            data = file.read()
+        whole = data[: data.rfind(b"\n") + 1]
+        yield from whole.splitlines()
+        self._offset += len(whole)
+
+    def _opening(self) -> list[Event]:
+        """Known at the first look: what stood there before it says nothing about the speed now."""
+        if self._started:
+            return []
+        self._started = True
+        return [StageStarted(STAGE, self._goal, "micro-kernel", min(self._goal, len(self._kernels)))]
+
+    def _events_of(self, line: bytes) -> list[Event]:
+        record = Record.from_json(_parsed(self._path, line))
+        self._records += 1
+        self._failures += not record.ok
+        gflops, phases = record.gflops(self.study.workload), record.phases
+        self._best = max(self._best, gflops)
+        self._spent = self._spent.plus(compile=phases.compile, verify=phases.verify, measure=phases.measure)
+        key = record.micro_kernel.key
+        events: list[Event] = [
+            TrialMeasured(key, str(record.shape), gflops, record.status, self._records, record.reason, phases)
+        ]
+        if key not in self._kernels and len(self._kernels) < self._goal:
+            self._kernels.add(key)
+            note = f"best {self._best:.1f} GFLOP/s"
+            events.append(StageAdvanced(STAGE, len(self._kernels), note))
+        return events
+
+    def _ending(self) -> list[Event]:
+        """What only the end of a run leaves: time spent on the model, and how good it was."""
+        events: list[Event] = []
+        if not self._searched and (self.finished or len(self._kernels) >= self._goal):
+            self._searched = True
+            events.append(StageFinished(STAGE, self._spent.total))
+        facts = self.study.folder / FACTS
+        if self.finished and _written(facts) > self._told:
+            self._told = _written(facts)
+            value = json.loads(facts.read_text(encoding="utf-8"))
+            if value["held_out_metrics"]:
+                events.append(ModelFitted(1, self._records, value["held_out_metrics"]))
+            seconds = PhaseSeconds(**value["seconds"])
+            events.append(RoundFinished(1, self._records, self._failures, self._best, seconds))
+        return events
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _written(path: Path) -> int:
+    """When, in nanoseconds since 1970; 0 if there is no such file."""
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
+def _parsed(path: Path, line: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(line)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise RecordError(
+            "every line of a records file is a JSON object", f"{path.name}: {line!r:.80}", "Remove the line."
+        )
+    return value
+
+
+def _check_header(path: Path, line: bytes) -> None:
+    schema = _parsed(path, line).get("schema_version")
+    if schema != SCHEMA_VERSION:
+        raise RecordError(f"a records file begins with a header of schema {SCHEMA_VERSION}", repr(schema))

@@ -1,0 +1,111 @@
+"""The plot that gains a line with every idea: time over a reference's time, against T."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from dietlab.errors import RecordError
+from dietlab.view.palette import DASHES, GREY
+from dietlab.view.plots import new_figure
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+Times = Mapping[int, float]
+"""Microseconds of one call by T."""
+
+TICKS = [0.1, 0.2, 0.35, 0.5, 0.75, 1, 1.25, 1.5, 2, 3, 5, 10, 20, 50, 100]
+# By order and not by name: a line keeps its look when others join behind it.
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross", "triangle-down")
+WIDE = 512
+"""Beyond this T the axis is logarithmic: short lengths would be squeezed into a corner."""
+
+
+def frame_slowdown(lines: Mapping[str, Times], reference: tuple[str, Times]) -> pd.DataFrame:
+    """One row a line and T that the reference has too: both times and ``slowdown``, their ratio (times;
+    below 1 the line is faster).
+
+    Args:
+        lines: microseconds by T for each name; a T may be missing.
+        reference: a name and its microseconds by T.
+
+    Raises:
+        RecordError: if a time is not positive and finite, or a line shares no T with the reference.
+    """
+    import pandas as pd
+
+    judge, known = reference
+    rows: list[tuple[str, int, float, float, float]] = []
+    for name, times in {**lines, judge: known}.items():
+        for extent, time in times.items():
+            if not (time > 0 and math.isfinite(time)):
+                raise RecordError("a time is positive and finite, in us", f"{time} ({name}, T={extent})")
+    for name, times in lines.items():
+        shared = sorted(set(times) & set(known))
+        if not shared:
+            raise RecordError(
+                f"a line has a T in common with {judge}", name, "Ratios need both times of one shape."
+            )
+        rows += [(name, int(t), float(times[t]), float(known[t]), times[t] / known[t]) for t in shared]
+    return pd.DataFrame(rows, columns=["line", "T", "time_us", "reference_us", "slowdown"])
+
+
+def plot_slowdown(
+    lines: Mapping[str, Times], reference: tuple[str, Times], template: str | None = None
+) -> go.Figure:
+    """Each line's time over the reference's against T, on a log axis; the reference is the dashed line at
+    1. There are points only where both were measured. The last line is the thickest."""
+    frame = frame_slowdown(lines, reference)
+    judge = reference[0]
+    figure = new_figure(frame, f"Time of one call against {judge}", template)
+    for number, (name, part) in enumerate(frame.groupby("line", sort=False)):
+        figure.add_scatter(
+            x=part["T"], y=part["slowdown"], name=escape(str(name)), mode="lines+markers",
+            line=_line(number, newest=number == len(lines) - 1),
+            marker={"symbol": SYMBOLS[number % len(SYMBOLS)], "size": 7},
+            hovertext=[_hover(row, judge) for row in part.itertuples()], hoverinfo="text",
+        )  # fmt: skip
+    _add_reference(figure, frame, reference)
+    figure.update_layout(legend={"orientation": "h", "y": -0.2})
+    figure.update_xaxes(title_text="T (extent)")
+    if len(frame) and frame["T"].max() > WIDE:
+        figure.update_xaxes(type="log", dtick=0.30103)  # a tick for each doubling
+    figure.update_yaxes(
+        type="log", tickvals=TICKS, ticktext=[f"{tick:g}" for tick in TICKS],
+        title_text=f"time over {escape(judge)}'s (times; below 1: faster)",
+    )  # fmt: skip
+    return figure
+
+
+def _line(number: int, newest: bool) -> dict[str, Any]:
+    return {
+        "color": COLOURS[number % len(COLOURS)], "dash": DASHES[number // len(COLOURS) % len(DASHES)],
+        "width": 3 if newest else 1.5,
+    }  # fmt: skip
+
+
+def _add_reference(figure: go.Figure, frame: pd.DataFrame, reference: tuple[str, Times]) -> None:
+    """The dashed line at 1, as far as the lines go."""
+    judge, times = reference
+    low, high = (frame["T"].min(), frame["T"].max()) if len(frame) else (min(times), max(times))
+    extents = sorted(extent for extent in times if low <= extent <= high)
+    figure.add_scatter(
+        x=extents, y=[1.0] * len(extents), name=escape(judge), mode="lines",
+        line={"color": GREY, "dash": "dash", "width": 2}, hoverinfo="text",
+        hovertext=[f"<b>{escape(judge)}: {times[t]:.0f} us</b><br>T={t}" for t in extents],
+    )  # fmt: skip
+
+
+def _hover(row: Any, judge: str) -> str:
+    line, judge = escape(str(row.line)), escape(judge)
+    faster, slower = (line, judge) if row.slowdown <= 1 else (judge, line)
+    ratio = max(row.slowdown, 1 / row.slowdown)
+    return (
+        f"<b>{faster} is {ratio:.2f} times as fast as {slower}</b>"
+        f"<br>T={row.T}: {row.time_us:.0f} us against {row.reference_us:.0f} us"
+    )

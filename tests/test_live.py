@@ -1,0 +1,232 @@
+"""Live figures and explorers without a browser: their traits, what they leave in a notebook, and errors."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from base64 import b64decode
+from collections.abc import Mapping
+from typing import Any
+
+import ipywidgets
+import pandas as pd
+import plotly.graph_objects as go
+import pytest
+from conftest import ROOT
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dietlab.errors import RecordError
+from dietlab.view.explorer import Drawn, Explorer
+from dietlab.view.live import CAPTION, WIDGET, LiveFigure, show, with_picture
+from dietlab.view.plots import new_figure
+
+COLOURS = {1: ("red",), 2: ("red", "blue"), 3: ("blue", "lime")}
+"""Colours that there are for so many rows."""
+
+
+def titled(title: str) -> go.Figure:
+    return new_figure(pd.DataFrame({"x": [1]}), title, None).add_scatter(x=[1, 2], y=[3, 4])
+
+
+def title_of(live: LiveFigure) -> str:
+    title: str = json.loads(live.figure_json)["layout"]["title"]["text"]
+    return title
+
+
+class Drawing:
+    """A drawing function that counts its calls."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, rows: int, colour: str | None) -> Drawn:
+        self.calls += 1
+        if rows == 0:
+            raise RecordError("there are rows", "<none>", "Choose 1 or more.")
+        frame = pd.DataFrame({"row": range(rows), "colour": colour})
+        numbers = {"rows < 9": f"{rows} & more", "colour": str(colour)}
+        return Drawn(titled(f"{rows} {colour}"), frame, numbers, "a <b>note", {"colour": COLOURS[rows]})
+
+
+def explorer(draw: Any, clicked: Any = None, rows: int = 2) -> Explorer:
+    controls = {
+        "rows": ipywidgets.IntSlider(value=rows, min=0, max=3),
+        "colour": ipywidgets.Dropdown(options=("red", "blue")),
+    }
+    return Explorer(draw, controls, clicked)
+
+
+def shown_text(view: Explorer) -> str:
+    (html,) = (child.value for child in view.children if isinstance(child, ipywidgets.HTML))
+    return str(html)
+
+
+# --- figures ------------------------------------------------------------------------------------------
+
+
+def test_a_figure_is_one_trait_and_another_replaces_it() -> None:
+    live = show(titled("first"))
+    seen: list[str] = []
+    live.observe(
+        lambda change: seen.append(json.loads(change["new"])["layout"]["title"]["text"]), "figure_json"
+    )
+    assert title_of(live) == "first"
+    live.figure = second = titled("second")
+    assert live.figure is second
+    assert seen == ["second"] == [title_of(live)]
+
+
+def test_the_page_gets_plotly_once_and_not_with_each_figure() -> None:
+    one, other = show(titled("one")), show(titled("other"))
+    assert one.bundle is other.bundle
+    state = one.get_state()
+    assert state["bundle"] == f"IPY_MODEL_{one.bundle.model_id}"
+    assert "Plotly" in one.bundle.js
+    assert len(json.dumps({name: str(value) for name, value in state.items()})) < 20_000
+
+
+def test_a_saved_notebook_keeps_a_picture_of_the_newest_figure() -> None:
+    live = show(titled("first"))
+    before, _ = live._repr_mimebundle_()
+    live.figure = titled("quite another title")
+    data, _ = live._repr_mimebundle_()
+    assert data[WIDGET]["model_id"] == live.model_id
+    assert data["text/plain"] == CAPTION
+    assert b64decode(data["image/png"]).startswith(b"\x89PNG")
+    assert data["image/png"] != before["image/png"]
+
+
+def test_an_explorer_keeps_a_picture_too() -> None:
+    view = explorer(Drawing())
+    data, _ = view._repr_mimebundle_()
+    assert data[WIDGET]["model_id"] == view.model_id
+    assert data["text/plain"] == CAPTION
+    assert b64decode(data["image/png"]).startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("bundle", [{WIDGET: {}}, ({WIDGET: {}}, {"kept": 1})])
+def test_pictures_join_what_a_widget_has(bundle: Any) -> None:
+    data, metadata = with_picture(bundle, titled("x"))
+    assert set(data) == {WIDGET, "image/png", "text/plain"}
+    assert metadata == (bundle[1] if isinstance(bundle, tuple) else {})
+
+
+@pytest.mark.parametrize("package", ["anywidget", "ipywidgets", "plotly"])
+def test_a_missing_package_is_named_with_the_remedy(package: str) -> None:
+    code = (
+        f"import sys; sys.modules[{package!r}] = None\n"
+        "from dietlab.errors import MissingDependencyError\n"
+        "try: import dietlab.view.live\n"
+        "except MissingDependencyError as error:\n"
+        f"    sys.exit(not ({package!r} in str(error) and 'pip install' in str(error)))\n"
+        "sys.exit('no error')"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+# --- explorers ----------------------------------------------------------------------------------------
+
+
+def test_an_explorer_shows_controls_numbers_and_figure() -> None:
+    view = explorer(Drawing())
+    row, numbers, live = view.children
+    assert list(row.children) == list(view.controls.values())
+    assert live is view.live and title_of(live) == "2 red"
+    assert view.values == {"rows": 2, "colour": "red"}
+    assert view.frame["row"].tolist() == [0, 1] and view.figure is view.live.figure
+    assert "rows &lt; 9" in numbers.value and "<b>2 &amp; more</b>" in numbers.value
+    assert "a &lt;b&gt;note" in numbers.value, "a note is no HTML"
+
+
+def test_many_controls_stand_in_rows() -> None:
+    controls = {f"c{i}": ipywidgets.IntSlider() for i in range(5)}
+    view = Explorer(lambda **values: Drawn(titled("x"), pd.DataFrame()), controls, per_row=2)
+    rows = [child for child in view.children if isinstance(child, ipywidgets.HBox)]
+    assert [len(row.children) for row in rows] == [2, 2, 1]
+
+
+def test_a_moved_control_draws_once() -> None:
+    draw = Drawing()
+    view = explorer(draw)
+    draw.calls = 0
+    view.controls["colour"].value = "blue"
+    assert draw.calls == 1 and title_of(view.live) == "2 blue"
+    assert "<b>blue</b>" in shown_text(view)
+
+
+def test_several_controls_set_together_draw_once() -> None:
+    draw = Drawing()
+    view = explorer(draw)
+    draw.calls = 0
+    view.set(colour="blue")
+    assert draw.calls == 1
+    view.set(rows=2, colour="red")
+    assert draw.calls == 2 and view.values == {"rows": 2, "colour": "red"}
+
+
+def test_options_follow_the_other_values() -> None:
+    view = explorer(Drawing())
+    view.controls["colour"].value = "blue"
+    view.controls["rows"].value = 3
+    assert view.controls["colour"].options == ("blue", "lime")
+    assert view.values == {"rows": 3, "colour": "blue"}, "a value that is still there stays"
+    view.controls["rows"].value = 1
+    assert view.values["colour"] == "red" and title_of(view.live) == "1 red"
+
+
+@given(st.lists(st.tuples(st.sampled_from(["rows", "colour"]), st.integers(0, 3)), max_size=8))
+def test_what_is_shown_is_always_of_the_values_on_display(moves: list[tuple[str, int]]) -> None:
+    view = explorer(Drawing())
+    for name, number in moves:
+        control = view.controls[name]
+        control.value = number if name == "rows" else control.options[number % len(control.options)]
+        rows, colour = view.values["rows"], view.values["colour"]
+        assert title_of(view.live) == (f"{rows} {colour}" if rows else "")
+        assert rows == 0 or colour in COLOURS[rows]
+        assert len(view.frame) == rows
+
+
+def test_an_error_is_a_sentence_and_the_next_value_works() -> None:
+    view = explorer(Drawing())
+    view.controls["rows"].value = 0
+    assert "there are rows; got &lt;none&gt;. Choose 1 or more." in shown_text(view)
+    assert "nothing was measured" in view.live.figure_json
+    assert view.frame.empty
+    view.controls["rows"].value = 3
+    assert "there are rows" not in shown_text(view) and title_of(view.live) == "3 blue"
+
+
+def test_an_explorer_may_begin_with_an_error() -> None:
+    view = explorer(Drawing(), rows=0)
+    assert "Choose 1 or more." in shown_text(view)
+    view.controls["rows"].value = 1
+    assert title_of(view.live) == "1 red"
+
+
+def test_bugs_are_not_taken_for_sentences() -> None:
+    def draw(rows: int, colour: str) -> Drawn:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        explorer(draw)
+
+
+def test_a_click_sets_controls() -> None:
+    def clicked(values: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, Any]:
+        return {"rows": point["x"], "colour": "blue" if values["colour"] == "red" else "red"}
+
+    view = explorer(Drawing(), clicked)
+    view.live.clicked = {"trace": 0, "point": 1, "x": 2, "y": 4, "count": 1}
+    assert view.values == {"rows": 2, "colour": "blue"} and title_of(view.live) == "2 blue"
+    view.live.clicked = {"trace": 0, "point": 1, "x": 2, "y": 4, "count": 2}
+    assert view.values == {"rows": 2, "colour": "red"}, "the same point again is a click too"
+
+
+def test_clicks_are_ignored_where_nobody_asked_for_them() -> None:
+    draw = Drawing()
+    view = explorer(draw)
+    draw.calls = 0
+    view.live.clicked = {"trace": 0, "point": 1, "x": 1, "y": 4, "count": 1}
+    assert draw.calls == 0 and view.values["rows"] == 2

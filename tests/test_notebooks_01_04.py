@@ -1,0 +1,238 @@
+"""Notebooks 01 to 04 run from top to bottom, and what they say holds."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import nbformat
+import pytest
+from conftest import ROOT
+from nbclient import NotebookClient
+from nbformat.v4 import new_code_cell
+
+from dietlab import lessons
+
+PROBES = {
+    "01_dynamic_shapes_and_padding": """
+found = {
+    "mean": mean, "sixteens": sixteens, "by_hand": by_hand, "policies": policies.to_dict(),
+    "tiles": tiles.mean().to_dict(), "hours": hours, "joint": cost["total_seconds"], "eight": eight,
+    "static": static, "padded": {str(T): us for T, us in padded.items()}, "whole": whole, "stepped": stepped,
+}
+""",
+    "02_search_space": """
+found = {
+    "errors": errors, "size": len(space), "same": longer == keys(dense), "fewer": len(keys(dense) - deeper),
+    "heights": sorted({tile.rows for tile in space}), "fit": fit, "executed": executed, "worth": worth,
+    "line": line, "mean": mean, "worst": worst, "largest": largest,
+    "rejected": int(space.rejections["count"].sum()),
+}
+""",
+    "03_measurement": """
+found = {
+    "quantiles": noise["percent"].quantile([0.5, 0.9, 0.99]).tolist(), "table": table.to_dict(),
+    "luck": luck, "naive": naive, "honest": honest, "within": within.to_dict(), "wins": wins.to_dict(),
+    "colder": colder.to_dict(), "odd": {T: dict(odd["us"].loc[T]) | {"speedup": odd["speedup"].loc[T].max()}
+    for T in odd.index}, "leads": leads.set_index(["cache", "contender"])["geomean_speedup"]["hot"].to_dict(),
+    "states": sorted(sixteen["cache"].unique()), "own": own,
+    "apart": apart_by, "width": interval.high - interval.low,
+}
+""",
+    "04_cost_model": """
+size = {"cols": dense.N, "depth": dense.K}
+agree = all(abs(f_pad(k, T) - dl.f_pad({"rows": T, **size}, k.tile)) < 1e-12
+            for k in kernels[::50] for T in lengths)
+found = {
+    "agree": agree, "seen": len(seen), "unseen": len(unseen), "once": [str(r.shape) for r in once],
+    "best": [f"T={best_length(r.micro_kernel)}" for r in once], "error": float(np.median(error[unseen])),
+    "flat": by_itself[row].tolist(), "quality": quality.T.to_dict(), "by_library": by_library,
+    "run": len(run.records), "judges": len(judges), "accuracy": accuracy.to_dict(), "lost": lost,
+    "importances": importances.to_dict(), "line": line,
+}
+""",
+}
+TAIL = "\nimport json\nprint(json.dumps({**found, 'measured': MEASURE}, default=float))"
+
+
+def ran(stem: str) -> dict[str, Any]:
+    """What the names of a notebook are bound to after it ran, as JSON has them."""
+    path = ROOT / "notebooks" / f"{stem}.ipynb"
+    notebook = nbformat.read(path, as_version=4)
+    notebook.cells.append(new_code_cell(PROBES[stem] + TAIL))
+    place = {"metadata": {"path": str(path.parent)}}
+    NotebookClient(notebook, timeout=120, kernel_name="python3", resources=place).execute()
+    found: dict[str, Any] = json.loads(notebook.cells[-1].outputs[0]["text"])
+    assert not found["measured"], "a notebook is committed with MEASURE = False"
+    said = "".join(
+        str(output.get("text", "")) for cell in notebook.cells for output in cell.get("outputs", [])
+    )
+    assert "recorded on:   AMD EPYC, 1 core" in said
+    return found
+
+
+@pytest.fixture(scope="module")
+def padding() -> dict[str, Any]:
+    return ran("01_dynamic_shapes_and_padding")
+
+
+@pytest.fixture(scope="module")
+def space() -> dict[str, Any]:
+    return ran("02_search_space")
+
+
+@pytest.fixture(scope="module")
+def measurement() -> dict[str, Any]:
+    return ran("03_measurement")
+
+
+@pytest.fixture(scope="module")
+def model() -> dict[str, Any]:
+    return ran("04_cost_model")
+
+
+def numbered(line: dict[str, float]) -> dict[int, float]:
+    """A line of the plot as it was before JSON made its keys text."""
+    return {int(T): us for T, us in line.items()}
+
+
+# --- 01 ---------------------------------------------------------------------------------------
+
+
+def test_policies_by_hand_are_those_of_the_library(padding: dict[str, Any]) -> None:
+    assert padding["mean"] == pytest.approx(19.6, abs=0.06)  # as data/traffic/README.md has it
+    assert 0 < padding["sixteens"] < 0.1
+    for name, share in padding["by_hand"].items():
+        assert padding["policies"]["bert"][name] == pytest.approx(100 * share)
+    assert padding["by_hand"]["to multiples of 128"] == pytest.approx(1 - padding["mean"] / 128)
+
+
+def test_the_best_policy_depends_on_the_traffic(padding: dict[str, Any]) -> None:
+    bert, serving = padding["policies"]["bert"], padding["policies"]["serving"]
+    powers, wide = "to powers of two", "to multiples of 128"
+    assert bert[powers] < bert[wide] - 10
+    assert serving[wide] < bert[wide] - 10
+    means = [padding["tiles"][height] for height in ("4", "8", "14", "32")]
+    assert means == sorted(means) and 0 < means[0] < means[-1] < 50
+
+
+def test_padding_to_the_longest_is_slow_and_tuning_each_length_long(padding: dict[str, Any]) -> None:
+    assert numbered(padding["padded"]) == lessons.lines("01")["padded to 128"]
+    assert padding["whole"] > 2 and 1 < padding["stepped"] < padding["whole"]
+    assert len(padding["static"]) == 8 and set(padding["static"].values()) == set(padding["eight"].values())
+    assert padding["hours"] * 3600 > 100 * padding["joint"]
+
+
+# --- 02 ---------------------------------------------------------------------------------------
+
+
+def test_one_micro_kernel_covers_every_shape(space: dict[str, Any]) -> None:
+    assert set(space["errors"]) == {"5", "14", "43", "100"}
+    assert max(space["errors"].values()) < 1e-3
+    assert space["executed"]["even"] == space["executed"]["rest"] == 1 < space["executed"]["padded"]
+
+
+def test_the_space_follows_the_hardware_and_not_the_dynamic_shape(space: dict[str, Any]) -> None:
+    assert space["same"] is True
+    assert space["fewer"] > 0
+    assert (
+        space["size"] + space["rejected"] == 32 * 8 * 4 * 2 * 3
+    )  # rows, vectors, unrolls, orders, prefetches
+    assert 1088 == len(lessons.space()) < space["size"] < space["rejected"]
+    assert min(space["heights"]) == 1 and max(space["heights"]) > 14
+    assert space["fit"]["haswell-1core"] < 0.75 * space["fit"]["zen4-1core"]
+
+
+def test_one_micro_kernel_beats_padding_to_the_longest(space: dict[str, Any]) -> None:
+    assert numbered(space["line"]) == lessons.lines("02")["one micro-kernel, padded"]
+    mean = space["mean"]
+    assert mean["one micro-kernel, padded"] < 0.5 * mean["padded to 128"]
+    assert space["worst"] < 16 and space["largest"] == lessons.largest_kernel()
+    assert space["worth"]["local padding"] > 1.02 < space["worth"]["bound checks"]
+
+
+# --- 03 ---------------------------------------------------------------------------------------
+
+
+def test_records_are_quiet_and_some_are_not(measurement: dict[str, Any]) -> None:
+    median, ninth, worst = measurement["quantiles"]
+    assert 0 <= median < ninth < worst
+    assert median < 3 and worst > 2 * median
+
+
+def test_estimates_of_a_simulated_machine(measurement: dict[str, Any]) -> None:
+    scatter = {name: found["std"] for name, found in measurement["table"].items()}
+    assert scatter["least"] < scatter["median"] < scatter["mean"]
+    assert measurement["luck"] > 2
+    assert measurement["naive"] > 0.1 > abs(measurement["honest"])
+    assert measurement["within"]["in turns"] > measurement["within"]["apart"] + 0.15
+    assert measurement["width"] < 1
+
+
+def test_the_cache_state_decides_at_few_rows(measurement: dict[str, Any]) -> None:
+    assert set(measurement["wins"]) == {"hot", "rotating"}
+    assert all(sum(lengths.values()) == 128 for lengths in measurement["wins"].values())
+    for name, ratios in measurement["colder"].items():
+        assert ratios["1"] > ratios["128"], name
+        assert ratios["1"] > 1.2, name
+    assert measurement["states"] == ["interleaved", "rotating"]
+    hot = {s.contender: s.geomean_speedup for s in lessons.report().summary if s.cache == "hot"}
+    assert measurement["leads"] == pytest.approx(hot)
+
+
+def test_ratios_in_turns_outlive_a_slow_machine(measurement: dict[str, Any]) -> None:
+    odd = measurement["odd"]
+    for name in ("dietlab", "onednn-packed"):  # slow at once: the ratio stays
+        assert odd["26"][name] > 1.1 * max(odd["25"][name], odd["27"][name])
+    assert odd["27"]["speedup"] <= odd["26"]["speedup"] <= 1.01 * odd["25"]["speedup"]
+    assert odd["84"]["dietlab"] > 1.2 * odd["85"]["dietlab"] and odd["84"]["speedup"] < 0.9
+
+
+def test_the_protocol_moves_the_line_by_percents(measurement: dict[str, Any]) -> None:
+    assert numbered(measurement["own"]) == lessons.lines("03")["the same, median of blocks"]
+    assert all(0 <= percent < 15 for percent in measurement["apart"].values())
+
+
+# --- 04 ---------------------------------------------------------------------------------------
+
+
+def test_adaptation_by_hand_is_the_librarys(model: dict[str, Any]) -> None:
+    assert model["agree"] is True
+    assert (model["seen"], model["unseen"]) == (256, 832)
+    assert model["once"] == model["best"]
+
+
+def test_throughput_without_adaptation_is_nearly_constant(model: dict[str, Any]) -> None:
+    assert len(model["flat"]) == 16
+    assert max(model["flat"]) / min(model["flat"]) < 1.1
+
+
+def test_a_model_by_hand_ranks_what_it_never_saw(model: dict[str, Any]) -> None:
+    assert model["error"] < 5
+    by_hand, library = (model["quality"][name] for name in ("by hand", "library"))
+    assert by_hand["pairwise"] > 0.85 and by_hand["peak@5"] > 0.95
+    assert abs(by_hand["pairwise"] - library["pairwise"]) < 0.03
+    for name, value in model["by_library"].items():
+        assert library[name] == pytest.approx(value), name
+
+
+def test_neither_half_of_the_model_is_enough(model: dict[str, Any]) -> None:
+    accuracy = model["accuracy"]
+    arithmetic, learned, both = (accuracy[name] for name in ("arithmetic only", "learned only", "by hand"))
+    assert arithmetic["5"] > learned["5"] + 0.2
+    assert learned["128"] > arithmetic["128"] + 0.05
+    assert all(both[T] > max(arithmetic[T], learned[T]) for T in both)
+
+
+def test_the_lab_gets_records_of_others_to_judge_by(model: dict[str, Any]) -> None:
+    assert model["run"] == 512 + model["judges"]
+    assert 60 <= model["judges"] <= 300 and model["judges"] % 3 == 0
+    assert model["importances"]["rows"] > 0.5
+
+
+def test_its_choice_comes_near_the_oracle(model: dict[str, Any]) -> None:
+    lost = model["lost"]
+    assert 0 < lost["chosen by your cost model"] < lost["one micro-kernel, padded"] < lost["padded to 128"]
+    assert 0 < lost["chosen by a cost model"] < lost["one micro-kernel, padded"]
+    assert sum(model["importances"].values()) == pytest.approx(1)
+    assert set(numbered(model["line"])) == {shape["T"] for shape in lessons.shapes()}

@@ -1,0 +1,263 @@
+"""What the notebooks on search, dispatch, evaluation and one's own operator show when they run."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import nbformat
+import pytest
+from conftest import ROOT
+from nbclient import NotebookClient
+from nbformat.v4 import new_code_cell
+
+from dietlab import lessons
+from dietlab.space import MicroKernel
+
+TIMEOUT_SECONDS = 300
+
+PROBES = {
+    "05_joint_search": """
+        "raw": raw, "own": own, "error": error, "home": home["T"], "joint": joint, "alone": alone,
+        "mine": [[r.micro_kernel.key, r.shape["T"]] for r in mine], "race": race.to_dict("records"),
+        "state": background.state, "trials": background.result.trials, "line": line,
+        "seen": panel.state.trials, "more": more,
+    """,
+    "06_dispatch": """
+        "winners": winners.to_dict(), "mine": mine, "by_hand": by_hand, "curve": portfolio.curve,
+        "rules": rules.to_dict("index"), "least": least, "often": often, "regret": regret,
+        "source": dispatcher.to_source(), "plans": [p.key for p in dispatcher.plans], "line": line,
+        "tuned": sorted(tuned), "far": dispatcher.kernel(dl.Shape.of(T=1000)).key,
+        "shown": len(explorer.frame),
+        "portfolio": [kernel.key for kernel in portfolio.micro_kernels],
+    """,
+    "07_evaluation": """
+        "over": over, "packed": packed, "verdicts": {r: verdicts("hot", r) for r in packed}, "worst": worst,
+        "speedup": speedup.to_dict(), "near": near["seconds_median"].to_dict(),
+        "means": beside.apply(geomean).to_dict(),
+        "coverage": float(np.mean([i.low <= truth <= i.high for i in intervals])),
+        "alone": [float(alone.min()), float(alone.max())],
+        "paired": [float(paired.min()), float(paired.max())],
+        "paper": theirs["dietcode"].to_dict(), "ours": beside["dietlab, Zen 4"].to_dict(),
+        "shares": shares["hot"].dropna().to_dict(), "line": oracle,
+        "summary": {s.contender: s.geomean_speedup for s in report.summary if s.cache == "hot"},
+    """,
+    "08_your_own_operator": """
+        "shares": shares, "failures": run.failures, "trials": run.trials, "reasons": len(space.rejections),
+        "difference": float(np.abs(dense.reference(inputs) - reference(conv, x, w)).max()),
+        "dims": str(dense), "plans": {T: op.plan(T) for T in (1, 43, 500)}, "known": list(op.plans),
+        "shape": list(convolve(frames(9)).shape), "source": dispatcher.to_source(),
+    """,
+}  # fmt: skip
+"""Names of each notebook that the tests below look at."""
+
+
+def run_notebook(name: str, probe: str = "") -> Any:
+    """Runs a notebook of the repository from top to bottom, with one more cell at its end.
+
+    Args:
+        name: without ``.ipynb``.
+        probe: entries of a dictionary that the last cell prints as JSON.
+    """
+    path = ROOT / "notebooks" / f"{name}.ipynb"
+    notebook = nbformat.read(path, as_version=4)
+    notebook.cells.append(new_code_cell(f"import json\nprint(json.dumps({{{probe}}}))"))
+    place = {"metadata": {"path": str(path.parent)}}
+    NotebookClient(notebook, timeout=TIMEOUT_SECONDS, kernel_name="python3", resources=place).execute()
+    return notebook
+
+
+def found(name: str) -> dict[str, Any]:
+    notebook = run_notebook(name, f'{PROBES[name]} "measured": MEASURE')
+    value: dict[str, Any] = json.loads(notebook.cells[-1].outputs[0]["text"])
+    assert not value["measured"], "a notebook is committed with MEASURE = False"
+    return value
+
+
+@pytest.fixture(scope="module")
+def search() -> dict[str, Any]:
+    return found("05_joint_search")
+
+
+@pytest.fixture(scope="module")
+def dispatch() -> dict[str, Any]:
+    return found("06_dispatch")
+
+
+@pytest.fixture(scope="module")
+def evaluation() -> dict[str, Any]:
+    return found("07_evaluation")
+
+
+@pytest.fixture(scope="module")
+def own_operator() -> dict[str, Any]:
+    return found("08_your_own_operator")
+
+
+def by_length(values: dict[str, float]) -> dict[int, float]:
+    """JSON has text for keys."""
+    return {int(extent): value for extent, value in values.items()}
+
+
+# --- 05 ------------------------------------------------------------------------------------------
+
+
+def test_dividing_the_adaptation_out_flattens_the_saw_tooth(search: dict[str, Any]) -> None:
+    raw, own = (list(search[name].values()) for name in ("raw", "own"))
+    assert len(raw) == len(own) == 16
+    assert max(own) / min(own) < 0.5 * max(raw) / min(raw)
+
+
+def test_one_measurement_predicts_all_lengths(search: dict[str, Any]) -> None:
+    error = by_length(search["error"])
+    assert abs(error[search["home"]]) < 1e-9
+    assert sum(map(abs, error.values())) / len(error) < 0.1
+
+
+def test_loop_by_hand_measures_each_candidate_once(search: dict[str, Any]) -> None:
+    kernels = [key for key, _ in search["mine"]]
+    assert len(set(kernels)) == len(kernels) == 64
+    assert {length for _, length in search["mine"]} <= {5, 24, 43, 62, 81, 100, 119, 128}
+
+
+def test_joint_search_beats_a_search_for_each_length(search: dict[str, Any]) -> None:
+    assert search["joint"][-1] < 1.1
+    for joint, alone in list(zip(search["joint"], search["alone"], strict=True))[1:]:
+        assert 1 <= joint < alone
+    assert search["more"] is None or search["more"] > 64
+
+
+def test_strategies_are_compared_on_equal_axes(search: dict[str, Any]) -> None:
+    race = search["race"]
+    assert {row["strategy"] for row in race} == {"marginal", "paper", "random"}
+    assert {row["measurements"] for row in race} == {16, 32, 48, 64}
+    first = {(row["seed"], row["slowdown"]) for row in race if row["measurements"] == 16}
+    assert len(first) == 2, "before the first model all strategies draw the same micro-kernels"
+    last = {name: [r["slowdown"] for r in race if (r["strategy"], r["measurements"]) == (name, 64)]
+            for name in ("marginal", "random")}  # fmt: skip
+    assert sum(last["marginal"]) < sum(last["random"])
+
+
+def test_background_search_ends_and_the_panel_saw_it(search: dict[str, Any]) -> None:
+    assert (search["state"], search["trials"]) == ("finished", 64)
+    assert search["seen"] >= 64
+
+
+def test_line_of_the_search_is_the_lesson_s(search: dict[str, Any]) -> None:
+    assert by_length(search["line"]) == pytest.approx(lessons.lines("05")["joint search"])
+
+
+# --- 06 ------------------------------------------------------------------------------------------
+
+
+def test_portfolio_by_hand_gains_with_every_member(dispatch: dict[str, Any]) -> None:
+    means = list(by_length(dispatch["by_hand"]).values())
+    assert len(set(dispatch["mine"])) == 8
+    assert all(later < earlier for earlier, later in pairwise(means))
+    assert 1 <= means[-1] < 1.02
+    # Exchanges make theirs no worse than ours of equal size, but for micro-kernels that share code.
+    size, slowdown = dispatch["curve"][-1]
+    assert slowdown <= means[size - 1] + 0.002
+
+
+def test_split_that_loses_least_is_not_the_one_right_most_often(dispatch: dict[str, Any]) -> None:
+    rules = {int(at_most): rule for at_most, rule in dispatch["rules"].items()}
+    least, often = rules[dispatch["least"]], rules[dispatch["often"]]
+    assert len(rules) == 129
+    assert dispatch["least"] != dispatch["often"]
+    assert least["slowdown"] < often["slowdown"]
+    assert least["right"] < often["right"]
+
+
+def test_dispatcher_serves_every_length_from_the_portfolio(dispatch: dict[str, Any]) -> None:
+    names: dict[str, Any] = {}
+    exec(dispatch["source"], names)
+    chosen = {names["choose"](T) for T in range(1, 129)}
+    assert chosen | {dispatch["far"]} == set(dispatch["plans"])
+    codes = {MicroKernel.from_key(key).code.key for key in chosen}
+    assert codes <= set(dispatch["portfolio"])
+
+
+def test_regret_is_small_on_held_out_lengths(dispatch: dict[str, Any]) -> None:
+    regret = by_length(dispatch["regret"])
+    held_out = [value for T, value in regret.items() if T not in dispatch["tuned"]]
+    assert len(held_out) == 8
+    assert min(regret.values()) >= 0
+    assert sum(held_out) / len(held_out) < 10
+    assert by_length(dispatch["line"]) == pytest.approx(lessons.lines("06")["dispatcher"])
+    assert dispatch["shown"] > 0
+
+
+# --- 07 ------------------------------------------------------------------------------------------
+
+
+def test_strongest_rival_is_the_best_for_each_length(evaluation: dict[str, Any]) -> None:
+    over = dict(evaluation["over"])
+    best = over.pop("best prepacked, for each T")
+    over.pop("best plain, for each T")
+    assert best <= min(over.values())
+    # Ratios of medians and medians of ratios agree within the noise.
+    assert best == pytest.approx(evaluation["summary"]["best prepacked vendor"], rel=0.02)
+
+
+def test_every_length_gets_a_verdict(evaluation: dict[str, Any]) -> None:
+    for rival, counts in evaluation["verdicts"].items():
+        assert sum(counts.values()) == 128
+        assert counts["faster"] > counts["slower"], rival
+    assert evaluation["verdicts"]["onednn-packed"]["undecided"] > 0
+
+
+def test_intervals_and_turns_do_what_the_text_says(evaluation: dict[str, Any]) -> None:
+    assert 0.85 < evaluation["coverage"] <= 1
+    (low, high), (paired_low, paired_high) = evaluation["alone"], evaluation["paired"]
+    assert low < 0.8 and high > 1.5
+    assert 1.05 < paired_low < 1.1 < paired_high < 1.15
+
+
+def test_worst_length_is_a_slow_moment(evaluation: dict[str, Any]) -> None:
+    speedup, near = by_length(evaluation["speedup"]), by_length(evaluation["near"])
+    worst = evaluation["worst"]
+    assert speedup[worst] == min(speedup.values()) < 1
+    assert near[worst] > 1.2 * max(near[worst - 1], near[worst + 1])
+
+
+def test_paper_and_ours_agree_in_their_trend(evaluation: dict[str, Any]) -> None:
+    means = evaluation["means"]
+    assert means["DietCode, T4 (paper)"] < 1
+    assert means["dietlab, Zen 4"] < 1
+    paper, ours = by_length(evaluation["paper"]), by_length(evaluation["ours"])
+    assert list(paper) == list(ours) == [5, 24, 43, 62, 81, 100, 119, 128]
+    assert min(paper, key=paper.__getitem__) == min(ours, key=ours.__getitem__) == 43
+
+
+def test_oracle_bounds_the_lines_before_it(evaluation: dict[str, Any]) -> None:
+    oracle = by_length(evaluation["line"])
+    assert oracle == pytest.approx(lessons.lines("07")["oracle"])
+    before = lessons.lines("06")
+    assert all(oracle[T] <= us + 1e-9 for line in before.values() for T, us in line.items())
+    assert all(0 < share <= 105 for share in evaluation["shares"].values())
+
+
+# --- 08 ------------------------------------------------------------------------------------------
+
+
+def test_own_operator_is_a_contraction(own_operator: dict[str, Any]) -> None:
+    assert own_operator["dims"] == "dense T=1..64 N=96 K=120"
+    assert own_operator["difference"] < 1e-9
+    assert own_operator["shape"] == [9, 96]
+
+
+def test_own_operator_is_right_at_every_length(own_operator: dict[str, Any]) -> None:
+    shares = by_length(own_operator["shares"])
+    assert set(range(1, 66)) < set(shares)
+    assert max(shares.values()) <= 1
+
+
+def test_own_operator_went_through_every_stage(own_operator: dict[str, Any]) -> None:
+    assert (own_operator["failures"], own_operator["trials"] >= 8) == (0, True)
+    assert own_operator["reasons"] > 0
+    assert set(own_operator["plans"].values()) <= set(own_operator["known"])
+    names: dict[str, Any] = {}
+    exec(own_operator["source"], names)
+    assert names["choose"](43) == own_operator["plans"]["43"]
