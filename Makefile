@@ -5,6 +5,7 @@
 ##   make test         Set up, then run the whole test suite
 ##   make lab          Set up, then open JupyterLab on notebooks/
 ##   make install      Set up only: .venv with dietlab and the extras in EXTRAS
+##   make notebooks    Run all notebooks and keep their text, tables and pictures
 ##   make lint         Style, types and layers
 ##   make clean        Remove .venv and caches; runs/, which holds measurements, stays
 ##
@@ -41,7 +42,7 @@ TEST_STAMP := $(VENV)/.installed-test,mkl,onnxruntime,torch
 STAMP := $(VENV)/.installed-$(or $(EXTRAS),none)
 STUDY := runs/quickstart$(if $(THREADS),-$(THREADS))
 
-.PHONY: help quickstart test chromium lab install lint clean
+.PHONY: help quickstart test chromium notebooks lab install lint clean
 
 help:
 	@sed -n 's/^## \{0,1\}//p' $(firstword $(MAKEFILE_LIST))
@@ -61,6 +62,9 @@ chromium:
 			--no-install-recommends chromium; } >/dev/null || true; \
 	fi; \
 	found || echo "The browser tests will not run: they need Chromium (Debian: apt-get install chromium)."
+
+notebooks: $(TEST_STAMP)
+	$(BIN)/python tests/render_notebooks.py
 
 lab: $(STAMP)
 	$(BIN)/dietlab lab --port $(PORT)

@@ -32,20 +32,31 @@ class Brake:
 
     Args:
         clock: a monotonic clock, in seconds (another one for tests).
+        told: called when somebody begins to wait, in the thread that waits.
+
+    Attributes:
+        waited_for: whether somebody waits to be released.
     """
 
-    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
-        self._clock, self._lock = clock, Lock()
+    def __init__(
+        self, clock: Callable[[], float] = monotonic, told: Callable[[], None] = lambda: None
+    ) -> None:
+        self._clock, self._told, self._lock = clock, told, Lock()
         self._free, self._stop = Flag(), Flag()
         self._free.set()
         self._since: float | None = None
         self._spent = 0.0
+        self.waited_for = False
 
     def on_event(self, event: Event) -> None:
         # A stage tells of its end even while an error passes through it: that is no place to raise.
         if isinstance(event, StageFinished):
             return
-        self._free.wait()
+        if self.holds:
+            self.waited_for = True
+            self._told()
+            self._free.wait()
+            self.waited_for = False
         if self._stop.is_set():
             raise RunStopped(
                 "the work goes on until its user stops it", None,
@@ -93,7 +104,7 @@ class BackgroundRun(Generic[Result]):
     """
 
     def __init__(self, work: Work[Result], observers: Sequence[Observer]) -> None:
-        self._brake = Brake()
+        self._brake = Brake(told=self._tell)
         self._ended = Flag()
         self._outcome: RunState = "running"
         self._listeners: list[Callable[[], None]] = []
@@ -114,6 +125,11 @@ class BackgroundRun(Generic[Result]):
     def active(self) -> bool:
         """Whether it is running or paused."""
         return self._outcome == "running"
+
+    @property
+    def pausing(self) -> bool:
+        """Whether it was told to pause and has not come to an event since."""
+        return self.state == "paused" and not self._brake.waited_for
 
     @property
     def stopping(self) -> bool:

@@ -120,9 +120,13 @@ def test_pause_holds_between_two_events_and_resume_goes_on() -> None:
     gate.passed()
     seen.wait(2)  # the beginning of the stage, and its first step
     run.pause()
+    assert run.state == "paused" and run.pausing
+    held = Semaphore(0)
+    run.on_change(held.release)
     gate.let(3)
     seen.wait()  # observers see the second step, and there it stays
-    assert run.state == "paused" and run.active and gate.done == 1 and not run.wait(0)
+    assert held.acquire(timeout=SECONDS)
+    assert run.state == "paused" and run.active and not run.pausing and gate.done == 1 and not run.wait(0)
     run.resume()
     assert run.wait(SECONDS) and gate.done == 4 and run.result == "all done"
 

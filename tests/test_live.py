@@ -7,6 +7,8 @@ import subprocess
 import sys
 from base64 import b64decode
 from collections.abc import Mapping
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any
 
 import ipywidgets
@@ -124,6 +126,13 @@ def test_a_missing_package_is_named_with_the_remedy(package: str) -> None:
         "sys.exit('no error')"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+@pytest.mark.parametrize("package", ["dietlab", "dietlab.view"])
+def test_no_name_is_hidden_by_a_module_of_that_name(package: str) -> None:
+    """Once a module is loaded its package has it as an attribute, and asks no further."""
+    loaded = import_module(package)
+    assert {module.name for module in iter_modules(loaded.__path__)}.isdisjoint(loaded.__all__)
 
 
 # --- explorers ----------------------------------------------------------------------------------------

@@ -600,9 +600,12 @@ def test_buttons_drive_the_run() -> None:
     gate.let(2)
     gate.passed(2)
     buttons.pause.click()
-    assert pressable(panel) == {"Resume", "Stop"} and "Paused" in panel._sentence.value
-    buttons.resume.click()
+    assert pressable(panel) == {"Resume", "Stop"} and "Pausing" in panel._sentence.value
     gate.let()
+    wait_for(lambda: "Paused before the next record" in panel._sentence.value)
+    assert panel.state.trials == 3 and gate.done == 2
+    assert traces(shown(panel, "progress"))["best so far"].y[-1] == 3
+    buttons.resume.click()
     gate.passed()
     assert panel.state.trials == 3 and pressable(panel) == {"Pause", "Stop"}
     buttons.stop.click()

@@ -82,10 +82,18 @@ def test_the_caption_is_there_and_says_what_is_left_out() -> None:
 
 
 def test_a_trace_that_cannot_be_read_is_left_out() -> None:
-    figure = go.Figure([go.Scatter(x=[1], y=[1], line={"color": "hsl(1,2%,3%)"}), go.Bar(y=[1])])
-    canvas = redraw(figure)
+    canvas = redraw(go.Figure([go.Scatter(x=[[1, 2], [3, 4]], y=[1, 2]), go.Bar(y=[1])]))
     assert "Not in this picture: scatter." in written(canvas)
     assert len(canvas.axes[0].patches) == 1
+
+
+def test_shapes_and_colours_that_are_unknown_do_no_harm() -> None:
+    figure = go.Figure(go.Scatter(y=[1, 2], line={"color": "hsl(1,2%,3%)"}))
+    figure.add_shape(type="circle", x0=0, x1=1, y0=0, y1=1)
+    figure.add_annotation(text="a", x=0, y=1, font_color="hwb(0 0% 100%)")
+    canvas = redraw(figure)
+    assert "Not in this picture: circle." in written(canvas)
+    assert same_color(canvas.axes[0].lines[0].get_color(), TEXT)
 
 
 def test_a_figure_without_data_says_so() -> None:

@@ -20,7 +20,7 @@ function themed(figure, element) {
   const text = variable("--jp-ui-font-color1", dark ? "#eee" : "#222");
   const lines = variable("--jp-ui-font-color2", dark ? "#bbb" : "#555");
   const grid = dark ? "#3a3a3a" : "#e3e3e3";
-  const layout = { ...figure.layout, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)" };
+  const layout = { height: 450, ...figure.layout, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)" };
   layout.font = { ...layout.font, color: text };
   layout.hoverlabel = {
     bgcolor: variable("--jp-layout-color0", dark ? "#111" : "#fff"), bordercolor: lines,

@@ -26,7 +26,7 @@ from dietlab.view.panel_state import TuningState
 import ipywidgets  # isort: skip  # live.py says what to install if it is missing
 
 MIN_SECONDS = 0.25
-TEXT_SHARE, FIGURE_SHARE = 0.005, 0.01
+TEXT_SHARE, FIGURE_SHARE = 0.004, 0.008
 """Of the run's time: with what every event costs, the panel stays below 2 %."""
 
 POLL_SECONDS = 0.5
@@ -109,7 +109,7 @@ class TuningPanel(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no t
             self.state = self.state.after(event, self._latest)
             self._appear()
             ended = isinstance(event, StageFinished) and not self.state.running
-            self._refresh(at_once=ended or self._held)
+            self._refresh(at_once=ended and not self._hears_of_the_end)
 
     def attach(self, run: BackgroundRun[Any]) -> None:
         """Shows and drives a run; :func:`dietlab.run_in_background` calls it."""
@@ -160,9 +160,9 @@ class TuningPanel(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no t
                     self._safely(self._place.renew)
 
     @property
-    def _held(self) -> bool:
-        """Whether nothing comes after this event for a while."""
-        return self._run is not None and self._run.state == "paused"
+    def _hears_of_the_end(self) -> bool:
+        """Whether the final state will be drawn outside of the run's time."""
+        return self._awaits_cell or (self._run is not None and self._run.active)
 
     def _now(self) -> float:
         """The clock, stopped during pauses and between runs."""
@@ -236,8 +236,8 @@ class TuningPanel(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no t
         from IPython import get_ipython
 
         shell = get_ipython()
-        self._awaits_cell = True
         if shell is not None:
+            self._awaits_cell = True
             shell.events.register("post_run_cell", self._cell_ended)
 
     def _cell_ended(self, _: object = None) -> None:

@@ -207,6 +207,8 @@ def _of_run(run: BackgroundRun[Any], can_start: bool) -> str:
     kept = "What was measured is kept" + (": Start goes on from there." if can_start else ".")
     if run.stopping:
         return "Stopping: the measurement that is under way ends first."
+    if run.pausing:
+        return "Pausing: the measurement that is under way ends first."
     if run.state == "paused":
         return "Paused before the next record: Resume goes on."
     if run.state == "stopped":

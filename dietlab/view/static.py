@@ -58,7 +58,10 @@ def redraw(figure: go.Figure, caption: str = "") -> Any:
             key.setdefault(plain(trace.name), handle)
             asked = asked or trace.showlegend is True
     for shape in layout.shapes:
-        _shape(page, shape)
+        if default(shape.type, "rect") in ("rect", "line"):
+            _shape(page, shape)
+        else:
+            left_out.append(shape.type)
     for note in layout.annotations:
         _annotation(page, note)
     for names, axes in page.panels.items():
@@ -225,11 +228,11 @@ def _shape(page: Page, shape: Any) -> None:
     look = {"linewidth": default(shape.line.width, 2) * POINTS, "linestyle": DASHES.get(shape.line.dash, "-")}
     look |= {"alpha": shape.opacity, "transform": system, "zorder": 0.5 if shape.layer == "below" else 2}
     colour = colours(shape.line.color or TEXT)
-    if shape.type == "rect":
+    if shape.type == "line":
+        axes.add_artist(Line2D([x0, x1], [y0, y1], color=colour, **look))
+    else:
         look |= {"facecolor": colours(shape.fillcolor or "transparent"), "edgecolor": colour}
         axes.add_artist(Rectangle((x0, y0), x1 - x0, y1 - y0, **look))
-    elif shape.type == "line":
-        axes.add_artist(Line2D([x0, x1], [y0, y1], color=colour, **look))
 
 
 def _annotation(page: Page, note: Any) -> None:

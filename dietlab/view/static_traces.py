@@ -192,13 +192,15 @@ def _edges(centres: Any, count: int) -> Any:
 
 
 def colours(value: Any, scale: Any = None) -> Any:
-    """plotly's colours as matplotlib's: one, or a list; numbers take theirs from a colour scale."""
+    """plotly's colours as matplotlib's: one, or a list; numbers take theirs from a colour scale. What is
+    written in a way that matplotlib does not know becomes grey."""
     import numpy as np
+    from matplotlib.colors import is_color_like
 
     if isinstance(value, str):
         parts = re.fullmatch(r"rgba?\((.*)\)", value)
         if parts is None:
-            return "none" if value == "transparent" else value
+            return "none" if value == "transparent" else value if is_color_like(value) else TEXT
         red, green, blue, *alpha = map(float, parts[1].split(","))
         return (red / 255, green / 255, blue / 255, *alpha)
     if isinstance(value[0] if len(value) else "", str):

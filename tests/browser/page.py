@@ -1,0 +1,262 @@
+"""A notebook in JupyterLab as a person sees it: cells, figures, sliders, dropdowns, buttons."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Locator, Page
+
+    from browser.lab import Lab
+
+SECONDS = 60.0
+"""What nothing that is waited for takes, on a busy machine either, but running whole notebooks."""
+VIEWPORT = {"width": 1360, "height": 1500}
+
+# The status icon is idle before there is a kernel; what is run then is lost in a dialog.
+READY = """() => {
+  const panel = window.jupyterapp?.shell.currentWidget;
+  const kernel = panel?.sessionContext?.isReady && panel.sessionContext.session?.kernel;
+  return kernel && kernel.status === 'idle' && kernel.connectionStatus === 'connected'
+    && !document.querySelector('.jp-Dialog');
+}"""
+# Not awaited: it takes as long as the notebook.
+EXECUTE = """(command) => {
+  window.dietlabDone = '';
+  window.jupyterapp.commands.execute(command).then(
+    () => { window.dietlabDone = 'done'; }, (error) => { window.dietlabDone = `failed: ${error}`; });
+}"""
+PROBLEMS = """() => {
+ const cells = window.jupyterapp.shell.currentWidget.content.model.toJSON().cells;
+ return cells.flatMap((cell, number) => {
+  if (cell.cell_type !== 'code') return [];
+  const errors = cell.outputs.filter((output) => output.output_type === 'error');
+  const found = errors.map((error) => `cell ${number}: ${error.ename}: ${error.evalue}`);
+  const empty = cell.source.length === 0 || cell.execution_count !== null;
+  return empty ? found : [...found, `cell ${number} did not run`];
+ });
+}"""
+UNDRAWN = """(figures) => figures.flatMap((figure, number) =>
+  figure._fullLayout && figure.querySelector('svg.main-svg') && figure.offsetHeight > 100
+    ? [] : [`figure ${number}: ${figure.textContent}`])"""
+SHOWN = """(figure) => JSON.stringify([
+  figure.data, figure.layout.title, figure.layout.shapes, figure.layout.annotations])"""
+THEMED = """(figures) => figures.every((figure) =>
+  figure._fullLayout.font.color
+    === getComputedStyle(figure).getPropertyValue('--jp-ui-font-color1').trim())"""
+
+
+def until(page: Page, true: Callable[[], Any], what: str, seconds: float = SECONDS) -> Any:
+    """Looks again and again; what it was, once it is true."""
+    end = monotonic() + seconds
+    while not (found := true()):
+        assert monotonic() < end, f"waited {seconds:.0f} s in vain: {what}"
+        page.wait_for_timeout(50)
+    return found
+
+
+@dataclass(frozen=True)
+class Notebook:
+    """An open notebook.
+
+    Attributes:
+        complaints: errors on the browser's console, and requests that left this machine.
+    """
+
+    page: Page
+    url: str
+    complaints: list[str] = field(default_factory=list)
+
+    @classmethod
+    def open(cls, browser: Browser, lab: Lab, name: str) -> Notebook:
+        """Opens a notebook of the lab's folder in a window of its own and waits for its kernel."""
+        page = browser.new_page(viewport=VIEWPORT)
+        page.set_default_timeout(1000 * SECONDS)
+        workspace = f"{lab.url}/lab/workspaces/{uuid4().hex}/tree/{name}"
+        notebook = cls(page, f"{workspace}?token={lab.token}")
+        page.on("console", lambda said: notebook._heard(said.type, said.text))
+        page.on("pageerror", lambda error: notebook._heard("error", str(error)))
+        page.on("request", lambda request: notebook._asked(lab.url, request.url))
+        page.goto(notebook.url, wait_until="domcontentloaded")
+        page.wait_for_function(READY)
+        return notebook
+
+    def _heard(self, kind: str, text: str) -> None:
+        if kind == "error":
+            self.complaints.append(text[:500])
+
+    def _asked(self, home: str, url: str) -> None:
+        local = (home, home.replace("http:", "ws:"), "data:", "blob:")
+        if not url.startswith(local):
+            self.complaints.append(f"asked for {url[:200]}")
+
+    def run_all(self, seconds: float) -> None:
+        self.page.evaluate(EXECUTE, "notebook:run-all-cells")
+        self._finish(seconds)
+
+    def restart_and_run_all(self, seconds: float) -> None:
+        self.page.evaluate(EXECUTE, "notebook:restart-run-all")
+        self.page.locator(".jp-Dialog .jp-mod-accept").click()
+        self._finish(seconds)
+
+    def _finish(self, seconds: float) -> None:
+        said = until(self.page, lambda: self.page.evaluate("window.dietlabDone"), "all cells ran", seconds)
+        assert said == "done"
+
+    @property
+    def problems(self) -> list[str]:
+        """Errors in outputs, and cells that did not run."""
+        found: list[str] = self.page.evaluate(PROBLEMS)
+        return found
+
+    def await_figures(self, least: int = 0) -> int:
+        """Waits until every figure is drawn, and at least so many are there; how many there are."""
+        figures = self.page.locator(".dietlab-figure")
+        until(self.page, lambda: figures.count() >= least, f"{least} figures")
+        until(self.page, lambda: not figures.evaluate_all(UNDRAWN), "every figure is drawn")
+        assert self.page.locator(".jupyter-widgets-error-widget").count() == 0
+        return figures.count()
+
+    def save(self) -> None:
+        self.page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
+
+    def reload(self) -> None:
+        self.page.reload(wait_until="domcontentloaded")
+        self.page.wait_for_function(READY)
+
+    def theme(self, name: str) -> None:
+        """``"Light"`` or ``"Dark"``; waits until every figure follows."""
+        change = "(theme) => window.jupyterapp.commands.execute('apputils:change-theme', { theme })"
+        self.page.evaluate(change, f"JupyterLab {name}")
+        light = "() => document.body.dataset.jpThemeLight"
+        until(self.page, lambda: self.page.evaluate(light) == str(name == "Light").lower(), "the theme")
+        figures = self.page.locator(".dietlab-figure")
+        until(self.page, lambda: figures.evaluate_all(THEMED), "figures follow the theme")
+
+    def close(self) -> None:
+        """Ends the kernel too."""
+        self.page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.shutdown()")
+        self.page.close()
+
+    def output(self, cell: int) -> Widget:
+        """The widget below a cell (counted from 0)."""
+        return Widget(
+            self.page, self.page.locator(".jp-Notebook .jp-Cell").nth(cell).locator(".jp-OutputArea")
+        )
+
+
+@dataclass(frozen=True)
+class Widget:
+    """Controls, numbers and figures below a cell."""
+
+    page: Page
+    place: Locator
+
+    @property
+    def shown(self) -> str:
+        """All that its figures show."""
+        return "\n".join(figure.evaluate(SHOWN) for figure in self.figures)
+
+    @property
+    def figures(self) -> list[Locator]:
+        return self.place.locator(".dietlab-figure").all()
+
+    @property
+    def text(self) -> str:
+        """Numbers and sentences."""
+        return "\n".join(self.place.locator(".widget-html").all_inner_texts())
+
+    def control(self, kind: str, label: str) -> Locator:
+        """A ``"slider"`` or a ``"dropdown"`` by what stands beside it."""
+        named = self.page.locator("label.widget-label", has_text=re.compile(f"^{re.escape(label)}$"))
+        return self.place.locator(f".widget-{kind}", has=named).first
+
+    def press_key(self, label: str) -> None:
+        """Moves a slider by one step on the keyboard, backwards if it is at its end."""
+        handle = self.control("slider", label).locator(".noUi-handle")
+        at_end = handle.get_attribute("aria-valuenow") == handle.get_attribute("aria-valuemax")
+        handle.press("ArrowLeft" if at_end else "ArrowRight")
+
+    def drag(self, label: str, share: float) -> None:
+        """Drags a slider's handle to a share of its track."""
+        slider = self.control("slider", label)
+        slider.scroll_into_view_if_needed()
+        handle, track = (
+            slider.locator(".noUi-handle").bounding_box(),
+            slider.locator(".noUi-target").bounding_box(),
+        )
+        assert handle and track
+        row = handle["y"] + handle["height"] / 2
+        self.page.mouse.move(handle["x"] + handle["width"] / 2, row)
+        self.page.mouse.down()
+        self.page.mouse.move(track["x"] + share * track["width"], row, steps=8)
+        self.page.mouse.up()
+
+    def choose_other(self, label: str) -> None:
+        """Chooses the last option of a dropdown, or the first if that is chosen."""
+        select = self.control("dropdown", label).locator("select")
+        last, chosen = select.evaluate("(select) => [select.options.length - 1, select.selectedIndex]")
+        assert last > 0, f"{label} has no other option"
+        select.select_option(index=0 if chosen == last else last)
+
+    def press(self, button: str) -> None:
+        self.place.get_by_role("button", name=button, exact=True).click()
+
+    def click_point(self, figure: int, axes: str, x: float, y: float) -> None:
+        """Clicks a figure where its axes (``""``, ``"2"``, ...) have these values."""
+        place = self.figures[figure]
+        place.scroll_into_view_if_needed()
+        at = place.evaluate(
+            """(figure, [axes, x, y]) => {
+              const [across, down] = ['xaxis', 'yaxis'].map((name) => figure._fullLayout[name + axes]);
+              const box = figure.getBoundingClientRect();
+              return [box.x + across._offset + across.d2p(x), box.y + down._offset + down.d2p(y)];
+            }""",
+            [axes, x, y],
+        )
+        self.page.mouse.move(*at, steps=3)
+        self.page.wait_for_timeout(200)  # plotly looks what is below the pointer before it takes a click
+        self.page.mouse.click(*at)
+
+    def await_change(self, read: Callable[[], Any], before: Any, what: str) -> None:
+        """Waits until something is another; figures have not lost their place on the page meanwhile."""
+        until(self.page, lambda: read() != before, what)
+        heights = "(figure) => figure.offsetHeight"
+        until(
+            self.page,
+            lambda: all(f.evaluate(heights) > 100 for f in self.figures),
+            "figures have a height",
+            5,
+        )
+
+    def take_picture(self, path: Path) -> None:
+        """What stands below the cell, with the pointer elsewhere."""
+        self.page.mouse.move(0, 0)
+        self.place.locator(".jp-OutputArea-output").first.screenshot(path=path)
+
+    @property
+    def contrast(self) -> float:
+        """The least contrast of a figure's text to the page, as web accessibility guidelines count it."""
+        return min(float(figure.evaluate(CONTRAST)) for figure in self.figures)
+
+
+CONTRAST = """(figure) => {
+  const luminance = (colour) => {
+    const probe = document.createElement('span');
+    probe.style.color = colour;
+    document.body.append(probe);
+    const parts = getComputedStyle(probe).color.match(/[\\d.]+/g).slice(0, 3).map((part) => part / 255);
+    probe.remove();
+    const [r, g, b] = parts.map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b + 0.05;
+  };
+  const page = luminance(getComputedStyle(document.body).getPropertyValue('--jp-layout-color0').trim());
+  const text = luminance(figure._fullLayout.font.color);
+  return Math.max(page, text) / Math.min(page, text);
+}"""
