@@ -129,7 +129,8 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
     def _show(self) -> None:
         """Numbers and options."""
         cells = "".join(
-            f"<td style='padding-right:2em'>{escape(name)}<br><span style='white-space:nowrap'><b>{escape(value)}</b></span></td>"
+            f"<td style='padding-right:2em'>{escape(name)}<br>"
+            f"<span style='white-space:nowrap'><b>{escape(value)}</b></span></td>"
             for name, value in self.drawn.numbers.items()
         )
         note = f"<p>{escape(self.drawn.note)}</p>" if self.drawn.note else ""
