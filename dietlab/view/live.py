@@ -30,15 +30,24 @@ except ImportError as error:
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-WIDGET = "application/vnd.jupyter.widget-view+json"
 CAPTION = "A picture of a live figure: run the notebook in JupyterLab to explore it."
 
 
-class PlotlyBundle(anywidget.AnyWidget):
+class PlotlyBundle(ipywidgets.Widget):  # type: ignore[misc]  # ipywidgets has no types
     """plotly.js of the installed package; there is one in a kernel."""
 
-    _esm = "export default { render() {} };"
     js = traitlets.Unicode().tag(sync=True)
+
+
+class FigureModel(ipywidgets.Widget):  # type: ignore[misc]
+    """What a figure and its view tell each other.
+
+    A model of the widgets' core: anywidget passes nothing on to a model of its own for whose code a busy
+    page took longer than two seconds.
+    """
+
+    figure_json = traitlets.Unicode("{}").tag(sync=True)
+    clicked = traitlets.Dict().tag(sync=True)
 
 
 @cache
@@ -52,18 +61,23 @@ class LiveFigure(anywidget.AnyWidget):
 
     Attributes:
         figure: what is shown; assign another one to show it.
+        figure_json: the same as the page has it.
         clicked: the last point that was clicked (``trace``, ``point``, ``x``, ``y``, and ``count`` of
             clicks so far); empty before.
     """
 
     _esm = Path(__file__).parent / "live_figure.js"
     bundle = traitlets.Instance(PlotlyBundle).tag(sync=True, **ipywidgets.widget_serialization)
-    figure_json = traitlets.Unicode("{}").tag(sync=True)
-    clicked = traitlets.Dict().tag(sync=True)
+    model = traitlets.Instance(FigureModel).tag(sync=True, **ipywidgets.widget_serialization)
+    figure_json = traitlets.Unicode("{}")
+    clicked = traitlets.Dict()
 
     def __init__(self, figure: go.Figure) -> None:
         self._figure = figure
-        super().__init__(bundle=_bundle(), figure_json=_json(figure))
+        model = FigureModel(figure_json=_json(figure))
+        super().__init__(bundle=_bundle(), model=model, figure_json=model.figure_json)
+        traitlets.dlink((self, "figure_json"), (model, "figure_json"))
+        traitlets.dlink((model, "clicked"), (self, "clicked"))
 
     @property
     def figure(self) -> go.Figure:

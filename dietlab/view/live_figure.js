@@ -1,14 +1,26 @@
 // A plotly figure that lives in one synced trait. plotly.js itself comes once a kernel, in the model that
 // `bundle` names, and is evaluated once a page: every figure asks for it here.
 
+// The model that a trait names. While a page is loaded again, models come in any order.
+async function named(model, name) {
+  const id = model.get(name).replace("IPY_MODEL_", "");
+  for (let waited = 0; !model.widget_manager.has_model(id) && waited < 60000; waited += 50) {
+    await new Promise((next) => setTimeout(next, 50));
+  }
+  return model.widget_manager.get_model(id);
+}
+
 function plotly(model) {
   window.__dietlabPlotly ??= (async () => {
-    const bundle = await model.widget_manager.get_model(model.get("bundle").replace("IPY_MODEL_", ""));
+    const bundle = await named(model, "bundle");
     const before = window.Plotly; // another plotly on the page is left alone
     const loaded = new Function("define", "module", "exports", `${bundle.get("js")}\n;return window.Plotly;`)();
     if (before) window.Plotly = before;
     return loaded;
-  })();
+  })().catch((error) => {
+    window.__dietlabPlotly = undefined; // the next figure tries again
+    throw error;
+  });
   return window.__dietlabPlotly;
 }
 
@@ -20,6 +32,7 @@ function themed(figure, element) {
   const text = variable("--jp-ui-font-color1", dark ? "#eee" : "#222");
   const lines = variable("--jp-ui-font-color2", dark ? "#bbb" : "#555");
   const grid = dark ? "#3a3a3a" : "#e3e3e3";
+  // Without a height of its own a figure that is drawn again where there is no room stays flat.
   const layout = { height: 450, ...figure.layout, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)" };
   layout.font = { ...layout.font, color: text };
   layout.hoverlabel = {
@@ -33,10 +46,19 @@ function themed(figure, element) {
   return { data: figure.data ?? [], layout };
 }
 
+// Figures are drawn in turns: a page of many goes on answering meanwhile.
+function inTurn(draw) {
+  const before = window.__dietlabTurn ?? Promise.resolve();
+  const turn = before.then(() => new Promise((next) => setTimeout(next))).then(draw);
+  window.__dietlabTurn = turn.catch(() => {});
+  return turn;
+}
+
 async function render({ model, el }) {
   const place = document.createElement("div");
   place.className = "dietlab-figure";
   el.appendChild(place);
+  const shown = await named(model, "model");
   let library = null, drawing = false, outdated = false, listening = false;
 
   // A burst of changes is drawn once, with the newest.
@@ -45,14 +67,14 @@ async function render({ model, el }) {
     if (drawing) { outdated = true; return; }
     drawing = true;
     try {
-      const { data, layout } = themed(JSON.parse(model.get("figure_json")), el);
-      await library.react(place, data, layout, { responsive: true, displaylogo: false });
+      const { data, layout } = themed(JSON.parse(shown.get("figure_json")), el);
+      await inTurn(() => library.react(place, data, layout, { responsive: true, displaylogo: false }));
       if (!listening) {
         listening = true;
         place.on("plotly_click", ({ points: [point] }) => {
           const at = { trace: point.curveNumber, point: point.pointNumber ?? null, x: point.x, y: point.y };
-          model.set("clicked", { ...at, count: (model.get("clicked").count ?? 0) + 1 });
-          model.save_changes();
+          shown.set("clicked", { ...at, count: (shown.get("clicked").count ?? 0) + 1 });
+          shown.save_changes();
         });
       }
     } finally {
@@ -61,7 +83,10 @@ async function render({ model, el }) {
     }
   };
 
-  model.on("change:figure_json", draw);
+  // A view is made before it is in the page: only there does it get its width.
+  const sizes = new ResizeObserver(() => { if (listening && el.offsetParent) library.Plots.resize(place).catch(() => {}); });
+  sizes.observe(el);
+  shown.on("change:figure_json", draw);
   const themes = new MutationObserver(draw);
   themes.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-name", "data-jp-theme-light"] });
   plotly(model).then(
@@ -69,8 +94,9 @@ async function render({ model, el }) {
     (error) => { place.textContent = `The figure cannot be drawn: ${error}`; },
   );
   return () => {
+    sizes.disconnect();
     themes.disconnect();
-    model.off("change:figure_json", draw);
+    shown.off("change:figure_json", draw);
     if (library) library.purge(place);
   };
 }
