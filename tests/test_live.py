@@ -21,9 +21,10 @@ from hypothesis import strategies as st
 
 from dietlab.errors import RecordError
 from dietlab.view.explorer import Drawn, Explorer
-from dietlab.view.live import CAPTION, WIDGET, LiveFigure, show, with_picture
+from dietlab.view.live import CAPTION, LiveFigure, show, with_picture
 from dietlab.view.plots import new_figure
 
+WIDGET = "application/vnd.jupyter.widget-view+json"
 COLOURS = {1: ("red",), 2: ("red", "blue"), 3: ("blue", "lime")}
 """Colours that there are for so many rows."""
 
