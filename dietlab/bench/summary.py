@@ -92,18 +92,18 @@ def study_samples(criterion: Criterion, studies: Iterable[StudyFacts], threads: 
                 yield Sample(facts.name, 0, value)
 
 
-STUDY_VALUES: Mapping[Measure, Callable[[StudyFacts], float | None]] = {
-    "tuning": lambda facts: float(facts.tuning["total_seconds"]),
-    "kernels": lambda facts: float(facts.library["kernels"]),
-    "code": lambda facts: facts.library["bytes"] / KIB,
-    "wrong": lambda facts: _wrong(facts),
-}
-
-
 def _wrong(facts: StudyFacts) -> float | None:
     """Lengths with a wrong result; None where they were not called."""
     wrong = facts.library.get("lengths_wrong")
     return None if wrong is None else float(len(wrong))
+
+
+STUDY_VALUES: Mapping[Measure, Callable[[StudyFacts], float | None]] = {
+    "tuning": lambda facts: float(facts.tuning["total_seconds"]),
+    "kernels": lambda facts: float(facts.library["kernels"]),
+    "code": lambda facts: facts.library["bytes"] / KIB,
+    "wrong": _wrong,
+}
 
 
 def line_of(criterion: Criterion, threads: int, cache: str, found: Sequence[Sample]) -> Line:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from dietlab.shapes import ShapeSet
 from dietlab.space import MicroKernel, heights
+from dietlab.workloads import Workload, axis_of
 
 
 def needed(plan: MicroKernel, low: int = 1, high: int | None = None) -> tuple[MicroKernel, ...]:
@@ -14,3 +16,10 @@ def needed(plan: MicroKernel, low: int = 1, high: int | None = None) -> tuple[Mi
     products have a narrower variant for each width.
     """
     return tuple(sorted({replace(plan, rows=rows).code for rows in heights(plan, low, high)}))
+
+
+def spans(workload: Workload, shapes: ShapeSet) -> list[tuple[int, int]]:
+    """The rows that each shape of an ascending set stands for: all since the shape before it."""
+    rows = [axis_of(workload, "rows").at(shape) for shape in shapes]
+    since = [min(rows[0], 1), *(extent + 1 for extent in rows[:-1])]
+    return list(zip(since, rows, strict=True))

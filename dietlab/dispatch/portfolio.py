@@ -10,13 +10,13 @@ from math import exp, inf
 import numpy as np
 import numpy.typing as npt
 
-from dietlab.dispatch.needs import needed
+from dietlab.dispatch.needs import needed, spans
 from dietlab.errors import DispatchError
 from dietlab.hardware import Hardware
 from dietlab.search import TuningRun, candidate_plans, dense_shapes
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import MicroKernel
-from dietlab.workloads import Workload, axis_of
+from dietlab.workloads import Workload
 
 Values = npt.NDArray[np.float64]
 
@@ -160,16 +160,13 @@ class _Choice:
     def _needed(self) -> npt.NDArray[np.intp]:
         """``[plan, shape, MOST]``: the micro-kernels of a plan's tiles. A shape stands for all since the one
         before it; a plan that needs more than that many for them needs one that nobody has."""
-        rows = [axis_of(self.workload, "rows").at(shape) for shape in self.shapes]
-        since = [min(rows[0], 1), *(extent + 1 for extent in rows[:-1])]
-        spans = list(zip(since, rows, strict=True))
-        return np.array([[self._padded(self._codes(plan, *span)) for span in spans] for plan in self.plans])
+        rows = spans(self.workload, self.shapes)
+        return np.array([[self._padded(self._codes(plan, *span)) for span in rows] for plan in self.plans])
 
     @cached_property
     def _needed_beyond(self) -> list[tuple[int, ...]]:
         """The micro-kernels of each plan for every shape beyond the range."""
-        axis = axis_of(self.workload, "rows")
-        last = max(axis.at(shape) for shape in self.shapes)
+        last = max(high for _, high in spans(self.workload, self.shapes))
         return [self._codes(plan, last + 1, None) for plan in self.plans]
 
     def _codes(self, plan: MicroKernel, low: int, high: int | None) -> tuple[int, ...]:

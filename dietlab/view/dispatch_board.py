@@ -11,14 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dietlab.dispatch import Dispatcher, Portfolio
-from dietlab.dispatch.needs import needed
+from dietlab.dispatch.needs import needed, spans
 from dietlab.dispatch.portfolio import BEYOND
 from dietlab.errors import DispatchError
 from dietlab.search import TuningRun
 from dietlab.shapes import Shape
 from dietlab.space import COMPOSED, Leaf, MicroKernel, Split, Tree
 from dietlab.view.dispatch_tree import dispatch_table, only_dim
-from dietlab.workloads import axis_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -104,14 +103,12 @@ def board_of(run: TuningRun, portfolio: Portfolio) -> Board:
     plans = tuple(sorted(set(_variants(portfolio))))
     dims = portfolio.workload.dims
     beyond = Shape.of(**{name: BEYOND * dim.high for name, dim in dims.items()})
-    rows = [axis_of(portfolio.workload, "rows").at(shape) for shape in portfolio.shapes]
-    # A shape stands for all extents since the one before it, as when the portfolio was chosen.
-    spans = list(zip([min(rows[0], 1), *(extent + 1 for extent in rows[:-1])], rows, strict=True))
+    rows = spans(portfolio.workload, portfolio.shapes)
     return Board(
         portfolio, plans, run.expected_seconds(plans, portfolio.shapes.shapes),
         run.seconds_table(plans, [beyond])[:, 0],
-        tuple(tuple(frozenset(needed(plan, *span)) for span in spans) for plan in plans),
-        tuple(frozenset(needed(plan, max(rows) + 1)) for plan in plans),
+        tuple(tuple(frozenset(needed(plan, *span)) for span in rows) for plan in plans),
+        tuple(frozenset(needed(plan, max(high for _, high in rows) + 1)) for plan in plans),
     )  # fmt: skip
 
 
