@@ -29,6 +29,7 @@ from dietlab.cost import (
     ranking_metrics,
 )
 from dietlab.cost.adaptation import EDGE_STEPS, Adaptation
+from dietlab.cost.calibration import DOUBT_A_STEP, MOST_DOUBT, STRANGER
 from dietlab.cost.features import FEATURES, features
 from dietlab.cost.metrics import mean_metrics, pairwise_accuracy
 from dietlab.errors import ModelError
@@ -448,6 +449,38 @@ def test_what_was_not_measured_borrows_from_its_family(model: CostModel) -> None
     own = recorded(relatives[0], shapes[0], 5 * model.seconds(relatives[:1], shapes[:1])[0, 0])
     found = Calibration(model, [*slow, own]).seconds(relatives[:1], shapes)
     np.testing.assert_allclose(found, [[5, 3]] * model.seconds(relatives[:1], shapes))
+
+
+def test_no_prediction_is_faster_than_the_processor(model: CostModel) -> None:
+    kernel, relative = MicroKernel(4, 32, edge="even"), MicroKernel(6, 32, edge="even")
+    shapes = [Shape.of(T=t) for t in (8, 120)]
+    peak = 1e9 * (HARDWARE.total_gflops or 0)
+    fast = model.cost.workload.flops(shapes[0]) / (2 * peak)
+    calibration = Calibration(model, [recorded(kernel, shapes[0], fast)])
+    assert calibration.seconds([kernel], shapes)[0, 0] == fast  # a measurement stands, whatever it says
+    unmeasured = calibration.seconds([kernel, relative], shapes)[:, 1]
+    np.testing.assert_allclose(unmeasured, model.cost.workload.flops(shapes[1]) / peak)
+
+
+def test_doubt_grows_with_the_distance_to_what_was_measured(model: CostModel) -> None:
+    kernel, shapes = MicroKernel(4, 32, edge="even"), [Shape.of(T=t) for t in (8, 16, 64)]
+    relative, stranger = MicroKernel(6, 32, edge="even"), MicroKernel(4, 48, edge="even")
+    calibration = Calibration(model, [recorded(kernel, shapes[0], 1e-4)])
+    own, family, nothing = calibration.doubt([kernel, relative, stranger], shapes)
+    np.testing.assert_allclose(own, DOUBT_A_STEP * np.log([1, 2, 8]))
+    np.testing.assert_allclose(family, own + STRANGER)
+    assert (nothing == MOST_DOUBT).all()
+
+
+def test_of_two_plans_said_to_be_as_fast_the_measured_one_counts(synthetic_run: TuningRun) -> None:
+    kernels, shapes = synthetic_run.micro_kernels, tuple(ShapeSet.every(synthetic_run.space.workload))
+    hot = replace(synthetic_run.model, cost=replace(synthetic_run.model.cost, cache="hot"))
+    run = replace(synthetic_run, model=hot)
+    plain, expected = run.seconds_table(kernels, shapes), run.expected_seconds(kernels, shapes)
+    measured = {(r.micro_kernel, r.shape) for r in synthetic_run.records}
+    known = np.array([[(k, s) in measured for s in shapes] for k in kernels])
+    assert (expected[known] == plain[known]).all() and (expected >= plain).all()
+    assert (expected[~known] > plain[~known]).mean() > 0.9
 
 
 def test_one_measurement_at_an_end_says_nothing_about_the_other(model: CostModel) -> None:

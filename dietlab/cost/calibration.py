@@ -14,6 +14,15 @@ from dietlab.space import MicroKernel
 
 Values = npt.NDArray[np.float64]
 
+DOUBT_A_STEP = 0.05
+"""How much slower than predicted a plan may be, in logarithms, for each factor of e in flops between a shape
+and the nearest one on which it, or one of its family, was measured."""
+
+STRANGER = 0.03
+"""The same for a plan that was never measured itself."""
+
+MOST_DOUBT = 0.3
+
 
 class Calibration:
     """A cost model and the records that correct it.
@@ -33,6 +42,8 @@ class Calibration:
             if record.ok and record.seconds:
                 pair = (record.micro_kernel, record.shape)
                 self._measured[pair] = min(record.seconds, self._measured.get(pair, record.seconds))
+        peak = model.cost.hardware.total_gflops
+        self._peak = 1e9 * peak if peak else np.inf
         self._own: dict[MicroKernel, dict[float, list[float]]] = {}
         self._family: dict[MicroKernel, dict[float, list[float]]] = {}
         pairs = list(self._measured)
@@ -50,8 +61,31 @@ class Calibration:
         for row, kernel in enumerate(kernels):
             predicted[row] *= np.exp(self._correction(kernel, at))
             for column, shape in enumerate(shapes):
-                predicted[row, column] = self._measured.get((kernel, shape), predicted[row, column])
+                # A ratio from elsewhere can promise more than the processor computes.
+                least = self._model.cost.workload.flops(shape) / self._peak
+                predicted[row, column] = self._measured.get(
+                    (kernel, shape), max(predicted[row, column], least)
+                )
         return predicted
+
+    def doubt(self, kernels: Sequence[MicroKernel], shapes: Sequence[Shape]) -> Values:
+        """How far a prediction may be too low, as a logarithm, ``[micro-kernels, shapes]``; 0 where there
+        is a measurement.
+
+        Of many predictions the lowest are those that err most: who picks the least of them must count
+        on it.
+        """
+        at = self._positions(shapes)
+        found = np.empty((len(kernels), len(shapes)))
+        for row, kernel in enumerate(kernels):
+            own = sorted(self._own.get(kernel, ()))
+            places = np.array(own or sorted(self._family.get(kernel.family, ())))
+            if not len(places):
+                found[row] = MOST_DOUBT
+                continue
+            distance = np.abs(at[:, None] - places[None, :]).min(axis=1)
+            found[row] = np.minimum(MOST_DOUBT, (0.0 if own else STRANGER) + DOUBT_A_STEP * distance)
+        return found
 
     def _correction(self, kernel: MicroKernel, at: Values) -> Values:
         """Logarithm of measured over predicted time at some positions."""

@@ -32,6 +32,7 @@ from dietlab.search.effort import Effort, effort_named
 from dietlab.search.strategies import SearchState, Strategy, strategy_named, target_shape
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import MicroKernel, Space
+from dietlab.workloads import axis_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,6 +44,9 @@ CACHED_SHARE = 0.25
 
 FINALISTS = 3
 """Plans measured for each shape in a round of verifying."""
+
+FEW_ROWS, MORE_FINALISTS = 8, 8
+"""The same for shapes of so few rows: there memory bounds the time, and the model tells plans apart worst."""
 
 VERIFYING_ROUNDS = 2
 """What the first round finds changes what is probably fastest."""
@@ -88,10 +92,16 @@ class TuningRun:
     def expected_seconds(
         self, kernels: Sequence[MicroKernel], shapes: Sequence[Shape]
     ) -> npt.NDArray[np.float64]:
-        """The geometric mean over where weights come from: :meth:`seconds_table` for the state that was
-        measured and, if that was from memory, a share of :data:`CACHED_SHARE` for weights in cache, as
-        predicted. Plans that memory makes equal differ by how well they compute."""
-        table = self.seconds_table(kernels, shapes)
+        """What to count on: the geometric mean over where weights come from, and predictions with their
+        doubt (:meth:`~dietlab.cost.Calibration.doubt`), so that a plan which was measured is preferred
+        to one that is only said to be as fast.
+
+        It is :meth:`seconds_table` for the state that was measured and, if that was from memory, a share
+        of :data:`CACHED_SHARE` for weights in cache, as predicted. Plans that memory makes equal differ by
+        how well they compute.
+        """
+        doubt = np.exp(self._calibration.doubt(kernels, shapes))
+        table: npt.NDArray[np.float64] = self.seconds_table(kernels, shapes) * doubt
         if self.model.cost.cache != "rotating":
             return table
         cached = replace(self.model, cost=replace(self.model.cost, cache="hot")).seconds(kernels, shapes)
@@ -222,10 +232,12 @@ def verify(
         return ()
     shapes = tuple(dense_shapes(run.space.workload, run.shapes, effort.verify_shapes))
     plans = candidate_plans(run, shapes)
-    order = run.seconds_table(plans, shapes).argsort(axis=0)[:FINALISTS]
+    order = run.seconds_table(plans, shapes).argsort(axis=0)
+    rows = axis_of(run.space.workload, "rows")
     wanted: dict[MicroKernel, list[Shape]] = {}
     for column, shape in enumerate(shapes):
-        for plan in order[:, column]:
+        count = MORE_FINALISTS if rows.at(shape) <= FEW_ROWS else FINALISTS
+        for plan in order[:count, column]:
             wanted.setdefault(plans[plan], []).append(shape)
     trials = [Trial(plan, tuple(wanted[plan])) for plan in sorted(wanted)]
     return _measured("verify", run, trials, runner, listeners, store)
