@@ -13,7 +13,16 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from dietlab.cost import CostModel, fit_cost_model
-from dietlab.dispatch import Dispatcher, Operator, build, choose_portfolio, load, train_dispatcher, versions
+from dietlab.dispatch import (
+    Dispatcher,
+    Operator,
+    build,
+    check_choices,
+    choose_portfolio,
+    load,
+    train_dispatcher,
+    versions,
+)
 from dietlab.errors import StudyError
 from dietlab.evaluation import Report, evaluate
 from dietlab.events import Observer, PhaseSeconds
@@ -223,9 +232,18 @@ class Study:
             facts = json.loads(path.read_text(encoding="utf-8"))
         return facts
 
-    def dispatch(self, max_kernels: int = 8) -> Dispatcher:
-        """Stage 4: chooses the portfolio and trains the tree."""
-        dispatcher = train_dispatcher(choose_portfolio(self.run(), self.shapes, max_kernels))
+    def dispatch(
+        self, max_kernels: int = 8, runner: Runner | None = None, observers: Iterable[Observer] = ()
+    ) -> Dispatcher:
+        """Stage 4: chooses the portfolio and trains the tree; with a ``runner``, on measured times where
+        they were predicted (:func:`dietlab.dispatch.check_choices`)."""
+        run = self.run()
+        portfolio = choose_portfolio(run, self.shapes, max_kernels)
+        if runner is not None:
+            with self.locked():
+                store = RecordStore(self.folder / RECORDS, self.header)
+                portfolio = check_choices(portfolio, run, runner, store, observers)
+        dispatcher = train_dispatcher(portfolio)
         self._write(DISPATCHER, json.dumps(dispatcher.to_json(), indent=1))
         return dispatcher
 

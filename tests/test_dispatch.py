@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations
 from operator import methodcaller
@@ -27,19 +27,22 @@ from dietlab.dispatch import (
     Operator,
     Portfolio,
     build,
+    check_choices,
     choose_portfolio,
     load,
     train_dispatcher,
 )
 from dietlab.dispatch.build import entries
+from dietlab.dispatch.check import unmeasured
 from dietlab.dispatch.dispatcher import best_cuts
 from dietlab.dispatch.portfolio import _Choice
 from dietlab.errors import DispatchError
 from dietlab.hardware import Hardware
+from dietlab.measure import Record, RecordStore, SyntheticRunner, Trial
 from dietlab.search import TuningRun
 from dietlab.shapes import Dim, Shape, ShapeSet
 from dietlab.space import Leaf, MicroKernel, Split, depth, heights, leaves, plan_for
-from dietlab.workloads import BatchMatmul, Dense, tolerance
+from dietlab.workloads import BatchMatmul, Dense, Workload, tolerance
 
 try:
     import torch
@@ -788,3 +791,44 @@ def test_library_runs_where_tvm_cannot_be_imported(op: Operator, way: str) -> No
         [sys.executable, "-c", script, str(op.path)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+class Counting:
+    """A synthetic machine that counts what it measures."""
+
+    def __init__(self, hardware: Hardware) -> None:
+        self.runner, self.measured = SyntheticRunner(hardware), 0
+
+    def measure(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Record]:
+        for record in self.runner.measure(workload, trials):
+            self.measured += 1
+            yield record
+
+
+def test_what_the_tree_chooses_is_measured_before_it_is_final(synthetic_run: TuningRun) -> None:
+    hardware, store = synthetic_run.space.hardware, RecordStore()
+    portfolio, runner = choose_portfolio(synthetic_run), Counting(hardware)
+    predicted = unmeasured(portfolio, synthetic_run)
+    assert predicted
+    checked = check_choices(portfolio, synthetic_run, runner, store)
+    assert set(checked.micro_kernels) <= set(portfolio.micro_kernels)
+    assert runner.measured == len(store.records) >= sum(len(trial.shapes) for trial in predicted)
+    known = replace(synthetic_run, records=(*synthetic_run.records, *store.records))
+    left = unmeasured(checked, known)
+    assert sum(len(trial.shapes) for trial in left) <= len(portfolio.shapes) / 20
+    before, after = (
+        sum(
+            runner.runner.seconds(portfolio.workload, train_dispatcher(p).kernel(s), s)
+            for s in portfolio.shapes
+        )
+        for p in (portfolio, checked)
+    )
+    assert after <= before
+
+
+def test_checking_again_measures_nothing(synthetic_run: TuningRun) -> None:
+    runner, store = Counting(synthetic_run.space.hardware), RecordStore()
+    portfolio = choose_portfolio(synthetic_run)
+    first = check_choices(portfolio, synthetic_run, runner, store)
+    again = Counting(synthetic_run.space.hardware)
+    assert check_choices(portfolio, synthetic_run, again, store) == first and again.measured == 0

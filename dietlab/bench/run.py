@@ -213,7 +213,7 @@ def built(study: Study, listeners: Audience) -> Operator:
     except DispatchError:
         with LocalRunner(study.hardware, effort_named(study.effort).timing) as runner:
             study.tune(runner, listeners.observers)
-        study.dispatch()
+            study.dispatch(runner=runner, observers=listeners.observers)
         return study.build()
 
 

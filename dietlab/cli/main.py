@@ -28,7 +28,7 @@ from dietlab.cli.options import (
     threads_option,
     workload_options,
 )
-from dietlab.dispatch import versions
+from dietlab.dispatch import Dispatcher, versions
 from dietlab.errors import DietlabError
 from dietlab.evaluation import CONTENDERS, Report
 from dietlab.hardware import Hardware
@@ -43,7 +43,7 @@ from dietlab.measure import (
 from dietlab.search import EFFORTS, TuningRun, effort_named, survey, tune
 from dietlab.shapes import Dim, ShapeSet
 from dietlab.space import Cover, build_space, edges_of
-from dietlab.study import MANIFEST, REPORT, Study
+from dietlab.study import DISPATCHER, MANIFEST, REPORT, Study
 from dietlab.view.html_report import render_text, write_html
 from dietlab.view.progress import ProgressBar
 from dietlab.workloads import Workload, make_workload, workload_from_json
@@ -174,10 +174,24 @@ def _tuning_text(run: TuningRun) -> str:
 @main.command()
 @click.argument("study", type=click.Path(exists=True))
 @click.option("--max-kernels", default=8, show_default=True, type=click.IntRange(1))
-def dispatch(study: str, max_kernels: int) -> None:
+@click.option(
+    "--measure/--no-measure", default=None,
+    help="Measure what the tree chooses, up to 128 rows, where it was only predicted (default: if the "
+    "study is of this machine).",
+)  # fmt: skip
+def dispatch(study: str, max_kernels: int, measure: bool | None) -> None:
     """Choose the portfolio and train the decision tree; print its rules."""
-    dispatcher = Study.open(study).dispatch(max_kernels)
+    dispatcher = _dispatch(Study.open(study), max_kernels, measure)
     click.echo(f"{dispatcher}\n\n{dispatcher.to_source()}")
+
+
+def _dispatch(study: Study, max_kernels: int = 8, measure: bool | None = None) -> Dispatcher:
+    here = Hardware.detect(measure=False)
+    is_here = (here.name, here.limits) == (study.hardware.name, study.hardware.limits)
+    if not (is_here if measure is None else measure):
+        return study.dispatch(max_kernels)
+    with LocalRunner(study.hardware, effort_named(study.effort).timing) as runner:
+        return study.dispatch(max_kernels, runner, [ProgressBar()])
 
 
 @main.command("build")
@@ -186,8 +200,8 @@ def dispatch(study: str, max_kernels: int) -> None:
 def build_command(study: str, max_kernels: int | None) -> None:
     """Compile the dispatcher into one shared library."""
     opened = Study.open(study)
-    if max_kernels is not None:
-        opened.dispatch(max_kernels)
+    if max_kernels is not None or not (opened.folder / DISPATCHER).exists():
+        _dispatch(opened, max_kernels or 8)
     op = opened.build()
     click.echo(
         f"{op}\n{op.path}: {op.manifest['file_bytes'] / 1024:.0f} KiB, of which "
@@ -322,7 +336,7 @@ def quickstart(out: str, threads: int | None, effort: str, shapes: str) -> None:
         f"{workload} on {hardware.name}, {hardware.cores} core(s): {len(study.space())} micro-kernels fit"
     )
     click.echo(_tuning_text(_tune(study)))
-    dispatcher = study.dispatch()
+    dispatcher = _dispatch(study)
     op = study.build()
     click.echo(f"{dispatcher}\n{op.path}: {op.manifest['file_bytes'] / 1024:.0f} KiB")
     report = study.evaluate(_quickstart_shapes(study), QUICKSTART_AGAINST, observers=[ProgressBar()])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import exp, inf
 
@@ -15,7 +15,7 @@ from dietlab.errors import DispatchError
 from dietlab.hardware import Hardware
 from dietlab.search import TuningRun, candidate_plans, dense_shapes
 from dietlab.shapes import Shape, ShapeSet
-from dietlab.space import MicroKernel
+from dietlab.space import COMPOSED, MicroKernel
 from dietlab.workloads import Workload
 
 Values = npt.NDArray[np.float64]
@@ -130,6 +130,27 @@ def _portfolio(
         tuple(tuple(table[i].tolist()) for i in used), tuple(choice.table.min(axis=0).tolist()),
         tuple(curve), safe,
     )  # fmt: skip
+
+
+def variants(portfolio: Portfolio) -> tuple[MicroKernel, ...]:
+    """The plans of a portfolio, and those of the same families with its other heights and both edges."""
+    plans = {*portfolio.plans, portfolio.safe_plan}
+    for plan in (*portfolio.plans, portfolio.safe_plan):
+        if plan.composed:
+            heights = [c.rows for c in portfolio.micro_kernels if c.family == plan.code.family]
+            plans.update(replace(plan, rows=rows, edge=edge) for rows in heights for edge in COMPOSED)
+    return tuple(sorted(plans))
+
+
+def retimed(portfolio: Portfolio, run: TuningRun) -> Portfolio:
+    """The same micro-kernels with times as ``run`` tells them now, and all plans that they are enough for."""
+    plans = variants(portfolio)
+    table = run.expected_seconds(plans, portfolio.shapes.shapes)
+    choice = _Choice(portfolio.workload, plans, portfolio.shapes, table)
+    chosen = tuple(n for n, code in enumerate(choice.codes) if code in set(portfolio.micro_kernels))
+    found = _portfolio(run, choice, chosen, portfolio.curve)
+    best = np.minimum(portfolio.best_seconds, found.best_seconds)
+    return replace(found, best_seconds=tuple(best.tolist()))
 
 
 def _safest(run: TuningRun, plans: Sequence[MicroKernel]) -> MicroKernel:

@@ -5,9 +5,9 @@ from dietlab.search.dense import DENSE_SHAPES, dense_shapes
 from dietlab.search.effort import EFFORTS, Effort, effort_named
 from dietlab.search.strategies import STRATEGIES, SearchState, Strategy
 from dietlab.search.survey import survey
-from dietlab.search.tune import TuningRun, tune
+from dietlab.search.tune import TuningRun, measured, tune
 
 __all__ = [
     "DENSE_SHAPES", "EFFORTS", "STRATEGIES", "Effort", "SearchState", "Strategy", "TuningRun",
-    "best_together", "candidate_plans", "dense_shapes", "effort_named", "survey", "tune",
+    "best_together", "candidate_plans", "dense_shapes", "effort_named", "measured", "survey", "tune",
 ]  # fmt: skip

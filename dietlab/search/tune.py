@@ -217,7 +217,7 @@ def confirm(
     """Measures the best micro-kernels on more shapes, the tuned ones and others between them."""
     shapes = confirm_shapes(run.shapes, run.space, effort.confirm_shapes)
     trials = [Trial(kernel, shapes) for kernel in best_together(run, shapes, effort.confirm_kernels)]
-    return _measured("confirm", run, trials, runner, listeners, store)
+    return measured("confirm", run, trials, runner, listeners, store)
 
 
 def verify(
@@ -240,17 +240,13 @@ def verify(
         for plan in order[:count, column]:
             wanted.setdefault(plans[plan], []).append(shape)
     trials = [Trial(plan, tuple(wanted[plan])) for plan in sorted(wanted)]
-    return _measured("verify", run, trials, runner, listeners, store)
+    return measured("verify", run, trials, runner, listeners, store)
 
 
-def _measured(
-    stage: str,
-    run: TuningRun,
-    trials: Sequence[Trial],
-    runner: Runner,
-    listeners: Audience,
+def measured(
+    stage: str, run: TuningRun, trials: Sequence[Trial], runner: Runner, listeners: Audience,
     store: RecordStore,
-) -> tuple[Record, ...]:
+) -> tuple[Record, ...]:  # fmt: skip
     """Records of ``trials`` that ``run`` does not have; what the store lacks is measured."""
     done = {(record.micro_kernel, record.shape) for record in store.records}
     missing = [

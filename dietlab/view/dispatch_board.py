@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -12,11 +12,11 @@ import numpy.typing as npt
 
 from dietlab.dispatch import Dispatcher, Portfolio
 from dietlab.dispatch.needs import needed, spans
-from dietlab.dispatch.portfolio import BEYOND
+from dietlab.dispatch.portfolio import BEYOND, variants
 from dietlab.errors import DispatchError
 from dietlab.search import TuningRun
 from dietlab.shapes import Shape
-from dietlab.space import COMPOSED, Leaf, MicroKernel, Split, Tree
+from dietlab.space import Leaf, MicroKernel, Split, Tree
 from dietlab.view.dispatch_tree import dispatch_table, only_dim
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class Board:
 
 def board_of(run: TuningRun, portfolio: Portfolio) -> Board:
     """The board of a portfolio that was chosen from a run; the model is asked for its few plans only."""
-    plans = tuple(sorted(set(_variants(portfolio))))
+    plans = variants(portfolio)
     dims = portfolio.workload.dims
     beyond = Shape.of(**{name: BEYOND * dim.high for name, dim in dims.items()})
     rows = spans(portfolio.workload, portfolio.shapes)
@@ -110,16 +110,6 @@ def board_of(run: TuningRun, portfolio: Portfolio) -> Board:
         tuple(tuple(frozenset(needed(plan, *span)) for span in rows) for plan in plans),
         tuple(frozenset(needed(plan, max(high for _, high in rows) + 1)) for plan in plans),
     )  # fmt: skip
-
-
-def _variants(portfolio: Portfolio) -> Iterator[MicroKernel]:
-    """The plans of a portfolio, and those of the same families with its other heights."""
-    for plan in (*portfolio.plans, portfolio.safe_plan):
-        yield plan
-        if plan.composed:
-            for code in portfolio.micro_kernels:
-                if code.family == plan.code.family:
-                    yield from (replace(plan, rows=code.rows, edge=edge) for edge in COMPOSED)
 
 
 def by_hand(portfolio: Portfolio, cuts: Sequence[int], plans: Sequence[MicroKernel]) -> Dispatcher:
