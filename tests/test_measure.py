@@ -38,7 +38,7 @@ from dietlab.measure import (
 from dietlab.measure.problem import GUARD, Problem, Verdict, rotating_copies
 from dietlab.measure.process import WorkerCrashed, WorkerProcess, WorkerTimeout
 from dietlab.measure.threads import keep_apart
-from dietlab.measure.timing import time_blocks
+from dietlab.measure.timing import LONGEST_PAUSE, RETAKES, time_blocks
 from dietlab.shapes import Dim, Shape
 from dietlab.space import EDGES, MicroKernel
 from dietlab.workloads import BatchMatmul, Dense, Workload
@@ -534,3 +534,34 @@ def test_the_calling_thread_keeps_off_cores_that_others_are_bound_to() -> None:
     threads[0].join()
     assert seen == [set(cores[:-1])] * 2
     assert os.sched_getaffinity(0) == set(cores)
+
+
+def test_blocks_on_several_cores_are_taken_again_while_others_have_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Seconds of the processor per second of the wall: 1 with both threads on one core, 2 on two."""
+    shares, pauses = iter([1.0, 1.1, 1.9, *[2.0] * 100]), []
+    wall, busy, calls = 0.0, 0.0, []
+
+    def call() -> None:
+        nonlocal wall, busy
+        share = next(shares)
+        calls.append(share)
+        wall, busy = wall + 0.004 / share, busy + 0.004
+
+    monkeypatch.setattr("dietlab.measure.timing.perf_counter", lambda: wall)
+    monkeypatch.setattr("dietlab.measure.timing.process_time", lambda: busy)
+    monkeypatch.setattr("dietlab.measure.timing.sleep", pauses.append)
+    blocks = time_blocks([call], Timing(3, 1e-9, stop_beyond=None), 2)
+    # The first call warms up; the estimate is taken until the share is right.
+    assert calls[:3] == [1.0, 1.1, 1.9] and len(pauses) == 1
+    assert blocks == pytest.approx([0.002] * 3, rel=0.06)
+
+
+def test_a_machine_that_stays_busy_is_timed_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks, pauses = iter(range(10_000)), []
+    monkeypatch.setattr("dietlab.measure.timing.perf_counter", lambda: float(next(ticks)))
+    monkeypatch.setattr("dietlab.measure.timing.process_time", lambda: 0.0)
+    monkeypatch.setattr("dietlab.measure.timing.sleep", pauses.append)
+    assert time_blocks([lambda: None], Timing(1, 1e-9, stop_beyond=None), 2) == [1.0]
+    assert len(pauses) == 2 * (1 + RETAKES) and max(pauses) <= LONGEST_PAUSE

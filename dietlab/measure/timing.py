@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import cycle, islice
 from math import ceil
-from time import perf_counter, thread_time
+from time import perf_counter, process_time, sleep, thread_time
 from typing import Any, Literal, get_args
 
 from dietlab.errors import MeasureError
@@ -51,6 +51,14 @@ def clock_for(cores: int) -> Callable[[], float]:
     return thread_time if cores == 1 else perf_counter
 
 
+ATTENDED = 0.8
+"""The share of its cores' time that a program on several of them has, spinning between its pieces of work, as
+long as nobody else wants one of them. With two threads on one core it is a half, and times are double."""
+
+RETAKES = 6
+LONGEST_PAUSE = 0.4
+
+
 def time_blocks(calls: Sequence[Callable[[], object]], timing: Timing, cores: int) -> list[float]:
     """Mean seconds of one call in each block, after one call to warm up.
 
@@ -59,15 +67,34 @@ def time_blocks(calls: Sequence[Callable[[], object]], timing: Timing, cores: in
     """
     clock, turns = clock_for(cores), cycle(calls)
     next(turns)()
-    estimate = time_calls(islice(turns, 1), 1, clock)
+
+    def block(count: int) -> float:
+        chosen = tuple(islice(turns, count))
+        return time_calls(chosen, clock) if cores == 1 else _attended(chosen, cores)
+
+    estimate = block(1)
     count = max(1, ceil(timing.block_seconds / max(estimate, 1e-9)))
     slow = timing.stop_beyond is not None and estimate > timing.stop_beyond
-    return [time_calls(islice(turns, count), count, clock) for _ in range(1 if slow else timing.blocks)]
+    return [block(count) for _ in range(1 if slow else timing.blocks)]
 
 
-def time_calls(calls: Any, count: int, clock: Callable[[], float]) -> float:
-    """Mean seconds of the ``count`` calls that an iterator gives."""
+def time_calls(calls: Sequence[Callable[[], object]], clock: Callable[[], float]) -> float:
+    """Mean seconds of some calls, one after the other."""
     started = clock()
     for call in calls:
         call()
-    return (clock() - started) / count
+    return (clock() - started) / len(calls)
+
+
+def _attended(calls: Sequence[Callable[[], object]], cores: int) -> float:
+    """Mean seconds of some calls by the wall clock, taken again while other programs have one of the cores;
+    the least, if they keep it."""
+    taken: list[float] = []
+    for attempt in range(1 + RETAKES):
+        busy = process_time()
+        taken.append(time_calls(calls, perf_counter))
+        wall = taken[-1] * len(calls)
+        if process_time() - busy >= ATTENDED * cores * wall:
+            return taken[-1]
+        sleep(min(LONGEST_PAUSE, 0.01 * 3**attempt))
+    return min(taken)
