@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from dietlab.cost import AdaptationCost, best_shape, fit_cost_model
+from dietlab.cost import adaptation_cost, best_shape, fit_cost_model
 from dietlab.dispatch import Dispatcher, choose_portfolio, train_dispatcher, versions
 from dietlab.errors import DietlabError, RecordError
 from dietlab.evaluation.report import Report, fastest
@@ -155,7 +155,7 @@ def plot_table(table: pd.DataFrame, title: str, x: str, y: str, log_x: bool = Fa
 def once_each(count: int = MEASURED_ONCE, seed: int = 0) -> tuple[Record, ...]:
     """Records of ``count`` micro-kernels at random, each on the one length where it wastes least."""
     found = {(record.micro_kernel, record.shape): record for record in recorded().records}
-    cost, lengths = AdaptationCost(workload(), hardware()), shapes()
+    cost, lengths = adaptation_cost(workload(), hardware()), shapes()
     drawn = Random(seed).sample(sorted({kernel for kernel, _ in found}), count)
     return tuple(found[kernel, best_shape(kernel, lengths, cost)] for kernel in drawn)
 

@@ -95,13 +95,18 @@ class HasDims(Protocol):
     def dims(self) -> Mapping[str, Dim]: ...
 
 
-def _only_dim(workload: HasDims) -> tuple[str, Dim]:
+def only_dim(workload: HasDims) -> tuple[str, Dim]:
+    """The name and the range of the one dynamic dimension.
+
+    Raises:
+        WorkloadError: if there is not exactly one.
+    """
     dims = dict(workload.dims)
     if len(dims) != 1:
         raise WorkloadError(
-            "this shape set needs exactly one dynamic dimension",
+            "the workload has exactly one dynamic dimension",
             f"{len(dims)} ({', '.join(dims) or 'none'})",
-            "Give one dimension a range, as in T=Dim(1, 128), or list shapes with ShapeSet.of().",
+            "Give one dimension a range, as in T=Dim(1, 128); shape sets can be listed with ShapeSet.of().",
         )
     return next(iter(dims.items()))
 
@@ -162,7 +167,7 @@ class ShapeSet:
     @classmethod
     def extents(cls, workload: HasDims, extents: Iterable[int]) -> ShapeSet:
         """Equal weights over the given extents of the one dynamic dimension."""
-        name, _ = _only_dim(workload)
+        name, _ = only_dim(workload)
         return cls.of({Shape.of(**{name: extent}): 1.0 for extent in extents})
 
     @classmethod
@@ -175,7 +180,7 @@ class ShapeSet:
         """
         if n < 1:
             raise WorkloadError("a uniform shape set has at least one shape", n)
-        _, dim = _only_dim(workload)
+        _, dim = only_dim(workload)
         step = max(1, math.ceil((dim.high - dim.low) / max(1, n - 1)))
         first = dim.high - step // 2 - (n - 2) * step
         interior = (first + i * step for i in range(n - 1))
@@ -184,13 +189,13 @@ class ShapeSet:
     @classmethod
     def every(cls, workload: HasDims) -> ShapeSet:
         """Every extent of the range."""
-        _, dim = _only_dim(workload)
+        _, dim = only_dim(workload)
         return cls.extents(workload, dim)
 
     @classmethod
     def weighted(cls, workload: HasDims, weights: Mapping[int, float]) -> ShapeSet:
         """Extents with weights of any positive scale, for example a histogram of lengths."""
-        name, _ = _only_dim(workload)
+        name, _ = only_dim(workload)
         return cls.of({Shape.of(**{name: t}): weight for t, weight in weights.items()})
 
     @classmethod
@@ -204,7 +209,7 @@ class ShapeSet:
         Raises:
             WorkloadError: for an unknown table, or one with nothing in the range.
         """
-        _, dim = _only_dim(workload)
+        _, dim = only_dim(workload)
         table = read_table(name)
         counts, dropped = table.within(dim.low, dim.high)
         if not counts:
@@ -218,7 +223,7 @@ class ShapeSet:
     @classmethod
     def random(cls, workload: HasDims, n: int, seed: int = 0) -> ShapeSet:
         """``n`` distinct extents drawn without replacement (all of them if there are fewer)."""
-        _, dim = _only_dim(workload)
+        _, dim = only_dim(workload)
         drawn = random.Random(seed).sample(range(dim.low, dim.high + 1), min(n, len(dim)))
         return cls.extents(workload, drawn)
 

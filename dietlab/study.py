@@ -176,7 +176,7 @@ class Study:
         }  # fmt: skip
 
     def space(self) -> Space:
-        return build_space(self.workload, self.hardware, edges_of(self.cover, self.workload))
+        return build_space(self.workload, self.hardware, edges_of(self.cover, self.workload, self.hardware))
 
     def tune(self, runner: Runner, observers: Iterable[Observer] = ()) -> TuningRun:
         """Stage 2 and 3 for this study; goes on where an earlier call stopped."""

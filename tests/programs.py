@@ -12,8 +12,8 @@ import numpy as np
 
 from dietlab.hardware import Hardware
 from dietlab.lower.compiler import compile_library
-from dietlab.lower.geometry import Geometry
-from dietlab.lower.library import library_module
+from dietlab.lower.cpu.geometry import Geometry
+from dietlab.lower.cpu.library import library_module
 from dietlab.lower.runtime import aligned_empty, load_library
 from dietlab.shapes import Shape
 from dietlab.space import Leaf, MicroKernel
@@ -56,7 +56,7 @@ class Program:
         self.geometry = Geometry.of(work, hardware, kernels)
         module = library_module(self.geometry, kernels, Leaf(0), every_plan=True)
         self.artifact = compile_library(module, hardware, folder / "program.so")
-        self.library = load_library(self.artifact.path, hardware.cores)
+        self.library = load_library(self.artifact.path, cores=hardware.cores)
 
     def packed(self, inputs: Mapping[str, FloatArray]) -> FloatArray:
         packed = aligned_empty(self.geometry.packed_shape)

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -31,21 +32,24 @@ from nbformat.v4 import new_code_cell
 
 from dietlab.bench.ablation import dominating, variants
 from dietlab.bench.criteria import COLD, CRITERIA, Criterion
+from dietlab.bench.deadline import Deadline, OutOfTime
 from dietlab.bench.journal import Journal, Turn, read_journal
 from dietlab.bench.roofline import bounds
-from dietlab.bench.run import JOURNAL, TABLE, jobs, run_bench
+from dietlab.bench.run import JOURNAL, TABLE, jobs, play, run_bench
 from dietlab.bench.samples import is_prime
 from dietlab.bench.suite import LENGTHS, PAPER_LENGTHS, SUITES, suite_named
 from dietlab.bench.summary import Line, by_workload, interval, line_of, summarise
 from dietlab.bench.table import COLUMNS, BenchTable, Entry, StudyFacts
 from dietlab.cli import main
+from dietlab.cli.bench import LEFT_OVER
 from dietlab.dispatch import Dispatcher
 from dietlab.errors import BuildError, DietlabError, RecordError, StudyError
+from dietlab.evaluation.contenders import contenders_for
 from dietlab.evaluation.report import Contender, Row
-from dietlab.events import Event, StageAdvanced, StageStarted
+from dietlab.events import Event, Stage, StageAdvanced, StageFinished, StageStarted, audience
 from dietlab.hardware import Hardware
 from dietlab.shapes import Dim, Shape, ShapeSet
-from dietlab.space import Leaf, MicroKernel, Split
+from dietlab.space import CpuMicroKernel, Leaf, MicroKernel, Split
 from dietlab.view.bench_page import render_bench_page, write_bench
 from dietlab.view.bench_text import markdown, render_bench
 from dietlab.workloads import Dense
@@ -150,8 +154,51 @@ def test_a_suite_is_narrowed_by_a_pattern_and_by_contenders() -> None:
     assert {t.against for t in bert.against(("mkl",)).tasks} == {("mkl",)}
     with pytest.raises(DietlabError, match="bert-cpu has dense-k768-n768"):
         bert.only("conv")
-    with pytest.raises(DietlabError, match="a suite is one of bert-cpu, llm-cpu, smoke; got 'gpt'"):
+    with pytest.raises(
+        DietlabError,
+        match="a suite is one of bert-cpu, llm-cpu, smoke, paper-gpu, bert-gpu, llm-gpu; got 'gpt'",
+    ):
         suite_named("gpt")
+
+
+def test_suites_of_a_gpu_hold_the_issue_s_operators() -> None:
+    dense, *batched = SUITES["paper-gpu"].tasks
+    assert dense.workload == Dense(T=Dim(16, 2048), N=2304, K=768)
+    assert [s["T"] for s in dense.evaluated("quick")] == [16 * t for t in PAPER_LENGTHS]
+    assert [s["T"] for s in dense.evaluated("full")] == [16 * t for t in range(1, 129)]
+    assert dense.shapes == ShapeSet.extents(dense.workload, [16 * t for t in PAPER_LENGTHS])
+    assert {task.workload.operator for task in batched} == {"batch-matmul-nt", "batch-matmul-nn"}
+    for task in batched:
+        assert (task.workload.to_json()["B"], task.workload.to_json()["D"]) == (192, 64)
+        assert [s["T"] for s in task.evaluated("quick")] == list(PAPER_LENGTHS)
+        assert [s["T"] for s in task.evaluated("full")] == list(range(1, 129))
+    bert = [task.workload.to_json() for task in SUITES["bert-gpu"].tasks]
+    assert {(w["N"], w["K"], w["dtype"]) for w in bert} == {
+        (n, k, dtype) for n, k in ((768, 768), (2304, 768), (3072, 768), (768, 3072))
+        for dtype in ("float32", "float16")
+    }  # fmt: skip
+    assert all(w["T"] == [1, 2048] for w in bert)
+    llm = SUITES["llm-gpu"].tasks
+    assert [(t.workload.to_json()["N"], t.workload.to_json()["K"]) for t in llm] == [
+        (4096, 4096), (4096, 14336), (14336, 4096),
+    ]  # fmt: skip
+    for task in llm:
+        assert task.workload.dtype == "bfloat16"
+        assert [s["T"] for s in task.evaluated("full")][:512] == list(range(1, 513))
+        assert task.evaluated("full")[-1] == Shape.of(T=4096)
+
+
+@pytest.mark.parametrize("name", ["paper-gpu", "bert-gpu", "llm-gpu"])
+def test_suites_of_a_gpu_are_complete(name: str) -> None:
+    suite = suite_named(name)
+    assert suite.target == "cuda" and suite.caches == ("hot", "rotating")
+    for task in suite.tasks:
+        assert set(task.against) <= set(contenders_for("cuda")) and "cublas" in task.against
+        for effort in LENGTHS:
+            shapes = task.evaluated(effort)
+            assert list(shapes) == sorted(set(shapes)) and shapes
+        assert task.shapes and len(task.evaluated("quick")) <= 18
+    assert suite.only("").target == suite.against(("cublas",)).target == "cuda"
 
 
 # The table
@@ -627,11 +674,150 @@ def test_values_are_frozen() -> None:
     assert isinstance(HAND_MADE.about, Mapping)
 
 
+# Slices
+
+
+def test_a_gpu_s_suite_meets_nobody_of_a_cpu(tmp_path: Path) -> None:
+    paper = suite_named("paper-gpu")
+    with pytest.raises(DietlabError, match=r"contenders are cublas, .*; got ansor, mkl"):
+        run_bench(paper.against(("mkl", "ansor")), tmp_path / "a")
+    with pytest.raises(DietlabError, match="cache states are hot, rotating; got interleaved"):
+        run_bench(paper, tmp_path / "a", caches=("interleaved",))
+    with pytest.raises(DietlabError, match=r"cores of a CPU; got \[2\]. A GPU is used as a whole"):
+        run_bench(paper, tmp_path / "a", threads=(2,))
+    assert not (tmp_path / "a").exists()
+    refused = CliRunner().invoke(main, ["bench", "--suite", "paper-gpu", "--target", "cpu"])
+    assert refused.exit_code == 2 and "paper-gpu runs on cuda" in (refused.stderr or refused.output)
+
+
+def test_a_deadline_counts_what_the_next_step_needs() -> None:
+    now = 100.0
+    deadline = Deadline(10.0, lambda: now)
+    deadline.check(9.9)
+    with pytest.raises(OutOfTime):
+        deadline.check(10.0)
+    now = 110.0
+    with pytest.raises(OutOfTime):
+        deadline.on_event(StageStarted("bench", 3))
+    deadline.on_event(StageFinished("bench", 1.0))  # sent on the way out
+    Deadline(None).check(1e9)
+
+
+def test_a_turn_that_would_not_fit_is_not_begun(tmp_path: Path) -> None:
+    now = 0.0
+
+    class Opened:
+        def rows(self, shape: Shape, cache: str, held_out: bool) -> list[Row]:
+            nonlocal now
+            now += 3.0
+            return turn_rows(shape["T"])
+
+    turns = [turn(length) for length in range(1, 6)]
+    journal, stage = Journal(tmp_path / JOURNAL, {}), Stage(audience(()), "bench")
+    opened: Any = Opened()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dietlab.bench.run.perf_counter", lambda: now)
+        with pytest.raises(OutOfTime):
+            play(opened, turns, (), journal, stage, Deadline(10.0, lambda: now))
+    assert list(journal.rows) == turns[:3]
+
+
+def test_time_that_is_up_leaves_a_whole_journal_and_says_what_is_left(tmp_path: Path) -> None:
+    command = ["bench", "--suite", "smoke", "--effort", "smoke", "--out", str(tmp_path)]
+    stopped = CliRunner().invoke(main, [*command, "--seconds", "0.000001"])
+    lengths = suite_named("smoke").tasks[0].evaluated("smoke")
+    assert stopped.exit_code == LEFT_OVER == 75, (stopped.output, stopped.exception)
+    assert f"{3 * len(lengths)} shapes are left. The same command goes on" in stopped.stdout
+    assert not read_journal(tmp_path / JOURNAL).rows and (tmp_path / TABLE).is_file()
+    assert CliRunner().invoke(main, [*command, "--seconds", "0"]).exit_code == 2
+
+
+def test_a_bench_is_packed_small(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / JOURNAL, {"suite": "hand-made"})
+    journal.add_study(facts())
+    journal.add_rows(turn(7), turn_rows(7, mkl=1.5))
+    packed = tmp_path / "packed.csv.gz"
+    done = CliRunner().invoke(main, ["bench", "--out", str(tmp_path), "--pack", str(packed)])
+    assert done.exit_code == 0 and "2 rows" in done.stdout
+    assert BenchTable.load(packed).to_csv() == journal.kept.table.to_csv()
+    assert {path.name for path in tmp_path.iterdir()} == {JOURNAL, "packed.csv.gz", "packed.json"}
+    other = CliRunner().invoke(main, ["bench", "--out", str(tmp_path), "--pack", "table.csv"])
+    assert other.exit_code == 2 and "is a .csv.gz" in (other.stderr or other.output)
+
+
+SLICES = ROOT / "scripts" / "gpu_slices.sh"
+PRETENDED_DIETLAB = """#!/bin/sh
+echo "$*" >> {log}
+case "$*" in *--pack*) exit 0 ;; esac
+if [ $(wc -l < {log}) -ge {calls} ]; then exit {status}; fi
+mkdir -p {out}
+[ {measures} = no ] || echo row >> {out}/rows.jsonl
+exit 75
+"""
+
+
+class Slices:
+    """The script with a ``dietlab`` that ends with status 75 so many times less one, then with ``status``."""
+
+    def __init__(self, folder: Path, calls: int, status: int = 0, measures: str = "yes") -> None:
+        self._folder, self._tool = folder, folder / "dietlab"
+        self.out = folder / "out"
+        self._tool.write_text(
+            PRETENDED_DIETLAB.format(
+                log=folder / "log", calls=calls, status=status, measures=measures, out=self.out
+            )
+        )
+        self._tool.chmod(0o755)
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = ["sh", str(SLICES), "--dietlab", str(self._tool), "--out", str(self.out), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+    @property
+    def calls(self) -> list[str]:
+        return (self._folder / "log").read_text().splitlines()
+
+
+def test_slices_go_on_until_nothing_is_left(tmp_path: Path) -> None:
+    slices = Slices(tmp_path, calls=3)
+    done = slices.run("--suite", "llm-gpu", "--", "--effort", "full", "--only", "two words")
+    assert done.returncode == 0, done.stderr
+    call = f"bench --suite llm-gpu --out {slices.out} --seconds 500 --effort full --only two words"
+    assert slices.calls == [call] * 3
+
+
+def test_one_slice_says_that_something_is_left_and_keeps_its_state(tmp_path: Path) -> None:
+    slices, state = Slices(tmp_path, calls=99), tmp_path / "state.tar.gz"
+    (slices.out / "study" / "library").mkdir(parents=True)
+    (slices.out / "study" / "records.jsonl").write_text("{}\n")
+    (slices.out / "study" / "library" / "library.so").write_text("large")
+    done = slices.run("--once", "--seconds", "9", "--state", str(state), "--pack", str(tmp_path / "t.csv.gz"))
+    assert done.returncode == 75 and len(slices.calls) == 2
+    assert slices.calls[1] == f"bench --out {slices.out} --pack {tmp_path / 't.csv.gz'}"
+    shutil.rmtree(slices.out)
+    assert slices.run("--once", "--state", str(state)).returncode == 75
+    kept = {path.relative_to(slices.out).as_posix() for path in slices.out.rglob("*") if path.is_file()}
+    assert kept == {"rows.jsonl", "study/records.jsonl"}
+    assert (slices.out / "rows.jsonl").read_text() == "row\nrow\n"
+
+
+def test_slices_end_with_an_error_or_when_they_lead_nowhere(tmp_path: Path) -> None:
+    failed = Slices(tmp_path, calls=1, status=1)
+    assert failed.run().returncode == 1 and len(failed.calls) == 1
+    (tmp_path / "log").unlink()
+    stuck = Slices(tmp_path, calls=99, measures="no")
+    done = stuck.run()
+    assert done.returncode == 75 and len(stuck.calls) == 2 and "longer --seconds" in done.stderr
+    wrong = stuck.run("--sute", "paper-gpu")
+    assert wrong.returncode == 2 and "there is no option --sute" in wrong.stderr
+    assert "Exit status" in stuck.run("--help").stdout
+
+
 # The ablation
 
 
 def test_every_idea_has_a_variant_without_it() -> None:
-    kernel = MicroKernel(8, 32, 4, prefetch=16, ahead=True, edge="even")
+    kernel = CpuMicroKernel(8, 32, 4, prefetch=16, ahead=True, edge="even")
     found = {variant.name: variant for variant in variants(kernel, QKV)}
     assert found["dietlab"].kernel == kernel and found["dietlab"].workload == QKV
     edges = {v.kernel.edge for v in found.values()}
@@ -648,7 +834,7 @@ def test_every_idea_has_a_variant_without_it() -> None:
 
 
 def test_the_dominating_micro_kernel_serves_most_usual_lengths() -> None:
-    few, most, long = (MicroKernel(rows, 32) for rows in (2, 6, 8))
+    few, most, long = (CpuMicroKernel(rows, 32) for rows in (2, 6, 8))
     tree = Split("T", 10, Leaf(0), Split("T", 128, Leaf(1), Leaf(2)))
     dispatcher = Dispatcher(QKV, Hardware.preset("haswell-1core"), (few, most, long), tree)
     assert dominating(dispatcher) == most and dominating(dispatcher, usual=10) == few

@@ -17,9 +17,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from dietlab.cost import (
-    AdaptationCost,
     Calibration,
     CostModel,
+    adaptation_cost,
     best_shape,
     evaluate_model,
     f_occ,
@@ -28,16 +28,18 @@ from dietlab.cost import (
     padding_waste,
     ranking_metrics,
 )
-from dietlab.cost.adaptation import EDGE_STEPS, Adaptation
+from dietlab.cost.adaptation import Adaptation
 from dietlab.cost.calibration import DOUBT_A_STEP, MOST_DOUBT, STRANGER
-from dietlab.cost.features import FEATURES, features
+from dietlab.cost.cpu_adaptation import EDGE_STEPS
+from dietlab.cost.cpu_features import CPU_FEATURES
+from dietlab.cost.features import features
 from dietlab.cost.metrics import mean_metrics, pairwise_accuracy
 from dietlab.errors import ModelError
 from dietlab.hardware import Hardware
 from dietlab.measure import CacheState, Record, SyntheticRunner, Trial
 from dietlab.search import TuningRun
 from dietlab.shapes import Dim, Shape, ShapeSet
-from dietlab.space import EDGES, FMA_LATENCY, MicroKernel, build_space, plan_for
+from dietlab.space import EDGES, FMA_LATENCY, CpuMicroKernel, MicroKernel, build_space, plan_for
 from dietlab.workloads import BatchMatmul, Dense, Role, Workload, extents
 
 HARDWARE = Hardware.preset("cascadelake-1core")
@@ -91,8 +93,8 @@ def test_papers_constants_on_a_t4() -> None:
 
 
 kernels = st.builds(
-    MicroKernel, st.integers(1, 14), st.sampled_from([64, 80, 96]), st.just(1), st.sampled_from(["ws", "is"]),
-    st.just(0), st.sampled_from(EDGES), st.booleans(),
+    CpuMicroKernel, st.integers(1, 14), st.sampled_from([64, 80, 96]), st.just(1),
+    st.sampled_from(["ws", "is"]), st.just(0), st.sampled_from(EDGES), st.booleans(),
 )  # fmt: skip
 rows = st.integers(1, 300).map(lambda t: Shape.of(T=t))
 works = st.sampled_from(
@@ -117,7 +119,7 @@ def steps_of(kernel: MicroKernel, shape: Shape, depth: int) -> float:
 def test_parts_of_a_time_are_what_their_names_say(
     kernel: MicroKernel, work: Workload, shape: Shape, speed: float, cores: int, kind: Adaptation
 ) -> None:
-    cost = AdaptationCost(work, HARDWARE.with_cores(cores), kind)
+    cost = adaptation_cost(work, HARDWARE.with_cores(cores), kind)
     parts = cost.parts(kernel, shape, alike(speed))
     values = [parts.compute, parts.edges, parts.padding, parts.weights, parts.idle]
     assert all(value >= 0 for value in values)
@@ -149,7 +151,7 @@ def test_parts_of_a_time_are_what_their_names_say(
 def test_a_composed_plan_computes_each_tile_at_its_own_throughput(
     kernel: MicroKernel, shape: Shape, full: float, lower: float
 ) -> None:
-    cost = AdaptationCost(WORK, HARDWARE, "paper")
+    cost = adaptation_cost(WORK, HARDWARE, "paper")
     speed = {kernel.rows: full}
     found = cost.seconds(kernel, shape, lambda k: speed.get(k.rows, lower))
     expected = sum(
@@ -161,7 +163,9 @@ def test_a_composed_plan_computes_each_tile_at_its_own_throughput(
 
 
 def test_an_empty_call_costs_nothing() -> None:
-    parts = AdaptationCost(WORK, HARDWARE).parts(MicroKernel(8, 32, edge="even"), Shape.of(T=0), alike(1e9))
+    parts = adaptation_cost(WORK, HARDWARE).parts(
+        CpuMicroKernel(8, 32, edge="even"), Shape.of(T=0), alike(1e9)
+    )
     assert parts.total == 0
 
 
@@ -169,7 +173,7 @@ def test_an_empty_call_costs_nothing() -> None:
 def test_without_traffic_throughput_is_the_inverse_of_seconds(
     kernel: MicroKernel, work: Workload, shape: Shape, speed: float, cores: int
 ) -> None:
-    cost = AdaptationCost(work, HARDWARE.with_cores(cores), "paper")
+    cost = adaptation_cost(work, HARDWARE.with_cores(cores), "paper")
     seconds = cost.seconds(kernel, shape, alike(speed))
     assert cost.throughput(kernel, shape, seconds) == pytest.approx(speed)
     depth = extents(work, shape)["depth"]
@@ -181,7 +185,7 @@ def test_without_traffic_throughput_is_the_inverse_of_seconds(
 def test_hidden_traffic_changes_nothing_and_visible_traffic_costs(
     kernel: MicroKernel, shape: Shape, speed: float, cache: CacheState
 ) -> None:
-    cost, free = AdaptationCost(WORK, HARDWARE, cache=cache), AdaptationCost(WORK, HARDWARE, "paper")
+    cost, free = adaptation_cost(WORK, HARDWARE, cache=cache), adaptation_cost(WORK, HARDWARE, "paper")
     seconds = cost.seconds(kernel, shape, alike(speed))
     plan = plan_for(kernel, shape["T"])
     first = 2 * plan.regions[0].kernel.rows * kernel.cols * (WORK.K + EDGE_STEPS) / speed
@@ -202,11 +206,11 @@ def test_hidden_traffic_changes_nothing_and_visible_traffic_costs(
 def test_rotating_weights_are_never_faster_than_hot_ones(
     kernel: MicroKernel, shape: Shape, speed: float
 ) -> None:
-    hot, rotating = (AdaptationCost(WORK, HARDWARE, cache=cache) for cache in ("hot", "rotating"))
+    hot, rotating = (adaptation_cost(WORK, HARDWARE, cache=cache) for cache in ("hot", "rotating"))
     assert hot.seconds(kernel, shape, alike(speed)) <= rotating.seconds(kernel, shape, alike(speed))
     # Weights beyond half of the last level come from memory however they are called.
     large = Dense(T=Dim(1, 128), N=16384, K=4096)
-    hot, rotating = (AdaptationCost(large, HARDWARE, cache=cache) for cache in ("hot", "rotating"))
+    hot, rotating = (adaptation_cost(large, HARDWARE, cache=cache) for cache in ("hot", "rotating"))
     assert hot.seconds(kernel, shape, alike(speed)) == rotating.seconds(kernel, shape, alike(speed))
 
 
@@ -216,7 +220,7 @@ def test_first_trip_of_the_weights_is_divided_out_of_a_label(
 ) -> None:
     """``ratio`` is the weights' fetch over what the first tile computes meanwhile."""
     kernel = replace(kernel, order="ws", ahead=False)
-    cost, shape, fetch = AdaptationCost(WORK, HARDWARE), Shape.of(T=size), 4 * kernel.cols * WORK.K / 24e9
+    cost, shape, fetch = adaptation_cost(WORK, HARDWARE), Shape.of(T=size), 4 * kernel.cols * WORK.K / 24e9
     first = plan_for(kernel, size).regions[0].kernel.rows
     assume(first * kernel.vectors(HARDWARE.cpu.lanes) >= FMA_LATENCY)  # else the first tile itself is slower
     speed = ratio * 2 * first * kernel.cols * (WORK.K + EDGE_STEPS) / fetch
@@ -226,9 +230,9 @@ def test_first_trip_of_the_weights_is_divided_out_of_a_label(
 
 
 def test_a_tile_with_few_accumulators_waits_for_its_multiply_adds() -> None:
-    cost, shape = AdaptationCost(WORK, HARDWARE, "paper"), Shape.of(T=12)
+    cost, shape = adaptation_cost(WORK, HARDWARE, "paper"), Shape.of(T=12)
     times = {
-        rows: cost.seconds(MicroKernel(rows, 16, edge="even"), shape, alike(1e11)) for rows in (1, 2, 4, 6)
+        rows: cost.seconds(CpuMicroKernel(rows, 16, edge="even"), shape, alike(1e11)) for rows in (1, 2, 4, 6)
     }
     assert times[1] == pytest.approx(4 * times[4]) and times[2] == pytest.approx(2 * times[4])
     assert times[6] == pytest.approx(times[4])
@@ -236,12 +240,12 @@ def test_a_tile_with_few_accumulators_waits_for_its_multiply_adds() -> None:
 
 def test_best_shape_wastes_least_and_is_the_largest_of_equals() -> None:
     shapes = tuple(Shape.of(T=t) for t in (5, 8, 9, 16, 17))
-    cost = AdaptationCost(WORK, HARDWARE)
-    assert best_shape(MicroKernel(8, 16), shapes, cost) == Shape.of(T=16)
-    assert best_shape(MicroKernel(9, 16), shapes, cost) == Shape.of(T=9)
-    assert best_shape(MicroKernel(1, 16), shapes, cost) == Shape.of(T=17)
+    cost = adaptation_cost(WORK, HARDWARE)
+    assert best_shape(CpuMicroKernel(8, 16), shapes, cost) == Shape.of(T=16)
+    assert best_shape(CpuMicroKernel(9, 16), shapes, cost) == Shape.of(T=9)
+    assert best_shape(CpuMicroKernel(1, 16), shapes, cost) == Shape.of(T=17)
     # A composed plan wastes nothing on any.
-    assert best_shape(MicroKernel(8, 16, edge="even"), shapes, cost) == Shape.of(T=17)
+    assert best_shape(CpuMicroKernel(8, 16, edge="even"), shapes, cost) == Shape.of(T=17)
 
 
 # Metrics
@@ -297,7 +301,7 @@ def synthetic_records(count: int, seed: int) -> tuple[list[Record], list[Record]
     """Micro-kernels measured once each, and others on all eight shapes."""
     space, shapes = build_space(WORK, HARDWARE), ShapeSet.uniform(WORK)
     chosen = Random(seed).sample(space.micro_kernels, 2 * count)
-    runner, cost = SyntheticRunner(HARDWARE), AdaptationCost(WORK, HARDWARE)
+    runner, cost = SyntheticRunner(HARDWARE), adaptation_cost(WORK, HARDWARE)
     train = [Trial(kernel, (best_shape(kernel, shapes.shapes, cost),)) for kernel in chosen[:count]]
     others = [Trial(kernel, shapes.shapes) for kernel in chosen[count:]]
     return list(runner.measure(WORK, train)), list(runner.measure(WORK, others))
@@ -326,18 +330,18 @@ def test_saved_model_predicts_the_same(model: CostModel, tmp_path: Path) -> None
     rotating = replace(model, cost=replace(model.cost, cache="rotating"))
     rotating.save(tmp_path / "rotating.json")
     assert CostModel.load(tmp_path / "rotating.json").cost.cache == "rotating"
-    assert json.loads((tmp_path / "model.json").read_text())["features"] == list(FEATURES)
+    assert json.loads((tmp_path / "model.json").read_text())["features"] == list(CPU_FEATURES)
 
 
 def test_a_model_predicts_the_parts_of_its_seconds(model: CostModel) -> None:
-    kernel, shapes = MicroKernel(9, 32, edge="even"), [Shape.of(T=t) for t in (1, 31, 128)]
+    kernel, shapes = CpuMicroKernel(9, 32, edge="even"), [Shape.of(T=t) for t in (1, 31, 128)]
     for shape, seconds in zip(shapes, model.seconds([kernel], shapes)[0], strict=True):
         assert model.parts(kernel, shape).total == pytest.approx(seconds)
 
 
 def test_fitting_is_reproducible_and_ignores_failures(model: CostModel) -> None:
     train = synthetic_records(40, 0)[0]
-    failures = [Record(MicroKernel(3, 16, edge="even"), Shape.of(T=5), "crashed")]
+    failures = [Record(CpuMicroKernel(3, 16, edge="even"), Shape.of(T=5), "crashed")]
     again = fit_cost_model(WORK, HARDWARE, [*train, *failures])
     kernels = build_space(WORK, HARDWARE).micro_kernels
     np.testing.assert_array_equal(again.throughput(kernels), model.throughput(kernels))
@@ -345,7 +349,7 @@ def test_fitting_is_reproducible_and_ignores_failures(model: CostModel) -> None:
 
 def test_no_successful_record_is_no_model() -> None:
     with pytest.raises(ModelError, match="fitted on successful records; got none"):
-        fit_cost_model(WORK, HARDWARE, [Record(MicroKernel(3, 16), Shape.of(T=5), "crashed")])
+        fit_cost_model(WORK, HARDWARE, [Record(CpuMicroKernel(3, 16), Shape.of(T=5), "crashed")])
 
 
 class Trap:
@@ -392,13 +396,13 @@ def test_missing_model_is_named(tmp_path: Path) -> None:
 def test_features_do_not_depend_on_the_range_of_shapes() -> None:
     chosen = build_space(WORK, HARDWARE).micro_kernels[:50]
     table = features(chosen, WORK, HARDWARE)
-    assert table.shape == (50, len(FEATURES)) and np.isfinite(table).all()
+    assert table.shape == (50, len(CPU_FEATURES)) and np.isfinite(table).all()
     np.testing.assert_array_equal(table, features(chosen, Dense(T=Dim(3, 999), N=768, K=256), HARDWARE))
 
 
 def test_importances_are_shares_of_known_features(model: CostModel) -> None:
     shares = model.importances()
-    assert set(shares) <= set(FEATURES) and sum(shares.values()) == pytest.approx(1)
+    assert set(shares) <= set(CPU_FEATURES) and sum(shares.values()) == pytest.approx(1)
     assert list(shares.values()) == sorted(shares.values(), reverse=True)
 
 
@@ -417,7 +421,7 @@ def recorded(kernel: MicroKernel, shape: Shape, seconds: float) -> Record:
 
 
 def test_calibration_moves_predictions_towards_what_was_measured(model: CostModel) -> None:
-    kernel, shapes = MicroKernel(4, 32), [Shape.of(T=t) for t in (8, 16, 32)]
+    kernel, shapes = CpuMicroKernel(4, 32), [Shape.of(T=t) for t in (8, 16, 32)]
     (predicted,) = model.seconds([kernel], shapes)
     slow = [recorded(kernel, shapes[i], 3 * predicted[i]) for i in (0, 2)]
     np.testing.assert_allclose(Calibration(model, slow).seconds([kernel], shapes)[0], 3 * predicted)
@@ -426,7 +430,7 @@ def test_calibration_moves_predictions_towards_what_was_measured(model: CostMode
 
 
 def test_calibration_is_interpolated_over_the_logarithm_of_flops(model: CostModel) -> None:
-    kernel, shapes = MicroKernel(4, 32, edge="even"), [Shape.of(T=t) for t in (2, 8, 16, 32, 64)]
+    kernel, shapes = CpuMicroKernel(4, 32, edge="even"), [Shape.of(T=t) for t in (2, 8, 16, 32, 64)]
     (predicted,) = model.seconds([kernel], shapes)
     anchors = [recorded(kernel, shapes[1], 2 * predicted[1]), recorded(kernel, shapes[3], 8 * predicted[3])]
     found = Calibration(model, anchors).seconds([kernel], shapes)[0] / predicted
@@ -436,9 +440,13 @@ def test_calibration_is_interpolated_over_the_logarithm_of_flops(model: CostMode
 
 def test_what_was_not_measured_borrows_from_its_family(model: CostModel) -> None:
     shapes = [Shape.of(T=t) for t in (8, 32)]
-    measured = MicroKernel(4, 32, edge="even")
-    relatives = [MicroKernel(7, 32, edge="even"), MicroKernel(4, 32, edge="rest"), MicroKernel(2, 32)]
-    strangers = [MicroKernel(4, 48, edge="even"), MicroKernel(4, 32, edge="even", ahead=True)]
+    measured = CpuMicroKernel(4, 32, edge="even")
+    relatives = [
+        CpuMicroKernel(7, 32, edge="even"),
+        CpuMicroKernel(4, 32, edge="rest"),
+        CpuMicroKernel(2, 32),
+    ]
+    strangers = [CpuMicroKernel(4, 48, edge="even"), CpuMicroKernel(4, 32, edge="even", ahead=True)]
     slow = [
         recorded(measured, s, 3 * t)
         for s, t in zip(shapes, model.seconds([measured], shapes)[0], strict=True)
@@ -452,7 +460,7 @@ def test_what_was_not_measured_borrows_from_its_family(model: CostModel) -> None
 
 
 def test_no_prediction_is_faster_than_the_processor(model: CostModel) -> None:
-    kernel, relative = MicroKernel(4, 32, edge="even"), MicroKernel(6, 32, edge="even")
+    kernel, relative = CpuMicroKernel(4, 32, edge="even"), CpuMicroKernel(6, 32, edge="even")
     shapes = [Shape.of(T=t) for t in (8, 120)]
     peak = 1e9 * (HARDWARE.total_gflops or 0)
     fast = model.cost.workload.flops(shapes[0]) / (2 * peak)
@@ -463,8 +471,8 @@ def test_no_prediction_is_faster_than_the_processor(model: CostModel) -> None:
 
 
 def test_doubt_grows_with_the_distance_to_what_was_measured(model: CostModel) -> None:
-    kernel, shapes = MicroKernel(4, 32, edge="even"), [Shape.of(T=t) for t in (8, 16, 64)]
-    relative, stranger = MicroKernel(6, 32, edge="even"), MicroKernel(4, 48, edge="even")
+    kernel, shapes = CpuMicroKernel(4, 32, edge="even"), [Shape.of(T=t) for t in (8, 16, 64)]
+    relative, stranger = CpuMicroKernel(6, 32, edge="even"), CpuMicroKernel(4, 48, edge="even")
     calibration = Calibration(model, [recorded(kernel, shapes[0], 1e-4)])
     own, family, nothing = calibration.doubt([kernel, relative, stranger], shapes)
     np.testing.assert_allclose(own, DOUBT_A_STEP * np.log([1, 2, 8]))
@@ -486,7 +494,7 @@ def test_of_two_plans_said_to_be_as_fast_the_measured_one_counts(synthetic_run: 
 def test_one_measurement_at_an_end_says_nothing_about_the_other(model: CostModel) -> None:
     """Beyond its own measured shapes a micro-kernel has the ratios of its family."""
     shapes = [Shape.of(T=t) for t in (1, 8, 32, 128)]
-    kernel, relative = MicroKernel(4, 32, edge="rest"), MicroKernel(6, 32, edge="even")
+    kernel, relative = CpuMicroKernel(4, 32, edge="rest"), CpuMicroKernel(6, 32, edge="even")
     family = model.seconds([relative], shapes)[0]
     records = [
         recorded(relative, s, ratio * t) for s, t, ratio in zip(shapes, family, (7, 2, 2, 3), strict=True)
@@ -498,7 +506,7 @@ def test_one_measurement_at_an_end_says_nothing_about_the_other(model: CostModel
 
 def test_between_its_own_shapes_a_micro_kernel_deviates_from_its_family_as_there(model: CostModel) -> None:
     shapes = [Shape.of(T=t) for t in (1, 8, 32, 128)]
-    kernel, relative = MicroKernel(4, 32, edge="rest"), MicroKernel(6, 32, edge="even")
+    kernel, relative = CpuMicroKernel(4, 32, edge="rest"), CpuMicroKernel(6, 32, edge="even")
     family, own = (model.seconds([k], shapes)[0] for k in (relative, kernel))
     records = [
         recorded(relative, s, ratio * t) for s, t, ratio in zip(shapes, family, (2, 7, 5, 2), strict=True)
@@ -509,8 +517,8 @@ def test_between_its_own_shapes_a_micro_kernel_deviates_from_its_family_as_there
 
 def test_a_label_comes_from_where_a_micro_kernel_computes_and_is_not_above_the_peak() -> None:
     work = BatchMatmul(T=Dim(1, 128), B=12, D=64, form="nt")
-    cost, small, large = AdaptationCost(work, HARDWARE), Shape.of(T=1), Shape.of(T=128)
-    kernels = [MicroKernel(rows, 16, edge="even") for rows in (4, 6, 8, 10, 12)]
+    cost, small, large = adaptation_cost(work, HARDWARE), Shape.of(T=1), Shape.of(T=128)
+    kernels = [CpuMicroKernel(rows, 16, edge="even") for rows in (4, 6, 8, 10, 12)]
     assert cost.working_share(kernels[0], small) < 0.2 < 0.8 < cost.working_share(kernels[0], large)
     peak = 1e9 * (HARDWARE.peak_gflops or 0)
     records = [recorded(k, large, cost.seconds(k, large, alike(0.5 * peak))) for k in kernels]
@@ -525,9 +533,9 @@ def test_a_label_comes_from_where_a_micro_kernel_computes_and_is_not_above_the_p
 
 
 def test_what_waited_for_memory_is_no_label_unless_there_is_nothing_else() -> None:
-    cost = AdaptationCost(WORK, HARDWARE, cache="rotating")
+    cost = adaptation_cost(WORK, HARDWARE, cache="rotating")
     kernels, small, large = (
-        [MicroKernel(r, 32, edge="even") for r in (4, 6, 8)],
+        [CpuMicroKernel(r, 32, edge="even") for r in (4, 6, 8)],
         Shape.of(T=1),
         Shape.of(T=128),
     )
@@ -541,8 +549,8 @@ def test_what_waited_for_memory_is_no_label_unless_there_is_nothing_else() -> No
 
 
 def test_both_ways_to_compose_share_their_label() -> None:
-    cost, shape = AdaptationCost(WORK, HARDWARE), Shape.of(T=128)
-    even, rest = MicroKernel(4, 32, edge="even"), MicroKernel(4, 32, edge="rest")
+    cost, shape = adaptation_cost(WORK, HARDWARE), Shape.of(T=128)
+    even, rest = CpuMicroKernel(4, 32, edge="even"), CpuMicroKernel(4, 32, edge="rest")
     records = [recorded(even, shape, cost.seconds(even, shape, alike(9e10)))]
     records.append(recorded(rest, shape, cost.seconds(rest, shape, alike(1e10))))
     model = fit_cost_model(WORK, HARDWARE, records)

@@ -41,7 +41,7 @@ from dietlab.hardware import Hardware
 from dietlab.measure import Record, RecordStore, SyntheticRunner, Trial
 from dietlab.search import TuningRun
 from dietlab.shapes import Dim, Shape, ShapeSet
-from dietlab.space import Leaf, MicroKernel, Split, depth, heights, leaves, plan_for
+from dietlab.space import CpuMicroKernel, Leaf, Split, depth, heights, leaves, plan_for
 from dietlab.workloads import BatchMatmul, Dense, Workload, tolerance
 
 try:
@@ -93,14 +93,14 @@ def test_plans_of_a_portfolio_need_its_micro_kernels_only(synthetic_run: TuningR
 def choices(draw: st.DrawFn) -> _Choice:
     """Plans of three families over sixteen shapes, with times at random; one of dot products, which need
     several widths."""
-    families = [MicroKernel(1, 16, edge="even"), MicroKernel(1, 32, edge="even", ahead=True)]
+    families = [CpuMicroKernel(1, 16, edge="even"), CpuMicroKernel(1, 32, edge="even", ahead=True)]
     plans = [
         replace(family, rows=rows, edge=edge, order=order)
         for family in families for rows in range(1, 5)
         for edge, order in (("even", "ws"), ("rest", "ws"), ("even", "is"), ("padded", "ws"))
     ]  # fmt: skip
     plans += [
-        MicroKernel(rows, cols, edge=edge, along="depth")
+        CpuMicroKernel(rows, cols, edge=edge, along="depth")
         for rows in (1, 2, 3) for cols in (1, 2, 3) for edge in ("even", "rest")
     ]  # fmt: skip
     plans = sorted(draw(st.lists(st.sampled_from(plans), min_size=1, max_size=9, unique=True)))
@@ -134,7 +134,7 @@ def test_the_best_addition_is_the_best_of_all(choice: _Choice, data: st.DataObje
 
 def test_a_large_slowdown_counts_more_than_small_ones_together() -> None:
     shapes = ShapeSet.extents(shapes_work(), range(1, 17))
-    plans = tuple(MicroKernel(1, cols, edge="padded") for cols in (16, 32, 48))
+    plans = tuple(CpuMicroKernel(1, cols, edge="padded") for cols in (16, 32, 48))
     one_bad, all_meagre, best = [1.0] * 15 + [2.0], [1.05] * 16, [1.0] * 16
     choice = _Choice(shapes_work(), plans, shapes, np.array([one_bad, all_meagre, best]))
     assert np.mean(np.log(one_bad)) < np.mean(np.log(all_meagre))
@@ -187,7 +187,7 @@ def portfolios(draw: st.DrawFn) -> Portfolio:
     seconds = draw(arrays(np.float64, (count, 40), elements=st.floats(0.5, 50)))
     weights = draw(arrays(np.float64, 40, elements=st.floats(0.01, 10)))
     shapes = ShapeSet.weighted(WORK, dict(zip(range(1, 41), weights.tolist(), strict=True)))
-    kernels = tuple(MicroKernel(rows, 16) for rows in range(1, count + 1))
+    kernels = tuple(CpuMicroKernel(rows, 16) for rows in range(1, count + 1))
     # A plan may lack micro-kernels on some shapes, but not all of them on the same.
     seconds[1:][draw(arrays(np.bool_, (count - 1, 40)))] = np.inf
     table = tuple(tuple(row) for row in seconds.tolist())
@@ -230,7 +230,7 @@ def test_tree_finds_a_known_boundary() -> None:
     shapes = ShapeSet.every(WORK)
     small = [1.0 if s["T"] <= 17 else 2.0 for s in shapes]
     large = [2.0 if s["T"] <= 17 else 1.0 for s in shapes]
-    kernels = (MicroKernel(4, 16), MicroKernel(8, 16), MicroKernel(9, 16))
+    kernels = (CpuMicroKernel(4, 16), CpuMicroKernel(8, 16), CpuMicroKernel(9, 16))
     table = (tuple(small), tuple(large), (3.0,) * 40)
     portfolio = Portfolio(WORK, HARDWARE, kernels, kernels, shapes, table, (1.0,) * 40, (), kernels[0])
     dispatcher = train_dispatcher(portfolio)
@@ -242,7 +242,7 @@ def test_no_plan_serves_a_shape_that_it_lacks_micro_kernels_for() -> None:
     """However rare the shape is, and however much faster the plan is around it."""
     shapes = ShapeSet.weighted(WORK, {t: 1e-12 if t == 7 else 1.0 for t in range(1, 41)})
     fast = tuple(np.inf if s["T"] == 7 else 1.0 for s in shapes)
-    kernels = (MicroKernel(4, 16), MicroKernel(8, 16))
+    kernels = (CpuMicroKernel(4, 16), CpuMicroKernel(8, 16))
     best = tuple(5.0 if s["T"] == 7 else 1.0 for s in shapes)
     portfolio = Portfolio(WORK, HARDWARE, kernels, kernels, shapes, (fast, (5.0,) * 40), best, (), kernels[1])
     for chosen in (None, ShapeSet.extents(WORK, [30])):
@@ -253,11 +253,11 @@ def test_no_plan_serves_a_shape_that_it_lacks_micro_kernels_for() -> None:
 
 def test_a_static_operator_has_one_rule() -> None:
     work = Dense(T=9, N=64, K=32)
-    kernels = (MicroKernel(4, 16), MicroKernel(9, 16))
+    kernels = (CpuMicroKernel(4, 16), CpuMicroKernel(9, 16))
     one = ShapeSet.of({Shape(()): 1.0})
     portfolio = Portfolio(work, HARDWARE, kernels, kernels, one, ((2.0,), (1.0,)), (1.0,), (), kernels[0])
     dispatcher = train_dispatcher(portfolio)
-    assert dispatcher.plans == (MicroKernel(9, 16),) and dispatcher.tree == Leaf(0)
+    assert dispatcher.plans == (CpuMicroKernel(9, 16),) and dispatcher.tree == Leaf(0)
     assert dispatcher.to_source().splitlines() == ["def choose(T):", '    return "9x16.u1.ws.p0"']
 
 
@@ -278,8 +278,8 @@ def test_every_row_count_is_served(synthetic_run: TuningRun) -> None:
 
 def known_dispatcher() -> Dispatcher:
     plans = (
-        MicroKernel(1, 24), MicroKernel(4, 16, 4, "is", 16, "even"), MicroKernel(6, 16, edge="checked"),
-        MicroKernel(5, 16, 4, "ws", 16, "rest"),
+        CpuMicroKernel(1, 24), CpuMicroKernel(4, 16, 4, "is", 16, "even"),
+        CpuMicroKernel(6, 16, edge="checked"), CpuMicroKernel(5, 16, 4, "ws", 16, "rest"),
     )  # fmt: skip
     tree = Split("T", 64, Split("T", 3, Leaf(0), Split("T", 20, Leaf(2), Leaf(1))), Leaf(3))
     return Dispatcher(Dense(T=Dim(1, 64), N=50, K=7), HARDWARE, plans, tree, 1.25)
@@ -292,8 +292,8 @@ def test_source_of_a_known_dispatcher(golden: Golden) -> None:
         str(dispatcher) == "Dispatcher(7 micro-kernels, 4 plans, 4 rules, depth 3, expected slowdown 1.250)"
     )
     # 21 rows and more split evenly into 3 and 4; the rest of 5 has any height, some of them in common.
-    shared = {MicroKernel(rows, 16, 4, prefetch=16, edge="even") for rows in range(1, 6)}
-    alone = {MicroKernel(1, 24, edge="even"), MicroKernel(6, 16, edge="even")}
+    shared = {CpuMicroKernel(rows, 16, 4, prefetch=16, edge="even") for rows in range(1, 6)}
+    alone = {CpuMicroKernel(1, 24, edge="even"), CpuMicroKernel(6, 16, edge="even")}
     assert set(dispatcher.micro_kernels) == shared | alone
     assert str(dispatcher.plan(Shape.of(T=23))) == "5 x 4 + 1 x 3 rows of 4x16.u4.is.p16.even"
 
@@ -309,7 +309,7 @@ def test_dispatcher_survives_its_file_and_refuses_others(tmp_path: Path) -> None
     with pytest.raises(DispatchError, match="a dispatcher file is readable JSON"):
         Dispatcher.load(path)
     with pytest.raises(DispatchError, match=r"every leaf names a plan; got \[0, 5\]"):
-        Dispatcher(WORK, HARDWARE, (MicroKernel(4, 16),), Split("T", 3, Leaf(0), Leaf(5)))
+        Dispatcher(WORK, HARDWARE, (CpuMicroKernel(4, 16),), Split("T", 3, Leaf(0), Leaf(5)))
 
 
 # Operator
@@ -319,7 +319,8 @@ def test_dispatcher_survives_its_file_and_refuses_others(tmp_path: Path) -> None
 def op(here: Hardware, tmp_path_factory: pytest.TempPathFactory) -> Operator:
     lanes = here.cpu.lanes
     kernels = (
-        MicroKernel(1, 2 * lanes), MicroKernel(6, lanes, 4, "is", edge="even"), MicroKernel(4, 3 * lanes),
+        CpuMicroKernel(1, 2 * lanes), CpuMicroKernel(6, lanes, 4, "is", edge="even"),
+        CpuMicroKernel(4, 3 * lanes),
     )  # fmt: skip
     tree = Split("T", 3, Leaf(0), Split("T", 20, Leaf(1), Leaf(2)))
     return build(
@@ -330,7 +331,7 @@ def op(here: Hardware, tmp_path_factory: pytest.TempPathFactory) -> Operator:
 @pytest.fixture(scope="module")
 def thin(here: Hardware, tmp_path_factory: pytest.TempPathFactory) -> Operator:
     """K = 1, with a bias."""
-    dispatcher = Dispatcher(Dense(Dim(1, 8), 5, 1, True), here, (MicroKernel(4, here.cpu.lanes),), Leaf(0))
+    dispatcher = Dispatcher(Dense(Dim(1, 8), 5, 1, True), here, (CpuMicroKernel(4, here.cpu.lanes),), Leaf(0))
     return build(dispatcher, tmp_path_factory.mktemp("thin"))
 
 
@@ -547,7 +548,7 @@ def several(here: Hardware, tmp_path_factory: pytest.TempPathFactory) -> dict[st
         "nn": BatchMatmul(Dim(1, 64), 2, 6, "nn"),
     }
     tree = Split("T", 2, Leaf(0), Split("T", 5, Leaf(1), Leaf(2)))
-    kernels = [MicroKernel(4, lanes, edge=edge) for edge in ("even", "checked", "rest")]
+    kernels = [CpuMicroKernel(4, lanes, edge=edge) for edge in ("even", "checked", "rest")]
     return {
         name: build(Dispatcher(work, here, tuple(kernels), tree), tmp_path_factory.mktemp(name))
         for name, work in works.items()
@@ -707,7 +708,7 @@ def test_study_library_folder_and_file_all_load(op: Operator) -> None:
 
 
 def test_library_that_is_built_again_replaces_the_loaded_one(here: Hardware, tmp_path: Path) -> None:
-    kernels = (MicroKernel(4, here.cpu.lanes), MicroKernel(8, here.cpu.lanes))
+    kernels = (CpuMicroKernel(4, here.cpu.lanes), CpuMicroKernel(8, here.cpu.lanes))
     first = build(Dispatcher(WORK, here, kernels, Leaf(0)), tmp_path)
     second = build(Dispatcher(WORK, here, kernels, Leaf(1)), tmp_path)
     assert (first.plan(5), second.plan(5), load(tmp_path).plan(5)) == (

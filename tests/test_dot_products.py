@@ -9,15 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from programs import Program
 
-from dietlab.cost import AdaptationCost
-from dietlab.cost.features import FEATURES, features
+from dietlab.cost import adaptation_cost
+from dietlab.cost.cpu_features import CPU_FEATURES
+from dietlab.cost.features import features
 from dietlab.errors import SpaceError
 from dietlab.hardware import Hardware
-from dietlab.lower.geometry import Geometry
-from dietlab.lower.library import needed_widths
-from dietlab.lower.region import scratch_floats, tiles_of
+from dietlab.lower.cpu.geometry import Geometry
+from dietlab.lower.cpu.library import needed_widths
+from dietlab.lower.cpu.region import scratch_floats, tiles_of
 from dietlab.shapes import Dim, Shape
-from dietlab.space import EDGES, Leaf, MicroKernel, Split, build_space, heights
+from dietlab.space import EDGES, CpuMicroKernel, Leaf, MicroKernel, Split, build_space, heights
 from dietlab.workloads import BatchMatmul, Dense, Workload
 
 HERE = Hardware.detect(measure=False)
@@ -38,9 +39,9 @@ FIVE, WIDE, ASKING = dots("5x5.u4.ws.p0.depth.even", "2x7.u1.ws.p0.depth.rest", 
 
 
 def test_the_axis_of_vectors_is_in_the_key() -> None:
-    assert MicroKernel(5, 5, 4, edge="even", along="depth") == FIVE
+    assert CpuMicroKernel(5, 5, 4, edge="even", along="depth") == FIVE
     assert FIVE.key == "5x5.u4.ws.p0.depth.even"
-    padded = MicroKernel(4, 4, along="depth")
+    padded = CpuMicroKernel(4, 4, along="depth")
     assert padded.key == "4x4.u1.ws.p0.depth" and MicroKernel.from_key(padded.key) == padded
     assert MicroKernel.from_key("8x32.u4.ws.p0a.even").along == "cols"
     for key in ("5x5.u4.ws.p0.even.depth", "5x5.u4.ws.p0.rows.even", "5x5.u4.ws.p0.cols.even"):
@@ -76,20 +77,20 @@ def test_no_dot_products_of_other_weights_nor_before_an_epilogue() -> None:
 
 
 def test_the_learned_model_sees_the_axis() -> None:
-    table = features([FIVE, MicroKernel(8, 32, edge="even")], SCORES, ZEN4)
-    assert table[:, FEATURES.index("along_depth")].tolist() == [1, 0]
+    table = features([FIVE, CpuMicroKernel(8, 32, edge="even")], SCORES, ZEN4)
+    assert table[:, CPU_FEATURES.index("along_depth")].tolist() == [1, 0]
 
 
 @given(st.sampled_from([FIVE, WIDE, ASKING]), st.sampled_from([SCORES, VARIABLE]), st.integers(1, 200))
 def test_throughput_is_the_inverse_of_seconds(kernel: MicroKernel, work: Workload, rows: int) -> None:
-    cost, shape = AdaptationCost(work, ZEN4), Shape.of(T=rows)
+    cost, shape = adaptation_cost(work, ZEN4), Shape.of(T=rows)
     assert cost.static(kernel, shape) == pytest.approx(1)
     assert cost.parts(kernel, shape, lambda _: 1e11).padding == pytest.approx(0, abs=1e-15)
     assert cost.throughput(kernel, shape, cost.seconds(kernel, shape, lambda _: 1e11)) == pytest.approx(1e11)
 
 
 def test_short_products_are_expected_to_be_dot_products_and_long_ones_not() -> None:
-    cost, across = AdaptationCost(SCORES, ZEN4), MicroKernel(8, 16, 4, edge="even")
+    cost, across = adaptation_cost(SCORES, ZEN4), CpuMicroKernel(8, 16, 4, edge="even")
 
     def ratio(rows: int) -> float:
         dots, other = (cost.seconds(kernel, Shape.of(T=rows), lambda _: 1e11) for kernel in (FIVE, across))
@@ -103,7 +104,7 @@ def test_short_products_are_expected_to_be_dot_products_and_long_ones_not() -> N
 
 def test_columns_are_composed_as_rows_are() -> None:
     geometry = Geometry.of(SCORES, ZEN4, [FIVE])
-    kernels, tree = [FIVE, MicroKernel(8, 32, edge="even")], Split("T", 10, Leaf(0), Leaf(1))
+    kernels, tree = [FIVE, CpuMicroKernel(8, 32, edge="even")], Split("T", 10, Leaf(0), Leaf(1))
     assert needed_widths(geometry, kernels, tree) == [(1, 2, 3, 4, 5), (32,)]
     assert needed_widths(geometry, kernels, tree, only=[13]) == [(4, 5), (32,)]
     static = Geometry.of(VARIABLE, ZEN4, [WIDE])
@@ -132,7 +133,7 @@ def test_weights_that_vary_are_right(cols: int, depth: int, cores: int, tmp_path
 
 def test_both_styles_share_a_library(tmp_path: Path) -> None:
     work = BatchMatmul(T=Dim(1, 40), B=2, D=24)
-    across = MicroKernel(8, HERE.cpu.lanes, 4, ahead=True, edge="even")
+    across = CpuMicroKernel(8, HERE.cpu.lanes, 4, ahead=True, edge="even")
     Program(work, HERE.with_cores(1), [FIVE, across], tmp_path).check((1, 4, 9, 31))
 
 

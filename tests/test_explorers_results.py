@@ -20,7 +20,7 @@ from dietlab.bench import BenchTable, Entry, StudyFacts
 from dietlab.cost import evaluate_model
 from dietlab.dispatch import Dispatcher, Portfolio, choose_portfolio, train_dispatcher
 from dietlab.dispatch.portfolio import lost
-from dietlab.errors import DispatchError, ModelError, RecordError
+from dietlab.errors import DispatchError, ModelError, RecordError, WorkloadError
 from dietlab.evaluation.report import Contender, Report, Row
 from dietlab.hardware import Hardware
 from dietlab.measure import Record, ReplayRunner, SyntheticRunner, Timing, read_records
@@ -361,7 +361,7 @@ def test_every_choice_of_the_shipped_bench_agrees_with_its_summary() -> None:
             assert explorer.drawn.numbers["worst shape"] == f"{summary.worst_speedup:.2f} times at {worst}"
             assert (explorer.frame["speedup_low"] <= explorer.frame["speedup_high"]).all()
             seen += 1
-    assert seen > 20
+    assert seen >= 12
     both = speedup_explorer([BENCH, EVERY])
     assert len(both.controls["hardware"].options) == 2
 
@@ -557,9 +557,9 @@ def test_the_explorer_retrains_and_lets_you_play(synthetic_run: TuningRun, compo
     beside = frame_dispatch(synthetic_run, dispatcher)["slowdown"].tolist()
     assert list(trace(explorer.figure, "trained tree").y) == pytest.approx(beside)
     other = next(key for key in explorer.controls["plan_1"].options if key != explorer.values["plan_1"])
-    explorer.set(plan_1=other, cut_1=3)
+    explorer.set(plan_1=other, cut_1=20)
     assert explorer.drawn.numbers["by hand"] != before
-    assert explorer.frame["plan"].tolist()[:4] == [other] * 3 + [explorer.values["plan_2"]]
+    assert explorer.frame["plan"].tolist()[:21] == [other] * 20 + [explorer.values["plan_2"]]
 
 
 def test_the_explorer_leaves_out_a_micro_kernel(replayed: TuningRun) -> None:
@@ -596,7 +596,7 @@ def test_a_click_in_the_tree_chooses_a_shape(synthetic_run: TuningRun, composed:
 
 
 def test_dispatch_needs_one_dynamic_dimension() -> None:
-    with pytest.raises(DispatchError, match=r"one dynamic dimension; got \[\]"):
+    with pytest.raises(WorkloadError, match=r"one dynamic dimension; got 0 \(none\)"):
         only_dim(Dense(T=16, N=64, K=32))
 
 

@@ -15,7 +15,7 @@ from dietlab.errors import HardwareError, WorkloadError
 from dietlab.evaluation.policies import POLICIES, policy_waste
 from dietlab.hardware import GpuLimits, Hardware
 from dietlab.shapes import Dim, Shape
-from dietlab.space import EDGES, MicroKernel, build_space, cpu_limits, edges_of, plan_for
+from dietlab.space import EDGES, CpuMicroKernel, MicroKernel, build_space, cpu_limits, edges_of, plan_for
 from dietlab.view.explore_space import KNOBS, amount, frame_funnel, plot_funnel
 from dietlab.view.padding_figures import (
     MOST_CELLS,
@@ -37,7 +37,7 @@ ZEN = Hardware.preset("zen4-1core")
 
 WORKLOADS = pytest.mark.parametrize("work", [QKV, SCORES, CONTEXT], ids=["dense", "nt", "nn"])
 KERNELS = st.builds(
-    MicroKernel, st.integers(1, 32), st.integers(1, 8).map(lambda v: 16 * v), edge=st.sampled_from(EDGES),
+    CpuMicroKernel, st.integers(1, 32), st.integers(1, 8).map(lambda v: 16 * v), edge=st.sampled_from(EDGES),
 )  # fmt: skip
 
 
@@ -157,7 +157,7 @@ def test_several_limits_turned_at_once() -> None:
     explorer = space_explorer()
     explorer.set(vector_registers=32, vector_bytes=64, cores=4, cover="paper")
     chip = replace(HASWELL, cores=4, limits=replace(HASWELL.limits, vector_registers=32, vector_bytes=64))
-    space = build_space(QKV, chip, edges_of("paper", QKV))
+    space = build_space(QKV, chip, edges_of("paper", QKV, chip))
     assert explorer.frame.equals(frame_funnel(space))
     for words in ("vector registers 32 instead of 16", "vector width 64 bytes", "cores 4 instead of 1"):
         assert words in explorer.drawn.note
@@ -198,7 +198,9 @@ def test_a_gpu_has_its_own_sliders(preset: str) -> None:
     explorer = space_explorer(QKV, hardware)
     assert {"threads_per_block", "smem_per_block_bytes", "cores"} < set(explorer.controls)
     explorer.controls["cores"].value = 64
-    assert "needs a CPU" in explorer.drawn.note and hardware.name in explorer.drawn.note
+    assert "exactly the same micro-kernels fit" in explorer.drawn.note
+    explorer.set(threads_per_block=256)
+    assert "exactly the same micro-kernels fit" not in explorer.drawn.note
 
 
 # --- tiles ------------------------------------------------------------------------------------
@@ -231,13 +233,13 @@ def test_tiles_cover_every_output_once_and_waste_what_the_cost_says(
 def test_dot_products_are_composed_on_both_axes(
     rows: int, cols: int, edge: Any, height: int, width: int
 ) -> None:
-    frame = frame_tiling(MicroKernel(rows, cols, edge=edge, along="depth"), height, width)
+    frame = frame_tiling(CpuMicroKernel(rows, cols, edge=edge, along="depth"), height, width)
     assert (frame["waste_percent"] == 0).all()
     assert (frame["rows"] * frame["cols"]).sum() == height * width
 
 
 def test_a_tiling_has_cells_of_true_size() -> None:
-    figure = plot_tiling(MicroKernel(14, 32, edge="padded"), 31, 80)
+    figure = plot_tiling(CpuMicroKernel(14, 32, edge="padded"), 31, 80)
     drawn = figure.data[0]
     assert list(drawn.y) == [0, 14, 28, 31, 42] and list(drawn.x) == [0, 32, 64, 80, 96]
     cells = np.array(drawn.z)
@@ -265,17 +267,17 @@ def test_the_coloured_area_is_the_waste(kernel: MicroKernel, rows: int, cols: in
 
 
 def test_very_many_tiles_are_drawn_from_the_end() -> None:
-    figure = plot_tiling(MicroKernel(3, 16, edge="padded"), 4096, 9216)
+    figure = plot_tiling(CpuMicroKernel(3, 16, edge="padded"), 4096, 9216)
     drawn = figure.data[0]
     assert np.size(drawn.z) <= MOST_CELLS + MOST_ROW_TILES
     assert max(drawn.y) == 4098 and max(drawn.x) == 9216
     assert figure.layout.yaxis.title.text == "row of the output (the last 64 of 1,366 tiles)"
     assert "of 576 tiles)" in figure.layout.xaxis.title.text
-    assert len(frame_tiling(MicroKernel(3, 16, edge="padded"), 4096, 9216)) == 1366 * 576
+    assert len(frame_tiling(CpuMicroKernel(3, 16, edge="padded"), 4096, 9216)) == 1366 * 576
 
 
 def test_outputs_without_rows_have_no_tiles() -> None:
-    kernel = MicroKernel(14, 32)
+    kernel = CpuMicroKernel(14, 32)
     assert frame_tiling(kernel, 0, 64).empty and len(plot_tiling(kernel, 0, 64).data) == 0
     with pytest.raises(WorkloadError, match="negative extent; got -1"):
         frame_tiling(kernel, -1, 64)
@@ -287,7 +289,7 @@ def test_outputs_without_rows_have_no_tiles() -> None:
 @WORKLOADS
 @pytest.mark.parametrize("edge", ["padded", "even"])
 def test_the_map_has_the_waste_of_every_shape_and_height(work: Workload, edge: Any) -> None:
-    kernel = MicroKernel(14, 32, edge=edge)
+    kernel = CpuMicroKernel(14, 32, edge=edge)
     frame = frame_waste(work, kernel, heights=[1, 5, 14], extents=[1, 14, 15, 128])
     assert list(frame.columns) == ["T", "rows", "waste_percent"] and len(frame) == 12
     for row in frame.itertuples():
@@ -306,7 +308,7 @@ def test_the_map_has_the_waste_of_every_shape_and_height(work: Workload, edge: A
 
 def test_composition_leaves_no_padded_rows() -> None:
     padded, even = (
-        frame_waste(QKV, MicroKernel(14, 32, edge=e))["waste_percent"] for e in ("padded", "even")
+        frame_waste(QKV, CpuMicroKernel(14, 32, edge=e))["waste_percent"] for e in ("padded", "even")
     )
     assert padded.max() > 90  # T=1 in a tile of 32 rows
     assert even.max() == 0  # 2,304 columns are a multiple of 32
@@ -314,13 +316,13 @@ def test_composition_leaves_no_padded_rows() -> None:
 
 
 def test_waste_may_come_from_any_iterable() -> None:
-    once = frame_waste(QKV, MicroKernel(14, 32), heights=iter([1, 2]), extents=iter([3, 4]))
+    once = frame_waste(QKV, CpuMicroKernel(14, 32), heights=iter([1, 2]), extents=iter([3, 4]))
     assert len(once) == 4
 
 
 @WORKLOADS
 def test_policies_waste_what_the_report_says(work: Workload) -> None:
-    kernel, shape = MicroKernel(14, 32, edge="padded"), Shape.of(T=43)
+    kernel, shape = CpuMicroKernel(14, 32, edge="padded"), Shape.of(T=43)
     frame = frame_policies(work, kernel, shape).set_index("policy")
     assert list(frame.index) == [THIS, *POLICIES]
     for name, policy in POLICIES.items():
@@ -331,7 +333,7 @@ def test_policies_waste_what_the_report_says(work: Workload) -> None:
 
 def test_padding_needs_a_dynamic_dimension() -> None:
     with pytest.raises(WorkloadError, match="one dynamic dimension"):
-        frame_waste(Dense(T=43, N=64, K=8), MicroKernel(14, 32))
+        frame_waste(Dense(T=43, N=64, K=8), CpuMicroKernel(14, 32))
     with pytest.raises(WorkloadError, match="one dynamic dimension"):
         padding_explorer(Dense(T=43, N=64, K=8))
 
@@ -343,7 +345,7 @@ def test_padding_needs_a_dynamic_dimension() -> None:
 def test_numbers_of_a_shape_and_a_micro_kernel(work: Workload) -> None:
     explorer = padding_explorer(work, ZEN)
     explorer.set(T=43, rows=14, cols=32, cores=3)
-    kernel = MicroKernel(14, 32, edge=explorer.values["edge"])
+    kernel = CpuMicroKernel(14, 32, edge=explorer.values["edge"])
     assert not kernel.composed  # it opens without composition
     sizes, numbers = extents(work, Shape.of(T=43)), explorer.drawn.numbers
     useful = f_pad(sizes, kernel.cover_tile)
@@ -382,7 +384,7 @@ def test_policies_stand_beside_the_plan() -> None:
     explorer = padding_explorer()
     explorer.set(T=43, rows=14)
     bars = trace(explorer.figure, "policies")
-    frame = frame_policies(QKV, MicroKernel(14, 16, edge="padded"), Shape.of(T=43))
+    frame = frame_policies(QKV, CpuMicroKernel(14, 16, edge="padded"), Shape.of(T=43))
     assert list(bars.y) == pytest.approx(frame["waste_percent"].tolist())
     assert len(set(bars.marker.color)) == 4
     assert "to powers of two at T=43" in bars.hovertext[2]
@@ -406,7 +408,7 @@ def test_the_note_says_which_limit_breaks() -> None:
     explorer = padding_explorer()
     assert "fits a CPU with AVX2" in explorer.drawn.note
     explorer.set(rows=16, cols=64)
-    first = next(x for x in cpu_limits(QKV, HASWELL) if x.excess(MicroKernel(16, 64)) > 0)
+    first = next(x for x in cpu_limits(QKV, HASWELL) if x.excess(CpuMicroKernel(16, 64)) > 0)
     assert first.reason in explorer.drawn.note and "(137 registers, at most 16)" in explorer.drawn.note
 
 

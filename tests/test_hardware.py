@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ from typing import Any
 import pytest
 
 from dietlab.errors import HardwareError
-from dietlab.hardware import CpuLimits, Hardware
+from dietlab.hardware import CpuLimits, Hardware, detect_gpu
 
 LIMITS = {
     "llvm_cpu": "haswell", "vector_bytes": 32, "vector_registers": 16, "l1d_bytes": 32768,
@@ -49,7 +51,54 @@ def test_preset_loads_with_its_source_and_survives_json(name: str, tmp_path: Pat
 
 
 def test_presets_cover_the_machines_that_are_not_here() -> None:
-    assert {"t4", "a100", "h100", "h200", "cascadelake-1core", "zen4-1core"} <= set(Hardware.presets())
+    known = {"t4", "rtx3090", "a100", "h100", "h200", "cascadelake-1core", "zen4-1core"}
+    assert known <= set(Hardware.presets())
+
+
+KIB, MIB = 1 << 10, 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("name", "capability", "block_kib", "sm_kib", "threads", "blocks", "l2_mib"),
+    [
+        ("t4", "7.5", 64, 64, 1024, 16, 4),
+        ("rtx3090", "8.6", 99, 100, 1536, 16, 6),
+        ("a100", "8.0", 163, 164, 2048, 32, 40),
+        ("h100", "9.0", 227, 228, 2048, 32, 50),
+        ("h200", "9.0", 227, 228, 2048, 32, 50),
+    ],
+)
+def test_gpu_presets_are_the_programming_guides_table(
+    name: str, capability: str, block_kib: int, sm_kib: int, threads: int, blocks: int, l2_mib: int
+) -> None:
+    gpu = Hardware.preset(name).gpu
+    assert gpu.compute_capability == capability and gpu.arch == "sm_" + capability.replace(".", "")
+    assert (gpu.smem_per_block_bytes, gpu.smem_per_sm_bytes) == (block_kib * KIB, sm_kib * KIB)
+    assert (gpu.threads_per_sm, gpu.blocks_per_sm, gpu.l2_bytes) == (threads, blocks, l2_mib * MIB)
+    assert (gpu.threads_per_block, gpu.warp_threads, gpu.register_unit) == (1024, 32, 256)
+    assert gpu.registers_per_sm == gpu.registers_per_block == 64 * KIB and gpu.registers_per_thread == 255
+    # What the driver reserves is the difference between a block's and a multiprocessor's shared memory.
+    assert gpu.smem_reserved_bytes == gpu.smem_per_sm_bytes - gpu.smem_per_block_bytes
+    assert gpu.smem_unit_bytes == (256 if capability == "7.5" else 128)
+
+
+@pytest.mark.parametrize(
+    ("name", "float32_tflops", "half_tflops"),
+    [
+        ("t4", 8.1, 65),
+        ("rtx3090", 35.6, 71),
+        ("a100", 19.5, 312),
+        ("h100", 66.9, 989.4),
+        ("h200", 66.9, 989.4),
+    ],
+)
+def test_peaks_of_gpu_presets_are_those_of_one_multiprocessor(
+    name: str, float32_tflops: float, half_tflops: float
+) -> None:
+    preset = Hardware.preset(name)
+    assert preset.total_gflops == pytest.approx(1e3 * float32_tflops, rel=1e-3)
+    assert preset.gpu.half_gflops is not None
+    assert preset.gpu.half_gflops * preset.cores == pytest.approx(1e3 * half_tflops, rel=1e-3)
 
 
 def test_unknown_preset_is_named_with_the_known_ones() -> None:
@@ -95,9 +144,49 @@ def test_figure_that_is_not_positive_is_refused(changed: dict[str, Any]) -> None
         Hardware(**fields)
 
 
-def test_gpu_is_refused_where_a_cpu_is_needed() -> None:
-    with pytest.raises(HardwareError, match="this stage needs a CPU; got NVIDIA T4"):
+def test_gpu_is_refused_where_a_cpu_is_needed_and_the_other_way_round() -> None:
+    with pytest.raises(HardwareError, match=r"this stage needs a CPU; got NVIDIA T4\. Use Hardware\.detect"):
         Hardware.preset("t4").cpu  # noqa: B018
+    with pytest.raises(HardwareError, match=r"needs a GPU; got a CPU .* Use Hardware.detect\('cuda'\)"):
+        Hardware.preset("haswell-1core").gpu  # noqa: B018
+    assert Hardware.preset("haswell-1core").cpu.lanes == 8
+
+
+def test_last_level_is_the_cache_before_memory() -> None:
+    assert Hardware.preset("haswell-1core").last_level_bytes == 8 * MIB
+    cpu = Hardware.preset("haswell-1core")
+    assert replace(cpu, limits=replace(cpu.cpu, l3_bytes=0)).last_level_bytes == 256 * KIB
+    assert Hardware.preset("a100").last_level_bytes == 40 * MIB
+
+
+@pytest.mark.parametrize(
+    ("changed", "complaint"),
+    [
+        ({"compute_capability": "sm_90"}, "reads like '9.0'; got 'sm_90'"),
+        ({"compute_capability": 9.0}, "reads like '9.0'; got 9.0"),
+        ({"blocks_per_sm": 0}, "blocks_per_sm is positive; got 0"),
+        ({"registers_per_sm": -1}, "registers_per_sm is positive"),
+        ({"smem_unit_bytes": 0}, "smem_unit_bytes is positive"),
+        ({"register_unit": 0}, "register_unit is positive"),
+        ({"warp_threads": 0}, "warp_threads is positive"),
+        ({"smem_reserved_bytes": -1}, "smem_reserved_bytes is 0 or more; got -1"),
+        ({"half_gflops": 0.0}, "half_gflops is positive; got 0.0"),
+    ],
+)
+def test_contradicting_gpu_limits_are_refused(changed: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(HardwareError, match=complaint):
+        replace(Hardware.preset("h100").gpu, **changed)
+
+
+def test_gpu_file_of_an_earlier_version_names_what_it_lacks() -> None:
+    value = Hardware.preset("a100").to_json()
+    for name in ("blocks_per_sm", "register_unit", "half_gflops"):
+        del value["limits"][name]
+    with pytest.raises(HardwareError, match=r"got no blocks_per_sm, register_unit\. Describe the GPU anew"):
+        Hardware.from_json(value)
+    value["limits"] = None
+    with pytest.raises(HardwareError, match="all fields"):
+        Hardware.from_json(value)
 
 
 GOOD = Hardware.preset("haswell-1core").to_json()
@@ -133,3 +222,185 @@ def test_missing_or_binary_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(HardwareError, match="readable JSON"):
         Hardware.load(tmp_path / "binary")
+
+
+# --- GPUs of this machine -----------------------------------------------------------------------
+
+UNKNOWN, NO_DEVICE = 1, 100
+CLOCKS = {
+    "t4": (1590, 5001, 256),
+    "rtx3090": (1695, 9751, 384),
+    "a100": (1410, 1215, 5120),
+    "h100": (1980, 2619, 5120),
+}
+"""Highest clocks of multiprocessors and memory in MHz, and the width of the memory's bus in bits."""
+
+
+def attributes(preset: str) -> dict[int, int]:
+    """What a driver would say about the device of a preset, by the number of the attribute."""
+    hardware, (clock, memory, bus) = Hardware.preset(preset), CLOCKS[preset]
+    major, minor = map(int, hardware.gpu.compute_capability.split("."))
+    limits = {number: getattr(hardware.gpu, name) for name, number in detect_gpu.LIMITS.items()}
+    return {
+        **limits, detect_gpu.MULTIPROCESSORS: hardware.cores, detect_gpu.CLOCK_KHZ: 1000 * clock,
+        detect_gpu.MEMORY_CLOCK_KHZ: 1000 * memory, detect_gpu.BUS_BITS: bus,
+        detect_gpu.MAJOR: major, detect_gpu.MINOR: minor,
+    }  # fmt: skip
+
+
+class FakeDriver:
+    """As much of ``libcuda`` as detection calls; each device is a name and its attributes."""
+
+    def __init__(self, *devices: tuple[str, dict[int, int]], status: int = 0) -> None:
+        self.devices, self.status = devices, status
+
+    def cuInit(self, flags: int) -> int:
+        return self.status
+
+    def cuDeviceGetCount(self, count: Any) -> int:
+        count.contents.value = len(self.devices)
+        return 0
+
+    def cuDeviceGet(self, handle: Any, device: int) -> int:
+        handle.contents.value = 70 + device
+        return 0
+
+    def cuDeviceGetName(self, text: Any, size: int, handle: int) -> int:
+        text.value = self.devices[handle - 70][0].encode()[: size - 1]
+        return 0
+
+    def cuDeviceGetAttribute(self, value: Any, number: int, handle: int) -> int:
+        known = self.devices[handle - 70][1]
+        value.contents.value = known.get(number, 0)
+        return 0 if number in known else UNKNOWN
+
+    def cuGetErrorString(self, status: int, words: Any) -> int:
+        words.contents.value = {UNKNOWN: b"invalid argument"}.get(status)
+        return 0 if status == UNKNOWN else UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("name", "preset"),
+    [
+        ("Tesla T4", "t4"),
+        ("NVIDIA GeForce RTX 3090", "rtx3090"),
+        ("NVIDIA A100-SXM4-40GB", "a100"),
+        ("NVIDIA H100 80GB HBM3", "h100"),
+    ],
+)
+def test_detected_gpu_is_what_its_preset_says(name: str, preset: str) -> None:
+    found = detect_gpu.detect_gpu(driver=FakeDriver((name, attributes(preset))))
+    expected = Hardware.preset(preset)
+    assert (found.name, found.kind, found.cores) == (name, "cuda", expected.cores)
+    assert found.gpu == expected.gpu and "detected" in found.source and preset in found.source
+    assert found.peak_gflops == pytest.approx(expected.peak_gflops, rel=0.01)
+    assert found.dram_gbps == pytest.approx(expected.dram_gbps, rel=0.01)
+    assert Hardware.from_json(json.loads(json.dumps(found.to_json()))) == found
+
+
+def test_second_gpu_is_described_by_its_number() -> None:
+    driver = FakeDriver(("Tesla T4", attributes("t4")), ("NVIDIA H100 80GB HBM3", attributes("h100")))
+    assert detect_gpu.detect_gpu(1, driver).gpu.arch == "sm_90"
+    assert detect_gpu.detect_gpu(0, driver).gpu.arch == "sm_75"
+
+
+def test_share_of_a_gpu_has_the_tensor_cores_of_the_whole() -> None:
+    share = {**attributes("h100"), detect_gpu.MULTIPROCESSORS: 16}
+    found = detect_gpu.detect_gpu(driver=FakeDriver(("NVIDIA H100 80GB HBM3 MIG 1g.10gb", share)))
+    assert found.cores == 16 and found.gpu.half_gflops == Hardware.preset("h100").gpu.half_gflops
+
+
+@pytest.mark.parametrize("name", ["NVIDIA H100 PCIe", "NVIDIA H200 NVL", "NVIDIA L4"])
+def test_gpu_without_a_preset_has_unknown_tensor_cores(name: str) -> None:
+    found = detect_gpu.detect_gpu(driver=FakeDriver((name, attributes("h100"))))
+    assert found.gpu.half_gflops is None and "tensor cores" not in found.source
+
+
+@pytest.mark.parametrize(("capability", "lanes"), [((7, 0), 64), ((7, 5), 64), ((8, 0), 64), ((8, 9), 128)])
+def test_float32_peak_follows_from_lanes_and_clock(capability: tuple[int, int], lanes: int) -> None:
+    device = {**attributes("a100"), detect_gpu.MAJOR: capability[0], detect_gpu.MINOR: capability[1]}
+    found = detect_gpu.detect_gpu(driver=FakeDriver(("a GPU", device)))
+    assert found.peak_gflops == pytest.approx(2 * lanes * 1.41)
+    assert found.gpu.smem_unit_bytes == (256 if capability[0] == 7 else 128)
+
+
+def test_driver_that_gives_no_clocks_leaves_the_peaks_unknown() -> None:
+    device = {**attributes("t4"), detect_gpu.CLOCK_KHZ: 0, detect_gpu.MEMORY_CLOCK_KHZ: 0}
+    found = detect_gpu.detect_gpu(driver=FakeDriver(("Tesla T4", device)))
+    assert (found.peak_gflops, found.dram_gbps) == (None, None)
+
+
+H100 = ("NVIDIA H100 80GB HBM3", attributes("h100"))
+OLD = ("Tesla P100-PCIE-16GB", {**attributes("h100"), detect_gpu.MAJOR: 6})
+EARLY = ("Tesla T4", {number: value for number, value in attributes("t4").items() if number != 111})
+
+
+@pytest.mark.parametrize(
+    ("driver", "device", "complaint"),
+    [
+        (FakeDriver(status=NO_DEVICE), 0, "got a driver, but no device. nvidia-smi -L"),
+        (FakeDriver(), 0, "got a driver, but no device"),
+        (FakeDriver(H100, status=803), 0, r"answers; got cuInit: no words for it \(error 803\)"),
+        (FakeDriver(H100), 1, "numbered 0 to 0; got 1"),
+        (FakeDriver(H100, H100), -1, "numbered 0 to 1; got -1"),
+        (FakeDriver(OLD), 0, "compute capability 7.0 or later; got Tesla P100-PCIE-16GB with 6.0"),
+        (FakeDriver(EARLY), 0, r"cuDeviceGetAttribute\(111\): invalid argument \(error 1\). .* an update"),
+    ],
+)
+def test_what_is_missing_for_a_gpu_is_said(driver: FakeDriver, device: int, complaint: str) -> None:
+    with pytest.raises(HardwareError, match=complaint):
+        detect_gpu.detect_gpu(device, driver)
+
+
+def test_machine_without_a_driver_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(detect_gpu, "LIBRARY", "libcuda-that-is-nowhere.so.1")
+    with pytest.raises(HardwareError, match=r"got no driver \(libcuda-that-is-nowhere.*or use a preset"):
+        Hardware.detect("cuda")
+
+
+def test_unknown_target_is_refused() -> None:
+    with pytest.raises(HardwareError, match="the target is cpu or cuda; got 'tpu'"):
+        Hardware.detect("tpu")  # type: ignore[arg-type]
+
+
+STUB = """
+#include <string.h>
+int cuInit(unsigned flags) {{ return flags; }}
+int cuDeviceGetCount(int *count) {{ *count = 2; return 0; }}
+int cuDeviceGet(int *handle, int device) {{ *handle = 70 + device; return 0; }}
+int cuDeviceGetName(char *text, int size, int handle) {{
+    strncpy(text, "Tesla T4", size);
+    return handle != 71;
+}}
+int cuDeviceGetAttribute(int *value, int number, int handle) {{
+    switch (number) {{ {cases} default: return 1; }}
+    return handle != 71;
+}}
+int cuGetErrorString(int status, const char **words) {{ *words = "a stub's words"; return 0; }}
+"""
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc to compile a stub of libcuda")
+def test_library_is_called_as_the_driver_api_wants(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    cases = " ".join(f"case {n}: *value = {v}; break;" for n, v in attributes("t4").items())
+    (tmp_path / "stub.c").write_text(STUB.format(cases=cases))
+    command = ["gcc", "-shared", "-fPIC", "-o", str(tmp_path / "libcuda.so.1"), str(tmp_path / "stub.c")]
+    subprocess.run(command, check=True)
+    monkeypatch.setattr(detect_gpu, "LIBRARY", str(tmp_path / "libcuda.so.1"))
+    found = Hardware.detect("cuda", device=1)
+    assert (found.name, found.cores, found.gpu) == ("Tesla T4", 40, Hardware.preset("t4").gpu)
+    with pytest.raises(HardwareError, match=r"cuDeviceGetName: a stub's words \(error 1\)"):
+        Hardware.detect("cuda", device=0)
+
+
+def test_gpu_of_this_machine_is_described_or_missed() -> None:
+    missed, found = "", None
+    try:
+        found = Hardware.detect("cuda")
+    except HardwareError as error:
+        missed = str(error)
+    if found is None:
+        assert any(words in missed for words in ("no driver", "no device", "driver answers", "or later"))
+    else:
+        assert found.kind == "cuda" and found.cores >= 1 and found.gpu.arch.startswith("sm_")
+        assert found.gpu.smem_per_block_bytes <= found.gpu.smem_per_sm_bytes

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dietlab import lessons
-from dietlab.cost import AdaptationCost
+from dietlab.cost import adaptation_cost
 from dietlab.errors import DietlabError, RecordError
 from dietlab.space import build_space
 
@@ -94,7 +94,7 @@ def test_about_names_versions_and_the_processor() -> None:
 @given(count=st.integers(1, 40), seed=st.integers(0, 1000))
 def test_each_micro_kernel_is_measured_once_where_it_wastes_least(count: int, seed: int) -> None:
     records = lessons.once_each(count, seed)
-    cost, shapes = AdaptationCost(lessons.workload(), lessons.hardware()), lessons.shapes()
+    cost, shapes = adaptation_cost(lessons.workload(), lessons.hardware()), lessons.shapes()
     assert len({record.micro_kernel for record in records}) == len(records) == count
     assert records == lessons.once_each(count, seed)
     for record in records:

@@ -20,12 +20,12 @@ from dietlab.dispatch import Dispatcher, Operator, build
 from dietlab.errors import BuildError
 from dietlab.hardware import Hardware
 from dietlab.lower.compiler import compile_library
-from dietlab.lower.geometry import Geometry
-from dietlab.lower.library import library_module, needed_heights
-from dietlab.lower.micro_kernel import tile_arguments, tile_function, tile_name
-from dietlab.lower.region import scratch_floats, tiles_of
+from dietlab.lower.cpu.geometry import Geometry
+from dietlab.lower.cpu.library import library_module, needed_heights
+from dietlab.lower.cpu.micro_kernel import tile_arguments, tile_function, tile_name
+from dietlab.lower.cpu.region import scratch_floats, tiles_of
 from dietlab.shapes import Dim, Shape
-from dietlab.space import EDGES, Edge, Leaf, MicroKernel, Split, route
+from dietlab.space import EDGES, CpuMicroKernel, Edge, Leaf, MicroKernel, Split, route
 from dietlab.workloads import ACTIVATIONS, Activation, BatchMatmul, Dense, Workload, tolerance
 
 RANGE = Dim(1, 16)
@@ -143,7 +143,7 @@ def test_what_is_not_finite_comes_out_as_numpys(
 @pytest.mark.parametrize("activation", [a for a in ACTIVATIONS if a != "none"])
 def test_activations_are_as_exact_as_they_say(activation: Activation, here: Hardware, tmp_path: Path) -> None:
     work = Dense(RANGE, 1, 1, activation=activation)
-    program = Program(work, here, [MicroKernel(4, here.cpu.lanes, edge="even")], tmp_path)
+    program = Program(work, here, [CpuMicroKernel(4, here.cpu.lanes, edge="even")], tmp_path)
     near = np.concatenate([np.linspace(-8, 8, 40001), np.linspace(-1e-3, 1e-3, 2001)])
     far = np.array([9.0, 30.0, 1e4, 1e19, 1e30, 3e38, 1e-30, 1e-45])
     x = np.concatenate([near, far, -far]).astype(np.float32)[:, None]
@@ -169,7 +169,7 @@ def test_a_library_of_many_elements_is_right(here: Hardware, tmp_path: Path) -> 
     needs no memory."""
     work, rows = Dense(RANGE, 16, 1024), (1 << 21) + 1
     lanes = here.cpu.lanes
-    kernels = [MicroKernel(14, lanes, 4, edge=edge) for edge in ("even", "padded")]
+    kernels = [CpuMicroKernel(14, lanes, 4, edge=edge) for edge in ("even", "padded")]
     program = Program(work, here, kernels, tmp_path)
     inputs = work.inputs(Shape.of(T=7))
     places = [0, 1, 13, (1 << 20) + 5, (1 << 21) - 1, 1 << 21, rows - 1]
@@ -188,7 +188,7 @@ def test_a_library_of_many_elements_is_right(here: Hardware, tmp_path: Path) -> 
 def test_a_product_of_many_elements_is_right(here: Hardware, tmp_path: Path) -> None:
     """The same where every extent but the output's width is dynamic."""
     work, size = BatchMatmul(RANGE, 1, 4, "nn"), 46_349
-    program = Program(work, here, [MicroKernel(14, here.cpu.lanes, 4, edge="even")], tmp_path)
+    program = Program(work, here, [CpuMicroKernel(14, here.cpu.lanes, 4, edge="even")], tmp_path)
     x = zeros(1, size, size)
     w = np.random.default_rng(0).standard_normal((1, size, 4), np.float32)
     ones = [(0, 0), (0, size - 1), (5, 17), (size - 1, 0), (size - 1, size - 1)]
@@ -209,7 +209,7 @@ def test_a_product_of_many_elements_is_right(here: Hardware, tmp_path: Path) -> 
 def test_packed_weights_are_panels_with_bias_first(depth: int, here: Hardware, tmp_path: Path) -> None:
     lanes = here.cpu.lanes
     work = Dense(T=Dim(1, 4), N=lanes + 3, K=depth, bias=True)
-    program = Program(work, here, [MicroKernel(4, 3 * lanes, edge="even")], tmp_path)
+    program = Program(work, here, [CpuMicroKernel(4, 3 * lanes, edge="even")], tmp_path)
     inputs = work.inputs(Shape.of(T=1))
     packed = program.packed(inputs)
     assert packed.shape == (3, depth + 1, lanes) == program.geometry.packed_shape
@@ -229,7 +229,7 @@ PROCESSOR = Hardware.preset("haswell-1core")
 
 @pytest.mark.parametrize("edge", ["even", "padded", "checked", "partitioned"])
 def test_tensorir_of_a_small_micro_kernel(edge: Edge, golden: Golden) -> None:
-    kernel = MicroKernel(2, 8, 4, "ws", 0, edge)
+    kernel = CpuMicroKernel(2, 8, 4, "ws", 0, edge)
     geometry = Geometry.of(SMALL, PROCESSOR, [kernel])
     functions = library_module(geometry, [kernel], Leaf(0)).functions
     shown = {name: f for name, f in functions.items() if name.name_hint.startswith(("run", "tile"))}
@@ -237,7 +237,7 @@ def test_tensorir_of_a_small_micro_kernel(edge: Edge, golden: Golden) -> None:
 
 
 def test_only_checked_tiles_test_bounds_where_they_load() -> None:
-    kernel = MicroKernel(4, 8, 2)
+    kernel = CpuMicroKernel(4, 8, 2)
     geometry = Geometry.of(SMALL, PROCESSOR, [kernel])
     for fit in ("exact", "guarded"):
         assert "if_then_else" not in tile_function(kernel, geometry, fit).script()
@@ -247,7 +247,7 @@ def test_only_checked_tiles_test_bounds_where_they_load() -> None:
 
 
 def test_only_exact_tiles_of_full_columns_store_without_a_test() -> None:
-    kernel = MicroKernel(4, 8, 2)
+    kernel = CpuMicroKernel(4, 8, 2)
     fits = Geometry.of(Dense(T=Dim(1, 16), N=24, K=6), PROCESSOR, [kernel])
     sticks_out = Geometry.of(SMALL, PROCESSOR, [kernel])
     assert "if" not in tile_function(kernel, fits, "exact").script().replace("from", "")
@@ -259,13 +259,13 @@ def test_only_exact_tiles_of_full_columns_store_without_a_test() -> None:
 def test_edges_need_the_tile_functions_that_their_names_say() -> None:
     expected = {"padded": ("exact", "guarded"), "checked": ("checked",), "partitioned": ("exact", "checked")}
     for edge, fits in expected.items():
-        kernel = MicroKernel(4, 8, edge=edge)  # type: ignore[arg-type]
+        kernel = CpuMicroKernel(4, 8, edge=edge)  # type: ignore[arg-type]
         assert tiles_of(kernel, (4,)) == tuple((kernel, fit) for fit in fits)
     for edge in EDGES:
-        kernel = MicroKernel(1, 8, edge=edge)
+        kernel = CpuMicroKernel(1, 8, edge=edge)
         assert tiles_of(kernel, (1,)) == ((kernel, "exact"),)
     for edge in ("even", "rest"):
-        kernel = MicroKernel(4, 8, edge=edge)
+        kernel = CpuMicroKernel(4, 8, edge=edge)
         assert [(tile.rows, fit) for tile, fit in tiles_of(kernel, (1, 3, 4))] == [
             (1, "exact"), (3, "exact"), (4, "exact"),
         ]  # fmt: skip
@@ -277,9 +277,9 @@ def functions_of(module: Any) -> set[str]:
 
 def test_only_what_some_shape_needs_is_compiled() -> None:
     kernels = (
-        MicroKernel(4, 8, edge="even"),
-        MicroKernel(6, 16, edge="rest"),
-        MicroKernel(5, 8, edge="even"),
+        CpuMicroKernel(4, 8, edge="even"),
+        CpuMicroKernel(6, 16, edge="rest"),
+        CpuMicroKernel(5, 8, edge="even"),
     )
     # 9..17 rows make 3, 4 and 5 tiles of 3 or 4; from 18 on there are full tiles and any rest.
     tree = Split("T", 8, Leaf(2), Split("T", 17, Leaf(0), Leaf(1)))
@@ -298,7 +298,12 @@ def test_only_what_some_shape_needs_is_compiled() -> None:
 
 
 def test_scratch_is_what_the_most_demanding_plan_needs() -> None:
-    kernels = [MicroKernel(4, 8), MicroKernel(6, 16), MicroKernel(3, 24), MicroKernel(9, 8, edge="even")]
+    kernels = [
+        CpuMicroKernel(4, 8),
+        CpuMicroKernel(6, 16),
+        CpuMicroKernel(3, 24),
+        CpuMicroKernel(9, 8, edge="even"),
+    ]
     geometry = Geometry.of(SMALL, PROCESSOR, kernels)
     assert scratch_floats(kernels, geometry) == 6 * 6
     variable = Geometry.of(replace(SMALL, constant=False), PROCESSOR, kernels)
@@ -307,7 +312,7 @@ def test_scratch_is_what_the_most_demanding_plan_needs() -> None:
 
 
 def test_geometry_is_wide_enough_for_the_widest_last_tile() -> None:
-    kernels = [MicroKernel(4, 8), MicroKernel(2, 24)]
+    kernels = [CpuMicroKernel(4, 8), CpuMicroKernel(2, 24)]
     geometry = Geometry.of(SMALL, PROCESSOR, kernels)
     assert geometry.panels * geometry.lanes == max(math.ceil(20 / 8) * 8, math.ceil(20 / 24) * 24) == 24
     assert geometry.packed_shape == (3, 7, 8)
@@ -323,9 +328,9 @@ def portfolio_library(
 ) -> tuple[Dispatcher, Operator]:
     lanes = here.cpu.lanes
     kernels = (
-        MicroKernel(1, 2 * lanes), MicroKernel(6, lanes, 2, "is", 16, "even"),
-        MicroKernel(8, lanes, 4, edge="checked"), MicroKernel(5, lanes, edge="rest"),
-        MicroKernel(4, 2 * lanes, edge="even", ahead=True),
+        CpuMicroKernel(1, 2 * lanes), CpuMicroKernel(6, lanes, 2, "is", 16, "even"),
+        CpuMicroKernel(8, lanes, 4, edge="checked"), CpuMicroKernel(5, lanes, edge="rest"),
+        CpuMicroKernel(4, 2 * lanes, edge="even", ahead=True),
     )  # fmt: skip
     low = Split("T", 17, Split("T", 9, Leaf(3), Leaf(1)), Split("T", 40, Leaf(2), Leaf(3)))
     tree = Split("T", 64, Split("T", 3, Leaf(0), low), Leaf(4))
@@ -390,7 +395,7 @@ def test_equal_programs_have_equal_code_and_other_programs_other_code(here: Hard
         return artifact.code_hash
 
     lanes = here.cpu.lanes
-    four, five = MicroKernel(4, lanes, edge="even"), MicroKernel(5, lanes, edge="even")
+    four, five = CpuMicroKernel(4, lanes, edge="even"), CpuMicroKernel(5, lanes, edge="even")
     assert code(four, "one") == code(four, "another-folder") != code(five, "third")
     assert code(four, "all") != code(four, "some", (8,))
 

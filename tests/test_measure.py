@@ -40,7 +40,7 @@ from dietlab.measure.process import WorkerCrashed, WorkerProcess, WorkerTimeout
 from dietlab.measure.threads import keep_apart
 from dietlab.measure.timing import LONGEST_PAUSE, RETAKES, time_blocks
 from dietlab.shapes import Dim, Shape
-from dietlab.space import EDGES, MicroKernel
+from dietlab.space import EDGES, CpuMicroKernel
 from dietlab.workloads import BatchMatmul, Dense, Workload
 
 TESTS = Path(__file__).parent
@@ -50,7 +50,7 @@ FAST = Timing(blocks=2, block_seconds=0.0005)
 
 
 def record(number: int, **changed: object) -> Record:
-    made = Record(MicroKernel(number + 1, 16), Shape.of(T=number + 1), "ok", seconds=1e-6 * (number + 1))
+    made = Record(CpuMicroKernel(number + 1, 16), Shape.of(T=number + 1), "ok", seconds=1e-6 * (number + 1))
     return replace(made, **changed)  # type: ignore[arg-type]
 
 
@@ -67,7 +67,7 @@ def filled(path: Path, count: int = 3) -> RecordStore:
 records = st.builds(
     Record,
     st.builds(
-        MicroKernel, st.integers(1, 30), st.sampled_from([16, 32]), edge=st.sampled_from(EDGES),
+        CpuMicroKernel, st.integers(1, 30), st.sampled_from([16, 32]), edge=st.sampled_from(EDGES),
         ahead=st.booleans(),
     ),
     st.integers(1, 99).map(lambda t: Shape.of(T=t)),
@@ -407,8 +407,8 @@ def test_failures_become_records_and_the_run_goes_on(here: Hardware) -> None:
     lanes = here.cpu.lanes
     shapes = tuple(Shape.of(T=t) for t in (1, 2, 3, 4, 5, 6, 7))
     trials = [
-        Trial(MicroKernel(2, 2 * lanes), shapes[:2]), Trial(MicroKernel(5, lanes), shapes[:1]),
-        Trial(MicroKernel(4, lanes, edge="even"), shapes),
+        Trial(CpuMicroKernel(2, 2 * lanes), shapes[:2]), Trial(CpuMicroKernel(5, lanes), shapes[:1]),
+        Trial(CpuMicroKernel(4, lanes, edge="even"), shapes),
     ]  # fmt: skip
     with moody(here, time_timeout=5) as runner:
         found = list(runner.measure(WORK, trials))
@@ -431,7 +431,7 @@ def test_failures_become_records_and_the_run_goes_on(here: Hardware) -> None:
 @pytest.mark.usefixtures("no_child_is_left")
 def test_build_that_hangs_is_a_record_for_each_shape(here: Hardware) -> None:
     with moody(here, build_timeout=1) as runner:
-        found = list(runner.measure(WORK, [Trial(MicroKernel(3, 16), (Shape.of(T=1), Shape.of(T=2)))]))
+        found = list(runner.measure(WORK, [Trial(CpuMicroKernel(3, 16), (Shape.of(T=1), Shape.of(T=2)))]))
     assert [(r.status, r.shape["T"]) for r in found] == [("timeout", 1), ("timeout", 2)]
     assert all(r.reason.startswith("build: ") and "within 1 s" in r.reason for r in found)
 
@@ -451,7 +451,7 @@ def rotating(here: Hardware) -> Iterator[LocalRunner]:
 
 
 def check_real(runner: LocalRunner, work: Workload, lanes: int) -> None:
-    kernels = [MicroKernel(4, lanes, 2, edge="even"), MicroKernel(3, 2 * lanes, 1, edge="checked")]
+    kernels = [CpuMicroKernel(4, lanes, 2, edge="even"), CpuMicroKernel(3, 2 * lanes, 1, edge="checked")]
     shapes = (Shape.of(T=1), Shape.of(T=7))
     found = list(runner.measure(work, [Trial(kernel, shapes) for kernel in kernels]))
     again = list(runner.measure(work, [Trial(kernels[0], shapes)]))
@@ -480,7 +480,7 @@ def test_operands_rotate_in_real_measurements(name: str, rotating: LocalRunner) 
 
 def test_library_is_built_for_the_shapes_of_its_trial(rotating: LocalRunner) -> None:
     """Lower micro-kernels that only other shapes need are left out of it."""
-    kernel = MicroKernel(6, rotating.hardware.cpu.lanes, edge="even")
+    kernel = CpuMicroKernel(6, rotating.hardware.cpu.lanes, edge="even")
     many = tuple(Shape.of(T=t) for t in (1, 5, 9, 13))
     (one,) = rotating.measure(WORK, [Trial(kernel, (Shape.of(T=12),))])
     several = list(rotating.measure(WORK, [Trial(kernel, many)]))
@@ -490,7 +490,7 @@ def test_library_is_built_for_the_shapes_of_its_trial(rotating: LocalRunner) -> 
 
 def test_one_runner_serves_several_operators(rotating: LocalRunner) -> None:
     """The second operator's library is not taken for the first's, though the micro-kernel is the same."""
-    trial = Trial(MicroKernel(5, rotating.hardware.cpu.lanes, edge="even"), (Shape.of(T=3),))
+    trial = Trial(CpuMicroKernel(5, rotating.hardware.cpu.lanes, edge="even"), (Shape.of(T=3),))
     works = (WORK, Dense(T=Dim(1, 16), N=40, K=13, bias=True), BatchMatmul(Dim(1, 16), 2, 12, "nn"), WORK)
     for work in works:
         (made,) = rotating.measure(work, [trial])
@@ -505,7 +505,7 @@ def test_missing_compiler_stops_before_anything_is_measured(
         LocalRunner(here) as runner,
         pytest.raises(BuildError, match=r"none of g\+\+, clang\+\+, cc.*apt-get install"),
     ):
-        list(runner.measure(WORK, [Trial(MicroKernel(4, 16), (Shape.of(T=1),))]))
+        list(runner.measure(WORK, [Trial(CpuMicroKernel(4, 16), (Shape.of(T=1),))]))
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system does not bind threads")

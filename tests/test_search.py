@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dietlab.cost import AdaptationCost, best_shape
+from dietlab.cost import adaptation_cost, best_shape
 from dietlab.errors import DietlabError, ModelError, SpaceError
 from dietlab.events import Event, ModelFitted, RoundFinished, StageAdvanced, StageStarted, TrialMeasured
 from dietlab.hardware import Hardware
@@ -114,7 +114,7 @@ def test_where_weights_rotate_the_smallest_shape_is_measured_too(space: Space) -
     run = tune(space, SHAPES, SyntheticRunner(HARDWARE), ROTATING, "random")
     first = list(dict.fromkeys(r.micro_kernel for r in run.records))
     assert len(first) == ROTATING.trials
-    cost = AdaptationCost(WORK, HARDWARE)
+    cost = adaptation_cost(WORK, HARDWARE)
     for kernel in first:
         expected = {Shape.of(T=1), best_shape(kernel, SHAPES.shapes, cost)}
         assert expected <= {r.shape for r in run.records if r.micro_kernel == kernel}

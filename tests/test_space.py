@@ -14,6 +14,7 @@ from dietlab.hardware import CpuLimits, Hardware
 from dietlab.shapes import Dim, Shape
 from dietlab.space import (
     EDGES,
+    CpuMicroKernel,
     Edge,
     Leaf,
     MicroKernel,
@@ -30,8 +31,8 @@ from dietlab.space import (
     plan_for,
     route,
 )
+from dietlab.space.cpu_space import FMA_LATENCY, MAX_VECTORS, ORDERS, PREFETCHES, UNROLLS
 from dietlab.space.decision import relabelled, tree_from_json, tree_to_json
-from dietlab.space.space import FMA_LATENCY, MAX_VECTORS, ORDERS, PREFETCHES, UNROLLS
 from dietlab.workloads import BatchMatmul, Dense, Workload, batch_of
 
 QKV = Dense(T=Dim(1, 128), N=2304, K=768)
@@ -88,7 +89,7 @@ def test_nearest_miss_breaks_its_limit_by_least(hardware: Hardware, cols: int, l
     limits = {limit.reason: limit for limit in cpu_limits(work, hardware)}
     order, lanes = list(limits), hardware.cpu.lanes
     everything = [
-        MicroKernel(rows, vectors * width, unroll, o, steps, "padded", ahead, along)
+        CpuMicroKernel(rows, vectors * width, unroll, o, steps, "padded", ahead, along)
         for along, width in ((("cols", lanes), ("depth", 1)) if like is VARIABLE else (("cols", lanes),))
         for rows in range(1, hardware.cpu.vector_registers + 1) for vectors in range(1, MAX_VECTORS + 1)
         for unroll in UNROLLS for o in ORDERS for steps, ahead in PREFETCHES
@@ -110,7 +111,7 @@ def test_space_of_the_main_job_holds_hundreds_of_varied_micro_kernels(preset: st
     assert len(space) >= 300
     assert {k.order for k in space} == set(ORDERS) and {k.unroll for k in space} == set(UNROLLS)
     assert {14, 8, 6, 1} <= {k.rows for k in space}
-    assert MicroKernel(14, 32, edge="even") in space and MicroKernel(30, 32, edge="even") not in space
+    assert CpuMicroKernel(14, 32, edge="even") in space and CpuMicroKernel(30, 32, edge="even") not in space
     assert {k.edge for k in space} == {"even"} and {k.ahead for k in space} == {False, True}
     table = space.rejections
     assert list(table.columns) == ["reason", "count", "most", "unit", "nearest_miss", "nearest_value"]
@@ -157,18 +158,18 @@ def test_a_dynamic_depth_has_no_padded_copy_but_every_other_edge() -> None:
     hardware = Hardware.preset("zen4-1core")
     space = build_space(CONTEXT, hardware, EDGES)
     assert {k.edge for k in space if k.rows > 1} == set(EDGES) - {"padded"}
-    assert edges_of("paper", CONTEXT) == ("partitioned",)
+    assert edges_of("paper", CONTEXT, hardware) == ("partitioned",)
     for work in (QKV, VARIABLE, SCORES):
-        assert edges_of("paper", work) == ("padded",)
+        assert edges_of("paper", work, hardware) == ("padded",)
     for work in (QKV, VARIABLE, SCORES, CONTEXT):
-        assert edges_of("composed", work) == ("even",)
+        assert edges_of("composed", work, hardware) == ("even",)
         for cover in ("composed", "paper"):
-            assert len(build_space(work, hardware, edges_of(cover, work))) > 100
+            assert len(build_space(work, hardware, edges_of(cover, work, hardware))) > 100
 
 
 def test_products_of_a_batch_need_no_panel_for_every_core() -> None:
     """They are dealt whole, so that a tile as wide as the output keeps all cores busy."""
-    wide = MicroKernel(4, 64, edge="even")
+    wide = CpuMicroKernel(4, 64, edge="even")
     four = Hardware.preset("zen4-1core").with_cores(4)
     assert wide in build_space(CONTEXT, four)
     assert wide not in build_space(Dense(T=Dim(1, 128), N=64, K=64), four)
@@ -191,14 +192,10 @@ def test_weights_on_the_fly_that_no_stack_holds_are_refused() -> None:
     assert {kernel.along for kernel in composed} == {"depth"}  # without a copy
 
 
-def test_gpu_space_is_refused_for_now() -> None:
-    with pytest.raises(ValueError, match="needs a CPU"):
-        build_space(QKV, Hardware.preset("t4"))
-
-
 kernels = st.builds(
-    MicroKernel, st.integers(1, 40), st.integers(1, 400), st.integers(1, 16), st.sampled_from(["ws", "is"]),
-    st.integers(0, 99), st.sampled_from(EDGES), st.booleans(), st.sampled_from(["cols", "depth"]),
+    CpuMicroKernel, st.integers(1, 40), st.integers(1, 400), st.integers(1, 16),
+    st.sampled_from(["ws", "is"]), st.integers(0, 99), st.sampled_from(EDGES), st.booleans(),
+    st.sampled_from(["cols", "depth"]),
 )  # fmt: skip
 
 
@@ -209,9 +206,9 @@ def test_key_is_unique_and_reads_back(one: MicroKernel, other: MicroKernel) -> N
 
 
 def test_keys_of_known_micro_kernels() -> None:
-    assert MicroKernel(8, 32, 4, ahead=True, edge="even").key == "8x32.u4.ws.p0a.even"
-    assert str(MicroKernel(8, 32, 4, "is", 16, "rest")) == "8x32.u4.is.p16.rest"
-    assert MicroKernel.from_key("8x32.u4.ws.p0") == MicroKernel(8, 32, 4)
+    assert CpuMicroKernel(8, 32, 4, ahead=True, edge="even").key == "8x32.u4.ws.p0a.even"
+    assert str(CpuMicroKernel(8, 32, 4, "is", 16, "rest")) == "8x32.u4.is.p16.rest"
+    assert MicroKernel.from_key("8x32.u4.ws.p0") == CpuMicroKernel(8, 32, 4)
 
 
 @given(kernels)
@@ -232,16 +229,16 @@ def test_a_micro_kernel_and_what_it_shares(kernel: MicroKernel) -> None:
     ],
 )  # fmt: skip
 def test_text_that_is_no_key_is_refused(key: str) -> None:
-    with pytest.raises(SpaceError, match=r"reads like 8x32\.u4\.ws\.p0; got"):
+    with pytest.raises(SpaceError, match=r"reads like 8x32\.u4\.ws\.p0 \(CPU\) or .*; got"):
         MicroKernel.from_key(key)
 
 
 @pytest.mark.parametrize("sizes", [(0, 32), (8, 0), (8, 32, 0), (-1, 32)])
 def test_micro_kernel_of_no_size_is_refused(sizes: tuple[int, ...]) -> None:
     with pytest.raises(SpaceError, match="sizes are positive"):
-        MicroKernel(*sizes)
+        CpuMicroKernel(*sizes)
     with pytest.raises(SpaceError, match="sizes are positive"):
-        MicroKernel(8, 32, prefetch=-1)
+        CpuMicroKernel(8, 32, prefetch=-1)
 
 
 # Plans
@@ -275,17 +272,18 @@ def test_plans_of_the_drawing() -> None:
         "checked": [(14, 0, 3)], "partitioned": [(14, 0, 3)],
     }  # fmt: skip
     for edge in EDGES:
-        plan = plan_for(MicroKernel(14, 32, edge=edge), 31)
+        plan = plan_for(CpuMicroKernel(14, 32, edge=edge), 31)
         assert [(r.kernel.rows, r.first_row, r.tiles) for r in plan.regions] == expected[edge]
     assert (
-        str(plan_for(MicroKernel(14, 32, edge="even"), 31)) == "1 x 11 + 2 x 10 rows of 14x32.u1.ws.p0.even"
+        str(plan_for(CpuMicroKernel(14, 32, edge="even"), 31))
+        == "1 x 11 + 2 x 10 rows of 14x32.u1.ws.p0.even"
     )
 
 
 @pytest.mark.parametrize("edge", EDGES)
 @pytest.mark.parametrize("rows", [1, 2, 3, 7, 14])
 def test_heights_are_those_that_plans_use(edge: Edge, rows: int) -> None:
-    kernel = MicroKernel(rows, 16, edge=edge)
+    kernel = CpuMicroKernel(rows, 16, edge=edge)
     far = 3 * rows * rows + 50
     used = [{r.kernel.rows for r in plan_for(kernel, extent).regions} for extent in range(far)]
     for low in range(1, rows * rows + 10, max(1, rows // 3)):

@@ -1,21 +1,26 @@
-"""Operators: sizes, references, inputs and the error a correct float32 result may have."""
+"""Operators: sizes, references, inputs and the error a correct result may have."""
 
 from __future__ import annotations
 
 import json
 import math
+import sys
+from dataclasses import replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dietlab.errors import WorkloadError
+from dietlab.errors import MissingDependencyError, WorkloadError
 from dietlab.shapes import Dim, Shape
 from dietlab.workloads import (
     ACTIVATIONS,
     OPERATORS,
+    PRECISIONS,
     Activation,
     BatchMatmul,
     Dense,
@@ -25,6 +30,7 @@ from dietlab.workloads import (
     batch_of,
     extents,
     make_workload,
+    require_dtype,
     tolerance,
     workload_from_json,
 )
@@ -201,7 +207,8 @@ def test_unknown_or_missing_dimension_is_named(dims: dict[str, Dim | int], compl
         ({"K": -4}, "at least 1; got K=-4"),
         ({"T": 0}, "at least 1; got T=0"),
         ({"K": Dim(1, 8)}, r"N and K .* fixed.*; got K=1\.\.8\. Give the range to T"),
-        ({"dtype": "float16"}, "float32; got float16. Use dtype='float32'"),
+        ({"dtype": "float64"}, "a dtype is one of float32, float16, bfloat16; got 'float64'"),
+        ({"dtype": np.dtype("float16")}, r"one of float32, .*; got dtype\('float16'\)"),
         ({"activation": "swish"}, "one of none, relu, gelu_tanh, gelu_erf; got 'swish'"),
     ],
 )
@@ -217,7 +224,7 @@ def test_impossible_dense_layers_are_refused(changed: dict[str, Any], complaint:
         ({"D": -1}, "at least 1; got D=-1"),
         ({"B": Dim(1, 8)}, r"B and D are fixed; T is dynamic; got B=1\.\.8"),
         ({"form": "tn"}, "the form is nt or nn; got 'tn'"),
-        ({"dtype": "bfloat16"}, "float32; got bfloat16"),
+        ({"dtype": "int8"}, "a dtype is one of float32, float16, bfloat16; got 'int8'"),
     ],
 )
 def test_impossible_products_are_refused(changed: dict[str, Any], complaint: str) -> None:
@@ -280,3 +287,160 @@ def test_tolerance_of_batched_products_accepts_float32_and_rejects_a_missing_ter
 def test_tolerance_of_zeros_is_positive() -> None:
     zeros = {"x": np.zeros((2, 5), np.float32), "w": np.zeros((3, 5), np.float32)}
     assert 0 < tolerance(DENSE, zeros) < 1e-20
+
+
+# --- float16 and bfloat16 ------------------------------------------------------------------------
+
+NOTHING = Shape(())
+HALVES = ("float16", "bfloat16")
+
+
+@st.composite
+def workloads(draw: st.DrawFn, dtypes: tuple[str, ...] = tuple(PRECISIONS), deep: int = 300) -> Workload:
+    """Small operators of static shapes."""
+    dtype = draw(st.sampled_from(dtypes))
+    rows, depth = draw(st.integers(8, 40)), draw(st.integers(2, deep))
+    if draw(st.booleans()):
+        form: Any = draw(st.sampled_from(["nt", "nn"]))
+        return BatchMatmul(T=min(rows, deep), B=3, D=depth, form=form, dtype=dtype)
+    activation, flags = draw(st.sampled_from(ACTIVATIONS)), [draw(st.booleans()) for _ in range(3)]
+    bias, residual, constant = flags
+    return Dense(rows, 16, depth, bias, dtype, activation, residual, constant)
+
+
+def product(work: Workload, x: npt.NDArray[Any], w: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return x @ (w if work.weights == "direct" else np.swapaxes(w, -1, -2))
+
+
+def finished(
+    work: Workload, value: npt.NDArray[np.float32], wide: dict[str, npt.NDArray[np.float32]]
+) -> npt.NDArray[Any]:
+    """The epilogue in float32, then one rounding to the dtype, as float64."""
+    value = value + wide["bias"] if "bias" in wide else value
+    value = np.vectorize(lambda v: formula(work.epilogue.activation, v), otypes=[np.float32])(value)
+    value = value + wide["residual"] if "residual" in wide else value
+    return PRECISIONS[work.dtype].rounded(value).astype(np.float64)
+
+
+def truncated(exact: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
+    """Rounded to float32 toward zero."""
+    nearest = exact.astype(np.float32)
+    return np.where(np.abs(nearest) > np.abs(exact), np.nextafter(nearest, np.float32(0)), nearest)
+
+
+def on_tensor_cores(work: Workload, x: npt.NDArray[Any], w: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    """Sums of eight products at a time, truncated to float32."""
+    total = np.zeros(work.output_shape(NOTHING), np.float32)
+    for k in range(0, x.shape[-1], 8):
+        some = w[..., k : k + 8, :] if work.weights == "direct" else w[..., k : k + 8]
+        part = product(work, x[..., k : k + 8].astype(np.float64), some.astype(np.float64))
+        total = truncated(total + part)
+    return total
+
+
+@given(workloads(), st.integers(0, 1000))
+def test_bytes_are_those_of_the_arrays_and_scale_with_the_itemsize(work: Any, seed: int) -> None:
+    arrays = work.inputs(NOTHING, seed).values()
+    itemsize = require_dtype(work.dtype).itemsize
+    assert {array.dtype for array in arrays} == {require_dtype(work.dtype).numpy}
+    outputs = math.prod(work.output_shape(NOTHING))
+    assert work.bytes(NOTHING) == sum(array.nbytes for array in arrays) + itemsize * outputs
+    assert 4 * work.bytes(NOTHING) == itemsize * replace(work, dtype="float32").bytes(NOTHING)
+
+
+@given(workloads(), st.integers(0, 1000))
+def test_inputs_are_those_of_float32_rounded_to_nearest(work: Any, seed: int) -> None:
+    exact, inputs = replace(work, dtype="float32").inputs(NOTHING, seed), work.inputs(NOTHING, seed)
+    assert list(inputs) == list(exact)
+    for name, array in inputs.items():
+        error = np.abs(array.astype(np.float64) - exact[name])
+        precision = require_dtype(work.dtype)
+        assert (error <= (precision.epsilon * np.abs(exact[name]) + precision.smallest) / 2).all()
+    assert work.reference(inputs).dtype == np.float64
+
+
+@given(workloads(), st.integers(0, 1000))
+def test_tolerance_accepts_float32_sums_that_are_rounded_once(work: Workload, seed: int) -> None:
+    inputs = work.inputs(NOTHING, seed)
+    wide = {name: array.astype(np.float32) for name, array in inputs.items()}
+    right = work.reference(inputs)
+    allowed = tolerance(work, inputs)
+    assert allowed == tolerance(work, inputs, right)
+    for value in (product(work, wide["x"], wide["w"]), on_tensor_cores(work, wide["x"], wide["w"])):
+        assert np.abs(finished(work, value, wide) - right).max() <= allowed
+
+
+@given(workloads(HALVES, deep=100), st.integers(0, 1000))
+def test_tolerance_of_halves_rejects_a_missing_term(work: Any, seed: int) -> None:
+    # An activation may hide what is missing, and a residual of any size is right.
+    work = replace(work, activation="none", residual=False) if isinstance(work, Dense) else work
+    inputs = work.inputs(NOTHING, seed)
+    short = {**inputs, "x": inputs["x"].copy()}
+    short["x"][..., -1] = 0
+    assert np.abs(work.reference(short) - work.reference(inputs)).max() > tolerance(work, inputs)
+
+
+@given(workloads(HALVES, deep=100), st.integers(0, 1000))
+def test_halves_need_more_tolerance_than_their_sums(work: Any, seed: int) -> None:
+    inputs = work.inputs(NOTHING, seed)
+    assert tolerance(work, inputs) > tolerance(replace(work, dtype="float32"), inputs) > 0
+
+
+@given(workloads(), st.booleans())
+def test_json_keeps_the_dtype_and_its_absence_is_float32(work: Any, dynamic: bool) -> None:
+    work = replace(work, T=Dim(1, work.T)) if dynamic else work
+    value = json.loads(json.dumps(work.to_json()))
+    assert workload_from_json(value) == work
+    del value["dtype"]
+    assert workload_from_json(value) == replace(work, dtype="float32")
+
+
+def test_dtype_is_shown_unless_it_is_float32() -> None:
+    assert str(replace(DENSE, dtype="float16")) == "dense T=1..128 N=3 K=5 float16"
+    shown = "dense T=1..8 N=3 K=5 bfloat16 +bias gelu_tanh +residual variable weights"
+    assert str(replace(RICH, dtype="bfloat16")) == shown
+    assert str(replace(SCORES, dtype="float16")) == "batch-matmul-nt T=1..128 B=6 D=4 float16"
+    made = make_workload("dense", {"T": 4, "N": 2, "K": 3}, dtype="float16")
+    assert made == Dense(4, 2, 3, dtype="float16")
+
+
+def test_halves_of_a_smaller_shape_are_the_first_rows_of_a_larger() -> None:
+    work = Dense(T=Dim(1, 64), N=6, K=5, dtype="bfloat16")
+    small, large = work.inputs(Shape.of(T=3)), work.inputs(Shape.of(T=40))
+    np.testing.assert_array_equal(small["x"], large["x"][:3])
+    np.testing.assert_array_equal(small["w"], large["w"])
+
+
+@pytest.mark.parametrize("name", PRECISIONS)
+def test_formats_are_those_of_numpy_and_ml_dtypes(name: str) -> None:
+    precision = require_dtype(name)
+    facts = ml_dtypes.finfo(precision.numpy)
+    assert precision.numpy.name == precision.name == name
+    assert precision.itemsize == precision.numpy.itemsize
+    assert precision.epsilon == float(facts.eps) and precision.smallest == float(facts.smallest_subnormal)
+
+
+def test_float32_values_are_not_copied_to_be_rounded() -> None:
+    values = np.ones(3, np.float32)
+    assert require_dtype("float32").rounded(values) is values
+
+
+def test_ties_round_to_even() -> None:
+    ties = np.array([1 + 2.0**-8, 1 + 3 * 2.0**-8], np.float32)
+    assert require_dtype("bfloat16").rounded(ties).astype(float).tolist() == [1.0, 1 + 2.0**-6]
+    ties = np.array([1 + 2.0**-11, 1 + 3 * 2.0**-11], np.float32)
+    assert require_dtype("float16").rounded(ties).astype(float).tolist() == [1.0, 1 + 2.0**-9]
+
+
+def test_bfloat16_without_its_package_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    work = Dense(T=4, N=2, K=3, dtype="bfloat16")
+    assert work.bytes(NOTHING) == 2 * (12 + 6 + 8)
+    with pytest.raises(MissingDependencyError, match=r"need the package ml_dtypes; .* pip install ml_dtypes"):
+        work.inputs(NOTHING)
+
+
+def test_tolerance_of_zero_halves_is_their_smallest_step() -> None:
+    zeros = {"x": np.zeros((2, 5), np.float16), "w": np.zeros((3, 5), np.float16)}
+    allowed = tolerance(replace(DENSE, dtype="float16"), zeros)
+    assert allowed == pytest.approx(2.0**-25)

@@ -24,7 +24,7 @@ from dietlab.events import Observer, audience
 from dietlab.measure import CACHE_STATES
 from dietlab.search import effort_named
 from dietlab.shapes import Shape
-from dietlab.space import Leaf, MicroKernel
+from dietlab.space import CpuMicroKernel, Leaf, MicroKernel
 from dietlab.study import Study
 from dietlab.workloads import Dense, Workload
 
@@ -38,11 +38,11 @@ class Variant:
     """A micro-kernel, and the workload it is built for."""
 
     name: str
-    kernel: MicroKernel
+    kernel: CpuMicroKernel
     workload: Workload
 
 
-def variants(kernel: MicroKernel, workload: Workload) -> tuple[Variant, ...]:
+def variants(kernel: CpuMicroKernel, workload: Workload) -> tuple[Variant, ...]:
     """The composition of ``kernel`` and, by name, what is left without one of the ideas in it; an idea
     that was not in it has no variant."""
     whole = replace(kernel, edge="even")
@@ -69,6 +69,12 @@ def dominating(dispatcher: Dispatcher, usual: int = USUAL) -> MicroKernel:
     return Counter(dispatcher.kernel(shape) for shape in served).most_common(1)[0][0]
 
 
+def _register_tile(kernel: MicroKernel) -> CpuMicroKernel:
+    if not isinstance(kernel, CpuMicroKernel):
+        raise DietlabError("the ablation takes a CPU's micro-kernel apart", kernel.key)
+    return kernel
+
+
 def run_ablation(
     study: str | Path,
     *,
@@ -93,7 +99,7 @@ def run_ablation(
     require("cache states are", CACHE_STATES, caches)
     opened = Study.open(study)
     dispatcher = Dispatcher.from_json(opened.operator().manifest)
-    chosen = MicroKernel.from_key(kernel) if kernel else dominating(dispatcher)
+    chosen = _register_tile(MicroKernel.from_key(kernel) if kernel else dominating(dispatcher))
     about = {
         "suite": f"ablation of {chosen.key}", "effort": effort, "versions": versions(),
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -123,7 +129,7 @@ def _turns(study: Study, caches: Sequence[str], effort: str) -> Iterator[Turn]:
 
 @contextmanager
 def _contest(
-    study: Study, dispatcher: Dispatcher, kernel: MicroKernel, effort: str, journal: Journal
+    study: Study, dispatcher: Dispatcher, kernel: CpuMicroKernel, effort: str, journal: Journal
 ) -> Iterator[Contest]:
     """Builds and opens the variants; what cannot be built is absent, with the reason."""
     entries: list[Entry] = []

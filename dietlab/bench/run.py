@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -12,19 +13,23 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from dietlab.bench.deadline import Deadline, OutOfTime
 from dietlab.bench.journal import Journal, Turn
 from dietlab.bench.suite import PAPER_LENGTHS, Suite, Task
 from dietlab.bench.table import BenchTable, StudyFacts, study_folder
 from dietlab.bench.validity import check_lengths
 from dietlab.dispatch import Operator, versions
 from dietlab.errors import DietlabError, DispatchError, StudyError
-from dietlab.evaluation import CONTENDERS, Row
+from dietlab.evaluation import Row
+from dietlab.evaluation.contenders import contenders_for
 from dietlab.evaluation.evaluate import Contest, contest
+from dietlab.evaluation.gpu.machine import machine_facts
 from dietlab.evaluation.lineup import spread
 from dietlab.events import Audience, Observer, Stage, StageFinished, StageStarted, audience
 from dietlab.hardware import Hardware
+from dietlab.hardware.description import Target
 from dietlab.hardware.detect import measure_peaks
-from dietlab.measure import CACHE_STATES, LocalRunner
+from dietlab.measure import LocalRunner
 from dietlab.search import Effort, effort_named
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.study import Study
@@ -32,6 +37,8 @@ from dietlab.study import Study
 JOURNAL, TABLE = "rows.jsonl", "bench.csv"
 TUNING_EFFORT = {"smoke": "smoke", "quick": "quick", "full": "quick"}
 """By the bench's effort: more lengths and longer timing need no longer tuning."""
+RECENT_TURNS = 8
+"""A turn is begun if the longest of so many before it would still fit."""
 
 
 @dataclass(frozen=True)
@@ -50,13 +57,16 @@ class Job:
 
 @dataclass(frozen=True)
 class Bench:
-    """An open run: where it lies, what it keeps, who listens, and how long things are timed."""
+    """An open run: where it lies, what it keeps, who listens, on what it runs, how long things are timed, and
+    when it ends."""
 
     out: Path
     journal: Journal
     listeners: Audience
     tuning: str
     timing: Effort
+    target: Target
+    deadline: Deadline
 
 
 def run_bench(
@@ -64,12 +74,13 @@ def run_bench(
     out: str | Path,
     *,
     threads: Sequence[int] = (1,),
-    caches: Sequence[str] = ("hot", "interleaved", "rotating"),
+    caches: Sequence[str] | None = None,
     effort: str = "quick",
     tuning_effort: str | None = None,
     ansor_trials: int | None = None,
     only: str = "",
     observers: Iterable[Observer] = (),
+    deadline: Deadline | None = None,
 ) -> BenchTable:
     """The whole table of a suite; what stands in ``out`` already is not measured again.
 
@@ -78,37 +89,56 @@ def run_bench(
     Args:
         out: gets ``rows.jsonl``, ``bench.csv``, ``bench.json`` and one study for each task and
             number of threads.
+        threads: cores of a CPU; a GPU is used as a whole, as one.
+        caches: cache states (default: all that the suite's processor has).
         effort: which lengths are evaluated and how long they are timed.
         tuning_effort: the effort of tuning (default: :data:`TUNING_EFFORT`).
         ansor_trials: trials a shape of the contender ``ansor`` (default: the effort's).
         only: a pattern of task names.
+        deadline: when to stop at the latest; it says what is left then.
 
     Raises:
         StudyError: if ``out`` holds another bench, or another process works on it.
         DietlabError: if a name among the arguments is unknown.
     """
-    require("contenders are", CONTENDERS, (name for task in suite.tasks for name in task.against))
-    require("cache states are", CACHE_STATES, caches)
+    caches = suite.caches if caches is None else caches
+    _require_known(suite, threads, caches)
     folder, tuning = Path(out), tuning_effort or TUNING_EFFORT.get(effort, effort)
     timing = effort_named(effort)
-    trials = ansor_trials or timing.ansor_trials
-    about = {
-        "suite": suite.name, "effort": effort, "tuning_effort": effort_named(tuning).name,
-        "ansor_trials": trials, "against": {task.name: list(task.against) for task in suite.tasks},
-        "started": datetime.now(timezone.utc).isoformat(timespec="seconds"), "versions": versions(),
-    }  # fmt: skip
-    chosen = suite.only(only)
+    timing = replace(timing, ansor_trials=ansor_trials or timing.ansor_trials, ansor_seconds=None)
+    chosen, deadline = suite.only(only), deadline or Deadline()
     with locked(folder):
-        journal = Journal(folder / JOURNAL, about)
+        journal = Journal(folder / JOURNAL, _about(suite, effort, effort_named(tuning), timing))
         bench = Bench(
-            folder, journal, audience(observers), tuning,
-            replace(timing, ansor_trials=trials, ansor_seconds=None),
-        )  # fmt: skip
+            folder, journal, audience((*observers, deadline)), tuning, timing, suite.target, deadline
+        )
+        todo = jobs(chosen, threads, caches, effort, journal)
         try:
-            _run_jobs(bench, jobs(chosen, threads, caches, effort, journal))
+            _run_jobs(bench, todo)
+        except OutOfTime:
+            deadline.left = sum(turn not in journal.rows for job in todo for turn in job.turns)
         finally:
             journal.kept.table.save(folder / TABLE)
     return journal.kept.table
+
+
+def _about(suite: Suite, effort: str, tuning: Effort, timing: Effort) -> dict[str, Any]:
+    """What is run, and with what: a GPU's driver and clocks stand beside the versions."""
+    return {
+        "suite": suite.name, "effort": effort, "tuning_effort": tuning.name,
+        "ansor_trials": timing.ansor_trials,
+        "against": {task.name: list(task.against) for task in suite.tasks},
+        "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "versions": {**versions(), **(machine_facts() if suite.target == "cuda" else {})},
+    }  # fmt: skip
+
+
+def _require_known(suite: Suite, threads: Sequence[int], caches: Sequence[str]) -> None:
+    named = (name for task in suite.tasks for name in task.against)
+    require("contenders are", contenders_for(suite.target), named)
+    require("cache states are", suite.caches, caches)
+    if suite.target == "cuda" and tuple(threads) != (1,):
+        raise DietlabError("threads count cores of a CPU", list(threads), "A GPU is used as a whole.")
 
 
 def require(what: str, known: Sequence[str], names: Iterable[str]) -> None:
@@ -144,7 +174,8 @@ def _run_jobs(bench: Bench, todo: Sequence[Job]) -> None:
 def _unchecked(bench: Bench, job: Job) -> bool:
     """Whether a library was measured, but not called at every length."""
     facts = bench.journal.studies.get((job.task.name, job.threads))
-    return facts is not None and not facts.failure and not _lengths(facts)
+    on_cpu = bench.target == "cpu"
+    return on_cpu and facts is not None and not facts.failure and not _lengths(facts)
 
 
 def _lengths(facts: StudyFacts | None) -> dict[str, Any]:
@@ -169,7 +200,7 @@ def _measure(bench: Bench, job: Job, hardware: Hardware, progress: Stage) -> Non
     study = Study.create(folder, task.workload, hardware, task.shapes, bench.tuning)
     op, run = built(study, bench.listeners), study.run()
     known = bench.journal.studies.get((task.name, job.threads))
-    lengths = _lengths(known) or check_lengths(study.dispatcher(), bench.listeners).to_json()
+    lengths = _lengths(known) or _checked(study, bench.listeners)
     if known is not None and not job.turns:
         bench.journal.add_study(replace(known, library={**known.library, **lengths}))
         return
@@ -180,18 +211,32 @@ def _measure(bench: Bench, job: Job, hardware: Hardware, progress: Stage) -> Non
         ansor_shapes=_paper_shapes(task),
     ) as opened:  # fmt: skip
         bench.journal.add_study(_facts(job, study, {**op.facts, **lengths}, opened))
-        play(opened, job.turns, seen, bench.journal, progress)
+        play(opened, job.turns, seen, bench.journal, progress, bench.deadline)
+
+
+def _checked(study: Study, listeners: Audience) -> dict[str, Any]:
+    """How right a library is at every length. A GPU's is judged only where it is evaluated: the check of
+    every length calls it with NumPy's arrays."""
+    if study.hardware.kind == "cuda":
+        return {}
+    return check_lengths(study.dispatcher(), listeners).to_json()
 
 
 def play(
-    opened: Contest, turns: Iterable[Turn], seen: Collection[Shape], journal: Journal, progress: Stage
-) -> None:
+    opened: Contest, turns: Iterable[Turn], seen: Collection[Shape], journal: Journal, progress: Stage,
+    deadline: Deadline | None = None,
+) -> None:  # fmt: skip
     """Measures turn by turn; each is on disk before the next begins. ``seen`` are the shapes that tuning
     saw: all others are held out."""
+    deadline = deadline or Deadline()
+    recent: deque[float] = deque(maxlen=RECENT_TURNS)  # in seconds
     for turn in turns:
+        deadline.check(max(recent, default=0.0))
+        started = perf_counter()
         rows = opened.rows(turn.shape, turn.cache, turn.shape not in seen)
         journal.add_rows(turn, rows)
         where = f"{turn.workload}, {turn.threads} threads, {turn.cache}, {turn.shape}"
+        recent.append(perf_counter() - started)
         progress.advance(f"{where}{_standing(rows)}")
 
 
@@ -224,12 +269,13 @@ def _paper_shapes(task: Task) -> ShapeSet:
 
 
 def _processor(bench: Bench, threads: int) -> Hardware:
-    """This machine with so many cores; measured once, so that all studies share one roofline.
+    """This machine's GPU, or its CPU with so many cores; measured once, so that all studies share one
+    roofline.
 
     Raises:
         StudyError: if earlier studies were made on another processor.
     """
-    here = Hardware.detect(measure=False)
+    here = Hardware.detect(bench.target, measure=False)
     if threads > here.cores:
         raise StudyError("there are as many cores as threads", threads, f"This machine has {here.cores}.")
     for facts in bench.journal.studies.values():
@@ -240,7 +286,7 @@ def _processor(bench: Bench, threads: int) -> Hardware:
             )
         if facts.threads == threads:
             return known
-    return measure_peaks(here.with_cores(threads))
+    return here if bench.target == "cuda" else measure_peaks(here.with_cores(threads))
 
 
 def _facts(job: Job, study: Study, library: Mapping[str, Any], opened: Contest) -> StudyFacts:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from dietlab.errors import DietlabError
+from dietlab.evaluation.gpu import GPU_CACHE_STATES
+from dietlab.hardware.description import Target
+from dietlab.measure import CACHE_STATES
 from dietlab.shapes import Dim, Shape, ShapeSet
 from dietlab.workloads import BatchMatmul, Dense, Workload
 
@@ -37,6 +40,31 @@ LENGTHS: Mapping[str, tuple[int, ...]] = {
 """Evaluated lengths by the bench's effort, as far as they lie in a task's range."""
 
 
+GPU_AGAINST = (
+    "cublas", "cublaslt", "cublaslt-tuned", "torch-compile", "triton", "largest-shape", "oracle",
+)  # fmt: skip
+
+PAPER_ROWS = 16
+"""Sentences in a batch of the paper's dense layers: a length T makes 16 T rows (section 5)."""
+PAPER_GPU_LENGTHS: Mapping[str, tuple[int, ...]] = {
+    "smoke": (5, 128), "quick": PAPER_LENGTHS, "full": tuple(range(1, 129)),
+}  # fmt: skip
+BERT_GPU_LENGTHS: Mapping[str, tuple[int, ...]] = {
+    "smoke": (1, 100, 2048),
+    "quick": (1, 8, 16, 17, 43, 64, 100, 127, 128, 256, 509, 512, 1021, 1024, 2039, 2048),
+    "full": LENGTHS["full"],
+}
+LLM_GPU_LENGTHS: Mapping[str, tuple[int, ...]] = {
+    "smoke": (1, 100, 512),
+    "quick": (1, 2, 4, 8, 16, 17, 32, 64, 100, 127, 128, 256, 384, 509, 512, 1024, 2039, 4096),
+    "full": (*range(1, 513), 640, 768, 1000, 1021, 1024, 1536, 2039, 2048, 3072, 4093, 4096),
+}
+"""Every length of a serving batch, and a sample of prompts."""
+LLM_TUNED = ((1, 1.0), (16, 1.0), (64, 1.0), (128, 1.0), (256, 1.0), (512, 1.0), *(
+    (length, LONG_WEIGHT) for length in (1024, 2048, 4096)
+))  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Task:
     """One operator of a suite.
@@ -46,6 +74,7 @@ class Task:
         workload: its one dynamic dimension is the length.
         tuned: lengths that tuning sees, with their weights.
         against: contenders, unless the caller names others.
+        lengths: evaluated lengths by effort, as far as they lie in the range.
 
     Raises:
         DietlabError: if the operator has not exactly one dynamic dimension.
@@ -55,6 +84,7 @@ class Task:
     workload: Workload
     tuned: tuple[tuple[int, float], ...]
     against: tuple[str, ...]
+    lengths: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: LENGTHS, hash=False, repr=False)
 
     def __post_init__(self) -> None:
         if len(self.workload.dims) != 1:
@@ -68,15 +98,22 @@ class Task:
     def evaluated(self, effort: str) -> tuple[Shape, ...]:
         """The shapes that an effort evaluates, in ascending order."""
         ((name, dim),) = self.workload.dims.items()
-        return tuple(Shape.of(**{name: length}) for length in lengths_named(effort) if length in dim)
+        chosen = lengths_named(effort, self.lengths)
+        return tuple(Shape.of(**{name: length}) for length in chosen if length in dim)
 
 
 @dataclass(frozen=True)
 class Suite:
-    """Tasks that are run and reported together."""
+    """Tasks that are run and reported together, on the ``target`` kind of processor."""
 
     name: str
     tasks: tuple[Task, ...]
+    target: Target = "cpu"
+
+    @property
+    def caches(self) -> tuple[str, ...]:
+        """The cache states that its contenders can be timed in."""
+        return GPU_CACHE_STATES if self.target == "cuda" else CACHE_STATES
 
     def only(self, pattern: str) -> Suite:
         """The tasks whose name holds ``pattern`` (``*`` and ``?`` as in a shell); all if it is empty.
@@ -108,6 +145,30 @@ def batch_task(form: str, batch: int, size: int, high: int) -> Task:
     return Task(f"batch-matmul-{form}", workload, _tuned(high), BATCH_AGAINST)
 
 
+def paper_gpu() -> tuple[Task, ...]:
+    """The paper's operators in its precision: a dense layer of 16 T rows, and both batched products."""
+    rows = {effort: tuple(PAPER_ROWS * t for t in lengths) for effort, lengths in PAPER_GPU_LENGTHS.items()}
+    dense = Task(
+        "dense-k768-n2304", Dense(T=Dim(PAPER_ROWS, 128 * PAPER_ROWS), N=2304, K=768),
+        tuple((PAPER_ROWS * length, 1.0) for length in PAPER_LENGTHS), GPU_AGAINST, rows,
+    )  # fmt: skip
+    batched = (batch_task(form, 192, 64, 128) for form in ("nt", "nn"))
+    return (dense, *(replace(task, against=GPU_AGAINST, lengths=PAPER_GPU_LENGTHS) for task in batched))
+
+
+def gpu_dense_task(
+    cols: int, depth: int, dtype: str, tuned: tuple[tuple[int, float], ...],
+    lengths: Mapping[str, tuple[int, ...]],
+) -> Task:  # fmt: skip
+    """A dense layer on a GPU for all of ``lengths``; its name ends with a type that is not float32."""
+    high = max(max(chosen) for chosen in lengths.values())
+    ending = "" if dtype == "float32" else f"-{dtype}"
+    return Task(
+        f"dense-k{depth}-n{cols}{ending}", Dense(T=Dim(1, high), N=cols, K=depth, dtype=dtype), tuned,
+        GPU_AGAINST, lengths,
+    )  # fmt: skip
+
+
 def _tuned(high: int) -> tuple[tuple[int, float], ...]:
     weights = dict.fromkeys(PAPER_LENGTHS, 1.0) | dict.fromkeys(LONG_LENGTHS, LONG_WEIGHT)
     return tuple((length, weight) for length, weight in weights.items() if length <= high)
@@ -134,6 +195,24 @@ SUITES: Mapping[str, Suite] = {
                 ),
             ),
         ),
+        Suite("paper-gpu", paper_gpu(), "cuda"),
+        Suite(
+            "bert-gpu",
+            tuple(
+                gpu_dense_task(cols, depth, dtype, _tuned(2048), BERT_GPU_LENGTHS)
+                for dtype in ("float32", "float16")
+                for cols, depth in ((768, 768), (2304, 768), (3072, 768), (768, 3072))
+            ),
+            "cuda",
+        ),
+        Suite(
+            "llm-gpu",
+            tuple(
+                gpu_dense_task(cols, depth, "bfloat16", LLM_TUNED, LLM_GPU_LENGTHS)
+                for cols, depth in ((4096, 4096), (4096, 14336), (14336, 4096))
+            ),
+            "cuda",
+        ),
     )
 }  # fmt: skip
 """Suites by name."""
@@ -150,12 +229,12 @@ def suite_named(name: str) -> Suite:
     return SUITES[name]
 
 
-def lengths_named(effort: str) -> tuple[int, ...]:
-    """The lengths of an effort.
+def lengths_named(effort: str, lengths: Mapping[str, tuple[int, ...]] = LENGTHS) -> tuple[int, ...]:
+    """The lengths of an effort, out of such a table.
 
     Raises:
         DietlabError: if there is no such effort.
     """
-    if effort not in LENGTHS:
-        raise DietlabError(f"an effort of the bench is one of {', '.join(LENGTHS)}", repr(effort))
-    return LENGTHS[effort]
+    if effort not in lengths:
+        raise DietlabError(f"an effort of the bench is one of {', '.join(lengths)}", repr(effort))
+    return lengths[effort]

@@ -9,16 +9,22 @@ from typing import Any
 import click
 
 from dietlab.bench.ablation import FOLDER, run_ablation
+from dietlab.bench.deadline import Deadline
 from dietlab.bench.journal import read_journal
 from dietlab.bench.run import JOURNAL, TABLE, run_bench
-from dietlab.bench.suite import LENGTHS, SUITES, suite_named
-from dietlab.bench.table import BenchTable
-from dietlab.evaluation import CONTENDERS
+from dietlab.bench.suite import LENGTHS, SUITES, Suite, suite_named
+from dietlab.bench.table import BenchTable, facts_path
+from dietlab.errors import DietlabError
+from dietlab.evaluation.contenders import contenders_for
+from dietlab.evaluation.gpu import GPU_CACHE_STATES
 from dietlab.measure import CACHE_STATES
 from dietlab.search import EFFORTS
 from dietlab.view.bench_page import plans_in, write_bench
 from dietlab.view.bench_text import render_bench
 from dietlab.view.progress import ProgressBar
+
+LEFT_OVER = 75
+"""Exit status of a bench whose time was up (``EX_TEMPFAIL`` of sysexits.h: try again)."""
 
 
 @click.command()
@@ -26,11 +32,18 @@ from dietlab.view.progress import ProgressBar
     "--suite", default="bert-cpu", show_default=True, type=click.Choice(list(SUITES)), help="What to run."
 )
 @click.option("--out", default="runs/bench", show_default=True, type=click.Path(file_okay=False))
-@click.option("--threads", default="1", show_default=True, metavar="N[,N]", help="As in 1,2.")
+@click.option("--threads", default="1", show_default=True, metavar="N[,N]", help="As in 1,2; of a CPU.")
 @click.option(
-    "--caches", default=",".join(CACHE_STATES), show_default=True, help="Cache states, out of these."
+    "--target", type=click.Choice(["cpu", "cuda"]), help="Default: the suite's, which it must agree with."
 )
-@click.option("--against", metavar="NAME[,NAME]", help=f"Out of {', '.join(CONTENDERS)}.")
+@click.option(
+    "--caches", help=f"Cache states, out of {','.join(CACHE_STATES)}; on a GPU {','.join(GPU_CACHE_STATES)} "
+    "(default: all of them).",
+)  # fmt: skip
+@click.option(
+    "--against", metavar="NAME[,NAME]",
+    help=f"Out of {', '.join(contenders_for('cpu'))}; on a GPU {', '.join(contenders_for('cuda'))}.",
+)  # fmt: skip
 @click.option(
     "--effort", default="quick", show_default=True, type=click.Choice(list(LENGTHS)),
     help="Which lengths, and how long each is timed.",
@@ -40,10 +53,19 @@ from dietlab.view.progress import ProgressBar
 @click.option(
     "--only", default="", metavar="PATTERN", help="Tasks whose name holds this, as in k768 or batch*."
 )
+@click.option(
+    "--seconds", type=click.FloatRange(min=0, min_open=True),
+    help=f"Stop before so many seconds are over; if something is left, the exit status is {LEFT_OVER}.",
+)  # fmt: skip
 @click.option("--summary", "summary_only", is_flag=True, help="Measure nothing: show what --out has so far.")
+@click.option(
+    "--pack", type=click.Path(dir_okay=False), metavar="FILE.csv.gz",
+    help="Measure nothing: write the table of --out here, compressed, with its facts beside it as JSON.",
+)  # fmt: skip
 def bench(
-    suite: str, out: str, threads: str, caches: str, against: str | None, effort: str,
-    tuning_effort: str | None, ansor_trials: int | None, only: str, summary_only: bool,
+    suite: str, out: str, threads: str, target: str | None, caches: str | None, against: str | None,
+    effort: str, tuning_effort: str | None, ansor_trials: int | None, only: str, seconds: float | None,
+    summary_only: bool, pack: str | None,
 ) -> None:  # fmt: skip
     """Measure a whole suite: workloads x contenders x cache states x threads.
 
@@ -53,10 +75,14 @@ def bench(
 
     \b
     Suites:
-      bert-cpu  four dense layers of BERT-base, T=1..2048, and both batched products
-                of its attention, 192 x T x T x 64, T=1..128
-      llm-cpu   a dense layer 4096 x 4096, T=1..512
-      smoke     one tiny dense layer, for a first look: under a minute
+      bert-cpu   four dense layers of BERT-base, T=1..2048, and both batched products
+                 of its attention, 192 x T x T x 64, T=1..128
+      llm-cpu    a dense layer 4096 x 4096, T=1..512
+      smoke      one tiny dense layer, for a first look: under a minute
+      paper-gpu  on a GPU: the paper's dense layer of 16 T rows and both batched products,
+                 float32; eight T, or every T of 1..128 with --effort full
+      bert-gpu   on a GPU: four dense layers of BERT-base, float32 and float16, T=1..2048
+      llm-gpu    on a GPU: 4096 x 4096, 4096 x 14336 and 14336 x 4096, bfloat16, T=1..4096
     Efforts:
       smoke     a few lengths: does everything run?
       quick     about 30 lengths a workload: ends, multiples, primes, held-out ones
@@ -73,21 +99,47 @@ def bench(
     dietlab bench --suite smoke --effort smoke --out runs/smoke
     dietlab bench --threads 1,2 --effort full
     dietlab bench --only n2304 --against mkl-packed,onednn-packed,oracle,ansor --ansor-trials 256
+    dietlab bench --suite paper-gpu --out runs/gpu --seconds 500
+    dietlab bench --out runs/gpu --pack gpu.csv.gz
     """
-    folder = Path(out)
+    folder, deadline = Path(out), Deadline(seconds)
+    if pack:
+        packed(read_journal(folder / JOURNAL).table, pack)
+        return
     if summary_only:
         table = read_journal(folder / JOURNAL).table
         table.save(folder / TABLE)
     else:
-        chosen = suite_named(suite)
-        if against:
-            chosen = chosen.against(tuple(words(against)))
         table = run_bench(
-            chosen, folder, threads=[number(word) for word in words(threads)], caches=words(caches),
-            effort=effort, tuning_effort=tuning_effort, ansor_trials=ansor_trials, only=only,
-            observers=[ProgressBar()],
+            chosen_suite(suite, target, against), folder, threads=[number(word) for word in words(threads)],
+            caches=None if caches is None else words(caches), effort=effort, tuning_effort=tuning_effort,
+            ansor_trials=ansor_trials, only=only, observers=[ProgressBar()], deadline=deadline,
         )  # fmt: skip
-    show_bench(table, folder, plans_in(folder, table))
+    show_bench(table, folder, plans_in(folder, table), left=deadline.left or 0)
+
+
+def chosen_suite(name: str, target: str | None, against: str | None) -> Suite:
+    """The suite, against the contenders that were asked for.
+
+    Raises:
+        DietlabError: if it runs on another kind of processor than the one that was asked for.
+    """
+    suite = suite_named(name)
+    if target not in (None, suite.target):
+        raise DietlabError(f"the suite {name} runs on {suite.target}", target, "Leave --target out.")
+    return suite.against(tuple(words(against))) if against else suite
+
+
+def packed(table: BenchTable, path: str) -> None:
+    """Writes a table small, to be kept with others of its kind in data/results.
+
+    Raises:
+        click.BadParameter: for another kind of file.
+    """
+    if not path.endswith(".csv.gz"):
+        raise click.BadParameter(f"a packed table is a .csv.gz; got {path!r}")
+    table.save(path)
+    click.echo(f"{len(table.entries)} rows: {path}, {facts_path(Path(path))}")
 
 
 @click.command()
@@ -115,13 +167,18 @@ def ablate(study: str, caches: str, effort: str, kernel: str | None) -> None:
     show_bench(table, Path(study) / FOLDER)
 
 
-def show_bench(table: BenchTable, folder: Path, plans: Mapping[str, Any] | None = None) -> None:
-    """Writes the text and the page, prints the text; exit status 1 if a study failed or a result of ours is
-    wrong."""
+def show_bench(
+    table: BenchTable, folder: Path, plans: Mapping[str, Any] | None = None, left: int = 0
+) -> None:
+    """Writes the text and the page, prints the text; exit status :data:`LEFT_OVER` if something is ``left``
+    to measure, otherwise 1 if a study failed or a result of ours is wrong."""
     text = render_bench(table)
     (folder / "bench.md").write_text(text, encoding="utf-8")
     page = write_bench(table, folder / "bench.html", plans)
     click.echo(f"{text}\n{folder / TABLE}\n{page}")
+    if left:
+        click.echo(f"The time is up; {left} shapes are left. The same command goes on.")
+        raise SystemExit(LEFT_OVER)
     if table.failures or table.wrong:
         raise SystemExit(1)
 

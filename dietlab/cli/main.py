@@ -6,12 +6,13 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
 from dietlab import __version__
 from dietlab.cli.bench import ablate, bench
+from dietlab.cli.compile import compile_command
 from dietlab.cli.doctor import examine
 from dietlab.cli.options import (
     QUICKSTART,
@@ -25,6 +26,7 @@ from dietlab.cli.options import (
     shapes_option,
     show,
     strategy_option,
+    target_option,
     threads_option,
     workload_options,
 )
@@ -104,7 +106,7 @@ def doctor(as_json: bool) -> None:
 def space(workload: Workload, cover: Cover, threads: int | None, hardware: str | None, as_json: bool) -> None:
     """Show which micro-kernels fit the hardware, and why the others do not."""
     chosen = processor(hardware, threads, measure=False)
-    found = build_space(workload, chosen, edges_of(cover, workload))
+    found = build_space(workload, chosen, edges_of(cover, workload, chosen))
     rejections = found.rejections
     value = {"micro_kernels": [k.key for k in found], "rejections": rejections.to_dict("records")}
     table = rejections.to_string(index=False)
@@ -116,6 +118,7 @@ def space(workload: Workload, cover: Cover, threads: int | None, hardware: str |
 @workload_options
 @cover_option
 @threads_option
+@target_option
 @hardware_option
 @effort_option
 @strategy_option
@@ -127,26 +130,29 @@ def space(workload: Workload, cover: Cover, threads: int | None, hardware: str |
 )  # fmt: skip
 @json_option
 def tune_command(
-    workload: Workload, cover: Cover, threads: int | None, hardware: str | None, effort: str, strategy: str,
-    shapes: str, seed: int, out: str, as_json: bool,
+    workload: Workload, cover: Cover, threads: int | None, target: Literal["cpu", "cuda"],
+    hardware: str | None, effort: str, strategy: str, shapes: str, seed: int, out: str, as_json: bool,
 ) -> None:  # fmt: skip
     """Measure micro-kernels for all shapes at once and fit the cost model."""
-    chosen = _study_hardware(out, hardware, threads)
+    chosen = _study_hardware(out, hardware, threads, target)
     wanted = parse_shapes(shapes, workload)
     study = Study.create(out, workload, chosen, wanted, effort, strategy, seed, cover)
     run = _tune(study)
     show(_tuning_facts(run), as_json, _tuning_text(run))
 
 
-def _study_hardware(out: str, hardware: str | None, threads: int | None) -> Hardware:
+def _study_hardware(
+    out: str, hardware: str | None, threads: int | None, target: Literal["cpu", "cuda"] = "cpu"
+) -> Hardware:
     """The processor asked for, measured; that of the study in ``out`` if it is the same, because a
     resumed run is not measured again."""
     if not (Path(out) / MANIFEST).exists():
-        return processor(hardware, threads, measure=True)
+        return processor(hardware, threads, measure=True, target=target)
     known = Study.open(out).hardware
-    if hardware is None and threads in (None, known.cores):
+    if hardware is None and known.kind == target and threads in (None, known.cores):
         return known
-    return processor(hardware, threads or known.cores, measure=False)
+    cores = threads or (known.cores if known.kind == "cpu" else None)
+    return processor(hardware, cores, measure=False, target=target)
 
 
 def _tune(study: Study) -> TuningRun:
@@ -355,6 +361,7 @@ def _quickstart_shapes(study: Study) -> ShapeSet:
 
 main.add_command(bench)
 main.add_command(ablate)
+main.add_command(compile_command)
 
 
 @main.command()

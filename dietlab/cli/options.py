@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import wraps
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -15,7 +15,7 @@ from dietlab.hardware import Hardware
 from dietlab.hardware.detect import measure_peaks
 from dietlab.search import EFFORTS, STRATEGIES
 from dietlab.shapes import Dim, ShapeSet
-from dietlab.workloads import ACTIVATIONS, OPERATORS, Workload, make_workload
+from dietlab.workloads import ACTIVATIONS, OPERATORS, PRECISIONS, Workload, make_workload
 
 TRAFFIC = ("paper", "bert", "serving")
 SHAPES_HELP = (
@@ -41,6 +41,10 @@ _WORKLOAD_OPTIONS = (
     ),
     click.option("--residual", is_flag=True, help="dense: add residual[T, N] last."),
     click.option(
+        "--dtype", type=click.Choice(list(PRECISIONS)), default="float32", show_default=True,
+        help="Type of the operands; sums are float32 in any case. Halves need a GPU.",
+    ),
+    click.option(
         "--variable-weights", is_flag=True, help="dense: w comes with every call and is not packed before."
     ),
 )  # fmt: skip
@@ -51,7 +55,7 @@ def workload_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(command)
     def with_workload(
-        operator: str, dims: tuple[str, ...], bias: bool, activation: str, residual: bool,
+        operator: str, dims: tuple[str, ...], bias: bool, activation: str, residual: bool, dtype: str,
         variable_weights: bool, **others: Any,
     ) -> Any:  # fmt: skip
         asked = {"bias": bias, "residual": residual, "constant": not variable_weights}
@@ -59,6 +63,8 @@ def workload_options(command: Callable[..., Any]) -> Callable[..., Any]:
         options: dict[str, Any] = {name: value for name, value in asked.items() if value != usual[name]}
         if activation != "none":
             options["activation"] = activation
+        if dtype != "float32":
+            options["dtype"] = dtype
         pairs = dims or [f"{name}={value}" for name, value in QUICKSTART.items()]
         return command(workload=make_workload(operator, parse_dims(pairs), **options), **others)
 
@@ -75,6 +81,10 @@ cover_option = click.option(
 threads_option = click.option(
     "--threads", type=click.IntRange(1), help="Cores that the operator uses (default: 1)."
 )
+target_option = click.option(
+    "--target", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True,
+    help="Which processor of this machine; with --hardware that one counts.",
+)  # fmt: skip
 hardware_option = click.option(
     "--hardware", metavar="NAME|FILE", help="A preset or a JSON file (default: this machine)."
 )
@@ -126,8 +136,16 @@ def _shapes(text: str, workload: Workload) -> ShapeSet:
     return ShapeSet.extents(workload, sorted({int(extent) for extent in text.split(",")}))
 
 
-def processor(path: str | None, threads: int | None, *, measure: bool) -> Hardware:
-    """A preset, a file, or this machine; ``threads`` cores of it (default: one)."""
+def processor(
+    path: str | None, threads: int | None, *, measure: bool, target: Literal["cpu", "cuda"] = "cpu"
+) -> Hardware:
+    """A preset, a file, or this machine; ``threads`` cores of it (default: one) if it is a CPU.
+
+    Raises:
+        DietlabError: if threads of a GPU are asked for.
+    """
+    if path is None and target == "cuda":
+        return _whole(Hardware.detect("cuda"), threads)
     if path in Hardware.presets():
         hardware = Hardware.preset(str(path))
     elif path:
@@ -138,7 +156,15 @@ def processor(path: str | None, threads: int | None, *, measure: bool) -> Hardwa
         if measure:
             hardware = measure_peaks(hardware)
         return hardware
+    if hardware.kind == "cuda":
+        return _whole(hardware, threads)
     return hardware.with_cores(threads) if threads else hardware
+
+
+def _whole(gpu: Hardware, threads: int | None) -> Hardware:
+    if threads is not None:
+        raise DietlabError("--threads counts cores of a CPU", threads, f"{gpu.name} is used as a whole.")
+    return gpu
 
 
 def show(value: Any, as_json: bool, text: str) -> None:

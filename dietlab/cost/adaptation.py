@@ -1,232 +1,103 @@
 """The analytic half of the cost model: what stitching a micro-kernel over a shape loses.
 
 A micro-kernel computes at a throughput of its own, ``f_mk``. A plan made of it also pays for
-padding (``f_pad``), for idle cores (``f_occ``) and, on a CPU, for the first trip of the weights
-from where they stay between calls (``f_stream``, an addition to the paper)::
+padding (``f_pad``) and for idle processors (``f_occ``)::
 
-    seconds(M, S) = flops(S) / (f_mk(M) * cores * f_pad(M, S) * f_occ(M, S) * f_stream(M, S))
+    seconds(M, S) = flops(S) / (f_mk(M) * processors * f_pad(M, S) * f_occ(M, S))
 
-A composed plan is the sum of its regions: the micro-kernels of one plan share its passes over the
-weights, and its cores.
+and for what its processor adds to that; each kind has a class of its own. A composed plan is the sum of
+its regions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from math import ceil, prod
-from typing import Literal
+from typing import Any, Literal, Protocol
 
+from dietlab.cost.cpu_adaptation import CpuAdaptation
+from dietlab.cost.cuda_adaptation import CudaAdaptation
+from dietlab.cost.formulas import Parts
 from dietlab.hardware import Hardware
 from dietlab.measure import CacheState
 from dietlab.shapes import Shape
-from dietlab.space import FMA_LATENCY, MicroKernel, Plan, plan_for
-from dietlab.workloads import Role, Workload, extents
+from dietlab.space import MicroKernel
+from dietlab.workloads import Workload
 
 Adaptation = Literal["paper", "streamed"]
-FLOAT_BYTES = 4
+"""``paper``: padding and idle processors only; ``streamed``: the operands' traffic too."""
+
 MEASURED_SECONDS = 0.01
 """How long a call that a candidate is measured on may take at the processor's peak."""
 
-EDGE_STEPS = 6.0
-"""Steps of the reduction that starting, storing and calling a tile cost: one load and one store a
-vector beside a multiply-add a step, and some tens of cycles around them."""
-SUMS_STEPS = 2.0
-"""The same for adding up an accumulator across its lanes, a lane."""
-TRANSPOSED_ROWS = 7.0
-"""Rows in whose time a panel of weights is transposed on the fly: four exchanges of registers, a load and
-a store for what is one multiply-add a row."""
 
-
-def f_pad(sizes: Mapping[Role, int], tile: Mapping[Role, int], *, spatial_only: bool = False) -> float:
-    """Useful over executed multiply-adds: ``prod extent / (tile * ceil(extent / tile))``.
-
-    The paper's definition (section 3.3) counts the spatial axes only (``spatial_only``); a padded
-    reduction axis costs as much, so it is counted by default. An empty shape wastes nothing.
-    """
-    counted = [role for role in tile if not (spatial_only and role == "depth")]
-    if any(sizes[role] == 0 for role in counted):
-        return 1.0
-    return prod(sizes[role] / (tile[role] * ceil(sizes[role] / tile[role])) for role in counted)
-
-
-def padding_waste(sizes: Mapping[Role, int], tile: Mapping[Role, int]) -> float:
-    """Multiply-adds that no output needs over all executed, in [0, 1)."""
-    return 1.0 - f_pad(sizes, tile)
-
-
-def f_occ(tiles: int, processors: int, imbalance: float | None = None) -> float:
-    """Busy over paid processors for ``g`` equal tiles on ``C`` processors (paper, section 3.3).
-
-    ``g / G`` with ``G = C * ceil(g / C)``. With a fitted ``imbalance`` c it is
-    ``c g / ((c - 1) g + G)``, which is 1 at full waves, ``g / G`` at c = 1 and tends to 1 for large c; the
-    paper fits c = 1.433 below one wave and 2.14 above on a T4.
-    """
-    if tiles == 0:
-        return 1.0
-    paid = processors * ceil(tiles / processors)
-    if imbalance is None:
-        return tiles / paid
-    return imbalance * tiles / ((imbalance - 1) * tiles + paid)
-
-
-@dataclass(frozen=True)
-class Parts:
-    """The predicted parts of a call's time, in seconds.
-
-    ``compute`` is what useful multiply-adds cost at the micro-kernels' throughput on all cores;
-    ``edges`` starting and storing tiles, and transposing weights on the fly; ``padding`` multiply-adds
-    that no output needs; ``weights`` waiting for weights that computing does not hide; ``idle`` cores
-    without work.
-    """
-
-    compute: float
-    edges: float
-    padding: float
-    weights: float
-    idle: float
+class AdaptationCost(Protocol):
+    """The adaptation of micro-kernels of one workload to shapes on one processor, whose kind they are of."""
 
     @property
-    def total(self) -> float:
-        return self.compute + self.edges + self.padding + self.weights + self.idle
+    def workload(self) -> Workload: ...
 
+    @property
+    def hardware(self) -> Hardware: ...
 
-@dataclass(frozen=True)
-class AdaptationCost:
-    """The adaptation of micro-kernels of one workload to shapes on one processor.
+    @property
+    def kind(self) -> Adaptation: ...
 
-    ``kind="paper"`` has padding and idle cores only; ``"streamed"`` adds the weights' traffic, which
-    depends on the cache state: hot weights come from the last-level cache, rotating ones from memory.
-    """
+    @property
+    def cache(self) -> CacheState: ...
 
-    workload: Workload
-    hardware: Hardware
-    kind: Adaptation = "streamed"
-    cache: CacheState = "hot"
+    def with_cache(self, cache: CacheState) -> AdaptationCost:
+        """The same with operands that come from elsewhere between calls."""
 
-    def static(self, kernel: MicroKernel, shape: Shape) -> float:
+    def static(self, kernel: Any, shape: Shape) -> float:
         """``f_pad * f_occ``: what is known before anything is measured."""
-        sizes = extents(self.workload, shape)
-        pieces = self._pieces(kernel, plan_for(kernel, sizes["rows"]), sizes)
-        return f_pad(sizes, kernel.cover_tile) * f_occ(pieces, self.hardware.cores)
 
-    def seconds(self, kernel: MicroKernel, shape: Shape, throughput: Callable[[MicroKernel], float]) -> float:
+    def seconds(self, kernel: Any, shape: Shape, throughput: Callable[[Any], float]) -> float:
         """Predicted seconds of a call.
 
         Args:
-            throughput: flop/s of one core that a micro-kernel reaches by itself; asked for the lower
-                ones of a composed plan too.
+            throughput: flop/s of one core or multiprocessor that a micro-kernel reaches by itself; asked
+                for the lower ones of a composed plan too.
         """
-        return self.parts(kernel, shape, throughput).total
 
-    def parts(self, kernel: MicroKernel, shape: Shape, throughput: Callable[[MicroKernel], float]) -> Parts:
+    def parts(self, kernel: Any, shape: Shape, throughput: Callable[[Any], float]) -> Parts:
         """The same, taken apart."""
-        sizes = extents(self.workload, shape)
-        plan = plan_for(kernel, sizes["rows"])
-        if not plan.regions:
-            return Parts(0.0, 0.0, 0.0, 0.0, 0.0)
-        column_tiles = ceil(sizes["cols"] / kernel.cols)
-        passes = sizes["batch"] * column_tiles / self.hardware.cores
-        width, edge_steps = self._width(kernel, sizes), self._edge_steps(kernel)
-        step = {
-            r: 2.0 * r.kernel.rows * width / (throughput(r.kernel) * self._hidden(r.kernel))
-            for r in plan.regions
-        }
-        edges = sum(edge_steps * step[r] * r.tiles for r in plan.regions)
-        # However low the tiles are: exchanging registers waits for no multiply-add.
-        edges += self._transposed_rows(kernel) * sizes["depth"] * 2.0 * width / throughput(kernel)
-        warm = sum(sizes["depth"] * step[r] * r.tiles for r in plan.regions)
-        first = (sizes["depth"] + edge_steps) * step[plan.regions[0]]
-        waiting = self._waiting(kernel, plan.tiles, warm + edges, first, self._fetch(kernel, sizes))
-        useful = f_pad(sizes, kernel.cover_tile)
-        busy = f_occ(self._pieces(kernel, plan, sizes), self.hardware.cores)
-        idle = (warm + edges + waiting) * (1 / busy - 1)
-        return Parts(*(passes * p for p in (warm * useful, edges, warm * (1 - useful), waiting, idle)))
 
-    def throughput(self, kernel: MicroKernel, shape: Shape, seconds: float) -> float:
+    def throughput(self, kernel: Any, shape: Shape, seconds: float) -> float:
         """The inverse of :meth:`seconds` with one throughput for the whole plan: the label that one
         measurement gives for every shape."""
-        sizes = extents(self.workload, shape)
-        plan = plan_for(kernel, sizes["rows"])
-        passes = sizes["batch"] * ceil(sizes["cols"] / kernel.cols) / self.hardware.cores
-        spent = seconds / passes * f_occ(self._pieces(kernel, plan, sizes), self.hardware.cores)
-        paid = {r: r.executed_rows / self._hidden(r.kernel) for r in plan.regions}
-        head, rows = plan.regions[0], sum(paid.values())
-        lead = paid[head] / head.tiles
-        steps = rows * (sizes["depth"] + self._edge_steps(kernel))
-        transposed = self._transposed_rows(kernel) * sizes["depth"]
-        flops = 2.0 * self._width(kernel, sizes) * (steps + transposed)
-        fetch, first = self._fetch(kernel, sizes), lead / rows
-        rest = spent - fetch
-        # Only where the first tile waits for its weights does their fetch tell nothing about computing;
-        # a time below the fetch's would give a senseless rest.
-        bound = kernel.order == "ws" and not kernel.ahead and fetch > spent * first
-        if bound and rest > 0.5 * spent * (1 - first) > 0:
-            return flops * (1 - first) / rest
-        return flops / spent
 
-    def working_share(self, kernel: MicroKernel, shape: Shape) -> float:
+    def working_share(self, kernel: Any, shape: Shape) -> float:
         """Share of a call that useful multiply-adds take, in [0, 1], if operands never keep them waiting:
         how much a measurement on this shape says about the micro-kernel itself."""
-        parts = self.parts(kernel, shape, lambda _: 1.0)
-        return parts.compute / parts.total if parts.total else 0.0
 
-    @staticmethod
-    def _width(kernel: MicroKernel, sizes: Mapping[Role, int]) -> float:
-        """Columns of a tile, on average: where they are composed no tile is wider than needed."""
-        if kernel.along == "cols":
-            return kernel.cols
-        return sizes["cols"] / ceil(sizes["cols"] / kernel.cols)
 
-    def _hidden(self, kernel: MicroKernel) -> float:
-        """The share of its throughput that a low tile reaches: with fewer accumulators than a multiply-add
-        takes cycles the unit idles, and no candidate that low was measured by itself."""
-        across = kernel.cols if kernel.along == "depth" else kernel.vectors(self.hardware.cpu.lanes)
-        return min(1.0, kernel.rows * across / FMA_LATENCY)
+def adaptation_cost(
+    workload: Workload, hardware: Hardware, kind: Adaptation = "streamed", cache: CacheState = "hot",
+    resident: Mapping[Any, int] | None = None,
+) -> AdaptationCost:  # fmt: skip
+    """The adaptation on ``hardware``.
 
-    def _edge_steps(self, kernel: MicroKernel) -> float:
-        return EDGE_STEPS + (SUMS_STEPS * self.hardware.cpu.lanes if kernel.along == "depth" else 0.0)
+    ``kind="paper"`` has padding and idle processors only; ``"streamed"`` adds the traffic of operands, which
+    depends on the cache state: hot ones come from the last-level cache, rotating ones from memory.
 
-    def _transposed_rows(self, kernel: MicroKernel) -> float:
-        transposes = self.workload.weights == "transposed" and kernel.along == "cols"
-        return TRANSPOSED_ROWS if transposes else 0.0
+    Args:
+        resident: on a GPU, blocks that fit a multiprocessor at once, by micro-kernel, as compiled.
+    """
+    if hardware.kind == "cuda":
+        return CudaAdaptation(workload, hardware, kind, cache, resident or {})
+    return CpuAdaptation(workload, hardware, kind, cache)
 
-    def _pieces(self, kernel: MicroKernel, plan: Plan, sizes: Mapping[Role, int]) -> int:
-        """What is dealt to the cores: products of a batch, panels that are transposed, or tiles."""
-        column_tiles = ceil(sizes["cols"] / kernel.cols)
-        if any(axis.role == "batch" for axis in self.workload.axes):
-            return sizes["batch"]
-        return column_tiles if self.workload.weights == "transposed" else column_tiles * plan.tiles
 
-    @staticmethod
-    def _waiting(kernel: MicroKernel, tiles: int, computing: float, first: float, fetch: float) -> float:
-        """Seconds that one pass waits for weights: all its tiles hide the fetch if each asks for a part
-        of the next panel; else the first one alone, or every one if weights are fetched for each."""
-        if kernel.ahead:
-            return max(0.0, fetch - computing)
-        if kernel.order == "ws":
-            return max(0.0, fetch - first)
-        return max(0.0, tiles * fetch - computing)
-
-    def _fetch(self, kernel: MicroKernel, sizes: Mapping[Role, int]) -> float:
-        """Seconds to fetch the weights of one column tile."""
-        rate = self._weights_gbps(FLOAT_BYTES * sizes["cols"] * sizes["depth"])
-        return FLOAT_BYTES * kernel.cols * sizes["depth"] / (rate * 1e9) if rate else 0.0
-
-    def _weights_gbps(self, weight_bytes: int) -> float | None:
-        """What a core gets from where the weights stay between calls: the last-level cache, or memory if
-        they rotate or would fill more than half of it; None when traffic is not modelled."""
-        if self.kind == "paper" or self.workload.weights != "packed":
-            return None
-        if self.cache != "rotating" and 2 * weight_bytes <= self.hardware.cpu.l3_bytes:
-            return self.hardware.l3_gbps
-        memory = self.hardware.dram_gbps
-        return memory / self.hardware.cores if memory else None
+def resident_blocks(cost: AdaptationCost) -> dict[str, int]:
+    """Blocks that fit a multiprocessor at once, by key; empty for a CPU."""
+    if not isinstance(cost, CudaAdaptation):
+        return {}
+    return {kernel.key: blocks for kernel, blocks in cost.resident.items()}
 
 
 def best_shape(kernel: MicroKernel, shapes: tuple[Shape, ...], cost: AdaptationCost) -> Shape:
     """``S*``: the shape on which a micro-kernel wastes least; of equals the largest that is not so large
     that measuring it takes long."""
-    peak = (cost.hardware.total_gflops or 100.0) * 1e9
+    peak = 1e9 * cost.hardware.cores * (cost.hardware.peak_for(cost.workload.dtype) or 100.0)
     short = [s for s in shapes if cost.workload.flops(s) <= MEASURED_SECONDS * peak] or [min(shapes)]
     return max(short, key=lambda shape: (round(cost.static(kernel, shape), 6), shape))

@@ -42,8 +42,9 @@ class Calibration:
             if record.ok and record.seconds:
                 pair = (record.micro_kernel, record.shape)
                 self._measured[pair] = min(record.seconds, self._measured.get(pair, record.seconds))
-        peak = model.cost.hardware.total_gflops
-        self._peak = 1e9 * peak if peak else np.inf
+        hardware = model.cost.hardware
+        peak = hardware.peak_for(model.cost.workload.dtype)
+        self._peak = 1e9 * hardware.cores * peak if peak else np.inf
         self._own: dict[MicroKernel, dict[float, list[float]]] = {}
         self._family: dict[MicroKernel, dict[float, list[float]]] = {}
         pairs = list(self._measured)

@@ -7,38 +7,28 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from dietlab.cost.cpu_features import CPU_FEATURES, cpu_features
+from dietlab.cost.cuda_features import CUDA_FEATURES, cuda_features
 from dietlab.hardware import Hardware
-from dietlab.space import MicroKernel
-from dietlab.workloads import Workload, largest
+from dietlab.space import CpuMicroKernel, CudaMicroKernel, MicroKernel
+from dietlab.workloads import Workload
 
-FEATURES = (
-    "rows", "vectors", "unroll", "weight_stationary", "prefetch", "ahead", "along_depth", "checked",
-    "partitioned", "accumulators", "registers_of_file", "loads_per_multiply_add", "flops_per_byte",
-    "panel_bytes_of_l1", "panel_bytes_of_l2", "rows_bytes_of_l1", "code_vectors", "column_waste",
-)  # fmt: skip
+
+def feature_names(hardware: Hardware) -> tuple[str, ...]:
+    """The features of micro-kernels on this kind of processor."""
+    return CUDA_FEATURES if hardware.kind == "cuda" else CPU_FEATURES
 
 
 def features(
     kernels: Sequence[MicroKernel], workload: Workload, hardware: Hardware
 ) -> npt.NDArray[np.float64]:
-    """An array ``[micro-kernels, len(FEATURES)]``; no feature depends on a dynamic dimension."""
+    """An array ``[micro-kernels, features]``; no feature depends on a dynamic dimension."""
     rows = [_features(kernel, workload, hardware) for kernel in kernels]
-    return np.array(rows, np.float64).reshape(len(kernels), len(FEATURES))
+    return np.array(rows, np.float64).reshape(len(kernels), len(feature_names(hardware)))
 
 
 def _features(kernel: MicroKernel, workload: Workload, hardware: Hardware) -> list[float]:
-    cpu = hardware.cpu
-    vectors = kernel.vectors(cpu.lanes)
-    depth, cols = (largest(workload, "depth"), largest(workload, "cols"))
-    accumulators = kernel.rows * vectors
-    step_bytes = 4.0 * (kernel.rows + kernel.cols)
-    covered = -(-cols // kernel.cols) * kernel.cols
-    return [
-        kernel.rows, vectors, kernel.unroll, kernel.order == "ws", kernel.prefetch, kernel.ahead,
-        kernel.along == "depth", kernel.edge == "checked", kernel.edge == "partitioned",
-        accumulators, kernel.registers(cpu.lanes) / cpu.vector_registers,
-        (kernel.rows + vectors) / accumulators, 2.0 * kernel.rows * kernel.cols / step_bytes,
-        4.0 * kernel.cols * depth / cpu.l1d_bytes, 4.0 * kernel.cols * depth / cpu.l2_bytes,
-        4.0 * kernel.rows * depth / cpu.l1d_bytes, accumulators * kernel.unroll,
-        covered / cols - 1.0,
-    ]  # fmt: skip
+    if isinstance(kernel, CudaMicroKernel):
+        return cuda_features(kernel, workload, hardware)
+    assert isinstance(kernel, CpuMicroKernel)
+    return cpu_features(kernel, workload, hardware)

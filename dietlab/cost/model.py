@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dietlab.cost.adaptation import Adaptation, AdaptationCost, Parts
-from dietlab.cost.features import FEATURES, features
+from dietlab.cost.adaptation import Adaptation, AdaptationCost, adaptation_cost, resident_blocks
+from dietlab.cost.features import feature_names, features
+from dietlab.cost.formulas import Parts
 from dietlab.cost.metrics import mean_metrics, ranking_metrics
 from dietlab.errors import ModelError
 from dietlab.hardware import Hardware
 from dietlab.measure import CacheState, Record
 from dietlab.shapes import Shape
-from dietlab.space import MicroKernel
+from dietlab.space import MicroKernel, with_edge
 from dietlab.workloads import Workload, workload_from_json
 
 SCHEMA_VERSION = 3
@@ -75,12 +76,14 @@ class CostModel:
         """Share of the loss that splits on each feature removed, largest first."""
         gains = self.booster.get_score(importance_type="total_gain")
         total = sum(gains.values()) or 1.0
-        named = {FEATURES[int(name[1:])]: gain / total for name, gain in gains.items()}
+        names = feature_names(self.cost.hardware)
+        named = {names[int(name[1:])]: gain / total for name, gain in gains.items()}
         return dict(sorted(named.items(), key=lambda item: -item[1]))
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "schema_version": SCHEMA_VERSION, "features": list(FEATURES), "samples": self.samples,
+            "schema_version": SCHEMA_VERSION, "features": list(feature_names(self.cost.hardware)),
+            "samples": self.samples, "resident": resident_blocks(self.cost),
             "adaptation": self.cost.kind, "cache": self.cost.cache, "workload": self.cost.workload.to_json(),
             "hardware": self.cost.hardware.to_json(),
             "booster": json.loads(self.booster.save_raw("json")),
@@ -98,14 +101,16 @@ class CostModel:
             value: Mapping[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise ModelError("a model file is readable JSON", f"{path}: {error}") from None
-        if not isinstance(value, dict) or (value.get("schema_version"), value.get("features")) != (
-            SCHEMA_VERSION, list(FEATURES),
-        ):  # fmt: skip
-            raise ModelError("a model has this version's features", path, "Fit it again from the records.")
+        unfit = ModelError("a model has this version's features", path, "Fit it again from the records.")
+        if not isinstance(value, dict) or value.get("schema_version") != SCHEMA_VERSION:
+            raise unfit
+        workload, hardware = workload_from_json(value["workload"]), Hardware.from_json(value["hardware"])
+        if value.get("features") != list(feature_names(hardware)):
+            raise unfit
         booster = xgb.Booster()
         booster.load_model(bytearray(json.dumps(value["booster"]).encode()))
-        workload, hardware = workload_from_json(value["workload"]), Hardware.from_json(value["hardware"])
-        cost = AdaptationCost(workload, hardware, value["adaptation"], value["cache"])
+        resident = {MicroKernel.from_key(key): blocks for key, blocks in value.get("resident", {}).items()}
+        cost = adaptation_cost(workload, hardware, value["adaptation"], value["cache"], resident)
         return cls(cost, booster, value["samples"])
 
 
@@ -128,8 +133,9 @@ def fit_cost_model(
     """
     import xgboost as xgb
 
-    cost = AdaptationCost(workload, hardware, adaptation, cache)
     measured = [record for record in records if record.ok and record.seconds]
+    resident = {r.micro_kernel.code: r.resources["blocks_per_sm"] for r in measured if r.resources}
+    cost = adaptation_cost(workload, hardware, adaptation, cache, resident)
     if not measured:
         raise ModelError(
             "a cost model is fitted on successful records", "none", "Look at the reasons in the records."
@@ -139,9 +145,10 @@ def fit_cost_model(
         kernel, shape = record.micro_kernel, record.shape
         label = cost.throughput(kernel, shape, record.seconds or 0.0)
         # Tiles of both ways to compose are the same.
-        code = replace(kernel, edge="even") if kernel.composed else kernel
+        code = with_edge(kernel, "even") if kernel.composed else kernel
         labels.setdefault(code, []).append((cost.working_share(kernel, shape), label))
-    peak = 1e9 * hardware.peak_gflops if hardware.peak_gflops else np.inf
+    own = hardware.peak_for(workload.dtype)
+    peak = 1e9 * own if own else np.inf
     speeds = np.log([min(_best_label(values), peak) for values in labels.values()])
     data = xgb.DMatrix(features(list(labels), workload, hardware), label=speeds)
     parameters = {**TREES, "base_score": float(speeds.mean()), "seed": seed}

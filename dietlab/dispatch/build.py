@@ -11,7 +11,7 @@ from pathlib import Path
 from dietlab.dispatch.dispatcher import Dispatcher
 from dietlab.dispatch.operator import LIBRARY_NAME, MANIFEST_NAME, SCHEMA_VERSION, Operator, load
 from dietlab.errors import BuildError
-from dietlab.lower.runtime import RUNTIME_NAME, find_runtime
+from dietlab.lower.runtime import find_runtime, runtime_names
 from dietlab.workloads import Workload
 
 PACKAGES = ("dietlab", "apache-tvm", "apache-tvm-ffi", "numpy", "xgboost-cpu")
@@ -34,38 +34,41 @@ def build(
     Raises:
         BuildError: if the program does not compile, or no linker is installed.
     """
-    from dietlab.lower.compiler import compile_library
-    from dietlab.lower.geometry import Geometry
-    from dietlab.lower.library import library_module
+    from dietlab.lower.program import compile_plans
 
-    folder = Path(path) / "library"
-    geometry = Geometry.of(dispatcher.workload, dispatcher.hardware, dispatcher.plans)
-    module = library_module(geometry, dispatcher.plans, dispatcher.tree, every_plan=every_plan, only=only)
-    artifact = compile_library(module, dispatcher.hardware, folder / "building.so")
+    folder, hardware = Path(path) / "library", dispatcher.hardware
+    artifact = compile_plans(
+        dispatcher.workload, hardware, dispatcher.plans, dispatcher.tree, folder / "building.so",
+        every_plan=every_plan, only=only,
+    )  # fmt: skip
+    runtimes = runtime_names(hardware.kind, hardware.cores)
     manifest = {
         **dispatcher.to_json(), "schema_version": SCHEMA_VERSION,
         "micro_kernels": [kernel.key for kernel in dispatcher.micro_kernels],
-        "packed_shape": geometry.packed_shape if dispatcher.workload.constants else None,
-        "entries": entries(dispatcher.workload, every_plan=every_plan),
+        "packed_shape": artifact.packed_shape,
+        "entries": entries(
+            dispatcher.workload, every_plan=every_plan, packs=artifact.packed_shape is not None
+        ),
         "code_bytes": artifact.code_bytes, "file_bytes": artifact.path.stat().st_size,
-        "needs": ["libtvm_ffi.so"] + ([RUNTIME_NAME] if geometry.cores > 1 else []),
+        "needs": ["libtvm_ffi.so", *runtimes], "resources": dict(artifact.resources),
         "rules": dispatcher.to_source(), "versions": versions(),
     }  # fmt: skip
     try:
         # A process that has the old library open keeps it: the file is replaced, never rewritten.
         artifact.path.replace(folder / LIBRARY_NAME)
-        _copy_runtime(folder, geometry.cores)
+        _copy_runtimes(folder, runtimes)
         (folder / MANIFEST_NAME).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
         raise BuildError("the library can be written", f"{folder}: {error}") from error
     return load(folder)
 
 
-def entries(workload: Workload, *, every_plan: bool) -> dict[str, str]:
+def entries(workload: Workload, *, every_plan: bool, packs: bool = True) -> dict[str, str]:
     """The library's functions with the shapes of their arguments, for people who call them."""
     shapes = {name: f"{name} [{', '.join(map(str, shape))}]" for name, shape in workload.signature.items()}
     out = shapes.pop("out").replace("out", "y", 1)
-    constants = [shapes.pop(name) for name in workload.constants]
+    packs = packs and bool(workload.constants)
+    constants = [shapes.pop(name) for name in workload.constants] if packs else []
     operands = [*shapes.values()]
     if constants:
         operands.insert(1, "packed")
@@ -76,10 +79,11 @@ def entries(workload: Workload, *, every_plan: bool) -> dict[str, str]:
     return {**found, "pack": f"pack({', '.join(constants)}, packed)"} if constants else found
 
 
-def _copy_runtime(folder: Path, cores: int) -> None:
-    runtime = find_runtime()
-    if cores > 1 and runtime is not None:
-        shutil.copyfile(runtime, folder / RUNTIME_NAME)
+def _copy_runtimes(folder: Path, names: Sequence[str]) -> None:
+    for name in names:
+        runtime = find_runtime(name)
+        if runtime is not None:
+            shutil.copyfile(runtime, folder / name)
 
 
 def versions() -> dict[str, str]:

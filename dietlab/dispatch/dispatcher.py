@@ -68,7 +68,7 @@ class Dispatcher:
         """The micro-kernel that leads the plan for ``shape``, inside the tuned range or beyond it."""
         return self.plans[route(self.tree, shape)]
 
-    def plan(self, shape: Shape) -> Plan:
+    def plan(self, shape: Shape) -> Plan[MicroKernel]:
         """How ``shape`` is covered."""
         return plan_for(self.kernel(shape), axis_of(self.workload, "rows").at(shape))
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from dietlab.shapes import ShapeSet
-from dietlab.space import MicroKernel, heights
+from dietlab.space import MicroKernel, heights, with_rows
 from dietlab.workloads import Workload, axis_of
 
 
@@ -15,7 +13,7 @@ def needed(plan: MicroKernel, low: int = 1, high: int | None = None) -> tuple[Mi
     Each height is one. What a micro-kernel does at the last columns is part of it: most mask them, dot
     products have a narrower variant for each width.
     """
-    return tuple(sorted({replace(plan, rows=rows).code for rows in heights(plan, low, high)}))
+    return tuple(sorted({with_rows(plan, rows).code for rows in heights(plan, low, high)}))
 
 
 def spans(workload: Workload, shapes: ShapeSet) -> list[tuple[int, int]]:

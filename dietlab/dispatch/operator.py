@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dietlab.errors import DispatchError
 from dietlab.lower.runtime import aligned_empty, load_library
@@ -22,7 +21,7 @@ LIBRARY_NAME = "library.so"
 MANIFEST_NAME = "manifest.json"
 
 Array = Any
-"""A NumPy array or a PyTorch tensor: float32, C-contiguous, on the CPU."""
+"""A NumPy array or a PyTorch tensor: of the operator's type, C-contiguous, on its processor."""
 
 Call = Callable[[], object]
 
@@ -74,7 +73,9 @@ class Operator:
         self.path = folder / LIBRARY_NAME
         self.manifest = manifest
         self.workload: Workload = workload_from_json(manifest["workload"])
-        self.library = load_library(self.path, int(manifest["hardware"]["cores"]))
+        hardware = manifest["hardware"]
+        self.place = "on the CPU" if hardware["kind"] == "cpu" else f"on one GPU like {hardware['name']}"
+        self.library = load_library(self.path, hardware["kind"], int(hardware["cores"]))
 
     @property
     def micro_kernels(self) -> tuple[str, ...]:
@@ -99,7 +100,8 @@ class Operator:
         return self.plans[int(self.library.plan(size))]
 
     def pack(self, w: Array, bias: Array | None = None) -> Layer:
-        """Lays the constant weights ``w [N, K]`` out once, in panels; ``bias [N]`` with them.
+        """Lays the constant weights ``w [N, K]`` out once, in panels; ``bias [N]`` with them. A GPU reads
+        them as they are: there they are kept, not copied.
 
         Raises:
             DispatchError: if a shape or dtype is wrong, a bias is missing or unexpected, or this
@@ -109,12 +111,15 @@ class Operator:
         if tuple(given) != self.workload.constants:
             constants = ", ".join(self.workload.constants) or "no operand"
             raise DispatchError(f"this operator packs {constants}", ", ".join(given))
-        packed = aligned_empty(tuple(self.manifest["packed_shape"]))
+        arrays = [_contiguous(array) for array in given.values()]
         try:
-            self.library.pack(*(_contiguous(array) for array in given.values()), packed)
+            if self.manifest["packed_shape"] is None:
+                return Layer(self, arrays)
+            packed = aligned_empty(tuple(self.manifest["packed_shape"]))
+            self.library.pack(*arrays, packed)
         except CALL_ERRORS as error:
             raise self._explain(given, error) from None
-        return Layer(self, packed)
+        return Layer(self, [packed])
 
     def __call__(self, *operands: Array, out: Array | None = None) -> Array:
         """Computes once, with all operands in the order of ``op.workload.signature``; see :meth:`pack` for
@@ -163,7 +168,7 @@ class Operator:
             sizes.update(zip(self.workload.signature[name], array.shape, strict=False))
         shape = [sizes[e] if isinstance(e, str) else e for e in self.workload.signature["out"]]
         x = given["x"]
-        return np.empty(shape, np.float32) if type(x) is np.ndarray else x.new_empty(shape)
+        return np.empty(shape, x.dtype) if type(x) is np.ndarray else x.new_empty(shape)
 
     def _is_empty_call(self, given: Mapping[str, Array], out: Array | None) -> bool:
         """A dynamic dimension of 0, whose strides no array library agrees on: there is nothing to
@@ -173,7 +178,7 @@ class Operator:
         try:
             return all(
                 tuple(array.shape) == tuple(0 if isinstance(e, str) else e for e in signature[name])
-                and str(array.dtype) in ("float32", "torch.float32")
+                and str(array.dtype).removeprefix("torch.") == self.workload.dtype
                 for name, array in arrays.items()
             ) and any(isinstance(extent, str) for extent in signature["out"])
         except AttributeError:
@@ -183,10 +188,16 @@ class Operator:
         signature = self.workload.signature
         shapes = [f"{name} [{', '.join(map(str, signature[name]))}]" for name in given if name in signature]
         return DispatchError(
-            f"{', '.join(shapes)}: float32, contiguous, on the CPU and apart from each other",
+            f"{', '.join(shapes)}: {self.workload.dtype}, contiguous, {self.place} and apart from each other",
             ", ".join(f"{name} {_describe(array)}" for name, array in given.items()),
-            f"{_first_line(error)}. np.array(x, np.float32, order='C') makes such an array.",
+            f"{_first_line(error)}. {self._remedy}",
         )
+
+    @property
+    def _remedy(self) -> str:
+        if self.place == "on the CPU":
+            return f"np.array(x, np.{self.workload.dtype}, order='C') makes such an array."
+        return f"x.to('cuda', torch.{self.workload.dtype}).contiguous() makes such a tensor."
 
     def __repr__(self) -> str:
         return f"Operator({self.workload}, {len(self.micro_kernels)} micro-kernels, {len(self.plans)} plans)"
@@ -198,12 +209,12 @@ class Layer:
     No copy is made of ``x`` or ``out``; both may be NumPy arrays or PyTorch tensors.
     """
 
-    def __init__(self, operator: Operator, packed: npt.NDArray[np.float32]) -> None:
+    def __init__(self, operator: Operator, constants: Sequence[Array]) -> None:
         import tvm_ffi
 
         self._operator = operator
         self._run = operator.library.run
-        self._packed = tvm_ffi.from_dlpack(packed)
+        self._constants = [tvm_ffi.from_dlpack(array) for array in constants]
         self._cols = operator.workload.signature["out"][-1]
 
     def __call__(self, x: Array, residual: Array | None = None, *, out: Array | None = None) -> Array:
@@ -220,14 +231,14 @@ class Layer:
         # Every line here is paid in each call, of some microseconds.
         try:
             if out is None:
-                out = np.empty((x.shape[0], self._cols), np.float32) if type(x) is np.ndarray else None
+                out = np.empty((x.shape[0], self._cols), x.dtype) if type(x) is np.ndarray else None
                 out = x.new_empty((x.shape[0], self._cols)) if out is None else out
             elif _overlap(x, out) or (residual is not None and _overlap(residual, out)):
                 raise ValueError("out shares memory with an operand")
             if residual is None:
-                self._run(x, self._packed, out)
+                self._run(x, *self._constants, out)
             else:
-                self._run(x, self._packed, residual, out)
+                self._run(x, *self._constants, residual, out)
         except CALL_ERRORS as error:
             given = {"x": x} if residual is None else {"x": x, "residual": residual}
             return self._operator.excuse(given, out, error)
@@ -237,7 +248,7 @@ class Layer:
         """A call without arguments, for timing; ``plan`` overrides the tree (in a library with every
         plan)."""
         others = [] if residual is None else [residual]
-        return bound(self._operator.library, [x, self._packed, *others, out], plan)
+        return bound(self._operator.library, [x, *self._constants, *others, out], plan)
 
 
 def bound(library: Any, arrays: Sequence[Array], plan: int | None) -> Call:

@@ -15,7 +15,7 @@ from dietlab.errors import DispatchError
 from dietlab.hardware import Hardware
 from dietlab.search import TuningRun, candidate_plans, dense_shapes
 from dietlab.shapes import Shape, ShapeSet
-from dietlab.space import COMPOSED, MicroKernel
+from dietlab.space import COMPOSED, MicroKernel, with_edge, with_rows
 from dietlab.workloads import Workload
 
 Values = npt.NDArray[np.float64]
@@ -138,7 +138,7 @@ def variants(portfolio: Portfolio) -> tuple[MicroKernel, ...]:
     for plan in (*portfolio.plans, portfolio.safe_plan):
         if plan.composed:
             heights = [c.rows for c in portfolio.micro_kernels if c.family == plan.code.family]
-            plans.update(replace(plan, rows=rows, edge=edge) for rows in heights for edge in COMPOSED)
+            plans.update(with_edge(with_rows(plan, rows), edge) for rows in heights for edge in COMPOSED)
     return tuple(sorted(plans))
 
 

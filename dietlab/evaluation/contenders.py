@@ -10,7 +10,10 @@ from typing import Any, Protocol
 from dietlab.dispatch.operator import load
 from dietlab.errors import MeasureError
 from dietlab.evaluation.ansor import AnsorLayer, load_ansor
+from dietlab.evaluation.gpu import GPU_CONTENDERS
+from dietlab.evaluation.lineup import CONTENDERS
 from dietlab.evaluation.vendors import VENDORS, Call, NoFormError, Operands, Vendor
+from dietlab.hardware.description import Target
 from dietlab.shapes import Shape
 from dietlab.workloads import FloatArray, Workload
 
@@ -161,3 +164,8 @@ def make_contender(name: str, threads: int, options: Mapping[str, Any]) -> Conte
     if name == "ansor":
         return AnsorContender(options["library"])
     raise MeasureError(f"a contender is one of {', '.join([*VENDORS, 'library', 'ansor'])}", repr(name))
+
+
+def contenders_for(target: Target) -> tuple[str, ...]:
+    """Names of all who can be asked to take part on such a processor."""
+    return GPU_CONTENDERS if target == "cuda" else CONTENDERS

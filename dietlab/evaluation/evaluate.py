@@ -11,18 +11,22 @@ from statistics import geometric_mean, median
 from typing import Any
 
 from dietlab.cost import padding_waste
-from dietlab.dispatch import Operator, versions
+from dietlab.dispatch import Dispatcher, Operator, versions
+from dietlab.errors import DispatchError
 from dietlab.evaluation.ansor import AnsorResult
+from dietlab.evaluation.contenders import contenders_for
+from dietlab.evaluation.gpu import GPU_VENDORS
 from dietlab.evaluation.lineup import Lineup, assemble
-from dietlab.evaluation.match import Match, Turn
+from dietlab.evaluation.match import Entry, Match, Turn
 from dietlab.evaluation.overhead import overheads
 from dietlab.evaluation.report import OURS, Contender, Report, Row
 from dietlab.evaluation.statistics import median_interval, paired_ratio, regret
 from dietlab.events import Audience, Observer, audience
+from dietlab.hardware import Hardware
 from dietlab.search import Effort, TuningRun, effort_named
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import MicroKernel
-from dietlab.workloads import extents
+from dietlab.workloads import Workload, extents
 
 
 def evaluate(
@@ -41,7 +45,7 @@ def evaluate(
     Args:
         shapes: what to evaluate; ``held_out`` marks shapes that tuning did not see, and the weights
             say how often each occurs (``report.trace`` sums times by them).
-        against: names out of :data:`~dietlab.evaluation.lineup.CONTENDERS`; what is not installed is
+        against: names out of :func:`~dietlab.evaluation.contenders.contenders_for`; what is not installed is
             reported as absent.
         caches: ``hot`` (the same weights again and again), ``interleaved`` (private caches are cold) and
             ``rotating`` (weights beyond the last-level cache, as in a model with many layers); that
@@ -68,7 +72,7 @@ def evaluate(
             versions=versions(), tuning=opened.tuning,
             library=op.facts,
             rows=tuple(rows), contenders=opened.contenders,
-            overheads=overheads(op, [t for shape in shapes for t in shape.to_json().values()]),
+            overheads=_overheads(op, lineup, shapes),
             notes=(*lineup.notes, opened.match.note), shape_set=shapes,
         )  # fmt: skip
 
@@ -122,9 +126,43 @@ def contest(
     (default: those of ``shapes`` that the operator was tuned for)."""
     with ExitStack() as stack:
         home = Path(folder) if folder else Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        lineup = assemble(op, against, tuned, home, shapes, effort, listeners or audience(()), ansor_shapes)
+        lineup = _assembled(op, against, tuned, home, shapes, effort, listeners or audience(()), ansor_shapes)
         workload, hardware = lineup.dispatcher.workload, lineup.dispatcher.hardware
         yield Contest(lineup, stack.enter_context(Match(workload, hardware, lineup.entries)), effort)
+
+
+def _assembled(
+    op: Operator, against: Sequence[str], tuned: TuningRun | None, home: Path, shapes: ShapeSet,
+    effort: Effort, listeners: Audience, ansor_shapes: ShapeSet | None,
+) -> Lineup:  # fmt: skip
+    """:func:`~dietlab.evaluation.lineup.assemble` for either kind of processor. A GPU's vendors need nothing
+    built: their names join the libraries that do."""
+    if Dispatcher.from_json(op.manifest).hardware.kind == "cpu":
+        return assemble(op, against, tuned, home, shapes, effort, listeners, ansor_shapes)
+    known = contenders_for("cuda")
+    unknown = [name for name in against if name not in known]
+    if unknown:
+        raise DispatchError(f"contenders on a GPU are {', '.join(known)}", ", ".join(unknown))
+    vendors = [Entry(name, name) for name in against if name in GPU_VENDORS]
+    bounds = [name for name in against if name not in GPU_VENDORS]
+    lineup = assemble(op, bounds, tuned, home, shapes, effort, listeners)
+    ours, *others = lineup.entries
+    return replace(lineup, entries=(ours, *vendors, *others))
+
+
+def _overheads(op: Operator, lineup: Lineup, shapes: ShapeSet) -> dict[str, float]:
+    """What a call costs besides the micro-kernel. Nothing is known of a GPU's library: the calls that would
+    tell are made with NumPy's arrays."""
+    if lineup.dispatcher.hardware.kind == "cuda":
+        return {}
+    return overheads(op, [t for shape in shapes for t in shape.to_json().values()])
+
+
+def _roofline_hardware(hardware: Hardware, workload: Workload) -> Hardware:
+    """The processor with the peak for the workload's type: tensor cores multiply a GPU's halves."""
+    if hardware.kind == "cpu" or workload.dtype == "float32":
+        return hardware
+    return replace(hardware, peak_gflops=hardware.gpu.half_gflops)
 
 
 def _finalists(turns: Mapping[str, Turn]) -> dict[int, Turn]:
@@ -156,7 +194,7 @@ def _row(lineup: Lineup, shape: Shape, held_out: bool, name: str, cache: str, tu
     seconds = time.median if time else float("nan")
     # Hot weights come from a cache, so that only the multiply-adds bound the time.
     moved = workload.bytes(shape) if cache == "rotating" else 0
-    least = hardware.roofline_seconds(flops, moved)
+    least = _roofline_hardware(hardware, workload).roofline_seconds(flops, moved)
     kernel = lineup.dispatcher.kernel(shape) if name == OURS else None
     return Row(
         shape=shape, held_out=held_out, contender=name, cache=cache,

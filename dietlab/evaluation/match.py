@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -12,6 +13,7 @@ from time import sleep
 from typing import Any
 
 from dietlab.errors import BuildError, MeasureError, MissingDependencyError
+from dietlab.evaluation.gpu import WORKER as GPU_WORKER
 from dietlab.evaluation.report import Contender
 from dietlab.evaluation.throttle import Pace, Taken
 from dietlab.evaluation.vendors import contender_env
@@ -23,6 +25,8 @@ from dietlab.workloads import Workload
 WORKER = "dietlab.evaluation.contender_worker"
 OPEN_SECONDS = 120.0
 ANSWER_SECONDS = 120.0
+GPU_ANSWER_SECONDS = 400.0
+"""The first call of a contender that compiles for a GPU takes minutes."""
 SETTLE_SECONDS = 0.005
 """Threads of the contender before spin for a few milliseconds before they sleep."""
 
@@ -54,11 +58,18 @@ class Turn:
 
 
 class Seat:
-    """A contender's process. One that crashed or hung is opened anew for the next question."""
+    """A contender's process. One that crashed or hung is opened anew for the next question.
 
-    def __init__(self, request: Mapping[str, Any], cores: int) -> None:
+    Args:
+        request: what opens it.
+        cores: threads of its libraries.
+        on_gpu: whether its worker is that of a GPU.
+    """
+
+    def __init__(self, request: Mapping[str, Any], cores: int, on_gpu: bool = False) -> None:
         self._request = request
-        self._worker = WorkerProcess(WORKER, contender_env(cores))
+        self._worker = WorkerProcess(GPU_WORKER if on_gpu else WORKER, contender_env(cores))
+        self._seconds = GPU_ANSWER_SECONDS if on_gpu else ANSWER_SECONDS
         self._open = False
 
     def open(self) -> dict[str, Any]:
@@ -77,7 +88,7 @@ class Seat:
             if "absent" in answer:
                 raise MeasureError("a contender that crashed opens again", answer["absent"])
         try:
-            return self._worker.ask(request, ANSWER_SECONDS)
+            return self._worker.ask(request, self._seconds)
         except (WorkerCrashed, WorkerTimeout):
             self._open = False
             raise
@@ -140,10 +151,10 @@ class Match:
 
     def __enter__(self) -> Match:
         try:
-            folder = self._open.enter_context(tempfile.TemporaryDirectory())
-            probe = self._compile_probe(Path(folder))
+            folder = Path(self._open.enter_context(tempfile.TemporaryDirectory()))
+            options = self._options(folder)
             for entry in self._entries:
-                self.contenders.append(self._admit(entry, probe))
+                self.contenders.append(self._admit(entry, options))
         except BaseException:
             self._open.close()
             raise
@@ -177,15 +188,28 @@ class Match:
             self.unprobed = str(error)
             return None
 
-    def _admit(self, entry: Entry, probe: Mapping[str, Any] | None) -> Contender:
-        cores, cpu = self._hardware.cores, self._hardware.cpu
-        caches = {"l2_bytes": cpu.l2_bytes, "l3_bytes": cpu.l3_bytes}
+    @property
+    def _on_gpu(self) -> bool:
+        return self._hardware.kind == "cuda"
+
+    def _options(self, folder: Path) -> dict[str, Any]:
+        """What every contender on this processor is opened with."""
+        if self._on_gpu:
+            return {"l2_bytes": self._hardware.gpu.l2_bytes, "samples": str(folder)}
+        cpu = self._hardware.cpu
+        return {
+            "l2_bytes": cpu.l2_bytes, "l3_bytes": cpu.l3_bytes, "probe": self._compile_probe(folder),
+        }  # fmt: skip
+
+    def _admit(self, entry: Entry, options: Mapping[str, Any]) -> Contender:
+        cores = len(os.sched_getaffinity(0)) if self._on_gpu else self._hardware.cores
         seat = Seat(
             {
                 "op": "open", "contender": entry.opens, "workload": self._workload.to_json(),
-                "threads": cores, "options": {**caches, "probe": probe, **(entry.options or {})},
+                "threads": cores, "options": {**options, **(entry.options or {})},
             },
             cores,
+            self._on_gpu,
         )  # fmt: skip
         self._open.callback(seat.close)
         try:
@@ -196,6 +220,7 @@ class Match:
             seat.close()
             return Contender(entry.name, entry.kind, absent=answer["absent"], detail=entry.detail)
         self._seats[entry.name] = seat
+        self.unprobed = answer.get("unprobed", self.unprobed)
         return Contender(entry.name, entry.kind or answer["kind"], answer["version"], detail=entry.detail)
 
     def play(
@@ -225,7 +250,7 @@ class Match:
 
     def _take(self, player: Play, cache: str, block_seconds: float) -> None:
         """One block of one contender."""
-        if self._hardware.cores > 1:
+        if self._hardware.cores > 1 and not self._on_gpu:
             sleep(SETTLE_SECONDS)
         try:
             answer = player.ask("time", cache=cache, min_seconds=block_seconds, best_probe=self.pace.best)

@@ -91,7 +91,7 @@ def fma_probe(options: Mapping[str, Any], clock: Callable[[], float]) -> Probe:
     """
     import tvm_ffi
 
-    loop = load_library(Path(options["library"]), 1).multiply_add
+    loop = load_library(Path(options["library"])).multiply_add
     seed, sums = aligned_empty((int(options["seed"]),)), aligned_empty((int(options["sums"]),))
     seed.fill(0.5)
     sums.fill(0.0)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from dietlab.errors import HardwareError
 
 SCHEMA_VERSION = 1
+Target = Literal["cpu", "cuda"]
 
 
 def _positive(owner: object, *names: str) -> None:
@@ -48,7 +50,29 @@ class CpuLimits:
 
 @dataclass(frozen=True)
 class GpuLimits:
-    """What bounds a CUDA micro-kernel (CUDA C Programming Guide, compute capabilities)."""
+    """What bounds a CUDA micro-kernel (CUDA C Programming Guide, technical specifications by compute
+    capability; allocation units are those of ``cuda_occupancy.h`` in the CUDA toolkit).
+
+    Args:
+        compute_capability: as in ``"9.0"``.
+        threads_per_block: at most, as are all figures "per" something.
+        smem_per_block_bytes: shared memory of a block that opts in to more than 48 KiB.
+        smem_per_sm_bytes: shared memory of all resident blocks, what the driver reserves included.
+        registers_per_block: 32-bit registers, as are all registers.
+        threads_per_sm: of resident blocks.
+        l2_bytes: of the whole GPU.
+        blocks_per_sm: resident at the same time.
+        smem_reserved_bytes: what the driver takes beside the shared memory of each resident block.
+        smem_unit_bytes: shared memory is given to a block in multiples of it.
+        register_unit: registers are given to a warp in multiples of it.
+        warp_threads: threads that execute together.
+        half_gflops: dense float16 products summed in float32 on the tensor cores of *one*
+            multiprocessor, in GFLOP/s (bfloat16 is as fast from compute capability 8.0 on, and not there
+            before); None if unknown.
+
+    Raises:
+        HardwareError: if a figure is not positive, or the compute capability is none.
+    """
 
     compute_capability: str
     threads_per_block: int
@@ -58,9 +82,32 @@ class GpuLimits:
     registers_per_thread: int
     threads_per_sm: int
     l2_bytes: int
+    blocks_per_sm: int
+    registers_per_sm: int
+    smem_reserved_bytes: int
+    smem_unit_bytes: int
+    register_unit: int
+    warp_threads: int = 32
+    half_gflops: float | None = None
 
     def __post_init__(self) -> None:
-        _positive(self, "threads_per_block", "smem_per_block_bytes", "registers_per_block")
+        capability: object = self.compute_capability
+        if not isinstance(capability, str) or not re.fullmatch(r"\d+\.\d", capability):
+            raise HardwareError("a compute capability reads like '9.0'", repr(capability))
+        _positive(
+            self, "threads_per_block", "smem_per_block_bytes", "smem_per_sm_bytes", "registers_per_block",
+            "registers_per_thread", "threads_per_sm", "l2_bytes", "blocks_per_sm", "registers_per_sm",
+            "smem_unit_bytes", "register_unit", "warp_threads",
+        )  # fmt: skip
+        if self.smem_reserved_bytes < 0:
+            raise HardwareError("smem_reserved_bytes is 0 or more", self.smem_reserved_bytes)
+        if self.half_gflops is not None:
+            _positive(self, "half_gflops")
+
+    @property
+    def arch(self) -> str:
+        """The compiler's name of the architecture, as in ``"sm_90"``."""
+        return f"sm_{self.compute_capability.replace('.', '')}"
 
 
 @dataclass(frozen=True)
@@ -101,14 +148,44 @@ class Hardware:
 
     @property
     def cpu(self) -> CpuLimits:
+        """The limits of a CPU.
+
+        Raises:
+            HardwareError: if this is a GPU.
+        """
         if not isinstance(self.limits, CpuLimits):
-            raise HardwareError("this stage needs a CPU", self.name, "CUDA is not built yet.")
+            raise HardwareError(
+                "this stage needs a CPU", self.name, "Use Hardware.detect() or a preset like haswell-1core."
+            )
         return self.limits
+
+    @property
+    def gpu(self) -> GpuLimits:
+        """The limits of a GPU.
+
+        Raises:
+            HardwareError: if this is a CPU.
+        """
+        if not isinstance(self.limits, GpuLimits):
+            raise HardwareError(
+                "this stage needs a GPU", self.name, "Use Hardware.detect('cuda') or a preset like h100."
+            )
+        return self.limits
+
+    @property
+    def last_level_bytes(self) -> int:
+        """The last cache before memory: of a CPU's cores together, or of a GPU's multiprocessors."""
+        return self.limits.last_level_bytes if isinstance(self.limits, CpuLimits) else self.limits.l2_bytes
 
     @property
     def total_gflops(self) -> float | None:
         """Peak of all cores together, in GFLOP/s."""
         return None if self.peak_gflops is None else self.peak_gflops * self.cores
+
+    def peak_for(self, dtype: str) -> float | None:
+        """GFLOP/s of *one* core or multiprocessor on operands of a type, with float32 sums: halves are the
+        tensor cores' business."""
+        return self.peak_gflops if dtype == "float32" else self.gpu.half_gflops
 
     def with_cores(self, cores: int) -> Hardware:
         """The same processor with an operator that uses ``cores`` of it."""
@@ -121,12 +198,25 @@ class Hardware:
         return max(flops / self.total_gflops, moved_bytes / self.dram_gbps) / 1e9
 
     @classmethod
-    def detect(cls, *, measure: bool = True) -> Hardware:
-        """This machine's CPU; with ``measure``, its FMA peak and bandwidths too (some 3 s).
+    def detect(cls, target: Target = "cpu", *, measure: bool = True, device: int = 0) -> Hardware:
+        """This machine's CPU, or one of its GPUs.
+
+        Args:
+            target: ``"cpu"``, or ``"cuda"`` for a GPU as the NVIDIA driver describes it.
+            measure: whether the FMA peak and the bandwidths of a CPU are measured (some 3 s). Those of a
+                GPU always follow from its clocks.
+            device: which GPU, counted by the driver.
 
         Raises:
-            HardwareError: on a processor without vector units that TVM can target.
+            HardwareError: on a processor without vector units that TVM can target; without a driver or
+                such a GPU, or if it is too old.
         """
+        if target == "cuda":
+            from dietlab.hardware.detect_gpu import detect_gpu
+
+            return detect_gpu(device)
+        if target != "cpu":
+            raise HardwareError("the target is cpu or cuda", repr(target))
         from dietlab.hardware.detect import detect_cpu
 
         return detect_cpu(measure=measure)
@@ -153,14 +243,18 @@ class Hardware:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Hardware:
+        """The inverse of ``to_json``.
+
+        Raises:
+            HardwareError: if a field is missing or unknown, or the schema is another.
+        """
         if not isinstance(value, Mapping):
             raise HardwareError("a hardware file holds one JSON object", value)
         if value.get("schema_version", SCHEMA_VERSION) != SCHEMA_VERSION:
             raise HardwareError(f"a hardware file has schema {SCHEMA_VERSION}", value.get("schema_version"))
         try:
-            fields = {k: v for k, v in value.items() if k not in ("schema_version", "kind")}
-            limits = {"cpu": CpuLimits, "cuda": GpuLimits}[value["kind"]](**fields.pop("limits"))
-            return cls(limits=limits, **fields)
+            given = {k: v for k, v in value.items() if k not in ("schema_version", "kind")}
+            return cls(limits=_limits(value["kind"], given.pop("limits")), **given)
         except (KeyError, TypeError) as error:
             raise HardwareError("a hardware file has all fields of Hardware", error) from None
 
@@ -174,6 +268,20 @@ class Hardware:
         except (OSError, ValueError) as error:
             raise HardwareError("a hardware file is readable JSON", f"{path}: {error}") from None
         return cls.from_json(value)
+
+
+def _limits(kind: str, value: Mapping[str, Any]) -> CpuLimits | GpuLimits:
+    if kind == "cuda":
+        required = [field.name for field in fields(GpuLimits) if field.default is MISSING]
+        missing = [name for name in required if name not in value]
+        if missing:
+            raise HardwareError(
+                "a file that describes a GPU has all of its limits",
+                f"no {', '.join(missing)}",
+                "Describe the GPU anew, by Hardware.detect('cuda') or a preset.",
+            )
+    limits: CpuLimits | GpuLimits = {"cpu": CpuLimits, "cuda": GpuLimits}[kind](**value)
+    return limits
 
 
 def _presets() -> dict[str, dict[str, Any]]:

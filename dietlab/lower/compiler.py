@@ -4,32 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 from dietlab.errors import BuildError, MissingDependencyError
 from dietlab.hardware import Hardware
+from dietlab.lower.artifact import Artifact
 
 LINKERS = ("g++", "clang++", "cc")
 NARROWING = "tirx.NarrowDataType"
 """Makes 32-bit what cannot be larger, arguments of private functions included, but not the functions:
 the module is then invalid."""
-
-
-@dataclass(frozen=True)
-class Artifact:
-    """A compiled shared library.
-
-    ``code_bytes`` counts machine code and constants (the object file's allocated sections as the
-    file holds them); ``code_hash`` is equal for equal code.
-    """
-
-    path: Path
-    code_bytes: int
-    code_hash: str
-    seconds: float
 
 
 def tvm_module() -> Any:
@@ -89,13 +75,13 @@ def compile_library(module: Any, hardware: Hardware, path: Path) -> Artifact:
     except OSError as error:
         raise BuildError("the library can be written", f"{path}: {error}", "Free some disk space.") from error
     except Exception as error:  # TVM reports by several exception types of its own
-        raise BuildError("the program compiles", _last_line(error)) from error
+        raise BuildError("the program compiles", last_line(error)) from error
     code = machine_code(path.read_bytes())
     digest = hashlib.sha256(code).hexdigest()[:16]
     return Artifact(path, len(code), digest, perf_counter() - started)
 
 
-def _last_line(error: Exception) -> str:
+def last_line(error: Exception) -> str:
     lines = [line for line in str(error).splitlines() if line.strip()]
     return lines[-1].strip() if lines else type(error).__name__
 

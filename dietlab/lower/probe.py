@@ -24,8 +24,8 @@ from tvm.script.ir_builder import tirx as T
 
 from dietlab.hardware import Hardware
 from dietlab.lower.compiler import compile_library
+from dietlab.lower.cpu.vectors import stack_buffer, vector
 from dietlab.lower.runtime import load_library
-from dietlab.lower.vectors import stack_buffer, vector
 
 CHAINS = 12
 """Independent accumulators; more than latency x units of any processor that the space knows."""
@@ -40,7 +40,7 @@ def main() -> None:
     hardware = Hardware.from_json(json.load(sys.stdin))
     with tempfile.TemporaryDirectory() as folder:
         artifact = compile_library(_probes(hardware), hardware, Path(folder) / "probe.so")
-        print(json.dumps(_measure(load_library(artifact.path, hardware.cores), hardware)))
+        print(json.dumps(_measure(load_library(artifact.path, cores=hardware.cores), hardware)))
 
 
 def _measure(library: tvm_ffi.Module, hardware: Hardware) -> dict[str, float]:

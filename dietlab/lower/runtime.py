@@ -15,18 +15,35 @@ import numpy.typing as npt
 from dietlab.errors import DispatchError, MissingDependencyError
 
 RUNTIME_NAME = "libtvm_runtime.so"
+"""TVM's thread pool and, for a GPU, what its driver's part stands on."""
+
+CUDA_RUNTIME_NAME = "libtvm_runtime_cuda.so"
+"""TVM's part for NVIDIA's driver: loads cubins, launches kernels."""
+
 ALIGNMENT_BYTES = 64
 
 
-def load_library(path: Path, cores: int) -> Any:
+def runtime_names(kind: str, cores: int) -> tuple[str, ...]:
+    """The parts of TVM's runtime that a library needs: none on one CPU core."""
+    if kind == "cuda":
+        return (RUNTIME_NAME, CUDA_RUNTIME_NAME)
+    return (RUNTIME_NAME,) if cores > 1 else ()
+
+
+def load_library(path: Path, kind: str = "cpu", cores: int = 1) -> Any:
     """The functions of a compiled library, as attributes.
 
     A library that runs on several cores calls TVM's thread pool; its runtime must be in the process
-    *before* the first call, which would otherwise jump to address zero.
+    *before* the first call, which would otherwise jump to address zero. One for a GPU needs TVM's part for
+    the driver as well.
+
+    Args:
+        kind: ``cpu`` or ``cuda``.
+        cores: how many a call on a CPU uses.
 
     Raises:
-        DispatchError: if the file is missing or no library.
-        MissingDependencyError: without apache-tvm-ffi, or without the runtime that threads need.
+        DispatchError: if the file is missing or no library, or there is no GPU that it can run on.
+        MissingDependencyError: without apache-tvm-ffi, or without the runtime that threads or a GPU need.
     """
     try:
         import tvm_ffi
@@ -36,8 +53,13 @@ def load_library(path: Path, cores: int) -> Any:
         ) from None
     if not path.is_file():
         raise DispatchError("the library exists", path, "Build it first with dietlab.build().")
-    if cores > 1:
-        _load_thread_pool(path.parent, cores)
+    if kind == "cuda":
+        _load_runtime(path.parent, RUNTIME_NAME, "runtime.NumThreads")
+        _load_runtime(path.parent, CUDA_RUNTIME_NAME, "ffi.Module.create.cuda")
+    elif cores > 1:
+        # TVM halves the processor count it sees on x86 and reads this when its pool starts.
+        os.environ.setdefault("TVM_NUM_THREADS", str(cores))
+        _load_runtime(path.parent, RUNTIME_NAME, "runtime.NumThreads")
     try:
         # The dynamic loader gives out what it loaded from a path before, even if another library stands
         # there now: under a name of its own, a library that was built anew is really loaded.
@@ -49,8 +71,8 @@ def load_library(path: Path, cores: int) -> Any:
         raise DispatchError("the file is a compiled library for this machine", f"{path}: {error}") from None
 
 
-def find_runtime(beside: Path | None = None) -> Path | None:
-    """TVM's runtime library: in the package apache-tvm if installed, else beside the library.
+def find_runtime(name: str = RUNTIME_NAME, beside: Path | None = None) -> Path | None:
+    """A part of TVM's runtime: in the package apache-tvm if installed, else beside the library.
 
     The package comes first: two copies of the runtime in one process end it, and ``import tvm`` would
     load the package's.
@@ -58,24 +80,27 @@ def find_runtime(beside: Path | None = None) -> Path | None:
     spec = importlib.util.find_spec("tvm")
     folders = [Path(place) / "lib" for place in (spec and spec.submodule_search_locations) or ()]
     folders += [beside] if beside else []
-    return next((path for folder in folders if (path := folder / RUNTIME_NAME).is_file()), None)
+    return next((path for folder in folders if (path := folder / name).is_file()), None)
 
 
-def _load_thread_pool(folder: Path, cores: int) -> None:
+def _load_runtime(folder: Path, name: str, provides: str) -> None:
+    """Brings a part of TVM's runtime into the process, unless what it ``provides`` is there already."""
     import tvm_ffi
 
-    # TVM halves the processor count it sees on x86 and reads this when its pool starts.
-    os.environ.setdefault("TVM_NUM_THREADS", str(cores))
-    if tvm_ffi.get_global_func("runtime.NumThreads", allow_missing=True) is not None:
-        return  # this process has a runtime
-    runtime = find_runtime(folder)
+    if tvm_ffi.get_global_func(provides, allow_missing=True) is not None:
+        return
+    runtime = find_runtime(name, folder)
     if runtime is None:
         raise MissingDependencyError(
-            f"a library for {cores} cores needs {RUNTIME_NAME}",
-            f"not in {folder}, and apache-tvm is not installed",
-            "Copy it beside the library, or build for one core.",
-        )
-    ctypes.CDLL(str(runtime.resolve()), mode=ctypes.RTLD_GLOBAL)
+            f"this library needs {name}", f"not in {folder}, and apache-tvm is not installed",
+            "Copy it beside the library, or build for one CPU core.",
+        )  # fmt: skip
+    try:
+        ctypes.CDLL(str(runtime.resolve()), mode=ctypes.RTLD_GLOBAL)
+    except OSError as error:
+        raise MissingDependencyError(
+            f"{name} can be loaded", error, "A library for a GPU needs NVIDIA's driver and CUDA runtime."
+        ) from None
 
 
 def aligned_empty(shape: tuple[int, ...]) -> npt.NDArray[np.float32]:

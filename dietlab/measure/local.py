@@ -20,6 +20,8 @@ from dietlab.errors import BuildError
 from dietlab.events import PhaseSeconds
 from dietlab.hardware import Hardware
 from dietlab.lower.compiler import require_linker
+from dietlab.lower.cuda.nvcc import require_compiler
+from dietlab.measure.cuda_clock import require_gpu
 from dietlab.measure.process import WorkerCrashed, WorkerProcess, WorkerRefused, WorkerTimeout
 from dietlab.measure.record import Record, Status, Trial
 from dietlab.measure.timing import Timing
@@ -28,7 +30,8 @@ from dietlab.space import MicroKernel
 from dietlab.workloads import Workload, extents
 
 BUILDER = "dietlab.measure.build_worker"
-TIMER = "dietlab.measure.time_worker"
+TIMERS = {"cpu": "dietlab.measure.time_worker", "cuda": "dietlab.measure.cuda_time_worker"}
+"""By the kind of processor."""
 DISK_FULL = ("No space left on device", "File too large", "Disk quota exceeded")
 
 
@@ -63,7 +66,7 @@ class LocalRunner:
     build_timeout: float = 60.0
     time_timeout: float = 60.0
     builder_module: str = BUILDER
-    timer_module: str = TIMER
+    timer_module: str | None = None
 
     def __post_init__(self) -> None:
         self._open = ExitStack()
@@ -109,13 +112,24 @@ class LocalRunner:
     def _start(self) -> None:
         if self._folder is not None:
             return
-        require_linker()
+        self._require_tools()
         self._folder = Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="dietlab-")))
         self._builders = SimpleQueue()
         for _ in range(self._builder_count):
             self._builders.put(self._open.enter_context(WorkerProcess(self.builder_module)))
-        threads = {"TVM_NUM_THREADS": str(self.hardware.cores), "OMP_NUM_THREADS": str(self.hardware.cores)}
-        self._timer = self._open.enter_context(WorkerProcess(self.timer_module, threads))
+        cores = self.hardware.cores if self.hardware.kind == "cpu" else 1
+        threads = {"TVM_NUM_THREADS": str(cores), "OMP_NUM_THREADS": str(cores)}
+        self._timer = self._open.enter_context(
+            WorkerProcess(self.timer_module or TIMERS[self.hardware.kind], threads)
+        )
+
+    def _require_tools(self) -> None:
+        """What is missing on this machine is one error, not a failure of every candidate."""
+        if self.hardware.kind == "cuda":
+            if self.timer_module is None:
+                require_gpu(self.hardware)
+            require_compiler()
+        require_linker()
 
     def _build(self, workload: Workload, trial: Trial) -> _Built:
         assert self._folder is not None
@@ -152,6 +166,7 @@ class LocalRunner:
             built.kernel, shape, "ok", at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             phases=PhaseSeconds(compile=compile_seconds),
             code_bytes=built.answer.get("code_bytes", 0), code_hash=built.answer.get("code_hash", ""),
+            resources=built.answer.get("resources", {}),
         )  # fmt: skip
         if built.failure:
             return replace(record, status=built.failure[0], reason=built.failure[1])
@@ -169,7 +184,7 @@ class LocalRunner:
         request = {
             "workload": workload.to_json(), "shape": record.shape.to_json(), "library": str(built.path),
             "cores": self.hardware.cores, "packed_shape": built.answer["packed_shape"],
-            "timing": self.timing.to_json(), "last_level_bytes": self.hardware.cpu.last_level_bytes,
+            "timing": self.timing.to_json(), "last_level_bytes": self.hardware.last_level_bytes,
         }  # fmt: skip
         started = perf_counter()
         try:

@@ -11,9 +11,10 @@ from dietlab.errors import RecordError
 from dietlab.hardware import Hardware
 from dietlab.measure.record import Record, Trial
 from dietlab.measure.store import read_records
+from dietlab.measure.synthetic import synthetic_seconds
 from dietlab.shapes import Shape
-from dietlab.space import FMA_LATENCY, MicroKernel, plan_for
-from dietlab.workloads import Workload, extents
+from dietlab.space import MicroKernel
+from dietlab.workloads import Workload
 
 
 class ReplayRunner:
@@ -55,9 +56,8 @@ class ReplayRunner:
 class SyntheticRunner:
     """Computes times from a simple machine: for tests and for playing, never for results.
 
-    A call costs the padded multiply-adds at a throughput that grows with the register tile, plus
-    the weights' first trip from the last-level cache; ``noise`` is the relative spread of a
-    disturbance that depends only on the micro-kernel, the shape and ``seed``.
+    ``noise`` is the relative spread of a disturbance that depends only on the micro-kernel, the shape and
+    ``seed``.
     """
 
     hardware: Hardware
@@ -71,24 +71,8 @@ class SyntheticRunner:
                 yield Record(trial.micro_kernel, shape, "ok", seconds=seconds, code_bytes=2000)
 
     def seconds(self, workload: Workload, kernel: MicroKernel, shape: Shape) -> float:
-        sizes = extents(workload, shape)
-        plan = plan_for(kernel, sizes["rows"])
-        column_tiles = -(-sizes["cols"] // kernel.cols)
-        columns_a_core = -(-column_tiles // self.hardware.cores) * kernel.cols * sizes["batch"]
-        steps = 2.0 * columns_a_core * sizes["depth"]
-        compute = sum(steps * r.executed_rows / self._throughput(r.kernel) for r in plan.regions)
-        weights = 4.0 * columns_a_core * sizes["depth"] * (1 if kernel.order == "ws" else plan.tiles)
-        stream = (self.hardware.l3_gbps or 30.0) * 1e9
-        seconds = compute + (0.1 if kernel.ahead else 0.3) * weights / stream
-        return seconds * (1 + self.noise * self._disturbance(kernel, shape))
-
-    def _throughput(self, kernel: MicroKernel) -> float:
-        """Flop/s of one core: each step loads ``vectors`` weights and ``rows`` inputs for rows x vectors
-        multiply-adds, of which some must be under way at once."""
-        vectors = kernel.vectors(self.hardware.cpu.lanes)
-        reuse = kernel.rows * vectors / (kernel.rows * vectors + 0.25 * (kernel.rows + vectors))
-        hidden = min(1.0, kernel.rows * vectors / FMA_LATENCY)
-        return (self.hardware.peak_gflops or 100.0) * 1e9 * reuse * hidden * (1 - 0.08 / kernel.unroll)
+        plain = synthetic_seconds(self.hardware, workload, kernel, shape)
+        return plain * (1 + self.noise * self._disturbance(kernel, shape))
 
     def _disturbance(self, kernel: MicroKernel, shape: Shape) -> float:
         """A number in [-1, 1) that depends only on what is measured."""

@@ -36,6 +36,8 @@ class Record:
         code_bytes: machine code of the micro-kernel's own library.
         code_hash: equal for equal machine code.
         at: when, in UTC (ISO 8601).
+        resources: on a GPU, what the compiled micro-kernel uses: ``registers`` of a thread,
+            ``spill_bytes``, ``shared_bytes`` of a block, ``blocks_per_sm`` that fit a multiprocessor.
     """
 
     micro_kernel: MicroKernel
@@ -48,6 +50,7 @@ class Record:
     code_bytes: int = 0
     code_hash: str = ""
     at: str = ""
+    resources: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     @property
     def ok(self) -> bool:
@@ -64,6 +67,7 @@ class Record:
             "phases": {k: v for k, v in self.phases.to_json().items() if v}, "code_bytes": self.code_bytes,
             "code_hash": self.code_hash, "at": self.at,
         }  # fmt: skip
+        value |= {"resources": dict(self.resources)} if self.resources else {}
         return {**value, "reason": self.reason} if self.reason else value
 
     @classmethod
@@ -81,6 +85,7 @@ class Record:
                 reason=value.get("reason", ""), phases=PhaseSeconds(**value.get("phases", {})),
                 code_bytes=int(value.get("code_bytes", 0)), code_hash=value.get("code_hash", ""),
                 at=value.get("at", ""),
+                resources={str(k): int(v) for k, v in value.get("resources", {}).items()},
             )  # fmt: skip
         except (KeyError, TypeError, ValueError) as error:
             raise RecordError("a record has all its fields", f"{error!r} in {value!r:.200}") from None

@@ -53,7 +53,7 @@ def _problem(workload: str, shape: Shape) -> Problem:
 
 @lru_cache(maxsize=1)
 def _library(path: str, cores: int, packed_shape: tuple[int, ...] | None) -> _Library:
-    return _Library(load_library(Path(path), cores), packed_shape)
+    return _Library(load_library(Path(path), cores=cores), packed_shape)
 
 
 class _Library:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dietlab.puzzles.pictures import stacked_bars
 from dietlab.puzzles.puzzle import Given, Puzzle, equals, same_sequence
-from dietlab.space import MicroKernel, plan_for
+from dietlab.space import CpuMicroKernel, plan_for
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,7 +20,7 @@ COLS = 16
 
 
 def _heights(T: int, rows: int) -> list[int]:
-    plan = plan_for(MicroKernel(rows, COLS, edge="even"), T)
+    plan = plan_for(CpuMicroKernel(rows, COLS, edge="even"), T)
     return [region.kernel.rows for region in plan.regions for _ in range(region.tiles)]
 
 

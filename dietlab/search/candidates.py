@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from dietlab.shapes import Shape
-from dietlab.space import COMPOSED, MicroKernel
+from dietlab.space import COMPOSED, MicroKernel, with_edge, with_rows
 
 FAMILIES = 10
 """Families of micro-kernels that plans are made of: those that do best together."""
@@ -52,6 +51,6 @@ def candidate_plans(run: Known, shapes: Sequence[Shape]) -> tuple[MicroKernel, .
             tallest[kernel.family] = max(kernel.rows, tallest.get(kernel.family, 0))
     families = dict.fromkeys(kernel.family for kernel in best_together(run, shapes, 2 * FAMILIES))
     for family in list(families)[:FAMILIES]:
-        for rows in range(1, tallest.get(family, 0) + 1):
-            plans.update(replace(family, rows=rows, edge=edge) for edge in COMPOSED)
+        for rows in range(family.granule, tallest.get(family, 0) + 1, family.granule):
+            plans.update(with_edge(with_rows(family, rows), edge) for edge in COMPOSED)
     return tuple(sorted(plans))

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from functools import cached_property
 from random import Random
 from typing import Protocol
 
 import numpy as np
 
-from dietlab.cost import AdaptationCost, CostModel, best_shape
+from dietlab.cost import CostModel, adaptation_cost, best_shape
 from dietlab.errors import SpaceError
 from dietlab.measure import Record
 from dietlab.shapes import Shape, ShapeSet
-from dietlab.space import MicroKernel, Space
+from dietlab.space import MicroKernel, Space, changed_in
 
 
 @dataclass(frozen=True)
@@ -132,12 +132,15 @@ class PaperStrategy:
     def _child(
         self, mother: MicroKernel, father: MicroKernel, alive: frozenset[MicroKernel], random: Random
     ) -> MicroKernel:
-        genes = ("rows", "cols", "unroll", "order", "prefetch", "edge", "ahead", "along")
+        genes = [gene.name for gene in fields(mother)]  # type: ignore[arg-type]  # every kind is a dataclass
         if random.random() < self.mutation:
             changed = [random.choice(genes)]
         else:
             changed = [gene for gene in genes if random.random() < 0.5]
-        child = replace(mother, **{gene: getattr(father, gene) for gene in changed})
+        try:
+            child = changed_in(mother, {gene: getattr(father, gene) for gene in changed})
+        except SpaceError:  # sizes that do not go together
+            return mother
         return child if child in alive else mother
 
     def _select(
@@ -193,5 +196,5 @@ def strategy_named(strategy: str | Strategy) -> Strategy:
 
 def target_shape(kernel: MicroKernel, state: SearchState) -> Shape:
     """The shape ``S*`` on which a candidate is measured: where it wastes least."""
-    cost = AdaptationCost(state.space.workload, state.space.hardware)
+    cost = adaptation_cost(state.space.workload, state.space.hardware)
     return best_shape(kernel, state.shapes.shapes, cost)

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from dietlab.cost import Calibration, CostModel, evaluate_model, fit_cost_model
-from dietlab.cost.adaptation import Adaptation
+from dietlab.cost import Adaptation, Calibration, CostModel, evaluate_model, fit_cost_model
 from dietlab.errors import ModelError
 from dietlab.events import (
     Audience,
@@ -104,7 +103,7 @@ class TuningRun:
         table: npt.NDArray[np.float64] = self.seconds_table(kernels, shapes) * doubt
         if self.model.cost.cache != "rotating":
             return table
-        cached = replace(self.model, cost=replace(self.model.cost, cache="hot")).seconds(kernels, shapes)
+        cached = replace(self.model, cost=self.model.cost.with_cache("hot")).seconds(kernels, shapes)
         mean: npt.NDArray[np.float64] = table ** (1 - CACHED_SHARE) * cached**CACHED_SHARE
         return mean
 

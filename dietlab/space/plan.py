@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Generic
 
-from dietlab.space.micro_kernel import MicroKernel
+from dietlab.space.micro_kernel import Kernel, MicroKernel, with_rows
 
 
 @dataclass(frozen=True)
-class Region:
+class Region(Generic[Kernel]):
     """``tiles`` copies of one micro-kernel, side by side over ``rows`` rows of the output."""
 
-    kernel: MicroKernel
+    kernel: Kernel
     first_row: int
     rows: int
     tiles: int
@@ -23,11 +24,11 @@ class Region:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Generic[Kernel]):
     """Regions from the first row to the last; every row belongs to exactly one."""
 
-    kernel: MicroKernel
-    regions: tuple[Region, ...]
+    kernel: Kernel
+    regions: tuple[Region[Kernel], ...]
 
     @property
     def tiles(self) -> int:
@@ -50,15 +51,17 @@ def heights(kernel: MicroKernel, low: int = 1, high: int | None = None) -> tuple
     """The row counts of all tiles that ``kernel`` needs for ``low..high`` rows (None: without end)."""
     if not kernel.composed:
         return (kernel.rows,)
-    # From rows * (rows - 1) on an even split has tiles of rows and rows - 1 only; a rest repeats
-    # after rows.
-    settled = max(low, kernel.rows * (kernel.rows - 1)) + kernel.rows
-    last = settled if high is None else min(high, settled)
-    plans = (plan_for(kernel, rows) for rows in range(low, last + 1))
+    granule, most = kernel.granule, kernel.rows // kernel.granule
+    first = -(-low // granule)
+    # In granules: from most * (most - 1) on an even split has tiles of most and most - 1 only; a rest
+    # repeats after most.
+    settled = max(first, most * (most - 1)) + most
+    last = settled if high is None else min(-(-high // granule), settled)
+    plans = (plan_for(kernel, granules * granule) for granules in range(first, last + 1))
     return tuple(sorted({region.kernel.rows for plan in plans for region in plan.regions}))
 
 
-def plan_for(kernel: MicroKernel, rows: int) -> Plan:
+def plan_for(kernel: Kernel, rows: int) -> Plan[Kernel]:
     """How ``kernel`` (and, if it is composed, lower ones like it) covers ``rows`` rows.
 
     Draws, for ``kernel.rows == 14`` and 31 rows::
@@ -66,21 +69,25 @@ def plan_for(kernel: MicroKernel, rows: int) -> Plan:
         even         rest         padded, checked, partitioned
         1 x 11       2 x 14       3 x 14  (11 of the last tile's rows are not needed)
         2 x 10       1 x  3
+
+    Heights are multiples of ``kernel.granule``: only the last tile can stick out, by less than that.
     """
     if rows == 0:
         return Plan(kernel, ())
     tiles = -(-rows // kernel.rows)
+    granules, most = -(-rows // kernel.granule), kernel.rows // kernel.granule
     if kernel.edge == "even":
-        low, more = divmod(rows, tiles)
+        low, more = divmod(granules, tiles)
         parts = [(low + 1, more), (low, tiles - more)]
     elif kernel.edge == "rest":
-        full, left = divmod(rows, kernel.rows)
-        parts = [(kernel.rows, full), (left, 1 if left else 0)]
+        full, left = divmod(granules, most)
+        parts = [(most, full), (left, 1 if left else 0)]
     else:
         return Plan(kernel, (Region(kernel, 0, rows, tiles),))
-    regions: list[Region] = []
+    regions: list[Region[Kernel]] = []
     for height, count in parts:
         if count:
             first = regions[-1].first_row + regions[-1].rows if regions else 0
-            regions.append(Region(replace(kernel, rows=height), first, height * count, count))
+            lower = with_rows(kernel, height * kernel.granule)
+            regions.append(Region(lower, first, min(rows - first, count * lower.rows), count))
     return Plan(kernel, tuple(regions))

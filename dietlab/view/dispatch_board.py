@@ -15,9 +15,9 @@ from dietlab.dispatch.needs import needed, spans
 from dietlab.dispatch.portfolio import BEYOND, variants
 from dietlab.errors import DispatchError
 from dietlab.search import TuningRun
-from dietlab.shapes import Shape
+from dietlab.shapes import Shape, only_dim
 from dietlab.space import Leaf, MicroKernel, Split, Tree
-from dietlab.view.dispatch_tree import dispatch_table, only_dim
+from dietlab.view.dispatch_tree import dispatch_table
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,14 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dietlab.dispatch import Dispatcher
-from dietlab.errors import DispatchError
 from dietlab.evaluation.report import OURS
 from dietlab.search import TuningRun, candidate_plans, dense_shapes
-from dietlab.shapes import Dim, Shape, ShapeSet
+from dietlab.shapes import Dim, Shape, ShapeSet, only_dim
 from dietlab.space import Leaf, Split, Tree, intervals
 from dietlab.view.palette import GREY, PALETTE
 from dietlab.view.plots import new_figure
-from dietlab.workloads import Workload
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,7 +50,7 @@ def frame_dispatch(run: TuningRun, dispatcher: Dispatcher) -> pd.DataFrame:
     records and predicted elsewhere. A run without a successful record gives no rows.
 
     Raises:
-        DispatchError: if there is not exactly one dynamic dimension.
+        WorkloadError: if there is not exactly one dynamic dimension.
     """
     shapes = dense_shapes(run.space.workload, run.shapes)
     if not run.micro_kernels:
@@ -86,17 +84,6 @@ def mean_slowdown(frame: pd.DataFrame) -> float:
     """The geometric mean of slowdown, each shape counted by its weight (times)."""
     logs = np.log(frame["slowdown"].to_numpy(float))
     return float(np.exp(logs @ frame["weight"].to_numpy(float) / frame["weight"].sum()))
-
-
-def only_dim(workload: Workload) -> tuple[str, Dim]:
-    """The one dynamic dimension.
-
-    Raises:
-        DispatchError: if there is another number of them.
-    """
-    if len(workload.dims) != 1:
-        raise DispatchError("dispatch is drawn over one dynamic dimension", list(workload.dims))
-    return next(iter(workload.dims.items()))
 
 
 def _rule(rules: Sequence[tuple[int, int, int | None]], extent: int) -> tuple[int, int, int | None]:

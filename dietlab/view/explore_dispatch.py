@@ -11,7 +11,7 @@ import numpy as np
 from dietlab.dispatch import Dispatcher, Portfolio, choose_portfolio, train_dispatcher
 from dietlab.errors import DispatchError
 from dietlab.search import TuningRun
-from dietlab.shapes import Dim, Shape
+from dietlab.shapes import Dim, Shape, only_dim
 from dietlab.space import MicroKernel, depth, leaves
 from dietlab.view.dispatch_board import Board, board_of, by_hand
 from dietlab.view.dispatch_tree import (
@@ -19,7 +19,6 @@ from dietlab.view.dispatch_tree import (
     frame_dispatch,
     last_drawn,
     mean_slowdown,
-    only_dim,
     path_words,
     plot_dispatch,
     row_at,
@@ -54,7 +53,7 @@ def dispatch_explorer(run: TuningRun, portfolio: Portfolio | None = None) -> Exp
             choose them takes seconds where plans are composed and the range is long).
 
     Raises:
-        DispatchError: if there is not exactly one dynamic dimension.
+        WorkloadError: if there is not exactly one dynamic dimension.
     """
     from dietlab.view.explorer import Explorer
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from dietlab.cost import AdaptationCost, f_pad
+from dietlab.cost import adaptation_cost, f_pad
 from dietlab.evaluation.policies import PLANS
 from dietlab.hardware import Hardware
-from dietlab.shapes import Dim, Shape
-from dietlab.space import Edge, MicroKernel, cpu_limits, edges_of, plan_for
-from dietlab.space.space import MAX_VECTORS
+from dietlab.shapes import Dim, Shape, only_dim
+from dietlab.space import CpuMicroKernel, Edge, cpu_limits, edges_of, plan_for
+from dietlab.space.cpu_space import MAX_VECTORS
 from dietlab.view.padding_figures import (
     SHOWN,
     THIS,
@@ -19,7 +19,6 @@ from dietlab.view.padding_figures import (
     frame_policies,
     frame_tiling,
     frame_waste,
-    only_dim,
     tiling_titles,
     tiling_trace,
     waste_trace,
@@ -61,7 +60,7 @@ def padding_explorer(workload: Workload, hardware: Hardware) -> Explorer:
     name, dim = only_dim(workload)
 
     def draw(rows: int, cols: int, edge: Edge, cores: int, **bound: int) -> Drawn:
-        kernel, shape = MicroKernel(rows, cols, edge=edge), Shape.of(**bound)
+        kernel, shape = CpuMicroKernel(rows, cols, edge=edge), Shape.of(**bound)
         chip, sizes = hardware.with_cores(cores), extents(workload, shape)
         return Drawn(
             _figure(workload, hardware, kernel, shape),
@@ -88,7 +87,7 @@ def _controls(workload: Workload, hardware: Hardware, name: str, dim: Dim) -> di
         bounds = {"value": value, "min": low, "max": high, "step": step}
         return ipywidgets.IntSlider(**bounds, description=label, style=style)
 
-    edges: tuple[Edge, ...] = ("even", "rest", *edges_of("paper", workload))
+    edges: tuple[Edge, ...] = ("even", "rest", *edges_of("paper", workload, hardware))
     tallest = max(1, (registers - 1) // 2 - 1)  # two vectors wide, with operands beside the accumulators
     return {
         name: slider(name, dim.low + (dim.high - dim.low) // 3, dim.low, dim.high),
@@ -105,10 +104,10 @@ def _controls(workload: Workload, hardware: Hardware, name: str, dim: Dim) -> di
 # --- numbers and words ------------------------------------------------------------------------
 
 
-def _numbers(workload: Workload, chip: Hardware, kernel: MicroKernel, shape: Shape) -> dict[str, str]:
+def _numbers(workload: Workload, chip: Hardware, kernel: CpuMicroKernel, shape: Shape) -> dict[str, str]:
     sizes = extents(workload, shape)
     plan, useful = plan_for(kernel, sizes["rows"]), f_pad(sizes, kernel.cover_tile)
-    busy = AdaptationCost(workload, chip).static(kernel, shape) / useful
+    busy = adaptation_cost(workload, chip).static(kernel, shape) / useful
     products = f" in each of {sizes['batch']} products" if sizes["batch"] > 1 else ""
     rows = " + ".join(f"{r.tiles} x {r.kernel.rows}" for r in plan.regions)
     return {
@@ -120,7 +119,7 @@ def _numbers(workload: Workload, chip: Hardware, kernel: MicroKernel, shape: Sha
     }
 
 
-def _note(workload: Workload, chip: Hardware, kernel: MicroKernel) -> str:
+def _note(workload: Workload, chip: Hardware, kernel: CpuMicroKernel) -> str:
     """Whether the space has it, and if not, which limit it breaks first."""
     broken = next((limit for limit in cpu_limits(workload, chip) if limit.excess(kernel) > 0), None)
     hint = "Click the map to choose its shape and height."
@@ -133,7 +132,7 @@ def _note(workload: Workload, chip: Hardware, kernel: MicroKernel) -> str:
 # --- the figure -------------------------------------------------------------------------------
 
 
-def _figure(workload: Workload, hardware: Hardware, kernel: MicroKernel, shape: Shape) -> go.Figure:
+def _figure(workload: Workload, hardware: Hardware, kernel: CpuMicroKernel, shape: Shape) -> go.Figure:
     """Above, the output in tiles; below, the map of waste and the policies."""
     name, dim = only_dim(workload)
     sizes = extents(workload, shape)
@@ -164,7 +163,7 @@ def _window(dim: Dim, extent: int) -> range:
     return range(low, min(dim.high, low + SHOWN - 1) + 1)
 
 
-def _add_policies(figure: go.Figure, workload: Workload, kernel: MicroKernel, shape: Shape) -> None:
+def _add_policies(figure: go.Figure, workload: Workload, kernel: CpuMicroKernel, shape: Shape) -> None:
     frame = frame_policies(workload, kernel, shape)
     rows = list(frame.itertuples())
     figure.add_bar(

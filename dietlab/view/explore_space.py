@@ -184,7 +184,7 @@ def space_explorer(workload: Workload, hardware: Hardware) -> Explorer:
 
     @lru_cache(maxsize=REMEMBERED)
     def built(chip: Hardware, cover: Cover) -> Space:
-        return build_space(workload, chip, edges_of(cover, workload))
+        return build_space(workload, chip, edges_of(cover, workload, chip))
 
     def really(cover: Cover) -> frozenset[MicroKernel]:
         try:

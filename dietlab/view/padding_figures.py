@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from dietlab.cost import padding_waste
 from dietlab.errors import WorkloadError
 from dietlab.evaluation.policies import POLICIES, policy_waste
-from dietlab.shapes import Dim, Shape
-from dietlab.space import MicroKernel, plan_for
+from dietlab.shapes import Shape, only_dim
+from dietlab.space import CpuMicroKernel, plan_for
 from dietlab.view.plots import new_figure
 from dietlab.workloads import Workload
 from dietlab.workloads import extents as sizes_of
@@ -50,7 +50,7 @@ class Segment(NamedTuple):
 # --- tables -----------------------------------------------------------------------------------
 
 
-def frame_tiling(kernel: MicroKernel, rows: int, cols: int) -> pd.DataFrame:
+def frame_tiling(kernel: CpuMicroKernel, rows: int, cols: int) -> pd.DataFrame:
     """One row a tile of an output of ``rows x cols``: where it lies, how large it is, how much of it is
     needed, and the percent of its multiply-adds that no output needs.
 
@@ -77,7 +77,7 @@ def frame_tiling(kernel: MicroKernel, rows: int, cols: int) -> pd.DataFrame:
 
 def frame_waste(
     workload: Workload,
-    kernel: MicroKernel,
+    kernel: CpuMicroKernel,
     heights: Iterable[int] | None = None,
     extents: Iterable[int] | None = None,
 ) -> pd.DataFrame:
@@ -107,7 +107,7 @@ def frame_waste(
     return pd.DataFrame(rows, columns=[name, "rows", "waste_percent"])
 
 
-def frame_policies(workload: Workload, kernel: MicroKernel, shape: Shape) -> pd.DataFrame:
+def frame_policies(workload: Workload, kernel: CpuMicroKernel, shape: Shape) -> pd.DataFrame:
     """What the plan of ``kernel`` and each serving policy waste on one shape, in percent of the
     multiply-adds, and how many are executed for one that is needed."""
     import pandas as pd
@@ -120,23 +120,10 @@ def frame_policies(workload: Workload, kernel: MicroKernel, shape: Shape) -> pd.
     )
 
 
-def only_dim(workload: Workload) -> tuple[str, Dim]:
-    """The name and the range of the one dynamic dimension.
-
-    Raises:
-        WorkloadError: if there is not exactly one.
-    """
-    if len(workload.dims) != 1:
-        raise WorkloadError(
-            "padding is drawn over one dynamic dimension", list(workload.dims), "Give T a range: Dim(1, 128)."
-        )
-    return next(iter(workload.dims.items()))
-
-
 # --- figures ----------------------------------------------------------------------------------
 
 
-def plot_tiling(kernel: MicroKernel, rows: int, cols: int, template: str | None = None) -> go.Figure:
+def plot_tiling(kernel: CpuMicroKernel, rows: int, cols: int, template: str | None = None) -> go.Figure:
     """An output of ``rows x cols`` cut into tiles, told apart by two shades; what no output needs is
     orange. An output with very many tiles is drawn from its end."""
     frame = frame_tiling(kernel, rows, cols)
@@ -155,7 +142,7 @@ def plot_tiling(kernel: MicroKernel, rows: int, cols: int, template: str | None 
     return figure
 
 
-def tiling_trace(kernel: MicroKernel, rows: int, cols: int) -> go.Heatmap:
+def tiling_trace(kernel: CpuMicroKernel, rows: int, cols: int) -> go.Heatmap:
     """A heat map whose cells are the needed and the padded parts of tiles, at their true sizes."""
     import plotly.graph_objects as go
 
@@ -168,7 +155,7 @@ def tiling_trace(kernel: MicroKernel, rows: int, cols: int) -> go.Heatmap:
     )  # fmt: skip
 
 
-def tiling_titles(kernel: MicroKernel, rows: int, cols: int) -> tuple[str, str]:
+def tiling_titles(kernel: CpuMicroKernel, rows: int, cols: int) -> tuple[str, str]:
     """Titles of the row and the column axis of :func:`tiling_trace`."""
     titles = []
     segments = _segments(kernel, rows, cols)
@@ -190,7 +177,7 @@ def add_key(figure: go.Figure) -> None:
 
 def plot_waste(
     workload: Workload,
-    kernel: MicroKernel,
+    kernel: CpuMicroKernel,
     heights: Iterable[int] | None = None,
     extents: Iterable[int] | None = None,
     template: str | None = None,
@@ -226,7 +213,7 @@ def waste_trace(frame: pd.DataFrame, name: str) -> go.Heatmap:
 # --- tiles along an axis ----------------------------------------------------------------------
 
 
-def _bands(kernel: MicroKernel, extent: int) -> list[Band]:
+def _bands(kernel: CpuMicroKernel, extent: int) -> list[Band]:
     if extent < 0:
         raise WorkloadError("an output has no negative extent", extent)
     bands: list[Band] = []
@@ -237,13 +224,13 @@ def _bands(kernel: MicroKernel, extent: int) -> list[Band]:
     return bands
 
 
-def _across(kernel: MicroKernel) -> MicroKernel:
+def _across(kernel: CpuMicroKernel) -> CpuMicroKernel:
     """A micro-kernel whose rows are tiled as the columns of ``kernel`` are: composed only where vectors
     run along the depth."""
     return replace(kernel, rows=kernel.cols, edge=kernel.edge if kernel.along == "depth" else "padded")
 
 
-def _segments(kernel: MicroKernel, rows: int, cols: int) -> tuple[list[Segment], list[Segment]]:
+def _segments(kernel: CpuMicroKernel, rows: int, cols: int) -> tuple[list[Segment], list[Segment]]:
     down = _parts(_bands(kernel, rows), MOST_ROW_TILES, "row")
     return down, _parts(_bands(_across(kernel), cols), MOST_CELLS // max(1, len(down)), "column")
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dietlab.cost import CostModel
 from dietlab.dispatch import Dispatcher
-from dietlab.errors import DispatchError
-from dietlab.shapes import Shape
+from dietlab.shapes import Shape, only_dim
 from dietlab.view.palette import GREY
 
 if TYPE_CHECKING:
@@ -35,13 +34,11 @@ def frame_plans(
         extents: of the one dynamic dimension (default: the first :data:`SHOWN` of its range).
 
     Raises:
-        DispatchError: if there is not exactly one dynamic dimension.
+        WorkloadError: if there is not exactly one dynamic dimension.
     """
     import pandas as pd
 
-    if len(dispatcher.workload.dims) != 1:
-        raise DispatchError("plans are drawn over one dynamic dimension", list(dispatcher.workload.dims))
-    ((name, dim),) = dispatcher.workload.dims.items()
+    name, dim = only_dim(dispatcher.workload)
     rows: list[dict[str, Any]] = []
     for extent in extents or range(dim.low, min(dim.high, dim.low + SHOWN - 1) + 1):
         shape = Shape.of(**{name: extent})

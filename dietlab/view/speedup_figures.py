@@ -77,7 +77,7 @@ def frame_parts(model: CostModel, plan: str, shape: Shape, cache: str) -> pd.Dat
     import pandas as pd
 
     state = next((known for known in CACHE_STATES if known == cache), model.cost.cache)
-    told = replace(model, cost=replace(model.cost, cache=state))
+    told = replace(model, cost=model.cost.with_cache(state))
     parts = told.parts(MicroKernel.from_key(plan), shape)
     rows = [(label, 1e6 * getattr(parts, field)) for field, (label, _) in PARTS.items()]
     frame = pd.DataFrame(rows, columns=["part", "predicted_us"])

@@ -12,7 +12,6 @@ from dietlab.shapes import Dim
 from dietlab.workloads.batch_matmul import BatchMatmul
 from dietlab.workloads.contraction import (
     Axis,
-    FloatArray,
     Inputs,
     Role,
     Weights,
@@ -25,6 +24,7 @@ from dietlab.workloads.contraction import (
 )
 from dietlab.workloads.dense import Dense
 from dietlab.workloads.epilogue import ACTIVATIONS, NO_EPILOGUE, Activation, Epilogue
+from dietlab.workloads.precision import PRECISIONS, FloatArray, Precision, require_dtype
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ OPERATORS: dict[str, Operator] = {
 }  # fmt: skip
 
 __all__ = [
-    "ACTIVATIONS", "NO_EPILOGUE", "OPERATORS", "Activation", "Axis", "BatchMatmul", "Dense", "Epilogue",
-    "FloatArray", "Inputs", "Role", "Weights", "Workload", "axis_of", "batch_of", "extents", "largest",
-    "make_workload", "tolerance", "workload_from_json",
+    "ACTIVATIONS", "NO_EPILOGUE", "OPERATORS", "PRECISIONS", "Activation", "Axis", "BatchMatmul", "Dense",
+    "Epilogue", "FloatArray", "Inputs", "Precision", "Role", "Weights", "Workload", "axis_of", "batch_of",
+    "extents", "largest", "make_workload", "require_dtype", "tolerance", "workload_from_json",
 ]  # fmt: skip
 
 

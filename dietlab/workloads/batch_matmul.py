@@ -11,9 +11,10 @@ import numpy.typing as npt
 
 from dietlab.errors import WorkloadError
 from dietlab.shapes import Dim, Shape
-from dietlab.workloads.contraction import Axis, FloatArray, Inputs, Weights
-from dietlab.workloads.dense import dim_from_json, dim_to_json, require_float32, require_positive
+from dietlab.workloads.contraction import Axis, Inputs, Weights
+from dietlab.workloads.dense import dim_from_json, dim_to_json, require_positive
 from dietlab.workloads.epilogue import NO_EPILOGUE, Epilogue
+from dietlab.workloads.precision import FloatArray, require_dtype
 
 Form = Literal["nt", "nn"]
 
@@ -36,9 +37,10 @@ class BatchMatmul:
         T: sequence length; a range, or a number.
         B: products in one call, 1 or more.
         D: size of a head, 1 or more.
+        dtype: of both operands and the output: ``float32``, ``float16`` or ``bfloat16``; sums are float32.
 
     Raises:
-        WorkloadError: if an extent is below 1, ``B`` or ``D`` has a range, or the form is unknown.
+        WorkloadError: if an extent is below 1, ``B`` or ``D`` has a range, or the form or dtype is unknown.
     """
 
     T: Dim | int
@@ -54,7 +56,7 @@ class BatchMatmul:
             if not isinstance(getattr(self, name), int):
                 raise WorkloadError("B and D are fixed; T is dynamic", f"{name}={getattr(self, name)}")
         require_positive(self, "T", "B", "D")
-        require_float32(self.dtype)
+        require_dtype(self.dtype)
 
     @property
     def operator(self) -> str:
@@ -89,7 +91,8 @@ class BatchMatmul:
 
     def bytes(self, shape: Shape) -> int:
         length = self._length(shape)
-        return 4 * self.B * (2 * length * self.D + length * length)
+        values = self.B * (2 * length * self.D + length * length)
+        return require_dtype(self.dtype).itemsize * values
 
     @property
     def signature(self) -> Mapping[str, tuple[int | str, ...]]:
@@ -104,14 +107,15 @@ class BatchMatmul:
         return (self.B, length, length if self.form == "nt" else self.D)
 
     def inputs(self, shape: Shape, seed: int = 0) -> dict[str, FloatArray]:
-        """``x`` and ``w``, standard normal float32."""
+        """``x`` and ``w``, standard normal: float32 numbers rounded to the dtype."""
         length = self._length(shape)
+        precision = require_dtype(self.dtype)
         sizes = {
             "x": (self.B, length, self.D if self.form == "nt" else length),
             "w": (self.B, length, self.D),
         }
         return {
-            name: np.random.default_rng([seed, number]).standard_normal(size, np.float32)
+            name: precision.rounded(np.random.default_rng([seed, number]).standard_normal(size, np.float32))
             for number, (name, size) in enumerate(sizes.items())
         }
 
@@ -137,4 +141,5 @@ class BatchMatmul:
         return self.axes[1].at(shape)
 
     def __str__(self) -> str:
-        return f"{self.operator} T={self.T} B={self.B} D={self.D}"
+        dtype = "" if self.dtype == "float32" else f" {self.dtype}"
+        return f"{self.operator} T={self.T} B={self.B} D={self.D}{dtype}"

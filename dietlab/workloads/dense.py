@@ -11,8 +11,9 @@ import numpy.typing as npt
 
 from dietlab.errors import WorkloadError
 from dietlab.shapes import Dim, Shape
-from dietlab.workloads.contraction import Axis, FloatArray, Inputs, Weights
+from dietlab.workloads.contraction import Axis, Inputs, Weights
 from dietlab.workloads.epilogue import Activation, Epilogue
+from dietlab.workloads.precision import FloatArray, require_dtype
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,8 @@ class Dense:
         N: output features, 1 or more; need not be a multiple of the vector width.
         K: input features, 1 or more.
         bias: whether ``bias[N]`` is added.
+        dtype: of all operands and the output: ``float32``, ``float16`` or ``bfloat16``. Products are summed
+            and the epilogue is applied in float32; the output is rounded once, at the end.
         activation: ``none``, ``relu``, ``gelu_tanh`` or ``gelu_erf``; see :class:`Epilogue`.
         residual: whether ``residual[T, N]`` is added last.
         constant: whether ``w`` and ``bias`` never change, so that they are packed once; otherwise
@@ -31,7 +34,7 @@ class Dense:
 
     Raises:
         WorkloadError: if an extent is below 1, ``N`` or ``K`` has a range, or there is no such
-            activation.
+            activation or dtype.
     """
 
     T: Dim | int
@@ -55,7 +58,7 @@ class Dense:
                 )
         require_positive(self, "T", "N", "K")
         _ = self.epilogue
-        require_float32(self.dtype)
+        require_dtype(self.dtype)
 
     @property
     def axes(self) -> tuple[Axis, ...]:
@@ -84,7 +87,8 @@ class Dense:
     def bytes(self, shape: Shape) -> int:
         rows = self.axes[0].at(shape)
         outputs = rows * self.N * (2 if self.residual else 1)
-        return 4 * (rows * self.K + self.N * self.K + outputs + self.N * self.bias)
+        values = rows * self.K + self.N * self.K + outputs + self.N * self.bias
+        return require_dtype(self.dtype).itemsize * values
 
     @property
     def signature(self) -> Mapping[str, tuple[int | str, ...]]:
@@ -101,16 +105,18 @@ class Dense:
 
     def inputs(self, shape: Shape, seed: int = 0) -> dict[str, FloatArray]:
         """``x [T, K]``, ``w [N, K]`` and, if there are any, ``bias [N]`` and ``residual [T, N]``:
-        standard normal float32.
+        standard normal, float32 numbers rounded to the dtype.
 
         Weights do not depend on the shape, and ``x`` of a smaller T is the first rows of a larger.
         """
         rows = self.axes[0].at(shape)
-        seeds = {"x": 0, "w": 1, "bias": 2, "residual": 3}
+        precision, seeds = require_dtype(self.dtype), {"x": 0, "w": 1, "bias": 2, "residual": 3}
         sizes = {name: size for name, size in self.signature.items() if name != "out"}
         return {
-            name: np.random.default_rng([seed, seeds[name]]).standard_normal(
-                [rows if extent == "T" else int(extent) for extent in size], np.float32
+            name: precision.rounded(
+                np.random.default_rng([seed, seeds[name]]).standard_normal(
+                    [rows if extent == "T" else int(extent) for extent in size], np.float32
+                )
             )
             for name, size in sizes.items()
         }
@@ -136,7 +142,8 @@ class Dense:
         )  # fmt: skip
 
     def __str__(self) -> str:
-        extras = [str(self.epilogue)] if str(self.epilogue) else []
+        extras = [] if self.dtype == "float32" else [self.dtype]
+        extras += [str(self.epilogue)] if str(self.epilogue) else []
         extras += [] if self.constant else ["variable weights"]
         return " ".join([f"dense T={self.T} N={self.N} K={self.K}", *extras])
 
@@ -146,11 +153,6 @@ def require_positive(workload: object, *names: str) -> None:
         extent = getattr(workload, name)
         if isinstance(extent, int) and extent < 1:
             raise WorkloadError("every dimension is at least 1", f"{name}={extent}")
-
-
-def require_float32(dtype: str) -> None:
-    if dtype != "float32":
-        raise WorkloadError("the CPU back end computes in float32", dtype, "Use dtype='float32'.")
 
 
 def dim_to_json(dim: Dim | int) -> list[int] | int:

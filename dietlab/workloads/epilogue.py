@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dietlab.errors import WorkloadError
+from dietlab.workloads.precision import FloatArray
 
 Activation = Literal["none", "relu", "gelu_tanh", "gelu_erf"]
 ACTIVATIONS: tuple[Activation, ...] = ("none", "relu", "gelu_tanh", "gelu_erf")
@@ -42,13 +43,13 @@ class Epilogue:
     def reference(
         self,
         product: npt.NDArray[np.float64],
-        bias: npt.NDArray[np.float32] | None,
-        residual: npt.NDArray[np.float32] | None,
+        bias: FloatArray | None,
+        residual: FloatArray | None,
     ) -> npt.NDArray[np.float64]:
         """What the output must be, in float64."""
-        value = product if bias is None else product + bias
+        value = product if bias is None else product + bias.astype(np.float64)
         value = activate(self.activation, value)
-        return value if residual is None else value + residual
+        return value if residual is None else value + residual.astype(np.float64)
 
 
 NO_EPILOGUE = Epilogue()

@@ -8,10 +8,10 @@ from typing import Any
 
 from tvm import tirx
 
-from dietlab.lower.ahead import Stream
-from dietlab.lower.geometry import Geometry
-from dietlab.lower.vectors import int64
-from dietlab.space import MicroKernel
+from dietlab.lower.cpu.ahead import Stream
+from dietlab.lower.cpu.geometry import Geometry
+from dietlab.lower.cpu.vectors import int64
+from dietlab.space import CpuMicroKernel
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Cover:
     """What the loops over one plan's tiles share: ``batch`` is the product they are in, ``first_tile`` and
     ``block_tiles`` the row tiles of the block (None: all), ``streams`` what is asked for ahead in a batch."""
 
-    kernel: MicroKernel
+    kernel: CpuMicroKernel
     geometry: Geometry
     operands: Operands
     functions: Mapping[str, Any]
@@ -79,7 +79,7 @@ class Cover:
         return ceil_div(self.cols, self.kernel.cols)
 
 
-def transposes(kernel: MicroKernel, geometry: Geometry) -> bool:
+def transposes(kernel: CpuMicroKernel, geometry: Geometry) -> bool:
     """Whether a plan transposes panels on the fly: its vectors run across the rows of the weights."""
     return geometry.weights == "transposed" and kernel.along == "cols"
 

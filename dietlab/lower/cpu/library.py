@@ -11,14 +11,15 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from dietlab.lower.cover import Operands
-from dietlab.lower.dot_products import dot_products_function
-from dietlab.lower.geometry import Geometry
-from dietlab.lower.micro_kernel import Fit, tile_function, tile_name
-from dietlab.lower.panels import PANEL_FUNCTION, panel_function
-from dietlab.lower.region import call, region, scratch_floats, tiles_of
-from dietlab.lower.vectors import int64, stack_buffer
-from dietlab.space import Leaf, MicroKernel, Tree, heights, intervals
+from dietlab.lower.choice import choice, needed_heights, plan_function
+from dietlab.lower.cpu.cover import Operands
+from dietlab.lower.cpu.dot_products import dot_products_function
+from dietlab.lower.cpu.geometry import Geometry
+from dietlab.lower.cpu.micro_kernel import Fit, tile_function, tile_name
+from dietlab.lower.cpu.panels import PANEL_FUNCTION, panel_function
+from dietlab.lower.cpu.region import call, region, scratch_floats, tiles_of
+from dietlab.lower.cpu.vectors import int64, stack_buffer
+from dietlab.space import CpuMicroKernel, Leaf, Tree, heights
 
 ARRAY_ALIGNMENT_BYTES = 4
 """What the caller's arrays are aligned to at least: any float32 array is accepted."""
@@ -28,7 +29,7 @@ PACKED_ALIGNMENT_BYTES = 64
 
 def library_module(
     geometry: Geometry,
-    kernels: Sequence[MicroKernel],
+    kernels: Sequence[CpuMicroKernel],
     tree: Tree,
     *,
     every_plan: bool = False,
@@ -64,8 +65,8 @@ def library_module(
     names = {name: tvm.ir.GlobalVar(name) for name in functions}
     entries = {
         "run": _run(geometry, kernels, names, rows, cols, tree),
-        "plan": _plan("plan", geometry, tree),
-        "idle": _plan("idle", geometry, Leaf(0)),
+        "plan": plan_function("plan", geometry.size, tree),
+        "idle": plan_function("idle", geometry.size, Leaf(0)),
     }
     if every_plan:
         entries["run_plan"] = _run(geometry, kernels, names, rows, cols, None)
@@ -74,26 +75,9 @@ def library_module(
     return tvm.IRModule({**{names[name]: function for name, function in functions.items()}, **entries})
 
 
-def needed_heights(
-    kernels: Sequence[MicroKernel],
-    tree: Tree,
-    *,
-    every_plan: bool = False,
-    only: Sequence[int] | None = None,
-) -> list[tuple[int, ...]]:
-    """For each plan the row counts of its tiles, over all shapes that the tree sends to it."""
-    if only is not None:
-        found = ({h for rows in only if rows for h in heights(kernel, rows, rows)} for kernel in kernels)
-        return [tuple(sorted(rows)) for rows in found]
-    needed: list[set[int]] = [set(heights(kernel) if every_plan else ()) for kernel in kernels]
-    for number, low, high in intervals(tree):
-        needed[number].update(heights(kernels[number], low, high))
-    return [tuple(sorted(rows)) for rows in needed]
-
-
 def needed_widths(
     geometry: Geometry,
-    kernels: Sequence[MicroKernel],
+    kernels: Sequence[CpuMicroKernel],
     tree: Tree,
     *,
     every_plan: bool = False,
@@ -108,28 +92,14 @@ def needed_widths(
     return [n if k.along == "depth" else (k.cols,) for k, n in zip(kernels, needed, strict=True)]
 
 
-def _tile_function(kernel: MicroKernel, geometry: Geometry, fit: Fit) -> Any:
+def _tile_function(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> Any:
     if kernel.along == "depth":
         return dot_products_function(kernel, geometry)
     return tile_function(kernel, geometry, fit)
 
 
-def choice(tree: Tree, rows: Any) -> Any:
-    """A decision tree as nested conditional expressions.
-
-    Draws::
-
-        Split("T", 16, Leaf(2), Leaf(0))   ->   if T <= 16 then 2 else 0
-    """
-    if isinstance(tree, Leaf):
-        return tirx.IntImm("int64", tree.kernel)
-    return tirx.if_then_else(
-        rows <= tirx.IntImm("int64", tree.at_most), choice(tree.low, rows), choice(tree.high, rows)
-    )
-
-
 def _run(
-    geometry: Geometry, kernels: Sequence[MicroKernel], names: dict[str, Any],
+    geometry: Geometry, kernels: Sequence[CpuMicroKernel], names: dict[str, Any],
     rows: Sequence[tuple[int, ...]], cols: Sequence[tuple[int, ...]], tree: Tree | None,
 ) -> Any:  # fmt: skip
     """The entry function; without a tree the plan is its last argument."""
@@ -179,15 +149,6 @@ def _array(name: str, handle: Any, shape: tuple[Any, ...]) -> Any:
     """A float32 array argument; the name appears in the library's error messages."""
     alignment = PACKED_ALIGNMENT_BYTES if name == "packed" else ARRAY_ALIGNMENT_BYTES
     return IRBuilder.name(name, T.match_buffer(handle, shape, align=alignment))
-
-
-def _plan(name: str, geometry: Geometry, tree: Tree) -> Any:
-    with IRBuilder() as builder, T.prim_func():
-        T.func_name(name)
-        T.func_attr({"global_symbol": name})
-        size = T.arg(geometry.size, T.int64())
-        T.Return(choice(tree, size))
-    return builder.get()
 
 
 def _pack(geometry: Geometry, names: dict[str, Any]) -> Any:

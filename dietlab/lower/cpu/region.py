@@ -12,16 +12,16 @@ import tvm
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from dietlab.lower.ahead import Stream, ask_for_next_product
-from dietlab.lower.cover import Cover, Operands, ceil_div, transposes
-from dietlab.lower.geometry import Geometry
-from dietlab.lower.micro_kernel import Fit, tile_arguments, tile_name
-from dietlab.lower.panels import PANEL_FUNCTION
-from dietlab.lower.vectors import int64, stack_buffer, switch
-from dietlab.space import MicroKernel
+from dietlab.lower.cpu.ahead import Stream, ask_for_next_product
+from dietlab.lower.cpu.cover import Cover, Operands, ceil_div, transposes
+from dietlab.lower.cpu.geometry import Geometry
+from dietlab.lower.cpu.micro_kernel import Fit, tile_arguments, tile_name
+from dietlab.lower.cpu.panels import PANEL_FUNCTION
+from dietlab.lower.cpu.vectors import int64, stack_buffer, switch
+from dietlab.space import CpuMicroKernel
 
 
-def scratch_floats(kernels: Iterable[MicroKernel], geometry: Geometry) -> int:
+def scratch_floats(kernels: Iterable[CpuMicroKernel], geometry: Geometry) -> int:
     """What one core needs for the zero-filled copy of an edge tile, or for weights on the fly."""
     floats = [0]
     for kernel in kernels:
@@ -36,7 +36,7 @@ def scratch_floats(kernels: Iterable[MicroKernel], geometry: Geometry) -> int:
 
 
 def region(
-    kernel: MicroKernel, geometry: Geometry, operands: Operands, functions: Mapping[str, Any],
+    kernel: CpuMicroKernel, geometry: Geometry, operands: Operands, functions: Mapping[str, Any],
     heights: tuple[int, ...], widths: tuple[int, ...],
 ) -> None:  # fmt: skip
     """Covers ``y`` as :func:`dietlab.space.plan_for` says.
@@ -179,7 +179,7 @@ def _tile(cover: Cover, io: Any, jo: Any) -> None:
         _one_micro_kernel(cover, io, jo)
 
 
-def _part(kernel: MicroKernel, extent: Any, most: int, number: Any) -> tuple[Any, Any]:
+def _part(kernel: CpuMicroKernel, extent: Any, most: int, number: Any) -> tuple[Any, Any]:
     """The first row (or column) of a composed tile, and how many it has, ``most`` at most."""
     if kernel.edge == "rest":
         first = T.bind(number * most)
@@ -217,7 +217,7 @@ def _one_micro_kernel(cover: Cover, io: Any, jo: Any) -> None:
 
 
 def _call_tile(
-    cover: Cover, kernel: MicroKernel, fit: Fit, first: Any, jo: Any, column: Any | None = None
+    cover: Cover, kernel: CpuMicroKernel, fit: Fit, first: Any, jo: Any, column: Any | None = None
 ) -> None:
     geometry, operands = cover.geometry, cover.operands
     column = jo * cover.kernel.cols if column is None else column
@@ -292,7 +292,7 @@ def _ask_next_product(cover: Cover, jo: Any, piece: Any) -> None:
         ask_for_next_product(cover.streams, cover.batch, number, cover.geometry.lanes)
 
 
-def _pads(kernel: MicroKernel) -> bool:
+def _pads(kernel: CpuMicroKernel) -> bool:
     return kernel.edge == "padded" and kernel.rows > 1
 
 
@@ -339,8 +339,8 @@ def call(function: Any, arguments: list[Any]) -> None:
 
 
 def tiles_of(
-    kernel: MicroKernel, heights: Iterable[int], widths: Iterable[int] | None = None
-) -> tuple[tuple[MicroKernel, Fit], ...]:
+    kernel: CpuMicroKernel, heights: Iterable[int], widths: Iterable[int] | None = None
+) -> tuple[tuple[CpuMicroKernel, Fit], ...]:
     """The tile functions a plan may call: for composition, one for each height (and width)."""
     if kernel.composed:
         sizes = product(heights, (kernel.cols,) if widths is None else widths)

@@ -12,10 +12,10 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from dietlab.lower.ahead import ask_for_next_panel
-from dietlab.lower.epilogue import activated
-from dietlab.lower.geometry import Geometry
-from dietlab.lower.vectors import (
+from dietlab.lower.cpu.ahead import ask_for_next_panel
+from dietlab.lower.cpu.epilogue import activated
+from dietlab.lower.cpu.geometry import Geometry
+from dietlab.lower.cpu.vectors import (
     L1,
     constant,
     int64,
@@ -25,7 +25,7 @@ from dietlab.lower.vectors import (
     stack_buffer,
     vector,
 )
-from dietlab.space import MicroKernel
+from dietlab.space import CpuMicroKernel
 
 Fit = Literal["exact", "guarded", "checked"]
 """What a tile knows of its rows: all are inside the output; all can be read, but only some are inside
@@ -36,7 +36,7 @@ Fit = Literal["exact", "guarded", "checked"]
 class Tile:
     """What the steps share while one tile function is written; names as in its signature."""
 
-    kernel: MicroKernel
+    kernel: CpuMicroKernel
     geometry: Geometry
     accumulators: Any
     x: Any
@@ -70,7 +70,7 @@ class Tile:
         return vector(i * self.kernel.cols + j * self.lanes, self.lanes)
 
 
-def tile_function(kernel: MicroKernel, geometry: Geometry, fit: Fit) -> Any:
+def tile_function(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> Any:
     """``tile(x, w, y, ...)``: a ``kernel.rows x kernel.cols`` tile, all of depth at once.
 
     Draws, for ``2 x 1`` vectors and ``unroll=1``::
@@ -115,7 +115,7 @@ def tile_function(kernel: MicroKernel, geometry: Geometry, fit: Fit) -> Any:
     return builder.get()
 
 
-def tile_arguments(kernel: MicroKernel, geometry: Geometry, fit: Fit) -> tuple[str, ...]:
+def tile_arguments(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> tuple[str, ...]:
     """The arguments of a tile function, in order."""
     asks = kernel.ahead and geometry.batch is None  # a batch's next product is the region's business
     needed = {
@@ -126,14 +126,14 @@ def tile_arguments(kernel: MicroKernel, geometry: Geometry, fit: Fit) -> tuple[s
     return tuple(name for name, present in needed.items() if present)
 
 
-def tile_name(kernel: MicroKernel, fit: Fit) -> str:
+def tile_name(kernel: CpuMicroKernel, fit: Fit) -> str:
     """Loop order and edge are the region's business: micro-kernels that differ in them share tiles."""
     ahead = "a" if kernel.ahead else ""
     dots = "_depth" if kernel.along == "depth" else ""
     return f"tile_{kernel.rows}x{kernel.cols}_u{kernel.unroll}_p{kernel.prefetch}{ahead}{dots}_{fit}"
 
 
-def _weights_buffer(kernel: MicroKernel, geometry: Geometry, pointer: Any, width: Any, depth: Any) -> Any:
+def _weights_buffer(kernel: CpuMicroKernel, geometry: Geometry, pointer: Any, width: Any, depth: Any) -> Any:
     if geometry.weights == "direct":
         return T.decl_buffer((depth, width), data=pointer, align=4)
     shape = (kernel.vectors(geometry.lanes), geometry.panel_rows, geometry.lanes)

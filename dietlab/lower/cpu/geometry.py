@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dietlab.hardware import Hardware
-from dietlab.space import MicroKernel
+from dietlab.space import CpuMicroKernel
 from dietlab.workloads import Epilogue, Role, Weights, Workload, axis_of, batch_of, largest
 
 FLOAT_BYTES = 4
@@ -46,7 +46,7 @@ class Geometry:
     block_rows: int
 
     @classmethod
-    def of(cls, workload: Workload, hardware: Hardware, kernels: Iterable[MicroKernel]) -> Geometry:
+    def of(cls, workload: Workload, hardware: Hardware, kernels: Iterable[CpuMicroKernel]) -> Geometry:
         """The layout wide enough for the widest last tile of ``kernels``."""
         sizes = {role: _extent(workload, role) for role in ("rows", "cols", "depth")}
         lanes, cols, panels = hardware.cpu.lanes, sizes["cols"], 0
@@ -78,7 +78,7 @@ class Geometry:
     def packed_shape(self) -> tuple[int, int, int]:
         return (self.panels, self.panel_rows, self.lanes)
 
-    def has_column_tail(self, kernel: MicroKernel) -> bool:
+    def has_column_tail(self, kernel: CpuMicroKernel) -> bool:
         """Whether the last column tile sticks out of the output (or may, if ``cols`` is dynamic)."""
         if kernel.along == "depth":
             return False  # columns are composed

@@ -8,8 +8,8 @@ from typing import Any
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from dietlab.lower.geometry import FLOAT_BYTES
-from dietlab.lower.vectors import L2, int64, prefetch
+from dietlab.lower.cpu.geometry import FLOAT_BYTES
+from dietlab.lower.cpu.vectors import L2, int64, prefetch
 
 LEAST_BYTES = 8 << 10
 """How far ahead of a product its operands are asked for at least: what memory delivers while one of its

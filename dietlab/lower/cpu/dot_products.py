@@ -13,17 +13,17 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from dietlab.lower.geometry import Geometry
-from dietlab.lower.micro_kernel import tile_arguments, tile_name
-from dietlab.lower.vectors import int64, masked_load, masked_store, stack_buffer, vector
-from dietlab.space import MicroKernel
+from dietlab.lower.cpu.geometry import Geometry
+from dietlab.lower.cpu.micro_kernel import tile_arguments, tile_name
+from dietlab.lower.cpu.vectors import int64, masked_load, masked_store, stack_buffer, vector
+from dietlab.space import CpuMicroKernel
 
 
 @dataclass(frozen=True)
 class _Tile:
     """What the steps share while one tile function is written."""
 
-    kernel: MicroKernel
+    kernel: CpuMicroKernel
     lanes: int
     depth: int
     width: Any
@@ -40,7 +40,7 @@ class _Tile:
         return vector(output * self.lanes, self.lanes)
 
 
-def dot_products_function(kernel: MicroKernel, geometry: Geometry) -> Any:
+def dot_products_function(kernel: CpuMicroKernel, geometry: Geometry) -> Any:
     """``tile(x, w, y, ...)``: a ``kernel.rows x kernel.cols`` tile, all of depth at once.
 
     Draws, for ``1 x 2`` and two lanes::

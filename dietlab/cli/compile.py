@@ -1,0 +1,55 @@
+"""``dietlab compile``: what the compiler makes of a GPU's micro-kernels, without a GPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import click
+
+from dietlab.cli.options import cover_option, hardware_option, processor, show, workload_options
+from dietlab.errors import DietlabError
+from dietlab.measure.compiled import frame_compiled
+from dietlab.space import Cover, build_space, edges_of
+from dietlab.view import ProgressBar
+from dietlab.workloads import Workload
+
+
+@click.command("compile")
+@workload_options
+@cover_option
+@hardware_option
+@click.option(
+    "--sample", default=32, show_default=True, type=click.IntRange(0), help="Micro-kernels; 0 for all."
+)
+@click.option("--seed", default=0, show_default=True, help="Which ones.")
+@click.option("--csv", "path", type=click.Path(dir_okay=False), help="Also write the table here.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def compile_command(
+    workload: Workload, cover: Cover, hardware: str | None, sample: int, seed: int, path: str | None,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Compile micro-kernels for a GPU and show what they use: needs nvcc, but no GPU.
+
+    Registers of a thread, spilled bytes, shared memory of a block and how many blocks fit a multiprocessor,
+    as the compiler tells; with the reason of those that are refused.
+
+    dietlab compile dense --dim T=1:128 --dim N=2304 --dim K=768 --hardware h200 --sample 32
+    """
+    if hardware is None:
+        raise DietlabError("--hardware names a GPU", "this machine", "For example --hardware h200.")
+    chip = processor(hardware, None, measure=False)
+    space = build_space(workload, chip, edges_of(cover, workload, chip))
+    kernels = list(space)
+    if 0 < sample < len(kernels):
+        kernels = sorted(Random(seed).sample(kernels, sample))
+    table = frame_compiled(workload, chip, kernels, [ProgressBar()])
+    table.insert(0, "arch", chip.gpu.arch)
+    table.insert(1, "dtype", workload.dtype)
+    if path:
+        head = f"# {workload} on {chip.name}: {len(kernels)} of {len(space)} micro-kernels, seed {seed}\n"
+        Path(path).write_text(head + table.to_csv(index=False), encoding="utf-8")
+    facts = {"space": len(space), "compiled": table.to_dict("records")}
+    refused = int((table["status"] != "ok").sum())
+    text = f"{table.to_string(index=False)}\n{len(kernels)} of {len(space)} compiled, {refused} refused"
+    show(facts, as_json, text)

@@ -1,0 +1,158 @@
+"""What stitching register tiles over a shape loses on a CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Literal
+
+from dietlab.cost.formulas import Parts, f_occ, f_pad
+from dietlab.hardware import Hardware
+from dietlab.measure import CacheState
+from dietlab.shapes import Shape
+from dietlab.space import FMA_LATENCY, CpuMicroKernel, Plan, plan_for
+from dietlab.workloads import Role, Workload, extents
+
+FLOAT_BYTES = 4
+
+EDGE_STEPS = 6.0
+"""Steps of the reduction that starting, storing and calling a tile cost: one load and one store a
+vector beside a multiply-add a step, and some tens of cycles around them."""
+SUMS_STEPS = 2.0
+"""The same for adding up an accumulator across its lanes, a lane."""
+TRANSPOSED_ROWS = 7.0
+"""Rows in whose time a panel of weights is transposed on the fly: four exchanges of registers, a load and
+a store for what is one multiply-add a row."""
+
+
+@dataclass(frozen=True)
+class CpuAdaptation:
+    """The adaptation of register tiles; see :class:`~dietlab.cost.adaptation.AdaptationCost`.
+
+    A call also pays for the first trip of the weights from where they stay between calls (an addition to
+    the paper)::
+
+        seconds(M, S) = flops(S) / (f_mk(M) * cores * f_pad(M, S) * f_occ(M, S) * f_stream(M, S))
+
+    The micro-kernels of one plan share its passes over the weights, and its cores.
+    """
+
+    workload: Workload
+    hardware: Hardware
+    kind: Literal["paper", "streamed"] = "streamed"
+    cache: CacheState = "hot"
+
+    def with_cache(self, cache: CacheState) -> CpuAdaptation:
+        return replace(self, cache=cache)
+
+    def static(self, kernel: CpuMicroKernel, shape: Shape) -> float:
+        sizes = extents(self.workload, shape)
+        pieces = self._pieces(kernel, plan_for(kernel, sizes["rows"]), sizes)
+        return f_pad(sizes, kernel.cover_tile) * f_occ(pieces, self.hardware.cores)
+
+    def seconds(
+        self, kernel: CpuMicroKernel, shape: Shape, throughput: Callable[[CpuMicroKernel], float]
+    ) -> float:
+        return self.parts(kernel, shape, throughput).total
+
+    def parts(
+        self, kernel: CpuMicroKernel, shape: Shape, throughput: Callable[[CpuMicroKernel], float]
+    ) -> Parts:
+        sizes = extents(self.workload, shape)
+        plan = plan_for(kernel, sizes["rows"])
+        if not plan.regions:
+            return Parts(0.0, 0.0, 0.0, 0.0, 0.0)
+        column_tiles = ceil(sizes["cols"] / kernel.cols)
+        passes = sizes["batch"] * column_tiles / self.hardware.cores
+        width, edge_steps = self._width(kernel, sizes), self._edge_steps(kernel)
+        step = {
+            r: 2.0 * r.kernel.rows * width / (throughput(r.kernel) * self._hidden(r.kernel))
+            for r in plan.regions
+        }
+        edges = sum(edge_steps * step[r] * r.tiles for r in plan.regions)
+        # However low the tiles are: exchanging registers waits for no multiply-add.
+        edges += self._transposed_rows(kernel) * sizes["depth"] * 2.0 * width / throughput(kernel)
+        warm = sum(sizes["depth"] * step[r] * r.tiles for r in plan.regions)
+        first = (sizes["depth"] + edge_steps) * step[plan.regions[0]]
+        waiting = self._waiting(kernel, plan.tiles, warm + edges, first, self._fetch(kernel, sizes))
+        useful = f_pad(sizes, kernel.cover_tile)
+        busy = f_occ(self._pieces(kernel, plan, sizes), self.hardware.cores)
+        idle = (warm + edges + waiting) * (1 / busy - 1)
+        return Parts(*(passes * p for p in (warm * useful, edges, warm * (1 - useful), waiting, idle)))
+
+    def throughput(self, kernel: CpuMicroKernel, shape: Shape, seconds: float) -> float:
+        sizes = extents(self.workload, shape)
+        plan = plan_for(kernel, sizes["rows"])
+        passes = sizes["batch"] * ceil(sizes["cols"] / kernel.cols) / self.hardware.cores
+        spent = seconds / passes * f_occ(self._pieces(kernel, plan, sizes), self.hardware.cores)
+        paid = {r: r.executed_rows / self._hidden(r.kernel) for r in plan.regions}
+        head, rows = plan.regions[0], sum(paid.values())
+        lead = paid[head] / head.tiles
+        steps = rows * (sizes["depth"] + self._edge_steps(kernel))
+        transposed = self._transposed_rows(kernel) * sizes["depth"]
+        flops = 2.0 * self._width(kernel, sizes) * (steps + transposed)
+        fetch, first = self._fetch(kernel, sizes), lead / rows
+        rest = spent - fetch
+        # Only where the first tile waits for its weights does their fetch tell nothing about computing;
+        # a time below the fetch's would give a senseless rest.
+        bound = kernel.order == "ws" and not kernel.ahead and fetch > spent * first
+        if bound and rest > 0.5 * spent * (1 - first) > 0:
+            return flops * (1 - first) / rest
+        return flops / spent
+
+    def working_share(self, kernel: CpuMicroKernel, shape: Shape) -> float:
+        parts = self.parts(kernel, shape, lambda _: 1.0)
+        return parts.compute / parts.total if parts.total else 0.0
+
+    @staticmethod
+    def _width(kernel: CpuMicroKernel, sizes: Mapping[Role, int]) -> float:
+        """Columns of a tile, on average: where they are composed no tile is wider than needed."""
+        if kernel.along == "cols":
+            return kernel.cols
+        return sizes["cols"] / ceil(sizes["cols"] / kernel.cols)
+
+    def _hidden(self, kernel: CpuMicroKernel) -> float:
+        """The share of its throughput that a low tile reaches: with fewer accumulators than a multiply-add
+        takes cycles the unit idles, and no candidate that low was measured by itself."""
+        across = kernel.cols if kernel.along == "depth" else kernel.vectors(self.hardware.cpu.lanes)
+        return min(1.0, kernel.rows * across / FMA_LATENCY)
+
+    def _edge_steps(self, kernel: CpuMicroKernel) -> float:
+        return EDGE_STEPS + (SUMS_STEPS * self.hardware.cpu.lanes if kernel.along == "depth" else 0.0)
+
+    def _transposed_rows(self, kernel: CpuMicroKernel) -> float:
+        transposes = self.workload.weights == "transposed" and kernel.along == "cols"
+        return TRANSPOSED_ROWS if transposes else 0.0
+
+    def _pieces(self, kernel: CpuMicroKernel, plan: Plan[CpuMicroKernel], sizes: Mapping[Role, int]) -> int:
+        """What is dealt to the cores: products of a batch, panels that are transposed, or tiles."""
+        column_tiles = ceil(sizes["cols"] / kernel.cols)
+        if any(axis.role == "batch" for axis in self.workload.axes):
+            return sizes["batch"]
+        return column_tiles if self.workload.weights == "transposed" else column_tiles * plan.tiles
+
+    @staticmethod
+    def _waiting(kernel: CpuMicroKernel, tiles: int, computing: float, first: float, fetch: float) -> float:
+        """Seconds that one pass waits for weights: all its tiles hide the fetch if each asks for a part
+        of the next panel; else the first one alone, or every one if weights are fetched for each."""
+        if kernel.ahead:
+            return max(0.0, fetch - computing)
+        if kernel.order == "ws":
+            return max(0.0, fetch - first)
+        return max(0.0, tiles * fetch - computing)
+
+    def _fetch(self, kernel: CpuMicroKernel, sizes: Mapping[Role, int]) -> float:
+        """Seconds to fetch the weights of one column tile."""
+        rate = self._weights_gbps(FLOAT_BYTES * sizes["cols"] * sizes["depth"])
+        return FLOAT_BYTES * kernel.cols * sizes["depth"] / (rate * 1e9) if rate else 0.0
+
+    def _weights_gbps(self, weight_bytes: int) -> float | None:
+        """What a core gets from where the weights stay between calls: the last-level cache, or memory if
+        they rotate or would fill more than half of it; None when traffic is not modelled."""
+        if self.kind == "paper" or self.workload.weights != "packed":
+            return None
+        if self.cache != "rotating" and 2 * weight_bytes <= self.hardware.cpu.l3_bytes:
+            return self.hardware.l3_gbps
+        memory = self.hardware.dram_gbps
+        return memory / self.hardware.cores if memory else None

@@ -1,0 +1,122 @@
+"""What stitching thread-block tiles over a shape loses on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from math import ceil
+from typing import Literal
+
+from dietlab.cost.formulas import Parts, f_occ, f_pad
+from dietlab.hardware import Hardware
+from dietlab.hardware.occupancy import blocks_per_sm
+from dietlab.measure import CacheState
+from dietlab.shapes import Shape
+from dietlab.space import CudaMicroKernel, Plan, plan_for, shared_bytes, thread_registers
+from dietlab.workloads import Role, Workload, extents, require_dtype
+
+IMBALANCE = (1.433, 2.14)
+"""The paper's fit of ``c`` on a T4 (section 3.3), below one wave of blocks and above. Another processor's
+are fitted from its records."""
+
+EDGE_STEPS = 3.0
+"""Steps of the reduction that a block's beginning and end cost: the first fetch, which nothing hides, and
+the write-back."""
+
+LAUNCH_SECONDS = 2e-6
+"""What a launch costs a stream that is busy: from the end of one kernel to the start of the next."""
+
+
+@dataclass(frozen=True)
+class CudaAdaptation:
+    """The adaptation of thread blocks; see :class:`~dietlab.cost.adaptation.AdaptationCost`.
+
+    A block occupies one of ``C = multiprocessors x blocks a multiprocessor`` places, so ``g`` blocks pay
+    for ``G = C ceil(g / C)`` of them in part (paper, section 3.3)::
+
+        seconds = launch + padded flops / (f_mk * multiprocessors * f_occ)     f_occ = c g / ((c - 1) g + G)
+
+    Args:
+        resident: blocks that really fit a multiprocessor, by micro-kernel (its ``code``), as its record
+            tells; the others' are estimated from its sizes.
+        imbalance: ``c`` below one wave and above.
+    """
+
+    workload: Workload
+    hardware: Hardware
+    kind: Literal["paper", "streamed"] = "streamed"
+    cache: CacheState = "hot"
+    resident: Mapping[CudaMicroKernel, int] = field(default_factory=dict, hash=False, compare=False)
+    imbalance: tuple[float, float] = IMBALANCE
+
+    def with_cache(self, cache: CacheState) -> CudaAdaptation:
+        return replace(self, cache=cache)
+
+    def static(self, kernel: CudaMicroKernel, shape: Shape) -> float:
+        sizes = extents(self.workload, shape)
+        plan = plan_for(kernel, sizes["rows"])
+        return f_pad(sizes, kernel.cover_tile) * self._busy(kernel, plan, sizes)
+
+    def seconds(
+        self, kernel: CudaMicroKernel, shape: Shape, throughput: Callable[[CudaMicroKernel], float]
+    ) -> float:
+        return self.parts(kernel, shape, throughput).total
+
+    def parts(
+        self, kernel: CudaMicroKernel, shape: Shape, throughput: Callable[[CudaMicroKernel], float]
+    ) -> Parts:
+        sizes = extents(self.workload, shape)
+        plan = plan_for(kernel, sizes["rows"])
+        if not plan.regions:
+            return Parts(0.0, 0.0, 0.0, 0.0, 0.0)
+        rates = [throughput(region.kernel) * self.hardware.cores for region in plan.regions]
+        works = self._works(kernel, plan, sizes)
+        padded = sum(work / rate for work, rate in zip(works, rates, strict=True))
+        edges = padded * EDGE_STEPS / ceil(sizes["depth"] / kernel.step)
+        useful = f_pad(sizes, kernel.cover_tile)
+        idle = (padded + edges) * (1 / self._busy(kernel, plan, sizes) - 1)
+        waiting = max(0.0, self._traffic_seconds(shape) - padded - edges - idle)
+        return Parts(padded * useful, edges + LAUNCH_SECONDS, padded * (1 - useful), waiting, idle)
+
+    def throughput(self, kernel: CudaMicroKernel, shape: Shape, seconds: float) -> float:
+        sizes = extents(self.workload, shape)
+        plan = plan_for(kernel, sizes["rows"])
+        paid = sum(self._works(kernel, plan, sizes)) * (1 + EDGE_STEPS / ceil(sizes["depth"] / kernel.step))
+        # A launch is never all of a call: clocks are read a little apart.
+        spent = max(seconds - LAUNCH_SECONDS, 0.2 * seconds)
+        return paid / (self._busy(kernel, plan, sizes) * self.hardware.cores * spent)
+
+    def working_share(self, kernel: CudaMicroKernel, shape: Shape) -> float:
+        rate = 1e9 * (self.hardware.peak_for(self.workload.dtype) or 100.0)
+        parts = self.parts(kernel, shape, lambda _: rate)
+        return parts.compute / parts.total if parts.total else 0.0
+
+    def places(self, kernel: CudaMicroKernel) -> int:
+        """Blocks that fit a multiprocessor at once, 1 or more."""
+        known = self.resident.get(kernel.code)
+        if known is None:
+            registers = min(thread_registers(kernel), self.hardware.gpu.registers_per_thread)
+            shared = shared_bytes(kernel, require_dtype(self.workload.dtype).itemsize)
+            known = blocks_per_sm(self.hardware.gpu, kernel.threads, registers, shared)
+        return max(1, known)
+
+    @staticmethod
+    def _works(
+        kernel: CudaMicroKernel, plan: Plan[CudaMicroKernel], sizes: Mapping[Role, int]
+    ) -> list[float]:
+        """Executed flops of each region, padding included."""
+        columns = kernel.cols * ceil(sizes["cols"] / kernel.cols)
+        depth = kernel.step * ceil(sizes["depth"] / kernel.step)
+        return [2.0 * region.executed_rows * columns * depth * sizes["batch"] for region in plan.regions]
+
+    def _busy(self, kernel: CudaMicroKernel, plan: Plan[CudaMicroKernel], sizes: Mapping[Role, int]) -> float:
+        blocks = plan.tiles * ceil(sizes["cols"] / kernel.cols) * sizes["batch"]
+        places = self.hardware.cores * self.places(kernel)
+        below, above = self.imbalance
+        return f_occ(blocks, places, below if blocks < places else above)
+
+    def _traffic_seconds(self, shape: Shape) -> float:
+        """What memory takes to bring every operand once, where they do not stay in L2 between calls."""
+        if self.kind == "paper" or self.cache != "rotating" or not self.hardware.dram_gbps:
+            return 0.0
+        return self.workload.bytes(shape) / (1e9 * self.hardware.dram_gbps)

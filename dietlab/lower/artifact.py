@@ -1,0 +1,31 @@
+"""What compiling leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A compiled shared library.
+
+    Args:
+        code_bytes: machine code and constants (a CPU object file's allocated sections as the file holds
+            them; the kernels' of a cubin).
+        code_hash: equal for equal code.
+        packed_shape: of the packed constant operand; None if nothing is packed.
+        resources: what the GPU's kernels really use, the most of all of them: registers of a thread,
+            spilled bytes, shared memory of a block with what its launch adds, blocks that fit a
+            multiprocessor. Empty for a CPU.
+        source: the CUDA C++ that TVM generated; empty for a CPU.
+    """
+
+    path: Path
+    code_bytes: int
+    code_hash: str
+    seconds: float
+    packed_shape: tuple[int, ...] | None = None
+    resources: Mapping[str, int] = field(default_factory=dict)
+    source: str = field(default="", repr=False)

@@ -1,0 +1,1 @@
+"""TensorIR for CPUs: register tiles, packed panels, one function for each tile."""

@@ -1,0 +1,169 @@
+"""One thread block's micro-kernel as TensorIR: fetch, compute, write back.
+
+Every function here is one visible step; :func:`block_program` is their list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
+
+from dietlab.lower.cuda.epilogue import activated
+from dietlab.lower.cuda.fetch import Fetch, fetches
+from dietlab.lower.cuda.geometry import BlockGeometry
+from dietlab.lower.cuda.layout import Left, Worker
+from dietlab.lower.cuda.units import worker_of
+from dietlab.lower.cuda.words import bound, int32, int64, unrolled
+from dietlab.space import CudaMicroKernel
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """The operands as flat buffers, one element after the other."""
+
+    x: Any
+    w: Any
+    y: Any
+    bias: Any | None
+    residual: Any | None
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a block's tile lies: its batch, its first row and column, and how many rows there are (all
+    int32 expressions), in a block of threads numbered by ``thread``."""
+
+    batch: Any
+    first_row: Any
+    first_col: Any
+    size: Any
+    thread: Any
+
+
+def block_program(
+    kernel: CudaMicroKernel, geometry: BlockGeometry, arrays: Arrays, shared: Any, place: Place,
+    *, aligned: bool,
+) -> None:  # fmt: skip
+    """Computes one tile of the output.
+
+    Draws, for three stages (``slot`` is the stage that a step lies in, ``step % 3``)::
+
+        before                                    after
+        for i in range(rows):                     fetch steps 0 and 1
+          for j in range(cols):                   for s in range(steps):
+            for k in range(depth):                  wait until step s has come; barrier
+              y[i, j] += x[i, k] * w[j, k]          fetch step s + 2 into the slot that step s - 1 left
+                                                    sums += x[slot] @ w[slot]       # no bound check
+                                                  y[rows inside] = activation(sums + bias) + residual
+
+    What a fetch would read beyond an operand is zero in shared memory (local padding, paper section 3.2):
+    only the fetch and the write-back know where the output ends. A ``checked`` micro-kernel has no local
+    padding: beyond the end its fetch reads the last elements again, and each multiply-add tests its bounds.
+
+    Args:
+        shared: the block's dynamic shared memory, elements of the operands' type.
+        aligned: whether the arrays begin at multiples of 16 bytes, so that copies can be as wide.
+    """
+    worker = worker_of(kernel, geometry, shared, place.thread)
+    worker.start()
+    x, w = fetches(kernel, geometry, arrays, shared, place, aligned=aligned)
+    depth = geometry.value(geometry.depth, place.size)
+    steps = -(-depth // kernel.step) if isinstance(depth, int) else _ceil(depth, kernel.step)
+    ahead = kernel.stages - 1
+    for first in range(ahead):
+        if not isinstance(steps, int) or first < steps:
+            with nullcontext() if isinstance(steps, int) else _where(int32(first), steps):
+                for fetch in (x, w):
+                    fetch.begin(int32(first), int32(first))
+                    fetch.finish(int32(first), int32(first))
+        _commit(x, w)
+    with T.serial(int32(0), int32(steps)) as variable:
+        step = IRBuilder.name("step", variable)
+        if x.asynchronous or w.asynchronous:
+            T.evaluate(T.ptx["cp.async.wait_group"](ahead - 1))
+        T.evaluate(T.cuda.cta_sync())
+        coming = step + ahead
+        slot = tirx.truncmod(coming, int32(kernel.stages))
+        with _where(coming, steps):
+            x.begin(coming, slot)
+            w.begin(coming, slot)
+        _commit(x, w)
+        left = _left(kernel, geometry, place, depth, step) if kernel.edge == "checked" else None
+        worker.multiply_add(tirx.truncmod(step, int32(kernel.stages)), left)
+        if not (x.asynchronous and w.asynchronous):
+            with _where(coming, steps):
+                x.finish(coming, slot)
+                w.finish(coming, slot)
+    worker.add_slices()
+    write_back(worker, geometry, arrays, place)
+
+
+def _left(kernel: CudaMicroKernel, geometry: BlockGeometry, place: Place, depth: Any, step: Any) -> Left:
+    """How many rows, columns and steps there are from the tile's first on: what bound checks compare with."""
+    cols = int32(geometry.value(geometry.cols, place.size))
+    return Left(
+        bound("rows_left", place.size - place.first_row), bound("cols_left", cols - place.first_col),
+        bound("depth_left", int32(depth) - step * int32(kernel.step)),
+    )  # fmt: skip
+
+
+def _commit(x: Fetch, w: Fetch) -> None:
+    """Copies issued since the last call become one group, an empty one if there are none: groups are
+    counted, one a step."""
+    if x.asynchronous or w.asynchronous:
+        T.evaluate(T.ptx["cp.async.commit_group"]())
+
+
+@contextmanager
+def _where(step: Any, steps: Any) -> Iterator[None]:
+    """Statements for a step that there is."""
+    with T.If(step < int32(steps)), T.Then():
+        yield
+
+
+def _ceil(extent: Any, tile: int) -> Any:
+    return bound("steps", tirx.truncdiv(extent + (tile - 1), int32(tile)))
+
+
+def write_back(worker: Worker, geometry: BlockGeometry, arrays: Arrays, place: Place) -> None:
+    """Stores what lies inside the output, after the epilogue.
+
+    Rows are tested one by one; columns only if the output's width is no multiple of the tile's.
+    """
+    kernel = worker.kernel
+    width = geometry.value(geometry.cols, place.size)
+    first = int64(place.batch) * int64(place.size) * int64(width) + (
+        int64(place.first_row) * int64(width) + int64(place.first_col)
+    )
+    origin = bound("origin", first)
+    rows_left = bound("rows_left", place.size - place.first_row)
+    checked = not geometry.fits("cols", kernel.cols)
+    cols_left = bound("cols_left", int32(width) - place.first_col) if checked else None
+    with worker.writers(), unrolled(worker.held_rows, "i") as i:
+        row = bound("row", worker.row(i))
+        with T.If(row < rows_left), T.Then(), unrolled(worker.held_cols, "j") as j:
+            col = bound("col", worker.col(j))
+            if cols_left is None:
+                _store(worker, geometry, arrays, place, origin, row, col, width, worker.sum(i, j))
+            else:
+                with T.If(col < cols_left), T.Then():
+                    _store(worker, geometry, arrays, place, origin, row, col, width, worker.sum(i, j))
+
+
+def _store(
+    worker: Worker, geometry: BlockGeometry, arrays: Arrays, place: Place, origin: Any, row: Any, col: Any,
+    width: Any, value: Any,
+) -> None:  # fmt: skip
+    if arrays.bias is not None:
+        value = value + tirx.Cast("float32", arrays.bias[int64(place.first_col + col)])
+    value = activated(geometry.epilogue.activation, value)
+    at = origin + int64(row * int32(width) + col)
+    if arrays.residual is not None:
+        value = value + tirx.Cast("float32", arrays.residual[at])
+    T.buffer_store(arrays.y, tirx.Cast(geometry.dtype, value), [at])

@@ -1,0 +1,87 @@
+"""TVM's CUDA part where there is no driver: enough of one to put cubins into a library."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from dietlab.errors import MissingDependencyError
+from dietlab.lower.compiler import require_linker
+from dietlab.lower.runtime import CUDA_RUNTIME_NAME, find_runtime
+
+CREATE = "ffi.Module.create.cuda"
+
+_LIBRARY = re.compile(rb"lib(?:cuda|cudart)\.so\.\d+")
+
+
+def module_maker() -> Any:
+    """TVM's function that makes a module of a cubin.
+
+    TVM's CUDA part is linked with NVIDIA's driver and runtime, and stays out of a process that has
+    neither. Making a module calls nothing of them, so that two empty libraries of their names will do;
+    a process that has them gets the real ones. Running a kernel needs those in any case.
+
+    Raises:
+        MissingDependencyError: if TVM's CUDA part is missing or cannot be loaded.
+    """
+    import tvm_ffi
+
+    found = tvm_ffi.get_global_func(CREATE, allow_missing=True)
+    if found is None:
+        _load_without_driver()
+        found = tvm_ffi.get_global_func(CREATE, allow_missing=True)
+    if found is None:
+        raise MissingDependencyError("TVM makes modules of cubins", f"no {CREATE}", "Install apache-tvm.")
+    return found
+
+
+def _load_without_driver() -> None:
+    runtime = find_runtime(CUDA_RUNTIME_NAME)
+    if runtime is None:
+        raise MissingDependencyError(
+            f"building for a GPU needs {CUDA_RUNTIME_NAME}", "apache-tvm is not installed",
+            "pip install apache-tvm==0.27.0.post1",
+        )  # fmt: skip
+    with TemporaryDirectory(prefix="dietlab-driver-") as folder:
+        for name in _needed(runtime):
+            _load_or_stand_in(name, Path(folder))
+        _load_lazily(runtime)
+
+
+def _load_lazily(library: Path) -> None:
+    """Functions are looked up when they are first called; ctypes would look for all of them now."""
+    loader = ctypes.CDLL(None)
+    loader.dlopen.restype, loader.dlerror.restype = ctypes.c_void_p, ctypes.c_char_p
+    if not loader.dlopen(str(library).encode(), os.RTLD_LAZY | os.RTLD_GLOBAL):
+        raise MissingDependencyError(f"{library.name} can be loaded", loader.dlerror().decode())
+
+
+def _needed(library: Path) -> Iterator[str]:
+    """The names under which a library asks for the driver and the CUDA runtime."""
+    return (name.decode() for name in sorted(set(_LIBRARY.findall(library.read_bytes()))))
+
+
+def _load_or_stand_in(name: str, folder: Path) -> None:
+    """The library itself where it is installed, else an empty one that answers to its name and version."""
+    try:
+        ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL)
+        return
+    except OSError:
+        pass
+    versions, source, library = (folder / f"{name}.{kind}" for kind in ("map", "c", "so"))
+    versions.write_text(f"{name} {{ global: *; }};\n", encoding="utf-8")
+    source.write_text("int dietlab_stands_in_for_it;\n", encoding="utf-8")
+    command = [
+        require_linker(), "-shared", "-fPIC", "-x", "c", str(source), f"-Wl,-soname,{name}",
+        f"-Wl,--version-script={versions}", "-o", str(library),
+    ]  # fmt: skip
+    made = subprocess.run(command, capture_output=True, text=True, check=False)
+    if made.returncode:
+        raise MissingDependencyError(f"a library can stand in for {name}", made.stderr.strip()[-300:])
+    ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)

@@ -1,0 +1,125 @@
+"""What workers of both kinds share: panels in shared memory, slices, and what a worker is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tvm.script.ir_builder import tirx as T
+
+from dietlab.lower.cuda.geometry import BlockGeometry, Panel
+from dietlab.lower.cuda.words import int32, unrolled
+from dietlab.space import CudaMicroKernel
+
+WARP = 32
+
+
+@dataclass(frozen=True)
+class Left:
+    """Rows, columns and reduction steps from a tile's first ones to the operands' ends (int32)."""
+
+    rows: Any
+    cols: Any
+    depth: Any
+
+
+class Worker(Protocol):
+    """A thread's part of a tile: where its sums belong, and how they come about."""
+
+    @property
+    def kernel(self) -> CudaMicroKernel: ...
+
+    @property
+    def held_rows(self) -> int:
+        """Different rows that one thread has sums of."""
+
+    @property
+    def held_cols(self) -> int: ...
+
+    def row(self, i: Any) -> Any:
+        """The row of the tile that its ``i``-th row is (an int32 expression)."""
+
+    def col(self, j: Any) -> Any: ...
+
+    def sum(self, i: Any, j: Any) -> Any: ...
+
+    def start(self) -> None:
+        """Sums begin with zero."""
+
+    def multiply_add(self, slot: Any, left: Left | None = None) -> None:
+        """The compute stage: one step, from the stage ``slot`` of shared memory; no bound checks, unless
+        what is ``left`` is given."""
+
+    def add_slices(self) -> None:
+        """Adds up what the slices have; the first one has the result."""
+
+    def writers(self) -> Any:
+        """A context for statements of those threads that have results."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What both units share: the panels in shared memory, the slice of a thread, its number in it."""
+
+    kernel: CudaMicroKernel
+    geometry: BlockGeometry
+    shared: Any
+    x_panel: Panel
+    w_panel: Panel
+    stage: int
+    slice: Any
+    thread: Any
+
+    @property
+    def part(self) -> int:
+        """Steps of the reduction that one slice computes of each stage."""
+        return self.kernel.step // self.kernel.slices
+
+    def x_at(self, slot: Any, line: Any, k: Any) -> Any:
+        """The element of shared memory that holds ``x[line, k]``."""
+        return slot * int32(self.stage) + line * int32(self.x_panel.pitch) + k
+
+    def w_at(self, slot: Any, col: Any, k: Any) -> Any:
+        """The same for column ``col`` of ``w`` at ``k``."""
+        line, at = (k, col) if self.geometry.direct else (col, k)
+        base = slot * int32(self.stage) + int32(self.x_panel.elements)
+        return base + line * int32(self.w_panel.pitch) + at
+
+    @contextmanager
+    def writers(self) -> Iterator[None]:
+        if self.kernel.slices == 1:
+            yield
+            return
+        with T.If(self.slice == int32(0)), T.Then():
+            yield
+
+    def add_slices(self, sums: Any, count: int) -> None:
+        """Adds up ``count`` sums of each thread over the slices, through shared memory.
+
+        Draws, for two slices (what belongs to a thread lies ``threads of a slice`` apart, so that
+        neighbouring threads meet different banks)::
+
+            barrier
+            if slice 1:  shared[n * group + thread] = sums[n]
+            barrier
+            if slice 0:  sums[n] += shared[n * group + thread]
+        """
+        kernel = self.kernel
+        if kernel.slices == 1:
+            return
+        group = kernel.threads // kernel.slices
+        scratch = T.decl_buffer(
+            ((kernel.slices - 1) * count * group,), "float32", data=self.shared.data, scope="shared.dyn"
+        )
+        T.evaluate(T.cuda.cta_sync())
+        with T.If(self.slice > int32(0)), T.Then(), unrolled(count, "n") as n:
+            at = ((self.slice - int32(1)) * int32(count) + n) * int32(group) + self.thread
+            T.buffer_store(scratch, sums[n], [at])
+        T.evaluate(T.cuda.cta_sync())
+        others = kernel.slices - 1
+        first = self.slice == int32(0)
+        with T.If(first), T.Then(), unrolled(others, "other") as other, unrolled(count, "n") as n:
+            at = (other * int32(count) + n) * int32(group) + self.thread
+            T.buffer_store(sums, sums[n] + scratch[at], [n])

@@ -1,0 +1,275 @@
+"""Portfolio + decision tree -> one module: an operator on a GPU that serves every shape."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
+
+from dietlab.lower.choice import choice, needed_heights, plan_function
+from dietlab.lower.cuda.block import Arrays, Place, block_program
+from dietlab.lower.cuda.geometry import VECTOR_BYTES, BlockGeometry, shared_elements
+from dietlab.lower.cuda.words import bound, int32, int64
+from dietlab.space import CudaMicroKernel, Leaf, Tree, with_rows
+
+MOST_BATCHES = 65535
+"""CUDA C Programming Guide, technical specifications: the largest grid along y."""
+
+
+def library_module(
+    geometry: BlockGeometry,
+    kernels: Sequence[CudaMicroKernel],
+    tree: Tree,
+    *,
+    every_plan: bool = False,
+    only: Sequence[int] | None = None,
+) -> Any:
+    """The module of one operator; all its functions take and return what DLPack describes.
+
+    Exported functions (``T`` is the dynamic dimension; operands in the order of the workload's inputs):
+
+    - ``run(x, w, [bias], [residual], y)``: launches one kernel on the caller's stream; nested ``if``s on
+      the host choose it. An empty call launches nothing.
+    - ``run_plan(..., plan)``, with ``every_plan`` only: the same with the plan chosen by the caller.
+    - ``plan(T) -> int``: the number of the plan that ``run`` chooses.
+    - ``idle(T) -> 0``: does nothing; what a call costs, to be taken off when ``plan`` is timed.
+
+    Args:
+        kernels: the micro-kernels that lead the plans, by number.
+        tree: chooses among them; only heights that some shape needs are compiled.
+        every_plan: whether any plan can be run on any shape.
+        only: the row counts that the library will be called with (default: any). For measuring only: its
+            results for others are undefined.
+    """
+    heights = needed_heights(kernels, tree, every_plan=every_plan, only=only)
+    entries = {
+        "run": _run(geometry, kernels, heights, tree),
+        "plan": plan_function("plan", geometry.size, tree),
+        "idle": plan_function("idle", geometry.size, Leaf(0)),
+    }
+    if every_plan:
+        entries["run_plan"] = _run(geometry, kernels, heights, None)
+    return tvm.IRModule(entries)
+
+
+def _run(
+    geometry: BlockGeometry, kernels: Sequence[CudaMicroKernel], heights: Sequence[tuple[int, ...]],
+    tree: Tree | None,
+) -> Any:  # fmt: skip
+    """The entry function; without a tree the plan is its last argument.
+
+    Draws::
+
+        if T > 0:
+          if arrays begin at multiples of 16 bytes:
+            if plan(T) == 0: launch 0 ...
+            if plan(T) == 1: launch 1 ...
+          else:
+            launch the first plan with narrow copies: any alignment is right, if not fast
+    """
+    name = "run" if tree is not None else "run_plan"
+    with IRBuilder() as builder, T.prim_func():
+        T.func_name(name)
+        T.func_attr({"tirx.noalias": True, "global_symbol": name})
+        size = tirx.Var(geometry.size, "int64")
+        shapes = operand_shapes(geometry, size)
+        handles = {operand: T.arg(operand, T.handle()) for operand in shapes}
+        plan = T.arg("plan", T.int64()) if tree is None else None
+        arrays = {n: _array(n, handles[n], shapes[n], geometry.dtype) for n in shapes}
+        flat = Arrays(*(_flat(arrays.get(n), geometry) for n in ("x", "w", "y", "bias", "residual")))
+        chosen = plan if tree is None else bound("plan", choice(tree, size))
+        wide = max(geometry.x_width(), geometry.w_width()) > 1
+        asserted = geometry.dtype == "bfloat16"  # see _array
+        with T.If(size > int64(0)), T.Then():
+            if not wide or asserted:
+                _plans(geometry, kernels, heights, flat, size, chosen, aligned=wide)
+            else:
+                with T.If(_aligned(flat.x, flat.w)):
+                    with T.Then():
+                        _plans(geometry, kernels, heights, flat, size, chosen, aligned=True)
+                    with T.Else():
+                        _launches(safest(kernels[0]), geometry, flat, size, (), aligned=False)
+    return builder.get()
+
+
+def safest(kernel: CudaMicroKernel) -> CudaMicroKernel:
+    """A micro-kernel that serves every shape by itself: one height."""
+    return kernel.code
+
+
+def _plans(
+    geometry: BlockGeometry, kernels: Sequence[CudaMicroKernel], heights: Sequence[tuple[int, ...]],
+    arrays: Arrays, size: Any, chosen: Any, *, aligned: bool,
+) -> None:  # fmt: skip
+    for number, kernel in enumerate(kernels):
+        if heights[number]:
+            with T.If(chosen == int64(number)), T.Then():
+                _launches(kernel, geometry, arrays, size, heights[number], aligned=aligned)
+
+
+def _launches(
+    kernel: CudaMicroKernel, geometry: BlockGeometry, arrays: Arrays, size: Any, heights: tuple[int, ...],
+    *, aligned: bool,
+) -> None:  # fmt: skip
+    """One launch, of the kernel that has the two heights which this shape needs.
+
+    Draws, for an even split with 128 rows at most, in granules of 16::
+
+        tiles = ceil(T / 128); low, more = divmod(ceil(T / 16), tiles)
+        if low == 1: launch(32 rows for `more` tiles, 16 for the others)
+        if low == 2: launch(48 rows for `more` tiles, 32 for the others)
+        ...
+    """
+    granule, most = kernel.granule, kernel.rows // kernel.granule
+    if not kernel.composed:
+        count = bound("count", _ceil(size, kernel.rows))
+        _launch([(kernel, count)], geometry, arrays, size, aligned=aligned)
+        return
+    granules = bound("granules", _ceil(size, granule))
+    if kernel.edge == "even":
+        tiles = bound("tiles", _ceil(size, kernel.rows))
+        low = bound("low", tirx.truncdiv(granules, tiles))
+        more = bound("more", granules - low * tiles)
+        counts = (more, bound("others", tiles - more))
+    else:
+        low = bound("low", tirx.truncmod(granules, int64(most)))
+        counts = (bound("full", tirx.truncdiv(granules, int64(most))), int64(1))
+    for height, parts in _pairs(kernel, heights):
+        regions = [
+            (with_rows(kernel, rows).code, counts[which]) for rows, which in parts
+        ]  # fmt: skip
+        with T.If(low == int64(height)), T.Then():
+            _launch(regions, geometry, arrays, size, aligned=aligned)
+
+
+def _pairs(kernel: CudaMicroKernel, heights: tuple[int, ...]) -> list[tuple[int, list[tuple[int, int]]]]:
+    """For each lower height, in granules, the regions of its launch: rows, and which count is theirs."""
+    granule = kernel.granule
+    if kernel.edge == "even":
+        taller = {rows: [(rows + granule, 0)] if rows + granule in heights else [] for rows in heights}
+        return [(rows // granule, [*taller[rows], (rows, 1)]) for rows in heights]
+    full = [(kernel.rows, 0)]
+    lower = [(rows // granule, [*full, (rows, 1)]) for rows in heights if rows < kernel.rows]
+    return [(0, full), *lower] if kernel.rows in heights else [(low, parts[1:]) for low, parts in lower]
+
+
+def _launch(
+    regions: Sequence[tuple[CudaMicroKernel, Any]], geometry: BlockGeometry, arrays: Arrays, size: Any,
+    *, aligned: bool,
+) -> None:  # fmt: skip
+    """Launches the regions of a plan, one below the other, in one grid.
+
+    Draws, for two regions of 3 and 2 row tiles and blocks numbered down the rows first (neighbouring
+    blocks share the tile of ``w``)::
+
+        block  0  5      tile 0 of rows, region 0
+               1  6      tile 1
+               2  7      tile 2
+               3  8      tile 0, region 1
+               4  9      tile 1
+    """
+    first = regions[0][0]
+    cols = geometry.value(geometry.cols, size)
+    column_tiles = -(-cols // first.cols) if isinstance(cols, int) else _ceil(cols, first.cols)
+    row_tiles = bound("row_tiles", int32(sum((count for _, count in regions[1:]), regions[0][1])))
+    counts = [bound("tiles_of_region", int32(count)) for _, count in regions]
+    rows = bound("rows", int32(size))
+    grid = bound("grid", row_tiles * int32(column_tiles))
+    elements = max(shared_elements(kernel, geometry) for kernel, _ in regions)
+    with (
+        T.launch_thread("blockIdx.x", grid) as block,
+        T.launch_thread("blockIdx.y", int32(geometry.batch or 1)) as batch,
+        T.launch_thread("threadIdx.x", int32(first.threads)) as thread,
+    ):
+        shared = IRBuilder.name(
+            "shared", T.alloc_buffer((elements,), geometry.dtype, scope="shared.dyn", align=VECTOR_BYTES)
+        )
+        tile = bound("tile", tirx.truncmod(block, row_tiles))
+        first_col = bound("first_col", tirx.truncdiv(block, row_tiles) * int32(first.cols))
+
+        if len(regions) == 1:
+            _program(
+                first,
+                geometry,
+                arrays,
+                shared,
+                batch,
+                tile * int32(first.rows),
+                first_col,
+                rows,
+                thread,
+                aligned,
+            )
+            return
+        with T.If(tile < counts[0]):
+            with T.Then():
+                _program(
+                    regions[0][0],
+                    geometry,
+                    arrays,
+                    shared,
+                    batch,
+                    tile * int32(first.rows),
+                    first_col,
+                    rows,
+                    thread,
+                    aligned,
+                )
+            with T.Else():
+                kernel = regions[1][0]
+                row = counts[0] * int32(first.rows) + (tile - counts[0]) * int32(kernel.rows)
+                _program(kernel, geometry, arrays, shared, batch, row, first_col, rows, thread, aligned)
+
+
+def _program(
+    kernel: CudaMicroKernel, geometry: BlockGeometry, arrays: Arrays, shared: Any, batch: Any, row: Any,
+    first_col: Any, rows: Any, thread: Any, aligned: bool,
+) -> None:  # fmt: skip
+    place = Place(batch, bound("first_row", row), first_col, rows, thread)
+    block_program(kernel, geometry, arrays, shared, place, aligned=aligned)
+
+
+def operand_shapes(geometry: BlockGeometry, size: Any) -> dict[str, tuple[Any, ...]]:
+    """The arrays of a call, in order; ``size`` stands for the dynamic dimension."""
+    rows, cols, depth = (geometry.value(e, size) for e in (geometry.rows, geometry.cols, geometry.depth))
+    batch = () if geometry.batch is None else (geometry.batch,)
+    shapes: dict[str, tuple[Any, ...]] = {
+        "x": (*batch, rows, depth), "w": (*batch, depth, cols) if geometry.direct else (*batch, cols, depth),
+    }  # fmt: skip
+    if geometry.epilogue.bias:
+        shapes["bias"] = (cols,)
+    if geometry.epilogue.residual:
+        shapes["residual"] = (*batch, rows, cols)
+    return {**shapes, "y": (*batch, rows, cols)}
+
+
+def _array(name: str, handle: Any, shape: tuple[Any, ...], dtype: str) -> Any:
+    """An array argument; the name appears in the library's error messages. One of bfloat16 has to begin at
+    a multiple of the widest copy (TVM cannot take its pointer for a number and look)."""
+    align = VECTOR_BYTES if dtype == "bfloat16" else tvm.DataType(dtype).itemsize
+    return IRBuilder.name(name, T.match_buffer(handle, shape, dtype, align=align))
+
+
+def _flat(array: Any | None, geometry: BlockGeometry) -> Any | None:
+    """The same memory as one row of elements."""
+    if array is None:
+        return None
+    total: Any = int64(1)
+    for extent in array.shape:
+        total = total * int64(extent)
+    return T.decl_buffer((total,), geometry.dtype, data=array.data, align=geometry.itemsize)
+
+
+def _aligned(x: Any, w: Any) -> Any:
+    """Whether both arrays begin at a multiple of the widest copy."""
+    low = tirx.const(VECTOR_BYTES - 1, "uint64")
+    both = tirx.bitwise_or(*(T.reinterpret("uint64", T.address_of(flat[int64(0)])) for flat in (x, w)))
+    return tirx.bitwise_and(both, low) == tirx.const(0, "uint64")
+
+
+def _ceil(extent: Any, tile: int) -> Any:
+    return tirx.truncdiv(extent + int64(tile - 1), int64(tile))

@@ -1,0 +1,25 @@
+"""Which unit multiplies: the worker of a micro-kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import tirx
+
+from dietlab.lower.cuda.geometry import BlockGeometry, panels
+from dietlab.lower.cuda.layout import Layout, Worker
+from dietlab.lower.cuda.multiply_adds import multiply_adds
+from dietlab.lower.cuda.tensor_core import tensor_core
+from dietlab.lower.cuda.words import bound, int32
+from dietlab.space import CudaMicroKernel
+
+
+def worker_of(kernel: CudaMicroKernel, geometry: BlockGeometry, shared: Any, thread: Any) -> Worker:
+    """The worker that ``thread`` is, with its registers."""
+    x_panel, w_panel = panels(kernel, geometry)
+    stage = x_panel.elements + w_panel.elements
+    group = kernel.threads // kernel.slices
+    slice_ = bound("slice", tirx.truncdiv(thread, int32(group))) if kernel.slices > 1 else int32(0)
+    inside = bound("inside", tirx.truncmod(thread, int32(group))) if kernel.slices > 1 else thread
+    layout = Layout(kernel, geometry, shared, x_panel, w_panel, stage, slice_, inside)
+    return multiply_adds(layout) if kernel.unit == "fma" else tensor_core(layout)

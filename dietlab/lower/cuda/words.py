@@ -1,0 +1,51 @@
+"""Small pieces of TensorIR that the CUDA lowering is written with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
+
+
+def int32(value: Any) -> Any:
+    """Within a tile 32 bits are enough, and a GPU computes in them."""
+    return tirx.IntImm("int32", value) if isinstance(value, int) else _cast("int32", value)
+
+
+def int64(value: Any) -> Any:
+    """Where a tile begins can lie beyond 2^31 elements."""
+    return tirx.IntImm("int64", value) if isinstance(value, int) else _cast("int64", value)
+
+
+def _cast(dtype: str, value: Any) -> Any:
+    return value if str(value.ty.dtype) == dtype else tirx.Cast(dtype, value)
+
+
+def bound(name: str, value: Any) -> Any:
+    """A variable of that name in the generated program."""
+    return IRBuilder.name(name, T.bind(value))
+
+
+@contextmanager
+def unrolled(count: int, name: str) -> Iterator[Any]:
+    """A loop that the CUDA compiler unrolls: arrays indexed by its variable become registers."""
+    with T.unroll(int32(0), int32(count)) as variable:
+        yield IRBuilder.name(name, variable)
+
+
+def span(start: Any, lanes: int) -> Any:
+    """The index of ``lanes`` consecutive elements from ``start`` on."""
+    return start if lanes == 1 else tirx.Ramp(start, int32(1), lanes)
+
+
+def registers(name: str, count: int, dtype: str = "float32") -> Any:
+    """An array of one thread's own; with constant indices it lies in registers."""
+    return IRBuilder.name(name, T.alloc_buffer((count,), dtype, scope="local"))
+
+
+def float32(value: float) -> Any:
+    return tirx.FloatImm("float32", value)

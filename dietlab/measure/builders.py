@@ -1,0 +1,119 @@
+"""Compiles candidates in parallel, in child processes: a crash or a hang of a compiler becomes a record."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from queue import SimpleQueue
+from time import perf_counter
+from typing import Any
+
+from dietlab.errors import BuildError
+from dietlab.hardware import Hardware
+from dietlab.measure.process import WorkerCrashed, WorkerProcess, WorkerRefused, WorkerTimeout
+from dietlab.measure.record import Status, Trial
+from dietlab.space import MicroKernel
+from dietlab.workloads import Workload, extents
+
+BUILDER = "dietlab.measure.build_worker"
+DISK_FULL = ("No space left on device", "File too large", "Disk quota exceeded")
+
+
+@dataclass(frozen=True)
+class Built:
+    """A library, or why there is none; ``seconds`` is the wall-clock time that building took."""
+
+    kernel: MicroKernel
+    path: Path
+    answer: dict[str, Any]
+    failure: tuple[Status, str] | None
+    seconds: float
+
+
+class Builders:
+    """A pool of compiling processes that leave libraries in one folder.
+
+    Args:
+        workers: parallel builds (default: the processors this process may use).
+        timeout: seconds for one library.
+    """
+
+    def __init__(
+        self, hardware: Hardware, folder: Path, workers: int | None = None, timeout: float = 60.0,
+        module: str = BUILDER,
+    ) -> None:  # fmt: skip
+        self._hardware, self._folder, self._timeout = hardware, folder, timeout
+        self._count = workers or len(os.sched_getaffinity(0))
+        self._open = ExitStack()
+        self._idle: SimpleQueue[WorkerProcess] = SimpleQueue()
+        for _ in range(self._count):
+            self._idle.put(self._open.enter_context(WorkerProcess(module)))
+        self._numbers = count()
+
+    def __enter__(self) -> Builders:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def build(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Built]:
+        """One library for each trial, in their order, each as soon as it is there.
+
+        Raises:
+            BuildError: if the disk is full: no fault of a micro-kernel.
+        """
+        with ThreadPoolExecutor(self._count) as pool:
+            futures = [pool.submit(self._one, workload, trial) for trial in trials]
+            try:
+                for future in futures:
+                    yield future.result()
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+
+    def _one(self, workload: Workload, trial: Trial) -> Built:
+        kernel = trial.micro_kernel
+        # A name is used once: the dynamic loader takes a path it has loaded for the library it loaded.
+        path = self._folder / f"{kernel.key}-{next(self._numbers)}.so"
+        request = {
+            "workload": workload.to_json(), "hardware": self._hardware.to_json(),
+            "micro_kernel": kernel.key, "path": str(path),
+            "rows": sorted({extents(workload, shape)["rows"] for shape in trial.shapes}),
+        }  # fmt: skip
+        worker = self._idle.get()
+        started = perf_counter()
+        answer: dict[str, Any] = {}
+        failure: tuple[Status, str] | None = None
+        try:
+            answer = worker.ask(request, self._timeout)
+        except WorkerTimeout as error:
+            failure = ("timeout", f"build: {error}")
+        except (WorkerCrashed, WorkerRefused) as error:
+            if any(sign in str(error) for sign in DISK_FULL):
+                # A record would keep the micro-kernel from being tried again.
+                raise BuildError(
+                    "libraries can be written", f"{path}: {error}",
+                    "Free some space and run the same command again: it goes on from here.",
+                ) from error  # fmt: skip
+            failure = ("build_failed", str(error))
+        finally:
+            self._idle.put(worker)
+        return Built(kernel, path, answer, failure or refusal(answer), perf_counter() - started)
+
+
+def refusal(answer: dict[str, Any]) -> tuple[Status, str] | None:
+    """Why a library that was built is not worth a measurement: what the compiler really used of a GPU."""
+    resources = answer.get("resources") or {}
+    if resources.get("blocks_per_sm", 1) < 1:
+        used = (
+            f"{resources['registers']} registers a thread, {resources['shared_bytes']} bytes of shared memory"
+        )
+        return "refused", f"a block does not fit a multiprocessor: {used}"
+    if resources.get("spill_bytes", 0) > 0:
+        return "refused", f"{resources['spill_bytes']} bytes of registers are spilled"
+    return None

@@ -1,0 +1,70 @@
+"""Compiles candidates without measuring them: what a GPU's micro-kernels really use, without a GPU."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dietlab.events import Observer, audience
+from dietlab.hardware import Hardware
+from dietlab.measure.builders import Builders, Built
+from dietlab.measure.record import Trial
+from dietlab.shapes import Shape
+from dietlab.space import CudaMicroKernel, MicroKernel, thread_registers
+from dietlab.workloads import Workload
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS = (
+    "micro_kernel", "status", "reason", "threads", "estimated_registers", "registers", "spill_bytes",
+    "shared_bytes", "blocks_per_sm", "code_bytes", "compile_seconds",
+)  # fmt: skip
+
+
+def frame_compiled(
+    workload: Workload, hardware: Hardware, kernels: Sequence[MicroKernel],
+    observers: Iterable[Observer] = (), workers: int | None = None,
+) -> pd.DataFrame:  # fmt: skip
+    """One row a micro-kernel: what its kernel uses of a multiprocessor, or why it was refused.
+
+    Registers are a thread's, shared bytes a block's (what its launch asks for included), code bytes all of
+    the library's kernels. Nothing is run: a preset of any GPU will do.
+    """
+    import pandas as pd
+
+    dims = workload.dims
+    shape = Shape.of(**{name: dim.high for name, dim in dims.items()})
+    trials = [Trial(kernel, (shape,)) for kernel in kernels]
+    listeners = audience(observers)
+    rows = []
+    with (
+        tempfile.TemporaryDirectory(prefix="dietlab-") as folder,
+        Builders(hardware, Path(folder), workers, timeout=300.0) as builders,
+        listeners.stage("compile", len(trials), "micro-kernel") as progress,
+    ):
+        for built in _each(builders, workload, trials):
+            rows.append(_row(built))
+            progress.advance(built.kernel.key, by=1)
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def _each(builders: Builders, workload: Workload, trials: Sequence[Trial]) -> Iterator[Built]:
+    for built in builders.build(workload, trials):
+        built.path.unlink(missing_ok=True)
+        yield built
+
+
+def _row(built: Built) -> list[object]:
+    resources = built.answer.get("resources") or {}
+    status, reason = built.failure or ("ok", "")
+    kernel = built.kernel
+    estimated = thread_registers(kernel) if isinstance(kernel, CudaMicroKernel) else None
+    threads = kernel.threads if isinstance(kernel, CudaMicroKernel) else None
+    used = (resources.get(name) for name in ("registers", "spill_bytes", "shared_bytes", "blocks_per_sm"))
+    return [
+        kernel.key, status, reason, threads, estimated, *used, built.answer.get("code_bytes"),
+        round(built.seconds, 3),
+    ]  # fmt: skip

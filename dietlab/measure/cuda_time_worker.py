@@ -1,0 +1,87 @@
+"""Verifies and times one library on one shape of a GPU: ``python -m dietlab.measure.cuda_time_worker``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import lru_cache, partial
+from math import ceil
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import tvm
+
+from dietlab.lower.runtime import load_library
+from dietlab.measure.cuda_clock import CudaClock
+from dietlab.measure.problem import MOST_BYTES, ROTATED_CACHES
+from dietlab.measure.process import serve
+from dietlab.measure.sample import Sample
+from dietlab.measure.timing import Timing
+from dietlab.shapes import Shape
+from dietlab.workloads import workload_from_json
+
+MOST_COPIES = 256
+
+
+def measure(request: dict[str, Any]) -> dict[str, Any]:
+    """``{"max_error", "tolerance", "reason", "blocks", "verify_seconds", "measure_seconds"}``."""
+    started = perf_counter()
+    timing, clock = Timing(**request["timing"]), _clock()
+    sample = _sample(json.dumps(request["workload"]), Shape.from_json(request["shape"]))
+    library = _library(request["library"])
+    arrays = _on_device(sample, 1)[0]
+    library.run(*arrays)
+    clock.wait()
+    verdict = sample.verdict(arrays[-1].numpy())
+    verified = perf_counter()
+    blocks: list[float] = []
+    if verdict.correct:
+        copies = 1
+        if timing.cache == "rotating":
+            copies = rotating_copies(sample, request["last_level_bytes"])
+        calls: list[Callable[[], object]] = [
+            partial(library.run, *copy) for copy in [arrays, *_on_device(sample, copies - 1)]
+        ]
+        blocks = clock.blocks(calls, timing)
+        clock.wait()
+    return {
+        "max_error": verdict.max_error, "tolerance": verdict.tolerance, "reason": verdict.reason,
+        "blocks": blocks, "verify_seconds": verified - started,
+        "measure_seconds": perf_counter() - verified,
+    }  # fmt: skip
+
+
+def rotating_copies(sample: Sample, last_level_bytes: int) -> int:
+    """How many copies of all operands a rotating block goes round: more than L2 holds, within reason."""
+    needed = ceil(ROTATED_CACHES * last_level_bytes / sample.bytes) + 1
+    return max(2, min(MOST_COPIES, MOST_BYTES // sample.bytes, needed))
+
+
+def _on_device(sample: Sample, copies: int) -> list[list[Any]]:
+    """Operands and a poisoned output, so often."""
+    device = tvm.cuda(0)
+    poison = np.full(sample.out_shape, np.nan, sample.dtype)
+    arrays = [*sample.operands.values(), poison]
+    return [[tvm.runtime.tensor(array, device) for array in arrays] for _ in range(copies)]
+
+
+@lru_cache(maxsize=1)
+def _clock() -> CudaClock:
+    tvm.cuda(0).sync()  # makes the context that events belong to
+    return CudaClock()
+
+
+@lru_cache(maxsize=16)
+def _sample(workload: str, shape: Shape) -> Sample:
+    return Sample.make(workload_from_json(json.loads(workload)), shape)
+
+
+@lru_cache(maxsize=1)
+def _library(path: str) -> Any:
+    return load_library(Path(path), "cuda")
+
+
+if __name__ == "__main__":
+    serve(measure)

@@ -1,0 +1,87 @@
+"""Simple machines, one of each kind: plausible times without hardware."""
+
+from __future__ import annotations
+
+from dietlab.errors import MeasureError
+from dietlab.hardware import Hardware
+from dietlab.hardware.occupancy import blocks_per_sm
+from dietlab.shapes import Shape
+from dietlab.space import (
+    FMA_LATENCY,
+    CpuMicroKernel,
+    CudaMicroKernel,
+    MicroKernel,
+    plan_for,
+    shared_bytes,
+    thread_registers,
+)
+from dietlab.workloads import Workload, extents, require_dtype
+
+LAUNCH_SECONDS = 2e-6
+BUSY_WARPS = 12.0
+"""Warps of a multiprocessor that hide what each waits for."""
+
+
+def synthetic_seconds(hardware: Hardware, workload: Workload, kernel: MicroKernel, shape: Shape) -> float:
+    """Seconds of a call on a simple machine.
+
+    Raises:
+        MeasureError: if the micro-kernel is of another kind of processor.
+    """
+    if hardware.kind == "cpu" and isinstance(kernel, CpuMicroKernel):
+        return _cpu_seconds(hardware, workload, kernel, shape)
+    if hardware.kind == "cuda" and isinstance(kernel, CudaMicroKernel):
+        return _cuda_seconds(hardware, workload, kernel, shape)
+    raise MeasureError(f"micro-kernels are of a {hardware.kind} processor", kernel.key)
+
+
+def _cpu_seconds(hardware: Hardware, workload: Workload, kernel: CpuMicroKernel, shape: Shape) -> float:
+    """The padded multiply-adds at a throughput that grows with the register tile, plus the weights' first
+    trip from the last-level cache."""
+    sizes = extents(workload, shape)
+    plan = plan_for(kernel, sizes["rows"])
+    column_tiles = -(-sizes["cols"] // kernel.cols)
+    columns_a_core = -(-column_tiles // hardware.cores) * kernel.cols * sizes["batch"]
+    steps = 2.0 * columns_a_core * sizes["depth"]
+    compute = sum(steps * r.executed_rows / _cpu_throughput(hardware, r.kernel) for r in plan.regions)
+    weights = 4.0 * columns_a_core * sizes["depth"] * (1 if kernel.order == "ws" else plan.tiles)
+    stream = (hardware.l3_gbps or 30.0) * 1e9
+    return compute + (0.1 if kernel.ahead else 0.3) * weights / stream
+
+
+def _cpu_throughput(hardware: Hardware, kernel: CpuMicroKernel) -> float:
+    """Flop/s of one core: each step loads ``vectors`` weights and ``rows`` inputs for rows x vectors
+    multiply-adds, of which some must be under way at once."""
+    vectors = kernel.vectors(hardware.cpu.lanes)
+    reuse = kernel.rows * vectors / (kernel.rows * vectors + 0.25 * (kernel.rows + vectors))
+    hidden = min(1.0, kernel.rows * vectors / FMA_LATENCY)
+    return (hardware.peak_gflops or 100.0) * 1e9 * reuse * hidden * (1 - 0.08 / kernel.unroll)
+
+
+def _cuda_seconds(hardware: Hardware, workload: Workload, kernel: CudaMicroKernel, shape: Shape) -> float:
+    """A launch, and waves of blocks at a throughput that grows with the thread's tile and with the warps
+    that a multiprocessor has to choose from; or the operands' trip from memory, if it takes longer."""
+    sizes, itemsize = extents(workload, shape), require_dtype(workload.dtype).itemsize
+    plan = plan_for(kernel, sizes["rows"])
+    columns = -(-sizes["cols"] // kernel.cols) * sizes["batch"]
+    registers = min(thread_registers(kernel), hardware.gpu.registers_per_thread)
+    blocks = blocks_per_sm(hardware.gpu, kernel.threads, registers, shared_bytes(kernel, itemsize))
+    places = hardware.cores * max(1, blocks)
+    waves = -(-plan.tiles * columns // places)
+    steps = -(-sizes["depth"] // kernel.step) + kernel.stages
+    work = 2.0 * kernel.cols * kernel.step * steps * max((r.kernel.rows for r in plan.regions), default=0)
+    resident = min(-(-plan.tiles * columns // hardware.cores), max(1, blocks))
+    computing = waves * work * max(1, blocks) / _cuda_throughput(hardware, kernel, resident)
+    return LAUNCH_SECONDS + max(computing, workload.bytes(shape) / (1e9 * (hardware.dram_gbps or 1000.0)))
+
+
+def _cuda_throughput(hardware: Hardware, kernel: CudaMicroKernel, resident: int) -> float:
+    """Flop/s of one multiprocessor with ``resident`` blocks."""
+    reuse = (
+        kernel.tile_rows
+        * kernel.tile_cols
+        / (kernel.tile_rows * kernel.tile_cols + 0.8 * (kernel.tile_rows + kernel.tile_cols))
+    )
+    hidden = min(1.0, (resident * kernel.threads / 32 + 4 * (kernel.stages - 1)) / BUSY_WARPS)
+    peak = hardware.peak_for("float16" if kernel.unit == "mma" else "float32")
+    return (peak or 100.0) * 1e9 * reuse * hidden

@@ -1,0 +1,124 @@
+"""The register tiles that fit a CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+
+from dietlab.hardware import Hardware
+from dietlab.space.cpu_kernel import Along, CpuMicroKernel, Order
+from dietlab.space.limit import Limit
+from dietlab.space.micro_kernel import Edge
+from dietlab.workloads import NO_EPILOGUE, Workload, axis_of, batch_of, largest
+
+UNROLLS = (1, 2, 4, 8)
+ORDERS: tuple[Order, ...] = ("ws", "is")
+PREFETCHES = ((0, False), (16, False), (0, True))
+"""Steps ahead into L1, and whether the next panel is asked into L2."""
+
+MAX_VECTORS = 8
+FMA_LATENCY = 4
+"""Cycles until a multiply-add's result can be used (4 from Skylake and Zen 2 on, per the vendors'
+optimization manuals): with fewer accumulators than that the unit idles."""
+
+FLOAT_BYTES = 4
+
+STACK_BYTES = 4 << 20
+"""What a core's weights on the fly may take of its stack, which commonly has 8 MiB."""
+
+
+def cpu_candidates(
+    workload: Workload, hardware: Hardware, edges: tuple[Edge, ...]
+) -> Iterator[CpuMicroKernel]:
+    """Every register tile up to the size of the register file, with everything that can differ."""
+    lanes, registers = hardware.cpu.lanes, hardware.cpu.vector_registers
+    # Along the depth vectors need it to be what is contiguous in the weights.
+    axes: tuple[Along, ...] = ("cols", "depth") if workload.weights == "transposed" else ("cols",)
+    sizes = product(range(1, registers + 1), range(1, MAX_VECTORS + 1))
+    for (rows, vectors), unroll, order, (steps, ahead), edge, along in product(
+        sizes, UNROLLS, ORDERS, PREFETCHES, edges, axes
+    ):
+        cols = vectors * lanes if along == "cols" else vectors
+        yield CpuMicroKernel(rows, cols, unroll, order, steps, edge, ahead, along)
+
+
+def cpu_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
+    """What bounds a register-tile micro-kernel, in the order in which it is checked."""
+    cpu = hardware.cpu
+    lanes = cpu.lanes
+    return (
+        Limit("a CPU computes float32", 0, "other types", lambda _: int(workload.dtype != "float32")),
+        Limit(
+            "accumulators and operands fit the vector registers", cpu.vector_registers, "registers",
+            lambda k: k.registers(lanes),
+        ),
+        Limit(
+            "accumulators hide the latency of a multiply-add", 0, "idle cycles a step",
+            lambda k: FMA_LATENCY - k.rows * k.vectors(lanes),
+        ),
+        *_layout_limits(workload),
+        *_size_limits(workload, hardware),
+    )  # fmt: skip
+
+
+def _layout_limits(workload: Workload) -> tuple[Limit, ...]:
+    """What goes together with how the weights lie in memory."""
+    packed, transposed = workload.weights == "packed", workload.weights == "transposed"
+    static_depth = isinstance(axis_of(workload, "depth").extent, int)
+    batched = batch_of(workload) is not None
+    return (
+        Limit(
+            "what is asked for ahead is a packed panel that stays, or the next product of a batch",
+            0, "panels ahead",
+            lambda k: int(k.ahead and not (batched or (packed and k.order == "ws"))),
+        ),
+        Limit(
+            "weights that vary and lie in rows are stationary", 0, "passes over them",
+            lambda k: int(transposed and k.order != "ws"),
+        ),
+        Limit(
+            "dot products are composed, read both operands in order and leave no epilogue", 0, "exceptions",
+            lambda k: (
+                (k.along == "depth")
+                * ((not k.composed) + (k.prefetch > 0) + (workload.epilogue != NO_EPILOGUE))
+            ),
+        ),
+        Limit(
+            "a padded copy has a size known beforehand", 0, "copies",
+            lambda k: int(k.edge == "padded" and k.rows > 1 and not static_depth),
+        ),
+    )  # fmt: skip
+
+
+def _size_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
+    """What the extents and the caches allow; a dynamic extent counts with its largest value."""
+    cpu, lanes = hardware.cpu, hardware.cpu.lanes
+    cols, depth = (largest(workload, role) for role in ("cols", "depth"))
+    padded_cols = -(-cols // lanes) * lanes
+    # The others have nothing to do, whatever the tile; products of a batch are dealt whole.
+    busy_cores = min(hardware.cores, padded_cols // lanes) if batch_of(workload) is None else 1
+    return (
+        Limit("the tile is no wider than the output", padded_cols, "columns", lambda k: k.cols),
+        Limit(
+            "every core gets a panel of weights", padded_cols, "columns",
+            lambda k: (busy_cores - 1) * k.cols + lanes,
+        ),
+        Limit(
+            "the reduction axis fills an unrolled step", depth, "steps",
+            lambda k: k.unroll if k.along == "cols" else (k.unroll - 1) * lanes + 1,
+        ),
+        Limit(
+            "a stationary panel of weights fits L2", cpu.l2_bytes * 3 / 4, "bytes",
+            lambda k: k.cols * depth * FLOAT_BYTES if k.order == "ws" and k.cols > lanes else 0,
+        ),
+        Limit(
+            "a panel transposed on the fly fits the stack", STACK_BYTES, "bytes",
+            lambda k: (
+                k.cols * depth * FLOAT_BYTES if workload.weights == "transposed" and k.along == "cols" else 0
+            ),
+        ),
+        Limit(
+            "the padded copy of the edge tile fits half of L2", cpu.l2_bytes / 2, "bytes",
+            lambda k: k.rows * depth * FLOAT_BYTES if k.edge == "padded" and k.rows > 1 else 0,
+        ),
+    )  # fmt: skip

@@ -1,0 +1,150 @@
+"""The micro-kernel of a CUDA contraction: the tile of one thread block."""
+
+# The order that a dataclass makes stands in place of the abstract one.
+# mypy: disable-error-code=misc
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from dietlab.errors import SpaceError
+from dietlab.space.micro_kernel import COMPOSED, Edge, MicroKernel
+from dietlab.workloads import Role
+
+Unit = Literal["fma", "mma"]
+
+WARP = 32
+FRAGMENT = 16
+"""Rows and steps of one tensor-core instruction's operands (PTX ISA, mma.m16n8k16)."""
+
+_LETTERS: dict[Unit, str] = {"fma": "t", "mma": "w"}
+_KEY = re.compile(r"(\d+)x(\d+)x(\d+)\.([tw])(\d+)x(\d+)(?:x(\d+))?\.s(\d+)(?:\.(even|rest|checked))?")
+
+
+@dataclass(frozen=True, order=True)
+class CudaMicroKernel(MicroKernel):
+    """A program for one ``rows x cols`` tile of the output, computed by one thread block.
+
+    The block walks along the reduction axis ``step`` by ``step``: both operands' tiles are fetched to
+    shared memory, zero where they stick out (local padding), then its threads compute from there::
+
+        rows x cols of y  =  sum over steps of   (rows x step of x)  @  (step x cols of w)
+                                                  shared memory          shared memory
+
+    Args:
+        rows, cols: the block's tile.
+        step: how much of the reduction axis one stage holds.
+        down, across: how many workers share the tile along its rows and columns: threads for ``fma``,
+            warps for ``mma``. A worker's rows are ``down`` (fma) or ``16 down`` (mma) apart, so that
+            neighbouring threads read neighbouring rows of shared memory; in TVM's words each is a virtual
+            thread.
+        slices: groups of ``down x across`` workers, each on a part of every step; their sums are added up
+            at the end. More threads for outputs too small to fill the processor.
+        stages: tiles of shared memory: ``stages - 1`` steps are on their way while one is computed
+            (1: fetch, then compute).
+        unit: what multiplies: ``fma`` (CUDA cores, fp32) or ``mma`` (tensor cores, fp16 and bf16 with fp32
+            sums).
+        edge: ``padded`` (one micro-kernel a shape, as DietCode does), ``even`` or ``rest`` (two heights
+            in one launch: a block's index says which); see :class:`MicroKernel`. ``checked`` shows what
+            local padding saves: nothing is filled with zeros, every multiply-add tests its bounds (fma only).
+
+    The paper's five numbers are ``rows``, ``cols``, ``step``, and the thread's tile ``rows / down`` x
+    ``cols / across``.
+
+    ``key`` reads ``128x64x16.t16x16.s3``, with slices ``32x64x64.t4x16x4.s3.even``, on tensor cores
+    ``128x128x32.w2x2.s4``.
+
+    Raises:
+        SpaceError: if a size is not positive, workers do not divide the tile, or there is no such edge.
+    """
+
+    rows: int
+    cols: int
+    step: int
+    down: int
+    across: int
+    slices: int = 1
+    stages: int = 2
+    unit: Unit = "fma"
+    edge: Edge = "padded"
+
+    def __post_init__(self) -> None:
+        sizes = (self.rows, self.cols, self.step, self.down, self.across, self.slices, self.stages)
+        if min(sizes) < 1:
+            raise SpaceError("a micro-kernel's sizes are positive", self.key, "Make each 1 or more.")
+        divided = {
+            "rows": (self.rows, self.granule), "columns": (self.cols, self.across * self._columns),
+            "steps": (self.step, self.slices * (FRAGMENT if self.unit == "mma" else 4)),
+        }  # fmt: skip
+        if self.edge not in ("padded", *COMPOSED) and (self.edge, self.unit) != ("checked", "fma"):
+            raise SpaceError(
+                "a GPU's edge is padded, even, rest or, on CUDA cores, checked",
+                self.key,
+                "Choose one of them.",
+            )
+        for what, (extent, share) in divided.items():
+            if extent % share:
+                remedy = f"Change the {what} or how many workers share them."
+                raise SpaceError(f"workers share the {what} evenly: a multiple of {share}", self.key, remedy)
+
+    @property
+    def key(self) -> str:
+        workers = f"{_LETTERS[self.unit]}{self.down}x{self.across}"
+        workers += f"x{self.slices}" if self.slices > 1 else ""
+        edge = "" if self.edge == "padded" else f".{self.edge}"
+        return f"{self.rows}x{self.cols}x{self.step}.{workers}.s{self.stages}{edge}"
+
+    @classmethod
+    def parse(cls, key: str) -> CudaMicroKernel | None:
+        match = _KEY.fullmatch(key)
+        if not match:
+            return None
+        rows, cols, step, letter, down, across, slices, stages, edge = match.groups()
+        sizes: Any = (int(size) for size in (rows, cols, step, down, across, slices or 1, stages))
+        names: dict[str, Any] = {"unit": "mma" if letter == "w" else "fma", "edge": edge or "padded"}
+        return cls(*sizes, **names)
+
+    @property
+    def granule(self) -> int:
+        return self.down * (FRAGMENT if self.unit == "mma" else 1)
+
+    @property
+    def _columns(self) -> int:
+        """Columns of one instruction's output."""
+        return FRAGMENT if self.unit == "mma" else 1
+
+    @property
+    def tile(self) -> dict[Role, int]:
+        return {"rows": self.rows, "cols": self.cols, "depth": self.step}
+
+    @property
+    def cover_tile(self) -> dict[Role, int]:
+        return {**self.tile, "rows": self.granule} if self.composed else self.tile
+
+    @property
+    def code(self) -> CudaMicroKernel:
+        """What one block does; which of two a block is stands around it."""
+        return replace(self, edge="padded") if self.composed else self
+
+    @property
+    def threads(self) -> int:
+        """Threads of the block."""
+        workers = self.down * self.across * self.slices
+        return workers * WARP if self.unit == "mma" else workers
+
+    @property
+    def tile_rows(self) -> int:
+        """Rows that one worker computes."""
+        return self.rows // self.down
+
+    @property
+    def tile_cols(self) -> int:
+        """Columns that one worker computes."""
+        return self.cols // self.across
+
+    @property
+    def accumulators(self) -> int:
+        """fp32 sums that one thread holds."""
+        return self.tile_rows * self.tile_cols // (WARP if self.unit == "mma" else 1)

@@ -1,0 +1,21 @@
+"""What bounds a micro-kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A bound that the hardware or the operator sets: ``measure(kernel) <= most``."""
+
+    reason: str
+    most: float
+    unit: str
+    measure: Callable[[Any], float]
+
+    def excess(self, kernel: Any) -> float:
+        """How far beyond the bound, relative to it (0 or less when it fits)."""
+        return (self.measure(kernel) - self.most) / max(self.most, 1.0)

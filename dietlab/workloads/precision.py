@@ -1,0 +1,81 @@
+"""Number formats of operands and outputs; whatever the format, sums are taken in float32."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dietlab.errors import MissingDependencyError, WorkloadError
+
+FloatArray = npt.NDArray[Any]
+"""An array in a workload's dtype. NumPy has no bfloat16 of its own (``ml_dtypes`` adds one that is no
+``np.floating``), so that its type hints have no narrower name for the three formats."""
+
+
+@dataclass(frozen=True)
+class Precision:
+    """A binary floating-point format (IEEE 754; bfloat16 is the upper half of a float32).
+
+    Args:
+        name: as in a workload's ``dtype``.
+        itemsize: bytes of one value.
+        digits: significant bits, the hidden one included.
+        smallest: the smallest positive value, which is subnormal.
+    """
+
+    name: str
+    itemsize: int
+    digits: int
+    smallest: float
+
+    @property
+    def epsilon(self) -> float:
+        """The distance from 1 to the next larger value (machine epsilon); rounding to nearest is off by
+        at most half of it, relative to the result."""
+        return 2.0 ** (1 - self.digits)
+
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        """The format as NumPy's dtype.
+
+        Raises:
+            MissingDependencyError: if it is bfloat16 and the package ml_dtypes is not installed.
+        """
+        if self.name != "bfloat16":
+            return np.dtype(self.name)
+        try:
+            from ml_dtypes import bfloat16
+        except ImportError as error:
+            raise MissingDependencyError(
+                "bfloat16 arrays need the package ml_dtypes", error, "pip install ml_dtypes"
+            ) from None
+        dtype: np.dtype[Any] = np.dtype(bfloat16)
+        return dtype
+
+    def rounded(self, values: npt.NDArray[np.float32]) -> FloatArray:
+        """``values`` rounded to nearest, ties to even; float32 values themselves, not a copy."""
+        return values.astype(self.numpy, copy=False)
+
+
+PRECISIONS: dict[str, Precision] = {
+    precision.name: precision
+    for precision in (
+        Precision("float32", 4, 24, 2.0**-149),
+        Precision("float16", 2, 11, 2.0**-24),
+        Precision("bfloat16", 2, 8, 2.0**-133),
+    )
+}
+
+
+def require_dtype(dtype: object) -> Precision:
+    """The format of this name.
+
+    Raises:
+        WorkloadError: if operators don't come in it.
+    """
+    if not isinstance(dtype, str) or dtype not in PRECISIONS:
+        raise WorkloadError(f"a dtype is one of {', '.join(PRECISIONS)}", repr(dtype))
+    return PRECISIONS[dtype]

@@ -1,0 +1,4 @@
+// Included before the translated source of a CUDA program.
+#pragma once
+
+#include "launch.h"

@@ -1,0 +1,281 @@
+/* A CUDA driver (libcuda.so.1) or, with FAKE_RUNTIME, a CUDA runtime (libcudart.so.13) without a GPU.
+
+   There is one device. Its memory is memory of this machine with guards around it, its modules are emulator
+   libraries, and a launch is over when it returns. It refuses what a driver refuses. Types and numbers are those
+   of cuda.h and cuda_runtime_api.h (CUDA 13), declared here so that no CUDA installation is needed. The state is
+   in the driver; the runtime is loaded after it. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "guarded.h"
+#include "kernel.h"
+
+typedef int result; /* CUresult and cudaError_t share their numbers where they are used here */
+enum {
+    SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_DEVICE = 101, INVALID_IMAGE = 200,
+    INVALID_HANDLE = 400, NOT_FOUND = 500, ILLEGAL_ADDRESS = 700, MISALIGNED = 716, LAUNCH_FAILED = 719,
+    NOT_SUPPORTED = 801
+};
+/* CUdevice_attribute and cudaDeviceAttr share these numbers too. */
+enum {
+    MAX_THREADS_PER_BLOCK = 1, MAX_BLOCK_X = 2, MAX_BLOCK_Y = 3, MAX_BLOCK_Z = 4, MAX_GRID_X = 5, MAX_GRID_Y = 6,
+    MAX_GRID_Z = 7, SHARED_PER_BLOCK = 8, SHARED_PER_BLOCK_OPTIN = 97, ATTRIBUTES = 160
+};
+enum { MAX_STREAMS = 4096 };
+enum memory_use { LIVE_BYTES, LIMIT_BYTES, TOTAL_BYTES };
+
+struct fake_launch {
+    char kernel[128];
+    unsigned grid[3], block[3], shared_bytes;
+    result code;
+    uint64_t stream;
+};
+
+/* State, in the driver. */
+int *fake_attribute(int attribute);
+char *fake_device_name(void);
+uint64_t *fake_memory(enum memory_use use);
+unsigned char *fake_streams(void); /* 1 where a stream with this number lives */
+
+#ifndef FAKE_RUNTIME
+
+static int attributes[ATTRIBUTES];
+static char device_name[256] = "stub device";
+static uint64_t memory[3];
+static unsigned char streams[MAX_STREAMS] = {1, 1, 1}; /* default, legacy, per thread */
+static struct fake_launch *launches;
+static size_t launch_count, launch_room;
+static char failure[512];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+int *fake_attribute(int attribute) { return attribute >= 0 && attribute < ATTRIBUTES ? &attributes[attribute] : NULL; }
+char *fake_device_name(void) { return device_name; }
+uint64_t *fake_memory(enum memory_use use) { return &memory[use]; }
+unsigned char *fake_streams(void) { return streams; }
+const char *fake_failure(void) { return failure; }
+size_t fake_launches(void) { return launch_count; }
+const struct fake_launch *fake_launch_at(size_t i) { return i < launch_count ? &launches[i] : NULL; }
+void fake_forget(void) { launch_count = 0; }
+
+/* An image is MAGIC, the number of bytes (8, little endian) and an emulator library. */
+static const char MAGIC[8] = {'E', 'M', 'U', 'L', 'A', 'T', 'E', 'D'};
+enum { HEADER_BYTES = 16, DEFAULT_SHARED_BYTES = 48 * 1024 };
+
+struct function {
+    const struct emulated_kernel *kernel;
+    int max_dynamic_bytes; /* raised by cuFuncSetAttribute */
+    struct function *next;
+};
+struct module {
+    void *library;
+    struct function *functions;
+};
+struct launch_config { /* CUlaunchConfig */
+    unsigned grid[3], block[3], shared_bytes;
+    void *stream, *attributes;
+    unsigned attribute_count;
+};
+
+result cuInit(unsigned flags) { return flags ? INVALID_VALUE : SUCCESS; }
+result cuDriverGetVersion(int *version) { return *version = 13000, SUCCESS; }
+result cuDeviceGetCount(int *count) { return *count = 1, SUCCESS; }
+result cuDeviceGet(int *device, int ordinal) { return ordinal ? INVALID_DEVICE : (*device = 0, SUCCESS); }
+result cuDeviceGetName(char *name, int length, int device)
+{
+    snprintf(name, (size_t)length, "%s", device_name);
+    return device ? INVALID_DEVICE : SUCCESS;
+}
+result cuDeviceGetAttribute(int *value, int attribute, int device)
+{
+    const int *found = fake_attribute(attribute);
+    *value = found ? *found : 0;
+    return device ? INVALID_DEVICE : SUCCESS;
+}
+
+static void *open_image(const unsigned char *image)
+{
+    char path[] = "/tmp/emulated-XXXXXX";
+    uint64_t bytes;
+    memcpy(&bytes, image + sizeof MAGIC, sizeof bytes);
+    const int file = mkstemp(path);
+    if (file < 0)
+        return NULL;
+    uint64_t done = 0;
+    while (done < bytes) {
+        const ssize_t wrote = write(file, image + HEADER_BYTES + done, bytes - done);
+        if (wrote <= 0)
+            break;
+        done += (uint64_t)wrote;
+    }
+    close(file);
+    void *library = done == bytes ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+    unlink(path);
+    return library;
+}
+
+result cuModuleLoadData(void **loaded, const void *image)
+{
+    if (memcmp(image, MAGIC, sizeof MAGIC)) {
+        snprintf(failure, sizeof failure, "the image of a module is no emulator library");
+        return INVALID_IMAGE;
+    }
+    struct module *module = calloc(1, sizeof *module);
+    if (module == NULL || (module->library = open_image(image)) == NULL) {
+        snprintf(failure, sizeof failure, "a module cannot be loaded: %s", dlerror());
+        free(module);
+        return INVALID_IMAGE;
+    }
+    *loaded = module;
+    return SUCCESS;
+}
+
+result cuModuleUnload(void *unloaded)
+{
+    struct module *module = unloaded;
+    while (module->functions) {
+        struct function *next = module->functions->next;
+        free(module->functions);
+        module->functions = next;
+    }
+    dlclose(module->library);
+    free(module);
+    return SUCCESS;
+}
+
+result cuModuleGetFunction(void **found, void *of, const char *name)
+{
+    struct module *module = of;
+    char symbol[256];
+    snprintf(symbol, sizeof symbol, "emu_kernel_%s", name);
+    const struct emulated_kernel *kernel = dlsym(module->library, symbol);
+    if (kernel == NULL)
+        return NOT_FOUND;
+    struct function *function = module->functions;
+    while (function && function->kernel != kernel)
+        function = function->next;
+    if (function == NULL) {
+        function = calloc(1, sizeof *function);
+        if (function == NULL)
+            return OUT_OF_MEMORY;
+        function->kernel = kernel;
+        function->max_dynamic_bytes = DEFAULT_SHARED_BYTES - (int)kernel->static_bytes;
+        function->next = module->functions;
+        module->functions = function;
+    }
+    *found = function;
+    return SUCCESS;
+}
+
+result cuFuncSetAttribute(void *of, int attribute, int value)
+{
+    struct function *function = of;
+    if (attribute != 8) /* CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES */
+        return SUCCESS;
+    if (value < 0 || value + (int)function->kernel->static_bytes > attributes[SHARED_PER_BLOCK_OPTIN])
+        return INVALID_VALUE;
+    function->max_dynamic_bytes = value;
+    return SUCCESS;
+}
+
+static result check(const struct launch_config *config, const struct function *function)
+{
+    const uint64_t stream = (uint64_t)(uintptr_t)config->stream;
+    uint64_t threads = 1;
+    for (int axis = 0; axis < 3; ++axis) {
+        threads *= config->block[axis];
+        if (config->grid[axis] < 1 || config->grid[axis] > (unsigned)attributes[MAX_GRID_X + axis] ||
+            config->block[axis] < 1 || config->block[axis] > (unsigned)attributes[MAX_BLOCK_X + axis])
+            return INVALID_VALUE;
+    }
+    if (threads > (unsigned)attributes[MAX_THREADS_PER_BLOCK] || threads > function->kernel->max_threads ||
+        config->shared_bytes > (unsigned)function->max_dynamic_bytes)
+        return INVALID_VALUE;
+    return stream < MAX_STREAMS && streams[stream] ? SUCCESS : INVALID_HANDLE;
+}
+
+static void record(const struct launch_config *config, const char *kernel, result code)
+{
+    if (launch_count == launch_room) {
+        const size_t room = launch_room ? 2 * launch_room : 64;
+        struct fake_launch *grown = realloc(launches, room * sizeof *grown);
+        if (grown == NULL)
+            return;
+        launches = grown;
+        launch_room = room;
+    }
+    struct fake_launch *entry = &launches[launch_count++];
+    snprintf(entry->kernel, sizeof entry->kernel, "%s", kernel);
+    memcpy(entry->grid, config->grid, sizeof entry->grid);
+    memcpy(entry->block, config->block, sizeof entry->block);
+    entry->shared_bytes = config->shared_bytes;
+    entry->stream = (uint64_t)(uintptr_t)config->stream;
+    entry->code = code;
+}
+
+result cuLaunchKernelEx(const struct launch_config *config, void *of, void **arguments, void **extra)
+{
+    const struct function *function = of;
+    const struct emulated_kernel *kernel = function->kernel;
+    (void)extra;
+    pthread_mutex_lock(&lock);
+    result code = check(config, function);
+    if (code == SUCCESS) {
+        code = kernel->launch(kernel, config->grid, config->block, config->shared_bytes, arguments);
+        if (code != SUCCESS) {
+            snprintf(failure, sizeof failure, "%s", kernel->failure());
+            fprintf(stderr, "stub CUDA driver: %s\n", failure);
+        }
+    }
+    record(config, kernel->name, code);
+    pthread_mutex_unlock(&lock);
+    return code;
+}
+
+result cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                      unsigned shared_bytes, void *stream, void **arguments, void **extra)
+{
+    const struct launch_config config = {{gx, gy, gz}, {bx, by, bz}, shared_bytes, stream, NULL, 0};
+    return cuLaunchKernelEx(&config, function, arguments, extra);
+}
+
+result cuTensorMapEncodeTiled(void) { return NOT_SUPPORTED; }
+
+static const struct { result code; const char *name, *text; } ERRORS[] = {
+    {SUCCESS, "CUDA_SUCCESS", "no error"},
+    {INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
+    {OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
+    {INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
+    {INVALID_IMAGE, "CUDA_ERROR_INVALID_IMAGE", "device kernel image is invalid"},
+    {INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
+    {NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
+    {ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
+    {MISALIGNED, "CUDA_ERROR_MISALIGNED_ADDRESS", "misaligned address"},
+    {LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
+    {NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
+};
+
+result cuGetErrorName(result code, const char **name)
+{
+    *name = "CUDA_ERROR_UNKNOWN";
+    for (size_t i = 0; i < sizeof ERRORS / sizeof *ERRORS; ++i)
+        if (ERRORS[i].code == code)
+            *name = ERRORS[i].name;
+    return SUCCESS;
+}
+result cuGetErrorString(result code, const char **text)
+{
+    *text = "unknown error";
+    for (size_t i = 0; i < sizeof ERRORS / sizeof *ERRORS; ++i)
+        if (ERRORS[i].code == code)
+            *text = ERRORS[i].text;
+    return SUCCESS;
+}
+
+#else
+#include "fake_runtime.h"
+#endif

@@ -1,0 +1,193 @@
+"""A CUDA driver and runtime without a GPU, for TVM's CUDA runtime: launches run on the emulator.
+
+``install()`` comes before TVM is imported and lasts for the process, so tests do it in a child process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .emulator import HERE, MAX_BLOCK, MAX_GRID, STATIC_BYTES, build
+from .errors import EmulatorError
+from .translate import MAX_THREADS
+
+MAGIC = b"EMULATED"
+
+
+@dataclass(frozen=True)
+class Capability:
+    """Limits of a compute capability (CUDA C++ Programming Guide, Technical Specifications)."""
+
+    shared_per_block_bytes: int
+    shared_per_sm_bytes: int
+    threads_per_sm: int
+
+
+CAPABILITIES = {
+    "7.0": Capability(96 << 10, 96 << 10, 2048),
+    "7.5": Capability(64 << 10, 64 << 10, 1024),
+    "8.0": Capability(163 << 10, 164 << 10, 2048),
+    "8.6": Capability(99 << 10, 100 << 10, 1536),
+    "8.9": Capability(99 << 10, 100 << 10, 1536),
+    "9.0": Capability(227 << 10, 228 << 10, 2048),
+    "10.0": Capability(227 << 10, 228 << 10, 2048),
+    "12.0": Capability(99 << 10, 100 << 10, 1536),
+}
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A launch that the driver was asked for; ``code`` is its CUresult, ``stream`` the handle's number."""
+
+    kernel: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int
+    stream: int
+    code: int
+
+
+class _LaunchStruct(ctypes.Structure):
+    """``struct fake_launch`` of ``fake_driver.c``."""
+
+    _fields_ = (
+        ("kernel", ctypes.c_char * 128),
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared_bytes", ctypes.c_uint),
+        ("code", ctypes.c_int),
+        ("stream", ctypes.c_uint64),
+    )
+
+
+@dataclass(frozen=True)
+class FakeDriver:
+    """The stub driver of this process."""
+
+    library: ctypes.CDLL
+
+    def launches(self) -> tuple[Launch, ...]:
+        """All launches since the start or since :meth:`forget`, in order, those that failed included."""
+        structs = [self.library.fake_launch_at(i).contents for i in range(self.library.fake_launches())]
+        return tuple(
+            Launch(
+                struct.kernel.decode(), tuple(struct.grid), tuple(struct.block), struct.shared_bytes,
+                struct.stream, struct.code,
+            )
+            for struct in structs
+        )  # fmt: skip
+
+    def forget(self) -> None:
+        """Empties the list of launches."""
+        self.library.fake_forget()
+
+    def failure(self) -> str:
+        """Why the last module or launch failed, in the emulator's words; empty if none did."""
+        return str(self.library.fake_failure().decode())
+
+    @property
+    def live_bytes(self) -> int:
+        """Device memory in use."""
+        return int(self.library.fake_memory(0).contents.value)
+
+    def limit_memory(self, limit_bytes: int) -> None:
+        """Allocations fail as soon as more than ``limit_bytes`` would be in use."""
+        self.library.fake_memory(1).contents.value = limit_bytes
+
+
+def image(source: str) -> bytes:
+    """What the stub driver loads as a module: the emulator library of a CUDA source, with a header."""
+    library = build(source)
+    return MAGIC + len(library).to_bytes(8, "little") + library
+
+
+def install(
+    compute_capability: str = "9.0",
+    multiprocessors: int = 132,
+    memory_bytes: int = 8 << 30,
+    l2_bytes: int = 50 << 20,
+    name: str = "stub device",
+) -> FakeDriver:
+    """Loads the stub driver and runtime, then TVM, whose CUDA sources become emulator libraries from now on.
+
+    Raises:
+        EmulatorError: if TVM is already loaded, the capability is unknown, or the driver cannot be built.
+    """
+    if "tvm" in sys.modules:
+        raise EmulatorError(
+            "the stub driver is installed before tvm is imported", None, "Use a child process."
+        )
+    if compute_capability not in CAPABILITIES:
+        raise EmulatorError(f"the compute capability is one of {', '.join(CAPABILITIES)}", compute_capability)
+    driver = FakeDriver(_load())
+    for attribute, value in _attributes(compute_capability, multiprocessors, l2_bytes).items():
+        driver.library.fake_attribute(attribute).contents.value = value
+    driver.library.fake_memory(2).contents.value = memory_bytes
+    driver.limit_memory(memory_bytes)
+    label = ctypes.create_string_buffer(name.encode()[:255])
+    ctypes.memmove(driver.library.fake_device_name(), label, len(label))
+    _compile_by_emulator()
+    return driver
+
+
+def _attributes(compute_capability: str, multiprocessors: int, l2_bytes: int) -> dict[int, int]:
+    """Device attributes by their numbers in ``enum CUdevice_attribute`` of cuda.h; clocks in kHz."""
+    limits = CAPABILITIES[compute_capability]
+    major, minor = map(int, compute_capability.split("."))
+    return {
+        1: MAX_THREADS, 2: MAX_BLOCK[0], 3: MAX_BLOCK[1], 4: MAX_BLOCK[2],
+        5: MAX_GRID[0], 6: MAX_GRID[1], 7: MAX_GRID[2], 8: STATIC_BYTES, 9: 64 << 10, 10: 32, 12: 64 << 10,
+        13: 1_980_000, 16: multiprocessors, 36: 2_619_000, 37: 5120, 38: l2_bytes, 39: limits.threads_per_sm,
+        75: major, 76: minor, 81: limits.shared_per_sm_bytes, 82: 64 << 10, 97: limits.shared_per_block_bytes,
+        106: 32, 111: 1 << 10,
+    }  # fmt: skip
+
+
+def _load() -> ctypes.CDLL:
+    compiler = shutil.which("gcc")
+    if compiler is None:
+        raise EmulatorError("gcc compiles the stub driver", "it is not installed", "apt-get install gcc")
+    folder = Path(tempfile.mkdtemp(prefix="fake-driver-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    _build(compiler, folder / "libcuda.so.1")
+    # The names have a version in TVM's library, which the loader looks for.
+    versions = f"-Wl,--version-script={HERE / 'fake_driver.map'}"
+    _build(compiler, folder / "libcudart.so.13", "-DFAKE_RUNTIME", versions)
+    library = ctypes.CDLL(str(folder / "libcuda.so.1"), mode=ctypes.RTLD_GLOBAL)
+    ctypes.CDLL(str(folder / "libcudart.so.13"), mode=ctypes.RTLD_GLOBAL)
+    library.fake_launch_at.restype = ctypes.POINTER(_LaunchStruct)
+    library.fake_launch_at.argtypes = (ctypes.c_size_t,)
+    library.fake_launches.restype = ctypes.c_size_t
+    library.fake_failure.restype = ctypes.c_char_p
+    library.fake_attribute.restype = ctypes.POINTER(ctypes.c_int)
+    library.fake_memory.restype = ctypes.POINTER(ctypes.c_uint64)
+    library.fake_device_name.restype = ctypes.c_void_p
+    return library
+
+
+def _build(compiler: str, path: Path, *options: str) -> None:
+    command = [
+        compiler, "-std=gnu11", "-O1", "-shared", "-fPIC", f"-Wl,-soname,{path.name}", *options,
+        str(HERE / "fake_driver.c"), "-o", str(path), "-ldl", "-lpthread",
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise EmulatorError("the stub driver compiles", done.stderr[-4000:])
+
+
+def _compile_by_emulator() -> None:
+    import tvm  # noqa: F401  (registers its own compiler, which is replaced)
+    import tvm_ffi
+
+    def compile_source(code: Any, *_: Any) -> bytes:
+        return image(str(code))
+
+    tvm_ffi.register_global_func("tvm_callback_cuda_compile", compile_source, override=True)

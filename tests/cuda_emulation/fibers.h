@@ -1,0 +1,276 @@
+// The threads of one block as fibers of one processor thread: switching, barriers, instructions of a whole warp.
+#pragma once
+
+#include <csetjmp>
+#include <cstdarg>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#if !defined(__x86_64__) || defined(EMU_UCONTEXT)
+#undef EMU_UCONTEXT
+#define EMU_UCONTEXT
+#include <ucontext.h>
+#endif
+
+#include "kernel.h"
+
+namespace emu {
+struct Index {
+    unsigned x, y, z;
+};
+}  // namespace emu
+
+static emu::Index threadIdx, blockIdx, blockDim, gridDim;
+static const int warpSize = 32;
+
+namespace emu {
+
+constexpr unsigned MAX_THREADS = 1024, LANES = 32, NOBODY = ~0u;
+constexpr uint32_t FULL = 0xFFFFFFFFu;
+constexpr size_t STACK_BYTES = 128 * 1024;
+
+#if !defined(EMU_UCONTEXT)
+// swapcontext() saves the signal mask by two system calls; this saves what the calling convention asks for.
+struct Context {
+    void* stack_pointer;
+};
+extern "C" __attribute__((visibility("hidden"))) void emu_switch(void** from, void* to);
+asm(R"(
+    .text
+    .globl emu_switch
+    .hidden emu_switch
+    .type emu_switch, @function
+emu_switch:
+    pushq %rbp
+    pushq %rbx
+    pushq %r12
+    pushq %r13
+    pushq %r14
+    pushq %r15
+    movq %rsp, (%rdi)
+    movq %rsi, %rsp
+    popq %r15
+    popq %r14
+    popq %r13
+    popq %r12
+    popq %rbx
+    popq %rbp
+    ret
+    .size emu_switch, . - emu_switch
+)");
+static void switch_context(Context& from, Context& to) { emu_switch(&from.stack_pointer, to.stack_pointer); }
+static void prepare(Context& context, unsigned char* stack, void (*entry)()) {
+    void** top = reinterpret_cast<void**>(stack + STACK_BYTES);
+    *--top = nullptr;  // the return address of entry: a function starts 8 bytes below a multiple of 16
+    *--top = reinterpret_cast<void*>(entry);
+    for (int saved = 0; saved < 6; ++saved) *--top = nullptr;
+    context.stack_pointer = top;
+}
+#else
+struct Context {
+    ucontext_t ucontext;
+};
+static void switch_context(Context& from, Context& to) { swapcontext(&from.ucontext, &to.ucontext); }
+static void prepare(Context& context, unsigned char* stack, void (*entry)()) {
+    getcontext(&context.ucontext);
+    context.ucontext.uc_stack.ss_sp = stack;
+    context.ucontext.uc_stack.ss_size = STACK_BYTES;
+    context.ucontext.uc_link = nullptr;
+    makecontext(&context.ucontext, entry, 0);
+}
+#endif
+
+enum class State : unsigned char { ready, at_barrier, in_warp, done };
+
+struct Fiber {
+    Context context;
+    State state;
+    int line;  // of the barrier it waits at
+    Index index;
+};
+
+// The lanes of a warp meet here for an instruction that they carry out together.
+struct Warp {
+    const char* instruction;
+    uint32_t lanes;     // that the block has
+    uint32_t expected;  // in this instruction
+    uint32_t arrived;
+    void* arguments[LANES];
+};
+
+static Fiber fibers[MAX_THREADS];
+static Warp warps[MAX_THREADS / LANES];
+static Context scheduler;
+static const emulated_kernel* kernel;
+static void** kernel_arguments;
+static unsigned char* stacks;
+static unsigned thread_count, current = NOBODY;
+static unsigned phase;  // barriers passed by this block
+static unsigned votes, last_votes;
+
+static char message[512];
+static int failure_code;
+static sigjmp_buf escape;
+
+// Ends the launch: back to the frame that started it, whatever stack this is.
+[[noreturn]] __attribute__((noinline, cold, format(printf, 2, 3))) static void fail(int code, const char* format,
+                                                                                    ...) {
+    const int room = sizeof message;
+    int used = snprintf(message, room, "kernel %s, block (%u, %u, %u)", kernel->name, blockIdx.x, blockIdx.y,
+                        blockIdx.z);
+    if (current != NOBODY)
+        used += snprintf(message + used, room - used, ", thread (%u, %u, %u)", threadIdx.x, threadIdx.y,
+                         threadIdx.z);
+    used += snprintf(message + used, room - used, ": ");
+    va_list values;
+    va_start(values, format);
+    vsnprintf(message + used, room - used, format, values);
+    va_end(values);
+    failure_code = code;
+    siglongjmp(escape, 1);
+}
+constexpr int ILLEGAL_ADDRESS = 700, MISALIGNED = 716, FAILED = 719;
+
+static void wait(State state) {
+    Fiber& me = fibers[current];
+    me.state = state;
+    switch_context(me.context, scheduler);
+}
+
+static void resume(unsigned thread) {
+    current = thread;
+    threadIdx = fibers[thread].index;
+    switch_context(scheduler, fibers[thread].context);
+    current = NOBODY;
+}
+
+static void fiber_main() {
+    kernel->body(kernel_arguments);
+    fibers[current].state = State::done;
+    switch_context(fibers[current].context, scheduler);
+    __builtin_unreachable();
+}
+
+// Line: of the source, or -1 for a barrier in inline assembly.
+static void sync_threads(int line) {
+    fibers[current].line = line;
+    wait(State::at_barrier);
+}
+
+// How many threads of the block said yes.
+static unsigned sync_threads_count(int line, bool yes) {
+    votes += yes;
+    sync_threads(line);
+    return last_votes;
+}
+
+// The last lane to arrive carries `body(arguments of all lanes, mask)` out for all.
+template <class Body>
+static void collective(const char* instruction, uint32_t mask, void* argument, Body body) {
+    const unsigned lane = current % LANES;
+    Warp& warp = warps[current / LANES];
+    if (!(mask >> lane & 1)) fail(FAILED, "lane %u is not in its own mask %#x of %s", lane, mask, instruction);
+    if (warp.arrived == 0) {
+        warp.instruction = instruction;
+        warp.expected = mask;
+    } else if (warp.expected != mask ||
+               (warp.instruction != instruction && strcmp(warp.instruction, instruction) != 0)) {
+        fail(FAILED, "lanes of one warp meet in %s (mask %#x) and %s (mask %#x)", warp.instruction, warp.expected,
+             instruction, mask);
+    }
+    warp.arguments[lane] = argument;
+    warp.arrived |= 1u << lane;
+    if (warp.arrived != warp.expected) {
+        wait(State::in_warp);
+        return;
+    }
+    warp.arrived = 0;
+    body(warp.arguments, mask);
+    for (unsigned other = 0; other < LANES; ++other)
+        if (other != lane && mask >> other & 1) fibers[current - lane + other].state = State::ready;
+}
+
+// For instructions that PTX calls .aligned: all 32 lanes take part.
+template <class Body>
+static void aligned_collective(const char* instruction, void* argument, Body body) {
+    if (warps[current / LANES].lanes != FULL)
+        fail(FAILED, "%s needs a warp of 32 threads; the block has %u threads", instruction, thread_count);
+    collective(instruction, FULL, argument, body);
+}
+
+static void run_warp(unsigned warp, bool forward) {
+    const unsigned first = warp * LANES;
+    const unsigned count = thread_count - first < LANES ? thread_count - first : LANES;
+    for (bool again = true; again;) {
+        again = false;
+        for (unsigned i = 0; i < count; ++i) {
+            const unsigned thread = first + (forward ? i : count - 1 - i);
+            if (fibers[thread].state != State::ready) continue;
+            resume(thread);
+            again = true;
+        }
+    }
+}
+
+// Nobody can go on: everybody is at the same barrier or has finished (true), or this never ends.
+static bool release_barrier() {
+    unsigned waiting = 0, finished = 0, first = 0;
+    for (unsigned thread = 0; thread < thread_count; ++thread) {
+        const Fiber& fiber = fibers[thread];
+        const Warp& warp = warps[thread / LANES];
+        if (fiber.state == State::done) {
+            ++finished;
+        } else if (fiber.state == State::in_warp) {
+            fail(FAILED, "divergent warp: lanes %#x of warp %u wait in %s for lanes %#x, which never come",
+                 warp.arrived, thread / LANES, warp.instruction, warp.expected & ~warp.arrived);
+        } else if (waiting++ == 0) {
+            first = thread;
+        } else if (fiber.line != fibers[first].line) {
+            fail(FAILED, "divergent barrier: thread %u waits in line %d and thread %u in line %d", first,
+                 fibers[first].line, thread, fiber.line);
+        }
+    }
+    if (waiting == 0) return true;
+    if (finished)
+        fail(FAILED, "divergent barrier: %u threads wait in line %d and %u threads have finished", waiting,
+             fibers[first].line, finished);
+    for (unsigned thread = 0; thread < thread_count; ++thread) fibers[thread].state = State::ready;
+    last_votes = votes;
+    votes = 0;
+    ++phase;
+    return false;
+}
+
+static void start_fibers() {
+    const unsigned warp_count = (thread_count + LANES - 1) / LANES;
+    phase = votes = 0;
+    for (unsigned warp = 0; warp < warp_count; ++warp) {
+        const unsigned count = thread_count - warp * LANES;
+        warps[warp].lanes = count < LANES ? (1u << count) - 1 : FULL;
+        warps[warp].arrived = 0;
+    }
+    for (unsigned thread = 0; thread < thread_count; ++thread) {
+        Fiber& fiber = fibers[thread];
+        fiber.state = State::ready;
+        fiber.index = {thread % blockDim.x, thread / blockDim.x % blockDim.y, thread / (blockDim.x * blockDim.y)};
+        prepare(fiber.context, stacks + thread * STACK_BYTES, fiber_main);
+    }
+}
+
+// Threads run one after the other up to the next barrier, in an order that turns around at every barrier and
+// block: a missing barrier shows as a wrong result in whichever direction data go.
+static void run_block(unsigned number) {
+    start_fibers();
+    const unsigned warp_count = (thread_count + LANES - 1) / LANES;
+    do {
+        const bool forward = (number + phase) % 2 == 0;
+        for (unsigned i = 0; i < warp_count; ++i) run_warp(forward ? i : warp_count - 1 - i, forward);
+    } while (!release_barrier());
+    for (unsigned thread = 0; thread < thread_count; ++thread) {
+        uint64_t bottom;  // nothing was ever written there
+        memcpy(&bottom, stacks + thread * STACK_BYTES, sizeof bottom);
+        if (bottom) fail(FAILED, "thread %u needs more than %zu bytes of stack", thread, STACK_BYTES);
+    }
+}
+
+}  // namespace emu

@@ -1,0 +1,230 @@
+"""What each PTX instruction does, as a call into ``ptx.h``; one without a rule here is an error."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from .errors import EmulatorError
+from .inline_asm import REGISTERS, Asm, Instruction, Operand, Scope, instructions, statements
+
+Rule = Callable[[Instruction, "re.Match[str]", Scope], str]
+
+_COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+_FORMATS = {"f16": "emu::F16", "bf16": "emu::BF16", "tf32": "emu::TF32"}
+_DEPTHS = {"f16": ("8", "16"), "bf16": ("8", "16"), "tf32": ("4", "8")}
+
+
+def translate_asm(source: str) -> str:
+    """``source`` with every ``asm`` statement replaced by C++; lines keep their numbers.
+
+    Raises:
+        EmulatorError: if an instruction is not emulated.
+    """
+    parts, done = [], 0
+    for start, end, asm in statements(source):
+        parts += [source[done:start], _block(asm), "\n" * source.count("\n", start, end)]
+        done = end
+    return "".join(parts) + source[done:]
+
+
+def _block(asm: Asm) -> str:
+    operands = asm.outputs + asm.inputs
+    scope = Scope(len(operands))
+    lines = [line for instruction in instructions(asm.text, scope) for line in _statement(instruction, scope)]
+    bound = [f"{operand.c_type} emu_{i} = {_first_value(operand)};" for i, operand in enumerate(operands)]
+    declared = [f"{c_type} reg_{name} = {{}};" for name, c_type in scope.registers.items()]
+    written = [f"emu::assign({operand.expression}, emu_{i});" for i, operand in enumerate(asm.outputs)]
+    return "do { " + " ".join([*bound, *declared, *lines, *written]) + " } while (0)"
+
+
+def _first_value(operand: Operand) -> str:
+    """What an operand holds before the statement; an output that is only written holds NaN."""
+    if operand.constraint.startswith("="):
+        return f"emu::poison<{operand.c_type}>()"
+    return f"({operand.c_type})({operand.expression})"
+
+
+def _statement(instruction: Instruction, scope: Scope) -> list[str]:
+    call = _call(instruction, scope)
+    if instruction.guard is None:
+        return [f"{{ {call} }}"]
+    register, negated = instruction.guard
+    return [f"if ({'!' if negated else ''}{scope.value(register)}) {{ {call} }}"]
+
+
+def _call(instruction: Instruction, scope: Scope) -> str:
+    for pattern, rule in RULES:
+        match = re.fullmatch(pattern, instruction.opcode)
+        if match:
+            return rule(instruction, match, scope)
+    raise _unknown(instruction)
+
+
+def _unknown(instruction: Instruction) -> EmulatorError:
+    text = " ".join([instruction.opcode, ", ".join(instruction.operands)]).strip()
+    return EmulatorError(
+        "every PTX instruction of a source is emulated",
+        text,
+        "Add a rule to tests/cuda_emulation/instructions.py.",
+    )
+
+
+def _cp_async(instruction: Instruction, match: re.Match[str], scope: Scope) -> str:
+    to, source, size, *rest = instruction.operands
+    if match["hint"]:
+        rest = rest[:-1]  # the cache policy
+    size_bytes = scope.value(size)
+    read_bytes = size_bytes
+    if rest:
+        value = scope.value(rest[0])
+        read_bytes = f"({value} ? 0 : {size_bytes})" if scope.is_predicate(rest[0]) else value
+    return f"emu::cp_async({scope.address(to)}, {scope.address(source)}, {size_bytes}, {read_bytes});"
+
+
+def _wait_group(instruction: Instruction, match: re.Match[str], scope: Scope) -> str:
+    return f"emu::cp_async_wait_group({scope.value(instruction.operands[0])});"
+
+
+def _results(scope: Scope, group: str, c_type: str, call: str) -> str:
+    """A call that fills the array ``out``, whose elements go to registers (``_`` is a sink)."""
+    names = [part.strip() for part in group.strip("{}").split(",")]
+    kept = [f"emu::assign({scope.value(name)}, out[{i}]);" for i, name in enumerate(names) if name != "_"]
+    return f"{c_type} out[{len(names)}]; {call} {' '.join(kept)}"
+
+
+def _array(name: str, c_type: str, values: list[str]) -> str:
+    return f"const {c_type} {name}[] = {{{', '.join(f'emu::as<{c_type}>({value})' for value in values)}}};"
+
+
+def _matrix_address(text: str, match: re.Match[str], scope: Scope) -> str:
+    """Without ``.shared`` the address is a generic one, which must point to shared memory."""
+    address = scope.address(text)
+    return address if match["space"] else f"emu::shared_address((const void*){address})"
+
+
+def _ldmatrix(instruction: Instruction, match: re.Match[str], scope: Scope) -> str:
+    group, address = instruction.operands
+    shape = f"{match['count']}, {'true' if match['trans'] else 'false'}"
+    place = _matrix_address(address, match, scope)
+    return _results(
+        scope, group, "uint32_t", f'emu::ldmatrix<{shape}>("{instruction.opcode}", out, {place});'
+    )
+
+
+def _stmatrix(instruction: Instruction, match: re.Match[str], scope: Scope) -> str:
+    address, group = instruction.operands
+    shape = f"{match['count']}, {'true' if match['trans'] else 'false'}"
+    place = _matrix_address(address, match, scope)
+    values = _array("in", "uint32_t", scope.values(group))
+    return f'{values} emu::stmatrix<{shape}>("{instruction.opcode}", {place}, in);'
+
+
+def _mma(instruction: Instruction, match: re.Match[str], scope: Scope) -> str:
+    d, a, b, c = instruction.operands
+    if match["k"] not in _DEPTHS[match["type"]] or (match["to"] == "f16" and match["type"] != "f16"):
+        raise _unknown(instruction)
+    c_type = "float" if match["to"] == "f32" else "uint32_t"
+    inputs = [
+        _array("a", "uint32_t", scope.values(a)),
+        _array("b", "uint32_t", scope.values(b)),
+        _array("c", c_type, scope.values(c)),
+    ]
+    product = f'emu::mma<{_FORMATS[match["type"]]}, {match["k"]}>("{instruction.opcode}", out, a, b, c);'
+    return " ".join([*inputs, _results(scope, d, c_type, product)])
+
+
+def _load(instruction: Instruction, match: re.Match[str], scope: Scope) -> str:
+    group, address = instruction.operands
+    place = _place(instruction, match, scope, address)
+    return _results(scope, group, REGISTERS[match["type"]], f"emu::load(out, {place});")
+
+
+def _store(instruction: Instruction, match: re.Match[str], scope: Scope) -> str:
+    address, group = instruction.operands
+    values = _array("in", REGISTERS[match["type"]], scope.values(group))
+    return f"{values} emu::store({_place(instruction, match, scope, address)}, in);"
+
+
+def _place(instruction: Instruction, match: re.Match[str], scope: Scope, address: str) -> str:
+    size = f"sizeof({REGISTERS[match['type']]}) * {match['lanes'] or 1}"
+    return f'emu::{match["space"]}_at({scope.address(address)}, {size}, "{instruction.opcode}")'
+
+
+def _setp(instruction: Instruction, match: re.Match[str], scope: Scope) -> str:
+    to, left, right = (scope.value(operand) for operand in instruction.operands)
+    c_type = REGISTERS[match["type"]]
+    return f"{to} = emu::as<{c_type}>({left}) {_COMPARISONS[match['how']]} emu::as<{c_type}>({right});"
+
+
+def _selp(instruction: Instruction, match: re.Match[str], scope: Scope) -> str:
+    to, yes, no, predicate = (scope.value(operand) for operand in instruction.operands)
+    c_type = REGISTERS[match["type"]]
+    return f"emu::assign({to}, {predicate} ? emu::as<{c_type}>({yes}) : emu::as<{c_type}>({no}));"
+
+
+def _move(instruction: Instruction, match: re.Match[str], scope: Scope) -> str:
+    to, value = (scope.value(operand) for operand in instruction.operands)
+    return f"emu::assign({to}, emu::as<{REGISTERS[match['type']]}>({value}));"
+
+
+def _to_shared(instruction: Instruction, match: re.Match[str], scope: Scope) -> str:
+    to, address = (scope.value(operand) for operand in instruction.operands)
+    return f"{to} = emu::shared_address((const void*){address});"
+
+
+def _convert(instruction: Instruction, match: re.Match[str], scope: Scope) -> str:
+    to, value = (scope.value(operand) for operand in instruction.operands)
+    return f"{to} = ({REGISTERS[match['to']]})({REGISTERS[match['type']]}){value};"
+
+
+def _barrier(instruction: Instruction, match: re.Match[str], scope: Scope) -> str:
+    if instruction.operands != ("0",):  # a barrier of some of the threads
+        raise _unknown(instruction)
+    return "emu::sync_threads(-1);"
+
+
+def _warp_barrier(instruction: Instruction, match: re.Match[str], scope: Scope) -> str:
+    return f"__syncwarp({scope.value(instruction.operands[0])});"
+
+
+def _dp4a(instruction: Instruction, match: re.Match[str], scope: Scope) -> str:
+    to, a, b, c = (scope.value(operand) for operand in instruction.operands)
+    left, right = (f"{'u' if match[side] == 'u32' else ''}int8_t" for side in ("a", "b"))
+    terms = " + ".join(f"(int)({left})({a} >> {8 * i}) * ({right})({b} >> {8 * i})" for i in range(4))
+    return f"{to} = {c} + ({terms});"
+
+
+def _call_of(text: str) -> Rule:
+    return lambda instruction, match, scope: text
+
+
+_SPACE = r"(?P<space>shared|global)(?:::cta)?"
+_ORDER = r"(?:\.volatile|\.relaxed\.\w+|\.weak)?"
+_MEMORY = rf"{_ORDER}\.{_SPACE}(?:\.nc)?(?:\.v(?P<lanes>[24]))?\.(?P<type>[busf]\d+)"
+_MATRIX = r"\.sync\.aligned\.m8n8\.x(?P<count>[124])(?P<trans>\.trans)?(?P<space>\.shared(?:::cta)?)?\.b16"
+
+RULES: list[tuple[str, Rule]] = [
+    (r"cp\.async\.c[ag]\.shared(?:::cta)?\.global(?P<hint>\.L2::cache_hint)?(?:\.L2::\d+B)?", _cp_async),
+    (r"cp\.async\.commit_group", _call_of("emu::cp_async_commit_group();")),
+    (r"cp\.async\.wait_group", _wait_group),
+    (r"cp\.async\.wait_all", _call_of("emu::cp_async_wait_all();")),
+    (rf"ldmatrix{_MATRIX}", _ldmatrix),
+    (rf"stmatrix{_MATRIX}", _stmatrix),
+    (
+        r"mma\.sync\.aligned\.m16n8k(?P<k>4|8|16)\.row\.col\.(?P<to>f32|f16)\.(?P<type>f16|bf16|tf32)"
+        r"\.(?P=type)\.(?P=to)", _mma,
+    ),
+    (rf"ld{_MEMORY}", _load),
+    (rf"st{_MEMORY}", _store),
+    (r"setp\.(?P<how>eq|ne|lt|le|gt|ge)\.(?P<type>[busf]\d+)", _setp),
+    (r"selp\.(?P<type>[busf]\d+)", _selp),
+    (r"mov\.(?P<type>[busf]\d+)", _move),
+    (r"cvta\.to\.shared\.u64", _to_shared),
+    (r"cvt\.(?P<to>[us]\d+)\.(?P<type>[us]\d+)", _convert),
+    (r"(?:bar|barrier)(?:\.cta)?\.sync(?:\.aligned)?", _barrier),
+    (r"bar\.warp\.sync", _warp_barrier),
+    (r"(?:fence|membar|prefetch|discard)\b.*", _call_of("")),
+    (r"dp4a\.(?P<a>[us]32)\.(?P<b>[us]32)", _dp4a),
+]  # fmt: skip
+"""Opcodes (as patterns) and what they do; the first that fits is taken."""

@@ -1,0 +1,99 @@
+"""Builds operators for a GPU and runs them on the stub driver: ``python -m cuda_emulation.operator_worker``.
+
+One JSON line in, one out (see :mod:`dietlab.measure.process`): a child process, because the stub driver lasts
+for the process.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import asdict
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from .fake_driver import image, install
+
+DRIVER = install()
+
+import numpy as np  # noqa: E402
+import tvm  # noqa: E402
+
+from dietlab.hardware import Hardware  # noqa: E402
+from dietlab.lower.cuda.compiler import compile_library  # noqa: E402
+from dietlab.lower.cuda.cubin import Cubin  # noqa: E402
+from dietlab.lower.cuda.geometry import BlockGeometry  # noqa: E402
+from dietlab.lower.cuda.library import library_module  # noqa: E402
+from dietlab.lower.runtime import load_library  # noqa: E402
+from dietlab.measure.process import serve  # noqa: E402
+from dietlab.shapes import Shape  # noqa: E402
+from dietlab.space import MicroKernel  # noqa: E402
+from dietlab.space.decision import tree_from_json  # noqa: E402
+from dietlab.workloads import tolerance, workload_from_json  # noqa: E402
+
+from .shifted import Shifted  # noqa: E402
+
+SHIFTED: list[Shifted] = []
+"""Owners of what is lent to tensors, for the life of the process."""
+
+FOLDER = tempfile.TemporaryDirectory(prefix="dietlab-emulated-")
+
+
+def assemble(source: str, arch: str) -> Cubin:
+    """What the stub driver loads instead of a cubin."""
+    return Cubin(arch, image(source), {})
+
+
+@lru_cache(maxsize=8)
+def built(request: str) -> Any:
+    """The library of a request without its sizes."""
+    value = json.loads(request)
+    workload, hardware = workload_from_json(value["workload"]), Hardware.preset(value["hardware"])
+    plans: Any = [MicroKernel.from_key(key) for key in value["plans"]]
+    module = library_module(
+        BlockGeometry.of(workload, hardware), plans, tree_from_json(value["tree"]),
+        every_plan=value["every_plan"], only=value["only"],
+    )  # fmt: skip
+    path = Path(tempfile.mkdtemp(dir=FOLDER.name)) / "library.so"
+    compile_library(module, hardware, path, assemble=assemble)
+    return load_library(path, "cuda")
+
+
+def run(request: dict[str, Any]) -> dict[str, Any]:
+    """For each size: the largest error, what it may be, unwritten elements, and the launches."""
+    sizes, plan, shift = request.pop("sizes"), request.pop("plan"), request.pop("shift")
+    library = built(json.dumps(request, sort_keys=True))
+    workload = workload_from_json(request["workload"])
+    found = []
+    for size in sizes:
+        shape = Shape.of(**dict.fromkeys(workload.dims, size))
+        operands = workload.inputs(shape)
+        arrays = [_on_device(operand, shift) for operand in operands.values()]
+        out = _on_device(np.full(workload.output_shape(shape), np.nan, operands["x"].dtype), 0)
+        DRIVER.forget()
+        call = library.run if plan is None else library.run_plan
+        call(*arrays, out, *([] if plan is None else [plan]))
+        result = out.numpy().astype(np.float64)
+        error = np.abs(result - workload.reference(operands)).max(initial=0.0)
+        found.append({
+            "size": size, "error": None if np.isnan(error) else float(error),
+            "tolerance": tolerance(workload, operands), "failure": DRIVER.failure(),
+            "launches": [asdict(launch) for launch in DRIVER.launches()], "plan": int(library.plan(size)),
+        })  # fmt: skip
+    return {"found": found}
+
+
+def _on_device(array: Any, shift: int) -> Any:
+    """A tensor of the stub device that begins ``shift`` bytes behind an aligned address."""
+    device = tvm.cuda(0)
+    if not shift:
+        return tvm.runtime.tensor(array, device)
+    elements = shift // array.itemsize
+    flat = np.concatenate([np.zeros(elements, array.dtype), array.reshape(-1)])
+    SHIFTED.append(Shifted(tvm.runtime.tensor(flat, device), elements, array.shape))
+    return SHIFTED[-1].tensor()
+
+
+if __name__ == "__main__":
+    serve(run)

@@ -1,0 +1,45 @@
+"""A tensor of the stub device that begins anywhere: as PyTorch's slices do, with no offset to tell of it."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import tvm_ffi
+
+CUDA = 2
+"""``kDLCUDA`` (DLPack)."""
+
+
+class _Tensor(ctypes.Structure):
+    """``DLManagedTensor`` (DLPack): a ``DLTensor``, its owner and its deleter."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p), ("device", ctypes.c_int32), ("number", ctypes.c_int32),
+        ("rank", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16), ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p),
+        ("byte_offset", ctypes.c_uint64), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p),
+    )  # fmt: skip
+
+
+class Shifted:
+    """The elements of ``whole``, a flat float32 tensor, from ``first`` on, in some shape."""
+
+    def __init__(self, whole: Any, first: int, shape: tuple[int, ...]) -> None:
+        self._kept = whole
+        self._shape = (ctypes.c_int64 * len(shape))(*shape)
+        self._managed = _Tensor(
+            int(whole.data_ptr()) + 4 * first, CUDA, 0, len(shape), 2, 32, 1, ctypes.addressof(self._shape),
+            None, 0, None, None,
+        )  # fmt: skip
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return CUDA, 0
+
+    def __dlpack__(self, **_: Any) -> Any:
+        make = ctypes.pythonapi.PyCapsule_New
+        make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+        return make(ctypes.addressof(self._managed), b"dltensor", None)
+
+    def tensor(self) -> Any:
+        return tvm_ffi.from_dlpack(self)

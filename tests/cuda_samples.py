@@ -1,0 +1,59 @@
+"""What the tests for GPUs share: micro-kernels drawn at random, operators, and whether there is a driver."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+
+from hypothesis import strategies as st
+
+from dietlab.shapes import Dim
+from dietlab.space import CudaMicroKernel, Edge, Space
+from dietlab.space.cuda_kernel import Unit
+from dietlab.workloads import BatchMatmul, Dense, Workload
+
+GPUS = ("t4", "rtx3090", "a100", "h100", "h200")
+UNITS: tuple[Unit, ...] = ("fma", "mma")
+CUDA_EDGES: tuple[Edge, ...] = ("padded", "even", "rest")
+
+DENSE = Dense(T=Dim(1, 2048), N=2304, K=768)
+SCORES = BatchMatmul(T=Dim(1, 128), B=192, D=64, form="nt")
+CONTEXT = BatchMatmul(T=Dim(1, 128), B=192, D=64, form="nn")
+WORKS: dict[str, Dense | BatchMatmul] = {"dense": DENSE, "scores": SCORES, "context": CONTEXT}
+
+
+def typed(work: Dense | BatchMatmul, dtype: str) -> Workload:
+    """The same operator with operands of another type."""
+    return replace(work, dtype=dtype)
+
+
+@st.composite
+def cuda_kernels(
+    draw: st.DrawFn, units: Sequence[Unit] = UNITS, edges: Sequence[Edge] = CUDA_EDGES
+) -> CudaMicroKernel:
+    """Micro-kernels whose workers divide their tiles, whether or not a GPU has room for them."""
+    unit = draw(st.sampled_from(units))
+    fragment, steps = (16, 16) if unit == "mma" else (1, 4)
+    down, across = (draw(st.sampled_from([1, 2, 3, 4, 8])) for _ in range(2))
+    slices = draw(st.sampled_from([1, 2, 4]))
+    return CudaMicroKernel(
+        down * fragment * draw(st.integers(1, 8)), across * fragment * draw(st.integers(1, 6)),
+        slices * steps * draw(st.integers(1, 3)), down, across, slices, draw(st.integers(1, 4)), unit,
+        draw(st.sampled_from(edges)),
+    )  # fmt: skip
+
+
+def few(space: Space, count: int, seed: int = 0) -> Space:
+    """The same space with ``count`` of its micro-kernels, drawn at random."""
+    chosen = Random(seed).sample(space.micro_kernels, min(count, len(space)))
+    return replace(space, micro_kernels=tuple(sorted(chosen)))
+
+
+def has_driver() -> bool:
+    """Whether this machine has NVIDIA's driver (not an empty library that stands in for it)."""
+    try:
+        return hasattr(ctypes.CDLL("libcuda.so.1"), "cuInit")
+    except OSError:
+        return False

@@ -1,0 +1,197 @@
+"""Measuring for a GPU on a machine without one: clear errors, and records of what the compiler said."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+from conftest import ROOT
+from cuda_samples import DENSE, typed
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dietlab.errors import HardwareError, MeasureError, MissingDependencyError
+from dietlab.hardware import Hardware, detect_gpu
+from dietlab.lower.cuda import nvcc
+from dietlab.measure import (
+    LocalRunner,
+    Record,
+    RecordStore,
+    ReplayRunner,
+    Timing,
+    Trial,
+    cuda_clock,
+    read_records,
+    write_compressed,
+)
+from dietlab.measure.cuda_clock import CudaClock, require_gpu
+from dietlab.shapes import Dim, Shape
+from dietlab.space import CudaMicroKernel
+from dietlab.workloads import BatchMatmul, Dense
+
+H100 = Hardware.preset("h100")
+KERNEL = CudaMicroKernel(32, 32, 16, 8, 8, stages=3, edge="even")
+SHAPES = (Shape.of(T=5), Shape.of(T=48))
+TRIALS = [Trial(KERNEL, SHAPES)]
+USED = {"registers": 96, "spill_bytes": 8, "shared_bytes": 30_720, "blocks_per_sm": 5}
+
+
+@pytest.fixture(autouse=True)
+def workers_are_importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "tests"), str(ROOT)]))
+
+
+@pytest.fixture(autouse=True)
+def no_child_is_left() -> Iterator[None]:
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    yield
+    assert not [c for c in psutil.Process().children(recursive=True) if c.pid not in before]
+
+
+@pytest.fixture
+def no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(detect_gpu, "LIBRARY", "libcuda-that-is-nowhere.so.1")
+
+
+# What is missing
+
+
+@pytest.mark.usefixtures("no_driver")
+def test_no_gpu_is_one_error_before_anything_is_built() -> None:
+    with LocalRunner(H100, builder_module="workers.nothing_of_that_name") as runner:
+        with pytest.raises(MeasureError) as caught:
+            list(runner.measure(DENSE, TRIALS))
+        assert runner._folder is None
+    message = str(caught.value)
+    assert message.startswith(
+        "candidates for NVIDIA H100 SXM are measured on a GPU; got no driver (libcuda-that"
+    )
+    assert message.endswith("Tune where there is one, or replay records.")
+
+
+def test_a_library_that_stands_in_for_the_driver_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As building without a driver leaves one in the process (see dietlab.lower.cuda.driver)."""
+    source, library = tmp_path / "stand_in.c", tmp_path / "libcuda.so.1"
+    source.write_text("int dietlab_stands_in_for_it;\n")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
+    monkeypatch.setattr(detect_gpu, "LIBRARY", str(library))
+    monkeypatch.setattr(cuda_clock, "LIBRARY", str(library))
+    with pytest.raises(HardwareError, match=r"got no driver \(.*libcuda\.so\.1 has no cuInit\)"):
+        Hardware.detect("cuda")
+    with pytest.raises(MeasureError, match="are measured on a GPU; got no driver"):
+        require_gpu(H100)
+    with pytest.raises(MeasureError, match=r"clock needs NVIDIA's driver; got .*has no cuEventCreate"):
+        CudaClock()
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted", "fits"),
+    [
+        ("h100", "h100", True), ("h200", "h100", True), ("rtx3090", "a100", True),
+        ("a100", "rtx3090", False), ("a100", "h100", False), ("h100", "a100", False), ("t4", "a100", False),
+    ],
+)  # fmt: skip
+def test_the_gpu_must_run_what_is_compiled(
+    found: str, wanted: str, fits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cuda_clock, "detect_gpu", lambda: Hardware.preset(found))
+    if fits:
+        assert require_gpu(Hardware.preset(wanted)) == Hardware.preset(found)
+        return
+    arches = [Hardware.preset(name).gpu.arch for name in (wanted, found)]
+    with pytest.raises(MeasureError, match=rf"runs code for {arches[0]}; got .* with {arches[1]}\. Tune"):
+        require_gpu(Hardware.preset(wanted))
+
+
+def test_no_cuda_compiler_is_one_error_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvcc, "FINDERS", ())
+    monkeypatch.setattr(cuda_clock, "detect_gpu", lambda: H100)
+    with (
+        LocalRunner(H100) as runner,
+        pytest.raises(MissingDependencyError, match=r"a CUDA compiler is installed; .*pip install nvidia-"),
+    ):
+        list(runner.measure(DENSE, TRIALS))
+
+
+# Records
+
+
+def record(rows: int, used: dict[str, int]) -> Record:
+    return Record(
+        KERNEL, Shape.of(T=rows), "ok", seconds=1e-6 * rows, code_hash=f"{rows:016x}", resources=used
+    )
+
+
+@given(st.dictionaries(st.sampled_from(sorted(USED)), st.integers(0, 1 << 18)))
+def test_resources_survive_json(used: dict[str, int]) -> None:
+    made = record(5, used)
+    value = json.loads(json.dumps(made.to_json()))
+    assert Record.from_json(value) == made and ("resources" in value) == bool(used)
+    assert hash(made) == hash(replace(made, resources={}))
+
+
+def test_resources_survive_a_store_a_compressed_file_and_a_replay(tmp_path: Path) -> None:
+    header = {"workload": DENSE.to_json(), "hardware": H100.to_json()}
+    made = [record(5, USED), record(48, {}), record(49, {**USED, "registers": 255})]
+    store = RecordStore(tmp_path / "records.jsonl", header)
+    for one in made:
+        store.append(one)
+    assert RecordStore(tmp_path / "records.jsonl", header).records == made
+    write_compressed(tmp_path / "records.jsonl.gz", header, made)
+    assert read_records(tmp_path / "records.jsonl.gz").records == tuple(made)
+    for name in ("records.jsonl", "records.jsonl.gz"):
+        runner = ReplayRunner.load(tmp_path / name)
+        found = list(runner.measure(DENSE, [Trial(KERNEL, tuple(r.shape for r in made))]))
+        assert found == made and [r.resources for r in found] == [r.resources for r in made]
+        assert runner.micro_kernels == (KERNEL,)
+
+
+# Building for real, timing for show
+
+
+@pytest.mark.cuda_compile
+def test_records_have_what_the_compiler_used() -> None:
+    if next(nvcc.compilers(), None) is None:
+        pytest.skip("no CUDA compiler is installed (pip install nvidia-cuda-nvcc nvidia-cuda-cccl)")
+    works = (
+        Dense(T=Dim(1, 64), N=96, K=64), BatchMatmul(T=Dim(1, 64), B=2, D=32, form="nn"),
+        typed(Dense(T=Dim(1, 64), N=96, K=64), "bfloat16"),
+    )  # fmt: skip
+    halves = CudaMicroKernel(32, 32, 32, 2, 2, unit="mma", edge="even")
+    with LocalRunner(H100, Timing(3, 0.001), builders=1, timer_module="workers.gpu_timer") as runner:
+        for work in works:
+            kernel = KERNEL if work.dtype == "float32" else halves
+            found = list(runner.measure(work, [Trial(kernel, SHAPES)]))
+            assert [(r.micro_kernel, r.shape, r.status, r.reason) for r in found] == [
+                (kernel, shape, "ok", "") for shape in SHAPES
+            ]
+            for made in found:
+                assert made.seconds == pytest.approx(1e-6 * made.shape["T"]) and made.spread == pytest.approx(
+                    0.5
+                )
+                assert set(made.resources) == set(USED)
+                assert 16 <= made.resources["registers"] <= 255 and made.resources["spill_bytes"] == 0
+                assert 0 < made.resources["shared_bytes"] <= H100.gpu.smem_per_block_bytes
+                assert 1 <= made.resources["blocks_per_sm"] <= H100.gpu.blocks_per_sm
+                assert made.code_bytes > 0 and made.phases.compile > 0
+                assert Record.from_json(json.loads(json.dumps(made.to_json()))).resources == made.resources
+
+
+@pytest.mark.cuda_compile
+def test_a_micro_kernel_that_no_compiler_takes_is_a_record() -> None:
+    if next(nvcc.compilers(), None) is None:
+        pytest.skip("no CUDA compiler is installed (pip install nvidia-cuda-nvcc nvidia-cuda-cccl)")
+    stranger = CudaMicroKernel(32, 32, 32, 2, 2, unit="mma")
+    with LocalRunner(Hardware.preset("t4"), builders=1, timer_module="workers.gpu_timer") as runner:
+        (made,) = runner.measure(
+            typed(Dense(T=Dim(1, 64), N=96, K=64), "float16"), [Trial(stranger, SHAPES[:1])]
+        )
+    assert made.status == "build_failed" and made.reason and not made.resources

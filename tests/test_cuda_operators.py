@@ -1,0 +1,159 @@
+"""Operators for a GPU, built as a user builds them and run on a stub driver whose kernels are emulated."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dietlab.measure.process import WorkerProcess, WorkerRefused
+from dietlab.shapes import Dim
+from dietlab.space import CudaMicroKernel, Leaf, MicroKernel, Split, Tree, heights
+from dietlab.space.decision import tree_to_json
+from dietlab.workloads import BatchMatmul, Dense, Workload
+
+HERE = Path(__file__).parent
+SECONDS = 240.0
+FIRST = Leaf(0)
+DENSE = Dense(T=Dim(1, 128), N=96, K=64)
+SCORES = BatchMatmul(T=Dim(1, 128), B=3, D=64, form="nt")
+CONTEXT = BatchMatmul(T=Dim(1, 128), B=3, D=64, form="nn")
+SIZES = [1, 2, 7, 15, 16, 17, 31, 33, 64, 67, 100]
+"""One row, primes, and both sides of tiles."""
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("g++") is None or shutil.which("gcc") is None, reason="the emulator is compiled by gcc"
+)
+
+
+class Emulated:
+    """The child process that builds and runs operators."""
+
+    def __init__(self, worker: WorkerProcess) -> None:
+        self.worker = worker
+
+    def run(
+        self, workload: Workload, plans: list[str], sizes: list[int], tree: Tree = FIRST,
+        hardware: str = "h100", every_plan: bool = False, plan: int | None = None, shift: int = 0,
+        only: list[int] | None = None,
+    ) -> list[dict[str, Any]]:  # fmt: skip
+        answer = self.worker.ask(
+            {
+                "workload": workload.to_json(), "hardware": hardware, "plans": plans,
+                "tree": tree_to_json(tree), "sizes": sizes, "every_plan": every_plan, "plan": plan,
+                "shift": shift, "only": only,
+            },
+            SECONDS,
+        )  # fmt: skip
+        found: list[dict[str, Any]] = answer["found"]
+        return found
+
+    def check(self, *args: Any, **options: Any) -> list[dict[str, Any]]:
+        """Runs, and asserts that every result is right and came from one launch."""
+        found = self.run(*args, **options)
+        for case in found:
+            assert not case["failure"], case
+            assert case["error"] is not None and case["error"] <= case["tolerance"], case
+            assert len(case["launches"]) == 1, case
+        return found
+
+
+@pytest.fixture(scope="module")
+def emulated() -> Iterator[Emulated]:
+    path = os.pathsep.join([str(HERE), str(HERE.parent)])
+    environment = {"PYTHONPATH": path, "TVM_CUDA_COMPILE_MODE": "nvcc"}
+    with WorkerProcess("cuda_emulation.operator_worker", environment) as worker:
+        yield Emulated(worker)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "32x32x16.t8x8.s2", "32x32x16.t8x8.s3.even", "24x64x8.t4x16.s4.rest", "16x32x32.t4x8x4.s2",
+        "16x32x32.t4x8x2.s3.even", "128x32x8.t16x8.s2.even", "20x48x16.t4x8.s2",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("work", [DENSE, SCORES, CONTEXT], ids=["dense", "scores", "context"])
+def test_results_are_right_on_awkward_shapes(emulated: Emulated, work: Workload, key: str) -> None:
+    emulated.check(work, [key], SIZES)
+
+
+def test_bound_checks_instead_of_local_padding_compute_the_same(emulated: Emulated) -> None:
+    for work in (DENSE, SCORES, CONTEXT, Dense(T=Dim(1, 128), N=33, K=20)):
+        emulated.check(work, ["32x32x16.t8x8.s3.checked"], SIZES)
+
+
+@pytest.mark.parametrize("key", ["32x32x32.w2x2.s3", "48x64x32.w1x2.s2.even", "32x32x64.w1x1x2.s3.rest"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_tensor_cores_compute_half_precision(emulated: Emulated, key: str, dtype: str) -> None:
+    for work in (
+        Dense(T=Dim(1, 128), N=96, K=64, dtype=dtype), Dense(T=Dim(1, 128), N=40, K=72, dtype=dtype),
+        BatchMatmul(T=Dim(1, 128), B=3, D=64, form="nt", dtype=dtype),
+        BatchMatmul(T=Dim(1, 128), B=3, D=64, form="nn", dtype=dtype),
+    ):  # fmt: skip
+        emulated.check(work, [key], [1, 15, 16, 33, 100])
+
+
+@pytest.mark.parametrize(("n", "k"), [(96, 64), (33, 7), (70, 66), (1, 1), (130, 100)])
+def test_sizes_that_no_tile_divides(emulated: Emulated, n: int, k: int) -> None:
+    emulated.check(Dense(T=Dim(1, 128), N=n, K=k), ["32x64x16.t8x16.s3.even"], [1, 13, 40, 65])
+
+
+def test_a_processor_without_asynchronous_copies(emulated: Emulated) -> None:
+    for work in (DENSE, SCORES, CONTEXT):
+        emulated.check(work, ["32x32x16.t8x8.s2.even"], SIZES, hardware="t4")
+
+
+@pytest.mark.parametrize("activation", ["none", "relu", "gelu_tanh", "gelu_erf"])
+def test_epilogues(emulated: Emulated, activation: Any) -> None:
+    work = Dense(T=Dim(1, 128), N=96, K=64, bias=True, activation=activation, residual=True)
+    emulated.check(work, ["32x32x16.t8x8.s3.even"], [1, 33, 64])
+
+
+def test_the_tree_chooses_and_one_kernel_is_launched(emulated: Emulated) -> None:
+    plans = ["16x32x16.t4x8.s3.even", "64x32x16.t8x8.s2.even", "32x32x16.t8x8.s2"]
+    tree = Split("T", 16, Leaf(0), Split("T", 100, Leaf(1), Leaf(2)))
+    found = emulated.check(DENSE, plans, [1, 16, 17, 100, 101, 300], tree)
+    assert [case["plan"] for case in found] == [0, 0, 1, 1, 2, 2]
+    blocks = [case["launches"][0]["grid"][0] for case in found]
+    assert blocks == [3, 3, 3, 6, 12, 30]  # row tiles times three column tiles
+    assert [case["launches"][0]["block"][0] for case in found] == [32, 32, 64, 64, 64, 64]
+
+
+def test_any_plan_can_be_run_on_any_shape(emulated: Emulated) -> None:
+    plans = ["16x32x16.t4x8.s3.even", "64x32x16.t8x8.s2.rest"]
+    for plan in (0, 1):
+        emulated.check(DENSE, plans, [1, 5, 64, 77], every_plan=True, plan=plan)
+
+
+def test_no_rows_launch_nothing(emulated: Emulated) -> None:
+    (case,) = emulated.run(DENSE, ["32x32x16.t8x8.s3.even"], [0])
+    assert case["launches"] == [] and case["error"] == 0.0
+
+
+@pytest.mark.parametrize("work", [DENSE, SCORES], ids=["dense", "scores"])
+def test_arrays_that_begin_anywhere_are_copied_in_smaller_pieces(emulated: Emulated, work: Workload) -> None:
+    """Copies of 16 bytes from there would be misaligned: the emulator and a GPU refuse them."""
+    aligned = emulated.check(work, ["32x32x16.t8x8.s3.even"], [1, 33, 64])
+    shifted = emulated.check(work, ["32x32x16.t8x8.s3.even"], [1, 33, 64], shift=4)
+    names = [{case["launches"][0]["kernel"] for case in found} for found in (aligned, shifted)]
+    assert names[0].isdisjoint(names[1])
+
+
+def test_a_kernel_for_one_shape_only_has_its_heights(emulated: Emulated) -> None:
+    emulated.check(DENSE, ["64x32x16.t8x8.s2.even"], [70], only=[70])
+
+
+def test_wrong_arguments_are_refused_before_any_launch(emulated: Emulated) -> None:
+    with pytest.raises(WorkerRefused):
+        emulated.run(DENSE, ["32x32x16.t8x8.s3.even"], [4], shift=4, plan=0)  # there is no run_plan
+
+
+def test_two_heights_cover_rows_to_less_than_a_granule() -> None:
+    kernel = MicroKernel.from_key("128x64x16.t16x16.s3.even")
+    assert isinstance(kernel, CudaMicroKernel)
+    assert heights(kernel, 1, 2048) == tuple(range(16, 129, 16))

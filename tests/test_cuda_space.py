@@ -1,0 +1,330 @@
+"""Thread-block tiles: what fits a GPU is kept, everything else is rejected for a stated reason."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from cuda_samples import CONTEXT, CUDA_EDGES, DENSE, GPUS, SCORES, WORKS, cuda_kernels, few, typed
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dietlab.errors import SpaceError
+from dietlab.hardware import GpuLimits, Hardware
+from dietlab.shapes import Dim
+from dietlab.space import (
+    CpuMicroKernel,
+    CudaMicroKernel,
+    MicroKernel,
+    build_space,
+    cuda_limits,
+    edges_of,
+    heights,
+    plan_for,
+)
+from dietlab.space.cuda_space import (
+    SLICES,
+    STAGES,
+    STEPS,
+    THREADS_ACROSS,
+    THREADS_DOWN,
+    TILE_COLS,
+    TILE_ROWS,
+    WARP_COLS,
+    WARP_ROWS,
+    WARPS_ACROSS,
+    WARPS_DOWN,
+)
+from dietlab.workloads import BatchMatmul, Dense, Workload, require_dtype
+
+KERNEL = CudaMicroKernel(128, 64, 16, 16, 16, stages=3)
+HALVES = CudaMicroKernel(128, 64, 32, 2, 2, unit="mma")
+
+
+# Micro-kernels
+
+
+@given(cuda_kernels(), cuda_kernels())
+def test_key_is_unique_and_reads_back(one: CudaMicroKernel, other: CudaMicroKernel) -> None:
+    assert MicroKernel.from_key(one.key) == one
+    assert CpuMicroKernel.parse(one.key) is None
+    assert (one.key == other.key) == (one == other)
+
+
+def test_keys_of_known_micro_kernels() -> None:
+    assert KERNEL.key == "128x64x16.t16x16.s3"
+    sliced = CudaMicroKernel(32, 64, 64, 4, 16, 4, 3, edge="even")
+    assert str(sliced) == sliced.key == "32x64x64.t4x16x4.s3.even"
+    assert CudaMicroKernel(128, 128, 32, 2, 2, stages=4, unit="mma").key == "128x128x32.w2x2.s4"
+    assert replace(KERNEL, edge="checked").key == "128x64x16.t16x16.s3.checked"
+    assert MicroKernel.from_key("128x128x32.w2x2.s4.rest") == CudaMicroKernel(
+        128, 128, 32, 2, 2, stages=4, unit="mma", edge="rest"
+    )
+    assert MicroKernel.from_key("128x64x16.t16x16.s3.checked") == replace(KERNEL, edge="checked")
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "128x64x16", "128x64.t16x16.s3", "128x64x16.t16x16", "128x64x16.x16x16.s3", "128x64x16.t16.s3",
+        "128x64x16.t16x16.s3.padded", "128x64x16.t16x16.s3.evenly", "128x64x16.t16x16.s3.even.rest",
+        " 128x64x16.t16x16.s3", "128x64x16.t16x16.s3\n", "128x64x16.t16x16.s",
+    ],
+)  # fmt: skip
+def test_text_that_is_no_key_is_refused(key: str) -> None:
+    with pytest.raises(SpaceError, match=r"or 128x64x16\.t16x16\.s3 \(CUDA\); got"):
+        MicroKernel.from_key(key)
+
+
+@pytest.mark.parametrize(
+    ("changed", "complaint"),
+    [
+        ({"rows": 0}, r"sizes are positive; got 0x64x16\.t16x16\.s3\. Make each 1 or more"),
+        ({"stages": 0}, r"sizes are positive; got 128x64x16\.t16x16\.s0"),
+        ({"slices": -1}, "sizes are positive"),
+        ({"rows": 120}, r"share the rows evenly: a multiple of 16; got 120x64x16\.t16.* Change the rows"),
+        ({"cols": 60}, r"share the columns evenly: a multiple of 16; got 128x60x16\..* Change the columns"),
+        ({"step": 18}, r"share the steps evenly: a multiple of 4; got 128x64x18\..* Change the steps"),
+        ({"slices": 8}, r"share the steps evenly: a multiple of 32; got 128x64x16\.t16x16x8\.s3"),
+        ({"edge": "partitioned"}, r"even, rest or, on CUDA cores, checked; got .*\.partitioned\. Choose"),
+    ],
+)  # fmt: skip
+def test_sizes_that_do_not_go_together_are_refused(changed: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(SpaceError, match=complaint):
+        replace(KERNEL, **changed)
+
+
+@pytest.mark.parametrize(
+    ("changed", "complaint"),
+    [
+        ({"rows": 48}, "share the rows evenly: a multiple of 32; got 48x64x32"),
+        ({"cols": 48}, "share the columns evenly: a multiple of 32; got 128x48x32"),
+        ({"step": 24}, "share the steps evenly: a multiple of 16; got 128x64x24"),
+        ({"slices": 4}, "share the steps evenly: a multiple of 64; got 128x64x32"),
+        ({"edge": "checked"}, "on CUDA cores, checked; got"),
+    ],
+)
+def test_tensor_cores_want_whole_fragments(changed: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(SpaceError, match=complaint):
+        replace(HALVES, **changed)
+
+
+@given(cuda_kernels())
+def test_a_micro_kernel_and_what_it_shares(kernel: CudaMicroKernel) -> None:
+    fragment, warp = (16, 32) if kernel.unit == "mma" else (1, 1)
+    assert kernel.granule == kernel.down * fragment and kernel.rows % kernel.granule == 0
+    assert kernel.code.code == kernel.code and kernel.family.family == kernel.family
+    assert replace(kernel.code, edge=kernel.edge) == kernel
+    assert replace(kernel.family, rows=kernel.rows, edge=kernel.edge) == kernel
+    lower = kernel.composes
+    assert kernel in lower and {k.family for k in lower} == {kernel.family}
+    assert {k.granule for k in lower} == {kernel.granule} and {k.threads for k in lower} == {kernel.threads}
+    expected = range(kernel.granule, kernel.rows + 1, kernel.granule) if kernel.composed else [kernel.rows]
+    assert [k.rows for k in lower] == list(expected)
+    assert kernel.tile == {"rows": kernel.rows, "cols": kernel.cols, "depth": kernel.step}
+    covered = kernel.granule if kernel.composed else kernel.rows
+    assert kernel.cover_tile == {**kernel.tile, "rows": covered}
+    assert kernel.threads == kernel.down * kernel.across * kernel.slices * warp
+    assert kernel.tile_rows * kernel.down == kernel.rows and kernel.tile_cols * kernel.across == kernel.cols
+    # Each slice has all sums of the tile.
+    assert kernel.accumulators * kernel.threads == kernel.rows * kernel.cols * kernel.slices
+
+
+def test_bound_checks_are_code_of_their_own() -> None:
+    checked = replace(KERNEL, edge="checked")
+    assert checked.code == checked != KERNEL.code == KERNEL
+    assert not checked.composed and checked.family == KERNEL.family
+
+
+# Plans
+
+
+@given(cuda_kernels(), st.integers(0, 5000))
+def test_a_plan_covers_every_row_exactly_once(kernel: CudaMicroKernel, rows: int) -> None:
+    plan = plan_for(kernel, rows)
+    next_row = 0
+    for region in plan.regions:
+        assert region.first_row == next_row and region.tiles > 0
+        assert region.kernel == replace(kernel, rows=region.kernel.rows)
+        assert region.kernel.rows <= kernel.rows and region.kernel.rows % kernel.granule == 0
+        # Every tile has rows of its own, and all but the last region are full.
+        assert (region.tiles - 1) * region.kernel.rows < region.rows <= region.executed_rows
+        assert region is plan.regions[-1] or region.rows == region.executed_rows
+        next_row += region.rows
+    assert next_row == rows == plan.rows
+    assert plan.tiles == -(-rows // kernel.rows)
+    assert 0 <= plan.executed_rows - rows < (kernel.granule if kernel.composed else kernel.rows)
+    sizes = [region.kernel.rows for region in plan.regions for _ in range(region.tiles)]
+    assert sizes == sorted(sizes, reverse=True)
+    if kernel.edge == "even":
+        assert not sizes or sizes[0] - sizes[-1] <= kernel.granule
+    if kernel.edge == "rest":
+        assert set(sizes[:-1]) <= {kernel.rows}
+
+
+@given(cuda_kernels(), st.integers(1, 1500), st.integers(0, 200))
+def test_heights_are_those_that_plans_use(kernel: CudaMicroKernel, low: int, more: int) -> None:
+    used = {r.kernel.rows for rows in range(low, low + more + 1) for r in plan_for(kernel, rows).regions}
+    assert heights(kernel, low, low + more) == tuple(sorted(used))
+
+
+@settings(max_examples=20)
+@given(cuda_kernels(units=("fma",)), st.integers(1, 300))
+def test_an_open_end_is_a_long_range(kernel: CudaMicroKernel, low: int) -> None:
+    """Heights repeat long before it ends."""
+    most = kernel.rows // kernel.granule
+    end = max(low, kernel.rows * most) + 3 * kernel.rows
+    used = {r.kernel.rows for rows in range(low, end + 1) for r in plan_for(kernel, rows).regions}
+    assert heights(kernel, low) == tuple(sorted(used))
+
+
+def test_plans_of_a_known_micro_kernel() -> None:
+    kernel = CudaMicroKernel(64, 64, 16, 16, 16)  # in granules of 16 rows, of which 100 rows need seven
+    expected = {
+        "even": [(64, 0, 64, 1), (48, 64, 36, 1)], "rest": [(64, 0, 64, 1), (48, 64, 36, 1)],
+        "padded": [(64, 0, 100, 2)],
+    }  # fmt: skip
+    for edge in CUDA_EDGES:
+        plan = plan_for(replace(kernel, edge=edge), 100)
+        assert [(r.kernel.rows, r.first_row, r.rows, r.tiles) for r in plan.regions] == expected[edge]
+    even, rest = (plan_for(replace(kernel, edge=edge), 144) for edge in ("even", "rest"))  # nine granules
+    assert str(even) == "3 x 48 rows of 64x64x16.t16x16.s2.even"
+    assert str(rest) == "2 x 64 + 1 x 16 rows of 64x64x16.t16x16.s2.rest"
+    assert heights(replace(kernel, edge="even"), 100, 144) == (48, 64)
+
+
+# The space
+
+
+def candidates(work: Workload) -> int:
+    if work.dtype == "float32":
+        arrangements = (THREADS_DOWN, THREADS_ACROSS, TILE_ROWS, TILE_COLS)
+        parts = sum(step % (4 * slices) == 0 for step in STEPS["fma"] for slices in SLICES)
+    else:
+        arrangements = (WARPS_DOWN, WARPS_ACROSS, WARP_ROWS, WARP_COLS)
+        parts = sum(step % (16 * slices) == 0 for step in STEPS["mma"] for slices in SLICES)
+    count = parts * len(STAGES)
+    for sizes in arrangements:
+        count *= len(sizes)
+    return count
+
+
+def check_fits(kernel: CudaMicroKernel, work: Workload, limits: GpuLimits) -> None:
+    """The limits, computed from the sizes alone."""
+    item = require_dtype(work.dtype).itemsize
+    workers = kernel.down * kernel.across * kernel.slices
+    threads = workers * (1 if work.dtype == "float32" else 32)
+    assert 64 <= threads <= limits.threads_per_block
+    sums = kernel.rows * kernel.cols * kernel.slices // threads
+    assert sums < limits.registers_per_thread
+    assert sums * threads <= limits.registers_per_block
+    lines = kernel.rows * (kernel.step * item + 16)
+    if work.weights == "direct":
+        lines += kernel.step * (kernel.cols * item + 16)
+    else:
+        lines += kernel.cols * (kernel.step * item + 16)
+    assert max(kernel.stages * lines, 4 * kernel.rows * kernel.cols * (kernel.slices - 1)) <= (
+        limits.smem_per_block_bytes
+    )
+    assert kernel.stages <= 2 or limits.compute_capability != "7.5"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("name", WORKS)
+@pytest.mark.parametrize("preset", GPUS)
+def test_space_is_of_a_useful_size_and_all_of_it_fits(preset: str, name: str, dtype: str) -> None:
+    work, hardware = typed(WORKS[name], dtype), Hardware.preset(preset)
+    if preset == "t4" and dtype != "float32":
+        with pytest.raises(SpaceError, match="tensor cores multiply"):
+            build_space(work, hardware)
+        return
+    space = build_space(work, hardware)
+    assert 100 <= len(space) <= 20_000
+    assert list(space) == sorted(set(space))
+    assert {(type(kernel), kernel.edge) for kernel in space} == {(CudaMicroKernel, "even")}
+    for kernel in space:
+        assert isinstance(kernel, CudaMicroKernel)
+        assert kernel.unit == ("fma" if dtype == "float32" else "mma")
+        check_fits(kernel, work, hardware.gpu)
+
+
+@pytest.mark.parametrize(("preset", "dtype"), [("t4", "float32"), ("a100", "float32"), ("h100", "bfloat16")])
+def test_rejections_name_reasons_and_nearest_misses(preset: str, dtype: str) -> None:
+    work, hardware = typed(DENSE, dtype), Hardware.preset(preset)
+    space = build_space(work, hardware)
+    limits = {limit.reason: limit for limit in cuda_limits(work, hardware)}
+    table = space.rejections
+    assert list(table.columns) == ["reason", "count", "most", "unit", "nearest_miss", "nearest_value"]
+    assert table["count"].sum() + len(space) == candidates(work)
+    assert len(table) >= 3 and set(table["reason"]) <= set(limits)
+    for rejection in space.rejected:
+        limit = limits[rejection.reason]
+        assert rejection.nearest_miss not in space
+        assert rejection.nearest_value == limit.measure(rejection.nearest_miss) > rejection.most
+    copies = "copies without cp.async go through registers: two stages at most"
+    assert (copies in set(table["reason"])) == (preset == "t4")
+
+
+@pytest.mark.parametrize("work", [DENSE, SCORES, CONTEXT], ids=["dense", "scores", "context"])
+def test_papers_cover_is_local_padding_of_the_same_tiles(work: Workload) -> None:
+    """A dynamic reduction axis is padded where it is fetched, so that no form needs loop partitioning."""
+    hardware = Hardware.preset("t4")
+    assert edges_of("paper", work, hardware) == ("padded",)
+    assert edges_of("composed", work, hardware) == ("even",)
+    composed, paper = (
+        build_space(work, hardware, edges_of(cover, work, hardware)) for cover in ("composed", "paper")
+    )
+    assert {kernel.edge for kernel in paper} == {"padded"}
+    assert {kernel.code for kernel in composed} == set(paper)
+    assert len(build_space(work, hardware, CUDA_EDGES)) == 3 * len(paper)
+
+
+def test_halves_on_a_t4_are_refused_with_the_one_reason() -> None:
+    for dtype in ("float16", "bfloat16"):
+        with pytest.raises(SpaceError) as caught:
+            build_space(typed(DENSE, dtype), Hardware.preset("t4"))
+        assert caught.value.invariant == "at least one micro-kernel fits the hardware"
+        reason = "tensor cores multiply 16 x 16 by 16 x 8 from compute capability 8.0 on"
+        assert caught.value.value == {reason: candidates(typed(DENSE, dtype))}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_halves_on_a_cpu_are_refused_with_the_one_reason(dtype: str) -> None:
+    with pytest.raises(SpaceError, match=r"fits the hardware; got \{'a CPU computes float32': \d+\}$"):
+        build_space(typed(DENSE, dtype), Hardware.preset("zen4-1core"))
+
+
+def test_space_of_a_dense_layer_does_not_depend_on_the_range_of_shapes() -> None:
+    hardware = Hardware.preset("a100")
+    other = build_space(replace(DENSE, T=Dim(7, 100_000)), hardware)
+    assert other.micro_kernels == build_space(DENSE, hardware).micro_kernels
+
+
+@pytest.mark.parametrize(("cols", "depth"), [(1, 768), (7, 1), (1, 1), (33, 7), (100_000, 3)])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_awkward_operators_have_micro_kernels(cols: int, depth: int, dtype: str) -> None:
+    space = build_space(Dense(T=Dim(1, 8), N=cols, K=depth, dtype=dtype), Hardware.preset("h100"))
+    assert len(space) > 0
+    assert max(kernel.cols for kernel in space) <= max(2 * cols, 16)
+
+
+def test_narrow_heads_have_micro_kernels_too() -> None:
+    for form in ("nt", "nn"):
+        assert len(build_space(BatchMatmul(T=Dim(1, 4), B=3, D=5, form=form), Hardware.preset("t4"))) > 0
+
+
+def test_space_is_restricted_to_its_own_micro_kernels() -> None:
+    space = build_space(DENSE, Hardware.preset("t4"))
+    chosen = few(space, 5).micro_kernels
+    assert space.restricted_to(chosen).micro_kernels == chosen
+    with pytest.raises(SpaceError, match=r"some of its own micro-kernels; got 128x128x32\.w2x2\.s2"):
+        space.restricted_to([CudaMicroKernel(128, 128, 32, 2, 2, unit="mma")])
+
+
+def test_the_largest_tiles_need_a_large_gpu() -> None:
+    """What an H100 has room for and a T4 has not: sizes come from the hardware."""
+    spaces = {name: set(build_space(DENSE, Hardware.preset(name))) for name in ("t4", "h100")}
+    assert spaces["t4"] < spaces["h100"]
+    shared = [k.stages * (k.rows + k.cols) * k.step for k in spaces["h100"] if isinstance(k, CudaMicroKernel)]
+    assert max(shared) * 4 > Hardware.preset("t4").gpu.smem_per_block_bytes
