@@ -2,48 +2,29 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from itertools import count
 from pathlib import Path
-from queue import SimpleQueue
 from statistics import median
 from time import perf_counter
-from typing import Any
 
-from dietlab.errors import BuildError
 from dietlab.events import PhaseSeconds
 from dietlab.hardware import Hardware
 from dietlab.lower.compiler import require_linker
 from dietlab.lower.cuda.nvcc import require_compiler
+from dietlab.measure.builders import BUILDER, Builders, Built
 from dietlab.measure.cuda_clock import require_gpu
 from dietlab.measure.process import WorkerCrashed, WorkerProcess, WorkerRefused, WorkerTimeout
 from dietlab.measure.record import Record, Status, Trial
 from dietlab.measure.timing import Timing
 from dietlab.shapes import Shape
-from dietlab.space import MicroKernel
-from dietlab.workloads import Workload, extents
+from dietlab.workloads import Workload
 
-BUILDER = "dietlab.measure.build_worker"
 TIMERS = {"cpu": "dietlab.measure.time_worker", "cuda": "dietlab.measure.cuda_time_worker"}
 """By the kind of processor."""
-DISK_FULL = ("No space left on device", "File too large", "Disk quota exceeded")
-
-
-@dataclass(frozen=True)
-class _Built:
-    """A library, or why there is none."""
-
-    kernel: MicroKernel
-    path: Path
-    answer: dict[str, Any]
-    failure: tuple[Status, str] | None
-    seconds: float
 
 
 @dataclass
@@ -51,7 +32,8 @@ class LocalRunner:
     """Builds in parallel, then verifies and times one library after the other.
 
     Building and timing never overlap: a builder beside it would disturb the measurement. Generated
-    code runs in a child process only, so that a crash or a hang becomes a record.
+    code runs in a child process only, so that a crash or a hang becomes a record. What the compiler says
+    of a GPU's micro-kernel comes first: one that spills or does not fit is refused and never run.
 
     Args:
         hardware: what to compile for; its ``cores`` is how many threads the operator uses.
@@ -71,9 +53,7 @@ class LocalRunner:
     def __post_init__(self) -> None:
         self._open = ExitStack()
         self._folder: Path | None = None
-        self._builders: SimpleQueue[WorkerProcess] = SimpleQueue()
         self._measured: dict[tuple[str, Shape], Record] = {}
-        self._numbers = count()
 
     def __enter__(self) -> LocalRunner:
         return self
@@ -90,13 +70,7 @@ class LocalRunner:
         """One record for every shape of every trial; failures are records too."""
         self._start()
         started = perf_counter()
-        with ThreadPoolExecutor(self._builder_count) as pool:
-            futures = [pool.submit(self._build, workload, trial) for trial in trials]
-            try:
-                built = [future.result() for future in futures]
-            except BaseException:
-                pool.shutdown(cancel_futures=True)
-                raise
+        built = list(self._pool.build(workload, trials))
         # Builds overlap, so each trial is charged its share of the wall-clock time.
         wall, busy = perf_counter() - started, sum(b.seconds for b in built) or 1.0
         for trial, library in zip(trials, built, strict=True):
@@ -105,18 +79,15 @@ class LocalRunner:
                 yield self._record(workload, library, shape, compile_seconds)
             library.path.unlink(missing_ok=True)
 
-    @property
-    def _builder_count(self) -> int:
-        return self.builders or len(os.sched_getaffinity(0))
-
     def _start(self) -> None:
         if self._folder is not None:
             return
         self._require_tools()
-        self._folder = Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="dietlab-")))
-        self._builders = SimpleQueue()
-        for _ in range(self._builder_count):
-            self._builders.put(self._open.enter_context(WorkerProcess(self.builder_module)))
+        folder = Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="dietlab-")))
+        self._pool = self._open.enter_context(
+            Builders(self.hardware, folder, self.builders, self.build_timeout, self.builder_module)
+        )
+        self._folder = folder
         cores = self.hardware.cores if self.hardware.kind == "cpu" else 1
         threads = {"TVM_NUM_THREADS": str(cores), "OMP_NUM_THREADS": str(cores)}
         self._timer = self._open.enter_context(
@@ -131,37 +102,7 @@ class LocalRunner:
             require_compiler()
         require_linker()
 
-    def _build(self, workload: Workload, trial: Trial) -> _Built:
-        assert self._folder is not None
-        kernel = trial.micro_kernel
-        # A name is used once: the dynamic loader takes a path it has loaded for the library it loaded.
-        path = self._folder / f"{kernel.key}-{next(self._numbers)}.so"
-        request = {
-            "workload": workload.to_json(), "hardware": self.hardware.to_json(),
-            "micro_kernel": kernel.key, "path": str(path),
-            "rows": sorted({extents(workload, shape)["rows"] for shape in trial.shapes}),
-        }  # fmt: skip
-        worker = self._builders.get()
-        started = perf_counter()
-        answer: dict[str, Any] = {}
-        failure: tuple[Status, str] | None = None
-        try:
-            answer = worker.ask(request, self.build_timeout)
-        except WorkerTimeout as error:
-            failure = ("timeout", f"build: {error}")
-        except (WorkerCrashed, WorkerRefused) as error:
-            if any(sign in str(error) for sign in DISK_FULL):
-                # No fault of the micro-kernel: a record would keep it from being tried again.
-                raise BuildError(
-                    "libraries can be written", f"{path}: {error}",
-                    "Free some space and run the same command again: it goes on from here.",
-                ) from error  # fmt: skip
-            failure = ("build_failed", str(error))
-        finally:
-            self._builders.put(worker)
-        return _Built(kernel, path, answer, failure, perf_counter() - started)
-
-    def _record(self, workload: Workload, built: _Built, shape: Shape, compile_seconds: float) -> Record:
+    def _record(self, workload: Workload, built: Built, shape: Shape, compile_seconds: float) -> Record:
         record = Record(
             built.kernel, shape, "ok", at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             phases=PhaseSeconds(compile=compile_seconds),
@@ -180,7 +121,7 @@ class LocalRunner:
         self._measured[record.code_hash, shape] = record
         return record
 
-    def _timed(self, workload: Workload, built: _Built, record: Record) -> Record:
+    def _timed(self, workload: Workload, built: Built, record: Record) -> Record:
         request = {
             "workload": workload.to_json(), "shape": record.shape.to_json(), "library": str(built.path),
             "cores": self.hardware.cores, "packed_shape": built.answer["packed_shape"],

@@ -42,8 +42,8 @@ class CudaMicroKernel(MicroKernel):
             thread.
         slices: groups of ``down x across`` workers, each on a part of every step; their sums are added up
             at the end. More threads for outputs too small to fill the processor.
-        stages: tiles of shared memory: ``stages - 1`` steps are on their way while one is computed
-            (1: fetch, then compute).
+        stages: tiles of shared memory, 2 or more: ``stages - 1`` steps are on their way while one is
+            computed.
         unit: what multiplies: ``fma`` (CUDA cores, fp32) or ``mma`` (tensor cores, fp16 and bf16 with fp32
             sums).
         edge: ``padded`` (one micro-kernel a shape, as DietCode does), ``even`` or ``rest`` (two heights
@@ -74,6 +74,8 @@ class CudaMicroKernel(MicroKernel):
         sizes = (self.rows, self.cols, self.step, self.down, self.across, self.slices, self.stages)
         if min(sizes) < 1:
             raise SpaceError("a micro-kernel's sizes are positive", self.key, "Make each 1 or more.")
+        if self.stages < 2:
+            raise SpaceError("one stage is fetched while another is computed", self.key, "Give it 2 or more.")
         divided = {
             "rows": (self.rows, self.granule), "columns": (self.cols, self.across * self._columns),
             "steps": (self.step, self.slices * (FRAGMENT if self.unit == "mma" else 4)),
