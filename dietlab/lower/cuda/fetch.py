@@ -32,7 +32,7 @@ class Fetch:
     them to shared memory, after the multiply-adds that hide the reads.
 
     Args:
-        along: the axis of the operand that its lines run along (the reduction axis if not ``direct``).
+        depth_lines: whether its lines count the reduction axis, and do not run along it.
         lines_left, length_left: how much of the operand there is from the tile's first line and, at
             reduction step 0, element; None where every tile lies inside.
         origin: the operand's element at the tile's first line and column, reduction index 0 (int64).
@@ -99,7 +99,7 @@ class Fetch:
         assert self.held is not None
         zero = tirx.Cast(self.dtype, tirx.FloatImm("float32", 0))
         zero = zero if self.width == 1 else tirx.Broadcast(zero, self.width)
-        value = self.source[span64(first, self.width)]
+        value = self.source[span(first, self.width)]
         value = value if inside is None else tirx.if_then_else(inside, value, zero)
         T.buffer_store(self.held, value, [span(n * int32(self.width), self.width)])
 
@@ -117,10 +117,14 @@ class Fetch:
             operands.append(tirx.Cast("uint32", tirx.Select(inside, int32(size), int32(0))))
         T.evaluate(T.ptx[name](*operands))
 
+    def _place(self, step: Any, line: Any, at: Any) -> tuple[Any, Any]:
+        """Where a piece lies in the operand: lines and elements from the tile's origin."""
+        start = step * int32(self.kernel.step)
+        return (line + start, at) if self.depth_lines else (line, at + start)
+
     def _inside(self, step: Any, line: Any, at: Any) -> Any | None:
         """Whether a piece lies inside the operand: pieces are so long that they do as a whole or not."""
-        start = step * int32(self.kernel.step)
-        lines, length = (line + start, at) if self.depth_lines else (line, at + start)
+        lines, length = self._place(step, line, at)
         tests = [
             index < left for index, left in ((lines, self.lines_left), (length, self.length_left))
             if left is not None and self.kernel.edge != "checked"
@@ -128,8 +132,7 @@ class Fetch:
         return None if not tests else tests[0] if len(tests) == 1 else tirx.And(*tests)
 
     def _source(self, step: Any, line: Any, at: Any) -> Any:
-        start = step * int32(self.kernel.step)
-        lines, length = (line + start, at) if self.depth_lines else (line, at + start)
+        lines, length = self._place(step, line, at)
         if self.kernel.edge == "checked":  # no zeros there: what is read again is never used
             lines = lines if self.lines_left is None else tirx.min(lines, self.lines_left - int32(1))
             if self.length_left is not None:
@@ -182,8 +185,3 @@ def _fetch(
     if asynchronous:
         return fetch
     return replace(fetch, held=registers("held", fetch.copies * width, geometry.dtype))
-
-
-def span64(start: Any, lanes: int) -> Any:
-    """The same as :func:`span` for int64 indices."""
-    return start if lanes == 1 else tirx.Ramp(start, int64(1), lanes)

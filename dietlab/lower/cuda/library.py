@@ -16,9 +16,6 @@ from dietlab.lower.cuda.geometry import VECTOR_BYTES, BlockGeometry, shared_elem
 from dietlab.lower.cuda.words import bound, int32, int64
 from dietlab.space import CudaMicroKernel, Leaf, Tree, with_rows
 
-MOST_BATCHES = 65535
-"""CUDA C Programming Guide, technical specifications: the largest grid along y."""
-
 
 def library_module(
     geometry: BlockGeometry,
@@ -91,14 +88,9 @@ def _run(
                 with T.If(_aligned(flat.x, flat.w)):
                     with T.Then():
                         _plans(geometry, kernels, heights, flat, size, chosen, aligned=True)
-                    with T.Else():
-                        _launches(safest(kernels[0]), geometry, flat, size, (), aligned=False)
+                    with T.Else():  # the code of one height serves every shape by itself
+                        _launches(kernels[0].code, geometry, flat, size, (), aligned=False)
     return builder.get()
-
-
-def safest(kernel: CudaMicroKernel) -> CudaMicroKernel:
-    """A micro-kernel that serves every shape by itself: one height."""
-    return kernel.code
 
 
 def _plans(
@@ -139,9 +131,7 @@ def _launches(
         low = bound("low", tirx.truncmod(granules, int64(most)))
         counts = (bound("full", tirx.truncdiv(granules, int64(most))), int64(1))
     for height, parts in _pairs(kernel, heights):
-        regions = [
-            (with_rows(kernel, rows).code, counts[which]) for rows, which in parts
-        ]  # fmt: skip
+        regions = [(with_rows(kernel, rows).code, counts[which]) for rows, which in parts]
         with T.If(low == int64(height)), T.Then():
             _launch(regions, geometry, arrays, size, aligned=aligned)
 
@@ -191,46 +181,19 @@ def _launch(
         tile = bound("tile", tirx.truncmod(block, row_tiles))
         first_col = bound("first_col", tirx.truncdiv(block, row_tiles) * int32(first.cols))
 
+        def emit(kernel: CudaMicroKernel, row: Any) -> None:
+            place = Place(batch, bound("first_row", row), first_col, rows, thread)
+            block_program(kernel, geometry, arrays, shared, place, aligned=aligned)
+
         if len(regions) == 1:
-            _program(
-                first,
-                geometry,
-                arrays,
-                shared,
-                batch,
-                tile * int32(first.rows),
-                first_col,
-                rows,
-                thread,
-                aligned,
-            )
+            emit(first, tile * int32(first.rows))
             return
+        last = regions[1][0]
         with T.If(tile < counts[0]):
             with T.Then():
-                _program(
-                    regions[0][0],
-                    geometry,
-                    arrays,
-                    shared,
-                    batch,
-                    tile * int32(first.rows),
-                    first_col,
-                    rows,
-                    thread,
-                    aligned,
-                )
+                emit(first, tile * int32(first.rows))
             with T.Else():
-                kernel = regions[1][0]
-                row = counts[0] * int32(first.rows) + (tile - counts[0]) * int32(kernel.rows)
-                _program(kernel, geometry, arrays, shared, batch, row, first_col, rows, thread, aligned)
-
-
-def _program(
-    kernel: CudaMicroKernel, geometry: BlockGeometry, arrays: Arrays, shared: Any, batch: Any, row: Any,
-    first_col: Any, rows: Any, thread: Any, aligned: bool,
-) -> None:  # fmt: skip
-    place = Place(batch, bound("first_row", row), first_col, rows, thread)
-    block_program(kernel, geometry, arrays, shared, place, aligned=aligned)
+                emit(last, counts[0] * int32(first.rows) + (tile - counts[0]) * int32(last.rows))
 
 
 def operand_shapes(geometry: BlockGeometry, size: Any) -> dict[str, tuple[Any, ...]]:

@@ -39,7 +39,7 @@ def unrolled(count: int, name: str) -> Iterator[Any]:
 
 def span(start: Any, lanes: int) -> Any:
     """The index of ``lanes`` consecutive elements from ``start`` on."""
-    return start if lanes == 1 else tirx.Ramp(start, int32(1), lanes)
+    return start if lanes == 1 else tirx.Ramp(start, tirx.IntImm(str(start.ty.dtype), 1), lanes)
 
 
 def registers(name: str, count: int, dtype: str = "float32") -> Any:
