@@ -29,6 +29,10 @@ READY = """() => {
   return kernel && kernel.status === 'idle' && kernel.connectionStatus === 'connected'
     && !document.querySelector('.jp-Dialog');
 }"""
+KERNEL = "() => window.jupyterapp.shell.currentWidget.sessionContext.session?.kernel?.status"
+LOST = 20.0
+"""Seconds without a busy kernel after which a run that has not ended is lost: JupyterLab waits for a message
+that was sent while the kernel's channels were being connected again."""
 # Not awaited: it takes as long as the notebook.
 EXECUTE = """(command) => {
   window.dietlabDone = '';
@@ -107,16 +111,27 @@ class Notebook:
 
     def run_all(self, seconds: float) -> None:
         self.page.evaluate(EXECUTE, "notebook:run-all-cells")
-        self._finish(seconds)
+        assert self._finished(seconds), f"JupyterLab lost a cell's run: {self.problems}"
 
     def restart_and_run_all(self, seconds: float) -> None:
         self.page.evaluate(EXECUTE, "notebook:restart-run-all")
         self.page.locator(".jp-Dialog .jp-mod-accept").click()
-        self._finish(seconds)
+        if not self._finished(seconds):  # as a person does then
+            self.reload()
+            self.run_all(seconds)
 
-    def _finish(self, seconds: float) -> None:
-        said = until(self.page, lambda: self.page.evaluate("window.dietlabDone"), "all cells ran", seconds)
+    def _finished(self, seconds: float) -> bool:
+        """Waits until all cells ran; False if JupyterLab lost one of them (see :data:`LOST`)."""
+        end, busy = monotonic() + seconds, monotonic()
+        while not (said := self.page.evaluate("window.dietlabDone")):
+            now, kernel = monotonic(), self.page.evaluate(KERNEL)
+            assert now < end, f"waited {seconds:.0f} s in vain, the kernel is {kernel}: {self.problems}"
+            busy = now if kernel == "busy" else busy
+            if now - busy > LOST:
+                return False
+            self.page.wait_for_timeout(50)
         assert said == "done"
+        return True
 
     @property
     def problems(self) -> list[str]:
