@@ -473,6 +473,19 @@ def test_real_measurements_are_records_with_code_and_phases(here: Hardware) -> N
         check_real(runner, REAL["constant"], here.cpu.lanes)
 
 
+def test_who_times_has_no_threads_but_those_of_what_is_timed(here: Hardware) -> None:
+    """NumPy multiplies such matrices on all cores; its threads would spin beside a candidate's."""
+    work = Dense(T=Dim(1, 256), N=512, K=512)
+    with LocalRunner(here.with_cores(2), FAST) as runner:
+        trial = Trial(CpuMicroKernel(6, here.cpu.lanes, edge="even"), (Shape.of(T=256),))
+        (made,) = runner.measure(work, [trial])
+        assert made.ok, made.reason
+        timer = next(
+            child for child in psutil.Process().children() if "time_worker" in " ".join(child.cmdline())
+        )
+        assert timer.num_threads() == 2
+
+
 @pytest.mark.parametrize("name", REAL)
 def test_operands_rotate_in_real_measurements(name: str, rotating: LocalRunner) -> None:
     check_real(rotating, REAL[name], rotating.hardware.cpu.lanes)

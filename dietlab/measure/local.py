@@ -27,6 +27,12 @@ TIMERS = {"cpu": "dietlab.measure.time_worker", "cuda": "dietlab.measure.cuda_ti
 """By the kind of processor."""
 
 
+ALONE = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+"""Whoever times has no threads but those of what is timed. NumPy's, which compute the right result, would
+spin for some 25 ms more and leave no core to a candidate's second thread: a call of 80 us then takes 4 ms,
+the system's time slice."""
+
+
 @dataclass
 class LocalRunner:
     """Builds in parallel, then verifies and times one library after the other.
@@ -89,9 +95,10 @@ class LocalRunner:
         )
         self._folder = folder
         cores = self.hardware.cores if self.hardware.kind == "cpu" else 1
-        threads = {"TVM_NUM_THREADS": str(cores), "OMP_NUM_THREADS": str(cores)}
         self._timer = self._open.enter_context(
-            WorkerProcess(self.timer_module or TIMERS[self.hardware.kind], threads)
+            WorkerProcess(
+                self.timer_module or TIMERS[self.hardware.kind], {"TVM_NUM_THREADS": str(cores), **ALONE}
+            )
         )
 
     def _require_tools(self) -> None:
