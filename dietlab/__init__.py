@@ -42,6 +42,8 @@ _HOMES = {
         "Dispatcher", "Operator", "Portfolio", "build", "choose_portfolio", "load", "train_dispatcher",
     ),
     "dietlab.evaluation": ("CONTENDERS", "Report", "evaluate"),
+    "dietlab.evaluation.gpu.agreement": ("compare_with_heuristics", "frame_heuristics"),
+    "dietlab.evaluation.gpu.heuristics": ("Heuristics",),
     "dietlab.study": ("Study",),
     "dietlab.background": ("BackgroundRun", "run_in_background"),
     "dietlab.view": (
@@ -61,6 +63,9 @@ if TYPE_CHECKING:
     from dietlab.dispatch import *  # noqa: F403
     from dietlab.errors import DietlabError as DietlabError
     from dietlab.evaluation import *  # noqa: F403
+    from dietlab.evaluation.gpu.agreement import compare_with_heuristics as compare_with_heuristics
+    from dietlab.evaluation.gpu.agreement import frame_heuristics as frame_heuristics
+    from dietlab.evaluation.gpu.heuristics import Heuristics as Heuristics
     from dietlab.hardware import *  # noqa: F403
     from dietlab.measure import *  # noqa: F403
     from dietlab.search import *  # noqa: F403

@@ -41,7 +41,7 @@ def cuda_kernels(
     return CudaMicroKernel(
         down * fragment * draw(st.integers(1, 8)), across * fragment * draw(st.integers(1, 6)),
         slices * steps * draw(st.integers(1, 3)), down, across, slices, draw(st.integers(2, 4)), unit,
-        draw(st.sampled_from(edges)),
+        draw(st.sampled_from(edges)), draw(st.sampled_from([1, 2, 4, 8])), draw(st.sampled_from([1, 2])),
     )  # fmt: skip
 
 

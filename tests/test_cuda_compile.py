@@ -28,11 +28,12 @@ from dietlab.space import (
     Leaf,
     MicroKernel,
     build_space,
+    held_registers,
     shared_bytes,
     thread_registers,
     with_edge,
 )
-from dietlab.workloads import Dense, Workload, require_dtype
+from dietlab.workloads import Dense, Workload, axis_of, require_dtype
 
 ARCHES = ("t4", "a100", "h100")
 RELU = Dense(T=Dim(1, 2048), N=2300, K=768, bias=True, activation="relu", residual=True)
@@ -150,9 +151,10 @@ def test_sampled_micro_kernels_compile_and_fit(compiled: Compiled) -> None:
 @pytest.mark.cuda_compile
 def test_nothing_spills_where_registers_suffice(compiled: Compiled) -> None:
     spilled = {
-        kernel.key: (used.spill_bytes, used.registers, thread_registers(kernel))
-        for _, kernel, used in compiled
-        if thread_registers(kernel) <= CALM and (used.spill_bytes or used.stack_bytes)
+        kernel.key: (used.spill_bytes, used.registers, estimate)
+        for one, kernel, used in compiled
+        for estimate in [thread_registers(kernel) + held_registers(kernel, one.work, one.hardware.gpu)]
+        if estimate <= CALM and kernel.resident == 1 and (used.spill_bytes or used.stack_bytes)
     }
     assert not spilled
 
@@ -219,6 +221,9 @@ def test_no_bound_check_is_left_in_the_compute_stage(preset: str) -> None:
         for number, kernel in enumerate(one.kernels):
             text = one.text(number)
             loops = main_loops(text)
+            depth = axis_of(one.work, "depth").extent
+            if kernel.splits == 1 and isinstance(depth, int) and depth <= kernel.step:
+                continue  # of one step there is no loop
             two = kernel.composed and kernel.rows > kernel.granule
             assert len(loops) == (2 if two else 1), (kernel.key, text)
             for loop in loops:

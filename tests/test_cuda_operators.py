@@ -82,6 +82,34 @@ def test_results_are_right_on_awkward_shapes(emulated: Emulated, work: Workload,
     emulated.check(work, [key], SIZES)
 
 
+@pytest.mark.parametrize(
+    "key",
+    ["32x32x8.t8x8.s3.k2.even", "16x64x16.t4x16.s2.k4", "24x32x8.t8x8.s4.k8.rest", "32x32x16.t8x8.s3.b2"],
+)
+@pytest.mark.parametrize("work", [DENSE, SCORES, CONTEXT], ids=["dense", "scores", "context"])
+def test_blocks_of_a_cluster_share_a_reduction(emulated: Emulated, work: Workload, key: str) -> None:
+    """Also where a block has no step at all: a reduction of 1 to 100 in steps of 8, over 8 blocks."""
+    emulated.check(work, [key], SIZES)
+
+
+@pytest.mark.parametrize("key", ["32x32x32.w2x2.s3.k2.even", "16x64x32.w1x4.s2.k8", "32x64x32.w2x2.s2.k4.b2"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_clusters_of_tensor_cores(emulated: Emulated, key: str, dtype: str) -> None:
+    for work in (
+        Dense(T=Dim(1, 128), N=40, K=200, bias=True, activation="relu", residual=True, dtype=dtype),
+        BatchMatmul(T=Dim(1, 128), B=3, D=64, form="nn", dtype=dtype),
+    ):
+        emulated.check(work, [key], [1, 16, 33, 100])
+
+
+def test_plans_with_and_without_clusters_stand_side_by_side(emulated: Emulated) -> None:
+    plans = ["16x32x16.t4x8.s3.k4.even", "32x32x16.t8x8.s2.b2.even", "32x32x16.t8x8.s2"]
+    tree = Split("T", 16, Leaf(0), Split("T", 100, Leaf(1), Leaf(2)))
+    found = emulated.check(DENSE, plans, [1, 16, 17, 100, 101, 300], tree)
+    assert [case["plan"] for case in found] == [0, 0, 1, 1, 2, 2]
+    assert [case["launches"][0]["cluster"] for case in found] == [4, 4, 1, 1, 1, 1]
+
+
 def test_bound_checks_instead_of_local_padding_compute_the_same(emulated: Emulated) -> None:
     for work in (DENSE, SCORES, CONTEXT, Dense(T=Dim(1, 128), N=33, K=20)):
         emulated.check(work, ["32x32x16.t8x8.s3.checked"], SIZES)

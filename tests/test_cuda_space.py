@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ from dietlab.space import (
     plan_for,
 )
 from dietlab.space.cuda_space import (
-    SLICES,
+    SHARES,
     STAGES,
     STEPS,
     THREADS_ACROSS,
@@ -62,6 +63,9 @@ def test_keys_of_known_micro_kernels() -> None:
         128, 128, 32, 2, 2, stages=4, unit="mma", edge="rest"
     )
     assert MicroKernel.from_key("128x64x16.t16x16.s3.checked") == replace(KERNEL, edge="checked")
+    assert replace(HALVES, splits=4, resident=2, edge="even").key == "128x64x32.w2x2.s2.k4.b2.even"
+    assert MicroKernel.from_key("128x64x16.t16x16.s3.k8") == replace(KERNEL, splits=8)
+    assert MicroKernel.from_key("128x64x16.t16x16.s3.b2") == replace(KERNEL, resident=2)
 
 
 @pytest.mark.parametrize(
@@ -70,6 +74,7 @@ def test_keys_of_known_micro_kernels() -> None:
         "128x64x16", "128x64.t16x16.s3", "128x64x16.t16x16", "128x64x16.x16x16.s3", "128x64x16.t16.s3",
         "128x64x16.t16x16.s3.padded", "128x64x16.t16x16.s3.evenly", "128x64x16.t16x16.s3.even.rest",
         " 128x64x16.t16x16.s3", "128x64x16.t16x16.s3\n", "128x64x16.t16x16.s",
+        "128x64x16.t16x16.s3.b2.k4", "128x64x16.t16x16.s3.k", "128x64x16.t16x16.s3.even.k2",
     ],
 )  # fmt: skip
 def test_text_that_is_no_key_is_refused(key: str) -> None:
@@ -198,17 +203,22 @@ def test_plans_of_a_known_micro_kernel() -> None:
 # The space
 
 
-def candidates(work: Workload) -> int:
+def candidates(work: Workload, hardware: Hardware) -> int:
+    """How many are tried: every tile in every way, twice where a second resident block needs a bound."""
     if work.dtype == "float32":
-        arrangements = (THREADS_DOWN, THREADS_ACROSS, TILE_ROWS, TILE_COLS)
-        parts = sum(step % (4 * slices) == 0 for step in STEPS["fma"] for slices in SLICES)
+        arrangements, steps = (THREADS_DOWN, THREADS_ACROSS, TILE_ROWS, TILE_COLS), 4
     else:
-        arrangements = (WARPS_DOWN, WARPS_ACROSS, WARP_ROWS, WARP_COLS)
-        parts = sum(step % (16 * slices) == 0 for step in STEPS["mma"] for slices in SLICES)
-    count = parts * len(STAGES)
-    for sizes in arrangements:
-        count *= len(sizes)
-    return count
+        arrangements, steps = (WARPS_DOWN, WARPS_ACROSS, WARP_ROWS, WARP_COLS), 16
+    clusters = hardware.gpu.compute_capability == "9.0"
+    count = 0
+    for slices, splits in SHARES:
+        if splits > 1 and not clusters:
+            continue
+        parts = sum(step % (steps * slices) == 0 for step in STEPS["fma" if steps == 4 else "mma"])
+        for down, across in product(*arrangements[:2]):
+            threads = down * across * slices * (1 if steps == 4 else 32)
+            count += parts * (2 if 2 * threads * 255 > 65536 else 1)
+    return count * len(STAGES) * len(arrangements[2]) * len(arrangements[3])
 
 
 def check_fits(kernel: CudaMicroKernel, work: Workload, limits: GpuLimits) -> None:
@@ -225,10 +235,15 @@ def check_fits(kernel: CudaMicroKernel, work: Workload, limits: GpuLimits) -> No
         lines += kernel.step * (kernel.cols * item + 16)
     else:
         lines += kernel.cols * (kernel.step * item + 16)
-    assert max(kernel.stages * lines, 4 * kernel.rows * kernel.cols * (kernel.slices - 1)) <= (
-        limits.smem_per_block_bytes
-    )
+    shared = max(kernel.slices - 1, int(kernel.splits > 1))
+    smem = max(kernel.stages * lines, 4 * kernel.rows * kernel.cols * shared)
+    assert smem <= limits.smem_per_block_bytes
     assert kernel.stages <= 2 or limits.compute_capability != "7.5"
+    assert kernel.splits == 1 or (limits.compute_capability == "9.0" and kernel.slices == 1)
+    assert kernel.splits == 1 or 2 * kernel.splits * kernel.step <= 768
+    assert kernel.resident * threads <= limits.threads_per_sm
+    assert kernel.resident * smem <= limits.smem_per_sm_bytes
+    assert kernel.resident == 1 or 2 * sums * threads <= 65536
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
@@ -257,7 +272,7 @@ def test_rejections_name_reasons_and_nearest_misses(preset: str, dtype: str) -> 
     limits = {limit.reason: limit for limit in cuda_limits(work, hardware)}
     table = space.rejections
     assert list(table.columns) == ["reason", "count", "most", "unit", "nearest_miss", "nearest_value"]
-    assert table["count"].sum() + len(space) == candidates(work)
+    assert table["count"].sum() + len(space) == candidates(work, hardware)
     assert len(table) >= 3 and set(table["reason"]) <= set(limits)
     for rejection in space.rejected:
         limit = limits[rejection.reason]
@@ -287,7 +302,7 @@ def test_halves_on_a_t4_are_refused_with_the_one_reason() -> None:
             build_space(typed(DENSE, dtype), Hardware.preset("t4"))
         assert caught.value.invariant == "at least one micro-kernel fits the hardware"
         reason = "tensor cores multiply 16 x 16 by 16 x 8 from compute capability 8.0 on"
-        assert caught.value.value == {reason: candidates(typed(DENSE, dtype))}
+        assert caught.value.value == {reason: candidates(typed(DENSE, dtype), Hardware.preset("t4"))}
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

@@ -74,7 +74,7 @@ def opening(contender: str, workload: Workload = DENSE, **options: Any) -> dict[
 
 
 def test_names_agree_everywhere() -> None:
-    assert set(MAKERS) == {*GPU_VENDORS, "library"}
+    assert set(MAKERS) == {*GPU_VENDORS, "library", "ansor"}
     assert contenders_for("cpu") == CONTENDERS and contenders_for("cuda") == GPU_CONTENDERS
     assert not set(GPU_VENDORS) & set(VENDORS)
 
@@ -85,8 +85,8 @@ def test_a_gpu_s_library_meets_contenders_of_a_gpu_only() -> None:
     op: Any = SimpleNamespace(manifest=dispatcher.to_json(), path=Path("library.so"))
     shapes = ShapeSet.extents(DENSE, [5])
     with (
-        pytest.raises(DispatchError, match=r"contenders on a GPU are cublas, .*oracle; got openblas, ansor"),
-        contest(op, ("cublas", "openblas", "ansor"), shapes, effort=EFFORTS["smoke"]),
+        pytest.raises(DispatchError, match=r"contenders on a GPU are cublas, .*oracle; got openblas, mkl"),
+        contest(op, ("cublas", "openblas", "mkl"), shapes, effort=EFFORTS["smoke"]),
     ):
         pass
 
@@ -128,7 +128,7 @@ def test_worker_refuses_what_it_does_not_know(worker: WorkerProcess) -> None:
     worker.ask(opening("cublas"), 60)
     with pytest.raises(WorkerRefused, match="on a GPU is one of hot, rotating; got 'interleaved'"):
         worker.ask({"op": "time", "shape": {"T": 5}, "cache": "interleaved"}, 60)
-    with pytest.raises(WorkerRefused, match=r"is one of cublas, .*triton, library; got 'eigen'"):
+    with pytest.raises(WorkerRefused, match=r"is one of cublas, .*triton, library, ansor; got 'eigen'"):
         worker.ask(opening("eigen"), 60)
     with WorkerProcess(WORKER) as fresh, pytest.raises(WorkerRefused, match="opened first"):
         fresh.ask({"op": "check", "shape": {"T": 5}}, 60)

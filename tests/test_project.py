@@ -6,6 +6,7 @@ import importlib.metadata
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -27,6 +28,13 @@ else:
 
 CONDA_NAMES = {"pytorch": "torch"}
 """What conda-forge calls otherwise than the package index."""
+
+OF_NVIDIA = (
+    "nvidia-cuda-cccl", "nvidia-cuda-crt", "nvidia-cuda-nvcc", "nvidia-cuda-runtime",
+    "nvidia-matmul-heuristics", "nvidia-nvvm",
+)  # fmt: skip
+"""What of NVIDIA's is pinned: the compiler with what it needs, and the heuristics. Other packages come with a
+CUDA build of torch, which asks for its own versions."""
 
 TARGETS = ("help", "quickstart", "test", "lab", "install", "clean", "lint")
 
@@ -106,8 +114,16 @@ def test_constraints_are_versions_only() -> None:
     assert "--" not in text
     for name, requirement in constraints().items():
         assert requirement.url is None, name
-        assert not re.match(r"nvidia-|cuda-|triton", name), f"{name}: which build of torch, pip decides"
+        foreign = re.match(r"nvidia-|cuda-|triton", name) and name not in OF_NVIDIA
+        assert not foreign, f"{name}: which build of torch, pip decides"
         assert not any(Version(pin.version).local for pin in requirement.specifier), name
+
+
+def test_the_cuda_compiler_is_of_one_release() -> None:
+    """nvcc asks for its parts in any version; pip would mix the newest with an older nvcc."""
+    parts = [Requirement(line) for line in project()["optional-dependencies"]["cuda"]]
+    assert {part.name for part in parts} == {name for name in OF_NVIDIA if "heuristics" not in name}
+    assert len({str(part.specifier) for part in parts}) == 1
 
 
 def test_constraints_cover_what_they_install() -> None:
@@ -132,15 +148,18 @@ def test_constraints_cover_what_they_install() -> None:
 # --- Makefile and continuous integration ---------------------------------------------------------
 
 
-def run_make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """As from a shell, even if the tests were started by make."""
+def run_make(
+    folder: Path, *arguments: str, path: str | None = None
+) -> subprocess.CompletedProcess[str]:  # fmt: skip
+    """As from a shell, even if the tests were started by make; ``path`` is its PATH."""
     outer = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "EXTRAS", "PYTEST_ARGS", "PYTHON", "THREADS")
     clean = {name: value for name, value in os.environ.items() if name not in outer}
+    clean |= {} if path is None else {"PATH": path}
     return subprocess.run(["make", *arguments], cwd=folder, capture_output=True, text=True, env=clean)
 
 
-def make(*arguments: str) -> str:
-    done = run_make(ROOT, *arguments)
+def make(*arguments: str, path: str | None = None) -> str:
+    done = run_make(ROOT, *arguments, path=path)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -162,6 +181,28 @@ def test_make_passes_settings_on() -> None:
     assert "-x tests/test_space.py" in make("-n", "test", "PYTEST_ARGS=-x tests/test_space.py")
     assert "-c constraints.txt" in make("-n", "-B", "install", "EXTRAS=mkl,torch")
     assert "'.[mkl,torch]'" in make("-n", "-B", "install", "EXTRAS=mkl,torch")
+
+
+def path_of(folder: Path, *, nvcc: bool) -> str:
+    """A PATH that has make, and CUDA's compiler or not."""
+    found = shutil.which("make")
+    assert found
+    (folder / "make").symlink_to(found)
+    if nvcc:
+        (folder / "nvcc").write_text("#!/bin/sh\nexit 1\n", encoding="utf-8")
+        (folder / "nvcc").chmod(0o755)
+    return str(folder)
+
+
+@pytest.mark.parametrize("nvcc", [False, True])
+def test_make_test_installs_the_cuda_compiler_where_there_is_none(nvcc: bool, tmp_path: Path) -> None:
+    steps = make("-n", "-B", "test", path=path_of(tmp_path, nvcc=nvcc))
+    (installed,) = re.findall(r"'\.\[([\w,]+)\]'", steps)
+    extras = installed.split(",")
+    assert ("cuda" in extras) == (not nvcc)
+    assert {"test", "heuristics"} <= set(extras) <= set(project()["optional-dependencies"])
+    # A compiler that came or went is another stamp, so that the next `make test` installs anew.
+    assert f"touch '.venv/.installed-{installed}'" in steps
 
 
 def test_make_says_which_python_it_needs(tmp_path: Path) -> None:

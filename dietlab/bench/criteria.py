@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
+
+from dietlab.hardware.description import Target
 
 Measure = Literal[
     "prepacked",
     "plain",
     "ansor",
+    "cublas",
+    "cublaslt",
+    "cublaslt-tuned",
     "regret",
+    "held-out",
+    "padding",
     "peak",
     "prime",
     "cores",
+    "incorrect",
     "tuning",
+    "trials",
     "kernels",
     "code",
     "wrong",
@@ -33,12 +43,15 @@ class Criterion:
         statistic: how many shapes become one number.
         what: the line's name, for people.
         unit: ``x`` (times), ``%``, ``s``, ``KiB``, or nothing.
-        lengths: the range of T that counts, both ends included.
+        lengths: the range of T that counts, both ends included; a value over many lengths has T = 0.
         at_least, at_most: the target; none if both are None.
         caches: states that the target holds for; in the others the line has no target.
         threads: the target holds on these numbers of threads (empty: on all).
+        suites: the target holds in tables of these suites (empty: in all).
+        processor: a workload counts if it was run on this kind of processor.
         operators: a workload counts if its operator begins with this.
         dims: a workload counts only if it has these static extents.
+        dtypes: a workload counts only if its operands are of one of these types (empty: of any).
         needs: so many workloads must be in the table before the target is judged.
     """
 
@@ -51,8 +64,11 @@ class Criterion:
     at_most: float | None = None
     caches: tuple[str, ...] = ()
     threads: tuple[int, ...] = ()
+    suites: tuple[str, ...] = ()
+    processor: Target = "cpu"
     operators: str = "dense"
     dims: tuple[tuple[str, int], ...] = ()
+    dtypes: tuple[str, ...] = ()
     needs: int = 1
 
     @property
@@ -71,7 +87,7 @@ class Criterion:
 SHORT, SHORTEST, LONG = (1, 128), (1, 32), (129, 2048)
 QKV = (("N", 2304), ("K", 768))
 
-CRITERIA: tuple[Criterion, ...] = (
+CPU_CRITERIA: tuple[Criterion, ...] = (
     Criterion(
         "prepacked", "geomean", "over the best prepacked vendor, T=1..128", lengths=SHORT, at_least=1.10,
         caches=COLD,
@@ -132,10 +148,48 @@ CRITERIA: tuple[Criterion, ...] = (
     Criterion("code", "most", "machine code of a library", "KiB", at_most=256.0, operators=""),
     Criterion("wrong", "total", "lengths called in 0..8192, wrong results", "", at_most=0.0, operators=""),
 )  # fmt: skip
-"""The summary, from top to bottom."""
+"""What a CPU is judged by, from top to bottom."""
 
-STUDY_MEASURES: tuple[Measure, ...] = ("tuning", "kernels", "code", "wrong")
+FLOATS, HALVES = ("float32",), ("float16", "bfloat16")
+on_gpu = partial(Criterion, processor="cuda", operators="")
+
+GPU_CRITERIA: tuple[Criterion, ...] = (
+    on_gpu(
+        "cublas", "geomean", "float32 over cuBLAS", at_least=1.15, dtypes=FLOATS, suites=("paper-gpu",)
+    ),
+    on_gpu(
+        "cublas", "worst", "float32 over cuBLAS, worst", at_least=0.95, dtypes=FLOATS, suites=("paper-gpu",)
+    ),
+    on_gpu(
+        "ansor", "geomean", "float32 over per-shape tuning", at_least=1.3, dtypes=FLOATS,
+        suites=("paper-gpu",),
+    ),
+    on_gpu("cublaslt", "geomean", "halves over cuBLASLt's heuristic", at_least=1.0, dtypes=HALVES),
+    on_gpu("cublaslt", "worst", "halves over cuBLASLt's heuristic, worst", at_least=0.85, dtypes=HALVES),
+    on_gpu(
+        "cublaslt-tuned", "geomean", "stretch: halves over cuBLASLt tuned for each shape", at_least=1.07,
+        dtypes=HALVES,
+    ),
+    on_gpu("held-out", "mean", "mean regret of held-out shapes", "%", at_most=2.0),
+    on_gpu(
+        "padding", "most", "executed over useful multiply-adds, serving trace", lengths=(0, 0), at_most=1.03,
+        dtypes=("bfloat16",), suites=("llm-gpu",),
+    ),
+    on_gpu("tuning", "most", "tuning of one operator, with compilation", "s", at_most=600.0),
+    on_gpu("trials", "most", "micro-kernels tried for one operator", "", at_most=64.0),
+    on_gpu("kernels", "most", "micro-kernels in a library", "", at_most=12.0),
+    on_gpu("incorrect", "total", "evaluated shapes, wrong results", "", at_most=0.0),
+)  # fmt: skip
+"""What a GPU is judged by (the targets are set for an H200), from top to bottom."""
+
+CRITERIA = (*GPU_CRITERIA, *CPU_CRITERIA)
+"""Every line that a summary can have. A study counts for those of its kind of processor only."""
+
+STUDY_MEASURES: tuple[Measure, ...] = ("tuning", "trials", "kernels", "code", "wrong")
 """Measures of a whole study: they have no cache state and no shape."""
+
+LOWER_IS_BETTER: tuple[Measure, ...] = ("regret", "held-out", "padding", "incorrect", *STUDY_MEASURES)
+"""Measures whose worst value is the largest."""
 
 NAMES: Mapping[Statistic, str] = {
     "geomean": "geometric mean", "mean": "mean", "worst": "least", "p99": "99th percentile",

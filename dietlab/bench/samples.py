@@ -1,18 +1,22 @@
 """What each measure of the summary is for one workload and shape.
 
-==========  ==========================================================================================
-measure     value of a shape
-==========  ==========================================================================================
-prepacked   time of the fastest prepacked vendor over ours
-plain       time of the fastest plain vendor over ours
-ansor       time of the program tuned for this very shape over ours
-regret      time of the plan we choose over that of the fastest plan, less 1, in percent
-peak        our GFLOP/s over the FMA peak of the cores used, in percent
-prime       for a prime T: our throughput over that at the faster of the two multiples of 8 beside it
-cores       our time on one core over ours on several
-==========  ==========================================================================================
+==============  ==========================================================================================
+measure         value of a shape
+==============  ==========================================================================================
+prepacked       time of the fastest prepacked vendor over ours
+plain           time of the fastest plain vendor over ours
+ansor           time of the program tuned for this very shape over ours
+cublas          time of this contender over ours; ``cublaslt`` and ``cublaslt-tuned`` likewise
+regret          time of the plan we choose over that of the fastest plan, less 1, in percent
+held-out        the same, of shapes that tuning did not see
+padding         executed over useful multiply-adds of the serving trace, all its measured lengths together
+peak            our GFLOP/s over the FMA peak of the cores used, in percent
+prime           for a prime T: our throughput over that at the faster of the two multiples of 8 beside it
+cores           our time on one core over ours on several
+incorrect       1 if our result was wrong or there was none, 0 if it was right
+==============  ==========================================================================================
 
-Wrong results count nowhere.
+Wrong results count nowhere else.
 """
 
 from __future__ import annotations
@@ -23,10 +27,17 @@ from functools import partial
 
 from dietlab.bench.criteria import Criterion, Measure
 from dietlab.bench.table import BenchTable, StudyFacts
+from dietlab.evaluation.policies import padding_over
 from dietlab.evaluation.report import OURS, Row, fastest
+from dietlab.shapes import Shape
+from dietlab.traffic import read_table
 
 STEP = 8
 """A prime length is compared with the multiples of this beside it."""
+
+TRACE = "serving"
+TRACED = 0.5
+"""So large a share of the trace's calls must be at measured lengths: fewer say nothing of the rest."""
 
 Rows = Mapping[int, Mapping[str, Row]]
 """Correct rows of one study and cache state, by length and contender."""
@@ -43,12 +54,14 @@ class Sample:
 
 @dataclass(frozen=True)
 class Block:
-    """All that was measured of one workload on some threads in one cache state."""
+    """All that was measured of one workload on some threads in one cache state; ``wrong`` has the lengths at
+    which our result was wrong, or there was none."""
 
     facts: StudyFacts
     cache: str
     rows: Rows
     one_core: Rows
+    wrong: tuple[int, ...] = ()
 
     @property
     def ours(self) -> Mapping[int, Row]:
@@ -59,21 +72,30 @@ class Block:
 def blocks(table: BenchTable) -> tuple[Block, ...]:
     """The table by workload, threads and cache state."""
     found: dict[tuple[str, int, str], dict[int, dict[str, Row]]] = {}
+    wrong: dict[tuple[str, int, str], list[int]] = {}
     for entry in table.entries:
-        lengths = found.setdefault((entry.workload, entry.threads, entry.row.cache), {})
+        key = (entry.workload, entry.threads, entry.row.cache)
+        lengths = found.setdefault(key, {})
         if entry.row.correct:
             lengths.setdefault(entry.length, {})[entry.row.contender] = entry.row
+        elif entry.row.contender == OURS:
+            wrong.setdefault(key, []).append(entry.length)
     return tuple(
-        Block(table.facts(workload, threads), cache, rows, found.get((workload, 1, cache), {}))
+        Block(
+            table.facts(workload, threads), cache, rows, found.get((workload, 1, cache), {}),
+            tuple(wrong.get((workload, threads, cache), ())),
+        )
         for (workload, threads, cache), rows in found.items()
-    )
+    )  # fmt: skip
 
 
 def counts(criterion: Criterion, facts: StudyFacts) -> bool:
     """Whether a study belongs to a line of the summary."""
-    return facts.operator.operator.startswith(criterion.operators) and all(
-        facts.workload.get(name) == extent for name, extent in criterion.dims
-    )
+    if facts.processor.kind != criterion.processor:
+        return False
+    operator, dtypes = facts.operator, criterion.dtypes
+    fits = operator.operator.startswith(criterion.operators) and (not dtypes or operator.dtype in dtypes)
+    return fits and all(facts.workload.get(name) == extent for name, extent in criterion.dims)
 
 
 def samples(criterion: Criterion, block: Block) -> list[Sample]:
@@ -101,10 +123,21 @@ def _over(contender: str, block: Block) -> Values:
             yield length, rows[contender].speedup or 0.0
 
 
-def _regret(block: Block) -> Values:
+def _regret(block: Block, held_out_only: bool = False) -> Values:
     for length, row in block.ours.items():
-        if row.regret is not None:
+        if row.regret is not None and (row.held_out or not held_out_only):
             yield length, 100 * row.regret
+
+
+def _padding(block: Block) -> Values:
+    """One value for all lengths, of which more count that are called more often."""
+    trace, weights, waste = read_table(TRACE).counts, dict[Shape, float](), dict[Shape, float]()
+    for length, row in block.ours.items():
+        if row.padding_waste is not None and length in trace:
+            weights[row.shape], waste[row.shape] = trace[length], row.padding_waste
+    if sum(weights.values()) >= TRACED * sum(trace.values()):
+        plans, *_ = padding_over(block.facts.operator, weights, waste)
+        yield 0, plans.ratio
 
 
 def _peak(block: Block) -> Values:
@@ -131,11 +164,19 @@ def _cores(block: Block) -> Values:
             yield length, alone.seconds_median / row.seconds_median
 
 
+def _incorrect(block: Block) -> Values:
+    yield from dict.fromkeys(block.ours, 0.0).items()
+    yield from dict.fromkeys(block.wrong, 1.0).items()
+
+
 MEASURES: Mapping[Measure, Callable[[Block], Values]] = {
     "prepacked": partial(_over_fastest, "prepacked"), "plain": partial(_over_fastest, "plain"),
-    "ansor": partial(_over, "ansor"), "regret": _regret, "peak": _peak, "prime": _prime, "cores": _cores,
+    "ansor": partial(_over, "ansor"), "cublas": partial(_over, "cublas"),
+    "cublaslt": partial(_over, "cublaslt"), "cublaslt-tuned": partial(_over, "cublaslt-tuned"),
+    "regret": _regret, "held-out": partial(_regret, held_out_only=True), "padding": _padding,
+    "peak": _peak, "prime": _prime, "cores": _cores, "incorrect": _incorrect,
 }  # fmt: skip
-"""Measures that have one value for each shape."""
+"""Measures of the rows of a study."""
 
 
 def is_prime(number: int) -> bool:

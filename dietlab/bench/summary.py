@@ -8,7 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dietlab.bench.criteria import CRITERIA, STUDY_MEASURES, Criterion, Measure, Statistic
+from dietlab.bench.criteria import (
+    CRITERIA,
+    LOWER_IS_BETTER,
+    STUDY_MEASURES,
+    Criterion,
+    Measure,
+    Statistic,
+)
 from dietlab.bench.samples import Block, Sample, blocks, counts, samples
 from dietlab.bench.table import BenchTable, StudyFacts
 
@@ -51,8 +58,8 @@ class Line:
 
 
 def summarise(table: BenchTable, criteria: Sequence[Criterion] = CRITERIA) -> tuple[Line, ...]:
-    """Every criterion on every number of threads and in every cache state, all its workloads together;
-    what was not measured has no line."""
+    """Every criterion that is meant for a study's kind of processor, on every number of threads and in every
+    cache state, all its workloads together; what was not measured has no line."""
     groups: dict[tuple[int, str], list[Block]] = {}
     for block in blocks(table):
         groups.setdefault((block.facts.threads, block.cache), []).append(block)
@@ -66,18 +73,23 @@ def _lines(
         for threads in table.threads:
             found = list(study_samples(criterion, table.studies, threads))
             if found:
-                yield line_of(criterion, threads, "", found)
+                yield line_of(criterion, threads, "", found, suite_of(table))
         return
     for (threads, cache), members in sorted(groups.items()):
         found = [sample for block in members for sample in samples(criterion, block)]
         if found:
-            yield line_of(criterion, threads, cache, found)
+            yield line_of(criterion, threads, cache, found, suite_of(table))
+
+
+def suite_of(table: BenchTable) -> str:
+    """What was run; nothing for a table that does not say."""
+    return str(table.about.get("suite", ""))
 
 
 def by_workload(table: BenchTable, criteria: Sequence[Criterion] = CRITERIA) -> tuple[Line, ...]:
     """The criteria that look at shapes, for each workload by itself."""
     return tuple(
-        line_of(criterion, block.facts.threads, block.cache, found)
+        line_of(criterion, block.facts.threads, block.cache, found, suite_of(table))
         for block in blocks(table) for criterion in criteria if criterion.measure not in STUDY_MEASURES
         if (found := samples(criterion, block))
     )  # fmt: skip
@@ -98,35 +110,44 @@ def _wrong(facts: StudyFacts) -> float | None:
     return None if wrong is None else float(len(wrong))
 
 
+def _trials(facts: StudyFacts) -> float | None:
+    """Micro-kernels tried; None where that was not kept."""
+    trials = facts.tuning.get("trials")
+    return None if trials is None else float(trials)
+
+
 STUDY_VALUES: Mapping[Measure, Callable[[StudyFacts], float | None]] = {
     "tuning": lambda facts: float(facts.tuning["total_seconds"]),
+    "trials": _trials,
     "kernels": lambda facts: float(facts.library["kernels"]),
     "code": lambda facts: facts.library["bytes"] / KIB,
     "wrong": _wrong,
 }
 
 
-def line_of(criterion: Criterion, threads: int, cache: str, found: Sequence[Sample]) -> Line:
-    """The line that summarises some values (at least one)."""
+def line_of(criterion: Criterion, threads: int, cache: str, found: Sequence[Sample], suite: str = "") -> Line:
+    """The line that summarises some values (at least one) of a suite."""
     values = np.array([sample.value for sample in found])
     value = float(STATISTICS[criterion.statistic](values))
     low, high = interval(criterion.statistic, values)
     workloads = tuple(dict.fromkeys(sample.workload for sample in found))
     # A sum over some of the workloads says nothing against its limit, unless it is beyond it already.
-    judged = bool(criterion.target) and _holds(criterion, threads, cache)
+    judged = bool(criterion.target) and _holds(criterion, threads, cache, suite)
     if len(workloads) < criterion.needs and criterion.met(value):
         judged = False
-    furthest = max if criterion.measure in ("regret", *STUDY_MEASURES) else min
+    furthest = max if criterion.measure in LOWER_IS_BETTER else min
     return Line(
         criterion, threads, cache, workloads, len(found), value, low, high,
         criterion.met(value) if judged else None, furthest(found, key=lambda sample: sample.value),
     )  # fmt: skip
 
 
-def _holds(criterion: Criterion, threads: int, cache: str) -> bool:
-    """Whether the target is meant for these threads and this cache state."""
-    return (not criterion.caches or cache in criterion.caches) and (
-        not criterion.threads or threads in criterion.threads
+def _holds(criterion: Criterion, threads: int, cache: str, suite: str) -> bool:
+    """Whether the target is meant for these threads, this cache state and this suite."""
+    return (
+        (not criterion.caches or cache in criterion.caches)
+        and (not criterion.threads or threads in criterion.threads)
+        and (not criterion.suites or suite in criterion.suites)
     )
 
 

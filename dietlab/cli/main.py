@@ -14,6 +14,7 @@ from dietlab import __version__
 from dietlab.cli.bench import ablate, bench
 from dietlab.cli.compile import compile_command
 from dietlab.cli.doctor import examine
+from dietlab.cli.heuristics import heuristics_command
 from dietlab.cli.options import (
     QUICKSTART,
     SHAPES_HELP,
@@ -362,6 +363,7 @@ def _quickstart_shapes(study: Study) -> ShapeSet:
 main.add_command(bench)
 main.add_command(ablate)
 main.add_command(compile_command)
+main.add_command(heuristics_command)
 
 
 @main.command()

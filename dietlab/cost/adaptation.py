@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, Protocol
 
 from dietlab.cost.cpu_adaptation import CpuAdaptation
-from dietlab.cost.cuda_adaptation import CudaAdaptation
+from dietlab.cost.cuda_adaptation import IMBALANCE, CudaAdaptation, Imbalance
 from dietlab.cost.formulas import Parts
 from dietlab.hardware import Hardware
 from dietlab.measure import CacheState
@@ -73,7 +73,7 @@ class AdaptationCost(Protocol):
 
 def adaptation_cost(
     workload: Workload, hardware: Hardware, kind: Adaptation = "streamed", cache: CacheState = "hot",
-    resident: Mapping[Any, int] | None = None,
+    resident: Mapping[Any, int] | None = None, imbalance: Imbalance = IMBALANCE,
 ) -> AdaptationCost:  # fmt: skip
     """The adaptation on ``hardware``.
 
@@ -82,9 +82,10 @@ def adaptation_cost(
 
     Args:
         resident: on a GPU, blocks that fit a multiprocessor at once, by micro-kernel, as compiled.
+        imbalance: on a GPU, the constants of ``f_occ``: the paper's, or fitted.
     """
     if hardware.kind == "cuda":
-        return CudaAdaptation(workload, hardware, kind, cache, resident or {})
+        return CudaAdaptation(workload, hardware, kind, cache, resident or {}, imbalance)
     return CpuAdaptation(workload, hardware, kind, cache)
 
 
@@ -93,6 +94,11 @@ def resident_blocks(cost: AdaptationCost) -> dict[str, int]:
     if not isinstance(cost, CudaAdaptation):
         return {}
     return {kernel.key: blocks for kernel, blocks in cost.resident.items()}
+
+
+def imbalance_of(cost: AdaptationCost) -> Imbalance | None:
+    """The constants of ``f_occ``; None for a CPU, which has none."""
+    return cost.imbalance if isinstance(cost, CudaAdaptation) else None
 
 
 def best_shape(kernel: MicroKernel, shapes: tuple[Shape, ...], cost: AdaptationCost) -> Shape:

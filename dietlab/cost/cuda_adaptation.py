@@ -12,16 +12,22 @@ from dietlab.hardware import Hardware
 from dietlab.hardware.occupancy import blocks_per_sm
 from dietlab.measure import CacheState
 from dietlab.shapes import Shape
-from dietlab.space import CudaMicroKernel, Plan, plan_for, shared_bytes, thread_registers
+from dietlab.space import CudaMicroKernel, Plan, compiled_registers, plan_for, shared_bytes
 from dietlab.workloads import Role, Workload, extents, require_dtype
 
-IMBALANCE = (1.433, 2.14)
-"""The paper's fit of ``c`` on a T4 (section 3.3), below one wave of blocks and above. Another processor's
-are fitted from its records."""
+Imbalance = tuple[float, float]
+"""``c`` of ``f_occ``, below one wave of blocks and above."""
+
+IMBALANCE: Imbalance = (1.433, 2.14)
+"""The paper's fit on a T4 (section 3.3); another GPU's is made from its records
+(:mod:`dietlab.cost.imbalance`)."""
 
 EDGE_STEPS = 3.0
 """Steps of the reduction that a block's beginning and end cost: the first fetch, which nothing hides, and
 the write-back."""
+
+CLUSTER_STEPS = 2.0
+"""Steps that it costs the blocks of a cluster to add up their sums; an estimate."""
 
 LAUNCH_SECONDS = 2e-6
 """What a launch costs a stream that is busy: from the end of one kernel to the start of the next."""
@@ -39,7 +45,7 @@ class CudaAdaptation:
     Args:
         resident: blocks that really fit a multiprocessor, by micro-kernel (its ``code``), as its record
             tells; the others' are estimated from its sizes.
-        imbalance: ``c`` below one wave and above.
+        imbalance: the paper's, or fitted.
     """
 
     workload: Workload
@@ -47,7 +53,7 @@ class CudaAdaptation:
     kind: Literal["paper", "streamed"] = "streamed"
     cache: CacheState = "hot"
     resident: Mapping[CudaMicroKernel, int] = field(default_factory=dict, hash=False, compare=False)
-    imbalance: tuple[float, float] = IMBALANCE
+    imbalance: Imbalance = IMBALANCE
 
     def with_cache(self, cache: CacheState) -> CudaAdaptation:
         return replace(self, cache=cache)
@@ -55,7 +61,7 @@ class CudaAdaptation:
     def static(self, kernel: CudaMicroKernel, shape: Shape) -> float:
         sizes = extents(self.workload, shape)
         plan = plan_for(kernel, sizes["rows"])
-        return f_pad(sizes, kernel.cover_tile) * self._busy(kernel, plan, sizes)
+        return f_pad(sizes, _paid_tile(kernel)) * self._busy(kernel, plan, sizes)
 
     def seconds(
         self, kernel: CudaMicroKernel, shape: Shape, throughput: Callable[[CudaMicroKernel], float]
@@ -72,8 +78,8 @@ class CudaAdaptation:
         rates = [throughput(region.kernel) * self.hardware.cores for region in plan.regions]
         works = self._works(kernel, plan, sizes)
         padded = sum(work / rate for work, rate in zip(works, rates, strict=True))
-        edges = padded * EDGE_STEPS / ceil(sizes["depth"] / kernel.step)
-        useful = f_pad(sizes, kernel.cover_tile)
+        edges = padded * _edges(kernel, sizes)
+        useful = f_pad(sizes, _paid_tile(kernel))
         idle = (padded + edges) * (1 / self._busy(kernel, plan, sizes) - 1)
         waiting = max(0.0, self._traffic_seconds(shape) - padded - edges - idle)
         return Parts(padded * useful, edges + LAUNCH_SECONDS, padded * (1 - useful), waiting, idle)
@@ -81,7 +87,7 @@ class CudaAdaptation:
     def throughput(self, kernel: CudaMicroKernel, shape: Shape, seconds: float) -> float:
         sizes = extents(self.workload, shape)
         plan = plan_for(kernel, sizes["rows"])
-        paid = sum(self._works(kernel, plan, sizes)) * (1 + EDGE_STEPS / ceil(sizes["depth"] / kernel.step))
+        paid = sum(self._works(kernel, plan, sizes)) * (1 + _edges(kernel, sizes))
         # A launch is never all of a call: clocks are read a little apart.
         spent = max(seconds - LAUNCH_SECONDS, 0.2 * seconds)
         return paid / (self._busy(kernel, plan, sizes) * self.hardware.cores * spent)
@@ -95,23 +101,34 @@ class CudaAdaptation:
         """Blocks that fit a multiprocessor at once, 1 or more."""
         known = self.resident.get(kernel.code)
         if known is None:
-            registers = min(thread_registers(kernel), self.hardware.gpu.registers_per_thread)
             shared = shared_bytes(kernel, require_dtype(self.workload.dtype).itemsize)
+            registers = compiled_registers(kernel, self.hardware.gpu)
             known = blocks_per_sm(self.hardware.gpu, kernel.threads, registers, shared)
         return max(1, known)
+
+    def filling(self, kernel: CudaMicroKernel, shape: Shape) -> tuple[int, int]:
+        """Blocks of a call, and places for blocks on all multiprocessors together."""
+        sizes = extents(self.workload, shape)
+        return self._filling(kernel, plan_for(kernel, sizes["rows"]), sizes)
 
     @staticmethod
     def _works(
         kernel: CudaMicroKernel, plan: Plan[CudaMicroKernel], sizes: Mapping[Role, int]
     ) -> list[float]:
-        """Executed flops of each region, padding included."""
+        """Executed flops of each region, padding included: blocks that share a reduction all wait for the
+        one that has most steps."""
         columns = kernel.cols * ceil(sizes["cols"] / kernel.cols)
-        depth = kernel.step * ceil(sizes["depth"] / kernel.step)
+        depth = kernel.step * kernel.splits * _own_steps(kernel, sizes)
         return [2.0 * region.executed_rows * columns * depth * sizes["batch"] for region in plan.regions]
 
+    def _filling(
+        self, kernel: CudaMicroKernel, plan: Plan[CudaMicroKernel], sizes: Mapping[Role, int]
+    ) -> tuple[int, int]:
+        blocks = plan.tiles * ceil(sizes["cols"] / kernel.cols) * sizes["batch"] * kernel.splits
+        return blocks, self.hardware.cores * self.places(kernel)
+
     def _busy(self, kernel: CudaMicroKernel, plan: Plan[CudaMicroKernel], sizes: Mapping[Role, int]) -> float:
-        blocks = plan.tiles * ceil(sizes["cols"] / kernel.cols) * sizes["batch"]
-        places = self.hardware.cores * self.places(kernel)
+        blocks, places = self._filling(kernel, plan, sizes)
         below, above = self.imbalance
         return f_occ(blocks, places, below if blocks < places else above)
 
@@ -120,3 +137,19 @@ class CudaAdaptation:
         if self.kind == "paper" or self.cache != "rotating" or not self.hardware.dram_gbps:
             return 0.0
         return self.workload.bytes(shape) / (1e9 * self.hardware.dram_gbps)
+
+
+def _paid_tile(kernel: CudaMicroKernel) -> dict[Role, int]:
+    """Extents of which a plan pays for multiples: blocks that share a reduction take equally many steps, or
+    wait as long."""
+    return {**kernel.cover_tile, "depth": kernel.step * kernel.splits}
+
+
+def _own_steps(kernel: CudaMicroKernel, sizes: Mapping[Role, int]) -> int:
+    """Steps of the reduction that a block takes."""
+    return ceil(sizes["depth"] / (kernel.step * kernel.splits))
+
+
+def _edges(kernel: CudaMicroKernel, sizes: Mapping[Role, int]) -> float:
+    """What beginning, ending and adding up costs, in units of the multiply-adds."""
+    return (EDGE_STEPS + (CLUSTER_STEPS if kernel.splits > 1 else 0.0)) / _own_steps(kernel, sizes)

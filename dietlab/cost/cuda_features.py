@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from dietlab.hardware import Hardware
 from dietlab.hardware.occupancy import blocks_per_sm
-from dietlab.space import CudaMicroKernel, shared_bytes, thread_registers
+from dietlab.space import CudaMicroKernel, compiled_registers, shared_bytes
 from dietlab.workloads import Workload, largest, require_dtype
 
 CUDA_FEATURES = (
     "rows", "cols", "step", "threads", "tile_rows", "tile_cols", "slices", "stages", "tensor_cores",
     "accumulators", "registers_of_most", "shared_of_most", "blocks_a_multiprocessor",
     "warps_a_multiprocessor", "loads_per_multiply_add", "flops_per_byte", "multiply_adds_a_barrier",
-    "copies_a_thread", "column_waste",
+    "copies_a_thread", "column_waste", "splits", "resident",
 )  # fmt: skip
 
 
 def cuda_features(kernel: CudaMicroKernel, workload: Workload, hardware: Hardware) -> list[float]:
     """One number for each of :data:`CUDA_FEATURES`; none depends on a dynamic dimension."""
     gpu, itemsize = hardware.gpu, require_dtype(workload.dtype).itemsize
-    registers = min(thread_registers(kernel), gpu.registers_per_thread)
+    registers = compiled_registers(kernel, gpu)
     shared = shared_bytes(kernel, itemsize)
     blocks = blocks_per_sm(gpu, kernel.threads, registers, shared)
     cols = largest(workload, "cols")
@@ -32,5 +32,5 @@ def cuda_features(kernel: CudaMicroKernel, workload: Workload, hardware: Hardwar
         2.0 * kernel.rows * kernel.cols / (itemsize * (kernel.rows + kernel.cols)),
         kernel.accumulators * part,
         (kernel.rows + kernel.cols) * kernel.step * itemsize / (16 * kernel.threads),
-        kernel.cols * -(-cols // kernel.cols) / cols - 1.0,
+        kernel.cols * -(-cols // kernel.cols) / cols - 1.0, kernel.splits, kernel.resident,
     ]  # fmt: skip

@@ -11,9 +11,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dietlab.cost.adaptation import Adaptation, AdaptationCost, adaptation_cost, resident_blocks
+from dietlab.cost.adaptation import (
+    Adaptation,
+    AdaptationCost,
+    adaptation_cost,
+    imbalance_of,
+    resident_blocks,
+)
+from dietlab.cost.cuda_adaptation import IMBALANCE, Imbalance
 from dietlab.cost.features import feature_names, features
 from dietlab.cost.formulas import Parts
+from dietlab.cost.imbalance import with_fitted_imbalance
 from dietlab.cost.metrics import mean_metrics, ranking_metrics
 from dietlab.errors import ModelError
 from dietlab.hardware import Hardware
@@ -42,6 +50,12 @@ class CostModel:
     cost: AdaptationCost
     booster: Any = field(repr=False)
     samples: int = 0
+
+    @property
+    def imbalance(self) -> Imbalance | None:
+        """``c`` of ``f_occ`` below one wave of blocks and above: fitted, or the paper's where too few records
+        tell (:mod:`dietlab.cost.imbalance`); None on a CPU."""
+        return imbalance_of(self.cost)
 
     def throughput(self, kernels: Sequence[MicroKernel]) -> npt.NDArray[np.float64]:
         """Predicted flop/s of one core for each micro-kernel, ``[micro-kernels]``."""
@@ -81,9 +95,10 @@ class CostModel:
         return dict(sorted(named.items(), key=lambda item: -item[1]))
 
     def to_json(self) -> dict[str, Any]:
+        fitted = {} if self.imbalance is None else {"imbalance": list(self.imbalance)}
         return {
             "schema_version": SCHEMA_VERSION, "features": list(feature_names(self.cost.hardware)),
-            "samples": self.samples, "resident": resident_blocks(self.cost),
+            "samples": self.samples, "resident": resident_blocks(self.cost), **fitted,
             "adaptation": self.cost.kind, "cache": self.cost.cache, "workload": self.cost.workload.to_json(),
             "hardware": self.cost.hardware.to_json(),
             "booster": json.loads(self.booster.save_raw("json")),
@@ -110,7 +125,10 @@ class CostModel:
         booster = xgb.Booster()
         booster.load_model(bytearray(json.dumps(value["booster"]).encode()))
         resident = {MicroKernel.from_key(key): blocks for key, blocks in value.get("resident", {}).items()}
-        cost = adaptation_cost(workload, hardware, value["adaptation"], value["cache"], resident)
+        # Files from before these were fitted have the paper's.
+        below, above = value.get("imbalance", IMBALANCE)
+        kind, cache = value["adaptation"], value["cache"]
+        cost = adaptation_cost(workload, hardware, kind, cache, resident, (below, above))
         return cls(cost, booster, value["samples"])
 
 
@@ -122,7 +140,8 @@ def fit_cost_model(
     seed: int = 0,
     cache: CacheState = "hot",
 ) -> CostModel:
-    """Fits ``f_mk`` on the successful records.
+    """Fits ``f_mk`` on the successful records and, on a GPU, the constants of ``f_occ`` before: the labels
+    depend on them. (``paper`` keeps the paper's.)
 
     Of several labels of one micro-kernel, on shapes where it mostly computes, the largest counts: on the
     others something else bounded the time. None is above the processor's peak: where a call does
@@ -140,8 +159,10 @@ def fit_cost_model(
         raise ModelError(
             "a cost model is fitted on successful records", "none", "Look at the reasons in the records."
         )
+    telling = [record for record in measured if not _waits(cost, record)]
+    cost = with_fitted_imbalance(cost, telling)
     labels: dict[MicroKernel, list[tuple[float, float]]] = {}
-    for record in [r for r in measured if not _waits(cost, r)] or measured:
+    for record in telling or measured:
         kernel, shape = record.micro_kernel, record.shape
         label = cost.throughput(kernel, shape, record.seconds or 0.0)
         # Tiles of both ways to compose are the same.

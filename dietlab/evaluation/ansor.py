@@ -1,9 +1,13 @@
 """Ansor's method as TVM ships it today: one static tuning for each shape.
 
-MetaSchedule (sketch rules, evolutionary search, XGBoost) tunes static shapes only. Weights are
-constant, so the fair form lets the search choose their layout too (``layout_free_buffers``): each
-library holds ``main``, the tuned program, and ``pack``, which lays ``w[N, K]`` out for it, once and
-outside of the timed call.
+MetaSchedule (sketch rules, evolutionary search, XGBoost) tunes static shapes only. What it tunes for differs
+by the processor:
+
+- On a CPU weights are constant, so the fair form lets the search choose their layout too
+  (``layout_free_buffers``): each library holds ``main``, the tuned program, and ``pack``, which lays
+  ``w[N, K]`` out for it, once and outside of the timed call (:mod:`~dietlab.evaluation.ansor_cpu`).
+- On a GPU each library holds ``run``, which takes all operands as they are
+  (:mod:`~dietlab.evaluation.ansor_gpu`).
 
 A folder of results holds ``<shape>.so`` and ``<shape>.json`` for each shape; the JSON is written
 last, so a shape is either complete or absent, and tuning again goes on where it was interrupted.
@@ -23,11 +27,14 @@ from time import monotonic
 from typing import Any
 
 from dietlab.errors import MeasureError, MissingDependencyError, RecordError
-from dietlab.evaluation.vendors import Call, contender_env
+from dietlab.evaluation.vendors import Call, NoFormError, contender_env
 from dietlab.events import Audience, Observer, TrialMeasured, audience
 from dietlab.hardware import Hardware
-from dietlab.lower.compiler import tvm_module
+from dietlab.lower.compiler import require_linker, tvm_module
+from dietlab.lower.cuda.nvcc import require_compiler
 from dietlab.lower.runtime import aligned_empty
+from dietlab.measure.cuda_clock import require_gpu
+from dietlab.measure.local import TIMERS
 from dietlab.measure.process import WorkerProcess
 from dietlab.shapes import Shape
 from dietlab.workloads import FloatArray, Workload
@@ -37,6 +44,8 @@ WORKER = "dietlab.evaluation.ansor_worker"
 OPEN_SECONDS = 300.0
 BATCH_SECONDS = 900.0
 NEEDED = {"tvm": "apache-tvm", "xgboost": "xgboost-cpu", "psutil": "psutil", "cloudpickle": "cloudpickle"}
+GPU_DTYPES = ("float32", "float16")
+"""TVM's rules for tensor cores know no bfloat16; without them halves would be no baseline."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +53,8 @@ class AnsorResult:
     """One tuned shape.
 
     ``trials`` were measured, ``failures`` of them failed; tuning took ``seconds`` of wall time, start
-    of the processes included; ``gflops`` is what the best program reached while tuning (hot caches).
+    of the processes included; ``gflops`` is what the best program reached while tuning (hot caches on a
+    CPU; on a GPU operands rotate, as for our own candidates).
     """
 
     shape: Shape
@@ -53,6 +63,29 @@ class AnsorResult:
     seconds: float
     gflops: float
     library: Path
+
+
+def require_form(workload: Workload, kind: str) -> None:
+    """Checks that there are a program and sketch rules for the workload on such a processor.
+
+    Args:
+        kind: ``cpu`` or ``cuda``.
+
+    Raises:
+        NoFormError: if there are none.
+    """
+    epilogue = workload.epilogue
+    if kind == "cuda":
+        if workload.dtype not in GPU_DTYPES:
+            raise NoFormError(
+                f"MetaSchedule has rules for {' and '.join(GPU_DTYPES)} on a GPU", workload.dtype,
+                "Compare with the other contenders.",
+            )  # fmt: skip
+    elif "w" not in workload.constants or epilogue.residual or epilogue.activation not in ("none", "relu"):
+        raise NoFormError(
+            "per-shape tuning on a CPU has constant weights, no residual and no GELU", workload,
+            "Compare with the vendors.",
+        )  # fmt: skip
 
 
 def tune_static(
@@ -65,6 +98,7 @@ def tune_static(
     *,
     seed: int = 0,
     observers: Iterable[Observer] | None = None,
+    timer: str | None = None,
 ) -> AnsorResult:
     """Tunes one shape, or loads it if ``folder`` holds it with the same settings.
 
@@ -72,11 +106,15 @@ def tune_static(
         trials: candidates to measure at most; about 1000 a shape are usual for Ansor.
         seconds: stop after the batch that passes this much wall time.
         observers: are told of each batch, as a stage with ``trials`` units of work.
+        timer: module of the worker that verifies and times candidates for a GPU (default: that of our own
+            candidates, which needs the GPU).
 
     Raises:
-        MeasureError: if the worker fails, or no candidate could be timed.
-        MissingDependencyError: without apache-tvm or what its tuner needs.
+        NoFormError: if the processor's sketch rules do not know such a workload.
+        MeasureError: without the GPU that it is for, if the worker fails, or no candidate could be timed.
+        MissingDependencyError: without apache-tvm, what its tuner needs, or a CUDA compiler for a GPU.
     """
+    require_form(workload, hardware.kind)
     path = _library_path(Path(folder), shape)
     asked = _settings(workload, hardware, shape, trials, seed)
     saved = _read(path.with_suffix(".json"))
@@ -85,26 +123,43 @@ def tune_static(
     if trials < 1:
         raise MeasureError("tuning measures at least one trial", trials)
     require_packages()
+    if hardware.kind == "cuda":
+        _require_gpu_tools(hardware, timer)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.with_suffix(".json").unlink(missing_ok=True)
-    with WorkerProcess(WORKER, contender_env(hardware.cores)) as worker:
-        found = _search(worker, asked, seconds, audience(observers), workload.flops(shape))
+    opening = {**asked, "timer": timer or TIMERS["cuda"]}
+    with WorkerProcess(WORKER, contender_env(_threads(hardware))) as worker:
+        found = _search(worker, opening, seconds, audience(observers), workload.flops(shape))
         found |= worker.ask({"op": "save", "path": str(path)}, OPEN_SECONDS)
-    found |= {"schema_version": SCHEMA_VERSION, "settings": asked, "versions": _versions()}
+    found |= {"schema_version": SCHEMA_VERSION, "settings": asked, "versions": _versions(hardware)}
     found["gflops"] = workload.flops(shape) / found["best_seconds"] / 1e9
     _write(path.with_suffix(".json"), found)
     return _result(shape, path, found)
 
 
+def _threads(hardware: Hardware) -> int:
+    """Threads of the search: as many cores as the operator may use, or all that this process may while it
+    tunes for a GPU."""
+    return hardware.cores if hardware.kind == "cpu" else len(os.sched_getaffinity(0))
+
+
+def _require_gpu_tools(hardware: Hardware, timer: str | None) -> None:
+    """What is missing on this machine is one error, not a failure of every candidate."""
+    if timer is None:
+        require_gpu(hardware)
+    require_compiler()
+    require_linker()
+
+
 def _search(
-    worker: WorkerProcess, asked: Mapping[str, Any], seconds: float | None, listeners: Audience, flops: int
+    worker: WorkerProcess, opening: Mapping[str, Any], seconds: float | None, listeners: Audience, flops: int
 ) -> dict[str, Any]:
     """Batches until the trials or the seconds are spent."""
     started = monotonic()
-    shape = str(Shape.from_json(asked["shape"]))
+    shape = str(Shape.from_json(opening["shape"]))
     state: dict[str, Any] = {"trials": 0, "failures": 0, "best_seconds": None, "finished": False}
-    with listeners.stage(f"ansor {shape}", asked["trials"], "trials") as step:
-        worker.ask({"op": "open", **asked}, OPEN_SECONDS)
+    with listeners.stage(f"ansor {shape}", opening["trials"], "trials") as step:
+        worker.ask({"op": "open", **opening}, OPEN_SECONDS)
         while not state["finished"] and (seconds is None or monotonic() - started < seconds):
             state = worker.ask({"op": "batch"}, BATCH_SECONDS)
             best = state["best_seconds"]
@@ -130,12 +185,14 @@ def _settings(workload: Workload, hardware: Hardware, shape: Shape, trials: int,
     }  # fmt: skip
 
 
-def _versions() -> dict[str, str]:
-    """Installed packages that decide what the search finds."""
+def _versions(hardware: Hardware) -> dict[str, str]:
+    """What decides, beside the settings, what the search finds: packages, and a GPU's compiler."""
     found = {}
     for name in ("apache-tvm", "apache-tvm-ffi", "xgboost", "xgboost-cpu"):
         with suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
+    if hardware.kind == "cuda":
+        found["CUDA compiler"] = require_compiler().version().strip().splitlines()[-1]
     return found
 
 
@@ -176,8 +233,8 @@ def require_packages() -> None:
         )  # fmt: skip
 
 
-def load_ansor(folder: str | Path, shape: Shape) -> AnsorOperator:
-    """The library that was tuned for ``shape``.
+def tuned_library(folder: str | Path, shape: Shape) -> tuple[Path, Mapping[str, Any]]:
+    """The library that was tuned for ``shape``, and what its JSON says.
 
     Raises:
         MeasureError: if the shape was not tuned.
@@ -189,11 +246,21 @@ def load_ansor(folder: str | Path, shape: Shape) -> AnsorOperator:
             "the shape was tuned", f"no library for {shape} in {folder}",
             "Tune it with tune_static(), or leave it out for this contender.",
         )  # fmt: skip
+    return path, saved
+
+
+def load_ansor(folder: str | Path, shape: Shape) -> AnsorOperator:
+    """The program that was tuned for ``shape`` on a CPU.
+
+    Raises:
+        MeasureError: if the shape was not tuned.
+    """
+    path, saved = tuned_library(folder, shape)
     return AnsorOperator(path, saved["packed_shape"])
 
 
 class AnsorOperator:
-    """One shape's tuned program; :meth:`pack` the constant weights, then bind calls."""
+    """One shape's program, tuned for a CPU; :meth:`pack` the constant weights, then bind calls."""
 
     def __init__(self, path: Path, packed_shape: Iterable[int]) -> None:
         # The tuned program may ask TVM's runtime for threads and scratch, so TVM is loaded first.

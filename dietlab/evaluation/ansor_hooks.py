@@ -26,23 +26,27 @@ BLOCK_SECONDS = 1e-4
 """A block of calls lasts at least this long, so that reading the clock costs nothing."""
 
 
-def quicken_tvm() -> None:
-    """Imports TVM with this machine's intrinsics alone and with cheap stack inspection.
-
-    Call it once, at the start of a process that does nothing but tune: it replaces
-    ``inspect.getmodule`` there.
-    """
-    if MODULE in sys.modules:
-        return
-    inspect.getmodule = _frame_module(inspect.getmodule)
-    package = importlib.import_module("tvm.s_tir")
-    stub = types.ModuleType(MODULE)
-    stub.__path__ = [str(Path(str(package.__file__)).parent / "tensor_intrin")]
-    sys.modules[MODULE] = stub
-    package.tensor_intrin = stub  # type: ignore[attr-defined]
+def machine_intrinsics() -> tuple[str, ...]:
+    """Those of this machine's processor."""
     machine = INTRINSICS.get(platform.machine())
-    if machine:
-        importlib.import_module(f"{MODULE}.{machine}")
+    return (machine,) if machine else ()
+
+
+def quicken_tvm(intrinsics: Sequence[str] = ()) -> None:
+    """Imports TVM with these intrinsics alone (modules of ``tvm.s_tir.tensor_intrin``) and with cheap stack
+    inspection.
+
+    Call it at the start of a process that does nothing but tune: it replaces ``inspect.getmodule`` there.
+    """
+    if MODULE not in sys.modules:
+        inspect.getmodule = _frame_module(inspect.getmodule)
+        package = importlib.import_module("tvm.s_tir")
+        stub = types.ModuleType(MODULE)
+        stub.__path__ = [str(Path(str(package.__file__)).parent / "tensor_intrin")]
+        sys.modules[MODULE] = stub
+        package.tensor_intrin = stub  # type: ignore[attr-defined]
+    for name in intrinsics:
+        importlib.import_module(f"{MODULE}.{name}")
 
 
 def _frame_module(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -145,7 +145,7 @@ def _assembled(
         raise DispatchError(f"contenders on a GPU are {', '.join(known)}", ", ".join(unknown))
     vendors = [Entry(name, name) for name in against if name in GPU_VENDORS]
     bounds = [name for name in against if name not in GPU_VENDORS]
-    lineup = assemble(op, bounds, tuned, home, shapes, effort, listeners)
+    lineup = assemble(op, bounds, tuned, home, shapes, effort, listeners, ansor_shapes)
     ours, *others = lineup.entries
     return replace(lineup, entries=(ours, *vendors, *others))
 

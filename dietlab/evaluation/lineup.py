@@ -11,7 +11,7 @@ from dietlab.errors import DispatchError, MissingDependencyError
 from dietlab.evaluation.ansor import AnsorResult, tune_static
 from dietlab.evaluation.match import Entry
 from dietlab.evaluation.report import OURS, Contender
-from dietlab.evaluation.vendors import VENDORS
+from dietlab.evaluation.vendors import VENDORS, NoFormError
 from dietlab.events import Audience
 from dietlab.search import Effort, TuningRun, candidate_plans
 from dietlab.shapes import Shape, ShapeSet
@@ -108,7 +108,8 @@ def with_oracle(lineup: Lineup, home: Path, shapes: ShapeSet) -> Lineup:
 
 def with_ansor(lineup: Lineup, home: Path, shapes: ShapeSet, effort: Effort, listeners: Audience) -> Lineup:
     """Per-shape tunings, as many as the effort's seconds allow: of the shapes that ours was tuned for
-    (all of them without a tuning run), where they are evaluated."""
+    (all of them without a tuning run), where they are evaluated. A workload that nobody has sketch rules for
+    makes it absent, with the reason."""
     workload, hardware = lineup.dispatcher.workload, lineup.dispatcher.hardware
     tuned = lineup.tuned.shapes.train.shapes if lineup.tuned else shapes.shapes
     wanted = [shape for shape in shapes if shape in tuned] or list(shapes)
@@ -125,7 +126,7 @@ def with_ansor(lineup: Lineup, home: Path, shapes: ShapeSet, effort: Effort, lis
                 )
             )
             left = None if left is None else left - results[-1].seconds
-    except MissingDependencyError as error:
+    except (MissingDependencyError, NoFormError) as error:
         return replace(lineup, absent=(*lineup.absent, Contender("ansor", "scheduler", absent=str(error))))
     counts = sorted(result.trials for result in results)
     trials = str(counts[0]) if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"

@@ -109,6 +109,23 @@ class GpuLimits:
         """The compiler's name of the architecture, as in ``"sm_90"``."""
         return f"sm_{self.compute_capability.replace('.', '')}"
 
+    @property
+    def capability(self) -> tuple[int, int]:
+        """The compute capability as numbers, to compare."""
+        major, minor = self.compute_capability.split(".")
+        return int(major), int(minor)
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether copies to shared memory can pass the registers by (cp.async, from 8.0 on; the tensor
+        cores of these GPUs multiply 16 x 16 by 16 x 8)."""
+        return self.capability >= (8, 0)
+
+    @property
+    def clusters(self) -> bool:
+        """Whether blocks can be launched in clusters that read each other's shared memory."""
+        return self.capability >= (9, 0)
+
 
 @dataclass(frozen=True)
 class Hardware:

@@ -31,18 +31,13 @@ def require_gpu(wanted: Hardware) -> Hardware:
             f"candidates for {wanted.name} are measured on a GPU", error.value,
             "Tune where there is one, or replay records.",
         ) from None  # fmt: skip
-    (major, minor), (least_major, least_minor) = (_capability(gpu) for gpu in (found, wanted))
+    (major, minor), (least_major, least_minor) = (gpu.gpu.capability for gpu in (found, wanted))
     if major != least_major or minor < least_minor:
         raise MeasureError(
             f"the GPU runs code for {wanted.gpu.arch}", f"{found.name} with {found.gpu.arch}",
             "Tune for this GPU, as Hardware.detect('cuda') describes it.",
         )  # fmt: skip
     return found
-
-
-def _capability(gpu: Hardware) -> tuple[int, int]:
-    major, minor = gpu.gpu.compute_capability.split(".")
-    return int(major), int(minor)
 
 
 class CudaClock:

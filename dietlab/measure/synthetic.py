@@ -11,9 +11,9 @@ from dietlab.space import (
     CpuMicroKernel,
     CudaMicroKernel,
     MicroKernel,
+    compiled_registers,
     plan_for,
     shared_bytes,
-    thread_registers,
 )
 from dietlab.workloads import Workload, extents, require_dtype
 
@@ -63,12 +63,13 @@ def _cuda_seconds(hardware: Hardware, workload: Workload, kernel: CudaMicroKerne
     that a multiprocessor has to choose from; or the operands' trip from memory, if it takes longer."""
     sizes, itemsize = extents(workload, shape), require_dtype(workload.dtype).itemsize
     plan = plan_for(kernel, sizes["rows"])
-    columns = -(-sizes["cols"] // kernel.cols) * sizes["batch"]
-    registers = min(thread_registers(kernel), hardware.gpu.registers_per_thread)
+    columns = -(-sizes["cols"] // kernel.cols) * sizes["batch"] * kernel.splits
+    registers = compiled_registers(kernel, hardware.gpu)
     blocks = blocks_per_sm(hardware.gpu, kernel.threads, registers, shared_bytes(kernel, itemsize))
     places = hardware.cores * max(1, blocks)
     waves = -(-plan.tiles * columns // places)
-    steps = -(-sizes["depth"] // kernel.step) + kernel.stages
+    adding = 2 if kernel.splits > 1 else 0
+    steps = -(-sizes["depth"] // (kernel.step * kernel.splits)) + kernel.stages + adding
     work = 2.0 * kernel.cols * kernel.step * steps * max((r.kernel.rows for r in plan.regions), default=0)
     resident = min(-(-plan.tiles * columns // hardware.cores), max(1, blocks))
     computing = waves * work * max(1, blocks) / _cuda_throughput(hardware, kernel, resident)

@@ -16,11 +16,16 @@ from dietlab.workloads import Role
 Unit = Literal["fma", "mma"]
 
 WARP = 32
+CLUSTER = 8
+"""Blocks of a cluster that every GPU with clusters runs (CUDA C Programming Guide, thread block clusters)."""
 FRAGMENT = 16
 """Rows and steps of one tensor-core instruction's operands (PTX ISA, mma.m16n8k16)."""
 
 _LETTERS: dict[Unit, str] = {"fma": "t", "mma": "w"}
-_KEY = re.compile(r"(\d+)x(\d+)x(\d+)\.([tw])(\d+)x(\d+)(?:x(\d+))?\.s(\d+)(?:\.(even|rest|checked))?")
+_KEY = re.compile(
+    r"(\d+)x(\d+)x(\d+)\.([tw])(\d+)x(\d+)(?:x(\d+))?\.s(\d+)(?:\.k(\d+))?(?:\.b(\d+))?"
+    r"(?:\.(even|rest|checked))?"
+)
 
 
 @dataclass(frozen=True, order=True)
@@ -49,12 +54,17 @@ class CudaMicroKernel(MicroKernel):
         edge: ``padded`` (one micro-kernel a shape, as DietCode does), ``even`` or ``rest`` (two heights
             in one launch: a block's index says which); see :class:`MicroKernel`. ``checked`` shows what
             local padding saves: nothing is filled with zeros, every multiply-add tests its bounds (fma only).
+        splits: blocks that share one tile's reduction (split-K), each with every ``splits``-th step. They
+            are one cluster, which adds up its sums through its blocks' shared memory: nothing is written
+            twice, no second kernel is launched. From compute capability 9.0 on; 8 at most.
+        resident: blocks that a multiprocessor has room for at least, as the compiler is told: it keeps
+            to so few registers (CUDA C Programming Guide, launch bounds).
 
     The paper's five numbers are ``rows``, ``cols``, ``step``, and the thread's tile ``rows / down`` x
     ``cols / across``.
 
     ``key`` reads ``128x64x16.t16x16.s3``, with slices ``32x64x64.t4x16x4.s3.even``, on tensor cores
-    ``128x128x32.w2x2.s4``.
+    ``128x128x32.w2x2.s4``, with splits and two resident blocks ``64x64x32.w2x2.s4.k4.b2``.
 
     Raises:
         SpaceError: if a size is not positive, workers do not divide the tile, or there is no such edge.
@@ -69,13 +79,20 @@ class CudaMicroKernel(MicroKernel):
     stages: int = 2
     unit: Unit = "fma"
     edge: Edge = "padded"
+    splits: int = 1
+    resident: int = 1
 
     def __post_init__(self) -> None:
-        sizes = (self.rows, self.cols, self.step, self.down, self.across, self.slices, self.stages)
+        sizes = (
+            self.rows, self.cols, self.step, self.down, self.across, self.slices, self.stages, self.splits,
+            self.resident,
+        )  # fmt: skip
         if min(sizes) < 1:
             raise SpaceError("a micro-kernel's sizes are positive", self.key, "Make each 1 or more.")
         if self.stages < 2:
             raise SpaceError("one stage is fetched while another is computed", self.key, "Give it 2 or more.")
+        if self.splits > CLUSTER:
+            raise SpaceError(f"a cluster has {CLUSTER} blocks at most", self.key, "Split it less.")
         divided = {
             "rows": (self.rows, self.granule), "columns": (self.cols, self.across * self._columns),
             "steps": (self.step, self.slices * (FRAGMENT if self.unit == "mma" else 4)),
@@ -95,18 +112,20 @@ class CudaMicroKernel(MicroKernel):
     def key(self) -> str:
         workers = f"{_LETTERS[self.unit]}{self.down}x{self.across}"
         workers += f"x{self.slices}" if self.slices > 1 else ""
+        splits = f".k{self.splits}" if self.splits > 1 else ""
+        resident = f".b{self.resident}" if self.resident > 1 else ""
         edge = "" if self.edge == "padded" else f".{self.edge}"
-        return f"{self.rows}x{self.cols}x{self.step}.{workers}.s{self.stages}{edge}"
+        return f"{self.rows}x{self.cols}x{self.step}.{workers}.s{self.stages}{splits}{resident}{edge}"
 
     @classmethod
     def parse(cls, key: str) -> CudaMicroKernel | None:
         match = _KEY.fullmatch(key)
         if not match:
             return None
-        rows, cols, step, letter, down, across, slices, stages, edge = match.groups()
+        rows, cols, step, letter, down, across, slices, stages, splits, resident, edge = match.groups()
         sizes: Any = (int(size) for size in (rows, cols, step, down, across, slices or 1, stages))
         names: dict[str, Any] = {"unit": "mma" if letter == "w" else "fma", "edge": edge or "padded"}
-        return cls(*sizes, **names)
+        return cls(*sizes, **names, splits=int(splits or 1), resident=int(resident or 1))
 
     @property
     def granule(self) -> int:

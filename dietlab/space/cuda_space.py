@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
+from math import ceil
 
-from dietlab.hardware import Hardware
-from dietlab.space.cuda_kernel import FRAGMENT, WARP, CudaMicroKernel, Unit
+from dietlab.hardware import GpuLimits, Hardware
+from dietlab.space.cuda_kernel import CLUSTER, FRAGMENT, WARP, CudaMicroKernel, Unit
 from dietlab.space.limit import Limit
 from dietlab.space.micro_kernel import Edge
-from dietlab.workloads import Workload, largest, require_dtype
+from dietlab.workloads import Role, Workload, axis_of, batch_of, largest, require_dtype
 
 STEPS: dict[Unit, tuple[int, ...]] = {"fma": (8, 16, 32), "mma": (32, 64)}
 STAGES = (2, 3, 4)
-SLICES = (1, 2, 4)
+SHARES = ((1, 1), (2, 1), (4, 1), (1, 2), (1, 4), (1, 8))
+"""How a tile's reduction is shared: slices of one block, blocks of a cluster. Not both: either makes up for
+too few tiles."""
+
+RESIDENT = (1, 2)
 
 THREADS_DOWN, THREADS_ACROSS = (4, 8, 16), (8, 16, 32)
 """Threads of a tile: a warp's are 4 rows of 8, whose reads of shared memory meet no conflict."""
@@ -29,11 +35,14 @@ BOOKKEEPING = 32
 """Registers of a thread that hold neither sums nor operands: addresses, predicates, counters. An estimate;
 what the compiler really used stands in each record."""
 
+COPY_BYTES, LEAST_ASYNCHRONOUS_BYTES = 16, 4
+"""What one instruction copies at most, and what cp.async copies at least."""
+
+MOST_BATCHES = 65535
+"""Blocks of a grid along its second axis (CUDA C Programming Guide, technical specifications)."""
+
 ROW_PAD_BYTES = 16
 """What separates rows in shared memory, so that eight neighbouring rows lie in different banks."""
-
-ASYNCHRONOUS = (8, 0)
-"""The first compute capability with copies that pass the registers by (cp.async)."""
 
 
 def cuda_candidates(
@@ -45,34 +54,70 @@ def cuda_candidates(
         arrangements = product(THREADS_DOWN, THREADS_ACROSS, TILE_ROWS, TILE_COLS)
     else:
         arrangements = product(WARPS_DOWN, WARPS_ACROSS, WARP_ROWS, WARP_COLS)
-    for (down, across, rows, cols), step, slices, stages, edge in product(
-        arrangements, STEPS[unit], SLICES, STAGES, edges
+    shares = SHARES if hardware.gpu.clusters else [share for share in SHARES if share[1] == 1]
+    for (down, across, rows, cols), step, (slices, splits), stages, edge in product(
+        arrangements, STEPS[unit], shares, STAGES, edges
     ):
-        if step % (slices * (FRAGMENT if unit == "mma" else 4)) == 0:
-            yield CudaMicroKernel(down * rows, across * cols, step, down, across, slices, stages, unit, edge)
+        if step % (slices * (FRAGMENT if unit == "mma" else 4)):
+            continue
+        kernel = CudaMicroKernel(
+            down * rows, across * cols, step, down, across, slices, stages, unit, edge, splits
+        )
+        for resident in RESIDENT if bounded(kernel, hardware) else RESIDENT[:1]:
+            yield replace(kernel, resident=resident)
+
+
+def bounded(kernel: CudaMicroKernel, hardware: Hardware) -> bool:
+    """Whether a second block on a multiprocessor needs a bound on registers: with all that the compiler may
+    take, there is room for one only."""
+    gpu = hardware.gpu
+    return 2 * kernel.threads * gpu.registers_per_thread > gpu.registers_per_sm
 
 
 def cuda_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
     """What bounds a thread block's micro-kernel, in the order in which it is checked."""
     gpu = hardware.gpu
     itemsize = require_dtype(workload.dtype).itemsize
-    capability = tuple(int(part) for part in gpu.compute_capability.split("."))
     cols = largest(workload, "cols")
     narrow = 2 * THREADS_ACROSS[0] if workload.dtype == "float32" else FRAGMENT
     return (
         Limit(
             "tensor cores multiply 16 x 16 by 16 x 8 from compute capability 8.0 on", 0, "too old",
-            lambda k: int(k.unit == "mma" and capability < ASYNCHRONOUS),
+            lambda k: int(k.unit == "mma" and not gpu.asynchronous),
+        ),
+        Limit(
+            "batches lie along the second axis of the grid", MOST_BATCHES, "batches",
+            lambda k: batch_of(workload) or 1,
         ),
         Limit("a block's threads fit it", gpu.threads_per_block, "threads", lambda k: k.threads),
         Limit("a block has two warps or more", -2 * WARP, "threads missing", lambda k: -k.threads),
         Limit(
-            "a thread's sums and operands fit its registers", gpu.registers_per_thread, "registers",
-            thread_registers,
+            "a thread's sums, operands and copies fit its registers", gpu.registers_per_thread, "registers",
+            lambda k: thread_registers(k) + held_registers(k, workload, gpu),
         ),
         Limit(
             "all threads' registers fit the block", gpu.registers_per_block, "registers",
             lambda k: min(thread_registers(k), gpu.registers_per_thread) * k.threads,
+        ),
+        Limit(
+            "resident blocks' registers fit the multiprocessor", gpu.registers_per_sm, "registers",
+            lambda k: k.resident * thread_registers(k) * k.threads if k.resident > 1 else 0,
+        ),
+        Limit(
+            "resident blocks fit the multiprocessor", gpu.threads_per_sm, "threads",
+            lambda k: k.resident * k.threads,
+        ),
+        Limit(
+            "resident blocks' shared memory fits the multiprocessor", gpu.smem_per_sm_bytes, "bytes",
+            lambda k: k.resident * (shared_bytes(k, itemsize) + gpu.smem_reserved_bytes),
+        ),
+        Limit(
+            "blocks share a reduction in clusters, from compute capability 9.0 on",
+            CLUSTER if gpu.clusters else 1, "blocks", lambda k: k.splits,
+        ),
+        Limit(
+            "each block of a cluster has two steps or more", largest(workload, "depth"), "deep",
+            lambda k: 2 * k.splits * k.step if k.splits > 1 else 0,
         ),
         Limit(
             "the stages fit shared memory", gpu.smem_per_block_bytes, "bytes",
@@ -80,7 +125,7 @@ def cuda_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
         ),
         Limit(
             "copies without cp.async go through registers: two stages at most", 2, "stages",
-            lambda k: k.stages if capability < ASYNCHRONOUS else 0,
+            lambda k: 0 if gpu.asynchronous else k.stages,
         ),
         Limit(
             "a thread reuses what it reads", 3, "vectors read for four steps of multiply-adds",
@@ -107,12 +152,47 @@ def thread_registers(kernel: CudaMicroKernel) -> int:
     return kernel.accumulators + operands + BOOKKEEPING
 
 
+def held_registers(kernel: CudaMicroKernel, workload: Workload, gpu: GpuLimits) -> int:
+    """Registers of a thread that hold its part of the coming step, where copies cannot pass them by: before
+    cp.async, and for single elements of 16 bits, which it does not copy."""
+    itemsize, held = require_dtype(workload.dtype).itemsize, 0
+    along: dict[str, Role] = {"w": "cols" if workload.weights == "direct" else "depth", "x": "depth"}
+    for lines, operand in ((kernel.rows, "x"), (kernel.cols, "w")):
+        width = copied_elements(axis_of(workload, along[operand]).extent, itemsize)
+        if not gpu.asynchronous or width * itemsize < LEAST_ASYNCHRONOUS_BYTES:
+            elements = ceil(lines * kernel.step / kernel.threads)
+            held += elements if width == 1 else ceil(elements * itemsize / 4)
+    return held
+
+
+def copied_elements(extent: object, itemsize: int) -> int:
+    """Elements that one copy along an axis brings: its lines begin at multiples of them. One, if its extent
+    is dynamic."""
+    most = COPY_BYTES // itemsize
+    if not isinstance(extent, int):
+        return 1
+    return next((width for width in (most, most // 2, most // 4) if extent % width == 0), 1)
+
+
+def compiled_registers(kernel: CudaMicroKernel, gpu: GpuLimits) -> int:
+    """The same as far as the compiler gives them: not more than a thread can have, nor than there are for as
+    many blocks as it is told to make room for."""
+    room = gpu.registers_per_sm // (kernel.resident * kernel.threads)
+    return max(1, min(thread_registers(kernel), gpu.registers_per_thread, room))
+
+
 def shared_bytes(kernel: CudaMicroKernel, itemsize: int) -> int:
-    """Shared memory of one block: the stages or, at the end, the slices' sums, whichever is more.
+    """Shared memory of one block: the stages or, at the end, the sums that slices or blocks share, whichever
+    is more.
 
     Enough whichever way ``w`` lies: in as many lines as the tile has columns, or as a step has steps.
     """
     elements = (kernel.rows + kernel.cols) * kernel.step
     stage = elements * itemsize + (kernel.rows + max(kernel.cols, kernel.step)) * ROW_PAD_BYTES
-    sums = 4 * kernel.rows * kernel.cols * (kernel.slices - 1)
-    return max(kernel.stages * stage, sums)
+    return max(kernel.stages * stage, shared_sums_bytes(kernel))
+
+
+def shared_sums_bytes(kernel: CudaMicroKernel) -> int:
+    """Shared memory in which a block's slices, or the blocks of a cluster, find each other's sums."""
+    tile = 4 * kernel.rows * kernel.cols
+    return tile * max(kernel.slices - 1, kernel.splits > 1)

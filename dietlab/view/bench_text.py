@@ -28,7 +28,7 @@ SUMMARY_HEADER = (
 )
 SHOWN = 8
 """So many lengths of wrong results are listed."""
-WORKLOAD_MEASURES = ("prepacked", "plain", "regret")
+WORKLOAD_MEASURES = ("prepacked", "plain", "cublas", "cublaslt", "cublaslt-tuned", "regret", "held-out")
 
 
 def render_bench(table: BenchTable) -> str:

@@ -151,8 +151,9 @@ class Emulated:
         return cls(source, kernels, load(build(source)))
 
     def launch(
-        self, name: str, grid: Extent, block: Extent, arguments: Arguments, shared_bytes: int = 0
-    ) -> None:
+        self, name: str, grid: Extent, block: Extent, arguments: Arguments, shared_bytes: int = 0,
+        cluster: int = 1,
+    ) -> None:  # fmt: skip
         """Runs a kernel; arrays are copied to memory with guards around it and back.
 
         Args:
@@ -161,6 +162,7 @@ class Emulated:
             block: threads of a block in x, y, z.
             arguments: NumPy arrays (uint16 for bfloat16) and numbers, in order or by the parameters' names.
             shared_bytes: dynamic shared memory of a block.
+            cluster: blocks of a cluster, along x.
 
         Raises:
             EmulatorError: if a GPU would refuse the launch, or the kernel breaks a rule.
@@ -179,7 +181,7 @@ class Emulated:
             pointers = (ctypes.c_void_p * max(len(bound), 1))(*map(_address, bound.values()))
             code = self.library.emu_launch(
                 ctypes.byref(exported), (ctypes.c_uint * 3)(*blocks), (ctypes.c_uint * 3)(*threads),
-                ctypes.c_uint(shared_bytes), pointers,
+                ctypes.c_uint(cluster), ctypes.c_uint(shared_bytes), pointers,
             )  # fmt: skip
             if code:
                 raise EmulatorError("a kernel runs by the rules of CUDA", self._failure(bound))

@@ -31,7 +31,7 @@ enum memory_use { LIVE_BYTES, LIMIT_BYTES, TOTAL_BYTES };
 
 struct fake_launch {
     char kernel[128];
-    unsigned grid[3], block[3], shared_bytes;
+    unsigned grid[3], block[3], cluster, shared_bytes;
     result code;
     uint64_t stream;
 };
@@ -75,11 +75,20 @@ struct module {
     void *library;
     struct function *functions;
 };
+struct launch_attribute { /* CUlaunchAttribute */
+    unsigned id, padding;
+    union {
+        unsigned cluster[3];
+        char bytes[64];
+    } value;
+};
 struct launch_config { /* CUlaunchConfig */
     unsigned grid[3], block[3], shared_bytes;
-    void *stream, *attributes;
+    void *stream;
+    const struct launch_attribute *attributes;
     unsigned attribute_count;
 };
+enum { CLUSTER_DIMENSION = 4, COMPUTE_CAPABILITY_MAJOR = 75 };
 
 result cuInit(unsigned flags) { return flags ? INVALID_VALUE : SUCCESS; }
 result cuDriverGetVersion(int *version) { return *version = 13000, SUCCESS; }
@@ -198,7 +207,20 @@ static result check(const struct launch_config *config, const struct function *f
     return stream < MAX_STREAMS && streams[stream] ? SUCCESS : INVALID_HANDLE;
 }
 
-static void record(const struct launch_config *config, const char *kernel, result code)
+/* Blocks of a cluster along x; 0 if such clusters cannot be had. */
+static unsigned cluster_of(const struct launch_config *config)
+{
+    for (unsigned i = 0; i < config->attribute_count; ++i) {
+        const unsigned *cluster = config->attributes[i].value.cluster;
+        if (config->attributes[i].id != CLUSTER_DIMENSION)
+            continue;
+        const int one = cluster[1] == 1 && cluster[2] == 1 && cluster[0] >= 1 && cluster[0] <= 8;
+        return one && attributes[COMPUTE_CAPABILITY_MAJOR] >= 9 && config->grid[0] % cluster[0] == 0 ? cluster[0] : 0;
+    }
+    return 1;
+}
+
+static void record(const struct launch_config *config, unsigned cluster, const char *kernel, result code)
 {
     if (launch_count == launch_room) {
         const size_t room = launch_room ? 2 * launch_room : 64;
@@ -212,6 +234,7 @@ static void record(const struct launch_config *config, const char *kernel, resul
     snprintf(entry->kernel, sizeof entry->kernel, "%s", kernel);
     memcpy(entry->grid, config->grid, sizeof entry->grid);
     memcpy(entry->block, config->block, sizeof entry->block);
+    entry->cluster = cluster;
     entry->shared_bytes = config->shared_bytes;
     entry->stream = (uint64_t)(uintptr_t)config->stream;
     entry->code = code;
@@ -223,15 +246,16 @@ result cuLaunchKernelEx(const struct launch_config *config, void *of, void **arg
     const struct emulated_kernel *kernel = function->kernel;
     (void)extra;
     pthread_mutex_lock(&lock);
-    result code = check(config, function);
+    const unsigned cluster = cluster_of(config);
+    result code = cluster ? check(config, function) : INVALID_VALUE;
     if (code == SUCCESS) {
-        code = kernel->launch(kernel, config->grid, config->block, config->shared_bytes, arguments);
+        code = kernel->launch(kernel, config->grid, config->block, cluster, config->shared_bytes, arguments);
         if (code != SUCCESS) {
             snprintf(failure, sizeof failure, "%s", kernel->failure());
             fprintf(stderr, "stub CUDA driver: %s\n", failure);
         }
     }
-    record(config, kernel->name, code);
+    record(config, cluster, kernel->name, code);
     pthread_mutex_unlock(&lock);
     return code;
 }

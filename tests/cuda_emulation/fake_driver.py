@@ -45,11 +45,13 @@ CAPABILITIES = {
 
 @dataclass(frozen=True)
 class Launch:
-    """A launch that the driver was asked for; ``code`` is its CUresult, ``stream`` the handle's number."""
+    """A launch that the driver was asked for; ``code`` is its CUresult, ``stream`` the handle's number,
+    ``cluster`` how many blocks along x are one (0: such a cluster cannot be had)."""
 
     kernel: str
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
+    cluster: int
     shared_bytes: int
     stream: int
     code: int
@@ -62,6 +64,7 @@ class _LaunchStruct(ctypes.Structure):
         ("kernel", ctypes.c_char * 128),
         ("grid", ctypes.c_uint * 3),
         ("block", ctypes.c_uint * 3),
+        ("cluster", ctypes.c_uint),
         ("shared_bytes", ctypes.c_uint),
         ("code", ctypes.c_int),
         ("stream", ctypes.c_uint64),
@@ -79,8 +82,8 @@ class FakeDriver:
         structs = [self.library.fake_launch_at(i).contents for i in range(self.library.fake_launches())]
         return tuple(
             Launch(
-                struct.kernel.decode(), tuple(struct.grid), tuple(struct.block), struct.shared_bytes,
-                struct.stream, struct.code,
+                struct.kernel.decode(), tuple(struct.grid), tuple(struct.block), struct.cluster,
+                struct.shared_bytes, struct.stream, struct.code,
             )
             for struct in structs
         )  # fmt: skip

@@ -1,4 +1,5 @@
-// The threads of one block as fibers of one processor thread: switching, barriers, instructions of a whole warp.
+// The threads of one block, or of a cluster of blocks, as fibers of one processor thread: switching, barriers,
+// instructions of a whole warp.
 #pragma once
 
 #include <csetjmp>
@@ -25,7 +26,8 @@ static const int warpSize = 32;
 
 namespace emu {
 
-constexpr unsigned MAX_THREADS = 1024, LANES = 32, NOBODY = ~0u;
+constexpr unsigned MAX_THREADS = 1024, MAX_CLUSTER = 8, LANES = 32, NOBODY = ~0u;
+constexpr unsigned MAX_FIBERS = MAX_THREADS * MAX_CLUSTER;
 constexpr uint32_t FULL = 0xFFFFFFFFu;
 constexpr size_t STACK_BYTES = 128 * 1024;
 
@@ -80,12 +82,13 @@ static void prepare(Context& context, unsigned char* stack, void (*entry)()) {
 }
 #endif
 
-enum class State : unsigned char { ready, at_barrier, in_warp, done };
+enum class State : unsigned char { ready, at_barrier, at_cluster, in_warp, done };
 
 struct Fiber {
     Context context;
     State state;
-    int line;  // of the barrier it waits at
+    int line;      // of the barrier it waits at
+    bool arrived;  // at the cluster's barrier
     Index index;
 };
 
@@ -98,15 +101,25 @@ struct Warp {
     void* arguments[LANES];
 };
 
-static Fiber fibers[MAX_THREADS];
-static Warp warps[MAX_THREADS / LANES];
+// A block of a cluster; one that is in no cluster is a cluster by itself.
+struct Block {
+    unsigned phase;  // barriers passed
+    unsigned votes, last_votes;
+    bool finished;
+};
+
+static Fiber fibers[MAX_FIBERS];
+static Warp warps[MAX_FIBERS / LANES];
+static Block blocks[MAX_CLUSTER];
 static Context scheduler;
 static const emulated_kernel* kernel;
 static void** kernel_arguments;
 static unsigned char* stacks;
-static unsigned thread_count, current = NOBODY;
-static unsigned phase;  // barriers passed by this block
-static unsigned votes, last_votes;
+static unsigned thread_count;  // of a block
+static unsigned warp_count;    // of a block; the fibers of each begin at a multiple of 32
+static unsigned cluster_count = 1, cluster_rank;  // blocks of the cluster, and which one is running
+static Index first_block;
+static unsigned current = NOBODY;
 
 static char message[512];
 static int failure_code;
@@ -137,10 +150,17 @@ static void wait(State state) {
     switch_context(me.context, scheduler);
 }
 
-static void resume(unsigned thread) {
-    current = thread;
-    threadIdx = fibers[thread].index;
-    switch_context(scheduler, fibers[thread].context);
+static unsigned first_fiber(unsigned rank) { return rank * warp_count * LANES; }
+
+static void enter(unsigned rank) {
+    cluster_rank = rank;
+    blockIdx = {first_block.x + rank, first_block.y, first_block.z};
+}
+
+static void resume(unsigned fiber) {
+    current = fiber;
+    threadIdx = fibers[fiber].index;
+    switch_context(scheduler, fibers[fiber].context);
     current = NOBODY;
 }
 
@@ -159,9 +179,20 @@ static void sync_threads(int line) {
 
 // How many threads of the block said yes.
 static unsigned sync_threads_count(int line, bool yes) {
-    votes += yes;
+    blocks[cluster_rank].votes += yes;
     sync_threads(line);
-    return last_votes;
+    return blocks[cluster_rank].last_votes;
+}
+
+static void cluster_arrive() {
+    if (fibers[current].arrived) fail(FAILED, "barrier.cluster.arrive twice without a wait");
+    fibers[current].arrived = true;
+}
+
+static void cluster_wait() {
+    if (!fibers[current].arrived) fail(FAILED, "barrier.cluster.wait without an arrive");
+    fibers[current].arrived = false;
+    wait(State::at_cluster);
 }
 
 // The last lane to arrive carries `body(arguments of all lanes, mask)` out for all.
@@ -199,77 +230,122 @@ static void aligned_collective(const char* instruction, void* argument, Body bod
 }
 
 static void run_warp(unsigned warp, bool forward) {
-    const unsigned first = warp * LANES;
-    const unsigned count = thread_count - first < LANES ? thread_count - first : LANES;
+    const unsigned first = cluster_rank * warp_count * LANES + warp * LANES;
+    const unsigned left = thread_count - warp * LANES, count = left < LANES ? left : LANES;
     for (bool again = true; again;) {
         again = false;
         for (unsigned i = 0; i < count; ++i) {
-            const unsigned thread = first + (forward ? i : count - 1 - i);
-            if (fibers[thread].state != State::ready) continue;
-            resume(thread);
+            const unsigned fiber = first + (forward ? i : count - 1 - i);
+            if (fibers[fiber].state != State::ready) continue;
+            resume(fiber);
             again = true;
         }
     }
 }
 
-// Nobody can go on: everybody is at the same barrier or has finished (true), or this never ends.
-static bool release_barrier() {
-    unsigned waiting = 0, finished = 0, first = 0;
+enum class Progress { released, waiting, finished };
+
+// Nobody of a block can go on: everybody is at the same barrier (which they pass), at the cluster's, or has
+// finished; or this never ends.
+static Progress release_barrier(unsigned rank) {
+    const unsigned begin = first_fiber(rank);
+    unsigned at_barrier = 0, at_cluster = 0, finished = 0, first = 0;
     for (unsigned thread = 0; thread < thread_count; ++thread) {
-        const Fiber& fiber = fibers[thread];
-        const Warp& warp = warps[thread / LANES];
+        const Fiber& fiber = fibers[begin + thread];
+        const Warp& warp = warps[(begin + thread) / LANES];
         if (fiber.state == State::done) {
             ++finished;
         } else if (fiber.state == State::in_warp) {
             fail(FAILED, "divergent warp: lanes %#x of warp %u wait in %s for lanes %#x, which never come",
                  warp.arrived, thread / LANES, warp.instruction, warp.expected & ~warp.arrived);
-        } else if (waiting++ == 0) {
+        } else if (fiber.state == State::at_cluster) {
+            ++at_cluster;
+        } else if (at_barrier++ == 0) {
             first = thread;
-        } else if (fiber.line != fibers[first].line) {
+        } else if (fiber.line != fibers[begin + first].line) {
             fail(FAILED, "divergent barrier: thread %u waits in line %d and thread %u in line %d", first,
-                 fibers[first].line, thread, fiber.line);
+                 fibers[begin + first].line, thread, fiber.line);
         }
     }
-    if (waiting == 0) return true;
+    if (at_cluster && at_cluster != thread_count)
+        fail(FAILED, "divergent barrier: %u of %u threads wait for their cluster", at_cluster, thread_count);
+    if (at_cluster) return Progress::waiting;
+    if (at_barrier == 0) return Progress::finished;
     if (finished)
-        fail(FAILED, "divergent barrier: %u threads wait in line %d and %u threads have finished", waiting,
-             fibers[first].line, finished);
-    for (unsigned thread = 0; thread < thread_count; ++thread) fibers[thread].state = State::ready;
-    last_votes = votes;
-    votes = 0;
-    ++phase;
-    return false;
+        fail(FAILED, "divergent barrier: %u threads wait in line %d and %u threads have finished", at_barrier,
+             fibers[begin + first].line, finished);
+    for (unsigned thread = 0; thread < thread_count; ++thread) fibers[begin + thread].state = State::ready;
+    Block& block = blocks[rank];
+    block.last_votes = block.votes;
+    block.votes = 0;
+    ++block.phase;
+    return Progress::released;
 }
 
-static void start_fibers() {
-    const unsigned warp_count = (thread_count + LANES - 1) / LANES;
-    phase = votes = 0;
+static void start_fibers(unsigned rank) {
+    blocks[rank] = {};
     for (unsigned warp = 0; warp < warp_count; ++warp) {
-        const unsigned count = thread_count - warp * LANES;
-        warps[warp].lanes = count < LANES ? (1u << count) - 1 : FULL;
-        warps[warp].arrived = 0;
+        const unsigned left = thread_count - warp * LANES;
+        Warp& started = warps[rank * warp_count + warp];
+        started.lanes = left < LANES ? (1u << left) - 1 : FULL;
+        started.arrived = 0;
     }
     for (unsigned thread = 0; thread < thread_count; ++thread) {
-        Fiber& fiber = fibers[thread];
+        const unsigned number = first_fiber(rank) + thread;
+        Fiber& fiber = fibers[number];
         fiber.state = State::ready;
+        fiber.arrived = false;
         fiber.index = {thread % blockDim.x, thread / blockDim.x % blockDim.y, thread / (blockDim.x * blockDim.y)};
-        prepare(fiber.context, stacks + thread * STACK_BYTES, fiber_main);
+        prepare(fiber.context, stacks + number * STACK_BYTES, fiber_main);
     }
 }
 
 // Threads run one after the other up to the next barrier, in an order that turns around at every barrier and
 // block: a missing barrier shows as a wrong result in whichever direction data go.
-static void run_block(unsigned number) {
-    start_fibers();
-    const unsigned warp_count = (thread_count + LANES - 1) / LANES;
+static Progress run_block(unsigned rank, unsigned number) {
+    Progress progress;
+    enter(rank);
     do {
-        const bool forward = (number + phase) % 2 == 0;
+        const bool forward = (number + blocks[rank].phase) % 2 == 0;
         for (unsigned i = 0; i < warp_count; ++i) run_warp(forward ? i : warp_count - 1 - i, forward);
-    } while (!release_barrier());
+        progress = release_barrier(rank);
+    } while (progress == Progress::released);
+    return progress;
+}
+
+static void check_stacks(unsigned rank) {
     for (unsigned thread = 0; thread < thread_count; ++thread) {
         uint64_t bottom;  // nothing was ever written there
-        memcpy(&bottom, stacks + thread * STACK_BYTES, sizeof bottom);
+        memcpy(&bottom, stacks + (first_fiber(rank) + thread) * STACK_BYTES, sizeof bottom);
         if (bottom) fail(FAILED, "thread %u needs more than %zu bytes of stack", thread, STACK_BYTES);
+    }
+}
+
+// The blocks of a cluster, each up to the cluster's next barrier, in an order that turns around there too.
+// `over(rank)` is called when a block has finished.
+template <class Over>
+static void run_cluster(unsigned number, Over over) {
+    for (unsigned rank = 0; rank < cluster_count; ++rank) start_fibers(rank);
+    for (unsigned meetings = 0;; ++meetings) {
+        unsigned waiting = 0;
+        for (unsigned i = 0; i < cluster_count; ++i) {
+            const unsigned rank = (number + meetings) % 2 == 0 ? i : cluster_count - 1 - i;
+            if (blocks[rank].finished) continue;
+            if (run_block(rank, number + rank) == Progress::waiting) {
+                ++waiting;
+                continue;
+            }
+            check_stacks(rank);
+            blocks[rank].finished = true;
+            over(rank);
+        }
+        if (waiting == 0) return;
+        if (waiting != cluster_count)
+            fail(FAILED, "divergent barrier: %u of %u blocks of a cluster wait for the others, which have finished",
+                 waiting, cluster_count);
+        for (unsigned rank = 0; rank < cluster_count; ++rank)
+            for (unsigned thread = 0; thread < thread_count; ++thread)
+                fibers[first_fiber(rank) + thread].state = State::ready;
     }
 }
 

@@ -18,7 +18,13 @@ REGISTERS = {
 }  # fmt: skip
 """PTX types, of ``.reg`` declarations and of instructions, as C++ types."""
 
-SPECIAL = {"laneid": "emu::lane()", "warpid": "(emu::current / emu::LANES)"} | {
+SPECIAL = {
+    "laneid": "emu::lane()",
+    "warpid": "(emu::current / emu::LANES % emu::warp_count)",
+    "cluster_ctarank": "emu::cluster_rank",
+    "cluster_ctaid.x": "emu::cluster_rank",
+    "cluster_nctarank": "emu::cluster_count",
+} | {
     f"{name}.{axis}": f"{variable}.{axis}"
     for name, variable in zip(
         ("tid", "ntid", "ctaid", "nctaid"), ("threadIdx", "blockDim", "blockIdx", "gridDim"), strict=True

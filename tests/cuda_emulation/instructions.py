@@ -173,6 +173,11 @@ def _to_shared(instruction: Instruction, match: re.Match[str], scope: Scope) -> 
     return f"{to} = emu::shared_address((const void*){address});"
 
 
+def _to_other_block(instruction: Instruction, match: re.Match[str], scope: Scope) -> str:
+    to, address, rank = (scope.value(operand) for operand in instruction.operands)
+    return f"{to} = emu::mapa({address}, {rank});"
+
+
 def _convert(instruction: Instruction, match: re.Match[str], scope: Scope) -> str:
     to, value = (scope.value(operand) for operand in instruction.operands)
     return f"{to} = ({REGISTERS[match['to']]})({REGISTERS[match['type']]}){value};"
@@ -221,6 +226,9 @@ RULES: list[tuple[str, Rule]] = [
     (r"selp\.(?P<type>[busf]\d+)", _selp),
     (r"mov\.(?P<type>[busf]\d+)", _move),
     (r"cvta\.to\.shared\.u64", _to_shared),
+    (r"mapa\.u64", _to_other_block),
+    (r"barrier\.cluster\.arrive(?:\.release)?(?:\.aligned)?", _call_of("emu::cluster_arrive();")),
+    (r"barrier\.cluster\.wait(?:\.acquire)?(?:\.aligned)?", _call_of("emu::cluster_wait();")),
     (r"cvt\.(?P<to>[us]\d+)\.(?P<type>[us]\d+)", _convert),
     (r"(?:bar|barrier)(?:\.cta)?\.sync(?:\.aligned)?", _barrier),
     (r"bar\.warp\.sync", _warp_barrier),

@@ -36,25 +36,28 @@ static void describe_fault(int number) {
     if (number == SIGFPE) {
         failure_code = FAILED;
         snprintf(message + used, room - used, "integer division by zero");
-    } else if (at >= window.region && at < window.region + window.region_bytes) {
+    } else if (at >= window().region && at < window().region + window().region_bytes) {
         snprintf(message + used, room - used, "access at offset %ld of %zu bytes of shared memory",
-                 (long)(at - window.data), window.bytes);
+                 (long)(at - window().data), window().bytes);
     } else {
         snprintf(message + used, room - used, "access to global address %p, which nothing is at", fault_address);
     }
 }
 
+// A block has finished. Another of its cluster that reads its shared memory later than that finds NaN.
+static void leave(unsigned rank) {
+    if (guarded_overrun(&windows[rank]))
+        fail(ILLEGAL_ADDRESS, "something beside the %zu bytes of shared memory was written", window().bytes);
+    memset(windows[rank].data, POISON, windows[rank].bytes);
+}
+
 static void run_grid() {
     unsigned number = 0;
-    for (blockIdx.z = 0; blockIdx.z < gridDim.z; ++blockIdx.z)
-        for (blockIdx.y = 0; blockIdx.y < gridDim.y; ++blockIdx.y)
-            for (blockIdx.x = 0; blockIdx.x < gridDim.x; ++blockIdx.x, ++number) {
-                memset(window.data, POISON, window.bytes);
+    for (first_block.z = 0; first_block.z < gridDim.z; ++first_block.z)
+        for (first_block.y = 0; first_block.y < gridDim.y; ++first_block.y)
+            for (first_block.x = 0; first_block.x < gridDim.x; first_block.x += cluster_count, ++number) {
                 forget_copies();
-                run_block(number);
-                if (guarded_overrun(&window))
-                    fail(ILLEGAL_ADDRESS, "something beside the %zu bytes of shared memory was written",
-                         window.bytes);
+                run_cluster(number, leave);
             }
 }
 
@@ -69,17 +72,20 @@ __attribute__((noinline)) static int run_guarded() {
 
 static bool take_memory(unsigned dynamic_bytes) {
     if (!stacks) {
-        void* const taken = mmap(nullptr, MAX_THREADS * STACK_BYTES, PROT_READ | PROT_WRITE,
+        void* const taken = mmap(nullptr, MAX_FIBERS * STACK_BYTES, PROT_READ | PROT_WRITE,
                                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (taken == MAP_FAILED) return false;
         stacks = static_cast<unsigned char*>(taken);
     }
     const unsigned alignment = kernel->alignment;
     const size_t fixed = (kernel->static_bytes + alignment - 1) / alignment * alignment;
-    return guarded_take(&window, dynamic_bytes ? fixed + dynamic_bytes : kernel->static_bytes, alignment);
+    const size_t bytes = dynamic_bytes ? fixed + dynamic_bytes : kernel->static_bytes;
+    for (unsigned rank = 0; rank < cluster_count; ++rank)
+        if (!guarded_take(&windows[rank], bytes, alignment)) return false;
+    return true;
 }
 
-static int launch(const emulated_kernel* launched, const unsigned* grid, const unsigned* block,
+static int launch(const emulated_kernel* launched, const unsigned* grid, const unsigned* block, unsigned cluster,
                   unsigned dynamic_bytes, void** arguments) {
     std::lock_guard<std::mutex> lock(launching);
     kernel = launched;
@@ -87,9 +93,17 @@ static int launch(const emulated_kernel* launched, const unsigned* grid, const u
     gridDim = {grid[0], grid[1], grid[2]};
     blockDim = {block[0], block[1], block[2]};
     thread_count = block[0] * block[1] * block[2];
+    warp_count = (thread_count + LANES - 1) / LANES;
+    cluster_count = cluster;
+    cluster_rank = 0;
     launcher = pthread_self();
     fault_address = nullptr;
     message[0] = '\0';
+    if (cluster == 0 || cluster > MAX_CLUSTER || grid[0] % cluster) {
+        snprintf(message, sizeof message, "kernel %s: a grid of %u blocks has no clusters of %u", kernel->name,
+                 grid[0], cluster);
+        return FAILED;
+    }
     if (thread_count == 0 || thread_count > MAX_THREADS || !take_memory(dynamic_bytes)) {
         snprintf(message, sizeof message, "kernel %s: %u threads and %u bytes cannot be had", kernel->name,
                  thread_count, dynamic_bytes);
@@ -101,7 +115,7 @@ static int launch(const emulated_kernel* launched, const unsigned* grid, const u
     for (int i = 0; i < 3; ++i) sigaction(FAULTS[i], &action, &before[i]);
     const int result = run_guarded();
     for (int i = 0; i < 3; ++i) sigaction(FAULTS[i], &before[i], nullptr);
-    guarded_release(&window);
+    for (unsigned rank = 0; rank < cluster_count; ++rank) guarded_release(&windows[rank]);
     return result;
 }
 
@@ -110,8 +124,8 @@ static const char* failure() { return message; }
 }  // namespace emu
 
 EMU_EXPORT int emu_launch(const emulated_kernel* kernel, const unsigned* grid, const unsigned* block,
-                          unsigned dynamic_bytes, void** arguments) {
-    return kernel->launch(kernel, grid, block, dynamic_bytes, arguments);
+                          unsigned cluster, unsigned dynamic_bytes, void** arguments) {
+    return kernel->launch(kernel, grid, block, cluster, dynamic_bytes, arguments);
 }
 EMU_EXPORT const char* emu_failure() { return emu::message; }
 EMU_EXPORT void* emu_fault_address() { return emu::fault_address; }

@@ -9,35 +9,45 @@
 
 namespace emu {
 
-// The block's shared memory: what the kernel declares with a size, then what the launch asks for.
-static guarded window;
+// The shared memory of each block of a cluster: what the kernel declares with a size, then what the launch asks
+// for.
+static guarded windows[MAX_CLUSTER];
+static guarded& window() { return windows[cluster_rank]; }
 
 template <class T>
 static T& statics() {
-    return *reinterpret_cast<T*>(window.data);
+    return *reinterpret_cast<T*>(window().data);
 }
 
 static unsigned char* dynamic_shared() {
-    return window.data + (kernel->static_bytes + kernel->alignment - 1) / kernel->alignment * kernel->alignment;
+    return window().data + (kernel->static_bytes + kernel->alignment - 1) / kernel->alignment * kernel->alignment;
 }
 
 // A shared address has 32 bits: the distance from the start of the window's region.
 static uint32_t shared_address(const void* pointer) {
-    const size_t distance = static_cast<const unsigned char*>(pointer) - window.region;
-    if (distance >= window.region_bytes) fail(ILLEGAL_ADDRESS, "%p is no address of shared memory", pointer);
+    const size_t distance = static_cast<const unsigned char*>(pointer) - window().region;
+    if (distance >= window().region_bytes) fail(ILLEGAL_ADDRESS, "%p is no address of shared memory", pointer);
     return (uint32_t)distance;
 }
 
 static unsigned char* shared_at(uint32_t address, unsigned bytes, const char* instruction) {
-    unsigned char* const at = window.region + address;
-    const long offset = at - window.data;
-    if (address >= window.region_bytes || offset < 0 || offset + bytes > window.bytes)
+    unsigned char* const at = window().region + address;
+    const long offset = at - window().data;
+    if (address >= window().region_bytes || offset < 0 || offset + bytes > window().bytes)
         fail(ILLEGAL_ADDRESS, "%s of %u bytes at offset %ld of %zu bytes of shared memory", instruction, bytes,
-             offset, window.bytes);
+             offset, window().bytes);
     if (offset % bytes)
         fail(MISALIGNED, "%s at offset %ld of shared memory, which is no multiple of %u", instruction, offset,
              bytes);
     return at;
+}
+
+// Where another block of the cluster has what this block has at `address` (both generic).
+static uint64_t mapa(uint64_t address, unsigned rank) {
+    if (rank >= cluster_count)
+        fail(ILLEGAL_ADDRESS, "mapa to block %u of a cluster of %u", rank, cluster_count);
+    const long offset = window().region + shared_address(reinterpret_cast<void*>(address)) - window().data;
+    return reinterpret_cast<uint64_t>(windows[rank].data + offset);
 }
 
 static unsigned char* global_at(uint64_t address, unsigned bytes, const char* instruction) {
@@ -90,12 +100,12 @@ struct Queue {
     std::vector<Copy> copies;
     unsigned group;  // that the next copy belongs to
 };
-static Queue queues[MAX_THREADS];
+static Queue queues[MAX_FIBERS];
 
 static void forget_copies() {
-    for (unsigned thread = 0; thread < thread_count; ++thread) {
-        queues[thread].copies.clear();
-        queues[thread].group = 0;
+    for (unsigned fiber = 0; fiber < first_fiber(cluster_count); ++fiber) {
+        queues[fiber].copies.clear();
+        queues[fiber].group = 0;
     }
 }
 
@@ -119,7 +129,7 @@ static void cp_async_wait_group(unsigned pending) {
     size_t landed = 0;
     for (; landed < queue.copies.size() && queue.copies[landed].group + pending < queue.group; ++landed) {
         const Copy& copy = queue.copies[landed];
-        memcpy(window.region + copy.address, copy.data, copy.bytes);
+        memcpy(window().region + copy.address, copy.data, copy.bytes);
     }
     queue.copies.erase(queue.copies.begin(), queue.copies.begin() + landed);
 }
@@ -235,7 +245,7 @@ static void mma(const char* instruction, Accumulator* d, const uint32_t* a, cons
 }  // namespace emu
 
 static inline size_t __cvta_generic_to_shared(const void* pointer) { return emu::shared_address(pointer); }
-static inline void* __cvta_shared_to_generic(size_t address) { return emu::window.region + address; }
+static inline void* __cvta_shared_to_generic(size_t address) { return emu::window().region + address; }
 static inline int __dp4a(int a, int b, int c) {
     for (int i = 0; i < 4; ++i) c += (int)(int8_t)(a >> 8 * i) * (int8_t)(b >> 8 * i);
     return c;

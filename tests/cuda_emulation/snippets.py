@@ -49,6 +49,27 @@ extern "C" __global__ void __launch_bounds__(32) dynamic_kernel(float* __restric
 }
 """  # noqa: E501
 
+CLUSTER = """
+extern "C" __global__ void __launch_bounds__(64) cluster_kernel(float* __restrict__ B, const float* __restrict__ A, int blocks) {
+  __shared__ alignas(64) float A_shared[64];
+  int i = ((int)threadIdx.x);
+  uint rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank) :);
+  A_shared[i] = A[((((int)blockIdx.x) * 64) + i)];
+  FIRST
+  float total = 0.0f;
+  for (int n = 0; n < blocks; ++n) {
+    uint64_t other;
+    asm("mapa.u64 %0, %1, %2;" : "=l"(other) : "l"((uint64_t)(&(A_shared[(63 - i)]))), "r"((uint)n));
+    total = (total + (*(float*)other));
+  }
+  LAST
+  B[((((int)blockIdx.x) * 64) + i)] = (total + ((float)rank));
+}
+"""  # noqa: E501
+MEET = """asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");"""
+
 COPY = """
 extern "C" __global__ void __launch_bounds__(32) copy_kernel(float* __restrict__ B, float* A, int n) {{
   __shared__ alignas(64) float A_shared[128];

@@ -93,6 +93,45 @@ def test_launches_that_a_gpu_refuses(grid: Any, block: Any, message: str) -> Non
         emulated(snippets.ADD).launch("add_kernel", grid, block, [floats(1), floats(1), floats(1), 1])
 
 
+def clustered(
+    first: str, last: str, blocks: int = 2, grid: int = 4, cluster: int = 2
+) -> np.ndarray[Any, Any]:
+    """The sum over a cluster's blocks of what each has, turned around; less what is expected."""
+    kernel = emulated(snippets.CLUSTER.replace("FIRST", first).replace("LAST", last))
+    a, b = floats(grid, 64), floats(grid, 64)
+    kernel.launch("cluster_kernel", grid, 64, [b, a, blocks], cluster=cluster)
+    sums = a.reshape(-1, cluster, 64)[:, :, ::-1].sum(axis=1, keepdims=True)
+    expected = sums + np.arange(cluster, dtype=np.float32)[:, None]
+    return b - expected.reshape(grid, 64)
+
+
+@pytest.mark.parametrize("cluster", [1, 2, 4])
+def test_blocks_of_a_cluster_read_each_others_shared_memory(cluster: int) -> None:
+    off = clustered(snippets.MEET, snippets.MEET, cluster, 4, cluster)
+    np.testing.assert_allclose(off, 0, atol=1e-5)
+
+
+@pytest.mark.parametrize(("first", "last"), [("", snippets.MEET), (snippets.MEET, "")])
+def test_a_missing_barrier_of_a_cluster_shows_as_nan(first: str, last: str) -> None:
+    """Before the others have written, and after they have left."""
+    assert np.isnan(clustered(first, last)).any()
+
+
+def test_clusters_that_cannot_be() -> None:
+    alone = f"if (rank == 0) {{ {snippets.MEET} }}"
+    with pytest.raises(EmulatorError, match="1 of 2 blocks of a cluster wait"):
+        clustered(snippets.MEET, alone)
+    some = f"if (i < 32) {{ {snippets.MEET} }}"
+    with pytest.raises(EmulatorError, match="32 of 64 threads wait for their cluster"):
+        clustered(some, snippets.MEET)
+    with pytest.raises(EmulatorError, match="mapa to block 2 of a cluster of 2"):
+        clustered(snippets.MEET, snippets.MEET, blocks=3)
+    with pytest.raises(EmulatorError, match="a grid of 3 blocks has no clusters of 2"):
+        clustered(snippets.MEET, snippets.MEET, grid=3)
+    with pytest.raises(EmulatorError, match="wait without an arrive"):
+        clustered('asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");', "")
+
+
 COMMIT = snippets.helper("cp_async_commit_group", "async", "commit_group")
 WAIT = snippets.helper("cp_async_wait_group", "async", "wait_group", imms=("0",))
 CG = ("async", "cg", "shared", "global", "", "")

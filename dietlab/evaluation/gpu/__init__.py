@@ -4,16 +4,17 @@ Contenders work on PyTorch's tensors, each in a process of its own, and answer t
 a CPU (:mod:`dietlab.evaluation.contender_worker`): :mod:`~dietlab.evaluation.gpu.worker` lists them. Here
 stand only their names: importing this package loads no library of a GPU.
 
-==================  ========  ======================================================================
-contender           kind      what it is
-==================  ========  ======================================================================
-``cublas``          plain     PyTorch's ``mm``, ``addmm`` or ``bmm``
-``cublaslt``        plain     the same through cuBLASLt, which takes its heuristic's first choice
-``cublaslt-tuned``  tuned     cuBLASLt with the fastest of its heuristic's list, for each shape
-``torch-compile``   compiled  one program for all lengths, out of Inductor
-``triton``          tuned     the blocked product of Triton's tutorial, its configurations tried for each
-                              shape
-==================  ========  ======================================================================
+==================  =========  =====================================================================
+contender           kind       what it is
+==================  =========  =====================================================================
+``cublas``          plain      PyTorch's ``mm``, ``addmm`` or ``bmm``
+``cublaslt``        plain      the same through cuBLASLt, which takes its heuristic's first choice
+``cublaslt-tuned``  tuned      cuBLASLt with the fastest of its heuristic's list, for each shape
+``torch-compile``   compiled   one program for all lengths, out of Inductor
+``triton``          tuned      the blocked product of Triton's tutorial, its configurations tried for each
+                               shape
+``ansor``           scheduler  MetaSchedule's best program for each shape that was tuned; no bfloat16
+==================  =========  =====================================================================
 
 float32 is multiplied as float32: TF32 is off everywhere.
 """
@@ -23,7 +24,7 @@ from __future__ import annotations
 GPU_VENDORS = ("cublas", "cublaslt", "cublaslt-tuned", "torch-compile", "triton")
 """Contenders on a GPU that are not made of our library."""
 
-GPU_CONTENDERS = (*GPU_VENDORS, "largest-shape", "oracle")
+GPU_CONTENDERS = (*GPU_VENDORS, "ansor", "largest-shape", "oracle")
 
 GPU_CACHE_STATES = ("hot", "rotating")
 """States in which the worker of a GPU times calls."""

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any, Protocol
 
+from dietlab.dispatch.operator import bound
 from dietlab.errors import MeasureError
-from dietlab.evaluation.contenders import LibraryContender
+from dietlab.evaluation.ansor import require_form, tuned_library
+from dietlab.evaluation.contenders import LibraryContender, NotTunedError
 from dietlab.evaluation.gpu import GPU_VENDORS
 from dietlab.evaluation.gpu.clock import Clock
 from dietlab.evaluation.gpu.cublaslt import open_cublaslt
@@ -16,6 +19,7 @@ from dietlab.evaluation.gpu.pytorch import Compiled, Eager
 from dietlab.evaluation.gpu.tensors import Tensor, Tensors
 from dietlab.evaluation.vendors import Call
 from dietlab.evaluation.vendors.interface import absent
+from dietlab.lower.runtime import load_library
 from dietlab.shapes import Shape
 from dietlab.workloads import Workload
 
@@ -73,15 +77,68 @@ class Library:
         variables = {name: tensor for name, tensor in operands.items() if name not in constants}
         return self._library.prepare(workload, constants, Shape.of()).bind(variables, out, plan)
 
-    @contextmanager
-    def capture(self, graph: Any) -> Iterator[None]:
-        """Arguments are converted when a call is bound, so that tvm_ffi is told the stream here."""
-        import tvm_ffi
+    def capture(self, graph: Any) -> AbstractContextManager[Any]:
+        return _recorded(self._torch, graph)
 
-        with self._torch.cuda.graph(graph):
-            stream = self._torch.cuda.current_stream()
-            with tvm_ffi.use_raw_stream(tvm_ffi.device(str(stream.device)), stream.cuda_stream):
-                yield
+
+class TunedPrograms:
+    """One program of MetaSchedule's for each shape of a folder, called through tvm_ffi."""
+
+    def __init__(self, setting: Setting) -> None:
+        self._torch, self._device = setting.torch, setting.device
+        self._folder = str(setting.options["library"])
+        self._programs: dict[Shape, Any] = {}
+
+    def kind(self, workload: Workload) -> str:
+        require_form(workload, "cuda")
+        return "per-shape tuning"
+
+    def version(self) -> str:
+        return f"MetaSchedule of TVM {version('apache-tvm')}"
+
+    def bind(self, workload: Workload, operands: Tensors, out: Tensor, plan: int | None) -> Call:
+        """The call.
+
+        Raises:
+            NotTunedError: if there is no program for the shape.
+        """
+        names = [name for name in workload.signature if name != "out"]
+        program = self._program(_shape_of(workload, operands))
+        return bound(program, [*(operands[name] for name in names), out], None)
+
+    def capture(self, graph: Any) -> AbstractContextManager[Any]:
+        return _recorded(self._torch, graph)
+
+    def _program(self, shape: Shape) -> Any:
+        if shape not in self._programs:
+            try:
+                path, _ = tuned_library(self._folder, shape)
+            except MeasureError as error:
+                raise NotTunedError(error.invariant, error.value, error.remedy) from None
+            self._programs[shape] = load_library(path, self._device)
+        return self._programs[shape]
+
+
+def _shape_of(workload: Workload, operands: Tensors) -> Shape:
+    """The shape that the operands have."""
+    return Shape.of(**{
+        extent: int(size)
+        for name, tensor in operands.items()
+        for extent, size in zip(workload.signature[name], tensor.shape, strict=True)
+        if isinstance(extent, str)
+    })  # fmt: skip
+
+
+@contextmanager
+def _recorded(torch: Any, graph: Any) -> Iterator[None]:
+    """Records calls of TVM's libraries. Arguments are converted when a call is bound, so that tvm_ffi is told
+    the stream here."""
+    import tvm_ffi
+
+    with torch.cuda.graph(graph):
+        stream = torch.cuda.current_stream()
+        with tvm_ffi.use_raw_stream(tvm_ffi.device(str(stream.device)), stream.cuda_stream):
+            yield
 
 
 def _triton(setting: Setting) -> GpuContender:
@@ -102,6 +159,7 @@ MAKERS: dict[str, Callable[[Setting], GpuContender]] = {
     "torch-compile": lambda setting: Compiled(setting.torch, setting.device),
     "triton": _triton,
     "library": Library,
+    "ansor": TunedPrograms,
 }
 """Contenders by the name that a request opens them by."""
 
@@ -114,6 +172,6 @@ def make_gpu_contender(name: str, setting: Setting) -> GpuContender:
         MeasureError: if there is no such contender.
     """
     if name not in MAKERS:
-        known = ", ".join([*GPU_VENDORS, "library"])
+        known = ", ".join([*GPU_VENDORS, "library", "ansor"])
         raise MeasureError(f"a contender on a GPU is one of {known}", repr(name))
     return MAKERS[name](setting)

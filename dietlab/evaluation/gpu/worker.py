@@ -11,8 +11,10 @@
         -> {"seconds", "calls", "copies", "retaken", "kept", "probe", "graph", "host_share"}
 
 Contenders are those of :mod:`dietlab.evaluation.gpu` and ``library`` (``options``: ``{"library": folder}``;
-``check`` and ``time`` may name a ``plan``). Other options: ``samples``, a folder through which the contenders
-of a match share operands and right results, and ``device``, which is ``cuda`` unless it is ``cpu`` in a test.
+``check`` and ``time`` may name a ``plan``) and ``ansor`` (``{"library": folder}``), which answers
+``{"absent": reason}`` for shapes that were not tuned. Other options: ``samples``, a folder through which the
+contenders of a match share operands and right results, and ``device``, which is ``cuda`` unless it is ``cpu``
+in a test.
 
 What ``cache`` says about the moment before a timed call:
 
@@ -39,6 +41,7 @@ from pathlib import Path
 from typing import Any
 
 from dietlab.errors import DietlabError, MeasureError, MissingDependencyError
+from dietlab.evaluation.contenders import NotTunedError
 from dietlab.evaluation.gpu import GPU_CACHE_STATES
 from dietlab.evaluation.gpu.case import DeviceCase, rotating_copies
 from dietlab.evaluation.gpu.clock import Block, Clock, EventClock, HostClock, cycle_probe
@@ -149,6 +152,8 @@ class GpuService:
             raise MeasureError("a contender is opened first", request["op"])
         try:
             return bench.check(request) if request["op"] == "check" else bench.time(request)
+        except NotTunedError as error:
+            return {"absent": str(error)}
         except DietlabError:
             raise
         except Exception as error:

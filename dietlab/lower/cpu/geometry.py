@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from dietlab.hardware import Hardware
+from dietlab.lower.contraction import Contraction, contraction_of
 from dietlab.space import CpuMicroKernel
-from dietlab.workloads import Epilogue, Role, Weights, Workload, axis_of, batch_of, largest
+from dietlab.workloads import Workload, largest
 
 FLOAT_BYTES = 4
 
-Extent = int | str
-"""A static extent, or the name of the dynamic dimension."""
-
 
 @dataclass(frozen=True)
-class Geometry:
-    """A contraction ``y[batch, rows, cols]``, summed over ``depth``, and the layout of its weights.
+class Geometry(Contraction):
+    """A contraction on a CPU, and the layout of its weights.
 
     Most micro-kernels read vectors along ``cols``. Weights that are ``packed`` once, or ``transposed`` on
     the fly, lie in panels one vector wide::
@@ -30,16 +27,10 @@ class Geometry:
     With a bias, row 0 of each panel holds it: it is the accumulators' first value. ``direct``
     weights ``w[depth, cols]`` are read as they are.
 
-    ``batch`` is None for an operator without that axis; ``panels`` counts those of the whole operand
-    (0 unless ``packed``); ``block_rows`` of x fit half of a core's L2, beside the weights.
+    ``panels`` counts those of the whole operand (0 unless ``packed``); ``block_rows`` of x fit half of a
+    core's L2, beside the weights.
     """
 
-    rows: Extent
-    cols: Extent
-    depth: Extent
-    batch: int | None
-    weights: Weights
-    epilogue: Epilogue
     lanes: int
     cores: int
     panels: int
@@ -48,21 +39,15 @@ class Geometry:
     @classmethod
     def of(cls, workload: Workload, hardware: Hardware, kernels: Iterable[CpuMicroKernel]) -> Geometry:
         """The layout wide enough for the widest last tile of ``kernels``."""
-        sizes = {role: _extent(workload, role) for role in ("rows", "cols", "depth")}
-        lanes, cols, panels = hardware.cpu.lanes, sizes["cols"], 0
+        shared = contraction_of(workload)
+        lanes, cols, panels = hardware.cpu.lanes, shared["cols"], 0
         if workload.weights == "packed":
             assert isinstance(cols, int)
             panels = max(-(-cols // kernel.cols) * kernel.cols for kernel in kernels) // lanes
         return cls(
-            **sizes, batch=batch_of(workload), weights=workload.weights, epilogue=workload.epilogue,
-            lanes=lanes, cores=hardware.cores, panels=panels,
+            **shared, lanes=lanes, cores=hardware.cores, panels=panels,
             block_rows=hardware.cpu.l2_bytes // (2 * FLOAT_BYTES * max(1, largest(workload, "depth"))),
         )  # fmt: skip
-
-    @property
-    def size(self) -> str:
-        """The name of the dynamic dimension (``rows`` is taken from the call even if it is static)."""
-        return next((e for e in (self.rows, self.cols, self.depth) if isinstance(e, str)), "T")
 
     @property
     def dynamic(self) -> bool:
@@ -83,13 +68,3 @@ class Geometry:
         if kernel.along == "depth":
             return False  # columns are composed
         return isinstance(self.cols, str) or self.cols % kernel.cols != 0
-
-    def value(self, extent: Extent, size: Any) -> Any:
-        """The extent as a number or, if it is dynamic, as ``size``."""
-        return size if isinstance(extent, str) else extent
-
-
-def _extent(workload: Workload, role: Role) -> Any:
-    axis = axis_of(workload, role)
-    dynamic = not isinstance(axis.extent, int) or role == "rows"  # any number of rows is served
-    return axis.name if dynamic else axis.extent

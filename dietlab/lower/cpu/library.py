@@ -129,20 +129,11 @@ def _run(
 
 
 def operand_shapes(geometry: Geometry, size: Any) -> dict[str, tuple[Any, ...]]:
-    """The arrays of a call, in order; ``size`` stands for the dynamic dimension."""
-    rows, cols, depth = (geometry.value(e, size) for e in (geometry.rows, geometry.cols, geometry.depth))
-    batch = () if geometry.batch is None else (geometry.batch,)
-    weights = (*batch, depth, cols) if geometry.weights == "direct" else (*batch, cols, depth)
-    shapes: dict[str, tuple[Any, ...]] = {"x": (*batch, rows, depth)}
+    """The arrays of a call, in order; packed weights hold the bias too."""
+    x, *others = geometry.operands(size).items()
     if geometry.weights == "packed":
-        shapes["packed"] = geometry.packed_shape
-    else:
-        shapes["w"] = weights
-        if geometry.epilogue.bias:
-            shapes["bias"] = (cols,)
-    if geometry.epilogue.residual:
-        shapes["residual"] = (*batch, rows, cols)
-    return {**shapes, "y": (*batch, rows, cols)}
+        others = [("packed", geometry.packed_shape), *((n, s) for n, s in others if n not in ("w", "bias"))]
+    return dict([x, *others])
 
 
 def _array(name: str, handle: Any, shape: tuple[Any, ...]) -> Any:

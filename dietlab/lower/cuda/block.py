@@ -17,7 +17,7 @@ from tvm.script.ir_builder import tirx as T
 from dietlab.lower.cuda.epilogue import activated
 from dietlab.lower.cuda.fetch import Fetch, fetches
 from dietlab.lower.cuda.geometry import BlockGeometry
-from dietlab.lower.cuda.layout import Left, Worker
+from dietlab.lower.cuda.layout import Left, Totals, Worker
 from dietlab.lower.cuda.units import worker_of
 from dietlab.lower.cuda.words import bound, int32, int64, unrolled
 from dietlab.space import CudaMicroKernel
@@ -37,13 +37,15 @@ class Arrays:
 @dataclass(frozen=True)
 class Place:
     """Where a block's tile lies: its batch, its first row and column, and how many rows there are (all
-    int32 expressions), in a block of threads numbered by ``thread``."""
+    int32 expressions), in a block of threads numbered by ``thread``, which is number ``rank`` of those
+    that share the tile's reduction."""
 
     batch: Any
     first_row: Any
     first_col: Any
     size: Any
     thread: Any
+    rank: Any
 
 
 def block_program(
@@ -66,6 +68,9 @@ def block_program(
     only the fetch and the write-back know where the output ends. A ``checked`` micro-kernel has no local
     padding: beyond the end its fetch reads the last elements again, and each multiply-add tests its bounds.
 
+    Of ``splits`` blocks that share the reduction each takes every ``splits``-th step, from its rank on, and
+    writes some of the rows (:meth:`~dietlab.lower.cuda.layout.Layout.totals`).
+
     Args:
         shared: the block's dynamic shared memory, elements of the operands' type.
         aligned: whether the arrays begin at multiples of 16 bytes, so that copies can be as wide.
@@ -74,14 +79,14 @@ def block_program(
     worker.start()
     x, w = fetches(kernel, geometry, arrays, shared, place, aligned=aligned)
     depth = geometry.value(geometry.depth, place.size)
-    steps = -(-depth // kernel.step) if isinstance(depth, int) else _ceil(depth, kernel.step)
+    steps = _steps(kernel, depth, place)
     ahead = kernel.stages - 1
     for first in range(ahead):
         if not isinstance(steps, int) or first < steps:
-            with nullcontext() if isinstance(steps, int) else _where(int32(first), steps):
+            with nullcontext() if isinstance(steps, int) else _only(int32(first) < steps):
                 for fetch in (x, w):
-                    fetch.begin(int32(first), int32(first))
-                    fetch.finish(int32(first), int32(first))
+                    fetch.begin(_number(kernel, place, int32(first)), int32(first))
+                    fetch.finish(int32(first))
         _commit(x, w)
     with T.serial(int32(0), int32(steps)) as variable:
         step = IRBuilder.name("step", variable)
@@ -90,18 +95,34 @@ def block_program(
         T.evaluate(T.cuda.cta_sync())
         coming = step + ahead
         slot = tirx.truncmod(coming, int32(kernel.stages))
-        with _where(coming, steps):
-            x.begin(coming, slot)
-            w.begin(coming, slot)
+        with _only(coming < int32(steps)):
+            number = _number(kernel, place, coming)
+            x.begin(number, slot)
+            w.begin(number, slot)
         _commit(x, w)
-        left = _left(kernel, geometry, place, depth, step) if kernel.edge == "checked" else None
+        number = _number(kernel, place, step)
+        left = _left(kernel, geometry, place, depth, number) if kernel.edge == "checked" else None
         worker.multiply_add(tirx.truncmod(step, int32(kernel.stages)), left)
         if not (x.asynchronous and w.asynchronous):
-            with _where(coming, steps):
-                x.finish(coming, slot)
-                w.finish(coming, slot)
+            with _only(coming < int32(steps)):
+                x.finish(slot)
+                w.finish(slot)
     worker.add_slices()
-    write_back(worker, geometry, arrays, place)
+    with worker.totals() as total:
+        write_back(worker, total, geometry, arrays, place)
+
+
+def _steps(kernel: CudaMicroKernel, depth: Any, place: Place) -> Any:
+    """How many steps of the reduction this block takes."""
+    steps = -(-depth // kernel.step) if isinstance(depth, int) else _ceil(depth, kernel.step)
+    if kernel.splits == 1:
+        return steps
+    return bound("own_steps", tirx.truncdiv(steps + (kernel.splits - 1) - place.rank, int32(kernel.splits)))
+
+
+def _number(kernel: CudaMicroKernel, place: Place, own: Any) -> Any:
+    """Which of all steps this block's ``own``-th one is."""
+    return own if kernel.splits == 1 else own * int32(kernel.splits) + place.rank
 
 
 def _left(kernel: CudaMicroKernel, geometry: BlockGeometry, place: Place, depth: Any, step: Any) -> Left:
@@ -121,9 +142,9 @@ def _commit(x: Fetch, w: Fetch) -> None:
 
 
 @contextmanager
-def _where(step: Any, steps: Any) -> Iterator[None]:
-    """Statements for a step that there is."""
-    with T.If(step < int32(steps)), T.Then():
+def _only(condition: Any) -> Iterator[None]:
+    """Statements for where the condition holds."""
+    with T.If(condition), T.Then():
         yield
 
 
@@ -131,10 +152,11 @@ def _ceil(extent: Any, tile: int) -> Any:
     return bound("steps", tirx.truncdiv(extent + (tile - 1), int32(tile)))
 
 
-def write_back(worker: Worker, geometry: BlockGeometry, arrays: Arrays, place: Place) -> None:
+def write_back(worker: Worker, total: Totals, geometry: BlockGeometry, arrays: Arrays, place: Place) -> None:
     """Stores what lies inside the output, after the epilogue.
 
-    Rows are tested one by one; columns only if the output's width is no multiple of the tile's.
+    Rows are tested one by one; columns only if the output's width is no multiple of the tile's. Blocks that
+    share a reduction take turns with a thread's rows.
     """
     kernel = worker.kernel
     width = geometry.value(geometry.cols, place.size)
@@ -147,17 +169,17 @@ def write_back(worker: Worker, geometry: BlockGeometry, arrays: Arrays, place: P
     cols_left = bound("cols_left", int32(width) - place.first_col) if checked else None
     with worker.writers(), unrolled(worker.held_rows, "i") as i:
         row = bound("row", worker.row(i))
-        with T.If(row < rows_left), T.Then(), unrolled(worker.held_cols, "j") as j:
+        mine = row < rows_left
+        if kernel.splits > 1:
+            mine = tirx.And(mine, tirx.truncmod(i, int32(kernel.splits)) == place.rank)
+        with T.If(mine), T.Then(), unrolled(worker.held_cols, "j") as j:
             col = bound("col", worker.col(j))
-            if cols_left is None:
-                _store(worker, geometry, arrays, place, origin, row, col, width, worker.sum(i, j))
-            else:
-                with T.If(col < cols_left), T.Then():
-                    _store(worker, geometry, arrays, place, origin, row, col, width, worker.sum(i, j))
+            with nullcontext() if cols_left is None else _only(col < cols_left):
+                _store(geometry, arrays, place, origin, row, col, width, total(i, j))
 
 
 def _store(
-    worker: Worker, geometry: BlockGeometry, arrays: Arrays, place: Place, origin: Any, row: Any, col: Any,
+    geometry: BlockGeometry, arrays: Arrays, place: Place, origin: Any, row: Any, col: Any,
     width: Any, value: Any,
 ) -> None:  # fmt: skip
     if arrays.bias is not None:

@@ -10,9 +10,7 @@ from tvm.script.ir_builder import tirx as T
 
 from dietlab.lower.cuda.geometry import BlockGeometry, Panel, panels
 from dietlab.lower.cuda.words import bound, int32, int64, registers, span, unrolled
-from dietlab.space import CudaMicroKernel
-
-LEAST_ASYNCHRONOUS_BYTES = 4
+from dietlab.space import LEAST_ASYNCHRONOUS_BYTES, CudaMicroKernel
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,7 @@ class Fetch:
         with unrolled(self.copies, "n") as n:
             self._for_piece(n, lambda line, at: self._begin(n, step, slot, line, at))
 
-    def finish(self, step: Any, slot: Any) -> None:
+    def finish(self, slot: Any) -> None:
         if self.asynchronous:
             return
         with unrolled(self.copies, "n") as n:

@@ -3,55 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from dietlab.hardware import Hardware
-from dietlab.space import CudaMicroKernel
-from dietlab.workloads import Epilogue, Role, Workload, axis_of, batch_of, require_dtype
-
-Extent = int | str
-"""A static extent, or the name of the dynamic dimension."""
-
-VECTOR_BYTES = 16
-"""What one instruction copies or reads at most."""
-
-ASYNCHRONOUS = (8, 0)
-"""The first compute capability with copies to shared memory that pass the registers by (cp.async)."""
+from dietlab.lower.contraction import Contraction, Extent, contraction_of
+from dietlab.space import COPY_BYTES, CudaMicroKernel, copied_elements, shared_sums_bytes
+from dietlab.workloads import Role, Workload, require_dtype
 
 
 @dataclass(frozen=True)
-class BlockGeometry:
-    """A contraction ``y[batch, rows, cols]``, summed over ``depth``, as a GPU sees it.
-
-    ``x`` lies in rows along the depth. ``w`` too, ``w[cols, depth]``, or, if ``direct``, as
-    ``w[depth, cols]``. Nothing is packed: a tile is fetched to shared memory as it lies.
+class BlockGeometry(Contraction):
+    """A contraction on a GPU. Nothing is packed: a tile is fetched to shared memory as it lies.
 
     ``asynchronous`` says whether the processor has cp.async; ``arch`` is its name for the compiler.
     """
 
-    rows: Extent
-    cols: Extent
-    depth: Extent
-    batch: int | None
-    direct: bool
-    epilogue: Epilogue
     dtype: str
     arch: str
     asynchronous: bool
 
     @classmethod
     def of(cls, workload: Workload, hardware: Hardware) -> BlockGeometry:
-        capability = tuple(int(part) for part in hardware.gpu.compute_capability.split("."))
-        rows, cols, depth = (_extent(workload, role) for role in ("rows", "cols", "depth"))
+        gpu = hardware.gpu
         return cls(
-            rows, cols, depth, batch_of(workload), workload.weights == "direct", workload.epilogue,
-            workload.dtype, hardware.gpu.arch, capability >= ASYNCHRONOUS,
-        )  # fmt: skip
+            **contraction_of(workload), dtype=workload.dtype, arch=gpu.arch, asynchronous=gpu.asynchronous
+        )
 
     @property
-    def size(self) -> str:
-        """The name of the dynamic dimension (``rows`` is taken from the call even if it is static)."""
-        return next((e for e in (self.rows, self.cols, self.depth) if isinstance(e, str)), "T")
+    def direct(self) -> bool:
+        """Whether ``w`` lies as ``w[depth, cols]``."""
+        return self.weights == "direct"
 
     @property
     def itemsize(self) -> int:
@@ -61,11 +41,7 @@ class BlockGeometry:
     @property
     def vector(self) -> int:
         """Elements in the longest copy."""
-        return VECTOR_BYTES // self.itemsize
-
-    def value(self, extent: Extent, size: Any) -> Any:
-        """The extent as a number or, if it is dynamic, as ``size``."""
-        return size if isinstance(extent, str) else extent
+        return COPY_BYTES // self.itemsize
 
     def x_width(self, *, aligned: bool = True) -> int:
         """Elements of ``x`` in one copy: rows begin at multiples of it."""
@@ -76,10 +52,7 @@ class BlockGeometry:
         return self._width(self.cols if self.direct else self.depth, aligned)
 
     def _width(self, extent: Extent, aligned: bool) -> int:
-        if not aligned or isinstance(extent, str):
-            return 1
-        widths = (self.vector, self.vector // 2, self.vector // 4)
-        return next((width for width in widths if extent % width == 0), 1)
+        return copied_elements(extent, self.itemsize) if aligned else 1
 
     def fits(self, role: Role, tile: int) -> bool:
         """Whether a static extent is a multiple of the tile, so that nothing sticks out along it."""
@@ -119,13 +92,6 @@ def panels(kernel: CudaMicroKernel, geometry: BlockGeometry) -> tuple[Panel, Pan
 
 
 def shared_elements(kernel: CudaMicroKernel, geometry: BlockGeometry) -> int:
-    """Elements of shared memory that a block needs: its stages or, at the end, the sums of its slices."""
+    """Elements of shared memory that a block needs: its stages or, at the end, the sums that are shared."""
     stages = kernel.stages * sum(panel.elements for panel in panels(kernel, geometry))
-    sums = 4 * kernel.rows * kernel.cols * (kernel.slices - 1) // geometry.itemsize
-    return max(stages, sums)
-
-
-def _extent(workload: Workload, role: Role) -> Any:
-    axis = axis_of(workload, role)
-    dynamic = not isinstance(axis.extent, int) or role == "rows"  # any number of rows is served
-    return axis.name if dynamic else axis.extent
+    return max(stages, shared_sums_bytes(kernel) // geometry.itemsize)

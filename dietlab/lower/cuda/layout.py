@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from tvm import tirx
+from tvm.ir import PointerType, PrimType
 from tvm.script.ir_builder import tirx as T
 
 from dietlab.lower.cuda.geometry import BlockGeometry, Panel
@@ -14,6 +16,10 @@ from dietlab.lower.cuda.words import int32, unrolled
 from dietlab.space import CudaMicroKernel
 
 WARP = 32
+
+
+Totals = Callable[[Any, Any], Any]
+"""The finished sum of a thread's ``i``-th row and ``j``-th column."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +49,8 @@ class Worker(Protocol):
 
     def col(self, j: Any) -> Any: ...
 
-    def sum(self, i: Any, j: Any) -> Any: ...
+    def at(self, i: Any, j: Any) -> Any:
+        """Which of the thread's sums belongs to its ``i``-th row and ``j``-th column."""
 
     def start(self) -> None:
         """Sums begin with zero."""
@@ -57,6 +64,9 @@ class Worker(Protocol):
 
     def writers(self) -> Any:
         """A context for statements of those threads that have results."""
+
+    def totals(self) -> AbstractContextManager[Totals]:
+        """A context with the sums by row and column, of all blocks that share the reduction."""
 
 
 @dataclass(frozen=True)
@@ -123,3 +133,51 @@ class Layout:
         with T.If(first), T.Then(), unrolled(others, "other") as other, unrolled(count, "n") as n:
             at = (other * int32(count) + n) * int32(group) + self.thread
             T.buffer_store(sums, sums[n] + scratch[at], [n])
+
+    @contextmanager
+    def totals(self, sums: Any, count: int, at: Callable[[Any, Any], Any]) -> Iterator[Totals]:
+        """A context in which the blocks of a cluster have each other's ``count`` sums a thread.
+
+        Draws, for two blocks (a block without others has what it needs in its registers)::
+
+            barrier                                       # the stages have been read
+            shared[n * group + thread] = sums[n]
+            cluster barrier
+            y[...] = shared of block 0[n * group + thread] + shared of block 1[n * group + thread]
+            cluster barrier                               # nobody leaves before it was read
+
+        (CUDA C Programming Guide, distributed shared memory).
+        """
+        if self.kernel.splits == 1:
+            yield lambda i, j: sums[at(i, j)]
+            return
+        group = int32(self.kernel.threads // self.kernel.slices)
+        extent = (count * self.kernel.threads // self.kernel.slices,)
+        own = T.decl_buffer(extent, "float32", data=self.shared.data, scope="shared.dyn")
+        T.evaluate(T.cuda.cta_sync())
+        with self.writers(), unrolled(count, "n") as n:
+            T.buffer_store(own, sums[n], [n * group + self.thread])
+        cluster_barrier()
+        blocks = [self._of_block(own, rank) for rank in range(self.kernel.splits)]
+
+        def total(i: Any, j: Any) -> Any:
+            first, *others = (block[at(i, j) * group + self.thread] for block in blocks)
+            return sum(others, first)
+
+        yield total
+        cluster_barrier()
+
+    @staticmethod
+    def _of_block(own: Any, rank: int) -> Any:
+        """The shared memory of another block of the cluster, at the same place."""
+        mapped = T.alloc_buffer((1,), "uint64", scope="local")
+        T.evaluate(T.ptx["mapa.u64"](mapped[0], T.address_of(own[0]), tirx.const(rank, "uint32")))
+        pointer = tirx.Var(f"sums_of_{rank}", PointerType(PrimType("float32"), "shared"))
+        T.Bind(T.reinterpret(pointer.ty, mapped[0]), var=pointer)
+        return T.decl_buffer(own.shape, "float32", data=pointer, scope="shared")
+
+
+def cluster_barrier() -> None:
+    """All threads of all blocks of a cluster wait for each other, and see what was written before."""
+    T.evaluate(T.ptx["barrier.cluster.arrive.release.aligned"]())
+    T.evaluate(T.ptx["barrier.cluster.wait.acquire.aligned"]())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import tvm
@@ -12,9 +13,12 @@ from tvm.script.ir_builder import tirx as T
 
 from dietlab.lower.choice import choice, needed_heights, plan_function
 from dietlab.lower.cuda.block import Arrays, Place, block_program
-from dietlab.lower.cuda.geometry import VECTOR_BYTES, BlockGeometry, shared_elements
+from dietlab.lower.cuda.geometry import BlockGeometry, shared_elements
 from dietlab.lower.cuda.words import bound, int32, int64
-from dietlab.space import CudaMicroKernel, Leaf, Tree, with_rows
+from dietlab.space import COPY_BYTES, CudaMicroKernel, Leaf, Tree, with_rows
+
+RESIDENT = "tirx.launch_bounds_min_blocks_per_sm"
+"""The attribute by which TVM tells the CUDA compiler how many blocks a multiprocessor must have room for."""
 
 
 def library_module(
@@ -73,7 +77,7 @@ def _run(
         T.func_name(name)
         T.func_attr({"tirx.noalias": True, "global_symbol": name})
         size = tirx.Var(geometry.size, "int64")
-        shapes = operand_shapes(geometry, size)
+        shapes = geometry.operands(size)
         handles = {operand: T.arg(operand, T.handle()) for operand in shapes}
         plan = T.arg("plan", T.int64()) if tree is None else None
         arrays = {n: _array(n, handles[n], shapes[n], geometry.dtype) for n in shapes}
@@ -161,6 +165,8 @@ def _launch(
                2  7      tile 2
                3  8      tile 0, region 1
                4  9      tile 1
+
+    Blocks that share a reduction are neighbours: a cluster of them stands where one block stands here.
     """
     first = regions[0][0]
     cols = geometry.value(geometry.cols, size)
@@ -170,19 +176,24 @@ def _launch(
     rows = bound("rows", int32(size))
     grid = bound("grid", row_tiles * int32(column_tiles))
     elements = max(shared_elements(kernel, geometry) for kernel, _ in regions)
-    with (
-        T.launch_thread("blockIdx.x", grid) as block,
-        T.launch_thread("blockIdx.y", int32(geometry.batch or 1)) as batch,
-        T.launch_thread("threadIdx.x", int32(first.threads)) as thread,
-    ):
+    with ExitStack() as stack:
+        block = stack.enter_context(T.launch_thread("blockIdx.x", grid * int32(first.splits)))
+        batch = stack.enter_context(T.launch_thread("blockIdx.y", int32(geometry.batch or 1)))
+        rank = int32(0)
+        if first.splits > 1:
+            rank = stack.enter_context(T.launch_thread("clusterCtaIdx.x", int32(first.splits)))
+            block = bound("cluster", tirx.truncdiv(block, int32(first.splits)))
+        thread = stack.enter_context(T.launch_thread("threadIdx.x", int32(first.threads)))
+        if first.resident > 1:
+            stack.enter_context(T.attr(int32(0), RESIDENT, first.resident))
         shared = IRBuilder.name(
-            "shared", T.alloc_buffer((elements,), geometry.dtype, scope="shared.dyn", align=VECTOR_BYTES)
+            "shared", T.alloc_buffer((elements,), geometry.dtype, scope="shared.dyn", align=COPY_BYTES)
         )
         tile = bound("tile", tirx.truncmod(block, row_tiles))
         first_col = bound("first_col", tirx.truncdiv(block, row_tiles) * int32(first.cols))
 
         def emit(kernel: CudaMicroKernel, row: Any) -> None:
-            place = Place(batch, bound("first_row", row), first_col, rows, thread)
+            place = Place(batch, bound("first_row", row), first_col, rows, thread, rank)
             block_program(kernel, geometry, arrays, shared, place, aligned=aligned)
 
         if len(regions) == 1:
@@ -196,24 +207,10 @@ def _launch(
                 emit(last, counts[0] * int32(first.rows) + (tile - counts[0]) * int32(last.rows))
 
 
-def operand_shapes(geometry: BlockGeometry, size: Any) -> dict[str, tuple[Any, ...]]:
-    """The arrays of a call, in order; ``size`` stands for the dynamic dimension."""
-    rows, cols, depth = (geometry.value(e, size) for e in (geometry.rows, geometry.cols, geometry.depth))
-    batch = () if geometry.batch is None else (geometry.batch,)
-    shapes: dict[str, tuple[Any, ...]] = {
-        "x": (*batch, rows, depth), "w": (*batch, depth, cols) if geometry.direct else (*batch, cols, depth),
-    }  # fmt: skip
-    if geometry.epilogue.bias:
-        shapes["bias"] = (cols,)
-    if geometry.epilogue.residual:
-        shapes["residual"] = (*batch, rows, cols)
-    return {**shapes, "y": (*batch, rows, cols)}
-
-
 def _array(name: str, handle: Any, shape: tuple[Any, ...], dtype: str) -> Any:
     """An array argument; the name appears in the library's error messages. One of bfloat16 has to begin at
     a multiple of the widest copy (TVM cannot take its pointer for a number and look)."""
-    align = VECTOR_BYTES if dtype == "bfloat16" else tvm.DataType(dtype).itemsize
+    align = COPY_BYTES if dtype == "bfloat16" else tvm.DataType(dtype).itemsize
     return IRBuilder.name(name, T.match_buffer(handle, shape, dtype, align=align))
 
 
@@ -229,7 +226,7 @@ def _flat(array: Any | None, geometry: BlockGeometry) -> Any | None:
 
 def _aligned(x: Any, w: Any) -> Any:
     """Whether both arrays begin at a multiple of the widest copy."""
-    low = tirx.const(VECTOR_BYTES - 1, "uint64")
+    low = tirx.const(COPY_BYTES - 1, "uint64")
     both = tirx.bitwise_or(*(T.reinterpret("uint64", T.address_of(flat[int64(0)])) for flat in (x, w)))
     return tirx.bitwise_and(both, low) == tirx.const(0, "uint64")
 

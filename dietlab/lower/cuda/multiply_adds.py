@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from dietlab.lower.cuda.layout import WARP, Layout, Left
+from dietlab.lower.cuda.layout import WARP, Layout, Left, Totals
 from dietlab.lower.cuda.words import bound, float32, int32, registers, span, unrolled
 from dietlab.space import CudaMicroKernel
 
@@ -72,8 +72,8 @@ class MultiplyAdds:
         group, at = tirx.truncdiv(j, wide), tirx.truncmod(j, wide)
         return (group * int32(self.kernel.across) + self.across) * wide + at
 
-    def sum(self, i: Any, j: Any) -> Any:
-        return self.sums[i * int32(self.held_cols) + j]
+    def at(self, i: Any, j: Any) -> Any:
+        return i * int32(self.held_cols) + j
 
     def start(self) -> None:
         with unrolled(self.kernel.accumulators, "n") as n:
@@ -86,7 +86,7 @@ class MultiplyAdds:
             rows, cols = self.held_rows, self.held_cols
             with unrolled(QUAD, "e") as e, unrolled(rows, "i") as i, unrolled(cols, "j") as j:
                 product = self.x[i * int32(QUAD) + e] * self.w[self._held(j, e)]
-                at = i * int32(self.held_cols) + j
+                at = self.at(i, j)
                 with self._checked(i, j, k + e, left):
                     T.buffer_store(self.sums, self.sums[at] + product, [at])
 
@@ -127,6 +127,9 @@ class MultiplyAdds:
 
     def writers(self) -> Any:
         return self.layout.writers()
+
+    def totals(self) -> AbstractContextManager[Totals]:
+        return self.layout.totals(self.sums, self.kernel.accumulators, self.at)
 
 
 def multiply_adds(layout: Layout) -> MultiplyAdds:

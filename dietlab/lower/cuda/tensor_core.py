@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from dietlab.lower.cuda.layout import WARP, Layout, Left
+from dietlab.lower.cuda.layout import WARP, Layout, Left, Totals
 from dietlab.lower.cuda.words import bound, float32, int32, registers, unrolled
 from dietlab.space import CudaMicroKernel
 
@@ -67,10 +68,10 @@ class TensorCore:
         pair, half = tirx.truncdiv(eight, int32(2)), tirx.truncmod(eight, int32(2))
         return self._first_col(pair) + half * int32(8) + tirx.truncmod(self.lane, int32(4)) * int32(2) + at
 
-    def sum(self, i: Any, j: Any) -> Any:
+    def at(self, i: Any, j: Any) -> Any:
         fragment, half = tirx.truncdiv(i, int32(2)), tirx.truncmod(i, int32(2))
         eight, at = tirx.truncdiv(j, int32(2)), tirx.truncmod(j, int32(2))
-        return self.sums[self._sum(fragment, eight) + half * int32(2) + at]
+        return self._sum(fragment, eight) + half * int32(2) + at
 
     def _sum(self, fragment: Any, eight: Any) -> Any:
         """The first of four sums of a 16 x 8 fragment."""
@@ -132,6 +133,9 @@ class TensorCore:
 
     def writers(self) -> Any:
         return self.layout.writers()
+
+    def totals(self) -> AbstractContextManager[Totals]:
+        return self.layout.totals(self.sums, self.kernel.accumulators, self.at)
 
 
 def tensor_core(layout: Layout) -> TensorCore:

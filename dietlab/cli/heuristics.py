@@ -1,0 +1,83 @@
+"""``dietlab heuristics``: a second opinion on how the cost model ranks a GPU's micro-kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from dietlab.cli.options import (
+    cover_option,
+    hardware_option,
+    json_option,
+    parse_shapes,
+    processor,
+    shapes_option,
+    show,
+    workload_options,
+)
+from dietlab.cost import CostModel
+from dietlab.errors import DietlabError
+from dietlab.evaluation.gpu.agreement import Comparison, compare_with_heuristics, frame_heuristics
+from dietlab.evaluation.gpu.heuristics import COUNT, TARGETS, Heuristics, Target
+from dietlab.space import Cover, Space, build_space, edges_of
+from dietlab.study import Study
+from dietlab.workloads import Workload
+
+
+@click.command("heuristics")
+@workload_options
+@cover_option
+@hardware_option
+@click.option(
+    "--study", type=click.Path(exists=True, file_okay=False),
+    help="Rank by this study's fitted cost model: its operator and its GPU count, not those given here. "
+    "Without, the adaptation cost alone ranks: padding, idle multiprocessors, edges.",
+)  # fmt: skip
+@shapes_option
+@click.option("--top", default=COUNT, show_default=True, type=click.IntRange(1), help="Choices a shape.")
+@click.option(
+    "--target", type=click.Choice(list(TARGETS)), default="cutlass", show_default=True,
+    help="Whose programs NVIDIA's heuristics choose among; cutlass is nearest to ours.",
+)  # fmt: skip
+@json_option
+def heuristics_command(
+    workload: Workload, cover: Cover, hardware: str | None, study: str | None, shapes: str, top: int,
+    target: Target, as_json: bool,
+) -> None:  # fmt: skip
+    """Rank what NVIDIA's heuristics would choose for a GPU: needs no GPU.
+
+    For each shape: the tile that NVIDIA's matmul heuristics choose first, the micro-kernel of ours that is
+    nearest to it, its rank in our space, and how much slower than our own choice it is predicted to be. A
+    bad rank is a question to measure, not an answer. Needs the package nvidia-matmul-heuristics.
+
+    dietlab heuristics dense --dim T=16:2048 --dim N=2304 --dim K=768 --hardware h200
+    """
+    if study is not None:
+        run = Study.open(study).run()
+        space, model = run.space, run.model
+    else:
+        space, model = _preset_space(workload, cover, hardware), None
+    reference = Heuristics(space.hardware, target)
+    wanted = parse_shapes(shapes, space.workload)
+    found = compare_with_heuristics(space, wanted, model, reference, top)
+    show([one.row() for one in found], as_json, _text(space, model, reference, found))
+
+
+def _preset_space(workload: Workload, cover: Cover, hardware: str | None) -> Space:
+    if hardware is None:
+        raise DietlabError("--hardware names a GPU", "this machine", "For example --hardware h200.")
+    chip = processor(hardware, None, measure=False)
+    return build_space(workload, chip, edges_of(cover, workload, chip))
+
+
+def _text(space: Space, model: CostModel | None, reference: Heuristics, found: Sequence[Comparison]) -> str:
+    frame = frame_heuristics(found)
+    table = frame.astype(object).where(frame.notna(), "-").to_string(index=False)
+    ranked = f"the model of {model.samples} micro-kernels" if model else "the adaptation cost alone"
+    held, asked = sum(one.in_space for one in found), sum(len(one.matches) for one in found)
+    return (
+        f"{space.workload} on {space.hardware.name}: {len(space)} micro-kernels, ranked by {ranked}\n\n"
+        f"{table}\n\nNVIDIA's choices are those for {reference.gpu}, {reference.target}: the space has the "
+        f"tiles of {held} of {asked}"
+    )

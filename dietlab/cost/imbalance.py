@@ -1,0 +1,181 @@
+"""The constants of ``f_occ``, fitted for the GPU that was measured.
+
+What a wave costs that is not full differs between processors. DietCode (MLSys 2022, section 3.3) fits one
+constant ``c`` below a wave of blocks and one above, 1.433 and 2.14 on its T4::
+
+    f_occ = c g / ((c - 1) g + G)      g blocks on C places,  G = C ceil(g / C)
+
+A micro-kernel computes at one throughput of its own, so that its labels, from which ``f_occ`` is divided
+out, are alike on all shapes if ``c`` is right::
+
+    log label = log label at c = 1  -  log c  +  log(1 + (c - 1) u)      u = g / G
+
+The two constants are chosen together that make the labels of each micro-kernel deviate least from their
+median. Full waves (u = 1) have the same label whatever ``c`` is; what a fit needs are blocks that fill their
+places differently well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from math import log, nan
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dietlab.cost.adaptation import AdaptationCost
+from dietlab.cost.cuda_adaptation import LAUNCH_SECONDS, CudaAdaptation, Imbalance
+from dietlab.cost.formulas import f_occ
+from dietlab.measure import Record
+from dietlab.space import CudaMicroKernel, plan_for
+from dietlab.workloads import extents
+
+Values = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+
+RANGE = (1.0, 8.0)
+"""Constants that are tried: at 1 a wave costs the same however few blocks it has, at 8 hardly more than its
+blocks."""
+
+LEAST_RECORDS, LEAST_KERNELS = 12, 3
+"""A constant is fitted from so many telling records of so many micro-kernels; of fewer it is the paper's."""
+
+TELLING = 0.1
+"""A record tells of a constant that moves its label by so much, as a logarithm, against the others of its
+micro-kernel, from one end of :data:`RANGE` to the other."""
+
+LAUNCHES = 4.0
+"""A call that is shorter than so many launches says more of the launch than of its blocks."""
+
+OUTLIER = 0.05
+"""Deviations count by their squares up to here and evenly beyond (Huber's loss, on logarithms): single
+records that are off, a busy machine's, pull little."""
+
+POINTS, ROUNDS = 13, 8
+"""Values of each constant that are tried at once, evenly over its logarithm, and how often: each time in half
+the range, around the best. At the end they are a fifth of a percent apart."""
+
+
+class Sighting(NamedTuple):
+    """What one record says.
+
+    ``label`` is the logarithm of its label at c = 1, ``filled`` is u, the share of the places paid for that
+    have a block, and ``above`` says whether there is more than a wave of blocks.
+    """
+
+    label: float
+    filled: float
+    above: bool
+
+
+@dataclass(frozen=True)
+class Sightings:
+    """Those of many records, as tables ``[micro-kernels, records]``; where a micro-kernel has fewer records
+    than another, its labels are not numbers."""
+
+    labels: Values
+    filled: Values
+    above: Flags
+
+    @classmethod
+    def of(cls, groups: Sequence[Sequence[Sighting]]) -> Sightings:
+        most = max(map(len, groups), default=0)
+        rows = [[*group, *[Sighting(nan, 1.0, True)] * (most - len(group))] for group in groups]
+        table = np.array(rows, np.float64).reshape(len(rows), most, 3)
+        return cls(table[..., 0], table[..., 1], table[..., 2] > 0)
+
+    def gains(self, imbalance: Imbalance) -> Values:
+        """What a pair of constants takes off each label."""
+        constants = np.where(self.above, imbalance[1], imbalance[0])
+        gains: Values = np.log(constants) - np.log1p((constants - 1) * self.filled)
+        return np.where(np.isnan(self.labels), nan, gains)
+
+    def telling(self) -> tuple[Flags, Flags]:
+        """Which records tell of the constant below a wave, and of that above."""
+        one, most = RANGE
+        below, above = (np.abs(centred(self.gains(pair))) > TELLING for pair in ((most, one), (one, most)))
+        return below & ~self.above, above & self.above
+
+    def loss(self, imbalance: Imbalance) -> float:
+        """How little the labels of each micro-kernel agree: the sum of Huber's losses."""
+        off = np.abs(centred(self.labels - self.gains(imbalance)))
+        return float(np.nansum(np.where(off < OUTLIER, off**2 / 2, OUTLIER * (off - OUTLIER / 2))))
+
+
+def centred(table: Values) -> Values:
+    """Each row's deviations from its median; what is not a number stays so and does not count."""
+    # In order such values are last. NumPy's own nanmedian takes rows one by one.
+    ordered, counts = np.sort(table, axis=1), np.count_nonzero(~np.isnan(table), axis=1)
+    rows = np.arange(len(table))
+    medians = (ordered[rows, (counts - 1) // 2] + ordered[rows, counts // 2]) / 2
+    deviations: Values = table - medians[:, None]
+    return deviations
+
+
+def with_fitted_imbalance(cost: AdaptationCost, records: Iterable[Record]) -> AdaptationCost:
+    """The adaptation with the constants of the GPU that was measured (:func:`fit_imbalance`); a CPU has none,
+    and the paper's adaptation keeps the paper's."""
+    if not isinstance(cost, CudaAdaptation) or cost.kind == "paper":
+        return cost
+    return replace(cost, imbalance=fit_imbalance(cost, records))
+
+
+def fit_imbalance(cost: CudaAdaptation, records: Iterable[Record]) -> Imbalance:
+    """The constants of ``f_occ`` below a wave of blocks and above.
+
+    Args:
+        cost: what else it costs to cover a shape; its own constants stand where too few records tell of
+            them (:data:`LEAST_RECORDS`).
+        records: those that did not wait for memory.
+    """
+    sightings = Sightings.of([group for group in sighted(cost, records).values() if len(group) > 1])
+    ranges = [
+        RANGE if enough(telling) else (known, known)
+        for telling, known in zip(sightings.telling(), cost.imbalance, strict=True)
+    ]
+    return least(sightings.loss, ranges)
+
+
+def enough(telling: Flags) -> bool:
+    """Whether a constant can be fitted on these records, ``[micro-kernels, records]``."""
+    kernels = int(np.count_nonzero(telling.any(axis=1)))
+    return int(np.count_nonzero(telling)) >= LEAST_RECORDS and kernels >= LEAST_KERNELS
+
+
+def sighted(cost: CudaAdaptation, records: Iterable[Record]) -> dict[CudaMicroKernel, list[Sighting]]:
+    """What the records say, by the tile that computes most of a call: lower ones in the same plan have a
+    throughput of their own."""
+    plain = replace(cost, imbalance=(1.0, 1.0))
+    found: dict[CudaMicroKernel, list[Sighting]] = {}
+    for record in records:
+        kernel, shape, seconds = record.micro_kernel, record.shape, record.seconds or 0.0
+        if not isinstance(kernel, CudaMicroKernel) or seconds < LAUNCHES * LAUNCH_SECONDS:
+            continue
+        blocks, places = cost.filling(kernel, shape)
+        regions = plan_for(kernel, extents(cost.workload, shape)["rows"]).regions
+        if blocks:
+            tile = max(regions, key=lambda region: region.executed_rows).kernel.code
+            label = log(plain.throughput(kernel, shape, seconds))
+            found.setdefault(tile, []).append(Sighting(label, f_occ(blocks, places), blocks >= places))
+    return found
+
+
+def least(loss: Callable[[Imbalance], float], ranges: Sequence[tuple[float, float]]) -> Imbalance:
+    """The pair with the least loss; a constant whose range is one value stays at it.
+
+    Both are sought together, on a grid that shrinks around the best pair: they share the medians of the
+    micro-kernels that have records on both sides.
+    """
+    spans, best = list(ranges), (ranges[0][0], ranges[1][0])
+    for _ in range(ROUNDS):
+        below, above = (np.geomspace(low, high, POINTS if low < high else 1).tolist() for low, high in spans)
+        best = min(product(below, above), key=loss)
+        reaches = [(high / low) ** 0.25 for low, high in spans]
+        spans = [
+            (max(low, value / reach), min(high, value * reach))
+            for (low, high), value, reach in zip(ranges, best, reaches, strict=True)
+        ]
+    return best

@@ -1,0 +1,65 @@
+"""Compiles MetaSchedule's candidates for a GPU in parallel, in processes that stay.
+
+TVM's own builder starts its processes anew for each batch, and each imports TVM for 3 CPU-seconds: longer
+than compiling takes.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+from dietlab.errors import MeasureError
+from dietlab.measure.process import WorkerProcess
+
+WORKER = "dietlab.evaluation.ansor_build_worker"
+BUILD_SECONDS = 150.0
+
+
+class CubinBuilders:
+    """A builder like MetaSchedule's: programs become libraries, each in a folder of its own, or reasons.
+
+    Args:
+        processes: parallel builds; each starts when it is first needed.
+    """
+
+    def __init__(self, processes: int) -> None:
+        self._threads = ThreadPoolExecutor(processes)
+        self._idle: SimpleQueue[WorkerProcess] = SimpleQueue()
+        for _ in range(processes):
+            self._idle.put(WorkerProcess(WORKER))
+
+    def build(self, inputs: Sequence[Any]) -> list[Any]:
+        """MetaSchedule's results, in the order of its inputs."""
+        return list(self._threads.map(self._one, inputs))
+
+    def _one(self, given: Any) -> Any:
+        import tvm
+        from tvm.s_tir import meta_schedule as ms
+
+        path = Path(tempfile.mkdtemp(prefix="dietlab-ansor-")) / "candidate.so"
+        request = {
+            "program": tvm.ir.save_json(given.mod), "target": tvm.ir.save_json(given.target),
+            "path": str(path),
+        }  # fmt: skip
+        worker = self._idle.get()
+        try:
+            worker.ask(request, BUILD_SECONDS)
+        except MeasureError as error:
+            shutil.rmtree(path.parent, ignore_errors=True)
+            return ms.builder.BuilderResult(None, str(error))
+        finally:
+            self._idle.put(worker)
+        return ms.builder.BuilderResult(str(path), None)
+
+
+@cache
+def cubin_builders(processes: int) -> CubinBuilders:
+    """Those of this process, for all shapes that it tunes."""
+    return CubinBuilders(processes)

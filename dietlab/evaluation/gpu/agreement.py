@@ -1,0 +1,207 @@
+"""Where a cost model ranks what NVIDIA's heuristics would choose.
+
+Their configurations are looked up in a space of ours::
+
+    for each shape:   128x64x32.s4  ->  the nearest of the micro-kernels of 128 rows and 64 columns
+                                    ->  its rank among all, by predicted time
+
+Neither side measures anything: where they disagree, a measurement decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import log2
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from dietlab.cost import AdaptationCost, adaptation_cost
+from dietlab.evaluation.gpu.heuristics import COUNT, Configuration, Heuristics, Reference
+from dietlab.shapes import Shape
+from dietlab.space import CudaMicroKernel, MicroKernel, Space
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Values = npt.NDArray[np.float64]
+
+
+class Predictor(Protocol):
+    """Whoever predicts times: a :class:`~dietlab.cost.CostModel`, or :class:`AnalyticModel`."""
+
+    def seconds(self, kernels: Sequence[MicroKernel], shapes: Sequence[Shape]) -> Values:
+        """Seconds of a call, ``[micro-kernels, shapes]``."""
+
+
+@dataclass(frozen=True)
+class AnalyticModel:
+    """The adaptation cost alone, which is known before anything is measured.
+
+    Every micro-kernel counts as fast as the processor's peak: padding, idle multiprocessors, a block's
+    beginning and end and the launch tell them apart. How well a tile computes, only a fitted model knows.
+    """
+
+    cost: AdaptationCost
+
+    @classmethod
+    def of(cls, space: Space) -> AnalyticModel:
+        return cls(adaptation_cost(space.workload, space.hardware))
+
+    def seconds(self, kernels: Sequence[MicroKernel], shapes: Sequence[Shape]) -> Values:
+        """Seconds of a call, ``[micro-kernels, shapes]``."""
+        # Without a known peak any speed ranks alike, but for the launch.
+        peak = 1e9 * (self.cost.hardware.peak_for(self.cost.workload.dtype) or 100.0)
+        rows = [[self.cost.seconds(kernel, shape, lambda _: peak) for shape in shapes] for kernel in kernels]
+        return np.array(rows, np.float64).reshape(len(kernels), len(shapes))
+
+
+@dataclass(frozen=True)
+class Match:
+    """A configuration and the micro-kernel that is nearest to it; None where the space lacks its tile.
+
+    Args:
+        rank: of the micro-kernel among all of the space by predicted time, 1 for the fastest.
+        seconds: its predicted time.
+    """
+
+    configuration: Configuration
+    kernel: CudaMicroKernel | None = None
+    rank: int | None = None
+    seconds: float | None = None
+
+    @property
+    def exact(self) -> bool:
+        """Whether step, stages and splits are the same too."""
+        wanted, kernel = self.configuration, self.kernel
+        if kernel is None:
+            return False
+        found = (kernel.step, kernel.stages, kernel.splits)
+        return found == (wanted.step, wanted.stages, wanted.splits)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What the heuristics and a model of ours choose for one shape.
+
+    Args:
+        matches: the heuristics' configurations, best first.
+        choice: the micro-kernel that the model predicts to be fastest, and its ``seconds``.
+        ranked: micro-kernels of the space.
+    """
+
+    shape: Shape
+    matches: tuple[Match, ...]
+    choice: CudaMicroKernel
+    seconds: float
+    ranked: int
+
+    @property
+    def in_space(self) -> int:
+        """Configurations whose tile the space has."""
+        return sum(match.kernel is not None for match in self.matches)
+
+    @property
+    def exact(self) -> int:
+        """Configurations that the space has with the same step, stages and splits."""
+        return sum(match.exact for match in self.matches)
+
+    @property
+    def best_rank(self) -> int | None:
+        """The best rank of all configurations; None if the space lacks all their tiles."""
+        return min((match.rank for match in self.matches if match.rank), default=None)
+
+    @property
+    def slower_percent(self) -> float | None:
+        """How much slower than the model's choice it predicts the heuristics' first choice to be; None if
+        the space lacks its tile."""
+        first = self.matches[0].seconds
+        return None if first is None else 100 * (first / self.seconds - 1)
+
+    def row(self) -> dict[str, Any]:
+        """The row of :func:`frame_heuristics`; None where there is no value."""
+        first = self.matches[0]
+        estimate, predicted = first.configuration.seconds, first.seconds
+        return {
+            **self.shape.to_json(), "nvidia": first.configuration.key, "nvidia_us": _microseconds(estimate),
+            "micro_kernel": first.kernel.key if first.kernel else None,
+            "micro_kernel_us": _microseconds(predicted), "rank": first.rank, "ranked": self.ranked,
+            "slower_percent": None if self.slower_percent is None else round(self.slower_percent, 1),
+            "choice": self.choice.key, "choice_us": _microseconds(self.seconds),
+            "proposed": len(self.matches), "in_space": self.in_space, "exact": self.exact,
+            "best_rank": self.best_rank,
+        }  # fmt: skip
+
+
+def _microseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else round(1e6 * seconds, 3)
+
+
+def compare_with_heuristics(
+    space: Space, shapes: Iterable[Shape], model: Predictor | None = None,
+    reference: Reference | None = None, count: int = COUNT,
+) -> tuple[Comparison, ...]:  # fmt: skip
+    """For each shape: where the model ranks the micro-kernels that NVIDIA's heuristics would choose.
+
+    Of all micro-kernels with a configuration's tile those count whose splits are nearest, then those whose
+    step is, then those whose stages are; of these the one that is predicted to be fastest, since a
+    configuration says nothing of the rest, such as how many threads share a tile.
+
+    Args:
+        model: what predicts times; :class:`AnalyticModel` if it is None.
+        reference: what proposes configurations; :class:`Heuristics` for the space's GPU if it is None.
+        count: configurations a shape.
+
+    Raises:
+        MissingDependencyError: if the heuristics are not installed.
+        HardwareError: if the space is a CPU's, or of a GPU that they do not know.
+    """
+    _ = space.hardware.gpu
+    reference = Heuristics(space.hardware) if reference is None else reference
+    chosen, kernels = tuple(shapes), [k for k in space if isinstance(k, CudaMicroKernel)]
+    table = (AnalyticModel.of(space) if model is None else model).seconds(kernels, chosen)
+    return tuple(
+        _compare(kernels, table[:, column], shape, reference.configurations(space.workload, shape, count))
+        for column, shape in enumerate(chosen)
+    )
+
+
+def _compare(
+    kernels: Sequence[CudaMicroKernel], seconds: Values, shape: Shape, wanted: Sequence[Configuration]
+) -> Comparison:
+    best = int(seconds.argmin())
+    matches = tuple(_match(one, kernels, seconds) for one in wanted)
+    return Comparison(shape, matches, kernels[best], float(seconds[best]), len(kernels))
+
+
+def _match(wanted: Configuration, kernels: Sequence[CudaMicroKernel], seconds: Values) -> Match:
+    same = [i for i, k in enumerate(kernels) if (k.rows, k.cols) == (wanted.rows, wanted.cols)]
+    if not same:
+        return Match(wanted)
+
+    def distance(i: int) -> tuple[float, ...]:
+        kernel = kernels[i]
+        splits, step = kernel.splits / wanted.splits, kernel.step / wanted.step
+        stages = abs(kernel.stages - wanted.stages)
+        return abs(log2(splits)), abs(log2(step)), stages, float(seconds[i])
+
+    nearest = min(same, key=distance)
+    rank = 1 + int((seconds < seconds[nearest]).sum())
+    return Match(wanted, kernels[nearest], rank, float(seconds[nearest]))
+
+
+def frame_heuristics(comparisons: Iterable[Comparison]) -> pd.DataFrame:
+    """One row a shape.
+
+    ``nvidia`` is the heuristics' first choice and ``nvidia_us`` their estimate; ``micro_kernel`` is ours of
+    that tile, with its predicted microseconds and its ``rank`` among ``ranked``; ``choice`` is what the model
+    prefers, and ``slower_percent`` how much slower the first choice is predicted to be. Of the configurations
+    ``proposed`` the space has the tiles of ``in_space``, and step, stages and splits too of ``exact``;
+    ``best_rank`` is the best among them.
+    """
+    import pandas as pd
+
+    table = pd.DataFrame([comparison.row() for comparison in comparisons])
+    return table.astype({name: "Int64" for name in ("rank", "best_rank") if name in table})

@@ -1,0 +1,98 @@
+"""Tunes for a GPU on a stub driver whose kernels are emulated: every candidate is really run and compared.
+
+One JSON line in, one out (see :mod:`dietlab.measure.process`): a child process, because the stub driver lasts
+for the process.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cuda_emulation.fake_driver import image, install
+
+DRIVER = install()
+
+import numpy as np  # noqa: E402
+import tvm  # noqa: E402
+
+from dietlab.errors import BuildError, MeasureError  # noqa: E402
+from dietlab.evaluation import ansor_worker  # noqa: E402
+from dietlab.evaluation.ansor_gpu import GpuPlatform, cuda_module, link  # noqa: E402
+from dietlab.hardware import Hardware  # noqa: E402
+from dietlab.lower.cuda.cubin import Cubin  # noqa: E402
+from dietlab.lower.runtime import load_library  # noqa: E402
+from dietlab.measure.process import serve  # noqa: E402
+from dietlab.measure.sample import Sample  # noqa: E402
+from dietlab.shapes import Shape  # noqa: E402
+from dietlab.workloads import workload_from_json  # noqa: E402
+
+
+def assemble(source: str, arch: str) -> Cubin:
+    """What the stub driver loads instead of a cubin."""
+    return Cubin(arch, image(source), {})
+
+
+class Builder:
+    """MetaSchedule's builder, in this process."""
+
+    def build(self, inputs: list[Any]) -> list[Any]:
+        return [self._built(one) for one in inputs]
+
+    def _built(self, one: Any) -> Any:
+        from tvm.s_tir import meta_schedule as ms
+
+        path = Path(tempfile.mkdtemp(prefix="dietlab-tuned-")) / "candidate.so"
+        try:
+            link(cuda_module(one.mod, one.target, assemble), path)
+        except BuildError as error:
+            return ms.builder.BuilderResult(None, str(error))
+        return ms.builder.BuilderResult(str(path), None)
+
+
+class Timer:
+    """Compares every element; the first library is the fastest."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, Any]] = []
+
+    def ask(self, request: Mapping[str, Any], timeout: float) -> dict[str, Any]:
+        sample = Sample.make(workload_from_json(request["workload"]), Shape.from_json(request["shape"]))
+        poison = np.full(sample.out_shape, np.nan, sample.dtype)
+        arrays = [tvm.runtime.tensor(a, tvm.cuda(0)) for a in (*sample.operands.values(), poison)]
+        DRIVER.forget()
+        load_library(Path(request["library"]), "cuda").run(*arrays)
+        if DRIVER.failure():
+            raise MeasureError("the emulator runs it", DRIVER.failure())
+        verdict = sample.verdict(arrays[-1].numpy())
+        self.asked.append({
+            "max_error": verdict.max_error, "tolerance": verdict.tolerance, "reason": verdict.reason,
+            "launches": [(launch.grid, launch.block) for launch in DRIVER.launches()],
+        })  # fmt: skip
+        return {**self.asked[-1], "blocks": [1e-6 * len(self.asked)] if verdict.correct else []}
+
+    def close(self) -> None:
+        return None
+
+
+def tune(request: dict[str, Any]) -> dict[str, Any]:
+    """All batches, and what became of each candidate and of what was saved."""
+    timer = Timer()
+    platform = GpuPlatform.open(
+        workload_from_json(request["workload"]), Hardware.preset(request["hardware"]),
+        Shape.from_json(request["shape"]), timer, Builder(), assemble,
+    )  # fmt: skip
+    ansor_worker.BATCH = request["batch"]
+    tuner = ansor_worker.Tuner.open(platform, request["trials"], request["seed"])
+    state = tuner.batch()
+    while not state["finished"]:
+        state = tuner.batch()
+    with tempfile.TemporaryDirectory() as folder:
+        saved = tuner.save(Path(folder) / "saved.so") if tuner.best is not None else {}
+    return {**state, "errors": tuner.errors, "asked": timer.asked, "saved": saved}
+
+
+if __name__ == "__main__":
+    serve(tune)
