@@ -92,8 +92,11 @@ def test_blocks_of_a_cluster_share_a_reduction(emulated: Emulated, work: Workloa
     emulated.check(work, [key], SIZES)
 
 
-@pytest.mark.parametrize("key", ["32x32x32.w2x2.s3.k2.even", "16x64x32.w1x4.s2.k8", "32x64x32.w2x2.s2.k4.b2"])
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize(
+    ("key", "dtype"),
+    [("32x32x32.w2x2.s3.k2.even", "float16"), ("16x64x32.w1x4.s2.k8", "bfloat16"),
+     ("32x64x32.w2x2.s2.k4.b2", "float16")],
+)  # fmt: skip
 def test_clusters_of_tensor_cores(emulated: Emulated, key: str, dtype: str) -> None:
     for work in (
         Dense(T=Dim(1, 128), N=40, K=200, bias=True, activation="relu", residual=True, dtype=dtype),

@@ -26,7 +26,7 @@ from .translate import MAX_THREADS, Kernel, Parameter, translate
 HERE = Path(__file__).parent
 COMPILER = "g++"
 FLAGS = (
-    "-std=gnu++17", "-O2", "-w", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique", "-fno-strict-aliasing",
+    "-std=gnu++17", "-O1", "-w", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique", "-fno-strict-aliasing",
     "-fwrapv", "-U_FORTIFY_SOURCE", "-fsanitize=alignment,bounds-strict",
 )  # fmt: skip
 """One copy of every variable a library; failures jump between stacks; misaligned and out-of-bounds accesses
