@@ -182,7 +182,7 @@ GPU_CRITERIA: tuple[Criterion, ...] = (
 )  # fmt: skip
 """What a GPU is judged by (the targets are set for an H200), from top to bottom."""
 
-CRITERIA = (*GPU_CRITERIA, *CPU_CRITERIA)
+CRITERIA = (*CPU_CRITERIA, *GPU_CRITERIA)
 """Every line that a summary can have. A study counts for those of its kind of processor only."""
 
 STUDY_MEASURES: tuple[Measure, ...] = ("tuning", "trials", "kernels", "code", "wrong")

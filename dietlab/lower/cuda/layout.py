@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from tvm.ir import PointerType, PrimType
 from tvm.script.ir_builder import tirx as T
 
 from dietlab.lower.cuda.geometry import BlockGeometry, Panel
-from dietlab.lower.cuda.words import int32, unrolled
+from dietlab.lower.cuda.words import float32, int32, unrolled
 from dietlab.space import CudaMicroKernel
 
 WARP = 32
@@ -175,6 +176,40 @@ class Layout:
         pointer = tirx.Var(f"sums_of_{rank}", PointerType(PrimType("float32"), "shared"))
         T.Bind(T.reinterpret(pointer.ty, mapped[0]), var=pointer)
         return T.decl_buffer(own.shape, "float32", data=pointer, scope="shared")
+
+
+@dataclass(frozen=True)
+class Summing(ABC):
+    """What a thread of either unit does with its sums: ``x`` and ``w`` are registers for operands, ``down``
+    and ``across`` its worker's place in the tile."""
+
+    layout: Layout
+    sums: Any
+    x: Any
+    w: Any
+    down: Any
+    across: Any
+
+    @property
+    def kernel(self) -> CudaMicroKernel:
+        return self.layout.kernel
+
+    @abstractmethod
+    def at(self, i: Any, j: Any) -> Any:
+        """See :class:`Worker`."""
+
+    def start(self) -> None:
+        with unrolled(self.kernel.accumulators, "n") as n:
+            T.buffer_store(self.sums, float32(0.0), [n])
+
+    def add_slices(self) -> None:
+        self.layout.add_slices(self.sums, self.kernel.accumulators)
+
+    def writers(self) -> AbstractContextManager[None]:
+        return self.layout.writers()
+
+    def totals(self) -> AbstractContextManager[Totals]:
+        return self.layout.totals(self.sums, self.kernel.accumulators, self.at)
 
 
 def cluster_barrier() -> None:

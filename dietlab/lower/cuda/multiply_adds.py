@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from dietlab.lower.cuda.layout import WARP, Layout, Left, Totals
-from dietlab.lower.cuda.words import bound, float32, int32, registers, span, unrolled
-from dietlab.space import CudaMicroKernel
+from dietlab.lower.cuda.layout import WARP, Layout, Left, Summing
+from dietlab.lower.cuda.words import bound, int32, registers, span, unrolled
 
 QUAD = 4
 """Steps of the reduction that one read of shared memory brings along the depth."""
@@ -22,7 +21,7 @@ WARP_DOWN, WARP_ACROSS = 4, 8
 
 
 @dataclass(frozen=True)
-class MultiplyAdds:
+class MultiplyAdds(Summing):
     """A thread on CUDA cores: ``tile_rows x tile_cols`` sums, operands read 16 bytes at a time.
 
     Draws, for a 2 x 1 tile and ``w[cols, depth]``::
@@ -35,17 +34,6 @@ class MultiplyAdds:
 
     Row ``i`` of a thread is ``i * down`` rows below its first, so that a warp reads neighbouring rows.
     """
-
-    layout: Layout
-    sums: Any
-    x: Any
-    w: Any
-    down: Any
-    across: Any
-
-    @property
-    def kernel(self) -> CudaMicroKernel:
-        return self.layout.kernel
 
     @property
     def held_rows(self) -> int:
@@ -74,10 +62,6 @@ class MultiplyAdds:
 
     def at(self, i: Any, j: Any) -> Any:
         return i * int32(self.held_cols) + j
-
-    def start(self) -> None:
-        with unrolled(self.kernel.accumulators, "n") as n:
-            T.buffer_store(self.sums, float32(0.0), [n])
 
     def multiply_add(self, slot: Any, left: Left | None = None) -> None:
         with unrolled(self.layout.part // QUAD, "q") as q:
@@ -121,15 +105,6 @@ class MultiplyAdds:
         if self.layout.geometry.direct:
             return e * int32(self.held_cols) + j
         return j * int32(QUAD) + e
-
-    def add_slices(self) -> None:
-        self.layout.add_slices(self.sums, self.kernel.accumulators)
-
-    def writers(self) -> Any:
-        return self.layout.writers()
-
-    def totals(self) -> AbstractContextManager[Totals]:
-        return self.layout.totals(self.sums, self.kernel.accumulators, self.at)
 
 
 def multiply_adds(layout: Layout) -> MultiplyAdds:

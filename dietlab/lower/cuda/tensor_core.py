@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from dietlab.lower.cuda.layout import WARP, Layout, Left, Totals
-from dietlab.lower.cuda.words import bound, float32, int32, registers, unrolled
-from dietlab.space import CudaMicroKernel
+from dietlab.lower.cuda.layout import WARP, Layout, Left, Summing
+from dietlab.lower.cuda.words import bound, int32, registers, unrolled
 
 
 @dataclass(frozen=True)
-class TensorCore:
+class TensorCore(Summing):
     """A warp on tensor cores: ``mma.sync.m16n8k16`` on fragments that ``ldmatrix`` reads.
 
     Draws, for a 16 x 16 tile of one warp and 16 steps::
@@ -30,17 +28,7 @@ class TensorCore:
     16 x 8 sums rows ``lane / 4`` and ``lane / 4 + 8``, columns ``lane % 4 * 2`` and the next.
     """
 
-    layout: Layout
-    sums: Any
-    x: Any
-    w: Any
-    down: Any
-    across: Any
     lane: Any
-
-    @property
-    def kernel(self) -> CudaMicroKernel:
-        return self.layout.kernel
 
     @property
     def down_fragments(self) -> int:
@@ -83,10 +71,6 @@ class TensorCore:
     def _first_col(self, pair: Any) -> Any:
         return (pair * int32(self.kernel.across) + self.across) * int32(16)
 
-    def start(self) -> None:
-        with unrolled(self.kernel.accumulators, "n") as n:
-            T.buffer_store(self.sums, float32(0.0), [n])
-
     def multiply_add(self, slot: Any, left: Left | None = None) -> None:
         assert left is None  # an instruction multiplies whole fragments
         with unrolled(self.layout.part // 16, "q") as q:
@@ -127,15 +111,6 @@ class TensorCore:
     def _load(name: str, held: Any, number: Any, shared: Any, at: Any) -> None:
         places = [held[number * int32(4) + int32(e)] for e in range(4)]
         T.evaluate(T.ptx[name](*places, T.address_of(shared[at])))
-
-    def add_slices(self) -> None:
-        self.layout.add_slices(self.sums, self.kernel.accumulators)
-
-    def writers(self) -> Any:
-        return self.layout.writers()
-
-    def totals(self) -> AbstractContextManager[Totals]:
-        return self.layout.totals(self.sums, self.kernel.accumulators, self.at)
 
 
 def tensor_core(layout: Layout) -> TensorCore:
