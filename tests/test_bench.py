@@ -34,9 +34,8 @@ from dietlab.bench.ablation import dominating, variants
 from dietlab.bench.criteria import COLD, CPU_CRITERIA, CRITERIA, Criterion
 from dietlab.bench.deadline import Deadline, OutOfTime
 from dietlab.bench.journal import Journal, Turn, read_journal
-from dietlab.bench.roofline import bounds
 from dietlab.bench.run import JOURNAL, TABLE, jobs, play, run_bench
-from dietlab.bench.samples import is_prime
+from dietlab.bench.samples import bounds, is_prime
 from dietlab.bench.suite import LENGTHS, PAPER_LENGTHS, SUITES, suite_named
 from dietlab.bench.summary import Line, by_workload, interval, line_of, summarise
 from dietlab.bench.table import COLUMNS, BenchTable, Entry, StudyFacts
@@ -455,8 +454,26 @@ def test_bounds_by_hand() -> None:
     assert bound.memory_seconds == pytest.approx(moved / 20e9)
     assert bound.l3_seconds == pytest.approx(moved / 60e9)
     assert bound.compute_share == pytest.approx(flops / 100e9 / 500e-6) and bound.share == 0.5
+    # Seven megabytes from memory take longer than the multiply-adds of seven rows; from L3 they do not.
+    short = next(bounds(HAND_MADE, (7,)))
+    least = {cache: replace(short, cache=cache).least_seconds for cache in ("hot", "interleaved", "rotating")}
+    assert least["rotating"] == short.memory_seconds > short.compute_seconds == least["hot"]
+    assert least["interleaved"] == max(short.compute_seconds, short.l3_seconds or 0)
     unknown = replace(Hardware.preset("haswell-1core"), peak_gflops=None).to_json()
     assert not list(bounds(table(turn_rows(64), (facts(hardware=unknown),))))
+
+
+def test_the_summary_says_what_a_kernel_at_the_roofline_would_reach() -> None:
+    line = pick(summarise(HAND_MADE), "prepacked", "geomean", at_least=1.10)
+    ceilings = []
+    for length, seconds, factor in ((7, 100e-6, 1.1), (64, 500e-6, 0.9)):
+        moved = 4 * (length * 768 + 2304 * 768 + length * 2304)
+        ceilings.append(factor * seconds / max(2 * length * 2304 * 768 / 100e9, moved / 20e9))
+    assert line.ceiling == pytest.approx(math.sqrt(ceilings[0] * ceilings[1]))
+    assert pick(summarise(HAND_MADE), "kernels", "most", cache="").ceiling is None
+    unknown = replace(Hardware.preset("haswell-1core"), peak_gflops=None).to_json()
+    unmeasured = table(turn_rows(64, mkl_packed=1.5), (facts(hardware=unknown),))
+    assert pick(summarise(unmeasured), "prepacked", "geomean", at_least=1.10).ceiling is None
 
 
 # Views
@@ -473,7 +490,8 @@ def test_text_has_the_summary_with_intervals_targets_and_notes() -> None:
     line = next(x for x in text.splitlines() if "prepacked vendor, T=1..128" in x and "rotating" in x)
     cells = [cell.strip() for cell in line.strip("|").split("|")]
     assert cells[1:3] == ["1", "rotating"] and cells[4] == "0.995 x" and " to " in cells[5]
-    assert cells[6] == "0.900 qkv T=64" and cells[7:9] == [">= 1.1 x", "missed"]
+    assert cells[6] == "0.900 qkv T=64" and cells[8:10] == [">= 1.1 x", "missed"]
+    assert cells[7].endswith(" x") and float(cells[7][:-2]) > 0
     assert "openblas, qkv, 1 threads, rotating: 1 shapes, T=64" in text
     assert "onnxruntime (qkv): not installed" in text
     assert "## Roofline" in text and "100 GFLOP/s" in text

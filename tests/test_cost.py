@@ -29,7 +29,7 @@ from dietlab.cost import (
     ranking_metrics,
 )
 from dietlab.cost.adaptation import Adaptation
-from dietlab.cost.calibration import DOUBT_A_STEP, MOST_DOUBT, STRANGER
+from dietlab.cost.calibration import DOUBT_A_STEP, MOST_DOUBT, STRANGER, settled_seconds
 from dietlab.cost.cpu_adaptation import EDGE_STEPS
 from dietlab.cost.cpu_features import CPU_FEATURES
 from dietlab.cost.features import features
@@ -427,6 +427,58 @@ def test_calibration_moves_predictions_towards_what_was_measured(model: CostMode
     np.testing.assert_allclose(Calibration(model, slow).seconds([kernel], shapes)[0], 3 * predicted)
     twice = [*slow, recorded(kernel, shapes[0], 2 * predicted[0])]
     assert Calibration(model, twice).seconds([kernel], shapes)[0, 0] == 2 * predicted[0]
+
+
+@given(
+    plans=st.lists(st.floats(1e-6, 1e-2), min_size=2, max_size=6),
+    rounds=st.lists(st.floats(0.5, 2.0), min_size=1, max_size=5),
+    data=st.data(),
+)
+def test_how_slow_a_round_was_drops_out_of_its_times(
+    plans: list[float], rounds: list[float], data: st.DataObject
+) -> None:
+    """The first plan runs in every round; of the others each runs in some."""
+    shape, kernels = Shape.of(T=8), [CpuMicroKernel(rows, 32) for rows in range(1, 1 + len(plans))]
+    records = [
+        replace(recorded(kernels[plan], shape, plans[plan] * slow), asked_by=f"check {number}")
+        for number, slow in enumerate(rounds)
+        for plan in range(len(plans))
+        if plan == 0 or number == plan % len(rounds) or data.draw(st.booleans())
+    ]
+    found = settled_seconds(records)
+    ratios = [found[kernel, shape] / seconds for kernel, seconds in zip(kernels, plans, strict=True)]
+    np.testing.assert_allclose(ratios, ratios[0])
+    assert min(rounds) * (1 - 1e-9) <= ratios[0] <= max(rounds) * (1 + 1e-9)
+
+
+def test_one_disturbed_record_moves_no_other() -> None:
+    shape, kernels = Shape.of(T=8), [CpuMicroKernel(rows, 32) for rows in (1, 2, 3)]
+    quick = [replace(recorded(k, shape, 1e-5 * k.rows), asked_by="verify 1") for k in kernels]
+    slow = [replace(recorded(k, shape, 2e-5 * k.rows), asked_by="verify 2") for k in kernels]
+    disturbed = replace(quick[0], seconds=4e-3)
+    found = settled_seconds([disturbed, *quick[1:], *slow])
+    first, *others = (found[kernel, shape] for kernel in kernels)
+    assert others[1] / others[0] == pytest.approx(3 / 2)
+    assert first / others[0] == pytest.approx(1 / 2, rel=0.02)
+
+
+def test_rounds_that_share_nothing_are_taken_as_they_are() -> None:
+    shape, kernels = Shape.of(T=8), [CpuMicroKernel(rows, 32) for rows in (1, 2)]
+    records = [replace(recorded(k, shape, 1e-5 * k.rows), asked_by=f"check {k.rows}") for k in kernels]
+    assert settled_seconds(records) == {(k, shape): 1e-5 * k.rows for k in kernels}
+
+
+def test_what_is_expected_lies_between_both_states_of_the_caches(synthetic_run: TuningRun) -> None:
+    """Operands in cache take half of the time here: the mean is measured, not predicted."""
+    records = tuple(replace(r, cached_seconds=r.seconds / 2) for r in synthetic_run.records if r.seconds)
+    run = replace(synthetic_run, records=records)
+    kernels, shapes = run.micro_kernels, tuple(ShapeSet.every(run.space.workload))
+    table, cached = run.seconds_table(kernels, shapes), run.seconds_table(kernels, shapes, cached=True)
+    pairs = {(r.micro_kernel, r.shape) for r in records}
+    known = np.array([[(k, s) in pairs for s in shapes] for k in kernels])
+    assert run.model.cost.cache == "rotating"
+    np.testing.assert_allclose(cached[known], table[known] / 2)
+    np.testing.assert_allclose(run.mean_seconds(kernels, shapes)[known], table[known] / np.sqrt(2))
 
 
 def test_calibration_is_interpolated_over_the_logarithm_of_flops(model: CostModel) -> None:

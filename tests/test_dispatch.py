@@ -33,7 +33,7 @@ from dietlab.dispatch import (
     train_dispatcher,
 )
 from dietlab.dispatch.build import entries
-from dietlab.dispatch.check import unmeasured
+from dietlab.dispatch.check import rivals, undecided
 from dietlab.dispatch.dispatcher import best_cuts
 from dietlab.dispatch.portfolio import _Choice
 from dietlab.errors import DispatchError
@@ -806,16 +806,20 @@ class Counting:
             yield record
 
 
-def test_what_the_tree_chooses_is_measured_before_it_is_final(synthetic_run: TuningRun) -> None:
+def test_what_the_tree_chooses_is_measured_beside_its_rivals(synthetic_run: TuningRun) -> None:
     hardware, store = synthetic_run.space.hardware, RecordStore()
     portfolio, runner = choose_portfolio(synthetic_run), Counting(hardware)
-    predicted = unmeasured(portfolio, synthetic_run)
-    assert predicted
+    predicted = undecided(portfolio, synthetic_run)
+    dispatcher, competing = train_dispatcher(portfolio), rivals(portfolio)
+    assert predicted and any(len(plans) > 1 for plans in competing.values())
+    assert all(dispatcher.kernel(shape) in plans for shape, plans in competing.items())
+    asked = {(trial.micro_kernel, shape) for trial in predicted for shape in trial.shapes}
+    assert asked == {(plan, shape) for shape, plans in competing.items() for plan in plans}
     checked = check_choices(portfolio, synthetic_run, runner, store)
     assert set(checked.micro_kernels) <= set(portfolio.micro_kernels)
     assert runner.measured == len(store.records) >= sum(len(trial.shapes) for trial in predicted)
     known = replace(synthetic_run, records=(*synthetic_run.records, *store.records))
-    left = unmeasured(checked, known)
+    left = undecided(checked, known)
     assert sum(len(trial.shapes) for trial in left) <= len(portfolio.shapes) / 20
     before, after = (
         sum(

@@ -16,11 +16,11 @@ from dietlab.errors import MeasureError
 from dietlab.evaluation import match
 from dietlab.evaluation.contender_worker import Bench
 from dietlab.evaluation.match import Entry, Match
-from dietlab.evaluation.private_caches import PrivateCaches
 from dietlab.evaluation.throttle import PATIENCE, RETAKES, Pace, Taken, fma_probe, take
 from dietlab.evaluation.vendors import Operands
 from dietlab.hardware import Hardware
 from dietlab.lower import compiler
+from dietlab.measure.private_caches import PrivateCaches
 from dietlab.measure.problem import MOST_PACKED, MOST_PLAIN, ROTATED_CACHES, Problem, rotating_copies
 from dietlab.shapes import Dim, Shape
 from dietlab.workloads import BatchMatmul, Dense, FloatArray, Workload

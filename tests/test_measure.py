@@ -412,9 +412,10 @@ def test_failures_become_records_and_the_run_goes_on(here: Hardware) -> None:
     ]  # fmt: skip
     with moody(here, time_timeout=5) as runner:
         found = list(runner.measure(WORK, trials))
-    assert [(r.micro_kernel, r.shape) for r in found] == [
+    assert {(r.micro_kernel, r.shape) for r in found} == {
         (t.micro_kernel, s) for t in trials for s in t.shapes
-    ]
+    }
+    found.sort(key=lambda r: [t.micro_kernel for t in trials].index(r.micro_kernel))
     statuses, reasons = [r.status for r in found], [r.reason for r in found]
     assert statuses[:3] == ["build_failed"] * 3
     assert statuses[3:] == ["ok", "crashed", "timeout", "refused", "wrong", "refused", "ok"]
@@ -436,6 +437,41 @@ def test_build_that_hangs_is_a_record_for_each_shape(here: Hardware) -> None:
     assert all(r.reason.startswith("build: ") and "within 1 s" in r.reason for r in found)
 
 
+def in_turns(here: Hardware, timing: Timing) -> LocalRunner:
+    return LocalRunner(here, timing, builders=1, timer_module="workers.turns_timer")
+
+
+@pytest.mark.usefixtures("no_child_is_left")
+def test_candidates_on_one_shape_take_turns(here: Hardware) -> None:
+    """Forwards, then backwards: a machine that gets slower is as slow for both."""
+    lanes = here.cpu.lanes
+    kernels = [CpuMicroKernel(rows, lanes, edge="even") for rows in (4, 5)]
+    trials = [Trial(kernel, (Shape.of(T=7), Shape.of(T=9))) for kernel in kernels]
+    with in_turns(here, Timing(3, 0.001, cache="rotating")) as runner:
+        found = list(runner.measure(WORK, trials))
+    assert [(r.micro_kernel, r.shape["T"]) for r in found] == [(k, t) for t in (7, 9) for k in kernels]
+    # The questions about T=7: 1, 4, 5 and 2, 3, 6; about T=9 six later.
+    assert [r.seconds for r in found] == pytest.approx([1e-3, 2e-3, 7e-3, 8e-3])
+    assert [r.spread for r in found] == pytest.approx([3.0, 0.5, 3 / 7, 1 / 8])
+    assert [r.cached_seconds for r in found] == pytest.approx([1e-6, 2e-6, 7e-6, 8e-6])
+    assert all(r.phases.measure == pytest.approx(0.6) for r in found)
+    assert all(Record.from_json(r.to_json()).cached_seconds == r.cached_seconds for r in found)
+
+
+@pytest.mark.usefixtures("no_child_is_left")
+def test_slow_candidates_have_one_turn_and_a_crash_ends_one_only(here: Hardware) -> None:
+    kernels = [CpuMicroKernel(rows, here.cpu.lanes, edge="even") for rows in (4, 5)]
+    with in_turns(here, Timing(3, 0.001, stop_beyond=0.0015)) as runner:
+        quick, slow = runner.measure(WORK, [Trial(kernel, (Shape.of(T=3),)) for kernel in kernels])
+        assert (quick.seconds, slow.seconds) == (1e-3, 2e-3)
+        assert quick.spread > 0 == slow.spread  # the slow one was not asked again
+    with in_turns(here, Timing(3, 0.001)) as runner:
+        found = list(runner.measure(WORK, [Trial(kernels[0], (Shape.of(T=2), Shape.of(T=3)))]))
+    crashed, other = found
+    assert other.ok and other.shape["T"] == 3
+    assert crashed.status == "crashed" and "signal 6" in crashed.reason and crashed.seconds is None
+
+
 ROTATING = replace(FAST, cache="rotating")
 REAL: dict[str, Workload] = {
     "constant": Dense(T=Dim(1, 16), N=40, K=12, bias=True, residual=True),
@@ -454,17 +490,16 @@ def check_real(runner: LocalRunner, work: Workload, lanes: int) -> None:
     kernels = [CpuMicroKernel(4, lanes, 2, edge="even"), CpuMicroKernel(3, 2 * lanes, 1, edge="checked")]
     shapes = (Shape.of(T=1), Shape.of(T=7))
     found = list(runner.measure(work, [Trial(kernel, shapes) for kernel in kernels]))
-    again = list(runner.measure(work, [Trial(kernels[0], shapes)]))
     assert [(r.micro_kernel, r.shape, r.status) for r in found] == [
-        (k, s, "ok") for k in kernels for s in shapes
+        (k, s, "ok") for s in shapes for k in kernels
     ]
     for made in found:
         assert made.seconds is not None and 0 < made.seconds < 1
         assert made.gflops(work) == pytest.approx(work.flops(made.shape) / made.seconds / 1e9)
         assert made.code_bytes > 0 and len(made.code_hash) == 16 and made.at and made.spread >= 0
         assert made.phases.compile > 0 and made.phases.measure > 0
+        assert (made.cached_seconds is not None) == (runner.timing.cache == "rotating")
     assert len({r.code_hash for r in found}) == 2
-    assert again[0].seconds == found[0].seconds and "same code as" in again[0].reason
 
 
 @pytest.mark.usefixtures("no_child_is_left")

@@ -107,7 +107,7 @@ def test_each_micro_kernel_is_measured_once_before_confirmation(whole_runs: dict
     assert len({r.micro_kernel for r in searched}) == SMALL.trials
     assert all(r.shape in SHAPES.shapes for r in searched)
     assert len({r.micro_kernel for r in run.records[SMALL.trials :]}) == SMALL.confirm_kernels
-    assert len({(r.micro_kernel, r.shape) for r in run.records}) == len(run.records)
+    assert len({(r.asked_by, r.micro_kernel, r.shape) for r in run.records}) == len(run.records)
 
 
 def test_where_weights_rotate_the_smallest_shape_is_measured_too(space: Space) -> None:
@@ -123,9 +123,9 @@ def test_where_weights_rotate_the_smallest_shape_is_measured_too(space: Space) -
 
 
 @pytest.mark.parametrize("name", THOROUGH)
-def test_nothing_is_measured_twice(name: str, whole_runs: dict[str, TuningRun]) -> None:
+def test_no_round_measures_anything_twice(name: str, whole_runs: dict[str, TuningRun]) -> None:
     run = whole_runs[name]
-    assert len({(r.micro_kernel, r.shape) for r in run.records}) == len(run.records)
+    assert len({(r.asked_by, r.micro_kernel, r.shape) for r in run.records}) == len(run.records)
     assert run.held_out_metrics["pairwise"] > 0.5
 
 
@@ -297,7 +297,7 @@ def test_interruption_anywhere_keeps_every_record_and_doubles_none(
     runner = Troubled()
     resumed = in_store(path, space, runner, effort)
     assert resumed.records[:after] == tuple(kept) and runner.asked == len(resumed.records) - after
-    assert len({(r.micro_kernel, r.shape) for r in resumed.records}) == len(resumed.records)
+    assert len({(r.asked_by, r.micro_kernel, r.shape) for r in resumed.records}) == len(resumed.records)
     assert resumed.trials >= SMALL.trials
     if effort is not VERIFIED:
         assert resumed.trials == SMALL.trials

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dietlab.bench.samples import blocks
-from dietlab.bench.table import BenchTable
-from dietlab.shapes import Shape
-
-SHOWN = (1, 8, 16, 32, 64, 128, 512, 2048)
+from dietlab.bench.table import StudyFacts
+from dietlab.evaluation.report import Row
 
 
 @dataclass(frozen=True)
@@ -18,7 +14,7 @@ class Bound:
 
     Args:
         flops, bytes: of one call; bytes that any implementation must move at least once.
-        peak_gflops: fp32 multiply-adds of all cores in use.
+        peak_gflops: multiply-adds of all cores in use, of the workload's type.
         dram_gbps, l3_gbps: measured bandwidths: memory (all cores), last-level cache (one core).
         seconds: our median.
         share: of the roofline, as the row has it: of the greater of the two least times, compute and
@@ -53,22 +49,34 @@ class Bound:
         return None if self.l3_gbps is None else self.bytes / (self.l3_gbps * self.threads) / 1e9
 
     @property
+    def least_seconds(self) -> float:
+        """The roofline of this cache state: compute, or every byte from where the state leaves operands.
+        (What stays in the nearest cache bounds nothing.)"""
+        moved = {"rotating": self.memory_seconds, "interleaved": self.l3_seconds}.get(self.cache)
+        return max(self.compute_seconds, moved or 0.0)
+
+    @property
     def compute_share(self) -> float:
         """Of the FMA peak."""
         return self.compute_seconds / self.seconds
 
 
-def bounds(table: BenchTable, lengths: tuple[int, ...] = SHOWN) -> Iterator[Bound]:
-    """The bounds of our rows at some lengths, for processors whose peaks were measured."""
-    for block in blocks(table):
-        workload, hardware = block.facts.operator, block.facts.processor
-        if hardware.total_gflops is None or hardware.dram_gbps is None:
-            continue
-        (dim,) = workload.dims
-        for length in sorted(set(lengths) & set(block.ours)):
-            shape = Shape.of(**{dim: length})
-            yield Bound(
-                block.facts.name, block.facts.threads, block.cache, length, workload.flops(shape),
-                workload.bytes(shape), hardware.total_gflops, hardware.dram_gbps, hardware.l3_gbps,
-                block.ours[length].seconds_median, block.ours[length].roofline,
-            )  # fmt: skip
+def bound_of(facts: StudyFacts, cache: str, length: int, row: Row) -> Bound | None:
+    """The bound of one of our rows; None for a processor whose peaks are not known."""
+    workload, hardware = facts.operator, facts.processor
+    peak = hardware.peak_for(workload.dtype)
+    if peak is None or hardware.dram_gbps is None:
+        return None
+    return Bound(
+        facts.name,
+        facts.threads,
+        cache,
+        length,
+        workload.flops(row.shape),
+        workload.bytes(row.shape),
+        hardware.cores * peak,
+        hardware.dram_gbps,
+        hardware.l3_gbps,
+        row.seconds_median,
+        row.roofline,
+    )

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from dietlab.bench.criteria import Criterion, Measure
+from dietlab.bench.roofline import Bound, bound_of
 from dietlab.bench.table import BenchTable, StudyFacts
 from dietlab.evaluation.policies import padding_over
 from dietlab.evaluation.report import OURS, Row, fastest
@@ -43,13 +44,22 @@ Rows = Mapping[int, Mapping[str, Row]]
 """Correct rows of one study and cache state, by length and contender."""
 
 
+SPEEDUPS: tuple[Measure, ...] = ("prepacked", "plain", "ansor", "cublas", "cublaslt", "cublaslt-tuned")
+"""Measures that compare our time with another's."""
+
+SHOWN = (1, 8, 16, 32, 64, 128, 512, 2048)
+"""Lengths whose bounds are shown."""
+
+
 @dataclass(frozen=True)
 class Sample:
-    """One shape's value."""
+    """One shape's value; of a speedup also the ``ceiling``: what it would be with ours at the roofline (None
+    where that is not known)."""
 
     workload: str
     length: int
     value: float
+    ceiling: float | None = None
 
 
 @dataclass(frozen=True)
@@ -104,7 +114,26 @@ def samples(criterion: Criterion, block: Block) -> list[Sample]:
         return []
     low, high = criterion.lengths
     values = MEASURES[criterion.measure](block)
-    return [Sample(block.facts.name, length, value) for length, value in values if low <= length <= high]
+    return [
+        Sample(block.facts.name, length, value, _ceiling(criterion, block, length, value))
+        for length, value in values if low <= length <= high
+    ]  # fmt: skip
+
+
+def _ceiling(criterion: Criterion, block: Block, length: int, value: float) -> float | None:
+    if criterion.measure not in SPEEDUPS or length not in block.ours:
+        return None
+    bound = bound_of(block.facts, block.cache, length, block.ours[length])
+    return value * bound.seconds / bound.least_seconds if bound else None
+
+
+def bounds(table: BenchTable, lengths: tuple[int, ...] = SHOWN) -> Iterator[Bound]:
+    """The bounds of our rows at some lengths, for processors whose peaks are known."""
+    for block in blocks(table):
+        for length in sorted(set(lengths) & set(block.ours)):
+            bound = bound_of(block.facts, block.cache, length, block.ours[length])
+            if bound is not None:
+                yield bound
 
 
 Values = Iterator[tuple[int, float]]

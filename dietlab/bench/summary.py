@@ -38,6 +38,7 @@ class Line:
             shapes (None where that says nothing: extremes and sums).
         met: whether the target is reached; None where there is none, or too little was measured.
         worst: the shape that is furthest on the wrong side; a whole study has length 0.
+        ceiling: of a speedup, what the statistic would be if ours ran at the roofline on every shape.
     """
 
     criterion: Criterion
@@ -50,6 +51,7 @@ class Line:
     high: float | None
     met: bool | None
     worst: Sample
+    ceiling: float | None = None
 
     @property
     def verdict(self) -> str:
@@ -135,10 +137,13 @@ def line_of(criterion: Criterion, threads: int, cache: str, found: Sequence[Samp
     judged = bool(criterion.target) and _holds(criterion, threads, cache, suite)
     if len(workloads) < criterion.needs and criterion.met(value):
         judged = False
+    ceilings = [sample.ceiling for sample in found if sample.ceiling is not None]
+    known = len(ceilings) == len(found)
     furthest = max if criterion.measure in LOWER_IS_BETTER else min
     return Line(
         criterion, threads, cache, workloads, len(found), value, low, high,
         criterion.met(value) if judged else None, furthest(found, key=lambda sample: sample.value),
+        float(STATISTICS[criterion.statistic](np.array(ceilings))) if known else None,
     )  # fmt: skip
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from math import exp, log
+from statistics import median_low
 
 import numpy as np
 import numpy.typing as npt
@@ -24,10 +26,81 @@ STRANGER = 0.03
 MOST_DOUBT = 0.3
 
 
+FITS = 16
+"""Fits of how slow the rounds were, each with less weight on what the one before left unexplained."""
+
+NOISE = 0.01
+"""Differences of times, as logarithms, that no fit should try to explain."""
+
+
+def settled_seconds(records: Iterable[Record]) -> dict[tuple[MicroKernel, Shape], float]:
+    """One time for each micro-kernel and shape, out of rounds whose machine was quicker or slower.
+
+    On each shape a time is what the micro-kernel takes, times how slow its round was for all (``asked_by``):
+    records of a round ran in turns. Rounds that have micro-kernels in common are compared by these; then
+    of two times of a micro-kernel the lower one counts, and of three the middle one, since disturbances
+    only slow down.
+    """
+    shapes: dict[Shape, dict[MicroKernel, dict[str, float]]] = {}
+    for record in records:
+        if record.ok and record.seconds:
+            rounds = shapes.setdefault(record.shape, {}).setdefault(record.micro_kernel, {})
+            rounds[record.asked_by] = min(record.seconds, rounds.get(record.asked_by, record.seconds))
+    return {
+        (kernel, shape): seconds
+        for shape, times in shapes.items()
+        for kernel, seconds in _settled(times).items()
+    }
+
+
+Times = Mapping[MicroKernel, Mapping[str, float]]
+"""Seconds on one shape by micro-kernel and round."""
+
+
+def _settled(times: Times) -> dict[MicroKernel, float]:
+    """What each micro-kernel takes in a round of mean slowness."""
+    slowness = _slowness(times)
+    return {
+        kernel: median_low([seconds / slowness[name] for name, seconds in rounds.items()])
+        for kernel, rounds in times.items()
+    }
+
+
+def _slowness(times: Times) -> dict[str, float]:
+    """How slow each round was, 1 on average; the least absolute deviations of the logarithms, by fits with
+    weights. What a micro-kernel takes drops out of the normal equations, which are as many as rounds."""
+    found = dict.fromkeys(name for rounds in times.values() for name in rounds)
+    names = {name: number for number, name in enumerate(found)}
+    groups: list[Values] = [
+        np.array([(names[name], log(seconds)) for name, seconds in rounds.items()]).T
+        for rounds in times.values()
+        if len(rounds) > 1
+    ]
+    added: Values = np.zeros(len(names))
+    weights: list[Values] = [np.ones(len(values)) for _, values in groups]
+    for _ in range(FITS if groups else 0):
+        matrix, right = np.zeros((len(names), len(names))), np.zeros(len(names))
+        for (rounds, values), weight in zip(groups, weights, strict=True):
+            at = rounds.astype(int)
+            share = weight / weight.sum()
+            np.add.at(matrix, (at[:, None], at[None, :]), np.diag(weight) - weight[:, None] * share)
+            np.add.at(right, at, weight * (values - share @ values))
+        added = np.linalg.pinv(matrix, rcond=1e-9, hermitian=True) @ right
+        weights = [_weights(values - added[rounds.astype(int)]) for rounds, values in groups]
+    return {name: exp(float(added[number])) for name, number in names.items()}
+
+
+def _weights(own: Values) -> Values:
+    """Those of one micro-kernel's times: the further from their middle, the less."""
+    found: Values = 1.0 / np.maximum(np.abs(own - np.median(own)), NOISE)
+    return found
+
+
 class Calibration:
     """A cost model and the records that correct it.
 
-    Where a micro-kernel was measured on a shape, that time stands. Elsewhere its prediction is
+    Where a micro-kernel was measured on a shape, that time stands (:func:`settled_seconds`). Elsewhere its
+    prediction is
     multiplied by the ratio of measured to predicted time of its family (those that differ from it in
     height and edge only), interpolated over the logarithm of the shapes' flops, times how much it
     deviates from its family where it was measured itself: one measurement at an end of the range
@@ -37,11 +110,7 @@ class Calibration:
 
     def __init__(self, model: CostModel, records: Iterable[Record]) -> None:
         self._model = model
-        self._measured: dict[tuple[MicroKernel, Shape], float] = {}
-        for record in records:
-            if record.ok and record.seconds:
-                pair = (record.micro_kernel, record.shape)
-                self._measured[pair] = min(record.seconds, self._measured.get(pair, record.seconds))
+        self._measured = settled_seconds(records)
         hardware = model.cost.hardware
         peak = hardware.peak_for(model.cost.workload.dtype)
         self._peak = 1e9 * hardware.cores * peak if peak else np.inf

@@ -1,9 +1,11 @@
-"""Stage 4, between its halves: what the tree would choose is measured where it was only predicted."""
+"""Stage 4, between its halves: plans that compete for a shape are measured next to each other."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+
+import numpy as np
 
 from dietlab.dispatch.dispatcher import train_dispatcher
 from dietlab.dispatch.portfolio import Portfolio, retimed
@@ -14,40 +16,69 @@ from dietlab.shapes import Shape
 from dietlab.space import MicroKernel
 from dietlab.workloads import axis_of
 
+CHECK = "check"
+"""Rounds of checking are called this and a number."""
+
 ROUNDS = 3
 """A choice that turns out slow makes room for another that was only predicted."""
 
 CHECKED_ROWS = 128
 """Shapes of so many rows are checked. Beyond, a call takes long and plans differ by little."""
 
+RIVALS, CLOSE = 3, 1.15
+"""Plans that compete for a shape: so many at most, and none that is expected to be slower by more."""
+
 
 def check_choices(
     portfolio: Portfolio, run: TuningRun, runner: Runner, store: RecordStore,
     observers: Iterable[Observer] = (),
 ) -> Portfolio:  # fmt: skip
-    """The same micro-kernels with the times of those plans measured that a tree over them chooses.
+    """The same micro-kernels, with plans' times taken in turns where several compete for a shape.
 
-    Of many predicted times the least are those that err most, and so does a choice among them: it is
-    measured, the tree trained again, and so on, at most :data:`ROUNDS` times. ``store`` gets the records.
+    Of many predicted times the least are those that err most, and a time that was measured minutes before
+    another is no fair match for it: plans that could be the fastest on a shape are measured on it together,
+    the tree is trained again, and so on, at most :data:`ROUNDS` times. ``store`` gets the records.
     """
     listeners = audience(observers)
-    for _ in range(ROUNDS):
-        trials = unmeasured(portfolio, run)
+    for number in range(1, 1 + ROUNDS):
+        trials = undecided(portfolio, run)
         if not trials:
             break
-        found = measured("check", run, trials, runner, listeners, store)
+        found = measured(CHECK, f"{CHECK} {number}", run, trials, runner, listeners, store)
         run = replace(run, records=(*run.records, *found))
         portfolio = retimed(portfolio, run)
     return portfolio
 
 
-def unmeasured(portfolio: Portfolio, run: TuningRun) -> list[Trial]:
-    """The plans that a tree over ``portfolio`` chooses, each with the shapes it was never measured on."""
-    dispatcher, rows = train_dispatcher(portfolio), axis_of(portfolio.workload, "rows")
-    known = {(record.micro_kernel, record.shape) for record in run.records}
+def undecided(portfolio: Portfolio, run: TuningRun) -> list[Trial]:
+    """Plans with the shapes on which they compete with others that they were never measured beside."""
+    rows = axis_of(portfolio.workload, "rows")
+    matches = _matches(run)
     wanted: dict[MicroKernel, list[Shape]] = {}
-    for shape in portfolio.shapes:
-        plan = dispatcher.kernel(shape)
-        if rows.at(shape) <= CHECKED_ROWS and (plan, shape) not in known:
-            wanted.setdefault(plan, []).append(shape)
+    for shape, plans in rivals(portfolio).items():
+        met = any(plans <= match for match in matches.get(shape, ()))
+        if rows.at(shape) <= CHECKED_ROWS and not met:
+            for plan in plans:
+                wanted.setdefault(plan, []).append(shape)
     return [Trial(plan, tuple(wanted[plan])) for plan in sorted(wanted)]
+
+
+def rivals(portfolio: Portfolio) -> dict[Shape, frozenset[MicroKernel]]:
+    """For each shape the plan that a tree over ``portfolio`` chooses, and those that are expected to be as
+    fast or nearly."""
+    dispatcher, table = train_dispatcher(portfolio), np.array(portfolio.seconds)
+    found = {}
+    for shape, seconds in zip(portfolio.shapes, table.T, strict=True):
+        order = seconds.argsort()[:RIVALS]
+        close = order[seconds[order] <= CLOSE * seconds.min()]
+        found[shape] = frozenset((*(portfolio.plans[i] for i in close), dispatcher.kernel(shape)))
+    return found
+
+
+def _matches(run: TuningRun) -> Mapping[Shape, list[set[MicroKernel]]]:
+    """Plans that were measured next to each other to decide between them, by shape."""
+    found: dict[Shape, dict[str, set[MicroKernel]]] = {}
+    for record in run.records:
+        if record.asked_by.startswith(CHECK):
+            found.setdefault(record.shape, {}).setdefault(record.asked_by, set()).add(record.micro_kernel)
+    return {shape: list(rounds.values()) for shape, rounds in found.items()}

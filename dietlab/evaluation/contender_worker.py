@@ -41,20 +41,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from itertools import cycle, islice
-from statistics import median
 from typing import Any
 
 from dietlab.errors import MeasureError, MissingDependencyError
 from dietlab.evaluation.case import Case
 from dietlab.evaluation.contenders import Contender, NotTunedError, make_contender
-from dietlab.evaluation.private_caches import PrivateCaches
 from dietlab.evaluation.throttle import Probe, fma_probe, take
 from dietlab.evaluation.vendors import Call, NoFormError
 from dietlab.hardware import Hardware
 from dietlab.measure import CACHE_STATES
+from dietlab.measure.private_caches import PrivateCaches
 from dietlab.measure.problem import Problem, rotating_copies
 from dietlab.measure.process import serve
-from dietlab.measure.timing import clock_for
+from dietlab.measure.timing import clock_for, time_alone
 from dietlab.shapes import Shape
 from dietlab.workloads import Workload, workload_from_json
 
@@ -175,14 +174,8 @@ class Bench:
 
     def _alone(self, calls: Sequence[Call], count: int) -> float:
         """Median seconds of ``count`` calls, each after other data was read."""
-        (call,), clock, empty = calls, self._clock, self._private.empty
-        seconds = []
-        for _ in range(count):
-            empty()
-            started = clock()
-            call()
-            seconds.append(clock() - started)
-        return median(seconds)
+        (call,) = calls
+        return time_alone(call, self._private.empty, count, self._threads)
 
 
 class Service:

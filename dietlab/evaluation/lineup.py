@@ -36,11 +36,12 @@ class Lineup:
     ansor: tuple[AnsorResult, ...] = ()
     notes: tuple[str, ...] = ()
 
-    def oracle_plans(self, shape: Shape) -> list[int]:
-        """The candidates that are probably fastest on a shape, and the plan that ours chooses."""
+    def oracle_plans(self, shape: Shape, cache: str) -> list[int]:
+        """The candidates that are probably fastest on a shape in this state of the caches, and the plan that
+        ours chooses."""
         if self.tuned is None or not self.candidates:
             return []
-        seconds = self.tuned.seconds_table(self.candidates, [shape])[:, 0]
+        seconds = self.tuned.seconds_table(self.candidates, [shape], cache != "rotating")[:, 0]
         finalists = [int(i) for i in seconds.argsort()[:ORACLE_FINALISTS]]
         chosen = self.chosen_plan(shape)
         return finalists if chosen in finalists else [*finalists, chosen]
@@ -91,9 +92,10 @@ def with_oracle(lineup: Lineup, home: Path, shapes: ShapeSet) -> Lineup:
     """One library of all finalists and our plans; for each shape the plan is chosen from outside."""
     tuned = _tuned(lineup)
     known = candidate_plans(tuned, tuned.shapes.shapes)
-    order = tuned.seconds_table(known, shapes.shapes).argsort(axis=0)[:ORACLE_FINALISTS]
+    tables = [tuned.seconds_table(known, shapes.shapes, cached) for cached in (False, True)]
+    finalists = {int(i) for table in tables for i in table.argsort(axis=0)[:ORACLE_FINALISTS].flat}
     ours = lineup.dispatcher.plans
-    plans = tuple(dict.fromkeys((*(known[i] for i in sorted({int(i) for i in order.flat})), *ours)))
+    plans = tuple(dict.fromkeys((*(known[i] for i in sorted(finalists)), *ours)))
     extents_used = sorted({extents(tuned.space.workload, shape)["rows"] for shape in shapes})
     dispatcher = replace(lineup.dispatcher, plans=plans, tree=Leaf(0))
     library = build(dispatcher, home, every_plan=True, only=extents_used)

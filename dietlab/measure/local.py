@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from statistics import median
 from time import perf_counter
+from typing import Any
 
 from dietlab.events import PhaseSeconds
 from dietlab.hardware import Hardware
@@ -37,7 +38,8 @@ the system's time slice."""
 class LocalRunner:
     """Builds in parallel, then verifies and times one library after the other.
 
-    Building and timing never overlap: a builder beside it would disturb the measurement. Generated
+    Building and timing never overlap: a builder beside it would disturb the measurement. Candidates that
+    share a shape are timed in turns, since a shared machine is not the same from minute to minute. Generated
     code runs in a child process only, so that a crash or a hang becomes a record. What the compiler says
     of a GPU's micro-kernel comes first: one that spills or does not fit is refused and never run.
 
@@ -59,7 +61,6 @@ class LocalRunner:
     def __post_init__(self) -> None:
         self._open = ExitStack()
         self._folder: Path | None = None
-        self._measured: dict[tuple[str, Shape], Record] = {}
 
     def __enter__(self) -> LocalRunner:
         return self
@@ -73,17 +74,58 @@ class LocalRunner:
         self._folder = None
 
     def measure(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Record]:
-        """One record for every shape of every trial; failures are records too."""
+        """One record for every shape of every trial, shape by shape; failures are records too."""
         self._start()
         started = perf_counter()
         built = list(self._pool.build(workload, trials))
         # Builds overlap, so each trial is charged its share of the wall-clock time.
         wall, busy = perf_counter() - started, sum(b.seconds for b in built) or 1.0
+        rivals: dict[Shape, list[Candidate]] = {}
         for trial, library in zip(trials, built, strict=True):
             compile_seconds = wall * library.seconds / busy / max(1, len(trial.shapes))
             for shape in trial.shapes:
-                yield self._record(workload, library, shape, compile_seconds)
+                rivals.setdefault(shape, []).append(Candidate.of(library, shape, compile_seconds))
+        for shape in sorted(rivals):
+            yield from self._side_by_side(workload, rivals[shape])
+        for library in built:
             library.path.unlink(missing_ok=True)
+
+    def _side_by_side(self, workload: Workload, rivals: Sequence[Candidate]) -> Iterator[Record]:
+        """Records of candidates on one shape. On a CPU, where a shared memory is quicker in one second than
+        in the next, they take turns, a block each; the clock of a GPU sees nobody else."""
+        alike: dict[str, Candidate] = {}
+        for candidate in rivals:
+            first = alike.setdefault(candidate.code, candidate)
+            candidate.twin = None if first is candidate else first
+        playing = [candidate for candidate in rivals if candidate.record.ok and candidate.twin is None]
+        in_turns = self.hardware.kind == "cpu"
+        timing = replace(self.timing, blocks=1) if in_turns else self.timing
+        for turn in range(self.timing.blocks if in_turns else 1):
+            for candidate in playing[:: -1 if turn % 2 else 1]:
+                self._take(workload, candidate, timing)
+            playing = [candidate for candidate in playing if candidate.plays_on(self.timing)]
+        yield from (candidate.result for candidate in rivals)
+
+    def _take(self, workload: Workload, candidate: Candidate, timing: Timing) -> None:
+        """One turn of one candidate; the first one verifies it."""
+        request = {
+            "workload": workload.to_json(), "shape": candidate.record.shape.to_json(),
+            "library": str(candidate.built.path), "cores": self.hardware.cores,
+            "packed_shape": candidate.built.answer["packed_shape"], "timing": timing.to_json(),
+            "last_level_bytes": self.hardware.last_level_bytes, "verified": bool(candidate.blocks),
+        }  # fmt: skip
+        if self.hardware.kind == "cpu":
+            request["l2_bytes"] = self.hardware.cpu.l2_bytes
+        started = perf_counter()
+        try:
+            candidate.note(self._timer.ask(request, self.time_timeout))
+        except (WorkerTimeout, WorkerCrashed, WorkerRefused) as error:
+            status: Status = (
+                "timeout" if isinstance(error, WorkerTimeout)
+                else "crashed" if isinstance(error, WorkerCrashed)
+                else "refused"
+            )  # fmt: skip
+            candidate.fail(status, str(error), measure=perf_counter() - started)
 
     def _start(self) -> None:
         if self._folder is not None:
@@ -109,7 +151,22 @@ class LocalRunner:
             require_compiler()
         require_linker()
 
-    def _record(self, workload: Workload, built: Built, shape: Shape, compile_seconds: float) -> Record:
+
+@dataclass
+class Candidate:
+    """A library on one shape while it is measured: its record so far, and seconds of a call in each block.
+
+    ``twin`` has the same machine code, and what it takes holds for both.
+    """
+
+    built: Built
+    record: Record
+    blocks: list[float] = field(default_factory=list)
+    cached_blocks: list[float] = field(default_factory=list)
+    twin: Candidate | None = None
+
+    @classmethod
+    def of(cls, built: Built, shape: Shape, compile_seconds: float) -> Candidate:
         record = Record(
             built.kernel, shape, "ok", at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             phases=PhaseSeconds(compile=compile_seconds),
@@ -117,37 +174,49 @@ class LocalRunner:
             resources=built.answer.get("resources", {}),
         )  # fmt: skip
         if built.failure:
-            return replace(record, status=built.failure[0], reason=built.failure[1])
-        twin = self._measured.get((record.code_hash, shape))
-        if twin is not None:
-            return replace(
-                record, status=twin.status, seconds=twin.seconds, spread=twin.spread,
-                reason=f"same code as {twin.micro_kernel.key}",
-            )  # fmt: skip
-        record = self._timed(workload, built, record)
-        self._measured[record.code_hash, shape] = record
-        return record
+            record = replace(record, status=built.failure[0], reason=built.failure[1])
+        return cls(built, record)
 
-    def _timed(self, workload: Workload, built: Built, record: Record) -> Record:
-        request = {
-            "workload": workload.to_json(), "shape": record.shape.to_json(), "library": str(built.path),
-            "cores": self.hardware.cores, "packed_shape": built.answer["packed_shape"],
-            "timing": self.timing.to_json(), "last_level_bytes": self.hardware.last_level_bytes,
-        }  # fmt: skip
-        started = perf_counter()
-        try:
-            answer = self._timer.ask(request, self.time_timeout)
-        except (WorkerTimeout, WorkerCrashed, WorkerRefused) as error:
-            status: Status = (
-                "timeout" if isinstance(error, WorkerTimeout)
-                else "crashed" if isinstance(error, WorkerCrashed)
-                else "refused"
+    @property
+    def code(self) -> str:
+        """Equal for equal machine code."""
+        return self.record.code_hash or self.record.micro_kernel.key
+
+    def note(self, answer: Mapping[str, Any]) -> None:
+        """Keeps what the timer answered to one turn."""
+        spent = {"verify": answer["verify_seconds"], "measure": answer["measure_seconds"]}
+        if answer["reason"]:
+            self.fail("wrong", answer["reason"], **spent)
+            return
+        self._spend(**spent)
+        self.blocks += answer["blocks"]
+        self.cached_blocks += answer.get("cached_blocks", ())
+
+    def fail(self, status: Status, reason: str, **spent: float) -> None:
+        self._spend(**spent)
+        self.record = replace(self.record, status=status, reason=reason)
+
+    def _spend(self, **seconds: float) -> None:
+        self.record = replace(self.record, phases=self.record.phases.plus(**seconds))
+
+    def plays_on(self, timing: Timing) -> bool:
+        """Whether another block would tell more: not of a slow program, nor of one that failed."""
+        slow = timing.stop_beyond is not None and min(self.blocks, default=0.0) > timing.stop_beyond
+        return self.record.ok and not slow
+
+    @property
+    def result(self) -> Record:
+        """The record, once all turns are over."""
+        if self.twin is not None:
+            twin = self.twin.result
+            return replace(
+                self.record, status=twin.status, seconds=twin.seconds, cached_seconds=twin.cached_seconds,
+                spread=twin.spread, reason=f"same code as {twin.micro_kernel.key}",
             )  # fmt: skip
-            spent = record.phases.plus(measure=perf_counter() - started)
-            return replace(record, status=status, reason=str(error), phases=spent)
-        phases = record.phases.plus(verify=answer["verify_seconds"], measure=answer["measure_seconds"])
-        if not answer["blocks"]:
-            return replace(record, status="wrong", reason=answer["reason"], phases=phases)
-        least = min(answer["blocks"])
-        spread = median(answer["blocks"]) / least - 1
-        return replace(record, seconds=least, spread=spread, phases=phases)
+        if not self.record.ok:
+            return self.record
+        least = min(self.blocks)
+        return replace(
+            self.record, seconds=least, cached_seconds=min(self.cached_blocks, default=None),
+            spread=median(self.blocks) / least - 1,
+        )  # fmt: skip

@@ -70,6 +70,11 @@ class Problem:
         return self.buffer[GUARD:-GUARD].reshape(self.reference.shape)
 
     @property
+    def arrays(self) -> list[FloatArray]:
+        """Operands and output, in the order of a call."""
+        return [*self.operands.values(), self.out]
+
+    @property
     def constants(self) -> dict[str, FloatArray]:
         return {name: self.operands[name] for name in self.workload.constants}
 

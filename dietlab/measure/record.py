@@ -31,6 +31,11 @@ class Record:
         status: ``ok``, or what went wrong; ``reason`` says it in words.
         seconds: of one call, the least mean of several blocks of calls; thread CPU time on one
             core, wall-clock time on several. None unless ``ok``.
+        cached_seconds: the same with operands in the last-level cache and the private caches cold; None
+            where that was not taken (on a GPU, or if ``seconds`` is of operands in cache).
+        asked_by: the round of tuning that asked for it, as in ``verify 2``. Records of one round and shape
+            were timed next to each other, in turns: their ratios are free of what the machine did between
+            rounds.
         spread: (median of the blocks / least - 1): how noisy the machine was.
         phases: wall-clock seconds that this record cost, by phase.
         code_bytes: machine code of the micro-kernel's own library.
@@ -44,6 +49,8 @@ class Record:
     shape: Shape
     status: Status
     seconds: float | None = None
+    cached_seconds: float | None = None
+    asked_by: str = ""
     spread: float = 0.0
     reason: str = ""
     phases: PhaseSeconds = field(default_factory=PhaseSeconds)
@@ -67,6 +74,8 @@ class Record:
             "phases": {k: v for k, v in self.phases.to_json().items() if v}, "code_bytes": self.code_bytes,
             "code_hash": self.code_hash, "at": self.at,
         }  # fmt: skip
+        value |= {"cached_seconds": self.cached_seconds} if self.cached_seconds else {}
+        value |= {"asked_by": self.asked_by} if self.asked_by else {}
         value |= {"resources": dict(self.resources)} if self.resources else {}
         return {**value, "reason": self.reason} if self.reason else value
 
@@ -81,7 +90,8 @@ class Record:
             return cls(
                 micro_kernel=MicroKernel.from_key(value["micro_kernel"]),
                 shape=Shape.from_json(value["shape"]), status=value["status"],
-                seconds=value["seconds"], spread=float(value.get("spread", 0.0)),
+                seconds=value["seconds"], cached_seconds=value.get("cached_seconds"),
+                asked_by=value.get("asked_by", ""), spread=float(value.get("spread", 0.0)),
                 reason=value.get("reason", ""), phases=PhaseSeconds(**value.get("phases", {})),
                 code_bytes=int(value.get("code_bytes", 0)), code_hash=value.get("code_hash", ""),
                 at=value.get("at", ""),
@@ -92,7 +102,8 @@ class Record:
 
 
 class Runner(Protocol):
-    """What measures. Records come one by one, as soon as each is known."""
+    """What measures. Records come as soon as they are known, in any order."""
 
     def measure(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Record]:
-        """One record for every shape of every trial, failures included; raises for no candidate."""
+        """One record for every shape of every trial, failures included; raises for no candidate. Who measures
+        for real times trials that share a shape next to each other, in turns."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import cycle, islice
+from itertools import count, islice
 from math import ceil
+from statistics import median
 from time import perf_counter, process_time, sleep, thread_time
 from typing import Any, Literal, get_args
 
@@ -55,27 +56,52 @@ ATTENDED = 0.8
 """The share of its cores' time that a program on several of them has, spinning between its pieces of work, as
 long as nobody else wants one of them. With two threads on one core it is a half, and times are double."""
 
+WAKING_SECONDS = 0.001
+"""Threads that sleep between two questions wake up before their calls count."""
+
 RETAKES = 6
 LONGEST_PAUSE = 0.4
 
 
-def time_blocks(calls: Sequence[Callable[[], object]], timing: Timing, cores: int) -> list[float]:
-    """Mean seconds of one call in each block, after one call to warm up.
+def time_blocks(
+    calls: Sequence[Callable[[], object]], timing: Timing, cores: int, positions: Iterator[int] | None = None
+) -> list[float]:
+    """Mean seconds of one call in each block, after one call to warm up (of several threads, calls for
+    :data:`WAKING_SECONDS`).
 
     Args:
         calls: the same call, once for each copy of the operands; blocks go round them.
+        positions: where in the round each call is (default: from 0). Who goes round the same copies again
+            and again passes the same counter, so that no copy comes too soon.
     """
-    clock, turns = clock_for(cores), cycle(calls)
+    clock = clock_for(cores)
+    turns = (calls[position % len(calls)] for position in (count() if positions is None else positions))
+    started = perf_counter()
     next(turns)()
+    while cores > 1 and perf_counter() - started < WAKING_SECONDS:
+        next(turns)()
 
-    def block(count: int) -> float:
-        chosen = tuple(islice(turns, count))
+    def block(size: int) -> float:
+        chosen = tuple(islice(turns, size))
         return time_calls(chosen, clock) if cores == 1 else _attended(chosen, cores)
 
     estimate = block(1)
-    count = max(1, ceil(timing.block_seconds / max(estimate, 1e-9)))
+    size = max(1, ceil(timing.block_seconds / max(estimate, 1e-9)))
     slow = timing.stop_beyond is not None and estimate > timing.stop_beyond
-    return [block(count) for _ in range(1 if slow else timing.blocks)]
+    return [block(size) for _ in range(1 if slow else timing.blocks)]
+
+
+def time_alone(call: Callable[[], object], empty: Callable[[], object], size: int, cores: int) -> float:
+    """Median seconds of ``size`` calls, each timed alone after ``empty()``, which takes other data into the
+    private caches."""
+    clock = clock_for(cores)
+    seconds = []
+    for _ in range(size):
+        empty()
+        started = clock()
+        call()
+        seconds.append(clock() - started)
+    return median(seconds)
 
 
 def time_calls(calls: Sequence[Callable[[], object]], clock: Callable[[], float]) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from dietlab.events import Observer, audience
 from dietlab.measure import Record, RecordStore, Runner, Trial
+from dietlab.search.tune import missing
 from dietlab.shapes import Shape
 from dietlab.space import Space
 
@@ -22,17 +23,12 @@ def survey(
 ) -> tuple[Record, ...]:
     """Records of the whole space; what ``store`` holds already is not measured again."""
     store = RecordStore() if store is None else store
-    done = {(record.micro_kernel, record.shape) for record in store.records}
-    missing = [
-        Trial(kernel, left)
-        for kernel in space
-        if (left := tuple(shape for shape in shapes if (kernel, shape) not in done))
-    ]
+    left = missing((Trial(kernel, tuple(shapes)) for kernel in space), store.records)
     listeners = audience(observers)
-    with listeners.stage("survey", sum(len(trial.shapes) for trial in missing), "measurement") as progress:
+    with listeners.stage("survey", sum(len(trial.shapes) for trial in left), "measurement") as progress:
         best = 0.0
-        for start in range(0, len(missing), BATCH):
-            for record in runner.measure(space.workload, missing[start : start + BATCH]):
+        for start in range(0, len(left), BATCH):
+            for record in runner.measure(space.workload, left[start : start + BATCH]):
                 store.append(record)
                 best = max(best, record.gflops(space.workload))
                 progress.advance(f"best {best:.1f} GFLOP/s")

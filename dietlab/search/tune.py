@@ -37,9 +37,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Result = TypeVar("Result")
+Seconds = npt.NDArray[np.float64]
+"""``[micro-kernels, shapes]``."""
 
-CACHED_SHARE = 0.25
-"""How often weights are expected in cache; the other calls find them in memory."""
+CACHED_SHARE, PREDICTED_SHARE = 0.5, 0.25
+"""How often operands are expected in cache; the other calls find them in memory. Nobody knows which it will
+be, and a plan that is good in one state only is a bad one; but a prediction counts less."""
 
 FINALISTS = 3
 """Plans measured for each shape in a round of verifying."""
@@ -49,6 +52,9 @@ FEW_ROWS, MORE_FINALISTS = 8, 8
 
 VERIFYING_ROUNDS = 2
 """What the first round finds changes what is probably fastest."""
+
+SEARCH = "search"
+"""Rounds of the search itself are called this and how many micro-kernels were tried before."""
 
 
 @dataclass(frozen=True)
@@ -83,33 +89,45 @@ class TuningRun:
         return len({record.micro_kernel for record in self.records if not record.ok})
 
     def seconds_table(
-        self, kernels: Sequence[MicroKernel], shapes: Sequence[Shape]
-    ) -> npt.NDArray[np.float64]:
-        """Measured seconds where there are any, calibrated predictions elsewhere."""
-        return self._calibration.seconds(kernels, shapes)
+        self, kernels: Sequence[MicroKernel], shapes: Sequence[Shape], cached: bool = False
+    ) -> Seconds:
+        """Measured seconds where there are any, calibrated predictions elsewhere: with operands from where
+        tuning had them or, if ``cached``, from the last-level cache."""
+        return (self._cached_calibration if cached else self._calibration).seconds(kernels, shapes)
 
-    def expected_seconds(
-        self, kernels: Sequence[MicroKernel], shapes: Sequence[Shape]
-    ) -> npt.NDArray[np.float64]:
-        """What to count on: the geometric mean over where weights come from, and predictions with their
-        doubt (:meth:`~dietlab.cost.Calibration.doubt`), so that a plan which was measured is preferred
-        to one that is only said to be as fast.
-
-        It is :meth:`seconds_table` for the state that was measured and, if that was from memory, a share
-        of :data:`CACHED_SHARE` for weights in cache, as predicted. Plans that memory makes equal differ by
-        how well they compute.
-        """
-        doubt = np.exp(self._calibration.doubt(kernels, shapes))
-        table: npt.NDArray[np.float64] = self.seconds_table(kernels, shapes) * doubt
+    def mean_seconds(self, kernels: Sequence[MicroKernel], shapes: Sequence[Shape]) -> Seconds:
+        """The geometric mean over where operands come from: :meth:`seconds_table` for the state of tuning
+        and, if that was from memory, a share of :data:`CACHED_SHARE` for operands in cache, or of
+        :data:`PREDICTED_SHARE` if nothing was measured there. Plans that memory makes equal differ by how
+        well they compute."""
+        table = self.seconds_table(kernels, shapes)
         if self.model.cost.cache != "rotating":
             return table
-        cached = replace(self.model, cost=self.model.cost.with_cache("hot")).seconds(kernels, shapes)
-        mean: npt.NDArray[np.float64] = table ** (1 - CACHED_SHARE) * cached**CACHED_SHARE
+        cached = self.seconds_table(kernels, shapes, cached=True)
+        known = any(record.cached_seconds for record in self.records)
+        share = CACHED_SHARE if known else PREDICTED_SHARE
+        mean: Seconds = table ** (1 - share) * cached**share
         return mean
+
+    def expected_seconds(self, kernels: Sequence[MicroKernel], shapes: Sequence[Shape]) -> Seconds:
+        """What to count on: :meth:`mean_seconds`, and predictions with their doubt
+        (:meth:`~dietlab.cost.Calibration.doubt`), so that a plan which was measured is preferred to one
+        that is only said to be as fast."""
+        doubt = np.exp(self._calibration.doubt(kernels, shapes))
+        expected: Seconds = self.mean_seconds(kernels, shapes) * doubt
+        return expected
 
     @cached_property
     def _calibration(self) -> Calibration:
         return Calibration(self.model, self.records)
+
+    @cached_property
+    def _cached_calibration(self) -> Calibration:
+        """The same for operands in cache."""
+        model = replace(self.model, cost=self.model.cost.with_cache("hot"))
+        return Calibration(
+            model, [replace(record, seconds=record.cached_seconds) for record in self.records if record.ok]
+        )
 
     def frame(self) -> pd.DataFrame:
         """One row a record."""
@@ -157,8 +175,11 @@ def tune(
     if store.records:
         model = _fit(space, store.records, effort, adaptation, seed, clock)
     with listeners.stage("tune", goal, "micro-kernel") as progress:
-        state = SearchState(space, shapes.train, tuple(store.records), model)
+        state = SearchState(space, shapes.train, searched(store.records), model)
         progress.advance("resumed" if state.tried else "", by=min(goal, len(state.tried)))
+        begun = [Trial(kernel, search_shapes(kernel, state, effort)) for kernel in sorted(state.tried)]
+        left = missing(begun, state.records)
+        _measure(space, left, runner, store, listeners, lambda *_: None, f"{SEARCH} {len(state.tried)}")
         while len(state.tried) < goal:
             random = Random(f"{seed}/{len(state.tried)}")  # the same after a restart
             count = min(effort.batch, goal - len(state.tried))
@@ -166,12 +187,13 @@ def tune(
             if not kernels:
                 break
             trials = [Trial(kernel, search_shapes(kernel, state, effort)) for kernel in kernels]
-            _measure(space, trials, runner, store, listeners, progress.advance, count_trials=True)
+            asked_by = f"{SEARCH} {len(state.tried)}"
+            _measure(space, trials, runner, store, listeners, progress.advance, asked_by, count_trials=True)
             model = _fit(space, store.records, effort, adaptation, seed, clock)
             _announce(space, store, model, clock, listeners)
-            state = SearchState(space, shapes.train, tuple(store.records), model)
-    searched = first_records(store.records, goal, lambda kernel: search_shapes(kernel, state, effort))
-    model = _fit(space, searched, effort, adaptation, seed, clock)
+            state = SearchState(space, shapes.train, searched(store.records), model)
+    known = searched(store.records)
+    model = _fit(space, known, effort, adaptation, seed, clock)
     if model is None:
         raise ModelError(
             "at least one candidate is measured", f"{len(store.records)} failures",
@@ -179,12 +201,13 @@ def tune(
         )  # fmt: skip
     # Each stage sees what those before it measured, whatever else is in the store: a finished run that is
     # repeated asks for the same measurements, and has them all.
-    confirmed = confirm(TuningRun(space, shapes, searched, model), runner, effort, listeners, store)
+    confirmed = confirm(TuningRun(space, shapes, known, model), runner, effort, listeners, store)
     metrics = evaluate_model(model, confirmed)
-    known = (*searched, *confirmed)
-    for _ in range(VERIFYING_ROUNDS):
+    known += confirmed
+    for number in range(1, 1 + VERIFYING_ROUNDS):
         model = _fit(space, known, effort, adaptation, seed, clock) or model
-        known += verify(TuningRun(space, shapes, known, model), runner, effort, listeners, store)
+        run = TuningRun(space, shapes, known, model)
+        known += verify(run, runner, effort, listeners, store, number)
     model = _fit(space, store.records, effort, adaptation, seed, clock) or model
     return TuningRun(space, shapes, tuple(store.records), model, clock.seconds_with(store.records), metrics)
 
@@ -199,15 +222,10 @@ def search_shapes(kernel: MicroKernel, state: SearchState, effort: Effort) -> tu
     return tuple(sorted({target, smallest})) if effort.timing.cache == "rotating" else (target,)
 
 
-def first_records(
-    records: Sequence[Record], count: int, shapes: Callable[[MicroKernel], Sequence[Shape]]
-) -> tuple[Record, ...]:
-    """What the search itself measured: the first ``count`` micro-kernels, on the ``shapes`` of each.
-    Whatever confirmed or verified them later is left out, so that running the same command again goes
-    on in the same way."""
-    kernels = list(dict.fromkeys(record.micro_kernel for record in records))[:count]
-    wanted = {(kernel, shape) for kernel in kernels for shape in shapes(kernel)}
-    return tuple(record for record in records if (record.micro_kernel, record.shape) in wanted)
+def searched(records: Iterable[Record]) -> tuple[Record, ...]:
+    """What the search itself measured. Whatever confirmed or verified it later is left out, so that running
+    the same command again goes on in the same way. (Records that nobody signed are taken for its own.)"""
+    return tuple(r for r in records if r.asked_by.startswith(SEARCH) or not r.asked_by)
 
 
 def confirm(
@@ -216,22 +234,23 @@ def confirm(
     """Measures the best micro-kernels on more shapes, the tuned ones and others between them."""
     shapes = confirm_shapes(run.shapes, run.space, effort.confirm_shapes)
     trials = [Trial(kernel, shapes) for kernel in best_together(run, shapes, effort.confirm_kernels)]
-    return measured("confirm", run, trials, runner, listeners, store)
+    return measured("confirm", "confirm", run, trials, runner, listeners, store)
 
 
 def verify(
-    run: TuningRun, runner: Runner, effort: Effort, listeners: Audience, store: RecordStore
+    run: TuningRun, runner: Runner, effort: Effort, listeners: Audience, store: RecordStore, number: int
 ) -> tuple[Record, ...]:
     """Measures, for shapes all over the range, the plans that are probably fastest there.
 
     The model tells programs apart that differ much; which of a few good ones wins on a shape is
-    measured. Shapes are those of the dispatcher's training, as many as the effort has time for.
+    measured, next to each other, whatever is known of them. Shapes are those of the dispatcher's training,
+    as many as the effort has time for.
     """
     if not effort.verify_shapes:
         return ()
     shapes = tuple(dense_shapes(run.space.workload, run.shapes, effort.verify_shapes))
     plans = candidate_plans(run, shapes)
-    order = run.seconds_table(plans, shapes).argsort(axis=0)
+    order = run.mean_seconds(plans, shapes).argsort(axis=0)
     rows = axis_of(run.space.workload, "rows")
     wanted: dict[MicroKernel, list[Shape]] = {}
     for column, shape in enumerate(shapes):
@@ -239,25 +258,34 @@ def verify(
         for plan in order[:count, column]:
             wanted.setdefault(plans[plan], []).append(shape)
     trials = [Trial(plan, tuple(wanted[plan])) for plan in sorted(wanted)]
-    return measured("verify", run, trials, runner, listeners, store)
+    return measured("verify", f"verify {number}", run, trials, runner, listeners, store)
 
 
 def measured(
-    stage: str, run: TuningRun, trials: Sequence[Trial], runner: Runner, listeners: Audience,
+    stage: str, asked_by: str, run: TuningRun, trials: Sequence[Trial], runner: Runner, listeners: Audience,
     store: RecordStore,
 ) -> tuple[Record, ...]:  # fmt: skip
-    """Records of ``trials`` that ``run`` does not have; what the store lacks is measured."""
-    done = {(record.micro_kernel, record.shape) for record in store.records}
-    missing = [
+    """Records of ``trials`` in the round ``asked_by``; what the store lacks of them is measured, but for what
+    failed before."""
+    left = missing(trials, (r for r in store.records if r.asked_by == asked_by or not r.ok))
+    with listeners.stage(stage, sum(len(trial.shapes) for trial in left), "measurement") as progress:
+        _measure(run.space, left, runner, store, listeners, progress.advance, asked_by)
+    wanted = {(trial.micro_kernel, shape) for trial in trials for shape in trial.shapes}
+    return tuple(
+        record
+        for record in store.records
+        if record.asked_by == asked_by and (record.micro_kernel, record.shape) in wanted
+    )
+
+
+def missing(trials: Iterable[Trial], records: Iterable[Record]) -> list[Trial]:
+    """What of some trials has no record."""
+    done = {(record.micro_kernel, record.shape) for record in records}
+    return [
         Trial(trial.micro_kernel, left)
         for trial in trials
         if (left := tuple(shape for shape in trial.shapes if (trial.micro_kernel, shape) not in done))
     ]
-    with listeners.stage(stage, sum(len(t.shapes) for t in missing), "measurement") as progress:
-        _measure(run.space, missing, runner, store, listeners, progress.advance)
-    wanted = {(trial.micro_kernel, shape) for trial in trials for shape in trial.shapes}
-    wanted -= {(record.micro_kernel, record.shape) for record in run.records}
-    return tuple(record for record in store.records if (record.micro_kernel, record.shape) in wanted)
 
 
 def confirm_shapes(shapes: ShapeSet, space: Space, count: int) -> tuple[Shape, ...]:
@@ -280,15 +308,19 @@ def _measure(
     store: RecordStore,
     listeners: Audience,
     advance: Callable[[str, int], None],
+    asked_by: str,
     *,
     count_trials: bool = False,
 ) -> None:
     """Runs the trials; every record is on disk before it is announced. Progress counts records, or trials
     with all their shapes."""
+    if not trials:
+        return
     left = {trial.micro_kernel: len(trial.shapes) for trial in trials}
     best = max((record.gflops(space.workload) for record in store.records), default=0.0)
     with _closed_on_error(runner):
-        for record in runner.measure(space.workload, trials):
+        for measurement in runner.measure(space.workload, trials):
+            record = replace(measurement, asked_by=asked_by)
             store.append(record)
             gflops = record.gflops(space.workload)
             best = max(best, gflops)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from dietlab.bench.criteria import CRITERIA
-from dietlab.bench.roofline import bounds
+from dietlab.bench.samples import bounds
 from dietlab.bench.summary import Line, by_workload, summarise
 from dietlab.bench.table import BenchTable, Entry
 from dietlab.view.html_report import SUMMARY_HEADER as CONTENDER_HEADER
@@ -23,6 +23,7 @@ SUMMARY_HEADER = (
     "value",
     "95 % interval",
     "worst",
+    "at the roofline",
     "target",
     "verdict",
 )
@@ -80,6 +81,7 @@ def summary_cells(line: Line) -> tuple[str, ...]:
         line.criterion.what, str(line.threads), line.cache or "-", str(line.shapes),
         f"{_number(line.value, unit)} {unit}".strip(), between,
         f"{_number(line.worst.value, unit)} {line.worst.workload}{where}",
+        f"{_number(line.ceiling, unit)} {unit}" if line.ceiling is not None else "",
         line.criterion.target if line.verdict else "", line.verdict,
     )  # fmt: skip
 
