@@ -25,7 +25,7 @@ from dietlab.lower.cpu.library import library_module, needed_heights
 from dietlab.lower.cpu.micro_kernel import tile_arguments, tile_function, tile_name
 from dietlab.lower.cpu.region import scratch_floats, tiles_of
 from dietlab.shapes import Dim, Shape
-from dietlab.space import EDGES, CpuMicroKernel, Edge, Leaf, MicroKernel, Split, route
+from dietlab.space import COMPOSED, EDGES, CpuMicroKernel, Edge, Leaf, MicroKernel, Split, route
 from dietlab.workloads import ACTIVATIONS, Activation, BatchMatmul, Dense, Workload, tolerance
 
 RANGE = Dim(1, 16)
@@ -78,6 +78,23 @@ def test_every_plan_is_right_on_every_size(name: str, cores: int, here: Hardware
     edges = DYNAMIC_DEPTH_EDGES if work.weights == "direct" else EDGES
     kernels = [kernel for base in bases for kernel in at_edges(base, here.cpu.lanes, edges)]
     Program(work, here.with_cores(cores), kernels, tmp_path).check(SIZES)
+
+
+CUT: dict[str, Workload] = {
+    "plain": Dense(RANGE, 37, 24),
+    "bias": Dense(RANGE, 64, 24, bias=True),
+    "all": Dense(RANGE, 21, 24, True, activation="relu", residual=True),
+}
+
+
+@pytest.mark.parametrize(("name", "cores"), [("plain", 1), ("bias", 1), ("all", 1), ("all", 2)])
+def test_a_reduction_taken_in_parts_is_right(name: str, cores: int, here: Hardware, tmp_path: Path) -> None:
+    """Sums wait in the output; bias comes first, activation and residual last. With a small L2, rows are
+    taken block by block in each part."""
+    bases = ("5x2.u2.ws.p0a.k8", "3x1.u4.ws.p16.k12", "4x1.u1.ws.p0.k24")
+    kernels = [kernel for base in bases for kernel in at_edges(base, here.cpu.lanes, COMPOSED)]
+    small = replace(here, limits=replace(here.cpu, l2_bytes=2 * 4 * 24 * 7))
+    Program(CUT[name], small.with_cores(cores), kernels, tmp_path).check(SIZES)
 
 
 @pytest.mark.parametrize(

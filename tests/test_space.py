@@ -31,7 +31,15 @@ from dietlab.space import (
     plan_for,
     route,
 )
-from dietlab.space.cpu_space import FMA_LATENCY, MAX_VECTORS, ORDERS, PREFETCHES, UNROLLS
+from dietlab.space.cpu_space import (
+    BLOCKS,
+    FMA_LATENCY,
+    MAX_VECTORS,
+    ORDERS,
+    PREFETCHES,
+    UNROLLS,
+    reduction_is_cut,
+)
 from dietlab.space.decision import relabelled, tree_from_json, tree_to_json
 from dietlab.workloads import BatchMatmul, Dense, Workload, batch_of
 
@@ -52,7 +60,8 @@ def processors(draw: st.DrawFn) -> Hardware:
 def candidates(space: Space) -> int:
     registers = space.hardware.cpu.vector_registers
     axes = 2 if space.workload.weights == "transposed" else 1  # vectors along columns, or depth
-    return registers * MAX_VECTORS * len(UNROLLS) * len(ORDERS) * len(PREFETCHES) * axes
+    blocks = len(BLOCKS) if reduction_is_cut(space.workload, space.hardware) else 1
+    return registers * MAX_VECTORS * len(UNROLLS) * len(ORDERS) * len(PREFETCHES) * axes * blocks
 
 
 @settings(max_examples=15)
@@ -75,7 +84,8 @@ def test_kept_micro_kernels_satisfy_every_limit_and_none_is_lost(
         assert kernel.rows * across + across + 1 <= cpu.vector_registers
         assert kernel.rows * across >= FMA_LATENCY
         assert edge != "padded" or 4 * kernel.rows * depth <= cpu.l2_bytes / 2 or kernel.rows == 1
-        assert kernel.order == "is" or across == 1 or 4 * kernel.cols * depth <= 0.75 * cpu.l2_bytes
+        steps = kernel.block or depth
+        assert kernel.order == "is" or across == 1 or 4 * kernel.cols * steps <= 0.75 * cpu.l2_bytes
         assert kernel.order == "ws" or (constant and not kernel.ahead)
         assert constant or not kernel.ahead
         assert -(-cols // kernel.cols) >= hardware.cores
@@ -89,10 +99,11 @@ def test_nearest_miss_breaks_its_limit_by_least(hardware: Hardware, cols: int, l
     limits = {limit.reason: limit for limit in cpu_limits(work, hardware)}
     order, lanes = list(limits), hardware.cpu.lanes
     everything = [
-        CpuMicroKernel(rows, vectors * width, unroll, o, steps, "padded", ahead, along)
+        CpuMicroKernel(rows, vectors * width, unroll, o, steps, "padded", ahead, along, block)
         for along, width in ((("cols", lanes), ("depth", 1)) if like is VARIABLE else (("cols", lanes),))
         for rows in range(1, hardware.cpu.vector_registers + 1) for vectors in range(1, MAX_VECTORS + 1)
         for unroll in UNROLLS for o in ORDERS for steps, ahead in PREFETCHES
+        for block in (BLOCKS if reduction_is_cut(work, hardware) else (0,))
     ]  # fmt: skip
     first_broken = {k: next((r for r in order if limits[r].excess(k) > 0), None) for k in everything}
     assert {k for k, reason in first_broken.items() if reason is None} == set(space)
@@ -167,6 +178,19 @@ def test_a_dynamic_depth_has_no_padded_copy_but_every_other_edge() -> None:
             assert len(build_space(work, hardware, edges_of(cover, work, hardware))) > 100
 
 
+def test_only_a_long_reduction_is_cut() -> None:
+    """64 rows of it do not stay in L2 (1 MiB here) beside a panel; parts are equal and plans composed."""
+    hardware = Hardware.preset("zen4-1core")
+    for steps, blocks in ((3072, {0}), (4096, {0, 512, 1024}), (4608, {0, 512}), (4100, {0})):
+        space = build_space(Dense(T=Dim(1, 512), N=4096, K=steps), hardware, EDGES)
+        assert {kernel.block for kernel in space} == blocks, steps
+        assert {(k.order, k.composed) for k in space if k.block} <= {("ws", True)}
+        widths = {bool(k.block): k.cols for k in sorted(space, key=lambda k: k.cols) if k.order == "ws"}
+        assert len(blocks) == 1 or widths[True] > widths[False]  # panels of a part are shorter
+    for work in (Dense(T=Dim(1, 64), N=4096, K=4096, constant=False), BatchMatmul(Dim(1, 64), 2, 4096, "nt")):
+        assert {kernel.block for kernel in build_space(work, hardware)} == {0}
+
+
 def test_products_of_a_batch_need_no_panel_for_every_core() -> None:
     """They are dealt whole, so that a tile as wide as the output keeps all cores busy."""
     wide = CpuMicroKernel(4, 64, edge="even")
@@ -195,7 +219,7 @@ def test_weights_on_the_fly_that_no_stack_holds_are_refused() -> None:
 kernels = st.builds(
     CpuMicroKernel, st.integers(1, 40), st.integers(1, 400), st.integers(1, 16),
     st.sampled_from(["ws", "is"]), st.integers(0, 99), st.sampled_from(EDGES), st.booleans(),
-    st.sampled_from(["cols", "depth"]),
+    st.sampled_from(["cols", "depth"]), st.sampled_from([0, 512, 1024]),
 )  # fmt: skip
 
 
@@ -208,6 +232,7 @@ def test_key_is_unique_and_reads_back(one: MicroKernel, other: MicroKernel) -> N
 def test_keys_of_known_micro_kernels() -> None:
     assert CpuMicroKernel(8, 32, 4, ahead=True, edge="even").key == "8x32.u4.ws.p0a.even"
     assert str(CpuMicroKernel(8, 32, 4, "is", 16, "rest")) == "8x32.u4.is.p16.rest"
+    assert CpuMicroKernel(6, 48, 2, ahead=True, edge="even", block=512).key == "6x48.u2.ws.p0a.k512.even"
     assert MicroKernel.from_key("8x32.u4.ws.p0") == CpuMicroKernel(8, 32, 4)
 
 

@@ -65,7 +65,7 @@ class CpuAdaptation:
             return Parts(0.0, 0.0, 0.0, 0.0, 0.0)
         column_tiles = ceil(sizes["cols"] / kernel.cols)
         passes = sizes["batch"] * column_tiles / self.hardware.cores
-        width, edge_steps = self._width(kernel, sizes), self._edge_steps(kernel)
+        width, edge_steps = self._width(kernel, sizes), self._edge_steps(kernel, sizes)
         step = {
             r: 2.0 * r.kernel.rows * width / (throughput(r.kernel) * self._hidden(r.kernel))
             for r in plan.regions
@@ -89,7 +89,7 @@ class CpuAdaptation:
         paid = {r: r.executed_rows / self._hidden(r.kernel) for r in plan.regions}
         head, rows = plan.regions[0], sum(paid.values())
         lead = paid[head] / head.tiles
-        steps = rows * (sizes["depth"] + self._edge_steps(kernel))
+        steps = rows * (sizes["depth"] + self._edge_steps(kernel, sizes))
         transposed = self._transposed_rows(kernel) * sizes["depth"]
         flops = 2.0 * self._width(kernel, sizes) * (steps + transposed)
         fetch, first = self._fetch(kernel, sizes), lead / rows
@@ -118,8 +118,11 @@ class CpuAdaptation:
         across = kernel.cols if kernel.along == "depth" else kernel.vectors(self.hardware.cpu.lanes)
         return min(1.0, kernel.rows * across / FMA_LATENCY)
 
-    def _edge_steps(self, kernel: CpuMicroKernel) -> float:
-        return EDGE_STEPS + (SUMS_STEPS * self.hardware.cpu.lanes if kernel.along == "depth" else 0.0)
+    def _edge_steps(self, kernel: CpuMicroKernel, sizes: Mapping[Role, int]) -> float:
+        """Steps in whose time a tile is begun and ended, once in each pass over the output."""
+        passes = ceil(sizes["depth"] / (kernel.block or max(1, sizes["depth"])))
+        sums = SUMS_STEPS * self.hardware.cpu.lanes if kernel.along == "depth" else 0.0
+        return EDGE_STEPS * passes + sums
 
     def _transposed_rows(self, kernel: CpuMicroKernel) -> float:
         transposes = self.workload.weights == "transposed" and kernel.along == "cols"

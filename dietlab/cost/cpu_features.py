@@ -9,7 +9,7 @@ from dietlab.workloads import Workload, largest
 CPU_FEATURES = (
     "rows", "vectors", "unroll", "weight_stationary", "prefetch", "ahead", "along_depth", "checked",
     "partitioned", "accumulators", "registers_of_file", "loads_per_multiply_add", "flops_per_byte",
-    "panel_bytes_of_l1", "panel_bytes_of_l2", "rows_bytes_of_l1", "code_vectors", "column_waste",
+    "panel_bytes_of_l1", "panel_bytes_of_l2", "rows_bytes_of_l1", "code_vectors", "column_waste", "passes",
 )  # fmt: skip
 
 
@@ -17,7 +17,8 @@ def cpu_features(kernel: CpuMicroKernel, workload: Workload, hardware: Hardware)
     """One number for each of :data:`CPU_FEATURES`; none depends on a dynamic dimension."""
     cpu = hardware.cpu
     vectors = kernel.vectors(cpu.lanes)
-    depth, cols = (largest(workload, "depth"), largest(workload, "cols"))
+    whole, cols = (largest(workload, "depth"), largest(workload, "cols"))
+    depth = kernel.block or whole
     accumulators = kernel.rows * vectors
     step_bytes = 4.0 * (kernel.rows + kernel.cols)
     covered = -(-cols // kernel.cols) * kernel.cols
@@ -28,5 +29,5 @@ def cpu_features(kernel: CpuMicroKernel, workload: Workload, hardware: Hardware)
         (kernel.rows + vectors) / accumulators, 2.0 * kernel.rows * kernel.cols / step_bytes,
         4.0 * kernel.cols * depth / cpu.l1d_bytes, 4.0 * kernel.cols * depth / cpu.l2_bytes,
         4.0 * kernel.rows * depth / cpu.l1d_bytes, accumulators * kernel.unroll,
-        covered / cols - 1.0,
+        covered / cols - 1.0, whole / depth,
     ]  # fmt: skip

@@ -17,7 +17,8 @@ Order = Literal["ws", "is"]
 Along = Literal["cols", "depth"]
 
 _KEY = re.compile(
-    r"(\d+)x(\d+)\.u(\d+)\.(ws|is)\.p(\d+)(a?)(?:\.(depth))?(?:\.(even|rest|checked|partitioned))?"
+    r"(\d+)x(\d+)\.u(\d+)\.(ws|is)\.p(\d+)(a?)(?:\.k(\d+))?(?:\.(depth))?"
+    r"(?:\.(even|rest|checked|partitioned))?"
 )
 
 
@@ -41,8 +42,12 @@ class CpuMicroKernel(MicroKernel):
             ``depth``: every output is a dot product, ``lanes`` products at a time, which are added up
             across the lanes at the end; ``unroll`` counts vectors of the reduction axis, ``cols`` is
             any number, and columns are composed as rows are.
+        block: steps of the reduction axis in one pass over the output, 0 for all of them. A long reduction
+            is cut so that the rows of the input that a pass reads stay in L2; the output holds the sums
+            between passes.
 
-    ``key`` reads ``8x32.u4.ws.p0a.even``, or ``5x5.u4.ws.p0.depth.even`` for vectors along the depth.
+    ``key`` reads ``8x32.u4.ws.p0a.even``, ``5x5.u4.ws.p0.depth.even`` for vectors along the depth, or
+    ``6x48.u2.ws.p0a.k512.even`` for passes of 512 steps.
 
     Raises:
         SpaceError: if a size is not positive.
@@ -56,14 +61,16 @@ class CpuMicroKernel(MicroKernel):
     edge: Edge = "padded"
     ahead: bool = False
     along: Along = "cols"
+    block: int = 0
 
     def __post_init__(self) -> None:
-        if min(self.rows, self.cols, self.unroll) < 1 or self.prefetch < 0:
+        if min(self.rows, self.cols, self.unroll) < 1 or min(self.prefetch, self.block) < 0:
             raise SpaceError("a micro-kernel's sizes are positive", self.key)
 
     @property
     def key(self) -> str:
-        suffix = "" if self.along == "cols" else f".{self.along}"
+        suffix = f".k{self.block}" if self.block else ""
+        suffix += "" if self.along == "cols" else f".{self.along}"
         suffix += "" if self.edge == "padded" else f".{self.edge}"
         prefetch = f"p{self.prefetch}{'a' if self.ahead else ''}"
         return f"{self.rows}x{self.cols}.u{self.unroll}.{self.order}.{prefetch}{suffix}"
@@ -73,8 +80,15 @@ class CpuMicroKernel(MicroKernel):
         match = _KEY.fullmatch(key)
         if not match:
             return None
-        rows, cols, unroll, order, prefetch, ahead, along, edge = match.groups()
-        kernel = cls(int(rows), int(cols), int(unroll), prefetch=int(prefetch), ahead=bool(ahead))
+        rows, cols, unroll, order, prefetch, ahead, block, along, edge = match.groups()
+        kernel = cls(
+            int(rows),
+            int(cols),
+            int(unroll),
+            prefetch=int(prefetch),
+            ahead=bool(ahead),
+            block=int(block or 0),
+        )
         names: dict[str, Any] = {"order": order, "edge": edge or "padded", "along": along or "cols"}
         return replace(kernel, **names)
 

@@ -16,12 +16,21 @@ ORDERS: tuple[Order, ...] = ("ws", "is")
 PREFETCHES = ((0, False), (16, False), (0, True))
 """Steps ahead into L1, and whether the next panel is asked into L2."""
 
+BLOCKS = (0, 512, 1024)
+"""Steps of the reduction in one pass over the output; 0: all of them."""
+
+BLOCKED_ROWS = 64
+"""A reduction is cut only if so many rows of the input would not stay in L2."""
+
 MAX_VECTORS = 8
 FMA_LATENCY = 4
 """Cycles until a multiply-add's result can be used (4 from Skylake and Zen 2 on, per the vendors'
 optimization manuals): with fewer accumulators than that the unit idles."""
 
 FLOAT_BYTES = 4
+
+L2_SHARE = 3 / 4
+"""What of L2 a stationary operand may take."""
 
 STACK_BYTES = 4 << 20
 """What a core's weights on the fly may take of its stack, which commonly has 8 MiB."""
@@ -34,12 +43,19 @@ def cpu_candidates(
     lanes, registers = hardware.cpu.lanes, hardware.cpu.vector_registers
     # Along the depth vectors need it to be what is contiguous in the weights.
     axes: tuple[Along, ...] = ("cols", "depth") if workload.weights == "transposed" else ("cols",)
+    blocks = BLOCKS if reduction_is_cut(workload, hardware) else BLOCKS[:1]
     sizes = product(range(1, registers + 1), range(1, MAX_VECTORS + 1))
-    for (rows, vectors), unroll, order, (steps, ahead), edge, along in product(
-        sizes, UNROLLS, ORDERS, PREFETCHES, edges, axes
+    for (rows, vectors), unroll, order, (steps, ahead), edge, along, block in product(
+        sizes, UNROLLS, ORDERS, PREFETCHES, edges, axes, blocks
     ):
         cols = vectors * lanes if along == "cols" else vectors
-        yield CpuMicroKernel(rows, cols, unroll, order, steps, edge, ahead, along)
+        yield CpuMicroKernel(rows, cols, unroll, order, steps, edge, ahead, along, block)
+
+
+def reduction_is_cut(workload: Workload, hardware: Hardware) -> bool:
+    """Whether so few rows of the input fit L2 that packed weights would be read again and again."""
+    row_bytes = largest(workload, "depth") * FLOAT_BYTES
+    return workload.weights == "packed" and BLOCKED_ROWS * row_bytes > hardware.cpu.l2_bytes * L2_SHARE
 
 
 def cpu_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
@@ -66,6 +82,7 @@ def _layout_limits(workload: Workload) -> tuple[Limit, ...]:
     packed, transposed = workload.weights == "packed", workload.weights == "transposed"
     static_depth = isinstance(axis_of(workload, "depth").extent, int)
     batched = batch_of(workload) is not None
+    depth = largest(workload, "depth")
     return (
         Limit(
             "what is asked for ahead is a packed panel that stays, or the next product of a batch",
@@ -81,6 +98,14 @@ def _layout_limits(workload: Workload) -> tuple[Limit, ...]:
             lambda k: (
                 (k.along == "depth")
                 * ((not k.composed) + (k.prefetch > 0) + (workload.epilogue != NO_EPILOGUE))
+            ),
+        ),
+        Limit(
+            "a reduction is cut into equal parts of packed, stationary weights under composed tiles",
+            0, "exceptions",
+            lambda k: (
+                (k.block > 0)
+                * ((not packed) + (k.order != "ws") + (not k.composed) + bool(depth % (k.block or 1)))
             ),
         ),
         Limit(
@@ -108,8 +133,8 @@ def _size_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
             lambda k: k.unroll if k.along == "cols" else (k.unroll - 1) * lanes + 1,
         ),
         Limit(
-            "a stationary panel of weights fits L2", cpu.l2_bytes * 3 / 4, "bytes",
-            lambda k: k.cols * depth * FLOAT_BYTES if k.order == "ws" and k.cols > lanes else 0,
+            "a stationary panel of weights fits L2", cpu.l2_bytes * L2_SHARE, "bytes",
+            lambda k: k.cols * (k.block or depth) * FLOAT_BYTES if k.order == "ws" and k.cols > lanes else 0,
         ),
         Limit(
             "a panel transposed on the fly fits the stack", STACK_BYTES, "bytes",

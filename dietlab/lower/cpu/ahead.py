@@ -63,8 +63,10 @@ def ask_for_next_product(streams: tuple[Stream, ...], batch: Any, piece: Any, la
             prefetch(stream.buffer, begin + line * lanes, L2)
 
 
-def ask_for_next_panel(lines: Any, step: Any, vectors: int, stride: Any) -> None:
+def ask_for_next_panel(lines: Any, step: Any, vectors: int, stride: Any, apart: int | None = None) -> None:
     """As many lines of the next panel as a step of a tile reads of the current one, ``stride`` elements
-    apart: of a panel with n row tiles each asks for 1/n of the next one."""
+    apart: of a panel with n row tiles each asks for 1/n of the next one. Where only a block of each panel
+    is read, these lie ``apart`` elements from each other."""
     for j in range(vectors):
-        prefetch(lines, (step * vectors + j) * stride, L2)
+        offset = (step * vectors + j) * stride if apart is None else j * apart + step * stride
+        prefetch(lines, offset, L2)

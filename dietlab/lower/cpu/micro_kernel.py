@@ -46,6 +46,7 @@ class Tile:
     size: Any | None
     rows: Any | None
     cols: Any | None
+    begin: Any | None
     checked: bool
 
     @property
@@ -61,6 +62,11 @@ class Tile:
         return self.geometry.value(self.geometry.depth, self.size)
 
     @property
+    def steps(self) -> Any:
+        """Steps of the reduction in one call."""
+        return self.kernel.block or self.depth
+
+    @property
     def width(self) -> Any:
         """Elements from one row of the output to the next."""
         return self.geometry.value(self.geometry.cols, self.size)
@@ -71,7 +77,7 @@ class Tile:
 
 
 def tile_function(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> Any:
-    """``tile(x, w, y, ...)``: a ``kernel.rows x kernel.cols`` tile, all of depth at once.
+    """``tile(x, w, y, ...)``: a ``kernel.rows x kernel.cols`` tile, all of depth at once, or one block of it.
 
     Draws, for ``2 x 1`` vectors and ``unroll=1``::
 
@@ -83,10 +89,13 @@ def tile_function(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> Any:
                                                y[0, :] = activation(a0) + residual[0, :]
                                                y[1, :] = activation(a1) + residual[1, :]
 
+    If the reduction is cut into blocks, the accumulators of all but the first begin with what the block
+    before left in ``y``, and only the last one has activation and residual.
+
     ``x``, ``w``, ``y`` (and ``residual``) point at the tile's first element. Further arguments are there
     only if needed, in the order of :func:`tile_arguments`: ``size`` (the dynamic dimension), ``rows`` and
-    ``cols`` (how much of the tile lies inside the output; only that much is written), ``ahead`` and
-    ``stride`` (what to ask into L2 for the tiles to come).
+    ``cols`` (how much of the tile lies inside the output; only that much is written), ``begin`` (the first
+    step of the block), ``ahead`` and ``stride`` (what to ask into L2 for the tiles to come).
     """
     names = tile_arguments(kernel, geometry, fit)
     with IRBuilder() as builder, T.prim_func(private=True):
@@ -106,7 +115,7 @@ def tile_function(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> Any:
             T.decl_buffer((kernel.rows, depth), data=given["x"], align=4),
             _weights_buffer(kernel, geometry, given["w"], width, depth),
             outputs["y"], outputs.get("residual"), size, given.get("rows"), given.get("cols"),
-            checked=fit == "checked",
+            given.get("begin"), checked=fit == "checked",
         )  # fmt: skip
         ask_for_residual(tile)
         start_accumulators(tile)
@@ -120,7 +129,7 @@ def tile_arguments(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> tupl
     asks = kernel.ahead and geometry.batch is None  # a batch's next product is the region's business
     needed = {
         "x": True, "w": True, "y": True, "residual": geometry.epilogue.residual, "size": geometry.dynamic,
-        "rows": fit != "exact", "cols": geometry.has_column_tail(kernel),
+        "rows": fit != "exact", "cols": geometry.has_column_tail(kernel), "begin": kernel.block > 0,
         "ahead": asks, "stride": asks,
     }  # fmt: skip
     return tuple(name for name, present in needed.items() if present)
@@ -130,7 +139,8 @@ def tile_name(kernel: CpuMicroKernel, fit: Fit) -> str:
     """Loop order and edge are the region's business: micro-kernels that differ in them share tiles."""
     ahead = "a" if kernel.ahead else ""
     dots = "_depth" if kernel.along == "depth" else ""
-    return f"tile_{kernel.rows}x{kernel.cols}_u{kernel.unroll}_p{kernel.prefetch}{ahead}{dots}_{fit}"
+    block = f"_k{kernel.block}" if kernel.block else ""
+    return f"tile_{kernel.rows}x{kernel.cols}_u{kernel.unroll}_p{kernel.prefetch}{ahead}{block}{dots}_{fit}"
 
 
 def _weights_buffer(kernel: CpuMicroKernel, geometry: Geometry, pointer: Any, width: Any, depth: Any) -> Any:
@@ -149,12 +159,35 @@ def ask_for_residual(tile: Tile) -> None:
 
 
 def start_accumulators(tile: Tile) -> None:
-    """Accumulators begin with the bias (row 0 of each panel) or with zero."""
+    """Accumulators begin with the bias (row 0 of each panel) or with zero; behind the first block of the
+    reduction, with the sums so far."""
+    if tile.begin is None:
+        _start_with_bias(tile)
+        return
+    with T.If(tile.begin == 0):
+        with T.Then():
+            _start_with_bias(tile)
+        with T.Else():
+            _start_with_sums(tile)
+
+
+def _start_with_bias(tile: Tile) -> None:
     for i in range(tile.kernel.rows):
         for j in range(tile.vectors):
             biased = tile.geometry.epilogue.bias
             first = tile.w[j, 0, vector(0, tile.lanes)] if biased else constant(0.0, tile.lanes)
             T.buffer_store(tile.accumulators, first, [tile.slot(i, j)])
+
+
+def _start_with_sums(tile: Tile) -> None:
+    for i in range(tile.kernel.rows):
+        for j in range(tile.vectors):
+            if tile.cols is None:
+                sums = tile.y[i, vector(j * tile.lanes, tile.lanes)]
+            else:
+                inside = tile.cols - j * tile.lanes
+                sums = masked_load(tile.y, i * tile.width + j * tile.lanes, inside, tile.lanes)
+            T.buffer_store(tile.accumulators, sums, [tile.slot(i, j)])
 
 
 def multiply_add(tile: Tile, ahead: Any | None = None, stride: Any | None = None) -> None:
@@ -166,13 +199,14 @@ def multiply_add(tile: Tile, ahead: Any | None = None, stride: Any | None = None
           step(k)                       step(ko * unroll); ...; step(ko * unroll + unroll - 1)
                                       step(...) for what is left over
     """
-    unroll, depth = tile.kernel.unroll, tile.depth
+    unroll, depth = tile.kernel.unroll, tile.steps
     iterations = depth // unroll if isinstance(depth, int) else tirx.truncdiv(depth, int64(unroll))
     with T.serial(int64(0), int64(iterations)) as outer:
         for step in range(unroll):
             if ahead is not None:
                 lines = T.decl_buffer((1,), data=ahead)
-                ask_for_next_panel(lines, outer * unroll + step, tile.vectors, stride)
+                apart = tile.geometry.panel_rows * tile.lanes if tile.kernel.block else None
+                ask_for_next_panel(lines, outer * unroll + step, tile.vectors, stride, apart)
             _step(tile, outer * unroll + step)
     if not isinstance(depth, int):
         with T.serial(iterations * unroll, depth) as k:
@@ -218,42 +252,59 @@ def write_back(tile: Tile) -> None:
     """Stores the part of the tile that lies inside the output, after the epilogue.
 
     Rows are tested one by one unless all are inside; the last vectors of a row are masked if the
-    output's width is no multiple of the tile's.
+    output's width is no multiple of the tile's. Before the last block of the reduction the sums are stored
+    as they are.
     """
+    if tile.begin is None or not _ends_otherwise(tile):
+        _write_rows(tile)
+        return
+    with T.If(tile.begin + tile.kernel.block < tile.depth):
+        with T.Then():
+            _write_rows(tile, sums=True)
+        with T.Else():
+            _write_rows(tile)
+
+
+def _ends_otherwise(tile: Tile) -> bool:
+    """Whether results are more than sums."""
+    return tile.geometry.epilogue.activation != "none" or tile.residual is not None
+
+
+def _write_rows(tile: Tile, *, sums: bool = False) -> None:
     for i in range(tile.kernel.rows):
         if tile.rows is None or i == 0:
-            _write_row(tile, i)
+            _write_row(tile, i, sums)
         else:
             with T.If(i < tile.rows), T.Then():
-                _write_row(tile, i)
+                _write_row(tile, i, sums)
 
 
-def _write_row(tile: Tile, i: int) -> None:
+def _write_row(tile: Tile, i: int, sums: bool) -> None:
     if tile.cols is None:
-        _write_vectors(tile, i, masked=False)
+        _write_vectors(tile, i, sums, masked=False)
         return
     with T.If(tile.kernel.cols <= tile.cols):
         with T.Then():
-            _write_vectors(tile, i, masked=False)
+            _write_vectors(tile, i, sums, masked=False)
         with T.Else():
-            _write_vectors(tile, i, masked=True)
+            _write_vectors(tile, i, sums, masked=True)
 
 
-def _write_vectors(tile: Tile, i: int, *, masked: bool) -> None:
-    lanes = tile.lanes
+def _write_vectors(tile: Tile, i: int, sums: bool, *, masked: bool) -> None:
+    lanes, residual = tile.lanes, None if sums else tile.residual
     for j in range(tile.vectors):
         value = tile.accumulators[tile.slot(i, j)]
-        if tile.geometry.epilogue.activation != "none":
+        if tile.geometry.epilogue.activation != "none" and not sums:
             # A name of its own keeps the expression from being written out at each use.
             value = activated(tile.geometry.epilogue.activation, T.bind(value), lanes)
         offset = i * tile.width + j * lanes
         if masked:
             assert tile.cols is not None
             inside = tile.cols - j * lanes
-            if tile.residual is not None:
-                value = value + masked_load(tile.residual, offset, inside, lanes)
+            if residual is not None:
+                value = value + masked_load(residual, offset, inside, lanes)
             masked_store(tile.y, offset, value, inside, lanes)
         else:
-            if tile.residual is not None:
-                value = value + tile.residual[i, vector(j * lanes, lanes)]
+            if residual is not None:
+                value = value + residual[i, vector(j * lanes, lanes)]
             T.buffer_store(tile.y, value, [i, vector(j * lanes, lanes)])

@@ -113,20 +113,35 @@ def _deal_panels(cover: Cover, core: Any, cores: int) -> None:
 
 
 def _deal_tiles(cover: Cover, core: Any) -> None:
-    """This core's share of all tiles. Rows that would not stay in L2 are taken block by block.
+    """This core's share of all tiles. A long reduction is taken part by part, and rows that would not stay
+    in L2 block by block.
 
-    Draws, for weights that stay and ``m`` row tiles of x in half of L2::
+    Draws, for weights that stay, ``m`` row tiles of x in half of L2 and blocks of ``s`` steps::
 
         before                     after
-        for jo in range(N / n):    for block in range(ceil(tiles / m)):
-          for io in range(tiles):    for jo in range(N / n):
-            tile(io, jo)               for io in the block's tiles:
-                                         tile(io, jo)
+        for jo in range(N / n):    for begin in range(0, depth, s):
+          for io in range(tiles):    for block in range(ceil(tiles / m)):
+            tile(io, jo)               for jo in range(N / n):
+                                         for io in the block's tiles:
+                                           tile(io, jo): steps begin to begin + s
+
+    A tile has the same core in all its parts, since each row block is dealt alike.
     """
     if cover.kernel.order == "is":
         _deal_block(cover, core)
         return
-    most = max(1, cover.geometry.block_rows // cover.kernel.rows)
+    steps = cover.kernel.block
+    if not steps:
+        _deal_row_blocks(cover, core)
+        return
+    with T.serial(int64(0), int64(ceil_div(cover.depth, steps))) as part:
+        _deal_row_blocks(replace(cover, begin=T.bind(part * steps)), core)
+
+
+def _deal_row_blocks(cover: Cover, core: Any) -> None:
+    geometry, steps = cover.geometry, cover.kernel.block
+    rows = geometry.block_rows * cover.depth // steps if steps else geometry.block_rows
+    most = max(1, rows // cover.kernel.rows)
     with T.serial(int64(0), ceil_div(cover.row_tiles, most)) as block:
         first = T.bind(block * most)
         tiles = T.bind(tirx.min(int64(most), cover.row_tiles - first))
@@ -222,7 +237,7 @@ def _call_tile(
     geometry, operands = cover.geometry, cover.operands
     column = jo * cover.kernel.cols if column is None else column
     row = cover.batch * cover.size + first
-    x = operands.x.access_ptr("r", offset=row * cover.depth)
+    x = operands.x.access_ptr("r", offset=row * cover.depth + cover.begin)
     if fit == "guarded":
         x = operands.scratch.access_ptr("r", offset=_pad_offset(cover))  # type: ignore[union-attr]
     values: dict[str, Callable[[], Any]] = {
@@ -233,6 +248,7 @@ def _call_tile(
         "size": lambda: cover.size,
         "rows": lambda: cover.size - first,
         "cols": lambda: cover.cols - column,
+        "begin": lambda: cover.begin,
         "ahead": lambda: _ahead(cover, first, jo),
         "stride": lambda: _line_stride(cover),
     }
@@ -248,7 +264,7 @@ def _weights_pointer(cover: Cover, jo: Any, column: Any) -> Any:
         return operands.w.access_ptr("r", offset=(cover.batch * cover.cols + column) * cover.depth)
     if geometry.weights == "direct":
         return operands.w.access_ptr("r", offset=cover.batch * cover.depth * cover.cols + column)
-    return operands.w.access_ptr("r", offset=jo * _tile_floats(cover))
+    return operands.w.access_ptr("r", offset=jo * _tile_floats(cover) + cover.begin * geometry.lanes)
 
 
 def _tile_floats(cover: Cover) -> int:
@@ -264,8 +280,10 @@ def _line_stride(cover: Cover) -> Any:
 def _ahead(cover: Cover, first: Any, jo: Any) -> Any:
     """Where in the next column tile's weights this row tile begins to ask: as far as it is down the rows
     of its pass."""
-    down = (first * cover.row_tiles - cover.first_tile * cover.size) * _tile_floats(cover)
-    begin = tirx.truncdiv(down, cover.size * cover.pass_tiles)
+    floats = cover.kernel.block * cover.geometry.lanes or _tile_floats(cover)
+    down = (first * cover.row_tiles - cover.first_tile * cover.size) * floats
+    share = tirx.truncdiv(down, cover.size * cover.pass_tiles)
+    begin = cover.begin * cover.geometry.lanes + share
     return cover.operands.w.access_ptr("r", offset=(jo + 1) * _tile_floats(cover) + begin)
 
 
