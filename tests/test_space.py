@@ -30,6 +30,7 @@ from dietlab.space import (
     leaves,
     plan_for,
     route,
+    tiling,
 )
 from dietlab.space.cpu_space import (
     BLOCKS,
@@ -303,6 +304,25 @@ def test_plans_of_the_drawing() -> None:
         str(plan_for(CpuMicroKernel(14, 32, edge="even"), 31))
         == "1 x 11 + 2 x 10 rows of 14x32.u1.ws.p0.even"
     )
+
+
+def test_plans_of_the_same_tiles_are_told_from_others() -> None:
+    twins = ("12x32.u1.ws.p0.even", "12x32.u1.ws.p0.rest", "14x32.u1.ws.p0.even")
+    others = ("14x32.u1.ws.p0.rest", "12x32.u1.is.p0.even", "12x32.u2.ws.p0.even", "12x32.u1.ws.p0.checked")
+    seen = [tiling(MicroKernel.from_key(key), 48, 64) for key in (*twins, *others, "12x32.u1.ws.p0")]
+    assert len(set(seen[:3])) == 1 and len(set(seen)) == 6
+    # Dot products are composed along the columns too: 7 = 3 + 4 or 5 + 2.
+    dots = [MicroKernel.from_key(f"4x5.u1.ws.p0.depth.{edge}") for edge in ("even", "rest")]
+    assert tiling(dots[0], 8, 10) == tiling(dots[1], 8, 10) != tiling(dots[0], 8, 7)
+    assert tiling(dots[0], 8, 7) != tiling(dots[1], 8, 7)
+
+
+@given(kernels, kernels, st.integers(1, 300), st.integers(1, 100))
+def test_equal_tilings_have_equal_plans(one: MicroKernel, other: MicroKernel, rows: int, cols: int) -> None:
+    heights_of = [[(r.kernel.rows, r.tiles) for r in plan_for(k, rows).regions] for k in (one, other)]
+    if tiling(one, rows, cols) == tiling(other, rows, cols):
+        assert one.family == other.family and heights_of[0] == heights_of[1]
+    assert tiling(one, rows, cols) == tiling(one, rows, cols)
 
 
 @pytest.mark.parametrize("edge", EDGES)

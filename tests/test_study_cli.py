@@ -103,7 +103,7 @@ def test_killed_at_several_moments_no_record_is_lost_or_doubled(tmp_path: Path, 
     facts = json.loads(done(*command, "--json"))
     assert records.read_bytes().startswith(before)
     found = read_records(records).records
-    assert len({(r.micro_kernel, r.shape) for r in found}) == len(found) == facts["measurements"]
+    assert len({(r.asked_by, r.micro_kernel, r.shape) for r in found}) == len(found) == facts["measurements"]
     assert len({r.micro_kernel for r in found}) == facts["trials"] >= 8 and facts["failures"] == 0
     assert len(found) > 30
     complete = records.read_bytes()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +11,7 @@ from dietlab.dispatch.dispatcher import train_dispatcher
 from dietlab.dispatch.portfolio import Portfolio, retimed
 from dietlab.events import Observer, audience
 from dietlab.measure import RecordStore, Runner, Trial
-from dietlab.search import TuningRun, measured
+from dietlab.search import TuningRun, distinct, measured, tiling_on
 from dietlab.shapes import Shape
 from dietlab.space import MicroKernel
 from dietlab.workloads import axis_of
@@ -52,11 +52,12 @@ def check_choices(
 
 def undecided(portfolio: Portfolio, run: TuningRun) -> list[Trial]:
     """Plans with the shapes on which they compete with others that they were never measured beside."""
-    rows = axis_of(portfolio.workload, "rows")
-    matches = _matches(run)
+    workload, matches = portfolio.workload, _matches(run)
+    rows = axis_of(workload, "rows")
     wanted: dict[MicroKernel, list[Shape]] = {}
     for shape, plans in rivals(portfolio).items():
-        met = any(plans <= match for match in matches.get(shape, ()))
+        tilings = {tiling_on(plan, workload, shape) for plan in plans}
+        met = any(tilings <= match for match in matches.get(shape, ()))
         if rows.at(shape) <= CHECKED_ROWS and not met:
             for plan in plans:
                 wanted.setdefault(plan, []).append(shape)
@@ -64,21 +65,23 @@ def undecided(portfolio: Portfolio, run: TuningRun) -> list[Trial]:
 
 
 def rivals(portfolio: Portfolio) -> dict[Shape, frozenset[MicroKernel]]:
-    """For each shape the plan that a tree over ``portfolio`` chooses, and those that are expected to be as
-    fast or nearly."""
-    dispatcher, table = train_dispatcher(portfolio), np.array(portfolio.seconds)
+    """For each shape the plan that a tree over ``portfolio`` chooses, and those with other tiles that are
+    expected to be as fast or nearly."""
+    dispatcher, plans = train_dispatcher(portfolio), portfolio.plans
     found = {}
-    for shape, seconds in zip(portfolio.shapes, table.T, strict=True):
-        order = seconds.argsort()[:RIVALS]
-        close = order[seconds[order] <= CLOSE * seconds.min()]
-        found[shape] = frozenset((*(portfolio.plans[i] for i in close), dispatcher.kernel(shape)))
+    for shape, seconds in zip(portfolio.shapes, np.array(portfolio.seconds).T, strict=True):
+        chosen = plans.index(dispatcher.kernel(shape))
+        order = [chosen, *(i for i in seconds.argsort() if seconds[i] <= CLOSE * seconds.min())]
+        close = distinct(plans, order, portfolio.workload, shape, RIVALS)
+        found[shape] = frozenset(plans[i] for i in close)
     return found
 
 
-def _matches(run: TuningRun) -> Mapping[Shape, list[set[MicroKernel]]]:
-    """Plans that were measured next to each other to decide between them, by shape."""
-    found: dict[Shape, dict[str, set[MicroKernel]]] = {}
+def _matches(run: TuningRun) -> Mapping[Shape, list[set[Hashable]]]:
+    """Tilings that were measured next to each other to decide between them, by shape."""
+    found: dict[Shape, dict[str, set[Hashable]]] = {}
     for record in run.records:
         if record.asked_by.startswith(CHECK):
-            found.setdefault(record.shape, {}).setdefault(record.asked_by, set()).add(record.micro_kernel)
+            tiles = tiling_on(record.micro_kernel, run.space.workload, record.shape)
+            found.setdefault(record.shape, {}).setdefault(record.asked_by, set()).add(tiles)
     return {shape: list(rounds.values()) for shape, rounds in found.items()}

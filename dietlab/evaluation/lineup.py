@@ -13,7 +13,7 @@ from dietlab.evaluation.match import Entry
 from dietlab.evaluation.report import OURS, Contender
 from dietlab.evaluation.vendors import VENDORS, NoFormError
 from dietlab.events import Audience
-from dietlab.search import Effort, TuningRun, candidate_plans
+from dietlab.search import Effort, TuningRun, candidate_plans, distinct
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import Leaf, MicroKernel
 from dietlab.workloads import extents
@@ -21,7 +21,7 @@ from dietlab.workloads import extents
 BOUNDS = ("ansor", "largest-shape", "oracle")
 CONTENDERS = (*VENDORS, *BOUNDS)
 ORACLE_FINALISTS = 4
-"""Plans timed for each shape; the fastest of them is the oracle."""
+"""Plans timed for each shape, all of different tiles; the fastest of them is the oracle."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,9 @@ class Lineup:
         if self.tuned is None or not self.candidates:
             return []
         seconds = self.tuned.seconds_table(self.candidates, [shape], cache != "rotating")[:, 0]
-        finalists = [int(i) for i in seconds.argsort()[:ORACLE_FINALISTS]]
+        finalists = distinct(
+            self.candidates, seconds.argsort(), self.dispatcher.workload, shape, ORACLE_FINALISTS
+        )
         chosen = self.chosen_plan(shape)
         return finalists if chosen in finalists else [*finalists, chosen]
 
@@ -93,7 +95,12 @@ def with_oracle(lineup: Lineup, home: Path, shapes: ShapeSet) -> Lineup:
     tuned = _tuned(lineup)
     known = candidate_plans(tuned, tuned.shapes.shapes)
     tables = [tuned.seconds_table(known, shapes.shapes, cached) for cached in (False, True)]
-    finalists = {int(i) for table in tables for i in table.argsort(axis=0)[:ORACLE_FINALISTS].flat}
+    finalists = {
+        number
+        for table in tables
+        for shape, order in zip(shapes, table.argsort(axis=0).T, strict=True)
+        for number in distinct(known, order, tuned.space.workload, shape, ORACLE_FINALISTS)
+    }
     ours = lineup.dispatcher.plans
     plans = tuple(dict.fromkeys((*(known[i] for i in sorted(finalists)), *ours)))
     extents_used = sorted({extents(tuned.space.workload, shape)["rows"] for shape in shapes})

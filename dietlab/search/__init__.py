@@ -1,6 +1,6 @@
 """The joint search over space, measurement and cost model, all shapes at once."""
 
-from dietlab.search.candidates import best_together, candidate_plans
+from dietlab.search.candidates import best_together, candidate_plans, distinct, tiling_on
 from dietlab.search.dense import DENSE_SHAPES, dense_shapes
 from dietlab.search.effort import EFFORTS, Effort, effort_named
 from dietlab.search.strategies import STRATEGIES, SearchState, Strategy
@@ -9,5 +9,6 @@ from dietlab.search.tune import TuningRun, measured, tune
 
 __all__ = [
     "DENSE_SHAPES", "EFFORTS", "STRATEGIES", "Effort", "SearchState", "Strategy", "TuningRun",
-    "best_together", "candidate_plans", "dense_shapes", "effort_named", "measured", "survey", "tune",
+    "best_together", "candidate_plans", "dense_shapes", "distinct", "effort_named", "measured", "survey",
+    "tiling_on", "tune",
 ]  # fmt: skip

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from dietlab.shapes import Shape
-from dietlab.space import COMPOSED, MicroKernel, with_edge, with_rows
+from dietlab.space import COMPOSED, MicroKernel, tiling, with_edge, with_rows
+from dietlab.workloads import Workload, extents
 
 FAMILIES = 10
 """Families of micro-kernels that plans are made of: those that do best together."""
@@ -54,3 +55,22 @@ def candidate_plans(run: Known, shapes: Sequence[Shape]) -> tuple[MicroKernel, .
         for rows in range(family.granule, tallest.get(family, 0) + 1, family.granule):
             plans.update(with_edge(with_rows(family, rows), edge) for edge in COMPOSED)
     return tuple(sorted(plans))
+
+
+def tiling_on(kernel: MicroKernel, workload: Workload, shape: Shape) -> Hashable:
+    """Equal for plans that run the same tiles on a shape."""
+    sizes = extents(workload, shape)
+    return tiling(kernel, sizes["rows"], sizes["cols"])
+
+
+def distinct(
+    plans: Sequence[MicroKernel], order: Iterable[int], workload: Workload, shape: Shape, count: int
+) -> list[int]:
+    """The first ``count`` numbers of ``order`` whose plans run different tiles on a shape: a finalist's place
+    is not for a twin of another."""
+    found: dict[Hashable, int] = {}
+    for number in order:
+        found.setdefault(tiling_on(plans[number], workload, shape), int(number))
+        if len(found) == count:
+            break
+    return list(found.values())

@@ -25,7 +25,7 @@ from dietlab.events import (
     audience,
 )
 from dietlab.measure import Record, RecordStore, Runner, Trial
-from dietlab.search.candidates import best_together, candidate_plans
+from dietlab.search.candidates import best_together, candidate_plans, distinct
 from dietlab.search.dense import dense_shapes
 from dietlab.search.effort import Effort, effort_named
 from dietlab.search.strategies import SearchState, Strategy, strategy_named, target_shape
@@ -51,7 +51,8 @@ FEW_ROWS, MORE_FINALISTS = 8, 8
 """The same for shapes of so few rows: there memory bounds the time, and the model tells plans apart worst."""
 
 VERIFYING_ROUNDS = 2
-"""What the first round finds changes what is probably fastest."""
+"""What the first round finds changes what is probably fastest; the second one looks at other shapes, those
+between the first one's."""
 
 SEARCH = "search"
 """Rounds of the search itself are called this and how many micro-kernels were tried before."""
@@ -248,17 +249,27 @@ def verify(
     """
     if not effort.verify_shapes:
         return ()
-    shapes = tuple(dense_shapes(run.space.workload, run.shapes, effort.verify_shapes))
+    workload = run.space.workload
+    shapes = verified_shapes(run, effort.verify_shapes, number)
     plans = candidate_plans(run, shapes)
     order = run.mean_seconds(plans, shapes).argsort(axis=0)
-    rows = axis_of(run.space.workload, "rows")
+    rows = axis_of(workload, "rows")
     wanted: dict[MicroKernel, list[Shape]] = {}
     for column, shape in enumerate(shapes):
         count = MORE_FINALISTS if rows.at(shape) <= FEW_ROWS else FINALISTS
-        for plan in order[:count, column]:
+        for plan in distinct(plans, order[:, column], workload, shape, count):
             wanted.setdefault(plans[plan], []).append(shape)
     trials = [Trial(plan, tuple(wanted[plan])) for plan in sorted(wanted)]
     return measured("verify", f"verify {number}", run, trials, runner, listeners, store)
+
+
+def verified_shapes(run: TuningRun, count: int, number: int) -> tuple[Shape, ...]:
+    """The shapes of round ``number``: about ``count`` all over the range, and in the next round as many
+    between them, or the same if there are none."""
+    workload = run.space.workload
+    first = dense_shapes(workload, run.shapes, count).shapes
+    between = [s for s in dense_shapes(workload, run.shapes, 2 * count).shapes if s not in set(first)]
+    return tuple(between) if number > 1 and between else first
 
 
 def measured(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Generic
 
@@ -45,6 +46,19 @@ class Plan(Generic[Kernel]):
 
     def __str__(self) -> str:
         return " + ".join(f"{r.tiles} x {r.kernel.rows}" for r in self.regions) + f" rows of {self.kernel}"
+
+
+def tiling(kernel: MicroKernel, rows: int, cols: int) -> Hashable:
+    """Equal for plans that run the same tiles on an output of ``rows x cols``, whatever they would do on
+    another: 48 rows are 4 x 12 by ``12x32.even``, by ``12x32.rest`` and by ``14x32.even``."""
+    edge = "" if kernel.composed else kernel.edge
+    across = with_rows(kernel, kernel.cols) if kernel.cover_tile["cols"] < kernel.cols else None
+    columns = _heights_of(across, cols) if across else ()
+    return kernel.family, edge, _heights_of(kernel, rows), columns
+
+
+def _heights_of(kernel: MicroKernel, rows: int) -> tuple[tuple[int, int], ...]:
+    return tuple((region.kernel.rows, region.tiles) for region in plan_for(kernel, rows).regions)
 
 
 def heights(kernel: MicroKernel, low: int = 1, high: int | None = None) -> tuple[int, ...]:
