@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -25,7 +25,7 @@ from dietlab.events import (
     audience,
 )
 from dietlab.measure import Record, RecordStore, Runner, Trial
-from dietlab.search.candidates import best_together, candidate_plans, distinct
+from dietlab.search.candidates import best_together, candidate_plans, distinct, tiling_on
 from dietlab.search.dense import dense_shapes
 from dietlab.search.effort import Effort, effort_named
 from dietlab.search.strategies import SearchState, Strategy, strategy_named, target_shape
@@ -51,11 +51,12 @@ FEW_ROWS, MORE_FINALISTS = 8, 8
 """The same for shapes of so few rows: there memory bounds the time, and the model tells plans apart worst."""
 
 VERIFYING_ROUNDS = 2
-"""What the first round finds changes what is probably fastest; the second one looks at other shapes, those
-between the first one's."""
+"""What the first round finds changes what is probably fastest. The second one looks between the first one's
+shapes, and again where another plan is expected to win now."""
 
-SEARCH = "search"
-"""Rounds of the search itself are called this and how many micro-kernels were tried before."""
+SEARCH, VERIFY = "search", "verify"
+"""Rounds of the search are called this and how many micro-kernels were tried before; those of verifying
+have a number."""
 
 
 @dataclass(frozen=True)
@@ -244,32 +245,35 @@ def verify(
     """Measures, for shapes all over the range, the plans that are probably fastest there.
 
     The model tells programs apart that differ much; which of a few good ones wins on a shape is
-    measured, next to each other, whatever is known of them. Shapes are those of the dispatcher's training,
-    as many as the effort has time for.
+    measured, next to each other, unless the fastest of them has been. Shapes are those of the dispatcher's
+    training, as many as the effort has time for, and in a second round twice as many.
     """
     if not effort.verify_shapes:
         return ()
     workload = run.space.workload
-    shapes = verified_shapes(run, effort.verify_shapes, number)
+    shapes = dense_shapes(workload, run.shapes, number * effort.verify_shapes).shapes
     plans = candidate_plans(run, shapes)
     order = run.mean_seconds(plans, shapes).argsort(axis=0)
-    rows = axis_of(workload, "rows")
+    rows, verified = axis_of(workload, "rows"), _verified(run)
     wanted: dict[MicroKernel, list[Shape]] = {}
     for column, shape in enumerate(shapes):
         count = MORE_FINALISTS if rows.at(shape) <= FEW_ROWS else FINALISTS
-        for plan in distinct(plans, order[:, column], workload, shape, count):
-            wanted.setdefault(plans[plan], []).append(shape)
+        finalists = distinct(plans, order[:, column], workload, shape, count)
+        if tiling_on(plans[finalists[0]], workload, shape) not in verified.get(shape, ()):
+            for plan in finalists:
+                wanted.setdefault(plans[plan], []).append(shape)
     trials = [Trial(plan, tuple(wanted[plan])) for plan in sorted(wanted)]
-    return measured("verify", f"verify {number}", run, trials, runner, listeners, store)
+    return measured(VERIFY, f"{VERIFY} {number}", run, trials, runner, listeners, store)
 
 
-def verified_shapes(run: TuningRun, count: int, number: int) -> tuple[Shape, ...]:
-    """The shapes of round ``number``: about ``count`` all over the range, and in the next round as many
-    between them, or the same if there are none."""
-    workload = run.space.workload
-    first = dense_shapes(workload, run.shapes, count).shapes
-    between = [s for s in dense_shapes(workload, run.shapes, 2 * count).shapes if s not in set(first)]
-    return tuple(between) if number > 1 and between else first
+def _verified(run: TuningRun) -> dict[Shape, set[Hashable]]:
+    """By shape: what was measured in earlier rounds of verifying."""
+    found: dict[Shape, set[Hashable]] = {}
+    for record in run.records:
+        if record.asked_by.startswith(VERIFY):
+            tiles = tiling_on(record.micro_kernel, run.space.workload, record.shape)
+            found.setdefault(record.shape, set()).add(tiles)
+    return found
 
 
 def measured(
