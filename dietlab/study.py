@@ -17,7 +17,7 @@ from dietlab.dispatch import (
     Dispatcher,
     Operator,
     build,
-    check_choices,
+    checked_portfolio,
     choose_portfolio,
     load,
     train_dispatcher,
@@ -236,13 +236,14 @@ class Study:
         self, max_kernels: int = 8, runner: Runner | None = None, observers: Iterable[Observer] = ()
     ) -> Dispatcher:
         """Stage 4: chooses the portfolio and trains the tree; with a ``runner``, on measured times where
-        they were predicted (:func:`dietlab.dispatch.check_choices`)."""
+        they were predicted (:func:`dietlab.dispatch.checked_portfolio`)."""
         run = self.run()
-        portfolio = choose_portfolio(run, self.shapes, max_kernels)
-        if runner is not None:
+        if runner is None:
+            portfolio = choose_portfolio(run, self.shapes, max_kernels)
+        else:
             with self.locked():
                 store = RecordStore(self.folder / RECORDS, self.header)
-                portfolio = check_choices(portfolio, run, runner, store, observers)
+                portfolio = checked_portfolio(run, runner, store, self.shapes, max_kernels, observers)
         dispatcher = train_dispatcher(portfolio)
         self._write(DISPATCHER, json.dumps(dispatcher.to_json(), indent=1))
         return dispatcher

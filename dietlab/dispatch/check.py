@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from dietlab.dispatch.dispatcher import train_dispatcher
-from dietlab.dispatch.portfolio import Portfolio, retimed
-from dietlab.events import Observer, audience
+from dietlab.dispatch.portfolio import Portfolio, choose_portfolio, lost, retimed
+from dietlab.events import Audience, Observer, audience
 from dietlab.measure import RecordStore, Runner, Trial
 from dietlab.search import TuningRun, distinct, measured, tiling_on
-from dietlab.shapes import Shape
+from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import MicroKernel
 from dietlab.workloads import axis_of
 
 CHECK = "check"
 """Rounds of checking are called this and a number."""
 
-ROUNDS = 3
-"""A choice that turns out slow makes room for another that was only predicted."""
+CHOICES, ROUNDS = 2, 3
+"""Portfolios chosen, each knowing what checking the one before found out; and rounds of checking one, since a
+choice that turns out slow makes room for another that was only predicted."""
 
 CHECKED_ROWS = 128
 """Shapes of so many rows are checked. Beyond, a call takes long and plans differ by little."""
@@ -29,25 +30,56 @@ RIVALS, CLOSE = 3, 1.15
 """Plans that compete for a shape: so many at most, and none that is expected to be slower by more."""
 
 
-def check_choices(
-    portfolio: Portfolio, run: TuningRun, runner: Runner, store: RecordStore,
-    observers: Iterable[Observer] = (),
+def checked_portfolio(
+    run: TuningRun, runner: Runner, store: RecordStore, shapes: ShapeSet | None = None,
+    max_kernels: int = 8, observers: Iterable[Observer] = (),
 ) -> Portfolio:  # fmt: skip
-    """The same micro-kernels, with plans' times taken in turns where several compete for a shape.
+    """A portfolio (:func:`choose_portfolio`) whose plans' times were taken in turns where several compete.
+
+    What checking finds out about one choice may speak for another: it is made again, knowing that, and
+    checked too. The better one stays. ``store`` gets the records.
+    """
+    listeners = audience(observers)
+    found: list[Portfolio] = []
+    for choice in range(1, 1 + CHOICES):
+        portfolio = choose_portfolio(run, shapes, max_kernels)
+        if any(portfolio.micro_kernels == known.micro_kernels for known in found):
+            break
+        portfolio, run = check_choices(portfolio, run, runner, store, listeners, f"{CHECK} {choice}")
+        found.append(portfolio)
+    return _best([retimed(portfolio, run) for portfolio in found])
+
+
+def check_choices(
+    portfolio: Portfolio, run: TuningRun, runner: Runner, store: RecordStore, listeners: Audience,
+    asked_by: str = CHECK,
+) -> tuple[Portfolio, TuningRun]:  # fmt: skip
+    """The same micro-kernels, with plans' times taken in turns where several compete for a shape, and the run
+    that knows them.
 
     Of many predicted times the least are those that err most, and a time that was measured minutes before
     another is no fair match for it: plans that could be the fastest on a shape are measured on it together,
-    the tree is trained again, and so on, at most :data:`ROUNDS` times. ``store`` gets the records.
+    the tree is trained again, and so on, at most :data:`ROUNDS` times.
     """
-    listeners = audience(observers)
     for number in range(1, 1 + ROUNDS):
         trials = undecided(portfolio, run)
         if not trials:
             break
-        found = measured(CHECK, f"{CHECK} {number}", run, trials, runner, listeners, store)
+        found = measured(CHECK, f"{asked_by}.{number}", run, trials, runner, listeners, store)
         run = replace(run, records=(*run.records, *found))
         portfolio = retimed(portfolio, run)
-    return portfolio
+    return portfolio, run
+
+
+def _best(portfolios: Sequence[Portfolio]) -> Portfolio:
+    """The one that loses least (the first of equals), all compared with the same best times."""
+    best = np.min([portfolio.best_seconds for portfolio in portfolios], axis=0)
+
+    def loss(portfolio: Portfolio) -> float:
+        losses = lost(np.array(portfolio.seconds).min(axis=0) / best)
+        return float(losses @ np.array(portfolio.shapes.weights))
+
+    return min(portfolios, key=loss)
 
 
 def undecided(portfolio: Portfolio, run: TuningRun) -> list[Trial]:

@@ -31,11 +31,6 @@ class Record:
         status: ``ok``, or what went wrong; ``reason`` says it in words.
         seconds: of one call, the least mean of several blocks of calls; thread CPU time on one
             core, wall-clock time on several. None unless ``ok``.
-        cached_seconds: the same with operands in the last-level cache and the private caches cold; None
-            where that was not taken (on a GPU, or if ``seconds`` is of operands in cache).
-        asked_by: the round of tuning that asked for it, as in ``verify 2``. Records of one round and shape
-            were timed next to each other, in turns: their ratios are free of what the machine did between
-            rounds.
         spread: (median of the blocks / least - 1): how noisy the machine was.
         phases: wall-clock seconds that this record cost, by phase.
         code_bytes: machine code of the micro-kernel's own library.
@@ -43,14 +38,17 @@ class Record:
         at: when, in UTC (ISO 8601).
         resources: on a GPU, what the compiled micro-kernel uses: ``registers`` of a thread,
             ``spill_bytes``, ``shared_bytes`` of a block, ``blocks_per_sm`` that fit a multiprocessor.
+        cached_seconds: ``seconds`` with operands in the last-level cache and the private caches cold; None
+            where that was not taken (on a GPU, or if ``seconds`` is of operands in cache).
+        asked_by: the round of tuning that asked for it, as in ``verify 2``. Records of one round and shape
+            were timed next to each other, in turns: their ratios are free of what the machine did between
+            rounds.
     """
 
     micro_kernel: MicroKernel
     shape: Shape
     status: Status
     seconds: float | None = None
-    cached_seconds: float | None = None
-    asked_by: str = ""
     spread: float = 0.0
     reason: str = ""
     phases: PhaseSeconds = field(default_factory=PhaseSeconds)
@@ -58,6 +56,8 @@ class Record:
     code_hash: str = ""
     at: str = ""
     resources: Mapping[str, int] = field(default_factory=dict, hash=False)
+    cached_seconds: float | None = None
+    asked_by: str = ""
 
     @property
     def ok(self) -> bool:

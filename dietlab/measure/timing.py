@@ -88,7 +88,9 @@ def time_blocks(
     estimate = block(1)
     size = max(1, ceil(timing.block_seconds / max(estimate, 1e-9)))
     slow = timing.stop_beyond is not None and estimate > timing.stop_beyond
-    return [block(size) for _ in range(1 if slow else timing.blocks)]
+    # A call that is longer than a block was one already.
+    taken = [estimate] if size == 1 else []
+    return taken + [block(size) for _ in range((1 if slow else timing.blocks) - len(taken))]
 
 
 def time_alone(call: Callable[[], object], empty: Callable[[], object], size: int, cores: int) -> float:
