@@ -28,7 +28,7 @@ from dietlab.evaluation import Report, evaluate
 from dietlab.events import Observer, PhaseSeconds
 from dietlab.hardware import Hardware
 from dietlab.measure import RecordStore, Runner, read_records
-from dietlab.search import Effort, TuningRun, effort_named, tune
+from dietlab.search import Effort, TuningRun, effort_named, tune, with_records
 from dietlab.shapes import ShapeSet
 from dietlab.space import Cover, Space, build_space, edges_of
 from dietlab.workloads import Workload, workload_from_json
@@ -213,10 +213,9 @@ class Study:
             cache = effort_named(self.effort).timing.cache
             model = fit_cost_model(self.workload, self.hardware, records, seed=self.seed, cache=cache)
         facts = self._facts()
-        return TuningRun(
-            self.space(), self.shapes, records, model, PhaseSeconds(**facts["seconds"]),
-            facts["held_out_metrics"],
-        )  # fmt: skip
+        # What was measured after tuning, to check the dispatcher's choices, is part of the cost.
+        seconds = with_records(PhaseSeconds(**facts["seconds"]), records)
+        return TuningRun(self.space(), self.shapes, records, model, seconds, facts["held_out_metrics"])
 
     def _keep_facts(self, run: TuningRun) -> None:
         """What the records do not tell: time spent on the model, and how good it was. A sitting that

@@ -11,7 +11,7 @@ from dietlab.dispatch.dispatcher import train_dispatcher
 from dietlab.dispatch.portfolio import Portfolio, choose_portfolio, lost, retimed
 from dietlab.events import Audience, Observer, audience
 from dietlab.measure import RecordStore, Runner, Trial
-from dietlab.search import TuningRun, distinct, measured, tiling_on
+from dietlab.search import MANY_ROWS, TuningRun, distinct, measured, tiling_on
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import MicroKernel
 from dietlab.workloads import axis_of
@@ -23,10 +23,7 @@ CHOICES, ROUNDS = 2, 3
 """Portfolios chosen, each knowing what checking the one before found out; and rounds of checking one, since a
 choice that turns out slow makes room for another that was only predicted."""
 
-CHECKED_ROWS = 128
-"""Shapes of so many rows are checked. Beyond, a call takes long and plans differ by little."""
-
-RIVALS, CLOSE = 3, 1.15
+RIVALS, CLOSE = 3, 1.08
 """Plans that compete for a shape: so many at most, and none that is expected to be slower by more."""
 
 
@@ -90,7 +87,7 @@ def undecided(portfolio: Portfolio, run: TuningRun) -> list[Trial]:
     for shape, plans in rivals(portfolio).items():
         tilings = {tiling_on(plan, workload, shape) for plan in plans}
         met = any(tilings <= match for match in matches.get(shape, ()))
-        if rows.at(shape) <= CHECKED_ROWS and not met:
+        if rows.at(shape) <= MANY_ROWS and not met:
             for plan in plans:
                 wanted.setdefault(plan, []).append(shape)
     return [Trial(plan, tuple(wanted[plan])) for plan in sorted(wanted)]

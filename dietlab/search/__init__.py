@@ -5,10 +5,10 @@ from dietlab.search.dense import DENSE_SHAPES, dense_shapes
 from dietlab.search.effort import EFFORTS, Effort, effort_named
 from dietlab.search.strategies import STRATEGIES, SearchState, Strategy
 from dietlab.search.survey import survey
-from dietlab.search.tune import TuningRun, measured, tune
+from dietlab.search.tune import MANY_ROWS, TuningRun, measured, tune, with_records
 
 __all__ = [
-    "DENSE_SHAPES", "EFFORTS", "STRATEGIES", "Effort", "SearchState", "Strategy", "TuningRun",
+    "DENSE_SHAPES", "EFFORTS", "MANY_ROWS", "STRATEGIES", "Effort", "SearchState", "Strategy", "TuningRun",
     "best_together", "candidate_plans", "dense_shapes", "distinct", "effort_named", "measured", "survey",
-    "tiling_on", "tune",
+    "tiling_on", "tune", "with_records",
 ]  # fmt: skip

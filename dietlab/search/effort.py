@@ -44,7 +44,7 @@ EFFORTS = {
     effort.name: effort
     for effort in (
         Effort("smoke", 8, 8, 3, 6, 4, Timing(3, 0.001, LONG_CALL, "rotating"), 3, 0.002, 4, 60.0),
-        Effort("quick", 64, 16, 12, 16, 64, Timing(5, 0.003, LONG_CALL, "rotating"), 7, 0.004, 32, 90.0),
+        Effort("quick", 64, 16, 12, 16, 64, Timing(5, 0.002, LONG_CALL, "rotating"), 7, 0.004, 32, 90.0),
         Effort("full", 512, 64, 32, 48, 160, Timing(9, 0.005, LONG_CALL, "rotating"), 15, 0.006, 256, None),
     )
 }

@@ -50,6 +50,9 @@ FINALISTS = 3
 FEW_ROWS, MORE_FINALISTS = 8, 8
 """The same for shapes of so few rows: there memory bounds the time, and the model tells plans apart worst."""
 
+MANY_ROWS = 128
+"""Beyond so many rows a call takes long, and neighbouring shapes differ by little."""
+
 VERIFYING_ROUNDS = 2
 """What the first round finds changes what is probably fastest. The second one looks between the first one's
 shapes, and again where another plan is expected to win now."""
@@ -246,12 +249,12 @@ def verify(
 
     The model tells programs apart that differ much; which of a few good ones wins on a shape is
     measured, next to each other, unless the fastest of them has been. Shapes are those of the dispatcher's
-    training, as many as the effort has time for, and in a second round twice as many.
+    training, as many as the effort has time for.
     """
     if not effort.verify_shapes:
         return ()
     workload = run.space.workload
-    shapes = dense_shapes(workload, run.shapes, number * effort.verify_shapes).shapes
+    shapes = verified_shapes(run, effort.verify_shapes, number)
     plans = candidate_plans(run, shapes)
     order = run.mean_seconds(plans, shapes).argsort(axis=0)
     rows, verified = axis_of(workload, "rows"), _verified(run)
@@ -264,6 +267,15 @@ def verify(
                 wanted.setdefault(plans[plan], []).append(shape)
     trials = [Trial(plan, tuple(wanted[plan])) for plan in sorted(wanted)]
     return measured(VERIFY, f"{VERIFY} {number}", run, trials, runner, listeners, store)
+
+
+def verified_shapes(run: TuningRun, count: int, number: int) -> tuple[Shape, ...]:
+    """The shapes of round ``number``: about ``count`` all over the range; from the second round on also those
+    between them where one more row changes much."""
+    workload = run.space.workload
+    rows, first = axis_of(workload, "rows"), set(dense_shapes(workload, run.shapes, count))
+    dense = dense_shapes(workload, run.shapes, number * count)
+    return tuple(sorted(first | {shape for shape in dense if rows.at(shape) <= MANY_ROWS}))
 
 
 def _verified(run: TuningRun) -> dict[Shape, set[Hashable]]:
@@ -385,6 +397,15 @@ def _announce(
     listeners.send(RoundFinished(rounds, len(store.records), failures, best, seconds))
 
 
+def with_records(seconds: PhaseSeconds, records: Iterable[Record]) -> PhaseSeconds:
+    """Model and search time with the other phases, which stand in the records."""
+    found = [record.phases for record in records]
+    return replace(
+        seconds, compile=sum(phases.compile for phases in found),
+        verify=sum(phases.verify for phases in found), measure=sum(phases.measure for phases in found),
+    )  # fmt: skip
+
+
 class _Clock:
     """Adds up model and search time; the other phases stand in the records."""
 
@@ -399,8 +420,4 @@ class _Clock:
         return result
 
     def seconds_with(self, records: Iterable[Record]) -> PhaseSeconds:
-        total = self.seconds
-        for record in records:
-            phases = record.phases
-            total = total.plus(compile=phases.compile, verify=phases.verify, measure=phases.measure)
-        return total
+        return with_records(self.seconds, records)
