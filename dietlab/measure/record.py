@@ -39,7 +39,7 @@ class Record:
         resources: on a GPU, what the compiled micro-kernel uses: ``registers`` of a thread,
             ``spill_bytes``, ``shared_bytes`` of a block, ``blocks_per_sm`` that fit a multiprocessor.
         cached_seconds: ``seconds`` with operands in the last-level cache and the private caches cold; None
-            where that was not taken (on a GPU, or if ``seconds`` is of operands in cache).
+            where that was not taken (on a GPU, of a slow program, or if ``seconds`` is of operands in cache).
         asked_by: the round of tuning that asked for it, as in ``verify 2``. Records of one round and shape
             were timed next to each other, in turns: their ratios are free of what the machine did between
             rounds.

@@ -63,12 +63,22 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
         calls = library.calls(problem, _copies(workload, shape, copies))
         answer["blocks"] = time_blocks(calls, timing, cores, _positions)
         seconds = min(answer["blocks"])
-        long = seconds > timing.block_seconds
-        if timing.cache == "rotating" and not (long and request.get("verified")):
-            size = 1 if long else min(MOST_ALONE, max(FEWEST_ALONE, ceil(timing.block_seconds / seconds)))
+        size = _calls_alone(seconds, timing, request.get("verified", False))
+        if size:
             calls[0]()
             answer["cached_blocks"] = [time_alone(calls[0], private.empty, size, cores)]
     return {**answer, "verify_seconds": verified - started, "measure_seconds": perf_counter() - verified}
+
+
+def _calls_alone(seconds: float, timing: Timing, verified: bool) -> int:
+    """How many calls of so many seconds are timed with operands in the last-level cache: none of a slow
+    program, which hardly feels where they come from."""
+    slow = timing.stop_beyond is not None and seconds > timing.stop_beyond
+    if timing.cache != "rotating" or slow:
+        return 0
+    if seconds > timing.block_seconds:
+        return 0 if verified else 1
+    return min(MOST_ALONE, max(FEWEST_ALONE, ceil(timing.block_seconds / seconds)))
 
 
 @lru_cache(maxsize=32)
