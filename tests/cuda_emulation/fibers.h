@@ -26,8 +26,8 @@ static const int warpSize = 32;
 
 namespace emu {
 
-constexpr unsigned MAX_THREADS = 1024, MAX_CLUSTER = 8, LANES = 32, NOBODY = ~0u;
-constexpr unsigned MAX_FIBERS = MAX_THREADS * MAX_CLUSTER;
+constexpr unsigned MAX_THREADS = 1024, MAX_CLUSTER = 8, LANES = 32, GROUP = 4 * LANES, NOBODY = ~0u;
+constexpr unsigned MAX_FIBERS = MAX_THREADS * MAX_CLUSTER, MAX_GROUPS = MAX_FIBERS / GROUP;
 constexpr uint32_t FULL = 0xFFFFFFFFu;
 constexpr size_t STACK_BYTES = 128 * 1024;
 
@@ -82,7 +82,7 @@ static void prepare(Context& context, unsigned char* stack, void (*entry)()) {
 }
 #endif
 
-enum class State : unsigned char { ready, at_barrier, at_cluster, in_warp, done };
+enum class State : unsigned char { ready, at_barrier, at_cluster, in_warp, in_group, done };
 
 struct Fiber {
     Context context;
@@ -101,6 +101,13 @@ struct Warp {
     void* arguments[LANES];
 };
 
+// The threads of four warps meet here for an instruction that they carry out together.
+struct Group {
+    const char* instruction;
+    unsigned arrived;
+    void* arguments[GROUP];
+};
+
 // A block of a cluster; one that is in no cluster is a cluster by itself.
 struct Block {
     unsigned phase;  // barriers passed
@@ -110,6 +117,8 @@ struct Block {
 
 static Fiber fibers[MAX_FIBERS];
 static Warp warps[MAX_FIBERS / LANES];
+static Group groups[MAX_GROUPS];
+static bool woken;  // threads of other warps can go on
 static Block blocks[MAX_CLUSTER];
 static Context scheduler;
 static const emulated_kernel* kernel;
@@ -229,6 +238,34 @@ static void aligned_collective(const char* instruction, void* argument, Body bod
     collective(instruction, FULL, argument, body);
 }
 
+// Which four warps of all these are, counted from the block's first thread.
+static unsigned group_number() {
+    return cluster_rank * (MAX_THREADS / GROUP) + (current - first_fiber(cluster_rank)) / GROUP;
+}
+
+// The last of four warps' threads to arrive carries `body(arguments of all)` out for all.
+template <class Body>
+static void group_collective(const char* instruction, void* argument, Body body) {
+    const unsigned thread = current - first_fiber(cluster_rank), inside = thread % GROUP;
+    if (thread - inside + GROUP > thread_count)
+        fail(FAILED, "%s needs four whole warps; the block has %u threads", instruction, thread_count);
+    Group& group = groups[group_number()];
+    if (group.arrived == 0)
+        group.instruction = instruction;
+    else if (group.instruction != instruction && strcmp(group.instruction, instruction) != 0)
+        fail(FAILED, "four warps meet in %s and %s", group.instruction, instruction);
+    group.arguments[inside] = argument;
+    if (++group.arrived != GROUP) {
+        wait(State::in_group);
+        return;
+    }
+    group.arrived = 0;
+    body(group.arguments);
+    for (unsigned other = 0; other < GROUP; ++other)
+        if (other != inside) fibers[current - inside + other].state = State::ready;
+    woken = true;
+}
+
 static void run_warp(unsigned warp, bool forward) {
     const unsigned first = cluster_rank * warp_count * LANES + warp * LANES;
     const unsigned left = thread_count - warp * LANES, count = left < LANES ? left : LANES;
@@ -258,6 +295,10 @@ static Progress release_barrier(unsigned rank) {
         } else if (fiber.state == State::in_warp) {
             fail(FAILED, "divergent warp: lanes %#x of warp %u wait in %s for lanes %#x, which never come",
                  warp.arrived, thread / LANES, warp.instruction, warp.expected & ~warp.arrived);
+        } else if (fiber.state == State::in_group) {
+            const Group& group = groups[rank * (MAX_THREADS / GROUP) + thread / GROUP];
+            fail(FAILED, "divergent warps: %u threads wait in %s for the others of their four warps", group.arrived,
+                 group.instruction);
         } else if (fiber.state == State::at_cluster) {
             ++at_cluster;
         } else if (at_barrier++ == 0) {
@@ -289,6 +330,7 @@ static void start_fibers(unsigned rank) {
         Warp& started = warps[rank * warp_count + warp];
         started.lanes = left < LANES ? (1u << left) - 1 : FULL;
         started.arrived = 0;
+        groups[rank * (MAX_THREADS / GROUP) + warp * LANES / GROUP].arrived = 0;
     }
     for (unsigned thread = 0; thread < thread_count; ++thread) {
         const unsigned number = first_fiber(rank) + thread;
@@ -307,7 +349,10 @@ static Progress run_block(unsigned rank, unsigned number) {
     enter(rank);
     do {
         const bool forward = (number + blocks[rank].phase) % 2 == 0;
-        for (unsigned i = 0; i < warp_count; ++i) run_warp(forward ? i : warp_count - 1 - i, forward);
+        do {
+            woken = false;
+            for (unsigned i = 0; i < warp_count; ++i) run_warp(forward ? i : warp_count - 1 - i, forward);
+        } while (woken);
         progress = release_barrier(rank);
     } while (progress == Progress::released);
     return progress;

@@ -76,7 +76,7 @@ class Instruction:
 class Scope:
     """The names that the text of one statement can use: bound operands and declared registers."""
 
-    operands: int
+    bound: tuple[Operand, ...]
     registers: dict[str, str] = field(default_factory=dict)
 
     def value(self, text: str) -> str:
@@ -87,7 +87,7 @@ class Scope:
         """
         text = text.strip()
         name = text.lstrip("%")
-        if text == f"%{name}" and name.isdigit() and int(name) < self.operands:
+        if text == f"%{name}" and name.isdigit() and int(name) < len(self.bound):
             return f"emu_{name}"
         if _INTEGER.fullmatch(text):
             return text
@@ -98,6 +98,17 @@ class Scope:
         if name in SPECIAL:
             return SPECIAL[name]
         raise EmulatorError("every operand of inline PTX is bound, declared or known", text)
+
+    def expression(self, text: str) -> str:
+        """The C++ expression that a PTX operand is bound to: what instructions write that end later.
+
+        Raises:
+            EmulatorError: if it is bound to none.
+        """
+        name = text.strip().lstrip("%")
+        if not name.isdigit() or int(name) >= len(self.bound):
+            raise EmulatorError("a register that is written later is bound to a variable", text)
+        return self.bound[int(name)].expression
 
     def values(self, text: str) -> list[str]:
         """The same for a group ``{a, b}``, or a single operand as a group of one."""

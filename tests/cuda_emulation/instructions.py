@@ -1,4 +1,4 @@
-"""What each PTX instruction does, as a call into ``ptx.h``; one without a rule here is an error."""
+"""What each PTX instruction does, as a call into ``ptx.h`` and ``wgmma.h``; without a rule it is an error."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def translate_asm(source: str) -> str:
 
 def _block(asm: Asm) -> str:
     operands = asm.outputs + asm.inputs
-    scope = Scope(len(operands))
+    scope = Scope(operands)
     lines = [line for instruction in instructions(asm.text, scope) for line in _statement(instruction, scope)]
     bound = [f"{operand.c_type} emu_{i} = {_first_value(operand)};" for i, operand in enumerate(operands)]
     declared = [f"{c_type} reg_{name} = {{}};" for name, c_type in scope.registers.items()]
@@ -134,6 +134,27 @@ def _mma(instruction: Instruction, match: re.Match[str], scope: Scope) -> str:
     return " ".join([*inputs, _results(scope, d, c_type, product)])
 
 
+def _wgmma(instruction: Instruction, match: re.Match[str], scope: Scope) -> str:
+    """Both operands in shared memory. The sums are written when a wait covers the product; until then the
+    registers hold NaN."""
+    sums, a, b, add, *how = instruction.operands
+    if a.startswith("{") or how[:3] != ["1", "1", "0"] or how[3:] not in (["0"], ["1"]):
+        raise _unknown(instruction)
+    names = [part.strip() for part in sums.strip("{}").split(",")]
+    places = ", ".join(f"&({scope.expression(name)})" for name in names)
+    spoilt = " ".join(f"{scope.value(name)} = emu::poison<float>();" for name in names)
+    shape = f"{_FORMATS[match['type']]}, {match['cols']}, {'true' if how[3] == '1' else 'false'}"
+    return (
+        f"{_array('in', 'float', scope.values(sums))} float* const to[] = {{{places}}}; "
+        f'emu::wgmma<{shape}>("{instruction.opcode}", to, in, {scope.value(a)}, {scope.value(b)}, '
+        f"{scope.value(add)}); {spoilt}"
+    )
+
+
+def _wgmma_wait(instruction: Instruction, match: re.Match[str], scope: Scope) -> str:
+    return f"emu::wgmma_wait_group({scope.value(instruction.operands[0])});"
+
+
 def _load(instruction: Instruction, match: re.Match[str], scope: Scope) -> str:
     group, address = instruction.operands
     place = _place(instruction, match, scope, address)
@@ -220,6 +241,13 @@ RULES: list[tuple[str, Rule]] = [
         r"mma\.sync\.aligned\.m16n8k(?P<k>4|8|16)\.row\.col\.(?P<to>f32|f16)\.(?P<type>f16|bf16|tf32)"
         r"\.(?P=type)\.(?P=to)", _mma,
     ),
+    (
+        r"wgmma\.mma_async\.sync\.aligned\.m64n(?P<cols>\d+)k16\.f32\.(?P<type>f16|bf16)\.(?P=type)", _wgmma,
+    ),
+    (r"wgmma\.fence\.sync\.aligned", _call_of("emu::wgmma_fence();")),
+    (r"wgmma\.commit_group\.sync\.aligned", _call_of("emu::wgmma_commit_group();")),
+    (r"wgmma\.wait_group\.sync\.aligned", _wgmma_wait),
+    (r"fence\.proxy\.async(?:\.shared::cta)?", _call_of("emu::fence_proxy_async();")),
     (rf"ld{_MEMORY}", _load),
     (rf"st{_MEMORY}", _store),
     (r"setp\.(?P<how>eq|ne|lt|le|gt|ge)\.(?P<type>[busf]\d+)", _setp),

@@ -8,6 +8,7 @@
 #include <pthread.h>
 
 #include "ptx.h"
+#include "wgmma.h"
 
 #define EMU_EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -57,6 +58,7 @@ static void run_grid() {
         for (first_block.y = 0; first_block.y < gridDim.y; ++first_block.y)
             for (first_block.x = 0; first_block.x < gridDim.x; first_block.x += cluster_count, ++number) {
                 forget_copies();
+                forget_products();
                 run_cluster(number, leave);
             }
 }

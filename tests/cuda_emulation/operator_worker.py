@@ -91,7 +91,7 @@ def _on_device(array: Any, shift: int) -> Any:
         return tvm.runtime.tensor(array, device)
     elements = shift // array.itemsize
     flat = np.concatenate([np.zeros(elements, array.dtype), array.reshape(-1)])
-    SHIFTED.append(Shifted(tvm.runtime.tensor(flat, device), elements, array.shape))
+    SHIFTED.append(Shifted(tvm.runtime.tensor(flat, device), elements, array.shape, array.itemsize))
     return SHIFTED[-1].tensor()
 
 

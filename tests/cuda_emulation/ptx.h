@@ -98,7 +98,8 @@ struct Copy {
 };
 struct Queue {
     std::vector<Copy> copies;
-    unsigned group;  // that the next copy belongs to
+    unsigned group;    // that the next copy belongs to
+    bool unpublished;  // copies have landed that the async proxy was not told of
 };
 static Queue queues[MAX_FIBERS];
 
@@ -106,6 +107,7 @@ static void forget_copies() {
     for (unsigned fiber = 0; fiber < first_fiber(cluster_count); ++fiber) {
         queues[fiber].copies.clear();
         queues[fiber].group = 0;
+        queues[fiber].unpublished = false;
     }
 }
 
@@ -131,6 +133,7 @@ static void cp_async_wait_group(unsigned pending) {
         const Copy& copy = queue.copies[landed];
         memcpy(window().region + copy.address, copy.data, copy.bytes);
     }
+    queue.unpublished |= landed > 0;
     queue.copies.erase(queue.copies.begin(), queue.copies.begin() + landed);
 }
 

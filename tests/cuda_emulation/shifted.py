@@ -23,14 +23,15 @@ class _Tensor(ctypes.Structure):
 
 
 class Shifted:
-    """The elements of ``whole``, a flat float32 tensor, from ``first`` on, in some shape."""
+    """The elements of ``whole``, a flat tensor of floats of ``itemsize`` bytes, from ``first`` on, in some
+    shape."""
 
-    def __init__(self, whole: Any, first: int, shape: tuple[int, ...]) -> None:
+    def __init__(self, whole: Any, first: int, shape: tuple[int, ...], itemsize: int) -> None:
         self._kept = whole
         self._shape = (ctypes.c_int64 * len(shape))(*shape)
         self._managed = _Tensor(
-            int(whole.data_ptr()) + 4 * first, CUDA, 0, len(shape), 2, 32, 1, ctypes.addressof(self._shape),
-            None, 0, None, None,
+            int(whole.data_ptr()) + itemsize * first, CUDA, 0, len(shape), 2, 8 * itemsize, 1,
+            ctypes.addressof(self._shape), None, 0, None, None,
         )  # fmt: skip
 
     def __dlpack_device__(self) -> tuple[int, int]:

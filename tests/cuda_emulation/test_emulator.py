@@ -222,8 +222,8 @@ def test_lanes_of_a_warp_exchange_values() -> None:
 
 
 def test_an_instruction_without_a_rule_is_named() -> None:
-    with pytest.raises(EmulatorError, match=r"wgmma\.fence\.sync\.aligned"):
-        translate_asm('asm volatile("wgmma.fence.sync.aligned;" ::: "memory");')
+    with pytest.raises(EmulatorError, match=r"tcgen05\.fence::before_thread_sync"):
+        translate_asm('asm volatile("tcgen05.fence::before_thread_sync;" ::: "memory");')
 
 
 @pytest.fixture(scope="module")
