@@ -10,12 +10,12 @@ from random import Random
 from hypothesis import strategies as st
 
 from dietlab.shapes import Dim
-from dietlab.space import CudaMicroKernel, Edge, Space
-from dietlab.space.cuda_kernel import Unit
+from dietlab.space import CudaMicroKernel, Edge, Space, Unit
+from dietlab.space.cuda_unit import PIECES
 from dietlab.workloads import BatchMatmul, Dense, Workload
 
 GPUS = ("t4", "rtx3090", "a100", "h100", "h200")
-UNITS: tuple[Unit, ...] = ("fma", "mma")
+UNITS: tuple[Unit, ...] = ("fma", "mma", "wgmma")
 CUDA_EDGES: tuple[Edge, ...] = ("padded", "even", "rest")
 
 DENSE = Dense(T=Dim(1, 2048), N=2304, K=768)
@@ -35,13 +35,14 @@ def cuda_kernels(
 ) -> CudaMicroKernel:
     """Micro-kernels whose workers divide their tiles, whether or not a GPU has room for them."""
     unit = draw(st.sampled_from(units))
-    fragment, steps = (16, 16) if unit == "mma" else (1, 4)
+    pieces = PIECES[unit]
     down, across = (draw(st.sampled_from([1, 2, 3, 4, 8])) for _ in range(2))
     slices = draw(st.sampled_from([1, 2, 4]))
     return CudaMicroKernel(
-        down * fragment * draw(st.integers(1, 8)), across * fragment * draw(st.integers(1, 6)),
-        slices * steps * draw(st.integers(1, 3)), down, across, slices, draw(st.integers(2, 4)), unit,
-        draw(st.sampled_from(edges)), draw(st.sampled_from([1, 2, 4, 8])), draw(st.sampled_from([1, 2])),
+        down * pieces.rows * draw(st.integers(1, 8)), across * pieces.cols * draw(st.integers(1, 6)),
+        slices * pieces.steps * draw(st.integers(1, 3)), down, across, slices,
+        draw(st.integers(pieces.stages, 4)), unit, draw(st.sampled_from(edges)),
+        draw(st.sampled_from([1, 2, 4, 8])), draw(st.sampled_from([1, 2])),
     )  # fmt: skip
 
 

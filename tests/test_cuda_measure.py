@@ -30,9 +30,10 @@ from dietlab.measure import (
     read_records,
     write_compressed,
 )
+from dietlab.measure.compiled import frame_compiled
 from dietlab.measure.cuda_clock import CudaClock, require_gpu
 from dietlab.shapes import Dim, Shape
-from dietlab.space import CudaMicroKernel
+from dietlab.space import CudaMicroKernel, MicroKernel
 from dietlab.workloads import BatchMatmul, Dense
 
 H100 = Hardware.preset("h100")
@@ -111,6 +112,14 @@ def test_the_gpu_must_run_what_is_compiled(
         require_gpu(Hardware.preset(wanted))
 
 
+def test_code_of_one_architecture_runs_on_it_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cubin of sm_80 runs on 8.6, one of sm_90a on no 9.1, if there ever is one."""
+    later = replace(H100, limits=replace(H100.gpu, compute_capability="9.1"))
+    monkeypatch.setattr(cuda_clock, "detect_gpu", lambda: later)
+    with pytest.raises(MeasureError, match=r"runs code for sm_90a; got .* with sm_91\. Tune"):
+        require_gpu(H100)
+
+
 def test_no_cuda_compiler_is_one_error_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvcc, "FINDERS", ())
     monkeypatch.setattr(cuda_clock, "detect_gpu", lambda: H100)
@@ -183,6 +192,16 @@ def test_records_have_what_the_compiler_used() -> None:
                 assert 1 <= made.resources["blocks_per_sm"] <= H100.gpu.blocks_per_sm
                 assert made.code_bytes > 0 and made.phases.compile > 0
                 assert Record.from_json(json.loads(json.dumps(made.to_json()))).resources == made.resources
+
+
+@pytest.mark.cuda_compile
+def test_no_group_of_warps_is_refused_for_what_serves_other_arrays() -> None:
+    """A library of halves has a kernel for arrays that begin anywhere, which copies single elements."""
+    if next(nvcc.compilers(), None) is None:
+        pytest.skip("no CUDA compiler is installed (pip install nvidia-cuda-nvcc nvidia-cuda-cccl)")
+    kernels = [MicroKernel.from_key(key) for key in ("128x256x64.g2x1.s4", "128x128x64.g2x1.s4.b2.even")]
+    table = frame_compiled(typed(DENSE, "float16"), H100, kernels)
+    assert list(table["status"]) == ["ok", "ok"] and not table["spill_bytes"].any(), table
 
 
 @pytest.mark.cuda_compile

@@ -129,6 +129,46 @@ def test_tensor_cores_compute_half_precision(emulated: Emulated, key: str, dtype
         emulated.check(work, [key], [1, 15, 16, 33, 100])
 
 
+@pytest.mark.parametrize(
+    ("key", "dtype"),
+    [
+        ("64x64x64.g1x1.s3", "float16"), ("128x96x32.g2x1.s4.even", "bfloat16"),
+        ("64x32x128.g1x1x2.s3.rest", "float16"), ("128x48x48.g1x1.s3.even", "bfloat16"),
+        ("128x64x64.g1x2.s3.k2.b2.even", "float16"),
+    ],
+)  # fmt: skip
+def test_groups_of_warps_compute_half_precision(emulated: Emulated, key: str, dtype: str) -> None:
+    """With strips of 128, 64 and 32 bytes; several strips a line, also of columns (context)."""
+    for work in (
+        Dense(T=Dim(1, 128), N=40, K=200, bias=True, activation="relu", residual=True, dtype=dtype),
+        BatchMatmul(T=Dim(1, 128), B=2, D=64, form="nt", dtype=dtype),
+        BatchMatmul(T=Dim(1, 128), B=2, D=64, form="nn", dtype=dtype),
+    ):
+        emulated.check(work, [key], [1, 63, 64, 65, 150])
+
+
+@pytest.mark.parametrize(("n", "k"), [(70, 66), (33, 7), (1, 1), (130, 100)])
+def test_groups_of_warps_take_sizes_that_no_tile_divides(emulated: Emulated, n: int, k: int) -> None:
+    """Copies of 4, 2, 2 and 8 bytes: those of 2 go through registers."""
+    emulated.check(Dense(T=Dim(1, 128), N=n, K=k, dtype="float16"), ["64x32x64.g1x1.s3.even"], [1, 65])
+
+
+def test_groups_of_warps_take_arrays_that_begin_anywhere(emulated: Emulated) -> None:
+    work = Dense(T=Dim(1, 128), N=40, K=72, dtype="float16")
+    aligned = emulated.check(work, ["64x32x64.g1x1.s4.even"], [1, 65])
+    shifted = emulated.check(work, ["64x32x64.g1x1.s4.even"], [1, 65], shift=2)
+    names = [{case["launches"][0]["kernel"] for case in found} for found in (aligned, shifted)]
+    assert names[0].isdisjoint(names[1])
+
+
+def test_warps_and_groups_of_warps_stand_side_by_side(emulated: Emulated) -> None:
+    """Few rows by warps, many by groups of four, chosen by the tree."""
+    work = Dense(T=Dim(1, 256), N=96, K=64, dtype="bfloat16")
+    plans = ["32x32x32.w2x2.s3.even", "128x96x64.g1x1.s3.even"]
+    found = emulated.check(work, plans, [1, 40, 41, 200], Split("T", 40, Leaf(0), Leaf(1)))
+    assert [case["plan"] for case in found] == [0, 0, 1, 1]
+
+
 @pytest.mark.parametrize(("n", "k"), [(96, 64), (33, 7), (70, 66), (1, 1), (130, 100)])
 def test_sizes_that_no_tile_divides(emulated: Emulated, n: int, k: int) -> None:
     emulated.check(Dense(T=Dim(1, 128), N=n, K=k), ["32x64x16.t8x16.s3.even"], [1, 13, 40, 65])

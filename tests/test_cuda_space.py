@@ -24,23 +24,13 @@ from dietlab.space import (
     heights,
     plan_for,
 )
-from dietlab.space.cuda_space import (
-    SHARES,
-    STAGES,
-    STEPS,
-    THREADS_ACROSS,
-    THREADS_DOWN,
-    TILE_COLS,
-    TILE_ROWS,
-    WARP_COLS,
-    WARP_ROWS,
-    WARPS_ACROSS,
-    WARPS_DOWN,
-)
+from dietlab.space.cuda_space import ARRANGEMENTS, SHARES, STAGES, STEPS, units
+from dietlab.space.cuda_unit import PIECES
 from dietlab.workloads import BatchMatmul, Dense, Workload, require_dtype
 
 KERNEL = CudaMicroKernel(128, 64, 16, 16, 16, stages=3)
 HALVES = CudaMicroKernel(128, 64, 32, 2, 2, unit="mma")
+GROUPS = CudaMicroKernel(128, 256, 64, 2, 1, stages=4, unit="wgmma")
 
 
 # Micro-kernels
@@ -64,6 +54,8 @@ def test_keys_of_known_micro_kernels() -> None:
     )
     assert MicroKernel.from_key("128x64x16.t16x16.s3.checked") == replace(KERNEL, edge="checked")
     assert replace(HALVES, splits=4, resident=2, edge="even").key == "128x64x32.w2x2.s2.k4.b2.even"
+    assert GROUPS.key == "128x256x64.g2x1.s4"
+    assert MicroKernel.from_key("128x256x64.g2x1.s4.k2.rest") == replace(GROUPS, splits=2, edge="rest")
     assert MicroKernel.from_key("128x64x16.t16x16.s3.k8") == replace(KERNEL, splits=8)
     assert MicroKernel.from_key("128x64x16.t16x16.s3.b2") == replace(KERNEL, resident=2)
 
@@ -116,9 +108,25 @@ def test_tensor_cores_want_whole_fragments(changed: dict[str, Any], complaint: s
         replace(HALVES, **changed)
 
 
+@pytest.mark.parametrize(
+    ("changed", "complaint"),
+    [
+        ({"rows": 192}, "share the rows evenly: a multiple of 128; got 192x256x64"),
+        ({"cols": 248}, "share the columns evenly: a multiple of 16; got 128x248x64"),
+        ({"cols": 272}, r"a worker computes 256 columns at most; got 128x272x64\.g2x1\.s4\. Let more share"),
+        ({"step": 72}, "share the steps evenly: a multiple of 16; got 128x256x72"),
+        ({"stages": 2}, r"fetched while two are computed; got .*\.s2\. Give it 3 or more"),
+        ({"edge": "checked"}, "on CUDA cores, checked; got"),
+    ],
+)
+def test_groups_of_warps_want_whole_instructions(changed: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(SpaceError, match=complaint):
+        replace(GROUPS, **changed)
+
+
 @given(cuda_kernels())
 def test_a_micro_kernel_and_what_it_shares(kernel: CudaMicroKernel) -> None:
-    fragment, warp = (16, 32) if kernel.unit == "mma" else (1, 1)
+    fragment, threads = {"fma": (1, 1), "mma": (16, 32), "wgmma": (64, 128)}[kernel.unit]
     assert kernel.granule == kernel.down * fragment and kernel.rows % kernel.granule == 0
     assert kernel.code.code == kernel.code and kernel.family.family == kernel.family
     assert replace(kernel.code, edge=kernel.edge) == kernel
@@ -131,7 +139,9 @@ def test_a_micro_kernel_and_what_it_shares(kernel: CudaMicroKernel) -> None:
     assert kernel.tile == {"rows": kernel.rows, "cols": kernel.cols, "depth": kernel.step}
     covered = kernel.granule if kernel.composed else kernel.rows
     assert kernel.cover_tile == {**kernel.tile, "rows": covered}
-    assert kernel.threads == kernel.down * kernel.across * kernel.slices * warp
+    assert kernel.threads == kernel.down * kernel.across * kernel.slices * threads
+    # What is on its way, what is computed and, in groups of warps, what may still be.
+    assert kernel.ahead == kernel.stages - (2 if kernel.unit == "wgmma" else 1) > 0
     assert kernel.tile_rows * kernel.down == kernel.rows and kernel.tile_cols * kernel.across == kernel.cols
     # Each slice has all sums of the tile.
     assert kernel.accumulators * kernel.threads == kernel.rows * kernel.cols * kernel.slices
@@ -205,36 +215,34 @@ def test_plans_of_a_known_micro_kernel() -> None:
 
 def candidates(work: Workload, hardware: Hardware) -> int:
     """How many are tried: every tile in every way, twice where a second resident block needs a bound."""
-    if work.dtype == "float32":
-        arrangements, steps = (THREADS_DOWN, THREADS_ACROSS, TILE_ROWS, TILE_COLS), 4
-    else:
-        arrangements, steps = (WARPS_DOWN, WARPS_ACROSS, WARP_ROWS, WARP_COLS), 16
-    clusters = hardware.gpu.compute_capability == "9.0"
-    count = 0
-    for slices, splits in SHARES:
-        if splits > 1 and not clusters:
-            continue
-        parts = sum(step % (steps * slices) == 0 for step in STEPS["fma" if steps == 4 else "mma"])
-        for down, across in product(*arrangements[:2]):
-            threads = down * across * slices * (1 if steps == 4 else 32)
-            count += parts * (2 if 2 * threads * 255 > 65536 else 1)
-    return count * len(STAGES) * len(arrangements[2]) * len(arrangements[3])
+    clusters, total = hardware.gpu.compute_capability == "9.0", 0
+    for unit in units(work, hardware):
+        down_across, rows, cols = ARRANGEMENTS[unit][:2], *map(len, ARRANGEMENTS[unit][2:])
+        for slices, splits in SHARES:
+            if splits > 1 and not clusters:
+                continue
+            parts = sum(step % (PIECES[unit].steps * slices) == 0 for step in STEPS[unit])
+            for down, across in product(*down_across):
+                bounded = 2 * down * across * slices * PIECES[unit].threads * 255 > 65536
+                total += parts * rows * cols * len(STAGES[unit]) * (2 if bounded else 1)
+    return total
 
 
 def check_fits(kernel: CudaMicroKernel, work: Workload, limits: GpuLimits) -> None:
     """The limits, computed from the sizes alone."""
     item = require_dtype(work.dtype).itemsize
     workers = kernel.down * kernel.across * kernel.slices
-    threads = workers * (1 if work.dtype == "float32" else 32)
+    threads = workers * {"fma": 1, "mma": 32, "wgmma": 128}[kernel.unit]
     assert 64 <= threads <= limits.threads_per_block
     sums = kernel.rows * kernel.cols * kernel.slices // threads
     assert sums < limits.registers_per_thread
     assert sums * threads <= limits.registers_per_block
-    lines = kernel.rows * (kernel.step * item + 16)
+    pad = 0 if kernel.unit == "wgmma" else 16
+    lines = kernel.rows * (kernel.step * item + pad)
     if work.weights == "direct":
-        lines += kernel.step * (kernel.cols * item + 16)
+        lines += kernel.step * (kernel.cols * item + pad)
     else:
-        lines += kernel.cols * (kernel.step * item + 16)
+        lines += kernel.cols * (kernel.step * item + pad)
     shared = max(kernel.slices - 1, int(kernel.splits > 1))
     smem = max(kernel.stages * lines, 4 * kernel.rows * kernel.cols * shared)
     assert smem <= limits.smem_per_block_bytes
@@ -259,9 +267,12 @@ def test_space_is_of_a_useful_size_and_all_of_it_fits(preset: str, name: str, dt
     assert 100 <= len(space) <= 20_000
     assert list(space) == sorted(set(space))
     assert {(type(kernel), kernel.edge) for kernel in space} == {(CudaMicroKernel, "even")}
+    halves = {"mma", "wgmma"} if preset in ("h100", "h200") else {"mma"}
+    assert {k.unit for k in space if isinstance(k, CudaMicroKernel)} == (
+        {"fma"} if dtype == "float32" else halves
+    )
     for kernel in space:
         assert isinstance(kernel, CudaMicroKernel)
-        assert kernel.unit == ("fma" if dtype == "float32" else "mma")
         check_fits(kernel, work, hardware.gpu)
 
 
@@ -303,6 +314,20 @@ def test_halves_on_a_t4_are_refused_with_the_one_reason() -> None:
         assert caught.value.invariant == "at least one micro-kernel fits the hardware"
         reason = "tensor cores multiply 16 x 16 by 16 x 8 from compute capability 8.0 on"
         assert caught.value.value == {reason: candidates(typed(DENSE, dtype), Hardware.preset("t4"))}
+
+
+def test_groups_of_warps_are_of_one_compute_capability() -> None:
+    """Neither an older GPU nor a newer one has the instruction."""
+    work = typed(DENSE, "float16")
+    for capability, fits in (("8.0", False), ("9.0", True), ("10.0", False)):
+        hopper = Hardware.preset("h200")
+        hardware = replace(hopper, limits=replace(hopper.gpu, compute_capability=capability))
+        limits = cuda_limits(work, hardware)
+        broken = next((limit.reason for limit in limits if limit.excess(GROUPS) > 0), "")
+        reason = "groups of warps multiply from shared memory at compute capability 9.0"
+        assert broken == ("" if fits else reason)
+        assert (GROUPS.unit in units(work, hardware)) == fits
+        assert units(DENSE, hardware) == ("fma",)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

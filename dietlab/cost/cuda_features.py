@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dietlab.hardware import Hardware
 from dietlab.hardware.occupancy import blocks_per_sm
-from dietlab.space import CudaMicroKernel, compiled_registers, shared_bytes
+from dietlab.space import CudaMicroKernel, Unit, compiled_registers, shared_bytes
 from dietlab.workloads import Workload, largest, require_dtype
 
 CUDA_FEATURES = (
@@ -13,6 +13,9 @@ CUDA_FEATURES = (
     "warps_a_multiprocessor", "loads_per_multiply_add", "flops_per_byte", "multiply_adds_a_barrier",
     "copies_a_thread", "column_waste", "splits", "resident",
 )  # fmt: skip
+
+TENSOR_CORES: dict[Unit, int] = {"fma": 0, "mma": 1, "wgmma": 2}
+"""Not used, by single warps, by groups of them: trees need no more than an order."""
 
 
 def cuda_features(kernel: CudaMicroKernel, workload: Workload, hardware: Hardware) -> list[float]:
@@ -25,7 +28,7 @@ def cuda_features(kernel: CudaMicroKernel, workload: Workload, hardware: Hardwar
     part = kernel.step // kernel.slices
     return [
         kernel.rows, kernel.cols, kernel.step, kernel.threads, kernel.tile_rows, kernel.tile_cols,
-        kernel.slices, kernel.stages, kernel.unit == "mma", kernel.accumulators,
+        kernel.slices, kernel.stages, TENSOR_CORES[kernel.unit], kernel.accumulators,
         registers / gpu.registers_per_thread, shared / gpu.smem_per_block_bytes, blocks,
         blocks * kernel.threads / gpu.warp_threads,
         (kernel.tile_rows + kernel.tile_cols) / (kernel.tile_rows * kernel.tile_cols),

@@ -106,8 +106,10 @@ class GpuLimits:
 
     @property
     def arch(self) -> str:
-        """The compiler's name of the architecture, as in ``"sm_90"``."""
-        return f"sm_{self.compute_capability.replace('.', '')}"
+        """The compiler's name of the architecture, as in ``"sm_80"``. That of 9.0 is ``"sm_90a"``, with the
+        instructions that no other GPU has: a cubin of ``sm_90`` would run on 9.0 only, too, as there is no
+        other GPU of that major capability."""
+        return f"sm_{self.compute_capability.replace('.', '')}{'a' if self.warp_groups else ''}"
 
     @property
     def capability(self) -> tuple[int, int]:
@@ -125,6 +127,12 @@ class GpuLimits:
     def clusters(self) -> bool:
         """Whether blocks can be launched in clusters that read each other's shared memory."""
         return self.capability >= (9, 0)
+
+    @property
+    def warp_groups(self) -> bool:
+        """Whether four warps together multiply from shared memory (PTX ISA, ``wgmma``: of 9.0 only; later
+        GPUs have other instructions in its place)."""
+        return self.capability == (9, 0)
 
 
 @dataclass(frozen=True)

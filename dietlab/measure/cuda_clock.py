@@ -18,8 +18,9 @@ LONGEST_BLOCK = 512
 def require_gpu(wanted: Hardware) -> Hardware:
     """This machine's first GPU, which must run what is compiled for ``wanted``.
 
-    A cubin runs on GPUs of its major compute capability from its minor one on (CUDA C Programming Guide,
-    binary compatibility).
+    A cubin runs on GPUs of its major compute capability from its minor one on; one of an architecture with an
+    ``a``, as ``sm_90a``, on that capability only (CUDA C Programming Guide, binary compatibility and
+    architecture-specific features).
 
     Raises:
         MeasureError: without a driver or a GPU, or if the GPU is of another kind.
@@ -32,7 +33,8 @@ def require_gpu(wanted: Hardware) -> Hardware:
             "Tune where there is one, or replay records.",
         ) from None  # fmt: skip
     (major, minor), (least_major, least_minor) = (gpu.gpu.capability for gpu in (found, wanted))
-    if major != least_major or minor < least_minor:
+    exact = wanted.gpu.arch.endswith("a")
+    if major != least_major or minor < least_minor or (exact and minor != least_minor):
         raise MeasureError(
             f"the GPU runs code for {wanted.gpu.arch}", f"{found.name} with {found.gpu.arch}",
             "Tune for this GPU, as Hardware.detect('cuda') describes it.",

@@ -84,5 +84,5 @@ def _cuda_throughput(hardware: Hardware, kernel: CudaMicroKernel, resident: int)
         / (kernel.tile_rows * kernel.tile_cols + 0.8 * (kernel.tile_rows + kernel.tile_cols))
     )
     hidden = min(1.0, (resident * kernel.threads / 32 + 4 * (kernel.stages - 1)) / BUSY_WARPS)
-    peak = hardware.peak_for("float16" if kernel.unit == "mma" else "float32")
+    peak = hardware.peak_for("float32" if kernel.unit == "fma" else "float16")
     return (peak or 100.0) * 1e9 * reuse * hidden

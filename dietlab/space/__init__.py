@@ -2,7 +2,7 @@
 
 from dietlab.space.cpu_kernel import CpuMicroKernel, Order
 from dietlab.space.cpu_space import FMA_LATENCY, cpu_limits
-from dietlab.space.cuda_kernel import CudaMicroKernel, Unit
+from dietlab.space.cuda_kernel import CudaMicroKernel
 from dietlab.space.cuda_space import (
     COPY_BYTES,
     LEAST_ASYNCHRONOUS_BYTES,
@@ -14,6 +14,7 @@ from dietlab.space.cuda_space import (
     shared_sums_bytes,
     thread_registers,
 )
+from dietlab.space.cuda_unit import Unit
 from dietlab.space.decision import Leaf, Split, Tree, depth, intervals, leaves, route
 from dietlab.space.limit import Limit
 from dietlab.space.micro_kernel import COMPOSED, EDGES, Edge, MicroKernel, changed_in, with_edge, with_rows

@@ -7,23 +7,19 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 from dietlab.errors import SpaceError
+from dietlab.space.cuda_unit import PIECES, Pieces, Unit
 from dietlab.space.micro_kernel import COMPOSED, Edge, MicroKernel
 from dietlab.workloads import Role
 
-Unit = Literal["fma", "mma"]
-
-WARP = 32
 CLUSTER = 8
 """Blocks of a cluster that every GPU with clusters runs (CUDA C Programming Guide, thread block clusters)."""
-FRAGMENT = 16
-"""Rows and steps of one tensor-core instruction's operands (PTX ISA, mma.m16n8k16)."""
 
-_LETTERS: dict[Unit, str] = {"fma": "t", "mma": "w"}
+_UNITS: dict[str, Unit] = {pieces.letter: unit for unit, pieces in PIECES.items()}
 _KEY = re.compile(
-    r"(\d+)x(\d+)x(\d+)\.([tw])(\d+)x(\d+)(?:x(\d+))?\.s(\d+)(?:\.k(\d+))?(?:\.b(\d+))?"
+    r"(\d+)x(\d+)x(\d+)\.([twg])(\d+)x(\d+)(?:x(\d+))?\.s(\d+)(?:\.k(\d+))?(?:\.b(\d+))?"
     r"(?:\.(even|rest|checked))?"
 )
 
@@ -42,15 +38,17 @@ class CudaMicroKernel(MicroKernel):
         rows, cols: the block's tile.
         step: how much of the reduction axis one stage holds.
         down, across: how many workers share the tile along its rows and columns: threads for ``fma``,
-            warps for ``mma``. A worker's rows are ``down`` (fma) or ``16 down`` (mma) apart, so that
-            neighbouring threads read neighbouring rows of shared memory; in TVM's words each is a virtual
-            thread.
+            warps for ``mma``, groups of four warps for ``wgmma``. A worker's rows are ``down`` (fma), ``16
+            down`` (mma) or ``64 down`` (wgmma, in pieces of 64) apart, so that neighbouring threads read
+            neighbouring rows of shared memory; in TVM's words each is a virtual thread.
         slices: groups of ``down x across`` workers, each on a part of every step; their sums are added up
             at the end. More threads for outputs too small to fill the processor.
         stages: tiles of shared memory, 2 or more: ``stages - 1`` steps are on their way while one is
-            computed.
-        unit: what multiplies: ``fma`` (CUDA cores, fp32) or ``mma`` (tensor cores, fp16 and bf16 with fp32
-            sums).
+            computed. For ``wgmma`` 3 or more and ``stages - 2``: the tensor cores still read one step when
+            the next is given to them.
+        unit: what multiplies: ``fma`` (CUDA cores, fp32), ``mma`` (tensor cores, fp16 and bf16 with fp32
+            sums, operands from registers) or ``wgmma`` (the same from shared memory, of compute capability
+            9.0 only).
         edge: ``padded`` (one micro-kernel a shape, as DietCode does), ``even`` or ``rest`` (two heights
             in one launch: a block's index says which); see :class:`MicroKernel`. ``checked`` shows what
             local padding saves: nothing is filled with zeros, every multiply-add tests its bounds (fma only).
@@ -64,7 +62,8 @@ class CudaMicroKernel(MicroKernel):
     ``cols / across``.
 
     ``key`` reads ``128x64x16.t16x16.s3``, with slices ``32x64x64.t4x16x4.s3.even``, on tensor cores
-    ``128x128x32.w2x2.s4``, with splits and two resident blocks ``64x64x32.w2x2.s4.k4.b2``.
+    ``128x128x32.w2x2.s4``, with splits and two resident blocks ``64x64x32.w2x2.s4.k4.b2``, by groups of
+    warps ``128x256x64.g2x1.s4``.
 
     Raises:
         SpaceError: if a size is not positive, workers do not divide the tile, or there is no such edge.
@@ -89,13 +88,15 @@ class CudaMicroKernel(MicroKernel):
         )  # fmt: skip
         if min(sizes) < 1:
             raise SpaceError("a micro-kernel's sizes are positive", self.key, "Make each 1 or more.")
-        if self.stages < 2:
-            raise SpaceError("one stage is fetched while another is computed", self.key, "Give it 2 or more.")
+        if self.stages < self.pieces.stages:
+            computed = "another is" if self.pieces.stages == 2 else "two are"
+            remedy = f"Give it {self.pieces.stages} or more."
+            raise SpaceError(f"one stage is fetched while {computed} computed", self.key, remedy)
         if self.splits > CLUSTER:
             raise SpaceError(f"a cluster has {CLUSTER} blocks at most", self.key, "Split it less.")
         divided = {
-            "rows": (self.rows, self.granule), "columns": (self.cols, self.across * self._columns),
-            "steps": (self.step, self.slices * (FRAGMENT if self.unit == "mma" else 4)),
+            "rows": (self.rows, self.granule), "columns": (self.cols, self.across * self.pieces.cols),
+            "steps": (self.step, self.slices * self.pieces.steps),
         }  # fmt: skip
         if self.edge not in ("padded", *COMPOSED) and (self.edge, self.unit) != ("checked", "fma"):
             raise SpaceError(
@@ -107,10 +108,14 @@ class CudaMicroKernel(MicroKernel):
             if extent % share:
                 remedy = f"Change the {what} or how many workers share them."
                 raise SpaceError(f"workers share the {what} evenly: a multiple of {share}", self.key, remedy)
+        if self.pieces.widest and self.tile_cols > self.pieces.widest:
+            raise SpaceError(
+                f"a worker computes {self.pieces.widest} columns at most", self.key, "Let more share them."
+            )
 
     @property
     def key(self) -> str:
-        workers = f"{_LETTERS[self.unit]}{self.down}x{self.across}"
+        workers = f"{self.pieces.letter}{self.down}x{self.across}"
         workers += f"x{self.slices}" if self.slices > 1 else ""
         splits = f".k{self.splits}" if self.splits > 1 else ""
         resident = f".b{self.resident}" if self.resident > 1 else ""
@@ -124,17 +129,17 @@ class CudaMicroKernel(MicroKernel):
             return None
         rows, cols, step, letter, down, across, slices, stages, splits, resident, edge = match.groups()
         sizes: Any = (int(size) for size in (rows, cols, step, down, across, slices or 1, stages))
-        names: dict[str, Any] = {"unit": "mma" if letter == "w" else "fma", "edge": edge or "padded"}
+        names: dict[str, Any] = {"unit": _UNITS[letter], "edge": edge or "padded"}
         return cls(*sizes, **names, splits=int(splits or 1), resident=int(resident or 1))
 
     @property
-    def granule(self) -> int:
-        return self.down * (FRAGMENT if self.unit == "mma" else 1)
+    def pieces(self) -> Pieces:
+        """What the unit computes at least."""
+        return PIECES[self.unit]
 
     @property
-    def _columns(self) -> int:
-        """Columns of one instruction's output."""
-        return FRAGMENT if self.unit == "mma" else 1
+    def granule(self) -> int:
+        return self.down * self.pieces.rows
 
     @property
     def tile(self) -> dict[Role, int]:
@@ -152,8 +157,12 @@ class CudaMicroKernel(MicroKernel):
     @property
     def threads(self) -> int:
         """Threads of the block."""
-        workers = self.down * self.across * self.slices
-        return workers * WARP if self.unit == "mma" else workers
+        return self.down * self.across * self.slices * self.pieces.threads
+
+    @property
+    def ahead(self) -> int:
+        """Steps that are on their way while one is computed."""
+        return self.stages - self.pieces.stages + 1
 
     @property
     def tile_rows(self) -> int:
@@ -168,4 +177,4 @@ class CudaMicroKernel(MicroKernel):
     @property
     def accumulators(self) -> int:
         """fp32 sums that one thread holds."""
-        return self.tile_rows * self.tile_cols // (WARP if self.unit == "mma" else 1)
+        return self.tile_rows * self.tile_cols // self.pieces.threads

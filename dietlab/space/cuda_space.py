@@ -8,13 +8,14 @@ from itertools import product
 from math import ceil
 
 from dietlab.hardware import GpuLimits, Hardware
-from dietlab.space.cuda_kernel import CLUSTER, FRAGMENT, WARP, CudaMicroKernel, Unit
+from dietlab.space.cuda_kernel import CLUSTER, CudaMicroKernel
+from dietlab.space.cuda_unit import PIECES, WARP, Unit
 from dietlab.space.limit import Limit
 from dietlab.space.micro_kernel import Edge
 from dietlab.workloads import Role, Workload, axis_of, batch_of, largest, require_dtype
 
-STEPS: dict[Unit, tuple[int, ...]] = {"fma": (8, 16, 32), "mma": (32, 64)}
-STAGES = (2, 3, 4)
+STEPS: dict[Unit, tuple[int, ...]] = {"fma": (8, 16, 32), "mma": (32, 64), "wgmma": (64, 128)}
+STAGES: dict[Unit, tuple[int, ...]] = {"fma": (2, 3, 4), "mma": (2, 3, 4), "wgmma": (3, 4, 5)}
 SHARES = ((1, 1), (2, 1), (4, 1), (1, 2), (1, 4), (1, 8))
 """How a tile's reduction is shared: slices of one block, blocks of a cluster. Not both: either makes up for
 too few tiles."""
@@ -31,9 +32,24 @@ TILE_ROWS, TILE_COLS = (1, 2, 3, 4, 5, 6, 7, 8), (1, 2, 4, 6, 8)
 WARP_ROWS, WARP_COLS = (16, 32, 48, 64), (16, 32, 64)
 """Rows and columns of one warp's tile on tensor cores."""
 
+GROUPS_DOWN, GROUPS_ACROSS = (1, 2), (1, 2)
+GROUP_ROWS, GROUP_COLS = (64, 128), (32, 64, 96, 128, 192, 256)
+"""Rows and columns of the tile of four warps that multiply together."""
+
+ARRANGEMENTS: dict[Unit, tuple[tuple[int, ...], ...]] = {
+    "fma": (THREADS_DOWN, THREADS_ACROSS, TILE_ROWS, TILE_COLS),
+    "mma": (WARPS_DOWN, WARPS_ACROSS, WARP_ROWS, WARP_COLS),
+    "wgmma": (GROUPS_DOWN, GROUPS_ACROSS, GROUP_ROWS, GROUP_COLS),
+}
+"""Of each unit: workers down and across, rows and columns of a worker's tile."""
+
 BOOKKEEPING = 32
 """Registers of a thread that hold neither sums nor operands: addresses, predicates, counters. An estimate;
 what the compiler really used stands in each record."""
+
+MOST_HELD = 32
+"""Registers of a thread of a group of warps that hold copies: of more, and their addresses, some spill beside
+the sums, which cannot give way while the tensor cores add to them."""
 
 COPY_BYTES, LEAST_ASYNCHRONOUS_BYTES = 16, 4
 """What one instruction copies at most, and what cp.async copies at least."""
@@ -48,23 +64,27 @@ ROW_PAD_BYTES = 16
 def cuda_candidates(
     workload: Workload, hardware: Hardware, edges: tuple[Edge, ...]
 ) -> Iterator[CudaMicroKernel]:
-    """Every tile of every arrangement of workers, on the unit that the operands' type has."""
-    unit: Unit = "fma" if workload.dtype == "float32" else "mma"
-    if unit == "fma":
-        arrangements = product(THREADS_DOWN, THREADS_ACROSS, TILE_ROWS, TILE_COLS)
-    else:
-        arrangements = product(WARPS_DOWN, WARPS_ACROSS, WARP_ROWS, WARP_COLS)
+    """Every tile of every arrangement of workers, on the units that the operands' type has."""
     shares = SHARES if hardware.gpu.clusters else [share for share in SHARES if share[1] == 1]
-    for (down, across, rows, cols), step, (slices, splits), stages, edge in product(
-        arrangements, STEPS[unit], shares, STAGES, edges
-    ):
-        if step % (slices * (FRAGMENT if unit == "mma" else 4)):
-            continue
-        kernel = CudaMicroKernel(
-            down * rows, across * cols, step, down, across, slices, stages, unit, edge, splits
-        )
-        for resident in RESIDENT if bounded(kernel, hardware) else RESIDENT[:1]:
-            yield replace(kernel, resident=resident)
+    for unit in units(workload, hardware):
+        for (down, across, rows, cols), step, (slices, splits), stages, edge in product(
+            product(*ARRANGEMENTS[unit]), STEPS[unit], shares, STAGES[unit], edges
+        ):
+            if step % (slices * PIECES[unit].steps):
+                continue
+            kernel = CudaMicroKernel(
+                down * rows, across * cols, step, down, across, slices, stages, unit, edge, splits
+            )
+            for resident in RESIDENT if bounded(kernel, hardware) else RESIDENT[:1]:
+                yield replace(kernel, resident=resident)
+
+
+def units(workload: Workload, hardware: Hardware) -> tuple[Unit, ...]:
+    """What multiplies operands of a type. Where groups of warps can, which compute 64 rows or more at a time,
+    single warps still serve fewer rows with less waste."""
+    if workload.dtype == "float32":
+        return ("fma",)
+    return ("mma", "wgmma") if hardware.gpu.warp_groups else ("mma",)
 
 
 def bounded(kernel: CudaMicroKernel, hardware: Hardware) -> bool:
@@ -79,11 +99,15 @@ def cuda_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
     gpu = hardware.gpu
     itemsize = require_dtype(workload.dtype).itemsize
     cols = largest(workload, "cols")
-    narrow = 2 * THREADS_ACROSS[0] if workload.dtype == "float32" else FRAGMENT
+    narrow = 2 * THREADS_ACROSS[0] if workload.dtype == "float32" else PIECES["mma"].cols
     return (
         Limit(
             "tensor cores multiply 16 x 16 by 16 x 8 from compute capability 8.0 on", 0, "too old",
             lambda k: int(k.unit == "mma" and not gpu.asynchronous),
+        ),
+        Limit(
+            "groups of warps multiply from shared memory at compute capability 9.0", 0, "other GPU",
+            lambda k: int(k.unit == "wgmma" and not gpu.warp_groups),
         ),
         Limit(
             "batches lie along the second axis of the grid", MOST_BATCHES, "batches",
@@ -94,6 +118,10 @@ def cuda_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
         Limit(
             "a thread's sums, operands and copies fit its registers", gpu.registers_per_thread, "registers",
             lambda k: thread_registers(k) + held_registers(k, workload, gpu),
+        ),
+        Limit(
+            "what a group of warps copies through registers leaves room for sums", MOST_HELD, "registers",
+            lambda k: held_registers(k, workload, gpu) if k.unit == "wgmma" else 0,
         ),
         Limit(
             "all threads' registers fit the block", gpu.registers_per_block, "registers",
@@ -144,9 +172,12 @@ def cuda_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
 
 
 def thread_registers(kernel: CudaMicroKernel) -> int:
-    """Registers that one thread needs at least: sums, one step's operands, bookkeeping."""
-    if kernel.unit == "mma":
-        operands = (kernel.tile_rows // FRAGMENT) * 4 + (kernel.tile_cols // 8) * 2
+    """Registers that one thread needs at least: sums, one step's operands (those of ``wgmma`` stay in shared
+    memory: two descriptors, and what is added to them), bookkeeping."""
+    if kernel.unit == "wgmma":
+        operands = 8
+    elif kernel.unit == "mma":
+        operands = (kernel.tile_rows // 16) * 4 + (kernel.tile_cols // 8) * 2
     else:
         operands = 4 * (kernel.tile_rows + kernel.tile_cols)
     return kernel.accumulators + operands + BOOKKEEPING
@@ -185,10 +216,12 @@ def shared_bytes(kernel: CudaMicroKernel, itemsize: int) -> int:
     """Shared memory of one block: the stages or, at the end, the sums that slices or blocks share, whichever
     is more.
 
-    Enough whichever way ``w`` lies: in as many lines as the tile has columns, or as a step has steps.
+    Enough whichever way ``w`` lies: in as many lines as the tile has columns, or as a step has steps. What
+    ``wgmma`` reads is swizzled, not padded.
     """
+    pad = 0 if kernel.unit == "wgmma" else ROW_PAD_BYTES
     elements = (kernel.rows + kernel.cols) * kernel.step
-    stage = elements * itemsize + (kernel.rows + max(kernel.cols, kernel.step)) * ROW_PAD_BYTES
+    stage = elements * itemsize + (kernel.rows + max(kernel.cols, kernel.step)) * pad
     return max(kernel.stages * stage, shared_sums_bytes(kernel))
 
 

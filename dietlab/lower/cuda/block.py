@@ -71,6 +71,10 @@ def block_program(
     Of ``splits`` blocks that share the reduction each takes every ``splits``-th step, from its rank on, and
     writes some of the rows (:meth:`~dietlab.lower.cuda.layout.Layout.totals`).
 
+    Tensor cores that read shared memory by themselves (``wgmma``) are given a step before the fetch begins,
+    and may still compute the one before it: the fetch takes the slot that step ``s - 2`` left, one step
+    less ahead.
+
     Args:
         shared: the block's dynamic shared memory, elements of the operands' type.
         aligned: whether the arrays begin at multiples of 16 bytes, so that copies can be as wide.
@@ -80,36 +84,53 @@ def block_program(
     x, w = fetches(kernel, geometry, arrays, shared, place, aligned=aligned)
     depth = geometry.value(geometry.depth, place.size)
     steps = _steps(kernel, depth, place)
-    ahead = kernel.stages - 1
-    for first in range(ahead):
+    for first in range(kernel.ahead):
         if not isinstance(steps, int) or first < steps:
             with nullcontext() if isinstance(steps, int) else _only(int32(first) < steps):
                 for fetch in (x, w):
                     fetch.begin(_number(kernel, place, int32(first)), int32(first))
                     fetch.finish(int32(first))
         _commit(x, w)
+    _walk(worker, geometry, place, x, w, depth, steps)
+    worker.finish()
+    worker.add_slices()
+    with worker.totals() as total:
+        write_back(worker, total, geometry, arrays, place)
+
+
+def _walk(
+    worker: Worker, geometry: BlockGeometry, place: Place, x: Fetch, w: Fetch, depth: Any, steps: Any
+) -> None:
+    """The loop over the reduction, whose first steps are on their way."""
+    kernel = worker.kernel
     with T.serial(int32(0), int32(steps)) as variable:
         step = IRBuilder.name("step", variable)
         if x.asynchronous or w.asynchronous:
-            T.evaluate(T.ptx["cp.async.wait_group"](ahead - 1))
+            T.evaluate(T.ptx["cp.async.wait_group"](kernel.ahead - 1))
+        worker.publish()
         T.evaluate(T.cuda.cta_sync())
-        coming = step + ahead
+        coming = step + kernel.ahead
         slot = tirx.truncmod(coming, int32(kernel.stages))
-        with _only(coming < int32(steps)):
-            number = _number(kernel, place, coming)
-            x.begin(number, slot)
-            w.begin(number, slot)
-        _commit(x, w)
+
+        def begin() -> None:
+            with _only(coming < int32(steps)):
+                number = _number(kernel, place, coming)
+                x.begin(number, slot)
+                w.begin(number, slot)
+            _commit(x, w)
+
+        if not worker.asynchronous:
+            begin()
         number = _number(kernel, place, step)
         left = _left(kernel, geometry, place, depth, number) if kernel.edge == "checked" else None
         worker.multiply_add(tirx.truncmod(step, int32(kernel.stages)), left)
+        if worker.asynchronous:
+            begin()
+            worker.settle()
         if not (x.asynchronous and w.asynchronous):
             with _only(coming < int32(steps)):
                 x.finish(slot)
                 w.finish(slot)
-    worker.add_slices()
-    with worker.totals() as total:
-        write_back(worker, total, geometry, arrays, place)
 
 
 def _steps(kernel: CudaMicroKernel, depth: Any, place: Place) -> Any:

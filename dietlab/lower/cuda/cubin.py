@@ -61,11 +61,15 @@ class Resources:
 
 @dataclass(frozen=True)
 class Cubin:
-    """A compiled CUDA module for one architecture (``sm_90``), and what each of its kernels uses."""
+    """A compiled CUDA module for one architecture (``sm_90``), and what each of its kernels uses.
+
+    ``remarks`` are the compiler's own on what costs speed, if it told any.
+    """
 
     arch: str
     data: bytes = field(repr=False)
     kernels: Mapping[str, Resources] = field(hash=False)
+    remarks: tuple[str, ...] = ()
 
     @property
     def code_bytes(self) -> int:

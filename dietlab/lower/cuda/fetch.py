@@ -138,7 +138,7 @@ class Fetch:
         return self.origin + int64(lines * self.stride + length)
 
     def _target(self, slot: Any, line: Any, at: Any) -> Any:
-        return slot * int32(self.stage) + int32(self.base) + line * int32(self.panel.pitch) + at
+        return self.panel.at(slot * int32(self.stage) + int32(self.base), line, at)
 
 
 def fetches(

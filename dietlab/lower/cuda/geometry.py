@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from dietlab.hardware import Hardware
 from dietlab.lower.contraction import Contraction, Extent, contraction_of
 from dietlab.space import COPY_BYTES, CudaMicroKernel, copied_elements, shared_sums_bytes
 from dietlab.workloads import Role, Workload, require_dtype
+
+CELL = 8
+"""16-bit elements in 16 bytes, which swizzling leaves together."""
+
+STRIPS = (64, 32, 16)
+"""16-bit elements of 128, 64 and 32 bytes: the swizzling modes."""
+
+PATTERN_BYTES = 1024
+"""Eight lines of 128 bytes, after which the widest swizzling repeats."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +91,69 @@ class Panel:
     def elements(self) -> int:
         return self.lines * self.pitch
 
+    def at(self, first: Any, line: Any, element: Any) -> Any:
+        """Where an element of a line is, in a panel whose first one is at ``first`` (numbers, or int32
+        expressions)."""
+        return first + line * self.pitch + element
+
+
+@dataclass(frozen=True)
+class SwizzledPanel(Panel):
+    """An operand's tile in shared memory as ``wgmma`` reads it: 16-bit elements, in strips of ``pitch``.
+
+    Draws, for lines of 128 elements and a pitch of 64 (``|`` between cells of 8 elements, 16 bytes)::
+
+        before                             after: two strips, one behind the other
+        line 0:  0 | 1 | 2 | ... | 15      line 0:  0 | 1 | 2 | ... | 7
+        line 1:  0 | 1 | 2 | ... | 15      line 1:  1 | 0 | 3 | ... | 6      # cell c is at c ^ (line % 8)
+        ...                                ...
+                                           line 0:  8 | 9 | 10 | ... | 15
+                                           ...
+
+    so that the same cell of eight neighbouring lines lies in different banks. A strip of 128 bytes is
+    swizzled by lines, one of 64 bytes by pairs and one of 32 bytes by fours of them: bits 4 to 6 of an
+    address are changed by bits 7 to 9 (PTX ISA, shared memory matrix layout, swizzling modes). The panel
+    must begin where the pattern does, at a multiple of eight lines of a strip.
+    """
+
+    @property
+    def elements(self) -> int:
+        return self.lines * self.length
+
+    @property
+    def cells(self) -> int:
+        """Of a strip's line."""
+        return self.pitch // CELL
+
+    def at(self, first: Any, line: Any, element: Any) -> Any:
+        changed = (line >> _log2(CELL // self.cells)) & (self.cells - 1)
+        cell = ((element >> _log2(CELL)) & (self.cells - 1)) ^ changed
+        inside = line * self.pitch + cell * CELL + (element & (CELL - 1))
+        if self.length == self.pitch:
+            return first + inside
+        return first + (element >> _log2(self.pitch)) * (self.lines * self.pitch) + inside
+
+
+def swizzled(lines: int, length: int, whole: int) -> SwizzledPanel:
+    """A panel whose strips are as wide as can be; each divides ``whole``, a multiple of 16 elements."""
+    return SwizzledPanel(lines, length, next(strip for strip in STRIPS if whole % strip == 0))
+
+
+def _log2(power: int) -> int:
+    return power.bit_length() - 1
+
 
 def panels(kernel: CudaMicroKernel, geometry: BlockGeometry) -> tuple[Panel, Panel]:
     """The tiles of ``x`` and ``w`` in one stage."""
+    if kernel.unit == "wgmma":
+        x = swizzled(kernel.rows, kernel.step, kernel.step)
+        if geometry.direct:  # a worker's columns begin with a strip
+            return x, swizzled(kernel.step, kernel.cols, kernel.tile_cols)
+        return x, swizzled(kernel.cols, kernel.step, kernel.step)
+    return _padded_panels(kernel, geometry)
+
+
+def _padded_panels(kernel: CudaMicroKernel, geometry: BlockGeometry) -> tuple[Panel, Panel]:
     pad = geometry.vector
     x = Panel(kernel.rows, kernel.step, kernel.step + pad)
     if geometry.direct:
@@ -95,3 +165,8 @@ def shared_elements(kernel: CudaMicroKernel, geometry: BlockGeometry) -> int:
     """Elements of shared memory that a block needs: its stages or, at the end, the sums that are shared."""
     stages = kernel.stages * sum(panel.elements for panel in panels(kernel, geometry))
     return max(stages, shared_sums_bytes(kernel) // geometry.itemsize)
+
+
+def shared_alignment(kernel: CudaMicroKernel) -> int:
+    """Bytes that a block's shared memory begins at a multiple of: of the widest copy, or of a pattern."""
+    return PATTERN_BYTES if kernel.unit == "wgmma" else COPY_BYTES

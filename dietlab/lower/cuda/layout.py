@@ -1,4 +1,4 @@
-"""What workers of both kinds share: panels in shared memory, slices, and what a worker is."""
+"""What workers of all kinds share: panels in shared memory, slices, and what a worker is."""
 
 from __future__ import annotations
 
@@ -56,9 +56,23 @@ class Worker(Protocol):
     def start(self) -> None:
         """Sums begin with zero."""
 
+    @property
+    def asynchronous(self) -> bool:
+        """Whether the compute stage goes on while threads do other things."""
+
+    def publish(self) -> None:
+        """What this thread wrote to shared memory becomes visible to what multiplies, once the block has
+        passed a barrier."""
+
     def multiply_add(self, slot: Any, left: Left | None = None) -> None:
         """The compute stage: one step, from the stage ``slot`` of shared memory; no bound checks, unless
         what is ``left`` is given."""
+
+    def settle(self) -> None:
+        """At the end of a step: the stage that was computed before it can be written again."""
+
+    def finish(self) -> None:
+        """After the last step: the sums are in the registers."""
 
     def add_slices(self) -> None:
         """Adds up what the slices have; the first one has the result."""
@@ -72,7 +86,7 @@ class Worker(Protocol):
 
 @dataclass(frozen=True)
 class Layout:
-    """What both units share: the panels in shared memory, the slice of a thread, its number in it."""
+    """What all units share: the panels in shared memory, the slice of a thread, its number in it."""
 
     kernel: CudaMicroKernel
     geometry: BlockGeometry
@@ -90,13 +104,13 @@ class Layout:
 
     def x_at(self, slot: Any, line: Any, k: Any) -> Any:
         """The element of shared memory that holds ``x[line, k]``."""
-        return slot * int32(self.stage) + line * int32(self.x_panel.pitch) + k
+        return self.x_panel.at(slot * int32(self.stage), line, k)
 
     def w_at(self, slot: Any, col: Any, k: Any) -> Any:
         """The same for column ``col`` of ``w`` at ``k``."""
         line, at = (k, col) if self.geometry.direct else (col, k)
         base = slot * int32(self.stage) + int32(self.x_panel.elements)
-        return base + line * int32(self.w_panel.pitch) + at
+        return self.w_panel.at(base, line, at)
 
     @contextmanager
     def writers(self) -> Iterator[None]:
@@ -180,8 +194,8 @@ class Layout:
 
 @dataclass(frozen=True)
 class Summing(ABC):
-    """What a thread of either unit does with its sums: ``x`` and ``w`` are registers for operands, ``down``
-    and ``across`` its worker's place in the tile."""
+    """What a thread of any unit does with its sums: ``x`` and ``w`` are registers for operands, or what names
+    their tiles; ``down`` and ``across`` are its worker's place in the tile."""
 
     layout: Layout
     sums: Any
@@ -201,6 +215,22 @@ class Summing(ABC):
     def start(self) -> None:
         with unrolled(self.kernel.accumulators, "n") as n:
             T.buffer_store(self.sums, float32(0.0), [n])
+
+    @property
+    def asynchronous(self) -> bool:
+        return False
+
+    def publish(self) -> None:
+        # A barrier is enough for what reads shared memory as threads do.
+        return None
+
+    def settle(self) -> None:
+        # What threads compute, they have computed.
+        return None
+
+    def finish(self) -> None:
+        # Registers have what was written to them last.
+        return None
 
     def add_slices(self) -> None:
         self.layout.add_slices(self.sums, self.kernel.accumulators)

@@ -13,12 +13,16 @@ from tvm.script.ir_builder import tirx as T
 
 from dietlab.lower.choice import choice, needed_heights, plan_function
 from dietlab.lower.cuda.block import Arrays, Place, block_program
-from dietlab.lower.cuda.geometry import BlockGeometry, shared_elements
+from dietlab.lower.cuda.geometry import BlockGeometry, shared_alignment, shared_elements
 from dietlab.lower.cuda.words import bound, int32, int64
 from dietlab.space import COPY_BYTES, CudaMicroKernel, Leaf, Tree, with_rows
 
 RESIDENT = "tirx.launch_bounds_min_blocks_per_sm"
 """The attribute by which TVM tells the CUDA compiler how many blocks a multiprocessor must have room for."""
+
+
+NARROW = CudaMicroKernel(32, 64, 32, 2, 2, unit="mma")
+"""What serves halves that begin anywhere where the library's own micro-kernels do not: right, if not fast."""
 
 
 def library_module(
@@ -93,8 +97,14 @@ def _run(
                     with T.Then():
                         _plans(geometry, kernels, heights, flat, size, chosen, aligned=True)
                     with T.Else():  # the code of one height serves every shape by itself
-                        _launches(kernels[0].code, geometry, flat, size, (), aligned=False)
+                        _launches(_narrow(kernels[0]), geometry, flat, size, (), aligned=False)
     return builder.get()
+
+
+def _narrow(kernel: CudaMicroKernel) -> CudaMicroKernel:
+    """The micro-kernel whose copies are single elements: this one, or one of warps in place of groups of
+    them, whose sums leave no registers for that."""
+    return NARROW if kernel.unit == "wgmma" else kernel.code
 
 
 def _plans(
@@ -186,8 +196,9 @@ def _launch(
         thread = stack.enter_context(T.launch_thread("threadIdx.x", int32(first.threads)))
         if first.resident > 1:
             stack.enter_context(T.attr(int32(0), RESIDENT, first.resident))
+        align = shared_alignment(first)
         shared = IRBuilder.name(
-            "shared", T.alloc_buffer((elements,), geometry.dtype, scope="shared.dyn", align=COPY_BYTES)
+            "shared", T.alloc_buffer((elements,), geometry.dtype, scope="shared.dyn", align=align)
         )
         tile = bound("tile", tirx.truncmod(block, row_tiles))
         first_col = bound("first_col", tirx.truncdiv(block, row_tiles) * int32(first.cols))

@@ -15,7 +15,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkstemp
@@ -153,7 +153,8 @@ def compile_cubin(
 
 
 def _cubin(log: str, data: bytes, arch: str) -> Cubin:
-    return read_cubin(data, arch, {name: usage.spill_bytes for name, usage in parse_usage(log).items()})
+    cubin = read_cubin(data, arch, {name: usage.spill_bytes for name, usage in parse_usage(log).items()})
+    return replace(cubin, remarks=tuple(_REMARK.findall(log)))
 
 
 def _compile(compiler: Compiler, source: str, flags: tuple[str, ...], timeout: float) -> tuple[str, bytes]:
@@ -227,6 +228,7 @@ class Usage:
         return self.spill_store_bytes + self.spill_load_bytes
 
 
+_REMARK = re.compile(r"^ptxas info\s*: (.*Potential Performance Loss:.*)$", re.MULTILINE)
 _KERNEL = re.compile(r"Compiling entry function '([^']+)'")
 _FUNCTION = re.compile(r"Function properties for '?([^\s']+)")
 _FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tvm import tirx
@@ -10,8 +11,13 @@ from dietlab.lower.cuda.geometry import BlockGeometry, panels
 from dietlab.lower.cuda.layout import Layout, Worker
 from dietlab.lower.cuda.multiply_adds import multiply_adds
 from dietlab.lower.cuda.tensor_core import tensor_core
+from dietlab.lower.cuda.warp_group import warp_group
 from dietlab.lower.cuda.words import bound, int32
-from dietlab.space import CudaMicroKernel
+from dietlab.space import CudaMicroKernel, Unit
+
+WORKERS: dict[Unit, Callable[[Layout], Worker]] = {
+    "fma": multiply_adds, "mma": tensor_core, "wgmma": warp_group,
+}  # fmt: skip
 
 
 def worker_of(kernel: CudaMicroKernel, geometry: BlockGeometry, shared: Any, thread: Any) -> Worker:
@@ -22,4 +28,4 @@ def worker_of(kernel: CudaMicroKernel, geometry: BlockGeometry, shared: Any, thr
     slice_ = bound("slice", tirx.truncdiv(thread, int32(group))) if kernel.slices > 1 else int32(0)
     inside = bound("inside", tirx.truncmod(thread, int32(group))) if kernel.slices > 1 else thread
     layout = Layout(kernel, geometry, shared, x_panel, w_panel, stage, slice_, inside)
-    return multiply_adds(layout) if kernel.unit == "fma" else tensor_core(layout)
+    return WORKERS[kernel.unit](layout)
