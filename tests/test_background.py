@@ -240,7 +240,7 @@ def test_a_stopped_study_is_unlocked_and_goes_on(tmp_path: Path) -> None:
     assert again.wait(SECONDS) and again.state == "finished", again
     found = again.result.records
     assert found[:5] == kept and again.result.trials >= 8
-    assert len({(r.micro_kernel, r.shape) for r in found}) == len(found) > 8
+    assert len({(r.asked_by, r.micro_kernel, r.shape) for r in found}) == len(found) > 8
 
 
 def test_two_tuners_of_one_study_one_fails_and_says_why(tmp_path: Path) -> None:

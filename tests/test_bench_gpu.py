@@ -140,7 +140,7 @@ def test_the_text_of_a_gpu_names_no_target_of_a_cpu() -> None:
     drawn = [x for x in text.splitlines() if x.startswith("|")]
     rows = [[cell.strip() for cell in x.strip("|").split("|")] for x in drawn]
     (judged,) = (cells for cells in rows if cells[0] == "float32 over cuBLAS")
-    assert judged[2:5] == ["hot", "1", "1.200 x"] and judged[7:9] == [">= 1.15 x", "met"]
+    assert judged[2:5] == ["hot", "1", "1.200 x"] and judged[8:10] == [">= 1.15 x", "met"]
     shown = {cell for cells in rows for cell in cells}
     assert not shown & {c.what for c in CPU_CRITERIA} - {c.what for c in GPU_CRITERIA}
     assert "<= 12" in shown and "<= 8" not in shown

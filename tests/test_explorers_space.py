@@ -186,7 +186,9 @@ def test_a_larger_limit_rejects_nothing_more(work: Workload, field: str, depth: 
     real = {k.field: k.of(ZEN) for k in KNOBS["cpu"]}
     kept: set[MicroKernel] = set()
     for value in knob.values(knob.of(ZEN)):
-        larger = set(build_space(work, _turned(ZEN, {**real, field: value})))
+        space = build_space(work, _turned(ZEN, {**real, field: value}))
+        # Reductions are cut only where L2 is small, so that these come and go.
+        larger = {k for k in space if not (isinstance(k, CpuMicroKernel) and k.block)}
         assert kept <= larger
         kept = larger
 

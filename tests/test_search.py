@@ -30,7 +30,7 @@ from dietlab.search import (
     tune,
 )
 from dietlab.search.strategies import strategy_named
-from dietlab.search.tune import FEW_ROWS, FINALISTS, MORE_FINALISTS
+from dietlab.search.verify import FEW_ROWS, FINALISTS, MORE_FINALISTS
 from dietlab.shapes import Dim, Shape, ShapeSet
 from dietlab.space import MicroKernel, Space, build_space
 from dietlab.workloads import Dense, Workload

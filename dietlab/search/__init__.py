@@ -3,9 +3,12 @@
 from dietlab.search.candidates import best_together, candidate_plans, distinct, tiling_on
 from dietlab.search.dense import DENSE_SHAPES, dense_shapes
 from dietlab.search.effort import EFFORTS, Effort, effort_named
+from dietlab.search.rounds import measured
+from dietlab.search.run import TuningRun
 from dietlab.search.strategies import STRATEGIES, SearchState, Strategy
 from dietlab.search.survey import survey
-from dietlab.search.tune import MANY_ROWS, TuningRun, measured, tune, with_records
+from dietlab.search.tune import tune, with_records
+from dietlab.search.verify import MANY_ROWS
 
 __all__ = [
     "DENSE_SHAPES", "EFFORTS", "MANY_ROWS", "STRATEGIES", "Effort", "SearchState", "Strategy", "TuningRun",

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from dietlab.events import Observer, audience
 from dietlab.measure import Record, RecordStore, Runner, Trial
-from dietlab.search.tune import missing
+from dietlab.search.rounds import missing
 from dietlab.shapes import Shape
 from dietlab.space import Space
 

@@ -1,0 +1,84 @@
+"""Rounds of measuring: the records that a stage asks for, and which of them are still to be taken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from dietlab.events import Audience, TrialMeasured
+from dietlab.measure import Record, RecordStore, Runner, Trial
+from dietlab.search.run import TuningRun
+from dietlab.space import Space
+
+
+def measured(
+    stage: str, asked_by: str, run: TuningRun, trials: Sequence[Trial], runner: Runner, listeners: Audience,
+    store: RecordStore,
+) -> tuple[Record, ...]:  # fmt: skip
+    """Records of ``trials`` in the round ``asked_by``; what the store lacks of them is measured, but for what
+    failed before."""
+    left = missing(trials, (r for r in store.records if r.asked_by == asked_by or not r.ok))
+    with listeners.stage(stage, sum(len(trial.shapes) for trial in left), "measurement") as progress:
+        measure_all(run.space, left, runner, store, listeners, progress.advance, asked_by)
+    wanted = {(trial.micro_kernel, shape) for trial in trials for shape in trial.shapes}
+    return tuple(
+        record
+        for record in store.records
+        if record.asked_by == asked_by and (record.micro_kernel, record.shape) in wanted
+    )
+
+
+def missing(trials: Iterable[Trial], records: Iterable[Record]) -> list[Trial]:
+    """What of some trials has no record."""
+    done = {(record.micro_kernel, record.shape) for record in records}
+    return [
+        Trial(trial.micro_kernel, left)
+        for trial in trials
+        if (left := tuple(shape for shape in trial.shapes if (trial.micro_kernel, shape) not in done))
+    ]
+
+
+def measure_all(
+    space: Space,
+    trials: Sequence[Trial],
+    runner: Runner,
+    store: RecordStore,
+    listeners: Audience,
+    advance: Callable[[str, int], None],
+    asked_by: str,
+    *,
+    count_trials: bool = False,
+) -> None:
+    """Runs the trials; every record is on disk before it is announced. Progress counts records, or trials
+    with all their shapes."""
+    if not trials:
+        return
+    left = {trial.micro_kernel: len(trial.shapes) for trial in trials}
+    best = max((record.gflops(space.workload) for record in store.records), default=0.0)
+    with _closed_on_error(runner):
+        for measurement in runner.measure(space.workload, trials):
+            record = replace(measurement, asked_by=asked_by)
+            store.append(record)
+            gflops = record.gflops(space.workload)
+            best = max(best, gflops)
+            listeners.send(_announcement(record, gflops, len(store.records)))
+            left[record.micro_kernel] -= 1
+            advance(f"best {best:.1f} GFLOP/s", int(not count_trials or not left[record.micro_kernel]))
+
+
+def _announcement(record: Record, gflops: float, trials: int) -> TrialMeasured:
+    kernel, shape = record.micro_kernel.key, str(record.shape)
+    return TrialMeasured(kernel, shape, gflops, record.status, trials, record.reason, record.phases)
+
+
+@contextmanager
+def _closed_on_error(runner: Runner) -> Iterator[None]:
+    """An error, a stop or an interruption leaves no worker process; the runner can be used again."""
+    try:
+        yield
+    except BaseException:
+        close = getattr(runner, "close", None)
+        if close is not None:
+            close()
+        raise

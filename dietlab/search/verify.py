@@ -1,0 +1,98 @@
+"""The stages after the search: the best candidates on more shapes, then the plans that compete on each."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import numpy as np
+
+from dietlab.events import Audience
+from dietlab.measure import Record, RecordStore, Runner, Trial
+from dietlab.search.candidates import best_together, candidate_plans, distinct, tiling_on
+from dietlab.search.dense import dense_shapes
+from dietlab.search.effort import Effort
+from dietlab.search.rounds import measured
+from dietlab.search.run import TuningRun
+from dietlab.shapes import Shape, ShapeSet
+from dietlab.space import MicroKernel, Space
+from dietlab.workloads import axis_of
+
+FINALISTS = 3
+"""Plans measured for each shape in a round of verifying."""
+
+FEW_ROWS, MORE_FINALISTS = 8, 8
+"""The same for shapes of so few rows: there memory bounds the time, and the model tells plans apart worst."""
+
+MANY_ROWS = 128
+"""Beyond so many rows a call on a CPU takes long, and neighbouring shapes differ by little."""
+
+VERIFY = "verify"
+"""Rounds of verifying are called this and a number."""
+
+
+def confirm(
+    run: TuningRun, runner: Runner, effort: Effort, listeners: Audience, store: RecordStore
+) -> tuple[Record, ...]:
+    """Measures the best micro-kernels on more shapes, the tuned ones and others between them."""
+    shapes = confirm_shapes(run.shapes, run.space, effort.confirm_shapes)
+    trials = [Trial(kernel, shapes) for kernel in best_together(run, shapes, effort.confirm_kernels)]
+    return measured("confirm", "confirm", run, trials, runner, listeners, store)
+
+
+def verify(
+    run: TuningRun, runner: Runner, effort: Effort, listeners: Audience, store: RecordStore, number: int
+) -> tuple[Record, ...]:
+    """Measures, for shapes all over the range, the plans that are probably fastest there.
+
+    The model tells programs apart that differ much; which of a few good ones wins on a shape is
+    measured, next to each other, unless the fastest of them has been. Shapes are those of the dispatcher's
+    training, as many as the effort has time for.
+    """
+    if not effort.verify_shapes:
+        return ()
+    workload = run.space.workload
+    shapes = verified_shapes(run, effort.verify_shapes, number)
+    plans = candidate_plans(run, shapes)
+    order = run.mean_seconds(plans, shapes).argsort(axis=0)
+    rows, verified = axis_of(workload, "rows"), _verified(run)
+    wanted: dict[MicroKernel, list[Shape]] = {}
+    for column, shape in enumerate(shapes):
+        count = MORE_FINALISTS if rows.at(shape) <= FEW_ROWS else FINALISTS
+        finalists = distinct(plans, order[:, column], workload, shape, count)
+        if tiling_on(plans[finalists[0]], workload, shape) not in verified.get(shape, ()):
+            for plan in finalists:
+                wanted.setdefault(plans[plan], []).append(shape)
+    trials = [Trial(plan, tuple(wanted[plan])) for plan in sorted(wanted)]
+    return measured(VERIFY, f"{VERIFY} {number}", run, trials, runner, listeners, store)
+
+
+def verified_shapes(run: TuningRun, count: int, number: int) -> tuple[Shape, ...]:
+    """The shapes of round ``number``: about ``count`` all over the range; from the second round on also those
+    between them where one more row changes much."""
+    workload, on_gpu = run.space.workload, run.space.hardware.kind == "cuda"
+    rows, first = axis_of(workload, "rows"), set(dense_shapes(workload, run.shapes, count))
+    dense = dense_shapes(workload, run.shapes, number * count)
+    return tuple(sorted(first | {shape for shape in dense if on_gpu or rows.at(shape) <= MANY_ROWS}))
+
+
+def _verified(run: TuningRun) -> dict[Shape, set[Hashable]]:
+    """By shape: what was measured in earlier rounds of verifying."""
+    found: dict[Shape, set[Hashable]] = {}
+    for record in run.records:
+        if record.asked_by.startswith(VERIFY):
+            tiles = tiling_on(record.micro_kernel, run.space.workload, record.shape)
+            found.setdefault(record.shape, set()).add(tiles)
+    return found
+
+
+def confirm_shapes(shapes: ShapeSet, space: Space, count: int) -> tuple[Shape, ...]:
+    """The tuned shapes, the ends of the range, and ``count`` evenly spread over the logarithm of T.
+
+    Small shapes get more of them: there one row more changes the most.
+    """
+    dims = space.workload.dims
+    if len(dims) != 1:
+        return shapes.train.shapes
+    name, dim = next(iter(dims.items()))
+    spread = np.geomspace(dim.low, dim.high, count).round().astype(int)
+    return tuple(sorted({Shape.of(**{name: int(t)}) for t in spread} | set(shapes.train)))
