@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +11,7 @@ from dietlab.dispatch.dispatcher import train_dispatcher
 from dietlab.dispatch.portfolio import Portfolio, choose_portfolio, lost, retimed
 from dietlab.events import Audience, Observer, audience
 from dietlab.measure import RecordStore, Runner, Trial
-from dietlab.search import MANY_ROWS, TuningRun, distinct, measured, tiling_on
+from dietlab.search import MANY_ROWS, TuningRun, distinct, measured, met, tiling_on
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import MicroKernel
 from dietlab.workloads import axis_of
@@ -81,13 +81,13 @@ def _best(portfolios: Sequence[Portfolio]) -> Portfolio:
 
 def undecided(portfolio: Portfolio, run: TuningRun) -> list[Trial]:
     """Plans with the shapes on which they compete with others that they were never measured beside."""
-    workload, matches = portfolio.workload, _matches(run)
+    workload, matches = portfolio.workload, met(run, CHECK)
     rows = axis_of(workload, "rows")
     wanted: dict[MicroKernel, list[Shape]] = {}
     for shape, plans in rivals(portfolio).items():
         tilings = {tiling_on(plan, workload, shape) for plan in plans}
-        met = any(tilings <= match for match in matches.get(shape, ()))
-        if rows.at(shape) <= MANY_ROWS and not met:
+        known = any(tilings <= match for match in matches.get(shape, ()))
+        if rows.at(shape) <= MANY_ROWS and not known:
             for plan in plans:
                 wanted.setdefault(plan, []).append(shape)
     return [Trial(plan, tuple(wanted[plan])) for plan in sorted(wanted)]
@@ -104,13 +104,3 @@ def rivals(portfolio: Portfolio) -> dict[Shape, frozenset[MicroKernel]]:
         close = distinct(plans, order, portfolio.workload, shape, RIVALS)
         found[shape] = frozenset(plans[i] for i in close)
     return found
-
-
-def _matches(run: TuningRun) -> Mapping[Shape, list[set[Hashable]]]:
-    """Tilings that were measured next to each other to decide between them, by shape."""
-    found: dict[Shape, dict[str, set[Hashable]]] = {}
-    for record in run.records:
-        if record.asked_by.startswith(CHECK):
-            tiles = tiling_on(record.micro_kernel, run.space.workload, record.shape)
-            found.setdefault(record.shape, {}).setdefault(record.asked_by, set()).add(tiles)
-    return {shape: list(rounds.values()) for shape, rounds in found.items()}

@@ -101,8 +101,7 @@ class CudaClock:
         self.seconds(next_calls(2))
         estimate = self.seconds(next_calls(4)) / 4
         count = min(LONGEST_BLOCK, max(4, ceil(timing.block_seconds / max(estimate, 1e-9))))
-        slow = timing.stop_beyond is not None and estimate > timing.stop_beyond
-        if slow:
+        if timing.slow(estimate):
             return [estimate]
         self.seconds(next_calls(count))
         return [self.seconds(next_calls(count)) / count for _ in range(timing.blocks)]

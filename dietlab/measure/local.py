@@ -201,8 +201,7 @@ class Candidate:
 
     def plays_on(self, timing: Timing) -> bool:
         """Whether another block would tell more: not of a slow program, nor of one that failed."""
-        slow = timing.stop_beyond is not None and min(self.blocks, default=0.0) > timing.stop_beyond
-        return self.record.ok and not slow
+        return self.record.ok and not timing.slow(min(self.blocks, default=0.0))
 
     @property
     def result(self) -> Record:

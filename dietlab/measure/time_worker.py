@@ -73,8 +73,7 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
 def _calls_alone(seconds: float, timing: Timing, verified: bool) -> int:
     """How many calls of so many seconds are timed with operands in the last-level cache: none of a slow
     program, which hardly feels where they come from."""
-    slow = timing.stop_beyond is not None and seconds > timing.stop_beyond
-    if timing.cache != "rotating" or slow:
+    if timing.cache != "rotating" or timing.slow(seconds):
         return 0
     if seconds > timing.block_seconds:
         return 0 if verified else 1

@@ -42,6 +42,10 @@ class Timing:
         if self.cache not in ("hot", "rotating"):
             raise MeasureError("candidates are timed hot or rotating", repr(self.cache))
 
+    def slow(self, seconds: float) -> bool:
+        """Whether a call of so many seconds is timed by one block only."""
+        return self.stop_beyond is not None and seconds > self.stop_beyond
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -87,10 +91,9 @@ def time_blocks(
 
     estimate = block(1)
     size = max(1, ceil(timing.block_seconds / max(estimate, 1e-9)))
-    slow = timing.stop_beyond is not None and estimate > timing.stop_beyond
     # A call that is longer than a block was one already.
     taken = [estimate] if size == 1 else []
-    return taken + [block(size) for _ in range((1 if slow else timing.blocks) - len(taken))]
+    return taken + [block(size) for _ in range((1 if timing.slow(estimate) else timing.blocks) - len(taken))]
 
 
 def time_alone(call: Callable[[], object], empty: Callable[[], object], size: int, cores: int) -> float:

@@ -8,10 +8,10 @@ from dietlab.search.run import TuningRun
 from dietlab.search.strategies import STRATEGIES, SearchState, Strategy
 from dietlab.search.survey import survey
 from dietlab.search.tune import tune, with_records
-from dietlab.search.verify import MANY_ROWS
+from dietlab.search.verify import MANY_ROWS, met
 
 __all__ = [
     "DENSE_SHAPES", "EFFORTS", "MANY_ROWS", "STRATEGIES", "Effort", "SearchState", "Strategy", "TuningRun",
-    "best_together", "candidate_plans", "dense_shapes", "distinct", "effort_named", "measured", "survey",
-    "tiling_on", "tune", "with_records",
+    "best_together", "candidate_plans", "dense_shapes", "distinct", "effort_named", "measured", "met",
+    "survey", "tiling_on", "tune", "with_records",
 ]  # fmt: skip

@@ -54,12 +54,13 @@ def verify(
     shapes = verified_shapes(run, effort.verify_shapes, number)
     plans = candidate_plans(run, shapes)
     order = run.mean_seconds(plans, shapes).argsort(axis=0)
-    rows, verified = axis_of(workload, "rows"), _verified(run)
+    rows, verified = axis_of(workload, "rows"), met(run, VERIFY)
     wanted: dict[MicroKernel, list[Shape]] = {}
     for column, shape in enumerate(shapes):
         count = MORE_FINALISTS if rows.at(shape) <= FEW_ROWS else FINALISTS
         finalists = distinct(plans, order[:, column], workload, shape, count)
-        if tiling_on(plans[finalists[0]], workload, shape) not in verified.get(shape, ()):
+        expected = tiling_on(plans[finalists[0]], workload, shape)
+        if not any(expected in tilings for tilings in verified.get(shape, ())):
             for plan in finalists:
                 wanted.setdefault(plans[plan], []).append(shape)
     trials = [Trial(plan, tuple(wanted[plan])) for plan in sorted(wanted)]
@@ -75,14 +76,14 @@ def verified_shapes(run: TuningRun, count: int, number: int) -> tuple[Shape, ...
     return tuple(sorted(first | {shape for shape in dense if on_gpu or rows.at(shape) <= MANY_ROWS}))
 
 
-def _verified(run: TuningRun) -> dict[Shape, set[Hashable]]:
-    """By shape: what was measured in earlier rounds of verifying."""
-    found: dict[Shape, set[Hashable]] = {}
+def met(run: TuningRun, stage: str) -> dict[Shape, list[set[Hashable]]]:
+    """By shape: the tilings that were measured next to each other, round by round of a stage."""
+    found: dict[Shape, dict[str, set[Hashable]]] = {}
     for record in run.records:
-        if record.asked_by.startswith(VERIFY):
+        if record.asked_by.startswith(stage):
             tiles = tiling_on(record.micro_kernel, run.space.workload, record.shape)
-            found.setdefault(record.shape, set()).add(tiles)
-    return found
+            found.setdefault(record.shape, {}).setdefault(record.asked_by, set()).add(tiles)
+    return {shape: list(rounds.values()) for shape, rounds in found.items()}
 
 
 def confirm_shapes(shapes: ShapeSet, space: Space, count: int) -> tuple[Shape, ...]:
