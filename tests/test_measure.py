@@ -275,6 +275,16 @@ def test_slow_program_is_timed_by_one_block_only() -> None:
     assert len(time_blocks([lambda: calls.append(1)], Timing(4, 1e-9, stop_beyond=0.0), 1)) == 1
 
 
+def test_a_call_of_known_length_is_neither_tried_nor_warmed_up_before_its_block() -> None:
+    calls: list[int] = []
+    blocks = time_blocks([lambda: calls.append(1)], Timing(1, 1e-3), 1, call_seconds=2e-3)
+    assert len(blocks) == len(calls) == 1
+    calls.clear()
+    assert len(time_blocks([lambda: calls.append(1)], Timing(2, 1e-3), 1, call_seconds=5e-4)) == 2
+    assert len(calls) == 1 + 2 * 2, "a short call is warmed up"
+    assert len(time_blocks([lambda: None], Timing(4, 1e-3, stop_beyond=1e-2), 1, call_seconds=2e-2)) == 1
+
+
 def test_blocks_go_round_the_copies_without_a_pause() -> None:
     """A block begins where the one before it ended, so that no copy is called twice in a row."""
     order: list[int] = []

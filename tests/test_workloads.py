@@ -123,6 +123,13 @@ def test_epilogues_read_as_they_are_written() -> None:
     assert str(SCORES) == "batch-matmul-nt T=1..128 B=6 D=4"
 
 
+def test_inputs_belong_to_whoever_asked_for_them() -> None:
+    work = Dense(T=Dim(1, 64), N=6, K=5)
+    first = work.inputs(Shape.of(T=3))
+    first["w"][:] = 0
+    assert work.inputs(Shape.of(T=3))["w"].all()
+
+
 def test_inputs_of_a_smaller_shape_are_the_first_rows_of_a_larger() -> None:
     work = Dense(T=Dim(1, 64), N=6, K=5, bias=True)
     small, large = work.inputs(Shape.of(T=3)), work.inputs(Shape.of(T=40))

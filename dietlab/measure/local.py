@@ -113,6 +113,7 @@ class LocalRunner:
             "library": str(candidate.built.path), "cores": self.hardware.cores,
             "packed_shape": candidate.built.answer["packed_shape"], "timing": timing.to_json(),
             "last_level_bytes": self.hardware.last_level_bytes, "verified": bool(candidate.blocks),
+            "call_seconds": min(candidate.blocks, default=None),
         }  # fmt: skip
         if self.hardware.kind == "cpu":
             request["l2_bytes"] = self.hardware.cpu.l2_bytes

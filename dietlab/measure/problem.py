@@ -100,7 +100,8 @@ class Problem:
 
     def verdict(self) -> Verdict:
         """Judges what was written since :meth:`poison`."""
-        error = float(np.abs(self.out - self.reference).max(initial=0.0))
+        off = self.out - self.reference
+        error = float(np.abs(off, out=off).max(initial=0.0))
         return Verdict(error if math.isfinite(error) else math.inf, self.tolerance, self._fault(error))
 
     def _fault(self, error: float) -> str:

@@ -38,7 +38,8 @@ _positions = count()
 def measure(request: dict[str, Any]) -> dict[str, Any]:
     """``{"reason", "blocks", "cached_blocks", "verify_seconds", "measure_seconds"}`` and, unless the library
     was ``verified`` before on this shape, ``{"max_error", "tolerance"}``. ``cached_blocks``, of calls on
-    operands in the last-level cache, are taken beside blocks on operands in memory."""
+    operands in the last-level cache, are taken beside blocks on operands in memory. ``call_seconds``: about
+    how long a call takes, if an earlier turn has shown it."""
     started = perf_counter()
     timing, cores = Timing(**request["timing"]), request["cores"]
     workload, shape = json.dumps(request["workload"]), Shape.from_json(request["shape"])
@@ -46,9 +47,15 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
     private = _private(request["l2_bytes"], cores)  # before this thread is kept off the others' cores
     library = _library(request["library"], cores, packed and tuple(packed))
     answer: dict[str, Any] = {"reason": "", "blocks": [], "cached_blocks": []}
+    call_seconds = request.get("call_seconds")
     if not request.get("verified"):
         problem.poison()
-        library.calls(problem, [problem.arrays])[0]()
+        call = library.calls(problem, [problem.arrays])[0]
+        called = perf_counter()
+        call()
+        first_seconds = perf_counter() - called
+        # A short one was mostly a cold start.
+        call_seconds = first_seconds if first_seconds > timing.block_seconds else None
         verdict = problem.verdict()
         answer |= {
             "reason": verdict.reason, "max_error": verdict.max_error, "tolerance": verdict.tolerance,
@@ -61,7 +68,7 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
         if timing.cache == "rotating":
             copies = rotating_copies(problem, request["last_level_bytes"])
         calls = library.calls(problem, _copies(workload, shape, copies))
-        answer["blocks"] = time_blocks(calls, timing, cores, _positions)
+        answer["blocks"] = time_blocks(calls, timing, cores, _positions, call_seconds)
         seconds = min(answer["blocks"])
         size = _calls_alone(seconds, timing, request.get("verified", False))
         if size:

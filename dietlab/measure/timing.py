@@ -68,8 +68,9 @@ LONGEST_PAUSE = 0.4
 
 
 def time_blocks(
-    calls: Sequence[Callable[[], object]], timing: Timing, cores: int, positions: Iterator[int] | None = None
-) -> list[float]:
+    calls: Sequence[Callable[[], object]], timing: Timing, cores: int, positions: Iterator[int] | None = None,
+    call_seconds: float | None = None,
+) -> list[float]:  # fmt: skip
     """Mean seconds of one call in each block, after one call to warm up (of several threads, calls for
     :data:`WAKING_SECONDS`).
 
@@ -77,11 +78,14 @@ def time_blocks(
         calls: the same call, once for each copy of the operands; blocks go round them.
         positions: where in the round each call is (default: from 0). Who goes round the same copies again
             and again passes the same counter, so that no copy comes too soon.
+        call_seconds: about how long a call takes, if that is known: none is spent on finding out, and one
+            that is longer than a block is not warmed up on one core.
     """
     clock = clock_for(cores)
     turns = (calls[position % len(calls)] for position in (count() if positions is None else positions))
     started = perf_counter()
-    next(turns)()
+    if cores > 1 or call_seconds is None or call_seconds < timing.block_seconds:
+        next(turns)()
     while cores > 1 and perf_counter() - started < WAKING_SECONDS:
         next(turns)()
 
@@ -89,10 +93,10 @@ def time_blocks(
         chosen = tuple(islice(turns, size))
         return time_calls(chosen, clock) if cores == 1 else _attended(chosen, cores)
 
-    estimate = block(1)
+    estimate = block(1) if call_seconds is None else call_seconds
     size = max(1, ceil(timing.block_seconds / max(estimate, 1e-9)))
     # A call that is longer than a block was one already.
-    taken = [estimate] if size == 1 else []
+    taken = [estimate] if size == 1 and call_seconds is None else []
     return taken + [block(size) for _ in range((1 if timing.slow(estimate) else timing.blocks) - len(taken))]
 
 

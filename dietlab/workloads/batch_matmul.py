@@ -115,7 +115,7 @@ class BatchMatmul:
             "w": (self.B, length, self.D),
         }
         return {
-            name: precision.rounded(np.random.default_rng([seed, number]).standard_normal(size, np.float32))
+            name: precision.standard_normal((seed, number), size)
             for number, (name, size) in enumerate(sizes.items())
         }
 

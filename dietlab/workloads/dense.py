@@ -113,10 +113,8 @@ class Dense:
         precision, seeds = require_dtype(self.dtype), {"x": 0, "w": 1, "bias": 2, "residual": 3}
         sizes = {name: size for name, size in self.signature.items() if name != "out"}
         return {
-            name: precision.rounded(
-                np.random.default_rng([seed, seeds[name]]).standard_normal(
-                    [rows if extent == "T" else int(extent) for extent in size], np.float32
-                )
+            name: precision.standard_normal(
+                (seed, seeds[name]), tuple(rows if extent == "T" else int(extent) for extent in size)
             )
             for name, size in sizes.items()
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,16 @@ class Precision:
     def rounded(self, values: npt.NDArray[np.float32]) -> FloatArray:
         """``values`` rounded to nearest, ties to even; float32 values themselves, not a copy."""
         return values.astype(self.numpy, copy=False)
+
+    def standard_normal(self, seed: tuple[int, ...], size: tuple[int, ...]) -> FloatArray:
+        """Random float32 numbers, rounded: an array of its own, the same for the same seed and size."""
+        return self.rounded(_drawn(seed, size).copy())
+
+
+@lru_cache(maxsize=8)
+def _drawn(seed: tuple[int, ...], size: tuple[int, ...]) -> npt.NDArray[np.float32]:
+    """Weights are the same for every shape, and drawing them takes ten times as long as copying."""
+    return np.random.default_rng(seed).standard_normal(size, np.float32)
 
 
 PRECISIONS: dict[str, Precision] = {

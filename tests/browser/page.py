@@ -20,6 +20,9 @@ SECONDS = 60.0
 SLOW = "[anywidget] Failed to initialize model"
 """What a page says that needs over two seconds for a widget's code, as a cold browser may. Our figures do
 without what it then leaves out, and every test looks whether they are drawn."""
+LATE = "Comm not found for comm id"
+"""What JupyterLab says of a message to a widget that a restart or a reload has just put away. Every test
+looks whether the widgets that took its place are drawn and answer."""
 VIEWPORT = {"width": 1360, "height": 1500}
 
 # The status icon is idle before there is a kernel; what is run then is lost in a dialog.
@@ -30,9 +33,18 @@ READY = """() => {
     && !document.querySelector('.jp-Dialog');
 }"""
 KERNEL = "() => window.jupyterapp.shell.currentWidget.sessionContext.session?.kernel?.status"
-LOST = 20.0
-"""Seconds without a busy kernel after which a run that has not ended is lost: JupyterLab waits for a message
-that was sent while the kernel's channels were being connected again."""
+# A message that is sent while the channels are being connected has no answer.
+ANSWERS = """(milliseconds) => Promise.race([
+  window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.requestKernelInfo().then(() => true),
+  new Promise((resolve) => setTimeout(() => resolve(false), milliseconds))])"""
+LOST = 400
+"""How often in a row a kernel is seen that is not busy before a run that has not ended is lost: JupyterLab
+waits for a message that was sent while the kernel's channels were being connected again. Looks, and not
+seconds: of a machine that stood still nothing is known before the kernel had its time."""
+LOOK = 50.0
+"""Milliseconds between looks."""
+ATTEMPTS = 3
+"""How often a person reloads a page whose kernel does not answer, or whose cells wait for ever."""
 # Not awaited: it takes as long as the notebook.
 EXECUTE = """(command) => {
   window.dietlabDone = '';
@@ -64,7 +76,7 @@ def until(page: Page, true: Callable[[], Any], what: str, seconds: float = SECON
     end = monotonic() + seconds
     while not (found := true()):
         assert monotonic() < end, f"waited {seconds:.0f} s in vain: {what}"
-        page.wait_for_timeout(50)
+        page.wait_for_timeout(LOOK)
     return found
 
 
@@ -83,8 +95,6 @@ class Notebook:
     @classmethod
     def open(cls, browser: Browser, lab: Lab, name: str) -> Notebook:
         """Opens a notebook of the lab's folder in a window of its own and waits for its kernel."""
-        from playwright.sync_api import TimeoutError as TooLate
-
         page = browser.new_page(viewport=VIEWPORT)
         page.set_default_timeout(1000 * SECONDS)
         workspace = f"{lab.url}/lab/workspaces/{uuid4().hex}/tree/{name}"
@@ -93,15 +103,11 @@ class Notebook:
         page.on("pageerror", lambda error: notebook._heard("error", str(error)))
         page.on("request", lambda request: notebook._asked(lab.url, request.url))
         page.goto(notebook.url, wait_until="domcontentloaded")
-        try:
-            page.wait_for_function(READY, timeout=1000 * SECONDS / 2)
-        except TooLate:  # a server that has just started may lose the first page's kernel
-            page.reload(wait_until="domcontentloaded")
-            page.wait_for_function(READY)
+        notebook._await_kernel()
         return notebook
 
     def _heard(self, kind: str, text: str) -> None:
-        if kind == "error" and not text.startswith(SLOW):
+        if kind == "error" and not text.startswith((SLOW, LATE)):
             self.complaints.append(text[:500])
 
     def _asked(self, home: str, url: str) -> None:
@@ -110,28 +116,54 @@ class Notebook:
             self.complaints.append(f"asked for {url[:200]}")
 
     def run_all(self, seconds: float) -> None:
-        self.page.evaluate(EXECUTE, "notebook:run-all-cells")
-        assert self._finished(seconds), f"JupyterLab lost a cell's run: {self.problems}"
+        self._execute("notebook:run-all-cells")
+        self._finish(seconds)
 
     def restart_and_run_all(self, seconds: float) -> None:
-        self.page.evaluate(EXECUTE, "notebook:restart-run-all")
+        self._execute("notebook:restart-run-all")
         self.page.locator(".jp-Dialog .jp-mod-accept").click()
-        if not self._finished(seconds):  # as a person does then
+        self._finish(seconds)
+
+    def _execute(self, command: str) -> None:
+        self.page.evaluate(EXECUTE, command)
+
+    def _finish(self, seconds: float) -> None:
+        """Waits until all cells ran; runs them again as a person does if JupyterLab lost one of them."""
+        for _ in range(ATTEMPTS):
+            if self._finished(seconds):
+                return
             self.reload()
-            self.run_all(seconds)
+            self._execute("notebook:run-all-cells")
+        assert self._finished(seconds), f"JupyterLab lost cells again and again: {self.problems}"
 
     def _finished(self, seconds: float) -> bool:
         """Waits until all cells ran; False if JupyterLab lost one of them (see :data:`LOST`)."""
-        end, busy = monotonic() + seconds, monotonic()
+        end, idle = monotonic() + seconds, 0
         while not (said := self.page.evaluate("window.dietlabDone")):
-            now, kernel = monotonic(), self.page.evaluate(KERNEL)
-            assert now < end, f"waited {seconds:.0f} s in vain, the kernel is {kernel}: {self.problems}"
-            busy = now if kernel == "busy" else busy
-            if now - busy > LOST:
+            kernel = self.page.evaluate(KERNEL)
+            assert monotonic() < end, (
+                f"waited {seconds:.0f} s in vain, the kernel is {kernel}: {self.problems}"
+            )
+            idle = 0 if kernel == "busy" else idle + 1
+            if idle > LOST:
                 return False
-            self.page.wait_for_timeout(50)
+            self.page.wait_for_timeout(LOOK)
         assert said == "done"
         return True
+
+    def _await_kernel(self) -> None:
+        """Waits until the kernel answers; a server that has just started may lose the first page's."""
+        from playwright.sync_api import TimeoutError as TooLate
+
+        for attempt in range(ATTEMPTS):
+            try:
+                self.page.wait_for_function(READY, timeout=1000 * SECONDS / 2)
+                if self.page.evaluate(ANSWERS, 1000 * SECONDS / 3):
+                    return
+            except TooLate:
+                assert attempt < ATTEMPTS - 1, f"no kernel answers: {self.page.evaluate(KERNEL)}"
+            self.page.reload(wait_until="domcontentloaded")
+        raise AssertionError("the kernel does not answer")
 
     @property
     def problems(self) -> list[str]:
@@ -152,7 +184,7 @@ class Notebook:
 
     def reload(self) -> None:
         self.page.reload(wait_until="domcontentloaded")
-        self.page.wait_for_function(READY)
+        self._await_kernel()
 
     def theme(self, name: str) -> None:
         """``"Light"`` or ``"Dark"``; waits until every figure follows."""
