@@ -15,11 +15,9 @@ from time import perf_counter
 from typing import Any
 
 import nbformat
-from nbclient import NotebookClient
+from notebook_runs import NOTEBOOKS, execute
 
-NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 KEPT = ("image/png", "text/html", "text/plain")
-SECONDS = 300
 
 
 def fingerprint(notebook: Any) -> str:
@@ -32,8 +30,7 @@ def render(path: Path) -> float:
     """Runs one notebook in its folder and replaces its outputs; returns the seconds that took."""
     notebook = nbformat.read(path, as_version=4)
     started = perf_counter()
-    place = {"metadata": {"path": str(path.parent)}}
-    NotebookClient(notebook, timeout=SECONDS, kernel_name="python3", resources=place).execute()
+    execute(notebook)
     seconds = perf_counter() - started
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     notebook.metadata = {"kernelspec": kernel, "dietlab": {"outputs_of": fingerprint(notebook)}}

@@ -19,7 +19,6 @@ from statistics import geometric_mean
 from time import sleep
 from typing import Any
 
-import nbformat
 import plotly.graph_objects as go
 import psutil
 import pytest
@@ -27,8 +26,7 @@ from click.testing import CliRunner
 from conftest import ROOT, Golden
 from hypothesis import given
 from hypothesis import strategies as st
-from nbclient import NotebookClient
-from nbformat.v4 import new_code_cell
+from notebook_runs import run_notebook
 
 from dietlab.bench.ablation import dominating, variants
 from dietlab.bench.criteria import COLD, CPU_CRITERIA, CRITERIA, Criterion
@@ -450,15 +448,12 @@ def test_bounds_by_hand() -> None:
     (bound,) = [b for b in bounds(HAND_MADE) if b.length == 64]
     flops, moved = 2 * 64 * 2304 * 768, 4 * (64 * 768 + 2304 * 768 + 64 * 2304)
     assert (bound.flops, bound.bytes) == (flops, moved)
-    assert bound.compute_seconds == pytest.approx(flops / 100e9)
-    assert bound.memory_seconds == pytest.approx(moved / 20e9)
-    assert bound.l3_seconds == pytest.approx(moved / 60e9)
-    assert bound.compute_share == pytest.approx(flops / 100e9 / 500e-6) and bound.share == 0.5
-    # Seven megabytes from memory take longer than the multiply-adds of seven rows; from L3 they do not.
-    short = next(bounds(HAND_MADE, (7,)))
-    least = {cache: replace(short, cache=cache).least_seconds for cache in ("hot", "interleaved", "rotating")}
-    assert least["rotating"] == short.memory_seconds > short.compute_seconds == least["hot"]
-    assert least["interleaved"] == max(short.compute_seconds, short.l3_seconds or 0)
+    roofline = bound.roofline
+    assert roofline.compute_seconds == pytest.approx(flops / 100e9)
+    assert roofline.memory_seconds == pytest.approx(moved / 20e9)
+    assert roofline.l3_seconds == pytest.approx(moved / 60e9)
+    assert bound.compute_share == pytest.approx(flops / 100e9 / 500e-6)
+    assert bound.share == roofline.least_seconds(bound.cache) / 500e-6
     unknown = replace(Hardware.preset("haswell-1core"), peak_gflops=None).to_json()
     assert not list(bounds(table(turn_rows(64), (facts(hardware=unknown),))))
 
@@ -886,11 +881,8 @@ def test_a_micro_kernel_is_taken_apart(killed: tuple[Path, bytes]) -> None:
 
 
 def test_notebook_computes_the_summary_by_hand() -> None:
-    notebook = nbformat.read(ROOT / "notebooks" / "09_bench.ipynb", as_version=4)
     probe = "print(by_hand, first['threads'], first['cache'], sorted(set(frame['contender'])))"
-    notebook.cells.append(new_code_cell(probe))
-    place = {"metadata": {"path": str(ROOT / "notebooks")}}
-    NotebookClient(notebook, timeout=120, kernel_name="python3", resources=place).execute()
+    notebook = run_notebook("09_bench", probe)
     by_hand, threads, cache, *contenders = notebook.cells[-1].outputs[0]["text"].split()
     path = ROOT / "notebooks" / notebook.cells[1].source.split('"')[1]
     lines = [

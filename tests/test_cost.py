@@ -481,6 +481,16 @@ def test_what_is_expected_lies_between_both_states_of_the_caches(synthetic_run: 
     np.testing.assert_allclose(run.mean_seconds(kernels, shapes)[known], table[known] / np.sqrt(2))
 
 
+def test_what_nobody_measured_in_cache_changes_as_the_model_expects(synthetic_run: TuningRun) -> None:
+    run, shapes = synthetic_run, tuple(ShapeSet.every(synthetic_run.space.workload))[:8]
+    assert not any(record.cached_seconds for record in run.records)
+    kernels, in_cache = run.micro_kernels, replace(run.model, cost=run.model.cost.with_cache("hot"))
+    change = in_cache.seconds(kernels, shapes) / run.model.seconds(kernels, shapes)
+    table = run.seconds_table(kernels, shapes)
+    np.testing.assert_allclose(run.seconds_table(kernels, shapes, cached=True), table * change)
+    np.testing.assert_allclose(run.mean_seconds(kernels, shapes), table * change**0.25)
+
+
 def test_calibration_is_interpolated_over_the_logarithm_of_flops(model: CostModel) -> None:
     kernel, shapes = CpuMicroKernel(4, 32, edge="even"), [Shape.of(T=t) for t in (2, 8, 16, 32, 64)]
     (predicted,) = model.seconds([kernel], shapes)

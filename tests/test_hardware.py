@@ -110,11 +110,17 @@ def test_unknown_preset_is_named_with_the_known_ones() -> None:
 
 
 def test_total_is_the_peak_of_all_cores_and_the_roofline_takes_the_slower_side() -> None:
-    two = Hardware("m", "s", 2, CpuLimits(**LIMITS), peak_gflops=100.0, dram_gbps=10.0)  # type: ignore[arg-type]
+    two = Hardware("m", "s", 2, CpuLimits(**LIMITS), 100.0, 10.0, 40.0)  # type: ignore[arg-type]
     assert two.total_gflops == 200 and two.with_cores(4).total_gflops == 400
-    assert two.roofline_seconds(200e9, 1.0) == pytest.approx(1.0)
-    assert two.roofline_seconds(1.0, 30e9) == pytest.approx(3.0)
-    assert replace(two, peak_gflops=None).roofline_seconds(1.0, 1.0) is None
+    busy, moving = two.roofline(200e9, 1.0), two.roofline(1.0, 40e9)
+    assert busy and moving
+    states = ("hot", "interleaved", "rotating")
+    assert [busy.least_seconds(cache) for cache in states] == pytest.approx([1.0, 1.0, 1.0])
+    assert [moving.least_seconds(cache) for cache in states] == pytest.approx([5e-12, 0.5, 4.0])
+    assert replace(two, peak_gflops=None).roofline(1.0, 1.0) is None
+    gpu = Hardware.preset("h100")
+    single, half = (gpu.roofline(1e12, 1.0, dtype) for dtype in ("float32", "float16"))
+    assert single and half and single.compute_seconds > 10 * half.compute_seconds
     assert replace(two, peak_gflops=None).total_gflops is None
 
 

@@ -35,6 +35,8 @@ from dietlab.measure import (
     read_records,
     write_compressed,
 )
+from dietlab.measure.kept import Kept
+from dietlab.measure.pool import WorkerPool
 from dietlab.measure.problem import GUARD, Problem, Verdict, rotating_copies
 from dietlab.measure.process import WorkerCrashed, WorkerProcess, WorkerTimeout
 from dietlab.measure.threads import keep_apart
@@ -367,6 +369,41 @@ def no_child_is_left() -> Iterator[None]:
     yield
     left = [c for c in psutil.Process().children(recursive=True) if c.pid not in before]
     assert not left, left
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9)), max_size=40), st.integers(0, 30))
+def test_what_was_asked_for_lately_is_kept_as_far_as_there_is_room(
+    asked: list[tuple[int, int]], room: int
+) -> None:
+    """A value is a list of its size; asked for again, it grows by one."""
+    kept: Kept[list[int]] = Kept(room, len)
+    made: dict[int, list[int]] = {}
+    recent: list[int] = []
+    for key, size in asked:
+        value = kept.get(key, partial(list, [0] * size))
+        assert (value is made.get(key)) == (key in recent)
+        made[key] = value
+        recent = [*(other for other in recent if other != key), key]
+        while len(recent) > 1 and sum(len(made[other]) for other in recent) > room:
+            del recent[0]
+        value.append(0)
+    kept.clear()
+    assert kept.get(0, lambda: [7]) == [7]
+
+
+def test_a_pool_answers_in_order_and_stops_at_the_first_error() -> None:
+    pool = WorkerPool("no.such.module", workers=2)
+    assert list(pool.each(lambda worker, item: (worker.pid, item), range(5))) == [(None, n) for n in range(5)]
+    begun: list[int] = []
+
+    def fail(worker: WorkerProcess, item: int) -> None:
+        begun.append(item)
+        raise ValueError(item)
+
+    with pytest.raises(ValueError, match="0"):
+        list(pool.each(fail, range(1000)))
+    assert len(begun) < 1000
+    pool.close()
 
 
 @pytest.mark.usefixtures("no_child_is_left")

@@ -1,4 +1,4 @@
-"""The notebooks run from top to bottom, show what they say, and are committed without outputs."""
+"""The notebooks run from top to bottom, show what they say, and are committed with what they drew."""
 
 from __future__ import annotations
 
@@ -9,24 +9,22 @@ from typing import Any
 import nbformat
 import pytest
 from conftest import ROOT
-from nbclient import NotebookClient
-from nbformat.v4 import new_code_cell
+from notebook_runs import NOTEBOOKS as FOLDER
+from notebook_runs import probed
 from render_notebooks import KEPT, fingerprint
 
-NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 LESSONS = [path for path in NOTEBOOKS if path.stem[:2].isdigit()]
-QUICKSTART = ROOT / "notebooks" / "00_quickstart.ipynb"
 MAX_CELLS, MAX_WORDS = 45, 1500
 
 PROBE = """
-import json
 at_128 = dispatcher.kernel(dl.Shape.of(T=128)).key
-print(json.dumps({
+found = {
     "best": best, "curves": progress, "held_out": held_out, "regret": regret, "at_128": at_128,
     "portfolio": [kernel.key for kernel in portfolio.plans],
     "slowdown_at_128": dispatched(128), "largest": mean_slowdown([largest], held_out),
-    "rules": dispatcher.to_source(), "curve": portfolio.curve, "measured": MEASURE,
-}))
+    "rules": dispatcher.to_source(), "curve": portfolio.curve,
+}
 """
 
 
@@ -37,11 +35,7 @@ def read(path: Path) -> Any:
 @pytest.fixture(scope="module")
 def quickstart() -> dict[str, Any]:
     """What the names of the first notebook are bound to after it ran."""
-    notebook = read(QUICKSTART)
-    notebook.cells.append(new_code_cell(PROBE))
-    place = {"metadata": {"path": str(QUICKSTART.parent)}}
-    NotebookClient(notebook, timeout=120, kernel_name="python3", resources=place).execute()
-    found: dict[str, Any] = json.loads(notebook.cells[-1].outputs[0]["text"])
+    found, _ = probed("00_quickstart", PROBE)
     return found
 
 
@@ -70,7 +64,6 @@ def test_dispatcher_is_readable(quickstart: dict[str, Any]) -> None:
     exec(quickstart["rules"], names)
     assert names["choose"](128) == quickstart["at_128"]
     assert 1 <= len(quickstart["curve"]) <= 8
-    assert not quickstart["measured"], "a notebook is committed with MEASURE = False"
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-import nbformat
 import pytest
-from conftest import ROOT
-from nbclient import NotebookClient
-from nbformat.v4 import new_code_cell
+from notebook_runs import probed
 
 from dietlab import lessons
 
@@ -52,21 +48,11 @@ found = {
 }
 """,
 }
-TAIL = "\nimport json\nprint(json.dumps({**found, 'measured': MEASURE}, default=float))"
 
 
 def ran(stem: str) -> dict[str, Any]:
     """What the names of a notebook are bound to after it ran, as JSON has them."""
-    path = ROOT / "notebooks" / f"{stem}.ipynb"
-    notebook = nbformat.read(path, as_version=4)
-    notebook.cells.append(new_code_cell(PROBES[stem] + TAIL))
-    place = {"metadata": {"path": str(path.parent)}}
-    NotebookClient(notebook, timeout=120, kernel_name="python3", resources=place).execute()
-    found: dict[str, Any] = json.loads(notebook.cells[-1].outputs[0]["text"])
-    assert not found["measured"], "a notebook is committed with MEASURE = False"
-    said = "".join(
-        str(output.get("text", "")) for cell in notebook.cells for output in cell.get("outputs", [])
-    )
+    found, said = probed(stem, PROBES[stem])
     assert "recorded on:   AMD EPYC, 1 core" in said
     return found
 

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from itertools import pairwise
 from typing import Any
 
-import nbformat
 import pytest
-from conftest import ROOT
-from nbclient import NotebookClient
-from nbformat.v4 import new_code_cell
+from notebook_runs import probed
 
 from dietlab import lessons
 from dietlab.space import MicroKernel
-
-TIMEOUT_SECONDS = 300
 
 PROBES = {
     "05_joint_search": """
@@ -53,25 +47,8 @@ PROBES = {
 """Names of each notebook that the tests below look at."""
 
 
-def run_notebook(name: str, probe: str = "") -> Any:
-    """Runs a notebook of the repository from top to bottom, with one more cell at its end.
-
-    Args:
-        name: without ``.ipynb``.
-        probe: entries of a dictionary that the last cell prints as JSON.
-    """
-    path = ROOT / "notebooks" / f"{name}.ipynb"
-    notebook = nbformat.read(path, as_version=4)
-    notebook.cells.append(new_code_cell(f"import json\nprint(json.dumps({{{probe}}}))"))
-    place = {"metadata": {"path": str(path.parent)}}
-    NotebookClient(notebook, timeout=TIMEOUT_SECONDS, kernel_name="python3", resources=place).execute()
-    return notebook
-
-
 def found(name: str) -> dict[str, Any]:
-    notebook = run_notebook(name, f'{PROBES[name]} "measured": MEASURE')
-    value: dict[str, Any] = json.loads(notebook.cells[-1].outputs[0]["text"])
-    assert not value["measured"], "a notebook is committed with MEASURE = False"
+    value, _ = probed(name, f"found = {{{PROBES[name]}}}")
     return value
 
 

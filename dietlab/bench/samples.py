@@ -124,7 +124,7 @@ def _ceiling(criterion: Criterion, block: Block, length: int, value: float) -> f
     if criterion.measure not in SPEEDUPS or length not in block.ours:
         return None
     bound = bound_of(block.facts, block.cache, length, block.ours[length])
-    return value * bound.seconds / bound.least_seconds if bound else None
+    return value / bound.share if bound else None
 
 
 def bounds(table: BenchTable, lengths: tuple[int, ...] = SHOWN) -> Iterator[Bound]:

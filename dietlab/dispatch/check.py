@@ -11,15 +11,14 @@ from dietlab.dispatch.dispatcher import train_dispatcher
 from dietlab.dispatch.portfolio import Portfolio, choose_portfolio, lost, retimed
 from dietlab.events import Audience, Observer, audience
 from dietlab.measure import RecordStore, Runner, Trial
-from dietlab.search import MANY_ROWS, TuningRun, distinct, measured, met, tiling_on
+from dietlab.search import TuningRun, distinct, is_short, measured, met, tiling_on
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import MicroKernel
-from dietlab.workloads import axis_of
 
 CHECK = "check"
 """Rounds of checking are called this and a number."""
 
-CHOICES, ROUNDS = 2, 3
+CHOICES, ROUNDS = 3, 3
 """Portfolios chosen, each knowing what checking the one before found out; and rounds of checking one, since a
 choice that turns out slow makes room for another that was only predicted."""
 
@@ -82,12 +81,11 @@ def _best(portfolios: Sequence[Portfolio]) -> Portfolio:
 def undecided(portfolio: Portfolio, run: TuningRun) -> list[Trial]:
     """Plans with the shapes on which they compete with others that they were never measured beside."""
     workload, matches = portfolio.workload, met(run, CHECK)
-    rows = axis_of(workload, "rows")
     wanted: dict[MicroKernel, list[Shape]] = {}
     for shape, plans in rivals(portfolio).items():
         tilings = {tiling_on(plan, workload, shape) for plan in plans}
         known = any(tilings <= match for match in matches.get(shape, ()))
-        if rows.at(shape) <= MANY_ROWS and not known:
+        if is_short(run, shape) and not known:
             for plan in plans:
                 wanted.setdefault(plan, []).append(shape)
     return [Trial(plan, tuple(wanted[plan])) for plan in sorted(wanted)]

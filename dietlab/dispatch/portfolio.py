@@ -31,9 +31,9 @@ MOST = 2
 UNCOVERED = 1000.0
 """What a shape loses that no plan covers: no gain on others makes up for it."""
 
-TAIL = 20.0
-"""How much more a large slowdown counts than many small ones that are as large together: twice as much at 5
-percent. A program waits for its slowest calls, and noise makes small differences."""
+TAIL = 60.0
+"""How much more a large slowdown counts than many small ones that are as large together: four times as much
+at 5 percent. A program waits for its slowest calls, and noise makes small differences."""
 
 
 def lost(slowdowns: Values) -> Values:

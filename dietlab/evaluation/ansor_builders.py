@@ -9,13 +9,12 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 from dietlab.errors import MeasureError
+from dietlab.measure.pool import WorkerPool
 from dietlab.measure.process import WorkerProcess
 
 WORKER = "dietlab.evaluation.ansor_build_worker"
@@ -30,33 +29,28 @@ class CubinBuilders:
     """
 
     def __init__(self, processes: int) -> None:
-        self._threads = ThreadPoolExecutor(processes)
-        self._idle: SimpleQueue[WorkerProcess] = SimpleQueue()
-        for _ in range(processes):
-            self._idle.put(WorkerProcess(WORKER))
+        self._workers = WorkerPool(WORKER, processes)
 
     def build(self, inputs: Sequence[Any]) -> list[Any]:
         """MetaSchedule's results, in the order of its inputs."""
-        return list(self._threads.map(self._one, inputs))
+        return list(self._workers.each(_built, inputs))
 
-    def _one(self, given: Any) -> Any:
-        import tvm
-        from tvm.s_tir import meta_schedule as ms
 
-        path = Path(tempfile.mkdtemp(prefix="dietlab-ansor-")) / "candidate.so"
-        request = {
-            "program": tvm.ir.save_json(given.mod), "target": tvm.ir.save_json(given.target),
-            "path": str(path),
-        }  # fmt: skip
-        worker = self._idle.get()
-        try:
-            worker.ask(request, BUILD_SECONDS)
-        except MeasureError as error:
-            shutil.rmtree(path.parent, ignore_errors=True)
-            return ms.builder.BuilderResult(None, str(error))
-        finally:
-            self._idle.put(worker)
-        return ms.builder.BuilderResult(str(path), None)
+def _built(worker: WorkerProcess, given: Any) -> Any:
+    """One program's library, or why there is none."""
+    import tvm
+    from tvm.s_tir import meta_schedule as ms
+
+    path = Path(tempfile.mkdtemp(prefix="dietlab-ansor-")) / "candidate.so"
+    request = {
+        "program": tvm.ir.save_json(given.mod), "target": tvm.ir.save_json(given.target), "path": str(path),
+    }  # fmt: skip
+    try:
+        worker.ask(request, BUILD_SECONDS)
+    except MeasureError as error:
+        shutil.rmtree(path.parent, ignore_errors=True)
+        return ms.builder.BuilderResult(None, str(error))
+    return ms.builder.BuilderResult(str(path), None)
 
 
 @cache

@@ -50,6 +50,7 @@ from dietlab.evaluation.throttle import Probe, fma_probe, take
 from dietlab.evaluation.vendors import Call, NoFormError
 from dietlab.hardware import Hardware
 from dietlab.measure import CACHE_STATES
+from dietlab.measure.kept import Kept
 from dietlab.measure.private_caches import PrivateCaches
 from dietlab.measure.problem import Problem, rotating_copies
 from dietlab.measure.process import serve
@@ -64,7 +65,7 @@ FEWEST_ALONE, LONGEST_ALONE = 9, 4
 """Calls of an interleaved block at least, so that a median means something; unless that makes it so many
 times as long as it should be: a long call is hardly disturbed."""
 KEPT_BYTES = 256 << 20
-"""Prepared shapes are kept up to this many bytes; the one in use always is."""
+"""Of prepared shapes."""
 
 
 class Bench:
@@ -86,7 +87,7 @@ class Bench:
         l2_bytes = int(options.get("l2_bytes") or cpu.l2_bytes)
         self._last_level_bytes = int(options.get("l3_bytes") or cpu.last_level_bytes)
         self._private = PrivateCaches(l2_bytes, threads)
-        self._cases: dict[tuple[Shape, int], Case] = {}
+        self._cases: Kept[Case] = Kept(KEPT_BYTES, lambda case: case.bytes)
         self._turn = 0
 
     def check(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -126,11 +127,7 @@ class Bench:
 
     def _case(self, request: Mapping[str, Any]) -> Case:
         shape, seed = Shape.from_json(request["shape"]), int(request.get("seed", 0))
-        case = self._cases.pop((shape, seed), None) or Case(Problem.make(self._workload, shape, seed))
-        self._cases[shape, seed] = case  # the last one is the one in use
-        while len(self._cases) > 1 and sum(c.bytes for c in self._cases.values()) > KEPT_BYTES:
-            del self._cases[next(iter(self._cases))]
-        return case
+        return self._cases.get((shape, seed), lambda: Case(Problem.make(self._workload, shape, seed)))
 
     def _calls(self, case: Case, request: Mapping[str, Any], copies: int) -> list[Call]:
         shape = Shape.from_json(request["shape"])

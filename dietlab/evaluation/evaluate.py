@@ -22,11 +22,10 @@ from dietlab.evaluation.overhead import overheads
 from dietlab.evaluation.report import OURS, Contender, Report, Row
 from dietlab.evaluation.statistics import median_interval, paired_ratio, regret
 from dietlab.events import Audience, Observer, audience
-from dietlab.hardware import Hardware
 from dietlab.search import Effort, TuningRun, effort_named
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import MicroKernel
-from dietlab.workloads import Workload, extents
+from dietlab.workloads import extents
 
 
 def evaluate(
@@ -158,13 +157,6 @@ def _overheads(op: Operator, lineup: Lineup, shapes: ShapeSet) -> dict[str, floa
     return overheads(op, [t for shape in shapes for t in shape.to_json().values()])
 
 
-def _roofline_hardware(hardware: Hardware, workload: Workload) -> Hardware:
-    """The processor with the peak for the workload's type: tensor cores multiply a GPU's halves."""
-    if hardware.kind == "cpu" or workload.dtype == "float32":
-        return hardware
-    return replace(hardware, peak_gflops=hardware.gpu.half_gflops)
-
-
 def _finalists(turns: Mapping[str, Turn]) -> dict[int, Turn]:
     """The oracle's plans that were timed, by number."""
     plans = {name.split("#")[1]: turn for name, turn in turns.items() if name.startswith("oracle#")}
@@ -192,9 +184,7 @@ def _row(lineup: Lineup, shape: Shape, held_out: bool, name: str, cache: str, tu
     flops = workload.flops(shape)
     time = median_interval(turn.samples) if turn.samples else None
     seconds = time.median if time else float("nan")
-    # Hot weights come from a cache, so that only the multiply-adds bound the time.
-    moved = workload.bytes(shape) if cache == "rotating" else 0
-    least = _roofline_hardware(hardware, workload).roofline_seconds(flops, moved)
+    roofline = hardware.roofline(flops, workload.bytes(shape), workload.dtype)
     kernel = lineup.dispatcher.kernel(shape) if name == OURS else None
     return Row(
         shape=shape, held_out=held_out, contender=name, cache=cache,
@@ -202,7 +192,7 @@ def _row(lineup: Lineup, shape: Shape, held_out: bool, name: str, cache: str, tu
         seconds_high=time.high if time else seconds, gflops=flops / seconds / 1e9 if time else 0.0,
         correct=turn.correct,
         padding_waste=padding_waste(extents(workload, shape), kernel.cover_tile) if kernel else None,
-        roofline=least / seconds if least and time else None,
+        roofline=roofline.least_seconds(cache) / seconds if roofline and time else None,
         plan=kernel.key if kernel and turn.correct else turn.reason or None, retaken=turn.retaken,
     )  # fmt: skip
 

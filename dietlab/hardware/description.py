@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dietlab.errors import HardwareError
+from dietlab.hardware.roofline import Roofline
 
 SCHEMA_VERSION = 1
 Target = Literal["cpu", "cuda"]
@@ -216,11 +217,19 @@ class Hardware:
         """The same processor with an operator that uses ``cores`` of it."""
         return replace(self, cores=cores)
 
-    def roofline_seconds(self, flops: float, moved_bytes: float) -> float | None:
-        """The least time a call can take from memory: max of compute and traffic, in seconds."""
-        if self.total_gflops is None or self.dram_gbps is None:
+    def roofline(self, flops: float, moved_bytes: float, dtype: str = "float32") -> Roofline | None:
+        """The least times of a call; None where the peak or the memory's bandwidth is not known.
+
+        Args:
+            flops: two for each multiply-add.
+            moved_bytes: what any implementation must move at least once.
+            dtype: of the operands.
+        """
+        peak = self.peak_for(dtype)
+        if peak is None or self.dram_gbps is None:
             return None
-        return max(flops / self.total_gflops, moved_bytes / self.dram_gbps) / 1e9
+        from_l3 = None if self.l3_gbps is None else moved_bytes / (self.l3_gbps * self.cores) / 1e9
+        return Roofline(flops / (peak * self.cores) / 1e9, moved_bytes / self.dram_gbps / 1e9, from_l3)
 
     @classmethod
     def detect(cls, target: Target = "cpu", *, measure: bool = True, device: int = 0) -> Hardware:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
-from queue import SimpleQueue
 from time import perf_counter
 from typing import Any
 
 from dietlab.errors import BuildError
 from dietlab.hardware import Hardware
+from dietlab.measure.pool import WorkerPool
 from dietlab.measure.process import WorkerCrashed, WorkerProcess, WorkerRefused, WorkerTimeout
 from dietlab.measure.record import Status, Trial
 from dietlab.space import MicroKernel
@@ -48,18 +46,14 @@ class Builders:
         module: str = BUILDER,
     ) -> None:  # fmt: skip
         self._hardware, self._folder, self._timeout = hardware, folder, timeout
-        self._count = workers or len(os.sched_getaffinity(0))
-        self._open = ExitStack()
-        self._idle: SimpleQueue[WorkerProcess] = SimpleQueue()
-        for _ in range(self._count):
-            self._idle.put(self._open.enter_context(WorkerProcess(module)))
+        self._workers = WorkerPool(module, workers)
         self._numbers = count()
 
     def __enter__(self) -> Builders:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._open.close()
+        self._workers.close()
 
     def build(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Built]:
         """One library for each trial, in their order, each as soon as it is there.
@@ -67,16 +61,9 @@ class Builders:
         Raises:
             BuildError: if the disk is full: no fault of a micro-kernel.
         """
-        with ThreadPoolExecutor(self._count) as pool:
-            futures = [pool.submit(self._one, workload, trial) for trial in trials]
-            try:
-                for future in futures:
-                    yield future.result()
-            except BaseException:
-                pool.shutdown(cancel_futures=True)
-                raise
+        return self._workers.each(partial(self._one, workload), trials)
 
-    def _one(self, workload: Workload, trial: Trial) -> Built:
+    def _one(self, workload: Workload, worker: WorkerProcess, trial: Trial) -> Built:
         kernel = trial.micro_kernel
         # A name is used once: the dynamic loader takes a path it has loaded for the library it loaded.
         path = self._folder / f"{kernel.key}-{next(self._numbers)}.so"
@@ -85,7 +72,6 @@ class Builders:
             "micro_kernel": kernel.key, "path": str(path),
             "rows": sorted({extents(workload, shape)["rows"] for shape in trial.shapes}),
         }  # fmt: skip
-        worker = self._idle.get()
         started = perf_counter()
         answer: dict[str, Any] = {}
         failure: tuple[Status, str] | None = None
@@ -101,8 +87,6 @@ class Builders:
                     "Free some space and run the same command again: it goes on from here.",
                 ) from error  # fmt: skip
             failure = ("build_failed", str(error))
-        finally:
-            self._idle.put(worker)
         return Built(kernel, path, answer, failure or refusal(answer), perf_counter() - started)
 
 

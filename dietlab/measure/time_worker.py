@@ -17,6 +17,7 @@ from typing import Any
 import tvm_ffi
 
 from dietlab.lower.runtime import aligned_empty, load_library
+from dietlab.measure.kept import Kept
 from dietlab.measure.private_caches import PrivateCaches
 from dietlab.measure.problem import Problem, aligned, rotating_copies
 from dietlab.measure.process import serve
@@ -26,7 +27,7 @@ from dietlab.shapes import Shape
 from dietlab.workloads import FloatArray, workload_from_json
 
 KEPT_BYTES = 2 << 30
-"""Libraries are kept up to so many bytes of packed weights; the one in use always is."""
+"""Of packed weights, with the libraries they belong to."""
 
 MOST_ALONE, FEWEST_ALONE = 5, 3
 """Calls of a block that are timed alone. One says enough, once, if it is longer than a block should be."""
@@ -45,7 +46,10 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
     workload, shape = json.dumps(request["workload"]), Shape.from_json(request["shape"])
     problem, packed = _problem(workload, shape), request["packed_shape"]
     private = _private(request["l2_bytes"], cores)  # before this thread is kept off the others' cores
-    library = _library(request["library"], cores, packed and tuple(packed))
+    path = Path(request["library"])
+    library = _libraries.get(
+        path, lambda: _Library(load_library(path, cores=cores), packed and tuple(packed))
+    )
     answer: dict[str, Any] = {"reason": "", "blocks": [], "cached_blocks": []}
     call_seconds = request.get("call_seconds")
     if not request.get("verified"):
@@ -107,17 +111,6 @@ def _private(l2_bytes: int, cores: int) -> PrivateCaches:
     return PrivateCaches(l2_bytes, cores)
 
 
-_libraries: dict[str, _Library] = {}
-
-
-def _library(path: str, cores: int, packed_shape: tuple[int, ...] | None) -> _Library:
-    library = _libraries.pop(path, None) or _Library(load_library(Path(path), cores=cores), packed_shape)
-    _libraries[path] = library  # the last one is the one in use
-    while len(_libraries) > 1 and sum(kept.bytes for kept in _libraries.values()) > KEPT_BYTES:
-        del _libraries[next(iter(_libraries))]
-    return library
-
-
 class _Library:
     """A candidate's library, and its constant operands packed by its own entry."""
 
@@ -145,6 +138,9 @@ class _Library:
 
     def _bound(self, arrays: Sequence[FloatArray]) -> Callable[[], object]:
         return partial(self._module.run, *(tvm_ffi.from_dlpack(array) for array in arrays))
+
+
+_libraries: Kept[_Library] = Kept(KEPT_BYTES, lambda library: library.bytes)
 
 
 if __name__ == "__main__":

@@ -8,10 +8,10 @@ from dietlab.search.run import TuningRun
 from dietlab.search.strategies import STRATEGIES, SearchState, Strategy
 from dietlab.search.survey import survey
 from dietlab.search.tune import tune, with_records
-from dietlab.search.verify import MANY_ROWS, met
+from dietlab.search.verify import is_short, met
 
 __all__ = [
-    "DENSE_SHAPES", "EFFORTS", "MANY_ROWS", "STRATEGIES", "Effort", "SearchState", "Strategy", "TuningRun",
-    "best_together", "candidate_plans", "dense_shapes", "distinct", "effort_named", "measured", "met",
-    "survey", "tiling_on", "tune", "with_records",
+    "DENSE_SHAPES", "EFFORTS", "STRATEGIES", "Effort", "SearchState", "Strategy", "TuningRun",
+    "best_together", "candidate_plans", "dense_shapes", "distinct", "effort_named", "is_short", "measured",
+    "met", "survey", "tiling_on", "tune", "with_records",
 ]  # fmt: skip

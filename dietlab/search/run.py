@@ -62,8 +62,16 @@ class TuningRun:
         self, kernels: Sequence[MicroKernel], shapes: Sequence[Shape], cached: bool = False
     ) -> Seconds:
         """Measured seconds where there are any, calibrated predictions elsewhere: with operands from where
-        tuning had them or, if ``cached``, from the last-level cache."""
-        return (self._cached_calibration if cached else self._calibration).seconds(kernels, shapes)
+        tuning had them or, if ``cached``, from the last-level cache.
+
+        If no record says how long a call takes from there, what the model expects of the change stands
+        for it: each time as measured from memory, times the ratio of both predictions."""
+        if not cached:
+            return self._calibration.seconds(kernels, shapes)
+        if self._measured_cached:
+            return self._cached_calibration.seconds(kernels, shapes)
+        change = self._cached_model.seconds(kernels, shapes) / self.model.seconds(kernels, shapes)
+        return self._calibration.seconds(kernels, shapes) * change
 
     def mean_seconds(self, kernels: Sequence[MicroKernel], shapes: Sequence[Shape]) -> Seconds:
         """The geometric mean over where operands come from: :meth:`seconds_table` for the state of tuning
@@ -74,8 +82,7 @@ class TuningRun:
         if self.model.cost.cache != "rotating":
             return table
         cached = self.seconds_table(kernels, shapes, cached=True)
-        known = any(record.cached_seconds for record in self.records)
-        share = CACHED_SHARE if known else PREDICTED_SHARE
+        share = CACHED_SHARE if self._measured_cached else PREDICTED_SHARE
         mean: Seconds = table ** (1 - share) * cached**share
         return mean
 
@@ -92,12 +99,18 @@ class TuningRun:
         return Calibration(self.model, self.records)
 
     @cached_property
-    def _cached_calibration(self) -> Calibration:
+    def _measured_cached(self) -> bool:
+        return any(record.cached_seconds for record in self.records)
+
+    @cached_property
+    def _cached_model(self) -> CostModel:
         """The same for operands in cache."""
-        model = replace(self.model, cost=self.model.cost.with_cache("hot"))
-        return Calibration(
-            model, [replace(record, seconds=record.cached_seconds) for record in self.records if record.ok]
-        )
+        return replace(self.model, cost=self.model.cost.with_cache("hot"))
+
+    @cached_property
+    def _cached_calibration(self) -> Calibration:
+        found = [replace(record, seconds=record.cached_seconds) for record in self.records if record.ok]
+        return Calibration(self._cached_model, found)
 
     def frame(self) -> pd.DataFrame:
         """One row a record."""

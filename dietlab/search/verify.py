@@ -70,10 +70,15 @@ def verify(
 def verified_shapes(run: TuningRun, count: int, number: int) -> tuple[Shape, ...]:
     """The shapes of round ``number``: about ``count`` all over the range; from the second round on also those
     between them where one more row changes much."""
-    workload, on_gpu = run.space.workload, run.space.hardware.kind == "cuda"
-    rows, first = axis_of(workload, "rows"), set(dense_shapes(workload, run.shapes, count))
-    dense = dense_shapes(workload, run.shapes, number * count)
-    return tuple(sorted(first | {shape for shape in dense if on_gpu or rows.at(shape) <= MANY_ROWS}))
+    workload = run.space.workload
+    first, dense = (set(dense_shapes(workload, run.shapes, limit)) for limit in (count, number * count))
+    return tuple(sorted(first | {shape for shape in dense if is_short(run, shape)}))
+
+
+def is_short(run: TuningRun, shape: Shape) -> bool:
+    """Whether a call is short enough for many measurements, and unlike its neighbours': on a GPU, where waves
+    of blocks make steps, every call is."""
+    return run.space.hardware.kind == "cuda" or axis_of(run.space.workload, "rows").at(shape) <= MANY_ROWS
 
 
 def met(run: TuningRun, stage: str) -> dict[Shape, list[set[Hashable]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import astuple
 
 from dietlab.bench.criteria import CRITERIA
 from dietlab.bench.samples import bounds
@@ -112,13 +113,16 @@ def roofline_table(table: BenchTable) -> Table:
     rows = [
         (
             b.workload, str(b.threads), b.cache, str(b.length), f"{b.flops / 1e6:.1f}",
-            f"{b.bytes / 1e6:.2f}", f"{b.compute_seconds * 1e6:.1f}", f"{b.memory_seconds * 1e6:.1f}",
-            "-" if b.l3_seconds is None else f"{b.l3_seconds * 1e6:.1f}", f"{b.seconds * 1e6:.1f}",
-            f"{100 * b.compute_share:.0f} %", "-" if b.share is None else f"{100 * b.share:.0f} %",
+            f"{b.bytes / 1e6:.2f}", *map(_microseconds, astuple(b.roofline)), _microseconds(b.seconds),
+            f"{100 * b.compute_share:.0f} %", f"{100 * b.share:.0f} %",
         )
         for b in bounds(table)
     ]  # fmt: skip
     return header, rows
+
+
+def _microseconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds * 1e6:.1f}"
 
 
 def study_table(table: BenchTable) -> Table:

@@ -50,6 +50,7 @@ from dietlab.evaluation.gpu.pytorch import open_torch
 from dietlab.evaluation.gpu.shared import shared_sample
 from dietlab.evaluation.throttle import Probe, take
 from dietlab.evaluation.vendors import Call, NoFormError
+from dietlab.measure.kept import Kept
 from dietlab.measure.process import serve
 from dietlab.shapes import Shape
 from dietlab.workloads import Workload, workload_from_json
@@ -57,7 +58,7 @@ from dietlab.workloads import Workload, workload_from_json
 L2_BYTES = 64 << 20
 """Where nobody says: no less than any GPU up to Hopper has."""
 KEPT_BYTES = 1 << 30
-"""Prepared shapes are kept up to this many bytes of device memory; the one in use always is."""
+"""Of prepared shapes, in device memory."""
 
 
 class GpuBench:
@@ -76,7 +77,7 @@ class GpuBench:
         self._l2_bytes = int(setting.options.get("l2_bytes") or L2_BYTES)
         samples = setting.options.get("samples")
         self._samples = Path(samples) if samples else None
-        self._cases: dict[tuple[Shape, int], DeviceCase] = {}
+        self._cases: Kept[DeviceCase] = Kept(KEPT_BYTES, lambda case: case.bytes)
 
     def check(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Compares one call with the float64 reference; see :class:`~dietlab.measure.sample.Sample`."""
@@ -115,14 +116,11 @@ class GpuBench:
 
     def _case(self, request: Mapping[str, Any]) -> DeviceCase:
         shape, seed = Shape.from_json(request["shape"]), int(request.get("seed", 0))
-        case = self._cases.pop((shape, seed), None)
-        if case is None:
-            sample = shared_sample(self._samples, self._workload, shape, seed)
-            case = DeviceCase(self._setting.torch, self._setting.device, sample)
-        self._cases[shape, seed] = case  # the last one is the one in use
-        while len(self._cases) > 1 and sum(c.bytes for c in self._cases.values()) > KEPT_BYTES:
-            del self._cases[next(iter(self._cases))]
-        return case
+        return self._cases.get((shape, seed), lambda: self._new_case(shape, seed))
+
+    def _new_case(self, shape: Shape, seed: int) -> DeviceCase:
+        sample = shared_sample(self._samples, self._workload, shape, seed)
+        return DeviceCase(self._setting.torch, self._setting.device, sample)
 
     def _calls(self, case: DeviceCase, request: Mapping[str, Any], copies: int) -> list[Call]:
         plan = request.get("plan")

@@ -1,0 +1,27 @@
+"""The least times that single limits of a processor allow one call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """What no program can go below (Williams, Waterman and Patterson, "Roofline", 2009), in seconds.
+
+    Args:
+        compute_seconds: with the multiply-add units of all cores always busy.
+        memory_seconds: with every byte from or to memory, once.
+        l3_seconds: with every byte from or to the last-level cache, once, each core moving its part;
+            None where that bandwidth is not known.
+    """
+
+    compute_seconds: float
+    memory_seconds: float
+    l3_seconds: float | None = None
+
+    def least_seconds(self, cache: str) -> float:
+        """The roofline of a cache state (``dietlab.measure.CacheState``): multiply-adds, or bytes from where
+        the state leaves them. Hot operands are in the nearest cache, which bounds nothing."""
+        moved = {"rotating": self.memory_seconds, "interleaved": self.l3_seconds}.get(cache)
+        return max(self.compute_seconds, moved or 0.0)

@@ -1,0 +1,53 @@
+"""Child processes that work side by side, each on one question at a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from queue import SimpleQueue
+from typing import TypeVar
+
+from dietlab.measure.process import WorkerProcess
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+
+class WorkerPool:
+    """``python -m module``, so many times; each child starts when it is first asked, and stays.
+
+    Args:
+        workers: children (default: the processors this process may use).
+    """
+
+    def __init__(self, module: str, workers: int | None = None) -> None:
+        self._count = workers or len(os.sched_getaffinity(0))
+        self._open = ExitStack()
+        self._idle: SimpleQueue[WorkerProcess] = SimpleQueue()
+        for _ in range(self._count):
+            self._idle.put(self._open.enter_context(WorkerProcess(module)))
+
+    def close(self) -> None:
+        """Ends the children."""
+        self._open.close()
+
+    def each(self, ask: Callable[[WorkerProcess, Item], Answer], items: Iterable[Item]) -> Iterator[Answer]:
+        """``ask(child, item)`` for every item, side by side; answers in the items' order, each as soon as it
+        is there. The first error ends all that has not begun."""
+        with ThreadPoolExecutor(self._count) as threads:
+            futures = [threads.submit(self._lent, ask, item) for item in items]
+            try:
+                for future in futures:
+                    yield future.result()
+            except BaseException:
+                threads.shutdown(cancel_futures=True)
+                raise
+
+    def _lent(self, ask: Callable[[WorkerProcess, Item], Answer], item: Item) -> Answer:
+        worker = self._idle.get()
+        try:
+            return ask(worker, item)
+        finally:
+            self._idle.put(worker)
