@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -192,6 +194,36 @@ def test_block_that_stays_slow_is_kept_and_counted() -> None:
 
 def test_no_probe_takes_the_first_block() -> None:
     assert take(lambda: 3.0, None, 1.0) == Taken(3.0)
+
+
+def test_interrupted_block_is_taken_again_after_another_warm_up() -> None:
+    """Two blocks lose a core while they run; what is lost while they warm up does not count."""
+    machine, lost, warmed = Machine(*[1.0] * 10), [0], [0]
+
+    def warm_up() -> None:
+        warmed[0] += 1
+        lost[0] += 1
+
+    def block() -> float:
+        lost[0] += machine.blocks < 2
+        return machine.block()
+
+    taken = take(block, machine.probe, None, warm_up, lambda: lost[0])
+    assert taken == Taken(3.0, 2, False, 1.0) and warmed == [3]
+
+
+def test_the_system_tells_when_it_takes_a_core_away() -> None:
+    """Two processes on one core cannot both keep it."""
+    core = min(os.sched_getaffinity(0))
+    script = (
+        f"import os, time; os.sched_setaffinity(0, {{{core}}})\n"
+        "from dietlab.evaluation.throttle import taken_cores\n"
+        "end = time.monotonic() + 1\n"
+        "while time.monotonic() < end: pass\n"
+        "print(taken_cores())"
+    )
+    both = [subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) for _ in range(2)]
+    assert all(int(child.communicate()[0]) > 3 for child in both)
 
 
 def test_pace_counts_and_keeps_the_best_probe() -> None:

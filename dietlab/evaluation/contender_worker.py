@@ -37,7 +37,7 @@ What ``cache`` says about the moment before a timed call:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from itertools import cycle, islice
@@ -46,7 +46,7 @@ from typing import Any
 from dietlab.errors import MeasureError, MissingDependencyError
 from dietlab.evaluation.case import Case
 from dietlab.evaluation.contenders import Contender, NotTunedError, make_contender
-from dietlab.evaluation.throttle import Probe, fma_probe, take
+from dietlab.evaluation.throttle import Probe, fma_probe, take, taken_cores
 from dietlab.evaluation.vendors import Call, NoFormError
 from dietlab.hardware import Hardware
 from dietlab.measure import CACHE_STATES
@@ -110,20 +110,19 @@ class Bench:
         if key not in case.counts:
             case.counts[key] = self._calibrate(calls, cache, block_seconds)
         warm, count = case.counts[key]
-        block = partial(self._warm_block, calls, run, warm, count)
-        taken = take(block, self._probe, request.get("best_probe"))
+        block, warm_up = partial(run, calls, count), partial(self._warm_up, calls, warm)
+        # One thread's clock stops while others have its core.
+        interruptions = taken_cores if self._threads > 1 else int
+        taken = take(block, self._probe, request.get("best_probe"), warm_up, interruptions)
         return {**asdict(taken), "calls": count, "copies": copies}
 
-    def _warm_block(
-        self, calls: Sequence[Call], run: Callable[[Sequence[Call], int], float], warm: int, count: int
-    ) -> float:
-        """A block after calls that do not count, since another contender ran before: enough to wake
-        several threads, and one to bring what is hot back to the caches."""
+    def _warm_up(self, calls: Sequence[Call], count: int) -> None:
+        """Calls that do not count, since another contender ran before: enough to wake several threads, and
+        one to bring what is hot back to the caches."""
         if self._threads > 1:
-            self._together(calls, warm)
+            self._together(calls, count)
         elif len(calls) == 1:
             self._together(calls, 1)
-        return run(calls, count)
 
     def _case(self, request: Mapping[str, Any]) -> Case:
         shape, seed = Shape.from_json(request["shape"]), int(request.get("seed", 0))

@@ -1,11 +1,14 @@
 """Blocks of calls that were timed while the processor was slow are taken again.
 
 A virtual machine or a hot processor may run at half its speed for milliseconds. A loop of
-multiply-adds whose speed depends on nothing else, timed before and after a block, tells.
+multiply-adds whose speed depends on nothing else, timed before and after a block, tells. Threads that wait
+for each other are slow, too, while the system gives the core of one of them to somebody else, and it counts
+how often it did.
 """
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,24 +41,42 @@ class Taken:
     probe: float | None = None
 
 
-def take(block: Callable[[], float], probe: Probe | None, best: float | None = None) -> Taken:
-    """Runs ``block`` until both probes around it are quick, at most ``1 + RETAKES`` times.
+def take(
+    block: Callable[[], float], probe: Probe | None, best: float | None = None,
+    warm_up: Callable[[], object] = lambda: None, interruptions: Callable[[], int] = lambda: 0,
+) -> Taken:  # fmt: skip
+    """Runs ``block`` until both probes around it are quick and nothing interrupted it, at most
+    ``1 + RETAKES`` times.
 
     Args:
         block: returns seconds a call.
         probe: None if there is none: the first block counts.
         best: the least seconds of a probe so far, in any process of this machine.
+        warm_up: what runs before each block and does not count.
+        interruptions: how many there were so far.
     """
     if probe is None:
+        warm_up()
         return Taken(block())
     probes: list[float] = []
     for retaken in range(RETAKES + 1):
-        before, seconds, after = probe(), block(), probe()
+        before = probe()
+        warm_up()
+        begun = interruptions()
+        seconds = block()
+        undisturbed = interruptions() == begun
+        after = probe()
         probes += [before, after]
         quick = min(probes) if best is None else min(best, *probes)
-        if max(before, after) <= SLOWER * quick:
+        if undisturbed and max(before, after) <= SLOWER * quick:
             return Taken(seconds, retaken, False, min(probes))
     return Taken(seconds, RETAKES, True, min(probes))
+
+
+def taken_cores() -> int:
+    """How often the system took a core away from a thread of this process (getrusage(2),
+    ``ru_nivcsw``)."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
 
 
 class Pace:
