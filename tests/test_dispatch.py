@@ -33,7 +33,7 @@ from dietlab.dispatch import (
     train_dispatcher,
 )
 from dietlab.dispatch.build import entries
-from dietlab.dispatch.check import check_choices, rivals, undecided
+from dietlab.dispatch.check import CHECK, CHOICES, check_choices, rivals, undecided
 from dietlab.dispatch.dispatcher import best_cuts
 from dietlab.dispatch.portfolio import _Choice
 from dietlab.errors import DispatchError
@@ -837,7 +837,8 @@ def test_checking_again_measures_nothing(synthetic_run: TuningRun) -> None:
     first = checked_portfolio(synthetic_run, runner, store)
     again = Counting(synthetic_run.space.hardware)
     assert checked_portfolio(synthetic_run, again, store) == first and again.measured == 0
-    assert {record.asked_by.split(".")[0] for record in store.records} <= {"check 1", "check 2"}
+    choices = {f"{CHECK} {number}" for number in range(1, 1 + CHOICES)}
+    assert {record.asked_by.split(".")[0] for record in store.records} <= choices
 
 
 def test_a_checked_portfolio_loses_no_more_than_the_first_choice(synthetic_run: TuningRun) -> None:

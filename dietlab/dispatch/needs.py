@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from dietlab.shapes import ShapeSet
 from dietlab.space import MicroKernel, heights, with_rows
 from dietlab.workloads import Workload, axis_of
 
 
+@lru_cache(maxsize=1 << 17)  # a portfolio is chosen several times, among much the same plans
 def needed(plan: MicroKernel, low: int = 1, high: int | None = None) -> tuple[MicroKernel, ...]:
     """The micro-kernels, as generated code, that a plan needs for ``low..high`` rows (None: without end).
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Literal, TypeVar
 
 from dietlab.errors import SpaceError
@@ -106,6 +107,12 @@ class MicroKernel(ABC):
 
 def with_rows(kernel: Kernel, rows: int) -> Kernel:
     """The same micro-kernel with another height."""
+    changed: Kernel = _with_rows(kernel, rows)  # type: ignore[assignment]  # of the same kind
+    return changed
+
+
+@lru_cache(maxsize=1 << 16)  # plans share few micro-kernels, and making one costs more than finding it
+def _with_rows(kernel: MicroKernel, rows: int) -> MicroKernel:
     return changed_in(kernel, {"rows": rows})
 
 
