@@ -112,7 +112,7 @@ class Bench:
         warm, count = case.counts[key]
         block, warm_up = partial(run, calls, count), partial(self._warm_up, calls, warm)
         # One thread's clock stops while others have its core.
-        interruptions = taken_cores if self._threads > 1 else int
+        interruptions = taken_cores if self._threads > 1 else lambda: 0
         taken = take(block, self._probe, request.get("best_probe"), warm_up, interruptions)
         return {**asdict(taken), "calls": count, "copies": copies}
 
