@@ -28,7 +28,7 @@ from dietlab.evaluation import Report, evaluate
 from dietlab.events import Observer, PhaseSeconds
 from dietlab.hardware import Hardware
 from dietlab.measure import RecordStore, Runner, read_records
-from dietlab.search import Effort, TuningRun, effort_named, tune, with_records
+from dietlab.search import Clock, Effort, TuningRun, effort_named, tune, with_records
 from dietlab.shapes import ShapeSet
 from dietlab.space import Cover, Space, build_space, edges_of
 from dietlab.workloads import Workload, workload_from_json
@@ -182,6 +182,7 @@ class Study:
         """Stage 2 and 3 for this study; goes on where an earlier call stopped."""
         with self.locked():
             store = RecordStore(self.folder / RECORDS, self.header)
+            known = len(store.records)
             run = tune(
                 self.space(),
                 self.shapes,
@@ -193,7 +194,9 @@ class Study:
                 seed=self.seed,
             )
             self._write(MODEL, json.dumps(run.model.to_json()))
-            self._keep_facts(run)
+            # A sitting that measured nothing took no time to speak of.
+            if len(run.records) > known or not self._facts()["seconds"]:
+                self._keep_facts(seconds=run.seconds.to_json(), held_out_metrics=dict(run.held_out_metrics))
         return run
 
     def run(self) -> TuningRun:
@@ -213,16 +216,14 @@ class Study:
             cache = effort_named(self.effort).timing.cache
             model = fit_cost_model(self.workload, self.hardware, records, seed=self.seed, cache=cache)
         facts = self._facts()
-        # What was measured after tuning, to check the dispatcher's choices, is part of the cost.
+        # What checking the dispatcher's choices took, after tuning, is part of the cost.
         seconds = with_records(PhaseSeconds(**facts["seconds"]), records)
+        seconds = seconds.plus(search=facts.get("choosing_seconds", 0.0))
         return TuningRun(self.space(), self.shapes, records, model, seconds, facts["held_out_metrics"])
 
-    def _keep_facts(self, run: TuningRun) -> None:
-        """What the records do not tell: time spent on the model, and how good it was. A sitting that
-        measured nothing new changes neither."""
-        if run.held_out_metrics or not (self.folder / FACTS).exists():
-            facts = {"seconds": run.seconds.to_json(), "held_out_metrics": dict(run.held_out_metrics)}
-            self._write(FACTS, json.dumps(facts))
+    def _keep_facts(self, **found: Any) -> None:
+        """What the records do not tell: time spent on the model and on choosing; how good the model was."""
+        self._write(FACTS, json.dumps({**self._facts(), **found}))
 
     def _facts(self) -> dict[str, Any]:
         path = self.folder / FACTS
@@ -236,14 +237,15 @@ class Study:
     ) -> Dispatcher:
         """Stage 4: chooses the portfolio and trains the tree; with a ``runner``, on measured times where
         they were predicted (:func:`dietlab.dispatch.checked_portfolio`)."""
-        run = self.run()
+        run, clock = self.run(), Clock()
         if runner is None:
             portfolio = choose_portfolio(run, self.shapes, max_kernels)
         else:
             with self.locked():
-                store = RecordStore(self.folder / RECORDS, self.header)
-                portfolio = checked_portfolio(run, runner, store, self.shapes, max_kernels, observers)
+                store, watched = RecordStore(self.folder / RECORDS, self.header), clock.watched(runner)
+                portfolio = checked_portfolio(run, watched, store, self.shapes, max_kernels, observers)
         dispatcher = train_dispatcher(portfolio)
+        self._keep_facts(choosing_seconds=round(clock.seconds.search, 3))
         self._write(DISPATCHER, json.dumps(dispatcher.to_json(), indent=1))
         return dispatcher
 

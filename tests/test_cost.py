@@ -339,6 +339,17 @@ def test_a_model_predicts_the_parts_of_its_seconds(model: CostModel) -> None:
         assert model.parts(kernel, shape).total == pytest.approx(seconds)
 
 
+def test_what_was_predicted_before_is_predicted_again(model: CostModel) -> None:
+    """It is kept, for each kernel and set of shapes: whoever changes an answer changes no other."""
+    first, second, third = (CpuMicroKernel(rows, 32, edge="even") for rows in (3, 9, 12))
+    shapes = [Shape.of(T=t) for t in (1, 31, 128)]
+    expected = replace(model).seconds([third, first, second, first], shapes)
+    model.seconds([first, second], shapes)[:] = 0.0
+    np.testing.assert_array_equal(model.seconds([third, first, second, first], shapes), expected)
+    np.testing.assert_array_equal(model.seconds([first], shapes[::-1]), expected[1:2, ::-1])
+    assert (model.in_cache.cost.cache, model.seconds([], shapes).shape) == ("hot", (0, 3))
+
+
 def test_fitting_is_reproducible_and_ignores_failures(model: CostModel) -> None:
     train = synthetic_records(40, 0)[0]
     failures = [Record(CpuMicroKernel(3, 16, edge="even"), Shape.of(T=5), "crashed")]

@@ -24,6 +24,7 @@ from dietlab.lower.cpu.geometry import Geometry
 from dietlab.lower.cpu.library import library_module, needed_heights
 from dietlab.lower.cpu.micro_kernel import tile_arguments, tile_function, tile_name
 from dietlab.lower.cpu.region import scratch_floats, tiles_of
+from dietlab.lower.program import compile_plans
 from dietlab.shapes import Dim, Shape
 from dietlab.space import COMPOSED, EDGES, CpuMicroKernel, Edge, Leaf, MicroKernel, Split, route
 from dietlab.workloads import ACTIVATIONS, Activation, BatchMatmul, Dense, Workload, tolerance
@@ -415,6 +416,23 @@ def test_equal_programs_have_equal_code_and_other_programs_other_code(here: Hard
     four, five = CpuMicroKernel(4, lanes, edge="even"), CpuMicroKernel(5, lanes, edge="even")
     assert code(four, "one") == code(four, "another-folder") != code(five, "third")
     assert code(four, "all") != code(four, "some", (8,))
+
+
+@pytest.mark.parametrize(
+    ("key", "work", "reason"),
+    [
+        ("4x8.u4.ws.p0.k8", Dense(RANGE, 37, 24), "composed tiles"),
+        ("4x8.u4.ws.p0.k7.even", Dense(RANGE, 37, 24), "equal parts"),
+        ("4x8.u4.is.p0.even", Dense(RANGE, 37, 24, constant=False), "stationary"),
+        ("4x8.u4.ws.p0", BatchMatmul(RANGE, 3, 37, "nn"), "size known beforehand"),
+    ],
+)
+def test_plans_without_a_program_are_refused(
+    key: str, work: Workload, reason: str, here: Hardware, tmp_path: Path
+) -> None:
+    with pytest.raises(BuildError, match=rf"{reason}.*{key}"):
+        compile_plans(work, here, [MicroKernel.from_key(key)], Leaf(0), tmp_path / "kernel.so")
+    assert not list(tmp_path.iterdir())
 
 
 def test_missing_linker_is_named_with_a_remedy(

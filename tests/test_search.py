@@ -20,6 +20,7 @@ from dietlab.measure import Record, RecordStore, Runner, SyntheticRunner, Timing
 from dietlab.search import (
     EFFORTS,
     STRATEGIES,
+    Clock,
     Effort,
     SearchState,
     TuningRun,
@@ -377,3 +378,33 @@ def test_seconds_add_up_the_phases_of_the_records(space: Space) -> None:
     assert run.seconds.model > 0 and run.seconds.total == pytest.approx(sum(run.seconds.__dict__.values()))
     frame = run.frame()
     assert len(frame) == len(run.records) and set(frame["status"]) == {"ok"}
+
+
+def test_time_that_neither_runner_nor_model_took_is_search(space: Space) -> None:
+    now = 0.0
+
+    def passes(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    class Slow:
+        closed = False
+
+        def measure(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Record]:
+            for made in SyntheticRunner(HARDWARE).measure(workload, trials):
+                passes(100.0)
+                yield made
+
+        def close(self) -> None:
+            self.closed = True
+
+    slow, clock = Slow(), Clock(lambda: now)
+    trials = [Trial(kernel, tuple(SHAPES)) for kernel in list(space)[:2]]
+    passes(3.0)
+    clock.fit(lambda: passes(20.0))
+    watched = clock.watched(slow)
+    for _ in watched.measure(space.workload, trials):
+        passes(1.0)
+    assert (clock.seconds.model, clock.seconds.search) == (20.0, 3.0 + 2 * len(SHAPES))
+    watched.close()  # type: ignore[attr-defined]  # what a run that breaks off calls, if there is one
+    assert slow.closed

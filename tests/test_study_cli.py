@@ -255,6 +255,17 @@ def test_tuned_study_gives_its_run_back_with_or_without_the_model(tmp_path: Path
         (study.folder / "model.json").unlink(missing_ok=True)
 
 
+def test_choosing_the_portfolio_is_part_of_the_cost_of_tuning(tmp_path: Path, here: Hardware) -> None:
+    study = Study.create(tmp_path / "s", WORK, here, SHAPES, "smoke")
+    study.tune(SyntheticRunner(here))
+    before = study.run().seconds
+    study.dispatch()
+    after = study.run().seconds
+    assert after.search > before.search and after.model == before.model
+    study.tune(SyntheticRunner(here))  # finds all its records
+    assert study.run().seconds == after
+
+
 # The command
 
 

@@ -66,15 +66,14 @@ class CpuAdaptation:
         column_tiles = ceil(sizes["cols"] / kernel.cols)
         passes = sizes["batch"] * column_tiles / self.hardware.cores
         width, edge_steps = self._width(kernel, sizes), self._edge_steps(kernel, sizes)
-        step = {
-            r: 2.0 * r.kernel.rows * width / (throughput(r.kernel) * self._hidden(r.kernel))
-            for r in plan.regions
-        }
-        edges = sum(edge_steps * step[r] * r.tiles for r in plan.regions)
+        tiles = [region.kernel for region in plan.regions]
+        steps = [2.0 * tile.rows * width / (throughput(tile) * self._hidden(tile)) for tile in tiles]
+        step_of_all = sum(step * r.tiles for step, r in zip(steps, plan.regions, strict=True))
+        edges = edge_steps * step_of_all
         # However low the tiles are: exchanging registers waits for no multiply-add.
         edges += self._transposed_rows(kernel) * sizes["depth"] * 2.0 * width / throughput(kernel)
-        warm = sum(sizes["depth"] * step[r] * r.tiles for r in plan.regions)
-        first = (sizes["depth"] + edge_steps) * step[plan.regions[0]]
+        warm = sizes["depth"] * step_of_all
+        first = (sizes["depth"] + edge_steps) * steps[0]
         waiting = self._waiting(kernel, plan.tiles, warm + edges, first, self._fetch(kernel, sizes))
         useful = f_pad(sizes, kernel.cover_tile)
         busy = f_occ(self._pieces(kernel, plan, sizes), self.hardware.cores)

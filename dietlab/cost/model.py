@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -66,11 +67,23 @@ class CostModel:
 
     def seconds(self, kernels: Sequence[MicroKernel], shapes: Sequence[Shape]) -> npt.NDArray[np.float64]:
         """Predicted seconds of a call, ``[micro-kernels, shapes]``."""
-        speeds = self._speeds(kernels)
-        rows = [
-            [self.cost.seconds(kernel, shape, speeds.__getitem__) for shape in shapes] for kernel in kernels
-        ]
+        known = self._known.setdefault(tuple(shapes), {})
+        new = [kernel for kernel in dict.fromkeys(kernels) if kernel not in known]
+        speed = self._speeds(new).__getitem__
+        for kernel in new:
+            known[kernel] = np.array([self.cost.seconds(kernel, shape, speed) for shape in shapes])
+        rows = [known[kernel] for kernel in kernels]
         return np.array(rows, np.float64).reshape(len(kernels), len(shapes))
+
+    @cached_property
+    def _known(self) -> dict[tuple[Shape, ...], dict[MicroKernel, npt.NDArray[np.float64]]]:
+        """What was predicted before: a portfolio is chosen several times, and only records change between."""
+        return {}
+
+    @cached_property
+    def in_cache(self) -> CostModel:
+        """The same for calls whose operands are in cache."""
+        return replace(self, cost=self.cost.with_cache("hot"))
 
     def seconds_of(self, pairs: Sequence[tuple[MicroKernel, Shape]]) -> npt.NDArray[np.float64]:
         """Predicted seconds of single pairs, ``[pairs]``."""
@@ -84,6 +97,8 @@ class CostModel:
     def _speeds(self, kernels: Sequence[MicroKernel]) -> dict[MicroKernel, float]:
         """Throughput of the micro-kernels and of all lower ones that their plans may use."""
         needed = sorted({lower for kernel in kernels for lower in kernel.composes})
+        if not needed:
+            return {}
         return dict(zip(needed, self.throughput(needed).tolist(), strict=True))
 
     def importances(self) -> dict[str, float]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from dietlab.errors import BuildError
 from dietlab.hardware import Hardware
 from dietlab.lower.artifact import Artifact
-from dietlab.space import CpuMicroKernel, CudaMicroKernel, Leaf, MicroKernel, Tree
+from dietlab.space import CpuMicroKernel, CudaMicroKernel, Leaf, MicroKernel, Tree, layout_limits
 from dietlab.workloads import Workload
 
 
@@ -26,7 +27,7 @@ def compile_plans(
         only: the row counts that it will be called with (default: any).
 
     Raises:
-        BuildError: if the program does not compile, or micro-kernels are of another processor.
+        BuildError: if the program does not compile, or a plan cannot be of this operator on this processor.
     """
     own, compile_own = {"cuda": (CudaMicroKernel, _cuda)}.get(hardware.kind, (CpuMicroKernel, _cpu))
     strangers = [plan.key for plan in plans if not isinstance(plan, own)]
@@ -65,6 +66,9 @@ def _cpu(
     from dietlab.lower.cpu.geometry import Geometry
     from dietlab.lower.cpu.library import library_module
 
+    for limit, plan in product(layout_limits(workload), plans):
+        if limit.excess(plan) > 0:
+            raise BuildError(limit.reason, plan.key, "dietlab.build_space() makes only such.")
     geometry = Geometry.of(workload, hardware, plans)
     module = library_module(geometry, plans, tree, every_plan=every_plan, only=only)
     artifact = compile_library(module, hardware, path)

@@ -1,17 +1,18 @@
 """The joint search over space, measurement and cost model, all shapes at once."""
 
 from dietlab.search.candidates import best_together, candidate_plans, distinct, tiling_on
+from dietlab.search.clock import Clock, with_records
 from dietlab.search.dense import DENSE_SHAPES, dense_shapes
 from dietlab.search.effort import EFFORTS, Effort, effort_named
 from dietlab.search.rounds import measured
 from dietlab.search.run import TuningRun
 from dietlab.search.strategies import STRATEGIES, SearchState, Strategy
 from dietlab.search.survey import survey
-from dietlab.search.tune import tune, with_records
+from dietlab.search.tune import tune
 from dietlab.search.verify import is_short, met
 
 __all__ = [
-    "DENSE_SHAPES", "EFFORTS", "STRATEGIES", "Effort", "SearchState", "Strategy", "TuningRun",
+    "DENSE_SHAPES", "EFFORTS", "STRATEGIES", "Clock", "Effort", "SearchState", "Strategy", "TuningRun",
     "best_together", "candidate_plans", "dense_shapes", "distinct", "effort_named", "is_short", "measured",
     "met", "survey", "tiling_on", "tune", "with_records",
 ]  # fmt: skip

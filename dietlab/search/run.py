@@ -70,7 +70,7 @@ class TuningRun:
             return self._calibration.seconds(kernels, shapes)
         if self._measured_cached:
             return self._cached_calibration.seconds(kernels, shapes)
-        change = self._cached_model.seconds(kernels, shapes) / self.model.seconds(kernels, shapes)
+        change = self.model.in_cache.seconds(kernels, shapes) / self.model.seconds(kernels, shapes)
         return self._calibration.seconds(kernels, shapes) * change
 
     def mean_seconds(self, kernels: Sequence[MicroKernel], shapes: Sequence[Shape]) -> Seconds:
@@ -103,14 +103,9 @@ class TuningRun:
         return any(record.cached_seconds for record in self.records)
 
     @cached_property
-    def _cached_model(self) -> CostModel:
-        """The same for operands in cache."""
-        return replace(self.model, cost=self.model.cost.with_cache("hot"))
-
-    @cached_property
     def _cached_calibration(self) -> Calibration:
         found = [replace(record, seconds=record.cached_seconds) for record in self.records if record.ok]
-        return Calibration(self._cached_model, found)
+        return Calibration(self.model.in_cache, found)
 
     def frame(self) -> pd.DataFrame:
         """One row a record."""

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 from functools import partial
+from itertools import count
 from random import Random
-from time import perf_counter
-from typing import TypeVar
 
 from dietlab.cost import Adaptation, CostModel, evaluate_model, fit_cost_model
 from dietlab.errors import ModelError
-from dietlab.events import Audience, ModelFitted, Observer, PhaseSeconds, RoundFinished, audience
+from dietlab.events import Audience, ModelFitted, Observer, RoundFinished, audience
 from dietlab.measure import Record, RecordStore, Runner, Trial
+from dietlab.search.clock import Clock, with_records
 from dietlab.search.effort import Effort, effort_named
 from dietlab.search.rounds import measure_all, missing
 from dietlab.search.run import TuningRun
@@ -20,8 +19,6 @@ from dietlab.search.strategies import SearchState, Strategy, strategy_named, tar
 from dietlab.search.verify import confirm, verify
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import MicroKernel, Space
-
-Result = TypeVar("Result")
 
 VERIFYING_ROUNDS = 2
 """What the first round finds changes what is probably fastest. The second one looks between the first one's
@@ -54,7 +51,8 @@ def tune(
     effort, strategy = effort_named(effort), strategy_named(strategy)
     store = RecordStore() if store is None else store
     listeners = audience(observers)
-    clock = _Clock()
+    clock = Clock()
+    runner = clock.watched(runner)
     goal = min(effort.trials, len(space))
     model: CostModel | None = None
     if store.records:
@@ -65,10 +63,11 @@ def tune(
         begun = [Trial(kernel, search_shapes(kernel, state, effort)) for kernel in sorted(state.tried)]
         left = missing(begun, state.records)
         measure_all(space, left, runner, store, listeners, lambda *_: None, f"{SEARCH} {len(state.tried)}")
-        while len(state.tried) < goal:
+        for number in count(1):
+            if len(state.tried) >= goal:
+                break
             random = Random(f"{seed}/{len(state.tried)}")  # the same after a restart
-            count = min(effort.batch, goal - len(state.tried))
-            kernels = clock.charge("search", partial(strategy.propose, state, count, random))
+            kernels = strategy.propose(state, min(effort.batch, goal - len(state.tried)), random)
             if not kernels:
                 break
             trials = [Trial(kernel, search_shapes(kernel, state, effort)) for kernel in kernels]
@@ -77,7 +76,7 @@ def tune(
                 space, trials, runner, store, listeners, progress.advance, asked_by, count_trials=True
             )
             model = _fit(space, store.records, effort, adaptation, seed, clock)
-            _announce(space, store, model, clock, listeners)
+            _announce(number, space, store, model, clock, listeners)
             state = SearchState(space, shapes.train, searched(store.records), model)
     known = searched(store.records)
     model = _fit(space, known, effort, adaptation, seed, clock)
@@ -96,7 +95,8 @@ def tune(
         run = TuningRun(space, shapes, known, model)
         known += verify(run, runner, effort, listeners, store, number)
     model = _fit(space, store.records, effort, adaptation, seed, clock) or model
-    return TuningRun(space, shapes, tuple(store.records), model, clock.seconds_with(store.records), metrics)
+    seconds = with_records(clock.seconds, store.records)
+    return TuningRun(space, shapes, tuple(store.records), model, seconds, metrics)
 
 
 def search_shapes(kernel: MicroKernel, state: SearchState, effort: Effort) -> tuple[Shape, ...]:
@@ -116,50 +116,22 @@ def searched(records: Iterable[Record]) -> tuple[Record, ...]:
 
 
 def _fit(
-    space: Space, records: Sequence[Record], effort: Effort, adaptation: Adaptation, seed: int, clock: _Clock
+    space: Space, records: Sequence[Record], effort: Effort, adaptation: Adaptation, seed: int, clock: Clock
 ) -> CostModel | None:
     if not any(record.ok for record in records):
         return None
     fit = partial(
         fit_cost_model, space.workload, space.hardware, records, adaptation, seed, effort.timing.cache
     )
-    return clock.charge("model", fit)
+    return clock.fit(fit)
 
 
 def _announce(
-    space: Space, store: RecordStore, model: CostModel | None, clock: _Clock, listeners: Audience
+    number: int, space: Space, store: RecordStore, model: CostModel | None, clock: Clock, listeners: Audience
 ) -> None:
-    rounds = len(clock.rounds) + 1
-    clock.rounds.append(len(store.records))
     if model is not None:
-        listeners.send(ModelFitted(rounds, model.samples, evaluate_model(model, store.records)))
+        listeners.send(ModelFitted(number, model.samples, evaluate_model(model, store.records)))
     failures = sum(not record.ok for record in store.records)
     best = max((record.gflops(space.workload) for record in store.records), default=0.0)
-    seconds = clock.seconds_with(store.records)
-    listeners.send(RoundFinished(rounds, len(store.records), failures, best, seconds))
-
-
-def with_records(seconds: PhaseSeconds, records: Iterable[Record]) -> PhaseSeconds:
-    """Model and search time with the other phases, which stand in the records."""
-    found = [record.phases for record in records]
-    return replace(
-        seconds, compile=sum(phases.compile for phases in found),
-        verify=sum(phases.verify for phases in found), measure=sum(phases.measure for phases in found),
-    )  # fmt: skip
-
-
-class _Clock:
-    """Adds up model and search time; the other phases stand in the records."""
-
-    def __init__(self) -> None:
-        self.seconds = PhaseSeconds()
-        self.rounds: list[int] = []
-
-    def charge(self, phase: str, work: Callable[[], Result]) -> Result:
-        started = perf_counter()
-        result = work()
-        self.seconds = self.seconds.plus(**{phase: perf_counter() - started})
-        return result
-
-    def seconds_with(self, records: Iterable[Record]) -> PhaseSeconds:
-        return with_records(self.seconds, records)
+    seconds = with_records(clock.seconds, store.records)
+    listeners.send(RoundFinished(number, len(store.records), failures, best, seconds))

@@ -1,7 +1,7 @@
 """Stage 1, space: shape-generic micro-kernels from hardware limits."""
 
 from dietlab.space.cpu_kernel import CpuMicroKernel, Order
-from dietlab.space.cpu_space import FMA_LATENCY, cpu_limits
+from dietlab.space.cpu_space import FMA_LATENCY, cpu_limits, layout_limits
 from dietlab.space.cuda_kernel import CudaMicroKernel
 from dietlab.space.cuda_space import (
     COPY_BYTES,
@@ -25,7 +25,7 @@ __all__ = [
     "COMPOSED", "COPY_BYTES", "EDGES", "FMA_LATENCY", "LEAST_ASYNCHRONOUS_BYTES", "Cover", "CpuMicroKernel",
     "CudaMicroKernel", "Edge", "Leaf", "Limit", "MicroKernel", "Order", "Plan", "Region", "Rejection",
     "Space", "Split", "Tree", "Unit", "build_space", "changed_in", "compiled_registers", "copied_elements",
-    "cpu_limits", "cuda_limits", "depth", "edges_of", "heights", "held_registers", "intervals", "leaves",
-    "plan_for", "route", "shared_bytes", "shared_sums_bytes", "thread_registers", "tiling", "with_edge",
-    "with_rows",
+    "cpu_limits", "cuda_limits", "depth", "edges_of", "heights", "held_registers", "intervals",
+    "layout_limits", "leaves", "plan_for", "route", "shared_bytes", "shared_sums_bytes", "thread_registers",
+    "tiling", "with_edge", "with_rows",
 ]  # fmt: skip

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 from dietlab.errors import SpaceError
@@ -106,7 +107,7 @@ class CpuMicroKernel(MicroKernel):
             return self.tile
         return {**self.tile, "rows": 1, "cols": self.cols if self.along == "cols" else 1}
 
-    @property
+    @cached_property
     def code(self) -> CpuMicroKernel:
         """Loop order and edge are around the tiles."""
         return replace(self, order="ws", edge="even")

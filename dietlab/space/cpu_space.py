@@ -72,13 +72,13 @@ def cpu_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
             "accumulators hide the latency of a multiply-add", 0, "idle cycles a step",
             lambda k: FMA_LATENCY - k.rows * k.vectors(lanes),
         ),
-        *_layout_limits(workload),
+        *layout_limits(workload),
         *_size_limits(workload, hardware),
     )  # fmt: skip
 
 
-def _layout_limits(workload: Workload) -> tuple[Limit, ...]:
-    """What goes together with how the weights lie in memory."""
+def layout_limits(workload: Workload) -> tuple[Limit, ...]:
+    """What goes together with how the weights lie in memory; beyond these bounds there is no program."""
     packed, transposed = workload.weights == "packed", workload.weights == "transposed"
     static_depth = isinstance(axis_of(workload, "depth").extent, int)
     batched = batch_of(workload) is not None

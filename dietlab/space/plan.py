@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Generic
 
-from dietlab.space.micro_kernel import Kernel, MicroKernel, with_rows
+from dietlab.space.micro_kernel import Edge, Kernel, MicroKernel, with_rows
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,8 @@ def heights(kernel: MicroKernel, low: int = 1, high: int | None = None) -> tuple
     # repeats after most.
     settled = max(first, most * (most - 1)) + most
     last = settled if high is None else min(-(-high // granule), settled)
-    plans = (plan_for(kernel, granules * granule) for granules in range(first, last + 1))
-    return tuple(sorted({region.kernel.rows for plan in plans for region in plan.regions}))
+    splits = (_split(kernel.edge, granules, most) for granules in range(max(first, 1), last + 1))
+    return tuple(sorted({granule * height for split in splits for height, _ in split}))
 
 
 def plan_for(kernel: Kernel, rows: int) -> Plan[Kernel]:
@@ -88,20 +88,24 @@ def plan_for(kernel: Kernel, rows: int) -> Plan[Kernel]:
     """
     if rows == 0:
         return Plan(kernel, ())
-    tiles = -(-rows // kernel.rows)
+    if not kernel.composed:
+        return Plan(kernel, (Region(kernel, 0, rows, -(-rows // kernel.rows)),))
     granules, most = -(-rows // kernel.granule), kernel.rows // kernel.granule
-    if kernel.edge == "even":
-        low, more = divmod(granules, tiles)
-        parts = [(low + 1, more), (low, tiles - more)]
-    elif kernel.edge == "rest":
+    regions: list[Region[Kernel]] = []
+    for height, count in _split(kernel.edge, granules, most):
+        first = regions[-1].first_row + regions[-1].rows if regions else 0
+        lower = with_rows(kernel, height * kernel.granule)
+        regions.append(Region(lower, first, min(rows - first, count * lower.rows), count))
+    return Plan(kernel, tuple(regions))
+
+
+def _split(edge: Edge, granules: int, most: int) -> list[tuple[int, int]]:
+    """Heights of at most ``most`` that a composed plan splits rows into, at least one (all in granules), and
+    how many tiles have each."""
+    if edge == "even":
+        low, more = divmod(granules, -(-granules // most))
+        parts = [(low + 1, more), (low, -(-granules // most) - more)]
+    else:
         full, left = divmod(granules, most)
         parts = [(most, full), (left, 1 if left else 0)]
-    else:
-        return Plan(kernel, (Region(kernel, 0, rows, tiles),))
-    regions: list[Region[Kernel]] = []
-    for height, count in parts:
-        if count:
-            first = regions[-1].first_row + regions[-1].rows if regions else 0
-            lower = with_rows(kernel, height * kernel.granule)
-            regions.append(Region(lower, first, min(rows - first, count * lower.rows), count))
-    return Plan(kernel, tuple(regions))
+    return [part for part in parts if part[1]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -62,7 +63,7 @@ class BatchMatmul:
     def operator(self) -> str:
         return f"batch-matmul-{self.form}"
 
-    @property
+    @cached_property
     def axes(self) -> tuple[Axis, ...]:
         cols, depth = (("T", self.T), ("D", self.D)) if self.form == "nt" else (("D", self.D), ("T", self.T))
         return (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,7 @@ class Dense:
         _ = self.epilogue
         require_dtype(self.dtype)
 
-    @property
+    @cached_property
     def axes(self) -> tuple[Axis, ...]:
         return (Axis("T", self.T, "rows"), Axis("N", self.N, "cols"), Axis("K", self.K, "depth"))
 
