@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
+import pytest
 from hypothesis import strategies as st
 
 from dietlab.shapes import Dim
@@ -22,6 +24,11 @@ DENSE = Dense(T=Dim(1, 2048), N=2304, K=768)
 SCORES = BatchMatmul(T=Dim(1, 128), B=192, D=64, form="nt")
 CONTEXT = BatchMatmul(T=Dim(1, 128), B=192, D=64, form="nn")
 WORKS: dict[str, Dense | BatchMatmul] = {"dense": DENSE, "scores": SCORES, "context": CONTEXT}
+
+
+emulated = pytest.mark.skipif(
+    shutil.which("g++") is None or shutil.which("gcc") is None, reason="the emulator is compiled by gcc"
+)
 
 
 def typed(work: Dense | BatchMatmul, dtype: str) -> Workload:

@@ -38,7 +38,7 @@ from dietlab.bench.suite import LENGTHS, PAPER_LENGTHS, SUITES, suite_named
 from dietlab.bench.summary import Line, by_workload, interval, line_of, summarise
 from dietlab.bench.table import COLUMNS, BenchTable, Entry, StudyFacts
 from dietlab.cli import main
-from dietlab.cli.bench import LEFT_OVER
+from dietlab.cli.bench import LEFT_OVER, chosen_suite
 from dietlab.dispatch import Dispatcher
 from dietlab.errors import BuildError, DietlabError, RecordError, StudyError
 from dietlab.evaluation.contenders import contenders_for
@@ -46,7 +46,7 @@ from dietlab.evaluation.report import Contender, Row
 from dietlab.events import Event, Stage, StageAdvanced, StageFinished, StageStarted, audience
 from dietlab.hardware import Hardware
 from dietlab.shapes import Dim, Shape, ShapeSet
-from dietlab.space import CpuMicroKernel, Leaf, MicroKernel, Split
+from dietlab.space import CpuMicroKernel, Leaf, MicroKernel, Split, layout_limits
 from dietlab.view.bench_page import render_bench_page, write_bench
 from dietlab.view.bench_text import markdown, render_bench
 from dietlab.workloads import Dense
@@ -149,6 +149,11 @@ def test_a_suite_is_narrowed_by_a_pattern_and_by_contenders() -> None:
     assert [t.name for t in bert.only("n2304").tasks] == ["dense-k768-n2304"]
     assert len(bert.only("batch*").tasks) == 2 and bert.only("") == bert
     assert {t.against for t in bert.against(("mkl",)).tasks} == {("mkl",)}
+    more = bert.against(("ansor", "mkl"), added=True)
+    assert [t.against for t in more.tasks] == [(*t.against, "ansor") for t in bert.tasks]
+    assert chosen_suite("bert-cpu", None, "+ansor,mkl") == more
+    assert chosen_suite("bert-cpu", "cpu", "mkl") == bert.against(("mkl",))
+    assert chosen_suite("bert-cpu", None, None) == bert
     with pytest.raises(DietlabError, match="bert-cpu has dense-k768-n768"):
         bert.only("conv")
     with pytest.raises(
@@ -846,6 +851,12 @@ def test_every_idea_has_a_variant_without_it() -> None:
     assert "no prefetch" not in {v.name for v in variants(replace(kernel, prefetch=0, ahead=False), QKV)}
     batched = SUITES["bert-cpu"].tasks[-1].workload
     assert "no packing" not in {v.name for v in variants(kernel, batched)}
+
+
+@pytest.mark.parametrize("key", ["4x32.u2.ws.p0a.even", "6x16.u4.is.p16.even", "4x32.u2.ws.p0a.k256.even"])
+def test_without_packing_a_kernel_fits_weights_that_vary(key: str) -> None:
+    (found,) = (v for v in variants(CpuMicroKernel.from_key(key), QKV) if v.name == "no packing")
+    assert all(limit.excess(found.kernel) <= 0 for limit in layout_limits(found.workload))
 
 
 def test_the_dominating_micro_kernel_serves_most_usual_lengths() -> None:

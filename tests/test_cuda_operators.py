@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cuda_samples import emulated
 
 from dietlab.measure.process import WorkerProcess, WorkerRefused
 from dietlab.shapes import Dim
@@ -25,9 +25,7 @@ CONTEXT = BatchMatmul(T=Dim(1, 128), B=3, D=64, form="nn")
 SIZES = [1, 2, 7, 15, 16, 17, 31, 33, 64, 67, 100]
 """One row, primes, and both sides of tiles."""
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("g++") is None or shutil.which("gcc") is None, reason="the emulator is compiled by gcc"
-)
+pytestmark = emulated
 
 
 class Emulated:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from functools import cache
 from itertools import product
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 from cuda_emulation.emulator import Emulated
 from cuda_emulation.errors import EmulatorError
+from cuda_samples import emulated
 from test_cuda_compile import Program, program
 
 from dietlab.hardware import Hardware
@@ -32,8 +32,6 @@ DENSE = Dense(T=Dim(1, 128), N=40, K=200, dtype="float16")
 CONTEXT = BatchMatmul(T=Dim(1, 128), B=3, D=64, form="nn", dtype="bfloat16")
 KEY = "64x32x64.g1x1.s3"
 ROWS = 70
-
-emulated = pytest.mark.skipif(shutil.which("g++") is None, reason="the emulator is compiled by g++")
 
 
 # Panels and descriptors

@@ -56,7 +56,9 @@ def variants(kernel: CpuMicroKernel, workload: Workload) -> tuple[Variant, ...]:
     found = [Variant(OURS, whole, workload)]
     found += [Variant(name, other, workload) for name, other in others.items() if other != whole]
     if isinstance(workload, Dense) and workload.constant:
-        found.append(Variant("no packing", whole, replace(workload, constant=False)))
+        # Panels are asked for ahead, cut and passed over row by row only where they are packed.
+        loose = replace(whole, ahead=False, block=0, order="ws")
+        found.append(Variant("no packing", loose, replace(workload, constant=False)))
     return tuple(found)
 
 

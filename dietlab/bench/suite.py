@@ -127,9 +127,14 @@ class Suite:
             raise DietlabError("a task of the suite matches", repr(pattern), f"{self.name} has {names}.")
         return replace(self, tasks=tasks)
 
-    def against(self, contenders: tuple[str, ...]) -> Suite:
-        """The same tasks against other contenders."""
-        return replace(self, tasks=tuple(replace(task, against=contenders) for task in self.tasks))
+    def against(self, contenders: tuple[str, ...], *, added: bool = False) -> Suite:
+        """The same tasks against other contenders, or against these ``added`` to their own."""
+
+        def meeting(task: Task) -> Task:
+            own = task.against if added else ()
+            return replace(task, against=tuple(dict.fromkeys((*own, *contenders))))
+
+        return replace(self, tasks=tuple(map(meeting, self.tasks)))
 
 
 def dense_task(cols: int, depth: int, high: int) -> Task:

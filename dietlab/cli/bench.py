@@ -41,8 +41,9 @@ LEFT_OVER = 75
     "(default: all of them).",
 )  # fmt: skip
 @click.option(
-    "--against", metavar="NAME[,NAME]",
-    help=f"Out of {', '.join(contenders_for('cpu'))}; on a GPU {', '.join(contenders_for('cuda'))}.",
+    "--against", metavar="[+]NAME[,NAME]",
+    help=f"Out of {', '.join(contenders_for('cpu'))}; on a GPU {', '.join(contenders_for('cuda'))}. A + before "
+    "them adds them to the suite's own.",
 )  # fmt: skip
 @click.option(
     "--effort", default="quick", show_default=True, type=click.Choice(list(LENGTHS)),
@@ -98,7 +99,8 @@ def bench(
     \b
     dietlab bench --suite smoke --effort smoke --out runs/smoke
     dietlab bench --threads 1,2 --effort full
-    dietlab bench --only n2304 --against mkl-packed,onednn-packed,oracle,ansor --ansor-trials 256
+    dietlab bench --only n2304 --against mkl-packed,onednn-packed,oracle --effort full
+    dietlab bench --suite paper-gpu --against +ansor --ansor-trials 64
     dietlab bench --suite paper-gpu --out runs/gpu --seconds 500
     dietlab bench --out runs/gpu --pack gpu.csv.gz
     """
@@ -119,7 +121,7 @@ def bench(
 
 
 def chosen_suite(name: str, target: str | None, against: str | None) -> Suite:
-    """The suite, against the contenders that were asked for.
+    """The suite, against the contenders that were asked for, ``+`` before them adds them to its own.
 
     Raises:
         DietlabError: if it runs on another kind of processor than the one that was asked for.
@@ -127,7 +129,9 @@ def chosen_suite(name: str, target: str | None, against: str | None) -> Suite:
     suite = suite_named(name)
     if target not in (None, suite.target):
         raise DietlabError(f"the suite {name} runs on {suite.target}", target, "Leave --target out.")
-    return suite.against(tuple(words(against))) if against else suite
+    if not against:
+        return suite
+    return suite.against(tuple(words(against.removeprefix("+"))), added=against.startswith("+"))
 
 
 def packed(table: BenchTable, path: str) -> None:
