@@ -42,8 +42,8 @@ LEFT_OVER = 75
 )  # fmt: skip
 @click.option(
     "--against", metavar="[+]NAME[,NAME]",
-    help=f"Out of {', '.join(contenders_for('cpu'))}; on a GPU {', '.join(contenders_for('cuda'))}. A + before "
-    "them adds them to the suite's own.",
+    help=f"Out of {', '.join(contenders_for('cpu'))}; on a GPU {', '.join(contenders_for('cuda'))}. "
+    "A + before them adds them to the suite's own.",
 )  # fmt: skip
 @click.option(
     "--effort", default="quick", show_default=True, type=click.Choice(list(LENGTHS)),
