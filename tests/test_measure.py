@@ -291,8 +291,8 @@ def test_blocks_go_round_the_copies_without_a_pause() -> None:
     """A block begins where the one before it ended, so that no copy is called twice in a row."""
     order: list[int] = []
     calls = [partial(order.append, copy) for copy in range(5)]
-    time_blocks(calls, Timing(3, 1e-5), 1)
-    assert len(order) > 10
+    time_blocks(calls, Timing(3, 1e-5), 1, call_seconds=3e-6)
+    assert len(order) == 1 + 3 * 4
     assert order == [number % 5 for number in range(len(order))]
 
 
