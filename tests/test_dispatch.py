@@ -27,6 +27,7 @@ from dietlab.dispatch import (
     Operator,
     Portfolio,
     build,
+    check,
     checked_portfolio,
     choose_portfolio,
     load,
@@ -839,6 +840,17 @@ def test_checking_again_measures_nothing(synthetic_run: TuningRun) -> None:
     assert checked_portfolio(synthetic_run, again, store) == first and again.measured == 0
     choices = {f"{CHECK} {number}" for number in range(1, 1 + CHOICES)}
     assert {record.asked_by.split(".")[0] for record in store.records} <= choices
+
+
+@pytest.mark.parametrize(("gain", "most"), [(1.0, 1), (-10.0, CHOICES)])
+def test_a_choice_that_promises_too_little_is_not_checked(
+    gain: float, most: int, synthetic_run: TuningRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check, "GAIN", gain)
+    store = RecordStore()
+    checked_portfolio(synthetic_run, SyntheticRunner(synthetic_run.space.hardware), store)
+    asked = {record.asked_by.split(".")[0] for record in store.records}
+    assert asked == {f"{CHECK} {number}" for number in range(1, 1 + most)}
 
 
 def test_a_checked_portfolio_loses_no_more_than_the_first_choice(synthetic_run: TuningRun) -> None:

@@ -22,6 +22,10 @@ CHOICES, ROUNDS = 3, 3
 """Portfolios chosen, each knowing what checking the one before found out; and rounds of checking one, since a
 choice that turns out slow makes room for another that was only predicted."""
 
+GAIN = 0.05
+"""The share of what the best portfolio so far loses that another one is expected to save, or it is not worth
+checking: what is only expected turns out dearer."""
+
 RIVALS, CLOSE = 3, 1.08
 """Plans that compete for a shape: so many at most, and none that is expected to be slower by more."""
 
@@ -33,17 +37,20 @@ def checked_portfolio(
     """A portfolio (:func:`choose_portfolio`) whose plans' times were taken in turns where several compete.
 
     What checking finds out about one choice may speak for another: it is made again, knowing that, and
-    checked too. The better one stays. ``store`` gets the records.
+    checked too if it promises a :data:`GAIN`. The best one stays. ``store`` gets the records.
     """
     listeners = audience(observers)
     found: list[Portfolio] = []
     for choice in range(1, 1 + CHOICES):
         portfolio = choose_portfolio(run, shapes, max_kernels)
-        if any(portfolio.micro_kernels == known.micro_kernels for known in found):
-            break
+        if found:
+            promised, *known = _losses([portfolio, *(retimed(other, run) for other in found)])
+            if promised > (1 - GAIN) * min(known):
+                break
         portfolio, run = check_choices(portfolio, run, runner, store, listeners, f"{CHECK} {choice}")
         found.append(portfolio)
-    return _best([retimed(portfolio, run) for portfolio in found])
+    retold = [retimed(portfolio, run) for portfolio in found]
+    return retold[int(np.argmin(_losses(retold)))]
 
 
 def check_choices(
@@ -67,15 +74,15 @@ def check_choices(
     return portfolio, run
 
 
-def _best(portfolios: Sequence[Portfolio]) -> Portfolio:
-    """The one that loses least (the first of equals), all compared with the same best times."""
+def _losses(portfolios: Sequence[Portfolio]) -> list[float]:
+    """What each of them loses, all compared with the same best times."""
     best = np.min([portfolio.best_seconds for portfolio in portfolios], axis=0)
 
     def loss(portfolio: Portfolio) -> float:
         losses = lost(np.array(portfolio.seconds).min(axis=0) / best)
         return float(losses @ np.array(portfolio.shapes.weights))
 
-    return min(portfolios, key=loss)
+    return [loss(portfolio) for portfolio in portfolios]
 
 
 def undecided(portfolio: Portfolio, run: TuningRun) -> list[Trial]:
