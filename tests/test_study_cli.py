@@ -75,6 +75,8 @@ def stop_after(lines: int, how: signal.Signals, command: list[str], records: Pat
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
+        # Who runs the tests in the background may have told them to ignore it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     while child.poll() is None and whole_lines(records).count(b"\n") < lines:
         sleep(0.001)
