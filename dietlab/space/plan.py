@@ -103,8 +103,9 @@ def _split(edge: Edge, granules: int, most: int) -> list[tuple[int, int]]:
     """Heights of at most ``most`` that a composed plan splits rows into, at least one (all in granules), and
     how many tiles have each."""
     if edge == "even":
-        low, more = divmod(granules, -(-granules // most))
-        parts = [(low + 1, more), (low, -(-granules // most) - more)]
+        tiles = -(-granules // most)
+        low, more = divmod(granules, tiles)
+        parts = [(low + 1, more), (low, tiles - more)]
     else:
         full, left = divmod(granules, most)
         parts = [(most, full), (left, 1 if left else 0)]
