@@ -40,6 +40,7 @@ from dietlab.measure.pool import WorkerPool
 from dietlab.measure.problem import GUARD, Problem, Verdict, rotating_copies
 from dietlab.measure.process import WorkerCrashed, WorkerProcess, WorkerTimeout
 from dietlab.measure.threads import keep_apart
+from dietlab.measure.time_worker import _Library, _packed
 from dietlab.measure.timing import LONGEST_PAUSE, RETAKES, time_blocks
 from dietlab.shapes import Dim, Shape
 from dietlab.space import EDGES, CpuMicroKernel
@@ -629,6 +630,59 @@ def test_the_calling_thread_keeps_off_cores_that_others_are_bound_to() -> None:
     threads[0].join()
     assert seen == [set(cores[:-1])] * 2
     assert os.sched_getaffinity(0) == set(cores)
+
+
+POOL = """
+from dietlab.lower.runtime import on_each_thread
+from dietlab.measure.private_caches import PrivateCaches
+from functools import partial
+from threading import get_ident
+for threads in (1, 2, 2):
+    seen = []
+    on_each_thread(threads, lambda: seen.append(get_ident()))
+    assert len(seen) == len(set(seen)) == threads and get_ident() in seen, seen
+caches, read = PrivateCaches(1 << 14, 2, lambda call: seen.append(call)), len(seen)
+caches.empty()
+assert len(seen) == read + 1 and float(seen[-1]()) == 2 * (1 << 14) / 64
+PrivateCaches(1 << 14, 2, partial(on_each_thread, 2)).empty()
+"""
+
+
+def test_the_threads_of_the_pool_can_be_told_what_to_do() -> None:
+    env = {**os.environ, "TVM_NUM_THREADS": "2"}
+    done = subprocess.run([sys.executable, "-c", POOL], capture_output=True, text=True, env=env, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+class Packing:
+    """A library whose entry fills the packed weights, all but the last one, with this number."""
+
+    def __init__(self, value: float) -> None:
+        self.value, self.calls = value, 0
+
+    def pack(self, weights: np.ndarray, packed: np.ndarray) -> None:
+        self.calls += 1
+        packed.reshape(-1)[:-1] = self.value
+
+    def run(self, *arrays: object) -> None: ...
+
+
+def test_libraries_share_the_copies_of_weights_that_they_pack_alike() -> None:
+    problem = Problem.make(WORK, Shape.of(T=3))
+
+    def weights(library: _Library, copies: int) -> list[int]:
+        calls = library.calls(problem, [problem.arrays] * copies)
+        return [np.from_dlpack(call.args[1]).ctypes.data for call in calls]  # type: ignore[attr-defined]
+
+    first, alike, other = (_Library(Packing(value), (3, 12, 16)) for value in (1.0, 1.0, 2.0))
+    longer = _Library(Packing(1.0), (4, 9, 16))
+    shared = weights(first, 3)
+    assert len(set(shared)) == 3 and weights(alike, 2) == shared[:2] and weights(alike, 4)[:3] == shared
+    assert weights(first, 4) == weights(alike, 4)
+    assert not set(shared) & {*weights(other, 3), *weights(longer, 3)}
+    assert all(library._module.calls == 1 for library in (first, alike, other, longer))
+    _packed.clear()
+    assert len(set(weights(alike, 4))) == 4 and alike._module.calls == 2
 
 
 def test_blocks_on_several_cores_are_taken_again_while_others_have_one(

@@ -11,7 +11,7 @@ from dietlab.dispatch.dispatcher import train_dispatcher
 from dietlab.dispatch.portfolio import Portfolio, choose_portfolio, lost, retimed
 from dietlab.events import Audience, Observer, audience
 from dietlab.measure import RecordStore, Runner, Trial
-from dietlab.search import TuningRun, distinct, is_short, measured, met, tiling_on
+from dietlab.search import VERIFY, TuningRun, distinct, is_short, measured, met, tiling_on
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import MicroKernel
 
@@ -86,8 +86,9 @@ def _losses(portfolios: Sequence[Portfolio]) -> list[float]:
 
 
 def undecided(portfolio: Portfolio, run: TuningRun) -> list[Trial]:
-    """Plans with the shapes on which they compete with others that they were never measured beside."""
-    workload, matches = portfolio.workload, met(run, CHECK)
+    """Plans with the shapes on which they compete with others that they were never measured beside, neither
+    to verify nor to check."""
+    workload, matches = portfolio.workload, met(run, VERIFY, CHECK)
     wanted: dict[MicroKernel, list[Shape]] = {}
     for shape, plans in rivals(portfolio).items():
         tilings = {tiling_on(plan, workload, shape) for plan in plans}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import os
+from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -101,6 +103,36 @@ def _load_runtime(folder: Path, name: str, provides: str) -> None:
         raise MissingDependencyError(
             f"{name} can be loaded", error, "A library for a GPU needs NVIDIA's driver and CUDA runtime."
         ) from None
+
+
+_Task = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+
+
+def on_each_thread(threads: int, call: Callable[[], object]) -> None:
+    """Runs ``call()`` once on each of ``threads`` threads of TVM's pool, the calling thread among them, and
+    returns when all are done. They are those on which the parallel loops of a library run.
+
+    Raises:
+        MissingDependencyError: without TVM's runtime.
+    """
+
+    def task(number: int, environment: int, data: int) -> int:
+        call()
+        return 0
+
+    _thread_pool().TVMBackendParallelLaunch(_Task(task), None, threads)
+
+
+@lru_cache(maxsize=1)
+def _thread_pool() -> ctypes.CDLL:
+    import tvm_ffi  # noqa: F401, on which the runtime stands
+
+    runtime = find_runtime()
+    if runtime is None:
+        raise MissingDependencyError(
+            "TVM's thread pool is installed", f"no {RUNTIME_NAME}", "pip install apache-tvm"
+        )
+    return ctypes.CDLL(str(runtime.resolve()))
 
 
 def aligned_empty(shape: tuple[int, ...]) -> npt.NDArray[np.float32]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -60,10 +61,15 @@ class Problem:
 
     @classmethod
     def make(cls, workload: Workload, shape: Shape, seed: int = 0) -> Problem:
-        operands = {name: aligned(value) for name, value in workload.inputs(shape, seed).items()}
+        constants = _constants(workload, seed)
+        operands = {
+            name: constants[name][0] if name in constants else aligned(value)
+            for name, value in workload.inputs(shape, seed).items()
+        }
+        exact = {**operands, **{name: wide for name, (_, wide) in constants.items()}}
         buffer = aligned_empty((math.prod(workload.output_shape(shape)) + 2 * GUARD,))
-        reference = workload.reference(operands)
-        return cls(workload, shape, operands, buffer, reference, tolerance(workload, operands))
+        reference = workload.reference(exact)
+        return cls(workload, shape, operands, buffer, reference, tolerance(workload, exact))
 
     @property
     def out(self) -> FloatArray:
@@ -113,6 +119,15 @@ class Problem:
         if not all((guard == GUARD_VALUE).all() for guard in guards):
             return "memory around the output was overwritten"
         return ""
+
+
+@lru_cache(maxsize=1)
+def _constants(workload: Workload, seed: int) -> dict[str, tuple[FloatArray, FloatArray]]:
+    """Constant operands, which are the same for all shapes, as they are and in float64: large arrays, of
+    which each shape would make its own."""
+    smallest = Shape.of(**{name: dim.low for name, dim in workload.dims.items()})
+    inputs = workload.inputs(smallest, seed)
+    return {name: (aligned(inputs[name]), inputs[name].astype(np.float64)) for name in workload.constants}
 
 
 def aligned(array: Any) -> FloatArray:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
+from hashlib import sha256
 from itertools import count
 from math import ceil
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 
 import tvm_ffi
 
-from dietlab.lower.runtime import aligned_empty, load_library
+from dietlab.lower.runtime import aligned_empty, load_library, on_each_thread
 from dietlab.measure.kept import Kept
 from dietlab.measure.private_caches import PrivateCaches
 from dietlab.measure.problem import Problem, aligned, rotating_copies
@@ -27,7 +28,9 @@ from dietlab.shapes import Shape
 from dietlab.workloads import FloatArray, workload_from_json
 
 KEPT_BYTES = 2 << 30
-"""Of packed weights, with the libraries they belong to."""
+"""Of packed weights and their copies."""
+
+KEPT_LIBRARIES = 256
 
 MOST_ALONE, FEWEST_ALONE = 5, 3
 """Calls of a block that are timed alone. One says enough, once, if it is longer than a block should be."""
@@ -46,10 +49,7 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
     workload, shape = json.dumps(request["workload"]), Shape.from_json(request["shape"])
     problem, packed = _problem(workload, shape), request["packed_shape"]
     private = _private(request["l2_bytes"], cores)  # before this thread is kept off the others' cores
-    path = Path(request["library"])
-    library = _libraries.get(
-        path, lambda: _Library(load_library(path, cores=cores), packed and tuple(packed))
-    )
+    library = _library(Path(request["library"]), cores, packed and tuple(packed))
     answer: dict[str, Any] = {"reason": "", "blocks": [], "cached_blocks": []}
     call_seconds = request.get("call_seconds")
     if not request.get("verified"):
@@ -99,7 +99,7 @@ def _problem(workload: str, shape: Shape) -> Problem:
 @lru_cache(maxsize=1)
 def _copies(workload: str, shape: Shape, copies: int) -> list[list[FloatArray]]:
     """The shape's operands and its output, so often; the first are the problem's own. Where weights are
-    packed, each library has its own copies of those, and one of the others."""
+    packed, those are copied, and there is one of the others."""
     problem = _problem(workload, shape)
     if problem.constants:
         return [problem.arrays] * copies
@@ -108,39 +108,55 @@ def _copies(workload: str, shape: Shape, copies: int) -> list[list[FloatArray]]:
 
 @lru_cache(maxsize=1)
 def _private(l2_bytes: int, cores: int) -> PrivateCaches:
-    return PrivateCaches(l2_bytes, cores)
+    return PrivateCaches(l2_bytes, cores, partial(on_each_thread, cores) if cores > 1 else None)
+
+
+@lru_cache(maxsize=KEPT_LIBRARIES)
+def _library(path: Path, cores: int, packed_shape: tuple[int, ...] | None) -> _Library:
+    return _Library(load_library(path, cores=cores), packed_shape)
 
 
 class _Library:
-    """A candidate's library, and its constant operands packed by its own entry."""
+    """A candidate's library. Its own entry packs its constant operands; what comes out is the same for most
+    libraries of a workload, and they share the copies of it."""
 
     def __init__(self, module: Any, packed_shape: tuple[int, ...] | None) -> None:
         self._module = module
         self._packed_shape = packed_shape
-        self._packed: list[FloatArray] = []
-
-    @property
-    def bytes(self) -> int:
-        return sum(packed.nbytes for packed in self._packed)
+        self._content = b""
 
     def calls(self, problem: Problem, copies: Sequence[Sequence[FloatArray]]) -> list[Callable[[], object]]:
         """The call, once for each copy of operands and output; weights are packed once and copied."""
         if self._packed_shape is None:
             return [self._bound(arrays) for arrays in copies]
-        if not self._packed:
-            packed = aligned_empty(self._packed_shape)
-            self._module.pack(*problem.constants.values(), packed)
-            self._packed = [packed]
-        self._packed += [aligned(self._packed[0]) for _ in range(len(copies) - len(self._packed))]
+        packed = self._shared(problem, self._packed_shape)
+        packed += [aligned(packed[0]) for _ in range(len(copies) - len(packed))]
         x, *others = problem.variables.values()
-        kept = self._packed[: len(copies)]
-        return [self._bound([x, weights, *others, problem.out]) for weights in kept]
+        return [self._bound([x, weights, *others, problem.out]) for weights in packed[: len(copies)]]
+
+    def _shared(self, problem: Problem, shape: tuple[int, ...]) -> list[FloatArray]:
+        """The packed weights and, so far, their copies."""
+
+        def pack() -> list[FloatArray]:
+            packed = aligned_empty(shape)
+            packed.fill(0.0)  # where no weight is written, too, they are equal
+            self._module.pack(*problem.constants.values(), packed)
+            return [packed]
+
+        if self._content:
+            return _packed.get(self._content, pack)
+        first = pack()
+        content = sha256(repr(shape).encode())
+        content.update(first[0].data)
+        self._content = content.digest()
+        return _packed.get(self._content, lambda: first)
 
     def _bound(self, arrays: Sequence[FloatArray]) -> Callable[[], object]:
         return partial(self._module.run, *(tvm_ffi.from_dlpack(array) for array in arrays))
 
 
-_libraries: Kept[_Library] = Kept(KEPT_BYTES, lambda library: library.bytes)
+_packed: Kept[list[FloatArray]] = Kept(KEPT_BYTES, lambda copies: sum(packed.nbytes for packed in copies))
+"""By what is in them."""
 
 
 if __name__ == "__main__":

@@ -9,10 +9,10 @@ from dietlab.search.run import TuningRun
 from dietlab.search.strategies import STRATEGIES, SearchState, Strategy
 from dietlab.search.survey import survey
 from dietlab.search.tune import tune
-from dietlab.search.verify import is_short, met
+from dietlab.search.verify import VERIFY, is_short, met
 
 __all__ = [
-    "DENSE_SHAPES", "EFFORTS", "STRATEGIES", "Clock", "Effort", "SearchState", "Strategy", "TuningRun",
-    "best_together", "candidate_plans", "dense_shapes", "distinct", "effort_named", "is_short", "measured",
-    "met", "survey", "tiling_on", "tune", "with_records",
+    "DENSE_SHAPES", "EFFORTS", "STRATEGIES", "VERIFY", "Clock", "Effort", "SearchState", "Strategy",
+    "TuningRun", "best_together", "candidate_plans", "dense_shapes", "distinct", "effort_named", "is_short",
+    "measured", "met", "survey", "tiling_on", "tune", "with_records",
 ]  # fmt: skip

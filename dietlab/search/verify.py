@@ -81,11 +81,11 @@ def is_short(run: TuningRun, shape: Shape) -> bool:
     return run.space.hardware.kind == "cuda" or axis_of(run.space.workload, "rows").at(shape) <= MANY_ROWS
 
 
-def met(run: TuningRun, stage: str) -> dict[Shape, list[set[Hashable]]]:
-    """By shape: the tilings that were measured next to each other, round by round of a stage."""
+def met(run: TuningRun, *stages: str) -> dict[Shape, list[set[Hashable]]]:
+    """By shape: the tilings that were measured next to each other, round by round of these stages."""
     found: dict[Shape, dict[str, set[Hashable]]] = {}
     for record in run.records:
-        if record.asked_by.startswith(stage):
+        if record.asked_by.startswith(stages):
             tiles = tiling_on(record.micro_kernel, run.space.workload, record.shape)
             found.setdefault(record.shape, {}).setdefault(record.asked_by, set()).add(tiles)
     return {shape: list(rounds.values()) for shape, rounds in found.items()}

@@ -45,6 +45,8 @@ class Axis:
 class Workload(Protocol):
     """An operator with its dimensions and dtype: a frozen value."""
 
+    def __hash__(self) -> int: ...
+
     @property
     def operator(self) -> str:
         """The operator's name, as on the command line."""
@@ -160,4 +162,5 @@ def tolerance(workload: Workload, inputs: Inputs, reference: npt.NDArray[np.floa
 def _largest_norm(operand: FloatArray, axis: int) -> float:
     if not operand.size:
         return 1.0
-    return float(np.sqrt(np.square(operand.astype(np.float64)).sum(axis=axis).max()))
+    lines = np.moveaxis(operand, axis, -1).astype(np.float64, copy=False)
+    return float(np.sqrt(np.einsum("...k,...k->...", lines, lines).max()))

@@ -121,7 +121,7 @@ class Dense:
         }
 
     def reference(self, inputs: Inputs) -> npt.NDArray[np.float64]:
-        product = inputs["x"].astype(np.float64) @ inputs["w"].astype(np.float64).T
+        product = inputs["x"].astype(np.float64) @ inputs["w"].astype(np.float64, copy=False).T
         return self.epilogue.reference(product, inputs.get("bias"), inputs.get("residual"))
 
     def to_json(self) -> dict[str, Any]:
