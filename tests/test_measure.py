@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any
 
 import numpy as np
 import psutil
@@ -292,7 +293,7 @@ def test_blocks_go_round_the_copies_without_a_pause() -> None:
     """A block begins where the one before it ended, so that no copy is called twice in a row."""
     order: list[int] = []
     calls = [partial(order.append, copy) for copy in range(5)]
-    time_blocks(calls, Timing(3, 1e-5), 1, call_seconds=3e-6)
+    time_blocks(calls, Timing(3, 1e-5), 1, call_seconds=2.5e-6)
     assert len(order) == 1 + 3 * 4
     assert order == [number % 5 for number in range(len(order))]
 
@@ -504,6 +505,19 @@ def test_candidates_on_one_shape_take_turns(here: Hardware) -> None:
     assert [r.cached_seconds for r in found] == pytest.approx([1e-6, 2e-6, 7e-6, 8e-6])
     assert all(r.phases.measure == pytest.approx(0.6) for r in found)
     assert all(Record.from_json(r.to_json()).cached_seconds == r.cached_seconds for r in found)
+
+
+@pytest.mark.usefixtures("no_child_is_left")
+@pytest.mark.parametrize("cache", ["hot", "rotating"])
+def test_who_is_clearly_behind_after_three_turns_is_not_asked_again(cache: Any, here: Hardware) -> None:
+    """On T=1 the second one takes twice as long; on T=3, for which the questions begin at 17, 6 % longer."""
+    shapes = tuple(Shape.of(T=t) for t in (1, 2, 3))
+    trials = [Trial(CpuMicroKernel(rows, here.cpu.lanes, edge="even"), shapes) for rows in (4, 5)]
+    with in_turns(here, Timing(5, 0.001, cache=cache)) as runner:
+        found = {(r.shape["T"], r.micro_kernel.rows): r for r in runner.measure(WORK, trials)}
+    assert [found[t, 4].seconds for t in (1, 3)] == pytest.approx([1e-3, 17e-3])
+    turns = {key: round(r.phases.measure / 0.2) for key, r in found.items()}
+    assert turns == {(1, 4): 5, (1, 5): 3, (2, 4): 5, (2, 5): 3, (3, 4): 5, (3, 5): 5}
 
 
 @pytest.mark.usefixtures("no_child_is_left")

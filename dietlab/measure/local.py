@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -32,6 +33,10 @@ ALONE = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS":
 """Whoever times has no threads but those of what is timed. NumPy's, which compute the right result, would
 spin for some 25 ms more and leave no core to a candidate's second thread: a call of 80 us then takes 4 ms,
 the system's time slice."""
+
+
+FEWEST_TURNS, BEHIND = 3, 1.1
+"""Who is slower than the fastest by more than this factor after so many turns is not asked again."""
 
 
 @dataclass
@@ -92,7 +97,8 @@ class LocalRunner:
 
     def _side_by_side(self, workload: Workload, rivals: Sequence[Candidate]) -> Iterator[Record]:
         """Records of candidates on one shape. On a CPU, where a shared memory is quicker in one second than
-        in the next, they take turns, a block each; the clock of a GPU sees nobody else."""
+        in the next, they take turns, a block each, until they are clearly behind; the clock of a GPU sees
+        nobody else."""
         alike: dict[str, Candidate] = {}
         for candidate in rivals:
             first = alike.setdefault(candidate.code, candidate)
@@ -104,6 +110,9 @@ class LocalRunner:
             for candidate in playing[:: -1 if turn % 2 else 1]:
                 self._take(workload, candidate, timing)
             playing = [candidate for candidate in playing if candidate.plays_on(self.timing)]
+            if turn + 1 >= FEWEST_TURNS and playing:
+                most = BEHIND * min(candidate.mean_seconds for candidate in playing)
+                playing = [candidate for candidate in playing if candidate.mean_seconds <= most]
         yield from (candidate.result for candidate in rivals)
 
     def _take(self, workload: Workload, candidate: Candidate, timing: Timing) -> None:
@@ -199,6 +208,12 @@ class Candidate:
 
     def _spend(self, **seconds: float) -> None:
         self.record = replace(self.record, phases=self.record.phases.plus(**seconds))
+
+    @property
+    def mean_seconds(self) -> float:
+        """The geometric mean over where operands come from, so far."""
+        states = [min(blocks) for blocks in (self.blocks, self.cached_blocks) if blocks]
+        return math.prod(states) ** (1 / len(states))
 
     def plays_on(self, timing: Timing) -> bool:
         """Whether another block would tell more: not of a slow program, nor of one that failed."""

@@ -32,7 +32,7 @@ KEPT_BYTES = 2 << 30
 
 KEPT_LIBRARIES = 256
 
-MOST_ALONE, FEWEST_ALONE = 5, 3
+MOST_ALONE, FEWEST_ALONE = 5, 2
 """Calls of a block that are timed alone. One says enough, once, if it is longer than a block should be."""
 
 _positions = count()
@@ -125,14 +125,17 @@ class _Library:
         self._packed_shape = packed_shape
         self._content = b""
 
-    def calls(self, problem: Problem, copies: Sequence[Sequence[FloatArray]]) -> list[Callable[[], object]]:
+    def calls(
+        self, problem: Problem, copies: Sequence[Sequence[FloatArray]]
+    ) -> Sequence[Callable[[], object]]:
         """The call, once for each copy of operands and output; weights are packed once and copied."""
         if self._packed_shape is None:
-            return [self._bound(arrays) for arrays in copies]
+            return _Calls(self._module.run, copies)
         packed = self._shared(problem, self._packed_shape)
         packed += [aligned(packed[0]) for _ in range(len(copies) - len(packed))]
         x, *others = problem.variables.values()
-        return [self._bound([x, weights, *others, problem.out]) for weights in packed[: len(copies)]]
+        arrays = [[x, weights, *others, problem.out] for weights in packed[: len(copies)]]
+        return _Calls(self._module.run, arrays)
 
     def _shared(self, problem: Problem, shape: tuple[int, ...]) -> list[FloatArray]:
         """The packed weights and, so far, their copies."""
@@ -151,8 +154,19 @@ class _Library:
         self._content = content.digest()
         return _packed.get(self._content, lambda: first)
 
-    def _bound(self, arrays: Sequence[FloatArray]) -> Callable[[], object]:
-        return partial(self._module.run, *(tvm_ffi.from_dlpack(array) for array in arrays))
+
+class _Calls(Sequence[Callable[[], object]]):
+    """A function on one set of arrays after the other; they become tensors when they are asked for, since a
+    block needs few of many."""
+
+    def __init__(self, function: Callable[..., object], arrays: Sequence[Sequence[FloatArray]]) -> None:
+        self._function, self._arrays = function, arrays
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    def __getitem__(self, number: Any) -> Any:
+        return partial(self._function, *(tvm_ffi.from_dlpack(array) for array in self._arrays[number]))
 
 
 _packed: Kept[list[FloatArray]] = Kept(KEPT_BYTES, lambda copies: sum(packed.nbytes for packed in copies))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import count, islice
-from math import ceil
 from statistics import median
 from time import perf_counter, process_time, sleep, thread_time
 from typing import Any, Literal, get_args
@@ -94,7 +93,7 @@ def time_blocks(
         return time_calls(chosen, clock) if cores == 1 else _attended(chosen, cores)
 
     estimate = block(1) if call_seconds is None else call_seconds
-    size = max(1, ceil(timing.block_seconds / max(estimate, 1e-9)))
+    size = max(1, round(timing.block_seconds / max(estimate, 1e-9)))
     # A call that is longer than a block was one already.
     taken = [estimate] if size == 1 and call_seconds is None else []
     return taken + [block(size) for _ in range((1 if timing.slow(estimate) else timing.blocks) - len(taken))]
