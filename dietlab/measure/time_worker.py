@@ -42,8 +42,8 @@ _positions = count()
 def measure(request: dict[str, Any]) -> dict[str, Any]:
     """``{"reason", "blocks", "cached_blocks", "verify_seconds", "measure_seconds"}`` and, unless the library
     was ``verified`` before on this shape, ``{"max_error", "tolerance"}``. ``cached_blocks``, of calls on
-    operands in the last-level cache, are taken beside blocks on operands in memory. ``call_seconds``: about
-    how long a call takes, if an earlier turn has shown it."""
+    operands in the last-level cache, are taken beside blocks on operands in memory if the request says
+    ``cached``. ``call_seconds``: about how long a call takes, if an earlier turn has shown it."""
     started = perf_counter()
     timing, cores = Timing(**request["timing"]), request["cores"]
     workload, shape = json.dumps(request["workload"]), Shape.from_json(request["shape"])
@@ -52,7 +52,7 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
     library = _library(Path(request["library"]), cores, packed and tuple(packed))
     answer: dict[str, Any] = {"reason": "", "blocks": [], "cached_blocks": []}
     call_seconds = request.get("call_seconds")
-    if not request.get("verified"):
+    if not request["verified"]:
         problem.poison()
         call = library.calls(problem, [problem.arrays])[0]
         called = perf_counter()
@@ -74,7 +74,7 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
         calls = library.calls(problem, _copies(workload, shape, copies))
         answer["blocks"] = time_blocks(calls, timing, cores, _positions, call_seconds)
         seconds = min(answer["blocks"])
-        size = _calls_alone(seconds, timing, request.get("verified", False))
+        size = _calls_alone(seconds, timing, request["verified"]) if request["cached"] else 0
         if size:
             calls[0]()
             answer["cached_blocks"] = [time_alone(calls[0], private.empty, size, cores)]
