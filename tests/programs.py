@@ -50,11 +50,12 @@ class Program:
     """A library of several plans of one operator; ``program(inputs, plan)`` is the result of one of them."""
 
     def __init__(
-        self, work: Workload, hardware: Hardware, kernels: Sequence[MicroKernel], folder: Path
-    ) -> None:
+        self, work: Workload, hardware: Hardware, kernels: Sequence[MicroKernel], folder: Path,
+        only: Sequence[int] | None = None,
+    ) -> None:  # fmt: skip
         self.work, self.kernels = work, kernels
         self.geometry = Geometry.of(work, hardware, kernels)
-        module = library_module(self.geometry, kernels, Leaf(0), every_plan=True)
+        module = library_module(self.geometry, kernels, Leaf(0), every_plan=True, only=only)
         self.artifact = compile_library(module, hardware, folder / "program.so")
         self.library = load_library(self.artifact.path, cores=hardware.cores)
 

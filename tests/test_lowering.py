@@ -19,14 +19,27 @@ from programs import GUARD, Program, shape_of
 from dietlab.dispatch import Dispatcher, Operator, build
 from dietlab.errors import BuildError
 from dietlab.hardware import Hardware
+from dietlab.lower.choice import needed_heights
 from dietlab.lower.compiler import compile_library
-from dietlab.lower.cpu.geometry import Geometry
-from dietlab.lower.cpu.library import library_module, needed_heights
+from dietlab.lower.cpu.geometry import SHORT, Geometry
+from dietlab.lower.cpu.library import library_module
 from dietlab.lower.cpu.micro_kernel import tile_arguments, tile_function, tile_name
+from dietlab.lower.cpu.pieces import pieces
 from dietlab.lower.cpu.region import scratch_floats, tiles_of
 from dietlab.lower.program import compile_plans
 from dietlab.shapes import Dim, Shape
-from dietlab.space import COMPOSED, EDGES, CpuMicroKernel, Edge, Leaf, MicroKernel, Split, route
+from dietlab.space import (
+    COMPOSED,
+    EDGES,
+    CpuMicroKernel,
+    Edge,
+    Leaf,
+    MicroKernel,
+    Split,
+    Tree,
+    heights,
+    route,
+)
 from dietlab.workloads import ACTIVATIONS, Activation, BatchMatmul, Dense, Workload, tolerance
 
 RANGE = Dim(1, 16)
@@ -79,6 +92,42 @@ def test_every_plan_is_right_on_every_size(name: str, cores: int, here: Hardware
     edges = DYNAMIC_DEPTH_EDGES if work.weights == "direct" else EDGES
     kernels = [kernel for base in bases for kernel in at_edges(base, here.cpu.lanes, edges)]
     Program(work, here.with_cores(cores), kernels, tmp_path).check(SIZES)
+
+
+ALONE = (1, 2, 3, 5, 8, 13, 16, 31, SHORT, SHORT + 1, 97)
+"""Lengths that have pieces of their own, and two that have none."""
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("name", ["nt", "nt, B = 1", "nn", "nn, B = 1, D fits", "nn, D = 1"])
+def test_lengths_that_are_compiled_one_by_one_are_right(
+    name: str, cores: int, here: Hardware, tmp_path: Path
+) -> None:
+    work, bases = PROGRAMS[name]
+    edges = DYNAMIC_DEPTH_EDGES if work.weights == "direct" else EDGES
+    kernels = [kernel for base in bases for kernel in at_edges(base, here.cpu.lanes, edges)]
+    if work.weights == "transposed":
+        kernels.append(MicroKernel.from_key("3x2.u2.ws.p0.depth.even"))
+    Program(work, here.with_cores(cores), kernels, tmp_path, only=ALONE).check(ALONE)
+
+
+@pytest.mark.parametrize("form", ["nt", "nn"])
+@pytest.mark.parametrize("low", [1, 5, SHORT + 1])
+def test_a_library_with_pieces_for_short_lengths_is_right_on_all(
+    low: int, form: Any, here: Hardware, tmp_path: Path
+) -> None:
+    """Also before its range, wherever that begins."""
+    work, lanes = BatchMatmul(Dim(low, 64), 3, 21, form), here.cpu.lanes
+    plans = (CpuMicroKernel(5, lanes, edge="even"), CpuMicroKernel(4, 2 * lanes, edge="rest", ahead=True))
+    tree = Split("T", 7, Leaf(1), Split("T", 20, Leaf(0), Leaf(1)))
+    op = build(Dispatcher(work, here, plans, tree), tmp_path)
+    for rows in range(3 * SHORT):
+        inputs = work.inputs(Shape.of(T=rows))
+        expected = work.reference(inputs)
+        out = np.full(expected.shape, np.nan, np.float32)
+        op.library.run(inputs["x"], inputs["w"], out)
+        assert np.abs(out - expected).max(initial=0.0) <= tolerance(work, inputs), rows
+        assert op.library.plan(rows) == route(tree, Shape.of(T=rows))
 
 
 CUT: dict[str, Workload] = {
@@ -313,6 +362,43 @@ def test_only_what_some_shape_needs_is_compiled() -> None:
     }
     assert needed_heights(kernels, tree, only=[5]) == [(2, 3), (5,), (5,)]
     assert needed_heights(kernels, Leaf(0), only=[0, 13]) == [(3, 4), (1, 6), (4, 5)]
+
+
+TREES = st.recursive(
+    st.integers(0, 2).map(Leaf),
+    lambda inner: st.builds(Split, st.just("T"), st.integers(1, 60), inner, inner),
+    max_leaves=6,
+)
+
+
+@given(TREES | st.none(), st.none() | st.lists(st.integers(0, 80), max_size=6), st.sampled_from(["nt", "nn"]))
+def test_each_length_has_the_tiles_that_its_plan_needs(
+    tree: Tree | None, only: list[int] | None, form: Any
+) -> None:
+    """In one piece: its own if it is short, the plan's general one otherwise."""
+    plans = [CpuMicroKernel(4, 8, edge="even"), CpuMicroKernel(6, 16, edge="rest"),
+             CpuMicroKernel(5, 2, along="depth", edge="even") if form == "nt" else CpuMicroKernel(2, 8)]  # fmt: skip
+    geometry = Geometry.of(BatchMatmul(Dim(1, 64), 3, 24, form), PROCESSOR, plans)
+    found = {(piece.length, piece.number): piece for piece in pieces(geometry, plans, tree, only)}
+    assert all(piece.kernel is plans[number] for (_, number), piece in found.items())
+    for length in range(1, 80) if only is None else set(only) - {0}:
+        numbers = range(3) if tree is None else [route(tree, Shape.of(T=length))]
+        alone = length <= SHORT and (tree is not None or only is not None)
+        for number in numbers:
+            piece, kernel = found[length if alone else None, number], plans[number]
+            needed = heights(kernel, length, length)
+            assert piece.heights == needed if alone else set(needed) <= set(piece.heights)
+            if kernel.along == "depth":
+                across = heights(replace(kernel, rows=kernel.cols), length, length)
+                assert piece.widths == across if alone else set(across) <= set(piece.widths)
+            else:
+                assert piece.widths == (kernel.cols,)
+        if alone and tree is not None:
+            assert sum(at == length for at, _ in found) == 1
+    dense = Geometry.of(SMALL, PROCESSOR, plans[:2])
+    assert (
+        dense.short == 0 == Geometry.of(BatchMatmul(Dim(SHORT + 1, 64), 3, 24, form), PROCESSOR, plans).short
+    )
 
 
 def test_scratch_is_what_the_most_demanding_plan_needs() -> None:

@@ -19,14 +19,16 @@ def needed_heights(
     *,
     every_plan: bool = False,
     only: Sequence[int] | None = None,
+    low: int = 1,
 ) -> list[tuple[int, ...]]:
-    """For each plan the row counts of its tiles, over all shapes that the tree sends to it."""
+    """For each plan the row counts of its tiles, over all shapes of ``low`` rows or more that the tree sends
+    to it."""
     if only is not None:
         found = ({h for rows in only if rows for h in heights(kernel, rows, rows)} for kernel in kernels)
         return [tuple(sorted(rows)) for rows in found]
-    needed: list[set[int]] = [set(heights(kernel) if every_plan else ()) for kernel in kernels]
-    for number, low, high in intervals(tree):
-        needed[number].update(heights(kernels[number], low, high))
+    needed: list[set[int]] = [set(heights(kernel, low) if every_plan else ()) for kernel in kernels]
+    for number, first, last in intervals(tree, low):
+        needed[number].update(heights(kernels[number], first, last))
     return [tuple(sorted(rows)) for rows in needed]
 
 

@@ -11,15 +11,16 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from dietlab.lower.choice import choice, needed_heights, plan_function
+from dietlab.lower.choice import choice, plan_function
 from dietlab.lower.cpu.cover import Operands
 from dietlab.lower.cpu.dot_products import dot_products_function
 from dietlab.lower.cpu.geometry import Geometry
 from dietlab.lower.cpu.micro_kernel import Fit, tile_function, tile_name
 from dietlab.lower.cpu.panels import PANEL_FUNCTION, panel_function
+from dietlab.lower.cpu.pieces import Piece, pieces
 from dietlab.lower.cpu.region import call, region, scratch_floats, tiles_of
-from dietlab.lower.cpu.vectors import int64, stack_buffer
-from dietlab.space import CpuMicroKernel, Leaf, Tree, heights
+from dietlab.lower.cpu.vectors import int64, stack_buffer, switch
+from dietlab.space import CpuMicroKernel, Leaf, Tree
 
 ARRAY_ALIGNMENT_BYTES = 4
 """What the caller's arrays are aligned to at least: any float32 array is accepted."""
@@ -53,43 +54,26 @@ def library_module(
         only: the row counts that the library will be called with (default: any). For measuring only: its
             results for others are undefined.
     """
-    rows = needed_heights(kernels, tree, every_plan=every_plan, only=only)
-    cols = needed_widths(geometry, kernels, tree, every_plan=every_plan, only=only)
+    chosen = pieces(geometry, kernels, tree, only)
+    any_plan = pieces(geometry, kernels, None, only) if every_plan else ()
     functions = {
         tile_name(tile, fit): _tile_function(tile, geometry, fit)
-        for kernel, heights_needed, widths_needed in zip(kernels, rows, cols, strict=True)
-        for tile, fit in tiles_of(kernel, heights_needed, widths_needed)
+        for piece in (*chosen, *any_plan)
+        for tile, fit in tiles_of(piece.kernel, piece.heights, piece.widths)
     }
     if geometry.weights != "direct":
         functions[PANEL_FUNCTION] = panel_function(geometry)
     names = {name: tvm.ir.GlobalVar(name) for name in functions}
     entries = {
-        "run": _run(geometry, kernels, names, rows, cols, tree),
+        "run": _run(geometry, chosen, names, tree),
         "plan": plan_function("plan", geometry.size, tree),
         "idle": plan_function("idle", geometry.size, Leaf(0)),
     }
     if every_plan:
-        entries["run_plan"] = _run(geometry, kernels, names, rows, cols, None)
+        entries["run_plan"] = _run(geometry, any_plan, names, None)
     if geometry.weights == "packed":
         entries["pack"] = _pack(geometry, names)
     return tvm.IRModule({**{names[name]: function for name, function in functions.items()}, **entries})
-
-
-def needed_widths(
-    geometry: Geometry,
-    kernels: Sequence[CpuMicroKernel],
-    tree: Tree,
-    *,
-    every_plan: bool = False,
-    only: Sequence[int] | None = None,
-) -> list[tuple[int, ...]]:
-    """The same for columns, which are composed as rows are where vectors run along the depth."""
-    turned = [replace(kernel, rows=kernel.cols if kernel.along == "depth" else 1) for kernel in kernels]
-    if isinstance(geometry.cols, int):
-        needed = [heights(kernel, geometry.cols, geometry.cols) for kernel in turned]
-    else:
-        needed = needed_heights(turned, tree, every_plan=every_plan, only=only)
-    return [n if k.along == "depth" else (k.cols,) for k, n in zip(kernels, needed, strict=True)]
 
 
 def _tile_function(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> Any:
@@ -98,11 +82,15 @@ def _tile_function(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> Any:
     return tile_function(kernel, geometry, fit)
 
 
-def _run(
-    geometry: Geometry, kernels: Sequence[CpuMicroKernel], names: dict[str, Any],
-    rows: Sequence[tuple[int, ...]], cols: Sequence[tuple[int, ...]], tree: Tree | None,
-) -> Any:  # fmt: skip
-    """The entry function; without a tree the plan is its last argument."""
+def _run(geometry: Geometry, served: Sequence[Piece], names: dict[str, Any], tree: Tree | None) -> Any:
+    """The entry function; without a tree the plan is its last argument.
+
+    Draws, where pieces for single lengths are among those ``served``::
+
+        if T > 0:
+          if T <= 32: nested ifs find T:     piece(T), in which T is a number
+          else: nested ifs find the plan:    piece(plan)
+    """
     name = "run" if tree is not None else "run_plan"
     with IRBuilder() as builder, T.prim_func():
         T.func_name(name)
@@ -112,20 +100,40 @@ def _run(
         handles = {operand: T.arg(operand, T.handle()) for operand in shapes}
         plan = T.arg("plan", T.int64()) if tree is None else None
         arrays = {operand: _array(operand, handles[operand], shapes[operand]) for operand in shapes}
-        floats = scratch_floats(kernels, geometry) if geometry.cores == 1 else 0
+        floats = scratch_floats([piece.kernel for piece in served], geometry) if geometry.cores == 1 else 0
         operands = Operands(
             arrays["x"], arrays.get("packed", arrays.get("w")), arrays["y"], arrays.get("residual"),
             arrays.get("bias"), size, stack_buffer(floats) if floats else None,
         )  # fmt: skip
-        chosen = plan if tree is None else T.bind(choice(tree, size))
+
+        def serve(length: int | None) -> None:
+            fitting = [piece for piece in served if piece.length == length]
+            here = operands if length is None else replace(operands, size=int64(length))
+            if length is not None and tree is not None:
+                _cover(geometry, here, names, *fitting)
+                return
+            number = plan if tree is None else T.bind(choice(tree, size))
+            for piece in fitting:
+                with T.If(number == piece.number), T.Then():
+                    _cover(geometry, here, names, piece)
+
+        single = sorted({piece.length for piece in served if piece.length is not None})
         # An empty call returns at once: it would start threads that find nothing to do. The test stands
         # around everything because the compiler moves divisions by a number of tiles up to it.
         with T.If(size > 0), T.Then():
-            for number, kernel in enumerate(kernels):
-                if rows[number]:
-                    with T.If(chosen == number), T.Then():
-                        region(kernel, geometry, operands, names, rows[number], cols[number])
+            if not single:
+                serve(None)
+            else:
+                with T.If(size <= single[-1]):
+                    with T.Then():
+                        switch(size, single, serve)
+                    with T.Else():
+                        serve(None)
     return builder.get()
+
+
+def _cover(geometry: Geometry, operands: Operands, names: dict[str, Any], piece: Piece) -> None:
+    region(piece.kernel, geometry, operands, names, piece.heights, piece.widths)
 
 
 def operand_shapes(geometry: Geometry, size: Any) -> dict[str, tuple[Any, ...]]:

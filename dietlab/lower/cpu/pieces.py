@@ -1,0 +1,89 @@
+"""What a library compiles of its plans: for which lengths, and of which tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from dietlab.lower.choice import needed_heights
+from dietlab.lower.cpu.geometry import Geometry
+from dietlab.shapes import Shape
+from dietlab.space import CpuMicroKernel, Leaf, Tree, heights, route
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Plan ``number``, led by ``kernel``, as it is compiled for one ``length`` of the dynamic dimension or
+    (None) for any that has no piece of its own; ``heights`` and ``widths`` of the tiles that it needs."""
+
+    number: int
+    kernel: CpuMicroKernel
+    heights: tuple[int, ...]
+    widths: tuple[int, ...]
+    length: int | None = None
+
+
+def pieces(
+    geometry: Geometry,
+    kernels: Sequence[CpuMicroKernel],
+    tree: Tree | None,
+    only: Sequence[int] | None = None,
+) -> tuple[Piece, ...]:
+    """All pieces that an entry function chooses among.
+
+    Args:
+        kernels: the micro-kernels that lead the plans, by number.
+        tree: chooses among them (None: the caller does, any plan for any length).
+        only: the lengths it will be called with (default: any).
+    """
+    single = _single(geometry, tree, only)
+    longer = None if only is None else [length for length in only if length not in single]
+    chooser, every = (Leaf(0), True) if tree is None else (tree, False)
+    after = single[-1] + 1 if single else 1
+    rows = needed_heights(kernels, chooser, every_plan=every, only=longer, low=after)
+    cols = needed_widths(geometry, kernels, chooser, every_plan=every, only=longer, low=after)
+    general = [
+        Piece(number, kernel, rows[number], cols[number])
+        for number, kernel in enumerate(kernels)
+        if rows[number]
+    ]
+    return (*(p for length in single for p in _of_length(geometry, kernels, tree, length)), *general)
+
+
+def _single(geometry: Geometry, tree: Tree | None, only: Sequence[int] | None) -> list[int]:
+    """The lengths that have pieces of their own; none where any plan may be asked for at any length, since
+    they would be as many as plans times lengths."""
+    if only is not None:
+        return sorted({length for length in only if 0 < length <= geometry.short})
+    return [] if tree is None else list(range(1, geometry.short + 1))
+
+
+def _of_length(
+    geometry: Geometry, kernels: Sequence[CpuMicroKernel], tree: Tree | None, length: int
+) -> list[Piece]:
+    shape = Shape.of(**{geometry.size: length})
+    found = []
+    for number in range(len(kernels)) if tree is None else (route(tree, shape),):
+        kernel = kernels[number]
+        (widths,) = needed_widths(geometry, [kernel], Leaf(0), only=[length])
+        found.append(Piece(number, kernel, heights(kernel, length, length), widths, length))
+    return found
+
+
+def needed_widths(
+    geometry: Geometry,
+    kernels: Sequence[CpuMicroKernel],
+    tree: Tree,
+    *,
+    every_plan: bool = False,
+    only: Sequence[int] | None = None,
+    low: int = 1,
+) -> list[tuple[int, ...]]:
+    """What :func:`~dietlab.lower.choice.needed_heights` says, for columns: they are composed as rows are
+    where vectors run along the depth."""
+    turned = [replace(kernel, rows=kernel.cols if kernel.along == "depth" else 1) for kernel in kernels]
+    if isinstance(geometry.cols, int):
+        needed = [heights(kernel, geometry.cols, geometry.cols) for kernel in turned]
+    else:
+        needed = needed_heights(turned, tree, every_plan=every_plan, only=only, low=low)
+    return [n if k.along == "depth" else (k.cols,) for k, n in zip(kernels, needed, strict=True)]
