@@ -376,8 +376,8 @@ def test_each_length_has_the_tiles_that_its_plan_needs(
     tree: Tree | None, only: list[int] | None, form: Any
 ) -> None:
     """In one piece: its own if it is short, the plan's general one otherwise."""
-    plans = [CpuMicroKernel(4, 8, edge="even"), CpuMicroKernel(6, 16, edge="rest"),
-             CpuMicroKernel(5, 2, along="depth", edge="even") if form == "nt" else CpuMicroKernel(2, 8)]  # fmt: skip
+    third = CpuMicroKernel(5, 2, along="depth", edge="even") if form == "nt" else CpuMicroKernel(2, 8)
+    plans = [CpuMicroKernel(4, 8, edge="even"), CpuMicroKernel(6, 16, edge="rest"), third]
     geometry = Geometry.of(BatchMatmul(Dim(1, 64), 3, 24, form), PROCESSOR, plans)
     found = {(piece.length, piece.number): piece for piece in pieces(geometry, plans, tree, only)}
     assert all(piece.kernel is plans[number] for (_, number), piece in found.items())
@@ -395,10 +395,8 @@ def test_each_length_has_the_tiles_that_its_plan_needs(
                 assert piece.widths == (kernel.cols,)
         if alone and tree is not None:
             assert sum(at == length for at, _ in found) == 1
-    dense = Geometry.of(SMALL, PROCESSOR, plans[:2])
-    assert (
-        dense.short == 0 == Geometry.of(BatchMatmul(Dim(SHORT + 1, 64), 3, 24, form), PROCESSOR, plans).short
-    )
+    longer = BatchMatmul(Dim(SHORT + 1, 64), 3, 24, form)
+    assert all(Geometry.of(work, PROCESSOR, plans[:2]).short == 0 for work in (SMALL, longer))
 
 
 def test_scratch_is_what_the_most_demanding_plan_needs() -> None:
