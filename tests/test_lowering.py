@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +24,7 @@ from dietlab.errors import BuildError
 from dietlab.hardware import Hardware
 from dietlab.lower.choice import needed_heights
 from dietlab.lower.compiler import compile_library
+from dietlab.lower.cpu import region
 from dietlab.lower.cpu.geometry import SHORT, Geometry
 from dietlab.lower.cpu.library import library_module
 from dietlab.lower.cpu.micro_kernel import tile_arguments, tile_function, tile_name
@@ -128,6 +132,37 @@ def test_a_library_with_pieces_for_short_lengths_is_right_on_all(
         op.library.run(inputs["x"], inputs["w"], out)
         assert np.abs(out - expected).max(initial=0.0) <= tolerance(work, inputs), rows
         assert op.library.plan(rows) == route(tree, Shape.of(T=rows))
+
+
+@pytest.mark.skipif(shutil.which("objdump") is None, reason="nothing here reads machine code")
+@pytest.mark.parametrize("forgets", [True, False])
+@pytest.mark.parametrize("key", ["4x64.u1.is.p0.rest", "6x16.u8.ws.p0a.even"])
+def test_tiles_of_known_depth_do_not_spill(
+    forgets: bool, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would if the compiler could keep from tile to tile what it has read."""
+    if not forgets:
+        monkeypatch.setattr(region, "forget", lambda *pointers: None)
+    work, zen4 = BatchMatmul(Dim(1, 64), 192, 64, "nn"), Hardware.preset("zen4-1core")
+    path = tmp_path / "kernel.so"
+    compile_plans(work, zen4, [MicroKernel.from_key(key)], Leaf(0), path, only=[8])
+    symbols, code = (
+        subprocess.run(["objdump", *how, str(path)], capture_output=True, text=True, check=True).stdout
+        for how in (["-T"], ["-d", "--no-show-raw-insn"])
+    )
+    assert "clear_cache" not in symbols
+    assert len(re.findall(r"vfmadd\w+\s.*%zmm", code)) >= 64
+    spilled = re.findall(r"vmov\w+\s+%zmm\d+,.*\(%rsp\)", code)
+    assert bool(spilled) == (not forgets), spilled
+
+
+def test_where_instructions_are_not_coherent_nothing_is_cleared() -> None:
+    """ARM has an instruction for it, and a slow one."""
+    kernel, work = CpuMicroKernel(4, 16, edge="even"), BatchMatmul(Dim(1, 64), 3, 21, "nn")
+    arm = replace(PROCESSOR, limits=replace(PROCESSOR.cpu, llvm_cpu="generic"))
+    for processor in (PROCESSOR, arm):
+        module = library_module(Geometry.of(work, processor, [kernel]), [kernel], Leaf(0), only=[8])
+        assert ("clear_cache" in module.script()) == (processor is PROCESSOR)
 
 
 CUT: dict[str, Workload] = {

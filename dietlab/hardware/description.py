@@ -48,6 +48,12 @@ class CpuLimits:
         """The last cache before memory."""
         return self.l3_bytes or self.l2_bytes
 
+    @property
+    def coherent_code(self) -> bool:
+        """Whether the cache of instructions sees what is written as data, without being told: as on x86, of
+        which LLVM's name is never ``generic`` here, and not on ARM."""
+        return self.llvm_cpu != "generic"
+
 
 @dataclass(frozen=True)
 class GpuLimits:

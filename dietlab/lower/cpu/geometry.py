@@ -33,7 +33,8 @@ class Geometry(Contraction):
     weights ``w[depth, cols]`` are read as they are.
 
     ``panels`` counts those of the whole operand (0 unless ``packed``); ``block_rows`` of x fit half of a
-    core's L2, beside the weights; lengths up to ``short`` are compiled one by one.
+    core's L2, beside the weights; lengths up to ``short`` are compiled one by one; ``coherent_code`` is the
+    processor's (:class:`~dietlab.hardware.CpuLimits`).
     """
 
     lanes: int
@@ -41,6 +42,7 @@ class Geometry(Contraction):
     panels: int
     block_rows: int
     short: int
+    coherent_code: bool
 
     @classmethod
     def of(cls, workload: Workload, hardware: Hardware, kernels: Iterable[CpuMicroKernel]) -> Geometry:
@@ -53,7 +55,7 @@ class Geometry(Contraction):
         return cls(
             **shared, lanes=lanes, cores=hardware.cores, panels=panels,
             block_rows=hardware.cpu.l2_bytes // (2 * FLOAT_BYTES * max(1, largest(workload, "depth"))),
-            short=_short(workload),
+            short=_short(workload), coherent_code=hardware.cpu.coherent_code,
         )  # fmt: skip
 
     @property

@@ -17,7 +17,7 @@ from dietlab.lower.cpu.cover import Cover, Operands, ceil_div, transposes
 from dietlab.lower.cpu.geometry import Geometry
 from dietlab.lower.cpu.micro_kernel import Fit, tile_arguments, tile_name
 from dietlab.lower.cpu.panels import PANEL_FUNCTION
-from dietlab.lower.cpu.vectors import int64, stack_buffer, switch
+from dietlab.lower.cpu.vectors import forget, int64, stack_buffer, switch
 from dietlab.space import CpuMicroKernel
 
 
@@ -253,6 +253,10 @@ def _call_tile(
         "stride": lambda: _line_stride(cover),
     }
     names = tile_arguments(kernel, geometry, fit)
+    if kernel.along == "cols" and isinstance(cover.size, tirx.IntImm) and geometry.coherent_code:
+        # A short reduction of known depth is straight-line code. What several tiles read of x or w would be
+        # read before all of them, into more registers than there are, and spilled.
+        forget(x, values["w"]())
     call(cover.functions[tile_name(kernel, fit)], [values[name]() for name in names])
 
 

@@ -60,6 +60,15 @@ def prefetch(buffer: Any, offset: Any, level: int) -> None:
     T.evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", pointer, *constants))
 
 
+def forget(*pointers: Any) -> None:
+    """No instruction; but the compiler must read anew what two pointers point to.
+
+    LLVM's ``clear_cache`` may change memory for all that the compiler knows, and is nothing where the cache
+    of instructions is coherent (LLVM Language Reference).
+    """
+    T.evaluate(tirx.call_llvm_intrin("void", "llvm.clear_cache", *pointers))
+
+
 def switch(value: Any, cases: Sequence[int], emit: Callable[[int], None]) -> None:
     """Runs ``emit(n)``'s code for ``n == value``, which is one of the ascending ``cases``: a binary
     search."""
