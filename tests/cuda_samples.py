@@ -26,9 +26,8 @@ CONTEXT = BatchMatmul(T=Dim(1, 128), B=192, D=64, form="nn")
 WORKS: dict[str, Dense | BatchMatmul] = {"dense": DENSE, "scores": SCORES, "context": CONTEXT}
 
 
-emulated = pytest.mark.skipif(
-    shutil.which("g++") is None or shutil.which("gcc") is None, reason="the emulator is compiled by gcc"
-)
+NO_EMULATOR = "" if shutil.which("g++") and shutil.which("gcc") else "the emulator is compiled by gcc"
+emulated = pytest.mark.skipif(bool(NO_EMULATOR), reason=NO_EMULATOR)
 
 
 def typed(work: Dense | BatchMatmul, dtype: str) -> Workload:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 from conftest import ROOT
+from cuda_samples import NO_EMULATOR
 
 from dietlab.errors import MeasureError, MissingDependencyError
 from dietlab.evaluation import ansor, lineup
@@ -227,8 +227,8 @@ def test_a_timer_that_faults_or_crashes_starts_anew(
 
 @pytest.fixture(scope="module")
 def emulated(stand_in: StandIn) -> Iterator[WorkerProcess]:
-    if shutil.which("g++") is None or shutil.which("gcc") is None:
-        pytest.skip("the emulator is compiled by gcc")
+    if NO_EMULATOR:
+        pytest.skip(NO_EMULATOR)
     with WorkerProcess("workers.ansor_emulated", {"TVM_CUDA_COMPILE_MODE": "nvcc"}) as process:
         yield process
 
