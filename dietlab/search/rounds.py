@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
 from dietlab.events import Audience, TrialMeasured
 from dietlab.measure import Record, RecordStore, Runner, Trial
 from dietlab.search.run import TuningRun
-from dietlab.space import Space
+from dietlab.space import MicroKernel, Space
 
 
 def measured(
@@ -48,10 +48,10 @@ def measure_all(
     advance: Callable[[str, int], None],
     asked_by: str,
     *,
-    count_trials: bool = False,
+    counted: Collection[MicroKernel] | None = None,
 ) -> None:
-    """Runs the trials; every record is on disk before it is announced. Progress counts records, or trials
-    with all their shapes."""
+    """Runs the trials; every record is on disk before it is announced. Progress counts records, or
+    the micro-kernels ``counted``, each once it has all its records."""
     if not trials:
         return
     left = {trial.micro_kernel: len(trial.shapes) for trial in trials}
@@ -64,7 +64,8 @@ def measure_all(
             best = max(best, gflops)
             listeners.send(_announcement(record, gflops, len(store.records)))
             left[record.micro_kernel] -= 1
-            advance(f"best {best:.1f} GFLOP/s", int(not count_trials or not left[record.micro_kernel]))
+            complete = counted is None or (record.micro_kernel in counted and not left[record.micro_kernel])
+            advance(f"best {best:.1f} GFLOP/s", int(complete))
 
 
 def _announcement(record: Record, gflops: float, trials: int) -> TrialMeasured:

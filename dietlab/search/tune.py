@@ -24,6 +24,9 @@ VERIFYING_ROUNDS = 2
 """What the first round finds changes what is probably fastest. The second one looks between the first one's
 shapes, and again where another plan is expected to win now."""
 
+REFERENCES = 2
+"""Micro-kernels of earlier rounds that are measured again in each round of the search."""
+
 SEARCH = "search"
 """Rounds of the search are called this and how many micro-kernels were tried before."""
 
@@ -62,7 +65,9 @@ def tune(
         progress.advance("resumed" if state.tried else "", by=min(goal, len(state.tried)))
         begun = [Trial(kernel, search_shapes(kernel, state, effort)) for kernel in sorted(state.tried)]
         left = missing(begun, state.records)
-        measure_all(space, left, runner, store, listeners, lambda *_: None, f"{SEARCH} {len(state.tried)}")
+        asked_by = f"{SEARCH} {len(state.tried)}, resumed"
+        trials = [*left, *references(state, effort)] if left else []
+        measure_all(space, trials, runner, store, listeners, lambda *_: None, asked_by)
         for number in count(1):
             if len(state.tried) >= goal:
                 break
@@ -71,10 +76,9 @@ def tune(
             if not kernels:
                 break
             trials = [Trial(kernel, search_shapes(kernel, state, effort)) for kernel in kernels]
+            trials += references(state, effort)
             asked_by = f"{SEARCH} {len(state.tried)}"
-            measure_all(
-                space, trials, runner, store, listeners, progress.advance, asked_by, count_trials=True
-            )
+            measure_all(space, trials, runner, store, listeners, progress.advance, asked_by, counted=kernels)
             model = _fit(space, store.records, effort, adaptation, seed, clock)
             _announce(number, space, store, model, clock, listeners)
             state = SearchState(space, shapes.train, searched(store.records), model)
@@ -104,9 +108,23 @@ def search_shapes(kernel: MicroKernel, state: SearchState, effort: Effort) -> tu
     from memory, on the smallest of the range too. There memory bounds the time, and how well a
     micro-kernel streams its weights tells nothing about how well it computes."""
     target = target_shape(kernel, state)
-    dims = state.space.workload.dims
-    smallest = Shape.of(**{name: dim.low for name, dim in dims.items()})
-    return tuple(sorted({target, smallest})) if effort.timing.cache == "rotating" else (target,)
+    return tuple(sorted({target, _smallest(state)})) if effort.timing.cache == "rotating" else (target,)
+
+
+def references(state: SearchState, effort: Effort) -> list[Trial]:
+    """The best of earlier rounds on the smallest shape, which are measured there again. The memory of a
+    shared machine can be twice as quick a minute later: rounds can only be compared by what they have in
+    common (:func:`dietlab.cost.calibration.settled_seconds`)."""
+    if effort.timing.cache != "rotating":
+        return []
+    smallest = _smallest(state)
+    seconds = {r.micro_kernel: r.seconds for r in state.records if r.shape == smallest and r.seconds}
+    best = sorted(seconds, key=lambda kernel: (seconds[kernel], kernel))[:REFERENCES]
+    return [Trial(kernel, (smallest,)) for kernel in sorted(best)]
+
+
+def _smallest(state: SearchState) -> Shape:
+    return Shape.of(**{name: dim.low for name, dim in state.space.workload.dims.items()})
 
 
 def searched(records: Iterable[Record]) -> tuple[Record, ...]:
