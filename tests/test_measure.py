@@ -41,7 +41,7 @@ from dietlab.measure.pool import WorkerPool
 from dietlab.measure.problem import GUARD, Problem, Verdict, rotating_copies
 from dietlab.measure.process import WorkerCrashed, WorkerProcess, WorkerTimeout
 from dietlab.measure.threads import keep_apart
-from dietlab.measure.time_worker import _Library, _packed
+from dietlab.measure.time_worker import _calls_alone, _Library, _packed
 from dietlab.measure.timing import LONGEST_PAUSE, RETAKES, time_blocks
 from dietlab.shapes import Dim, Shape
 from dietlab.space import EDGES, CpuMicroKernel
@@ -644,6 +644,16 @@ def test_the_calling_thread_keeps_off_cores_that_others_are_bound_to() -> None:
     threads[0].join()
     assert seen == [set(cores[:-1])] * 2
     assert os.sched_getaffinity(0) == set(cores)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "in_turns"),
+    [(1e-4, [5, 5, 5]), (5e-4, [4, 0, 4]), (1.5e-3, [2, 0, 2]), (3e-3, [1, 0, 0]), (0.02, [0, 0, 0])],
+)
+def test_calls_in_cache_are_as_many_as_a_block_has_time_for(seconds: float, in_turns: list[int]) -> None:
+    timing = Timing(5, 0.002, stop_beyond=0.015, cache="rotating")
+    assert [_calls_alone(seconds, timing, turn) for turn in range(3)] == in_turns
+    assert _calls_alone(seconds, replace(timing, cache="hot"), 0) == 0
 
 
 POOL = """

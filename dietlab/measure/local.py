@@ -35,10 +35,6 @@ spin for some 25 ms more and leave no core to a candidate's second thread: a cal
 the system's time slice."""
 
 
-CACHED_EVERY = 2
-"""In the first turn and in every second one calls on operands in cache are timed too: they differ less from
-turn to turn than those on a memory that others use."""
-
 FEWEST_TURNS, BEHIND = 3, 1.1
 """Who is slower than the fastest by more than this factor after so many turns is not asked again."""
 
@@ -112,21 +108,21 @@ class LocalRunner:
         timing = replace(self.timing, blocks=1) if in_turns else self.timing
         for turn in range(self.timing.blocks if in_turns else 1):
             for candidate in playing[:: -1 if turn % 2 else 1]:
-                self._take(workload, candidate, timing, cached=turn % CACHED_EVERY == 0)
+                self._take(workload, candidate, timing, turn)
             playing = [candidate for candidate in playing if candidate.plays_on(self.timing)]
             if turn + 1 >= FEWEST_TURNS and playing:
                 most = BEHIND * min(candidate.mean_seconds for candidate in playing)
                 playing = [candidate for candidate in playing if candidate.mean_seconds <= most]
         yield from (candidate.result for candidate in rivals)
 
-    def _take(self, workload: Workload, candidate: Candidate, timing: Timing, cached: bool) -> None:
-        """One turn of one candidate, of operands in cache too or not; the first one verifies it."""
+    def _take(self, workload: Workload, candidate: Candidate, timing: Timing, turn: int) -> None:
+        """One turn of one candidate; the first one verifies it."""
         request = {
             "workload": workload.to_json(), "shape": candidate.record.shape.to_json(),
             "library": str(candidate.built.path), "cores": self.hardware.cores,
             "packed_shape": candidate.built.answer["packed_shape"], "timing": timing.to_json(),
             "last_level_bytes": self.hardware.last_level_bytes, "verified": bool(candidate.blocks),
-            "call_seconds": min(candidate.blocks, default=None), "cached": cached,
+            "call_seconds": min(candidate.blocks, default=None), "turn": turn,
         }  # fmt: skip
         if self.hardware.kind == "cpu":
             request["l2_bytes"] = self.hardware.cpu.l2_bytes

@@ -33,7 +33,8 @@ KEPT_BYTES = 2 << 30
 KEPT_LIBRARIES = 256
 
 MOST_ALONE, FEWEST_ALONE = 5, 2
-"""Calls of a block that are timed alone. One says enough, once, if it is longer than a block should be."""
+"""Calls of a block that are timed alone, in every second turn if a block has fewer than the most: long calls
+differ less. One says enough, once, if it is longer than a block should be."""
 
 _positions = count()
 """Where in the round of copies the next call is, whoever makes it: none finds what another just left."""
@@ -42,8 +43,9 @@ _positions = count()
 def measure(request: dict[str, Any]) -> dict[str, Any]:
     """``{"reason", "blocks", "cached_blocks", "verify_seconds", "measure_seconds"}`` and, unless the library
     was ``verified`` before on this shape, ``{"max_error", "tolerance"}``. ``cached_blocks``, of calls on
-    operands in the last-level cache, are taken beside blocks on operands in memory if the request says
-    ``cached``. ``call_seconds``: about how long a call takes, if an earlier turn has shown it."""
+    operands in the last-level cache, are taken beside blocks on operands in memory in some turns,
+    which are numbered from 0. ``call_seconds``: about how long a call takes, if an earlier turn has shown
+    it."""
     started = perf_counter()
     timing, cores = Timing(**request["timing"]), request["cores"]
     workload, shape = json.dumps(request["workload"]), Shape.from_json(request["shape"])
@@ -74,21 +76,22 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
         calls = library.calls(problem, _copies(workload, shape, copies))
         answer["blocks"] = time_blocks(calls, timing, cores, _positions, call_seconds)
         seconds = min(answer["blocks"])
-        size = _calls_alone(seconds, timing, request["verified"]) if request["cached"] else 0
+        size = _calls_alone(seconds, timing, request["turn"])
         if size:
             calls[0]()
             answer["cached_blocks"] = [time_alone(calls[0], private.empty, size, cores)]
     return {**answer, "verify_seconds": verified - started, "measure_seconds": perf_counter() - verified}
 
 
-def _calls_alone(seconds: float, timing: Timing, verified: bool) -> int:
+def _calls_alone(seconds: float, timing: Timing, turn: int) -> int:
     """How many calls of so many seconds are timed with operands in the last-level cache: none of a slow
     program, which hardly feels where they come from."""
     if timing.cache != "rotating" or timing.slow(seconds):
         return 0
     if seconds > timing.block_seconds:
-        return 0 if verified else 1
-    return min(MOST_ALONE, max(FEWEST_ALONE, ceil(timing.block_seconds / seconds)))
+        return 1 if turn == 0 else 0
+    size = min(MOST_ALONE, max(FEWEST_ALONE, ceil(timing.block_seconds / seconds)))
+    return 0 if size < MOST_ALONE and turn % 2 else size
 
 
 @lru_cache(maxsize=32)
