@@ -121,8 +121,8 @@ class LocalRunner:
             "workload": workload.to_json(), "shape": candidate.record.shape.to_json(),
             "library": str(candidate.built.path), "cores": self.hardware.cores,
             "packed_shape": candidate.built.answer["packed_shape"], "timing": timing.to_json(),
-            "last_level_bytes": self.hardware.last_level_bytes, "verified": bool(candidate.blocks),
-            "call_seconds": min(candidate.blocks, default=None), "turn": turn,
+            "last_level_bytes": self.hardware.last_level_bytes, "turn": turn,
+            "call_seconds": min(candidate.blocks, default=None),
         }  # fmt: skip
         if self.hardware.kind == "cpu":
             request["l2_bytes"] = self.hardware.cpu.l2_bytes

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from dietlab.lower.runtime import aligned_empty
 from dietlab.shapes import Shape
-from dietlab.workloads import FloatArray, Workload, tolerance
+from dietlab.workloads import FloatArray, Workload, smallest_shape, tolerance
 
 GUARD = 64
 """Elements before and after the output that must stay as they are; a multiple of a cache line."""
@@ -125,8 +125,7 @@ class Problem:
 def _constants(workload: Workload, seed: int) -> dict[str, tuple[FloatArray, FloatArray]]:
     """Constant operands, which are the same for all shapes, as they are and in float64: large arrays, of
     which each shape would make its own."""
-    smallest = Shape.of(**{name: dim.low for name, dim in workload.dims.items()})
-    inputs = workload.inputs(smallest, seed)
+    inputs = workload.inputs(smallest_shape(workload), seed)
     return {name: (aligned(inputs[name]), inputs[name].astype(np.float64)) for name in workload.constants}
 
 

@@ -31,6 +31,7 @@ KEPT_BYTES = 2 << 30
 """Of packed weights and their copies."""
 
 KEPT_LIBRARIES = 256
+"""Those asked for last; one that went is loaded, and packs, again."""
 
 MOST_ALONE, FEWEST_ALONE = 5, 2
 """Calls of a block that are timed alone, in every second turn if a block has fewer than the most: long calls
@@ -41,11 +42,10 @@ _positions = count()
 
 
 def measure(request: dict[str, Any]) -> dict[str, Any]:
-    """``{"reason", "blocks", "cached_blocks", "verify_seconds", "measure_seconds"}`` and, unless the library
-    was ``verified`` before on this shape, ``{"max_error", "tolerance"}``. ``cached_blocks``, of calls on
-    operands in the last-level cache, are taken beside blocks on operands in memory in some turns,
-    which are numbered from 0. ``call_seconds``: about how long a call takes, if an earlier turn has shown
-    it."""
+    """``{"reason", "blocks", "cached_blocks", "verify_seconds", "measure_seconds"}`` and, in the library's
+    first ``turn`` on this shape (0), in which it is verified, ``{"max_error", "tolerance"}``.
+    ``cached_blocks``, of calls on operands in the last-level cache, are taken beside blocks on operands in
+    memory in some turns. ``call_seconds``: about how long a call takes, if an earlier turn has shown it."""
     started = perf_counter()
     timing, cores = Timing(**request["timing"]), request["cores"]
     workload, shape = json.dumps(request["workload"]), Shape.from_json(request["shape"])
@@ -54,7 +54,7 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
     library = _library(Path(request["library"]), cores, packed and tuple(packed))
     answer: dict[str, Any] = {"reason": "", "blocks": [], "cached_blocks": []}
     call_seconds = request.get("call_seconds")
-    if not request["verified"]:
+    if request["turn"] == 0:
         problem.poison()
         call = library.calls(problem, [problem.arrays])[0]
         called = perf_counter()

@@ -19,6 +19,7 @@ from dietlab.search.strategies import SearchState, Strategy, strategy_named, tar
 from dietlab.search.verify import confirm, verify
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import MicroKernel, Space
+from dietlab.workloads import smallest_shape
 
 VERIFYING_ROUNDS = 2
 """What the first round finds changes what is probably fastest. The second one looks between the first one's
@@ -28,7 +29,8 @@ REFERENCES = 2
 """Micro-kernels of earlier rounds that are measured again in each round of the search."""
 
 SEARCH = "search"
-"""Rounds of the search are called this and how many micro-kernels were tried before."""
+"""Rounds of the search are called this and how many micro-kernels were tried before; what is left of an
+interrupted round is a round of its own."""
 
 
 def tune(
@@ -108,7 +110,9 @@ def search_shapes(kernel: MicroKernel, state: SearchState, effort: Effort) -> tu
     from memory, on the smallest of the range too. There memory bounds the time, and how well a
     micro-kernel streams its weights tells nothing about how well it computes."""
     target = target_shape(kernel, state)
-    return tuple(sorted({target, _smallest(state)})) if effort.timing.cache == "rotating" else (target,)
+    if effort.timing.cache != "rotating":
+        return (target,)
+    return tuple(sorted({target, smallest_shape(state.space.workload)}))
 
 
 def references(state: SearchState, effort: Effort) -> list[Trial]:
@@ -117,14 +121,10 @@ def references(state: SearchState, effort: Effort) -> list[Trial]:
     common (:func:`dietlab.cost.calibration.settled_seconds`)."""
     if effort.timing.cache != "rotating":
         return []
-    smallest = _smallest(state)
+    smallest = smallest_shape(state.space.workload)
     seconds = {r.micro_kernel: r.seconds for r in state.records if r.shape == smallest and r.seconds}
     best = sorted(seconds, key=lambda kernel: (seconds[kernel], kernel))[:REFERENCES]
     return [Trial(kernel, (smallest,)) for kernel in sorted(best)]
-
-
-def _smallest(state: SearchState) -> Shape:
-    return Shape.of(**{name: dim.low for name, dim in state.space.workload.dims.items()})
 
 
 def searched(records: Iterable[Record]) -> tuple[Record, ...]:

@@ -20,6 +20,7 @@ from dietlab.workloads.contraction import (
     batch_of,
     extents,
     largest,
+    smallest_shape,
     tolerance,
 )
 from dietlab.workloads.dense import Dense
@@ -53,7 +54,8 @@ OPERATORS: dict[str, Operator] = {
 __all__ = [
     "ACTIVATIONS", "NO_EPILOGUE", "OPERATORS", "PRECISIONS", "Activation", "Axis", "BatchMatmul", "Dense",
     "Epilogue", "FloatArray", "Inputs", "Precision", "Role", "Weights", "Workload", "axis_of", "batch_of",
-    "extents", "largest", "make_workload", "require_dtype", "tolerance", "workload_from_json",
+    "extents", "largest", "make_workload", "require_dtype", "smallest_shape", "tolerance",
+    "workload_from_json",
 ]  # fmt: skip
 
 

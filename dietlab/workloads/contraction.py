@@ -117,6 +117,11 @@ def largest(workload: Workload, role: Role) -> int:
     return extent.high if isinstance(extent, Dim) else extent
 
 
+def smallest_shape(workload: Workload) -> Shape:
+    """Every dynamic dimension at the lower end of its range."""
+    return Shape.of(**{name: dim.low for name, dim in workload.dims.items()})
+
+
 def batch_of(workload: Workload) -> int | None:
     """How many independent products one call computes; None for an operator without that axis."""
     batch = next((axis.extent for axis in workload.axes if axis.role == "batch"), None)

@@ -12,7 +12,7 @@ _questions = count(1)
 
 
 def measure(request: dict[str, Any]) -> dict[str, Any]:
-    if request["verified"] and request["shape"]["T"] == 2:
+    if request["turn"] and request["shape"]["T"] == 2:
         os.abort()
     number = next(_questions)
     assert request["timing"]["blocks"] == 1
