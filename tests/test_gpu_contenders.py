@@ -221,7 +221,7 @@ def test_a_lost_device_ends_the_process_and_any_other_error_does_not(monkeypatch
 def test_a_clock_that_falls_during_a_block_is_noticed() -> None:
     cycles = iter([1.0, 2.0, 1.0, 1.0])
     bench = GpuBench(Lying(), DENSE, setting(), probe=lambda: next(cycles))
-    timed = bench.time({"shape": {"T": 5}, "min_seconds": 1e-4, "best_probe": 0.1})
+    timed = bench.time({"shape": {"T": 5}, "min_seconds": 1e-4, "usual_probe": 0.1})
     assert (timed["retaken"], timed["kept"], timed["probe"]) == (1, False, 1.0)
 
 

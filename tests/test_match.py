@@ -13,12 +13,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dietlab.errors import MeasureError
 from dietlab.evaluation import match
 from dietlab.evaluation.contender_worker import Bench
 from dietlab.evaluation.match import Entry, Match
-from dietlab.evaluation.throttle import PATIENCE, RETAKES, Pace, Taken, fma_probe, take
+from dietlab.evaluation.throttle import QUICKER, RECENT, RETAKES, Pace, Taken, fma_probe, take
 from dietlab.evaluation.vendors import Operands
 from dietlab.hardware import Hardware
 from dietlab.lower import compiler
@@ -172,23 +174,23 @@ class Machine:
         self.blocks += 1
         return float(self.blocks)
 
-    def take(self, best: float | None = None) -> Taken:
-        return take(self.block, self.probe, best)
+    def take(self, usual: float | None = None) -> Taken:
+        return take(self.block, self.probe, usual)
 
 
 def test_quick_block_counts_at_once() -> None:
     assert Machine(1.0, 1.05).take() == Taken(1.0, 0, False, 1.0)
-    assert Machine(1.05, 1.05).take(best=1.0) == Taken(1.0, 0, False, 1.05)
+    assert Machine(1.05, 1.05).take(usual=1.0) == Taken(1.0, 0, False, 1.05)
 
 
 @pytest.mark.parametrize("slow", [(1.0, 2.0), (2.0, 1.0), (1.1, 1.1)])
 def test_block_in_a_slow_moment_is_taken_again(slow: tuple[float, float]) -> None:
-    assert Machine(*slow, 1.0, 1.0).take(best=1.0) == Taken(2.0, 1, False, 1.0)
+    assert Machine(*slow, 1.0, 1.0).take(usual=1.0) == Taken(2.0, 1, False, 1.0)
 
 
 def test_block_that_stays_slow_is_kept_and_counted() -> None:
     machine = Machine(*[2.0] * 2 * (RETAKES + 1))
-    assert machine.take(best=1.0) == Taken(RETAKES + 1.0, RETAKES, True, 2.0)
+    assert machine.take(usual=1.0) == Taken(RETAKES + 1.0, RETAKES, True, 2.0)
     assert machine.blocks == RETAKES + 1
 
 
@@ -226,29 +228,47 @@ def test_the_system_tells_when_it_takes_a_core_away() -> None:
     assert all(int(child.communicate()[0]) > 3 for child in both)
 
 
-def test_pace_counts_and_keeps_the_best_probe() -> None:
+def test_probe_finds_the_cores_that_warming_up_woke() -> None:
+    seen: list[str] = []
+
+    def note(what: str) -> float:
+        seen.append(what)
+        return 1.0
+
+    take(lambda: note("block"), lambda: note("probe"), 1.0, lambda: note("warm up"))
+    assert seen == ["warm up", "probe", "block", "probe"]
+
+
+def test_pace_counts() -> None:
     pace = Pace()
+    assert pace.usual is None
     for taken in (Taken(9.0, 0, False, 1.0), Taken(9.0, 2, False, 0.9), Taken(9.0, 4, True, 1.8)):
         pace.note(taken)
-    assert (pace.blocks, pace.retaken, pace.kept, pace.best) == (3, 6, 1, 0.9)
+    assert (pace.blocks, pace.retaken, pace.kept, pace.usual) == (3, 6, 1, 1.0)
+
+
+@settings(max_examples=30)
+@given(slow=st.floats(1.1, 3), share=st.integers(0, 100))
+def test_usual_is_what_a_third_of_the_blocks_finds(slow: float, share: int) -> None:
+    """Blocks in quick moments, 1, come evenly among those in slow ones."""
+    pace = Pace()
+    for number in range(RECENT):
+        quick = (number + 1) * share // 100 > number * share // 100
+        pace.note(Taken(9.0, 0, False, 1.0 if quick else slow))
+    assert pace.usual == (1.0 if RECENT * share // 100 > RECENT // QUICKER else slow)
 
 
 def test_pace_accepts_a_processor_that_settles_at_a_lower_speed() -> None:
     pace = Pace()
-    pace.note(Taken(9.0, 0, False, 1.0))
-    for _ in range(PATIENCE - 1):
-        pace.note(Taken(9.0, RETAKES, True, 1.2))
-    assert pace.best == 1.0
-    pace.note(Taken(9.0, RETAKES, True, 1.3))
-    assert pace.best == 1.2
-    pace.note(Taken(9.0, 0, False, 1.0))
-    assert pace.best == 1.0
+    for seconds in [1.0] * RECENT + [1.2] * RECENT:
+        pace.note(Taken(9.0, RETAKES, True, seconds))
+    assert pace.usual == 1.2
 
 
 def test_worker_answers_what_the_probe_found() -> None:
     probes = iter([1.0, 3.0, 1.0, 1.0])
     asked = bench(Lying(), probe=lambda: next(probes))
-    answer = asked.time({"shape": {"T": 5}, "min_seconds": 1e-4, "best_probe": 0.99})
+    answer = asked.time({"shape": {"T": 5}, "min_seconds": 1e-4, "usual_probe": 0.99})
     assert (answer["retaken"], answer["kept"], answer["probe"]) == (1, False, 1.0)
 
 
@@ -284,11 +304,11 @@ def test_contender_that_falls_on_one_shape_plays_the_next(
     with Match(DENSE, here, [Entry("openblas", "openblas")]) as played:
         assert played.unprobed == ""
         turns = [played.play(Shape.of(T=t), "hot", 2, 0.001, {})["openblas"] for t in (2, 3, 4)]
-        pace, note = played.pace, played.note
+        (pace,), note = played.paces.values(), played.note
     assert [turn.correct for turn in turns] == [True, False, True]
     assert [len(turn.samples) for turn in turns] == [2, 0, 2]
     assert ("signal" if "abort" in fall else "answers within") in turns[1].reason
-    assert pace.blocks == 4 and pace.best is not None and pace.best > 0
+    assert pace.blocks == 4 and pace.usual is not None and pace.usual > 0
     assert pace.retaken == sum(turn.retaken for turn in turns)
     assert pace.kept == sum(turn.kept for turn in turns)
     assert note.startswith(f"4 blocks were timed; {pace.retaken} more were thrown away")

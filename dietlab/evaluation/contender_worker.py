@@ -6,14 +6,14 @@
         -> {"version", "kind"} or {"absent": reason}
     {"op": "check", "shape": {"T": 5}, "seed": 0}
         -> {"max_error", "tolerance", "correct", "reason"}
-    {"op": "time", "shape": {"T": 5}, "cache": "hot", "min_seconds": 0.004, "best_probe": 6e-5}
+    {"op": "time", "shape": {"T": 5}, "cache": "hot", "min_seconds": 0.004, "usual_probe": 6e-5}
         -> {"seconds", "calls", "copies", "retaken", "kept", "probe"}
 
 Contenders are the vendors, ``library`` (``options``: ``{"library": folder}``; ``check`` and ``time``
 may name a ``plan``) and ``ansor`` (``{"library": folder}``), which answers ``{"absent": reason}`` for
 shapes that were not tuned. ``options`` may override the caches' sizes (``l2_bytes``, ``l3_bytes``) and
-bring a ``probe`` (see :func:`~dietlab.evaluation.throttle.fma_probe`); ``time`` names the ``best_probe``
-so far and answers the best around this block. Start the process with
+bring a ``probe`` (see :func:`~dietlab.evaluation.throttle.fma_probe`); ``time`` names the ``usual_probe``
+and answers the one around this block. Start the process with
 :func:`~dietlab.evaluation.vendors.contender_env`.
 
 What ``cache`` says about the moment before a timed call:
@@ -111,9 +111,11 @@ class Bench:
             case.counts[key] = self._calibrate(calls, cache, block_seconds)
         warm, count = case.counts[key]
         block, warm_up = partial(run, calls, count), partial(self._warm_up, calls, warm)
-        # One thread's clock stops while others have its core.
-        interruptions = taken_cores if self._threads > 1 else lambda: 0
-        taken = take(block, self._probe, request.get("best_probe"), warm_up, interruptions)
+        # One thread's clock stops while others have its core. Calls that are timed one by one are
+        # interrupted on purpose, to empty the caches, and a median passes over those that were in addition.
+        watched = self._threads > 1 and cache != "interleaved"
+        interruptions = taken_cores if watched else lambda: 0
+        taken = take(block, self._probe, request.get("usual_probe"), warm_up, interruptions)
         return {**asdict(taken), "calls": count, "copies": copies}
 
     def _warm_up(self, calls: Sequence[Call], count: int) -> None:

@@ -58,7 +58,8 @@ class Turn:
 
 
 class Seat:
-    """A contender's process. One that crashed or hung is opened anew for the next question.
+    """A contender's process, and its ``pace``. One that crashed or hung is opened anew for the next
+    question.
 
     Args:
         request: what opens it.
@@ -71,6 +72,7 @@ class Seat:
         self._worker = WorkerProcess(GPU_WORKER if on_gpu else WORKER, contender_env(cores))
         self._seconds = GPU_ANSWER_SECONDS if on_gpu else ANSWER_SECONDS
         self._open = False
+        self.pace = Pace()
 
     def open(self) -> dict[str, Any]:
         answer = self._worker.ask(self._request, OPEN_SECONDS)
@@ -136,8 +138,7 @@ class Match:
     """Opens contenders, then plays shapes: ``with Match(...) as match: match.play(shape, ...)``.
 
     Each contender has a process, because OpenMP runtimes collide in one; only one runs at a time.
-    ``pace`` counts the blocks that were taken, taken again, and kept although the processor was slow;
-    ``unprobed`` says why nobody looked at the processor, if so.
+    ``unprobed`` says why nobody looked at the processor for slow moments, if so.
     """
 
     def __init__(self, workload: Workload, hardware: Hardware, entries: Sequence[Entry]) -> None:
@@ -146,7 +147,6 @@ class Match:
         self._open = ExitStack()
         self._seats: dict[str, Seat] = {}
         self.contenders: list[Contender] = []
-        self.pace = Pace()
         self.unprobed = ""
 
     def __enter__(self) -> Match:
@@ -169,14 +169,20 @@ class Match:
         return tuple(self._seats)
 
     @property
+    def paces(self) -> dict[str, Pace]:
+        """By contender: blocks that were taken, taken again, and kept although the processor was slow."""
+        return {name: seat.pace for name, seat in self._seats.items()}
+
+    @property
     def note(self) -> str:
         """What a report should say about slow moments."""
         if self.unprobed:
             return f"No probe told slow moments of the processor: {self.unprobed}"
-        pace = self.pace
+        paces = self.paces.values()
         return (
-            f"{pace.blocks} blocks were timed; {pace.retaken} more were thrown away because the processor "
-            f"was slow around them, and {pace.kept} count although it stayed slow."
+            f"{sum(p.blocks for p in paces)} blocks were timed; {sum(p.retaken for p in paces)} more were "
+            "thrown away because the processor was slow around them, and "
+            f"{sum(p.kept for p in paces)} count although it stayed slow."
         )
 
     def _compile_probe(self, folder: Path) -> dict[str, Any] | None:
@@ -253,10 +259,11 @@ class Match:
         if self._hardware.cores > 1 and not self._on_gpu:
             sleep(SETTLE_SECONDS)
         try:
-            answer = player.ask("time", cache=cache, min_seconds=block_seconds, best_probe=self.pace.best)
+            usual = player.seat.pace.usual
+            answer = player.ask("time", cache=cache, min_seconds=block_seconds, usual_probe=usual)
         except MeasureError as error:
             player.fail(error)
             return
         taken = Taken(answer["seconds"], answer["retaken"], answer["kept"], answer["probe"])
-        self.pace.note(taken)
+        player.seat.pace.note(taken)
         player.blocks.append(taken)

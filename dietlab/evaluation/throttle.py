@@ -9,6 +9,7 @@ how often it did.
 from __future__ import annotations
 
 import resource
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +18,11 @@ from typing import Any
 from dietlab.lower.runtime import aligned_empty, load_library
 
 SLOWER = 1.06
-"""A probe that takes this many times the best one's seconds marks a slow moment."""
+"""A probe that takes this many times the usual one's seconds marks a slow moment."""
 RETAKES = 4
 """After that many the block counts as it is."""
-PATIENCE = 12
-"""After that many slow blocks in a row their speed is the processor's speed."""
+RECENT, QUICKER = 12, 3
+"""Of so many blocks the quicker part, one in so many, says what is usual."""
 PROBE_CALLS = 2
 """The first may find wide vector units asleep."""
 
@@ -32,8 +33,8 @@ Probe = Callable[[], float]
 @dataclass(frozen=True)
 class Taken:
     """A timed block: its ``seconds`` a call, how many blocks were thrown away before it, whether it
-    counts although it was slow too (``kept``), and the least ``probe`` around any of them in seconds
-    (None without a probe)."""
+    counts although it was slow too (``kept``), and the quicker ``probe`` around it in seconds (None without
+    a probe)."""
 
     seconds: float
     retaken: int = 0
@@ -42,16 +43,17 @@ class Taken:
 
 
 def take(
-    block: Callable[[], float], probe: Probe | None, best: float | None = None,
+    block: Callable[[], float], probe: Probe | None, usual: float | None = None,
     warm_up: Callable[[], object] = lambda: None, interruptions: Callable[[], int] = lambda: 0,
 ) -> Taken:  # fmt: skip
     """Runs ``block`` until both probes around it are quick and nothing interrupted it, at most
-    ``1 + RETAKES`` times.
+    ``1 + RETAKES`` times. The probes come right before and after, so that the cores that a block uses are
+    awake for both: one core alone may run at a higher clock than all of them.
 
     Args:
         block: returns seconds a call.
         probe: None if there is none: the first block counts.
-        best: the least seconds of a probe so far, in any process of this machine.
+        usual: seconds of a probe, from :class:`Pace` (default: the least around this block).
         warm_up: what runs before each block and does not count.
         interruptions: how many there were so far.
     """
@@ -60,17 +62,17 @@ def take(
         return Taken(block())
     probes: list[float] = []
     for retaken in range(RETAKES + 1):
-        before = probe()
         warm_up()
+        before = probe()
         begun = interruptions()
         seconds = block()
         undisturbed = interruptions() == begun
         after = probe()
         probes += [before, after]
-        quick = min(probes) if best is None else min(best, *probes)
+        quick = min(probes) if usual is None else usual
         if undisturbed and max(before, after) <= SLOWER * quick:
-            return Taken(seconds, retaken, False, min(probes))
-    return Taken(seconds, RETAKES, True, min(probes))
+            return Taken(seconds, retaken, False, min(before, after))
+    return Taken(seconds, RETAKES, True, min(before, after))
 
 
 def taken_cores() -> int:
@@ -80,28 +82,29 @@ def taken_cores() -> int:
 
 
 class Pace:
-    """The best probe of a match, and how many of its blocks were taken in slow moments.
+    """What a probe usually takes around a contender's blocks, and how many of those were in slow moments.
 
-    A processor that settles at a lower speed for good is not slow for ever: after ``PATIENCE`` kept
-    blocks in a row the best probe among those becomes the measure.
+    Usual is what the quicker third of its latest blocks found: threads that spin between two calls may
+    lower the clock, which is part of what is measured. A processor that settles at a lower speed
+    for good is not slow for ever, and a rare quick moment, while the neighbours of a shared machine sleep,
+    does not make all others slow.
     """
 
     def __init__(self) -> None:
-        self.best: float | None = None
         self.blocks = self.retaken = self.kept = 0
-        self._slow: list[float] = []
+        self._probes: deque[float] = deque(maxlen=RECENT)
+
+    @property
+    def usual(self) -> float | None:
+        """Seconds of a probe; None as long as there was none."""
+        return sorted(self._probes)[len(self._probes) // QUICKER] if self._probes else None
 
     def note(self, taken: Taken) -> None:
         self.blocks += 1
         self.retaken += taken.retaken
         self.kept += taken.kept
-        if taken.probe is None:
-            return
-        self._slow = [*self._slow, taken.probe] if taken.kept else []
-        if len(self._slow) >= PATIENCE:
-            self.best, self._slow = min(self._slow), []
-        elif self.best is None or taken.probe < self.best:
-            self.best = taken.probe
+        if taken.probe is not None:
+            self._probes.append(taken.probe)
 
 
 def fma_probe(options: Mapping[str, Any], clock: Callable[[], float]) -> Probe:
