@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -39,7 +39,7 @@ from dietlab.hardware import Hardware
 from dietlab.measure import CacheState, Record, SyntheticRunner, Trial
 from dietlab.search import TuningRun
 from dietlab.shapes import Dim, Shape, ShapeSet
-from dietlab.space import EDGES, FMA_LATENCY, CpuMicroKernel, MicroKernel, build_space, plan_for
+from dietlab.space import EDGES, FMA_LATENCY, CpuMicroKernel, MicroKernel, build_space, plan_for, tiling_on
 from dietlab.workloads import BatchMatmul, Dense, Role, Workload, extents
 
 HARDWARE = Hardware.preset("cascadelake-1core")
@@ -420,15 +420,19 @@ def test_importances_are_shares_of_known_features(model: CostModel) -> None:
 def test_calibrated_seconds_are_the_measured_ones_where_measured(synthetic_run: TuningRun) -> None:
     kernels, shapes = synthetic_run.micro_kernels, tuple(ShapeSet.every(synthetic_run.space.workload))
     table = synthetic_run.seconds_table(kernels, shapes)
-    measured = {(r.micro_kernel, r.shape): r.seconds for r in synthetic_run.records}
-    found = {(k, s): table[i, j] for i, k in enumerate(kernels) for j, s in enumerate(shapes)}
-    assert len(measured) > 100
-    assert all(found[key] == seconds for key, seconds in measured.items())
+    settled = settled_seconds(synthetic_run.space.workload, synthetic_run.records)
+    found = {program(k, s): table[i, j] for i, k in enumerate(kernels) for j, s in enumerate(shapes)}
+    assert len(settled) > 100
+    assert all(found[key] == seconds for key, seconds in settled.items())
     assert np.isfinite(table).all() and (table > 0).all()
 
 
 def recorded(kernel: MicroKernel, shape: Shape, seconds: float) -> Record:
     return Record(kernel, shape, "ok", seconds=seconds)
+
+
+def program(kernel: MicroKernel, shape: Shape) -> tuple[Hashable, Shape]:
+    return tiling_on(kernel, WORK, shape), shape
 
 
 def test_calibration_moves_predictions_towards_what_was_measured(model: CostModel) -> None:
@@ -456,8 +460,8 @@ def test_how_slow_a_round_was_drops_out_of_its_times(
         for plan in range(len(plans))
         if plan == 0 or number == plan % len(rounds) or data.draw(st.booleans())
     ]
-    found = settled_seconds(records)
-    ratios = [found[kernel, shape] / seconds for kernel, seconds in zip(kernels, plans, strict=True)]
+    found = settled_seconds(WORK, records)
+    ratios = [found[program(k, shape)] / seconds for k, seconds in zip(kernels, plans, strict=True)]
     np.testing.assert_allclose(ratios, ratios[0])
     assert min(rounds) * (1 - 1e-9) <= ratios[0] <= max(rounds) * (1 + 1e-9)
 
@@ -467,8 +471,8 @@ def test_one_disturbed_record_moves_no_other() -> None:
     quick = [replace(recorded(k, shape, 1e-5 * k.rows), asked_by="verify 1") for k in kernels]
     slow = [replace(recorded(k, shape, 2e-5 * k.rows), asked_by="verify 2") for k in kernels]
     disturbed = replace(quick[0], seconds=4e-3)
-    found = settled_seconds([disturbed, *quick[1:], *slow])
-    first, *others = (found[kernel, shape] for kernel in kernels)
+    found = settled_seconds(WORK, [disturbed, *quick[1:], *slow])
+    first, *others = (found[program(kernel, shape)] for kernel in kernels)
     assert others[1] / others[0] == pytest.approx(3 / 2)
     assert first / others[0] == pytest.approx(1 / 2, rel=0.02)
 
@@ -476,7 +480,25 @@ def test_one_disturbed_record_moves_no_other() -> None:
 def test_rounds_that_share_nothing_are_taken_as_they_are() -> None:
     shape, kernels = Shape.of(T=8), [CpuMicroKernel(rows, 32) for rows in (1, 2)]
     records = [replace(recorded(k, shape, 1e-5 * k.rows), asked_by=f"check {k.rows}") for k in kernels]
-    assert settled_seconds(records) == {(k, shape): 1e-5 * k.rows for k in kernels}
+    assert settled_seconds(WORK, records) == {program(k, shape): 1e-5 * k.rows for k in kernels}
+
+
+def test_micro_kernels_that_run_the_same_tiles_have_one_time(model: CostModel) -> None:
+    """12 rows are 2 x 6 by all of these but the last, and their records link the rounds."""
+    shape, other = Shape.of(T=12), Shape.of(T=13)
+    twins = [CpuMicroKernel(6, 32, edge="even"), CpuMicroKernel(6, 32, edge="rest")]
+    twins.append(CpuMicroKernel(8, 32, edge="even"))
+    stranger = CpuMicroKernel(8, 32, edge="rest")
+    records = [
+        replace(recorded(twins[0], shape, 1e-5), asked_by="check 1"),
+        replace(recorded(twins[1], shape, 2e-5), asked_by="check 2"),
+        replace(recorded(stranger, shape, 4e-5), asked_by="check 2"),
+    ]
+    assert len({program(kernel, shape) for kernel in twins}) == 1
+    calibration = Calibration(model, records)
+    seconds = calibration.seconds([*twins, stranger], [shape])[:, 0]
+    assert (seconds[:3] == seconds[0]).all() and seconds[3] == pytest.approx(2 * seconds[0])
+    assert (calibration.doubt(twins, [shape]) == 0).all() and (calibration.doubt(twins, [other]) > 0).all()
 
 
 def test_what_is_expected_lies_between_both_states_of_the_caches(synthetic_run: TuningRun) -> None:
@@ -515,7 +537,7 @@ def test_what_was_not_measured_borrows_from_its_family(model: CostModel) -> None
     shapes = [Shape.of(T=t) for t in (8, 32)]
     measured = CpuMicroKernel(4, 32, edge="even")
     relatives = [
-        CpuMicroKernel(7, 32, edge="even"),
+        CpuMicroKernel(3, 32, edge="even"),
         CpuMicroKernel(4, 32, edge="rest"),
         CpuMicroKernel(2, 32),
     ]
@@ -545,7 +567,7 @@ def test_no_prediction_is_faster_than_the_processor(model: CostModel) -> None:
 
 def test_doubt_grows_with_the_distance_to_what_was_measured(model: CostModel) -> None:
     kernel, shapes = CpuMicroKernel(4, 32, edge="even"), [Shape.of(T=t) for t in (8, 16, 64)]
-    relative, stranger = CpuMicroKernel(6, 32, edge="even"), CpuMicroKernel(4, 48, edge="even")
+    relative, stranger = CpuMicroKernel(3, 32, edge="even"), CpuMicroKernel(4, 48, edge="even")
     calibration = Calibration(model, [recorded(kernel, shapes[0], 1e-4)])
     own, family, nothing = calibration.doubt([kernel, relative, stranger], shapes)
     np.testing.assert_allclose(own, DOUBT_A_STEP * np.log([1, 2, 8]))

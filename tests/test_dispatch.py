@@ -41,9 +41,9 @@ from dietlab.errors import DispatchError
 from dietlab.events import audience
 from dietlab.hardware import Hardware
 from dietlab.measure import Record, RecordStore, SyntheticRunner, Trial
-from dietlab.search import TuningRun, tiling_on
+from dietlab.search import TuningRun
 from dietlab.shapes import Dim, Shape, ShapeSet
-from dietlab.space import CpuMicroKernel, Leaf, Split, depth, heights, leaves, plan_for
+from dietlab.space import CpuMicroKernel, Leaf, Split, depth, heights, leaves, plan_for, tiling_on
 from dietlab.workloads import BatchMatmul, Dense, Workload, tolerance
 
 try:

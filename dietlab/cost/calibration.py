@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from math import exp, log
 from statistics import median_low
 
@@ -12,7 +12,8 @@ import numpy.typing as npt
 from dietlab.cost.model import CostModel
 from dietlab.measure import Record
 from dietlab.shapes import Shape
-from dietlab.space import MicroKernel
+from dietlab.space import MicroKernel, tiling_on
+from dietlab.workloads import Workload
 
 Values = npt.NDArray[np.float64]
 
@@ -33,42 +34,47 @@ NOISE = 0.01
 """Differences of times, as logarithms, that no fit should try to explain."""
 
 
-def settled_seconds(records: Iterable[Record]) -> dict[tuple[MicroKernel, Shape], float]:
-    """One time for each micro-kernel and shape, out of rounds whose machine was quicker or slower.
+def settled_seconds(workload: Workload, records: Iterable[Record]) -> dict[Program, float]:
+    """One time for each program, out of rounds whose machine was quicker or slower.
 
-    On each shape a time is what the micro-kernel takes, times how slow its round was for all (``asked_by``):
-    records of a round ran in turns. Rounds that have micro-kernels in common are compared by these; then
-    of two times of a micro-kernel the lower one counts, and of three the middle one, since disturbances
+    Micro-kernels that run the same tiles on a shape are one program there, whichever was measured. On each
+    shape a time is what the program takes, times how slow its round was for all (``asked_by``):
+    records of a round ran in turns. Rounds that have programs in common are compared by these; then
+    of two times of a program the lower one counts, and of three the middle one, since disturbances
     only slow down.
     """
-    shapes: dict[Shape, dict[MicroKernel, dict[str, float]]] = {}
+    shapes: dict[Shape, dict[Hashable, dict[str, float]]] = {}
     for record in records:
         if record.ok and record.seconds:
-            rounds = shapes.setdefault(record.shape, {}).setdefault(record.micro_kernel, {})
+            tiles = tiling_on(record.micro_kernel, workload, record.shape)
+            rounds = shapes.setdefault(record.shape, {}).setdefault(tiles, {})
             rounds[record.asked_by] = min(record.seconds, rounds.get(record.asked_by, record.seconds))
     return {
-        (kernel, shape): seconds
+        (tiles, shape): seconds
         for shape, times in shapes.items()
-        for kernel, seconds in _settled(times).items()
+        for tiles, seconds in _settled(times).items()
     }
 
 
-Times = Mapping[MicroKernel, Mapping[str, float]]
-"""Seconds on one shape by micro-kernel and round."""
+Program = tuple[Hashable, Shape]
+"""Tiles (:func:`dietlab.space.tiling_on`) on a shape."""
+
+Times = Mapping[Hashable, Mapping[str, float]]
+"""Seconds on one shape by tiles and round."""
 
 
-def _settled(times: Times) -> dict[MicroKernel, float]:
-    """What each micro-kernel takes in a round of mean slowness."""
+def _settled(times: Times) -> dict[Hashable, float]:
+    """What each program takes in a round of mean slowness."""
     slowness = _slowness(times)
     return {
-        kernel: median_low([seconds / slowness[name] for name, seconds in rounds.items()])
-        for kernel, rounds in times.items()
+        tiles: median_low([seconds / slowness[name] for name, seconds in rounds.items()])
+        for tiles, rounds in times.items()
     }
 
 
 def _slowness(times: Times) -> dict[str, float]:
     """How slow each round was, 1 on average; the least absolute deviations of the logarithms, by fits with
-    weights. What a micro-kernel takes drops out of the normal equations, which are as many as rounds."""
+    weights. What a program takes drops out of the normal equations, which are as many as rounds."""
     found = dict.fromkeys(name for rounds in times.values() for name in rounds)
     names = {name: number for number, name in enumerate(found)}
     groups: list[Values] = [
@@ -91,7 +97,7 @@ def _slowness(times: Times) -> dict[str, float]:
 
 
 def _weights(own: Values) -> Values:
-    """Those of one micro-kernel's times: the further from their middle, the less."""
+    """Those of one program's times: the further from their middle, the less."""
     found: Values = 1.0 / np.maximum(np.abs(own - np.median(own)), NOISE)
     return found
 
@@ -99,26 +105,31 @@ def _weights(own: Values) -> Values:
 class Calibration:
     """A cost model and the records that correct it.
 
-    Where a micro-kernel was measured on a shape, that time stands (:func:`settled_seconds`). Elsewhere its
-    prediction is
-    multiplied by the ratio of measured to predicted time of its family (those that differ from it in
-    height and edge only), interpolated over the logarithm of the shapes' flops, times how much it
-    deviates from its family where it was measured itself: one measurement at an end of the range
-    says nothing about the other end. The adaptation cost draws the saw-tooth; the ratio corrects what
-    no model knows (cache effects, the cost of a call).
+    Where a micro-kernel was measured on a shape, or another that runs the same tiles there, that time
+    stands (:func:`settled_seconds`). Elsewhere its prediction is multiplied by the ratio of measured to
+    predicted time of its family (those that differ from it in height and edge only), interpolated over the
+    logarithm of the shapes' flops, times how much it deviates from its family where it was measured itself:
+    one measurement at an end of the range says nothing about the other end. The adaptation cost draws the
+    saw-tooth; the ratio corrects what no model knows (cache effects, the cost of a call).
     """
 
     def __init__(self, model: CostModel, records: Iterable[Record]) -> None:
+        records = [record for record in records if record.ok and record.seconds]
+        workload = model.cost.workload
         self._model = model
-        self._measured = settled_seconds(records)
+        self._measured = settled_seconds(workload, records)
+        self._families_on: dict[Shape, set[MicroKernel]] = {}
         hardware = model.cost.hardware
-        peak = hardware.peak_for(model.cost.workload.dtype)
+        peak = hardware.peak_for(workload.dtype)
         self._peak = 1e9 * hardware.cores * peak if peak else np.inf
         self._own: dict[MicroKernel, dict[float, list[float]]] = {}
         self._family: dict[MicroKernel, dict[float, list[float]]] = {}
-        pairs = list(self._measured)
+        pairs = list(dict.fromkeys((record.micro_kernel, record.shape) for record in records))
+        for kernel, shape in pairs:
+            self._families_on.setdefault(shape, set()).add(kernel.family)
         if pairs:
-            logs = np.log(np.array(list(self._measured.values())) / model.seconds_of(pairs))
+            times = [self._measured[tiling_on(kernel, workload, shape), shape] for kernel, shape in pairs]
+            logs = np.log(np.array(times) / model.seconds_of(pairs))
             places = self._positions([shape for _, shape in pairs])
             for (kernel, _), place, ratio in zip(pairs, places.tolist(), logs.tolist(), strict=True):
                 self._own.setdefault(kernel, {}).setdefault(place, []).append(ratio)
@@ -128,15 +139,24 @@ class Calibration:
         """Seconds of a call, ``[micro-kernels, shapes]``."""
         predicted = self._model.seconds(kernels, shapes)
         at = self._positions(shapes)
+        least = [self._model.cost.workload.flops(shape) / self._peak for shape in shapes]
         for row, kernel in enumerate(kernels):
-            predicted[row] *= np.exp(self._correction(kernel, at))
-            for column, shape in enumerate(shapes):
-                # A ratio from elsewhere can promise more than the processor computes.
-                least = self._model.cost.workload.flops(shape) / self._peak
-                predicted[row, column] = self._measured.get(
-                    (kernel, shape), max(predicted[row, column], least)
-                )
+            # A ratio from elsewhere can promise more than the processor computes.
+            predicted[row] = np.maximum(predicted[row] * np.exp(self._correction(kernel, at)), least)
+            for column, known in enumerate(self._known(kernel, shapes)):
+                if known is not None:
+                    predicted[row, column] = known
         return predicted
+
+    def _known(self, kernel: MicroKernel, shapes: Iterable[Shape]) -> list[float | None]:
+        """Measured seconds, of any micro-kernel that runs the same tiles; None where there are none."""
+        workload, family = self._model.cost.workload, kernel.family
+        return [
+            self._measured.get((tiling_on(kernel, workload, shape), shape))
+            if family in self._families_on.get(shape, ())
+            else None
+            for shape in shapes
+        ]
 
     def doubt(self, kernels: Sequence[MicroKernel], shapes: Sequence[Shape]) -> Values:
         """How far a prediction may be too low, as a logarithm, ``[micro-kernels, shapes]``; 0 where there
@@ -154,7 +174,9 @@ class Calibration:
                 found[row] = MOST_DOUBT
                 continue
             distance = np.abs(at[:, None] - places[None, :]).min(axis=1)
-            found[row] = np.minimum(MOST_DOUBT, (0.0 if own else STRANGER) + DOUBT_A_STEP * distance)
+            doubt = np.minimum(MOST_DOUBT, (0.0 if own else STRANGER) + DOUBT_A_STEP * distance)
+            known = [seconds is not None for seconds in self._known(kernel, shapes)]
+            found[row] = np.where(known, 0.0, doubt)
         return found
 
     def _correction(self, kernel: MicroKernel, at: Values) -> Values:

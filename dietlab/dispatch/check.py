@@ -11,9 +11,9 @@ from dietlab.dispatch.dispatcher import train_dispatcher
 from dietlab.dispatch.portfolio import Portfolio, choose_portfolio, lost, retimed
 from dietlab.events import Audience, Observer, audience
 from dietlab.measure import RecordStore, Runner, Trial
-from dietlab.search import VERIFY, TuningRun, distinct, is_short, measured, met, tiling_on
+from dietlab.search import VERIFY, TuningRun, distinct, is_short, measured, met
 from dietlab.shapes import Shape, ShapeSet
-from dietlab.space import MicroKernel
+from dietlab.space import MicroKernel, tiling_on
 
 CHECK = "check"
 """Rounds of checking are called this and a number."""

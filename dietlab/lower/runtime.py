@@ -89,16 +89,20 @@ def _load_runtime(folder: Path, name: str, provides: str) -> None:
     """Brings a part of TVM's runtime into the process, unless what it ``provides`` is there already."""
     import tvm_ffi
 
-    if tvm_ffi.get_global_func(provides, allow_missing=True) is not None:
-        return
-    runtime = find_runtime(name, folder)
+    if tvm_ffi.get_global_func(provides, allow_missing=True) is None:
+        _open_runtime(name, folder)
+
+
+def _open_runtime(name: str, beside: Path | None = None) -> ctypes.CDLL:
+    runtime = find_runtime(name, beside)
     if runtime is None:
+        nowhere = "apache-tvm is not installed"
         raise MissingDependencyError(
-            f"this library needs {name}", f"not in {folder}, and apache-tvm is not installed",
-            "Copy it beside the library, or build for one CPU core.",
+            f"{name} is found", f"not in {beside}, and {nowhere}" if beside else nowhere,
+            "pip install apache-tvm, copy it beside the library, or build for one CPU core.",
         )  # fmt: skip
     try:
-        ctypes.CDLL(str(runtime.resolve()), mode=ctypes.RTLD_GLOBAL)
+        return ctypes.CDLL(str(runtime.resolve()), mode=ctypes.RTLD_GLOBAL)
     except OSError as error:
         raise MissingDependencyError(
             f"{name} can be loaded", error, "A library for a GPU needs NVIDIA's driver and CUDA runtime."
@@ -127,12 +131,7 @@ def on_each_thread(threads: int, call: Callable[[], object]) -> None:
 def _thread_pool() -> ctypes.CDLL:
     import tvm_ffi  # noqa: F401, on which the runtime stands
 
-    runtime = find_runtime()
-    if runtime is None:
-        raise MissingDependencyError(
-            "TVM's thread pool is installed", f"no {RUNTIME_NAME}", "pip install apache-tvm"
-        )
-    return ctypes.CDLL(str(runtime.resolve()))
+    return _open_runtime(RUNTIME_NAME)
 
 
 def aligned_empty(shape: tuple[int, ...]) -> npt.NDArray[np.float32]:

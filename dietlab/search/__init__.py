@@ -1,6 +1,6 @@
 """The joint search over space, measurement and cost model, all shapes at once."""
 
-from dietlab.search.candidates import best_together, candidate_plans, distinct, tiling_on
+from dietlab.search.candidates import best_together, candidate_plans, distinct
 from dietlab.search.clock import Clock, with_records
 from dietlab.search.dense import DENSE_SHAPES, dense_shapes
 from dietlab.search.effort import EFFORTS, Effort, effort_named
@@ -14,5 +14,5 @@ from dietlab.search.verify import VERIFY, is_short, met
 __all__ = [
     "DENSE_SHAPES", "EFFORTS", "STRATEGIES", "VERIFY", "Clock", "Effort", "SearchState", "Strategy",
     "TuningRun", "best_together", "candidate_plans", "dense_shapes", "distinct", "effort_named", "is_short",
-    "measured", "met", "survey", "tiling_on", "tune", "with_records",
+    "measured", "met", "survey", "tune", "with_records",
 ]  # fmt: skip

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dietlab.shapes import Shape
-from dietlab.space import COMPOSED, MicroKernel, tiling, with_edge, with_rows
-from dietlab.workloads import Workload, extents
+from dietlab.space import COMPOSED, MicroKernel, tiling_on, with_edge, with_rows
+from dietlab.workloads import Workload
 
 FAMILIES = 10
 """Families of micro-kernels that plans are made of: those that do best together."""
@@ -55,12 +55,6 @@ def candidate_plans(run: Known, shapes: Sequence[Shape]) -> tuple[MicroKernel, .
         for rows in range(family.granule, tallest.get(family, 0) + 1, family.granule):
             plans.update(with_edge(with_rows(family, rows), edge) for edge in COMPOSED)
     return tuple(sorted(plans))
-
-
-def tiling_on(kernel: MicroKernel, workload: Workload, shape: Shape) -> Hashable:
-    """Equal for plans that run the same tiles on a shape."""
-    sizes = extents(workload, shape)
-    return tiling(kernel, sizes["rows"], sizes["cols"])
 
 
 def distinct(

@@ -8,13 +8,13 @@ import numpy as np
 
 from dietlab.events import Audience
 from dietlab.measure import Record, RecordStore, Runner, Trial
-from dietlab.search.candidates import best_together, candidate_plans, distinct, tiling_on
+from dietlab.search.candidates import best_together, candidate_plans, distinct
 from dietlab.search.dense import dense_shapes
 from dietlab.search.effort import Effort
 from dietlab.search.rounds import measured
 from dietlab.search.run import TuningRun
 from dietlab.shapes import Shape, ShapeSet
-from dietlab.space import MicroKernel, Space
+from dietlab.space import MicroKernel, Space, tiling_on
 from dietlab.workloads import axis_of
 
 FINALISTS = 3

@@ -102,23 +102,24 @@ class MicroKernel(ABC):
     @property
     def family(self) -> MicroKernel:
         """The representative of all that differ in height and edge only."""
-        return with_edge(with_rows(self, self.granule), "even")
+        return _changed(self, self.granule, "even")
 
 
 def with_rows(kernel: Kernel, rows: int) -> Kernel:
     """The same micro-kernel with another height."""
-    changed: Kernel = _with_rows(kernel, rows)  # type: ignore[assignment]  # of the same kind
+    changed: Kernel = _changed(kernel, rows, kernel.edge)  # type: ignore[assignment]  # of the same kind
     return changed
-
-
-@lru_cache(maxsize=1 << 16)  # plans share few micro-kernels, and making one costs more than finding it
-def _with_rows(kernel: MicroKernel, rows: int) -> MicroKernel:
-    return changed_in(kernel, {"rows": rows})
 
 
 def with_edge(kernel: Kernel, edge: Edge) -> Kernel:
     """The same micro-kernel with another treatment of the edge tile."""
-    return changed_in(kernel, {"edge": edge})
+    changed: Kernel = _changed(kernel, kernel.rows, edge)  # type: ignore[assignment]  # of the same kind
+    return changed
+
+
+@lru_cache(maxsize=1 << 16)  # plans share few micro-kernels, and making one costs more than finding it
+def _changed(kernel: MicroKernel, rows: int, edge: Edge) -> MicroKernel:
+    return changed_in(kernel, {"rows": rows, "edge": edge})
 
 
 def changed_in(kernel: Kernel, fields: Mapping[str, Any]) -> Kernel:

@@ -6,7 +6,9 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Generic
 
+from dietlab.shapes import Shape
 from dietlab.space.micro_kernel import Edge, Kernel, MicroKernel, with_rows
+from dietlab.workloads import Workload, extents
 
 
 @dataclass(frozen=True)
@@ -53,12 +55,14 @@ def tiling(kernel: MicroKernel, rows: int, cols: int) -> Hashable:
     another: 48 rows are 4 x 12 by ``12x32.even``, by ``12x32.rest`` and by ``14x32.even``."""
     edge = "" if kernel.composed else kernel.edge
     across = with_rows(kernel, kernel.cols) if kernel.cover_tile["cols"] < kernel.cols else None
-    columns = _heights_of(across, cols) if across else ()
-    return kernel.family, edge, _heights_of(kernel, rows), columns
+    columns = _cover(across, cols) if across else []
+    return kernel.family, edge, tuple(_cover(kernel, rows)), tuple(columns)
 
 
-def _heights_of(kernel: MicroKernel, rows: int) -> tuple[tuple[int, int], ...]:
-    return tuple((region.kernel.rows, region.tiles) for region in plan_for(kernel, rows).regions)
+def tiling_on(kernel: MicroKernel, workload: Workload, shape: Shape) -> Hashable:
+    """Equal for plans that run the same tiles on a shape."""
+    sizes = extents(workload, shape)
+    return tiling(kernel, sizes["rows"], sizes["cols"])
 
 
 def heights(kernel: MicroKernel, low: int = 1, high: int | None = None) -> tuple[int, ...]:
@@ -86,17 +90,24 @@ def plan_for(kernel: Kernel, rows: int) -> Plan[Kernel]:
 
     Heights are multiples of ``kernel.granule``: only the last tile can stick out, by less than that.
     """
-    if rows == 0:
-        return Plan(kernel, ())
-    if not kernel.composed:
-        return Plan(kernel, (Region(kernel, 0, rows, -(-rows // kernel.rows)),))
-    granules, most = -(-rows // kernel.granule), kernel.rows // kernel.granule
     regions: list[Region[Kernel]] = []
-    for height, count in _split(kernel.edge, granules, most):
-        first = regions[-1].first_row + regions[-1].rows if regions else 0
-        lower = with_rows(kernel, height * kernel.granule)
-        regions.append(Region(lower, first, min(rows - first, count * lower.rows), count))
+    first = 0
+    for height, count in _cover(kernel, rows):
+        covered = min(rows - first, count * height)
+        regions.append(Region(with_rows(kernel, height), first, covered, count))
+        first += covered
     return Plan(kernel, tuple(regions))
+
+
+def _cover(kernel: MicroKernel, rows: int) -> list[tuple[int, int]]:
+    """Heights of the tiles that cover ``rows`` rows, and how many tiles have each."""
+    if rows == 0:
+        return []
+    if not kernel.composed:
+        return [(kernel.rows, -(-rows // kernel.rows))]
+    granule = kernel.granule
+    split = _split(kernel.edge, -(-rows // granule), kernel.rows // granule)
+    return [(height * granule, count) for height, count in split]
 
 
 def _split(edge: Edge, granules: int, most: int) -> list[tuple[int, int]]:
