@@ -39,7 +39,7 @@ from dietlab.hardware import Hardware
 from dietlab.measure import CacheState, Record, SyntheticRunner, Trial
 from dietlab.search import TuningRun
 from dietlab.shapes import Dim, Shape, ShapeSet
-from dietlab.space import EDGES, FMA_LATENCY, CpuMicroKernel, MicroKernel, build_space, plan_for, tiling_on
+from dietlab.space import EDGES, FMA_LATENCY, CpuMicroKernel, MicroKernel, build_space, plan_for, program_on
 from dietlab.workloads import BatchMatmul, Dense, Role, Workload, extents
 
 HARDWARE = Hardware.preset("cascadelake-1core")
@@ -432,7 +432,7 @@ def recorded(kernel: MicroKernel, shape: Shape, seconds: float) -> Record:
 
 
 def program(kernel: MicroKernel, shape: Shape) -> tuple[Hashable, Shape]:
-    return tiling_on(kernel, WORK, shape), shape
+    return program_on(kernel, WORK, shape), shape
 
 
 def test_calibration_moves_predictions_towards_what_was_measured(model: CostModel) -> None:

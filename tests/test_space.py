@@ -29,8 +29,10 @@ from dietlab.space import (
     intervals,
     leaves,
     plan_for,
+    program_on,
     route,
     tiling,
+    tiling_on,
 )
 from dietlab.space.cpu_space import (
     BLOCKS,
@@ -315,6 +317,15 @@ def test_plans_of_the_same_tiles_are_told_from_others() -> None:
     dots = [MicroKernel.from_key(f"4x5.u1.ws.p0.depth.{edge}") for edge in ("even", "rest")]
     assert tiling(dots[0], 8, 10) == tiling(dots[1], 8, 10) != tiling(dots[0], 8, 7)
     assert tiling(dots[0], 8, 7) != tiling(dots[1], 8, 7)
+
+
+def test_what_a_gpu_reserves_for_its_tallest_tile_makes_another_program() -> None:
+    work, shape = Dense(T=Dim(1, 128), N=64, K=64), Shape.of(T=48)
+    cpu = [MicroKernel.from_key(f"{rows}x32.u1.ws.p0.even") for rows in (12, 14)]
+    gpu = [MicroKernel.from_key(f"{rows}x64x16.t16x16.s2.even") for rows in (64, 128)]
+    for pair, programs in ((cpu, 1), (gpu, 2)):
+        assert len({tiling_on(kernel, work, shape) for kernel in pair}) == 1
+        assert len({program_on(kernel, work, shape) for kernel in pair}) == programs
 
 
 @given(kernels, kernels, st.integers(1, 300), st.integers(1, 100))

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from dietlab.cost.model import CostModel
 from dietlab.measure import Record
 from dietlab.shapes import Shape
-from dietlab.space import MicroKernel, tiling_on
+from dietlab.space import MicroKernel, program_on
 from dietlab.workloads import Workload
 
 Values = npt.NDArray[np.float64]
@@ -37,7 +37,7 @@ NOISE = 0.01
 def settled_seconds(workload: Workload, records: Iterable[Record]) -> dict[Program, float]:
     """One time for each program, out of rounds whose machine was quicker or slower.
 
-    Micro-kernels that run the same tiles on a shape are one program there, whichever was measured. On each
+    Micro-kernels that are one program on a shape share a time, whichever was measured. On each
     shape a time is what the program takes, times how slow its round was for all (``asked_by``):
     records of a round ran in turns. Rounds that have programs in common are compared by these; then
     of two times of a program the lower one counts, and of three the middle one, since disturbances
@@ -46,29 +46,29 @@ def settled_seconds(workload: Workload, records: Iterable[Record]) -> dict[Progr
     shapes: dict[Shape, dict[Hashable, dict[str, float]]] = {}
     for record in records:
         if record.ok and record.seconds:
-            tiles = tiling_on(record.micro_kernel, workload, record.shape)
-            rounds = shapes.setdefault(record.shape, {}).setdefault(tiles, {})
+            program = program_on(record.micro_kernel, workload, record.shape)
+            rounds = shapes.setdefault(record.shape, {}).setdefault(program, {})
             rounds[record.asked_by] = min(record.seconds, rounds.get(record.asked_by, record.seconds))
     return {
-        (tiles, shape): seconds
+        (program, shape): seconds
         for shape, times in shapes.items()
-        for tiles, seconds in _settled(times).items()
+        for program, seconds in _settled(times).items()
     }
 
 
 Program = tuple[Hashable, Shape]
-"""Tiles (:func:`dietlab.space.tiling_on`) on a shape."""
+"""What runs (:func:`dietlab.space.program_on`), and on which shape."""
 
 Times = Mapping[Hashable, Mapping[str, float]]
-"""Seconds on one shape by tiles and round."""
+"""Seconds on one shape by program and round."""
 
 
 def _settled(times: Times) -> dict[Hashable, float]:
     """What each program takes in a round of mean slowness."""
     slowness = _slowness(times)
     return {
-        tiles: median_low([seconds / slowness[name] for name, seconds in rounds.items()])
-        for tiles, rounds in times.items()
+        program: median_low([seconds / slowness[name] for name, seconds in rounds.items()])
+        for program, rounds in times.items()
     }
 
 
@@ -105,7 +105,7 @@ def _weights(own: Values) -> Values:
 class Calibration:
     """A cost model and the records that correct it.
 
-    Where a micro-kernel was measured on a shape, or another that runs the same tiles there, that time
+    Where a micro-kernel was measured on a shape, or another that is the same program there, that time
     stands (:func:`settled_seconds`). Elsewhere its prediction is multiplied by the ratio of measured to
     predicted time of its family (those that differ from it in height and edge only), interpolated over the
     logarithm of the shapes' flops, times how much it deviates from its family where it was measured itself:
@@ -128,7 +128,7 @@ class Calibration:
         for kernel, shape in pairs:
             self._families_on.setdefault(shape, set()).add(kernel.family)
         if pairs:
-            times = [self._measured[tiling_on(kernel, workload, shape), shape] for kernel, shape in pairs]
+            times = [self._measured[program_on(kernel, workload, shape), shape] for kernel, shape in pairs]
             logs = np.log(np.array(times) / model.seconds_of(pairs))
             places = self._positions([shape for _, shape in pairs])
             for (kernel, _), place, ratio in zip(pairs, places.tolist(), logs.tolist(), strict=True):
@@ -149,10 +149,10 @@ class Calibration:
         return predicted
 
     def _known(self, kernel: MicroKernel, shapes: Iterable[Shape]) -> list[float | None]:
-        """Measured seconds, of any micro-kernel that runs the same tiles; None where there are none."""
+        """Measured seconds, of any micro-kernel that is the same program; None where there are none."""
         workload, family = self._model.cost.workload, kernel.family
         return [
-            self._measured.get((tiling_on(kernel, workload, shape), shape))
+            self._measured.get((program_on(kernel, workload, shape), shape))
             if family in self._families_on.get(shape, ())
             else None
             for shape in shapes

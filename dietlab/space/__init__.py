@@ -18,7 +18,7 @@ from dietlab.space.cuda_unit import Unit
 from dietlab.space.decision import Leaf, Split, Tree, depth, intervals, leaves, route
 from dietlab.space.limit import Limit
 from dietlab.space.micro_kernel import COMPOSED, EDGES, Edge, MicroKernel, changed_in, with_edge, with_rows
-from dietlab.space.plan import Plan, Region, heights, plan_for, tiling, tiling_on
+from dietlab.space.plan import Plan, Region, heights, plan_for, program_on, tiling, tiling_on
 from dietlab.space.space import Cover, Rejection, Space, build_space, edges_of
 
 __all__ = [
@@ -26,6 +26,6 @@ __all__ = [
     "CudaMicroKernel", "Edge", "Leaf", "Limit", "MicroKernel", "Order", "Plan", "Region", "Rejection",
     "Space", "Split", "Tree", "Unit", "build_space", "changed_in", "compiled_registers", "copied_elements",
     "cpu_limits", "cuda_limits", "depth", "edges_of", "heights", "held_registers", "intervals",
-    "layout_limits", "leaves", "plan_for", "route", "shared_bytes", "shared_sums_bytes", "thread_registers",
-    "tiling", "tiling_on", "with_edge", "with_rows",
+    "layout_limits", "leaves", "plan_for", "program_on", "route", "shared_bytes", "shared_sums_bytes",
+    "thread_registers", "tiling", "tiling_on", "with_edge", "with_rows",
 ]  # fmt: skip

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from dietlab.errors import SpaceError
 from dietlab.space.cuda_unit import PIECES, Pieces, Unit
@@ -80,6 +80,7 @@ class CudaMicroKernel(MicroKernel):
     edge: Edge = "padded"
     splits: int = 1
     resident: int = 1
+    reserves: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         sizes = (

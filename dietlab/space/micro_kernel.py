@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from dietlab.errors import SpaceError
 from dietlab.workloads import Role
@@ -34,6 +34,8 @@ class MicroKernel(ABC):
     rows: int
     cols: int
     edge: Edge
+    reserves: ClassVar[bool] = False
+    """Whether running it holds what its tallest tile needs, used or not: a block's registers and memory."""
 
     @property
     @abstractmethod

@@ -65,6 +65,11 @@ def tiling_on(kernel: MicroKernel, workload: Workload, shape: Shape) -> Hashable
     return tiling(kernel, sizes["rows"], sizes["cols"])
 
 
+def program_on(kernel: MicroKernel, workload: Workload, shape: Shape) -> Hashable:
+    """Equal for micro-kernels that are one program on a shape, so that either one's time is the other's."""
+    return kernel if kernel.reserves else tiling_on(kernel, workload, shape)
+
+
 def heights(kernel: MicroKernel, low: int = 1, high: int | None = None) -> tuple[int, ...]:
     """The row counts of all tiles that ``kernel`` needs for ``low..high`` rows (None: without end)."""
     if not kernel.composed:
