@@ -37,13 +37,13 @@ class Emulated:
     def run(
         self, workload: Workload, plans: list[str], sizes: list[int], tree: Tree = FIRST,
         hardware: str = "h100", every_plan: bool = False, plan: int | None = None, shift: int = 0,
-        only: list[int] | None = None,
+        only: list[int] | None = None, own_stream: bool = False,
     ) -> list[dict[str, Any]]:  # fmt: skip
         answer = self.worker.ask(
             {
                 "workload": workload.to_json(), "hardware": hardware, "plans": plans,
                 "tree": tree_to_json(tree), "sizes": sizes, "every_plan": every_plan, "plan": plan,
-                "shift": shift, "only": only,
+                "shift": shift, "only": only, "own_stream": own_stream,
             },
             SECONDS,
         )  # fmt: skip
@@ -191,6 +191,14 @@ def test_the_tree_chooses_and_one_kernel_is_launched(emulated: Emulated) -> None
     blocks = [case["launches"][0]["grid"][0] for case in found]
     assert blocks == [3, 3, 3, 6, 12, 30]  # row tiles times three column tiles
     assert [case["launches"][0]["block"][0] for case in found] == [32, 32, 64, 64, 64, 64]
+
+
+def test_a_call_runs_on_the_stream_that_its_caller_set(emulated: Emulated) -> None:
+    plans = ["32x32x16.t8x8.s3.even"]
+    used = [emulated.check(DENSE, plans, [5], own_stream=own)[0] for own in (False, True, True, False)]
+    streams = [case["stream"] for case in used]
+    assert streams[0] == streams[3] == 0 and len(set(streams)) == 3
+    assert [case["launches"][0]["stream"] for case in used] == streams
 
 
 def test_any_plan_can_be_run_on_any_shape(emulated: Emulated) -> None:

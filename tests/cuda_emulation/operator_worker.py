@@ -63,6 +63,9 @@ def built(request: str) -> Any:
 def run(request: dict[str, Any]) -> dict[str, Any]:
     """For each size: the largest error, what it may be, unwritten elements, and the launches."""
     sizes, plan, shift = request.pop("sizes"), request.pop("plan"), request.pop("shift")
+    device, stream = tvm.cuda(0), 0
+    if request.pop("own_stream"):
+        stream = int(device.create_raw_stream())
     library = built(json.dumps(request, sort_keys=True))
     workload = workload_from_json(request["workload"])
     found = []
@@ -73,13 +76,16 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
         out = _on_device(np.full(workload.output_shape(shape), np.nan, operands["x"].dtype), 0)
         DRIVER.forget()
         call = library.run if plan is None else library.run_plan
+        device.set_raw_stream(stream)
         call(*arrays, out, *([] if plan is None else [plan]))
+        device.set_raw_stream(0)
         result = out.numpy().astype(np.float64)
         error = np.abs(result - workload.reference(operands)).max(initial=0.0)
         found.append({
             "size": size, "error": None if np.isnan(error) else float(error),
             "tolerance": tolerance(workload, operands), "failure": DRIVER.failure(),
             "launches": [asdict(launch) for launch in DRIVER.launches()], "plan": int(library.plan(size)),
+            "stream": stream,
         })  # fmt: skip
     return {"found": found}
 
