@@ -221,6 +221,28 @@ def test_arrays_that_begin_anywhere_are_copied_in_smaller_pieces(emulated: Emula
     assert names[0].isdisjoint(names[1])
 
 
+@pytest.mark.parametrize(
+    ("work", "size", "message"),
+    [
+        (DENSE, 2**31, f"covers {2**31 - 1} rows at most; 0 launches"),
+        (
+            SCORES,
+            46341,
+            "expected to be compact array; 0 launches",
+        ),  # y's strides have 32 bits in TVM's check
+    ],
+    ids=["dense", "scores"],
+)
+def test_what_no_32_bits_count_is_refused(
+    emulated: Emulated, work: Workload, size: int, message: str
+) -> None:
+    request = {
+        "workload": work.to_json(), "hardware": "h100", "plans": ["32x32x16.t8x8.s3.even"],
+        "tree": tree_to_json(FIRST), "every_plan": False, "only": None,
+    }  # fmt: skip
+    assert message in emulated.worker.ask({**request, "refuse": size}, SECONDS)["refused"]
+
+
 def test_a_kernel_for_one_shape_only_has_its_heights(emulated: Emulated) -> None:
     emulated.check(DENSE, ["64x32x16.t8x8.s2.even"], [70], only=[70])
 

@@ -62,6 +62,8 @@ def built(request: str) -> Any:
 
 def run(request: dict[str, Any]) -> dict[str, Any]:
     """For each size: the largest error, what it may be, unwritten elements, and the launches."""
+    if "refuse" in request:
+        return {"refused": refused(request, request.pop("refuse"))}
     sizes, plan, shift = request.pop("sizes"), request.pop("plan"), request.pop("shift")
     device, stream = tvm.cuda(0), 0
     if request.pop("own_stream"):
@@ -88,6 +90,20 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
             "stream": stream,
         })  # fmt: skip
     return {"found": found}
+
+
+def refused(request: dict[str, Any], size: int) -> str:
+    """The error of a call of that size, whose tensors have the shapes but not the memory."""
+    workload = workload_from_json(request["workload"])
+    signature, few = workload.signature, tvm.runtime.tensor(np.zeros(64, np.float32), tvm.cuda(0))
+    shapes = [tuple(size if isinstance(e, str) else e for e in shape) for shape in signature.values()]
+    SHIFTED.extend(Shifted(few, 0, shape, 4) for shape in shapes)
+    DRIVER.forget()
+    try:
+        built(json.dumps(request, sort_keys=True)).run(*(t.tensor() for t in SHIFTED[-len(shapes) :]))
+    except ValueError as error:
+        return f"{error}; {len(DRIVER.launches())} launches"
+    return ""
 
 
 def _on_device(array: Any, shift: int) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from math import isqrt
 from typing import Any
 
 import tvm
@@ -25,6 +26,11 @@ NARROW = CudaMicroKernel(32, 64, 32, 2, 2, unit="mma")
 """What serves halves that begin anywhere where the library's own micro-kernels do not: right, if not fast."""
 
 
+MOST_BLOCKS = 2**31 - 1
+"""Of a grid along its first axis (CUDA C++ Programming Guide, technical specifications); rows, too, are
+counted in 32 bits."""
+
+
 def library_module(
     geometry: BlockGeometry,
     kernels: Sequence[CudaMicroKernel],
@@ -38,7 +44,8 @@ def library_module(
     Exported functions (``T`` is the dynamic dimension; operands in the order of the workload's inputs):
 
     - ``run(x, w, [bias], [residual], y)``: launches one kernel on the caller's stream; nested ``if``s on
-      the host choose it. An empty call launches nothing.
+      the host choose it. An empty call launches nothing; one of more rows than any grid has blocks for
+      (:data:`MOST_BLOCKS`) is refused.
     - ``run_plan(..., plan)``, with ``every_plan`` only: the same with the plan chosen by the caller.
     - ``plan(T) -> int``: the number of the plan that ``run`` chooses.
     - ``idle(T) -> 0``: does nothing; what a call costs, to be taken off when ``plan`` is timed.
@@ -89,6 +96,9 @@ def _run(
         chosen = plan if tree is None else bound("plan", choice(tree, size))
         wide = max(geometry.x_width(), geometry.w_width()) > 1
         asserted = geometry.dtype == "bfloat16"  # see _array
+        most = _most_rows(geometry, kernels)
+        with T.Assert(size <= int64(most), f"a GPU's grid covers {most} rows at most", "ValueError"):
+            pass
         with T.If(size > int64(0)), T.Then():
             if not wide or asserted:
                 _plans(geometry, kernels, heights, flat, size, chosen, aligned=wide)
@@ -99,6 +109,18 @@ def _run(
                     with T.Else():  # the code of one height serves every shape by itself
                         _launches(_narrow(kernels[0]), geometry, flat, size, (), aligned=False)
     return builder.get()
+
+
+def _most_rows(geometry: BlockGeometry, kernels: Sequence[CudaMicroKernel]) -> int:
+    """So many rows every plan has blocks for, whatever heights it splits them into."""
+    found = [MOST_BLOCKS]
+    for kernel in {*kernels, *(_narrow(kernel) for kernel in kernels)}:
+        blocks = MOST_BLOCKS // kernel.splits
+        if isinstance(geometry.cols, int):
+            found.append((blocks // -(-geometry.cols // kernel.cols) - 1) * kernel.granule)
+        else:  # as many columns as rows
+            found.append(isqrt(blocks * kernel.granule * kernel.cols) - max(kernel.granule, kernel.cols))
+    return min(found)
 
 
 def _narrow(kernel: CudaMicroKernel) -> CudaMicroKernel:
