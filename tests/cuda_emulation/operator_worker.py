@@ -97,10 +97,11 @@ def refused(request: dict[str, Any], size: int) -> str:
     workload = workload_from_json(request["workload"])
     signature, few = workload.signature, tvm.runtime.tensor(np.zeros(64, np.float32), tvm.cuda(0))
     shapes = [tuple(size if isinstance(e, str) else e for e in shape) for shape in signature.values()]
-    SHIFTED.extend(Shifted(few, 0, shape, 4) for shape in shapes)
+    lent = [Shifted(few, 0, shape, few.numpy().itemsize) for shape in shapes]
+    SHIFTED.extend(lent)
     DRIVER.forget()
     try:
-        built(json.dumps(request, sort_keys=True)).run(*(t.tensor() for t in SHIFTED[-len(shapes) :]))
+        built(json.dumps(request, sort_keys=True)).run(*(operand.tensor() for operand in lent))
     except ValueError as error:
         return f"{error}; {len(DRIVER.launches())} launches"
     return ""
