@@ -39,8 +39,8 @@ from dietlab.space.cpu_space import (
     FMA_LATENCY,
     MAX_VECTORS,
     ORDERS,
-    PREFETCHES,
     UNROLLS,
+    prefetches,
     reduction_is_cut,
 )
 from dietlab.space.decision import relabelled, tree_from_json, tree_to_json
@@ -61,10 +61,10 @@ def processors(draw: st.DrawFn) -> Hardware:
 
 
 def candidates(space: Space) -> int:
-    registers = space.hardware.cpu.vector_registers
+    registers, asks = space.hardware.cpu.vector_registers, len(prefetches(space.workload))
     axes = 2 if space.workload.weights == "transposed" else 1  # vectors along columns, or depth
     blocks = len(BLOCKS) if reduction_is_cut(space.workload, space.hardware) else 1
-    return registers * MAX_VECTORS * len(UNROLLS) * len(ORDERS) * len(PREFETCHES) * axes * blocks
+    return registers * MAX_VECTORS * len(UNROLLS) * len(ORDERS) * asks * axes * blocks
 
 
 @settings(max_examples=15)
@@ -105,7 +105,7 @@ def test_nearest_miss_breaks_its_limit_by_least(hardware: Hardware, cols: int, l
         CpuMicroKernel(rows, vectors * width, unroll, o, steps, "padded", ahead, along, block)
         for along, width in ((("cols", lanes), ("depth", 1)) if like is VARIABLE else (("cols", lanes),))
         for rows in range(1, hardware.cpu.vector_registers + 1) for vectors in range(1, MAX_VECTORS + 1)
-        for unroll in UNROLLS for o in ORDERS for steps, ahead in PREFETCHES
+        for unroll in UNROLLS for o in ORDERS for steps, ahead in prefetches(work)
         for block in (BLOCKS if reduction_is_cut(work, hardware) else (0,))
     ]  # fmt: skip
     first_broken = {k: next((r for r in order if limits[r].excess(k) > 0), None) for k in everything}

@@ -13,8 +13,12 @@ from dietlab.workloads import NO_EPILOGUE, Workload, axis_of, batch_of, largest
 
 UNROLLS = (1, 2, 4, 8)
 ORDERS: tuple[Order, ...] = ("ws", "is")
-PREFETCHES = ((0, False), (16, False), (0, True))
-"""Steps ahead into L1, and whether the next panel is asked into L2."""
+PREFETCHES = ((0, False), (16, False))
+"""Steps ahead into L1, and whether what comes next is asked into L2."""
+
+NEXT_PANEL, NEXT_PRODUCT = (8, True), (0, True)
+"""The same where what comes next is a panel of packed weights, or a batch's next product. While lines come
+from memory, the hardware alone fetches a tile's own weights into L1 too late."""
 
 BLOCKS = (0, 512, 1024)
 """Steps of the reduction in one pass over the output; 0: all of them."""
@@ -46,10 +50,15 @@ def cpu_candidates(
     blocks = BLOCKS if reduction_is_cut(workload, hardware) else BLOCKS[:1]
     sizes = product(range(1, registers + 1), range(1, MAX_VECTORS + 1))
     for (rows, vectors), unroll, order, (steps, ahead), edge, along, block in product(
-        sizes, UNROLLS, ORDERS, PREFETCHES, edges, axes, blocks
+        sizes, UNROLLS, ORDERS, prefetches(workload), edges, axes, blocks
     ):
         cols = vectors * lanes if along == "cols" else vectors
         yield CpuMicroKernel(rows, cols, unroll, order, steps, edge, ahead, along, block)
+
+
+def prefetches(workload: Workload) -> tuple[tuple[int, bool], ...]:
+    """What a micro-kernel may ask for: steps ahead into L1, and whether what comes next into L2."""
+    return (*PREFETCHES, NEXT_PANEL if batch_of(workload) is None else NEXT_PRODUCT)
 
 
 def reduction_is_cut(workload: Workload, hardware: Hardware) -> bool:

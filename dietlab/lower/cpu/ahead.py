@@ -63,10 +63,32 @@ def ask_for_next_product(streams: tuple[Stream, ...], batch: Any, piece: Any, la
             prefetch(stream.buffer, begin + line * lanes, L2)
 
 
-def ask_for_next_panel(lines: Any, step: Any, vectors: int, stride: Any, apart: int | None = None) -> None:
-    """As many lines of the next panel as a step of a tile reads of the current one, ``stride`` elements
-    apart: of a panel with n row tiles each asks for 1/n of the next one. Where only a block of each panel
-    is read, these lie ``apart`` elements from each other."""
-    for j in range(vectors):
-        offset = (step * vectors + j) * stride if apart is None else j * apart + step * stride
-        prefetch(lines, offset, L2)
+@dataclass(frozen=True)
+class NextPanel:
+    """The packed weights that the tiles to come read.
+
+    Args:
+        lines: where this row tile begins to ask.
+        line: elements of a cache line.
+        vectors: lines that one step of a tile reads.
+        apart: elements from panel to panel, if only a block of each is read; None if all is.
+    """
+
+    lines: Any
+    line: Any
+    vectors: int
+    apart: int | None
+
+    @classmethod
+    def of(cls, ahead: Any, tiles: Any, lanes: int, vectors: int, apart: int | None) -> NextPanel:
+        # The compiler cannot know that a pass has a tile, and multiplies by the line's length. What is asked
+        # for thus comes a few cycles behind what the step itself reads. At once it would take the places in
+        # the queue of misses first: 475 instead of 425 us for 2 rows by 2304 x 768 weights from memory.
+        line = T.bind(tirx.min(int64(lanes), tiles * lanes))
+        return cls(T.decl_buffer((1,), data=ahead), line, vectors, apart)
+
+    def ask(self, step: Any) -> None:
+        """As many lines as a step of a tile reads."""
+        for j in range(self.vectors):
+            at = (step * self.vectors + j) * self.line
+            prefetch(self.lines, at if self.apart is None else j * self.apart + step * self.line, L2)

@@ -5,6 +5,7 @@ Every function here is one visible step; :func:`tile_function` is their list.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,7 +13,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from dietlab.lower.cpu.ahead import ask_for_next_panel
+from dietlab.lower.cpu.ahead import NextPanel
 from dietlab.lower.cpu.epilogue import activated
 from dietlab.lower.cpu.geometry import Geometry
 from dietlab.lower.cpu.vectors import (
@@ -95,7 +96,8 @@ def tile_function(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> Any:
     ``x``, ``w``, ``y`` (and ``residual``) point at the tile's first element. Further arguments are there
     only if needed, in the order of :func:`tile_arguments`: ``size`` (the dynamic dimension), ``rows`` and
     ``cols`` (how much of the tile lies inside the output; only that much is written), ``begin`` (the first
-    step of the block), ``ahead`` and ``stride`` (what to ask into L2 for the tiles to come).
+    step of the block), ``ahead`` and ``tiles`` (where to begin to ask for the tiles to come, and how many
+    row tiles share that).
     """
     names = tile_arguments(kernel, geometry, fit)
     with IRBuilder() as builder, T.prim_func(private=True):
@@ -119,7 +121,7 @@ def tile_function(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> Any:
         )  # fmt: skip
         ask_for_residual(tile)
         start_accumulators(tile)
-        multiply_add(tile, given.get("ahead"), given.get("stride"))
+        multiply_add(tile, given.get("ahead"), given.get("tiles"))
         write_back(tile)
     return builder.get()
 
@@ -130,7 +132,7 @@ def tile_arguments(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> tupl
     needed = {
         "x": True, "w": True, "y": True, "residual": geometry.epilogue.residual, "size": geometry.dynamic,
         "rows": fit != "exact", "cols": geometry.has_column_tail(kernel), "begin": kernel.block > 0,
-        "ahead": asks, "stride": asks,
+        "ahead": asks, "tiles": asks,
     }  # fmt: skip
     return tuple(name for name, present in needed.items() if present)
 
@@ -190,7 +192,7 @@ def _start_with_sums(tile: Tile) -> None:
             T.buffer_store(tile.accumulators, sums, [tile.slot(i, j)])
 
 
-def multiply_add(tile: Tile, ahead: Any | None = None, stride: Any | None = None) -> None:
+def multiply_add(tile: Tile, ahead: Any | None = None, tiles: Any | None = None) -> None:
     """The compute stage: ``depth`` steps, ``kernel.unroll`` of them in one iteration.
 
     Draws::
@@ -201,19 +203,45 @@ def multiply_add(tile: Tile, ahead: Any | None = None, stride: Any | None = None
     """
     unroll, depth = tile.kernel.unroll, tile.steps
     iterations = depth // unroll if isinstance(depth, int) else tirx.truncdiv(depth, int64(unroll))
-    with T.serial(int64(0), int64(iterations)) as outer:
-        for step in range(unroll):
-            if ahead is not None:
-                lines = T.decl_buffer((1,), data=ahead)
-                apart = tile.geometry.panel_rows * tile.lanes if tile.kernel.block else None
-                ask_for_next_panel(lines, outer * unroll + step, tile.vectors, stride, apart)
-            _step(tile, outer * unroll + step)
+    if ahead is None:
+        with T.serial(int64(0), int64(iterations)) as outer:
+            _iteration(tile, outer)
+    else:
+        _iterations_that_ask(tile, int64(iterations), ahead, tiles)
     if not isinstance(depth, int):
         with T.serial(iterations * unroll, depth) as k:
             _step(tile, k)
         return
     for k in range(iterations * unroll, depth):
         _step(tile, int64(k))
+
+
+def _iterations_that_ask(tile: Tile, iterations: Any, ahead: Any, tiles: Any) -> None:
+    """One iteration of ``tiles`` asks for lines of the next panel, so that the row tiles of a pass together
+    ask for each line once; what is asked for again takes a place in the queue of misses again.
+
+    Draws::
+
+        for ko in range(iterations):     for group in range(ceil(iterations / tiles)):
+          iteration(ko)                    iteration(group * tiles), which asks
+                                           for ko in the group's others:
+                                             iteration(ko)
+    """
+    lanes, kernel = tile.lanes, tile.kernel
+    apart = tile.geometry.panel_rows * lanes if kernel.block else None
+    panel = NextPanel.of(ahead, tiles, lanes, tile.vectors, apart)
+    with T.serial(int64(0), tirx.truncdiv(iterations + tiles - 1, tiles)) as group:
+        first = T.bind(group * tiles)
+        _iteration(tile, first, lambda step: panel.ask(group * kernel.unroll + step))
+        with T.serial(first + 1, tirx.min(first + tiles, iterations)) as outer:
+            _iteration(tile, outer)
+
+
+def _iteration(tile: Tile, outer: Any, ask: Callable[[int], None] | None = None) -> None:
+    for step in range(tile.kernel.unroll):
+        if ask is not None:
+            ask(step)
+        _step(tile, outer * tile.kernel.unroll + step)
 
 
 def _step(tile: Tile, k: Any) -> None:

@@ -185,7 +185,7 @@ def _transpose_panels(cover: Cover, jo: Any) -> None:
 
 def _tile(cover: Cover, io: Any, jo: Any) -> None:
     """Row tile ``io`` of column tile ``jo``: which rows it has is the edge's business."""
-    kernel = cover.kernel
+    kernel, cover = cover.kernel, replace(cover, row_tile=io)
     _ask_next_product(cover, jo, _pieces_before(cover) + io)
     if kernel.composed:
         first, height = _part(kernel, cover.size, kernel.rows, io)
@@ -249,8 +249,8 @@ def _call_tile(
         "rows": lambda: cover.size - first,
         "cols": lambda: cover.cols - column,
         "begin": lambda: cover.begin,
-        "ahead": lambda: _ahead(cover, first, jo),
-        "stride": lambda: _line_stride(cover),
+        "ahead": lambda: _ahead(cover, jo),
+        "tiles": lambda: int64(cover.pass_tiles),
     }
     names = tile_arguments(kernel, geometry, fit)
     if kernel.along == "cols" and isinstance(cover.size, tirx.IntImm) and geometry.coherent_code:
@@ -276,19 +276,15 @@ def _tile_floats(cover: Cover) -> int:
     return cover.panels * cover.geometry.panel_rows * cover.geometry.lanes
 
 
-def _line_stride(cover: Cover) -> Any:
-    """Elements between two lines that a tile asks for, so that a pass's row tiles together ask for all."""
-    return tirx.truncdiv(cover.pass_tiles + (cover.geometry.lanes - 1), cover.pass_tiles)
-
-
-def _ahead(cover: Cover, first: Any, jo: Any) -> Any:
-    """Where in the next column tile's weights this row tile begins to ask: as far as it is down the rows
-    of its pass."""
-    floats = cover.kernel.block * cover.geometry.lanes or _tile_floats(cover)
-    down = (first * cover.row_tiles - cover.first_tile * cover.size) * floats
-    share = tirx.truncdiv(down, cover.size * cover.pass_tiles)
-    begin = cover.begin * cover.geometry.lanes + share
-    return cover.operands.w.access_ptr("r", offset=(jo + 1) * _tile_floats(cover) + begin)
+def _ahead(cover: Cover, jo: Any) -> Any:
+    """Where in the next column tile's weights this row tile begins to ask: behind the lines that the tiles
+    before it in the pass ask for, each in as many iterations."""
+    kernel = cover.kernel
+    iterations = tirx.truncdiv(int64(kernel.block or cover.depth), int64(kernel.unroll))
+    before = tirx.truncdiv((cover.row_tile - cover.first_tile) * iterations, cover.pass_tiles)
+    lines = before * (kernel.unroll if kernel.block else kernel.unroll * cover.panels)
+    offset = (jo + 1) * _tile_floats(cover) + (cover.begin + lines) * cover.geometry.lanes
+    return cover.operands.w.access_ptr("r", offset=offset)
 
 
 def _pieces_before(cover: Cover) -> int:
