@@ -55,7 +55,8 @@ class Program:
     ) -> None:  # fmt: skip
         self.work, self.kernels = work, kernels
         self.geometry = Geometry.of(work, hardware, kernels)
-        module = library_module(self.geometry, kernels, Leaf(0), every_plan=True, only=only)
+        calls = None if only is None else [only] * len(kernels)
+        module = library_module(self.geometry, kernels, Leaf(0), every_plan=True, only=calls)
         self.artifact = compile_library(module, hardware, folder / "program.so")
         self.library = load_library(self.artifact.path, cores=hardware.cores)
 

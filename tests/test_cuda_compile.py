@@ -91,7 +91,7 @@ def program(work: Workload, hardware: Hardware, kernels: list[Any]) -> Program:
     for number, kernel in enumerate(kernels):
         most = kernel.rows // kernel.granule
         rows = max(kernel.rows * most - kernel.granule, kernel.granule)
-        module = library_module(geometry, [kernel], Leaf(0), only=[rows])
+        module = library_module(geometry, [kernel], Leaf(0), only=[[rows]])
         entries[f"k{number}"] = module["run"].with_attr("global_symbol", f"k{number}")
     source = cuda_source(lower(tvm.IRModule(entries), hardware))
     prelude, *parts = re.split(r'^(?=extern "C" __global__)', source, flags=re.MULTILINE)

@@ -30,7 +30,7 @@ pytestmark = emulated
 
 def _request(
     workload: Workload, plans: list[str], tree: Tree = FIRST, hardware: str = "h100",
-    every_plan: bool = False, only: list[int] | None = None,
+    every_plan: bool = False, only: list[list[int]] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Names a library that the child process builds."""
     return {
@@ -48,7 +48,7 @@ class Emulated:
     def run(
         self, workload: Workload, plans: list[str], sizes: list[int], tree: Tree = FIRST,
         hardware: str = "h100", every_plan: bool = False, plan: int | None = None, shift: int = 0,
-        only: list[int] | None = None, own_stream: bool = False,
+        only: list[list[int]] | None = None, own_stream: bool = False,
     ) -> list[dict[str, Any]]:  # fmt: skip
         request = _request(workload, plans, tree, hardware, every_plan, only)
         more = {"sizes": sizes, "plan": plan, "shift": shift, "own_stream": own_stream}
@@ -248,7 +248,7 @@ def test_what_no_32_bits_count_is_refused(
 
 
 def test_a_kernel_for_one_shape_only_has_its_heights(emulated: Emulated) -> None:
-    emulated.check(DENSE, ["64x32x16.t8x8.s2.even"], [70], only=[70])
+    emulated.check(DENSE, ["64x32x16.t8x8.s2.even"], [70], only=[[70]])
 
 
 def test_wrong_arguments_are_refused_before_any_launch(emulated: Emulated) -> None:

@@ -145,7 +145,7 @@ def test_tiles_of_known_depth_do_not_spill(
         monkeypatch.setattr(region, "forget", lambda *pointers: None)
     work, zen4 = BatchMatmul(Dim(1, 64), 192, 64, "nn"), Hardware.preset("zen4-1core")
     path = tmp_path / "kernel.so"
-    compile_plans(work, zen4, [MicroKernel.from_key(key)], Leaf(0), path, only=[8])
+    compile_plans(work, zen4, [MicroKernel.from_key(key)], Leaf(0), path, only=[[8]])
     symbols, code = (
         subprocess.run(["objdump", *how, str(path)], capture_output=True, text=True, check=True).stdout
         for how in (["-T"], ["-d", "--no-show-raw-insn"])
@@ -161,7 +161,7 @@ def test_where_instructions_are_not_coherent_nothing_is_cleared() -> None:
     kernel, work = CpuMicroKernel(4, 16, edge="even"), BatchMatmul(Dim(1, 64), 3, 21, "nn")
     arm = replace(PROCESSOR, limits=replace(PROCESSOR.cpu, llvm_cpu="generic"))
     for processor in (PROCESSOR, arm):
-        module = library_module(Geometry.of(work, processor, [kernel]), [kernel], Leaf(0), only=[8])
+        module = library_module(Geometry.of(work, processor, [kernel]), [kernel], Leaf(0), only=[[8]])
         assert ("clear_cache" in module.script()) == (processor is PROCESSOR)
 
 
@@ -395,8 +395,8 @@ def test_only_what_some_shape_needs_is_compiled() -> None:
     assert functions_of(every) == functions_of(module) | {"run_plan"} | {
         tile_name(lower, "exact") for kernel in kernels for lower in kernel.composes
     }
-    assert needed_heights(kernels, tree, only=[5]) == [(2, 3), (5,), (5,)]
-    assert needed_heights(kernels, Leaf(0), only=[0, 13]) == [(3, 4), (1, 6), (4, 5)]
+    assert needed_heights(kernels, tree, only=[[5]] * 3) == [(2, 3), (5,), (5,)]
+    assert needed_heights(kernels, Leaf(0), only=[[0, 13], [], [13]]) == [(3, 4), (), (4, 5)]
 
 
 TREES = st.recursive(
@@ -406,9 +406,12 @@ TREES = st.recursive(
 )
 
 
-@given(TREES | st.none(), st.none() | st.lists(st.integers(0, 80), max_size=6), st.sampled_from(["nt", "nn"]))
+CALLS = st.lists(st.lists(st.integers(0, 80), max_size=6), min_size=3, max_size=3)
+
+
+@given(TREES | st.none(), st.none() | CALLS, st.sampled_from(["nt", "nn"]))
 def test_each_length_has_the_tiles_that_its_plan_needs(
-    tree: Tree | None, only: list[int] | None, form: Any
+    tree: Tree | None, only: list[list[int]] | None, form: Any
 ) -> None:
     """In one piece: its own if it is short, the plan's general one otherwise."""
     third = CpuMicroKernel(5, 2, along="depth", edge="even") if form == "nt" else CpuMicroKernel(2, 8)
@@ -416,8 +419,12 @@ def test_each_length_has_the_tiles_that_its_plan_needs(
     geometry = Geometry.of(BatchMatmul(Dim(1, 64), 3, 24, form), PROCESSOR, plans)
     found = {(piece.length, piece.number): piece for piece in pieces(geometry, plans, tree, only)}
     assert all(piece.kernel is plans[number] for (_, number), piece in found.items())
-    for length in range(1, 80) if only is None else set(only) - {0}:
+    for length in range(1, 81):
         numbers = range(3) if tree is None else [route(tree, Shape.of(T=length))]
+        if only is not None:
+            others = {number for number in range(3) if length not in only[number]}
+            assert not any((length, number) in found for number in others)
+            numbers = [number for number in numbers if number not in others]
         alone = length <= SHORT and (tree is not None or only is not None)
         for number in numbers:
             piece, kernel = found[length if alone else None, number], plans[number]
@@ -428,7 +435,7 @@ def test_each_length_has_the_tiles_that_its_plan_needs(
                 assert piece.widths == across if alone else set(across) <= set(piece.widths)
             else:
                 assert piece.widths == (kernel.cols,)
-        if alone and tree is not None:
+        if alone and tree is not None and numbers:
             assert sum(at == length for at, _ in found) == 1
     longer = BatchMatmul(Dim(SHORT + 1, 64), 3, 24, form)
     assert all(Geometry.of(work, PROCESSOR, plans[:2]).short == 0 for work in (SMALL, longer))
@@ -526,7 +533,8 @@ def test_equal_programs_have_equal_code_and_other_programs_other_code(here: Hard
     work = Dense(T=Dim(1, 8), N=32, K=8)
 
     def code(kernel: MicroKernel, name: str, only: tuple[int, ...] | None = None) -> str:
-        module = library_module(Geometry.of(work, here, [kernel]), [kernel], Leaf(0), only=only)
+        calls = None if only is None else [only]
+        module = library_module(Geometry.of(work, here, [kernel]), [kernel], Leaf(0), only=calls)
         artifact = compile_library(module, here, tmp_path / name / "kernel.so")
         assert 0 < artifact.code_bytes < artifact.path.stat().st_size
         return artifact.code_hash

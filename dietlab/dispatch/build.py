@@ -18,8 +18,9 @@ PACKAGES = ("dietlab", "apache-tvm", "apache-tvm-ffi", "numpy", "xgboost-cpu")
 
 
 def build(
-    dispatcher: Dispatcher, path: str | Path, *, every_plan: bool = False, only: Sequence[int] | None = None
-) -> Operator:
+    dispatcher: Dispatcher, path: str | Path, *, every_plan: bool = False,
+    only: Sequence[Sequence[int]] | None = None,
+) -> Operator:  # fmt: skip
     """Builds ``path/library/`` and returns the operator in it, ready to call.
 
     The folder holds ``library.so`` (needs neither Python nor TVM's compiler), ``manifest.json`` and,
@@ -28,8 +29,8 @@ def build(
     Args:
         every_plan: whether any plan can be run on any shape, for comparing plans; such a library has
             more code.
-        only: the row counts that it will be called with (default: any). For measuring only: its results for
-            others are undefined.
+        only: for each plan the row counts that it will be called with (default: any). For measuring only:
+            results for others are undefined.
 
     Raises:
         BuildError: if the program does not compile, or no linker is installed.

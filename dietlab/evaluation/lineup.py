@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import get_args
 
 from dietlab.dispatch import Dispatcher, Operator, build
 from dietlab.errors import DispatchError, MissingDependencyError
@@ -13,6 +14,7 @@ from dietlab.evaluation.match import Entry
 from dietlab.evaluation.report import OURS, Contender
 from dietlab.evaluation.vendors import VENDORS, NoFormError
 from dietlab.events import Audience
+from dietlab.measure import CacheState
 from dietlab.search import Effort, TuningRun, candidate_plans, distinct
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import Leaf, MicroKernel
@@ -102,10 +104,11 @@ def with_oracle(lineup: Lineup, home: Path, shapes: ShapeSet) -> Lineup:
         for number in distinct(known, order, tuned.space.workload, shape, ORACLE_FINALISTS)
     }
     ours = lineup.dispatcher.plans
-    plans = tuple(dict.fromkeys((*(known[i] for i in sorted(finalists)), *ours)))
-    extents_used = sorted({extents(tuned.space.workload, shape)["rows"] for shape in shapes})
+    entrants = tuple(dict.fromkeys((*(known[i] for i in sorted(finalists)), *ours)))
+    calls = _calls(replace(lineup, candidates=entrants), shapes)
+    plans = tuple(entrants[number] for number in sorted(calls))
     dispatcher = replace(lineup.dispatcher, plans=plans, tree=Leaf(0))
-    library = build(dispatcher, home, every_plan=True, only=extents_used)
+    library = build(dispatcher, home, every_plan=True, only=[sorted(calls[n]) for n in sorted(calls)])
     note = (
         f"The oracle is the fastest of {ORACLE_FINALISTS} finalists for each shape, chosen from "
         f"{len(known)} plans of the {tuned.trials} micro-kernels measured of {len(tuned.space)} in the space."
@@ -113,6 +116,18 @@ def with_oracle(lineup: Lineup, home: Path, shapes: ShapeSet) -> Lineup:
     options = {"library": str(library.path.parent)}
     entry = Entry("oracle", "library", "bound", options, f"best of {len(known)} plans")
     return replace(lineup, entries=(*lineup.entries, entry), candidates=plans, notes=(*lineup.notes, note))
+
+
+def _calls(lineup: Lineup, shapes: ShapeSet) -> dict[int, set[int]]:
+    """For each of the oracle's plans that is called at all, the row counts that it is called with: a library
+    of every plan for every length can take the compiler a quarter of an hour."""
+    calls: dict[int, set[int]] = {}
+    for shape in shapes:
+        rows = extents(lineup.dispatcher.workload, shape)["rows"]
+        for cache in get_args(CacheState):
+            for number in lineup.oracle_plans(shape, cache):
+                calls.setdefault(number, set()).add(rows)
+    return calls
 
 
 def with_ansor(lineup: Lineup, home: Path, shapes: ShapeSet, effort: Effort, listeners: Audience) -> Lineup:

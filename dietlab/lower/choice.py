@@ -18,14 +18,16 @@ def needed_heights(
     tree: Tree,
     *,
     every_plan: bool = False,
-    only: Sequence[int] | None = None,
+    only: Sequence[Sequence[int]] | None = None,
     low: int = 1,
 ) -> list[tuple[int, ...]]:
     """For each plan the row counts of its tiles, over all shapes of ``low`` rows or more that the tree sends
-    to it."""
+    to it, or over those that ``only`` names for it."""
     if only is not None:
-        found = ({h for rows in only if rows for h in heights(kernel, rows, rows)} for kernel in kernels)
-        return [tuple(sorted(rows)) for rows in found]
+        return [
+            tuple(sorted({height for rows in called if rows for height in heights(kernel, rows, rows)}))
+            for kernel, called in zip(kernels, only, strict=True)
+        ]
     needed: list[set[int]] = [set(heights(kernel, low) if every_plan else ()) for kernel in kernels]
     for number, first, last in intervals(tree, low):
         needed[number].update(heights(kernels[number], first, last))

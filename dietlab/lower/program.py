@@ -17,14 +17,14 @@ from dietlab.workloads import Workload
 
 def compile_plans(
     workload: Workload, hardware: Hardware, plans: Sequence[MicroKernel], tree: Tree, path: Path,
-    *, every_plan: bool = False, only: Sequence[int] | None = None,
+    *, every_plan: bool = False, only: Sequence[Sequence[int]] | None = None,
 ) -> Artifact:  # fmt: skip
     """Compiles an operator that covers each shape by the plan that ``tree`` names.
 
     Args:
         plans: the micro-kernels that lead the plans, by number; all of the processor's kind.
         every_plan: whether any plan can be run on any shape, for comparing plans.
-        only: the row counts that it will be called with (default: any).
+        only: for each plan the row counts that it will be called with (default: any).
 
     Raises:
         BuildError: if the program does not compile, or a plan cannot be of this operator on this processor.
@@ -60,7 +60,7 @@ def source_of(workload: Workload, hardware: Hardware, kernel: MicroKernel) -> st
 
 def _cpu(
     workload: Workload, hardware: Hardware, plans: Any, tree: Tree, path: Path, every_plan: bool,
-    only: Sequence[int] | None,
+    only: Sequence[Sequence[int]] | None,
 ) -> Artifact:  # fmt: skip
     from dietlab.lower.compiler import compile_library
     from dietlab.lower.cpu.geometry import Geometry
@@ -77,7 +77,7 @@ def _cpu(
 
 def _cuda(
     workload: Workload, hardware: Hardware, plans: Any, tree: Tree, path: Path, every_plan: bool,
-    only: Sequence[int] | None,
+    only: Sequence[Sequence[int]] | None,
 ) -> Artifact:  # fmt: skip
     from dietlab.lower.cuda.compiler import compile_library
     from dietlab.lower.cuda.geometry import BlockGeometry

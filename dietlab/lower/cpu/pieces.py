@@ -27,17 +27,17 @@ def pieces(
     geometry: Geometry,
     kernels: Sequence[CpuMicroKernel],
     tree: Tree | None,
-    only: Sequence[int] | None = None,
+    only: Sequence[Sequence[int]] | None = None,
 ) -> tuple[Piece, ...]:
     """All pieces that an entry function chooses among.
 
     Args:
         kernels: the micro-kernels that lead the plans, by number.
         tree: chooses among them (None: the caller does, any plan for any length).
-        only: the lengths it will be called with (default: any).
+        only: for each plan the lengths it will be called with (default: any).
     """
     single = _single(geometry, tree, only)
-    longer = None if only is None else [length for length in only if length not in single]
+    longer = None if only is None else [sorted(set(called).difference(single)) for called in only]
     chooser, every = (Leaf(0), True) if tree is None else (tree, False)
     after = single[-1] + 1 if single else 1
     rows = needed_heights(kernels, chooser, every_plan=every, only=longer, low=after)
@@ -47,25 +47,28 @@ def pieces(
         for number, kernel in enumerate(kernels)
         if rows[number]
     ]
-    return (*(p for length in single for p in _of_length(geometry, kernels, tree, length)), *general)
+    return (*(p for length in single for p in _of_length(geometry, kernels, tree, length, only)), *general)
 
 
-def _single(geometry: Geometry, tree: Tree | None, only: Sequence[int] | None) -> list[int]:
+def _single(geometry: Geometry, tree: Tree | None, only: Sequence[Sequence[int]] | None) -> list[int]:
     """The lengths that have pieces of their own; none where any plan may be asked for at any length, since
     they would be as many as plans times lengths."""
     if only is not None:
-        return sorted({length for length in only if 0 < length <= geometry.short})
+        return sorted({length for called in only for length in called if 0 < length <= geometry.short})
     return [] if tree is None else list(range(1, geometry.short + 1))
 
 
 def _of_length(
-    geometry: Geometry, kernels: Sequence[CpuMicroKernel], tree: Tree | None, length: int
-) -> list[Piece]:
+    geometry: Geometry, kernels: Sequence[CpuMicroKernel], tree: Tree | None, length: int,
+    only: Sequence[Sequence[int]] | None,
+) -> list[Piece]:  # fmt: skip
     shape = Shape.of(**{geometry.size: length})
     found = []
     for number in range(len(kernels)) if tree is None else (route(tree, shape),):
+        if only is not None and length not in only[number]:
+            continue
         kernel = kernels[number]
-        (widths,) = needed_widths(geometry, [kernel], Leaf(0), only=[length])
+        (widths,) = needed_widths(geometry, [kernel], Leaf(0), only=[[length]])
         found.append(Piece(number, kernel, heights(kernel, length, length), widths, length))
     return found
 
@@ -76,7 +79,7 @@ def needed_widths(
     tree: Tree,
     *,
     every_plan: bool = False,
-    only: Sequence[int] | None = None,
+    only: Sequence[Sequence[int]] | None = None,
     low: int = 1,
 ) -> list[tuple[int, ...]]:
     """What :func:`~dietlab.lower.choice.needed_heights` says, for columns: they are composed as rows are

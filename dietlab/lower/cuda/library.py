@@ -37,7 +37,7 @@ def library_module(
     tree: Tree,
     *,
     every_plan: bool = False,
-    only: Sequence[int] | None = None,
+    only: Sequence[Sequence[int]] | None = None,
 ) -> Any:
     """The module of one operator; all its functions take and return what DLPack describes.
 
@@ -54,7 +54,7 @@ def library_module(
         kernels: the micro-kernels that lead the plans, by number.
         tree: chooses among them; only heights that some shape needs are compiled.
         every_plan: whether any plan can be run on any shape.
-        only: the row counts that the library will be called with (default: any). For measuring only: its
+        only: for each plan the row counts that it will be called with (default: any). For measuring only:
             results for others are undefined.
     """
     heights = needed_heights(kernels, tree, every_plan=every_plan, only=only)
