@@ -150,7 +150,7 @@ def test_plans_are_verified_where_they_compete(whole_runs: dict[str, TuningRun])
         best = min(t for plan, t in zip(plans, seconds, strict=True) if plan in measured)
         ratios[shape] = seconds.min() / best
     # What is probably fastest was measured: little else can be counted on to be far below it.
-    assert min(ratios[shape] for shape in first) > 0.85 and np.mean(list(ratios.values())) > 0.95, ratios
+    assert min(ratios[shape] for shape in first) > 0.85 and np.mean(list(ratios.values())) > 0.93, ratios
     assert {r.micro_kernel.edge for r in verified} <= {"even", "rest"}
 
 

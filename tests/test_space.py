@@ -13,6 +13,7 @@ from dietlab.errors import DispatchError, SpaceError
 from dietlab.hardware import CpuLimits, Hardware
 from dietlab.shapes import Dim, Shape
 from dietlab.space import (
+    COMPOSED,
     EDGES,
     CpuMicroKernel,
     Edge,
@@ -35,13 +36,11 @@ from dietlab.space import (
     tiling_on,
 )
 from dietlab.space.cpu_space import (
-    BLOCKS,
     FMA_LATENCY,
     MAX_VECTORS,
     ORDERS,
     UNROLLS,
-    prefetches,
-    reduction_is_cut,
+    streams,
 )
 from dietlab.space.decision import relabelled, tree_from_json, tree_to_json
 from dietlab.workloads import BatchMatmul, Dense, Workload, batch_of
@@ -61,10 +60,9 @@ def processors(draw: st.DrawFn) -> Hardware:
 
 
 def candidates(space: Space) -> int:
-    registers, asks = space.hardware.cpu.vector_registers, len(prefetches(space.workload))
+    registers, reads = space.hardware.cpu.vector_registers, len(streams(space.workload))
     axes = 2 if space.workload.weights == "transposed" else 1  # vectors along columns, or depth
-    blocks = len(BLOCKS) if reduction_is_cut(space.workload, space.hardware) else 1
-    return registers * MAX_VECTORS * len(UNROLLS) * len(ORDERS) * asks * axes * blocks
+    return registers * MAX_VECTORS * len(UNROLLS) * len(ORDERS) * reads * axes
 
 
 @settings(max_examples=15)
@@ -105,8 +103,7 @@ def test_nearest_miss_breaks_its_limit_by_least(hardware: Hardware, cols: int, l
         CpuMicroKernel(rows, vectors * width, unroll, o, steps, "padded", ahead, along, block)
         for along, width in ((("cols", lanes), ("depth", 1)) if like is VARIABLE else (("cols", lanes),))
         for rows in range(1, hardware.cpu.vector_registers + 1) for vectors in range(1, MAX_VECTORS + 1)
-        for unroll in UNROLLS for o in ORDERS for steps, ahead in prefetches(work)
-        for block in (BLOCKS if reduction_is_cut(work, hardware) else (0,))
+        for unroll in UNROLLS for o in ORDERS for steps, ahead, block in streams(work)
     ]  # fmt: skip
     first_broken = {k: next((r for r in order if limits[r].excess(k) > 0), None) for k in everything}
     assert {k for k, reason in first_broken.items() if reason is None} == set(space)
@@ -151,7 +148,8 @@ def test_space_does_not_depend_on_the_range_of_shapes() -> None:
 def test_edges_multiply_the_space() -> None:
     hardware = Hardware.preset("haswell-1core")
     one, all_of_them = build_space(QKV, hardware), build_space(QKV, hardware, EDGES)
-    assert len(all_of_them) == len(EDGES) * len(one)
+    cut = sum(kernel.block > 0 for kernel in one)
+    assert len(all_of_them) == len(EDGES) * (len(one) - cut) + len(COMPOSED) * cut
 
 
 @pytest.mark.parametrize(
@@ -181,15 +179,16 @@ def test_a_dynamic_depth_has_no_padded_copy_but_every_other_edge() -> None:
             assert len(build_space(work, hardware, edges_of(cover, work, hardware))) > 100
 
 
-def test_only_a_long_reduction_is_cut() -> None:
-    """64 rows of it do not stay in L2 (1 MiB here) beside a panel; parts are equal and plans composed."""
+def test_a_reduction_is_cut_into_equal_parts_where_weights_stream() -> None:
+    """Plans are composed and ask for the next panel; panels of a part are shorter, so that wider ones fit."""
     hardware = Hardware.preset("zen4-1core")
-    for steps, blocks in ((3072, {0}), (4096, {0, 512, 1024}), (4608, {0, 512}), (4100, {0})):
+    parts = {256: set(), 768: {256}, 4096: {256, 512, 1024}, 4608: {256, 512}, 4100: set()}
+    for steps, blocks in parts.items():
         space = build_space(Dense(T=Dim(1, 512), N=4096, K=steps), hardware, EDGES)
-        assert {kernel.block for kernel in space} == blocks, steps
-        assert {(k.order, k.composed) for k in space if k.block} <= {("ws", True)}
+        assert {kernel.block for kernel in space} == {0, *blocks}, steps
+        assert {(k.order, k.composed, k.ahead) for k in space if k.block} <= {("ws", True, True)}
         widths = {bool(k.block): k.cols for k in sorted(space, key=lambda k: k.cols) if k.order == "ws"}
-        assert len(blocks) == 1 or widths[True] > widths[False]  # panels of a part are shorter
+        assert steps < 4096 or not blocks or widths[True] > widths[False]
     for work in (Dense(T=Dim(1, 64), N=4096, K=4096, constant=False), BatchMatmul(Dim(1, 64), 2, 4096, "nt")):
         assert {kernel.block for kernel in build_space(work, hardware)} == {0}
 

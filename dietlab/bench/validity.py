@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from math import lcm
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,7 +15,8 @@ import numpy.typing as npt
 from dietlab.dispatch import Dispatcher, Operator, build
 from dietlab.events import Audience
 from dietlab.shapes import Shape
-from dietlab.workloads import FloatArray, Workload, batch_of, tolerance
+from dietlab.space import CpuMicroKernel
+from dietlab.workloads import FloatArray, Workload, batch_of, largest, tolerance
 
 HIGHEST = 8192
 """Up to here every length of a dense layer is called."""
@@ -47,7 +49,7 @@ def check_lengths(
     Args:
         lengths: of the dynamic dimension (default: 0 to :data:`HIGHEST`, all for a dense layer).
     """
-    small = replace(dispatcher, workload=small_workload(dispatcher))
+    small = shrunk(dispatcher)
     chosen = tuple(lengths) if lengths is not None else all_lengths(small.workload)
     with TemporaryDirectory() as folder, listeners.stage("check lengths", len(chosen), "length") as progress:
         op = build(small, Path(folder))
@@ -67,16 +69,22 @@ def all_lengths(workload: Workload) -> tuple[int, ...]:
     return (*range(EACH_UP_TO + 1), *range(EACH_UP_TO + THEN_EVERY, HIGHEST + 1, THEN_EVERY), HIGHEST)
 
 
-def small_workload(dispatcher: Dispatcher) -> Workload:
-    """The operator with small static extents."""
+def shrunk(dispatcher: Dispatcher) -> Dispatcher:
+    """The same plans and tree over the operator with small static extents. A reduction that a plan cuts keeps
+    its number of parts."""
+    workload = dispatcher.workload
+    kernels = [kernel for kernel in dispatcher.plans if isinstance(kernel, CpuMicroKernel)]
+    whole = largest(workload, "depth")
+    parts = lcm(*(whole // kernel.block for kernel in kernels if kernel.block))
     widest = max(kernel.cols for kernel in dispatcher.plans)
-    extents = {**SMALL, "cols": widest + SMALL["cols"]}
-    static = [axis for axis in dispatcher.workload.axes if isinstance(axis.extent, int)]
-    workload: Workload = replace(
-        dispatcher.workload,  # type: ignore[type-var]  # a protocol; all of its classes are dataclasses
+    extents = {**SMALL, "cols": widest + SMALL["cols"], "depth": -(-SMALL["depth"] // parts) * parts}
+    static = [axis for axis in workload.axes if isinstance(axis.extent, int)]
+    small: Workload = replace(
+        workload,  # type: ignore[type-var]  # a protocol; all of its classes are dataclasses
         **{axis.name: extents[axis.role] for axis in static},
     )
-    return workload
+    shrunk_plans = (replace(k, block=k.block * extents["depth"] // whole) for k in kernels)
+    return replace(dispatcher, workload=small, plans=tuple(shrunk_plans))
 
 
 def _checker(op: Operator, highest: int) -> Callable[[int], bool]:
