@@ -127,7 +127,12 @@ def test_where_weights_rotate_the_smallest_shape_is_measured_too(space: Space) -
 def test_no_round_measures_anything_twice(name: str, whole_runs: dict[str, TuningRun]) -> None:
     run = whole_runs[name]
     assert len({(r.asked_by, r.micro_kernel, r.shape) for r in run.records}) == len(run.records)
-    assert run.held_out_metrics["pairwise"] > 0.5
+
+
+def test_the_model_ranks_what_it_did_not_see_better_than_chance(space: Space) -> None:
+    """On few confirmed micro-kernels, so that one run alone says little."""
+    runs = [tune(space, SHAPES, SyntheticRunner(HARDWARE), SMALL, seed=seed) for seed in range(4)]
+    assert np.mean([run.held_out_metrics["pairwise"] for run in runs]) > 0.6
 
 
 def test_plans_are_verified_where_they_compete(whole_runs: dict[str, TuningRun]) -> None:

@@ -30,8 +30,9 @@ class Operands:
 @dataclass(frozen=True)
 class Cover:
     """What the loops over one plan's tiles share: ``batch`` is the product they are in, ``first_tile`` and
-    ``block_tiles`` the row tiles of the block (None: all), ``row_tile`` the one it is at, ``begin`` the first
-    step of the reduction's block, ``streams`` what is asked for ahead in a batch."""
+    ``block_tiles`` the row tiles of the block (None: all), ``row_tile`` the one it is at, ``columns`` this
+    core's first column tile and one past its last (None: all), ``begin`` the first step of the reduction's
+    block, ``streams`` what is asked for ahead in a batch."""
 
     kernel: CpuMicroKernel
     geometry: Geometry
@@ -43,6 +44,7 @@ class Cover:
     first_tile: Any = 0
     block_tiles: Any | None = None
     row_tile: Any = 0
+    columns: tuple[Any, Any] | None = None
     begin: Any = 0
     streams: tuple[Stream, ...] = ()
 

@@ -162,7 +162,10 @@ def _deal_block(cover: Cover, core: Any) -> None:
             tile(o, i)
         return
     first, last = _share(outer * inner, core, cover.geometry.cores)
-    with T.serial(tirx.truncdiv(first, inner), tirx.truncdiv(last + inner - 1, inner)) as o:
+    ends = (T.bind(tirx.truncdiv(first, inner)), T.bind(tirx.truncdiv(last + inner - 1, inner)))
+    if stationary:
+        cover = replace(cover, columns=ends)
+    with T.serial(*ends) as o:
         begin, end = tirx.max(first - o * inner, int64(0)), tirx.min(last - o * inner, inner)
         with T.serial(begin, end) as i:
             tile(o, i)
@@ -277,14 +280,31 @@ def _tile_floats(cover: Cover) -> int:
 
 
 def _ahead(cover: Cover, jo: Any) -> Any:
-    """Where in the next column tile's weights this row tile begins to ask: behind the lines that the tiles
-    before it in the pass ask for, each in as many iterations."""
+    """Where in the weights of the column tile to come this row tile begins to ask: behind the lines that the
+    tiles before it in the pass ask for, each in as many iterations."""
     kernel = cover.kernel
     iterations = tirx.truncdiv(int64(kernel.block or cover.depth), int64(kernel.unroll))
     before = tirx.truncdiv((cover.row_tile - cover.first_tile) * iterations, cover.pass_tiles)
     lines = before * (kernel.unroll if kernel.block else kernel.unroll * cover.panels)
-    offset = (jo + 1) * _tile_floats(cover) + (cover.begin + lines) * cover.geometry.lanes
+    column, begin = _to_come(cover, jo)
+    offset = column * _tile_floats(cover) + (begin + lines) * cover.geometry.lanes
     return cover.operands.w.access_ptr("r", offset=offset)
+
+
+def _to_come(cover: Cover, jo: Any) -> tuple[Any, Any]:
+    """The column tile that a core computes after ``jo``, and the first step of its reduction: behind the last
+    one of a pass comes the first one of the next row block, or of the reduction's next block. The very last
+    asks for its own weights, which are there."""
+    first, end = cover.columns or (0, cover.column_tiles)
+    inside, rows_left = jo + 1 < end, cover.first_tile + cover.pass_tiles < cover.row_tiles
+    behind = T.if_then_else(rows_left, int64(first), int64(jo))
+    begin: Any = int64(cover.begin)
+    if cover.kernel.block:
+        part_left = cover.begin + cover.kernel.block < cover.depth
+        behind = T.if_then_else(part_left, int64(first), behind)
+        stays = tirx.any(inside, rows_left, tirx.Not(part_left))
+        begin = T.bind(T.if_then_else(stays, begin, cover.begin + cover.kernel.block))
+    return T.bind(T.if_then_else(inside, jo + 1, behind)), begin
 
 
 def _pieces_before(cover: Cover) -> int:
