@@ -145,18 +145,27 @@ def test_plans_are_verified_where_they_compete(whole_runs: dict[str, TuningRun])
     by_round = {name: {r.shape for r in verified if r.asked_by == name} for name in ("verify 1", "verify 2")}
     assert by_round["verify 1"] == set(first) and len(first) >= 4
     assert set(more) - set(first) < by_round["verify 2"] <= shapes
-    ratios = {}
     for shape in shapes:
         least = MORE_FINALISTS if shape["T"] <= FEW_ROWS else FINALISTS
         assert len([r for r in run.records if r.shape == shape]) >= least
-        plans = candidate_plans(run, tuple(shapes))
-        seconds = run.expected_seconds(plans, [shape])[:, 0]
-        measured = {r.micro_kernel for r in run.records if r.shape == shape}
-        best = min(t for plan, t in zip(plans, seconds, strict=True) if plan in measured)
-        ratios[shape] = seconds.min() / best
-    # What is probably fastest was measured: little else can be counted on to be far below it.
-    assert min(ratios[shape] for shape in first) > 0.85 and np.mean(list(ratios.values())) > 0.93, ratios
     assert {r.micro_kernel.edge for r in verified} <= {"even", "rest"}
+
+
+def test_what_is_probably_fastest_was_measured(space: Space) -> None:
+    """Little else can be counted on to be far below it."""
+    first, more = (dense_shapes(WORK, SHAPES, n * VERIFIED.verify_shapes).shapes for n in (1, 2))
+    shapes, means = {*first, *more}, []
+    for seed in range(4):
+        run = tune(space, SHAPES, SyntheticRunner(HARDWARE), VERIFIED, seed=seed)
+        plans, ratios = candidate_plans(run, tuple(shapes)), {}
+        for shape in shapes:
+            seconds = run.expected_seconds(plans, [shape])[:, 0]
+            measured = {r.micro_kernel for r in run.records if r.shape == shape}
+            best = min(t for plan, t in zip(plans, seconds, strict=True) if plan in measured)
+            ratios[shape] = seconds.min() / best
+        assert min(ratios[shape] for shape in first) > 0.85, ratios
+        means.append(np.mean(list(ratios.values())))
+    assert np.mean(means) > 0.95, means
 
 
 def test_candidates_are_what_was_measured_and_its_lower_relatives(synthetic_run: TuningRun) -> None:

@@ -96,7 +96,7 @@ class Contest:
 
     def rows(self, shape: Shape, cache: str, held_out: bool) -> list[Row]:
         """One shape: every contender's row, ours with its regret."""
-        plans = {"oracle": self.lineup.oracle_plans(shape, cache)} if "oracle" in self.match.names else {}
+        plans = {"oracle": self.lineup.finalists[shape, cache]} if "oracle" in self.match.names else {}
         turns = self.match.play(
             shape, cache, self.effort.evaluation_blocks, self.effort.evaluation_block_seconds, plans
         )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import get_args
 
@@ -28,27 +28,17 @@ ORACLE_FINALISTS = 4
 
 @dataclass(frozen=True)
 class Lineup:
-    """Contenders that were asked for; ``candidates`` are the oracle's micro-kernels by plan number."""
+    """Contenders that were asked for; ``candidates`` are the oracle's micro-kernels by plan number, and
+    ``finalists`` those that it times on a shape in a state of the caches."""
 
     dispatcher: Dispatcher
     tuned: TuningRun | None
     entries: tuple[Entry, ...]
     absent: tuple[Contender, ...] = ()
     candidates: tuple[MicroKernel, ...] = ()
+    finalists: Mapping[tuple[Shape, str], tuple[int, ...]] = field(default_factory=dict)
     ansor: tuple[AnsorResult, ...] = ()
     notes: tuple[str, ...] = ()
-
-    def oracle_plans(self, shape: Shape, cache: str) -> list[int]:
-        """The candidates that are probably fastest on a shape in this state of the caches, and the plan that
-        ours chooses."""
-        if self.tuned is None or not self.candidates:
-            return []
-        seconds = self.tuned.seconds_table(self.candidates, [shape], cache != "rotating")[:, 0]
-        finalists = distinct(
-            self.candidates, seconds.argsort(), self.dispatcher.workload, shape, ORACLE_FINALISTS
-        )
-        chosen = self.chosen_plan(shape)
-        return finalists if chosen in finalists else [*finalists, chosen]
 
     def chosen_plan(self, shape: Shape) -> int:
         """The number among the candidates of the plan that ours chooses for a shape."""
@@ -93,41 +83,52 @@ def with_largest_shape(lineup: Lineup, home: Path) -> Lineup:
 
 
 def with_oracle(lineup: Lineup, home: Path, shapes: ShapeSet) -> Lineup:
-    """One library of all finalists and our plans; for each shape the plan is chosen from outside."""
-    tuned = _tuned(lineup)
+    """One library of all finalists and our plans; for each shape the plan is chosen from outside.
+
+    A plan is compiled for the row counts only that it is called with: a library of every plan for every
+    length can take the compiler a quarter of an hour."""
+    tuned, dispatcher = _tuned(lineup), lineup.dispatcher
     known = candidate_plans(tuned, tuned.shapes.shapes)
-    tables = [tuned.seconds_table(known, shapes.shapes, cached) for cached in (False, True)]
-    finalists = {
-        number
-        for table in tables
-        for shape, order in zip(shapes, table.argsort(axis=0).T, strict=True)
-        for number in distinct(known, order, tuned.space.workload, shape, ORACLE_FINALISTS)
-    }
-    ours = lineup.dispatcher.plans
-    entrants = tuple(dict.fromkeys((*(known[i] for i in sorted(finalists)), *ours)))
-    calls = _calls(replace(lineup, candidates=entrants), shapes)
-    plans = tuple(entrants[number] for number in sorted(calls))
-    dispatcher = replace(lineup.dispatcher, plans=plans, tree=Leaf(0))
-    library = build(dispatcher, home, every_plan=True, only=[sorted(calls[n]) for n in sorted(calls)])
+    entrants = tuple(dict.fromkeys((*known, *dispatcher.plans)))
+    finalists = _finalists(dispatcher, tuned, entrants, shapes)
+    calls: dict[int, set[int]] = {}
+    for (shape, _), numbers in finalists.items():
+        for number in numbers:
+            calls.setdefault(number, set()).add(extents(dispatcher.workload, shape)["rows"])
+    place = {number: new for new, number in enumerate(calls)}
+    plans = tuple(entrants[number] for number in calls)
+    one_leaf = replace(dispatcher, plans=plans, tree=Leaf(0))
+    library = build(one_leaf, home, every_plan=True, only=[sorted(rows) for rows in calls.values()])
     note = (
         f"The oracle is the fastest of {ORACLE_FINALISTS} finalists for each shape, chosen from "
         f"{len(known)} plans of the {tuned.trials} micro-kernels measured of {len(tuned.space)} in the space."
     )
     options = {"library": str(library.path.parent)}
     entry = Entry("oracle", "library", "bound", options, f"best of {len(known)} plans")
-    return replace(lineup, entries=(*lineup.entries, entry), candidates=plans, notes=(*lineup.notes, note))
+    return replace(
+        lineup,
+        entries=(*lineup.entries, entry),
+        candidates=plans,
+        finalists={call: tuple(place[number] for number in numbers) for call, numbers in finalists.items()},
+        notes=(*lineup.notes, note),
+    )
 
 
-def _calls(lineup: Lineup, shapes: ShapeSet) -> dict[int, set[int]]:
-    """For each of the oracle's plans that is called at all, the row counts that it is called with: a library
-    of every plan for every length can take the compiler a quarter of an hour."""
-    calls: dict[int, set[int]] = {}
-    for shape in shapes:
-        rows = extents(lineup.dispatcher.workload, shape)["rows"]
+def _finalists(
+    dispatcher: Dispatcher, tuned: TuningRun, plans: Sequence[MicroKernel], shapes: ShapeSet
+) -> dict[tuple[Shape, str], list[int]]:
+    """By shape and state of the caches: the numbers of the plans that are probably fastest, and of the one
+    that ours chooses."""
+    numbers = {plan: number for number, plan in enumerate(plans)}
+    tables = [tuned.seconds_table(plans, shapes.shapes, cached).argsort(axis=0) for cached in (False, True)]
+    finalists: dict[tuple[Shape, str], list[int]] = {}
+    for column, shape in enumerate(shapes.shapes):
+        chosen = numbers[dispatcher.kernel(shape)]
         for cache in get_args(CacheState):
-            for number in lineup.oracle_plans(shape, cache):
-                calls.setdefault(number, set()).add(rows)
-    return calls
+            order = tables[cache != "rotating"][:, column]
+            found = distinct(plans, order, dispatcher.workload, shape, ORACLE_FINALISTS)
+            finalists[shape, cache] = list(dict.fromkeys((*found, chosen)))
+    return finalists
 
 
 def with_ansor(lineup: Lineup, home: Path, shapes: ShapeSet, effort: Effort, listeners: Audience) -> Lineup:

@@ -43,9 +43,9 @@ class CpuMicroKernel(MicroKernel):
             ``depth``: every output is a dot product, ``lanes`` products at a time, which are added up
             across the lanes at the end; ``unroll`` counts vectors of the reduction axis, ``cols`` is
             any number, and columns are composed as rows are.
-        block: steps of the reduction axis in one pass over the output, 0 for all of them. A long reduction
-            is cut so that the rows of the input that a pass reads stay in L2; the output holds the sums
-            between passes.
+        block: steps of the reduction axis in one pass over the output, 0 for all of them. A reduction is
+            cut so that the part of the input that a pass reads stays in L1 or L2; the output holds the
+            sums between passes.
 
     ``key`` reads ``8x32.u4.ws.p0a.even``, ``5x5.u4.ws.p0.depth.even`` for vectors along the depth, or
     ``6x48.u2.ws.p0a.k512.even`` for passes of 512 steps.
