@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import tvm
 from conftest import Golden
-from hypothesis import given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from programs import GUARD, Program, shape_of
 
@@ -461,6 +461,32 @@ def test_geometry_is_wide_enough_for_the_widest_last_tile() -> None:
     assert geometry.panels * geometry.lanes == max(math.ceil(20 / 8) * 8, math.ceil(20 / 24) * 24) == 24
     assert geometry.packed_shape == (3, 7, 8)
     assert Geometry.of(replace(SMALL, constant=False), PROCESSOR, kernels).panels == 0
+
+
+@settings(deadline=None)
+@given(
+    depth=st.integers(1, 256).map(lambda lines: 16 * lines),
+    steps=st.sampled_from([0, 128, 256, 512, 1024]),
+    cache=st.sampled_from([(1 << 20, 8), (2 << 20, 16), (1 << 18, 8), (5 << 18, 20)]),
+)
+@example(depth=3072, steps=512, cache=(2 << 20, 16))
+def test_a_block_of_rows_leaves_room_for_weights_in_every_set_of_the_cache(
+    depth: int, steps: int, cache: tuple[int, int]
+) -> None:
+    (size, ways), line_floats = cache, 16
+    assume(depth % (steps or 1) == 0)
+    processor = replace(PROCESSOR, limits=replace(PROCESSOR.cpu, l2_bytes=size))
+    geometry = Geometry.of(Dense(T=RANGE, N=24, K=depth), processor, [CpuMicroKernel(4, 16)])
+    first = depth // line_floats * np.arange(geometry.block_rows(steps))[:, None]
+    lines = first + np.arange((steps or depth) // line_floats)
+    in_sets = np.bincount((lines % (size // (4 * line_floats * ways))).ravel())
+    assert in_sets.max() <= 0.75 * ways
+
+
+def test_parts_of_rows_a_power_of_two_apart_are_not_more_rows_the_shorter_they_are() -> None:
+    processor = replace(PROCESSOR, limits=replace(PROCESSOR.cpu, l2_bytes=2 << 20))
+    geometry = Geometry.of(Dense(T=RANGE, N=24, K=3072), processor, [CpuMicroKernel(4, 16)])
+    assert [geometry.block_rows(steps) for steps in (0, 1024, 512, 256)] == [85, 256, 256, 256]
 
 
 # Libraries

@@ -32,15 +32,16 @@ class Geometry(Contraction):
     With a bias, row 0 of each panel holds it: it is the accumulators' first value. ``direct``
     weights ``w[depth, cols]`` are read as they are.
 
-    ``panels`` counts those of the whole operand (0 unless ``packed``); ``block_rows`` of x fit half of a
-    core's L2, beside the weights; lengths up to ``short`` are compiled one by one; ``coherent_code`` is the
+    ``panels`` counts those of the whole operand (0 unless ``packed``); ``longest`` is the longest reduction,
+    ``l2_bytes`` a core's L2; lengths up to ``short`` are compiled one by one; ``coherent_code`` is the
     processor's (:class:`~dietlab.hardware.CpuLimits`).
     """
 
     lanes: int
     cores: int
     panels: int
-    block_rows: int
+    longest: int
+    l2_bytes: int
     short: int
     coherent_code: bool
 
@@ -54,7 +55,7 @@ class Geometry(Contraction):
             panels = max(-(-cols // kernel.cols) * kernel.cols for kernel in kernels) // lanes
         return cls(
             **shared, lanes=lanes, cores=hardware.cores, panels=panels,
-            block_rows=hardware.cpu.l2_bytes // (2 * FLOAT_BYTES * max(1, largest(workload, "depth"))),
+            longest=max(1, largest(workload, "depth")), l2_bytes=hardware.cpu.l2_bytes,
             short=_short(workload), coherent_code=hardware.cpu.coherent_code,
         )  # fmt: skip
 
@@ -71,6 +72,20 @@ class Geometry(Contraction):
     @property
     def packed_shape(self) -> tuple[int, int, int]:
         return (self.panels, self.panel_rows, self.lanes)
+
+    def block_rows(self, steps: int) -> int:
+        """How many rows of x, ``steps`` steps of the reduction of each (0: all), stay in half of a core's L2
+        beside the weights; at least 1.
+
+        A cache's sets go by the address, and rows begin at multiples of the largest power of two that divides
+        their length. Shorter parts leave the sets between unused, so that fewer of them stay. Draws, for rows
+        of 3 x 4 KiB and parts of 2 KiB::
+
+            address, modulo 4 KiB    0 ............ 2 KiB ............ 4 KiB
+            part 0 of every row      xxxxxxxxxxxxxxxx
+        """
+        apart = self.longest & -self.longest
+        return max(1, self.l2_bytes // (2 * FLOAT_BYTES * max(steps or self.longest, apart)))
 
     def has_column_tail(self, kernel: CpuMicroKernel) -> bool:
         """Whether the last column tile sticks out of the output (or may, if ``cols`` is dynamic)."""

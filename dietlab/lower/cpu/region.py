@@ -139,9 +139,7 @@ def _deal_tiles(cover: Cover, core: Any) -> None:
 
 
 def _deal_row_blocks(cover: Cover, core: Any) -> None:
-    geometry, steps = cover.geometry, cover.kernel.block
-    rows = geometry.block_rows * cover.depth // steps if steps else geometry.block_rows
-    most = max(1, rows // cover.kernel.rows)
+    most = max(1, cover.geometry.block_rows(cover.kernel.block) // cover.kernel.rows)
     with T.serial(int64(0), ceil_div(cover.row_tiles, most)) as block:
         first = T.bind(block * most)
         tiles = T.bind(tirx.min(int64(most), cover.row_tiles - first))
