@@ -91,11 +91,12 @@ def _each_core(geometry: Geometry) -> Iterator[Any]:
 
 def _share(count: Any, core: Any, cores: int) -> tuple[Any, Any]:
     """The first of ``count`` equal pieces for this core, and one past its last."""
-    if cores == 1:
-        return 0, int64(count)
-    return T.bind(tirx.truncdiv(core * count, int64(cores))), T.bind(
-        tirx.truncdiv((core + 1) * count, int64(cores))
-    )
+    return (0, int64(count)) if cores == 1 else _part_of(count, core, int64(cores))
+
+
+def _part_of(count: Any, part: Any, parts: Any) -> tuple[Any, Any]:
+    """Where one of ``parts`` parts of ``count`` begins and ends; they differ by at most one."""
+    return T.bind(tirx.truncdiv(part * count, parts)), T.bind(tirx.truncdiv((part + 1) * count, parts))
 
 
 def _deal_panels(cover: Cover, core: Any, cores: int) -> None:
@@ -116,13 +117,13 @@ def _deal_tiles(cover: Cover, core: Any) -> None:
     """This core's share of all tiles. A long reduction is taken part by part, and rows that would not stay
     in L2 block by block.
 
-    Draws, for weights that stay, ``m`` row tiles of x in half of L2 and blocks of ``s`` steps::
+    Draws, for weights that stay, ``m`` rows of x in half of L2 and blocks of ``s`` steps::
 
         before                     after
         for jo in range(N / n):    for begin in range(0, depth, s):
-          for io in range(tiles):    for block in range(ceil(tiles / m)):
+          for io in range(tiles):    for block in range(ceil(T / m)):
             tile(io, jo)               for jo in range(N / n):
-                                         for io in the block's tiles:
+                                         for io in the block's share of the tiles:
                                            tile(io, jo): steps begin to begin + s
 
     A tile has the same core in all its parts, since each row block is dealt alike.
@@ -139,11 +140,13 @@ def _deal_tiles(cover: Cover, core: Any) -> None:
 
 
 def _deal_row_blocks(cover: Cover, core: Any) -> None:
-    most = max(1, cover.geometry.block_rows(cover.kernel.block) // cover.kernel.rows)
-    with T.serial(int64(0), ceil_div(cover.row_tiles, most)) as block:
-        first = T.bind(block * most)
-        tiles = T.bind(tirx.min(int64(most), cover.row_tiles - first))
-        _deal_block(replace(cover, first_tile=first, block_tiles=tiles), core)
+    """Each block reads all weights once. Blocks are equal: a last one of few tiles would compute for less
+    time than its weights take to arrive."""
+    kernel = cover.kernel
+    blocks = T.bind(int64(ceil_div(cover.size, max(kernel.rows, cover.geometry.block_rows(kernel.block)))))
+    with T.serial(int64(0), blocks) as block:
+        first, last = _part_of(cover.row_tiles, block, blocks)
+        _deal_block(replace(cover, first_tile=first, block_tiles=T.bind(last - first)), core)
 
 
 def _deal_block(cover: Cover, core: Any) -> None:
