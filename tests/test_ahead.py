@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,34 +26,65 @@ def count(buffer: Any, offset: Any, level: int) -> None:
     T.buffer_store(buffer, buffer[offset] + T.float32(1), [offset])
 
 
-@pytest.mark.parametrize("cores", [1, 2])
-@pytest.mark.parametrize("vectors", [1, 2])
-@pytest.mark.parametrize("block", [0, DEPTH // 2])
-@pytest.mark.parametrize("rows", [1, 3, 7, 12, 13, 40])
-def test_the_row_tiles_of_a_pass_share_the_lines_that_come_next(
-    cores: int, vectors: int, block: int, rows: int, here: Hardware, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    """Every line is asked for but those that each core begins with; the last tile asks for its own."""
+@pytest.fixture(params=[(cores, vectors) for cores in (1, 2) for vectors in (1, 2)], ids=str)
+def layer(request: pytest.FixtureRequest, here: Hardware, monkeypatch: pytest.MonkeyPatch) -> Layer:
     monkeypatch.setattr(ahead, "prefetch", count)
-    lanes = here.cpu.lanes
-    work = Dense(Dim(1, 64), 6 * vectors * lanes, DEPTH)
-    kernel = CpuMicroKernel(4, vectors * lanes, UNROLL, prefetch=0, edge="even", ahead=True, block=block)
-    compile_plans(work, here.with_cores(cores), [kernel], Leaf(0), tmp_path / "kernel.so")
-    library = load_library(tmp_path / "kernel.so", cores=cores)
+    cores, vectors = request.param
+    return Layer(here.with_cores(cores), vectors)
 
-    packed = aligned_empty((work.N // lanes, DEPTH, lanes))  # a line is one step of one panel
-    packed.fill(0)
-    x, y = np.zeros((rows, DEPTH), np.float32), np.zeros((rows, work.N), np.float32)
-    library.run(x, packed, y)
 
-    asked = packed.sum(axis=2).reshape(cores, -1, DEPTH)
+@dataclass(frozen=True)
+class Layer:
+    """Six column tiles of some vectors."""
+
+    hardware: Hardware
+    vectors: int
+
+    def kernel(self, block: int) -> CpuMicroKernel:
+        cols = self.vectors * self.hardware.cpu.lanes
+        return CpuMicroKernel(4, cols, UNROLL, prefetch=0, edge="even", ahead=True, block=block)
+
+    def asked(self, rows: int, block: int, folder: Path) -> Any:
+        """How often each line is asked for, ``[core, panel, step]``."""
+        lanes, cores = self.hardware.cpu.lanes, self.hardware.cores
+        work = Dense(Dim(1, 64), 6 * self.vectors * lanes, DEPTH)
+        compile_plans(work, self.hardware, [self.kernel(block)], Leaf(0), folder / "kernel.so")
+        library = load_library(folder / "kernel.so", cores=cores)
+        packed = aligned_empty((work.N // lanes, DEPTH, lanes))  # a line is one step of one panel
+        packed.fill(0)
+        library.run(np.zeros((rows, DEPTH), np.float32), packed, np.zeros((rows, work.N), np.float32))
+        return packed.sum(axis=2).reshape(cores, -1, DEPTH)
+
+
+@pytest.mark.parametrize("block", [0, DEPTH // 2])
+@pytest.mark.parametrize("rows", [5, 7, 12, 13, 40])
+def test_the_row_tiles_of_a_pass_share_the_lines_that_come_next(
+    layer: Layer, block: int, rows: int, tmp_path: Path
+) -> None:
+    """Every line is asked for but those that each core begins with; the last tile asks for its own."""
+    asked, vectors = layer.asked(rows, block, tmp_path), layer.vectors
     part = block or DEPTH
     begun, own = np.s_[:, :vectors, :part], np.s_[:, -vectors:, -part:]
     assert not asked[begun].any()
     others = np.ones(asked.shape, bool)
     others[begun] = others[own] = False
-    tiles, iterations = plan_for(kernel, rows).tiles, part // UNROLL
+    tiles, iterations = plan_for(layer.kernel(block), rows).tiles, part // UNROLL
     assert asked[others].min() >= 1 and asked[own].min() >= 1, "some line is not asked for"
     most = -(-iterations // tiles) * tiles / iterations
     assert asked[others].mean() <= most, "lines are asked for more than a share's rounding"
+
+
+@pytest.mark.parametrize("block", [0, DEPTH // 2])
+@pytest.mark.parametrize("rows", [1, 4])
+def test_a_single_row_tile_leaves_it_to_the_hardware(
+    layer: Layer, block: int, rows: int, tmp_path: Path
+) -> None:
+    """It asks for nothing but its first lines, as many as it reads at once: of each panel if only a block of
+    it comes next, else of the column tile."""
+    asked = layer.asked(rows, block, tmp_path)
+    if block:
+        first = np.arange(DEPTH) % block < UNROLL
+    else:
+        asked = asked.reshape(-1, layer.vectors * DEPTH)
+        first = np.arange(layer.vectors * DEPTH) < UNROLL * layer.vectors
+    assert (asked == first).all()

@@ -176,6 +176,15 @@ def test_listeners_hear_of_every_change() -> None:
     assert run.wait(SECONDS) and states == ["paused", "running", "finished"]
 
 
+@pytest.fixture
+def keyboard() -> Iterator[None]:
+    """Python's own handler of SIGINT, which a shell's background job starts without."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("keyboard")
 def test_a_wait_can_be_interrupted_and_the_run_goes_on() -> None:
     gate = Gate(1)
     run = run_in_background(gate)

@@ -183,10 +183,13 @@ def test_a_reduction_taken_in_parts_is_right(name: str, cores: int, here: Hardwa
 
 
 @pytest.mark.parametrize(
-    "work", [Dense(9, 20, 6), BatchMatmul(9, 2, 20, "nt"), BatchMatmul(9, 2, 20, "nn")], ids=str
+    "work", [Dense(9, 20, 16), BatchMatmul(9, 2, 20, "nt"), BatchMatmul(9, 2, 20, "nn")], ids=str
 )
 def test_static_operators_are_right(work: Workload, here: Hardware, tmp_path: Path) -> None:
-    Program(work, here, at_edges("4x1.u2.ws.p0", here.cpu.lanes), tmp_path).check([9])
+    kernels = at_edges("4x1.u2.ws.p0", here.cpu.lanes)
+    for asking in ("9x1.u2.ws.p16a.k8", "4x1.u1.ws.p16a.k8") if isinstance(work, Dense) else ():
+        kernels += at_edges(asking, here.cpu.lanes, COMPOSED)
+    Program(work, here, kernels, tmp_path).check([9])
 
 
 # What is not a number, and what is huge

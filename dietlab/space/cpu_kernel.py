@@ -37,8 +37,8 @@ class CpuMicroKernel(MicroKernel):
         prefetch: how many steps ahead weights are asked into L1; 0 leaves it to the hardware.
         edge: what happens where a tile would stick out of the output; see :class:`MicroKernel`.
         ahead: whether what comes next is asked into L2, each row tile a share, so that memory works
-            while the current one is computed: the next panel of packed weights, or the operands and
-            the output of a batch's next product.
+            while the current one is computed: the next panel of packed weights (not if there is a
+            single row tile), or the operands and the output of a batch's next product.
         along: the axis that vectors run along. ``cols``: an input is broadcast to a vector of outputs.
             ``depth``: every output is a dot product, ``lanes`` products at a time, which are added up
             across the lanes at the end; ``unroll`` counts vectors of the reduction axis, ``cols`` is

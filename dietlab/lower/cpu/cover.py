@@ -32,7 +32,8 @@ class Cover:
     """What the loops over one plan's tiles share: ``batch`` is the product they are in, ``first_tile`` and
     ``block_tiles`` the row tiles of the block (None: all), ``row_tile`` the one it is at, ``columns`` this
     core's first column tile and one past its last (None: all), ``begin`` the first step of the reduction's
-    block, ``streams`` what is asked for ahead in a batch."""
+    block, ``parts`` how many blocks a tile takes one after the other, ``streams`` what is asked for ahead in
+    a batch."""
 
     kernel: CpuMicroKernel
     geometry: Geometry
@@ -46,6 +47,7 @@ class Cover:
     row_tile: Any = 0
     columns: tuple[Any, Any] | None = None
     begin: Any = 0
+    parts: Any = 1
     streams: tuple[Stream, ...] = ()
 
     @property
@@ -64,6 +66,11 @@ class Cover:
     def panels(self) -> int:
         """Panels under one column tile."""
         return self.kernel.vectors(self.geometry.lanes)
+
+    @property
+    def tile_floats(self) -> int:
+        """Weights under one column tile."""
+        return self.panels * self.geometry.panel_rows * self.geometry.lanes
 
     @property
     def transposes(self) -> bool:

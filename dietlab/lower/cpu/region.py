@@ -12,11 +12,11 @@ import tvm
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from dietlab.lower.cpu.ahead import Stream, ask_for_next_product
 from dietlab.lower.cpu.cover import Cover, Operands, ceil_div, transposes
 from dietlab.lower.cpu.geometry import Geometry
 from dietlab.lower.cpu.micro_kernel import Fit, tile_arguments, tile_name
 from dietlab.lower.cpu.panels import PANEL_FUNCTION
+from dietlab.lower.cpu.to_come import ask_next_product, lines_to_ask, pieces_before, sharers, streams
 from dietlab.lower.cpu.vectors import forget, int64, stack_buffer, switch
 from dietlab.space import CpuMicroKernel
 
@@ -67,7 +67,7 @@ def region(
             operands = replace(operands, scratch=stack_buffer(floats))
         cover = Cover(kernel, geometry, operands, functions, heights, widths)
         if geometry.batch is not None:
-            cover = replace(cover, streams=_streams(cover))
+            cover = replace(cover, streams=streams(cover))
             with T.serial(*_share(geometry.batch, core, geometry.cores)) as b:
                 cover = replace(cover, batch=b)
                 _pad_edge_tile(cover)
@@ -91,12 +91,13 @@ def _each_core(geometry: Geometry) -> Iterator[Any]:
 
 def _share(count: Any, core: Any, cores: int) -> tuple[Any, Any]:
     """The first of ``count`` equal pieces for this core, and one past its last."""
-    return (0, int64(count)) if cores == 1 else _part_of(count, core, int64(cores))
+    return (0, int64(count)) if cores == 1 else _piece(count, core, int64(cores))
 
 
-def _part_of(count: Any, part: Any, parts: Any) -> tuple[Any, Any]:
-    """Where one of ``parts`` parts of ``count`` begins and ends; they differ by at most one."""
-    return T.bind(tirx.truncdiv(part * count, parts)), T.bind(tirx.truncdiv((part + 1) * count, parts))
+def _piece(count: Any, number: Any, pieces: Any) -> tuple[Any, Any]:
+    """Where one of the pieces of ``count`` begins, and where it ends; their sizes differ by at most one."""
+    first = T.bind(tirx.truncdiv(number * count, pieces))
+    return first, T.bind(tirx.truncdiv((number + 1) * count, pieces))
 
 
 def _deal_panels(cover: Cover, core: Any, cores: int) -> None:
@@ -126,17 +127,20 @@ def _deal_tiles(cover: Cover, core: Any) -> None:
                                          for io in the block's share of the tiles:
                                            tile(io, jo): steps begin to begin + s
 
-    A tile has the same core in all its parts, since each row block is dealt alike.
+    A tile has the same core in all its parts, since each row block is dealt alike. A single row tile takes
+    them one after the other: it reads its weights once anyway, and quickest in the order of addresses.
     """
-    if cover.kernel.order == "is":
+    kernel, depth = cover.kernel, cover.depth
+    if kernel.order == "is":
         _deal_block(cover, core)
         return
-    steps = cover.kernel.block
-    if not steps:
+    if not kernel.block:
         _deal_row_blocks(cover, core)
         return
-    with T.serial(int64(0), int64(ceil_div(cover.depth, steps))) as part:
-        _deal_row_blocks(replace(cover, begin=T.bind(part * steps)), core)
+    parts, single = int64(ceil_div(depth, kernel.block)), int64(cover.row_tiles) == 1
+    cover = replace(cover, parts=T.bind(T.if_then_else(single, parts, int64(1))))
+    with T.serial(int64(0), T.bind(T.if_then_else(single, int64(1), parts))) as part:
+        _deal_row_blocks(replace(cover, begin=T.bind(part * kernel.block)), core)
 
 
 def _deal_row_blocks(cover: Cover, core: Any) -> None:
@@ -145,7 +149,7 @@ def _deal_row_blocks(cover: Cover, core: Any) -> None:
     kernel = cover.kernel
     blocks = T.bind(int64(ceil_div(cover.size, max(kernel.rows, cover.geometry.block_rows(kernel.block)))))
     with T.serial(int64(0), blocks) as block:
-        first, last = _part_of(cover.row_tiles, block, blocks)
+        first, last = _piece(cover.row_tiles, block, blocks)
         _deal_block(replace(cover, first_tile=first, block_tiles=T.bind(last - first)), core)
 
 
@@ -156,7 +160,12 @@ def _deal_block(cover: Cover, core: Any) -> None:
 
     def tile(o: Any, i: Any) -> None:
         io, jo = (i, o) if stationary else (o, i)
-        _tile(cover, cover.first_tile + io, jo)
+        if not cover.kernel.block:
+            _tile(cover, cover.first_tile + io, jo)
+            return
+        with T.serial(int64(0), cover.parts) as part:
+            begin = T.bind(cover.begin + part * cover.kernel.block)
+            _tile(replace(cover, begin=begin), cover.first_tile + io, jo)
 
     if cover.geometry.cores == 1:
         with T.serial(int64(0), outer) as o, T.serial(int64(0), inner) as i:
@@ -177,7 +186,7 @@ def _transpose_panels(cover: Cover, jo: Any) -> None:
     geometry, operands = cover.geometry, cover.operands
     assert operands.scratch is not None
     for panel in range(cover.panels):
-        _ask_next_product(cover, jo, panel)
+        ask_next_product(cover, jo, panel)
         column = jo * cover.kernel.cols + panel * geometry.lanes
         w = operands.w.access_ptr("r", offset=(cover.batch * cover.cols + column) * cover.depth)
         out = operands.scratch.access_ptr("w", offset=panel * geometry.panel_rows * geometry.lanes)
@@ -190,7 +199,7 @@ def _transpose_panels(cover: Cover, jo: Any) -> None:
 def _tile(cover: Cover, io: Any, jo: Any) -> None:
     """Row tile ``io`` of column tile ``jo``: which rows it has is the edge's business."""
     kernel, cover = cover.kernel, replace(cover, row_tile=io)
-    _ask_next_product(cover, jo, _pieces_before(cover) + io)
+    ask_next_product(cover, jo, pieces_before(cover) + io)
     if kernel.composed:
         first, height = _part(kernel, cover.size, kernel.rows, io)
         switch(height, cover.heights, lambda rows: _exact(cover, rows, first, jo))
@@ -253,8 +262,8 @@ def _call_tile(
         "rows": lambda: cover.size - first,
         "cols": lambda: cover.cols - column,
         "begin": lambda: cover.begin,
-        "ahead": lambda: _ahead(cover, jo),
-        "tiles": lambda: int64(cover.pass_tiles),
+        "ahead": lambda: lines_to_ask(cover, jo),
+        "tiles": lambda: sharers(cover),
     }
     names = tile_arguments(kernel, geometry, fit)
     if kernel.along == "cols" and isinstance(cover.size, tirx.IntImm) and geometry.coherent_code:
@@ -272,63 +281,7 @@ def _weights_pointer(cover: Cover, jo: Any, column: Any) -> Any:
         return operands.w.access_ptr("r", offset=(cover.batch * cover.cols + column) * cover.depth)
     if geometry.weights == "direct":
         return operands.w.access_ptr("r", offset=cover.batch * cover.depth * cover.cols + column)
-    return operands.w.access_ptr("r", offset=jo * _tile_floats(cover) + cover.begin * geometry.lanes)
-
-
-def _tile_floats(cover: Cover) -> int:
-    """Weights under one column tile."""
-    return cover.panels * cover.geometry.panel_rows * cover.geometry.lanes
-
-
-def _ahead(cover: Cover, jo: Any) -> Any:
-    """Where in the weights of the column tile to come this row tile begins to ask: behind the lines that the
-    tiles before it in the pass ask for, each in as many iterations."""
-    kernel = cover.kernel
-    iterations = tirx.truncdiv(int64(kernel.block or cover.depth), int64(kernel.unroll))
-    before = tirx.truncdiv((cover.row_tile - cover.first_tile) * iterations, cover.pass_tiles)
-    lines = before * (kernel.unroll if kernel.block else kernel.unroll * cover.panels)
-    column, begin = _to_come(cover, jo)
-    offset = column * _tile_floats(cover) + (begin + lines) * cover.geometry.lanes
-    return cover.operands.w.access_ptr("r", offset=offset)
-
-
-def _to_come(cover: Cover, jo: Any) -> tuple[Any, Any]:
-    """The column tile that a core computes after ``jo``, and the first step of its reduction: behind the last
-    one of a pass comes the first one of the next row block, or of the reduction's next block. The very last
-    asks for its own weights, which are there."""
-    first, end = cover.columns or (0, cover.column_tiles)
-    inside, rows_left = jo + 1 < end, cover.first_tile + cover.pass_tiles < cover.row_tiles
-    behind = T.if_then_else(rows_left, int64(first), int64(jo))
-    begin: Any = int64(cover.begin)
-    if cover.kernel.block:
-        part_left = cover.begin + cover.kernel.block < cover.depth
-        behind = T.if_then_else(part_left, int64(first), behind)
-        stays = tirx.any(inside, rows_left, tirx.Not(part_left))
-        begin = T.bind(T.if_then_else(stays, begin, cover.begin + cover.kernel.block))
-    return T.bind(T.if_then_else(inside, jo + 1, behind)), begin
-
-
-def _pieces_before(cover: Cover) -> int:
-    """Panels that are transposed before the row tiles of one column tile."""
-    return cover.panels if cover.transposes else 0
-
-
-def _streams(cover: Cover) -> tuple[Stream, ...]:
-    """What a plan of a batch asks for ahead."""
-    if not cover.kernel.ahead:
-        return ()
-    operands, lanes = cover.operands, cover.geometry.lanes
-    pieces = T.bind(cover.column_tiles * (_pieces_before(cover) + cover.row_tiles))
-    sizes = ((operands.x, cover.size * cover.depth), (operands.w, cover.cols * cover.depth),
-             (operands.y, cover.size * cover.cols))  # fmt: skip
-    return tuple(Stream.of(buffer, floats, pieces, lanes) for buffer, floats in sizes)
-
-
-def _ask_next_product(cover: Cover, jo: Any, piece: Any) -> None:
-    """For piece ``piece`` of column tile ``jo``."""
-    if cover.streams:
-        number = jo * (_pieces_before(cover) + cover.row_tiles) + piece
-        ask_for_next_product(cover.streams, cover.batch, number, cover.geometry.lanes)
+    return operands.w.access_ptr("r", offset=jo * cover.tile_floats + cover.begin * geometry.lanes)
 
 
 def _pads(kernel: CpuMicroKernel) -> bool:
@@ -337,7 +290,7 @@ def _pads(kernel: CpuMicroKernel) -> bool:
 
 def _pad_offset(cover: Cover) -> int:
     """The copy of the edge tile stands after the panels."""
-    return _tile_floats(cover) if cover.transposes else 0
+    return cover.tile_floats if cover.transposes else 0
 
 
 def _pad_edge_tile(cover: Cover) -> None:
