@@ -844,19 +844,31 @@ def test_every_idea_has_a_variant_without_it() -> None:
     assert edges == {"even", "rest", "padded", "partitioned", "checked"}
     plain = found["no prefetch"].kernel
     assert (plain.prefetch, plain.ahead, plain.edge) == (0, False, "even")
-    assert found["no packing"].workload == replace(QKV, constant=False)
+    assert found["no packing"].built == replace(QKV, constant=False)
     for name, variant in found.items():
-        assert (variant.workload == QKV) == (name != "no packing")
+        assert (variant.built == QKV) == (name != "no packing" and "+bias" not in name)
         assert (variant.kernel.rows, variant.kernel.cols, variant.kernel.unroll) == (8, 32, 4)
     assert "no prefetch" not in {v.name for v in variants(replace(kernel, prefetch=0, ahead=False), QKV)}
     batched = SUITES["bert-cpu"].tasks[-1].workload
     assert "no packing" not in {v.name for v in variants(kernel, batched)}
 
 
+def test_a_bare_dense_layer_has_a_variant_with_each_epilogue() -> None:
+    kernel = CpuMicroKernel(8, 32, 4, prefetch=16, ahead=True, edge="even")
+    fused = {v.name: v for v in variants(kernel, QKV) if v.workload != QKV}
+    assert set(fused) == {"+bias", "+bias relu", "+bias gelu_tanh", "+bias gelu_erf", "+bias +residual"}
+    for name, variant in fused.items():
+        assert variant.kernel == kernel and variant.built == variant.workload
+        assert str(variant.built.epilogue) == name
+        assert replace(variant.built, bias=False, activation="none", residual=False) == QKV
+    with_bias = replace(QKV, bias=True)
+    assert all(v.workload == with_bias for v in variants(kernel, with_bias))
+
+
 @pytest.mark.parametrize("key", ["4x32.u2.ws.p0a.even", "6x16.u4.is.p16.even", "4x32.u2.ws.p0a.k256.even"])
 def test_without_packing_a_kernel_fits_weights_that_vary(key: str) -> None:
     (found,) = (v for v in variants(CpuMicroKernel.from_key(key), QKV) if v.name == "no packing")
-    assert all(limit.excess(found.kernel) <= 0 for limit in layout_limits(found.workload))
+    assert all(limit.excess(found.kernel) <= 0 for limit in layout_limits(found.built))
 
 
 def test_the_dominating_micro_kernel_serves_most_usual_lengths() -> None:

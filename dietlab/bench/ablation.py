@@ -1,4 +1,5 @@
-"""What each idea is worth: one micro-kernel with an idea taken away, against all of them together."""
+"""What each idea is worth, and what an epilogue costs: one micro-kernel with an idea taken away or an
+epilogue added, against all ideas together without one."""
 
 from __future__ import annotations
 
@@ -26,25 +27,44 @@ from dietlab.search import effort_named
 from dietlab.shapes import Shape
 from dietlab.space import CpuMicroKernel, Leaf, MicroKernel
 from dietlab.study import Study
-from dietlab.workloads import Dense, Workload
+from dietlab.workloads import NO_EPILOGUE, Dense, Epilogue, Workload
 
 FOLDER = "ablation"
 USUAL = 128
 """The micro-kernel that serves most lengths up to this one is taken apart."""
 
 
+EPILOGUES = (
+    Epilogue(bias=True),
+    Epilogue(bias=True, activation="relu"),
+    Epilogue(bias=True, activation="gelu_tanh"),
+    Epilogue(bias=True, activation="gelu_erf"),
+    Epilogue(bias=True, residual=True),
+)
+"""Those of a transformer's layers."""
+
+
 @dataclass(frozen=True)
 class Variant:
-    """A micro-kernel, and the workload it is built for."""
+    """A micro-kernel, what it computes, and whether weights are packed for it, if they are constant."""
 
     name: str
     kernel: CpuMicroKernel
     workload: Workload
+    packs: bool = True
+
+    @property
+    def built(self) -> Workload:
+        """What it is built for. Called with operands of ``workload``, one that packs nothing finds as much
+        in the caches as all others."""
+        if self.packs or not isinstance(self.workload, Dense):
+            return self.workload
+        return replace(self.workload, constant=False)
 
 
 def variants(kernel: CpuMicroKernel, workload: Workload) -> tuple[Variant, ...]:
-    """The composition of ``kernel`` and, by name, what is left without one of the ideas in it; an idea
-    that was not in it has no variant."""
+    """The composition of ``kernel`` and, by name, what is left without one of the ideas in it, and a dense
+    layer with each epilogue, if it has none; an idea that was not in it has no variant."""
     whole = replace(kernel, edge="even")
     others = {
         "full tiles, then the rest": replace(whole, edge="rest"),
@@ -58,8 +78,14 @@ def variants(kernel: CpuMicroKernel, workload: Workload) -> tuple[Variant, ...]:
     if isinstance(workload, Dense) and workload.constant:
         # Panels are asked for ahead, cut and passed over row by row only where they are packed.
         loose = replace(whole, ahead=False, block=0, order="ws")
-        found.append(Variant("no packing", loose, replace(workload, constant=False)))
+        found.append(Variant("no packing", loose, workload, packs=False))
+    if isinstance(workload, Dense) and workload.epilogue == NO_EPILOGUE:
+        found += [Variant(str(epilogue), whole, _fused(workload, epilogue)) for epilogue in EPILOGUES]
     return tuple(found)
+
+
+def _fused(layer: Dense, epilogue: Epilogue) -> Dense:
+    return replace(layer, bias=epilogue.bias, activation=epilogue.activation, residual=epilogue.residual)
 
 
 def dominating(dispatcher: Dispatcher, usual: int = USUAL) -> MicroKernel:
@@ -88,7 +114,8 @@ def run_ablation(
     """Builds every variant of one micro-kernel and times them in turns; goes on where it was stopped.
 
     In the table ``dietlab`` is the composition of ``kernel`` alone, without a decision tree; the
-    contenders are the variants, and a speedup is what the idea is worth on that length.
+    contenders are the variants, and a speedup is what the idea is worth on that length, or what the
+    epilogue costs.
 
     Args:
         study: a study that was built; the results go to ``ablation/`` in it.
@@ -141,14 +168,14 @@ def _contest(
         home = study.folder / FOLDER / f"variant-{number}"
         kind = "ours" if variant.name == OURS else "variant"
         try:
-            build(replace(single, workload=variant.workload, plans=(variant.kernel,)), home)
+            build(replace(single, workload=variant.built, plans=(variant.kernel,)), home)
         except BuildError as error:
             if variant.name == OURS:
                 raise
             absent.append(Contender(variant.name, kind, absent=str(error)))
             continue
         options = {"library": str(home / "library")}
-        entries.append(Entry(variant.name, "library", kind, options, variant.kernel.key))
+        entries.append(Entry(variant.name, "library", kind, options, variant.kernel.key, variant.workload))
     with Match(study.workload, study.hardware, entries) as match:
         contest = Contest(Lineup(single, None, tuple(entries), tuple(absent)), match, effort_named(effort))
         if OURS not in match.names:

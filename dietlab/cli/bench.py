@@ -161,8 +161,9 @@ def ablate(study: str, caches: str, effort: str, kernel: str | None) -> None:
 
     Times the composition of one micro-kernel against the same without an idea: bound checks, loop
     partitioning or local padding at the edge instead of composition, no prefetch, no packing. A
-    speedup above 1 is what the idea saves. The results go to STUDY/ablation; an interrupted run
-    goes on with the same command.
+    speedup above 1 is what the idea saves. A dense layer without an epilogue is also timed with
+    each: above 1 is what it costs. The results go to STUDY/ablation; an interrupted run goes on
+    with the same command.
 
     \b
     dietlab ablate runs/bench/dense-k768-n2304-1t --effort full

@@ -33,13 +33,14 @@ SETTLE_SECONDS = 0.005
 
 @dataclass(frozen=True)
 class Entry:
-    """One contender of a match: what its process opens, and which plan it runs (None: its own)."""
+    """One contender of a match: what its process opens, and the workload it computes (None: the match's)."""
 
     name: str
     opens: str
     kind: str = ""
     options: Mapping[str, Any] | None = None
     detail: str = ""
+    workload: Workload | None = None
 
 
 @dataclass(frozen=True)
@@ -209,9 +210,10 @@ class Match:
 
     def _admit(self, entry: Entry, options: Mapping[str, Any]) -> Contender:
         cores = len(os.sched_getaffinity(0)) if self._on_gpu else self._hardware.cores
+        workload = entry.workload or self._workload
         seat = Seat(
             {
-                "op": "open", "contender": entry.opens, "workload": self._workload.to_json(),
+                "op": "open", "contender": entry.opens, "workload": workload.to_json(),
                 "threads": cores, "options": {**options, **(entry.options or {})},
             },
             cores,
