@@ -33,7 +33,6 @@ FOLDER = "ablation"
 USUAL = 128
 """The micro-kernel that serves most lengths up to this one is taken apart."""
 
-
 EPILOGUES = (
     Epilogue(bias=True),
     Epilogue(bias=True, activation="relu"),
