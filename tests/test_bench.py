@@ -476,6 +476,20 @@ def test_the_summary_says_what_a_kernel_at_the_roofline_would_reach() -> None:
     assert pick(summarise(unmeasured), "prepacked", "geomean", at_least=1.10).ceiling is None
 
 
+def test_while_weights_come_from_memory_a_prime_length_cannot_be_as_fast_as_a_longer_one() -> None:
+    def roofline(length: int) -> float:
+        flops, moved = 2 * length * 2304 * 768, 4 * (length * 768 + 2304 * 768 + length * 2304)
+        return flops / max(flops / 100e9, moved / 20e9)
+
+    rows = [row(length, "dietlab", 10.0 * length) for length in (8, 11, 16, 128, 131, 136)]
+    prime = pick(summarise(table(rows)), "prime", "worst")
+    assert prime.value == pytest.approx(1) and prime.shapes == 1 and prime.worst.length == 131
+    assert prime.ceiling == pytest.approx(roofline(131) / roofline(136)) == 1
+    slow = replace(Hardware.preset("haswell-1core"), peak_gflops=100.0, dram_gbps=1.0).to_json()
+    starved = pick(summarise(table(rows, (facts(hardware=slow),))), "prime", "worst")
+    assert starved.ceiling is not None and 131 / 136 < starved.ceiling < 1
+
+
 # Views
 
 

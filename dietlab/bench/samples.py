@@ -53,8 +53,8 @@ SHOWN = (1, 8, 16, 32, 64, 128, 512, 2048)
 
 @dataclass(frozen=True)
 class Sample:
-    """One shape's value; of a speedup also the ``ceiling``: what it would be with ours at the roofline (None
-    where that is not known)."""
+    """One shape's value; of a speedup or a prime length also the ``ceiling``: what it would be with ours at
+    the roofline (None where that is not known)."""
 
     workload: str
     length: int
@@ -121,17 +121,25 @@ def samples(criterion: Criterion, block: Block) -> list[Sample]:
 
 
 def _ceiling(criterion: Criterion, block: Block, length: int, value: float) -> float | None:
-    if criterion.measure not in SPEEDUPS or length not in block.ours:
+    looked_at = (length, *multiples_beside(length)) if criterion.measure == "prime" else (length,)
+    found = [_bound(block, other) for other in looked_at if other in block.ours]
+    known = [bound for bound in found if bound is not None]
+    if len(known) < len(looked_at):
         return None
-    bound = bound_of(block.facts, block.cache, length, block.ours[length])
-    return value / bound.share if bound else None
+    if criterion.measure == "prime":
+        return _over_faster(*(bound.flops / bound.roofline.least_seconds(bound.cache) for bound in known))
+    return value / known[0].share if criterion.measure in SPEEDUPS else None
+
+
+def _bound(block: Block, length: int) -> Bound | None:
+    return bound_of(block.facts, block.cache, length, block.ours[length])
 
 
 def bounds(table: BenchTable, lengths: tuple[int, ...] = SHOWN) -> Iterator[Bound]:
     """The bounds of our rows at some lengths, for processors whose peaks are known."""
     for block in blocks(table):
         for length in sorted(set(lengths) & set(block.ours)):
-            bound = bound_of(block.facts, block.cache, length, block.ours[length])
+            bound = _bound(block, length)
             if bound is not None:
                 yield bound
 
@@ -178,10 +186,14 @@ def _peak(block: Block) -> Values:
 
 def _prime(block: Block) -> Values:
     ours = block.ours
-    for length, row in ours.items():
-        below = length // STEP * STEP
-        if is_prime(length) and below in ours and below + STEP in ours:
-            yield length, row.gflops / max(ours[below].gflops, ours[below + STEP].gflops)
+    for length in ours:
+        below, above = multiples_beside(length)
+        if is_prime(length) and below in ours and above in ours:
+            yield length, _over_faster(ours[length].gflops, ours[below].gflops, ours[above].gflops)
+
+
+def _over_faster(throughput: float, *others: float) -> float:
+    return throughput / max(others)
 
 
 def _cores(block: Block) -> Values:
@@ -206,6 +218,12 @@ MEASURES: Mapping[Measure, Callable[[Block], Values]] = {
     "peak": _peak, "prime": _prime, "cores": _cores, "incorrect": _incorrect,
 }  # fmt: skip
 """Measures of the rows of a study."""
+
+
+def multiples_beside(length: int) -> tuple[int, int]:
+    """The multiples of ``STEP`` below and above a length that is none."""
+    below = length // STEP * STEP
+    return below, below + STEP
 
 
 def is_prime(number: int) -> bool:

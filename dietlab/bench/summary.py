@@ -38,7 +38,8 @@ class Line:
             shapes (None where that says nothing: extremes and sums).
         met: whether the target is reached; None where there is none, or too little was measured.
         worst: the shape that is furthest on the wrong side; a whole study has length 0.
-        ceiling: of a speedup, what the statistic would be if ours ran at the roofline on every shape.
+        ceiling: of speedups and prime lengths, what the statistic would be if ours ran at the roofline on
+            every shape.
     """
 
     criterion: Criterion

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from random import Random
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from dietlab.cost import CostModel, adaptation_cost, best_shape
 from dietlab.errors import SpaceError
@@ -73,9 +74,16 @@ class MarginalStrategy:
     Predicts every untried micro-kernel on every shape and adds, one by one, the one that lowers the
     weighted sum of logarithms of time most, given the best known time of each shape and the picks
     before it. A share at random keeps the model honest.
+
+    Predictions of near relatives are nearly the same, and early ones are wrong together: no more than
+    ``tile_share`` of the picks are one tile, and ``width_share`` tiles of one width, as long as there are
+    others. (Replayed on all 1512 micro-kernels of a dense layer, 64 trials with this end 0.7 % above the
+    fastest on average, without it 1.7 %.)
     """
 
     random_share: float = 0.2
+    tile_share: float = 1 / 8
+    width_share: float = 1 / 4
 
     def propose(self, state: SearchState, count: int, random: Random) -> Sequence[MicroKernel]:
         if state.model is None or not state.untried:
@@ -83,18 +91,31 @@ class MarginalStrategy:
         logs = np.log(state.model.seconds(state.untried, state.shapes.shapes))
         weights = np.array(state.shapes.weights)
         known = np.log([state.best_seconds[shape] for shape in state.shapes])
+        guided = min(count - round(count * self.random_share), len(state.untried))
+        tiles = _numbered([tuple(kernel.tile.values()) for kernel in state.untried])
+        widths = _numbered([kernel.tile["cols"] for kernel in state.untried])
+        limits = ((tiles, guided * self.tile_share), (widths, guided * self.width_share))
         chosen: list[int] = []
-        for _ in range(min(count - round(count * self.random_share), len(state.untried))):
+        for _ in range(guided):
             gains = np.maximum(0.0, known - logs) @ weights
             # Ties (no gain) go to the best on average, so that a round is never wasted.
             scores = gains - 1e-3 * (logs @ weights)
             scores[chosen] = -np.inf
-            pick = int(scores.argmax())
+            various = scores.copy()
+            for groups, most in limits:
+                various[np.bincount(groups[chosen], minlength=len(groups))[groups] >= most] = -np.inf
+            pick = int(scores.argmax() if np.isneginf(various).all() else various.argmax())
             chosen.append(pick)
             known = np.minimum(known, logs[pick])
         picks = [state.untried[i] for i in chosen]
         left = [kernel for kernel in state.untried if kernel not in picks]
         return picks + random.sample(left, min(count - len(picks), len(left)))
+
+
+def _numbered(groups: Sequence[Hashable]) -> npt.NDArray[np.intp]:
+    """Equal groups get the same number, from 0."""
+    numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
+    return np.array([numbers[group] for group in groups], np.intp)
 
 
 @dataclass(frozen=True)
