@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from tvm.script.ir_builder import tirx as T
 
 from dietlab.hardware import Hardware
 from dietlab.lower.cpu import ahead
+from dietlab.lower.cpu.to_come import ASKED_FOR
 from dietlab.lower.program import compile_plans
 from dietlab.lower.runtime import aligned_empty, load_library
 from dietlab.shapes import Dim
@@ -72,6 +73,25 @@ def test_the_row_tiles_of_a_pass_share_the_lines_that_come_next(
     assert asked[others].min() >= 1 and asked[own].min() >= 1, "some line is not asked for"
     most = -(-iterations // tiles) * tiles / iterations
     assert asked[others].mean() <= most, "lines are asked for more than a share's rounding"
+
+
+@pytest.mark.parametrize("rows", [5, 13, 16, 25, 26, 40])
+def test_few_rows_ask_for_a_part_and_leave_the_others_to_the_hardware(
+    layer: Layer, rows: int, tmp_path: Path
+) -> None:
+    """In proportion to the rows, the first lines of each column tile, none of them twice but for a share's
+    rounding. Of a reduction's block all is asked for."""
+    memory = 2 * layer.hardware.cores * 60.0 / (26 / ASKED_FOR)
+    slow = replace(layer, hardware=replace(layer.hardware, peak_gflops=60.0, dram_gbps=memory))
+    tiles, iterations = plan_for(layer.kernel(0), rows).tiles, DEPTH // UNROLL
+    of = max(tiles, tiles * 26 // rows)
+    asked = slow.asked(rows, 0, tmp_path).reshape(layer.hardware.cores, -1, layer.vectors * DEPTH)
+    inner = asked[:, 1:-1]  # the first column tile is there, and the last one has none behind it
+    assert inner.mean() == pytest.approx(tiles / of, abs=tiles / iterations)
+    assert (inner[..., :-1] >= inner[..., 1:]).mean() > 1 - tiles / DEPTH, "not the first lines"
+    assert (inner > 1).mean() <= tiles / iterations
+    blocks = slow.asked(rows, DEPTH // 2, tmp_path)[:, layer.vectors : -layer.vectors]
+    assert blocks.min() >= 1
 
 
 @pytest.mark.parametrize("block", [0, DEPTH // 2])

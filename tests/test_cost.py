@@ -30,7 +30,7 @@ from dietlab.cost import (
 )
 from dietlab.cost.adaptation import Adaptation
 from dietlab.cost.calibration import DOUBT_A_STEP, MOST_DOUBT, STRANGER, settled_seconds
-from dietlab.cost.cpu_adaptation import EDGE_STEPS
+from dietlab.cost.cpu_adaptation import ALL_HIDDEN, EDGE_STEPS, Hiding
 from dietlab.cost.cpu_features import CPU_FEATURES
 from dietlab.cost.features import features
 from dietlab.cost.metrics import mean_metrics, pairwise_accuracy
@@ -337,6 +337,46 @@ def test_a_model_predicts_the_parts_of_its_seconds(model: CostModel) -> None:
     kernel, shapes = CpuMicroKernel(9, 32, edge="even"), [Shape.of(T=t) for t in (1, 31, 128)]
     for shape, seconds in zip(shapes, model.seconds([kernel], shapes)[0], strict=True):
         assert model.parts(kernel, shape).total == pytest.approx(seconds)
+
+
+def overlapped(hiding: Hiding, shapes: list[Shape]) -> list[Record]:
+    """What a processor would measure that hides so much of each fetch, with weights from memory and from the
+    cache; the micro-kernels' throughputs differ."""
+    rotating = adaptation_cost(WORK, HARDWARE, cache="rotating", hiding=hiding)
+    hot = rotating.with_cache("hot")
+
+    def throughput(kernel: CpuMicroKernel) -> float:
+        return 1e9 * (100.0 + 2 * kernel.rows)
+
+    return [
+        replace(
+            recorded(kernel, shape, rotating.seconds(kernel, shape, throughput)),
+            cached_seconds=hot.seconds(kernel, shape, throughput),
+        )
+        for kernel in (CpuMicroKernel(rows, 32, edge="even", ahead=True) for rows in range(4, 15))
+        for shape in shapes
+    ]
+
+
+@pytest.mark.parametrize("hiding", [Hiding(0.4, 0.7), Hiding(0.9, 0.2), ALL_HIDDEN])
+def test_how_much_of_a_fetch_computing_hides_is_fitted(hiding: Hiding, tmp_path: Path) -> None:
+    records = overlapped(hiding, [Shape.of(T=t) for t in (1, 5, 8, 17, 20, 24, 32, 40, 64, 128)])
+    fitted = fit_cost_model(WORK, HARDWARE, records, cache="rotating")
+    assert fitted.hiding == pytest.approx(hiding, abs=0.07)
+    pairs = [(record.micro_kernel, record.shape) for record in records]
+    for model, measured in (
+        (fitted, [record.seconds for record in records]),
+        (fitted.in_cache, [record.cached_seconds for record in records]),
+    ):
+        assert np.abs(np.log(model.seconds_of(pairs) / measured)).mean() < 0.03
+    fitted.save(tmp_path / "model.json")
+    assert CostModel.load(tmp_path / "model.json").hiding == fitted.hiding
+
+
+def test_without_telling_records_a_fetch_is_taken_for_hidden() -> None:
+    """Where a pass has one row tile, or computes much longer than it fetches."""
+    records = overlapped(Hiding(0.4, 0.7), [Shape.of(T=t) for t in (1, 4, 128)])
+    assert fit_cost_model(WORK, HARDWARE, records, cache="rotating").hiding == ALL_HIDDEN
 
 
 def test_what_was_predicted_before_is_predicted_again(model: CostModel) -> None:

@@ -42,17 +42,17 @@ SECONDS = 300.0
 
 
 @cache
-def tuned(name: str, effort: str) -> TuningRun:
+def tuned(name: str, effort: str, seed: int = 0) -> TuningRun:
     work = WORKS[name]
     space = build_space(work, H100)
     space = few(space, CANDIDATES) if effort == "quick" else space
-    return tune(space, ShapeSet.uniform(work), SyntheticRunner(H100), effort)
+    return tune(space, ShapeSet.uniform(work), SyntheticRunner(H100), effort, seed=seed)
 
 
 @cache
-def checked(name: str) -> tuple[Dispatcher, frozenset[Shape]]:
+def checked(name: str, seed: int = 0) -> tuple[Dispatcher, frozenset[Shape]]:
     """As ``dietlab build`` trains it, and the shapes that anything was measured on until then."""
-    run, store = tuned(name, "quick"), RecordStore()
+    run, store = tuned(name, "quick", seed), RecordStore()
     portfolio = checked_portfolio(run, SyntheticRunner(H100), store, max_kernels=MOST_KERNELS)
     return train_dispatcher(portfolio), frozenset(record.shape for record in (*run.records, *store.records))
 
@@ -108,11 +108,14 @@ def regrets(work: Workload, dispatcher: Dispatcher, shapes: Iterable[Shape]) -> 
 
 @pytest.mark.parametrize("name", WORKS)
 def test_regret_is_small_on_lengths_that_were_not_tuned(name: str) -> None:
-    run, (dispatcher, _) = tuned(name, "quick"), checked(name)
-    work = run.space.workload
-    held_out = [shape for shape in ShapeSet.every(work) if shape not in set(run.shapes.train)]
-    lost = regrets(work, dispatcher, held_out)
-    assert len(held_out) > 100 and len(dispatcher.micro_kernels) <= MOST_KERNELS
+    """On average over two searches: that of one goes from a twentieth of a percent to five."""
+    lost: list[float] = []
+    for seed in (0, 1):
+        run, (dispatcher, _) = tuned(name, "quick", seed), checked(name, seed)
+        work = run.space.workload
+        held_out = [shape for shape in ShapeSet.every(work) if shape not in set(run.shapes.train)]
+        assert len(held_out) > 100 and len(dispatcher.micro_kernels) <= MOST_KERNELS
+        lost += regrets(work, dispatcher, held_out)
     assert float(np.mean(lost)) <= MOST_REGRET, sorted(lost)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, Protocol
 
-from dietlab.cost.cpu_adaptation import CpuAdaptation
+from dietlab.cost.cpu_adaptation import ALL_HIDDEN, CpuAdaptation, Hiding
 from dietlab.cost.cuda_adaptation import IMBALANCE, CudaAdaptation, Imbalance
 from dietlab.cost.formulas import Parts
 from dietlab.hardware import Hardware
@@ -73,7 +73,7 @@ class AdaptationCost(Protocol):
 
 def adaptation_cost(
     workload: Workload, hardware: Hardware, kind: Adaptation = "streamed", cache: CacheState = "hot",
-    resident: Mapping[Any, int] | None = None, imbalance: Imbalance = IMBALANCE,
+    resident: Mapping[Any, int] | None = None, imbalance: Imbalance = IMBALANCE, hiding: Hiding = ALL_HIDDEN,
 ) -> AdaptationCost:  # fmt: skip
     """The adaptation on ``hardware``.
 
@@ -83,10 +83,11 @@ def adaptation_cost(
     Args:
         resident: on a GPU, blocks that fit a multiprocessor at once, by micro-kernel, as compiled.
         imbalance: on a GPU, the constants of ``f_occ``: the paper's, or fitted.
+        hiding: on a CPU, the shares of computing that hide the fetch of weights.
     """
     if hardware.kind == "cuda":
         return CudaAdaptation(workload, hardware, kind, cache, resident or {}, imbalance)
-    return CpuAdaptation(workload, hardware, kind, cache)
+    return CpuAdaptation(workload, hardware, kind, cache, hiding)
 
 
 def resident_blocks(cost: AdaptationCost) -> dict[str, int]:
@@ -99,6 +100,11 @@ def resident_blocks(cost: AdaptationCost) -> dict[str, int]:
 def imbalance_of(cost: AdaptationCost) -> Imbalance | None:
     """The constants of ``f_occ``; None for a CPU, which has none."""
     return cost.imbalance if isinstance(cost, CudaAdaptation) else None
+
+
+def hiding_of(cost: AdaptationCost) -> Hiding | None:
+    """The shares of computing that hide the fetch of weights; None for a GPU, which has none."""
+    return cost.hiding if isinstance(cost, CpuAdaptation) else None
 
 
 def best_shape(kernel: MicroKernel, shapes: tuple[Shape, ...], cost: AdaptationCost) -> Shape:

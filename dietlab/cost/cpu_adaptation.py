@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from dietlab.cost.formulas import Parts, f_occ, f_pad
 from dietlab.hardware import Hardware
 from dietlab.measure import CacheState
 from dietlab.shapes import Shape
 from dietlab.space import FMA_LATENCY, CpuMicroKernel, Plan, plan_for
-from dietlab.workloads import Role, Workload, extents
+from dietlab.workloads import Role, Workload, extents, largest
 
 FLOAT_BYTES = 4
 
@@ -24,6 +24,18 @@ SUMS_STEPS = 2.0
 TRANSPOSED_ROWS = 7.0
 """Rows in whose time a panel of weights is transposed on the fly: four exchanges of registers, a load and
 a store for what is one multiply-add a row."""
+
+
+class Hiding(NamedTuple):
+    """The share of a pass's computing that hides the fetch of weights from where they stay between calls, if
+    several row tiles ask for them ahead: 1 where the processor does both at once
+    (:mod:`dietlab.cost.hiding`)."""
+
+    memory: float
+    cache: float
+
+
+ALL_HIDDEN = Hiding(1.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -42,6 +54,7 @@ class CpuAdaptation:
     hardware: Hardware
     kind: Literal["paper", "streamed"] = "streamed"
     cache: CacheState = "hot"
+    hiding: Hiding = ALL_HIDDEN
 
     def with_cache(self, cache: CacheState) -> CpuAdaptation:
         return replace(self, cache=cache)
@@ -74,7 +87,7 @@ class CpuAdaptation:
         edges += self._transposed_rows(kernel) * sizes["depth"] * 2.0 * width / throughput(kernel)
         warm = sizes["depth"] * step_of_all
         first = (sizes["depth"] + edge_steps) * steps[0]
-        waiting = self._waiting(kernel, plan.tiles, warm + edges, first, self._fetch(kernel, sizes))
+        waiting = self._waiting(kernel, plan.tiles, warm + edges, first, self._fetch(kernel))
         useful = f_pad(sizes, kernel.cover_tile)
         busy = f_occ(self._pieces(kernel, plan, sizes), self.hardware.cores)
         idle = (warm + edges + waiting) * (1 / busy - 1)
@@ -91,7 +104,7 @@ class CpuAdaptation:
         steps = rows * (sizes["depth"] + self._edge_steps(kernel, sizes))
         transposed = self._transposed_rows(kernel) * sizes["depth"]
         flops = 2.0 * self._width(kernel, sizes) * (steps + transposed)
-        fetch, first = self._fetch(kernel, sizes), lead / rows
+        fetch, first = self._fetch(kernel), lead / rows
         rest = spent - fetch
         # Only where the first tile waits for its weights does their fetch tell nothing about computing;
         # a time below the fetch's would give a senseless rest.
@@ -134,27 +147,39 @@ class CpuAdaptation:
             return sizes["batch"]
         return column_tiles if self.workload.weights == "transposed" else column_tiles * plan.tiles
 
-    @staticmethod
-    def _waiting(kernel: CpuMicroKernel, tiles: int, computing: float, first: float, fetch: float) -> float:
+    def _waiting(
+        self, kernel: CpuMicroKernel, tiles: int, computing: float, first: float, fetch: float
+    ) -> float:
         """Seconds that one pass waits for weights: all its tiles hide the fetch if each asks for a part
         of the next panel; else the first one alone, or every one if weights are fetched for each."""
         if kernel.ahead:
-            return max(0.0, fetch - computing)
+            share = 1.0 if tiles == 1 else getattr(self.hiding, self.weights_from)
+            return max(0.0, fetch - share * computing)
         if kernel.order == "ws":
             return max(0.0, fetch - first)
         return max(0.0, tiles * fetch - computing)
 
-    def _fetch(self, kernel: CpuMicroKernel, sizes: Mapping[Role, int]) -> float:
+    def _fetch(self, kernel: CpuMicroKernel) -> float:
         """Seconds to fetch the weights of one column tile."""
-        rate = self._weights_gbps(FLOAT_BYTES * sizes["cols"] * sizes["depth"])
-        return FLOAT_BYTES * kernel.cols * sizes["depth"] / (rate * 1e9) if rate else 0.0
+        rate = self._weights_gbps
+        if not rate:
+            return 0.0
+        return FLOAT_BYTES * kernel.cols * largest(self.workload, "depth") / (rate * 1e9)
 
-    def _weights_gbps(self, weight_bytes: int) -> float | None:
-        """What a core gets from where the weights stay between calls: the last-level cache, or memory if
-        they rotate or would fill more than half of it; None when traffic is not modelled."""
+    @property
+    def weights_from(self) -> Literal["memory", "cache"]:
+        """Where they stay between calls: the last-level cache, or memory if they rotate or would fill more
+        than half of it."""
+        weight_bytes = FLOAT_BYTES * largest(self.workload, "cols") * largest(self.workload, "depth")
+        kept = self.cache != "rotating" and 2 * weight_bytes <= self.hardware.cpu.l3_bytes
+        return "cache" if kept else "memory"
+
+    @property
+    def _weights_gbps(self) -> float | None:
+        """What a core gets from there; None when traffic is not modelled."""
         if self.kind == "paper" or self.workload.weights != "packed":
             return None
-        if self.cache != "rotating" and 2 * weight_bytes <= self.hardware.cpu.l3_bytes:
+        if self.weights_from == "cache":
             return self.hardware.l3_gbps
         memory = self.hardware.dram_gbps
         return memory / self.hardware.cores if memory else None

@@ -16,12 +16,15 @@ from dietlab.cost.adaptation import (
     Adaptation,
     AdaptationCost,
     adaptation_cost,
+    hiding_of,
     imbalance_of,
     resident_blocks,
 )
+from dietlab.cost.cpu_adaptation import ALL_HIDDEN, Hiding
 from dietlab.cost.cuda_adaptation import IMBALANCE, Imbalance
 from dietlab.cost.features import feature_names, features
 from dietlab.cost.formulas import Parts
+from dietlab.cost.hiding import with_fitted_hiding
 from dietlab.cost.imbalance import with_fitted_imbalance
 from dietlab.cost.metrics import mean_metrics, ranking_metrics
 from dietlab.errors import ModelError
@@ -58,6 +61,12 @@ class CostModel:
         tell (:mod:`dietlab.cost.imbalance`); None on a CPU."""
         return imbalance_of(self.cost)
 
+    @property
+    def hiding(self) -> Hiding | None:
+        """Shares of computing that hide the fetch of weights, fitted or 1 (:mod:`dietlab.cost.hiding`); None
+        on a GPU."""
+        return hiding_of(self.cost)
+
     def throughput(self, kernels: Sequence[MicroKernel]) -> npt.NDArray[np.float64]:
         """Predicted flop/s of one core for each micro-kernel, ``[micro-kernels]``."""
         import xgboost as xgb
@@ -69,7 +78,7 @@ class CostModel:
         """Predicted seconds of a call, ``[micro-kernels, shapes]``."""
         known = self._known.setdefault(tuple(shapes), {})
         new = [kernel for kernel in dict.fromkeys(kernels) if kernel not in known]
-        speed = self._speeds(new).__getitem__
+        speed = self.speeds(new).__getitem__
         for kernel in new:
             known[kernel] = np.array([self.cost.seconds(kernel, shape, speed) for shape in shapes])
         rows = [known[kernel] for kernel in kernels]
@@ -87,14 +96,14 @@ class CostModel:
 
     def seconds_of(self, pairs: Sequence[tuple[MicroKernel, Shape]]) -> npt.NDArray[np.float64]:
         """Predicted seconds of single pairs, ``[pairs]``."""
-        speeds = self._speeds([kernel for kernel, _ in pairs])
+        speeds = self.speeds([kernel for kernel, _ in pairs])
         return np.array([self.cost.seconds(kernel, shape, speeds.__getitem__) for kernel, shape in pairs])
 
     def parts(self, kernel: MicroKernel, shape: Shape) -> Parts:
         """Where the predicted time of one plan goes."""
-        return self.cost.parts(kernel, shape, self._speeds([kernel]).__getitem__)
+        return self.cost.parts(kernel, shape, self.speeds([kernel]).__getitem__)
 
-    def _speeds(self, kernels: Sequence[MicroKernel]) -> dict[MicroKernel, float]:
+    def speeds(self, kernels: Sequence[MicroKernel]) -> dict[MicroKernel, float]:
         """Throughput of the micro-kernels and of all lower ones that their plans may use."""
         needed = sorted({lower for kernel in kernels for lower in kernel.composes})
         if not needed:
@@ -111,6 +120,7 @@ class CostModel:
 
     def to_json(self) -> dict[str, Any]:
         fitted = {} if self.imbalance is None else {"imbalance": list(self.imbalance)}
+        fitted |= {} if self.hiding is None else {"hiding": list(self.hiding)}
         return {
             "schema_version": SCHEMA_VERSION, "features": list(feature_names(self.cost.hardware)),
             "samples": self.samples, "resident": resident_blocks(self.cost), **fitted,
@@ -142,8 +152,8 @@ class CostModel:
         resident = {MicroKernel.from_key(key): blocks for key, blocks in value.get("resident", {}).items()}
         # Files from before these were fitted have the paper's.
         below, above = value.get("imbalance", IMBALANCE)
-        kind, cache = value["adaptation"], value["cache"]
-        cost = adaptation_cost(workload, hardware, kind, cache, resident, (below, above))
+        kind, cache, hiding = value["adaptation"], value["cache"], Hiding(*value.get("hiding", ALL_HIDDEN))
+        cost = adaptation_cost(workload, hardware, kind, cache, resident, (below, above), hiding)
         return cls(cost, booster, value["samples"])
 
 
@@ -156,7 +166,8 @@ def fit_cost_model(
     cache: CacheState = "hot",
 ) -> CostModel:
     """Fits ``f_mk`` on the successful records and, on a GPU, the constants of ``f_occ`` before: the labels
-    depend on them. (``paper`` keeps the paper's.)
+    depend on them. (``paper`` keeps the paper's.) On a CPU, what hides the fetch of weights is fitted after:
+    that depends on ``f_mk``.
 
     Of several labels of one micro-kernel, on shapes where it mostly computes, the largest counts: on the
     others something else bounded the time. None is above the processor's peak: where a call does
@@ -188,7 +199,9 @@ def fit_cost_model(
     speeds = np.log([min(_best_label(values), peak) for values in labels.values()])
     data = xgb.DMatrix(features(list(labels), workload, hardware), label=speeds)
     parameters = {**TREES, "base_score": float(speeds.mean()), "seed": seed}
-    return CostModel(cost, xgb.train(parameters, data, ROUNDS), len(labels))
+    model = CostModel(cost, xgb.train(parameters, data, ROUNDS), len(labels))
+    speeds_of_all = model.speeds([record.micro_kernel for record in measured])
+    return replace(model, cost=with_fitted_hiding(cost, measured, speeds_of_all.__getitem__))
 
 
 def _waits(cost: AdaptationCost, record: Record) -> bool:

@@ -34,7 +34,8 @@ class Geometry(Contraction):
 
     ``panels`` counts those of the whole operand (0 unless ``packed``); ``longest`` is the longest reduction,
     ``l2_bytes`` a core's L2; lengths up to ``short`` are compiled one by one; ``coherent_code`` is the
-    processor's (:class:`~dietlab.hardware.CpuLimits`).
+    processor's (:class:`~dietlab.hardware.CpuLimits`). ``balance`` is how many rows a core computes, at its
+    peak, while memory brings their weights; 0 if that is not known.
     """
 
     lanes: int
@@ -44,6 +45,7 @@ class Geometry(Contraction):
     l2_bytes: int
     short: int
     coherent_code: bool
+    balance: float
 
     @classmethod
     def of(cls, workload: Workload, hardware: Hardware, kernels: Iterable[CpuMicroKernel]) -> Geometry:
@@ -56,7 +58,7 @@ class Geometry(Contraction):
         return cls(
             **shared, lanes=lanes, cores=hardware.cores, panels=panels,
             longest=max(1, largest(workload, "depth")), l2_bytes=hardware.cpu.l2_bytes,
-            short=_short(workload), coherent_code=hardware.cpu.coherent_code,
+            short=_short(workload), coherent_code=hardware.cpu.coherent_code, balance=_balance(hardware),
         )  # fmt: skip
 
     @property
@@ -99,3 +101,10 @@ def _short(workload: Workload) -> int:
     the range begins later."""
     extents = (axis.extent for axis in workload.axes if axis.role in ("cols", "depth"))
     return SHORT if any(isinstance(extent, Dim) and extent.low <= SHORT for extent in extents) else 0
+
+
+def _balance(hardware: Hardware) -> float:
+    """Two flops a row for each weight."""
+    if not hardware.peak_gflops or not hardware.dram_gbps:
+        return 0.0
+    return FLOAT_BYTES * hardware.peak_gflops * hardware.cores / hardware.dram_gbps / 2

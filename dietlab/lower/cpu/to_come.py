@@ -11,6 +11,9 @@ from dietlab.lower.cpu.ahead import Stream, ask_for_next_product
 from dietlab.lower.cpu.cover import Cover
 from dietlab.lower.cpu.vectors import int64
 
+ASKED_FOR = 1.2
+"""From how many rows on all that comes next is asked for, over :attr:`Geometry.balance`."""
+
 
 def lines_to_ask(cover: Cover, jo: Any) -> Any:
     """Where in the weights of the column tile to come this row tile begins to ask: behind the lines that the
@@ -21,7 +24,7 @@ def lines_to_ask(cover: Cover, jo: Any) -> Any:
     """
     kernel = cover.kernel
     iterations = tirx.truncdiv(int64(kernel.block or cover.depth), int64(kernel.unroll))
-    before = tirx.truncdiv((cover.row_tile - cover.first_tile) * iterations, cover.pass_tiles)
+    before = tirx.truncdiv((cover.row_tile - cover.first_tile) * iterations, sharers(cover))
     lines = before * (kernel.unroll if kernel.block else kernel.unroll * cover.panels)
     column, begin = _to_come(cover, jo)
     to_come, own = (
@@ -33,8 +36,18 @@ def lines_to_ask(cover: Cover, jo: Any) -> Any:
 
 
 def sharers(cover: Cover) -> Any:
-    """How many row tiles share the asking: one iteration of so many asks. A single tile does so once."""
-    return T.if_then_else(_alone(cover), int64(cover.kernel.block or cover.depth), int64(cover.pass_tiles))
+    """One iteration of so many asks for lines, since the row tiles share them. A single tile does so once.
+
+    Few rows use weights faster than memory brings them, and what is asked for comes slower than what the
+    hardware fetches by itself. They ask for a part in proportion, the first lines of the column tile; the
+    first of the row tiles to come has the others fetched for it. (The first lines of a reduction's block are
+    of all its panels: when they end, the hardware would have to begin with all others at once.)
+    """
+    tiles, alone = int64(cover.pass_tiles), int64(cover.kernel.block or cover.depth)
+    if not cover.kernel.block:
+        all_from = int(ASKED_FOR * cover.geometry.balance)
+        tiles = tirx.max(tiles, tirx.truncdiv(tiles * all_from, tirx.max(int64(cover.size), int64(1))))
+    return T.if_then_else(_alone(cover), alone, tiles)
 
 
 def _alone(cover: Cover) -> Any:

@@ -1,0 +1,76 @@
+"""How much of its computing hides a plan's fetch of weights, fitted for the processor that was measured.
+
+Row tiles that share a pass over the weights ask for the column tile to come. Where that keeps up, a pass
+takes the longer of fetching and computing; some processors do little of both at once. A share ``h`` of the
+computing hides the fetch::
+
+    seconds = computing + max(0, fetch - h * computing)
+
+There is one for weights from memory and one for weights from the last-level cache: those with which the
+logarithms of predicted times deviate least from the records', by absolute values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from dietlab.cost.adaptation import AdaptationCost
+from dietlab.cost.cpu_adaptation import CpuAdaptation, Hiding
+from dietlab.measure import Record
+from dietlab.space import CpuMicroKernel
+
+TELLING = 0.3
+"""A record tells of the share if fetching takes as long as this share of its computing."""
+
+LEAST_RECORDS, LEAST_KERNELS = 12, 3
+"""A share is fitted from so many telling records of so many micro-kernels; of fewer it stays as it is."""
+
+SHARES = np.linspace(0.0, 1.0, 51)
+
+
+def with_fitted_hiding(
+    cost: AdaptationCost, records: Iterable[Record], throughput: Callable[[CpuMicroKernel], float]
+) -> AdaptationCost:
+    """The adaptation with the shares of the CPU that was measured; a GPU has none.
+
+    Args:
+        cost: its own shares stand where too few records tell of them (:data:`LEAST_RECORDS`).
+        records: in the cache state of ``cost`` and, if they say so, with operands in the last-level cache.
+        throughput: flop/s of one core that a micro-kernel reaches by itself.
+    """
+    if not isinstance(cost, CpuAdaptation):
+        return cost
+    hot, records = cost.with_cache("hot"), list(records)
+    for seen, times in ((hot, [r.cached_seconds for r in records]), (cost, [r.seconds for r in records])):
+        share = _fitted(seen, zip(records, times, strict=True), throughput)
+        if share is not None:
+            cost = replace(cost, hiding=cost.hiding._replace(**{seen.weights_from: share}))
+    return cost
+
+
+def _fitted(
+    cost: CpuAdaptation, times: Iterable[tuple[Record, float | None]],
+    throughput: Callable[[CpuMicroKernel], float],
+) -> float | None:  # fmt: skip
+    """The share that explains these times best; None if too few tell."""
+    none, all_of_it = (replace(cost, hiding=Hiding(share, share)) for share in (0.0, np.inf))
+    found: list[tuple[float, float, float]] = []
+    kernels: set[CpuMicroKernel] = set()
+    for record, seconds in times:
+        kernel = record.micro_kernel
+        if not seconds or not isinstance(kernel, CpuMicroKernel) or not kernel.ahead:
+            continue
+        computing = all_of_it.seconds(kernel, record.shape, throughput)
+        fetch = none.seconds(kernel, record.shape, throughput) - computing
+        if fetch > TELLING * computing:
+            found.append((computing, fetch, seconds))
+            kernels.add(kernel)
+    if len(found) < LEAST_RECORDS or len(kernels) < LEAST_KERNELS:
+        return None
+    computing, fetch, measured = np.array(found).T
+    waiting = np.maximum(0.0, fetch - SHARES[:, None] * computing)
+    off = np.abs(np.log((computing + waiting) / measured)).sum(axis=1)
+    return round(float(SHARES[off.argmin()]), 2)
