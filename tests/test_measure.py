@@ -521,7 +521,19 @@ def test_who_is_clearly_behind_after_three_turns_is_not_asked_again(cache: Any, 
 
 
 @pytest.mark.usefixtures("no_child_is_left")
-def test_slow_candidates_have_one_turn_and_a_crash_ends_one_only(here: Hardware) -> None:
+def test_slow_candidates_have_three_turns_if_they_are_among_the_fastest(here: Hardware) -> None:
+    """The questions about T=7 begin at 13: the second one takes 8 % longer there, 11 % and more elsewhere."""
+    shapes = tuple(Shape.of(T=t) for t in (1, 3, 5, 7))
+    trials = [Trial(CpuMicroKernel(rows, here.cpu.lanes, edge="even"), shapes) for rows in (4, 5)]
+    with in_turns(here, Timing(5, 0.001, stop_beyond=0.0)) as runner:
+        found = {(r.shape["T"], r.micro_kernel.rows): r for r in runner.measure(WORK, trials)}
+    assert [found[7, rows].seconds for rows in (4, 5)] == pytest.approx([13e-3, 14e-3])
+    turns = {key: round(r.phases.measure / 0.2) for key, r in found.items()}
+    assert turns == {**{(t, 4): 3 for t in (1, 3, 5, 7)}, **{(t, 5): 1 for t in (1, 3, 5)}, (7, 5): 3}
+
+
+@pytest.mark.usefixtures("no_child_is_left")
+def test_a_slow_candidate_behind_has_one_turn_and_a_crash_ends_one_only(here: Hardware) -> None:
     kernels = [CpuMicroKernel(rows, here.cpu.lanes, edge="even") for rows in (4, 5)]
     with in_turns(here, Timing(3, 0.001, stop_beyond=0.0015)) as runner:
         quick, slow = runner.measure(WORK, [Trial(kernel, (Shape.of(T=3),)) for kernel in kernels])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -76,6 +77,15 @@ def test_proposals_are_new_distinct_as_many_as_asked_and_repeatable(
     assert len(proposed) == len(set(proposed)) == min(count, 48 - tried)
     assert set(proposed) <= set(state.untried) and not set(proposed) & state.tried
     assert proposed == list(strategy.propose(state, count, Random(seed)))
+
+
+@given(seed=st.integers(0, 99), count=st.integers(1, 40))
+def test_the_first_round_tries_every_way_to_read_as_often(space: Space, seed: int, count: int) -> None:
+    state = SearchState(space, SHAPES, (), None)
+    tried = Counter(k.reading for k in strategy_named("marginal").propose(state, count, Random(seed)))
+    ways = {kernel.reading for kernel in space}
+    assert len(ways) == 7 and len(tried) == min(count, len(ways))
+    assert max(tried.values()) - min(tried.values()) <= 1
 
 
 def slowdown(run: TuningRun, space: Space) -> float:

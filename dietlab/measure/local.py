@@ -36,7 +36,9 @@ the system's time slice."""
 
 
 FEWEST_TURNS, BEHIND = 3, 1.1
-"""Who is slower than the fastest by more than this factor after so many turns is not asked again."""
+"""Who is slower than the fastest by more than this factor after so many turns is not asked again; a slow
+program that is, after the first one. (Of calls that take 15 ms or more, one block each is 10 % off now and
+then, which is more than good plans differ by.)"""
 
 
 @dataclass
@@ -109,10 +111,9 @@ class LocalRunner:
         for turn in range(self.timing.blocks if in_turns else 1):
             for candidate in playing[:: -1 if turn % 2 else 1]:
                 self._take(workload, candidate, timing, turn)
-            playing = [candidate for candidate in playing if candidate.plays_on(self.timing)]
-            if turn + 1 >= FEWEST_TURNS and playing:
-                most = BEHIND * min(candidate.mean_seconds for candidate in playing)
-                playing = [candidate for candidate in playing if candidate.mean_seconds <= most]
+            playing = [candidate for candidate in playing if candidate.record.ok]
+            most = BEHIND * min((candidate.mean_seconds for candidate in playing), default=0.0)
+            playing = [candidate for candidate in playing if candidate.plays_on(self.timing, turn + 1, most)]
         yield from (candidate.result for candidate in rivals)
 
     def _take(self, workload: Workload, candidate: Candidate, timing: Timing, turn: int) -> None:
@@ -215,9 +216,11 @@ class Candidate:
         states = [min(blocks) for blocks in (self.blocks, self.cached_blocks) if blocks]
         return math.prod(states) ** (1 / len(states))
 
-    def plays_on(self, timing: Timing) -> bool:
-        """Whether another block would tell more: not of a slow program, nor of one that failed."""
-        return self.record.ok and not timing.slow(min(self.blocks, default=0.0))
+    def plays_on(self, timing: Timing, turns: int, most: float) -> bool:
+        """Whether another block would tell more, after so many turns: of whoever took ``most`` seconds or
+        less, and in the first turns of all but slow programs; of a slow one in the first turns only."""
+        slow, behind = timing.slow(min(self.blocks)), self.mean_seconds > most
+        return not (slow and behind) if turns < FEWEST_TURNS else not (slow or behind)
 
     @property
     def result(self) -> Record:

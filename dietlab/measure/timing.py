@@ -25,7 +25,8 @@ class Timing:
     Args:
         blocks: how many blocks of calls.
         block_seconds: a block repeats the call until it lasts about this long.
-        stop_beyond: a program slower than this many seconds a call is timed by one block only.
+        stop_beyond: a program slower than this many seconds a call is timed by one block only or, next to
+            others on a CPU, by three if it is among the fastest.
         cache: the state in which candidates are timed: ``hot`` or ``rotating``.
 
     Raises:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
+from itertools import zip_longest
 from random import Random
 from typing import Protocol
 
@@ -79,6 +80,9 @@ class MarginalStrategy:
     ``tile_share`` of the picks are one tile, and ``width_share`` tiles of one width, as long as there are
     others. (Replayed on all 1512 micro-kernels of a dense layer, 64 trials with this end 0.7 % above the
     fastest on average, without it 1.7 %.)
+
+    Before there is a model, every way to read (:attr:`MicroKernel.reading`) is tried as often as any other:
+    one that the first round leaves out has no evidence in its favour, and may never be proposed.
     """
 
     random_share: float = 0.2
@@ -87,7 +91,7 @@ class MarginalStrategy:
 
     def propose(self, state: SearchState, count: int, random: Random) -> Sequence[MicroKernel]:
         if state.model is None or not state.untried:
-            return RandomStrategy().propose(state, count, random)
+            return _dealt(state.untried, count, random)
         logs = np.log(state.model.seconds(state.untried, state.shapes.shapes))
         weights = np.array(state.shapes.weights)
         known = np.log([state.best_seconds[shape] for shape in state.shapes])
@@ -110,6 +114,15 @@ class MarginalStrategy:
         picks = [state.untried[i] for i in chosen]
         left = [kernel for kernel in state.untried if kernel not in picks]
         return picks + random.sample(left, min(count - len(picks), len(left)))
+
+
+def _dealt(kernels: Sequence[MicroKernel], count: int, random: Random) -> list[MicroKernel]:
+    """At random, one of every way to read after another, as long as there are others."""
+    ways: dict[Hashable, list[MicroKernel]] = {}
+    for kernel in random.sample(kernels, len(kernels)):
+        ways.setdefault(kernel.reading, []).append(kernel)
+    turns = zip_longest(*ways.values())
+    return [kernel for turn in turns for kernel in turn if kernel is not None][:count]
 
 
 def _numbered(groups: Sequence[Hashable]) -> npt.NDArray[np.intp]:

@@ -112,6 +112,10 @@ class CpuMicroKernel(MicroKernel):
         """Loop order and edge are around the tiles."""
         return replace(self, order="ws", edge="even")
 
+    @property
+    def reading(self) -> tuple[Order, int, bool, Along, int]:
+        return self.order, self.prefetch, self.ahead, self.along, self.block
+
     def vectors(self, lanes: int) -> int:
         """Vector registers across one row of the tile."""
         return self.cols // lanes if self.along == "cols" else self.cols

@@ -156,6 +156,10 @@ class CudaMicroKernel(MicroKernel):
         return replace(self, edge="padded") if self.composed else self
 
     @property
+    def reading(self) -> tuple[Unit, int, int]:
+        return self.unit, self.stages, self.splits
+
+    @property
     def threads(self) -> int:
         """Threads of the block."""
         return self.down * self.across * self.slices * self.pieces.threads

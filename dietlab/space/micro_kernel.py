@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, ClassVar, Literal, TypeVar
@@ -66,6 +66,11 @@ class MicroKernel(ABC):
     @abstractmethod
     def code(self) -> MicroKernel:
         """The representative of all that share generated tiles: what is around them does not count."""
+
+    @property
+    @abstractmethod
+    def reading(self) -> Hashable:
+        """How its operands reach it, whatever the sizes: what a model cannot tell of those it never saw."""
 
     @abstractmethod
     def __lt__(self, other: Any) -> bool:
