@@ -217,8 +217,8 @@ class Candidate:
         return math.prod(states) ** (1 / len(states))
 
     def plays_on(self, timing: Timing, turns: int, most: float) -> bool:
-        """Whether another block would tell more, after so many turns: of whoever took ``most`` seconds or
-        less, and in the first turns of all but slow programs; of a slow one in the first turns only."""
+        """Whether another block would tell more, after so many turns. In the first ones, of all but slow
+        programs that took more than ``most`` seconds; then of quick ones that took no more."""
         slow, behind = timing.slow(min(self.blocks)), self.mean_seconds > most
         return not (slow and behind) if turns < FEWEST_TURNS else not (slow or behind)
 
