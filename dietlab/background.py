@@ -59,9 +59,10 @@ class Brake:
             self.waited_for = False
         if self._stop.is_set():
             raise RunStopped(
-                "the work goes on until its user stops it", None,
+                "the work goes on until its user stops it",
+                None,
                 "What was measured is kept: start it again to go on from there.",
-            )  # fmt: skip
+            )
 
     def hold(self) -> None:
         with self._lock:
@@ -214,9 +215,10 @@ def run_in_background(work: Work[Result], observers: Iterable[Observer] = ()) ->
     """
     if not callable(work):
         raise DietlabError(
-            "work is a function of observers", type(work).__name__,
+            "work is a function of observers",
+            type(work).__name__,
             "Write lambda observers: dl.tune(space, shapes, runner, observers=observers).",
-        )  # fmt: skip
+        )
     watching = tuple(observers)
     run = BackgroundRun(work, watching)
     for observer in watching:

@@ -57,9 +57,10 @@ def data_file(name: str) -> Path:
     path = DATA / name
     if not path.is_file():
         raise RecordError(
-            "the data of the notebooks lie in a checkout of the repository", path,
+            "the data of the notebooks lie in a checkout of the repository",
+            path,
             "Clone it and install from there with pip install -e .",
-        )  # fmt: skip
+        )
     return path
 
 
@@ -118,10 +119,11 @@ def about() -> str:
     speed = f"{processor.peak_gflops:.0f} GFLOP/s peak"
     return "\n".join(
         [
-            f"here:          {_listed(versions())}", f"recorded with: {_listed(there)}",
+            f"here:          {_listed(versions())}",
+            f"recorded with: {_listed(there)}",
             f"recorded on:   {processor.name}, {processor.cores} core, {speed}",
         ]
-    )  # fmt: skip
+    )
 
 
 def _listed(packages: Mapping[str, Any]) -> str:
@@ -139,10 +141,14 @@ def plot_table(table: pd.DataFrame, title: str, x: str, y: str, log_x: bool = Fa
     looks = styles(map(str, table.columns))
     for name in map(str, table.columns):
         figure.add_scatter(
-            x=table.index, y=table[name], name=escape(name), mode="lines+markers", hoverinfo="text",
+            x=table.index,
+            y=table[name],
+            name=escape(name),
+            mode="lines+markers",
+            hoverinfo="text",
             line={"color": looks[name].colour, "dash": looks[name].dash},
             hovertext=[f"<b>{escape(name)}: {v:.4g}</b><br>{x}: {i}" for i, v in table[name].items()],
-        )  # fmt: skip
+        )
     figure.update_layout(legend={"orientation": "h", "y": -0.2})
     figure.update_xaxes(title_text=x, **({"type": "log", "dtick": 0.30103} if log_x else {}))
     figure.update_yaxes(title_text=y)
@@ -188,9 +194,10 @@ def vendor_line(cache_state: CacheState = "hot") -> tuple[str, Line]:
     found = report()
     kinds = {contender.name: contender.kind for contender in found.contenders}
     prepacked = [
-        row for row in found.rows
+        row
+        for row in found.rows
         if row.cache == cache_state and row.correct and kinds.get(row.contender) == "prepacked"
-    ]  # fmt: skip
+    ]
     best = {row.shape["T"]: 1e6 * row.seconds_median for row in fastest(prepacked)}
     return "best prepacked vendor", dict(sorted(best.items()))
 

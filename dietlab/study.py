@@ -35,8 +35,13 @@ from dietlab.workloads import Workload, workload_from_json
 
 SCHEMA_VERSION = 2
 MANIFEST, RECORDS, MODEL, FACTS, DISPATCHER, REPORT = (
-    "manifest.json", "records.jsonl", "model.json", "tuning.json", "dispatcher.json", "report.json",
-)  # fmt: skip
+    "manifest.json",
+    "records.jsonl",
+    "model.json",
+    "tuning.json",
+    "dispatcher.json",
+    "report.json",
+)
 UNFINISHED = ".new"
 
 
@@ -56,10 +61,16 @@ class Study:
 
     @classmethod
     def create(
-        cls, folder: str | Path, workload: Workload, hardware: Hardware, shapes: ShapeSet,
-        effort: str = "quick", strategy: str = "marginal", seed: int = 0,
+        cls,
+        folder: str | Path,
+        workload: Workload,
+        hardware: Hardware,
+        shapes: ShapeSet,
+        effort: str = "quick",
+        strategy: str = "marginal",
+        seed: int = 0,
         cover: Cover = "composed",
-    ) -> Study:  # fmt: skip
+    ) -> Study:
         """A new study, or the one that stands in ``folder`` if it is the same.
 
         Raises:
@@ -93,20 +104,27 @@ class Study:
             value = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise StudyError(
-                f"a study folder has a readable {MANIFEST}", f"{path}: {error}",
+                f"a study folder has a readable {MANIFEST}",
+                f"{path}: {error}",
                 "`dietlab tune --out FOLDER` makes one.",
-            ) from None  # fmt: skip
+            ) from None
         schema = value.get("schema_version") if isinstance(value, dict) else None
         if schema != SCHEMA_VERSION:
             raise StudyError(
-                f"a study has schema {SCHEMA_VERSION}", repr(schema),
+                f"a study has schema {SCHEMA_VERSION}",
+                repr(schema),
                 "Open it with the version of dietlab that made it, or tune again.",
-            )  # fmt: skip
+            )
         return cls(
-            path, workload_from_json(value["workload"]), Hardware.from_json(value["hardware"]),
-            ShapeSet.from_json(value["shapes"]), value["effort"], value["strategy"], value["seed"],
+            path,
+            workload_from_json(value["workload"]),
+            Hardware.from_json(value["hardware"]),
+            ShapeSet.from_json(value["shapes"]),
+            value["effort"],
+            value["strategy"],
+            value["seed"],
             value["cover"],
-        )  # fmt: skip
+        )
 
     def _same_as(self, other: Study) -> Study:
         """This study, which must have the other's workload, processor and settings; it keeps its own
@@ -118,19 +136,25 @@ class Study:
         mine, theirs = self.hardware, other.hardware
         if (mine.name, mine.cores, mine.limits) != (theirs.name, theirs.cores, theirs.limits):
             raise StudyError(
-                f"the study in {self.folder} is of this processor", f"{theirs.name}, {theirs.cores} cores",
+                f"the study in {self.folder} is of this processor",
+                f"{theirs.name}, {theirs.cores} cores",
                 f"It was made on {mine.name}, {mine.cores} cores; use another folder.",
-            )  # fmt: skip
+            )
         return replace(self, effort=other.effort)
 
     def _write_manifest(self) -> None:
         value: dict[str, Any] = {
             "schema_version": SCHEMA_VERSION,
             "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            "workload": self.workload.to_json(), "hardware": self.hardware.to_json(),
-            "shapes": self.shapes.to_json(), "effort": self.effort, "strategy": self.strategy,
-            "cover": self.cover, "seed": self.seed, "versions": versions(),
-        }  # fmt: skip
+            "workload": self.workload.to_json(),
+            "hardware": self.hardware.to_json(),
+            "shapes": self.shapes.to_json(),
+            "effort": self.effort,
+            "strategy": self.strategy,
+            "cover": self.cover,
+            "seed": self.seed,
+            "versions": versions(),
+        }
         self._write(MANIFEST, json.dumps(value, indent=1))
 
     def _write(self, name: str, text: str) -> None:
@@ -142,9 +166,10 @@ class Study:
         except OSError as error:
             temporary.unlink(missing_ok=True)
             raise StudyError(
-                "the study folder can be written", f"{self.folder / name}: {error}",
+                "the study folder can be written",
+                f"{self.folder / name}: {error}",
                 "Free some space and run the same command again: it goes on from here.",
-            ) from error  # fmt: skip
+            ) from error
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -171,9 +196,11 @@ class Study:
     def header(self) -> dict[str, Any]:
         """The first line of the study's records."""
         return {
-            "workload": self.workload.to_json(), "hardware": self.hardware.to_json(), "versions": versions(),
+            "workload": self.workload.to_json(),
+            "hardware": self.hardware.to_json(),
+            "versions": versions(),
             "cache": effort_named(self.effort).timing.cache,
-        }  # fmt: skip
+        }
 
     def space(self) -> Space:
         return build_space(self.workload, self.hardware, edges_of(self.cover, self.workload, self.hardware))
@@ -262,16 +289,26 @@ class Study:
         return load(self.folder)
 
     def evaluate(
-        self, shapes: ShapeSet, against: Sequence[str], caches: Sequence[str] = ("rotating",),
-        effort: str | Effort | None = None, observers: Iterable[Observer] = (),
-    ) -> Report:  # fmt: skip
+        self,
+        shapes: ShapeSet,
+        against: Sequence[str],
+        caches: Sequence[str] = ("rotating",),
+        effort: str | Effort | None = None,
+        observers: Iterable[Observer] = (),
+    ) -> Report:
         """Stage 5, with every shape that tuning measured nothing on marked as held out."""
         run = self.run()
         seen = {record.shape for record in run.records}
         return evaluate(
-            self.operator(), shapes.hold_out_all_but(seen), against, caches=caches,
-            effort=effort_named(effort or self.effort), tuned=run, folder=self.folder, observers=observers,
-        )  # fmt: skip
+            self.operator(),
+            shapes.hold_out_all_but(seen),
+            against,
+            caches=caches,
+            effort=effort_named(effort or self.effort),
+            tuned=run,
+            folder=self.folder,
+            observers=observers,
+        )
 
     def report(self) -> Report:
         return Report.load(self.folder / REPORT)

@@ -45,11 +45,18 @@ def cuda_kernels(
     down, across = (draw(st.sampled_from([1, 2, 3, 4, 8])) for _ in range(2))
     slices = draw(st.sampled_from([1, 2, 4]))
     return CudaMicroKernel(
-        down * pieces.rows * draw(st.integers(1, 8)), across * pieces.cols * draw(st.integers(1, 6)),
-        slices * pieces.steps * draw(st.integers(1, 3)), down, across, slices,
-        draw(st.integers(pieces.stages, 4)), unit, draw(st.sampled_from(edges)),
-        draw(st.sampled_from([1, 2, 4, 8])), draw(st.sampled_from([1, 2])),
-    )  # fmt: skip
+        down * pieces.rows * draw(st.integers(1, 8)),
+        across * pieces.cols * draw(st.integers(1, 6)),
+        slices * pieces.steps * draw(st.integers(1, 3)),
+        down,
+        across,
+        slices,
+        draw(st.integers(pieces.stages, 4)),
+        unit,
+        draw(st.sampled_from(edges)),
+        draw(st.sampled_from([1, 2, 4, 8])),
+        draw(st.sampled_from([1, 2])),
+    )
 
 
 def few(space: Space, count: int, seed: int = 0) -> Space:

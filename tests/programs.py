@@ -50,9 +50,13 @@ class Program:
     """A library of several plans of one operator; ``program(inputs, plan)`` is the result of one of them."""
 
     def __init__(
-        self, work: Workload, hardware: Hardware, kernels: Sequence[MicroKernel], folder: Path,
+        self,
+        work: Workload,
+        hardware: Hardware,
+        kernels: Sequence[MicroKernel],
+        folder: Path,
         only: Sequence[int] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.work, self.kernels = work, kernels
         self.geometry = Geometry.of(work, hardware, kernels)
         calls = None if only is None else [only] * len(kernels)

@@ -17,11 +17,17 @@ from dietlab.evaluation.ansor_program import static_program  # noqa: E402
 T = Dim(1, 64)
 DENSE = Dense(T, 12, 9)
 WORKLOADS = (
-    DENSE, Dense(7, 12, 9, bias=True), replace(DENSE, bias=True, activation="relu", residual=True),
-    replace(DENSE, activation="gelu_tanh", constant=False), replace(DENSE, activation="gelu_erf", bias=True),
-    replace(DENSE, dtype="float16"), replace(DENSE, dtype="float16", bias=True, residual=True),
-    BatchMatmul(T, 3, 5, "nt"), BatchMatmul(T, 3, 5, "nn"), BatchMatmul(T, 3, 5, "nn", "float16"),
-)  # fmt: skip
+    DENSE,
+    Dense(7, 12, 9, bias=True),
+    replace(DENSE, bias=True, activation="relu", residual=True),
+    replace(DENSE, activation="gelu_tanh", constant=False),
+    replace(DENSE, activation="gelu_erf", bias=True),
+    replace(DENSE, dtype="float16"),
+    replace(DENSE, dtype="float16", bias=True, residual=True),
+    BatchMatmul(T, 3, 5, "nt"),
+    BatchMatmul(T, 3, 5, "nn"),
+    BatchMatmul(T, 3, 5, "nn", "float16"),
+)
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=str)

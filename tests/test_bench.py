@@ -54,28 +54,45 @@ from dietlab.workloads import Dense
 HOSTILE = "<script>alert('x')</script>"
 QKV = Dense(T=Dim(1, 2048), N=2304, K=768)
 CONTENDERS = (
-    Contender("dietlab", "ours"), Contender("mkl", "plain"), Contender("openblas", "plain"),
-    Contender("mkl-packed", "prepacked"), Contender("onednn-packed", "prepacked"),
-    Contender("ansor", "scheduler"), Contender("oracle", "bound"),
+    Contender("dietlab", "ours"),
+    Contender("mkl", "plain"),
+    Contender("openblas", "plain"),
+    Contender("mkl-packed", "prepacked"),
+    Contender("onednn-packed", "prepacked"),
+    Contender("ansor", "scheduler"),
+    Contender("oracle", "bound"),
     Contender("onnxruntime", "prepacked", absent="not installed " + HOSTILE),
-)  # fmt: skip
+)
 
 
 def row(length: int, contender: str, us: float, ours: float | None = None, **changed: Any) -> Row:
     seconds = us / 1e6
     made = Row(
-        Shape.of(T=length), length == 7, contender, "rotating", seconds, 0.9 * seconds, 1.1 * seconds,
-        2 * length * 2304 * 768 / seconds / 1e9, True, speedup=us / ours if ours else None,
-    )  # fmt: skip
+        Shape.of(T=length),
+        length == 7,
+        contender,
+        "rotating",
+        seconds,
+        0.9 * seconds,
+        1.1 * seconds,
+        2 * length * 2304 * 768 / seconds / 1e9,
+        True,
+        speedup=us / ours if ours else None,
+    )
     return replace(made, **changed)
 
 
 def facts(name: str = "qkv", threads: int = 1, **changed: Any) -> StudyFacts:
     hardware = replace(Hardware.preset("haswell-1core"), peak_gflops=100.0, dram_gbps=20.0, l3_gbps=60.0)
     made = StudyFacts(
-        name, threads, QKV.to_json(), hardware.with_cores(threads).to_json(), CONTENDERS,
-        {"total_seconds": 30.0, "trials": 64}, {"bytes": 20480, "kernels": 4},
-    )  # fmt: skip
+        name,
+        threads,
+        QKV.to_json(),
+        hardware.with_cores(threads).to_json(),
+        CONTENDERS,
+        {"total_seconds": 30.0, "trials": 64},
+        {"bytes": 20480, "kernels": 4},
+    )
     return replace(made, **changed)
 
 
@@ -92,20 +109,23 @@ def turn_rows(length: int, ours: float = 100.0, cache: str = "rotating", **other
     return [row(length, "dietlab", ours, cache=cache, roofline=0.5, plan="8x32.u4.ws.p0"), *rows]
 
 
-HAND_MADE = table([
-    *turn_rows(7, 100.0, mkl=1.5, openblas=2.5, mkl_packed=1.2, onednn_packed=1.1, oracle=0.95),
-    *turn_rows(64, 500.0, mkl=2.0, mkl_packed=0.9, onednn_packed=1.3),
-    row(64, "openblas", math.nan, correct=False, gflops=0.0, plan="an error of 1e+00 is above 1e-05"),
-    *turn_rows(7, 80.0, "hot", mkl=1.5, mkl_packed=1.0),
-])  # fmt: skip
+HAND_MADE = table(
+    [
+        *turn_rows(7, 100.0, mkl=1.5, openblas=2.5, mkl_packed=1.2, onednn_packed=1.1, oracle=0.95),
+        *turn_rows(64, 500.0, mkl=2.0, mkl_packed=0.9, onednn_packed=1.3),
+        row(64, "openblas", math.nan, correct=False, gflops=0.0, plan="an error of 1e+00 is above 1e-05"),
+        *turn_rows(7, 80.0, "hot", mkl=1.5, mkl_packed=1.0),
+    ]
+)
 
 
 def pick(lines: Iterable[Line], measure: str, statistic: str, cache: str = "rotating", **match: Any) -> Line:
     found = [
-        line for line in lines
+        line
+        for line in lines
         if (line.criterion.measure, line.criterion.statistic, line.cache) == (measure, statistic, cache)
         and all(getattr(line.criterion, name) == value for name, value in match.items())
-    ]  # fmt: skip
+    ]
     assert len(found) == 1, found
     return found[0]
 
@@ -176,14 +196,17 @@ def test_suites_of_a_gpu_hold_the_issue_s_operators() -> None:
         assert [s["T"] for s in task.evaluated("full")] == list(range(1, 129))
     bert = [task.workload.to_json() for task in SUITES["bert-gpu"].tasks]
     assert {(w["N"], w["K"], w["dtype"]) for w in bert} == {
-        (n, k, dtype) for n, k in ((768, 768), (2304, 768), (3072, 768), (768, 3072))
+        (n, k, dtype)
+        for n, k in ((768, 768), (2304, 768), (3072, 768), (768, 3072))
         for dtype in ("float32", "float16")
-    }  # fmt: skip
+    }
     assert all(w["T"] == [1, 2048] for w in bert)
     llm = SUITES["llm-gpu"].tasks
     assert [(t.workload.to_json()["N"], t.workload.to_json()["K"]) for t in llm] == [
-        (4096, 4096), (4096, 14336), (14336, 4096),
-    ]  # fmt: skip
+        (4096, 4096),
+        (4096, 14336),
+        (14336, 4096),
+    ]
     for task in llm:
         assert task.workload.dtype == "bfloat16"
         assert [s["T"] for s in task.evaluated("full")][:512] == list(range(1, 513))
@@ -322,10 +345,12 @@ def test_by_workload_says_the_same_for_one_workload() -> None:
 
 def test_regret_peak_and_prime() -> None:
     rows = [
-        row(16, "dietlab", 100.0, regret=0.01), row(17, "dietlab", 120.0, regret=0.03),
-        row(24, "dietlab", 150.0, regret=-0.01), row(128, "dietlab", 5000.0),
+        row(16, "dietlab", 100.0, regret=0.01),
+        row(17, "dietlab", 120.0, regret=0.03),
+        row(24, "dietlab", 150.0, regret=-0.01),
+        row(128, "dietlab", 5000.0),
         row(19, "dietlab", 1.0, correct=False),
-    ]  # fmt: skip
+    ]
     lines = summarise(table(rows))
     assert pick(lines, "regret", "mean").value == pytest.approx(1.0)
     assert pick(lines, "regret", "mean").worst.length == 17
@@ -336,9 +361,10 @@ def test_regret_peak_and_prime() -> None:
     assert peak.shapes == 1 and peak.value == pytest.approx(2 * 128 * 2304 * 768 / 5e-3 / 1e9)
     other = replace(QKV, N=768)
     assert not [
-        line for line in summarise(table(rows, (facts(workload=other.to_json()),)))
+        line
+        for line in summarise(table(rows, (facts(workload=other.to_json()),)))
         if line.criterion.measure == "peak"
-    ]  # fmt: skip
+    ]
 
 
 def test_two_cores_are_compared_with_one() -> None:
@@ -649,9 +675,12 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes]:
     out = tmp_path_factory.mktemp("bench") / "out"
     code = "from dietlab.cli import main; main()"
     child = subprocess.Popen(
-        [sys.executable, "-c", code, *COMMAND, "--out", str(out)], start_new_session=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
+        [sys.executable, "-c", code, *COMMAND, "--out", str(out)],
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     while child.poll() is None and lines_of(out / JOURNAL) < 5:  # header, study, three turns
         sleep(0.002)
     if child.poll() is not None:
@@ -923,8 +952,11 @@ def test_notebook_computes_the_summary_by_hand() -> None:
     by_hand, threads, cache, *contenders = notebook.cells[-1].outputs[0]["text"].split()
     path = ROOT / "notebooks" / notebook.cells[1].source.split('"')[1]
     lines = [
-        line for line in summarise(BenchTable.load(path))
-        if line.criterion.measure == "prepacked" and line.criterion.lengths == (1, 128)
-        and line.criterion.statistic == "geomean" and (line.threads, line.cache) == (int(threads), cache)
-    ]  # fmt: skip
+        line
+        for line in summarise(BenchTable.load(path))
+        if line.criterion.measure == "prepacked"
+        and line.criterion.lengths == (1, 128)
+        and line.criterion.statistic == "geomean"
+        and (line.threads, line.cache) == (int(threads), cache)
+    ]
     assert [line.value for line in lines] == pytest.approx([float(by_hand)]) and contenders

@@ -26,17 +26,25 @@ DENSE = Dense(T=Dim(16, 2048), N=2304, K=768)
 SCORES = BatchMatmul(T=Dim(1, 128), B=192, D=64, form="nt")
 LAYER = Dense(T=Dim(1, 4096), N=4096, K=4096, dtype="bfloat16")
 CONTENDERS = (
-    Contender("dietlab", "ours"), Contender("cublas", "plain"), Contender("cublaslt", "plain"),
-    Contender("cublaslt-tuned", "tuned"), Contender("mkl-packed", "prepacked"),
+    Contender("dietlab", "ours"),
+    Contender("cublas", "plain"),
+    Contender("cublaslt", "plain"),
+    Contender("cublaslt-tuned", "tuned"),
+    Contender("mkl-packed", "prepacked"),
     Contender("ansor", "scheduler"),
-)  # fmt: skip
+)
 
 
 def study(name: str, work: Workload = DENSE, hardware: Hardware = H200, **changed: Any) -> StudyFacts:
     made = StudyFacts(
-        name, 1, work.to_json(), hardware.to_json(), CONTENDERS, {"total_seconds": 300.0, "trials": 64},
+        name,
+        1,
+        work.to_json(),
+        hardware.to_json(),
+        CONTENDERS,
+        {"total_seconds": 300.0, "trials": 64},
         {"bytes": 1 << 16, "kernels": 10},
-    )  # fmt: skip
+    )
     return replace(made, **changed)
 
 
@@ -81,14 +89,19 @@ def test_targets_of_a_gpu_are_complete() -> None:
     bounds = {(c.measure, c.statistic): (c.at_least, c.at_most, c.dtypes) for c in GPU_CRITERIA}
     floats, halves = ("float32",), ("float16", "bfloat16")
     assert bounds == {
-        ("cublas", "geomean"): (1.15, None, floats), ("cublas", "worst"): (0.95, None, floats),
+        ("cublas", "geomean"): (1.15, None, floats),
+        ("cublas", "worst"): (0.95, None, floats),
         ("ansor", "geomean"): (1.3, None, floats),
-        ("cublaslt", "geomean"): (1.0, None, halves), ("cublaslt", "worst"): (0.85, None, halves),
+        ("cublaslt", "geomean"): (1.0, None, halves),
+        ("cublaslt", "worst"): (0.85, None, halves),
         ("cublaslt-tuned", "geomean"): (1.07, None, halves),
-        ("held-out", "mean"): (None, 2.0, ()), ("padding", "most"): (None, 1.03, ("bfloat16",)),
-        ("tuning", "most"): (None, 600.0, ()), ("trials", "most"): (None, 64.0, ()),
-        ("kernels", "most"): (None, 12.0, ()), ("incorrect", "total"): (None, 0.0, ()),
-    }  # fmt: skip
+        ("held-out", "mean"): (None, 2.0, ()),
+        ("padding", "most"): (None, 1.03, ("bfloat16",)),
+        ("tuning", "most"): (None, 600.0, ()),
+        ("trials", "most"): (None, 64.0, ()),
+        ("kernels", "most"): (None, 12.0, ()),
+        ("incorrect", "total"): (None, 0.0, ()),
+    }
     assert {c.processor for c in GPU_CRITERIA} == {"cuda"} and {c.processor for c in CPU_CRITERIA} == {"cpu"}
     assert set(CRITERIA) == {*GPU_CRITERIA, *CPU_CRITERIA}
     assert {"cublas", "cublaslt", "cublaslt-tuned"} <= set(GPU_VENDORS)
@@ -121,16 +134,24 @@ def test_the_same_rows_are_judged_by_where_they_were_measured() -> None:
         for kind, found in (("gpu", on_gpu), ("cpu", on_cpu))
     }
     assert judged["gpu"] == {
-        ("cublas", "geomean"): "met", ("cublas", "worst"): "met", ("held-out", "mean"): "met",
-        ("tuning", "most"): "met", ("trials", "most"): "met", ("kernels", "most"): "met",
+        ("cublas", "geomean"): "met",
+        ("cublas", "worst"): "met",
+        ("held-out", "mean"): "met",
+        ("tuning", "most"): "met",
+        ("trials", "most"): "met",
+        ("kernels", "most"): "met",
         ("incorrect", "total"): "met",
-    }  # fmt: skip
+    }
     # Ten micro-kernels, 1.5 % of regret and half of a packed MKL are too little on a CPU.
     assert judged["cpu"] == {
-        ("prepacked", "geomean"): "missed", ("prepacked", "worst"): "missed", ("regret", "mean"): "missed",
-        ("regret", "p99"): "met", ("kernels", "most"): "missed", ("code", "most"): "met",
+        ("prepacked", "geomean"): "missed",
+        ("prepacked", "worst"): "missed",
+        ("regret", "mean"): "missed",
+        ("regret", "p99"): "met",
+        ("kernels", "most"): "missed",
+        ("code", "most"): "met",
         ("peak", "mean"): "met",
-    }  # fmt: skip
+    }
     assert {x.criterion.processor for x in by_workload(on_gpu)} == {"cuda"}
     assert {x.criterion.processor for x in by_workload(on_cpu)} == {"cpu"}
 

@@ -93,14 +93,25 @@ def test_papers_constants_on_a_t4() -> None:
 
 
 kernels = st.builds(
-    CpuMicroKernel, st.integers(1, 14), st.sampled_from([64, 80, 96]), st.just(1),
-    st.sampled_from(["ws", "is"]), st.just(0), st.sampled_from(EDGES), st.booleans(),
-)  # fmt: skip
+    CpuMicroKernel,
+    st.integers(1, 14),
+    st.sampled_from([64, 80, 96]),
+    st.just(1),
+    st.sampled_from(["ws", "is"]),
+    st.just(0),
+    st.sampled_from(EDGES),
+    st.booleans(),
+)
 rows = st.integers(1, 300).map(lambda t: Shape.of(T=t))
 works = st.sampled_from(
-    [WORK, Dense(T=Dim(1, 128), N=100, K=7), Dense(T=Dim(1, 128), N=768, K=256, constant=False),
-     BatchMatmul(T=Dim(1, 128), B=6, D=64, form="nt"), BatchMatmul(T=Dim(1, 128), B=6, D=64, form="nn")]
-)  # fmt: skip
+    [
+        WORK,
+        Dense(T=Dim(1, 128), N=100, K=7),
+        Dense(T=Dim(1, 128), N=768, K=256, constant=False),
+        BatchMatmul(T=Dim(1, 128), B=6, D=64, form="nt"),
+        BatchMatmul(T=Dim(1, 128), B=6, D=64, form="nn"),
+    ]
+)
 speeds = st.floats(1e9, 2e11)
 GBPS = {"hot": 24.0, "rotating": 11.0}
 """What the preset's last level and memory give; the weights of WORK fit half of the last level."""
@@ -155,10 +166,14 @@ def test_a_composed_plan_computes_each_tile_at_its_own_throughput(
     speed = {kernel.rows: full}
     found = cost.seconds(kernel, shape, lambda k: speed.get(k.rows, lower))
     expected = sum(
-        2 * region.tiles * region.kernel.rows * kernel.cols * (WORK.K + EDGE_STEPS)
+        2
+        * region.tiles
+        * region.kernel.rows
+        * kernel.cols
+        * (WORK.K + EDGE_STEPS)
         / (full if region.kernel.rows == kernel.rows else lower)
         for region in plan_for(kernel, shape["T"]).regions
-    )  # fmt: skip
+    )
     assert found == pytest.approx(math.ceil(WORK.N / kernel.cols) * expected)
 
 

@@ -126,8 +126,10 @@ def test_file_and_messages_of_the_compiler_agree(compiler: Compiler, arch: str, 
     source.write_text(SAMPLE)
     done = subprocess.run(
         [*compiler.command, *compiler.flags(arch), "-o", str(cubin), str(source)],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     told = parse_usage(done.stdout + done.stderr)
     kernels = read_cubin(cubin.read_bytes(), arch).kernels
     assert set(told) == set(kernels)
@@ -165,11 +167,14 @@ def test_fast_math_makes_other_code(compiler: Compiler) -> None:
     ("source", "message"),
     [
         ("__global__ void k() { nothing(); }", r"the CUDA source compiles; got kernel\.cu\(1\): error: "),
-        ('extern "C" __global__ void k(float* y) { __shared__ float t[99999]; t[threadIdx.x] = y[0]; '
-         "__syncthreads(); y[0] = t[threadIdx.x + 1]; }", "too much shared data"),
+        (
+            'extern "C" __global__ void k(float* y) { __shared__ float t[99999]; t[threadIdx.x] = y[0]; '
+            "__syncthreads(); y[0] = t[threadIdx.x + 1]; }",
+            "too much shared data",
+        ),
         ("#include <no_such_header.h>", "no_such_header.h"),
     ],
-)  # fmt: skip
+)
 def test_errors_name_the_first_thing_wrong(compiler: Compiler, source: str, message: str) -> None:
     with pytest.raises(BuildError, match=message):
         compile_cubin(source, "sm_90", cache=None)
@@ -304,11 +309,15 @@ def test_cubins_are_values() -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        b"", b"\x7fELF", b"no ELF file at all, but longer than its header of sixty-four bytes would be",
-        fake_cubin()[:-1], fake_cubin()[:300], Path(sys.executable).resolve().read_bytes()[:4096],
+        b"",
+        b"\x7fELF",
+        b"no ELF file at all, but longer than its header of sixty-four bytes would be",
+        fake_cubin()[:-1],
+        fake_cubin()[:300],
+        Path(sys.executable).resolve().read_bytes()[:4096],
     ],
     ids=["empty", "short", "text", "cut", "cut early", "another machine"],
-)  # fmt: skip
+)
 def test_what_is_no_cubin_is_refused(data: bytes) -> None:
     with pytest.raises(BuildError, match="a cubin is a whole ELF file for CUDA"):
         read_cubin(data, "sm_90")

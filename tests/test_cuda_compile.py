@@ -43,12 +43,23 @@ SAMPLES: dict[str, tuple[tuple[Workload, int], ...]] = {
     "t4": ((DENSE, 8), (SCORES, 6), (CONTEXT, 6), (RELU, 4)),
     **dict.fromkeys(
         ("a100", "h100"),
-        ((DENSE, 6), (CONTEXT, 4), (typed(DENSE, "float16"), 4), (typed(DENSE, "bfloat16"), 4),
-         (typed(SCORES, "float16"), 2), (typed(CONTEXT, "bfloat16"), 4)),
+        (
+            (DENSE, 6),
+            (CONTEXT, 4),
+            (typed(DENSE, "float16"), 4),
+            (typed(DENSE, "bfloat16"), 4),
+            (typed(SCORES, "float16"), 2),
+            (typed(CONTEXT, "bfloat16"), 4),
+        ),
     ),
-    "groups": ((typed(DENSE, "float16"), 8), (typed(DENSE, "bfloat16"), 4), (typed(RELU, "bfloat16"), 4),
-               (typed(SCORES, "float16"), 4), (typed(CONTEXT, "bfloat16"), 4)),
-}  # fmt: skip
+    "groups": (
+        (typed(DENSE, "float16"), 8),
+        (typed(DENSE, "bfloat16"), 4),
+        (typed(RELU, "bfloat16"), 4),
+        (typed(SCORES, "float16"), 4),
+        (typed(CONTEXT, "bfloat16"), 4),
+    ),
+}
 """What is drawn from each architecture's spaces: 24 micro-kernels, a quarter of them composed."""
 
 SLACK = 1.5
@@ -133,8 +144,9 @@ def compiled(request: pytest.FixtureRequest) -> list[tuple[Program, CudaMicroKer
         assert set(cubin.kernels) == {f"k{number}_kernel" for number in range(len(one.kernels))}
     return [
         (one, kernel, cubin.kernels[f"k{number}_kernel"])
-        for one, cubin in zip(chosen, cubins, strict=True) for number, kernel in enumerate(one.kernels)
-    ]  # fmt: skip
+        for one, cubin in zip(chosen, cubins, strict=True)
+        for number, kernel in enumerate(one.kernels)
+    ]
 
 
 Compiled = list[tuple[Program, CudaMicroKernel, Resources]]
@@ -272,10 +284,11 @@ GOLDEN_WORK = Dense(T=Dim(1, 128), N=100, K=200, bias=True, activation="relu")
 @pytest.mark.parametrize(
     ("name", "key", "dtype"),
     [
-        ("cuda_fma", "32x64x16.t8x16.s3", "float32"), ("cuda_mma", "32x64x32.w1x2.s3", "float16"),
+        ("cuda_fma", "32x64x16.t8x16.s3", "float32"),
+        ("cuda_mma", "32x64x32.w1x2.s3", "float16"),
         ("cuda_wgmma", "64x32x64.g1x1.s3", "bfloat16"),
     ],
-)  # fmt: skip
+)
 def test_source_of_known_micro_kernels(name: str, key: str, dtype: str, golden: Golden) -> None:
     one = program(typed(GOLDEN_WORK, dtype), Hardware.preset("h100"), [MicroKernel.from_key(key)])
     golden(f"{name}.txt", one.text(0))

@@ -55,9 +55,13 @@ GUARD = 1.25
 
 rows = st.integers(1, 600).map(lambda t: Shape.of(T=t))
 works = st.sampled_from(
-    [DENSE, Dense(T=Dim(1, 128), N=100, K=7), BatchMatmul(T=Dim(1, 128), B=6, D=40, form="nt"),
-     BatchMatmul(T=Dim(1, 128), B=6, D=40, form="nn")]
-)  # fmt: skip
+    [
+        DENSE,
+        Dense(T=Dim(1, 128), N=100, K=7),
+        BatchMatmul(T=Dim(1, 128), B=6, D=40, form="nt"),
+        BatchMatmul(T=Dim(1, 128), B=6, D=40, form="nn"),
+    ]
+)
 speeds = st.floats(1e9, 5e11)
 kinds = st.sampled_from(["paper", "streamed"])
 caches = st.sampled_from(["hot", "rotating"])
@@ -129,10 +133,13 @@ def test_a_composed_plan_computes_each_tile_at_its_own_throughput(
     parts = cost.parts(kernel, shape, lambda k: full if k.rows == kernel.rows else lower)
     columns, depth = up(DENSE.N, kernel.cols), up(DENSE.K, kernel.step * kernel.splits)
     expected = sum(
-        2.0 * region.executed_rows * columns * depth
+        2.0
+        * region.executed_rows
+        * columns
+        * depth
         / (HARDWARE.cores * (full if region.kernel.rows == kernel.rows else lower))
         for region in plan.regions
-    )  # fmt: skip
+    )
     assert parts.compute + parts.padding == pytest.approx(expected)
 
 
@@ -247,10 +254,12 @@ def test_best_shape_fills_the_multiprocessors() -> None:
 # The learned model
 
 MODELLED: dict[str, tuple[str, Workload]] = {
-    "dense on an H100": ("h100", DENSE), "dense in bfloat16 on an H100": ("h100", typed(DENSE, "bfloat16")),
+    "dense on an H100": ("h100", DENSE),
+    "dense in bfloat16 on an H100": ("h100", typed(DENSE, "bfloat16")),
     "dense on a T4": ("t4", Dense(T=Dim(1, 128), N=2304, K=768)),
-    "scores on an A100": ("a100", SCORES), "context on an A100": ("a100", CONTEXT),
-}  # fmt: skip
+    "scores on an A100": ("a100", SCORES),
+    "context on an A100": ("a100", CONTEXT),
+}
 
 
 def synthetic_records(
@@ -350,8 +359,10 @@ def test_what_was_measured_comes_back_from_its_label(kernel: CudaMicroKernel, sh
 
 TILES = tuple(
     CudaMicroKernel(rows, cols, step, 8, 16, stages=3)
-    for rows in (64, 96, 128) for cols in (64, 128) for step in (16, 32, 64)
-)  # fmt: skip
+    for rows in (64, 96, 128)
+    for cols in (64, 128)
+    for step in (16, 32, 64)
+)
 SMALL_TILES = tuple(replace(KERNEL, step=step) for step in (16, 32, 48, 64, 80, 96))
 BLOCKS = 2
 """Of every tile, on a multiprocessor."""
@@ -368,10 +379,13 @@ def throughput_of(kernel: CudaMicroKernel) -> float:
 
 
 def timed(
-    truth: tuple[float, float], kernels: tuple[CudaMicroKernel, ...] = TILES,
-    shapes: tuple[Shape, ...] = MEASURED, noise: float = 0.0, seed: int = 0,
+    truth: tuple[float, float],
+    kernels: tuple[CudaMicroKernel, ...] = TILES,
+    shapes: tuple[Shape, ...] = MEASURED,
+    noise: float = 0.0,
+    seed: int = 0,
     speed: Callable[[CudaMicroKernel], float] = throughput_of,
-) -> list[Record]:  # fmt: skip
+) -> list[Record]:
     """Records of a GPU on which waves cost what these constants say."""
     random = np.random.default_rng(seed)
     cost = adaptation_cost(DENSE, HARDWARE, resident={k.code: BLOCKS for k in kernels}, imbalance=truth)

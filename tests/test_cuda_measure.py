@@ -96,10 +96,15 @@ def test_a_library_that_stands_in_for_the_driver_is_none(
 @pytest.mark.parametrize(
     ("found", "wanted", "fits"),
     [
-        ("h100", "h100", True), ("h200", "h100", True), ("rtx3090", "a100", True),
-        ("a100", "rtx3090", False), ("a100", "h100", False), ("h100", "a100", False), ("t4", "a100", False),
+        ("h100", "h100", True),
+        ("h200", "h100", True),
+        ("rtx3090", "a100", True),
+        ("a100", "rtx3090", False),
+        ("a100", "h100", False),
+        ("h100", "a100", False),
+        ("t4", "a100", False),
     ],
-)  # fmt: skip
+)
 def test_the_gpu_must_run_what_is_compiled(
     found: str, wanted: str, fits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,9 +176,10 @@ def test_records_have_what_the_compiler_used() -> None:
     if next(nvcc.compilers(), None) is None:
         pytest.skip("no CUDA compiler is installed (pip install nvidia-cuda-nvcc nvidia-cuda-cccl)")
     works = (
-        Dense(T=Dim(1, 64), N=96, K=64), BatchMatmul(T=Dim(1, 64), B=2, D=32, form="nn"),
+        Dense(T=Dim(1, 64), N=96, K=64),
+        BatchMatmul(T=Dim(1, 64), B=2, D=32, form="nn"),
         typed(Dense(T=Dim(1, 64), N=96, K=64), "bfloat16"),
-    )  # fmt: skip
+    )
     halves = CudaMicroKernel(32, 32, 32, 2, 2, unit="mma", edge="even")
     with LocalRunner(H100, Timing(3, 0.001), builders=1, timer_module="workers.gpu_timer") as runner:
         for work in works:

@@ -29,14 +29,22 @@ pytestmark = emulated
 
 
 def _request(
-    workload: Workload, plans: list[str], tree: Tree = FIRST, hardware: str = "h100",
-    every_plan: bool = False, only: list[list[int]] | None = None,
-) -> dict[str, Any]:  # fmt: skip
+    workload: Workload,
+    plans: list[str],
+    tree: Tree = FIRST,
+    hardware: str = "h100",
+    every_plan: bool = False,
+    only: list[list[int]] | None = None,
+) -> dict[str, Any]:
     """Names a library that the child process builds."""
     return {
-        "workload": workload.to_json(), "hardware": hardware, "plans": plans, "tree": tree_to_json(tree),
-        "every_plan": every_plan, "only": only,
-    }  # fmt: skip
+        "workload": workload.to_json(),
+        "hardware": hardware,
+        "plans": plans,
+        "tree": tree_to_json(tree),
+        "every_plan": every_plan,
+        "only": only,
+    }
 
 
 class Emulated:
@@ -46,10 +54,18 @@ class Emulated:
         self.worker = worker
 
     def run(
-        self, workload: Workload, plans: list[str], sizes: list[int], tree: Tree = FIRST,
-        hardware: str = "h100", every_plan: bool = False, plan: int | None = None, shift: int = 0,
-        only: list[list[int]] | None = None, own_stream: bool = False,
-    ) -> list[dict[str, Any]]:  # fmt: skip
+        self,
+        workload: Workload,
+        plans: list[str],
+        sizes: list[int],
+        tree: Tree = FIRST,
+        hardware: str = "h100",
+        every_plan: bool = False,
+        plan: int | None = None,
+        shift: int = 0,
+        only: list[list[int]] | None = None,
+        own_stream: bool = False,
+    ) -> list[dict[str, Any]]:
         request = _request(workload, plans, tree, hardware, every_plan, only)
         more = {"sizes": sizes, "plan": plan, "shift": shift, "own_stream": own_stream}
         answer = self.worker.ask({**request, **more}, SECONDS)
@@ -82,10 +98,15 @@ def emulated() -> Iterator[Emulated]:
 @pytest.mark.parametrize(
     "key",
     [
-        "32x32x16.t8x8.s2", "32x32x16.t8x8.s3.even", "24x64x8.t4x16.s4.rest", "16x32x32.t4x8x4.s2",
-        "16x32x32.t4x8x2.s3.even", "128x32x8.t16x8.s2.even", "20x48x16.t4x8.s2",
+        "32x32x16.t8x8.s2",
+        "32x32x16.t8x8.s3.even",
+        "24x64x8.t4x16.s4.rest",
+        "16x32x32.t4x8x4.s2",
+        "16x32x32.t4x8x2.s3.even",
+        "128x32x8.t16x8.s2.even",
+        "20x48x16.t4x8.s2",
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("work", [DENSE, SCORES, CONTEXT], ids=["dense", "scores", "context"])
 def test_results_are_right_on_awkward_shapes(emulated: Emulated, work: Workload, key: str) -> None:
     emulated.check(work, [key], SIZES)
@@ -103,9 +124,12 @@ def test_blocks_of_a_cluster_share_a_reduction(emulated: Emulated, work: Workloa
 
 @pytest.mark.parametrize(
     ("key", "dtype"),
-    [("32x32x32.w2x2.s3.k2.even", "float16"), ("16x64x32.w1x4.s2.k8", "bfloat16"),
-     ("32x64x32.w2x2.s2.k4.b2", "float16")],
-)  # fmt: skip
+    [
+        ("32x32x32.w2x2.s3.k2.even", "float16"),
+        ("16x64x32.w1x4.s2.k8", "bfloat16"),
+        ("32x64x32.w2x2.s2.k4.b2", "float16"),
+    ],
+)
 def test_clusters_of_tensor_cores(emulated: Emulated, key: str, dtype: str) -> None:
     for work in (
         Dense(T=Dim(1, 128), N=40, K=200, bias=True, activation="relu", residual=True, dtype=dtype),
@@ -131,21 +155,24 @@ def test_bound_checks_instead_of_local_padding_compute_the_same(emulated: Emulat
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_tensor_cores_compute_half_precision(emulated: Emulated, key: str, dtype: str) -> None:
     for work in (
-        Dense(T=Dim(1, 128), N=96, K=64, dtype=dtype), Dense(T=Dim(1, 128), N=40, K=72, dtype=dtype),
+        Dense(T=Dim(1, 128), N=96, K=64, dtype=dtype),
+        Dense(T=Dim(1, 128), N=40, K=72, dtype=dtype),
         BatchMatmul(T=Dim(1, 128), B=3, D=64, form="nt", dtype=dtype),
         BatchMatmul(T=Dim(1, 128), B=3, D=64, form="nn", dtype=dtype),
-    ):  # fmt: skip
+    ):
         emulated.check(work, [key], [1, 15, 16, 33, 100])
 
 
 @pytest.mark.parametrize(
     ("key", "dtype"),
     [
-        ("64x64x64.g1x1.s3", "float16"), ("128x96x32.g2x1.s4.even", "bfloat16"),
-        ("64x32x128.g1x1x2.s3.rest", "float16"), ("128x48x48.g1x1.s3.even", "bfloat16"),
+        ("64x64x64.g1x1.s3", "float16"),
+        ("128x96x32.g2x1.s4.even", "bfloat16"),
+        ("64x32x128.g1x1x2.s3.rest", "float16"),
+        ("128x48x48.g1x1.s3.even", "bfloat16"),
         ("128x64x64.g1x2.s3.k2.b2.even", "float16"),
     ],
-)  # fmt: skip
+)
 def test_groups_of_warps_compute_half_precision(emulated: Emulated, key: str, dtype: str) -> None:
     """With strips of 128, 64 and 32 bytes; several strips a line, also of columns (context)."""
     for work in (

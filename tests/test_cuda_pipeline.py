@@ -190,9 +190,14 @@ def built(studies: dict[str, Study]) -> dict[str, dict[str, Any]]:
         pytest.skip("no CUDA compiler is installed (pip install nvidia-cuda-nvcc nvidia-cuda-cccl)")
     command = [sys.executable, "-c", BUILD, *(str(study.folder) for study in studies.values())]
     done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS, check=False,
+        command,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return dict(zip(studies, map(json.loads, done.stdout.splitlines()), strict=True))
 
@@ -244,8 +249,12 @@ def test_loading_without_a_driver_says_what_is_missing(studies: dict[str, Study]
     script = "import sys; from dietlab.dispatch import load; load(sys.argv[1])"
     done = subprocess.run(
         [sys.executable, "-c", script, str(studies["dense"].folder)],
-        cwd=ROOT, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
     last = done.stderr.strip().splitlines()[-1]
     assert (
         done.returncode == 1 and "MissingDependencyError: libtvm_runtime_cuda.so can be loaded; got" in last

@@ -63,12 +63,22 @@ def test_keys_of_known_micro_kernels() -> None:
 @pytest.mark.parametrize(
     "key",
     [
-        "128x64x16", "128x64.t16x16.s3", "128x64x16.t16x16", "128x64x16.x16x16.s3", "128x64x16.t16.s3",
-        "128x64x16.t16x16.s3.padded", "128x64x16.t16x16.s3.evenly", "128x64x16.t16x16.s3.even.rest",
-        " 128x64x16.t16x16.s3", "128x64x16.t16x16.s3\n", "128x64x16.t16x16.s",
-        "128x64x16.t16x16.s3.b2.k4", "128x64x16.t16x16.s3.k", "128x64x16.t16x16.s3.even.k2",
+        "128x64x16",
+        "128x64.t16x16.s3",
+        "128x64x16.t16x16",
+        "128x64x16.x16x16.s3",
+        "128x64x16.t16.s3",
+        "128x64x16.t16x16.s3.padded",
+        "128x64x16.t16x16.s3.evenly",
+        "128x64x16.t16x16.s3.even.rest",
+        " 128x64x16.t16x16.s3",
+        "128x64x16.t16x16.s3\n",
+        "128x64x16.t16x16.s",
+        "128x64x16.t16x16.s3.b2.k4",
+        "128x64x16.t16x16.s3.k",
+        "128x64x16.t16x16.s3.even.k2",
     ],
-)  # fmt: skip
+)
 def test_text_that_is_no_key_is_refused(key: str) -> None:
     with pytest.raises(SpaceError, match=r"or 128x64x16\.t16x16\.s3 \(CUDA\); got"):
         MicroKernel.from_key(key)
@@ -87,7 +97,7 @@ def test_text_that_is_no_key_is_refused(key: str) -> None:
         ({"slices": 8}, r"share the steps evenly: a multiple of 32; got 128x64x16\.t16x16x8\.s3"),
         ({"edge": "partitioned"}, r"even, rest or, on CUDA cores, checked; got .*\.partitioned\. Choose"),
     ],
-)  # fmt: skip
+)
 def test_sizes_that_do_not_go_together_are_refused(changed: dict[str, Any], complaint: str) -> None:
     with pytest.raises(SpaceError, match=complaint):
         replace(KERNEL, **changed)
@@ -198,9 +208,10 @@ def test_an_open_end_is_a_long_range(kernel: CudaMicroKernel, low: int) -> None:
 def test_plans_of_a_known_micro_kernel() -> None:
     kernel = CudaMicroKernel(64, 64, 16, 16, 16)  # in granules of 16 rows, of which 100 rows need seven
     expected = {
-        "even": [(64, 0, 64, 1), (48, 64, 36, 1)], "rest": [(64, 0, 64, 1), (48, 64, 36, 1)],
+        "even": [(64, 0, 64, 1), (48, 64, 36, 1)],
+        "rest": [(64, 0, 64, 1), (48, 64, 36, 1)],
         "padded": [(64, 0, 100, 2)],
-    }  # fmt: skip
+    }
     for edge in CUDA_EDGES:
         plan = plan_for(replace(kernel, edge=edge), 100)
         assert [(r.kernel.rows, r.first_row, r.rows, r.tiles) for r in plan.regions] == expected[edge]

@@ -57,10 +57,17 @@ def where(fields: int, start: int, line: int, step: int, *, across: bool) -> int
 PANELS = [
     swizzled(lines, length, whole)
     for lines, length, whole in (
-        (64, 16, 16), (64, 32, 32), (128, 64, 64), (64, 128, 128), (192, 48, 48), (64, 96, 96),
-        (64, 192, 96), (32, 64, 64), (16, 256, 128),
+        (64, 16, 16),
+        (64, 32, 32),
+        (128, 64, 64),
+        (64, 128, 128),
+        (192, 48, 48),
+        (64, 96, 96),
+        (64, 192, 96),
+        (32, 64, 64),
+        (16, 256, 128),
     )
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("panel", PANELS, ids=str)
@@ -184,7 +191,7 @@ def test_sums_that_nobody_waited_for_are_no_numbers() -> None:
         ("% 8) * 8) >> 3) & 7)", "% 8) * 8) >> 3) & 3)"),
     ],
     ids=["stride", "swizzle", "cell"],
-)  # fmt: skip
+)
 def test_a_wrong_layout_is_a_wrong_result(right: str, wrong: str) -> None:
     assert right in one().source
     found, expected = run(one().source.replace(right, wrong))
@@ -198,9 +205,12 @@ def test_four_warps_are_needed() -> None:
     empty = np.zeros((64, DENSE.K), np.float16)
     with pytest.raises(EmulatorError, match="needs four whole warps; the block has 96 threads"):
         Emulated.of(source).launch(
-            "k0_kernel", 1, 96, [empty, empty[: DENSE.N], np.zeros((64, DENSE.N), np.float16), 64, 1, 1, 64],
+            "k0_kernel",
+            1,
+            96,
+            [empty, empty[: DENSE.N], np.zeros((64, DENSE.N), np.float16), 64, 1, 1, 64],
             2 * shared_elements(kernel, one().geometry),
-        )  # fmt: skip
+        )
 
 
 def test_shared_memory_begins_with_a_pattern() -> None:

@@ -98,13 +98,16 @@ def choices(draw: st.DrawFn) -> _Choice:
     families = [CpuMicroKernel(1, 16, edge="even"), CpuMicroKernel(1, 32, edge="even", ahead=True)]
     plans = [
         replace(family, rows=rows, edge=edge, order=order)
-        for family in families for rows in range(1, 5)
+        for family in families
+        for rows in range(1, 5)
         for edge, order in (("even", "ws"), ("rest", "ws"), ("even", "is"), ("padded", "ws"))
-    ]  # fmt: skip
+    ]
     plans += [
         CpuMicroKernel(rows, cols, edge=edge, along="depth")
-        for rows in (1, 2, 3) for cols in (1, 2, 3) for edge in ("even", "rest")
-    ]  # fmt: skip
+        for rows in (1, 2, 3)
+        for cols in (1, 2, 3)
+        for edge in ("even", "rest")
+    ]
     plans = sorted(draw(st.lists(st.sampled_from(plans), min_size=1, max_size=9, unique=True)))
     shapes = ShapeSet.extents(shapes_work(), range(1, 17))
     table = draw(arrays(np.float64, (len(plans), 16), elements=st.floats(1, 9, width=16)))
@@ -280,9 +283,11 @@ def test_every_row_count_is_served(synthetic_run: TuningRun) -> None:
 
 def known_dispatcher() -> Dispatcher:
     plans = (
-        CpuMicroKernel(1, 24), CpuMicroKernel(4, 16, 4, "is", 16, "even"),
-        CpuMicroKernel(6, 16, edge="checked"), CpuMicroKernel(5, 16, 4, "ws", 16, "rest"),
-    )  # fmt: skip
+        CpuMicroKernel(1, 24),
+        CpuMicroKernel(4, 16, 4, "is", 16, "even"),
+        CpuMicroKernel(6, 16, edge="checked"),
+        CpuMicroKernel(5, 16, 4, "ws", 16, "rest"),
+    )
     tree = Split("T", 64, Split("T", 3, Leaf(0), Split("T", 20, Leaf(2), Leaf(1))), Leaf(3))
     return Dispatcher(Dense(T=Dim(1, 64), N=50, K=7), HARDWARE, plans, tree, 1.25)
 
@@ -321,9 +326,10 @@ def test_dispatcher_survives_its_file_and_refuses_others(tmp_path: Path) -> None
 def op(here: Hardware, tmp_path_factory: pytest.TempPathFactory) -> Operator:
     lanes = here.cpu.lanes
     kernels = (
-        CpuMicroKernel(1, 2 * lanes), CpuMicroKernel(6, lanes, 4, "is", edge="even"),
+        CpuMicroKernel(1, 2 * lanes),
+        CpuMicroKernel(6, lanes, 4, "is", edge="even"),
         CpuMicroKernel(4, 3 * lanes),
-    )  # fmt: skip
+    )
     tree = Split("T", 3, Leaf(0), Split("T", 20, Leaf(1), Leaf(2)))
     return build(
         Dispatcher(Dense(T=Dim(1, 64), N=50, K=7), here, kernels, tree), tmp_path_factory.mktemp("op")
@@ -526,7 +532,7 @@ LAYOUTS: dict[str, Callable[[Any], Any]] = {
     "one row less": lambda a: np.ascontiguousarray(a[..., 1:, :]),
     "flat": lambda a: a.reshape(-1),
     **{name: methodcaller("astype", name) for name in ("f8", "f2", "i4", "i8", "u1", ">f4", "c8", "?")},
-}  # fmt: skip
+}
 
 
 def shifted(array: Any, offset: int) -> Any:
@@ -684,9 +690,11 @@ def test_operator_says_what_it_is(op: Operator) -> None:
     assert dispatcher.to_source() == manifest["rules"]
     assert [kernel.key for kernel in dispatcher.micro_kernels] == list(op.micro_kernels)
     assert manifest["entries"] == {
-        "run": "run(x [T, 7], packed, y [T, 50])", "plan": "plan(T) -> number of the plan",
-        "idle": "idle(T) -> 0", "pack": "pack(w [50, 7], packed)",
-    }  # fmt: skip
+        "run": "run(x [T, 7], packed, y [T, 50])",
+        "plan": "plan(T) -> number of the plan",
+        "idle": "idle(T) -> 0",
+        "pack": "pack(w [50, 7], packed)",
+    }
     assert op.library.idle(5) == 0
 
 
@@ -776,10 +784,12 @@ loaded = {{name for name, module in sys.modules.items() if module}}
 heavy = {{"tvm", "xgboost", "plotly", "pandas"}} & loaded
 assert not heavy, heavy
 """
-BARE = ("import tvm_ffi; library = tvm_ffi.load_module(sys.argv[1])",
-        "raw = np.empty(4 * {size} + 64, np.uint8); start = -raw.ctypes.data % 64\n"
-        "packed = raw[start:start + 4 * {size}].view(np.float32).reshape({shape})\n"
-        "y = np.empty((5, 50), np.float32); library.pack(w, packed); library.run(x, packed, y)")  # fmt: skip
+BARE = (
+    "import tvm_ffi; library = tvm_ffi.load_module(sys.argv[1])",
+    "raw = np.empty(4 * {size} + 64, np.uint8); start = -raw.ctypes.data % 64\n"
+    "packed = raw[start:start + 4 * {size}].view(np.float32).reshape({shape})\n"
+    "y = np.empty((5, 50), np.float32); library.pack(w, packed); library.run(x, packed, y)",
+)
 WITH_DIETLAB = ("from dietlab.dispatch.operator import load; op = load(sys.argv[1])", "y = op(x, w)")
 
 

@@ -92,20 +92,27 @@ def row(contender: str, t: int, seconds: float, **changed: Any) -> Row:
 
 def report(*rows: Row) -> Report:
     contenders = (
-        Contender("dietlab", "ours"), Contender("a", "plain", "1.0"), Contender("b", "plain"),
-        Contender("p", "prepacked"), Contender("gone", "plain", absent="not installed"),
-    )  # fmt: skip
+        Contender("dietlab", "ours"),
+        Contender("a", "plain", "1.0"),
+        Contender("b", "plain"),
+        Contender("p", "prepacked"),
+        Contender("gone", "plain", absent="not installed"),
+    )
     return Report(
         WORK.to_json(), {"name": "m"}, {"dietlab": "0"}, {"trials": 3}, {"bytes": 9}, rows, contenders
     )
 
 
 HAND_MADE = report(
-    row("dietlab", 1, 1.0, regret=0.1, padding_waste=0.25), row("dietlab", 2, 2.0, regret=0.0),
-    row("a", 1, 2.0, speedup=2.0), row("a", 2, 1.0, speedup=0.5),
-    row("b", 1, 1.5, speedup=1.5), row("b", 2, 16.0, speedup=8.0),
-    row("p", 1, math.nan, speedup=None, correct=False, gflops=0.0), row("p", 2, 6.0, speedup=3.0),
-)  # fmt: skip
+    row("dietlab", 1, 1.0, regret=0.1, padding_waste=0.25),
+    row("dietlab", 2, 2.0, regret=0.0),
+    row("a", 1, 2.0, speedup=2.0),
+    row("a", 2, 1.0, speedup=0.5),
+    row("b", 1, 1.5, speedup=1.5),
+    row("b", 2, 16.0, speedup=8.0),
+    row("p", 1, math.nan, speedup=None, correct=False, gflops=0.0),
+    row("p", 2, 6.0, speedup=3.0),
+)
 
 
 def test_summary_is_the_geometric_mean_and_the_worst_case() -> None:
@@ -155,9 +162,18 @@ def test_report_survives_its_file_as_strict_json_with_the_promised_keys(tmp_path
         "summary",
     } <= set(value)
     promised = {
-        "shape", "held_out", "contender", "cache", "seconds_median", "seconds_low", "seconds_high", "gflops",
-        "correct", "padding_waste", "regret",
-    }  # fmt: skip
+        "shape",
+        "held_out",
+        "contender",
+        "cache",
+        "seconds_median",
+        "seconds_low",
+        "seconds_high",
+        "gflops",
+        "correct",
+        "padding_waste",
+        "regret",
+    }
     assert all(promised <= set(r) for r in value["rows"])
     keys = {"contender", "cache", "geomean_speedup", "worst_speedup", "worst_shape"}
     assert all(keys <= set(s) for s in value["summary"]) and len(value["summary"]) == 5
@@ -220,17 +236,20 @@ def test_padding_over_the_trace_needs_our_waste_on_every_shape() -> None:
         *(replace(r, padding_waste=0.5) if r.contender == "dietlab" else r for r in HAND_MADE.rows)
     )
     assert {line.policy: line.waste for line in known.padding} == {
-        "dietlab's plans": 0.5, "to multiples of 16": pytest.approx(1 - 1.5 / 16), "to powers of two": 0,
+        "dietlab's plans": 0.5,
+        "to multiples of 16": pytest.approx(1 - 1.5 / 16),
+        "to powers of two": 0,
         "to multiples of 128": pytest.approx(1 - 1.5 / 128),
-    }  # fmt: skip
+    }
     assert replace(HAND_MADE, workload={"operator": "unheard of"}).padding == ()
 
 
 def test_trace_and_its_source_survive_the_file(tmp_path: Path) -> None:
     shapes = replace(
         ShapeSet.of({Shape.of(T=1): 0.3, Shape.of(T=2): 0.1}, held_out=[Shape.of(T=2)]),
-        source="serving:2", dropped=0.25,
-    )  # fmt: skip
+        source="serving:2",
+        dropped=0.25,
+    )
     made = replace(HAND_MADE, shape_set=shapes)
     made.save(tmp_path / "report.json")
     loaded = Report.load(tmp_path / "report.json")

@@ -99,9 +99,18 @@ def text_of(explorer: Any) -> str:
 def row(extent: int, contender: str, us: float, ours: float | None = None, **changed: Any) -> Row:
     seconds = us / 1e6
     made = Row(
-        Shape.of(T=extent), extent == 64, contender, "hot", seconds, 0.9 * seconds, 1.2 * seconds, 10.0, True,
-        speedup=us / ours if ours else None, plan=None if ours else PLAN,
-    )  # fmt: skip
+        Shape.of(T=extent),
+        extent == 64,
+        contender,
+        "hot",
+        seconds,
+        0.9 * seconds,
+        1.2 * seconds,
+        10.0,
+        True,
+        speedup=us / ours if ours else None,
+        plan=None if ours else PLAN,
+    )
     return replace(made, **changed)
 
 
@@ -223,11 +232,13 @@ def test_plans_in_words(report: Report) -> None:
 def test_dropdowns_offer_what_was_measured() -> None:
     explorer = speedup_explorer(TABLE)
     assert {name: control.options for name, control in explorer.controls.items()} == {
-        "hardware": (HARDWARE.name,), "workload": ("qkv", "other"), "threads": (1, 2),
+        "hardware": (HARDWARE.name,),
+        "workload": ("qkv", "other"),
+        "threads": (1, 2),
         "cache": ("hot", "rotating"),
         "contender": ("best prepacked vendor", "best plain vendor", "mkl", "openblas", "mkl-packed", "ansor"),
         "shape": ("T=8", "T=64"),
-    }  # fmt: skip
+    }
     explorer.set(contender="openblas", shape="T=64")
     assert explorer.figure.data[0].name == "openblas"
     assert "1.80 times" in text_of(explorer)
@@ -619,9 +630,11 @@ def test_a_run_with_only_failures_says_so(synthetic_run: TuningRun, open_: Any) 
 def test_figures_of_a_run_with_only_failures_say_so(synthetic_run: TuningRun, composed: Portfolio) -> None:
     run = failed(synthetic_run)
     figures = [
-        plot_dispatch(run, train_dispatcher(composed), extent=3), plot_ranking(run, [1, 5]),
-        plot_predictions(frame_predictions(run, run.model, 2), "T"), draw_ranking(frame_ranking(run, []), 3),
-    ]  # fmt: skip
+        plot_dispatch(run, train_dispatcher(composed), extent=3),
+        plot_ranking(run, [1, 5]),
+        plot_predictions(frame_predictions(run, run.model, 2), "T"),
+        draw_ranking(frame_ranking(run, []), 3),
+    ]
     for figure in figures:
         assert figure.layout.annotations[0].text == "nothing was measured"
         assert picture(figure)[:4] == b"\x89PNG"
@@ -671,8 +684,9 @@ def test_predictions_are_drawn_on_log_axes_with_held_out_records_marked(syntheti
     for axis in axes:
         assert axis.tickvals[0] <= line.x[0] and axis.tickvals[-1] >= line.x[1]
     assert [(axis.title.text, axis.type) for axis in axes] == [
-        ("measured time (us)", "log"), ("predicted time (us)", "log"),
-    ]  # fmt: skip
+        ("measured time (us)", "log"),
+        ("predicted time (us)", "log"),
+    ]
     assert rest.hovertext[-1].startswith(f"<b>{key} at {frame['shape'].iloc[-1]}</b><br>measured ")
     assert rest.hovertext[-1].endswith("held out from the fit")
 

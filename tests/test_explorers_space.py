@@ -37,8 +37,8 @@ ZEN = Hardware.preset("zen4-1core")
 
 WORKLOADS = pytest.mark.parametrize("work", [QKV, SCORES, CONTEXT], ids=["dense", "nt", "nn"])
 KERNELS = st.builds(
-    CpuMicroKernel, st.integers(1, 32), st.integers(1, 8).map(lambda v: 16 * v), edge=st.sampled_from(EDGES),
-)  # fmt: skip
+    CpuMicroKernel, st.integers(1, 32), st.integers(1, 8).map(lambda v: 16 * v), edge=st.sampled_from(EDGES)
+)
 
 
 def trace(figure: Any, name: str) -> Any:
@@ -65,8 +65,14 @@ def test_the_funnel_loses_nothing(work: Workload) -> None:
     space = build_space(work, HASWELL)
     frame, table = frame_funnel(space), space.rejections
     assert list(frame.columns) == [
-        "limit", "left", "rejected", "most", "unit", "nearest_miss", "nearest_value",
-    ]  # fmt: skip
+        "limit",
+        "left",
+        "rejected",
+        "most",
+        "unit",
+        "nearest_miss",
+        "nearest_value",
+    ]
     assert frame["left"].iloc[0] == len(space) + table["count"].sum()
     assert frame["left"].iloc[-1] == len(space)
     assert (-frame["left"].diff().iloc[1:] == frame["rejected"].iloc[1:]).all()
@@ -101,9 +107,15 @@ def test_the_funnel_is_drawn_with_bounds_and_nearest_misses() -> None:
 
 @pytest.mark.parametrize(
     ("value", "unit", "words"),
-    [(33, "registers", "33 registers"), (64, "bytes", "64 bytes"), (786432, "bytes", "768 KiB"),
-     (1 << 20, "bytes", "1 MiB"), (1.5 * (1 << 20), "bytes", "1.5 MiB"), (2304, "columns", "2,304 columns")],
-)  # fmt: skip
+    [
+        (33, "registers", "33 registers"),
+        (64, "bytes", "64 bytes"),
+        (786432, "bytes", "768 KiB"),
+        (1 << 20, "bytes", "1 MiB"),
+        (1.5 * (1 << 20), "bytes", "1.5 MiB"),
+        (2304, "columns", "2,304 columns"),
+    ],
+)
 def test_amounts_have_units(value: float, unit: str, words: str) -> None:
     assert amount(value, unit) == words
 
@@ -119,9 +131,13 @@ def test_the_explorer_opens_on_the_real_processor(work: Workload) -> None:
     assert explorer.frame.equals(frame_funnel(space))
     assert "What would another processor change?" in explorer.drawn.note
     assert explorer.values == {
-        "vector_registers": 16, "vector_bytes": 32, "cores": 1, "l1d_bytes": 32 << 10, "l2_bytes": 256 << 10,
+        "vector_registers": 16,
+        "vector_bytes": 32,
+        "cores": 1,
+        "l1d_bytes": 32 << 10,
+        "l2_bytes": 256 << 10,
         "cover": "composed",
-    }  # fmt: skip
+    }
 
 
 def test_twice_the_cache_is_another_space() -> None:

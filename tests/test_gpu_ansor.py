@@ -71,15 +71,20 @@ def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandIn]:
 @pytest.mark.parametrize(
     ("workload", "kind", "known"),
     [
-        (DENSE, "cuda", True), (replace(DENSE, constant=False, residual=True), "cuda", True),
-        (replace(DENSE, dtype="float16"), "cuda", True), (replace(DENSE, dtype="bfloat16"), "cuda", False),
-        (BatchMatmul(T, 3, 16, "nt"), "cuda", True), (BatchMatmul(T, 3, 16, "nn"), "cpu", False),
-        (DENSE, "cpu", True), (replace(DENSE, activation="relu"), "cpu", True),
-        (replace(DENSE, activation="gelu_erf"), "cpu", False), (replace(DENSE, residual=True), "cpu", False),
+        (DENSE, "cuda", True),
+        (replace(DENSE, constant=False, residual=True), "cuda", True),
+        (replace(DENSE, dtype="float16"), "cuda", True),
+        (replace(DENSE, dtype="bfloat16"), "cuda", False),
+        (BatchMatmul(T, 3, 16, "nt"), "cuda", True),
+        (BatchMatmul(T, 3, 16, "nn"), "cpu", False),
+        (DENSE, "cpu", True),
+        (replace(DENSE, activation="relu"), "cpu", True),
+        (replace(DENSE, activation="gelu_erf"), "cpu", False),
+        (replace(DENSE, residual=True), "cpu", False),
         (replace(DENSE, constant=False), "cpu", False),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_forms(workload: Workload, kind: str, known: bool, tmp_path: Path) -> None:
     if known:
         require_form(workload, kind)
@@ -180,9 +185,14 @@ def worker(stand_in: StandIn) -> Iterator[WorkerProcess]:
 
 def opening(workload: Workload, hardware: Hardware, trials: int) -> dict[str, Any]:
     return {
-        "op": "open", "workload": workload.to_json(), "hardware": hardware.to_json(),
-        "shape": SHAPE.to_json(), "trials": trials, "seed": 0, "timer": STAND_IN,
-    }  # fmt: skip
+        "op": "open",
+        "workload": workload.to_json(),
+        "hardware": hardware.to_json(),
+        "shape": SHAPE.to_json(),
+        "trials": trials,
+        "seed": 0,
+        "timer": STAND_IN,
+    }
 
 
 @compiles
@@ -194,7 +204,7 @@ def opening(workload: Workload, hardware: Hardware, trials: int) -> dict[str, An
         (replace(DENSE, activation="gelu_tanh", residual=True, dtype="float16"), "h100", 90, 4),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_candidates_become_cubins(
     worker: WorkerProcess, stand_in: StandIn, workload: Workload, gpu: str, sm: int, trials: int
 ) -> None:
@@ -236,11 +246,12 @@ def emulated(stand_in: StandIn) -> Iterator[WorkerProcess]:
 @pytest.mark.parametrize(
     ("workload", "trials"),
     [
-        (replace(DENSE, activation="gelu_erf", residual=True), 2), (BatchMatmul(T, 2, 20, "nt"), 1),
+        (replace(DENSE, activation="gelu_erf", residual=True), 2),
+        (BatchMatmul(T, 2, 20, "nt"), 1),
         (BatchMatmul(T, 2, 20, "nn"), 1),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_every_candidate_computes_the_workload(
     emulated: WorkerProcess, workload: Workload, trials: int
 ) -> None:

@@ -52,10 +52,14 @@ BATCHED = (BatchMatmul(T, 3, 13, "nt"), BatchMatmul(T, 3, 13, "nn"), BatchMatmul
 EPILOGUES_OF_DENSE = tuple(
     Dense(T, 70, 45, bias=bias, activation=activation, residual=residual)
     for bias, activation, residual in (
-        (True, "none", False), (False, "none", True), (True, "relu", False), (True, "none", True),
-        (False, "gelu_tanh", True), (True, "gelu_erf", False),
+        (True, "none", False),
+        (False, "none", True),
+        (True, "relu", False),
+        (True, "none", True),
+        (False, "gelu_tanh", True),
+        (True, "gelu_erf", False),
     )
-)  # fmt: skip
+)
 ON_CPU = {"device": "cpu", "l2_bytes": 1 << 14}
 
 
@@ -65,9 +69,12 @@ def setting(options: dict[str, Any] | None = None, clock: Any = None) -> Setting
 
 def opening(contender: str, workload: Workload = DENSE, **options: Any) -> dict[str, Any]:
     return {
-        "op": "open", "contender": contender, "workload": workload.to_json(), "threads": 1,
+        "op": "open",
+        "contender": contender,
+        "workload": workload.to_json(),
+        "threads": 1,
         "options": {**ON_CPU, **options},
-    }  # fmt: skip
+    }
 
 
 # Names
@@ -314,9 +321,12 @@ class PretendedGpu:
 
         self.streams = ["default"]
         self.cuda = SimpleNamespace(
-            Event=Event, CUDAGraph=CUDAGraph, synchronize=lambda: None, set_stream=self.streams.append,
+            Event=Event,
+            CUDAGraph=CUDAGraph,
+            synchronize=lambda: None,
+            set_stream=self.streams.append,
             current_stream=lambda: self.streams[-1],
-        )  # fmt: skip
+        )
 
     def work(self, calls: int) -> None:
         self.free = max(self.now, self.free) + calls * self.device
@@ -510,11 +520,14 @@ def test_structures_are_as_long_as_in_c() -> None:
 @pytest.mark.parametrize(
     "workload",
     [
-        DENSE, *BATCHED[:2], Dense(T, 70, 45, bias=True, activation="relu"), Dense(T, 70, 45, residual=True),
+        DENSE,
+        *BATCHED[:2],
+        Dense(T, 70, 45, bias=True, activation="relu"),
+        Dense(T, 70, 45, residual=True),
         Dense(T, 70, 45, bias=True, residual=True, constant=False),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_cublaslt_computes_with_its_fastest_algorithm(workload: Workload) -> None:
     library = ComputingLt()
     lt = CublasLt(library, lambda: 0, torch.empty(8))
@@ -611,8 +624,10 @@ def test_triton_s_configurations_fit() -> None:
     with pytest.raises(NoFormError, match="has no epilogue"):
         contender.kind(EPILOGUES_OF_DENSE[0])
     some = contender._program.configs
-    fitting = {dtype: _fitting(99 << 10, some, {"x": torch.empty(1, dtype=getattr(torch, dtype))})
-               for dtype in ("float32", "float16")}  # fmt: skip
+    fitting = {
+        dtype: _fitting(99 << 10, some, {"x": torch.empty(1, dtype=getattr(torch, dtype))})
+        for dtype in ("float32", "float16")
+    }
     assert 0 < len(fitting["float32"]) < len(fitting["float16"]) <= len(CONFIGURATIONS)
 
 
@@ -627,8 +642,9 @@ def test_a_match_on_a_gpu_asks_the_gpu_s_worker() -> None:
         turns = played.play(Shape.of(T=33), "rotating", 2, 0.001, {})
         assert "a CPU stands in for the GPU" in played.note
     assert {name: (turn.correct, len(turn.samples)) for name, turn in turns.items()} == {
-        "cublas": (True, 2), "cublaslt": (True, 2),
-    }  # fmt: skip
+        "cublas": (True, 2),
+        "cublaslt": (True, 2),
+    }
 
 
 # The machine

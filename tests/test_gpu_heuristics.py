@@ -146,8 +146,10 @@ def test_every_type_has_its_letters(dtype: str, letters: str, asked: Asked) -> N
     Heuristics(H200, "cutlass3").configurations(typed(DENSE, dtype), Shape.of(T=1), 1)
     assert asked.precision == letters
     assert {name: asked.opened[name].name for name in ("backend", "gpu", "flags")} == {
-        "backend": "CUTLASS3", "gpu": "H200_SXM", "flags": "PERF_MODEL_BASED_AUTO_TUNING",
-    }  # fmt: skip
+        "backend": "CUTLASS3",
+        "gpu": "H200_SXM",
+        "flags": "PERF_MODEL_BASED_AUTO_TUNING",
+    }
 
 
 def test_types_are_those_of_workloads() -> None:
@@ -302,9 +304,11 @@ def test_the_nearest_micro_kernel_of_a_tile(
 
 def test_a_comparison_counts_what_the_space_has() -> None:
     wanted = (
-        Configuration(64, 64, 16, 3, seconds=3e-6), Configuration(256, 64, 16, 3),
-        Configuration(128, 64, 16, 2), Configuration(128, 64, 32, 3),
-    )  # fmt: skip
+        Configuration(64, 64, 16, 3, seconds=3e-6),
+        Configuration(256, 64, 16, 3),
+        Configuration(128, 64, 16, 2),
+        Configuration(128, 64, 32, 3),
+    )
     shapes = [Shape.of(T=2), Shape.of(T=7)]
     for one, shape in zip(compared(*wanted, shapes=shapes), shapes, strict=True):
         assert (one.shape, one.in_space, one.exact, one.best_rank) == (shape, 3, 2, 1)
@@ -327,11 +331,21 @@ def test_the_table_has_a_row_a_shape() -> None:
     table = frame_heuristics(found)
     assert list(table["T"]) == [1, 3] and list(table["slower_percent"]) == [100.0, 100.0]
     assert table.iloc[1].to_dict() == {
-        "T": 3, "nvidia": "64x64x8.s3", "nvidia_us": 3.0, "micro_kernel": "64x64x16.t8x16.s3",
-        "micro_kernel_us": 6e6, "rank": 2, "ranked": 8, "slower_percent": 100.0,
-        "choice": "128x64x32.t16x16.s3", "choice_us": 3e6, "proposed": 1, "in_space": 1, "exact": 0,
+        "T": 3,
+        "nvidia": "64x64x8.s3",
+        "nvidia_us": 3.0,
+        "micro_kernel": "64x64x16.t8x16.s3",
+        "micro_kernel_us": 6e6,
+        "rank": 2,
+        "ranked": 8,
+        "slower_percent": 100.0,
+        "choice": "128x64x32.t16x16.s3",
+        "choice_us": 3e6,
+        "proposed": 1,
+        "in_space": 1,
+        "exact": 0,
         "best_rank": 2,
-    }  # fmt: skip
+    }
     lacking = frame_heuristics([*found, *compared(Configuration(8, 8, 8, 2))])
     assert list(lacking["slower_percent"].isna()) == [False, False, True]
     assert lacking["rank"].iloc[0] == 2 and str(lacking["rank"].dtype) == "Int64", "ranks are whole numbers"

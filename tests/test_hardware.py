@@ -16,9 +16,13 @@ from dietlab.errors import HardwareError
 from dietlab.hardware import CpuLimits, Hardware, detect_gpu
 
 LIMITS = {
-    "llvm_cpu": "haswell", "vector_bytes": 32, "vector_registers": 16, "l1d_bytes": 32768,
-    "l2_bytes": 262144, "l3_bytes": 8388608,
-}  # fmt: skip
+    "llvm_cpu": "haswell",
+    "vector_bytes": 32,
+    "vector_registers": 16,
+    "l1d_bytes": 32768,
+    "l2_bytes": 262144,
+    "l3_bytes": 8388608,
+}
 
 
 def test_detected_processor_is_sane() -> None:
@@ -251,10 +255,14 @@ def attributes(preset: str) -> dict[int, int]:
     major, minor = map(int, hardware.gpu.compute_capability.split("."))
     limits = {number: getattr(hardware.gpu, name) for name, number in detect_gpu.LIMITS.items()}
     return {
-        **limits, detect_gpu.MULTIPROCESSORS: hardware.cores, detect_gpu.CLOCK_KHZ: 1000 * clock,
-        detect_gpu.MEMORY_CLOCK_KHZ: 1000 * memory, detect_gpu.BUS_BITS: bus,
-        detect_gpu.MAJOR: major, detect_gpu.MINOR: minor,
-    }  # fmt: skip
+        **limits,
+        detect_gpu.MULTIPROCESSORS: hardware.cores,
+        detect_gpu.CLOCK_KHZ: 1000 * clock,
+        detect_gpu.MEMORY_CLOCK_KHZ: 1000 * memory,
+        detect_gpu.BUS_BITS: bus,
+        detect_gpu.MAJOR: major,
+        detect_gpu.MINOR: minor,
+    }
 
 
 class FakeDriver:

@@ -71,7 +71,8 @@ PROGRAMS: dict[str, tuple[Workload, tuple[str, ...]]] = {
     "packed, erf": (Dense(RANGE, 33, 17, True, activation="gelu_erf"), ("3x2.u2.ws.p0",)),
     "variable": (Dense(RANGE, 37, 23, constant=False), ("5x2.u2.ws.p0", "3x1.u1.ws.p16")),
     "variable, N fits": (
-        Dense(RANGE, 48, 35, bias=True, activation="relu", residual=True, constant=False), ("4x1.u4.ws.p0",),
+        Dense(RANGE, 48, 35, bias=True, activation="relu", residual=True, constant=False),
+        ("4x1.u4.ws.p0",),
     ),
     "variable, N = K = 1": (Dense(RANGE, 1, 1, bias=True, constant=False), ("3x1.u1.ws.p0",)),
     "nt": (BatchMatmul(RANGE, 3, 19, "nt"), ("5x2.u2.ws.p0", "3x1.u1.ws.p16a")),
@@ -79,13 +80,20 @@ PROGRAMS: dict[str, tuple[Workload, tuple[str, ...]]] = {
     "nn": (BatchMatmul(RANGE, 3, 37, "nn"), ("5x2.u2.ws.p0", "3x1.u1.is.p4")),
     "nn, B = 1, D fits": (BatchMatmul(RANGE, 1, 32, "nn"), ("4x2.u4.ws.p16", "3x1.u1.is.p0")),
     "nn, D = 1": (BatchMatmul(RANGE, 5, 1, "nn"), ("2x1.u1.ws.p0",)),
-}  # fmt: skip
+}
 
 
 ON_TWO_CORES = (
-    "packed", "packed, N = 1", "packed, relu", "variable", "variable, N = K = 1", "nt", "nt, B = 1", "nn",
+    "packed",
+    "packed, N = 1",
+    "packed, relu",
+    "variable",
+    "variable, N = K = 1",
+    "nt",
+    "nt, B = 1",
+    "nn",
     "nn, D = 1",
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize(
@@ -210,11 +218,13 @@ SPOILT: dict[str, tuple[Workload, str]] = {
 def spoilt(here: Hardware, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Program]:
     return {
         name: Program(
-            work, here, at_edges(base, here.cpu.lanes, DYNAMIC_DEPTH_EDGES if name == "nn" else EDGES),
+            work,
+            here,
+            at_edges(base, here.cpu.lanes, DYNAMIC_DEPTH_EDGES if name == "nn" else EDGES),
             tmp_path_factory.mktemp("spoilt"),
         )
         for name, (work, base) in SPOILT.items()
-    }  # fmt: skip
+    }
 
 
 @settings(max_examples=150)
@@ -372,8 +382,10 @@ def test_edges_need_the_tile_functions_that_their_names_say() -> None:
     for edge in ("even", "rest"):
         kernel = CpuMicroKernel(4, 8, edge=edge)
         assert [(tile.rows, fit) for tile, fit in tiles_of(kernel, (1, 3, 4))] == [
-            (1, "exact"), (3, "exact"), (4, "exact"),
-        ]  # fmt: skip
+            (1, "exact"),
+            (3, "exact"),
+            (4, "exact"),
+        ]
 
 
 def functions_of(module: Any) -> set[str]:
@@ -501,10 +513,12 @@ def portfolio_library(
 ) -> tuple[Dispatcher, Operator]:
     lanes = here.cpu.lanes
     kernels = (
-        CpuMicroKernel(1, 2 * lanes), CpuMicroKernel(6, lanes, 2, "is", 16, "even"),
-        CpuMicroKernel(8, lanes, 4, edge="checked"), CpuMicroKernel(5, lanes, edge="rest"),
+        CpuMicroKernel(1, 2 * lanes),
+        CpuMicroKernel(6, lanes, 2, "is", 16, "even"),
+        CpuMicroKernel(8, lanes, 4, edge="checked"),
+        CpuMicroKernel(5, lanes, edge="rest"),
         CpuMicroKernel(4, 2 * lanes, edge="even", ahead=True),
-    )  # fmt: skip
+    )
     low = Split("T", 17, Split("T", 9, Leaf(3), Leaf(1)), Split("T", 40, Leaf(2), Leaf(3)))
     tree = Split("T", 64, Split("T", 3, Leaf(0), low), Leaf(4))
     dispatcher = Dispatcher(Dense(T=Dim(1, 64), N=lanes + 3, K=5), here, kernels, tree)

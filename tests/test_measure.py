@@ -71,15 +71,22 @@ def filled(path: Path, count: int = 3) -> RecordStore:
 records = st.builds(
     Record,
     st.builds(
-        CpuMicroKernel, st.integers(1, 30), st.sampled_from([16, 32]), edge=st.sampled_from(EDGES),
+        CpuMicroKernel,
+        st.integers(1, 30),
+        st.sampled_from([16, 32]),
+        edge=st.sampled_from(EDGES),
         ahead=st.booleans(),
     ),
     st.integers(1, 99).map(lambda t: Shape.of(T=t)),
     st.sampled_from(["ok", "build_failed", "wrong", "crashed", "timeout", "refused"]),
-    st.none() | st.floats(1e-9, 10), st.floats(0, 3).map(lambda s: round(s, 4)), st.text(),
-    st.builds(PhaseSeconds, compile=st.floats(0, 9).map(lambda s: round(s, 3))), st.integers(0, 1 << 20),
-    st.text("0123456789abcdef"), st.just("2025-01-01T00:00:00+00:00"),
-)  # fmt: skip
+    st.none() | st.floats(1e-9, 10),
+    st.floats(0, 3).map(lambda s: round(s, 4)),
+    st.text(),
+    st.builds(PhaseSeconds, compile=st.floats(0, 9).map(lambda s: round(s, 3))),
+    st.integers(0, 1 << 20),
+    st.text("0123456789abcdef"),
+    st.just("2025-01-01T00:00:00+00:00"),
+)
 
 
 @given(records)
@@ -331,8 +338,10 @@ def test_a_problem_shows_whatever_is_wrong(work: Workload) -> None:
     assert found.correct and found.max_error <= found.tolerance == problem.tolerance
     flat = problem.out.reshape(-1)
     for value, reason in (
-        (np.nan, "never written"), (np.inf, "an error of inf"), (right.flat[-1] + 1, "an error of 1.00e"),
-    ):  # fmt: skip
+        (np.nan, "never written"),
+        (np.inf, "an error of inf"),
+        (right.flat[-1] + 1, "an error of 1.00e"),
+    ):
         flat[-1] = value
         assert reason in problem.verdict().reason and not problem.verdict().correct
     flat[-1] = right.flat[-1]
@@ -446,9 +455,13 @@ def test_worker_that_cannot_start_says_why() -> None:
 
 def moody(here: Hardware, **timeouts: float) -> LocalRunner:
     return LocalRunner(
-        here, FAST, builders=1, builder_module="workers.moody_builder", timer_module="workers.moody_timer",
+        here,
+        FAST,
+        builders=1,
+        builder_module="workers.moody_builder",
+        timer_module="workers.moody_timer",
         **timeouts,
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.usefixtures("no_child_is_left")
@@ -456,9 +469,10 @@ def test_failures_become_records_and_the_run_goes_on(here: Hardware) -> None:
     lanes = here.cpu.lanes
     shapes = tuple(Shape.of(T=t) for t in (1, 2, 3, 4, 5, 6, 7))
     trials = [
-        Trial(CpuMicroKernel(2, 2 * lanes), shapes[:2]), Trial(CpuMicroKernel(5, lanes), shapes[:1]),
+        Trial(CpuMicroKernel(2, 2 * lanes), shapes[:2]),
+        Trial(CpuMicroKernel(5, lanes), shapes[:1]),
         Trial(CpuMicroKernel(4, lanes, edge="even"), shapes),
-    ]  # fmt: skip
+    ]
     with moody(here, time_timeout=5) as runner:
         found = list(runner.measure(WORK, trials))
     assert {(r.micro_kernel, r.shape) for r in found} == {

@@ -43,7 +43,7 @@ PROBES = {
         "dims": str(dense), "plans": {T: op.plan(T) for T in (1, 43, 500)}, "known": list(op.plans),
         "shape": list(convolve(frames(9)).shape), "source": dispatcher.to_source(),
     """,
-}  # fmt: skip
+}
 """Names of each notebook that the tests below look at."""
 
 
@@ -112,8 +112,10 @@ def test_strategies_are_compared_on_equal_axes(search: dict[str, Any]) -> None:
     first = {(row["seed"], row["strategy"]): row["slowdown"] for row in race if row["measurements"] == 16}
     for seed in (0, 1):  # before the first model there is nothing to ask
         assert first[seed, "paper"] == first[seed, "random"] != first[seed, "marginal"]
-    last = {name: [r["slowdown"] for r in race if (r["strategy"], r["measurements"]) == (name, 64)]
-            for name in ("marginal", "random")}  # fmt: skip
+    last = {
+        name: [r["slowdown"] for r in race if (r["strategy"], r["measurements"]) == (name, 64)]
+        for name in ("marginal", "random")
+    }
     assert sum(last["marginal"]) < sum(last["random"])
 
 

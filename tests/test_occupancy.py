@@ -15,21 +15,36 @@ from dietlab.hardware.occupancy import LIMITERS, Limiter, blocks_per_sm, limiter
 
 def limits(capability: str, **different: Any) -> GpuLimits:
     common = {
-        "threads_per_block": 1024, "threads_per_sm": 2048, "blocks_per_sm": 32,
-        "registers_per_block": 65536, "registers_per_sm": 65536, "registers_per_thread": 255,
-        "register_unit": 256, "smem_reserved_bytes": 1024, "smem_unit_bytes": 128, "l2_bytes": 1 << 20,
-    }  # fmt: skip
+        "threads_per_block": 1024,
+        "threads_per_sm": 2048,
+        "blocks_per_sm": 32,
+        "registers_per_block": 65536,
+        "registers_per_sm": 65536,
+        "registers_per_thread": 255,
+        "register_unit": 256,
+        "smem_reserved_bytes": 1024,
+        "smem_unit_bytes": 128,
+        "l2_bytes": 1 << 20,
+    }
     return GpuLimits(capability, **{**common, **different})
 
 
 VOLTA = limits(
-    "7.0", smem_per_block_bytes=96 << 10, smem_per_sm_bytes=96 << 10, smem_reserved_bytes=0,
+    "7.0",
+    smem_per_block_bytes=96 << 10,
+    smem_per_sm_bytes=96 << 10,
+    smem_reserved_bytes=0,
     smem_unit_bytes=256,
-)  # fmt: skip
+)
 TURING = limits(
-    "7.5", threads_per_sm=1024, blocks_per_sm=16, smem_per_block_bytes=64 << 10,
-    smem_per_sm_bytes=64 << 10, smem_reserved_bytes=0, smem_unit_bytes=256,
-)  # fmt: skip
+    "7.5",
+    threads_per_sm=1024,
+    blocks_per_sm=16,
+    smem_per_block_bytes=64 << 10,
+    smem_per_sm_bytes=64 << 10,
+    smem_reserved_bytes=0,
+    smem_unit_bytes=256,
+)
 A100 = limits("8.0", smem_per_block_bytes=163 << 10, smem_per_sm_bytes=164 << 10)
 AMPERE = limits(
     "8.6", threads_per_sm=1536, blocks_per_sm=16, smem_per_block_bytes=99 << 10, smem_per_sm_bytes=100 << 10

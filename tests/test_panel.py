@@ -471,9 +471,10 @@ def test_panel_throttles_and_ends_on_the_final_state() -> None:
 
 
 @given(
-    costs=st.lists(st.floats(0, 0.5), min_size=1, max_size=60), step=st.floats(1e-3, 1.0),
+    costs=st.lists(st.floats(0, 0.5), min_size=1, max_size=60),
+    step=st.floats(1e-3, 1.0),
     share=st.floats(0.005, 0.5),
-)  # fmt: skip
+)
 def test_a_pace_keeps_its_interval_and_its_share(costs: list[float], step: float, share: float) -> None:
     clock, moments, spent = Clock(), [], 0.0
     pace = Pace(0.25, share, clock)

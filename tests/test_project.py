@@ -30,9 +30,13 @@ CONDA_NAMES = {"pytorch": "torch"}
 """What conda-forge calls otherwise than the package index."""
 
 OF_NVIDIA = (
-    "nvidia-cuda-cccl", "nvidia-cuda-crt", "nvidia-cuda-nvcc", "nvidia-cuda-runtime",
-    "nvidia-matmul-heuristics", "nvidia-nvvm",
-)  # fmt: skip
+    "nvidia-cuda-cccl",
+    "nvidia-cuda-crt",
+    "nvidia-cuda-nvcc",
+    "nvidia-cuda-runtime",
+    "nvidia-matmul-heuristics",
+    "nvidia-nvvm",
+)
 """What of NVIDIA's is pinned: the compiler with what it needs, and the heuristics. Other packages come with a
 CUDA build of torch, which asks for its own versions."""
 
@@ -148,9 +152,7 @@ def test_constraints_cover_what_they_install() -> None:
 # --- Makefile and continuous integration ---------------------------------------------------------
 
 
-def run_make(
-    folder: Path, *arguments: str, path: str | None = None
-) -> subprocess.CompletedProcess[str]:  # fmt: skip
+def run_make(folder: Path, *arguments: str, path: str | None = None) -> subprocess.CompletedProcess[str]:
     """As from a shell, even if the tests were started by make; ``path`` is its PATH."""
     outer = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "EXTRAS", "PYTEST_ARGS", "PYTHON", "THREADS")
     clean = {name: value for name, value in os.environ.items() if name not in outer}

@@ -170,7 +170,7 @@ def one_plan(losses: np.ndarray[Any, Any]) -> tuple[int, int, int]:
         (puzzles.SPLIT, one_plan, r"expected to lose"),
         (puzzles.SPLIT, lambda losses: (len(losses) + 1, 0, 1), r"expected \(at_most, low, high\) within"),
     ],
-)  # fmt: skip
+)
 def test_wrong_answer_is_told_apart(puzzle: Puzzle, wrong: Answer, complaint: str) -> None:
     verdict = puzzle.check(wrong)
     assert not verdict.solved

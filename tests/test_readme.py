@@ -17,11 +17,15 @@ from dietlab.cli.main import main as command
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 SMALLER = {
-    "Dim(1, 128)": "Dim(1, 24)", "2304": "80", "768": "32", "(43, ": "(7, ",
-    "detect()": "detect(measure=False)", 'effort="quick"': 'effort="smoke"',
+    "Dim(1, 128)": "Dim(1, 24)",
+    "2304": "80",
+    "768": "32",
+    "(43, ": "(7, ",
+    "detect()": "detect(measure=False)",
+    'effort="quick"': 'effort="smoke"',
     "ShapeSet.every(dense)": "ShapeSet.uniform(dense, n=3)",
     '["mkl", "openblas", "ansor", "oracle"], tuned=run': '["openblas", "oracle"], tuned=run, effort="smoke"',
-}  # fmt: skip
+}
 
 
 def blocks(language: str) -> list[str]:

@@ -62,9 +62,12 @@ def few(space: Space, count: int) -> Space:
 
 @settings(max_examples=12)
 @given(
-    name=st.sampled_from(sorted(STRATEGIES)), tried=st.sampled_from([0, 1, 20, 47, 48]),
-    count=st.integers(0, 60), seed=st.integers(0, 9), fitted=st.booleans(),
-)  # fmt: skip
+    name=st.sampled_from(sorted(STRATEGIES)),
+    tried=st.sampled_from([0, 1, 20, 47, 48]),
+    count=st.integers(0, 60),
+    seed=st.integers(0, 9),
+    fitted=st.booleans(),
+)
 def test_proposals_are_new_distinct_as_many_as_asked_and_repeatable(
     space: Space, synthetic_run: TuningRun, name: str, tried: int, count: int, seed: int, fitted: bool
 ) -> None:

@@ -67,9 +67,12 @@ def candidates(space: Space) -> int:
 
 @settings(max_examples=15)
 @given(
-    processors(), st.sampled_from([256, 500, 2304]), st.sampled_from([7, 64, 768]), st.sampled_from(EDGES),
+    processors(),
+    st.sampled_from([256, 500, 2304]),
+    st.sampled_from([7, 64, 768]),
+    st.sampled_from(EDGES),
     st.booleans(),
-)  # fmt: skip
+)
 def test_kept_micro_kernels_satisfy_every_limit_and_none_is_lost(
     hardware: Hardware, cols: int, depth: int, edge: Edge, constant: bool
 ) -> None:
@@ -102,9 +105,12 @@ def test_nearest_miss_breaks_its_limit_by_least(hardware: Hardware, cols: int, l
     everything = [
         CpuMicroKernel(rows, vectors * width, unroll, o, steps, "padded", ahead, along, block)
         for along, width in ((("cols", lanes), ("depth", 1)) if like is VARIABLE else (("cols", lanes),))
-        for rows in range(1, hardware.cpu.vector_registers + 1) for vectors in range(1, MAX_VECTORS + 1)
-        for unroll in UNROLLS for o in ORDERS for steps, ahead, block in streams(work)
-    ]  # fmt: skip
+        for rows in range(1, hardware.cpu.vector_registers + 1)
+        for vectors in range(1, MAX_VECTORS + 1)
+        for unroll in UNROLLS
+        for o in ORDERS
+        for steps, ahead, block in streams(work)
+    ]
     first_broken = {k: next((r for r in order if limits[r].excess(k) > 0), None) for k in everything}
     assert {k for k, reason in first_broken.items() if reason is None} == set(space)
     for rejection in space.rejected:
@@ -154,9 +160,13 @@ def test_edges_multiply_the_space() -> None:
 
 @pytest.mark.parametrize(
     ("work", "ahead", "orders"),
-    [(QKV, {True, False}, {"ws", "is"}), (SCORES, {True, False}, {"ws"}), (VARIABLE, {False}, {"ws"}),
-     (CONTEXT, {True, False}, {"ws", "is"})],
-)  # fmt: skip
+    [
+        (QKV, {True, False}, {"ws", "is"}),
+        (SCORES, {True, False}, {"ws"}),
+        (VARIABLE, {False}, {"ws"}),
+        (CONTEXT, {True, False}, {"ws", "is"}),
+    ],
+)
 def test_what_can_be_asked_for_ahead_and_exchanged(
     work: Workload, ahead: set[bool], orders: set[str]
 ) -> None:
@@ -219,10 +229,17 @@ def test_weights_on_the_fly_that_no_stack_holds_are_refused() -> None:
 
 
 kernels = st.builds(
-    CpuMicroKernel, st.integers(1, 40), st.integers(1, 400), st.integers(1, 16),
-    st.sampled_from(["ws", "is"]), st.integers(0, 99), st.sampled_from(EDGES), st.booleans(),
-    st.sampled_from(["cols", "depth"]), st.sampled_from([0, 512, 1024]),
-)  # fmt: skip
+    CpuMicroKernel,
+    st.integers(1, 40),
+    st.integers(1, 400),
+    st.integers(1, 16),
+    st.sampled_from(["ws", "is"]),
+    st.integers(0, 99),
+    st.sampled_from(EDGES),
+    st.booleans(),
+    st.sampled_from(["cols", "depth"]),
+    st.sampled_from([0, 512, 1024]),
+)
 
 
 @given(kernels, kernels)
@@ -251,10 +268,18 @@ def test_a_micro_kernel_and_what_it_shares(kernel: MicroKernel) -> None:
 @pytest.mark.parametrize(
     "key",
     [
-        "", "8x32", "8x32.u4.ws", "8x32.u4.xs.p0", "8x32.u4.ws.p0.padded", "x8x32.u4.ws.p0 ",
-        "8x32.u4.ws.pa", "8x32.u4.ws.p0b", "8x32.u4.ws.p0.evenly", "8x32.u4.ws.p0.even.rest",
+        "",
+        "8x32",
+        "8x32.u4.ws",
+        "8x32.u4.xs.p0",
+        "8x32.u4.ws.p0.padded",
+        "x8x32.u4.ws.p0 ",
+        "8x32.u4.ws.pa",
+        "8x32.u4.ws.p0b",
+        "8x32.u4.ws.p0.evenly",
+        "8x32.u4.ws.p0.even.rest",
     ],
-)  # fmt: skip
+)
 def test_text_that_is_no_key_is_refused(key: str) -> None:
     with pytest.raises(SpaceError, match=r"reads like 8x32\.u4\.ws\.p0 \(CPU\) or .*; got"):
         MicroKernel.from_key(key)
@@ -295,9 +320,12 @@ def test_a_plan_covers_every_row_exactly_once(kernel: MicroKernel, rows: int) ->
 
 def test_plans_of_the_drawing() -> None:
     expected = {
-        "even": [(11, 0, 1), (10, 11, 2)], "rest": [(14, 0, 2), (3, 28, 1)], "padded": [(14, 0, 3)],
-        "checked": [(14, 0, 3)], "partitioned": [(14, 0, 3)],
-    }  # fmt: skip
+        "even": [(11, 0, 1), (10, 11, 2)],
+        "rest": [(14, 0, 2), (3, 28, 1)],
+        "padded": [(14, 0, 3)],
+        "checked": [(14, 0, 3)],
+        "partitioned": [(14, 0, 3)],
+    }
     for edge in EDGES:
         plan = plan_for(CpuMicroKernel(14, 32, edge=edge), 31)
         assert [(r.kernel.rows, r.first_row, r.tiles) for r in plan.regions] == expected[edge]

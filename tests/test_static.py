@@ -106,10 +106,13 @@ def test_a_figure_without_data_says_so() -> None:
 @pytest.mark.parametrize(
     ("html", "text"),
     [
-        ("a<br>b", "a\nb"), ("<b>bold</b> &lt;c&gt;", "bold <c>"), ("T < 3 and T > 1", "T < 3 and T > 1"),
-        ("$x", r"\$x"), (None, ""),
+        ("a<br>b", "a\nb"),
+        ("<b>bold</b> &lt;c&gt;", "bold <c>"),
+        ("T < 3 and T > 1", "T < 3 and T > 1"),
+        ("$x", r"\$x"),
+        (None, ""),
     ],
-)  # fmt: skip
+)
 def test_html_becomes_plain(html: str | None, text: str) -> None:
     assert plain(html) == text
 
@@ -302,9 +305,10 @@ def test_subplots_stand_where_they_belong_and_share_an_axis() -> None:
 def test_an_axis_of_two_panels_is_labelled_where_it_is_anchored() -> None:
     figure = go.Figure([go.Scatter(y=[1, 2]), go.Scatter(y=[3, 4], yaxis="y2")])
     figure.update_layout(
-        xaxis={"anchor": "y2", "title": {"text": "T"}}, yaxis={"domain": [0.6, 1]},
+        xaxis={"anchor": "y2", "title": {"text": "T"}},
+        yaxis={"domain": [0.6, 1]},
         yaxis2={"domain": [0, 0.4], "anchor": "x", "title": {"text": "waste (%)"}},
-    )  # fmt: skip
+    )
     above, below = redraw(figure).axes
     assert (above.get_xlabel(), below.get_xlabel(), below.get_ylabel()) == ("", "T", "waste (%)")
     left, bottom, width, height = below.get_position().bounds
@@ -314,10 +318,13 @@ def test_an_axis_of_two_panels_is_labelled_where_it_is_anchored() -> None:
 def test_a_legend_has_the_names_of_what_is_drawn() -> None:
     figure = go.Figure(
         [
-            go.Scatter(y=[1], name="one<br>line"), go.Bar(y=[1], name="bar"), go.Scatter(y=[1], name="bar"),
-            go.Scatter(y=[1], name="hidden", showlegend=False), go.Scatter(y=[1], name="off", visible=False),
+            go.Scatter(y=[1], name="one<br>line"),
+            go.Bar(y=[1], name="bar"),
+            go.Scatter(y=[1], name="bar"),
+            go.Scatter(y=[1], name="hidden", showlegend=False),
+            go.Scatter(y=[1], name="off", visible=False),
         ]
-    )  # fmt: skip
+    )
     (legend,) = redraw(figure).legends
     assert [text.get_text() for text in legend.get_texts()] == ["one\nline", "bar"]
     assert not redraw(go.Figure(go.Scatter(y=[1], name="alone"))).legends
@@ -331,9 +338,10 @@ def test_a_legend_has_the_names_of_what_is_drawn() -> None:
 def test_nothing_of_our_figures_is_left_out(synthetic_run: TuningRun) -> None:
     lines = {"padded to 128": {8: 900.0, 64: 950.0}, "dispatcher": {8: 250.0, 64: 700.0}}
     figures = (
-        plot_phases(synthetic_run.seconds), plot_portfolio_curve([(1, 1.4), (2, 1.1)]),
+        plot_phases(synthetic_run.seconds),
+        plot_portfolio_curve([(1, 1.4), (2, 1.1)]),
         plot_slowdown(lines, ("mkl-packed", {8: 300.0, 64: 800.0})),
-    )  # fmt: skip
+    )
     for figure in figures:
         assert not any("Not in this picture" in text for text in written(redraw(figure, "A caption.")))
         assert len(picture(figure, "A caption.")) < LARGEST

@@ -54,9 +54,19 @@ def processor(tmp_path_factory: pytest.TempPathFactory, here: Hardware) -> Path:
 
 def tuning(out: Path, processor: Path, *more: str) -> list[str]:
     return [
-        "tune", "dense", *DIMS, "--effort", "smoke", "--shapes", "uniform:4", "--hardware", str(processor),
-        "--out", str(out), *more,
-    ]  # fmt: skip
+        "tune",
+        "dense",
+        *DIMS,
+        "--effort",
+        "smoke",
+        "--shapes",
+        "uniform:4",
+        "--hardware",
+        str(processor),
+        "--out",
+        str(out),
+        *more,
+    ]
 
 
 # Interrupted tuning
@@ -132,9 +142,12 @@ def test_study_opens_as_it_was_made_and_goes_on(tmp_path: Path, here: Hardware) 
 
 @pytest.mark.parametrize(
     ("work", "edge"),
-    [(WORK, "padded"), (BatchMatmul(T=Dim(1, 16), B=2, D=8, form="nt"), "padded"),
-     (BatchMatmul(T=Dim(1, 16), B=2, D=8, form="nn"), "partitioned")],
-)  # fmt: skip
+    [
+        (WORK, "padded"),
+        (BatchMatmul(T=Dim(1, 16), B=2, D=8, form="nt"), "padded"),
+        (BatchMatmul(T=Dim(1, 16), B=2, D=8, form="nn"), "partitioned"),
+    ],
+)
 def test_study_searches_the_space_of_its_cover(
     work: Workload, edge: str, tmp_path: Path, here: Hardware
 ) -> None:
@@ -462,8 +475,11 @@ def test_full_disk_stops_tuning_with_a_clear_line_and_blames_no_micro_kernel(
     out, limit = tmp_path / "s", str(3 << 10)
     child = subprocess.run(
         [sys.executable, "-c", FULL_DISK, limit, *tuning(out, processor)],
-        capture_output=True, text=True, check=False, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+    )
     assert child.returncode == 2, child.stderr
     assert "Traceback" not in child.stderr
     assert "dietlab: libraries can be written; got" in child.stderr and "Free some space" in child.stderr

@@ -36,20 +36,28 @@ VARIABLE = (
 EPILOGUES = tuple(
     Dense(T, 70, 45, bias=bias, activation=activation, residual=residual)
     for bias, activation, residual in (
-        (False, "none", True), (True, "none", True), (False, "relu", False), (True, "relu", True),
-        (True, "gelu_tanh", False), (False, "gelu_tanh", True), (True, "gelu_erf", False),
+        (False, "none", True),
+        (True, "none", True),
+        (False, "relu", False),
+        (True, "relu", True),
+        (True, "gelu_tanh", False),
+        (False, "gelu_tanh", True),
+        (True, "gelu_erf", False),
         (True, "gelu_erf", True),
     )
-)  # fmt: skip
+)
 WITHOUT_GELU = ("openblas", "mkl", "mkl-packed")
 PACKING = {"mkl-packed", "onednn-packed", "onnxruntime"}
 
 
 def opening(contender: str, workload: Workload = DENSE[0], threads: int = 1) -> dict[str, object]:
     return {
-        "op": "open", "contender": contender, "workload": workload.to_json(), "threads": threads,
+        "op": "open",
+        "contender": contender,
+        "workload": workload.to_json(),
+        "threads": threads,
         "options": CACHE_BYTES,
-    }  # fmt: skip
+    }
 
 
 @pytest.fixture(params=sorted(VENDORS))

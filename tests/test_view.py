@@ -30,11 +30,17 @@ class Record:
 def row(extent: int, contender: str, microseconds: float, **more: Any) -> Row:
     ours = {8: 300.0, 64: 2000.0}[extent]
     values: dict[str, Any] = {
-        "shape": Shape.of(T=extent), "held_out": extent == 64, "contender": contender, "cache": "hot",
-        "seconds_median": microseconds / 1e6, "seconds_low": 0.9 * microseconds / 1e6,
-        "seconds_high": 1.2 * microseconds / 1e6, "gflops": 30.4, "correct": True,
+        "shape": Shape.of(T=extent),
+        "held_out": extent == 64,
+        "contender": contender,
+        "cache": "hot",
+        "seconds_median": microseconds / 1e6,
+        "seconds_low": 0.9 * microseconds / 1e6,
+        "seconds_high": 1.2 * microseconds / 1e6,
+        "gflops": 30.4,
+        "correct": True,
         "speedup": microseconds / ours,
-    }  # fmt: skip
+    }
     return Row(**{**values, **more})
 
 
@@ -89,16 +95,28 @@ def test_speedup_has_contenders_and_best_of_kind_without_wrong_results(report: R
 
     frame = frame_speedup(report)
     assert list(frame.columns) == [
-        "T", "shape", "held_out", "contender", "cache", "speedup", "time_us", "dietlab_us", "fastest", "plan",
-    ]  # fmt: skip
+        "T",
+        "shape",
+        "held_out",
+        "contender",
+        "cache",
+        "speedup",
+        "time_us",
+        "dietlab_us",
+        "fastest",
+        "plan",
+    ]
     found = {(r.T, r.contender): r.speedup for r in frame.itertuples()}
     assert found == pytest.approx(
         {
-            (8, "mkl-packed"): 1.5, (8, "best prepacked vendor"): 1.5,
-            (8, "openblas"): 4.0, (8, "best plain vendor"): 4.0,
-            (64, "mkl-packed"): 0.8, (64, "best prepacked vendor"): 0.8,
+            (8, "mkl-packed"): 1.5,
+            (8, "best prepacked vendor"): 1.5,
+            (8, "openblas"): 4.0,
+            (8, "best plain vendor"): 4.0,
+            (64, "mkl-packed"): 0.8,
+            (64, "best prepacked vendor"): 0.8,
         }
-    )  # fmt: skip
+    )
 
 
 def test_speedup_agrees_with_the_summary(report: Report) -> None:
@@ -365,10 +383,15 @@ def test_hostile_names_are_escaped(report: Report) -> None:
         if r.cache == "hot"
     )
     hostile = replace(
-        report, rows=rows, contenders=(Contender(HOSTILE, HOSTILE, HOSTILE, absent=HOSTILE, detail=HOSTILE),),
-        notes=(HOSTILE,), workload={"operator": HOSTILE}, versions={HOSTILE: HOSTILE},
-        hardware={"name": HOSTILE, "cores": 1}, tuning={HOSTILE: HOSTILE},
-    )  # fmt: skip
+        report,
+        rows=rows,
+        contenders=(Contender(HOSTILE, HOSTILE, HOSTILE, absent=HOSTILE, detail=HOSTILE),),
+        notes=(HOSTILE,),
+        workload={"operator": HOSTILE},
+        versions={HOSTILE: HOSTILE},
+        hardware={"name": HOSTILE, "cores": 1},
+        tuning={HOSTILE: HOSTILE},
+    )
     html = render_html(hostile)
     assert HOSTILE not in html
     # Each figure has two scripts of plotly's; the page has two of its own. The other cache's three figures

@@ -142,9 +142,16 @@ def test_inputs_of_a_smaller_shape_are_the_first_rows_of_a_larger() -> None:
 
 @pytest.mark.parametrize(
     "work",
-    [DENSE, Dense(T=9, N=2, K=1), Dense(T=Dim(4, 5), N=1, K=1, bias=True), RICH, SCORES, CONTEXT,
-     BatchMatmul(9, 1, 64, "nn")],
-)  # fmt: skip
+    [
+        DENSE,
+        Dense(T=9, N=2, K=1),
+        Dense(T=Dim(4, 5), N=1, K=1, bias=True),
+        RICH,
+        SCORES,
+        CONTEXT,
+        BatchMatmul(9, 1, 64, "nn"),
+    ],
+)
 def test_workload_survives_json(work: Workload) -> None:
     assert workload_from_json(json.loads(json.dumps(work.to_json()))) == work
 
@@ -264,9 +271,13 @@ def test_tolerance_rejects_a_missing_term(rows: int, depth: int, seed: int) -> N
 
 
 @given(
-    st.integers(1, 48), st.integers(1, 512), st.sampled_from(ACTIVATIONS), st.booleans(), st.booleans(),
+    st.integers(1, 48),
+    st.integers(1, 512),
+    st.sampled_from(ACTIVATIONS),
+    st.booleans(),
+    st.booleans(),
     st.integers(0, 1000),
-)  # fmt: skip
+)
 def test_tolerance_accepts_an_epilogue_in_float32(
     rows: int, depth: int, activation: Activation, bias: bool, residual: bool, seed: int
 ) -> None:

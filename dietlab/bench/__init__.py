@@ -7,6 +7,17 @@ from dietlab.bench.summary import Line, by_workload, summarise
 from dietlab.bench.table import BenchTable, Entry, StudyFacts
 
 __all__ = [
-    "CRITERIA", "SUITES", "BenchTable", "Criterion", "Entry", "Line", "StudyFacts", "Suite", "Task",
-    "by_workload", "run_bench", "suite_named", "summarise",
-]  # fmt: skip
+    "CRITERIA",
+    "SUITES",
+    "BenchTable",
+    "Criterion",
+    "Entry",
+    "Line",
+    "StudyFacts",
+    "Suite",
+    "Task",
+    "by_workload",
+    "run_bench",
+    "suite_named",
+    "summarise",
+]

@@ -129,9 +129,11 @@ def run_ablation(
     dispatcher = Dispatcher.from_json(opened.operator().manifest)
     chosen = _register_tile(MicroKernel.from_key(kernel) if kernel else dominating(dispatcher))
     about = {
-        "suite": f"ablation of {chosen.key}", "effort": effort, "versions": versions(),
+        "suite": f"ablation of {chosen.key}",
+        "effort": effort,
+        "versions": versions(),
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-    }  # fmt: skip
+    }
     folder = opened.folder / FOLDER
     with locked(folder):
         journal = Journal(folder / JOURNAL, about)
@@ -181,8 +183,11 @@ def _contest(
             raise DietlabError("the composition opens", contest.contenders[0].absent)
         journal.add_study(
             StudyFacts(
-                study.folder.name, study.hardware.cores, study.workload.to_json(),
-                study.hardware.to_json(), contest.contenders,
+                study.folder.name,
+                study.hardware.cores,
+                study.workload.to_json(),
+                study.hardware.to_json(),
+                contest.contenders,
             )
-        )  # fmt: skip
+        )
         yield contest

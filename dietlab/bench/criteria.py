@@ -89,34 +89,60 @@ QKV = (("N", 2304), ("K", 768))
 
 CPU_CRITERIA: tuple[Criterion, ...] = (
     Criterion(
-        "prepacked", "geomean", "over the best prepacked vendor, T=1..128", lengths=SHORT, at_least=1.10,
+        "prepacked",
+        "geomean",
+        "over the best prepacked vendor, T=1..128",
+        lengths=SHORT,
+        at_least=1.10,
         caches=COLD,
     ),
     Criterion(
-        "prepacked", "geomean", "over the best prepacked vendor, T<=32", lengths=SHORTEST, at_least=1.25,
+        "prepacked",
+        "geomean",
+        "over the best prepacked vendor, T<=32",
+        lengths=SHORTEST,
+        at_least=1.25,
         caches=COLD,
     ),
     Criterion(
-        "prepacked", "worst", "over the best prepacked vendor, worst of T=1..128", lengths=SHORT,
-        at_least=0.92, caches=COLD,
-    ),
-    Criterion(
-        "prepacked", "geomean", "over the best prepacked vendor, T=129..2048", lengths=LONG, at_least=1.0,
+        "prepacked",
+        "worst",
+        "over the best prepacked vendor, worst of T=1..128",
+        lengths=SHORT,
+        at_least=0.92,
         caches=COLD,
     ),
     Criterion(
-        "prepacked", "worst", "over the best prepacked vendor, worst of T=129..2048", lengths=LONG,
-        at_least=0.92, caches=COLD,
+        "prepacked",
+        "geomean",
+        "over the best prepacked vendor, T=129..2048",
+        lengths=LONG,
+        at_least=1.0,
+        caches=COLD,
+    ),
+    Criterion(
+        "prepacked",
+        "worst",
+        "over the best prepacked vendor, worst of T=129..2048",
+        lengths=LONG,
+        at_least=0.92,
+        caches=COLD,
     ),
     Criterion(
         "plain", "geomean", "over the best plain vendor, T<=64", lengths=(1, 64), at_least=1.6, caches=COLD
     ),
     Criterion(
-        "plain", "geomean", "batched, over the best plain vendor, T=1..128", lengths=SHORT,
+        "plain",
+        "geomean",
+        "batched, over the best plain vendor, T=1..128",
+        lengths=SHORT,
         operators="batch-matmul",
     ),
     Criterion(
-        "plain", "worst", "batched, over the best plain vendor, worst of T=1..128", lengths=SHORT,
+        "plain",
+        "worst",
+        "batched, over the best plain vendor, worst of T=1..128",
+        lengths=SHORT,
         operators="batch-matmul",
     ),
     Criterion("ansor", "geomean", "over per-shape tuning", at_least=1.3, operators=""),
@@ -124,20 +150,37 @@ CPU_CRITERIA: tuple[Criterion, ...] = (
     Criterion("regret", "mean", "mean regret", "%", at_most=1.0, operators=""),
     Criterion("regret", "p99", "99th percentile of regret", "%", at_most=5.0, operators=""),
     Criterion(
-        "peak", "mean", "share of the FMA peak, N=2304 K=768, T>=128", "%", (128, 1 << 30), at_least=88.0,
-        threads=(1,), dims=QKV,
+        "peak",
+        "mean",
+        "share of the FMA peak, N=2304 K=768, T>=128",
+        "%",
+        (128, 1 << 30),
+        at_least=88.0,
+        threads=(1,),
+        dims=QKV,
     ),
     Criterion(
-        "peak", "worst", "share of the FMA peak, N=2304 K=768, worst of T>=128", "%", (128, 1 << 30),
-        threads=(1,), dims=QKV,
+        "peak",
+        "worst",
+        "share of the FMA peak, N=2304 K=768, worst of T>=128",
+        "%",
+        (128, 1 << 30),
+        threads=(1,),
+        dims=QKV,
     ),
     Criterion(
-        "prime", "geomean", "prime T over the faster neighbouring multiple of 8", lengths=(17, 1 << 30),
+        "prime",
+        "geomean",
+        "prime T over the faster neighbouring multiple of 8",
+        lengths=(17, 1 << 30),
         at_least=0.95,
     ),
     Criterion(
-        "prime", "worst", "prime T over the faster neighbouring multiple of 8, worst",
-        lengths=(17, 1 << 30), at_least=0.95,
+        "prime",
+        "worst",
+        "prime T over the faster neighbouring multiple of 8, worst",
+        lengths=(17, 1 << 30),
+        at_least=0.95,
     ),
     Criterion(
         "cores", "geomean", "two cores over one, T>=32", lengths=(32, 1 << 30), at_least=1.85, operators=""
@@ -147,39 +190,49 @@ CPU_CRITERIA: tuple[Criterion, ...] = (
     Criterion("kernels", "most", "micro-kernels in a library", "", at_most=8.0, operators=""),
     Criterion("code", "most", "machine code of a library", "KiB", at_most=256.0, operators=""),
     Criterion("wrong", "total", "lengths called in 0..8192, wrong results", "", at_most=0.0, operators=""),
-)  # fmt: skip
+)
 """What a CPU is judged by, from top to bottom."""
 
 FLOATS, HALVES = ("float32",), ("float16", "bfloat16")
 on_gpu = partial(Criterion, processor="cuda", operators="")
 
 GPU_CRITERIA: tuple[Criterion, ...] = (
-    on_gpu(
-        "cublas", "geomean", "float32 over cuBLAS", at_least=1.15, dtypes=FLOATS, suites=("paper-gpu",)
-    ),
+    on_gpu("cublas", "geomean", "float32 over cuBLAS", at_least=1.15, dtypes=FLOATS, suites=("paper-gpu",)),
     on_gpu(
         "cublas", "worst", "float32 over cuBLAS, worst", at_least=0.95, dtypes=FLOATS, suites=("paper-gpu",)
     ),
     on_gpu(
-        "ansor", "geomean", "float32 over per-shape tuning", at_least=1.3, dtypes=FLOATS,
+        "ansor",
+        "geomean",
+        "float32 over per-shape tuning",
+        at_least=1.3,
+        dtypes=FLOATS,
         suites=("paper-gpu",),
     ),
     on_gpu("cublaslt", "geomean", "halves over cuBLASLt's heuristic", at_least=1.0, dtypes=HALVES),
     on_gpu("cublaslt", "worst", "halves over cuBLASLt's heuristic, worst", at_least=0.85, dtypes=HALVES),
     on_gpu(
-        "cublaslt-tuned", "geomean", "stretch: halves over cuBLASLt tuned for each shape", at_least=1.07,
+        "cublaslt-tuned",
+        "geomean",
+        "stretch: halves over cuBLASLt tuned for each shape",
+        at_least=1.07,
         dtypes=HALVES,
     ),
     on_gpu("held-out", "mean", "mean regret of held-out shapes", "%", at_most=2.0),
     on_gpu(
-        "padding", "most", "executed over useful multiply-adds, serving trace", lengths=(0, 0), at_most=1.03,
-        dtypes=("bfloat16",), suites=("llm-gpu",),
+        "padding",
+        "most",
+        "executed over useful multiply-adds, serving trace",
+        lengths=(0, 0),
+        at_most=1.03,
+        dtypes=("bfloat16",),
+        suites=("llm-gpu",),
     ),
     on_gpu("tuning", "most", "tuning of one operator, with compilation", "s", at_most=600.0),
     on_gpu("trials", "most", "micro-kernels tried for one operator", "", at_most=64.0),
     on_gpu("kernels", "most", "micro-kernels in a library", "", at_most=12.0),
     on_gpu("incorrect", "total", "evaluated shapes, wrong results", "", at_most=0.0),
-)  # fmt: skip
+)
 """What a GPU is judged by (the targets are set for an H200), from top to bottom."""
 
 CRITERIA = (*CPU_CRITERIA, *GPU_CRITERIA)
@@ -192,7 +245,11 @@ LOWER_IS_BETTER: tuple[Measure, ...] = ("regret", "held-out", "padding", "incorr
 """Measures whose worst value is the largest."""
 
 NAMES: Mapping[Statistic, str] = {
-    "geomean": "geometric mean", "mean": "mean", "worst": "least", "p99": "99th percentile",
-    "most": "most", "total": "sum",
-}  # fmt: skip
+    "geomean": "geometric mean",
+    "mean": "mean",
+    "worst": "least",
+    "p99": "99th percentile",
+    "most": "most",
+    "total": "sum",
+}
 """What a statistic is called."""

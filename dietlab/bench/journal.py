@@ -95,9 +95,10 @@ class Journal:
             if self.path.exists():
                 repair(self.path)
             raise RecordError(
-                "rows can be written", f"{self.path}: {error}",
+                "rows can be written",
+                f"{self.path}: {error}",
                 "Free some space and run the same command again: it goes on from here.",
-            ) from error  # fmt: skip
+            ) from error
 
 
 def read_journal(path: Path) -> Kept:
@@ -125,9 +126,10 @@ def _lines(path: Path) -> list[dict[str, Any]]:
         values: list[dict[str, Any]] = [json.loads(line) for line in whole.splitlines()]
     except (OSError, ValueError) as error:
         raise RecordError(
-            "every line of a bench's rows is JSON", f"{path}: {error}",
+            "every line of a bench's rows is JSON",
+            f"{path}: {error}",
             "Remove a damaged line: only the last one can be torn by a crash.",
-        ) from None  # fmt: skip
+        ) from None
     schema = values[0].get("schema_version") if values else None
     if schema != SCHEMA_VERSION:
         raise RecordError(
@@ -140,6 +142,7 @@ def _require_same(found: Mapping[str, Any], mine: Mapping[str, Any], path: Path)
     for name, value in mine.items():
         if name not in ("started", "versions") and found.get(name) != json.loads(json.dumps(value)):
             raise StudyError(
-                f"the bench in {path.parent} has the same {name}", value,
+                f"the bench in {path.parent} has the same {name}",
+                value,
                 f"It has {found.get(name)}. Choose another --out.",
-            )  # fmt: skip
+            )

@@ -125,12 +125,14 @@ def run_bench(
 def _about(suite: Suite, effort: str, tuning: Effort, timing: Effort) -> dict[str, Any]:
     """What is run, and with what: a GPU's driver and clocks stand beside the versions."""
     return {
-        "suite": suite.name, "effort": effort, "tuning_effort": tuning.name,
+        "suite": suite.name,
+        "effort": effort,
+        "tuning_effort": tuning.name,
         "ansor_trials": timing.ansor_trials,
         "against": {task.name: list(task.against) for task in suite.tasks},
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "versions": {**versions(), **(machine_facts() if suite.target == "cuda" else {})},
-    }  # fmt: skip
+    }
 
 
 def _require_known(suite: Suite, threads: Sequence[int], caches: Sequence[str]) -> None:
@@ -152,14 +154,19 @@ def jobs(
 ) -> tuple[Job, ...]:
     """What is left to do. Shapes come in an order whose every beginning covers the whole range."""
     return tuple(
-        Job(task, count, tuple(
-            turn
-            for shape in spread(task.evaluated(effort))
-            for turn in (Turn(task.name, count, cache, shape) for cache in caches)
-            if turn not in journal.rows
-        ))
-        for task in suite.tasks for count in threads
-    )  # fmt: skip
+        Job(
+            task,
+            count,
+            tuple(
+                turn
+                for shape in spread(task.evaluated(effort))
+                for turn in (Turn(task.name, count, cache, shape) for cache in caches)
+                if turn not in journal.rows
+            ),
+        )
+        for task in suite.tasks
+        for count in threads
+    )
 
 
 def _run_jobs(bench: Bench, todo: Sequence[Job]) -> None:
@@ -206,10 +213,15 @@ def _measure(bench: Bench, job: Job, hardware: Hardware, progress: Stage) -> Non
         return
     seen = {record.shape for record in run.records}
     with contest(
-        op, task.against, ShapeSet.of(dict.fromkeys((turn.shape for turn in job.turns), 1.0)),
-        effort=bench.timing, tuned=run, folder=folder, listeners=bench.listeners,
+        op,
+        task.against,
+        ShapeSet.of(dict.fromkeys((turn.shape for turn in job.turns), 1.0)),
+        effort=bench.timing,
+        tuned=run,
+        folder=folder,
+        listeners=bench.listeners,
         ansor_shapes=_paper_shapes(task),
-    ) as opened:  # fmt: skip
+    ) as opened:
         bench.journal.add_study(_facts(job, study, {**op.facts, **lengths}, opened))
         play(opened, job.turns, seen, bench.journal, progress, bench.deadline)
 
@@ -223,9 +235,13 @@ def _checked(study: Study, listeners: Audience) -> dict[str, Any]:
 
 
 def play(
-    opened: Contest, turns: Iterable[Turn], seen: Collection[Shape], journal: Journal, progress: Stage,
+    opened: Contest,
+    turns: Iterable[Turn],
+    seen: Collection[Shape],
+    journal: Journal,
+    progress: Stage,
     deadline: Deadline | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Measures turn by turn; each is on disk before the next begins. ``seen`` are the shapes that tuning
     saw: all others are held out."""
     deadline = deadline or Deadline()
@@ -291,9 +307,14 @@ def _processor(bench: Bench, threads: int) -> Hardware:
 
 def _facts(job: Job, study: Study, library: Mapping[str, Any], opened: Contest) -> StudyFacts:
     return StudyFacts(
-        job.task.name, job.threads, study.workload.to_json(), study.hardware.to_json(), opened.contenders,
-        opened.tuning, library,
-    )  # fmt: skip
+        job.task.name,
+        job.threads,
+        study.workload.to_json(),
+        study.hardware.to_json(),
+        opened.contenders,
+        opened.tuning,
+        library,
+    )
 
 
 def _standing(rows: Sequence[Row]) -> str:

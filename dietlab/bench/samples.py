@@ -92,11 +92,14 @@ def blocks(table: BenchTable) -> tuple[Block, ...]:
             wrong.setdefault(key, []).append(entry.length)
     return tuple(
         Block(
-            table.facts(workload, threads), cache, rows, found.get((workload, 1, cache), {}),
+            table.facts(workload, threads),
+            cache,
+            rows,
+            found.get((workload, 1, cache), {}),
             tuple(wrong.get((workload, threads, cache), ())),
         )
         for (workload, threads, cache), rows in found.items()
-    )  # fmt: skip
+    )
 
 
 def counts(criterion: Criterion, facts: StudyFacts) -> bool:
@@ -116,8 +119,9 @@ def samples(criterion: Criterion, block: Block) -> list[Sample]:
     values = MEASURES[criterion.measure](block)
     return [
         Sample(block.facts.name, length, value, _ceiling(criterion, block, length, value))
-        for length, value in values if low <= length <= high
-    ]  # fmt: skip
+        for length, value in values
+        if low <= length <= high
+    ]
 
 
 def _ceiling(criterion: Criterion, block: Block, length: int, value: float) -> float | None:
@@ -211,12 +215,20 @@ def _incorrect(block: Block) -> Values:
 
 
 MEASURES: Mapping[Measure, Callable[[Block], Values]] = {
-    "prepacked": partial(_over_fastest, "prepacked"), "plain": partial(_over_fastest, "plain"),
-    "ansor": partial(_over, "ansor"), "cublas": partial(_over, "cublas"),
-    "cublaslt": partial(_over, "cublaslt"), "cublaslt-tuned": partial(_over, "cublaslt-tuned"),
-    "regret": _regret, "held-out": partial(_regret, held_out_only=True), "padding": _padding,
-    "peak": _peak, "prime": _prime, "cores": _cores, "incorrect": _incorrect,
-}  # fmt: skip
+    "prepacked": partial(_over_fastest, "prepacked"),
+    "plain": partial(_over_fastest, "plain"),
+    "ansor": partial(_over, "ansor"),
+    "cublas": partial(_over, "cublas"),
+    "cublaslt": partial(_over, "cublaslt"),
+    "cublaslt-tuned": partial(_over, "cublaslt-tuned"),
+    "regret": _regret,
+    "held-out": partial(_regret, held_out_only=True),
+    "padding": _padding,
+    "peak": _peak,
+    "prime": _prime,
+    "cores": _cores,
+    "incorrect": _incorrect,
+}
 """Measures of the rows of a study."""
 
 

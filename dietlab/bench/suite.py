@@ -29,8 +29,8 @@ QUICK_LENGTHS = (
 )  # fmt: skip
 """Ends, tuned lengths, multiples, and primes between two evaluated multiples of 8."""
 BEYOND_128 = (
-    129, 131, 136, 144, 160, 191, 192, 200, 251, 256, 257, 320,
-    384, 504, 509, 512, 640, 768, 1000, 1021, 1024, 1536, 2039, 2048,
+    129, 131, 136, 144, 160, 191, 192, 200, 251, 256, 257, 320, 384, 504, 509, 512, 640, 768, 1000,
+    1021, 1024, 1536, 2039, 2048,
 )  # fmt: skip
 LENGTHS: Mapping[str, tuple[int, ...]] = {
     "smoke": (1, 7, 8, 13, 16, 128),
@@ -40,15 +40,15 @@ LENGTHS: Mapping[str, tuple[int, ...]] = {
 """Evaluated lengths by the bench's effort, as far as they lie in a task's range."""
 
 
-GPU_AGAINST = (
-    "cublas", "cublaslt", "cublaslt-tuned", "torch-compile", "triton", "largest-shape", "oracle",
-)  # fmt: skip
+GPU_AGAINST = ("cublas", "cublaslt", "cublaslt-tuned", "torch-compile", "triton", "largest-shape", "oracle")
 
 PAPER_ROWS = 16
 """Sentences in a batch of the paper's dense layers: a length T makes 16 T rows (section 5)."""
 PAPER_GPU_LENGTHS: Mapping[str, tuple[int, ...]] = {
-    "smoke": (5, 128), "quick": PAPER_LENGTHS, "full": tuple(range(1, 129)),
-}  # fmt: skip
+    "smoke": (5, 128),
+    "quick": PAPER_LENGTHS,
+    "full": tuple(range(1, 129)),
+}
 BERT_GPU_LENGTHS: Mapping[str, tuple[int, ...]] = {
     "smoke": (1, 100, 2048),
     "quick": (1, 8, 16, 17, 43, 64, 100, 127, 128, 256, 509, 512, 1021, 1024, 2039, 2048),
@@ -60,9 +60,15 @@ LLM_GPU_LENGTHS: Mapping[str, tuple[int, ...]] = {
     "full": (*range(1, 513), 640, 768, 1000, 1021, 1024, 1536, 2039, 2048, 3072, 4093, 4096),
 }
 """Every length of a serving batch, and a sample of prompts."""
-LLM_TUNED = ((1, 1.0), (16, 1.0), (64, 1.0), (128, 1.0), (256, 1.0), (512, 1.0), *(
-    (length, LONG_WEIGHT) for length in (1024, 2048, 4096)
-))  # fmt: skip
+LLM_TUNED = (
+    (1, 1.0),
+    (16, 1.0),
+    (64, 1.0),
+    (128, 1.0),
+    (256, 1.0),
+    (512, 1.0),
+    *((length, LONG_WEIGHT) for length in (1024, 2048, 4096)),
+)
 
 
 @dataclass(frozen=True)
@@ -154,24 +160,33 @@ def paper_gpu() -> tuple[Task, ...]:
     """The paper's operators in its precision: a dense layer of 16 T rows, and both batched products."""
     rows = {effort: tuple(PAPER_ROWS * t for t in lengths) for effort, lengths in PAPER_GPU_LENGTHS.items()}
     dense = Task(
-        "dense-k768-n2304", Dense(T=Dim(PAPER_ROWS, 128 * PAPER_ROWS), N=2304, K=768),
-        tuple((PAPER_ROWS * length, 1.0) for length in PAPER_LENGTHS), GPU_AGAINST, rows,
-    )  # fmt: skip
+        "dense-k768-n2304",
+        Dense(T=Dim(PAPER_ROWS, 128 * PAPER_ROWS), N=2304, K=768),
+        tuple((PAPER_ROWS * length, 1.0) for length in PAPER_LENGTHS),
+        GPU_AGAINST,
+        rows,
+    )
     batched = (batch_task(form, 192, 64, 128) for form in ("nt", "nn"))
     return (dense, *(replace(task, against=GPU_AGAINST, lengths=PAPER_GPU_LENGTHS) for task in batched))
 
 
 def gpu_dense_task(
-    cols: int, depth: int, dtype: str, tuned: tuple[tuple[int, float], ...],
+    cols: int,
+    depth: int,
+    dtype: str,
+    tuned: tuple[tuple[int, float], ...],
     lengths: Mapping[str, tuple[int, ...]],
-) -> Task:  # fmt: skip
+) -> Task:
     """A dense layer on a GPU for all of ``lengths``; its name ends with a type that is not float32."""
     high = max(max(chosen) for chosen in lengths.values())
     ending = "" if dtype == "float32" else f"-{dtype}"
     return Task(
-        f"dense-k{depth}-n{cols}{ending}", Dense(T=Dim(1, high), N=cols, K=depth, dtype=dtype), tuned,
-        GPU_AGAINST, lengths,
-    )  # fmt: skip
+        f"dense-k{depth}-n{cols}{ending}",
+        Dense(T=Dim(1, high), N=cols, K=depth, dtype=dtype),
+        tuned,
+        GPU_AGAINST,
+        lengths,
+    )
 
 
 def _tuned(high: int) -> tuple[tuple[int, float], ...]:
@@ -185,9 +200,12 @@ SUITES: Mapping[str, Suite] = {
         Suite(
             "bert-cpu",
             (
-                dense_task(768, 768, 2048), dense_task(2304, 768, 2048),
-                dense_task(3072, 768, 2048), dense_task(768, 3072, 2048),
-                batch_task("nt", 192, 64, 128), batch_task("nn", 192, 64, 128),
+                dense_task(768, 768, 2048),
+                dense_task(2304, 768, 2048),
+                dense_task(3072, 768, 2048),
+                dense_task(768, 3072, 2048),
+                batch_task("nt", 192, 64, 128),
+                batch_task("nn", 192, 64, 128),
             ),
         ),
         Suite("llm-cpu", (dense_task(4096, 4096, 512),)),
@@ -195,7 +213,9 @@ SUITES: Mapping[str, Suite] = {
             "smoke",
             (
                 Task(
-                    "dense-tiny", Dense(T=Dim(1, 16), N=64, K=32), ((1, 1.0), (8, 1.0), (16, 1.0)),
+                    "dense-tiny",
+                    Dense(T=Dim(1, 16), N=64, K=32),
+                    ((1, 1.0), (8, 1.0), (16, 1.0)),
                     ("openblas", "oracle"),
                 ),
             ),
@@ -219,7 +239,7 @@ SUITES: Mapping[str, Suite] = {
             "cuda",
         ),
     )
-}  # fmt: skip
+}
 """Suites by name."""
 
 

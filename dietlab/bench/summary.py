@@ -93,9 +93,11 @@ def by_workload(table: BenchTable, criteria: Sequence[Criterion] = CRITERIA) -> 
     """The criteria that look at shapes, for each workload by itself."""
     return tuple(
         line_of(criterion, block.facts.threads, block.cache, found, suite_of(table))
-        for block in blocks(table) for criterion in criteria if criterion.measure not in STUDY_MEASURES
+        for block in blocks(table)
+        for criterion in criteria
+        if criterion.measure not in STUDY_MEASURES
         if (found := samples(criterion, block))
-    )  # fmt: skip
+    )
 
 
 def study_samples(criterion: Criterion, studies: Iterable[StudyFacts], threads: int) -> Iterator[Sample]:
@@ -142,10 +144,18 @@ def line_of(criterion: Criterion, threads: int, cache: str, found: Sequence[Samp
     known = len(ceilings) == len(found)
     furthest = max if criterion.measure in LOWER_IS_BETTER else min
     return Line(
-        criterion, threads, cache, workloads, len(found), value, low, high,
-        criterion.met(value) if judged else None, furthest(found, key=lambda sample: sample.value),
+        criterion,
+        threads,
+        cache,
+        workloads,
+        len(found),
+        value,
+        low,
+        high,
+        criterion.met(value) if judged else None,
+        furthest(found, key=lambda sample: sample.value),
         float(STATISTICS[criterion.statistic](np.array(ceilings))) if known else None,
-    )  # fmt: skip
+    )
 
 
 def _holds(criterion: Criterion, threads: int, cache: str, suite: str) -> bool:

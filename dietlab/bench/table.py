@@ -26,10 +26,25 @@ DIGITS = 7
 """Significant digits of a number in the CSV: far below what repeats."""
 
 COLUMNS = (
-    "workload", "threads", "cache", "T", "held_out", "contender", "kind", "correct", "median_us", "low_us",
-    "high_us", "gflops", "speedup", "regret_percent", "roofline_percent", "padding_percent", "retaken",
+    "workload",
+    "threads",
+    "cache",
+    "T",
+    "held_out",
+    "contender",
+    "kind",
+    "correct",
+    "median_us",
+    "low_us",
+    "high_us",
+    "gflops",
+    "speedup",
+    "regret_percent",
+    "roofline_percent",
+    "padding_percent",
+    "retaken",
     "plan",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -134,9 +149,14 @@ class BenchTable:
         facts = self.facts(workload, threads)
         rows = [e.row for e in self.entries if (e.workload, e.threads) == (workload, threads)]
         return Report(
-            facts.workload, facts.hardware, self.about.get("versions", {}), facts.tuning, facts.library,
-            tuple(sorted(rows, key=lambda row: row.shape)), facts.contenders,
-        )  # fmt: skip
+            facts.workload,
+            facts.hardware,
+            self.about.get("versions", {}),
+            facts.tuning,
+            facts.library,
+            tuple(sorted(rows, key=lambda row: row.shape)),
+            facts.contenders,
+        )
 
     def frame(self) -> pd.DataFrame:
         """The CSV as a pandas table."""
@@ -161,9 +181,10 @@ class BenchTable:
         data = self.to_csv().encode()
         _replace(target, gzip.compress(data, mtime=0) if target.suffix == ".gz" else data)
         facts = {
-            "schema_version": SCHEMA_VERSION, "about": dict(self.about),
+            "schema_version": SCHEMA_VERSION,
+            "about": dict(self.about),
             "studies": [facts.to_json() for facts in self.studies],
-        }  # fmt: skip
+        }
         _replace(facts_path(target), (json.dumps(facts, indent=1) + "\n").encode())
 
     @classmethod
@@ -209,13 +230,25 @@ def _replace(path: Path, data: bytes) -> None:
 def _cells(entry: Entry, kind: str) -> dict[str, str]:
     row = entry.row
     values: dict[str, Any] = {
-        "workload": entry.workload, "threads": entry.threads, "cache": row.cache, "T": entry.length,
-        "held_out": row.held_out, "contender": row.contender, "kind": kind, "correct": row.correct,
-        "median_us": _scaled(row.seconds_median, 1e6), "low_us": _scaled(row.seconds_low, 1e6),
-        "high_us": _scaled(row.seconds_high, 1e6), "gflops": row.gflops, "speedup": row.speedup,
-        "regret_percent": _scaled(row.regret, 100), "roofline_percent": _scaled(row.roofline, 100),
-        "padding_percent": _scaled(row.padding_waste, 100), "retaken": row.retaken, "plan": row.plan,
-    }  # fmt: skip
+        "workload": entry.workload,
+        "threads": entry.threads,
+        "cache": row.cache,
+        "T": entry.length,
+        "held_out": row.held_out,
+        "contender": row.contender,
+        "kind": kind,
+        "correct": row.correct,
+        "median_us": _scaled(row.seconds_median, 1e6),
+        "low_us": _scaled(row.seconds_low, 1e6),
+        "high_us": _scaled(row.seconds_high, 1e6),
+        "gflops": row.gflops,
+        "speedup": row.speedup,
+        "regret_percent": _scaled(row.regret, 100),
+        "roofline_percent": _scaled(row.roofline, 100),
+        "padding_percent": _scaled(row.padding_waste, 100),
+        "retaken": row.retaken,
+        "plan": row.plan,
+    }
     return {name: _text(value) for name, value in values.items()}
 
 
@@ -248,12 +281,22 @@ def _entry(cells: Mapping[str, str], dims: Mapping[str, str]) -> Entry:
         return float(cells[name]) / factor if cells[name] else None
 
     times = {f"seconds_{name}": number(f"{name}_us", 1e6) for name in ("median", "low", "high")}
-    return Entry(cells["workload"], int(cells["threads"]), Row(
-        shape=Shape.of(**{dims[cells["workload"]]: int(cells["T"])}), held_out=cells["held_out"] == "True",
-        contender=cells["contender"], cache=cells["cache"], gflops=number("gflops") or 0.0,
-        correct=cells["correct"] == "True", speedup=number("speedup"),
-        regret=number("regret_percent", 100), roofline=number("roofline_percent", 100),
-        padding_waste=number("padding_percent", 100), plan=cells["plan"] or None,
-        retaken=int(cells["retaken"] or 0),
-        **{name: math.nan if value is None else value for name, value in times.items()},
-    ))  # fmt: skip
+    return Entry(
+        cells["workload"],
+        int(cells["threads"]),
+        Row(
+            shape=Shape.of(**{dims[cells["workload"]]: int(cells["T"])}),
+            held_out=cells["held_out"] == "True",
+            contender=cells["contender"],
+            cache=cells["cache"],
+            gflops=number("gflops") or 0.0,
+            correct=cells["correct"] == "True",
+            speedup=number("speedup"),
+            regret=number("regret_percent", 100),
+            roofline=number("roofline_percent", 100),
+            padding_waste=number("padding_percent", 100),
+            plan=cells["plan"] or None,
+            retaken=int(cells["retaken"] or 0),
+            **{name: math.nan if value is None else value for name, value in times.items()},
+        ),
+    )

@@ -37,37 +37,55 @@ LEFT_OVER = 75
     "--target", type=click.Choice(["cpu", "cuda"]), help="Default: the suite's, which it must agree with."
 )
 @click.option(
-    "--caches", help=f"Cache states, out of {','.join(CACHE_STATES)}; on a GPU {','.join(GPU_CACHE_STATES)} "
+    "--caches",
+    help=f"Cache states, out of {','.join(CACHE_STATES)}; on a GPU {','.join(GPU_CACHE_STATES)} "
     "(default: all of them).",
-)  # fmt: skip
+)
 @click.option(
-    "--against", metavar="[+]NAME[,NAME]",
+    "--against",
+    metavar="[+]NAME[,NAME]",
     help=f"Out of {', '.join(contenders_for('cpu'))}; on a GPU {', '.join(contenders_for('cuda'))}. "
     "A + before them adds them to the suite's own.",
-)  # fmt: skip
+)
 @click.option(
-    "--effort", default="quick", show_default=True, type=click.Choice(list(LENGTHS)),
+    "--effort",
+    default="quick",
+    show_default=True,
+    type=click.Choice(list(LENGTHS)),
     help="Which lengths, and how long each is timed.",
-)  # fmt: skip
+)
 @click.option("--tuning-effort", type=click.Choice(list(EFFORTS)), help="Default: quick; smoke for smoke.")
 @click.option("--ansor-trials", type=click.IntRange(1), help="Trials for each of the paper's eight lengths.")
 @click.option(
     "--only", default="", metavar="PATTERN", help="Tasks whose name holds this, as in k768 or batch*."
 )
 @click.option(
-    "--seconds", type=click.FloatRange(min=0, min_open=True),
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
     help=f"Stop before so many seconds are over; if something is left, the exit status is {LEFT_OVER}.",
-)  # fmt: skip
+)
 @click.option("--summary", "summary_only", is_flag=True, help="Measure nothing: show what --out has so far.")
 @click.option(
-    "--pack", type=click.Path(dir_okay=False), metavar="FILE.csv.gz",
+    "--pack",
+    type=click.Path(dir_okay=False),
+    metavar="FILE.csv.gz",
     help="Measure nothing: write the table of --out here, compressed, with its facts beside it as JSON.",
-)  # fmt: skip
+)
 def bench(
-    suite: str, out: str, threads: str, target: str | None, caches: str | None, against: str | None,
-    effort: str, tuning_effort: str | None, ansor_trials: int | None, only: str, seconds: float | None,
-    summary_only: bool, pack: str | None,
-) -> None:  # fmt: skip
+    suite: str,
+    out: str,
+    threads: str,
+    target: str | None,
+    caches: str | None,
+    against: str | None,
+    effort: str,
+    tuning_effort: str | None,
+    ansor_trials: int | None,
+    only: str,
+    seconds: float | None,
+    summary_only: bool,
+    pack: str | None,
+) -> None:
     """Measure a whole suite: workloads x contenders x cache states x threads.
 
     Each workload is tuned, built and evaluated one length at a time. An interrupted run, even a
@@ -113,10 +131,17 @@ def bench(
         table.save(folder / TABLE)
     else:
         table = run_bench(
-            chosen_suite(suite, target, against), folder, threads=[number(word) for word in words(threads)],
-            caches=None if caches is None else words(caches), effort=effort, tuning_effort=tuning_effort,
-            ansor_trials=ansor_trials, only=only, observers=[ProgressBar()], deadline=deadline,
-        )  # fmt: skip
+            chosen_suite(suite, target, against),
+            folder,
+            threads=[number(word) for word in words(threads)],
+            caches=None if caches is None else words(caches),
+            effort=effort,
+            tuning_effort=tuning_effort,
+            ansor_trials=ansor_trials,
+            only=only,
+            observers=[ProgressBar()],
+            deadline=deadline,
+        )
     show_bench(table, folder, plans_in(folder, table), left=deadline.left or 0)
 
 

@@ -26,9 +26,14 @@ from dietlab.workloads import Workload
 @click.option("--csv", "path", type=click.Path(dir_okay=False), help="Also write the table here.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def compile_command(
-    workload: Workload, cover: Cover, hardware: str | None, sample: int, seed: int, path: str | None,
+    workload: Workload,
+    cover: Cover,
+    hardware: str | None,
+    sample: int,
+    seed: int,
+    path: str | None,
     as_json: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Compile micro-kernels for a GPU and show what they use: needs nvcc, but no GPU.
 
     Registers of a thread, spilled bytes, shared memory of a block and how many blocks fit a multiprocessor,

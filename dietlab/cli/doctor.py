@@ -13,10 +13,13 @@ from dietlab.lower.compiler import require_linker
 TESTED = {"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": "0.1.14.post1"}
 NEEDED = ("apache-tvm", "apache-tvm-ffi", "numpy", "pandas", "xgboost-cpu", "plotly")
 OPTIONAL = {
-    "mkl": "contenders mkl, mkl-packed", "torch": "contenders torch, onednn-packed",
-    "onnxruntime": "contender onnxruntime", "nvidia-matmul-heuristics": "`dietlab heuristics`",
-    "jupyterlab": "`dietlab lab`", "ipywidgets": "TuningPanel",
-}  # fmt: skip
+    "mkl": "contenders mkl, mkl-packed",
+    "torch": "contenders torch, onednn-packed",
+    "onnxruntime": "contender onnxruntime",
+    "nvidia-matmul-heuristics": "`dietlab heuristics`",
+    "jupyterlab": "`dietlab lab`",
+    "ipywidgets": "TuningPanel",
+}
 
 
 @dataclass(frozen=True)

@@ -30,21 +30,31 @@ from dietlab.workloads import Workload
 @cover_option
 @hardware_option
 @click.option(
-    "--study", type=click.Path(exists=True, file_okay=False),
+    "--study",
+    type=click.Path(exists=True, file_okay=False),
     help="Rank by this study's fitted cost model: its operator and its GPU count, not those given here. "
     "Without, the adaptation cost alone ranks: padding, idle multiprocessors, edges.",
-)  # fmt: skip
+)
 @shapes_option
 @click.option("--top", default=COUNT, show_default=True, type=click.IntRange(1), help="Choices a shape.")
 @click.option(
-    "--target", type=click.Choice(list(TARGETS)), default="cutlass", show_default=True,
+    "--target",
+    type=click.Choice(list(TARGETS)),
+    default="cutlass",
+    show_default=True,
     help="Whose programs NVIDIA's heuristics choose among; cutlass is nearest to ours.",
-)  # fmt: skip
+)
 @json_option
 def heuristics_command(
-    workload: Workload, cover: Cover, hardware: str | None, study: str | None, shapes: str, top: int,
-    target: Target, as_json: bool,
-) -> None:  # fmt: skip
+    workload: Workload,
+    cover: Cover,
+    hardware: str | None,
+    study: str | None,
+    shapes: str,
+    top: int,
+    target: Target,
+    as_json: bool,
+) -> None:
     """Rank what NVIDIA's heuristics would choose for a GPU: needs no GPU.
 
     For each shape: the tile that NVIDIA's matmul heuristics choose first, the micro-kernel of ours that is

@@ -52,9 +52,16 @@ from dietlab.view.progress import ProgressBar
 from dietlab.workloads import Workload, make_workload, workload_from_json
 
 QUICKSTART_AGAINST = (
-    "openblas", "mkl", "mkl-packed", "torch", "onednn-packed", "onnxruntime", "ansor", "largest-shape",
+    "openblas",
+    "mkl",
+    "mkl-packed",
+    "torch",
+    "onednn-packed",
+    "onnxruntime",
+    "ansor",
+    "largest-shape",
     "oracle",
-)  # fmt: skip
+)
 
 
 class _Group(click.Group):
@@ -126,14 +133,25 @@ def space(workload: Workload, cover: Cover, threads: int | None, hardware: str |
 @shapes_option
 @click.option("--seed", default=0, show_default=True)
 @click.option(
-    "--out", required=True, type=click.Path(file_okay=False),
+    "--out",
+    required=True,
+    type=click.Path(file_okay=False),
     help="The study folder; an interrupted run in it goes on.",
-)  # fmt: skip
+)
 @json_option
 def tune_command(
-    workload: Workload, cover: Cover, threads: int | None, target: Literal["cpu", "cuda"],
-    hardware: str | None, effort: str, strategy: str, shapes: str, seed: int, out: str, as_json: bool,
-) -> None:  # fmt: skip
+    workload: Workload,
+    cover: Cover,
+    threads: int | None,
+    target: Literal["cpu", "cuda"],
+    hardware: str | None,
+    effort: str,
+    strategy: str,
+    shapes: str,
+    seed: int,
+    out: str,
+    as_json: bool,
+) -> None:
     """Measure micro-kernels for all shapes at once and fit the cost model."""
     chosen = _study_hardware(out, hardware, threads, target)
     wanted = parse_shapes(shapes, workload)
@@ -163,10 +181,13 @@ def _tune(study: Study) -> TuningRun:
 
 def _tuning_facts(run: TuningRun) -> dict[str, Any]:
     return {
-        "trials": run.trials, "failures": run.failures, "measurements": len(run.records),
-        "space": len(run.space), "seconds": run.seconds.to_json(),
+        "trials": run.trials,
+        "failures": run.failures,
+        "measurements": len(run.records),
+        "space": len(run.space),
+        "seconds": run.seconds.to_json(),
         "best_gflops": max(r.gflops(run.space.workload) for r in run.records),
-    }  # fmt: skip
+    }
 
 
 def _tuning_text(run: TuningRun) -> str:
@@ -182,10 +203,11 @@ def _tuning_text(run: TuningRun) -> str:
 @click.argument("study", type=click.Path(exists=True))
 @click.option("--max-kernels", default=8, show_default=True, type=click.IntRange(1))
 @click.option(
-    "--measure/--no-measure", default=None,
+    "--measure/--no-measure",
+    default=None,
     help="Measure what the tree chooses, up to 128 rows, where it was only predicted (default: if the "
     "study is of this machine).",
-)  # fmt: skip
+)
 def dispatch(study: str, max_kernels: int, measure: bool | None) -> None:
     """Choose the portfolio and train the decision tree; print its rules."""
     dispatcher = _dispatch(Study.open(study), max_kernels, measure)
@@ -220,9 +242,11 @@ def build_command(study: str, max_kernels: int | None) -> None:
 @click.argument("study", type=click.Path(exists=True))
 @click.option("--shapes", default="every", show_default=True, help=SHAPES_HELP)
 @click.option(
-    "--against", default="openblas,mkl,mkl-packed,onednn-packed,onnxruntime", show_default=True,
+    "--against",
+    default="openblas,mkl,mkl-packed,onednn-packed,onnxruntime",
+    show_default=True,
     help=f"Contenders, out of {', '.join(CONTENDERS)}.",
-)  # fmt: skip
+)
 @click.option(
     "--cache",
     "caches",
@@ -235,9 +259,15 @@ def build_command(study: str, max_kernels: int | None) -> None:
 @click.option("--ansor-seconds", type=float, help="Begin no further shape after this; 0 means all shapes.")
 @click.option("--json", "json_path", type=click.Path(dir_okay=False), help="Also write the report here.")
 def evaluate_command(
-    study: str, shapes: str, against: str, caches: str, effort: str | None, ansor_trials: int | None,
-    ansor_seconds: float | None, json_path: str | None,
-) -> None:  # fmt: skip
+    study: str,
+    shapes: str,
+    against: str,
+    caches: str,
+    effort: str | None,
+    ansor_trials: int | None,
+    ansor_seconds: float | None,
+    json_path: str | None,
+) -> None:
     """Time the library against vendors, per-shape tuning and the oracle, in turns."""
     opened = Study.open(study)
     chosen = effort_named(effort or opened.effort)
@@ -246,9 +276,12 @@ def evaluate_command(
     if ansor_seconds is not None:
         chosen = replace(chosen, ansor_seconds=ansor_seconds or None)
     report = opened.evaluate(
-        parse_shapes(shapes, opened.workload), [name for name in against.split(",") if name],
-        caches.split(","), chosen, [ProgressBar()],
-    )  # fmt: skip
+        parse_shapes(shapes, opened.workload),
+        [name for name in against.split(",") if name],
+        caches.split(","),
+        chosen,
+        [ProgressBar()],
+    )
     _save(report, opened.folder, json_path)
     click.echo(render_text(report))
 
@@ -317,9 +350,11 @@ def survey_command(
         hardware = processor(None, threads, measure=True)
     timing = effort_named("quick").timing
     header = {
-        "workload": workload.to_json(), "hardware": hardware.to_json(), "versions": versions(),
+        "workload": workload.to_json(),
+        "hardware": hardware.to_json(),
+        "versions": versions(),
         "cache": timing.cache,
-    }  # fmt: skip
+    }
     store = RecordStore(path, header)
     with LocalRunner(hardware, timing) as runner:
         wanted = parse_shapes(shapes, workload).shapes

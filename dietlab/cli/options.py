@@ -29,25 +29,36 @@ QUICKSTART = {"T": "1:128", "N": "2304", "K": "768"}
 _WORKLOAD_OPTIONS = (
     click.argument("operator", default="dense", metavar="[OPERATOR]"),
     click.option(
-        "--dim", "dims", multiple=True, metavar="NAME=LOW:HIGH",
+        "--dim",
+        "dims",
+        multiple=True,
+        metavar="NAME=LOW:HIGH",
         help="A dimension; a range makes it dynamic. "
         + "; ".join(f"{name}: {', '.join(o.dims)}" for name, o in OPERATORS.items())
-        + ". Default: " + " ".join(f"{name}={value}" for name, value in QUICKSTART.items()) + ".",
+        + ". Default: "
+        + " ".join(f"{name}={value}" for name, value in QUICKSTART.items())
+        + ".",
     ),
     click.option("--bias", is_flag=True, help="dense: add a bias."),
     click.option(
-        "--activation", type=click.Choice(ACTIVATIONS), default="none", show_default=True,
+        "--activation",
+        type=click.Choice(ACTIVATIONS),
+        default="none",
+        show_default=True,
         help="dense: applied to the sum while it is in registers.",
     ),
     click.option("--residual", is_flag=True, help="dense: add residual[T, N] last."),
     click.option(
-        "--dtype", type=click.Choice(list(PRECISIONS)), default="float32", show_default=True,
+        "--dtype",
+        type=click.Choice(list(PRECISIONS)),
+        default="float32",
+        show_default=True,
         help="Type of the operands; sums are float32 in any case. Halves need a GPU.",
     ),
     click.option(
         "--variable-weights", is_flag=True, help="dense: w comes with every call and is not packed before."
     ),
-)  # fmt: skip
+)
 
 
 def workload_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -55,9 +66,15 @@ def workload_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(command)
     def with_workload(
-        operator: str, dims: tuple[str, ...], bias: bool, activation: str, residual: bool, dtype: str,
-        variable_weights: bool, **others: Any,
-    ) -> Any:  # fmt: skip
+        operator: str,
+        dims: tuple[str, ...],
+        bias: bool,
+        activation: str,
+        residual: bool,
+        dtype: str,
+        variable_weights: bool,
+        **others: Any,
+    ) -> Any:
         asked = {"bias": bias, "residual": residual, "constant": not variable_weights}
         usual = {"bias": False, "residual": False, "constant": True}
         options: dict[str, Any] = {name: value for name, value in asked.items() if value != usual[name]}
@@ -74,17 +91,23 @@ def workload_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 cover_option = click.option(
-    "--cover", type=click.Choice(["composed", "paper"]), default="composed", show_default=True,
+    "--cover",
+    type=click.Choice(["composed", "paper"]),
+    default="composed",
+    show_default=True,
     help="How a plan covers a shape: rows exactly, by several micro-kernels; or as DietCode does, by one "
     "with local padding.",
-)  # fmt: skip
+)
 threads_option = click.option(
     "--threads", type=click.IntRange(1), help="Cores that the operator uses (default: 1)."
 )
 target_option = click.option(
-    "--target", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True,
+    "--target",
+    type=click.Choice(["cpu", "cuda"]),
+    default="cpu",
+    show_default=True,
     help="Which processor of this machine; with --hardware that one counts.",
-)  # fmt: skip
+)
 hardware_option = click.option(
     "--hardware", metavar="NAME|FILE", help="A preset or a JSON file (default: this machine)."
 )
@@ -96,9 +119,12 @@ effort_option = click.option(
     help="How much to measure.",
 )
 strategy_option = click.option(
-    "--strategy", type=click.Choice(list(STRATEGIES)), default="marginal", show_default=True,
+    "--strategy",
+    type=click.Choice(list(STRATEGIES)),
+    default="marginal",
+    show_default=True,
     help="What proposes the next micro-kernels.",
-)  # fmt: skip
+)
 shapes_option = click.option("--shapes", default="uniform:8", show_default=True, help=SHAPES_HELP)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 

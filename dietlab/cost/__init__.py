@@ -7,6 +7,17 @@ from dietlab.cost.metrics import ranking_metrics
 from dietlab.cost.model import CostModel, evaluate_model, fit_cost_model
 
 __all__ = [
-    "Adaptation", "AdaptationCost", "Calibration", "CostModel", "Parts", "adaptation_cost", "best_shape",
-    "evaluate_model", "f_occ", "f_pad", "fit_cost_model", "padding_waste", "ranking_metrics",
-]  # fmt: skip
+    "Adaptation",
+    "AdaptationCost",
+    "Calibration",
+    "CostModel",
+    "Parts",
+    "adaptation_cost",
+    "best_shape",
+    "evaluate_model",
+    "f_occ",
+    "f_pad",
+    "fit_cost_model",
+    "padding_waste",
+    "ranking_metrics",
+]

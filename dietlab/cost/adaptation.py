@@ -72,9 +72,14 @@ class AdaptationCost(Protocol):
 
 
 def adaptation_cost(
-    workload: Workload, hardware: Hardware, kind: Adaptation = "streamed", cache: CacheState = "hot",
-    resident: Mapping[Any, int] | None = None, imbalance: Imbalance = IMBALANCE, hiding: Hiding = ALL_HIDDEN,
-) -> AdaptationCost:  # fmt: skip
+    workload: Workload,
+    hardware: Hardware,
+    kind: Adaptation = "streamed",
+    cache: CacheState = "hot",
+    resident: Mapping[Any, int] | None = None,
+    imbalance: Imbalance = IMBALANCE,
+    hiding: Hiding = ALL_HIDDEN,
+) -> AdaptationCost:
     """The adaptation on ``hardware``.
 
     ``kind="paper"`` has padding and idle processors only; ``"streamed"`` adds the traffic of operands, which

@@ -7,10 +7,26 @@ from dietlab.space import CpuMicroKernel
 from dietlab.workloads import Workload, largest
 
 CPU_FEATURES = (
-    "rows", "vectors", "unroll", "weight_stationary", "prefetch", "ahead", "along_depth", "checked",
-    "partitioned", "accumulators", "registers_of_file", "loads_per_multiply_add", "flops_per_byte",
-    "panel_bytes_of_l1", "panel_bytes_of_l2", "rows_bytes_of_l1", "code_vectors", "column_waste", "passes",
-)  # fmt: skip
+    "rows",
+    "vectors",
+    "unroll",
+    "weight_stationary",
+    "prefetch",
+    "ahead",
+    "along_depth",
+    "checked",
+    "partitioned",
+    "accumulators",
+    "registers_of_file",
+    "loads_per_multiply_add",
+    "flops_per_byte",
+    "panel_bytes_of_l1",
+    "panel_bytes_of_l2",
+    "rows_bytes_of_l1",
+    "code_vectors",
+    "column_waste",
+    "passes",
+)
 
 
 def cpu_features(kernel: CpuMicroKernel, workload: Workload, hardware: Hardware) -> list[float]:
@@ -23,11 +39,23 @@ def cpu_features(kernel: CpuMicroKernel, workload: Workload, hardware: Hardware)
     step_bytes = 4.0 * (kernel.rows + kernel.cols)
     covered = -(-cols // kernel.cols) * kernel.cols
     return [
-        kernel.rows, vectors, kernel.unroll, kernel.order == "ws", kernel.prefetch, kernel.ahead,
-        kernel.along == "depth", kernel.edge == "checked", kernel.edge == "partitioned",
-        accumulators, kernel.registers(cpu.lanes) / cpu.vector_registers,
-        (kernel.rows + vectors) / accumulators, 2.0 * kernel.rows * kernel.cols / step_bytes,
-        4.0 * kernel.cols * depth / cpu.l1d_bytes, 4.0 * kernel.cols * depth / cpu.l2_bytes,
-        4.0 * kernel.rows * depth / cpu.l1d_bytes, accumulators * kernel.unroll,
-        covered / cols - 1.0, whole / depth,
-    ]  # fmt: skip
+        kernel.rows,
+        vectors,
+        kernel.unroll,
+        kernel.order == "ws",
+        kernel.prefetch,
+        kernel.ahead,
+        kernel.along == "depth",
+        kernel.edge == "checked",
+        kernel.edge == "partitioned",
+        accumulators,
+        kernel.registers(cpu.lanes) / cpu.vector_registers,
+        (kernel.rows + vectors) / accumulators,
+        2.0 * kernel.rows * kernel.cols / step_bytes,
+        4.0 * kernel.cols * depth / cpu.l1d_bytes,
+        4.0 * kernel.cols * depth / cpu.l2_bytes,
+        4.0 * kernel.rows * depth / cpu.l1d_bytes,
+        accumulators * kernel.unroll,
+        covered / cols - 1.0,
+        whole / depth,
+    ]

@@ -8,11 +8,28 @@ from dietlab.space import CudaMicroKernel, Unit, compiled_registers, shared_byte
 from dietlab.workloads import Workload, largest, require_dtype
 
 CUDA_FEATURES = (
-    "rows", "cols", "step", "threads", "tile_rows", "tile_cols", "slices", "stages", "tensor_cores",
-    "accumulators", "registers_of_most", "shared_of_most", "blocks_a_multiprocessor",
-    "warps_a_multiprocessor", "loads_per_multiply_add", "flops_per_byte", "multiply_adds_a_barrier",
-    "copies_a_thread", "column_waste", "splits", "resident",
-)  # fmt: skip
+    "rows",
+    "cols",
+    "step",
+    "threads",
+    "tile_rows",
+    "tile_cols",
+    "slices",
+    "stages",
+    "tensor_cores",
+    "accumulators",
+    "registers_of_most",
+    "shared_of_most",
+    "blocks_a_multiprocessor",
+    "warps_a_multiprocessor",
+    "loads_per_multiply_add",
+    "flops_per_byte",
+    "multiply_adds_a_barrier",
+    "copies_a_thread",
+    "column_waste",
+    "splits",
+    "resident",
+)
 
 TENSOR_CORES: dict[Unit, int] = {"fma": 0, "mma": 1, "wgmma": 2}
 """Not used, by single warps, by groups of them: trees need no more than an order."""
@@ -27,13 +44,25 @@ def cuda_features(kernel: CudaMicroKernel, workload: Workload, hardware: Hardwar
     cols = largest(workload, "cols")
     part = kernel.step // kernel.slices
     return [
-        kernel.rows, kernel.cols, kernel.step, kernel.threads, kernel.tile_rows, kernel.tile_cols,
-        kernel.slices, kernel.stages, TENSOR_CORES[kernel.unit], kernel.accumulators,
-        registers / gpu.registers_per_thread, shared / gpu.smem_per_block_bytes, blocks,
+        kernel.rows,
+        kernel.cols,
+        kernel.step,
+        kernel.threads,
+        kernel.tile_rows,
+        kernel.tile_cols,
+        kernel.slices,
+        kernel.stages,
+        TENSOR_CORES[kernel.unit],
+        kernel.accumulators,
+        registers / gpu.registers_per_thread,
+        shared / gpu.smem_per_block_bytes,
+        blocks,
         blocks * kernel.threads / gpu.warp_threads,
         (kernel.tile_rows + kernel.tile_cols) / (kernel.tile_rows * kernel.tile_cols),
         2.0 * kernel.rows * kernel.cols / (itemsize * (kernel.rows + kernel.cols)),
         kernel.accumulators * part,
         (kernel.rows + kernel.cols) * kernel.step * itemsize / (16 * kernel.threads),
-        kernel.cols * -(-cols // kernel.cols) / cols - 1.0, kernel.splits, kernel.resident,
-    ]  # fmt: skip
+        kernel.cols * -(-cols // kernel.cols) / cols - 1.0,
+        kernel.splits,
+        kernel.resident,
+    ]

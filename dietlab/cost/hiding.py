@@ -52,9 +52,10 @@ def with_fitted_hiding(
 
 
 def _fitted(
-    cost: CpuAdaptation, times: Iterable[tuple[Record, float | None]],
+    cost: CpuAdaptation,
+    times: Iterable[tuple[Record, float | None]],
     throughput: Callable[[CpuMicroKernel], float],
-) -> float | None:  # fmt: skip
+) -> float | None:
     """The share that explains these times best; None if too few tell."""
     none, all_of_it = (replace(cost, hiding=Hiding(share, share)) for share in (0.0, np.inf))
     found: list[tuple[float, float, float]] = []

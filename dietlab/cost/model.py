@@ -122,12 +122,17 @@ class CostModel:
         fitted = {} if self.imbalance is None else {"imbalance": list(self.imbalance)}
         fitted |= {} if self.hiding is None else {"hiding": list(self.hiding)}
         return {
-            "schema_version": SCHEMA_VERSION, "features": list(feature_names(self.cost.hardware)),
-            "samples": self.samples, "resident": resident_blocks(self.cost), **fitted,
-            "adaptation": self.cost.kind, "cache": self.cost.cache, "workload": self.cost.workload.to_json(),
+            "schema_version": SCHEMA_VERSION,
+            "features": list(feature_names(self.cost.hardware)),
+            "samples": self.samples,
+            "resident": resident_blocks(self.cost),
+            **fitted,
+            "adaptation": self.cost.kind,
+            "cache": self.cost.cache,
+            "workload": self.cost.workload.to_json(),
             "hardware": self.cost.hardware.to_json(),
             "booster": json.loads(self.booster.save_raw("json")),
-        }  # fmt: skip
+        }
 
     def save(self, path: str | Path) -> None:
         """Writes JSON; reading it back runs no code."""

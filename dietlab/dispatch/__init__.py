@@ -7,6 +7,14 @@ from dietlab.dispatch.operator import Layer, Operator, load
 from dietlab.dispatch.portfolio import Portfolio, choose_portfolio
 
 __all__ = [
-    "Dispatcher", "Layer", "Operator", "Portfolio", "build", "checked_portfolio", "choose_portfolio", "load",
-    "train_dispatcher", "versions",
-]  # fmt: skip
+    "Dispatcher",
+    "Layer",
+    "Operator",
+    "Portfolio",
+    "build",
+    "checked_portfolio",
+    "choose_portfolio",
+    "load",
+    "train_dispatcher",
+    "versions",
+]

@@ -18,9 +18,12 @@ PACKAGES = ("dietlab", "apache-tvm", "apache-tvm-ffi", "numpy", "xgboost-cpu")
 
 
 def build(
-    dispatcher: Dispatcher, path: str | Path, *, every_plan: bool = False,
+    dispatcher: Dispatcher,
+    path: str | Path,
+    *,
+    every_plan: bool = False,
     only: Sequence[Sequence[int]] | None = None,
-) -> Operator:  # fmt: skip
+) -> Operator:
     """Builds ``path/library/`` and returns the operator in it, ready to call.
 
     The folder holds ``library.so`` (needs neither Python nor TVM's compiler), ``manifest.json`` and,
@@ -39,21 +42,30 @@ def build(
 
     folder, hardware = Path(path) / "library", dispatcher.hardware
     artifact = compile_plans(
-        dispatcher.workload, hardware, dispatcher.plans, dispatcher.tree, folder / "building.so",
-        every_plan=every_plan, only=only,
-    )  # fmt: skip
+        dispatcher.workload,
+        hardware,
+        dispatcher.plans,
+        dispatcher.tree,
+        folder / "building.so",
+        every_plan=every_plan,
+        only=only,
+    )
     runtimes = runtime_names(hardware.kind, hardware.cores)
     manifest = {
-        **dispatcher.to_json(), "schema_version": SCHEMA_VERSION,
+        **dispatcher.to_json(),
+        "schema_version": SCHEMA_VERSION,
         "micro_kernels": [kernel.key for kernel in dispatcher.micro_kernels],
         "packed_shape": artifact.packed_shape,
         "entries": entries(
             dispatcher.workload, every_plan=every_plan, packs=artifact.packed_shape is not None
         ),
-        "code_bytes": artifact.code_bytes, "file_bytes": artifact.path.stat().st_size,
-        "needs": ["libtvm_ffi.so", *runtimes], "resources": dict(artifact.resources),
-        "rules": dispatcher.to_source(), "versions": versions(),
-    }  # fmt: skip
+        "code_bytes": artifact.code_bytes,
+        "file_bytes": artifact.path.stat().st_size,
+        "needs": ["libtvm_ffi.so", *runtimes],
+        "resources": dict(artifact.resources),
+        "rules": dispatcher.to_source(),
+        "versions": versions(),
+    }
     try:
         # A process that has the old library open keeps it: the file is replaced, never rewritten.
         artifact.path.replace(folder / LIBRARY_NAME)

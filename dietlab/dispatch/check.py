@@ -31,9 +31,13 @@ RIVALS, CLOSE = 3, 1.08
 
 
 def checked_portfolio(
-    run: TuningRun, runner: Runner, store: RecordStore, shapes: ShapeSet | None = None,
-    max_kernels: int = 8, observers: Iterable[Observer] = (),
-) -> Portfolio:  # fmt: skip
+    run: TuningRun,
+    runner: Runner,
+    store: RecordStore,
+    shapes: ShapeSet | None = None,
+    max_kernels: int = 8,
+    observers: Iterable[Observer] = (),
+) -> Portfolio:
     """A portfolio (:func:`choose_portfolio`) whose plans' times were taken in turns where several compete.
 
     What checking finds out about one choice may speak for another: it is made again, knowing that, and
@@ -54,9 +58,13 @@ def checked_portfolio(
 
 
 def check_choices(
-    portfolio: Portfolio, run: TuningRun, runner: Runner, store: RecordStore, listeners: Audience,
+    portfolio: Portfolio,
+    run: TuningRun,
+    runner: Runner,
+    store: RecordStore,
+    listeners: Audience,
     asked_by: str = CHECK,
-) -> tuple[Portfolio, TuningRun]:  # fmt: skip
+) -> tuple[Portfolio, TuningRun]:
     """The same micro-kernels, with plans' times taken in turns where several compete for a shape, and the run
     that knows them.
 

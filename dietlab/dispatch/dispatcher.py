@@ -86,9 +86,11 @@ class Dispatcher:
         if isinstance(tree, Leaf):
             return [f'{pad}return "{self.plans[tree.kernel].key}"']
         return [
-            f"{pad}if {tree.dim} <= {tree.at_most}:", *self._rules(tree.low, level + 1),
-            f"{pad}else:", *self._rules(tree.high, level + 1),
-        ]  # fmt: skip
+            f"{pad}if {tree.dim} <= {tree.at_most}:",
+            *self._rules(tree.low, level + 1),
+            f"{pad}else:",
+            *self._rules(tree.high, level + 1),
+        ]
 
     def __str__(self) -> str:
         return (
@@ -99,10 +101,13 @@ class Dispatcher:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "schema_version": SCHEMA_VERSION, "workload": self.workload.to_json(),
-            "hardware": self.hardware.to_json(), "plans": [kernel.key for kernel in self.plans],
-            "tree": tree_to_json(self.tree), "expected_slowdown": self.expected_slowdown,
-        }  # fmt: skip
+            "schema_version": SCHEMA_VERSION,
+            "workload": self.workload.to_json(),
+            "hardware": self.hardware.to_json(),
+            "plans": [kernel.key for kernel in self.plans],
+            "tree": tree_to_json(self.tree),
+            "expected_slowdown": self.expected_slowdown,
+        }
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Dispatcher:
@@ -111,10 +116,12 @@ class Dispatcher:
                 f"a dispatcher has schema {SCHEMA_VERSION}", value.get("schema_version"), "Train it again."
             )
         return cls(
-            workload_from_json(value["workload"]), Hardware.from_json(value["hardware"]),
+            workload_from_json(value["workload"]),
+            Hardware.from_json(value["hardware"]),
             tuple(MicroKernel.from_key(key) for key in value["plans"]),
-            tree_from_json(value["tree"]), float(value["expected_slowdown"]),
-        )  # fmt: skip
+            tree_from_json(value["tree"]),
+            float(value["expected_slowdown"]),
+        )
 
     def save(self, path: str | Path) -> None:
         Path(path).write_text(json.dumps(self.to_json(), indent=1) + "\n", encoding="utf-8")
@@ -213,6 +220,9 @@ def _dispatcher(portfolio: Portfolio, tree: Tree, weights: Values) -> Dispatcher
     used = sorted({plans[leaf.kernel] for leaf in leaves(tree)})
     numbers = {old: used.index(plan) for old, plan in enumerate(plans) if plan in used}
     return Dispatcher(
-        portfolio.workload, portfolio.hardware, tuple(used), relabelled(tree, numbers),
+        portfolio.workload,
+        portfolio.hardware,
+        tuple(used),
+        relabelled(tree, numbers),
         float(np.exp(weights @ np.log(slowdowns))),
-    )  # fmt: skip
+    )

@@ -40,9 +40,10 @@ def load(path: str | Path) -> Operator:
         manifest = json.loads((folder / MANIFEST_NAME).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise DispatchError(
-            "a library has a readable manifest.json beside it", f"{path}: {error}",
+            "a library has a readable manifest.json beside it",
+            f"{path}: {error}",
             "Build it with dietlab.build() or `dietlab build`.",
-        ) from None  # fmt: skip
+        ) from None
     schema = manifest.get("schema_version") if isinstance(manifest, dict) else None
     if schema != SCHEMA_VERSION:
         raise DispatchError(f"a library has schema {SCHEMA_VERSION}", repr(schema), "Build it again.")
@@ -86,9 +87,11 @@ class Operator:
     def facts(self) -> dict[str, Any]:
         """What reports say about the library: bytes of machine code and of the file, micro-kernels."""
         return {
-            "bytes": self.manifest["code_bytes"], "file_bytes": self.manifest["file_bytes"],
-            "kernels": len(self.micro_kernels), "micro_kernels": list(self.micro_kernels),
-        }  # fmt: skip
+            "bytes": self.manifest["code_bytes"],
+            "file_bytes": self.manifest["file_bytes"],
+            "kernels": len(self.micro_kernels),
+            "micro_kernels": list(self.micro_kernels),
+        }
 
     @property
     def plans(self) -> tuple[str, ...]:

@@ -125,11 +125,16 @@ def _portfolio(
     used = sorted({int(plan) for plan in table.argmin(axis=0)})
     safe = _safest(run, [choice.plans[i] for i in choice.settled(chosen)] or [choice.plans[i] for i in used])
     return Portfolio(
-        run.space.workload, run.space.hardware, tuple(sorted(choice.codes[i] for i in chosen)),
-        tuple(choice.plans[i] for i in used), choice.shapes,
-        tuple(tuple(table[i].tolist()) for i in used), tuple(choice.table.min(axis=0).tolist()),
-        tuple(curve), safe,
-    )  # fmt: skip
+        run.space.workload,
+        run.space.hardware,
+        tuple(sorted(choice.codes[i] for i in chosen)),
+        tuple(choice.plans[i] for i in used),
+        choice.shapes,
+        tuple(tuple(table[i].tolist()) for i in used),
+        tuple(choice.table.min(axis=0).tolist()),
+        tuple(curve),
+        safe,
+    )
 
 
 def variants(portfolio: Portfolio) -> tuple[MicroKernel, ...]:

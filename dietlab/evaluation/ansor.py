@@ -78,14 +78,16 @@ def require_form(workload: Workload, kind: str) -> None:
     if kind == "cuda":
         if workload.dtype not in GPU_DTYPES:
             raise NoFormError(
-                f"MetaSchedule has rules for {' and '.join(GPU_DTYPES)} on a GPU", workload.dtype,
+                f"MetaSchedule has rules for {' and '.join(GPU_DTYPES)} on a GPU",
+                workload.dtype,
                 "Compare with the other contenders.",
-            )  # fmt: skip
+            )
     elif "w" not in workload.constants or epilogue.residual or epilogue.activation not in ("none", "relu"):
         raise NoFormError(
-            "per-shape tuning on a CPU has constant weights, no residual and no GELU", workload,
+            "per-shape tuning on a CPU has constant weights, no residual and no GELU",
+            workload,
             "Compare with the vendors.",
-        )  # fmt: skip
+        )
 
 
 def tune_static(
@@ -179,10 +181,17 @@ def _settings(workload: Workload, hardware: Hardware, shape: Shape, trials: int,
     """What makes two tunings the same one; measured figures of the hardware do not."""
     return {
         "workload": workload.to_json(),
-        "hardware": {**hardware.to_json(), "peak_gflops": None, "dram_gbps": None, "l3_gbps": None,
-                     "source": "tuning"},
-        "shape": shape.to_json(), "trials": trials, "seed": seed,
-    }  # fmt: skip
+        "hardware": {
+            **hardware.to_json(),
+            "peak_gflops": None,
+            "dram_gbps": None,
+            "l3_gbps": None,
+            "source": "tuning",
+        },
+        "shape": shape.to_json(),
+        "trials": trials,
+        "seed": seed,
+    }
 
 
 def _versions(hardware: Hardware) -> dict[str, str]:
@@ -198,9 +207,13 @@ def _versions(hardware: Hardware) -> dict[str, str]:
 
 def _result(shape: Shape, path: Path, saved: Mapping[str, Any]) -> AnsorResult:
     return AnsorResult(
-        shape, int(saved["trials"]), int(saved["failures"]), float(saved["seconds"]),
-        float(saved["gflops"]), path,
-    )  # fmt: skip
+        shape,
+        int(saved["trials"]),
+        int(saved["failures"]),
+        float(saved["seconds"]),
+        float(saved["gflops"]),
+        path,
+    )
 
 
 def _read(path: Path) -> dict[str, Any] | None:
@@ -229,8 +242,9 @@ def require_packages() -> None:
     if absent:
         raise MissingDependencyError(
             "per-shape auto-scheduling has apache-tvm, xgboost, psutil and cloudpickle",
-            f"no {', '.join(absent)}", f"pip install {' '.join(absent)}",
-        )  # fmt: skip
+            f"no {', '.join(absent)}",
+            f"pip install {' '.join(absent)}",
+        )
 
 
 def tuned_library(folder: str | Path, shape: Shape) -> tuple[Path, Mapping[str, Any]]:
@@ -243,9 +257,10 @@ def tuned_library(folder: str | Path, shape: Shape) -> tuple[Path, Mapping[str, 
     saved = _read(path.with_suffix(".json"))
     if saved is None or not path.is_file():
         raise MeasureError(
-            "the shape was tuned", f"no library for {shape} in {folder}",
+            "the shape was tuned",
+            f"no library for {shape} in {folder}",
             "Tune it with tune_static(), or leave it out for this contender.",
-        )  # fmt: skip
+        )
     return path, saved
 
 

@@ -43,8 +43,10 @@ def _built(worker: WorkerProcess, given: Any) -> Any:
 
     path = Path(tempfile.mkdtemp(prefix="dietlab-ansor-")) / "candidate.so"
     request = {
-        "program": tvm.ir.save_json(given.mod), "target": tvm.ir.save_json(given.target), "path": str(path),
-    }  # fmt: skip
+        "program": tvm.ir.save_json(given.mod),
+        "target": tvm.ir.save_json(given.target),
+        "path": str(path),
+    }
     try:
         worker.ask(request, BUILD_SECONDS)
     except MeasureError as error:

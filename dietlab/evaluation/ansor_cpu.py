@@ -106,9 +106,10 @@ def _pools(cores: int) -> tuple[Any, Any]:
         max_workers=cores, timeout_sec=BUILD_SECONDS, f_build=ansor_hooks.build_candidate
     )
     runner = ms.runner.LocalRunner(
-        timeout_sec=RUN_SECONDS, f_run_evaluator=clock,
+        timeout_sec=RUN_SECONDS,
+        f_run_evaluator=clock,
         evaluator_config=ms.runner.EvaluatorConfig(number=1, repeat=30, min_repeat_ms=20),
-    )  # fmt: skip
+    )
     return builder, runner
 
 

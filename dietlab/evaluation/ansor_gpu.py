@@ -105,9 +105,14 @@ class GpuPlatform:
 
     @classmethod
     def open(
-        cls, workload: Workload, hardware: Hardware, shape: Shape, timer: Timer, builder: Any = None,
+        cls,
+        workload: Workload,
+        hardware: Hardware,
+        shape: Shape,
+        timer: Timer,
+        builder: Any = None,
         assemble: Assemble = compile_cubin,
-    ) -> GpuPlatform:  # fmt: skip
+    ) -> GpuPlatform:
         """Makes the program.
 
         Args:
@@ -117,9 +122,17 @@ class GpuPlatform:
         ansor_hooks.quicken_tvm(rules.intrinsics)
         threads = len(os.sched_getaffinity(0))
         return cls(
-            workload, hardware, shape, static_program(workload, shape), schedule_target(hardware), rules.name,
-            threads, builder or cubin_builders(threads), timer, assemble,
-        )  # fmt: skip
+            workload,
+            hardware,
+            shape,
+            static_program(workload, shape),
+            schedule_target(hardware),
+            rules.name,
+            threads,
+            builder or cubin_builders(threads),
+            timer,
+            assemble,
+        )
 
     def seconds(self, candidate: Any, library: Path) -> float:
         """The least mean seconds of a call in a block of calls.
@@ -146,9 +159,12 @@ class GpuPlatform:
 
     def _timed(self, library: Path) -> dict[str, Any]:
         request = {
-            "workload": self.workload.to_json(), "shape": self.shape.to_json(), "library": str(library),
-            "timing": TIMING.to_json(), "last_level_bytes": self.hardware.last_level_bytes,
-        }  # fmt: skip
+            "workload": self.workload.to_json(),
+            "shape": self.shape.to_json(),
+            "library": str(library),
+            "timing": TIMING.to_json(),
+            "last_level_bytes": self.hardware.last_level_bytes,
+        }
         try:
             return self.timer.ask(request, RUN_SECONDS)
         except WorkerRefused:
@@ -160,12 +176,18 @@ class GpuPlatform:
 def schedule_target(hardware: Hardware) -> Any:
     """TVM's target for one GPU as the sketch rules read it."""
     gpu = hardware.gpu
-    return tvm_module().target.Target({
-        "kind": "cuda", "arch": gpu.arch, "max_num_threads": gpu.threads_per_block,
-        "max_threads_per_block": gpu.threads_per_block, "thread_warp_size": gpu.warp_threads,
-        "max_shared_memory_per_block": min(gpu.smem_per_block_bytes, STATIC_SMEM_BYTES),
-        "registers_per_block": gpu.registers_per_block, "host": HOST,
-    })  # fmt: skip
+    return tvm_module().target.Target(
+        {
+            "kind": "cuda",
+            "arch": gpu.arch,
+            "max_num_threads": gpu.threads_per_block,
+            "max_threads_per_block": gpu.threads_per_block,
+            "thread_warp_size": gpu.warp_threads,
+            "max_shared_memory_per_block": min(gpu.smem_per_block_bytes, STATIC_SMEM_BYTES),
+            "registers_per_block": gpu.registers_per_block,
+            "host": HOST,
+        }
+    )
 
 
 def cuda_module(program: Any, target: Any, assemble: Assemble = compile_cubin) -> Any:

@@ -100,18 +100,22 @@ class Tuner:
         rules, threads = platform.rules, platform.threads
         population = min(POPULATION, BRED * trials)
         search = ms.search_strategy.EvolutionarySearch(
-            population_size=population, init_min_unmeasured=min(FEWEST_FRESH, population // 2),
+            population_size=population,
+            init_min_unmeasured=min(FEWEST_FRESH, population // 2),
             max_fail_count=DRAWS * POPULATION // population,
-        )  # fmt: skip
+        )
         database = ms.database.MemoryDatabase()
         model = ms.cost_model.XGBModel(num_warmup_samples=WARMUP_SAMPLES, num_tuning_cores=threads)
         task = ms.TuneContext(
-            platform.program, target=platform.target,
+            platform.program,
+            target=platform.target,
             space_generator=ms.space_generator.PostOrderApply(
                 sch_rules=rules, postprocs=rules, mutator_probs=rules
             ),
-            search_strategy=search, rand_state=seed + 1, num_threads=threads,
-        )  # fmt: skip
+            search_strategy=search,
+            rand_state=seed + 1,
+            num_threads=threads,
+        )
         task.pre_tuning(trials, min(BATCH, trials), None, database, model)
         return cls(platform, task, database, model)
 
@@ -125,9 +129,11 @@ class Tuner:
         else:
             self.task.post_tuning()
         return {
-            "trials": self.trials, "failures": len(self.errors),
-            "best_seconds": self.best_seconds, "finished": not candidates,
-        }  # fmt: skip
+            "trials": self.trials,
+            "failures": len(self.errors),
+            "best_seconds": self.best_seconds,
+            "finished": not candidates,
+        }
 
     def _measure(self, candidates: Sequence[Any]) -> list[Any]:
         from tvm.s_tir import meta_schedule as ms

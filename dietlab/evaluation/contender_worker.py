@@ -77,9 +77,13 @@ class Bench:
     """
 
     def __init__(
-        self, contender: Contender, workload: Workload, threads: int, options: Mapping[str, Any],
+        self,
+        contender: Contender,
+        workload: Workload,
+        threads: int,
+        options: Mapping[str, Any],
         probe: Probe | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         cpu = Hardware.detect(measure=False).cpu
         self.contender = contender
         self._workload = workload

@@ -67,13 +67,17 @@ def evaluate(
                     rows += opened.rows(shape, cache, shape in shapes.held_out)
                     progress.advance(_standing(rows))
         return Report(
-            workload=lineup.dispatcher.workload.to_json(), hardware=lineup.dispatcher.hardware.to_json(),
-            versions=versions(), tuning=opened.tuning,
+            workload=lineup.dispatcher.workload.to_json(),
+            hardware=lineup.dispatcher.hardware.to_json(),
+            versions=versions(),
+            tuning=opened.tuning,
             library=op.facts,
-            rows=tuple(rows), contenders=opened.contenders,
+            rows=tuple(rows),
+            contenders=opened.contenders,
             overheads=_overheads(op, lineup, shapes),
-            notes=(*lineup.notes, opened.match.note), shape_set=shapes,
-        )  # fmt: skip
+            notes=(*lineup.notes, opened.match.note),
+            shape_set=shapes,
+        )
 
 
 @dataclass(frozen=True)
@@ -116,10 +120,16 @@ class Contest:
 
 @contextmanager
 def contest(
-    op: Operator, against: Sequence[str], shapes: ShapeSet, *, effort: Effort,
-    tuned: TuningRun | None = None, folder: str | Path | None = None, listeners: Audience | None = None,
+    op: Operator,
+    against: Sequence[str],
+    shapes: ShapeSet,
+    *,
+    effort: Effort,
+    tuned: TuningRun | None = None,
+    folder: str | Path | None = None,
+    listeners: Audience | None = None,
     ansor_shapes: ShapeSet | None = None,
-) -> Iterator[Contest]:  # fmt: skip
+) -> Iterator[Contest]:
     """Builds, tunes and opens the contenders; closes them at the end. The arguments are those of
     :func:`evaluate`; the oracle knows the ``shapes`` only, and ``ansor`` is tuned for ``ansor_shapes``
     (default: those of ``shapes`` that the operator was tuned for)."""
@@ -131,9 +141,15 @@ def contest(
 
 
 def _assembled(
-    op: Operator, against: Sequence[str], tuned: TuningRun | None, home: Path, shapes: ShapeSet,
-    effort: Effort, listeners: Audience, ansor_shapes: ShapeSet | None,
-) -> Lineup:  # fmt: skip
+    op: Operator,
+    against: Sequence[str],
+    tuned: TuningRun | None,
+    home: Path,
+    shapes: ShapeSet,
+    effort: Effort,
+    listeners: Audience,
+    ansor_shapes: ShapeSet | None,
+) -> Lineup:
     """:func:`~dietlab.evaluation.lineup.assemble` for either kind of processor. A GPU's vendors need nothing
     built: their names join the libraries that do."""
     if Dispatcher.from_json(op.manifest).hardware.kind == "cpu":
@@ -187,14 +203,20 @@ def _row(lineup: Lineup, shape: Shape, held_out: bool, name: str, cache: str, tu
     roofline = hardware.roofline(flops, workload.bytes(shape), workload.dtype)
     kernel = lineup.dispatcher.kernel(shape) if name == OURS else None
     return Row(
-        shape=shape, held_out=held_out, contender=name, cache=cache,
-        seconds_median=seconds, seconds_low=time.low if time else seconds,
-        seconds_high=time.high if time else seconds, gflops=flops / seconds / 1e9 if time else 0.0,
+        shape=shape,
+        held_out=held_out,
+        contender=name,
+        cache=cache,
+        seconds_median=seconds,
+        seconds_low=time.low if time else seconds,
+        seconds_high=time.high if time else seconds,
+        gflops=flops / seconds / 1e9 if time else 0.0,
         correct=turn.correct,
         padding_waste=padding_waste(extents(workload, shape), kernel.cover_tile) if kernel else None,
         roofline=roofline.least_seconds(cache) / seconds if roofline and time else None,
-        plan=kernel.key if kernel and turn.correct else turn.reason or None, retaken=turn.retaken,
-    )  # fmt: skip
+        plan=kernel.key if kernel and turn.correct else turn.reason or None,
+        retaken=turn.retaken,
+    )
 
 
 def _standing(rows: Sequence[Row]) -> str:
@@ -211,10 +233,13 @@ def _tuning(tuned: TuningRun | None, ansor: Sequence[AnsorResult]) -> dict[str, 
     section: dict[str, Any] = {}
     if tuned is not None:
         section = {
-            "seconds": tuned.seconds.to_json(), "total_seconds": round(tuned.seconds.total, 2),
-            "trials": tuned.trials, "failures": tuned.failures, "measurements": len(tuned.records),
+            "seconds": tuned.seconds.to_json(),
+            "total_seconds": round(tuned.seconds.total, 2),
+            "trials": tuned.trials,
+            "failures": tuned.failures,
+            "measurements": len(tuned.records),
             "cost_model_on_held_out_pairs": {k: round(v, 3) for k, v in tuned.held_out_metrics.items()},
-        }  # fmt: skip
+        }
     if ansor:
         section["ansor_seconds"] = {str(r.shape): round(r.seconds, 2) for r in ansor}
         section["ansor_trials"] = {str(r.shape): r.trials for r in ansor}

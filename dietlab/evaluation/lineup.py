@@ -46,9 +46,15 @@ class Lineup:
 
 
 def assemble(
-    op: Operator, against: Sequence[str], tuned: TuningRun | None, home: Path, shapes: ShapeSet,
-    effort: Effort, listeners: Audience, ansor_shapes: ShapeSet | None = None,
-) -> Lineup:  # fmt: skip
+    op: Operator,
+    against: Sequence[str],
+    tuned: TuningRun | None,
+    home: Path,
+    shapes: ShapeSet,
+    effort: Effort,
+    listeners: Audience,
+    ansor_shapes: ShapeSet | None = None,
+) -> Lineup:
     """Builds and tunes in ``home`` what the contenders need.
 
     Raises:
@@ -176,7 +182,8 @@ def _reversed_bits(width: int) -> list[int]:
 def _tuned(lineup: Lineup) -> TuningRun:
     if lineup.tuned is None:
         raise DispatchError(
-            "oracle and largest-shape need the tuning run behind the operator", "tuned=None",
+            "oracle and largest-shape need the tuning run behind the operator",
+            "tuned=None",
             "Pass tuned=run, or evaluate a study.",
-        )  # fmt: skip
+        )
     return lineup.tuned

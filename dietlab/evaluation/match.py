@@ -130,9 +130,12 @@ class Play:
 
     def turn(self) -> Turn:
         return Turn(
-            self.correct, self.reason, tuple(taken.seconds for taken in self.blocks),
-            sum(taken.retaken for taken in self.blocks), sum(taken.kept for taken in self.blocks),
-        )  # fmt: skip
+            self.correct,
+            self.reason,
+            tuple(taken.seconds for taken in self.blocks),
+            sum(taken.retaken for taken in self.blocks),
+            sum(taken.kept for taken in self.blocks),
+        )
 
 
 class Match:
@@ -204,21 +207,22 @@ class Match:
         if self._on_gpu:
             return {"l2_bytes": self._hardware.gpu.l2_bytes, "samples": str(folder)}
         cpu = self._hardware.cpu
-        return {
-            "l2_bytes": cpu.l2_bytes, "l3_bytes": cpu.l3_bytes, "probe": self._compile_probe(folder),
-        }  # fmt: skip
+        return {"l2_bytes": cpu.l2_bytes, "l3_bytes": cpu.l3_bytes, "probe": self._compile_probe(folder)}
 
     def _admit(self, entry: Entry, options: Mapping[str, Any]) -> Contender:
         cores = len(os.sched_getaffinity(0)) if self._on_gpu else self._hardware.cores
         workload = entry.workload or self._workload
         seat = Seat(
             {
-                "op": "open", "contender": entry.opens, "workload": workload.to_json(),
-                "threads": cores, "options": {**options, **(entry.options or {})},
+                "op": "open",
+                "contender": entry.opens,
+                "workload": workload.to_json(),
+                "threads": cores,
+                "options": {**options, **(entry.options or {})},
             },
             cores,
             self._on_gpu,
-        )  # fmt: skip
+        )
         self._open.callback(seat.close)
         try:
             answer = seat.open()

@@ -210,14 +210,17 @@ class Report:
             known = " or ".join(map(str, READABLE_VERSIONS))
             raise RecordError(f"a report has schema {known}", repr(schema), remedy)
         return cls(
-            workload=value["workload"], hardware=value["hardware"], versions=value["versions"],
-            tuning=value["tuning"], library=value["library"],
+            workload=value["workload"],
+            hardware=value["hardware"],
+            versions=value["versions"],
+            tuning=value["tuning"],
+            library=value["library"],
             rows=tuple(Row.from_json(row) for row in value["rows"]),
             contenders=tuple(Contender(**c) for c in value["contenders"]),
             overheads=value["overheads"],
             notes=tuple(value["notes"]),
             shape_set=_shapes_from_json(value.get("shapes")),
-        )  # fmt: skip
+        )
 
     @classmethod
     def load(cls, path: str | Path) -> Report:

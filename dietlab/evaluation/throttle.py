@@ -43,9 +43,12 @@ class Taken:
 
 
 def take(
-    block: Callable[[], float], probe: Probe | None, usual: float | None = None,
-    warm_up: Callable[[], object] = lambda: None, interruptions: Callable[[], int] = lambda: 0,
-) -> Taken:  # fmt: skip
+    block: Callable[[], float],
+    probe: Probe | None,
+    usual: float | None = None,
+    warm_up: Callable[[], object] = lambda: None,
+    interruptions: Callable[[], int] = lambda: 0,
+) -> Taken:
     """Runs ``block`` until both probes around it are quick and nothing interrupted it, at most
     ``1 + RETAKES`` times. The probes come right before and after, so that the cores that a block uses are
     awake for both: one core alone may run at a higher clock than all of them.

@@ -102,10 +102,20 @@ class GpuLimits:
         if not isinstance(capability, str) or not re.fullmatch(r"\d+\.\d", capability):
             raise HardwareError("a compute capability reads like '9.0'", repr(capability))
         _positive(
-            self, "threads_per_block", "smem_per_block_bytes", "smem_per_sm_bytes", "registers_per_block",
-            "registers_per_thread", "threads_per_sm", "l2_bytes", "blocks_per_sm", "registers_per_sm",
-            "smem_unit_bytes", "register_unit", "warp_threads",
-        )  # fmt: skip
+            self,
+            "threads_per_block",
+            "smem_per_block_bytes",
+            "smem_per_sm_bytes",
+            "registers_per_block",
+            "registers_per_thread",
+            "threads_per_sm",
+            "l2_bytes",
+            "blocks_per_sm",
+            "registers_per_sm",
+            "smem_unit_bytes",
+            "register_unit",
+            "warp_threads",
+        )
         if self.smem_reserved_bytes < 0:
             raise HardwareError("smem_reserved_bytes is 0 or more", self.smem_reserved_bytes)
         if self.half_gflops is not None:

@@ -43,9 +43,14 @@ def measure_peaks(hardware: Hardware) -> Hardware:
         )
     command = [sys.executable, "-m", "dietlab.lower.probe"]
     probe = subprocess.run(
-        command, input=json.dumps(hardware.to_json()), capture_output=True, text=True,
-        timeout=PROBE_SECONDS, check=False, env={**os.environ, "TVM_NUM_THREADS": str(hardware.cores)},
-    )  # fmt: skip
+        command,
+        input=json.dumps(hardware.to_json()),
+        capture_output=True,
+        text=True,
+        timeout=PROBE_SECONDS,
+        check=False,
+        env={**os.environ, "TVM_NUM_THREADS": str(hardware.cores)},
+    )
     if probe.returncode != 0:
         raise HardwareError("the speed probe runs", probe.stderr.strip()[-400:])
     return replace(hardware, source="detected and measured", **json.loads(probe.stdout))

@@ -50,9 +50,9 @@ def _bounds(limits: GpuLimits, threads: int, registers: int, shared_bytes: int) 
     """Blocks that each resource alone has room for."""
     if threads < 1 or registers < 0 or shared_bytes < 0:
         raise HardwareError(
-            "a block has threads, and no negative sizes", f"{threads} threads, {registers} registers, "
-            f"{shared_bytes} bytes of shared memory",
-        )  # fmt: skip
+            "a block has threads, and no negative sizes",
+            f"{threads} threads, {registers} registers, {shared_bytes} bytes of shared memory",
+        )
     warps = _pieces(threads, limits.warp_threads)
     return {
         "threads": _by_threads(limits, threads, warps),

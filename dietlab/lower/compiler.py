@@ -49,9 +49,10 @@ def require_linker() -> str:
     found = next((path for name in LINKERS if (path := shutil.which(name))), None)
     if found is None:
         raise BuildError(
-            "a C++ compiler is installed to link libraries", f"none of {', '.join(LINKERS)}",
+            "a C++ compiler is installed to link libraries",
+            f"none of {', '.join(LINKERS)}",
             "Install one, for example with: apt-get install g++",
-        )  # fmt: skip
+        )
     return found
 
 
@@ -98,8 +99,11 @@ def machine_code(elf: bytes) -> bytes:
         return int.from_bytes(elf[at : at + size], "little")
 
     table, entry_bytes, entries, names_index = (
-        number(0x28, 8), number(0x3A, 2), number(0x3C, 2), number(0x3E, 2),
-    )  # fmt: skip
+        number(0x28, 8),
+        number(0x3A, 2),
+        number(0x3C, 2),
+        number(0x3E, 2),
+    )
     headers = [table + i * entry_bytes for i in range(entries)]
     names_at = number(headers[names_index] + 0x18, 8)
     code = b""

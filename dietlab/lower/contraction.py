@@ -54,8 +54,10 @@ def contraction_of(workload: Workload) -> dict[str, Any]:
     """The fields of :class:`Contraction` for a workload."""
     return {
         **{role: _extent(workload, role) for role in ("rows", "cols", "depth")},
-        "batch": batch_of(workload), "weights": workload.weights, "epilogue": workload.epilogue,
-    }  # fmt: skip
+        "batch": batch_of(workload),
+        "weights": workload.weights,
+        "epilogue": workload.epilogue,
+    }
 
 
 def _extent(workload: Workload, role: Role) -> Any:

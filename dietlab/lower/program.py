@@ -16,9 +16,15 @@ from dietlab.workloads import Workload
 
 
 def compile_plans(
-    workload: Workload, hardware: Hardware, plans: Sequence[MicroKernel], tree: Tree, path: Path,
-    *, every_plan: bool = False, only: Sequence[Sequence[int]] | None = None,
-) -> Artifact:  # fmt: skip
+    workload: Workload,
+    hardware: Hardware,
+    plans: Sequence[MicroKernel],
+    tree: Tree,
+    path: Path,
+    *,
+    every_plan: bool = False,
+    only: Sequence[Sequence[int]] | None = None,
+) -> Artifact:
     """Compiles an operator that covers each shape by the plan that ``tree`` names.
 
     Args:
@@ -59,9 +65,14 @@ def source_of(workload: Workload, hardware: Hardware, kernel: MicroKernel) -> st
 
 
 def _cpu(
-    workload: Workload, hardware: Hardware, plans: Any, tree: Tree, path: Path, every_plan: bool,
+    workload: Workload,
+    hardware: Hardware,
+    plans: Any,
+    tree: Tree,
+    path: Path,
+    every_plan: bool,
     only: Sequence[Sequence[int]] | None,
-) -> Artifact:  # fmt: skip
+) -> Artifact:
     from dietlab.lower.compiler import compile_library
     from dietlab.lower.cpu.geometry import Geometry
     from dietlab.lower.cpu.library import library_module
@@ -76,9 +87,14 @@ def _cpu(
 
 
 def _cuda(
-    workload: Workload, hardware: Hardware, plans: Any, tree: Tree, path: Path, every_plan: bool,
+    workload: Workload,
+    hardware: Hardware,
+    plans: Any,
+    tree: Tree,
+    path: Path,
+    every_plan: bool,
     only: Sequence[Sequence[int]] | None,
-) -> Artifact:  # fmt: skip
+) -> Artifact:
     from dietlab.lower.cuda.compiler import compile_library
     from dietlab.lower.cuda.geometry import BlockGeometry
     from dietlab.lower.cuda.library import library_module

@@ -98,9 +98,10 @@ def _open_runtime(name: str, beside: Path | None = None) -> ctypes.CDLL:
     if runtime is None:
         nowhere = "apache-tvm is not installed"
         raise MissingDependencyError(
-            f"{name} is found", f"not in {beside}, and {nowhere}" if beside else nowhere,
+            f"{name} is found",
+            f"not in {beside}, and {nowhere}" if beside else nowhere,
             "pip install apache-tvm, copy it beside the library, or build for one CPU core.",
-        )  # fmt: skip
+        )
     try:
         return ctypes.CDLL(str(runtime.resolve()), mode=ctypes.RTLD_GLOBAL)
     except OSError as error:

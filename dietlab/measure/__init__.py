@@ -7,7 +7,18 @@ from dietlab.measure.store import RecordFile, RecordStore, read_records, write_c
 from dietlab.measure.timing import CACHE_STATES, CacheState, Timing
 
 __all__ = [
-    "CACHE_STATES", "CacheState",
-    "LocalRunner", "Record", "RecordFile", "RecordStore", "ReplayRunner", "Runner", "Status",
-    "SyntheticRunner", "Timing", "Trial", "read_records", "write_compressed",
-]  # fmt: skip
+    "CACHE_STATES",
+    "CacheState",
+    "LocalRunner",
+    "Record",
+    "RecordFile",
+    "RecordStore",
+    "ReplayRunner",
+    "Runner",
+    "Status",
+    "SyntheticRunner",
+    "Timing",
+    "Trial",
+    "read_records",
+    "write_compressed",
+]

@@ -14,14 +14,19 @@ from dietlab.workloads import workload_from_json
 
 def build(request: dict[str, Any]) -> dict[str, Any]:
     artifact = compile_plans(
-        workload_from_json(request["workload"]), Hardware.from_json(request["hardware"]),
-        [MicroKernel.from_key(request["micro_kernel"])], Leaf(0), Path(request["path"]),
+        workload_from_json(request["workload"]),
+        Hardware.from_json(request["hardware"]),
+        [MicroKernel.from_key(request["micro_kernel"])],
+        Leaf(0),
+        Path(request["path"]),
         only=[request["rows"]],
-    )  # fmt: skip
+    )
     return {
-        "code_bytes": artifact.code_bytes, "code_hash": artifact.code_hash,
-        "packed_shape": artifact.packed_shape, "resources": dict(artifact.resources),
-    }  # fmt: skip
+        "code_bytes": artifact.code_bytes,
+        "code_hash": artifact.code_hash,
+        "packed_shape": artifact.packed_shape,
+        "resources": dict(artifact.resources),
+    }
 
 
 if __name__ == "__main__":

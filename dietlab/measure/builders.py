@@ -42,9 +42,13 @@ class Builders:
     """
 
     def __init__(
-        self, hardware: Hardware, folder: Path, workers: int | None = None, timeout: float = 60.0,
+        self,
+        hardware: Hardware,
+        folder: Path,
+        workers: int | None = None,
+        timeout: float = 60.0,
         module: str = BUILDER,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._hardware, self._folder, self._timeout = hardware, folder, timeout
         self._workers = WorkerPool(module, workers)
         self._numbers = count()
@@ -68,10 +72,12 @@ class Builders:
         # A name is used once: the dynamic loader takes a path it has loaded for the library it loaded.
         path = self._folder / f"{kernel.key}-{next(self._numbers)}.so"
         request = {
-            "workload": workload.to_json(), "hardware": self._hardware.to_json(),
-            "micro_kernel": kernel.key, "path": str(path),
+            "workload": workload.to_json(),
+            "hardware": self._hardware.to_json(),
+            "micro_kernel": kernel.key,
+            "path": str(path),
             "rows": sorted({extents(workload, shape)["rows"] for shape in trial.shapes}),
-        }  # fmt: skip
+        }
         started = perf_counter()
         answer: dict[str, Any] = {}
         failure: tuple[Status, str] | None = None
@@ -83,9 +89,10 @@ class Builders:
             if any(sign in str(error) for sign in DISK_FULL):
                 # A record would keep the micro-kernel from being tried again.
                 raise BuildError(
-                    "libraries can be written", f"{path}: {error}",
+                    "libraries can be written",
+                    f"{path}: {error}",
                     "Free some space and run the same command again: it goes on from here.",
-                ) from error  # fmt: skip
+                ) from error
             failure = ("build_failed", str(error))
         return Built(kernel, path, answer, failure or refusal(answer), perf_counter() - started)
 

@@ -19,15 +19,27 @@ if TYPE_CHECKING:
     import pandas as pd
 
 COLUMNS = (
-    "micro_kernel", "status", "reason", "threads", "estimated_registers", "registers", "spill_bytes",
-    "shared_bytes", "blocks_per_sm", "code_bytes", "compile_seconds",
-)  # fmt: skip
+    "micro_kernel",
+    "status",
+    "reason",
+    "threads",
+    "estimated_registers",
+    "registers",
+    "spill_bytes",
+    "shared_bytes",
+    "blocks_per_sm",
+    "code_bytes",
+    "compile_seconds",
+)
 
 
 def frame_compiled(
-    workload: Workload, hardware: Hardware, kernels: Sequence[MicroKernel],
-    observers: Iterable[Observer] = (), workers: int | None = None,
-) -> pd.DataFrame:  # fmt: skip
+    workload: Workload,
+    hardware: Hardware,
+    kernels: Sequence[MicroKernel],
+    observers: Iterable[Observer] = (),
+    workers: int | None = None,
+) -> pd.DataFrame:
     """One row a micro-kernel: what its kernel uses of a multiprocessor, or why it was refused.
 
     Registers are a thread's, shared bytes a block's (what its launch asks for included), code bytes all of
@@ -65,6 +77,12 @@ def _row(built: Built) -> list[object]:
     threads = kernel.threads if isinstance(kernel, CudaMicroKernel) else None
     used = (resources.get(name) for name in ("registers", "spill_bytes", "shared_bytes", "blocks_per_sm"))
     return [
-        kernel.key, status, reason, threads, estimated, *used, built.answer.get("code_bytes"),
+        kernel.key,
+        status,
+        reason,
+        threads,
+        estimated,
+        *used,
+        built.answer.get("code_bytes"),
         round(built.seconds, 3),
-    ]  # fmt: skip
+    ]

@@ -29,16 +29,18 @@ def require_gpu(wanted: Hardware) -> Hardware:
         found = detect_gpu()
     except HardwareError as error:
         raise MeasureError(
-            f"candidates for {wanted.name} are measured on a GPU", error.value,
+            f"candidates for {wanted.name} are measured on a GPU",
+            error.value,
             "Tune where there is one, or replay records.",
-        ) from None  # fmt: skip
+        ) from None
     (major, minor), (least_major, least_minor) = (gpu.gpu.capability for gpu in (found, wanted))
     exact = wanted.gpu.arch.endswith("a")
     if major != least_major or minor < least_minor or (exact and minor != least_minor):
         raise MeasureError(
-            f"the GPU runs code for {wanted.gpu.arch}", f"{found.name} with {found.gpu.arch}",
+            f"the GPU runs code for {wanted.gpu.arch}",
+            f"{found.name} with {found.gpu.arch}",
             "Tune for this GPU, as Hardware.detect('cuda') describes it.",
-        )  # fmt: skip
+        )
     return found
 
 

@@ -47,10 +47,13 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
         blocks = clock.blocks(calls, timing)
         clock.wait()
     return {
-        "max_error": verdict.max_error, "tolerance": verdict.tolerance, "reason": verdict.reason,
-        "blocks": blocks, "verify_seconds": verified - started,
+        "max_error": verdict.max_error,
+        "tolerance": verdict.tolerance,
+        "reason": verdict.reason,
+        "blocks": blocks,
+        "verify_seconds": verified - started,
         "measure_seconds": perf_counter() - verified,
-    }  # fmt: skip
+    }
 
 
 def rotating_copies(sample: Sample, last_level_bytes: int) -> int:

@@ -119,12 +119,16 @@ class LocalRunner:
     def _take(self, workload: Workload, candidate: Candidate, timing: Timing, turn: int) -> None:
         """One turn of one candidate; the first one verifies it."""
         request = {
-            "workload": workload.to_json(), "shape": candidate.record.shape.to_json(),
-            "library": str(candidate.built.path), "cores": self.hardware.cores,
-            "packed_shape": candidate.built.answer["packed_shape"], "timing": timing.to_json(),
-            "last_level_bytes": self.hardware.last_level_bytes, "turn": turn,
+            "workload": workload.to_json(),
+            "shape": candidate.record.shape.to_json(),
+            "library": str(candidate.built.path),
+            "cores": self.hardware.cores,
+            "packed_shape": candidate.built.answer["packed_shape"],
+            "timing": timing.to_json(),
+            "last_level_bytes": self.hardware.last_level_bytes,
+            "turn": turn,
             "call_seconds": min(candidate.blocks, default=None),
-        }  # fmt: skip
+        }
         if self.hardware.kind == "cpu":
             request["l2_bytes"] = self.hardware.cpu.l2_bytes
         started = perf_counter()
@@ -132,10 +136,12 @@ class LocalRunner:
             candidate.note(self._timer.ask(request, self.time_timeout))
         except (WorkerTimeout, WorkerCrashed, WorkerRefused) as error:
             status: Status = (
-                "timeout" if isinstance(error, WorkerTimeout)
-                else "crashed" if isinstance(error, WorkerCrashed)
+                "timeout"
+                if isinstance(error, WorkerTimeout)
+                else "crashed"
+                if isinstance(error, WorkerCrashed)
                 else "refused"
-            )  # fmt: skip
+            )
             candidate.fail(status, str(error), measure=perf_counter() - started)
 
     def _start(self) -> None:
@@ -179,11 +185,15 @@ class Candidate:
     @classmethod
     def of(cls, built: Built, shape: Shape, compile_seconds: float) -> Candidate:
         record = Record(
-            built.kernel, shape, "ok", at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            built.kernel,
+            shape,
+            "ok",
+            at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             phases=PhaseSeconds(compile=compile_seconds),
-            code_bytes=built.answer.get("code_bytes", 0), code_hash=built.answer.get("code_hash", ""),
+            code_bytes=built.answer.get("code_bytes", 0),
+            code_hash=built.answer.get("code_hash", ""),
             resources=built.answer.get("resources", {}),
-        )  # fmt: skip
+        )
         if built.failure:
             record = replace(record, status=built.failure[0], reason=built.failure[1])
         return cls(built, record)
@@ -228,13 +238,19 @@ class Candidate:
         if self.twin is not None:
             twin = self.twin.result
             return replace(
-                self.record, status=twin.status, seconds=twin.seconds, cached_seconds=twin.cached_seconds,
-                spread=twin.spread, reason=f"same code as {twin.micro_kernel.key}",
-            )  # fmt: skip
+                self.record,
+                status=twin.status,
+                seconds=twin.seconds,
+                cached_seconds=twin.cached_seconds,
+                spread=twin.spread,
+                reason=f"same code as {twin.micro_kernel.key}",
+            )
         if not self.record.ok:
             return self.record
         least = min(self.blocks)
         return replace(
-            self.record, seconds=least, cached_seconds=min(self.cached_blocks, default=None),
+            self.record,
+            seconds=least,
+            cached_seconds=min(self.cached_blocks, default=None),
             spread=median(self.blocks) / least - 1,
-        )  # fmt: skip
+        )

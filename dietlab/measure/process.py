@@ -103,10 +103,13 @@ class WorkerProcess:
             self._stderr = tempfile.TemporaryFile()
             self._child = subprocess.Popen(
                 [sys.executable, "-m", self._module],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr, env=self._env,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._stderr,
+                env=self._env,
                 # Ctrl-C is the parent's business: it decides what to keep and ends its children.
                 start_new_session=True,
-            )  # fmt: skip
+            )
         return self._child
 
     def _read_line(self, child: subprocess.Popen[bytes], timeout: float) -> bytes:

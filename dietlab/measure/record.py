@@ -69,11 +69,16 @@ class Record:
 
     def to_json(self) -> dict[str, Any]:
         value: dict[str, Any] = {
-            "micro_kernel": self.micro_kernel.key, "shape": self.shape.to_json(), "status": self.status,
-            "seconds": self.seconds, "spread": round(self.spread, 4),
-            "phases": {k: v for k, v in self.phases.to_json().items() if v}, "code_bytes": self.code_bytes,
-            "code_hash": self.code_hash, "at": self.at,
-        }  # fmt: skip
+            "micro_kernel": self.micro_kernel.key,
+            "shape": self.shape.to_json(),
+            "status": self.status,
+            "seconds": self.seconds,
+            "spread": round(self.spread, 4),
+            "phases": {k: v for k, v in self.phases.to_json().items() if v},
+            "code_bytes": self.code_bytes,
+            "code_hash": self.code_hash,
+            "at": self.at,
+        }
         value |= {"cached_seconds": self.cached_seconds} if self.cached_seconds else {}
         value |= {"asked_by": self.asked_by} if self.asked_by else {}
         value |= {"resources": dict(self.resources)} if self.resources else {}
@@ -89,14 +94,19 @@ class Record:
         try:
             return cls(
                 micro_kernel=MicroKernel.from_key(value["micro_kernel"]),
-                shape=Shape.from_json(value["shape"]), status=value["status"],
-                seconds=value["seconds"], cached_seconds=value.get("cached_seconds"),
-                asked_by=value.get("asked_by", ""), spread=float(value.get("spread", 0.0)),
-                reason=value.get("reason", ""), phases=PhaseSeconds(**value.get("phases", {})),
-                code_bytes=int(value.get("code_bytes", 0)), code_hash=value.get("code_hash", ""),
+                shape=Shape.from_json(value["shape"]),
+                status=value["status"],
+                seconds=value["seconds"],
+                cached_seconds=value.get("cached_seconds"),
+                asked_by=value.get("asked_by", ""),
+                spread=float(value.get("spread", 0.0)),
+                reason=value.get("reason", ""),
+                phases=PhaseSeconds(**value.get("phases", {})),
+                code_bytes=int(value.get("code_bytes", 0)),
+                code_hash=value.get("code_hash", ""),
                 at=value.get("at", ""),
                 resources={str(k): int(v) for k, v in value.get("resources", {}).items()},
-            )  # fmt: skip
+            )
         except (KeyError, TypeError, ValueError) as error:
             raise RecordError("a record has all its fields", f"{error!r} in {value!r:.200}") from None
 

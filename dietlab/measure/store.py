@@ -71,9 +71,10 @@ class RecordStore:
             if path.exists():
                 repair(path)
             raise RecordError(
-                "records can be written", f"{path}: {error}",
+                "records can be written",
+                f"{path}: {error}",
                 "Free some space and run the same command again: it goes on from here.",
-            ) from error  # fmt: skip
+            ) from error
 
     def _check_header(self, found: Mapping[str, Any]) -> None:
         for name in ("schema_version", "workload", "hardware"):
@@ -135,9 +136,10 @@ def _parse(path: Path, number: int, line: str) -> dict[str, Any]:
         value: dict[str, Any] = json.loads(line)
     except ValueError:
         raise RecordError(
-            "every line of a records file is JSON", f"{path}, line {number}: {line!r:.80}",
+            "every line of a records file is JSON",
+            f"{path}, line {number}: {line!r:.80}",
             "Remove the line: only the last one can be truncated by a crash.",
-        ) from None  # fmt: skip
+        ) from None
     return value
 
 

@@ -63,9 +63,7 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
         # A short one was mostly a cold start.
         call_seconds = first_seconds if first_seconds > timing.block_seconds else None
         verdict = problem.verdict()
-        answer |= {
-            "reason": verdict.reason, "max_error": verdict.max_error, "tolerance": verdict.tolerance,
-        }  # fmt: skip
+        answer |= {"reason": verdict.reason, "max_error": verdict.max_error, "tolerance": verdict.tolerance}
         if cores > 1:  # the first call started the pool
             keep_apart()
     verified = perf_counter()

@@ -68,9 +68,12 @@ LONGEST_PAUSE = 0.4
 
 
 def time_blocks(
-    calls: Sequence[Callable[[], object]], timing: Timing, cores: int, positions: Iterator[int] | None = None,
+    calls: Sequence[Callable[[], object]],
+    timing: Timing,
+    cores: int,
+    positions: Iterator[int] | None = None,
     call_seconds: float | None = None,
-) -> list[float]:  # fmt: skip
+) -> list[float]:
     """Mean seconds of one call in each block, after one call to warm up (of several threads, calls for
     :data:`WAKING_SECONDS`).
 

@@ -17,6 +17,15 @@ PUZZLES = (PADDING, WAVES, HEIGHTS, PREDICTION, PORTFOLIO, SPLIT, LOCAL_PADDING)
 """In the order of the notebook."""
 
 __all__ = [
-    "HEIGHTS", "LOCAL_PADDING", "PADDING", "PORTFOLIO", "PREDICTION", "PUZZLES", "SPLIT", "WAVES", "Puzzle",
-    "Verdict", "dense_schedule",
-]  # fmt: skip
+    "HEIGHTS",
+    "LOCAL_PADDING",
+    "PADDING",
+    "PORTFOLIO",
+    "PREDICTION",
+    "PUZZLES",
+    "SPLIT",
+    "WAVES",
+    "Puzzle",
+    "Verdict",
+    "dense_schedule",
+]

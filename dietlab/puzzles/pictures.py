@@ -32,9 +32,13 @@ def stacked_bars(frame: pd.DataFrame, parts: Mapping[str, str], title: str, y_ti
     for (column, words), colour in zip(parts.items(), (NEEDED, LOST), strict=True):
         hover = [f"{x} {at}: {count} {words}" for at, count in zip(frame[x], frame[column], strict=True)]
         figure.add_bar(
-            x=frame[x], y=frame[column], name=words, marker={"color": colour}, hovertext=hover,
+            x=frame[x],
+            y=frame[column],
+            name=words,
+            marker={"color": colour},
+            hovertext=hover,
             hoverinfo="text",
-        )  # fmt: skip
+        )
     figure.update_layout(barmode="stack", bargap=0.1)
     figure.update_xaxes(title_text="T (rows)" if x == "T" else f"{x} (number)")
     if len(frame) <= FEW:

@@ -66,11 +66,15 @@ def _plot(frame: pd.DataFrame) -> go.Figure:
     figure = new_figure(frame, "Slowdown of four micro-kernels on four shapes", None)
     table = frame.pivot(index="micro_kernel", columns="T", values="slowdown")
     figure.add_heatmap(
-        x=[f"T={length}" for length in table.columns], y=list(table.index), z=table.to_numpy(),
-        colorscale="Cividis", colorbar={"title": "times the<br>best's time"}, text=table.round(2).to_numpy(),
+        x=[f"T={length}" for length in table.columns],
+        y=list(table.index),
+        z=table.to_numpy(),
+        colorscale="Cividis",
+        colorbar={"title": "times the<br>best's time"},
+        text=table.round(2).to_numpy(),
         texttemplate="%{text}",
         hovertemplate="%{y} on %{x} takes %{z:.2f} times the best's time<extra></extra>",
-    )  # fmt: skip
+    )
     figure.update_xaxes(title_text="shape")
     figure.update_yaxes(title_text="micro-kernel", autorange="reversed")
     return figure

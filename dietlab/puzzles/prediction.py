@@ -28,9 +28,11 @@ def _cases(random: Random) -> Iterator[Given]:
         yield {"T": length, "rows": rows, "measured_T": measured, "us": 500.0}
     for _ in range(200):
         yield {
-            "T": random.randint(1, 256), "rows": random.randint(1, 16),
-            "measured_T": random.randint(1, 256), "us": round(random.uniform(10, 4000), 1),
-        }  # fmt: skip
+            "T": random.randint(1, 256),
+            "rows": random.randint(1, 16),
+            "measured_T": random.randint(1, 256),
+            "us": round(random.uniform(10, 4000), 1),
+        }
 
 
 def _frame() -> pd.DataFrame:
@@ -44,16 +46,24 @@ def _plot(frame: pd.DataFrame) -> go.Figure:
     figure = new_figure(frame, "One tile height of 8 rows, one measurement", None)
     known = frame.dropna()
     figure.add_scatter(
-        x=known["T"], y=known["us"], mode="markers", name="measured", hoverinfo="text",
+        x=known["T"],
+        y=known["us"],
+        mode="markers",
+        name="measured",
+        hoverinfo="text",
         hovertext=[f"T={t} takes {us:.0f} us" for t, us in zip(known["T"], known["us"], strict=True)],
         marker={"color": LOST, "size": 12},
-    )  # fmt: skip
+    )
     asked = frame[frame["us"].isna()]
     figure.add_scatter(
-        x=asked["T"], y=[0.0] * len(asked), mode="markers", name="asked for", hoverinfo="text",
+        x=asked["T"],
+        y=[0.0] * len(asked),
+        mode="markers",
+        name="asked for",
+        hoverinfo="text",
         hovertext=[f"How long does T={t} take?" for t in asked["T"]],
         marker={"color": GREY, "size": 12, "symbol": "diamond-open"},
-    )  # fmt: skip
+    )
     figure.update_xaxes(title_text="T (rows)", rangemode="tozero")
     figure.update_yaxes(title_text="time (us)", range=[-60, 1000])
     return figure

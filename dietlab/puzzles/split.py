@@ -92,9 +92,14 @@ def _plot(frame: pd.DataFrame) -> go.Figure:
         part = frame[frame["plan"] == plan]
         hover = [f"plan {plan} loses {row.lost_us:.0f} us on T={row.T}" for row in part.itertuples()]
         figure.add_scatter(
-            x=part["T"], y=part["lost_us"], name=f"plan {plan}", mode="lines+markers", hovertext=hover,
-            hoverinfo="text", line={"color": colour, "dash": ("solid", "dash")[plan]},
-        )  # fmt: skip
+            x=part["T"],
+            y=part["lost_us"],
+            name=f"plan {plan}",
+            mode="lines+markers",
+            hovertext=hover,
+            hoverinfo="text",
+            line={"color": colour, "dash": ("solid", "dash")[plan]},
+        )
     figure.update_xaxes(title_text="T (rows)")
     figure.update_yaxes(title_text="time lost (us)")
     return figure

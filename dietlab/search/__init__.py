@@ -12,7 +12,24 @@ from dietlab.search.tune import tune
 from dietlab.search.verify import VERIFY, is_short, met
 
 __all__ = [
-    "DENSE_SHAPES", "EFFORTS", "STRATEGIES", "VERIFY", "Clock", "Effort", "SearchState", "Strategy",
-    "TuningRun", "best_together", "candidate_plans", "dense_shapes", "distinct", "effort_named", "is_short",
-    "measured", "met", "survey", "tune", "with_records",
-]  # fmt: skip
+    "DENSE_SHAPES",
+    "EFFORTS",
+    "STRATEGIES",
+    "VERIFY",
+    "Clock",
+    "Effort",
+    "SearchState",
+    "Strategy",
+    "TuningRun",
+    "best_together",
+    "candidate_plans",
+    "dense_shapes",
+    "distinct",
+    "effort_named",
+    "is_short",
+    "measured",
+    "met",
+    "survey",
+    "tune",
+    "with_records",
+]

@@ -70,6 +70,8 @@ def with_records(seconds: PhaseSeconds, records: Iterable[Record]) -> PhaseSecon
     """Model and search time with the other phases, which stand in the records."""
     found = [record.phases for record in records]
     return replace(
-        seconds, compile=sum(phases.compile for phases in found),
-        verify=sum(phases.verify for phases in found), measure=sum(phases.measure for phases in found),
-    )  # fmt: skip
+        seconds,
+        compile=sum(phases.compile for phases in found),
+        verify=sum(phases.verify for phases in found),
+        measure=sum(phases.measure for phases in found),
+    )

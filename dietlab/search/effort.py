@@ -8,7 +8,7 @@ from dietlab.errors import DietlabError
 from dietlab.measure import Timing
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Effort:
     """How much to try, measure and compare.
 
@@ -43,9 +43,45 @@ LONG_CALL = 0.015
 EFFORTS = {
     effort.name: effort
     for effort in (
-        Effort("smoke", 8, 8, 3, 6, 4, Timing(3, 0.001, LONG_CALL, "rotating"), 3, 0.002, 4, 60.0),
-        Effort("quick", 64, 16, 12, 16, 64, Timing(5, 0.002, LONG_CALL, "rotating"), 7, 0.004, 32, 90.0),
-        Effort("full", 512, 64, 32, 48, 160, Timing(9, 0.005, LONG_CALL, "rotating"), 15, 0.006, 256, None),
+        Effort(
+            name="smoke",
+            trials=8,
+            batch=8,
+            confirm_kernels=3,
+            confirm_shapes=6,
+            verify_shapes=4,
+            timing=Timing(blocks=3, block_seconds=0.001, stop_beyond=LONG_CALL, cache="rotating"),
+            evaluation_blocks=3,
+            evaluation_block_seconds=0.002,
+            ansor_trials=4,
+            ansor_seconds=60.0,
+        ),
+        Effort(
+            name="quick",
+            trials=64,
+            batch=16,
+            confirm_kernels=12,
+            confirm_shapes=16,
+            verify_shapes=64,
+            timing=Timing(blocks=5, block_seconds=0.002, stop_beyond=LONG_CALL, cache="rotating"),
+            evaluation_blocks=7,
+            evaluation_block_seconds=0.004,
+            ansor_trials=32,
+            ansor_seconds=90.0,
+        ),
+        Effort(
+            name="full",
+            trials=512,
+            batch=64,
+            confirm_kernels=32,
+            confirm_shapes=48,
+            verify_shapes=160,
+            timing=Timing(blocks=9, block_seconds=0.005, stop_beyond=LONG_CALL, cache="rotating"),
+            evaluation_blocks=15,
+            evaluation_block_seconds=0.006,
+            ansor_trials=256,
+            ansor_seconds=None,
+        ),
     )
 }
 

@@ -13,9 +13,14 @@ from dietlab.space import MicroKernel, Space
 
 
 def measured(
-    stage: str, asked_by: str, run: TuningRun, trials: Sequence[Trial], runner: Runner, listeners: Audience,
+    stage: str,
+    asked_by: str,
+    run: TuningRun,
+    trials: Sequence[Trial],
+    runner: Runner,
+    listeners: Audience,
     store: RecordStore,
-) -> tuple[Record, ...]:  # fmt: skip
+) -> tuple[Record, ...]:
     """Records of ``trials`` in the round ``asked_by``; what the store lacks of them is measured, but for what
     failed before."""
     left = missing(trials, (r for r in store.records if r.asked_by == asked_by or not r.ok))

@@ -115,10 +115,13 @@ class TuningRun:
         return pd.DataFrame(
             [
                 {
-                    "micro_kernel": r.micro_kernel.key, **r.shape.to_json(), "status": r.status,
+                    "micro_kernel": r.micro_kernel.key,
+                    **r.shape.to_json(),
+                    "status": r.status,
                     "microseconds": None if r.seconds is None else r.seconds * 1e6,
-                    "gflops": r.gflops(workload), "reason": r.reason,
+                    "gflops": r.gflops(workload),
+                    "reason": r.reason,
                 }
                 for r in self.records
             ]
-        )  # fmt: skip
+        )

@@ -88,9 +88,10 @@ def tune(
     model = _fit(space, known, effort, adaptation, seed, clock)
     if model is None:
         raise ModelError(
-            "at least one candidate is measured", f"{len(store.records)} failures",
+            "at least one candidate is measured",
+            f"{len(store.records)} failures",
             "Their reasons stand in the records; `dietlab doctor` checks the machine.",
-        )  # fmt: skip
+        )
     # Each stage sees what those before it measured, whatever else is in the store: a finished run that is
     # repeated asks for the same measurements, and has them all.
     confirmed = confirm(TuningRun(space, shapes, known, model), runner, effort, listeners, store)

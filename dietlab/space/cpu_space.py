@@ -74,16 +74,20 @@ def cpu_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
     return (
         Limit("a CPU computes float32", 0, "other types", lambda _: int(workload.dtype != "float32")),
         Limit(
-            "accumulators and operands fit the vector registers", cpu.vector_registers, "registers",
+            "accumulators and operands fit the vector registers",
+            cpu.vector_registers,
+            "registers",
             lambda k: k.registers(lanes),
         ),
         Limit(
-            "accumulators hide the latency of a multiply-add", 0, "idle cycles a step",
+            "accumulators hide the latency of a multiply-add",
+            0,
+            "idle cycles a step",
             lambda k: FMA_LATENCY - k.rows * k.vectors(lanes),
         ),
         *layout_limits(workload),
         *_size_limits(workload, hardware),
-    )  # fmt: skip
+    )
 
 
 def layout_limits(workload: Workload) -> tuple[Limit, ...]:
@@ -95,15 +99,20 @@ def layout_limits(workload: Workload) -> tuple[Limit, ...]:
     return (
         Limit(
             "what is asked for ahead is a packed panel that stays, or the next product of a batch",
-            0, "panels ahead",
+            0,
+            "panels ahead",
             lambda k: int(k.ahead and not (batched or (packed and k.order == "ws"))),
         ),
         Limit(
-            "weights that vary and lie in rows are stationary", 0, "passes over them",
+            "weights that vary and lie in rows are stationary",
+            0,
+            "passes over them",
             lambda k: int(transposed and k.order != "ws"),
         ),
         Limit(
-            "dot products are composed, read both operands in order and leave no epilogue", 0, "exceptions",
+            "dot products are composed, read both operands in order and leave no epilogue",
+            0,
+            "exceptions",
             lambda k: (
                 (k.along == "depth")
                 * ((not k.composed) + (k.prefetch > 0) + (workload.epilogue != NO_EPILOGUE))
@@ -111,17 +120,20 @@ def layout_limits(workload: Workload) -> tuple[Limit, ...]:
         ),
         Limit(
             "a reduction is cut into equal parts of packed, stationary weights under composed tiles",
-            0, "exceptions",
+            0,
+            "exceptions",
             lambda k: (
                 (k.block > 0)
                 * ((not packed) + (k.order != "ws") + (not k.composed) + bool(depth % (k.block or 1)))
             ),
         ),
         Limit(
-            "a padded copy has a size known beforehand", 0, "copies",
+            "a padded copy has a size known beforehand",
+            0,
+            "copies",
             lambda k: int(k.edge == "padded" and k.rows > 1 and not static_depth),
         ),
-    )  # fmt: skip
+    )
 
 
 def _size_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
@@ -134,25 +146,35 @@ def _size_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
     return (
         Limit("the tile is no wider than the output", padded_cols, "columns", lambda k: k.cols),
         Limit(
-            "every core gets a panel of weights", padded_cols, "columns",
+            "every core gets a panel of weights",
+            padded_cols,
+            "columns",
             lambda k: (busy_cores - 1) * k.cols + lanes,
         ),
         Limit(
-            "the reduction axis fills an unrolled step", depth, "steps",
+            "the reduction axis fills an unrolled step",
+            depth,
+            "steps",
             lambda k: k.unroll if k.along == "cols" else (k.unroll - 1) * lanes + 1,
         ),
         Limit(
-            "a stationary panel of weights fits L2", cpu.l2_bytes * L2_SHARE, "bytes",
+            "a stationary panel of weights fits L2",
+            cpu.l2_bytes * L2_SHARE,
+            "bytes",
             lambda k: k.cols * (k.block or depth) * FLOAT_BYTES if k.order == "ws" and k.cols > lanes else 0,
         ),
         Limit(
-            "a panel transposed on the fly fits the stack", STACK_BYTES, "bytes",
+            "a panel transposed on the fly fits the stack",
+            STACK_BYTES,
+            "bytes",
             lambda k: (
                 k.cols * depth * FLOAT_BYTES if workload.weights == "transposed" and k.along == "cols" else 0
             ),
         ),
         Limit(
-            "the padded copy of the edge tile fits half of L2", cpu.l2_bytes / 2, "bytes",
+            "the padded copy of the edge tile fits half of L2",
+            cpu.l2_bytes / 2,
+            "bytes",
             lambda k: k.rows * depth * FLOAT_BYTES if k.edge == "padded" and k.rows > 1 else 0,
         ),
-    )  # fmt: skip
+    )

@@ -84,9 +84,16 @@ class CudaMicroKernel(MicroKernel):
 
     def __post_init__(self) -> None:
         sizes = (
-            self.rows, self.cols, self.step, self.down, self.across, self.slices, self.stages, self.splits,
+            self.rows,
+            self.cols,
+            self.step,
+            self.down,
+            self.across,
+            self.slices,
+            self.stages,
+            self.splits,
             self.resident,
-        )  # fmt: skip
+        )
         if min(sizes) < 1:
             raise SpaceError("a micro-kernel's sizes are positive", self.key, "Make each 1 or more.")
         if self.stages < self.pieces.stages:
@@ -96,9 +103,10 @@ class CudaMicroKernel(MicroKernel):
         if self.splits > CLUSTER:
             raise SpaceError(f"a cluster has {CLUSTER} blocks at most", self.key, "Split it less.")
         divided = {
-            "rows": (self.rows, self.granule), "columns": (self.cols, self.across * self.pieces.cols),
+            "rows": (self.rows, self.granule),
+            "columns": (self.cols, self.across * self.pieces.cols),
             "steps": (self.step, self.slices * self.pieces.steps),
-        }  # fmt: skip
+        }
         if self.edge not in ("padded", *COMPOSED) and (self.edge, self.unit) != ("checked", "fma"):
             raise SpaceError(
                 "a GPU's edge is padded, even, rest or, on CUDA cores, checked",

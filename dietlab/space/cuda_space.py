@@ -102,73 +102,104 @@ def cuda_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
     narrow = 2 * THREADS_ACROSS[0] if workload.dtype == "float32" else PIECES["mma"].cols
     return (
         Limit(
-            "tensor cores multiply 16 x 16 by 16 x 8 from compute capability 8.0 on", 0, "too old",
+            "tensor cores multiply 16 x 16 by 16 x 8 from compute capability 8.0 on",
+            0,
+            "too old",
             lambda k: int(k.unit == "mma" and not gpu.asynchronous),
         ),
         Limit(
-            "groups of warps multiply from shared memory at compute capability 9.0", 0, "other GPU",
+            "groups of warps multiply from shared memory at compute capability 9.0",
+            0,
+            "other GPU",
             lambda k: int(k.unit == "wgmma" and not gpu.warp_groups),
         ),
         Limit(
-            "batches lie along the second axis of the grid", MOST_BATCHES, "batches",
+            "batches lie along the second axis of the grid",
+            MOST_BATCHES,
+            "batches",
             lambda k: batch_of(workload) or 1,
         ),
         Limit("a block's threads fit it", gpu.threads_per_block, "threads", lambda k: k.threads),
         Limit("a block has two warps or more", -2 * WARP, "threads missing", lambda k: -k.threads),
         Limit(
-            "a thread's sums, operands and copies fit its registers", gpu.registers_per_thread, "registers",
+            "a thread's sums, operands and copies fit its registers",
+            gpu.registers_per_thread,
+            "registers",
             lambda k: thread_registers(k) + held_registers(k, workload, gpu),
         ),
         Limit(
-            "what a group of warps copies through registers leaves room for sums", MOST_HELD, "registers",
+            "what a group of warps copies through registers leaves room for sums",
+            MOST_HELD,
+            "registers",
             lambda k: held_registers(k, workload, gpu) if k.unit == "wgmma" else 0,
         ),
         Limit(
-            "all threads' registers fit the block", gpu.registers_per_block, "registers",
+            "all threads' registers fit the block",
+            gpu.registers_per_block,
+            "registers",
             lambda k: min(thread_registers(k), gpu.registers_per_thread) * k.threads,
         ),
         Limit(
-            "resident blocks' registers fit the multiprocessor", gpu.registers_per_sm, "registers",
+            "resident blocks' registers fit the multiprocessor",
+            gpu.registers_per_sm,
+            "registers",
             lambda k: k.resident * thread_registers(k) * k.threads if k.resident > 1 else 0,
         ),
         Limit(
-            "resident blocks fit the multiprocessor", gpu.threads_per_sm, "threads",
+            "resident blocks fit the multiprocessor",
+            gpu.threads_per_sm,
+            "threads",
             lambda k: k.resident * k.threads,
         ),
         Limit(
-            "resident blocks' shared memory fits the multiprocessor", gpu.smem_per_sm_bytes, "bytes",
+            "resident blocks' shared memory fits the multiprocessor",
+            gpu.smem_per_sm_bytes,
+            "bytes",
             lambda k: k.resident * (shared_bytes(k, itemsize) + gpu.smem_reserved_bytes),
         ),
         Limit(
             "blocks share a reduction in clusters, from compute capability 9.0 on",
-            CLUSTER if gpu.clusters else 1, "blocks", lambda k: k.splits,
+            CLUSTER if gpu.clusters else 1,
+            "blocks",
+            lambda k: k.splits,
         ),
         Limit(
-            "each block of a cluster has two steps or more", largest(workload, "depth"), "deep",
+            "each block of a cluster has two steps or more",
+            largest(workload, "depth"),
+            "deep",
             lambda k: 2 * k.splits * k.step if k.splits > 1 else 0,
         ),
         Limit(
-            "the stages fit shared memory", gpu.smem_per_block_bytes, "bytes",
+            "the stages fit shared memory",
+            gpu.smem_per_block_bytes,
+            "bytes",
             lambda k: shared_bytes(k, itemsize),
         ),
         Limit(
-            "copies without cp.async go through registers: two stages at most", 2, "stages",
+            "copies without cp.async go through registers: two stages at most",
+            2,
+            "stages",
             lambda k: 0 if gpu.asynchronous else k.stages,
         ),
         Limit(
-            "a thread reuses what it reads", 3, "vectors read for four steps of multiply-adds",
+            "a thread reuses what it reads",
+            3,
+            "vectors read for four steps of multiply-adds",
             lambda k: 4 * (k.tile_rows + k.tile_cols) / k.accumulators if k.unit == "fma" else 0,
         ),
         Limit(
-            "a fetch occupies most threads", 0, "threads idle beyond half",
+            "a fetch occupies most threads",
+            0,
+            "threads idle beyond half",
             lambda k: k.threads / 2 - (k.rows + k.cols) * k.step * itemsize / 16,
         ),
         Limit(
-            "the tile is at most twice as wide as the output, or the narrowest", max(2 * cols, narrow),
+            "the tile is at most twice as wide as the output, or the narrowest",
+            max(2 * cols, narrow),
             "columns",
             lambda k: k.cols,
         ),
-    )  # fmt: skip
+    )
 
 
 def thread_registers(kernel: CudaMicroKernel) -> int:

@@ -68,9 +68,11 @@ def tree_to_json(tree: Tree) -> Any:
     if isinstance(tree, Leaf):
         return tree.kernel
     return {
-        "dim": tree.dim, "at_most": tree.at_most,
-        "low": tree_to_json(tree.low), "high": tree_to_json(tree.high),
-    }  # fmt: skip
+        "dim": tree.dim,
+        "at_most": tree.at_most,
+        "low": tree_to_json(tree.low),
+        "high": tree_to_json(tree.high),
+    }
 
 
 def tree_from_json(value: Any) -> Tree:
@@ -83,8 +85,10 @@ def tree_from_json(value: Any) -> Tree:
         return Leaf(value)
     try:
         return Split(
-            str(value["dim"]), int(value["at_most"]),
-            tree_from_json(value["low"]), tree_from_json(value["high"]),
-        )  # fmt: skip
+            str(value["dim"]),
+            int(value["at_most"]),
+            tree_from_json(value["low"]),
+            tree_from_json(value["high"]),
+        )
     except (KeyError, TypeError) as error:
         raise DispatchError("a decision tree has dim, at_most, low and high", error) from None

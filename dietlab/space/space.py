@@ -68,7 +68,7 @@ class Space:
                 "a space is restricted to some of its own micro-kernels",
                 f"{', '.join(strangers[:3])}{' ...' if len(strangers) > 3 else ''}" or "none",
                 "Were they recorded on other hardware, or for another operator?",
-            )  # fmt: skip
+            )
         return replace(self, micro_kernels=kept)
 
     @property

@@ -22,12 +22,18 @@ _HOMES = {
         f"{half}_{figure}"
         for half in ("frame", "plot")
         for figure in (
-            "speedup", "latency", "throughput", "padding", "tuning", "phases", "portfolio_curve",
+            "speedup",
+            "latency",
+            "throughput",
+            "padding",
+            "tuning",
+            "phases",
+            "portfolio_curve",
         )
     ),
     "dietlab.view.plans": ("frame_plans", "plot_plans"),
     "dietlab.view.traffic": ("frame_traffic", "plot_traffic", "traffic_words"),
-}  # fmt: skip
+}
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = sorted(_HOME_OF)

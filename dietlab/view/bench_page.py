@@ -32,13 +32,17 @@ def render_bench_page(table: BenchTable, plans: Mapping[str, go.Figure] | None =
             of their own, which is left out without them.
     """
     return render_page(
-        "bench.html.j2", bench_title(table), lines=machine_lines(table), tables=tables(table),
-        notes=notes_of(table), sections=list(_sections(table)),
+        "bench.html.j2",
+        bench_title(table),
+        lines=machine_lines(table),
+        tables=tables(table),
+        notes=notes_of(table),
+        sections=list(_sections(table)),
         plans=[
             (heading, figure_markup(figure, f"plan-{number}"))
             for number, (heading, figure) in enumerate((plans or {}).items())
         ],
-    )  # fmt: skip
+    )
 
 
 def write_bench(table: BenchTable, path: str | Path, plans: Mapping[str, go.Figure] | None = None) -> Path:

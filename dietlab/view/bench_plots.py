@@ -41,10 +41,15 @@ def plot_bench_speedup(
     worst = frame_worst(report, cache)
     (dim,) = report.rows[0].shape.to_json()
     figure.add_scatter(
-        x=worst[dim], y=worst["speedup"], mode="markers+text", name="worst shapes", hoverinfo="skip",
-        text=[f"{r.shape} {r.speedup:.2f}x" for r in worst.itertuples()], textposition="bottom center",
+        x=worst[dim],
+        y=worst["speedup"],
+        mode="markers+text",
+        name="worst shapes",
+        hoverinfo="skip",
+        text=[f"{r.shape} {r.speedup:.2f}x" for r in worst.itertuples()],
+        textposition="bottom center",
         marker={"symbol": "circle-open", "size": 14, "color": GREY, "line": {"width": 2}},
-    )  # fmt: skip
+    )
     return _with_axis(figure, report)
 
 
@@ -66,11 +71,15 @@ def plot_bench_roofline(
         frame = frame_throughput(report, cache)
         mine = frame[(frame["contender"] == OURS) & frame["roofline_percent"].notna()]
         figure.add_scatter(
-            x=mine[dim], y=mine["roofline_percent"], name=cache, mode="lines+markers",
+            x=mine[dim],
+            y=mine["roofline_percent"],
+            name=cache,
+            mode="lines+markers",
             line={"color": styles([OURS])[OURS].colour, "dash": dash},
             marker={"symbol": [HELD_OUT if held_out else TUNED for held_out in mine["held_out"]]},
-            hovertext=[f"{r.shape}: {r.roofline_percent:.0f} %" for r in mine.itertuples()], hoverinfo="text",
-        )  # fmt: skip
+            hovertext=[f"{r.shape}: {r.roofline_percent:.0f} %" for r in mine.itertuples()],
+            hoverinfo="text",
+        )
     figure.update_layout(title_text=f"{escape(workload)}, {cores(threads)}: share of the roofline")
     figure.add_hline(y=100, line={"color": GREY, "width": 1, "dash": "dash"})
     figure.update_yaxes(rangemode="tozero", title_text="share of the roofline (%)")

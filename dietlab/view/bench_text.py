@@ -79,12 +79,17 @@ def summary_cells(line: Line) -> tuple[str, ...]:
     between = "" if line.low is None else f"{_number(line.low, unit)} to {_number(line.high, unit)}"
     where = f" T={line.worst.length}" if line.worst.length else ""
     return (
-        line.criterion.what, str(line.threads), line.cache or "-", str(line.shapes),
-        f"{_number(line.value, unit)} {unit}".strip(), between,
+        line.criterion.what,
+        str(line.threads),
+        line.cache or "-",
+        str(line.shapes),
+        f"{_number(line.value, unit)} {unit}".strip(),
+        between,
         f"{_number(line.worst.value, unit)} {line.worst.workload}{where}",
         f"{_number(line.ceiling, unit)} {unit}" if line.ceiling is not None else "",
-        line.criterion.target if line.verdict else "", line.verdict,
-    )  # fmt: skip
+        line.criterion.target if line.verdict else "",
+        line.verdict,
+    )
 
 
 def workload_table(table: BenchTable) -> Table:
@@ -107,17 +112,34 @@ def contender_table(table: BenchTable) -> Table:
 def roofline_table(table: BenchTable) -> Table:
     """Work, bounds and our time at some lengths."""
     header = (
-        "workload", "threads", "cache", "T", "Mflop", "MB", "compute us", "memory us", "L3 us", "ours us",
-        "of FMA peak", "of roofline",
-    )  # fmt: skip
+        "workload",
+        "threads",
+        "cache",
+        "T",
+        "Mflop",
+        "MB",
+        "compute us",
+        "memory us",
+        "L3 us",
+        "ours us",
+        "of FMA peak",
+        "of roofline",
+    )
     rows = [
         (
-            b.workload, str(b.threads), b.cache, str(b.length), f"{b.flops / 1e6:.1f}",
-            f"{b.bytes / 1e6:.2f}", *map(_microseconds, astuple(b.roofline)), _microseconds(b.seconds),
-            f"{100 * b.compute_share:.0f} %", f"{100 * b.share:.0f} %",
+            b.workload,
+            str(b.threads),
+            b.cache,
+            str(b.length),
+            f"{b.flops / 1e6:.1f}",
+            f"{b.bytes / 1e6:.2f}",
+            *map(_microseconds, astuple(b.roofline)),
+            _microseconds(b.seconds),
+            f"{100 * b.compute_share:.0f} %",
+            f"{100 * b.share:.0f} %",
         )
         for b in bounds(table)
-    ]  # fmt: skip
+    ]
     return header, rows
 
 
@@ -128,21 +150,33 @@ def _microseconds(seconds: float | None) -> str:
 def study_table(table: BenchTable) -> Table:
     """What each study cost, and the peaks that its rooflines are made of."""
     header = (
-        "workload", "threads", "tuning", "micro-kernels tried", "in the library", "code", "FMA peak", "DRAM",
+        "workload",
+        "threads",
+        "tuning",
+        "micro-kernels tried",
+        "in the library",
+        "code",
+        "FMA peak",
+        "DRAM",
         "L3, one core",
-    )  # fmt: skip
+    )
     rows = []
     for facts in table.studies:
         if not facts.complete:
             continue
         hardware = facts.processor
         peaks = ((hardware.total_gflops, "GFLOP/s"), (hardware.dram_gbps, "GB/s"), (hardware.l3_gbps, "GB/s"))
-        rows.append((
-            facts.name, str(facts.threads), duration(facts.tuning["total_seconds"]),
-            str(facts.tuning["trials"]), str(facts.library["kernels"]),
-            f"{facts.library['bytes'] / 1024:.0f} KiB",
-            *("-" if value is None else f"{value:.0f} {unit}" for value, unit in peaks),
-        ))  # fmt: skip
+        rows.append(
+            (
+                facts.name,
+                str(facts.threads),
+                duration(facts.tuning["total_seconds"]),
+                str(facts.tuning["trials"]),
+                str(facts.library["kernels"]),
+                f"{facts.library['bytes'] / 1024:.0f} KiB",
+                *("-" if value is None else f"{value:.0f} {unit}" for value, unit in peaks),
+            )
+        )
     return header, rows
 
 
@@ -157,8 +191,10 @@ def notes_of(table: BenchTable) -> list[tuple[str, list[str]]]:
     """What went wrong or did not take part, under headings; headings without notes are left out."""
     absent = {
         f"{c.name} ({facts.name}): {c.absent}": None
-        for facts in table.studies for c in facts.contenders if c.absent
-    }  # fmt: skip
+        for facts in table.studies
+        for c in facts.contenders
+        if c.absent
+    }
     failed = [f"{facts.name}, {facts.threads} threads: {facts.failure}" for facts in table.failures]
     found = [
         ("Failed", failed),

@@ -18,8 +18,16 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 COLUMNS = (
-    "record", "micro_kernel", "rows", "cols", "shape", "held_out", "measured_us", "predicted_us", "ratio",
-)  # fmt: skip
+    "record",
+    "micro_kernel",
+    "rows",
+    "cols",
+    "shape",
+    "held_out",
+    "measured_us",
+    "predicted_us",
+    "ratio",
+)
 TILE = ("rows", "cols")
 """What else than a dimension points can be coloured by: extents of the micro-kernel's tile."""
 SCALE = [[0, PALETTE["mkl"]], [1, PALETTE["ansor"]]]
@@ -54,13 +62,19 @@ def frame_predictions(run: TuningRun, model: CostModel, count: int) -> pd.DataFr
     predicted: list[float] = model.seconds_of(pairs).tolist() if pairs else []
     rows = [
         {
-            **r.shape.to_json(), "record": number, "micro_kernel": r.micro_kernel.key,
-            "rows": r.micro_kernel.rows, "cols": r.micro_kernel.cols, "shape": str(r.shape),
-            "held_out": number > count, "measured_us": 1e6 * (r.seconds or 0.0),
-            "predicted_us": 1e6 * guess, "ratio": guess / (r.seconds or 1.0),
+            **r.shape.to_json(),
+            "record": number,
+            "micro_kernel": r.micro_kernel.key,
+            "rows": r.micro_kernel.rows,
+            "cols": r.micro_kernel.cols,
+            "shape": str(r.shape),
+            "held_out": number > count,
+            "measured_us": 1e6 * (r.seconds or 0.0),
+            "predicted_us": 1e6 * guess,
+            "ratio": guess / (r.seconds or 1.0),
         }
         for (number, r), guess in zip(numbered, predicted, strict=True)
-    ]  # fmt: skip
+    ]
     return pd.DataFrame(rows, columns=[*run.space.workload.dims, *COLUMNS])
 
 
@@ -87,22 +101,33 @@ def plot_predictions(
     for held_out, name in ((False, "fitted"), (True, "held out from the fit")):
         part = frame[frame["held_out"].astype(bool) == held_out]
         figure.add_scatter(
-            x=part["measured_us"], y=part["predicted_us"], mode="markers", name=name,
-            marker=_markers(part, frame, colour, held_out), hoverinfo="text",
+            x=part["measured_us"],
+            y=part["predicted_us"],
+            mode="markers",
+            name=name,
+            marker=_markers(part, frame, colour, held_out),
+            hoverinfo="text",
             hovertext=[_hover(row) for row in part.itertuples()],
-        )  # fmt: skip
+        )
     marked = frame[frame["micro_kernel"] == micro_kernel]
     if len(marked):
         figure.add_scatter(
-            x=marked["measured_us"], y=marked["predicted_us"], mode="markers", name=escape(micro_kernel),
+            x=marked["measured_us"],
+            y=marked["predicted_us"],
+            mode="markers",
+            name=escape(micro_kernel),
             marker={"symbol": "circle-open", "size": 15, "color": PALETTE[OURS], "line": {"width": 2}},
             hoverinfo="skip",
-        )  # fmt: skip
+        )
     ends = _ends(frame)
     figure.add_scatter(
-        x=ends, y=ends, mode="lines", name="prediction = measurement", hoverinfo="skip",
+        x=ends,
+        y=ends,
+        mode="lines",
+        name="prediction = measurement",
+        hoverinfo="skip",
         line={"color": GREY, "dash": "dash", "width": 1},
-    )  # fmt: skip
+    )
     ticks = _ticks(*ends)
     figure.update_xaxes(type="log", tickvals=ticks, title_text="measured time (us)")
     figure.update_yaxes(type="log", tickvals=ticks, title_text="predicted time (us)")
@@ -131,12 +156,18 @@ def _markers(part: pd.DataFrame, frame: pd.DataFrame, colour: str, held_out: boo
     powers = range(math.ceil(low), math.floor(high) + 1)
     bar = {
         "title": {"text": f"{colour} of<br>the tile" if colour in TILE else f"{colour}<br>(extent)"},
-        "tickvals": list(powers), "ticktext": [str(2**power) for power in powers],
-    }  # fmt: skip
+        "tickvals": list(powers),
+        "ticktext": [str(2**power) for power in powers],
+    }
     return {
-        **look, "color": [math.log2(float(value)) for value in part[colour]], "cmin": low,
-        "cmax": max(high, low + 1), "colorscale": SCALE, "colorbar": bar, "showscale": not held_out,
-    }  # fmt: skip
+        **look,
+        "color": [math.log2(float(value)) for value in part[colour]],
+        "cmin": low,
+        "cmax": max(high, low + 1),
+        "colorscale": SCALE,
+        "colorbar": bar,
+        "showscale": not held_out,
+    }
 
 
 def _hover(row: Any) -> str:
@@ -152,13 +183,16 @@ def plot_importances(frame: pd.DataFrame, template: str | None = None) -> go.Fig
     figure = new_figure(frame, "What the cost model looks at", template)
     shown = frame.head(LEADING)
     figure.add_bar(
-        x=shown["percent"], y=[feature_words(name) for name in shown["feature"]], orientation="h",
-        marker={"color": PALETTE["mkl"]}, hoverinfo="text",
+        x=shown["percent"],
+        y=[feature_words(name) for name in shown["feature"]],
+        orientation="h",
+        marker={"color": PALETTE["mkl"]},
+        hoverinfo="text",
         hovertext=[
             f"<b>{feature_words(r.feature)}: {r.percent:.1f} %</b><br>of what all splits remove from the loss"
             for r in shown.itertuples()
         ],
-    )  # fmt: skip
+    )
     figure.update_xaxes(title_text="share of the loss removed (%)", rangemode="tozero")
     figure.update_yaxes(title_text="feature", autorange="reversed", automargin=True)
     return figure

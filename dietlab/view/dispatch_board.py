@@ -82,15 +82,20 @@ class Board:
             more = len(bare) - SHOWN
             found = ", ".join(map(str, bare[:SHOWN])) + (f" and {more} more" if more > 0 else "")
             raise DispatchError(
-                f"without {dropped} the portfolio still covers every shape", f"no plan for {found}",
+                f"without {dropped} the portfolio still covers every shape",
+                f"no plan for {found}",
                 "Drop another one.",
-            )  # fmt: skip
+            )
         seconds = np.where(covered, self.seconds, np.inf)[kept]
         return replace(
-            self.portfolio, micro_kernels=tuple(sorted(left)), plans=tuple(self.plans[i] for i in kept),
-            seconds=tuple(map(tuple, seconds.tolist())), best_seconds=tuple(self.best.tolist()), curve=(),
+            self.portfolio,
+            micro_kernels=tuple(sorted(left)),
+            plans=tuple(self.plans[i] for i in kept),
+            seconds=tuple(map(tuple, seconds.tolist())),
+            best_seconds=tuple(self.best.tolist()),
+            curve=(),
             safe_plan=self._safest(kept.tolist(), left),
-        )  # fmt: skip
+        )
 
     def _safest(self, kept: Sequence[int], left: frozenset[MicroKernel]) -> MicroKernel:
         """The fastest beyond the range of those that need nothing else there; of all, if all do."""
@@ -105,11 +110,13 @@ def board_of(run: TuningRun, portfolio: Portfolio) -> Board:
     beyond = Shape.of(**{name: BEYOND * dim.high for name, dim in dims.items()})
     rows = spans(portfolio.workload, portfolio.shapes)
     return Board(
-        portfolio, plans, run.expected_seconds(plans, portfolio.shapes.shapes),
+        portfolio,
+        plans,
+        run.expected_seconds(plans, portfolio.shapes.shapes),
         run.seconds_table(plans, [beyond])[:, 0],
         tuple(tuple(frozenset(needed(plan, *span)) for span in rows) for plan in plans),
         tuple(frozenset(needed(plan, max(high for _, high in rows) + 1)) for plan in plans),
-    )  # fmt: skip
+    )
 
 
 def by_hand(portfolio: Portfolio, cuts: Sequence[int], plans: Sequence[MicroKernel]) -> Dispatcher:

@@ -189,17 +189,22 @@ def draw_dispatch(
 def _lay_out(figure: go.Figure, dim: str, bar: int) -> None:
     """Two panels over one axis; the tree grows downwards, to a bar at level ``bar``."""
     figure.update_layout(
-        height=640, legend={"orientation": "h", "y": -0.12},
+        height=640,
+        legend={"orientation": "h", "y": -0.12},
         xaxis={"type": "log", "dtick": math.log10(2), "anchor": "y2", "title": {"text": f"{dim} (extent)"}},
         yaxis={
-            "domain": [0.4, 1], "range": [bar + 0.5, -0.7], "tickvals": list(range(bar)),
+            "domain": [0.4, 1],
+            "range": [bar + 0.5, -0.7],
+            "tickvals": list(range(bar)),
             "title": {"text": "comparisons (count)"},
         },
         yaxis2={
-            "domain": [0, 0.33], "anchor": "x", "gridcolor": GRID,
+            "domain": [0, 0.33],
+            "anchor": "x",
+            "gridcolor": GRID,
             "title": {"text": "slowdown (times)"},
         },
-    )  # fmt: skip
+    )
 
 
 def _add_branches(figure: go.Figure, nodes: Sequence[Node]) -> None:
@@ -218,9 +223,13 @@ def _add_path(figure: go.Figure, nodes: Sequence[Node], dim: str, extent: int, b
     """A thick line along the nodes that a shape meets, down to its place in the range."""
     met = [node for node in nodes if node.low <= extent <= node.high]
     figure.add_scatter(
-        x=[*(node.x for node in met), extent], y=[*(node.level for node in met), bar], mode="lines",
-        line={"color": PALETTE[OURS], "width": 4}, name=f"path of {dim}={extent}", hoverinfo="skip",
-    )  # fmt: skip
+        x=[*(node.x for node in met), extent],
+        y=[*(node.level for node in met), bar],
+        mode="lines",
+        line={"color": PALETTE[OURS], "width": 4},
+        name=f"path of {dim}={extent}",
+        hoverinfo="skip",
+    )
 
 
 def with_room(nodes: Sequence[Node], extent: int | None, share: float) -> list[bool]:
@@ -245,15 +254,19 @@ def _add_splits(figure: go.Figure, nodes: Sequence[Node], dim: str, extent: int 
     splits = [node for node in nodes if node.at_most is not None]
     said = with_room(splits, extent, SPLIT_ROOM)
     figure.add_scatter(
-        x=[node.x for node in splits], y=[node.level for node in splits], mode="markers+text",
+        x=[node.x for node in splits],
+        y=[node.level for node in splits],
+        mode="markers+text",
         text=[f"{dim} ≤ {node.at_most}" if room else "" for node, room in zip(splits, said, strict=True)],
-        textposition="top center", showlegend=False, hoverinfo="text",
+        textposition="top center",
+        showlegend=False,
+        hoverinfo="text",
         marker={"symbol": "square", "size": 7, "color": GREY},
         hovertext=[
             f"<b>{dim} ≤ {node.at_most}?</b><br>{_span(dim, node)} come here; up to {node.at_most} go left"
             for node in splits
         ],
-    )  # fmt: skip
+    )
 
 
 def _add_leaves(
@@ -263,19 +276,25 @@ def _add_leaves(
     numbers = [node.plan or 0 for node in leaves]
     said = with_room(leaves, extent, LEAF_ROOM)
     figure.add_scatter(
-        x=[node.x for node in leaves], y=[node.level for node in leaves], mode="markers+text",
+        x=[node.x for node in leaves],
+        y=[node.level for node in leaves],
+        mode="markers+text",
         text=[str(number) if room else "" for number, room in zip(numbers, said, strict=True)],
-        textfont={"color": "black"}, showlegend=False, hoverinfo="text",
+        textfont={"color": "black"},
+        showlegend=False,
+        hoverinfo="text",
         marker={
             "symbol": [SYMBOLS[n // len(COLOURS) % len(SYMBOLS)] for n in numbers],
-            "size": [18 if room else 9 for room in said], "color": [_colour(n) for n in numbers],
-            "opacity": 1, "line": {"width": 0},
+            "size": [18 if room else 9 for room in said],
+            "color": [_colour(n) for n in numbers],
+            "opacity": 1,
+            "line": {"width": 0},
         },
         hovertext=[
             f"<b>plan {n}: {escape(dispatcher.plans[n].key)}</b><br>{_span(dim, node)} come here"
             for n, node in zip(numbers, leaves, strict=True)
         ],
-    )  # fmt: skip
+    )
 
 
 def _add_intervals(
@@ -293,29 +312,43 @@ def _add_intervals(
             x += [node.low - 0.5, *inside, node.high + 0.5, None]
             hover += [whole, *(said[extent] for extent in inside), whole, ""]
         figure.add_scatter(
-            x=x, y=[None if place is None else bar for place in x], mode="lines",
-            line={"color": _colour(number), "width": BAR_WIDTH}, hovertext=hover, hoverinfo="text",
+            x=x,
+            y=[None if place is None else bar for place in x],
+            mode="lines",
+            line={"color": _colour(number), "width": BAR_WIDTH},
+            hovertext=hover,
+            hoverinfo="text",
             name=f"{number}: {escape(dispatcher.plans[number].key)}",
-        )  # fmt: skip
+        )
 
 
 def _add_slowdown(
     figure: go.Figure, frame: pd.DataFrame, dim: str, name: str, colour: str, dash: str
 ) -> None:
     figure.add_scatter(
-        x=frame[dim], y=frame["slowdown"], mode="lines", name=escape(name), yaxis="y2",
-        line={"color": colour, "dash": dash, "width": 2}, hoverinfo="text",
+        x=frame[dim],
+        y=frame["slowdown"],
+        mode="lines",
+        name=escape(name),
+        yaxis="y2",
+        line={"color": colour, "dash": dash, "width": 2},
+        hoverinfo="text",
         hovertext=[f"{_hover(row)}<br>{escape(name)}" for row in frame.itertuples()],
-    )  # fmt: skip
+    )
 
 
 def _add_ring(figure: go.Figure, frame: pd.DataFrame, dim: str, extent: int) -> None:
     row = row_at(frame, dim, extent)
     if row[dim] == extent:
         figure.add_scatter(
-            x=[extent], y=[row["slowdown"]], mode="markers", yaxis="y2", showlegend=False, hoverinfo="skip",
+            x=[extent],
+            y=[row["slowdown"]],
+            mode="markers",
+            yaxis="y2",
+            showlegend=False,
+            hoverinfo="skip",
             marker={"symbol": "circle-open", "size": 16, "color": GREY, "line": {"width": 2}},
-        )  # fmt: skip
+        )
 
 
 def row_at(frame: pd.DataFrame, dim: str, extent: int) -> Any:

@@ -88,11 +88,15 @@ def draw_ranking(frame: pd.DataFrame, chosen: int | None = None, template: str |
     figure = new_figure(known, "Ranking quality on records that were held out", template)
     for metric, (name, colour, symbol, dash) in LINES.items():
         figure.add_scatter(
-            x=known["records"], y=100 * known[metric].astype(float), name=f"{name} ({metric})",
-            mode="lines+markers", line={"color": colour, "dash": dash, "width": 2},
-            marker={"symbol": symbol, "size": 8}, hoverinfo="text",
+            x=known["records"],
+            y=100 * known[metric].astype(float),
+            name=f"{name} ({metric})",
+            mode="lines+markers",
+            line={"color": colour, "dash": dash, "width": 2},
+            marker={"symbol": symbol, "size": 8},
+            hoverinfo="text",
             hovertext=[_ranking_hover(metric, row) for row in known.to_dict("records")],
-        )  # fmt: skip
+        )
     if chosen is not None and len(known):
         figure.add_vline(x=chosen, line={"color": GREY, "width": 1, "dash": "dash"})
     figure.update_xaxes(title_text="records that the model was fitted on (count)", rangemode="tozero")
@@ -229,9 +233,10 @@ def nothing_measured(run: TuningRun) -> Explorer:
     frame = pd.DataFrame(failures.most_common(), columns=["status", "records"])
     found = ", ".join(f"{count} {status}" for status, count in failures.most_common())
     error = ModelError(
-        "an explorer needs one successful record", found or "no records",
+        "an explorer needs one successful record",
+        found or "no records",
         "Their reasons stand in run.frame().",
-    )  # fmt: skip
+    )
 
     def draw() -> Drawn:
         return Drawn(new_figure(pd.DataFrame(), "No successful record", None), frame, note=str(error))

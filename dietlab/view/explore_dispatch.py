@@ -145,9 +145,12 @@ def _drawn(
     )
     said = path_words(shown, Shape.of(**{name: extent}))
     return Drawn(
-        figure, frame, _numbers(frames, shown, row_at(frame, name, extent), without),
-        f"{note}{said} {_verdict(frames, without, tree)}", _options(board, without),
-    )  # fmt: skip
+        figure,
+        frame,
+        _numbers(frames, shown, row_at(frame, name, extent), without),
+        f"{note}{said} {_verdict(frames, without, tree)}",
+        _options(board, without),
+    )
 
 
 def _options(board: Board, without: str) -> dict[str, list[str]]:

@@ -94,11 +94,13 @@ def _controls(workload: Workload, hardware: Hardware, name: str, dim: Dim) -> di
         "rows": slider("tile: rows", tallest, 1, registers),
         "cols": slider("tile: columns", 2 * lanes, lanes, MAX_VECTORS * lanes, lanes),
         "edge": ipywidgets.Dropdown(
-            options=[(EDGE_WORDS[edge], edge) for edge in edges], value=edges[-1], description="composition",
+            options=[(EDGE_WORDS[edge], edge) for edge in edges],
+            value=edges[-1],
+            description="composition",
             style=style,
         ),
         "cores": slider("cores", hardware.cores, 1, max(MOST_CORES, 2 * hardware.cores)),
-    }  # fmt: skip
+    }
 
 
 # --- numbers and words ------------------------------------------------------------------------
@@ -146,10 +148,16 @@ def _figure(workload: Workload, hardware: Hardware, kernel: CpuMicroKernel, shap
     drawn.update(xaxis="x2", yaxis="y2", colorbar=MAP_BAR)
     figure.add_trace(drawn)
     figure.add_scatter(
-        x=[shape[name]], y=[kernel.rows], xaxis="x2", yaxis="y2", mode="markers", hoverinfo="skip",
-        name="chosen", showlegend=False,
+        x=[shape[name]],
+        y=[kernel.rows],
+        xaxis="x2",
+        yaxis="y2",
+        mode="markers",
+        hoverinfo="skip",
+        name="chosen",
+        showlegend=False,
         marker={"symbol": "circle-open", "size": 14, "color": "#D55E00", "line": {"width": 3}},
-    )  # fmt: skip
+    )
     _add_policies(figure, workload, kernel, shape)
     add_key(figure)
     _lay_out(figure, name, tiling_titles(kernel, sizes["rows"], sizes["cols"]))
@@ -167,16 +175,22 @@ def _add_policies(figure: go.Figure, workload: Workload, kernel: CpuMicroKernel,
     frame = frame_policies(workload, kernel, shape)
     rows = list(frame.itertuples())
     figure.add_bar(
-        x=[_two_lines(row.policy) for row in rows], y=frame["waste_percent"],
-        xaxis="x3", yaxis="y3", showlegend=False, name="policies",
+        x=[_two_lines(row.policy) for row in rows],
+        y=frame["waste_percent"],
+        xaxis="x3",
+        yaxis="y3",
+        showlegend=False,
+        name="policies",
         marker={"color": [COLOURS[PLANS if row.policy == THIS else row.policy] for row in rows]},
-        text=[f"{row.waste_percent:.1f} %" for row in rows], textposition="outside", hoverinfo="text",
+        text=[f"{row.waste_percent:.1f} %" for row in rows],
+        textposition="outside",
+        hoverinfo="text",
         hovertext=[
             f"<b>{row.waste_percent:.1f} % of the multiply-adds are padding</b><br>{row.policy} at {shape}"
             f"<br>{row.executed_for_one_needed:.2f} are executed for one that is needed"
             for row in rows
         ],
-    )  # fmt: skip
+    )
 
 
 def _two_lines(policy: str) -> str:
@@ -189,17 +203,26 @@ def _lay_out(figure: go.Figure, name: str, titles: tuple[str, str]) -> None:
     grid = {"gridcolor": "rgba(128,128,128,0.25)", "zerolinecolor": "rgba(128,128,128,0.25)"}
     bare = {"showgrid": False, "zeroline": False}
     figure.update_layout(
-        height=680, bargap=0.3,
-        legend={"orientation": "h", "y": 1, "yanchor": "bottom"}, margin={"t": 80, "b": 80},
+        height=680,
+        bargap=0.3,
+        legend={"orientation": "h", "y": 1, "yanchor": "bottom"},
+        margin={"t": 80, "b": 80},
         xaxis={**bare, "anchor": "y", "title": {"text": across}},
         yaxis={**bare, "domain": [0.58, 1], "autorange": "reversed", "title": {"text": down}},
         xaxis2={**bare, "domain": [0, 0.47], "anchor": "y2", "title": {"text": f"{name} (extent)"}},
         yaxis2={**bare, "domain": [0, 0.42], "anchor": "x2", "title": {"text": "height of the tile (rows)"}},
         xaxis3={
-            **bare, "domain": [0.68, 1], "anchor": "y3", "tickangle": 0,
+            **bare,
+            "domain": [0.68, 1],
+            "anchor": "y3",
+            "tickangle": 0,
             "title": {"text": "plan, or padding to", "standoff": 6},
         },
         yaxis3={
-            **grid, "domain": [0, 0.42], "anchor": "x3", "range": [0, 108], "title": {"text": "waste (%)"},
+            **grid,
+            "domain": [0, 0.42],
+            "anchor": "x3",
+            "range": [0, 108],
+            "title": {"text": "waste (%)"},
         },
-    )  # fmt: skip
+    )

@@ -116,22 +116,39 @@ def plot_funnel(space: Space, template: str | None = None) -> go.Figure:
     rows = list(frame.itertuples())
     labels = [_label(row) for row in rows]
     figure.add_bar(
-        x=frame["left"], y=labels, orientation="h", name="left", marker={"color": LEFT},
-        hovertext=[_left_hover(row, total) for row in rows], hoverinfo="text",
-    )  # fmt: skip
+        x=frame["left"],
+        y=labels,
+        orientation="h",
+        name="left",
+        marker={"color": LEFT},
+        hovertext=[_left_hover(row, total) for row in rows],
+        hoverinfo="text",
+    )
     figure.add_bar(
-        x=frame["rejected"], y=labels, orientation="h", name="rejected by this limit",
-        marker={"color": REJECTED}, hovertext=[_rejected_hover(row) for row in rows], hoverinfo="text",
-    )  # fmt: skip
+        x=frame["rejected"],
+        y=labels,
+        orientation="h",
+        name="rejected by this limit",
+        marker={"color": REJECTED},
+        hovertext=[_rejected_hover(row) for row in rows],
+        hoverinfo="text",
+    )
     figure.add_scatter(
-        x=frame["left"] + frame["rejected"], y=labels, mode="text", textposition="middle right",
-        text=[_beside(row) for row in rows], showlegend=False, hoverinfo="skip", cliponaxis=False,
-    )  # fmt: skip
+        x=frame["left"] + frame["rejected"],
+        y=labels,
+        mode="text",
+        textposition="middle right",
+        text=[_beside(row) for row in rows],
+        showlegend=False,
+        hoverinfo="skip",
+        cliponaxis=False,
+    )
     figure.update_layout(
-        barmode="stack", height=130 + 56 * len(rows),
+        barmode="stack",
+        height=130 + 56 * len(rows),
         legend={"orientation": "h", "y": 1, "yanchor": "bottom", "traceorder": "normal"},
         margin_t=80,
-    )  # fmt: skip
+    )
     # Room for the words beside the bars.
     figure.update_xaxes(title_text="candidates (count)", range=[0, 1.75 * total])
     figure.update_yaxes(
@@ -236,9 +253,11 @@ def _controls(hardware: Hardware) -> dict[str, Any]:
     sliders = {
         knob.field: ipywidgets.SelectionSlider(
             options=[(knob.words(value), value) for value in knob.values(knob.of(hardware))],
-            value=knob.of(hardware), description=knob.label, style=style,
+            value=knob.of(hardware),
+            description=knob.label,
+            style=style,
         )
         for knob in KNOBS[hardware.kind]
-    }  # fmt: skip
+    }
     cover = ipywidgets.Dropdown(options=COVERS, value="composed", description="plans", style=style)
     return {**sliders, "cover": cover}

@@ -260,10 +260,11 @@ def _numbers(choice: Choice) -> dict[str, str]:
         numbers["held out from tuning"] = f"{_mean(held_out)} over {len(held_out)} shapes"
     reach = f" ({row.speedup_low:.2f} to {row.speedup_high:.2f})" if row.speedup_low > 0 else ""
     return {
-        **numbers, f"{row.shape}, {cores(choice.setting.threads)}": f"{row.speedup:.2f} times{reach}",
+        **numbers,
+        f"{row.shape}, {cores(choice.setting.threads)}": f"{row.speedup:.2f} times{reach}",
         "dietlab": time_words(row.dietlab_us, row.dietlab_low_us, row.dietlab_high_us),
         row.fastest: time_words(row.time_us, row.low_us, row.high_us),
-    }  # fmt: skip
+    }
 
 
 def _mean(frame: pd.DataFrame) -> str:

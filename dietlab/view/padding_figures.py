@@ -68,11 +68,15 @@ def frame_tiling(kernel: CpuMicroKernel, rows: int, cols: int) -> pd.DataFrame:
         {
             "row_tile": np.repeat(np.arange(len(down)) + 1, len(across)),
             "col_tile": np.tile(np.arange(len(across)) + 1, len(down)),
-            "first_row": row[:, 0], "rows": row[:, 1], "needed_rows": row[:, 2],
-            "first_col": col[:, 0], "cols": col[:, 1], "needed_cols": col[:, 2],
+            "first_row": row[:, 0],
+            "rows": row[:, 1],
+            "needed_rows": row[:, 2],
+            "first_col": col[:, 0],
+            "cols": col[:, 1],
+            "needed_cols": col[:, 2],
             "waste_percent": 100 * (1 - useful),
         }
-    )  # fmt: skip
+    )
 
 
 def frame_waste(
@@ -148,11 +152,16 @@ def tiling_trace(kernel: CpuMicroKernel, rows: int, cols: int) -> go.Heatmap:
 
     down, across = _segments(kernel, rows, cols)
     return go.Heatmap(
-        x=_edges(across), y=_edges(down), zmin=0, zmax=2, showscale=False,
+        x=_edges(across),
+        y=_edges(down),
+        zmin=0,
+        zmax=2,
+        showscale=False,
         z=[[2 if r.padded or c.padded else (r.tile + c.tile) % 2 for c in across] for r in down],
         colorscale=[[0, LIGHT], [0.5, DARK], [1, PADDING]],
-        text=[[_cell(r, c) for c in across] for r in down], hovertemplate="%{text}<extra></extra>",
-    )  # fmt: skip
+        text=[[_cell(r, c) for c in across] for r in down],
+        hovertemplate="%{text}<extra></extra>",
+    )
 
 
 def tiling_titles(kernel: CpuMicroKernel, rows: int, cols: int) -> tuple[str, str]:
@@ -160,8 +169,9 @@ def tiling_titles(kernel: CpuMicroKernel, rows: int, cols: int) -> tuple[str, st
     titles = []
     segments = _segments(kernel, rows, cols)
     for what, drawn, kind, extent in (
-        ("row", segments[0], kernel, rows), ("column", segments[1], _across(kernel), cols),
-    ):  # fmt: skip
+        ("row", segments[0], kernel, rows),
+        ("column", segments[1], _across(kernel), cols),
+    ):
         tiles, shown = plan_for(kind, extent).tiles, len({segment.tile for segment in drawn})
         part = f" (the last {shown:,} of {tiles:,} tiles)" if shown < tiles else ""
         titles.append(f"{what} of the output{part}")
@@ -201,13 +211,18 @@ def waste_trace(frame: pd.DataFrame, name: str) -> go.Heatmap:
     wide = frame.pivot(index="rows", columns=name, values="waste_percent")
     # One scale for all, so that what composition saves is seen.
     return go.Heatmap(
-        x=wide.columns.to_numpy(), y=wide.index.to_numpy(), z=wide.to_numpy(), zmin=0, zmax=100,
-        colorscale="Cividis", colorbar={"title": {"text": "waste (%)"}},
+        x=wide.columns.to_numpy(),
+        y=wide.index.to_numpy(),
+        z=wide.to_numpy(),
+        zmin=0,
+        zmax=100,
+        colorscale="Cividis",
+        colorbar={"title": {"text": "waste (%)"}},
         hovertemplate=(
             "<b>%{z:.1f} % of the multiply-adds are padding</b><br>"
             f"{escape(name)}=%{{x}} in tiles of %{{y}} rows<extra></extra>"
         ),
-    )  # fmt: skip
+    )
 
 
 # --- tiles along an axis ----------------------------------------------------------------------

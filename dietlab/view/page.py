@@ -45,7 +45,10 @@ def figure_markup(figure: go.Figure, identity: str) -> Any:
 
     return Markup(
         figure.to_html(
-            full_html=False, include_plotlyjs=False, div_id=identity, default_height="420px",
+            full_html=False,
+            include_plotlyjs=False,
+            div_id=identity,
+            default_height="420px",
             config={"responsive": True, "displaylogo": False},
         )
-    )  # fmt: skip
+    )

@@ -29,9 +29,14 @@ REASON_CHARACTERS = 160
 """Of what a failure said: compilers say a lot."""
 
 WORDS = {
-    "ok": "measured", "build_failed": "did not build", "wrong": "wrong result", "crashed": "crashed",
-    "timeout": "took too long", "refused": "refused", "failed": "failed",
-}  # fmt: skip
+    "ok": "measured",
+    "build_failed": "did not build",
+    "wrong": "wrong result",
+    "crashed": "crashed",
+    "timeout": "took too long",
+    "refused": "refused",
+    "failed": "failed",
+}
 
 RANKING = {"pairwise": PALETTE["mkl"], "peak@1": PALETTE[OURS], "peak@5": PALETTE["openblas"]}
 """Metrics that are drawn: shares of which 1 is perfect."""
@@ -138,12 +143,15 @@ def draw_progress(state: TuningState, template: str | None = None) -> Drawing:
         _dots(frame[~failed], "trial", every, GREY, "circle", "%{y:.1f} GFLOP/s"),
         _dots(frame[failed], "failed", every, PALETTE["mkl"], "x", "failed (%{customdata[3]})"),
         {
-            "type": "scatter", "name": "best so far", "mode": "lines",
-            "x": frame["seconds"].tolist(), "y": frame["best_gflops"].tolist(),
+            "type": "scatter",
+            "name": "best so far",
+            "mode": "lines",
+            "x": frame["seconds"].tolist(),
+            "y": frame["best_gflops"].tolist(),
             "line": {"shape": "hv", "color": PALETTE[OURS]},
             "hovertemplate": "best after %{x:.1f} s: %{y:.1f} GFLOP/s<extra></extra>",
         },
-    ]  # fmt: skip
+    ]
     axes = ("time spent tuning (s)", "throughput (GFLOP/s)")
     layout = _layout(title, *axes, template, empty=frame.empty, below=LEGEND)
     return {"data": traces if len(frame) else [], "layout": layout}
@@ -153,15 +161,18 @@ def _dots(part: pd.DataFrame, name: str, every: str, colour: str, symbol: str, r
     """A trace of single trials."""
     columns = (part[column] for column in ("trial", "micro_kernel", "shape", "status"))
     return {
-        "type": "scatter", "name": name, "mode": "markers",
-        "x": part["seconds"].tolist(), "y": part["gflops"].tolist(),
+        "type": "scatter",
+        "name": name,
+        "mode": "markers",
+        "x": part["seconds"].tolist(),
+        "y": part["gflops"].tolist(),
         "customdata": [(trial, *map(escape, texts)) for trial, *texts in zip(*columns, strict=True)],
         "hovertemplate": (
             f"trial %{{customdata[0]}}{every}, after %{{x:.1f}} s: {result}<br>"
             "%{customdata[1]} at %{customdata[2]}<extra></extra>"
         ),
         "marker": {"symbol": symbol, "color": colour, "size": 5, "opacity": 0.6},
-    }  # fmt: skip
+    }
 
 
 def draw_best(state: TuningState, template: str | None = None) -> Drawing:
@@ -169,14 +180,18 @@ def draw_best(state: TuningState, template: str | None = None) -> Drawing:
     extents = [_extents(shape) for shape in frame["shape"]]
     one = bool(extents) and {len(pairs) for pairs in extents} == {1}
     trace = {
-        "type": "scatter", "name": "best", "mode": "lines+markers", "y": frame["gflops"].tolist(),
+        "type": "scatter",
+        "name": "best",
+        "mode": "lines+markers",
+        "y": frame["gflops"].tolist(),
         "x": [pairs[0][1] for pairs in extents] if one else [escape(shape) for shape in frame["shape"]],
-        "line": {"color": PALETTE[OURS], "width": 1}, "hoverinfo": "text",
+        "line": {"color": PALETTE[OURS], "width": 1},
+        "hoverinfo": "text",
         "hovertext": [
             f"{escape(shape)}: {gflops:.1f} GFLOP/s<br>with {escape(kernel)}"
             for shape, gflops, kernel in zip(*(frame[column] for column in frame), strict=True)
         ],
-    }  # fmt: skip
+    }
     x_title = f"{escape(extents[0][0][0])} (extent)" if one else "shape (extents)"
     title = "Best throughput of each shape"
     layout = _layout(title, x_title, "throughput (GFLOP/s)", template, empty=frame.empty)
@@ -186,12 +201,15 @@ def draw_best(state: TuningState, template: str | None = None) -> Drawing:
 def draw_outcomes(state: TuningState, template: str | None = None) -> Drawing:
     frame = frame_outcomes(state)
     trace = {
-        "type": "bar", "orientation": "h", "hoverinfo": "text", "x": frame["count"].tolist(),
+        "type": "bar",
+        "orientation": "h",
+        "hoverinfo": "text",
+        "x": frame["count"].tolist(),
         "y": [escape(outcome) for outcome in frame["outcome"]],
         "text": [f"{n} ({p:.0f} %)" for n, p in zip(frame["count"], frame["percent"], strict=True)],
         "hovertext": [_told(*row[1:]) for row in zip(*(frame[column] for column in frame), strict=True)],
         "marker": {"color": [PALETTE["openblas"] if s == "ok" else PALETTE[OURS] for s in frame["status"]]},
-    }  # fmt: skip
+    }
     title = "What became of the trials"
     layout = _layout(title, "trials (count)", "outcome", template, empty=frame.empty, bars=True)
     return {"data": [trace] if len(frame) else [], "layout": layout}
@@ -207,14 +225,20 @@ def draw_quality(state: TuningState, template: str | None = None) -> Drawing:
     drawn = [(metric, frame[frame["metric"] == metric]) for metric in RANKING]
     traces = [
         {
-            "type": "scatter", "name": metric, "mode": "lines+markers", "line": {"color": RANKING[metric]},
-            "x": part["samples"].tolist(), "y": part["value"].tolist(), "customdata": part["round"].tolist(),
+            "type": "scatter",
+            "name": metric,
+            "mode": "lines+markers",
+            "line": {"color": RANKING[metric]},
+            "x": part["samples"].tolist(),
+            "y": part["value"].tolist(),
+            "customdata": part["round"].tolist(),
             "hovertemplate": (
                 f"after round %{{customdata}}, {metric} is %{{y:.2f}}:<br>{MEANINGS[metric]}<extra></extra>"
             ),
         }
-        for metric, part in drawn if len(part)
-    ]  # fmt: skip
+        for metric, part in drawn
+        if len(part)
+    ]
     x_title, y_title = "records it was fitted on (count)", "ranking (share, 1 is perfect)"
     title = "Quality of the cost model"
     layout = _layout(title, x_title, y_title, template, empty=not traces, below=LEGEND)
@@ -225,11 +249,15 @@ def draw_seconds(state: TuningState, template: str | None = None) -> Drawing:
     frame = frame_phases(state.seconds)
     rows = list(zip(frame["phase"], frame["seconds"], frame["percent"], strict=True))
     trace = {
-        "type": "bar", "orientation": "h", "hoverinfo": "text", "marker": {"color": PALETTE[OURS]},
-        "x": frame["seconds"].tolist(), "y": frame["phase"].tolist(),
+        "type": "bar",
+        "orientation": "h",
+        "hoverinfo": "text",
+        "marker": {"color": PALETTE[OURS]},
+        "x": frame["seconds"].tolist(),
+        "y": frame["phase"].tolist(),
         "text": [f"{percent:.0f} %" for _, _, percent in rows],
         "hovertext": [f"{phase}: {s:.1f} s, {percent:.0f} % of the time" for phase, s, percent in rows],
-    }  # fmt: skip
+    }
     title = f"Where {state.seconds.total:.0f} s of tuning went"
     layout = _layout(title, "wall-clock time (s)", "phase", template, bars=True)
     return {"data": [trace], "layout": layout}
@@ -242,20 +270,28 @@ def _figure(drawing: Drawing) -> go.Figure:
 
 
 def _layout(
-    title: str, x_title: str, y_title: str, template: str | None, *, empty: bool = False,
-    bars: bool = False, below: int = 40,
-) -> dict[str, Any]:  # fmt: skip
+    title: str,
+    x_title: str,
+    y_title: str,
+    template: str | None,
+    *,
+    empty: bool = False,
+    bars: bool = False,
+    below: int = 40,
+) -> dict[str, Any]:
     """Low, since several stand side by side. ``bars`` run from top to bottom; ``below`` the x axis there is
     room for its title and, if it is ``LEGEND``, for a legend."""
     common = _common_layout(template, empty)
     y_axis = {"autorange": "reversed"} if bars else {"rangemode": "tozero"}
     return {
-        **common, "height": HEIGHT, "margin": {"l": 60, "r": 15, "t": 40, "b": below},
+        **common,
+        "height": HEIGHT,
+        "margin": {"l": 60, "r": 15, "t": 40, "b": below},
         "title": {"text": title, "font": {"size": 14}},
         "legend": {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom"},
         "xaxis": {**common.get("xaxis", {}), "title": {"text": x_title}},
         "yaxis": {**common.get("yaxis", {}), **y_axis, "title": {"text": y_title}, "automargin": True},
-    }  # fmt: skip
+    }
 
 
 @cache

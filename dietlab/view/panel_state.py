@@ -157,11 +157,16 @@ class TuningState:
         number = event.trials - before if source else 1
         failed = event.status != "ok"
         state = replace(
-            self, counts={**self.counts, source: event.trials}, _began=began, _in_records=spent,
-            best_gflops=max(self.best_gflops, event.gflops), failures=self.failures + number * failed,
-            outcomes=_counted(self.outcomes, event, number), shapes=_improved(self.shapes, event),
+            self,
+            counts={**self.counts, source: event.trials},
+            _began=began,
+            _in_records=spent,
+            best_gflops=max(self.best_gflops, event.gflops),
+            failures=self.failures + number * failed,
+            outcomes=_counted(self.outcomes, event, number),
+            shapes=_improved(self.shapes, event),
             seconds=_plus(self.seconds, event.phases),
-        )  # fmt: skip
+        )
         timed = spent + self.seconds.model + self.seconds.search if spent else now - began
         # A model's time is told after its round: no point lies before the one before it.
         seconds = max([timed, *(point.seconds for point in self.curve.points[-1:])])
@@ -183,10 +188,12 @@ class TuningState:
     def _round(self, event: RoundFinished) -> TuningState:
         """A round's sums hold what earlier sittings of a resumed run measured, too."""
         return replace(
-            self, seconds=event.seconds, best_gflops=max(self.best_gflops, event.best_gflops),
+            self,
+            seconds=event.seconds,
+            best_gflops=max(self.best_gflops, event.best_gflops),
             failures=max(self.failures, event.failures),
             counts={**self.counts, "": max(event.trials, self.counts.get("", 0))},
-        )  # fmt: skip
+        )
 
 
 def _counted(outcomes: Mapping[str, Outcome], event: TrialMeasured, number: int) -> dict[str, Outcome]:

@@ -46,12 +46,14 @@ def frame_plans(
         parts = model.parts(kernel, shape)
         rows.append(
             {
-                name: extent, "plan": kernel.key, "cover": _cover(plan),
+                name: extent,
+                "plan": kernel.key,
+                "cover": _cover(plan),
                 "heights": [r.kernel.rows for r in plan.regions for _ in range(r.tiles)],
                 **{f"{part}_us": getattr(parts, part) * 1e6 for part in PARTS},
                 "predicted_us": parts.total * 1e6,
             }
-        )  # fmt: skip
+        )
     return pd.DataFrame(rows)
 
 
@@ -83,17 +85,28 @@ def plot_plans(
         share = 100 * frame[f"{part}_us"] / frame["predicted_us"]
         figure.add_trace(
             go.Bar(
-                x=frame[name], y=share, name=label, marker_color=colour, marker_line_width=0,
+                x=frame[name],
+                y=share,
+                name=label,
+                marker_color=colour,
+                marker_line_width=0,
                 customdata=frame[f"{part}_us"],
                 hovertemplate=f"{name}=%{{x}}: {label} %{{customdata:.1f}} µs, %{{y:.0f}} %<extra></extra>",
             ),
-            row=2, col=1,
-        )  # fmt: skip
+            row=2,
+            col=1,
+        )
     figure.update_layout(
-        template=template or "none", barmode="stack", bargap=0, height=620,
-        paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)", font_color=GREY,
-        title=f"Plans of {dispatcher.workload}", legend={"orientation": "h", "y": -0.15},
-    )  # fmt: skip
+        template=template or "none",
+        barmode="stack",
+        bargap=0,
+        height=620,
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        font_color=GREY,
+        title=f"Plans of {dispatcher.workload}",
+        legend={"orientation": "h", "y": -0.15},
+    )
     figure.update_yaxes(title_text="row of the output", row=1, col=1)
     figure.update_yaxes(title_text="predicted time (%)", range=[0, 100], row=2, col=1)
     figure.update_xaxes(title_text=name, row=2, col=1)
@@ -112,6 +125,10 @@ def _tiles(go: Any, frame: pd.DataFrame, name: str, hover: list[str]) -> Any:
             drawn[first : first + height, column] = height + (0.35 if number % 2 else 0.0)
             first += height
     return go.Heatmap(
-        x=frame[name], z=drawn, colorscale="Cividis", colorbar={"title": "rows of<br>the tile", "len": 0.6,
-        "y": 0.72}, text=[hover] * tallest, hovertemplate="%{text}<extra></extra>",
-    )  # fmt: skip
+        x=frame[name],
+        z=drawn,
+        colorscale="Cividis",
+        colorbar={"title": "rows of<br>the tile", "len": 0.6, "y": 0.72},
+        text=[hover] * tallest,
+        hovertemplate="%{text}<extra></extra>",
+    )

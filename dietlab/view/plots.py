@@ -60,14 +60,17 @@ def frame_speedup(report: Report, cache: str | None = None) -> pd.DataFrame:
         columns,
         (
             {
-                **_key(row), "contender": name, "speedup": row.speedup,
-                "time_us": row.seconds_median * 1e6, "fastest": row.contender,
+                **_key(row),
+                "contender": name,
+                "speedup": row.speedup,
+                "time_us": row.seconds_median * 1e6,
+                "fastest": row.contender,
                 "dietlab_us": ours[row.shape].seconds_median * 1e6 if row.shape in ours else None,
                 "plan": ours[row.shape].plan if row.shape in ours else None,
             }
             for name, row in named
         ),
-    )  # fmt: skip
+    )
 
 
 def frame_latency(report: Report, cache: str | None = None) -> pd.DataFrame:
@@ -77,12 +80,16 @@ def frame_latency(report: Report, cache: str | None = None) -> pd.DataFrame:
         ("time_us", "low_us", "high_us", "correct", "plan"),
         (
             {
-                **_key(row), "time_us": row.seconds_median * 1e6, "low_us": row.seconds_low * 1e6,
-                "high_us": row.seconds_high * 1e6, "correct": row.correct, "plan": row.plan,
+                **_key(row),
+                "time_us": row.seconds_median * 1e6,
+                "low_us": row.seconds_low * 1e6,
+                "high_us": row.seconds_high * 1e6,
+                "correct": row.correct,
+                "plan": row.plan,
             }
             for row in _rows(report, cache)
         ),
-    )  # fmt: skip
+    )
 
 
 def frame_throughput(report: Report, cache: str | None = None) -> pd.DataFrame:
@@ -93,13 +100,16 @@ def frame_throughput(report: Report, cache: str | None = None) -> pd.DataFrame:
         ("gflops", "peak_percent", "roofline_percent", "correct", "plan"),
         (
             {
-                **_key(row), "gflops": row.gflops, "correct": row.correct, "plan": row.plan,
+                **_key(row),
+                "gflops": row.gflops,
+                "correct": row.correct,
+                "plan": row.plan,
                 "peak_percent": None if peak is None else 100 * row.gflops / peak,
                 "roofline_percent": None if row.roofline is None else 100 * row.roofline,
             }
             for row in _rows(report, cache)
         ),
-    )  # fmt: skip
+    )
 
 
 def frame_padding(report: Report, cache: str | None = None) -> pd.DataFrame:
@@ -163,9 +173,12 @@ def _rows(report: Report, cache: str | None) -> list[Row]:
 
 def _key(row: Row) -> dict[str, Any]:
     return {
-        **row.shape.to_json(), "shape": str(row.shape), "held_out": row.held_out,
-        "contender": row.contender, "cache": row.cache,
-    }  # fmt: skip
+        **row.shape.to_json(),
+        "shape": str(row.shape),
+        "held_out": row.held_out,
+        "contender": row.contender,
+        "cache": row.cache,
+    }
 
 
 def _table(report: Report, columns: Sequence[str], rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
@@ -237,14 +250,24 @@ def plot_tuning(records: Sequence[Trial], template: str | None = None) -> go.Fig
         part = frame[(frame["gflops"] <= 0) == failed]
         hover = [f"trial {r.trial}: {r.gflops:.1f} GFLOP/s, {escape(r.status)}" for r in part.itertuples()]
         figure.add_scatter(
-            x=part["trial"], y=part["gflops"], name=name, mode="markers", hovertext=hover, hoverinfo="text",
+            x=part["trial"],
+            y=part["gflops"],
+            name=name,
+            mode="markers",
+            hovertext=hover,
+            hoverinfo="text",
             marker={"symbol": symbol, "color": colour, "size": 5, "opacity": 0.6},
-        )  # fmt: skip
+        )
     hover = [f"best of {r.trial} trials: {r.best_gflops:.1f} GFLOP/s" for r in frame.itertuples()]
     figure.add_scatter(
-        x=frame["trial"], y=frame["best_gflops"], name="best so far", mode="lines", hovertext=hover,
-        hoverinfo="text", line={"shape": "hv", "color": PALETTE[OURS]},
-    )  # fmt: skip
+        x=frame["trial"],
+        y=frame["best_gflops"],
+        name="best so far",
+        mode="lines",
+        hovertext=hover,
+        hoverinfo="text",
+        line={"shape": "hv", "color": PALETTE[OURS]},
+    )
     figure.update_xaxes(title_text="trials (count)")
     figure.update_yaxes(rangemode="tozero", title_text="throughput (GFLOP/s)")
     return figure
@@ -256,9 +279,14 @@ def plot_phases(phase_seconds: PhaseSeconds, template: str | None = None) -> go.
     figure = new_figure(frame, f"Where {phase_seconds.total:.0f} s of tuning went", template)
     hover = [f"{r.phase}: {r.seconds:.1f} s, {r.percent:.0f} % of the time" for r in frame.itertuples()]
     figure.add_bar(
-        x=frame["seconds"], y=frame["phase"], orientation="h", marker={"color": PALETTE[OURS]},
-        text=[f"{p:.0f} %" for p in frame["percent"]], hovertext=hover, hoverinfo="text",
-    )  # fmt: skip
+        x=frame["seconds"],
+        y=frame["phase"],
+        orientation="h",
+        marker={"color": PALETTE[OURS]},
+        text=[f"{p:.0f} %" for p in frame["percent"]],
+        hovertext=hover,
+        hoverinfo="text",
+    )
     figure.update_xaxes(title_text="wall-clock time (s)")
     figure.update_yaxes(title_text="phase", autorange="reversed")
     return figure
@@ -273,9 +301,13 @@ def plot_portfolio_curve(curve: Sequence[tuple[int, float]], template: str | Non
         for r in frame.itertuples()
     ]
     figure.add_scatter(
-        x=frame["kernels"], y=frame["mean_slowdown"], mode="lines+markers", hovertext=hover,
-        hoverinfo="text", line={"color": PALETTE[OURS]},
-    )  # fmt: skip
+        x=frame["kernels"],
+        y=frame["mean_slowdown"],
+        mode="lines+markers",
+        hovertext=hover,
+        hoverinfo="text",
+        line={"color": PALETTE[OURS]},
+    )
     figure.update_xaxes(title_text="micro-kernels in the portfolio (count)")
     figure.update_yaxes(title_text="mean slowdown (times the best plan's time)")
     return figure
@@ -322,11 +354,16 @@ def _add_lines(
         look = looks[str(name)]
         bars = _interval_bars(part) if interval else None
         figure.add_scatter(
-            x=part[x], y=part[y], name=escape(str(name)), mode="lines+markers", error_y=bars,
+            x=part[x],
+            y=part[y],
+            name=escape(str(name)),
+            mode="lines+markers",
+            error_y=bars,
             line={"color": look.colour, "dash": look.dash, "width": 3 if name == OURS else 1.5},
             marker={"symbol": [HELD_OUT if h else TUNED for h in part["held_out"]], "size": 7},
-            hovertext=[hover(row) + _where(row) for row in part.itertuples()], hoverinfo="text",
-        )  # fmt: skip
+            hovertext=[hover(row) + _where(row) for row in part.itertuples()],
+            hoverinfo="text",
+        )
     if frame["held_out"].any():
         key = {"symbol": HELD_OUT, "size": 7, "color": GREY}
         figure.add_scatter(x=[None], y=[None], mode="markers", name="held out from tuning", marker=key)

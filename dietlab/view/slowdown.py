@@ -65,28 +65,35 @@ def plot_slowdown(
     figure = new_figure(frame, f"Time of one call against {judge}", template)
     for number, (name, part) in enumerate(frame.groupby("line", sort=False)):
         figure.add_scatter(
-            x=part["T"], y=part["slowdown"], name=escape(str(name)), mode="lines+markers",
+            x=part["T"],
+            y=part["slowdown"],
+            name=escape(str(name)),
+            mode="lines+markers",
             line=_line(number, newest=number == len(lines) - 1),
             marker={"symbol": SYMBOLS[number % len(SYMBOLS)], "size": 7},
-            hovertext=[_hover(row, judge) for row in part.itertuples()], hoverinfo="text",
-        )  # fmt: skip
+            hovertext=[_hover(row, judge) for row in part.itertuples()],
+            hoverinfo="text",
+        )
     _add_reference(figure, frame, reference)
     figure.update_layout(legend={"orientation": "h", "y": -0.2})
     figure.update_xaxes(title_text="T (extent)")
     if len(frame) and frame["T"].max() > WIDE:
         figure.update_xaxes(type="log", dtick=0.30103)  # a tick for each doubling
     figure.update_yaxes(
-        type="log", tickvals=TICKS, ticktext=[f"{tick:g}" for tick in TICKS],
+        type="log",
+        tickvals=TICKS,
+        ticktext=[f"{tick:g}" for tick in TICKS],
         title_text=f"time over {escape(judge)}'s (times; below 1: faster)",
-    )  # fmt: skip
+    )
     return figure
 
 
 def _line(number: int, newest: bool) -> dict[str, Any]:
     return {
-        "color": COLOURS[number % len(COLOURS)], "dash": DASHES[number // len(COLOURS) % len(DASHES)],
+        "color": COLOURS[number % len(COLOURS)],
+        "dash": DASHES[number // len(COLOURS) % len(DASHES)],
         "width": 3 if newest else 1.5,
-    }  # fmt: skip
+    }
 
 
 def _add_reference(figure: go.Figure, frame: pd.DataFrame, reference: tuple[str, Times]) -> None:
@@ -95,10 +102,14 @@ def _add_reference(figure: go.Figure, frame: pd.DataFrame, reference: tuple[str,
     low, high = (frame["T"].min(), frame["T"].max()) if len(frame) else (min(times), max(times))
     extents = sorted(extent for extent in times if low <= extent <= high)
     figure.add_scatter(
-        x=extents, y=[1.0] * len(extents), name=escape(judge), mode="lines",
-        line={"color": GREY, "dash": "dash", "width": 2}, hoverinfo="text",
+        x=extents,
+        y=[1.0] * len(extents),
+        name=escape(judge),
+        mode="lines",
+        line={"color": GREY, "dash": "dash", "width": 2},
+        hoverinfo="text",
         hovertext=[f"<b>{escape(judge)}: {times[t]:.0f} us</b><br>T={t}" for t in extents],
-    )  # fmt: skip
+    )
 
 
 def _hover(row: Any, judge: str) -> str:

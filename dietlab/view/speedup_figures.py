@@ -108,17 +108,23 @@ def plot_against(
     figure.add_hline(y=1, line={"color": GREY, "width": 1, "dash": "dash"})
     ticks = _ticks(frame)
     figure.update_yaxes(
-        type="log", tickvals=ticks, ticktext=[f"{tick:g}" for tick in ticks],
+        type="log",
+        tickvals=ticks,
+        ticktext=[f"{tick:g}" for tick in ticks],
         title_text="speedup (times; above 1: dietlab is faster)",
-    )  # fmt: skip
+    )
     if x != "shape" and frame[x].max() > frame[x].min() * 2**WIDE:
         figure.update_xaxes(type="log", dtick=math.log10(2))  # a tick for each doubling
     chosen = frame[frame["shape"] == shape]
     if len(chosen):
         figure.add_scatter(
-            x=chosen[x], y=chosen["speedup"], mode="markers", name=escape(shape), hoverinfo="skip",
+            x=chosen[x],
+            y=chosen["speedup"],
+            mode="markers",
+            name=escape(shape),
+            hoverinfo="skip",
             marker={"symbol": "circle-open", "size": 16, "color": GREY, "line": {"width": 2}},
-        )  # fmt: skip
+        )
         if parts is not None and len(parts):
             _add_parts(figure, parts, shape, float(chosen["dietlab_us"].iloc[0]))
     return figure
@@ -131,11 +137,16 @@ def _add_speedups(figure: go.Figure, frame: pd.DataFrame, x: str, contender: str
     below = (frame["speedup"] - frame["speedup_low"]).clip(lower=0)
     bars = {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "thickness": 1}
     figure.add_scatter(
-        x=frame[x], y=frame["speedup"], name=escape(contender), mode="lines+markers", error_y=bars,
+        x=frame[x],
+        y=frame["speedup"],
+        name=escape(contender),
+        mode="lines+markers",
+        error_y=bars,
         line={"color": look.colour, "dash": look.dash, "width": 2},
         marker={"symbol": [HELD_OUT if held_out else TUNED for held_out in frame["held_out"]], "size": 8},
-        hovertext=[_hover(row) for row in frame.itertuples()], hoverinfo="text",
-    )  # fmt: skip
+        hovertext=[_hover(row) for row in frame.itertuples()],
+        hoverinfo="text",
+    )
     if frame["held_out"].any():
         key = {"symbol": HELD_OUT, "size": 8, "color": GREY}
         figure.add_scatter(x=[None], y=[None], mode="markers", name="held out from tuning", marker=key)
@@ -173,21 +184,35 @@ def time_words(median: float | None, low: float | None, high: float | None) -> s
 def _add_parts(figure: go.Figure, parts: pd.DataFrame, shape: str, measured_us: float) -> None:
     """A stacked bar below the speedups."""
     figure.update_layout(
-        height=560, barmode="stack", yaxis={"domain": [0.36, 1.0]},
+        height=560,
+        barmode="stack",
+        yaxis={"domain": [0.36, 1.0]},
         xaxis2={"anchor": "y2", "gridcolor": GRID, "title": {"text": "predicted time of dietlab (us)"}},
         yaxis2={"anchor": "x2", "domain": [0.0, 0.12], "gridcolor": GRID},
-    )  # fmt: skip
+    )
     colours = dict(PARTS.values())
     for row in parts.itertuples():
         said = f"<b>{row.part}: {row.predicted_us:.1f} us</b><br>{row.percent:.0f} % of what is predicted for"
         figure.add_bar(
-            x=[row.predicted_us], y=[shape], orientation="h", name=row.part, xaxis="x2", yaxis="y2",
+            x=[row.predicted_us],
+            y=[shape],
+            orientation="h",
+            name=row.part,
+            xaxis="x2",
+            yaxis="y2",
             marker={"color": colours[row.part], "line": {"width": 0}},
-            hovertext=[f"{said} {escape(shape)}"], hoverinfo="text",
-        )  # fmt: skip
+            hovertext=[f"{said} {escape(shape)}"],
+            hoverinfo="text",
+        )
     if not math.isnan(measured_us):
         figure.add_scatter(
-            x=[measured_us], y=[shape], name="measured", mode="markers", xaxis="x2", yaxis="y2",
-            marker={"symbol": "diamond", "size": 12, "color": GREY}, hoverinfo="text",
+            x=[measured_us],
+            y=[shape],
+            name="measured",
+            mode="markers",
+            xaxis="x2",
+            yaxis="y2",
+            marker={"symbol": "diamond", "size": 12, "color": GREY},
+            hoverinfo="text",
             hovertext=[f"<b>measured: {measured_us:.1f} us</b><br>{escape(shape)}"],
-        )  # fmt: skip
+        )

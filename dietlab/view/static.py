@@ -211,9 +211,15 @@ def _surround(canvas: Any, title: str, caption: str, key: dict[str, Any]) -> Non
     canvas.text(left, low - gap, caption, va="top", fontsize=8, color=TEXT)
     if key:
         canvas.legend(
-            key.values(), key, loc="upper left", bbox_to_anchor=(right + 0.02, high), fontsize=8,
-            labelcolor=TEXT, borderaxespad=0, frameon=False,
-        )  # fmt: skip
+            key.values(),
+            key,
+            loc="upper left",
+            bbox_to_anchor=(right + 0.02, high),
+            fontsize=8,
+            labelcolor=TEXT,
+            borderaxespad=0,
+            frameon=False,
+        )
 
 
 def _shape(page: Page, shape: Any) -> None:
@@ -247,8 +253,15 @@ def _annotation(page: Page, note: Any) -> None:
     shift = (shift[0] + default(note.xshift, 0), shift[1] + default(note.yshift, 0))
     sides = {"auto": "center", "middle": "center", None: "center"}
     axes.annotate(
-        plain(note.text), at, xycoords=system, xytext=[POINTS * way for way in shift],
-        textcoords="offset points", ha=sides.get(note.xanchor, note.xanchor), fontsize=8,
-        va=sides.get(note.yanchor, note.yanchor), color=colours(note.font.color or TEXT),
-        arrowprops={"arrowstyle": "->", "color": TEXT} if arrow else None, annotation_clip=False,
-    )  # fmt: skip
+        plain(note.text),
+        at,
+        xycoords=system,
+        xytext=[POINTS * way for way in shift],
+        textcoords="offset points",
+        ha=sides.get(note.xanchor, note.xanchor),
+        fontsize=8,
+        va=sides.get(note.yanchor, note.yanchor),
+        color=colours(note.font.color or TEXT),
+        arrowprops={"arrowstyle": "->", "color": TEXT} if arrow else None,
+        annotation_clip=False,
+    )

@@ -14,9 +14,19 @@ POINTS = 0.72  # of a pixel
 DASHES = {"dash": "--", "dot": ":", "dashdot": "-.", "longdash": (0, (8, 3)), "longdashdot": "-."}
 STEPS = {"hv": "steps-post", "vh": "steps-pre", "hvh": "steps-mid"}
 SYMBOLS = {
-    "square": "s", "diamond": "D", "cross": "P", "x": "X", "star": "*", "triangle-up": "^", "hexagon": "h",
-    "triangle-down": "v", "triangle-left": "<", "triangle-right": ">", "line-ns": "|", "line-ew": "_",
-}  # fmt: skip
+    "square": "s",
+    "diamond": "D",
+    "cross": "P",
+    "x": "X",
+    "star": "*",
+    "triangle-up": "^",
+    "hexagon": "h",
+    "triangle-down": "v",
+    "triangle-left": "<",
+    "triangle-right": ">",
+    "line-ns": "|",
+    "line-ew": "_",
+}
 
 
 def _scatter(page: Any, trace: Any, cycle: str) -> Any:
@@ -55,10 +65,16 @@ def _markers(axes: Any, trace: Any, x: Any, y: Any, colour: Any) -> dict[str, An
     for symbol in dict.fromkeys(symbols):
         these = np.array([one == symbol for one in symbols])
         axes.scatter(
-            x[these], y[these], s=sizes[these] ** 2, marker=SYMBOLS.get(symbol.removesuffix("-open"), "o"),
-            edgecolors=edges[these], facecolors="none" if symbol.endswith("-open") else edges[these],
-            alpha=default(marker.opacity, trace.opacity), linewidths=1, zorder=2.5,
-        )  # fmt: skip
+            x[these],
+            y[these],
+            s=sizes[these] ** 2,
+            marker=SYMBOLS.get(symbol.removesuffix("-open"), "o"),
+            edgecolors=edges[these],
+            facecolors="none" if symbol.endswith("-open") else edges[these],
+            alpha=default(marker.opacity, trace.opacity),
+            linewidths=1,
+            zorder=2.5,
+        )
     first = symbols[0] if symbols else "circle"
     face = {"markerfacecolor": "none"} if first.endswith("-open") else {}
     edge = tuple(edges[0]) if count else colour
@@ -135,10 +151,12 @@ def _beside(page: Any, trace: Any, axes: Any, at: Any, lengths: Any) -> tuple[An
             page.stacked[key] = starts[i] + lengths[i]
     elif layout.barmode in (None, "group"):
         mates = [
-            other for other in page.figure.data
-            if other.type == "bar" and other.visible in (None, True)
+            other
+            for other in page.figure.data
+            if other.type == "bar"
+            and other.visible in (None, True)
             and (other.xaxis, other.yaxis) == (trace.xaxis, trace.yaxis)
-        ]  # fmt: skip
+        ]
         place = next(i for i, other in enumerate(mates) if other is trace)
         width /= len(mates)
         at = at + (place - (len(mates) - 1) / 2) * width

@@ -63,12 +63,14 @@ def frame_traffic(report: Report) -> pd.DataFrame:
     ours = {r.shape: r.padding_waste for r in report.rows if r.padding_waste is not None}
     records = [
         {
-            **shape.to_json(), "shape": str(shape), "percent": 100 * weight,
+            **shape.to_json(),
+            "shape": str(shape),
+            "percent": 100 * weight,
             PLANS: 100 * ours[shape] if shape in ours else None,
             **{name: 100 * policy_waste(workload, shape, p) for name, p in POLICIES.items() if workload},
         }
         for shape, weight in sorted(report.weights.items())
-    ]  # fmt: skip
+    ]
     return pd.DataFrame(records, columns=None if records else ["shape", "percent", PLANS, *POLICIES])
 
 
@@ -82,25 +84,36 @@ def plot_traffic(report: Report, template: str | None = None) -> go.Figure:
     wide = x != "shape" and frame[x].max() > WIDE
     hover = [f"<b>{r.percent:.2f} % of the calls</b><br>{escape(r.shape)}" for r in frame.itertuples()]
     figure.add_bar(
-        x=frame[x], y=frame["percent"], name="calls", marker={"color": GREY, "line": {"width": 0}},
-        width=0.04 * frame[x] if wide else None, hovertext=hover, hoverinfo="text",
-    )  # fmt: skip
+        x=frame[x],
+        y=frame["percent"],
+        name="calls",
+        marker={"color": GREY, "line": {"width": 0}},
+        width=0.04 * frame[x] if wide else None,
+        hovertext=hover,
+        hoverinfo="text",
+    )
     for line in report.padding:
         look = {"color": COLOURS[line.policy], "symbol": SYMBOLS[line.policy], "size": 5}
         # Dots: between two lengths of the trace waste rises and falls, which a line would hide.
         figure.add_scatter(
-            x=frame[x], y=frame[line.policy], yaxis="y2", mode="markers", marker=look,
+            x=frame[x],
+            y=frame[line.policy],
+            yaxis="y2",
+            mode="markers",
+            marker=look,
             name=f"{line.policy}: {100 * line.waste:.1f} % over the trace",
-            hovertext=_hover(frame, line.policy), hoverinfo="text",
-        )  # fmt: skip
+            hovertext=_hover(frame, line.policy),
+            hoverinfo="text",
+        )
     if wide:
         figure.update_xaxes(type="log", dtick=0.30103)  # a tick for each doubling
     axis = {"gridcolor": "rgba(128,128,128,0.25)", "rangemode": "tozero"}
     figure.update_layout(
-        bargap=0.1, xaxis_anchor="y2",
+        bargap=0.1,
+        xaxis_anchor="y2",
         yaxis={**axis, "domain": [0.58, 1], "title": {"text": "calls (%)"}},
         yaxis2={**axis, "domain": [0, 0.48], "anchor": "x", "title": {"text": "waste (%)"}},
-    )  # fmt: skip
+    )
     return figure
 
 

@@ -39,24 +39,44 @@ class Operator:
 
 
 OPERATORS: dict[str, Operator] = {
-    "dense": Operator(
-        Dense, Dense.from_json, ("T", "N", "K"), "--dim T=1:128 --dim N=2304 --dim K=768"
-    ),
+    "dense": Operator(Dense, Dense.from_json, ("T", "N", "K"), "--dim T=1:128 --dim N=2304 --dim K=768"),
     **{
         f"batch-matmul-{form}": Operator(
-            partial(BatchMatmul, form=form), BatchMatmul.from_json, ("T", "B", "D"),
+            partial(BatchMatmul, form=form),
+            BatchMatmul.from_json,
+            ("T", "B", "D"),
             "--dim T=1:128 --dim B=192 --dim D=64",
         )
         for form in ("nt", "nn")
     },
-}  # fmt: skip
+}
 
 __all__ = [
-    "ACTIVATIONS", "NO_EPILOGUE", "OPERATORS", "PRECISIONS", "Activation", "Axis", "BatchMatmul", "Dense",
-    "Epilogue", "FloatArray", "Inputs", "Precision", "Role", "Weights", "Workload", "axis_of", "batch_of",
-    "extents", "largest", "make_workload", "require_dtype", "smallest_shape", "tolerance",
+    "ACTIVATIONS",
+    "NO_EPILOGUE",
+    "OPERATORS",
+    "PRECISIONS",
+    "Activation",
+    "Axis",
+    "BatchMatmul",
+    "Dense",
+    "Epilogue",
+    "FloatArray",
+    "Inputs",
+    "Precision",
+    "Role",
+    "Weights",
+    "Workload",
+    "axis_of",
+    "batch_of",
+    "extents",
+    "largest",
+    "make_workload",
+    "require_dtype",
+    "smallest_shape",
+    "tolerance",
     "workload_from_json",
-]  # fmt: skip
+]
 
 
 def make_workload(operator: str, dims: Mapping[str, Dim | int], **options: Any) -> Workload:

@@ -67,8 +67,11 @@ class BatchMatmul:
     def axes(self) -> tuple[Axis, ...]:
         cols, depth = (("T", self.T), ("D", self.D)) if self.form == "nt" else (("D", self.D), ("T", self.T))
         return (
-            Axis("B", self.B, "batch"), Axis("T", self.T, "rows"), Axis(*cols, "cols"), Axis(*depth, "depth"),
-        )  # fmt: skip
+            Axis("B", self.B, "batch"),
+            Axis("T", self.T, "rows"),
+            Axis(*cols, "cols"),
+            Axis(*depth, "depth"),
+        )
 
     @property
     def dims(self) -> Mapping[str, Dim]:
@@ -99,9 +102,7 @@ class BatchMatmul:
     def signature(self) -> Mapping[str, tuple[int | str, ...]]:
         length: int | str = "T" if isinstance(self.T, Dim) else self.T
         x_depth, cols = (self.D, length) if self.form == "nt" else (length, self.D)
-        return {
-            "x": (self.B, length, x_depth), "w": (self.B, length, self.D), "out": (self.B, length, cols),
-        }  # fmt: skip
+        return {"x": (self.B, length, x_depth), "w": (self.B, length, self.D), "out": (self.B, length, cols)}
 
     def output_shape(self, shape: Shape) -> tuple[int, ...]:
         length = self._length(shape)
@@ -127,9 +128,12 @@ class BatchMatmul:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "operator": self.operator, "T": dim_to_json(self.T), "B": self.B, "D": self.D,
+            "operator": self.operator,
+            "T": dim_to_json(self.T),
+            "B": self.B,
+            "D": self.D,
             "dtype": self.dtype,
-        }  # fmt: skip
+        }
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> BatchMatmul:

@@ -126,19 +126,29 @@ class Dense:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "operator": self.operator, "T": dim_to_json(self.T), "N": self.N, "K": self.K,
-            "bias": self.bias, "activation": self.activation, "residual": self.residual,
-            "constant": self.constant, "dtype": self.dtype,
-        }  # fmt: skip
+            "operator": self.operator,
+            "T": dim_to_json(self.T),
+            "N": self.N,
+            "K": self.K,
+            "bias": self.bias,
+            "activation": self.activation,
+            "residual": self.residual,
+            "constant": self.constant,
+            "dtype": self.dtype,
+        }
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Dense:
         return cls(
-            T=dim_from_json(value["T"]), N=int(value["N"]), K=int(value["K"]),
-            bias=bool(value.get("bias", False)), dtype=str(value.get("dtype", "float32")),
-            activation=value.get("activation", "none"), residual=bool(value.get("residual", False)),
+            T=dim_from_json(value["T"]),
+            N=int(value["N"]),
+            K=int(value["K"]),
+            bias=bool(value.get("bias", False)),
+            dtype=str(value.get("dtype", "float32")),
+            activation=value.get("activation", "none"),
+            residual=bool(value.get("residual", False)),
             constant=bool(value.get("constant", True)),
-        )  # fmt: skip
+        )
 
     def __str__(self) -> str:
         extras = [] if self.dtype == "float32" else [self.dtype]

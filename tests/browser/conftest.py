@@ -19,8 +19,12 @@ ROOT = Path(__file__).parents[2]
 CHROMIUMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (
     "--no-sandbox",  # as root there is none
-    "--disable-gpu", "--disable-quic", "--disable-dev-shm-usage", "--no-first-run", "--no-proxy-server",
-)  # fmt: skip
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--no-proxy-server",
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -20,12 +20,14 @@ SECONDS_TO_START = 90.0
 SETTINGS: dict[str, dict[str, Any]] = {
     # No dialog may cover the page, and no copy of a notebook changes behind a test's back.
     "apputils-extension/notification": {
-        "fetchNews": "false", "checkForUpdates": False, "doNotDisturbMode": True,
+        "fetchNews": "false",
+        "checkForUpdates": False,
+        "doNotDisturbMode": True,
     },
     "docmanager-extension/plugin": {"autosave": False},
     # Outputs outside the window are drawn too.
     "notebook-extension/tracker": {"windowingMode": "none"},
-}  # fmt: skip
+}
 """JupyterLab's settings that differ from its own."""
 
 
@@ -66,16 +68,27 @@ def serve(folder: Path) -> Iterator[Lab]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(values), encoding="utf-8")
     command = [
-        sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1",
-        f"--port={port}", "--ServerApp.port_retries=0", f"--ServerApp.root_dir={root}",
+        sys.executable,
+        "-m",
+        "jupyterlab",
+        "--no-browser",
+        "--allow-root",
+        "--ip=127.0.0.1",
+        f"--port={port}",
+        "--ServerApp.port_retries=0",
+        f"--ServerApp.root_dir={root}",
         "--LabApp.expose_app_in_browser=True",
-    ]  # fmt: skip
+    ]
     log = folder / "jupyterlab.log"
     with log.open("wb") as output:
         server = subprocess.Popen(
-            command, cwd=root, env=_environment(folder, token), stdout=output, stderr=output,
+            command,
+            cwd=root,
+            env=_environment(folder, token),
+            stdout=output,
+            stderr=output,
             start_new_session=True,
-        )  # fmt: skip
+        )
     try:
         _wait(server, port, log)
         yield Lab(f"http://127.0.0.1:{port}", token, root, folder / "config")
@@ -86,10 +99,15 @@ def serve(folder: Path) -> Iterator[Lab]:
 def _environment(folder: Path, token: str) -> dict[str, str]:
     """This process's, with every folder that Jupyter writes to in ``folder``."""
     places = {
-        "HOME": "home", "JUPYTER_CONFIG_DIR": "config", "JUPYTER_DATA_DIR": "share",
-        "JUPYTER_RUNTIME_DIR": "runtime", "JUPYTERLAB_SETTINGS_DIR": "settings",
-        "JUPYTERLAB_WORKSPACES_DIR": "workspaces", "IPYTHONDIR": "ipython", "MPLCONFIGDIR": "matplotlib",
-    }  # fmt: skip
+        "HOME": "home",
+        "JUPYTER_CONFIG_DIR": "config",
+        "JUPYTER_DATA_DIR": "share",
+        "JUPYTER_RUNTIME_DIR": "runtime",
+        "JUPYTERLAB_SETTINGS_DIR": "settings",
+        "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
+        "IPYTHONDIR": "ipython",
+        "MPLCONFIGDIR": "matplotlib",
+    }
     for name in places.values():
         (folder / name).mkdir(exist_ok=True)
     return {**os.environ, "JUPYTER_TOKEN": token, **{k: str(folder / name) for k, name in places.items()}}

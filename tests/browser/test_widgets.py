@@ -74,13 +74,18 @@ class Move(NamedTuple):
 
 
 SLIDERS = (
-    Move("space", "vector registers"), Move("padding", "T"), Move("dispatch", "path of T"),
+    Move("space", "vector registers"),
+    Move("padding", "T"),
+    Move("dispatch", "path of T"),
     Move("cost", "records"),
-)  # fmt: skip
+)
 DROPDOWNS = (
-    Move("space", "plans", numbers=False), Move("padding", "composition"), Move("speedup", "contender"),
-    Move("dispatch", "without"), Move("cost", "show", numbers=False),
-)  # fmt: skip
+    Move("space", "plans", numbers=False),
+    Move("padding", "composition"),
+    Move("speedup", "contender"),
+    Move("dispatch", "without"),
+    Move("cost", "show", numbers=False),
+)
 
 
 @pytest.fixture(scope="module")

@@ -26,9 +26,17 @@ from .translate import MAX_THREADS, Kernel, Parameter, translate
 HERE = Path(__file__).parent
 COMPILER = "g++"
 FLAGS = (
-    "-std=gnu++17", "-O1", "-w", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique", "-fno-strict-aliasing",
-    "-fwrapv", "-U_FORTIFY_SOURCE", "-fsanitize=alignment,bounds-strict",
-)  # fmt: skip
+    "-std=gnu++17",
+    "-O1",
+    "-w",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-fno-gnu-unique",
+    "-fno-strict-aliasing",
+    "-fwrapv",
+    "-U_FORTIFY_SOURCE",
+    "-fsanitize=alignment,bounds-strict",
+)
 """One copy of every variable a library; failures jump between stacks; misaligned and out-of-bounds accesses
 call back (see ``launch.h``)."""
 
@@ -45,12 +53,24 @@ Extent = int | Sequence[int]
 Arguments = Sequence[Any] | Mapping[str, Any]
 
 SCALARS: dict[str, Any] = {
-    "bool": ctypes.c_bool, "char": ctypes.c_int8, "signed char": ctypes.c_int8, "uchar": ctypes.c_uint8,
-    "short": ctypes.c_int16, "int": ctypes.c_int32, "int32_t": ctypes.c_int32, "uint": ctypes.c_uint32,
-    "unsigned int": ctypes.c_uint32, "uint32_t": ctypes.c_uint32, "long long": ctypes.c_int64,
-    "int64_t": ctypes.c_int64, "long": ctypes.c_int64, "unsigned long long": ctypes.c_uint64,
-    "uint64_t": ctypes.c_uint64, "float": ctypes.c_float, "double": ctypes.c_double,
-}  # fmt: skip
+    "bool": ctypes.c_bool,
+    "char": ctypes.c_int8,
+    "signed char": ctypes.c_int8,
+    "uchar": ctypes.c_uint8,
+    "short": ctypes.c_int16,
+    "int": ctypes.c_int32,
+    "int32_t": ctypes.c_int32,
+    "uint": ctypes.c_uint32,
+    "unsigned int": ctypes.c_uint32,
+    "uint32_t": ctypes.c_uint32,
+    "long long": ctypes.c_int64,
+    "int64_t": ctypes.c_int64,
+    "long": ctypes.c_int64,
+    "unsigned long long": ctypes.c_uint64,
+    "uint64_t": ctypes.c_uint64,
+    "float": ctypes.c_float,
+    "double": ctypes.c_double,
+}
 ELEMENT_BYTES = {name: ctypes.sizeof(scalar) for name, scalar in SCALARS.items()} | dict.fromkeys(
     ("half", "__half", "nv_bfloat16", "__nv_bfloat16", "ushort"), 2
 )
@@ -151,9 +171,14 @@ class Emulated:
         return cls(source, kernels, load(build(source)))
 
     def launch(
-        self, name: str, grid: Extent, block: Extent, arguments: Arguments, shared_bytes: int = 0,
+        self,
+        name: str,
+        grid: Extent,
+        block: Extent,
+        arguments: Arguments,
+        shared_bytes: int = 0,
         cluster: int = 1,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Runs a kernel; arrays are copied to memory with guards around it and back.
 
         Args:
@@ -180,9 +205,13 @@ class Emulated:
             }
             pointers = (ctypes.c_void_p * max(len(bound), 1))(*map(_address, bound.values()))
             code = self.library.emu_launch(
-                ctypes.byref(exported), (ctypes.c_uint * 3)(*blocks), (ctypes.c_uint * 3)(*threads),
-                ctypes.c_uint(cluster), ctypes.c_uint(shared_bytes), pointers,
-            )  # fmt: skip
+                ctypes.byref(exported),
+                (ctypes.c_uint * 3)(*blocks),
+                (ctypes.c_uint * 3)(*threads),
+                ctypes.c_uint(cluster),
+                ctypes.c_uint(shared_bytes),
+                pointers,
+            )
             if code:
                 raise EmulatorError("a kernel runs by the rules of CUDA", self._failure(bound))
 

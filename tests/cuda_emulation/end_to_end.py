@@ -29,9 +29,13 @@ class Config(ctypes.Structure):
     """``CUlaunchConfig``."""
 
     _fields_ = (
-        ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared_bytes", ctypes.c_uint),
-        ("stream", ctypes.c_void_p), ("attributes", ctypes.c_void_p), ("attribute_count", ctypes.c_uint),
-    )  # fmt: skip
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared_bytes", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.c_void_p),
+        ("attribute_count", ctypes.c_uint),
+    )
 
 
 class Grow:
@@ -47,9 +51,13 @@ class Grow:
         return int(self.driver.cuFuncSetAttribute(self.function, 8, shared_bytes))
 
     def launch(
-        self, grid: Sequence[int] = (1, 1, 1), block: Sequence[int] = (32, 1, 1), shared_bytes: int = 16,
-        last: int = 0, stream: int = 0,
-    ) -> int:  # fmt: skip
+        self,
+        grid: Sequence[int] = (1, 1, 1),
+        block: Sequence[int] = (32, 1, 1),
+        shared_bytes: int = 16,
+        last: int = 0,
+        stream: int = 0,
+    ) -> int:
         config = Config((ctypes.c_uint * 3)(*grid), (ctypes.c_uint * 3)(*block), shared_bytes, stream)
         value = ctypes.c_int(last)
         arguments = (ctypes.c_void_p * 1)(ctypes.addressof(value))
@@ -88,9 +96,15 @@ def vector_add(tvm: Any) -> Any:
     schedule.bind(block, "blockIdx.x")
     schedule.bind(thread, "threadIdx.x")
     target = tvm.target.Target(
-        {"kind": "cuda", "arch": "sm_90", "max_num_threads": 1024, "max_threads_per_block": 1024,
-         "max_shared_memory_per_block": 49152, "host": {"kind": "llvm"}}
-    )  # fmt: skip
+        {
+            "kind": "cuda",
+            "arch": "sm_90",
+            "max_num_threads": 1024,
+            "max_threads_per_block": 1024,
+            "max_shared_memory_per_block": 49152,
+            "host": {"kind": "llvm"},
+        }
+    )
     with target:
         return tvm.compile(schedule.mod, target=target)
 

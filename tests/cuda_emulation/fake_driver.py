@@ -82,11 +82,16 @@ class FakeDriver:
         structs = [self.library.fake_launch_at(i).contents for i in range(self.library.fake_launches())]
         return tuple(
             Launch(
-                struct.kernel.decode(), tuple(struct.grid), tuple(struct.block), struct.cluster,
-                struct.shared_bytes, struct.stream, struct.code,
+                struct.kernel.decode(),
+                tuple(struct.grid),
+                tuple(struct.block),
+                struct.cluster,
+                struct.shared_bytes,
+                struct.stream,
+                struct.code,
             )
             for struct in structs
-        )  # fmt: skip
+        )
 
     def forget(self) -> None:
         """Empties the list of launches."""
@@ -146,12 +151,31 @@ def _attributes(compute_capability: str, multiprocessors: int, l2_bytes: int) ->
     limits = CAPABILITIES[compute_capability]
     major, minor = map(int, compute_capability.split("."))
     return {
-        1: MAX_THREADS, 2: MAX_BLOCK[0], 3: MAX_BLOCK[1], 4: MAX_BLOCK[2],
-        5: MAX_GRID[0], 6: MAX_GRID[1], 7: MAX_GRID[2], 8: STATIC_BYTES, 9: 64 << 10, 10: 32, 12: 64 << 10,
-        13: 1_980_000, 16: multiprocessors, 36: 2_619_000, 37: 5120, 38: l2_bytes, 39: limits.threads_per_sm,
-        75: major, 76: minor, 81: limits.shared_per_sm_bytes, 82: 64 << 10, 97: limits.shared_per_block_bytes,
-        106: 32, 111: 1 << 10,
-    }  # fmt: skip
+        1: MAX_THREADS,
+        2: MAX_BLOCK[0],
+        3: MAX_BLOCK[1],
+        4: MAX_BLOCK[2],
+        5: MAX_GRID[0],
+        6: MAX_GRID[1],
+        7: MAX_GRID[2],
+        8: STATIC_BYTES,
+        9: 64 << 10,
+        10: 32,
+        12: 64 << 10,
+        13: 1_980_000,
+        16: multiprocessors,
+        36: 2_619_000,
+        37: 5120,
+        38: l2_bytes,
+        39: limits.threads_per_sm,
+        75: major,
+        76: minor,
+        81: limits.shared_per_sm_bytes,
+        82: 64 << 10,
+        97: limits.shared_per_block_bytes,
+        106: 32,
+        111: 1 << 10,
+    }
 
 
 def _load() -> ctypes.CDLL:
@@ -178,9 +202,19 @@ def _load() -> ctypes.CDLL:
 
 def _build(compiler: str, path: Path, *options: str) -> None:
     command = [
-        compiler, "-std=gnu11", "-O1", "-shared", "-fPIC", f"-Wl,-soname,{path.name}", *options,
-        str(HERE / "fake_driver.c"), "-o", str(path), "-ldl", "-lpthread",
-    ]  # fmt: skip
+        compiler,
+        "-std=gnu11",
+        "-O1",
+        "-shared",
+        "-fPIC",
+        f"-Wl,-soname,{path.name}",
+        *options,
+        str(HERE / "fake_driver.c"),
+        "-o",
+        str(path),
+        "-ldl",
+        "-lpthread",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise EmulatorError("the stub driver compiles", done.stderr[-4000:])

@@ -12,10 +12,20 @@ C_TYPES = {"r": "uint32_t", "n": "uint32_t", "l": "uint64_t", "h": "uint16_t", "
 """The C++ type that each constraint letter binds (CUDA, "Inline PTX Assembly", constraints)."""
 
 REGISTERS = {
-    "pred": "bool", "b8": "uint8_t", "b16": "uint16_t", "u16": "uint16_t", "s16": "int16_t",
-    "b32": "uint32_t", "u32": "uint32_t", "s32": "int32_t", "f32": "float",
-    "b64": "uint64_t", "u64": "uint64_t", "s64": "int64_t", "f64": "double",
-}  # fmt: skip
+    "pred": "bool",
+    "b8": "uint8_t",
+    "b16": "uint16_t",
+    "u16": "uint16_t",
+    "s16": "int16_t",
+    "b32": "uint32_t",
+    "u32": "uint32_t",
+    "s32": "int32_t",
+    "f32": "float",
+    "b64": "uint64_t",
+    "u64": "uint64_t",
+    "s64": "int64_t",
+    "f64": "double",
+}
 """PTX types, of ``.reg`` declarations and of instructions, as C++ types."""
 
 SPECIAL = {

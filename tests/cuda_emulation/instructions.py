@@ -239,10 +239,12 @@ RULES: list[tuple[str, Rule]] = [
     (rf"stmatrix{_MATRIX}", _stmatrix),
     (
         r"mma\.sync\.aligned\.m16n8k(?P<k>4|8|16)\.row\.col\.(?P<to>f32|f16)\.(?P<type>f16|bf16|tf32)"
-        r"\.(?P=type)\.(?P=to)", _mma,
+        r"\.(?P=type)\.(?P=to)",
+        _mma,
     ),
     (
-        r"wgmma\.mma_async\.sync\.aligned\.m64n(?P<cols>\d+)k16\.f32\.(?P<type>f16|bf16)\.(?P=type)", _wgmma,
+        r"wgmma\.mma_async\.sync\.aligned\.m64n(?P<cols>\d+)k16\.f32\.(?P<type>f16|bf16)\.(?P=type)",
+        _wgmma,
     ),
     (r"wgmma\.fence\.sync\.aligned", _call_of("emu::wgmma_fence();")),
     (r"wgmma\.commit_group\.sync\.aligned", _call_of("emu::wgmma_commit_group();")),
@@ -262,5 +264,5 @@ RULES: list[tuple[str, Rule]] = [
     (r"bar\.warp\.sync", _warp_barrier),
     (r"(?:fence|membar|prefetch|discard)\b.*", _call_of("")),
     (r"dp4a\.(?P<a>[us]32)\.(?P<b>[us]32)", _dp4a),
-]  # fmt: skip
+]
 """Opcodes (as patterns) and what they do; the first that fits is taken."""

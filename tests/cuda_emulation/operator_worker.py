@@ -52,9 +52,12 @@ def built(request: str) -> Any:
     workload, hardware = workload_from_json(value["workload"]), Hardware.preset(value["hardware"])
     plans: Any = [MicroKernel.from_key(key) for key in value["plans"]]
     module = library_module(
-        BlockGeometry.of(workload, hardware), plans, tree_from_json(value["tree"]),
-        every_plan=value["every_plan"], only=value["only"],
-    )  # fmt: skip
+        BlockGeometry.of(workload, hardware),
+        plans,
+        tree_from_json(value["tree"]),
+        every_plan=value["every_plan"],
+        only=value["only"],
+    )
     path = Path(tempfile.mkdtemp(dir=FOLDER.name)) / "library.so"
     compile_library(module, hardware, path, assemble=assemble)
     return load_library(path, "cuda")
@@ -83,12 +86,17 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
         device.set_raw_stream(0)
         result = out.numpy().astype(np.float64)
         error = np.abs(result - workload.reference(operands)).max(initial=0.0)
-        found.append({
-            "size": size, "error": None if np.isnan(error) else float(error),
-            "tolerance": tolerance(workload, operands), "failure": DRIVER.failure(),
-            "launches": [asdict(launch) for launch in DRIVER.launches()], "plan": int(library.plan(size)),
-            "stream": stream,
-        })  # fmt: skip
+        found.append(
+            {
+                "size": size,
+                "error": None if np.isnan(error) else float(error),
+                "tolerance": tolerance(workload, operands),
+                "failure": DRIVER.failure(),
+                "launches": [asdict(launch) for launch in DRIVER.launches()],
+                "plan": int(library.plan(size)),
+                "stream": stream,
+            }
+        )
     return {"found": found}
 
 

@@ -15,11 +15,19 @@ class _Tensor(ctypes.Structure):
     """``DLManagedTensor`` (DLPack): a ``DLTensor``, its owner and its deleter."""
 
     _fields_ = (
-        ("data", ctypes.c_void_p), ("device", ctypes.c_int32), ("number", ctypes.c_int32),
-        ("rank", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16), ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p),
-        ("byte_offset", ctypes.c_uint64), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p),
-    )  # fmt: skip
+        ("data", ctypes.c_void_p),
+        ("device", ctypes.c_int32),
+        ("number", ctypes.c_int32),
+        ("rank", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("byte_offset", ctypes.c_uint64),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+    )
 
 
 class Shifted:
@@ -30,9 +38,19 @@ class Shifted:
         self._kept = whole
         self._shape = (ctypes.c_int64 * len(shape))(*shape)
         self._managed = _Tensor(
-            int(whole.data_ptr()) + itemsize * first, CUDA, 0, len(shape), 2, 8 * itemsize, 1,
-            ctypes.addressof(self._shape), None, 0, None, None,
-        )  # fmt: skip
+            int(whole.data_ptr()) + itemsize * first,
+            CUDA,
+            0,
+            len(shape),
+            2,
+            8 * itemsize,
+            1,
+            ctypes.addressof(self._shape),
+            None,
+            0,
+            None,
+            None,
+        )
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return CUDA, 0

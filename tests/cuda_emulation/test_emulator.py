@@ -56,9 +56,11 @@ def test_a_missing_barrier_shows_as_nan() -> None:
 
 @pytest.mark.parametrize(
     "barrier",
-    ["if (((int)threadIdx.x) < 64) { __syncthreads(); }",
-     "if (((int)threadIdx.x) < 64) { __syncthreads(); } else {\n __syncthreads(); }"],
-)  # fmt: skip
+    [
+        "if (((int)threadIdx.x) < 64) { __syncthreads(); }",
+        "if (((int)threadIdx.x) < 64) { __syncthreads(); } else {\n __syncthreads(); }",
+    ],
+)
 def test_a_divergent_barrier_is_an_error(barrier: str) -> None:
     a, b = floats(128), floats(128)
     with pytest.raises(EmulatorError, match="divergent barrier"):
@@ -85,9 +87,13 @@ def test_dynamic_shared_memory_ends_where_the_launch_says() -> None:
 
 @pytest.mark.parametrize(
     ("grid", "block", "message"),
-    [(0, 64, "a grid has 1 to"), ((1, 65536), 64, "a grid has 1 to"), (1, 65, "at most 64 threads; got 65"),
-     (1, (1, 1, 65), "a block has 1 to")],
-)  # fmt: skip
+    [
+        (0, 64, "a grid has 1 to"),
+        ((1, 65536), 64, "a grid has 1 to"),
+        (1, 65, "at most 64 threads; got 65"),
+        (1, (1, 1, 65), "a block has 1 to"),
+    ],
+)
 def test_launches_that_a_gpu_refuses(grid: Any, block: Any, message: str) -> None:
     with pytest.raises(EmulatorError, match=message):
         emulated(snippets.ADD).launch("add_kernel", grid, block, [floats(1), floats(1), floats(1), 1])
@@ -203,8 +209,9 @@ def test_a_product_of_tensor_cores(kind: str, name: str, transposed: bool) -> No
     convert = as_bfloat16 if kind == "bf16" else lambda values: values.astype(np.float16)
     c = floats(16, 8)
     tag = {"f16": "fp16", "bf16": "bf16"}[kind]
-    tile = emulated(kernel.replace("T*", f"{name}*").replace(" T ", f" {name} "),
-                    (load_a[1], load_b[1], mma[1]), (tag,))  # fmt: skip
+    tile = emulated(
+        kernel.replace("T*", f"{name}*").replace(" T ", f" {name} "), (load_a[1], load_b[1], mma[1]), (tag,)
+    )
     tile.launch("mma_kernel", 1, 32, [c, convert(a), convert(stored_b)])
     np.testing.assert_array_equal(c, a @ b + 1)
 
@@ -230,9 +237,13 @@ def test_an_instruction_without_a_rule_is_named() -> None:
 def child() -> dict[str, Any]:
     """What ``end_to_end.py`` found, in a process of its own."""
     done = subprocess.run(
-        [sys.executable, "-m", "cuda_emulation.end_to_end"], cwd=Path(__file__).parent.parent,
-        capture_output=True, text=True, check=False, timeout=300,
-    )  # fmt: skip
+        [sys.executable, "-m", "cuda_emulation.end_to_end"],
+        cwd=Path(__file__).parent.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
@@ -255,9 +266,18 @@ def test_the_log_tells_streams_apart(child: dict[str, Any]) -> None:
 
 def test_launches_that_the_driver_refuses(child: dict[str, Any]) -> None:
     assert child["refused"] == {
-        "plain": 0, "threads": 1, "empty grid": 1, "grid y": 1, "grid z": 1, "block z": 1, "stream": 400,
-        "shared 49153": 1, "attribute 232449": 1, "attribute 232448": 0, "shared 232448": 0,
-    }  # fmt: skip
+        "plain": 0,
+        "threads": 1,
+        "empty grid": 1,
+        "grid y": 1,
+        "grid z": 1,
+        "block z": 1,
+        "stream": 400,
+        "shared 49153": 1,
+        "attribute 232449": 1,
+        "attribute 232448": 0,
+        "shared 232448": 0,
+    }
 
 
 def test_a_fault_is_an_illegal_address(child: dict[str, Any]) -> None:

@@ -11,9 +11,16 @@ from .inline_asm import closing, split
 from .instructions import translate_asm
 
 HEADERS = {
-    "cuda.h", "cuda_runtime.h", "cuda_fp16.h", "cuda_bf16.h", "math_constants.h", "sm_61_intrinsics.h",
-    "mma.h", "cuda/std/cstdint", "cuda/std/type_traits",
-}  # fmt: skip
+    "cuda.h",
+    "cuda_runtime.h",
+    "cuda_fp16.h",
+    "cuda_bf16.h",
+    "math_constants.h",
+    "sm_61_intrinsics.h",
+    "mma.h",
+    "cuda/std/cstdint",
+    "cuda/std/type_traits",
+}
 """CUDA headers that the emulator stands in for. The last two are for another compiler; ``mma.h`` is empty:
 a kernel that uses its ``wmma`` does not compile."""
 

@@ -67,10 +67,14 @@ class Timer:
         if DRIVER.failure():
             raise MeasureError("the emulator runs it", DRIVER.failure())
         verdict = sample.verdict(arrays[-1].numpy())
-        self.asked.append({
-            "max_error": verdict.max_error, "tolerance": verdict.tolerance, "reason": verdict.reason,
-            "launches": [(launch.grid, launch.block) for launch in DRIVER.launches()],
-        })  # fmt: skip
+        self.asked.append(
+            {
+                "max_error": verdict.max_error,
+                "tolerance": verdict.tolerance,
+                "reason": verdict.reason,
+                "launches": [(launch.grid, launch.block) for launch in DRIVER.launches()],
+            }
+        )
         return {**self.asked[-1], "blocks": [1e-6 * len(self.asked)] if verdict.correct else []}
 
     def close(self) -> None:
@@ -81,9 +85,13 @@ def tune(request: dict[str, Any]) -> dict[str, Any]:
     """All batches, and what became of each candidate and of what was saved."""
     timer = Timer()
     platform = GpuPlatform.open(
-        workload_from_json(request["workload"]), Hardware.preset(request["hardware"]),
-        Shape.from_json(request["shape"]), timer, Builder(), assemble,
-    )  # fmt: skip
+        workload_from_json(request["workload"]),
+        Hardware.preset(request["hardware"]),
+        Shape.from_json(request["shape"]),
+        timer,
+        Builder(),
+        assemble,
+    )
     ansor_worker.BATCH = request["batch"]
     tuner = ansor_worker.Tuner.open(platform, request["trials"], request["seed"])
     state = tuner.batch()

@@ -42,10 +42,13 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
     data = cubin_in(Path(request["library"]).read_bytes())
     cubin = read_cubin(data, "sm_90") if data else None
     line = {
-        "pid": os.getpid(), "timing": request["timing"], "told": told,
+        "pid": os.getpid(),
+        "timing": request["timing"],
+        "told": told,
         "sm": architecture_of(data) if data else None,
-        "code": cubin.code_hash if cubin else None, "kernels": sorted(cubin.kernels) if cubin else [],
-    }  # fmt: skip
+        "code": cubin.code_hash if cubin else None,
+        "kernels": sorted(cubin.kernels) if cubin else [],
+    }
     with log.open("a") as file:
         file.write(json.dumps(line) + "\n")
     if told == "crash":
@@ -55,10 +58,11 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
         raise MeasureError("the driver's cuCtxSynchronize succeeds", "an illegal memory access")
     right = told != "wrong"
     return {
-        "max_error": 1e-6 if right else 2.5, "tolerance": 1e-5,
+        "max_error": 1e-6 if right else 2.5,
+        "tolerance": 1e-5,
         "reason": "" if right else "an error of 2.50e+00 is above 1.00e-05",
         "blocks": [2e-6 * told, 1e-6 * told] if right else [],
-    }  # fmt: skip
+    }
 
 
 if __name__ == "__main__":

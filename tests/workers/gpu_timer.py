@@ -10,9 +10,13 @@ from dietlab.measure.process import serve
 def measure(request: dict[str, Any]) -> dict[str, Any]:
     seconds = 1e-6 * request["shape"]["T"]
     return {
-        "max_error": 0.0, "tolerance": 1.0, "reason": "", "blocks": [seconds, 1.5 * seconds, 2 * seconds],
-        "verify_seconds": 0.1, "measure_seconds": 0.2,
-    }  # fmt: skip
+        "max_error": 0.0,
+        "tolerance": 1.0,
+        "reason": "",
+        "blocks": [seconds, 1.5 * seconds, 2 * seconds],
+        "verify_seconds": 0.1,
+        "measure_seconds": 0.2,
+    }
 
 
 if __name__ == "__main__":

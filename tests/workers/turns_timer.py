@@ -17,9 +17,14 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
     number = next(_questions)
     assert request["timing"]["blocks"] == 1
     return {
-        "max_error": 0.0, "tolerance": 1.0, "reason": "", "blocks": [1e-3 * number],
-        "cached_blocks": [1e-6 * number], "verify_seconds": 0.1, "measure_seconds": 0.2,
-    }  # fmt: skip
+        "max_error": 0.0,
+        "tolerance": 1.0,
+        "reason": "",
+        "blocks": [1e-3 * number],
+        "cached_blocks": [1e-6 * number],
+        "verify_seconds": 0.1,
+        "measure_seconds": 0.2,
+    }
 
 
 if __name__ == "__main__":

@@ -125,14 +125,21 @@ class Comparison:
         first = self.matches[0]
         estimate, predicted = first.configuration.seconds, first.seconds
         return {
-            **self.shape.to_json(), "nvidia": first.configuration.key, "nvidia_us": _microseconds(estimate),
+            **self.shape.to_json(),
+            "nvidia": first.configuration.key,
+            "nvidia_us": _microseconds(estimate),
             "micro_kernel": first.kernel.key if first.kernel else None,
-            "micro_kernel_us": _microseconds(predicted), "rank": first.rank, "ranked": self.ranked,
+            "micro_kernel_us": _microseconds(predicted),
+            "rank": first.rank,
+            "ranked": self.ranked,
             "slower_percent": None if self.slower_percent is None else round(self.slower_percent, 1),
-            "choice": self.choice.key, "choice_us": _microseconds(self.seconds),
-            "proposed": len(self.matches), "in_space": self.in_space, "exact": self.exact,
+            "choice": self.choice.key,
+            "choice_us": _microseconds(self.seconds),
+            "proposed": len(self.matches),
+            "in_space": self.in_space,
+            "exact": self.exact,
             "best_rank": self.best_rank,
-        }  # fmt: skip
+        }
 
 
 def _microseconds(seconds: float | None) -> float | None:
@@ -140,9 +147,12 @@ def _microseconds(seconds: float | None) -> float | None:
 
 
 def compare_with_heuristics(
-    space: Space, shapes: Iterable[Shape], model: Predictor | None = None,
-    reference: Reference | None = None, count: int = COUNT,
-) -> tuple[Comparison, ...]:  # fmt: skip
+    space: Space,
+    shapes: Iterable[Shape],
+    model: Predictor | None = None,
+    reference: Reference | None = None,
+    count: int = COUNT,
+) -> tuple[Comparison, ...]:
     """For each shape: where the model ranks the micro-kernels that NVIDIA's heuristics would choose.
 
     Of all micro-kernels with a configuration's tile those count whose splits are nearest, then those whose

@@ -121,12 +121,14 @@ class TunedPrograms:
 
 def _shape_of(workload: Workload, operands: Tensors) -> Shape:
     """The shape that the operands have."""
-    return Shape.of(**{
-        extent: int(size)
-        for name, tensor in operands.items()
-        for extent, size in zip(workload.signature[name], tensor.shape, strict=True)
-        if isinstance(extent, str)
-    })  # fmt: skip
+    return Shape.of(
+        **{
+            extent: int(size)
+            for name, tensor in operands.items()
+            for extent, size in zip(workload.signature[name], tensor.shape, strict=True)
+            if isinstance(extent, str)
+        }
+    )
 
 
 @contextmanager

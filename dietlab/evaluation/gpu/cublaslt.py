@@ -40,9 +40,13 @@ MOST_WORKSPACE, REDUCTIONS = 1, 3
 REDUCED_IN_FLOAT32 = 2
 """``cublasLtReductionScheme_t``: parts of a split sum are added up in float32, not in the output's type."""
 EPILOGUES = {
-    (False, "none"): 1, (False, "relu"): 2, (True, "none"): 4, (True, "relu"): 6,
-    (False, "gelu_tanh"): 32, (True, "gelu_tanh"): 36,
-}  # fmt: skip
+    (False, "none"): 1,
+    (False, "relu"): 2,
+    (True, "none"): 4,
+    (True, "relu"): 6,
+    (False, "gelu_tanh"): 32,
+    (True, "gelu_tanh"): 36,
+}
 """``cublasLtEpilogue_t`` by bias and activation."""
 
 
@@ -56,9 +60,12 @@ class Choice(ctypes.Structure):
     """``cublasLtMatmulHeuristicResult_t``."""
 
     _fields_ = (
-        ("algorithm", Algorithm), ("workspace_bytes", ctypes.c_size_t), ("state", ctypes.c_int),
-        ("waves", ctypes.c_float), ("reserved", ctypes.c_int * 4),
-    )  # fmt: skip
+        ("algorithm", Algorithm),
+        ("workspace_bytes", ctypes.c_size_t),
+        ("state", ctypes.c_int),
+        ("waves", ctypes.c_float),
+        ("reserved", ctypes.c_int * 4),
+    )
 
 
 @dataclass(frozen=True)
@@ -81,9 +88,13 @@ class Product:
         x = operands["x"]
         batch = x.shape[0] if x.ndim == 3 else 1
         return cls(
-            int(out.shape[-1]), int(out.shape[-2]), int(x.shape[-1]), int(batch),
-            workload.weights != "direct", workload.dtype,
-        )  # fmt: skip
+            int(out.shape[-1]),
+            int(out.shape[-2]),
+            int(x.shape[-1]),
+            int(batch),
+            workload.weights != "direct",
+            workload.dtype,
+        )
 
     @property
     def sizes(self) -> tuple[tuple[int, int], ...]:
@@ -115,9 +126,12 @@ class CublasLt:
         made = []
         for rows, cols in product.sizes:
             layout = self._made(
-                "cublasLtMatrixLayoutCreate", DATA_TYPES[product.dtype], ctypes.c_uint64(rows),
-                ctypes.c_uint64(cols), ctypes.c_int64(rows),
-            )  # fmt: skip
+                "cublasLtMatrixLayoutCreate",
+                DATA_TYPES[product.dtype],
+                ctypes.c_uint64(rows),
+                ctypes.c_uint64(cols),
+                ctypes.c_int64(rows),
+            )
             if product.batch > 1:
                 self._set("MatrixLayout", layout, BATCH_COUNT, ctypes.c_int32(product.batch))
                 self._set("MatrixLayout", layout, BATCH_STRIDE, ctypes.c_int64(rows * cols))
@@ -142,9 +156,18 @@ class CublasLt:
         a, b, d = layouts
         found, count = (Choice * REQUESTED)(), ctypes.c_int()
         self._call(
-            "cublasLtMatmulAlgoGetHeuristic", self._handle, description, a, b, d, d, preference, REQUESTED,
-            found, ctypes.byref(count),
-        )  # fmt: skip
+            "cublasLtMatmulAlgoGetHeuristic",
+            self._handle,
+            description,
+            a,
+            b,
+            d,
+            d,
+            preference,
+            REQUESTED,
+            found,
+            ctypes.byref(count),
+        )
         return [choice for choice in found[: count.value] if choice.state == 0]
 
     def call(
@@ -156,10 +179,22 @@ class CublasLt:
         at_a, at_b, at_c, at_d = map(ctypes.c_void_p, addresses)
         run, stream, refused = self._library.cublasLtMatmul, self._stream, self._refused
         before = (
-            self._handle, description, ctypes.byref(one), at_a, a, at_b, b, ctypes.byref(scale), at_c, d,
-            at_d, d, ctypes.byref(choice.algorithm), ctypes.c_void_p(self._workspace.data_ptr()),
+            self._handle,
+            description,
+            ctypes.byref(one),
+            at_a,
+            a,
+            at_b,
+            b,
+            ctypes.byref(scale),
+            at_c,
+            d,
+            at_d,
+            d,
+            ctypes.byref(choice.algorithm),
+            ctypes.c_void_p(self._workspace.data_ptr()),
             ctypes.c_size_t(WORKSPACE_BYTES),
-        )  # fmt: skip
+        )
 
         def call() -> None:
             status = run(*before, ctypes.c_void_p(stream()))

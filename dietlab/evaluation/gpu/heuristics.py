@@ -23,8 +23,11 @@ PACKAGE = "nvidia-matmul-heuristics"
 
 Target = Literal["cutlass", "cutlass3", "triton", "generic"]
 TARGETS: dict[Target, str] = {
-    "cutlass": "CUTLASS", "cutlass3": "CUTLASS3", "triton": "TRITON", "generic": "GENERIC",
-}  # fmt: skip
+    "cutlass": "CUTLASS",
+    "cutlass3": "CUTLASS3",
+    "triton": "TRITON",
+    "generic": "GENERIC",
+}
 """Whose programs are chosen among. ``cutlass`` has the stages and instructions that ours have; ``cutlass3``
 those that only compute capability 9.0 and later have; ``generic`` tiles that perhaps nobody has."""
 
@@ -33,17 +36,33 @@ PRODUCTS = {"float32": "SSS", "float16": "HSH", "bfloat16": "TST"}
 ``SFS``), but its tiles are multiples of an instruction of tensor cores."""
 
 GPUS = {
-    "NVIDIA A100 40GB SXM": "A100_SXM_80GB", "NVIDIA A100-SXM4-40GB": "A100_SXM_80GB",
-    "NVIDIA A100-SXM4-80GB": "A100_SXM_80GB", "NVIDIA A100-PCIE-40GB": "A100_PCIE_80GB",
-    "NVIDIA A100 80GB PCIe": "A100_PCIE_80GB", "NVIDIA A30": "A30_PCIE", "NVIDIA A10": "A10_PCIE",
-    "NVIDIA A40": "A40_PCIE", "NVIDIA GeForce RTX 3090": "RTX_3090", "NVIDIA RTX A6000": "RTX_A6000",
-    "NVIDIA L20": "L20", "NVIDIA L40": "L40", "NVIDIA L40S": "L40S", "NVIDIA L4": "L4",
-    "NVIDIA GeForce RTX 4090": "RTX_4090", "NVIDIA RTX 6000 Ada Generation": "RTX_6000_ADA",
-    "NVIDIA H100 SXM": "H100_SXM", "NVIDIA H100 80GB HBM3": "H100_SXM", "NVIDIA H100 PCIe": "H100_PCIE",
-    "NVIDIA H100 NVL": "H100_NVL", "NVIDIA H200 SXM": "H200_SXM", "NVIDIA H200": "H200_SXM",
-    "NVIDIA H20": "H20_SXM", "NVIDIA B200": "B200", "NVIDIA GeForce RTX 5080": "RTX_5080",
+    "NVIDIA A100 40GB SXM": "A100_SXM_80GB",
+    "NVIDIA A100-SXM4-40GB": "A100_SXM_80GB",
+    "NVIDIA A100-SXM4-80GB": "A100_SXM_80GB",
+    "NVIDIA A100-PCIE-40GB": "A100_PCIE_80GB",
+    "NVIDIA A100 80GB PCIe": "A100_PCIE_80GB",
+    "NVIDIA A30": "A30_PCIE",
+    "NVIDIA A10": "A10_PCIE",
+    "NVIDIA A40": "A40_PCIE",
+    "NVIDIA GeForce RTX 3090": "RTX_3090",
+    "NVIDIA RTX A6000": "RTX_A6000",
+    "NVIDIA L20": "L20",
+    "NVIDIA L40": "L40",
+    "NVIDIA L40S": "L40S",
+    "NVIDIA L4": "L4",
+    "NVIDIA GeForce RTX 4090": "RTX_4090",
+    "NVIDIA RTX 6000 Ada Generation": "RTX_6000_ADA",
+    "NVIDIA H100 SXM": "H100_SXM",
+    "NVIDIA H100 80GB HBM3": "H100_SXM",
+    "NVIDIA H100 PCIe": "H100_PCIE",
+    "NVIDIA H100 NVL": "H100_NVL",
+    "NVIDIA H200 SXM": "H200_SXM",
+    "NVIDIA H200": "H200_SXM",
+    "NVIDIA H20": "H20_SXM",
+    "NVIDIA B200": "B200",
+    "NVIDIA GeForce RTX 5080": "RTX_5080",
     "NVIDIA GeForce RTX 5090": "RTX_5090",
-}  # fmt: skip
+}
 """The heuristics' names of GPUs by those of drivers and presets. An A100 of 40 GB is asked about as one of
 80 GB, whose memory is faster and which is the same otherwise."""
 
@@ -151,8 +170,9 @@ class Heuristics:
         if min(size.values()) < 1 or count < 1:
             raise WorkloadError(
                 "something is to be computed, and a configuration asked for",
-                f"{workload} at {shape}, {count} configurations", "Leave empty shapes out.",
-            )  # fmt: skip
+                f"{workload} at {shape}, {count} configurations",
+                "Leave empty shapes out.",
+            )
         layouts = self._module.NvMatmulHeuristicsMatmulLayout
         layout = layouts.NN_ROW_MAJOR if workload.weights == "direct" else layouts.NT_ROW_MAJOR
         problem = self._library.makeNvMatmulHeuristicsProblem(
@@ -163,8 +183,9 @@ class Heuristics:
             others = ", ".join(target for target in TARGETS if target != self.target)
             raise WorkloadError(
                 f"NVIDIA's heuristics know {workload.dtype} products on {self.gpu} for {self.target}",
-                "no configuration", f"Try another target: {others}.",
-            )  # fmt: skip
+                "no configuration",
+                f"Try another target: {others}.",
+            )
         return tuple(dict.fromkeys(_configuration(one["kernel"], one["runtime"]) for one in found))
 
 
@@ -178,18 +199,20 @@ def gpu_of(hardware: Hardware) -> str:
     if hardware.name not in GPUS:
         known = ", ".join(dict.fromkeys(GPUS.values()))
         raise HardwareError(
-            "NVIDIA's heuristics know the GPU", hardware.name,
+            "NVIDIA's heuristics know the GPU",
+            hardware.name,
             f"Name one that is like it: Heuristics(hardware, gpu=...) takes {known}.",
-        )  # fmt: skip
+        )
     return GPUS[hardware.name]
 
 
 def _product(workload: Workload) -> str:
     if workload.dtype not in PRODUCTS:
         raise WorkloadError(
-            "NVIDIA's heuristics are asked about a type that dietlab has on GPUs", workload.dtype,
+            "NVIDIA's heuristics are asked about a type that dietlab has on GPUs",
+            workload.dtype,
             f"Use {', '.join(PRODUCTS)}.",
-        )  # fmt: skip
+        )
     return PRODUCTS[workload.dtype]
 
 
@@ -208,6 +231,10 @@ def _absent(reason: object) -> MissingDependencyError:
 
 def _configuration(kernel: Any, runtime: float) -> Configuration:
     return Configuration(
-        kernel.cta_tile_m, kernel.cta_tile_n, kernel.cta_tile_k, kernel.stages, kernel.split_k,
+        kernel.cta_tile_m,
+        kernel.cta_tile_n,
+        kernel.cta_tile_k,
+        kernel.stages,
+        kernel.split_k,
         float(runtime) if runtime > 0 else None,
-    )  # fmt: skip
+    )

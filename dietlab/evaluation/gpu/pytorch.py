@@ -29,9 +29,10 @@ def open_torch(device: str) -> Any:
     torch = import_torch()
     if device == "cuda" and not torch.cuda.is_available():
         raise MissingDependencyError(
-            "PyTorch sees a GPU", f"PyTorch {torch.__version__}, which sees none",
+            "PyTorch sees a GPU",
+            f"PyTorch {torch.__version__}, which sees none",
             "Install a build of PyTorch for CUDA on a machine with a GPU and its driver.",
-        )  # fmt: skip
+        )
     torch.set_grad_enabled(False)
     torch.set_float32_matmul_precision("highest")
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False

@@ -44,9 +44,12 @@ def _write(path: Path, sample: Sample) -> None:
     try:
         with unfinished.open("wb") as file:
             np.savez(
-                file, rows=sample.rows, reference=sample.reference, tolerance=np.float64(sample.tolerance),
+                file,
+                rows=sample.rows,
+                reference=sample.reference,
+                tolerance=np.float64(sample.tolerance),
                 **operands,
-            )  # fmt: skip
+            )
         unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)

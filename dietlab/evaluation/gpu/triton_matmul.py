@@ -22,11 +22,23 @@ from dietlab.evaluation.vendors import Call, NoFormError
 from dietlab.workloads import NO_EPILOGUE, Workload
 
 CONFIGURATIONS = (
-    (128, 256, 64, 3, 8), (64, 256, 32, 4, 4), (128, 128, 32, 4, 4), (128, 64, 32, 4, 4),
-    (64, 128, 32, 4, 4), (128, 32, 32, 4, 4), (64, 32, 32, 5, 2), (32, 64, 32, 5, 2),
-    (128, 256, 128, 3, 8), (256, 128, 128, 3, 8), (256, 64, 128, 4, 4), (64, 256, 128, 4, 4),
-    (128, 128, 128, 4, 4), (128, 64, 64, 4, 4), (64, 128, 64, 4, 4), (128, 32, 64, 4, 4),
-)  # fmt: skip
+    (128, 256, 64, 3, 8),
+    (64, 256, 32, 4, 4),
+    (128, 128, 32, 4, 4),
+    (128, 64, 32, 4, 4),
+    (64, 128, 32, 4, 4),
+    (128, 32, 32, 4, 4),
+    (64, 32, 32, 5, 2),
+    (32, 64, 32, 5, 2),
+    (128, 256, 128, 3, 8),
+    (256, 128, 128, 3, 8),
+    (256, 64, 128, 4, 4),
+    (64, 256, 128, 4, 4),
+    (128, 128, 128, 4, 4),
+    (128, 64, 64, 4, 4),
+    (64, 128, 64, 4, 4),
+    (128, 32, 64, 4, 4),
+)
 """Rows, columns and depth of a tile, pipeline stages, warps."""
 GROUP = 8
 """Row tiles that a group of neighbouring programs works on."""
@@ -35,9 +47,24 @@ WARM_MS, REPEAT_MS = 5, 20
 
 
 def _matmul(  # type: ignore[no-untyped-def]
-    x, w, y, M, N, K, x_batch, w_batch, y_batch, x_row, w_depth, w_col, y_row,
-    ROWS: tl.constexpr, COLS: tl.constexpr, DEPTH: tl.constexpr, GROUP: tl.constexpr,
-):  # fmt: skip
+    x,
+    w,
+    y,
+    M,
+    N,
+    K,
+    x_batch,
+    w_batch,
+    y_batch,
+    x_row,
+    w_depth,
+    w_col,
+    y_row,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+    DEPTH: tl.constexpr,
+    GROUP: tl.constexpr,
+):
     # Triton reads this text itself: only its own types may stand at arguments.
     row_tiles = tl.cdiv(M, ROWS)
     in_group = GROUP * tl.cdiv(N, COLS)
@@ -86,10 +113,11 @@ class TritonMatmul:
         # Rows only bound loops and masks: one program serves those that 16 divides and all others.
         program = triton.jit(_matmul, do_not_specialize=["M"])
         tuned = triton.autotune(
-            configs=configs, key=["M", "N", "K"],
+            configs=configs,
+            key=["M", "N", "K"],
             prune_configs_by={"early_config_prune": partial(_fitting, smem_bytes)},
             do_bench=partial(triton.testing.do_bench, warmup=WARM_MS, rep=REPEAT_MS),
-        )  # fmt: skip
+        )
         self._program = tuned(program)
 
     def version(self) -> str:
@@ -110,8 +138,14 @@ class TritonMatmul:
         cols, depth = (2, 1) if workload.weights == "direct" else (1, 2)
         sizes = (x.shape[1], y.shape[2], x.shape[2])
         strides = (
-            x.stride(0), w.stride(0), y.stride(0), x.stride(1), w.stride(depth), w.stride(cols), y.stride(1),
-        )  # fmt: skip
+            x.stride(0),
+            w.stride(0),
+            y.stride(0),
+            x.stride(1),
+            w.stride(depth),
+            w.stride(cols),
+            y.stride(1),
+        )
         launch = self._program[_grid(sizes, x.shape[0])]
         return lambda: launch(x, w, y, *sizes, *strides)
 

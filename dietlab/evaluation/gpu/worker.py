@@ -98,9 +98,12 @@ class GpuBench:
         taken = take(block.run, self._probe)
         self._setting.clock.wait()
         return {
-            **asdict(taken), "calls": block.calls, "copies": copies, "graph": block.graph,
+            **asdict(taken),
+            "calls": block.calls,
+            "copies": copies,
+            "graph": block.graph,
             "host_share": round(block.host_share, 3),
-        }  # fmt: skip
+        }
 
     def forget(self) -> None:
         """Lets go of all operands."""

@@ -37,5 +37,13 @@ VENDORS: dict[str, Callable[[int], Vendor]] = {
 """Vendors by name; called with a number of threads, each loads its library."""
 
 __all__ = [
-    "VENDORS", "Call", "Kind", "Layer", "NoFormError", "Operands", "Vendor", "contender_env", "deliver",
-]  # fmt: skip
+    "VENDORS",
+    "Call",
+    "Kind",
+    "Layer",
+    "NoFormError",
+    "Operands",
+    "Vendor",
+    "contender_env",
+    "deliver",
+]

@@ -56,10 +56,16 @@ def contender_env(threads: int) -> dict[str, str]:
     """
     count = str(threads)
     return {
-        "OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count, "OPENBLAS_NUM_THREADS": count,
-        "TVM_NUM_THREADS": count, "OMP_DYNAMIC": "FALSE", "MKL_DYNAMIC": "FALSE",
-        "KMP_BLOCKTIME": "1", "OPENBLAS_THREAD_TIMEOUT": "22", "TVM_THREAD_POOL_SPIN_COUNT": "2000",
-    }  # fmt: skip
+        "OMP_NUM_THREADS": count,
+        "MKL_NUM_THREADS": count,
+        "OPENBLAS_NUM_THREADS": count,
+        "TVM_NUM_THREADS": count,
+        "OMP_DYNAMIC": "FALSE",
+        "MKL_DYNAMIC": "FALSE",
+        "KMP_BLOCKTIME": "1",
+        "OPENBLAS_THREAD_TIMEOUT": "22",
+        "TVM_THREAD_POOL_SPIN_COUNT": "2000",
+    }
 
 
 def deliver(result: object, out: FloatArray) -> None:
@@ -88,9 +94,10 @@ def require_constant_weights(workload: Workload) -> Kind:
     """
     if "w" not in workload.constants:
         raise NoFormError(
-            "this contender packs constant weights", f"{workload}, whose operands all come with every call",
+            "this contender packs constant weights",
+            f"{workload}, whose operands all come with every call",
             "Compare with the plain contenders.",
-        )  # fmt: skip
+        )
     return "prepacked"
 
 
@@ -102,15 +109,17 @@ def without_gelu(workload: Workload, library: str) -> None:
     """
     if workload.epilogue.activation not in ("none", "relu"):
         raise NoFormError(
-            f"{library} computes the activation", workload.epilogue.activation,
+            f"{library} computes the activation",
+            workload.epilogue.activation,
             "Compare with torch, onednn-packed or onnxruntime.",
-        )  # fmt: skip
+        )
 
 
 def absent(library: str, reason: object) -> MissingDependencyError:
     """The error for a library that is not here."""
     package = library.split()[0]
     return MissingDependencyError(
-        f"the library {library} is installed", reason,
+        f"the library {library} is installed",
+        reason,
         f"Install it (pip install {package}), or leave this contender out.",
-    )  # fmt: skip
+    )

@@ -153,14 +153,21 @@ class MklPackedLayer:
         (rows, depth), cols = x.shape, out.shape[-1]
         if rows != self.rows:
             raise MeasureError(
-                f"MKL's packed weights serve the {self.rows} rows they were packed for", rows,
+                f"MKL's packed weights serve the {self.rows} rows they were packed for",
+                rows,
                 "Call prepare() with the shape of x.",
-            )  # fmt: skip
+            )
         multiply = partial(
-            self.library.cblas_sgemm_compute, *_ints(ROW_MAJOR, NO_TRANS, PACKED, rows, cols, depth),
-            _pointer(x), *_ints(depth), _pointer(self.packed), *_ints(depth),
-            _beta(self.workload), _pointer(out), *_ints(cols),
-        )  # fmt: skip
+            self.library.cblas_sgemm_compute,
+            *_ints(ROW_MAJOR, NO_TRANS, PACKED, rows, cols, depth),
+            _pointer(x),
+            *_ints(depth),
+            _pointer(self.packed),
+            *_ints(depth),
+            _beta(self.workload),
+            _pointer(out),
+            *_ints(cols),
+        )
         everything = {**self.constants, **operands, "packed": self.packed}
         return _complete(multiply, self.workload, everything, out)
 

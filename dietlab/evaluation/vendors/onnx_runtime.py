@@ -67,9 +67,10 @@ class OnnxRuntime:
             OnnxRuntime._pool_threads = self._threads
         elif OnnxRuntime._pool_threads != self._threads:
             raise MeasureError(
-                f"ONNX Runtime has {OnnxRuntime._pool_threads} threads in this process", self._threads,
+                f"ONNX Runtime has {OnnxRuntime._pool_threads} threads in this process",
+                self._threads,
                 "Start another process for another number.",
-            )  # fmt: skip
+            )
 
     def version(self) -> str:
         return f"ONNX Runtime {self._runtime.__version__}"

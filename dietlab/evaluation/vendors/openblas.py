@@ -55,9 +55,10 @@ class OpenBlas:
         self._blas = numpy_blas()
         if "openblas" not in self._blas.get("name", "").lower():
             raise MissingDependencyError(
-                "NumPy multiplies with OpenBLAS", self._blas.get("name") or "no BLAS",
+                "NumPy multiplies with OpenBLAS",
+                self._blas.get("name") or "no BLAS",
                 "Install NumPy from PyPI (pip install numpy), or leave this contender out.",
-            )  # fmt: skip
+            )
 
     def version(self) -> str:
         return f"OpenBLAS {self._blas.get('version', '')} in NumPy {np.__version__}"

@@ -64,11 +64,15 @@ def dot_products_function(kernel: CpuMicroKernel, geometry: Geometry) -> Any:
         given = {n: T.arg(n, T.handle("float32") if n in "xwy" else T.int64()) for n in names}
         width = geometry.value(geometry.cols, given.get("size"))
         tile = _Tile(
-            kernel, lanes, depth, width, stack_buffer(kernel.rows * kernel.cols * lanes),
+            kernel,
+            lanes,
+            depth,
+            width,
+            stack_buffer(kernel.rows * kernel.cols * lanes),
             T.decl_buffer((kernel.rows, depth), data=given["x"], align=4),
             T.decl_buffer((kernel.cols, depth), data=given["w"], align=4),
             T.decl_buffer((kernel.rows, width), data=given["y"], align=4),
-        )  # fmt: skip
+        )
         _multiply_add(tile)
         _write_back(tile, _sums(tile))
     return builder.get()

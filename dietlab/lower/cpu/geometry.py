@@ -56,10 +56,16 @@ class Geometry(Contraction):
             assert isinstance(cols, int)
             panels = max(-(-cols // kernel.cols) * kernel.cols for kernel in kernels) // lanes
         return cls(
-            **shared, lanes=lanes, cores=hardware.cores, panels=panels,
-            longest=max(1, largest(workload, "depth")), l2_bytes=hardware.cpu.l2_bytes,
-            short=_short(workload), coherent_code=hardware.cpu.coherent_code, balance=_balance(hardware),
-        )  # fmt: skip
+            **shared,
+            lanes=lanes,
+            cores=hardware.cores,
+            panels=panels,
+            longest=max(1, largest(workload, "depth")),
+            l2_bytes=hardware.cpu.l2_bytes,
+            short=_short(workload),
+            coherent_code=hardware.cpu.coherent_code,
+            balance=_balance(hardware),
+        )
 
     @property
     def dynamic(self) -> bool:

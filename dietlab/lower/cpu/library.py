@@ -102,9 +102,14 @@ def _run(geometry: Geometry, served: Sequence[Piece], names: dict[str, Any], tre
         arrays = {operand: _array(operand, handles[operand], shapes[operand]) for operand in shapes}
         floats = scratch_floats([piece.kernel for piece in served], geometry) if geometry.cores == 1 else 0
         operands = Operands(
-            arrays["x"], arrays.get("packed", arrays.get("w")), arrays["y"], arrays.get("residual"),
-            arrays.get("bias"), size, stack_buffer(floats) if floats else None,
-        )  # fmt: skip
+            arrays["x"],
+            arrays.get("packed", arrays.get("w")),
+            arrays["y"],
+            arrays.get("residual"),
+            arrays.get("bias"),
+            size,
+            stack_buffer(floats) if floats else None,
+        )
 
         def serve(length: int | None) -> None:
             fitting = [piece for piece in served if piece.length == length]

@@ -113,12 +113,19 @@ def tile_function(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> Any:
             if name in given
         }
         tile = Tile(
-            kernel, geometry, stack_buffer(kernel.rows * kernel.cols),
+            kernel,
+            geometry,
+            stack_buffer(kernel.rows * kernel.cols),
             T.decl_buffer((kernel.rows, depth), data=given["x"], align=4),
             _weights_buffer(kernel, geometry, given["w"], width, depth),
-            outputs["y"], outputs.get("residual"), size, given.get("rows"), given.get("cols"),
-            given.get("begin"), checked=fit == "checked",
-        )  # fmt: skip
+            outputs["y"],
+            outputs.get("residual"),
+            size,
+            given.get("rows"),
+            given.get("cols"),
+            given.get("begin"),
+            checked=fit == "checked",
+        )
         ask_for_residual(tile)
         start_accumulators(tile)
         multiply_add(tile, given.get("ahead"), given.get("tiles"))
@@ -130,10 +137,17 @@ def tile_arguments(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> tupl
     """The arguments of a tile function, in order."""
     asks = kernel.ahead and geometry.batch is None  # a batch's next product is the region's business
     needed = {
-        "x": True, "w": True, "y": True, "residual": geometry.epilogue.residual, "size": geometry.dynamic,
-        "rows": fit != "exact", "cols": geometry.has_column_tail(kernel), "begin": kernel.block > 0,
-        "ahead": asks, "tiles": asks,
-    }  # fmt: skip
+        "x": True,
+        "w": True,
+        "y": True,
+        "residual": geometry.epilogue.residual,
+        "size": geometry.dynamic,
+        "rows": fit != "exact",
+        "cols": geometry.has_column_tail(kernel),
+        "begin": kernel.block > 0,
+        "ahead": asks,
+        "tiles": asks,
+    }
     return tuple(name for name, present in needed.items() if present)
 
 

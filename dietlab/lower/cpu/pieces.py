@@ -59,9 +59,12 @@ def _single(geometry: Geometry, tree: Tree | None, only: Sequence[Sequence[int]]
 
 
 def _of_length(
-    geometry: Geometry, kernels: Sequence[CpuMicroKernel], tree: Tree | None, length: int,
+    geometry: Geometry,
+    kernels: Sequence[CpuMicroKernel],
+    tree: Tree | None,
+    length: int,
     only: Sequence[Sequence[int]] | None,
-) -> list[Piece]:  # fmt: skip
+) -> list[Piece]:
     shape = Shape.of(**{geometry.size: length})
     found = []
     for number in range(len(kernels)) if tree is None else (route(tree, shape),):

@@ -36,9 +36,13 @@ def scratch_floats(kernels: Iterable[CpuMicroKernel], geometry: Geometry) -> int
 
 
 def region(
-    kernel: CpuMicroKernel, geometry: Geometry, operands: Operands, functions: Mapping[str, Any],
-    heights: tuple[int, ...], widths: tuple[int, ...],
-) -> None:  # fmt: skip
+    kernel: CpuMicroKernel,
+    geometry: Geometry,
+    operands: Operands,
+    functions: Mapping[str, Any],
+    heights: tuple[int, ...],
+    widths: tuple[int, ...],
+) -> None:
     """Covers ``y`` as :func:`dietlab.space.plan_for` says.
 
     Draws ``ws`` (``is`` exchanges the two loops):
@@ -338,6 +342,8 @@ def tiles_of(
         sizes = product(heights, (kernel.cols,) if widths is None else widths)
         return tuple((replace(kernel, rows=rows, cols=cols), "exact") for rows, cols in sizes)
     fits: dict[str, tuple[Fit, ...]] = {
-        "padded": ("exact", "guarded"), "checked": ("checked",), "partitioned": ("exact", "checked"),
-    }  # fmt: skip
+        "padded": ("exact", "guarded"),
+        "checked": ("checked",),
+        "partitioned": ("exact", "checked"),
+    }
     return tuple((kernel, fit) for fit in (("exact",) if kernel.rows == 1 else fits[kernel.edge]))

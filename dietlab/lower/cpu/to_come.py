@@ -76,8 +76,11 @@ def streams(cover: Cover) -> tuple[Stream, ...]:
         return ()
     operands, lanes = cover.operands, cover.geometry.lanes
     pieces = T.bind(cover.column_tiles * (pieces_before(cover) + cover.row_tiles))
-    sizes = ((operands.x, cover.size * cover.depth), (operands.w, cover.cols * cover.depth),
-             (operands.y, cover.size * cover.cols))  # fmt: skip
+    sizes = (
+        (operands.x, cover.size * cover.depth),
+        (operands.w, cover.cols * cover.depth),
+        (operands.y, cover.size * cover.cols),
+    )
     return tuple(Stream.of(buffer, floats, pieces, lanes) for buffer, floats in sizes)
 
 

@@ -49,9 +49,14 @@ class Place:
 
 
 def block_program(
-    kernel: CudaMicroKernel, geometry: BlockGeometry, arrays: Arrays, shared: Any, place: Place,
-    *, aligned: bool,
-) -> None:  # fmt: skip
+    kernel: CudaMicroKernel,
+    geometry: BlockGeometry,
+    arrays: Arrays,
+    shared: Any,
+    place: Place,
+    *,
+    aligned: bool,
+) -> None:
     """Computes one tile of the output.
 
     Draws, for three stages (``slot`` is the stage that a step lies in, ``step % 3``)::
@@ -150,9 +155,10 @@ def _left(kernel: CudaMicroKernel, geometry: BlockGeometry, place: Place, depth:
     """How many rows, columns and steps there are from the tile's first on: what bound checks compare with."""
     cols = int32(geometry.value(geometry.cols, place.size))
     return Left(
-        bound("rows_left", place.size - place.first_row), bound("cols_left", cols - place.first_col),
+        bound("rows_left", place.size - place.first_row),
+        bound("cols_left", cols - place.first_col),
         bound("depth_left", int32(depth) - step * int32(kernel.step)),
-    )  # fmt: skip
+    )
 
 
 def _commit(x: Fetch, w: Fetch) -> None:
@@ -200,9 +206,15 @@ def write_back(worker: Worker, total: Totals, geometry: BlockGeometry, arrays: A
 
 
 def _store(
-    geometry: BlockGeometry, arrays: Arrays, place: Place, origin: Any, row: Any, col: Any,
-    width: Any, value: Any,
-) -> None:  # fmt: skip
+    geometry: BlockGeometry,
+    arrays: Arrays,
+    place: Place,
+    origin: Any,
+    row: Any,
+    col: Any,
+    width: Any,
+    value: Any,
+) -> None:
     if arrays.bias is not None:
         value = value + tirx.Cast("float32", arrays.bias[int64(place.first_col + col)])
     value = activated(geometry.epilogue.activation, value)

@@ -39,11 +39,17 @@ class Lowered:
 def target_of(hardware: Hardware) -> Any:
     """TVM's target for one GPU, with a host that launches."""
     gpu = hardware.gpu
-    return tvm_module().target.Target({
-        "kind": "cuda", "arch": gpu.arch, "max_num_threads": gpu.threads_per_block,
-        "max_threads_per_block": gpu.threads_per_block, "thread_warp_size": gpu.warp_threads,
-        "max_shared_memory_per_block": gpu.smem_per_block_bytes, "host": HOST,
-    })  # fmt: skip
+    return tvm_module().target.Target(
+        {
+            "kind": "cuda",
+            "arch": gpu.arch,
+            "max_num_threads": gpu.threads_per_block,
+            "max_threads_per_block": gpu.threads_per_block,
+            "thread_warp_size": gpu.warp_threads,
+            "max_shared_memory_per_block": gpu.smem_per_block_bytes,
+            "host": HOST,
+        }
+    )
 
 
 def lower(module: Any, hardware: Hardware) -> Lowered:
@@ -73,11 +79,18 @@ def passes(target: Any) -> list[Any]:
 
     steps = tirx.transform
     return [
-        steps.BindTarget(target), steps.LowerTIRx(), s_tir.transform.UnifyThreadBinding(),
-        steps.LowerTIRxOpaque(), steps.FlattenBuffer(), steps.BF16ComputeLegalize(),
-        steps.VectorizeLoop(True), steps.VerifyMemory(), steps.AnnotateEntryFunc(), steps.SplitHostDevice(),
+        steps.BindTarget(target),
+        steps.LowerTIRx(),
+        s_tir.transform.UnifyThreadBinding(),
+        steps.LowerTIRxOpaque(),
+        steps.FlattenBuffer(),
+        steps.BF16ComputeLegalize(),
+        steps.VectorizeLoop(True),
+        steps.VerifyMemory(),
+        steps.AnnotateEntryFunc(),
+        steps.SplitHostDevice(),
         steps.MakePackedAPI(),
-    ]  # fmt: skip
+    ]
 
 
 def _finishers(*, bfloat16: bool) -> tuple[Any, Any]:
@@ -167,9 +180,13 @@ def compile_library(
     except Exception as error:
         raise BuildError("the library links", last_line(error)) from error
     return Artifact(
-        path, cubin.code_bytes, cubin.code_hash, perf_counter() - started,
-        resources=resources_of(cubin, lowered.device, hardware), source=source,
-    )  # fmt: skip
+        path,
+        cubin.code_bytes,
+        cubin.code_hash,
+        perf_counter() - started,
+        resources=resources_of(cubin, lowered.device, hardware),
+        source=source,
+    )
 
 
 def without_spills(source: str, arch: str, assemble: Callable[[str, str], Cubin]) -> tuple[str, Cubin]:

@@ -161,9 +161,10 @@ def _resources(
     stack = max(common.get((_FRAME_SIZE, index), 0), common.get((_MIN_STACK_SIZE, index), 0))
     shared = max(0, elf.size(f".nv.shared.{symbol.name}") - _reserved_shared(elf, arch))
     constants = sorted(
-        (section.name.removesuffix(symbol.name), section.data) for section in elf.sections
+        (section.name.removesuffix(symbol.name), section.data)
+        for section in elf.sections
         if section.name.startswith(".nv.constant") and section.name.endswith(f".{symbol.name}")
-    )  # fmt: skip
+    )
     parts = [part for bank, values in constants for part in (bank.encode(), values)]
     return Resources(
         registers=registers,
@@ -190,8 +191,11 @@ def _reserved_shared(elf: _Elf, arch: int) -> int:
 
 def _max_threads(info: bytes) -> int | None:
     """Threads of a block by the kernel's launch bounds; exact ones go before upper ones."""
-    blocks = {code: struct.unpack_from("<III", payload) for code, payload in _attributes(info)
-              if code in (_MAX_THREADS, _REQUIRED_THREADS)}  # fmt: skip
+    blocks = {
+        code: struct.unpack_from("<III", payload)
+        for code, payload in _attributes(info)
+        if code in (_MAX_THREADS, _REQUIRED_THREADS)
+    }
     block = blocks.get(_REQUIRED_THREADS, blocks.get(_MAX_THREADS))
     return None if block is None else prod(block)
 

@@ -45,9 +45,10 @@ def _load_without_driver() -> None:
     runtime = find_runtime(CUDA_RUNTIME_NAME)
     if runtime is None:
         raise MissingDependencyError(
-            f"building for a GPU needs {CUDA_RUNTIME_NAME}", "apache-tvm is not installed",
+            f"building for a GPU needs {CUDA_RUNTIME_NAME}",
+            "apache-tvm is not installed",
             "pip install apache-tvm==0.27.0.post1",
-        )  # fmt: skip
+        )
     with TemporaryDirectory(prefix="dietlab-driver-") as folder:
         for name in _needed(runtime):
             _load_or_stand_in(name, Path(folder))
@@ -78,9 +79,17 @@ def _load_or_stand_in(name: str, folder: Path) -> None:
     versions.write_text(f"{name} {{ global: *; }};\n", encoding="utf-8")
     source.write_text("int dietlab_stands_in_for_it;\n", encoding="utf-8")
     command = [
-        require_linker(), "-shared", "-fPIC", "-x", "c", str(source), f"-Wl,-soname,{name}",
-        f"-Wl,--version-script={versions}", "-o", str(library),
-    ]  # fmt: skip
+        require_linker(),
+        "-shared",
+        "-fPIC",
+        "-x",
+        "c",
+        str(source),
+        f"-Wl,-soname,{name}",
+        f"-Wl,--version-script={versions}",
+        "-o",
+        str(library),
+    ]
     made = subprocess.run(command, capture_output=True, text=True, check=False)
     if made.returncode:
         raise MissingDependencyError(f"a library can stand in for {name}", made.stderr.strip()[-300:])

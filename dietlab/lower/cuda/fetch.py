@@ -124,9 +124,10 @@ class Fetch:
         """Whether a piece lies inside the operand: pieces are so long that they do as a whole or not."""
         lines, length = self._place(step, line, at)
         tests = [
-            index < left for index, left in ((lines, self.lines_left), (length, self.length_left))
+            index < left
+            for index, left in ((lines, self.lines_left), (length, self.length_left))
             if left is not None and self.kernel.edge != "checked"
-        ]  # fmt: skip
+        ]
         return None if not tests else tests[0] if len(tests) == 1 else tirx.And(*tests)
 
     def _source(self, step: Any, line: Any, at: Any) -> Any:
@@ -159,27 +160,77 @@ def fetches(
     x_width, w_width = geometry.x_width(aligned=aligned), geometry.w_width(aligned=aligned)
     rows_left, x_origin = bound("rows_left", size - place.first_row), bound("x_origin", x_origin)
     x = _fetch(
-        kernel, geometry, arrays.x, shared, place.thread, x_panel, x_width, x_origin, depth, 0, stage, False,
-        rows_left, deep,
-    )  # fmt: skip
+        kernel,
+        geometry,
+        arrays.x,
+        shared,
+        place.thread,
+        x_panel,
+        x_width,
+        x_origin,
+        depth,
+        0,
+        stage,
+        False,
+        rows_left,
+        deep,
+    )
     w_lines, w_length = (deep, wide) if geometry.direct else (wide, deep)
     w = _fetch(
-        kernel, geometry, arrays.w, shared, place.thread, w_panel, w_width, bound("w_origin", w_origin),
-        cols if geometry.direct else depth, x_panel.elements, stage, geometry.direct, w_lines, w_length,
-    )  # fmt: skip
+        kernel,
+        geometry,
+        arrays.w,
+        shared,
+        place.thread,
+        w_panel,
+        w_width,
+        bound("w_origin", w_origin),
+        cols if geometry.direct else depth,
+        x_panel.elements,
+        stage,
+        geometry.direct,
+        w_lines,
+        w_length,
+    )
     return x, w
 
 
 def _fetch(
-    kernel: CudaMicroKernel, geometry: BlockGeometry, source: Any, shared: Any, thread: Any, panel: Panel,
-    width: int, origin: Any, stride: Any, base: int, stage: int, depth_lines: bool, lines_left: Any | None,
+    kernel: CudaMicroKernel,
+    geometry: BlockGeometry,
+    source: Any,
+    shared: Any,
+    thread: Any,
+    panel: Panel,
+    width: int,
+    origin: Any,
+    stride: Any,
+    base: int,
+    stage: int,
+    depth_lines: bool,
+    lines_left: Any | None,
     length_left: Any | None,
-) -> Fetch:  # fmt: skip
+) -> Fetch:
     asynchronous = geometry.asynchronous and width * geometry.itemsize >= LEAST_ASYNCHRONOUS_BYTES
     fetch = Fetch(
-        kernel, panel, width, asynchronous, geometry.itemsize, geometry.dtype, source, shared, thread, origin,
-        stride, base, stage, depth_lines, lines_left, length_left, None,
-    )  # fmt: skip
+        kernel,
+        panel,
+        width,
+        asynchronous,
+        geometry.itemsize,
+        geometry.dtype,
+        source,
+        shared,
+        thread,
+        origin,
+        stride,
+        base,
+        stage,
+        depth_lines,
+        lines_left,
+        length_left,
+        None,
+    )
     if asynchronous:
         return fetch
     return replace(fetch, held=registers("held", fetch.copies * width, geometry.dtype))

@@ -69,9 +69,11 @@ def library_module(
 
 
 def _run(
-    geometry: BlockGeometry, kernels: Sequence[CudaMicroKernel], heights: Sequence[tuple[int, ...]],
+    geometry: BlockGeometry,
+    kernels: Sequence[CudaMicroKernel],
+    heights: Sequence[tuple[int, ...]],
     tree: Tree | None,
-) -> Any:  # fmt: skip
+) -> Any:
     """The entry function; without a tree the plan is its last argument.
 
     Draws::
@@ -130,9 +132,15 @@ def _narrow(kernel: CudaMicroKernel) -> CudaMicroKernel:
 
 
 def _plans(
-    geometry: BlockGeometry, kernels: Sequence[CudaMicroKernel], heights: Sequence[tuple[int, ...]],
-    arrays: Arrays, size: Any, chosen: Any, *, aligned: bool,
-) -> None:  # fmt: skip
+    geometry: BlockGeometry,
+    kernels: Sequence[CudaMicroKernel],
+    heights: Sequence[tuple[int, ...]],
+    arrays: Arrays,
+    size: Any,
+    chosen: Any,
+    *,
+    aligned: bool,
+) -> None:
     for number, kernel in enumerate(kernels):
         if heights[number]:
             with T.If(chosen == int64(number)), T.Then():
@@ -140,9 +148,14 @@ def _plans(
 
 
 def _launches(
-    kernel: CudaMicroKernel, geometry: BlockGeometry, arrays: Arrays, size: Any, heights: tuple[int, ...],
-    *, aligned: bool,
-) -> None:  # fmt: skip
+    kernel: CudaMicroKernel,
+    geometry: BlockGeometry,
+    arrays: Arrays,
+    size: Any,
+    heights: tuple[int, ...],
+    *,
+    aligned: bool,
+) -> None:
     """One launch, of the kernel that has the two heights which this shape needs.
 
     Draws, for an even split with 128 rows at most, in granules of 16::
@@ -184,9 +197,13 @@ def _pairs(kernel: CudaMicroKernel, heights: tuple[int, ...]) -> list[tuple[int,
 
 
 def _launch(
-    regions: Sequence[tuple[CudaMicroKernel, Any]], geometry: BlockGeometry, arrays: Arrays, size: Any,
-    *, aligned: bool,
-) -> None:  # fmt: skip
+    regions: Sequence[tuple[CudaMicroKernel, Any]],
+    geometry: BlockGeometry,
+    arrays: Arrays,
+    size: Any,
+    *,
+    aligned: bool,
+) -> None:
     """Launches the regions of a plan, one below the other, in one grid.
 
     Draws, for two regions of 3 and 2 row tiles and blocks numbered down the rows first (neighbouring

@@ -120,6 +120,10 @@ def multiply_adds(layout: Layout) -> MultiplyAdds:
         down = tirx.truncdiv(thread, int32(kernel.across))
         across = tirx.truncmod(thread, int32(kernel.across))
     return MultiplyAdds(
-        layout, registers("sums", kernel.accumulators), registers("a", QUAD * kernel.tile_rows),
-        registers("b", QUAD * kernel.tile_cols), bound("down", down), bound("across", across),
-    )  # fmt: skip
+        layout,
+        registers("sums", kernel.accumulators),
+        registers("a", QUAD * kernel.tile_rows),
+        registers("b", QUAD * kernel.tile_cols),
+        bound("down", down),
+        bound("across", across),
+    )

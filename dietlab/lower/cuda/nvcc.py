@@ -177,9 +177,12 @@ def _run(command: tuple[str, ...], timeout: float) -> tuple[int, str]:
     """Exit status and output; the compiler and the passes it starts end with it."""
     try:
         child = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             start_new_session=True,
-        )  # fmt: skip
+        )
     except OSError as error:
         raise BuildError("the CUDA compiler can be run", error, REMEDY) from None
     with child:

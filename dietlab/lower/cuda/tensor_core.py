@@ -121,7 +121,11 @@ def tensor_core(layout: Layout) -> TensorCore:
     down = bound("down", tirx.truncdiv(warp, int32(kernel.across)))
     across = bound("across", tirx.truncmod(warp, int32(kernel.across)))
     return TensorCore(
-        layout, registers("sums", kernel.accumulators),
+        layout,
+        registers("sums", kernel.accumulators),
         registers("a", 4 * (kernel.tile_rows // 16), "uint32"),
-        registers("b", 4 * (kernel.tile_cols // 16), "uint32"), down, across, lane,
-    )  # fmt: skip
+        registers("b", 4 * (kernel.tile_cols // 16), "uint32"),
+        down,
+        across,
+        lane,
+    )

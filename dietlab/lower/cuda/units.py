@@ -16,8 +16,10 @@ from dietlab.lower.cuda.words import bound, int32
 from dietlab.space import CudaMicroKernel, Unit
 
 WORKERS: dict[Unit, Callable[[Layout], Worker]] = {
-    "fma": multiply_adds, "mma": tensor_core, "wgmma": warp_group,
-}  # fmt: skip
+    "fma": multiply_adds,
+    "mma": tensor_core,
+    "wgmma": warp_group,
+}
 
 
 def worker_of(kernel: CudaMicroKernel, geometry: BlockGeometry, shared: Any, thread: Any) -> Worker:
