@@ -21,10 +21,11 @@ from matplotlib.image import imread
 from plotly.subplots import make_subplots
 
 from dietlab.search import TuningRun
-from dietlab.view.plots import new_figure, plot_phases, plot_portfolio_curve
+from dietlab.view.plots import new_figure
 from dietlab.view.slowdown import plot_slowdown
 from dietlab.view.static import AREA, HEIGHT, WIDTH, picture, redraw
 from dietlab.view.static_traces import TEXT, colours, plain
+from dietlab.view.tuning_plots import plot_phases, plot_portfolio_curve
 
 LARGEST = 60_000
 """Bytes of a picture."""

@@ -243,7 +243,7 @@ def test_weights_are_said_in_words(report: Report, serving: Report) -> None:
 
 
 def test_tuning_keeps_the_best_and_the_failures() -> None:
-    from dietlab.view.plots import frame_tuning, plot_tuning
+    from dietlab.view.tuning_plots import frame_tuning, plot_tuning
 
     records = [Record(0.0, "compile error"), Record(40.0, "ok"), Record(30.0, "ok"), Record(90.0, "ok")]
     frame = frame_tuning(records)
@@ -258,7 +258,7 @@ def test_tuning_keeps_the_best_and_the_failures() -> None:
 
 
 def test_phases_add_up() -> None:
-    from dietlab.view.plots import frame_phases, plot_phases
+    from dietlab.view.tuning_plots import frame_phases, plot_phases
 
     seconds = PhaseSeconds(compile=30, measure=60, search=10)
     frame = frame_phases(seconds).set_index("phase")
@@ -269,7 +269,7 @@ def test_phases_add_up() -> None:
 
 
 def test_portfolio_curve() -> None:
-    from dietlab.view.plots import frame_portfolio_curve, plot_portfolio_curve
+    from dietlab.view.tuning_plots import frame_portfolio_curve, plot_portfolio_curve
 
     curve = [(1, 1.4), (2, 1.1)]
     assert frame_portfolio_curve(curve)["mean_slowdown"].tolist() == [1.4, 1.1]

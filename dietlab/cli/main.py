@@ -31,25 +31,22 @@ from dietlab.cli.options import (
     threads_option,
     workload_options,
 )
-from dietlab.dispatch import Dispatcher, versions
+from dietlab.cli.recorded import replay, survey_command, tuning_facts, tuning_text
+from dietlab.dispatch import Dispatcher
 from dietlab.errors import DietlabError
 from dietlab.evaluation import CONTENDERS, Report
 from dietlab.hardware import Hardware
 from dietlab.measure import (
     CACHE_STATES,
     LocalRunner,
-    RecordStore,
-    ReplayRunner,
-    read_records,
-    write_compressed,
 )
-from dietlab.search import EFFORTS, TuningRun, effort_named, survey, tune
+from dietlab.search import EFFORTS, TuningRun, effort_named
 from dietlab.shapes import Dim, ShapeSet
 from dietlab.space import Cover, build_space, edges_of
 from dietlab.study import DISPATCHER, MANIFEST, REPORT, Study
 from dietlab.view.html_report import render_text, write_html
 from dietlab.view.progress import ProgressBar
-from dietlab.workloads import Workload, make_workload, workload_from_json
+from dietlab.workloads import Workload, make_workload
 
 QUICKSTART_AGAINST = (
     "openblas",
@@ -157,7 +154,7 @@ def tune_command(
     wanted = parse_shapes(shapes, workload)
     study = Study.create(out, workload, chosen, wanted, effort, strategy, seed, cover)
     run = _tune(study)
-    show(_tuning_facts(run), as_json, _tuning_text(run))
+    show(tuning_facts(run), as_json, tuning_text(run))
 
 
 def _study_hardware(
@@ -177,26 +174,6 @@ def _study_hardware(
 def _tune(study: Study) -> TuningRun:
     with LocalRunner(study.hardware, effort_named(study.effort).timing) as runner:
         return study.tune(runner, [ProgressBar()])
-
-
-def _tuning_facts(run: TuningRun) -> dict[str, Any]:
-    return {
-        "trials": run.trials,
-        "failures": run.failures,
-        "measurements": len(run.records),
-        "space": len(run.space),
-        "seconds": run.seconds.to_json(),
-        "best_gflops": max(r.gflops(run.space.workload) for r in run.records),
-    }
-
-
-def _tuning_text(run: TuningRun) -> str:
-    facts = _tuning_facts(run)
-    phases = ", ".join(f"{phase} {seconds:.1f} s" for phase, seconds in facts["seconds"].items())
-    return (
-        f"{facts['trials']} micro-kernels of {facts['space']} measured ({facts['failures']} failed), best "
-        f"{facts['best_gflops']:.1f} GFLOP/s, {run.seconds.total:.1f} s: {phases}"
-    )
 
 
 @main.command()
@@ -305,66 +282,6 @@ def report_command(study: str, html: str | None) -> None:
 
 
 @main.command()
-@click.argument("records", type=click.Path(exists=True, dir_okay=False))
-@effort_option
-@strategy_option
-@click.option("--seed", default=0, show_default=True)
-@json_option
-def replay(records: str, effort: str, strategy: str, seed: int, as_json: bool) -> None:
-    """Search again over recorded measurements: compares strategies without the hardware."""
-    run = replay_run(records, effort, strategy, seed)
-    show(_tuning_facts(run), as_json, _tuning_text(run))
-
-
-def replay_run(records: str | Path, effort: str, strategy: str, seed: int = 0) -> TuningRun:
-    """A search whose space and shapes are those that the records hold."""
-    file = read_records(records)
-    runner = ReplayRunner(file.records)
-    workload = workload_from_json(file.header["workload"])
-    edges = {kernel.edge for kernel in runner.micro_kernels}
-    whole = build_space(workload, Hardware.from_json(file.header["hardware"]), sorted(edges))
-    preset = effort_named(effort)
-    timing = replace(preset.timing, cache=file.header.get("cache", "hot"))
-    chosen = replace(preset, timing=timing, confirm_shapes=0, verify_shapes=0)
-    recorded = whole.restricted_to(runner.micro_kernels)
-    shapes = ShapeSet.of(dict.fromkeys(runner.shapes, 1.0))
-    return tune(recorded, shapes, runner, chosen, strategy, seed=seed)
-
-
-@main.command("survey")
-@workload_options
-@threads_option
-@shapes_option
-@click.option(
-    "--records", required=True, type=click.Path(dir_okay=False), help="The .jsonl file; goes on in it."
-)
-@click.option("--pack", type=click.Path(dir_okay=False), help="Also write it compressed (.jsonl.gz).")
-def survey_command(
-    workload: Workload, threads: int | None, shapes: str, records: str, pack: str | None
-) -> None:
-    """Measure every micro-kernel of the space on every shape: records to replay. Takes minutes."""
-    path = Path(records)
-    if path.exists():
-        hardware = Hardware.from_json(read_records(path).header["hardware"])
-    else:
-        hardware = processor(None, threads, measure=True)
-    timing = effort_named("quick").timing
-    header = {
-        "workload": workload.to_json(),
-        "hardware": hardware.to_json(),
-        "versions": versions(),
-        "cache": timing.cache,
-    }
-    store = RecordStore(path, header)
-    with LocalRunner(hardware, timing) as runner:
-        wanted = parse_shapes(shapes, workload).shapes
-        found = survey(build_space(workload, hardware), wanted, runner, store, [ProgressBar()])
-    if pack:
-        write_compressed(pack, header, found)
-    click.echo(f"{len(found)} records, {sum(not record.ok for record in found)} failures: {pack or records}")
-
-
-@main.command()
 @click.option("--out", default="runs/quickstart", show_default=True, type=click.Path(file_okay=False))
 @threads_option
 @effort_option
@@ -377,7 +294,7 @@ def quickstart(out: str, threads: int | None, effort: str, shapes: str) -> None:
     click.echo(
         f"{workload} on {hardware.name}, {hardware.cores} core(s): {len(study.space())} micro-kernels fit"
     )
-    click.echo(_tuning_text(_tune(study)))
+    click.echo(tuning_text(_tune(study)))
     dispatcher = _dispatch(study)
     op = study.build()
     click.echo(f"{dispatcher}\n{op.path}: {op.manifest['file_bytes'] / 1024:.0f} KiB")
@@ -399,6 +316,8 @@ main.add_command(bench)
 main.add_command(ablate)
 main.add_command(compile_command)
 main.add_command(heuristics_command)
+main.add_command(replay)
+main.add_command(survey_command)
 
 
 @main.command()

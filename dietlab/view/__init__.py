@@ -26,10 +26,10 @@ _HOMES = {
             "latency",
             "throughput",
             "padding",
-            "tuning",
-            "phases",
-            "portfolio_curve",
         )
+    ),
+    "dietlab.view.tuning_plots": tuple(
+        f"{half}_{figure}" for half in ("frame", "plot") for figure in ("tuning", "phases", "portfolio_curve")
     ),
     "dietlab.view.plans": ("frame_plans", "plot_plans"),
     "dietlab.view.traffic": ("frame_traffic", "plot_traffic", "traffic_words"),
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from dietlab.view.slowdown import frame_slowdown as frame_slowdown
     from dietlab.view.slowdown import plot_slowdown as plot_slowdown
     from dietlab.view.traffic import *  # noqa: F403
+    from dietlab.view.tuning_plots import *  # noqa: F403
 
 
 def __getattr__(name: str) -> Any:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from dietlab.evaluation.report import OURS
 from dietlab.view.palette import GREY, PALETTE
 from dietlab.view.panel_state import MAX_POINTS, TuningState
-from dietlab.view.plots import frame_phases, new_figure
+from dietlab.view.plots import new_figure
+from dietlab.view.tuning_plots import frame_phases
 
 if TYPE_CHECKING:
     import pandas as pd

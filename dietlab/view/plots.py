@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import fields
 from html import escape
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from dietlab.errors import MissingDependencyError, RecordError
 from dietlab.evaluation.report import OURS, Report, Row, fastest
-from dietlab.events import PhaseSeconds
-from dietlab.view.palette import GREY, PALETTE, styles
+from dietlab.view.palette import GREY, styles
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,16 +22,6 @@ if TYPE_CHECKING:
 
 HELD_OUT, TUNED = "diamond-open", "circle"
 RATIO_TICKS = [0.05, 0.1, 0.2, 0.5, 0.75, 1, 1.25, 1.5, 2, 3, 5, 10, 20, 50, 100, 200]
-
-
-class Trial(Protocol):
-    """What :func:`frame_tuning` reads of a record."""
-
-    @property
-    def gflops(self) -> float: ...
-
-    @property
-    def status(self) -> str: ...
 
 
 # --- tables -----------------------------------------------------------------------------------
@@ -125,37 +113,6 @@ def frame_padding(report: Report, cache: str | None = None) -> pd.DataFrame:
     )
 
 
-def frame_tuning(records: Sequence[Trial]) -> pd.DataFrame:
-    """Trial (from 1), GFLOP/s (0 where it failed), the best so far, and the status."""
-    import pandas as pd
-
-    frame = pd.DataFrame(
-        [(i, float(r.gflops), str(r.status)) for i, r in enumerate(records, start=1)],
-        columns=["trial", "gflops", "status"],
-    )
-    frame.insert(2, "best_gflops", frame["gflops"].cummax())
-    return frame
-
-
-def frame_phases(phase_seconds: PhaseSeconds) -> pd.DataFrame:
-    """Seconds and percent of the total for each phase of tuning."""
-    import pandas as pd
-
-    seconds = {f.name: float(getattr(phase_seconds, f.name)) for f in fields(phase_seconds)}
-    total = phase_seconds.total or 1.0
-    return pd.DataFrame(
-        [(phase, amount, 100 * amount / total) for phase, amount in seconds.items()],
-        columns=["phase", "seconds", "percent"],
-    )
-
-
-def frame_portfolio_curve(curve: Sequence[tuple[int, float]]) -> pd.DataFrame:
-    """Number of micro-kernels and mean slowdown against the best plan (times; 1 is none)."""
-    import pandas as pd
-
-    return pd.DataFrame(list(curve), columns=["kernels", "mean_slowdown"])
-
-
 def peak_gflops(report: Report) -> float | None:
     """The FMA peak of all cores together; None where it was never measured."""
     one = report.hardware.get("peak_gflops")
@@ -238,78 +195,6 @@ def plot_padding(report: Report, cache: str | None = None, template: str | None 
     x = name_x_axis(figure, report)
     _add_lines(figure, frame, x, "padding_percent", _padding_hover)
     figure.update_yaxes(rangemode="tozero", title_text="padding waste (% of multiply-adds)")
-    return figure
-
-
-def plot_tuning(records: Sequence[Trial], template: str | None = None) -> go.Figure:
-    """Every trial as a dot, failures as crosses, and the best so far as a line."""
-    frame = frame_tuning(records)
-    figure = new_figure(frame, "Best micro-kernel so far", template)
-    kinds = (("trial", False, TUNED, GREY), ("failed", True, "x", PALETTE["mkl"]))
-    for name, failed, symbol, colour in kinds:
-        part = frame[(frame["gflops"] <= 0) == failed]
-        hover = [f"trial {r.trial}: {r.gflops:.1f} GFLOP/s, {escape(r.status)}" for r in part.itertuples()]
-        figure.add_scatter(
-            x=part["trial"],
-            y=part["gflops"],
-            name=name,
-            mode="markers",
-            hovertext=hover,
-            hoverinfo="text",
-            marker={"symbol": symbol, "color": colour, "size": 5, "opacity": 0.6},
-        )
-    hover = [f"best of {r.trial} trials: {r.best_gflops:.1f} GFLOP/s" for r in frame.itertuples()]
-    figure.add_scatter(
-        x=frame["trial"],
-        y=frame["best_gflops"],
-        name="best so far",
-        mode="lines",
-        hovertext=hover,
-        hoverinfo="text",
-        line={"shape": "hv", "color": PALETTE[OURS]},
-    )
-    figure.update_xaxes(title_text="trials (count)")
-    figure.update_yaxes(rangemode="tozero", title_text="throughput (GFLOP/s)")
-    return figure
-
-
-def plot_phases(phase_seconds: PhaseSeconds, template: str | None = None) -> go.Figure:
-    """Where the tuning time went: one bar for each phase."""
-    frame = frame_phases(phase_seconds)
-    figure = new_figure(frame, f"Where {phase_seconds.total:.0f} s of tuning went", template)
-    hover = [f"{r.phase}: {r.seconds:.1f} s, {r.percent:.0f} % of the time" for r in frame.itertuples()]
-    figure.add_bar(
-        x=frame["seconds"],
-        y=frame["phase"],
-        orientation="h",
-        marker={"color": PALETTE[OURS]},
-        text=[f"{p:.0f} %" for p in frame["percent"]],
-        hovertext=hover,
-        hoverinfo="text",
-    )
-    figure.update_xaxes(title_text="wall-clock time (s)")
-    figure.update_yaxes(title_text="phase", autorange="reversed")
-    return figure
-
-
-def plot_portfolio_curve(curve: Sequence[tuple[int, float]], template: str | None = None) -> go.Figure:
-    """How much the mean slowdown falls with every micro-kernel added to the portfolio."""
-    frame = frame_portfolio_curve(curve)
-    figure = new_figure(frame, "Portfolio size and slowdown", template)
-    hover = [
-        f"{r.kernels} micro-kernels: {100 * (r.mean_slowdown - 1):.1f} % slower than the best plans"
-        for r in frame.itertuples()
-    ]
-    figure.add_scatter(
-        x=frame["kernels"],
-        y=frame["mean_slowdown"],
-        mode="lines+markers",
-        hovertext=hover,
-        hoverinfo="text",
-        line={"color": PALETTE[OURS]},
-    )
-    figure.update_xaxes(title_text="micro-kernels in the portfolio (count)")
-    figure.update_yaxes(title_text="mean slowdown (times the best plan's time)")
     return figure
 
 

@@ -1,0 +1,109 @@
+"""``dietlab replay`` and ``dietlab survey``: search recorded measurements again, and record them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dietlab.cli.options import (
+    effort_option,
+    json_option,
+    parse_shapes,
+    processor,
+    shapes_option,
+    show,
+    strategy_option,
+    threads_option,
+    workload_options,
+)
+from dietlab.dispatch import versions
+from dietlab.hardware import Hardware
+from dietlab.measure import LocalRunner, RecordStore, ReplayRunner, read_records, write_compressed
+from dietlab.search import TuningRun, effort_named, survey, tune
+from dietlab.shapes import ShapeSet
+from dietlab.space import build_space
+from dietlab.view.progress import ProgressBar
+from dietlab.workloads import Workload, workload_from_json
+
+
+def tuning_facts(run: TuningRun) -> dict[str, Any]:
+    return {
+        "trials": run.trials,
+        "failures": run.failures,
+        "measurements": len(run.records),
+        "space": len(run.space),
+        "seconds": run.seconds.to_json(),
+        "best_gflops": max(r.gflops(run.space.workload) for r in run.records),
+    }
+
+
+def tuning_text(run: TuningRun) -> str:
+    facts = tuning_facts(run)
+    phases = ", ".join(f"{phase} {seconds:.1f} s" for phase, seconds in facts["seconds"].items())
+    return (
+        f"{facts['trials']} micro-kernels of {facts['space']} measured ({facts['failures']} failed), best "
+        f"{facts['best_gflops']:.1f} GFLOP/s, {run.seconds.total:.1f} s: {phases}"
+    )
+
+
+@click.command()
+@click.argument("records", type=click.Path(exists=True, dir_okay=False))
+@effort_option
+@strategy_option
+@click.option("--seed", default=0, show_default=True)
+@json_option
+def replay(records: str, effort: str, strategy: str, seed: int, as_json: bool) -> None:
+    """Search again over recorded measurements: compares strategies without the hardware."""
+    run = replay_run(records, effort, strategy, seed)
+    show(tuning_facts(run), as_json, tuning_text(run))
+
+
+def replay_run(records: str | Path, effort: str, strategy: str, seed: int = 0) -> TuningRun:
+    """A search whose space and shapes are those that the records hold."""
+    file = read_records(records)
+    runner = ReplayRunner(file.records)
+    workload = workload_from_json(file.header["workload"])
+    edges = {kernel.edge for kernel in runner.micro_kernels}
+    whole = build_space(workload, Hardware.from_json(file.header["hardware"]), sorted(edges))
+    preset = effort_named(effort)
+    timing = replace(preset.timing, cache=file.header.get("cache", "hot"))
+    chosen = replace(preset, timing=timing, confirm_shapes=0, verify_shapes=0)
+    recorded = whole.restricted_to(runner.micro_kernels)
+    shapes = ShapeSet.of(dict.fromkeys(runner.shapes, 1.0))
+    return tune(recorded, shapes, runner, chosen, strategy, seed=seed)
+
+
+@click.command("survey")
+@workload_options
+@threads_option
+@shapes_option
+@click.option(
+    "--records", required=True, type=click.Path(dir_okay=False), help="The .jsonl file; goes on in it."
+)
+@click.option("--pack", type=click.Path(dir_okay=False), help="Also write it compressed (.jsonl.gz).")
+def survey_command(
+    workload: Workload, threads: int | None, shapes: str, records: str, pack: str | None
+) -> None:
+    """Measure every micro-kernel of the space on every shape: records to replay. Takes minutes."""
+    path = Path(records)
+    if path.exists():
+        hardware = Hardware.from_json(read_records(path).header["hardware"])
+    else:
+        hardware = processor(None, threads, measure=True)
+    timing = effort_named("quick").timing
+    header = {
+        "workload": workload.to_json(),
+        "hardware": hardware.to_json(),
+        "versions": versions(),
+        "cache": timing.cache,
+    }
+    store = RecordStore(path, header)
+    with LocalRunner(hardware, timing) as runner:
+        wanted = parse_shapes(shapes, workload).shapes
+        found = survey(build_space(workload, hardware), wanted, runner, store, [ProgressBar()])
+    if pack:
+        write_compressed(pack, header, found)
+    click.echo(f"{len(found)} records, {sum(not record.ok for record in found)} failures: {pack or records}")
