@@ -51,8 +51,13 @@ def project() -> dict[str, Any]:
 def required() -> dict[str, Requirement]:
     """Every direct dependency, extras included."""
     groups = [project()["dependencies"], *project()["optional-dependencies"].values()]
-    found = [Requirement(line) for group in groups for line in group]
-    return {canonicalize_name(requirement.name): requirement for requirement in found}
+    found = dict[str, Requirement]()
+    for requirement in (Requirement(line) for group in groups for line in group):
+        name = canonicalize_name(requirement.name)
+        if name in found:  # several extras bound it
+            requirement.specifier &= found[name].specifier
+        found[name] = requirement
+    return found
 
 
 def constraints() -> dict[str, Requirement]:

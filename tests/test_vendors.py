@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dietlab.errors import MissingDependencyError
 from dietlab.evaluation.contender_worker import Service
-from dietlab.evaluation.vendors import VENDORS, NoFormError, contender_env, openblas
+from dietlab.evaluation.vendors import VENDORS, NoFormError, contender_env, openblas, zendnn
 from dietlab.evaluation.vendors.onnx_model import Node, message, model
 from dietlab.evaluation.vendors.onnx_runtime import operator_model
 from dietlab.measure import CACHE_STATES
@@ -47,7 +49,7 @@ EPILOGUES = tuple(
     )
 )
 WITHOUT_GELU = ("openblas", "mkl", "mkl-packed")
-PACKING = {"mkl-packed", "onednn-packed", "onnxruntime"}
+PACKING = {"mkl-packed", "onednn-packed", "zendnn-packed", "onnxruntime"}
 
 
 def opening(contender: str, workload: Workload = DENSE[0], threads: int = 1) -> dict[str, object]:
@@ -73,7 +75,7 @@ def vendor(request: pytest.FixtureRequest) -> Iterator[tuple[str, WorkerProcess]
 def kind_of(name: str, workload: Workload) -> str | None:
     """What the vendor should say it is; None if it has no such form."""
     if not workload.constants:
-        return None if name in ("mkl-packed", "onednn-packed") else "plain"
+        return None if name in ("mkl-packed", "onednn-packed", "zendnn-packed") else "plain"
     if name in WITHOUT_GELU and workload.epilogue.activation.startswith("gelu"):
         return None
     return "prepacked" if name in PACKING else "plain"
@@ -104,10 +106,10 @@ def test_vendor_is_timed_in_every_cache_state(vendor: tuple[str, WorkerProcess])
         assert worker.ask({"op": "check", "shape": {"T": 5}}, 60)["correct"]
 
 
-@pytest.mark.parametrize("name", ["openblas", "onnxruntime"])
+@pytest.mark.parametrize("name", ["openblas", "onnxruntime", "zendnn", "zendnn-packed"])
 def test_two_threads_compute_the_same(name: str) -> None:
     with WorkerProcess(WORKER, contender_env(2)) as worker:
-        for workload in (DENSE[0], VARIABLE[2]):
+        for workload in (w for w in (DENSE[0], VARIABLE[2]) if kind_of(name, w)):
             if "absent" in (opened := worker.ask(opening(name, workload, threads=2), 60)):
                 pytest.skip(opened["absent"])
             assert worker.ask({"op": "check", "shape": {"T": 17}}, 60)["correct"]
@@ -183,6 +185,40 @@ def test_absent_package_has_a_reason_and_a_remedy(
     with pytest.raises(MissingDependencyError) as raised:
         VENDORS[name](1)
     assert f"pip install {package}" in raised.value.remedy
+
+
+@pytest.mark.parametrize("name", ["zendnn", "zendnn-packed"])
+def test_absent_zentorch_has_a_reason_and_a_remedy(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.setattr(zendnn, "processor_vendor", lambda: "AuthenticAMD")
+    monkeypatch.setitem(sys.modules, "zentorch", None)
+    with pytest.raises(MissingDependencyError) as raised:
+        VENDORS[name](1)
+    assert "pip install zentorch" in raised.value.remedy
+
+
+@pytest.mark.parametrize(("maker", "said"), [("GenuineIntel", "GenuineIntel"), ("", "names no maker")])
+def test_zendnn_is_not_compared_on_another_makers_processor(
+    maker: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(zendnn, "processor_vendor", lambda: maker)
+    for name in ("zendnn", "zendnn-packed"):
+        assert said in Service()(opening(name))["absent"]
+
+
+def test_pytorch_loads_no_extension_that_is_installed_beside_it(tmp_path: Path) -> None:
+    """PyTorch imports what registers as its backend, unless told not to."""
+    pytest.importorskip("torch")
+    loaded = tmp_path / "loaded"
+    (tmp_path / "spoiler.py").write_text(f"def load():\n    open({str(loaded)!r}, 'w')\n", encoding="utf-8")
+    metadata = tmp_path / "spoiler-1.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: spoiler\nVersion: 1\n", encoding="utf-8")
+    (metadata / "entry_points.txt").write_text("[torch.backends]\nspoiler = spoiler:load\n", encoding="utf-8")
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    with WorkerProcess(WORKER, {**contender_env(1), "PYTHONPATH": path}) as worker:
+        assert "PyTorch" in worker.ask(opening("torch"), 60)["version"]
+    assert not loaded.exists()
 
 
 def test_numpy_with_another_blas_is_no_openblas(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,8 +19,18 @@ LONG_LENGTHS = (256, 512, 1024, 2048)
 LONG_WEIGHT = 0.5
 """A long length counts half a paper length in tuning: most sentences are short."""
 
-DENSE_AGAINST = ("openblas", "mkl", "mkl-packed", "torch", "onednn-packed", "onnxruntime", "oracle")
-BATCH_AGAINST = ("openblas", "mkl", "torch", "onnxruntime", "oracle")
+DENSE_AGAINST = (
+    "openblas",
+    "mkl",
+    "mkl-packed",
+    "torch",
+    "onednn-packed",
+    "zendnn",
+    "zendnn-packed",
+    "onnxruntime",
+    "oracle",
+)
+BATCH_AGAINST = ("openblas", "mkl", "torch", "zendnn", "onnxruntime", "oracle")
 """Nobody prepacks activations: batched products meet plain vendors only."""
 
 QUICK_LENGTHS = (

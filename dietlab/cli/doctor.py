@@ -15,6 +15,7 @@ NEEDED = ("apache-tvm", "apache-tvm-ffi", "numpy", "pandas", "xgboost-cpu", "plo
 OPTIONAL = {
     "mkl": "contenders mkl, mkl-packed",
     "torch": "contenders torch, onednn-packed",
+    "zentorch": "contenders zendnn, zendnn-packed, on AMD's processors",
     "onnxruntime": "contender onnxruntime",
     "nvidia-matmul-heuristics": "`dietlab heuristics`",
     "jupyterlab": "`dietlab lab`",

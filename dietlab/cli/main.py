@@ -34,7 +34,7 @@ from dietlab.cli.options import (
 from dietlab.cli.recorded import replay, survey_command, tuning_facts, tuning_text
 from dietlab.dispatch import Dispatcher
 from dietlab.errors import DietlabError
-from dietlab.evaluation import CONTENDERS, Report
+from dietlab.evaluation import CONTENDERS, DEFAULT_CONTENDERS, Report
 from dietlab.hardware import Hardware
 from dietlab.measure import (
     CACHE_STATES,
@@ -54,6 +54,7 @@ QUICKSTART_AGAINST = (
     "mkl-packed",
     "torch",
     "onednn-packed",
+    "zendnn-packed",
     "onnxruntime",
     "ansor",
     "largest-shape",
@@ -220,7 +221,7 @@ def build_command(study: str, max_kernels: int | None) -> None:
 @click.option("--shapes", default="every", show_default=True, help=SHAPES_HELP)
 @click.option(
     "--against",
-    default="openblas,mkl,mkl-packed,onednn-packed,onnxruntime",
+    default=",".join(DEFAULT_CONTENDERS),
     show_default=True,
     help=f"Contenders, out of {', '.join(CONTENDERS)}.",
 )

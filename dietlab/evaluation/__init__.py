@@ -1,7 +1,7 @@
 """Stage 5, evaluate: vendors, per-shape auto-scheduling, largest-shape schedule, oracle."""
 
 from dietlab.evaluation.evaluate import evaluate
-from dietlab.evaluation.lineup import CONTENDERS
+from dietlab.evaluation.lineup import CONTENDERS, DEFAULT_CONTENDERS
 from dietlab.evaluation.report import Contender, Report, Row, Summary
 
-__all__ = ["CONTENDERS", "Contender", "Report", "Row", "Summary", "evaluate"]
+__all__ = ["CONTENDERS", "DEFAULT_CONTENDERS", "Contender", "Report", "Row", "Summary", "evaluate"]

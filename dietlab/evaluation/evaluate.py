@@ -16,7 +16,7 @@ from dietlab.errors import DispatchError
 from dietlab.evaluation.ansor import AnsorResult
 from dietlab.evaluation.contenders import contenders_for
 from dietlab.evaluation.gpu import GPU_VENDORS
-from dietlab.evaluation.lineup import Lineup, assemble
+from dietlab.evaluation.lineup import DEFAULT_CONTENDERS, Lineup, assemble
 from dietlab.evaluation.match import Entry, Match, Turn
 from dietlab.evaluation.overhead import overheads
 from dietlab.evaluation.report import OURS, Contender, Report, Row
@@ -31,7 +31,7 @@ from dietlab.workloads import extents
 def evaluate(
     op: Operator,
     shapes: ShapeSet,
-    against: Sequence[str] = ("openblas", "mkl", "mkl-packed", "onednn-packed", "onnxruntime"),
+    against: Sequence[str] = DEFAULT_CONTENDERS,
     *,
     caches: Sequence[str] = ("rotating",),
     effort: str | Effort = "quick",

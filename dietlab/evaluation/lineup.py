@@ -22,6 +22,16 @@ from dietlab.workloads import extents
 
 BOUNDS = ("ansor", "largest-shape", "oracle")
 CONTENDERS = (*VENDORS, *BOUNDS)
+DEFAULT_CONTENDERS = (
+    "openblas",
+    "mkl",
+    "mkl-packed",
+    "onednn-packed",
+    "zendnn",
+    "zendnn-packed",
+    "onnxruntime",
+)
+"""Whom an evaluation meets unless it is told: every vendor but ``torch``, whose products are MKL's."""
 ORACLE_FINALISTS = 4
 """Plans timed for each shape, all of different tiles; the fastest of them is the oracle."""
 

@@ -63,6 +63,15 @@ def _model_name() -> str:
     return platform.processor() or platform.machine()
 
 
+def processor_vendor() -> str:
+    """Returns the maker that this processor names on Linux, such as ``"AuthenticAMD"``; else ``""``."""
+    try:
+        named = [line for line in _cpuinfo() if line.startswith("vendor_id")]
+    except HardwareError:
+        return ""
+    return named[0].partition(":")[2].strip() if named else ""
+
+
 def _cpuinfo() -> list[str]:
     try:
         return Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()

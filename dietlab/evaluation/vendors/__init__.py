@@ -30,9 +30,11 @@ from dietlab.evaluation.vendors.mkl import Mkl, MklPacked
 from dietlab.evaluation.vendors.onnx_runtime import OnnxRuntime
 from dietlab.evaluation.vendors.openblas import OpenBlas
 from dietlab.evaluation.vendors.pytorch import OneDnnPacked, Torch
+from dietlab.evaluation.vendors.zendnn import ZenDnn, ZenDnnPacked
 
 VENDORS: dict[str, Callable[[int], Vendor]] = {
-    vendor.name: vendor for vendor in (OpenBlas, Mkl, MklPacked, Torch, OneDnnPacked, OnnxRuntime)
+    vendor.name: vendor
+    for vendor in (OpenBlas, Mkl, MklPacked, Torch, OneDnnPacked, ZenDnn, ZenDnnPacked, OnnxRuntime)
 }
 """Vendors by name; called with a number of threads, each loads its library."""
 

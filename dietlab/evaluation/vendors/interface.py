@@ -53,6 +53,10 @@ def contender_env(threads: int) -> dict[str, str]:
     The idle threads of one contender must not spin while another is timed: ``KMP_BLOCKTIME`` is in
     milliseconds, ``OPENBLAS_THREAD_TIMEOUT`` is a power of two of clock cycles, and TVM's pool yields
     the processor ``TVM_THREAD_POOL_SPIN_COUNT`` times (300,000 unless told: some tenths of a second).
+    ``TORCH_DEVICE_BACKEND_AUTOLOAD=0`` keeps PyTorch from importing whatever extensions are installed
+    beside it, which may replace its operators: the contender torch is PyTorch alone. With
+    ``ZENDNNL_MATMUL_WEIGHT_CACHE=0`` ZenDNN neither keeps weights that come with a call nor packs them in
+    place.
     """
     count = str(threads)
     return {
@@ -65,6 +69,8 @@ def contender_env(threads: int) -> dict[str, str]:
         "KMP_BLOCKTIME": "1",
         "OPENBLAS_THREAD_TIMEOUT": "22",
         "TVM_THREAD_POOL_SPIN_COUNT": "2000",
+        "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
+        "ZENDNNL_MATMUL_WEIGHT_CACHE": "0",
     }
 
 

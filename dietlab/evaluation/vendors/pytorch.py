@@ -37,14 +37,20 @@ def import_torch() -> ModuleType:
         raise absent("torch", error) from None
 
 
-def _open(threads: int) -> Any:
+def open_torch(threads: int) -> Any:
+    """Returns PyTorch, set to compute with ``threads`` threads and without gradients.
+
+    Raises:
+        MissingDependencyError: if it is absent.
+    """
     torch = import_torch()
     torch.set_num_threads(threads)
     torch.set_grad_enabled(False)
     return torch
 
 
-def _tensors(torch: Any, arrays: Operands) -> dict[str, Any]:
+def tensors(torch: Any, arrays: Operands) -> dict[str, Any]:
+    """Returns the arrays as tensors on the same memory."""
     return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
@@ -58,7 +64,7 @@ class TorchLayer:
 
     def bind(self, operands: Operands, out: FloatArray) -> Call:
         torch, y = self.torch, self.torch.from_numpy(out)
-        given = {**self.constants, **_tensors(torch, operands)}
+        given = {**self.constants, **tensors(torch, operands)}
         x, w = given["x"], given["w"]
         if x.ndim == 3:
             right = w if self.workload.weights == "direct" else w.transpose(1, 2)
@@ -89,7 +95,7 @@ class Torch:
     name = "torch"
 
     def __init__(self, threads: int = 1) -> None:
-        self._torch = _open(threads)
+        self._torch = open_torch(threads)
 
     def version(self) -> str:
         return f"PyTorch {self._torch.__version__}"
@@ -98,7 +104,7 @@ class Torch:
         return "plain"
 
     def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Layer:
-        return TorchLayer(self._torch, workload, _tensors(self._torch, constants))
+        return TorchLayer(self._torch, workload, tensors(self._torch, constants))
 
 
 @dataclass(frozen=True)
@@ -112,7 +118,7 @@ class OneDnnLayer:
     bias: Any
 
     def bind(self, operands: Operands, out: FloatArray) -> Call:
-        given, linear = _tensors(self.torch, operands), self.torch.ops.mkldnn._linear_pointwise
+        given, linear = tensors(self.torch, operands), self.torch.ops.mkldnn._linear_pointwise
         x, residual = given["x"], given.get("residual")
         activation = self.workload.epilogue.activation
         if activation == "none" and residual is not None:
@@ -136,7 +142,7 @@ class OneDnnPacked:
     name = "onednn-packed"
 
     def __init__(self, threads: int = 1) -> None:
-        self._torch = _open(threads)
+        self._torch = open_torch(threads)
         if not self._torch.backends.mkldnn.is_available():
             raise absent("torch with oneDNN", f"PyTorch {self._torch.__version__} without it")
 
@@ -149,7 +155,7 @@ class OneDnnPacked:
         return require_constant_weights(workload)
 
     def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Layer:
-        given = _tensors(self._torch, constants)
+        given = tensors(self._torch, constants)
         rows = workload.output_shape(shape)[0]
         packed = self._torch.ops.mkldnn._reorder_linear_weight(given["w"], rows)
         return OneDnnLayer(self._torch, workload, packed, given.get("bias"))
