@@ -28,7 +28,7 @@ from dietlab.evaluation import Report, evaluate
 from dietlab.events import Observer, PhaseSeconds
 from dietlab.hardware import Hardware
 from dietlab.measure import RecordStore, Runner, read_records
-from dietlab.search import Clock, Effort, TuningRun, effort_named, tune, with_records
+from dietlab.search import Effort, PhaseTimer, TuningRun, effort_named, tune, with_records
 from dietlab.shapes import ShapeSet
 from dietlab.space import Cover, Space, build_space, edges_of
 from dietlab.workloads import Workload, workload_from_json
@@ -264,7 +264,7 @@ class Study:
     ) -> Dispatcher:
         """Stage 4: chooses the portfolio and trains the tree; with a ``runner``, on measured times where
         they were predicted (:func:`dietlab.dispatch.checked_portfolio`)."""
-        run, clock = self.run(), Clock()
+        run, clock = self.run(), PhaseTimer()
         if runner is None:
             portfolio = choose_portfolio(run, self.shapes, max_kernels)
         else:

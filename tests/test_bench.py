@@ -42,7 +42,7 @@ from dietlab.cli.bench import LEFT_OVER, chosen_suite
 from dietlab.dispatch import Dispatcher
 from dietlab.errors import BuildError, DietlabError, RecordError, StudyError
 from dietlab.evaluation.contenders import contenders_for
-from dietlab.evaluation.report import Contender, Row
+from dietlab.evaluation.report import ContenderInfo, Row
 from dietlab.events import Event, Stage, StageAdvanced, StageFinished, StageStarted, audience
 from dietlab.hardware import Hardware
 from dietlab.shapes import Dim, Shape, ShapeSet
@@ -54,14 +54,14 @@ from dietlab.workloads import Dense
 HOSTILE = "<script>alert('x')</script>"
 QKV = Dense(T=Dim(1, 2048), N=2304, K=768)
 CONTENDERS = (
-    Contender("dietlab", "ours"),
-    Contender("mkl", "plain"),
-    Contender("openblas", "plain"),
-    Contender("mkl-packed", "prepacked"),
-    Contender("onednn-packed", "prepacked"),
-    Contender("ansor", "scheduler"),
-    Contender("oracle", "bound"),
-    Contender("onnxruntime", "prepacked", absent="not installed " + HOSTILE),
+    ContenderInfo("dietlab", "ours"),
+    ContenderInfo("mkl", "plain"),
+    ContenderInfo("openblas", "plain"),
+    ContenderInfo("mkl-packed", "prepacked"),
+    ContenderInfo("onednn-packed", "prepacked"),
+    ContenderInfo("ansor", "scheduler"),
+    ContenderInfo("oracle", "bound"),
+    ContenderInfo("onnxruntime", "prepacked", absent="not installed " + HOSTILE),
 )
 
 

@@ -14,7 +14,7 @@ from dietlab.bench.suite import SUITES
 from dietlab.bench.summary import Line, by_workload, summarise
 from dietlab.bench.table import BenchTable, Entry, StudyFacts
 from dietlab.evaluation.gpu import GPU_CACHE_STATES, GPU_VENDORS
-from dietlab.evaluation.report import Contender, Row
+from dietlab.evaluation.report import ContenderInfo, Row
 from dietlab.hardware import Hardware
 from dietlab.shapes import Dim, Shape
 from dietlab.traffic import read_table
@@ -26,12 +26,12 @@ DENSE = Dense(T=Dim(16, 2048), N=2304, K=768)
 SCORES = BatchMatmul(T=Dim(1, 128), B=192, D=64, form="nt")
 LAYER = Dense(T=Dim(1, 4096), N=4096, K=4096, dtype="bfloat16")
 CONTENDERS = (
-    Contender("dietlab", "ours"),
-    Contender("cublas", "plain"),
-    Contender("cublaslt", "plain"),
-    Contender("cublaslt-tuned", "tuned"),
-    Contender("mkl-packed", "prepacked"),
-    Contender("ansor", "scheduler"),
+    ContenderInfo("dietlab", "ours"),
+    ContenderInfo("cublas", "plain"),
+    ContenderInfo("cublaslt", "plain"),
+    ContenderInfo("cublaslt-tuned", "tuned"),
+    ContenderInfo("mkl-packed", "prepacked"),
+    ContenderInfo("ansor", "scheduler"),
 )
 
 

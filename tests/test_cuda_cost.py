@@ -33,7 +33,7 @@ from dietlab.cost.cuda_adaptation import (
 )
 from dietlab.cost.cuda_features import CUDA_FEATURES
 from dietlab.cost.features import feature_names, features
-from dietlab.cost.imbalance import LEAST_KERNELS, LEAST_RECORDS, fit_imbalance, with_fitted_imbalance
+from dietlab.cost.wave_cost import LEAST_KERNELS, LEAST_RECORDS, fit_imbalance, with_fitted_imbalance
 from dietlab.hardware import Hardware
 from dietlab.hardware.occupancy import blocks_per_sm
 from dietlab.measure import CacheState, Record, SyntheticRunner, Trial

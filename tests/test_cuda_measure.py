@@ -30,7 +30,7 @@ from dietlab.measure import (
     read_records,
     write_compressed,
 )
-from dietlab.measure.compiled import frame_compiled
+from dietlab.measure.compiler_report import frame_compiled
 from dietlab.measure.cuda_clock import CudaClock, require_gpu
 from dietlab.shapes import Dim, Shape
 from dietlab.space import CudaMicroKernel, MicroKernel

@@ -15,8 +15,8 @@ from dietlab.cost.features import features
 from dietlab.errors import SpaceError
 from dietlab.hardware import Hardware
 from dietlab.lower.cpu.geometry import Geometry
-from dietlab.lower.cpu.pieces import needed_widths
 from dietlab.lower.cpu.region import scratch_floats, tiles_of
+from dietlab.lower.cpu.specialisation import needed_widths
 from dietlab.shapes import Dim, Shape
 from dietlab.space import EDGES, CpuMicroKernel, Leaf, MicroKernel, Split, build_space, heights
 from dietlab.workloads import BatchMatmul, Dense, Workload

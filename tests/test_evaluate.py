@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from dietlab.dispatch import Operator, build, choose_portfolio, train_dispatcher
 from dietlab.errors import DispatchError, RecordError
-from dietlab.evaluation import Contender, Report, Row, evaluate
+from dietlab.evaluation import ContenderInfo, Report, Row, evaluate
 from dietlab.evaluation.statistics import median_interval, paired_ratio, regret
 from dietlab.hardware import Hardware
 from dietlab.measure import SyntheticRunner
@@ -92,11 +92,11 @@ def row(contender: str, t: int, seconds: float, **changed: Any) -> Row:
 
 def report(*rows: Row) -> Report:
     contenders = (
-        Contender("dietlab", "ours"),
-        Contender("a", "plain", "1.0"),
-        Contender("b", "plain"),
-        Contender("p", "prepacked"),
-        Contender("gone", "plain", absent="not installed"),
+        ContenderInfo("dietlab", "ours"),
+        ContenderInfo("a", "plain", "1.0"),
+        ContenderInfo("b", "plain"),
+        ContenderInfo("p", "prepacked"),
+        ContenderInfo("gone", "plain", absent="not installed"),
     )
     return Report(
         WORK.to_json(), {"name": "m"}, {"dietlab": "0"}, {"trials": 3}, {"bytes": 9}, rows, contenders

@@ -21,7 +21,7 @@ from dietlab.cost import evaluate_model
 from dietlab.dispatch import Dispatcher, Portfolio, choose_portfolio, train_dispatcher
 from dietlab.dispatch.portfolio import lost
 from dietlab.errors import DispatchError, ModelError, RecordError, WorkloadError
-from dietlab.evaluation.report import Contender, Report, Row
+from dietlab.evaluation.report import ContenderInfo, Report, Row
 from dietlab.hardware import Hardware
 from dietlab.measure import Record, ReplayRunner, SyntheticRunner, Timing, read_records
 from dietlab.search import EFFORTS, TuningRun, tune
@@ -131,7 +131,7 @@ KINDS = {
 
 
 def facts(name: str = "qkv", threads: int = 1, **changed: Any) -> StudyFacts:
-    contenders = tuple(Contender(who, kind) for who, kind in KINDS.items())
+    contenders = tuple(ContenderInfo(who, kind) for who, kind in KINDS.items())
     hardware = HARDWARE.with_cores(threads).to_json()
     return replace(StudyFacts(name, threads, WORK.to_json(), hardware, contenders), **changed)
 

@@ -19,7 +19,7 @@ from dietlab.errors import MeasureError, MissingDependencyError
 from dietlab.evaluation import ansor, lineup
 from dietlab.evaluation.ansor import AnsorResult, require_form, tune_static, tuned_library
 from dietlab.evaluation.contenders import NotTunedError
-from dietlab.evaluation.gpu.contenders import Setting, TunedPrograms
+from dietlab.evaluation.gpu.contenders import GpuSetting, TunedPrograms
 from dietlab.evaluation.gpu.worker import GpuService
 from dietlab.evaluation.vendors import NoFormError
 from dietlab.events import audience
@@ -268,8 +268,8 @@ def test_every_candidate_computes_the_workload(
 # The contender
 
 
-def setting(folder: Path) -> Setting:
-    return Setting(None, "cpu", None, {"library": str(folder)})  # type: ignore[arg-type]
+def setting(folder: Path) -> GpuSetting:
+    return GpuSetting(None, "cpu", None, {"library": str(folder)})  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")

@@ -23,21 +23,28 @@ from dietlab.evaluation.evaluate import contest
 from dietlab.evaluation.gpu import GPU_CACHE_STATES, GPU_CONTENDERS, GPU_VENDORS, WORKER
 from dietlab.evaluation.gpu import clock as clocks
 from dietlab.evaluation.gpu.case import rotating_copies
-from dietlab.evaluation.gpu.clock import Block, EventClock, HostClock, cycle_probe
-from dietlab.evaluation.gpu.contenders import MAKERS, Setting, make_gpu_contender
-from dietlab.evaluation.gpu.cublaslt import EPILOGUES, REQUESTED, Choice, CublasLt, Product, TunedCublasLt
+from dietlab.evaluation.gpu.clock import EventClock, HostClock, TimedBlock, cycle_probe
+from dietlab.evaluation.gpu.contenders import MAKERS, GpuSetting, make_gpu_contender
+from dietlab.evaluation.gpu.cublaslt import (
+    EPILOGUES,
+    REQUESTED,
+    CublasLt,
+    HeuristicResult,
+    Product,
+    TunedCublasLt,
+)
 from dietlab.evaluation.gpu.machine import machine_facts
 from dietlab.evaluation.gpu.pytorch import MODE, Compiled, Eager, open_torch
-from dietlab.evaluation.gpu.shared import KEPT, shared_sample
+from dietlab.evaluation.gpu.sample_cache import KEPT, shared_sample
 from dietlab.evaluation.gpu.tensors import GUARD_BYTES, Output, to_device, to_host
 from dietlab.evaluation.gpu.worker import GpuBench, GpuService
 from dietlab.evaluation.lineup import CONTENDERS
-from dietlab.evaluation.match import Entry, Match
+from dietlab.evaluation.timing_session import Entrant, TimingSession
 from dietlab.evaluation.vendors import VENDORS, Call, NoFormError
 from dietlab.hardware import Hardware
 from dietlab.measure.problem import MOST_PLAIN
 from dietlab.measure.process import WorkerProcess, WorkerRefused
-from dietlab.measure.sample import Sample
+from dietlab.measure.sample import SampledProblem
 from dietlab.search import EFFORTS
 from dietlab.shapes import Dim, Shape, ShapeSet
 from dietlab.space import CpuMicroKernel, Leaf, MicroKernel
@@ -63,8 +70,8 @@ EPILOGUES_OF_DENSE = tuple(
 ON_CPU = {"device": "cpu", "l2_bytes": 1 << 14}
 
 
-def setting(options: dict[str, Any] | None = None, clock: Any = None) -> Setting:
-    return Setting(open_torch("cpu"), "cpu", clock or HostClock(), {**ON_CPU, **(options or {})})
+def setting(options: dict[str, Any] | None = None, clock: Any = None) -> GpuSetting:
+    return GpuSetting(open_torch("cpu"), "cpu", clock or HostClock(), {**ON_CPU, **(options or {})})
 
 
 def opening(contender: str, workload: Workload = DENSE, **options: Any) -> dict[str, Any]:
@@ -271,7 +278,7 @@ def test_output_is_guarded_and_aligned(dtype: str) -> None:
 @pytest.mark.parametrize("workload", [DENSE, HALVES[1], BATCHED[2]], ids=str)
 def test_samples_are_made_once(workload: Workload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = shared_sample(tmp_path, workload, Shape.of(T=9), 3)
-    monkeypatch.setattr(Sample, "make", None)
+    monkeypatch.setattr(SampledProblem, "make", None)
     read = shared_sample(tmp_path, workload, Shape.of(T=9), 3)
     assert list(read.operands) == list(made.operands) and read.dtype == made.dtype
     assert all((read.operands[name] == array).all() for name, array in made.operands.items())
@@ -353,7 +360,7 @@ class PretendedGpu:
 
 def pretended(
     monkeypatch: pytest.MonkeyPatch, gpu: PretendedGpu, copies: int = 1, seconds: float = 0.004
-) -> Block:
+) -> TimedBlock:
     monkeypatch.setattr(clocks, "perf_counter", lambda: gpu.now)
     calls = [partial(gpu.call, copy) for copy in range(copies)]
     return EventClock(gpu).block(calls, seconds, gpu.capture)
@@ -504,17 +511,17 @@ class ChoosingClock:
     def __init__(self, library: ComputingLt) -> None:
         self._library = library
 
-    def block(self, calls: Sequence[Call], seconds: float, capture: Any = None) -> Block:
+    def block(self, calls: Sequence[Call], seconds: float, capture: Any = None) -> TimedBlock:
         calls[0]()
         number = self._library.ran[-1]
-        return Block(lambda: self._library.SECONDS[number], 1)
+        return TimedBlock(lambda: self._library.SECONDS[number], 1)
 
     def wait(self) -> None:
         return None
 
 
 def test_structures_are_as_long_as_in_c() -> None:
-    assert ctypes.sizeof(Choice) == 96 and Choice.state.offset == 72
+    assert ctypes.sizeof(HeuristicResult) == 96 and HeuristicResult.state.offset == 72
 
 
 @pytest.mark.parametrize(
@@ -611,7 +618,7 @@ def test_one_program_is_compiled_for_all_lengths(workload: Workload, monkeypatch
 def test_triton_is_missing_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "triton", None)
     monkeypatch.delitem(sys.modules, "dietlab.evaluation.gpu.triton_matmul", raising=False)
-    on_gpu = Setting(torch, "cuda", HostClock(), {})
+    on_gpu = GpuSetting(torch, "cuda", HostClock(), {})
     with pytest.raises(MissingDependencyError, match="pip install triton"):
         make_gpu_contender("triton", on_gpu)
 
@@ -635,8 +642,8 @@ def test_triton_s_configurations_fit() -> None:
 
 
 def test_a_match_on_a_gpu_asks_the_gpu_s_worker() -> None:
-    entries = [Entry(name, name, options=ON_CPU) for name in ("cublas", "cublaslt", "triton")]
-    with Match(DENSE, Hardware.preset("h100"), entries) as played:
+    entries = [Entrant(name, name, options=ON_CPU) for name in ("cublas", "cublaslt", "triton")]
+    with TimingSession(DENSE, Hardware.preset("h100"), entries) as played:
         assert played.names == ("cublas", "cublaslt")
         assert [bool(c.absent) for c in played.contenders] == [False, False, True]
         turns = played.play(Shape.of(T=33), "rotating", 2, 0.001, {})

@@ -22,14 +22,14 @@ from programs import GUARD, Program, shape_of
 from dietlab.dispatch import Dispatcher, Operator, build
 from dietlab.errors import BuildError
 from dietlab.hardware import Hardware
-from dietlab.lower.choice import needed_heights
 from dietlab.lower.compiler import compile_library
 from dietlab.lower.cpu import region
 from dietlab.lower.cpu.geometry import SHORT, Geometry
 from dietlab.lower.cpu.library import library_module
 from dietlab.lower.cpu.micro_kernel import tile_arguments, tile_function, tile_name
-from dietlab.lower.cpu.pieces import pieces
 from dietlab.lower.cpu.region import scratch_floats, tiles_of
+from dietlab.lower.cpu.specialisation import pieces
+from dietlab.lower.dispatch_tree import needed_heights
 from dietlab.lower.program import compile_plans
 from dietlab.shapes import Dim, Shape
 from dietlab.space import (

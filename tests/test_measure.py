@@ -36,7 +36,7 @@ from dietlab.measure import (
     read_records,
     write_compressed,
 )
-from dietlab.measure.kept import Kept
+from dietlab.measure.lru_by_bytes import LruByBytes
 from dietlab.measure.pool import WorkerPool
 from dietlab.measure.problem import GUARD, Problem, Verdict, rotating_copies
 from dietlab.measure.process import WorkerCrashed, WorkerProcess, WorkerTimeout
@@ -387,7 +387,7 @@ def test_what_was_asked_for_lately_is_kept_as_far_as_there_is_room(
     asked: list[tuple[int, int]], room: int
 ) -> None:
     """A value is a list of its size; asked for again, it grows by one."""
-    kept: Kept[list[int]] = Kept(room, len)
+    kept: LruByBytes[list[int]] = LruByBytes(room, len)
     made: dict[int, list[int]] = {}
     recent: list[int] = []
     for key, size in asked:

@@ -43,7 +43,7 @@ from dietlab.study import Study
 from dietlab.view import panel_plots
 from dietlab.view.panel import EMPTY, TuningPanel
 from dietlab.view.panel_follow import StudyTail
-from dietlab.view.panel_parts import Figures, Pace, Place
+from dietlab.view.panel_parts import DrawingPace, Figures, Place
 from dietlab.view.panel_state import MAX_POINTS, MAX_STAGES, TuningState
 from dietlab.workloads import Dense, Workload
 
@@ -477,7 +477,7 @@ def test_panel_throttles_and_ends_on_the_final_state() -> None:
 )
 def test_a_pace_keeps_its_interval_and_its_share(costs: list[float], step: float, share: float) -> None:
     clock, moments, spent = Clock(), [], 0.0
-    pace = Pace(0.25, share, clock)
+    pace = DrawingPace(0.25, share, clock)
 
     def work() -> None:
         nonlocal spent

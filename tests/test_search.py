@@ -21,14 +21,14 @@ from dietlab.measure import Record, RecordStore, Runner, SyntheticRunner, Timing
 from dietlab.search import (
     EFFORTS,
     STRATEGIES,
-    Clock,
     Effort,
+    PhaseTimer,
     SearchState,
     TuningRun,
     best_together,
     candidate_plans,
-    dense_shapes,
     effort_named,
+    length_grid,
     tune,
 )
 from dietlab.search.strategies import strategy_named
@@ -85,8 +85,8 @@ def test_proposals_are_new_distinct_as_many_as_asked_and_repeatable(
 @given(seed=st.integers(0, 99), count=st.integers(1, 40))
 def test_the_first_round_tries_every_way_to_read_as_often(space: Space, seed: int, count: int) -> None:
     state = SearchState(space, SHAPES, (), None)
-    tried = Counter(k.reading for k in strategy_named("marginal").propose(state, count, Random(seed)))
-    ways = {kernel.reading for kernel in space}
+    tried = Counter(k.access_pattern for k in strategy_named("marginal").propose(state, count, Random(seed)))
+    ways = {kernel.access_pattern for kernel in space}
     assert len(ways) == 7 and len(tried) == min(count, len(ways))
     assert max(tried.values()) - min(tried.values()) <= 1
 
@@ -152,7 +152,7 @@ def test_plans_are_verified_where_they_compete(whole_runs: dict[str, TuningRun])
     plain, run = whole_runs["hot"], whole_runs["verified"]
     assert run.records[: len(plain.records)] == plain.records
     verified = run.records[len(plain.records) :]
-    first, more = (dense_shapes(WORK, SHAPES, n * VERIFIED.verify_shapes).shapes for n in (1, 2))
+    first, more = (length_grid(WORK, SHAPES, n * VERIFIED.verify_shapes).shapes for n in (1, 2))
     shapes = {*first, *more}
     # The ends of the range and some in between; in the second round also those between them.
     by_round = {name: {r.shape for r in verified if r.asked_by == name} for name in ("verify 1", "verify 2")}
@@ -166,7 +166,7 @@ def test_plans_are_verified_where_they_compete(whole_runs: dict[str, TuningRun])
 
 def test_what_is_probably_fastest_was_measured(space: Space) -> None:
     """Little else can be counted on to be far below it."""
-    first, more = (dense_shapes(WORK, SHAPES, n * VERIFIED.verify_shapes).shapes for n in (1, 2))
+    first, more = (length_grid(WORK, SHAPES, n * VERIFIED.verify_shapes).shapes for n in (1, 2))
     shapes, means = {*first, *more}, []
     for seed in range(6):
         run = tune(space, SHAPES, SyntheticRunner(HARDWARE), VERIFIED, seed=seed)
@@ -182,7 +182,7 @@ def test_what_is_probably_fastest_was_measured(space: Space) -> None:
 
 
 def test_candidates_are_what_was_measured_and_its_lower_relatives(synthetic_run: TuningRun) -> None:
-    shapes = tuple(dense_shapes(synthetic_run.space.workload, synthetic_run.shapes, 16))
+    shapes = tuple(length_grid(synthetic_run.space.workload, synthetic_run.shapes, 16))
     plans, measured = candidate_plans(synthetic_run, shapes), set(synthetic_run.micro_kernels)
     assert list(plans) == sorted(set(plans)) and measured <= set(plans)
     families = {plan.family for plan in set(plans) - measured}
@@ -207,7 +207,7 @@ def test_best_together_is_greedy(synthetic_run: TuningRun) -> None:
 def test_dense_shapes_share_the_weight_of_their_nearest() -> None:
     work = Dense(T=Dim(1, 40), N=64, K=32)
     given_shapes = ShapeSet.weighted(work, {10: 3.0, 30: 1.0})
-    dense = dense_shapes(work, given_shapes)
+    dense = length_grid(work, given_shapes)
     assert [s["T"] for s in dense] == list(range(1, 41))
     assert sum(dense.weight(Shape.of(T=t)) for t in range(1, 20)) == pytest.approx(0.75 * 19 / 20)
     assert len({round(dense.weight(Shape.of(T=t)), 12) for t in range(1, 20)}) == 1
@@ -217,7 +217,7 @@ def test_dense_shapes_share_the_weight_of_their_nearest() -> None:
 @pytest.mark.parametrize("dim", [Dim(1, 5000), Dim(17, 17), Dim(3, 128), Dim(1000, 1001)])
 def test_dense_shapes_reach_from_end_to_end_and_are_few(limit: int, dim: Dim) -> None:
     work = Dense(T=dim, N=1, K=1)
-    extents = [s["T"] for s in dense_shapes(work, ShapeSet.uniform(work, 4), limit)]
+    extents = [s["T"] for s in length_grid(work, ShapeSet.uniform(work, 4), limit)]
     assert extents == sorted(set(extents)) and (extents[0], extents[-1]) == (dim.low, dim.high)
     assert len(extents) == len(dim) if len(dim) <= limit else len(extents) <= limit + 1
     assert set(range(dim.low, min(dim.high, dim.low + limit // 2))) <= set(extents)
@@ -425,7 +425,7 @@ def test_time_that_neither_runner_nor_model_took_is_search(space: Space) -> None
         def close(self) -> None:
             self.closed = True
 
-    slow, clock = Slow(), Clock(lambda: now)
+    slow, clock = Slow(), PhaseTimer(lambda: now)
     trials = [Trial(kernel, tuple(SHAPES)) for kernel in list(space)[:2]]
     passes(3.0)
     clock.fit(lambda: passes(20.0))

@@ -14,7 +14,7 @@ import pytest
 from dietlab.errors import MissingDependencyError
 from dietlab.evaluation.contender_worker import Service
 from dietlab.evaluation.vendors import VENDORS, NoFormError, contender_env, openblas, zendnn
-from dietlab.evaluation.vendors.onnx_model import Node, message, model
+from dietlab.evaluation.vendors.onnx_model import OnnxNode, message, model
 from dietlab.evaluation.vendors.onnx_runtime import operator_model
 from dietlab.measure import CACHE_STATES
 from dietlab.measure.process import WorkerProcess, WorkerRefused
@@ -140,8 +140,8 @@ def test_model_is_read_as_it_was_meant() -> None:
     runtime = pytest.importorskip("onnxruntime")
     weights = np.arange(6, dtype=np.float32).reshape(3, 2)
     nodes = [
-        Node("Gemm", ("x", "w"), "step", {"transB": 1}),
-        Node("Gelu", ("step",), "y", {"approximate": "tanh"}),
+        OnnxNode("Gemm", ("x", "w"), "step", {"transB": 1}),
+        OnnxNode("Gelu", ("step",), "y", {"approximate": "tanh"}),
     ]
     made = model(nodes, {"w": weights}, {"x": ("T", 2)}, {"y": ("T", 3)})
     session = runtime.InferenceSession(made, providers=["CPUExecutionProvider"])

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dietlab.errors import RecordError
-from dietlab.evaluation.report import Contender, Report, Row
+from dietlab.evaluation.report import ContenderInfo, Report, Row
 from dietlab.events import PhaseSeconds
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.view.palette import GREY, PALETTE, styles
@@ -64,9 +64,9 @@ def report() -> Report:
         library={"bytes": 20480, "kernels": 4},
         rows=rows,
         contenders=(
-            Contender("mkl-packed", "prepacked", "2026.2"),
-            Contender("openblas", "plain", "0.3.30"),
-            Contender("onednn", "prepacked", absent="the package onednn is not installed"),
+            ContenderInfo("mkl-packed", "prepacked", "2026.2"),
+            ContenderInfo("openblas", "plain", "0.3.30"),
+            ContenderInfo("onednn", "prepacked", absent="the package onednn is not installed"),
         ),
         notes=("one core only",),
     )
@@ -385,7 +385,7 @@ def test_hostile_names_are_escaped(report: Report) -> None:
     hostile = replace(
         report,
         rows=rows,
-        contenders=(Contender(HOSTILE, HOSTILE, HOSTILE, absent=HOSTILE, detail=HOSTILE),),
+        contenders=(ContenderInfo(HOSTILE, HOSTILE, HOSTILE, absent=HOSTILE, detail=HOSTILE),),
         notes=(HOSTILE,),
         workload={"operator": HOSTILE},
         versions={HOSTILE: HOSTILE},

@@ -16,11 +16,11 @@ from dietlab.bench.suite import lengths_named
 from dietlab.bench.table import BenchTable, StudyFacts
 from dietlab.dispatch import Dispatcher, build, versions
 from dietlab.errors import BuildError, DietlabError
-from dietlab.evaluation import Contender
+from dietlab.evaluation import ContenderInfo
 from dietlab.evaluation.evaluate import Contest
 from dietlab.evaluation.lineup import Lineup, spread
-from dietlab.evaluation.match import Entry, Match
 from dietlab.evaluation.report import OURS
+from dietlab.evaluation.timing_session import Entrant, TimingSession
 from dietlab.events import Observer, audience
 from dietlab.measure import CACHE_STATES
 from dietlab.search import effort_named
@@ -162,8 +162,8 @@ def _contest(
     study: Study, dispatcher: Dispatcher, kernel: CpuMicroKernel, effort: str, journal: Journal
 ) -> Iterator[Contest]:
     """Builds and opens the variants; what cannot be built is absent, with the reason."""
-    entries: list[Entry] = []
-    absent: list[Contender] = []
+    entries: list[Entrant] = []
+    absent: list[ContenderInfo] = []
     single = replace(dispatcher, plans=(replace(kernel, edge="even"),), tree=Leaf(0))
     for number, variant in enumerate(variants(kernel, study.workload)):
         home = study.folder / FOLDER / f"variant-{number}"
@@ -173,11 +173,11 @@ def _contest(
         except BuildError as error:
             if variant.name == OURS:
                 raise
-            absent.append(Contender(variant.name, kind, absent=str(error)))
+            absent.append(ContenderInfo(variant.name, kind, absent=str(error)))
             continue
         options = {"library": str(home / "library")}
-        entries.append(Entry(variant.name, "library", kind, options, variant.kernel.key, variant.workload))
-    with Match(study.workload, study.hardware, entries) as match:
+        entries.append(Entrant(variant.name, "library", kind, options, variant.kernel.key, variant.workload))
+    with TimingSession(study.workload, study.hardware, entries) as match:
         contest = Contest(Lineup(single, None, tuple(entries), tuple(absent)), match, effort_named(effort))
         if OURS not in match.names:
             raise DietlabError("the composition opens", contest.contenders[0].absent)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dietlab.errors import RecordError
-from dietlab.evaluation.report import OURS, Contender, Report, Row
+from dietlab.evaluation.report import OURS, ContenderInfo, Report, Row
 from dietlab.hardware import Hardware
 from dietlab.shapes import Shape
 from dietlab.workloads import Workload, workload_from_json
@@ -72,7 +72,7 @@ class StudyFacts:
     threads: int
     workload: Mapping[str, Any]
     hardware: Mapping[str, Any]
-    contenders: tuple[Contender, ...] = ()
+    contenders: tuple[ContenderInfo, ...] = ()
     tuning: Mapping[str, Any] = field(default_factory=dict)
     library: Mapping[str, Any] = field(default_factory=dict)
     failure: str = ""
@@ -104,7 +104,7 @@ class StudyFacts:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> StudyFacts:
-        return cls(**{**value, "contenders": tuple(Contender(**c) for c in value["contenders"])})
+        return cls(**{**value, "contenders": tuple(ContenderInfo(**c) for c in value["contenders"])})
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import click
 
 from dietlab.cli.options import cover_option, hardware_option, processor, show, workload_options
 from dietlab.errors import DietlabError
-from dietlab.measure.compiled import frame_compiled
+from dietlab.measure.compiler_report import frame_compiled
 from dietlab.space import Cover, build_space, edges_of
 from dietlab.view import ProgressBar
 from dietlab.workloads import Workload

@@ -19,7 +19,7 @@ from dietlab.cli.options import (
 from dietlab.cost import CostModel
 from dietlab.errors import DietlabError
 from dietlab.evaluation.gpu.agreement import Comparison, compare_with_heuristics, frame_heuristics
-from dietlab.evaluation.gpu.heuristics import COUNT, TARGETS, Heuristics, Target
+from dietlab.evaluation.gpu.heuristics import COUNT, TARGETS, Heuristics, KernelLibrary
 from dietlab.space import Cover, Space, build_space, edges_of
 from dietlab.study import Study
 from dietlab.workloads import Workload
@@ -52,7 +52,7 @@ def heuristics_command(
     study: str | None,
     shapes: str,
     top: int,
-    target: Target,
+    target: KernelLibrary,
     as_json: bool,
 ) -> None:
     """Rank what NVIDIA's heuristics would choose for a GPU: needs no GPU.

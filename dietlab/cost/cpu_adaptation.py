@@ -29,7 +29,7 @@ a store for what is one multiply-add a row."""
 class Hiding(NamedTuple):
     """The share of a pass's computing that hides the fetch of weights from where they stay between calls, if
     several row tiles ask for them ahead: 1 where the processor does both at once
-    (:mod:`dietlab.cost.hiding`)."""
+    (:mod:`dietlab.cost.overlap`)."""
 
     memory: float
     cache: float

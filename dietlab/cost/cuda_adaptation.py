@@ -20,7 +20,7 @@ Imbalance = tuple[float, float]
 
 IMBALANCE: Imbalance = (1.433, 2.14)
 """The paper's fit on a T4 (section 3.3); another GPU's is made from its records
-(:mod:`dietlab.cost.imbalance`)."""
+(:mod:`dietlab.cost.wave_cost`)."""
 
 EDGE_STEPS = 3.0
 """Steps of the reduction that a block's beginning and end cost: the first fetch, which nothing hides, and

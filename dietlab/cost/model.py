@@ -24,9 +24,9 @@ from dietlab.cost.cpu_adaptation import ALL_HIDDEN, Hiding
 from dietlab.cost.cuda_adaptation import IMBALANCE, Imbalance
 from dietlab.cost.features import feature_names, features
 from dietlab.cost.formulas import Parts
-from dietlab.cost.hiding import with_fitted_hiding
-from dietlab.cost.imbalance import with_fitted_imbalance
 from dietlab.cost.metrics import mean_metrics, ranking_metrics
+from dietlab.cost.overlap import with_fitted_hiding
+from dietlab.cost.wave_cost import with_fitted_imbalance
 from dietlab.errors import ModelError
 from dietlab.hardware import Hardware
 from dietlab.measure import CacheState, Record
@@ -58,12 +58,12 @@ class CostModel:
     @property
     def imbalance(self) -> Imbalance | None:
         """``c`` of ``f_occ`` below one wave of blocks and above: fitted, or the paper's where too few records
-        tell (:mod:`dietlab.cost.imbalance`); None on a CPU."""
+        tell (:mod:`dietlab.cost.wave_cost`); None on a CPU."""
         return imbalance_of(self.cost)
 
     @property
     def hiding(self) -> Hiding | None:
-        """Shares of computing that hide the fetch of weights, fitted or 1 (:mod:`dietlab.cost.hiding`); None
+        """Shares of computing that hide the fetch of weights, fitted or 1 (:mod:`dietlab.cost.overlap`); None
         on a GPU."""
         return hiding_of(self.cost)
 

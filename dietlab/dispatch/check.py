@@ -11,7 +11,7 @@ from dietlab.dispatch.dispatcher import train_dispatcher
 from dietlab.dispatch.portfolio import Portfolio, choose_portfolio, lost, retimed
 from dietlab.events import Audience, Observer, audience
 from dietlab.measure import RecordStore, Runner, Trial
-from dietlab.search import VERIFY, TuningRun, distinct, is_short, measured, met
+from dietlab.search import VERIFY, TuningRun, distinct, is_short, measure_missing, measured_together
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import MicroKernel, tiling_on
 
@@ -76,7 +76,7 @@ def check_choices(
         trials = undecided(portfolio, run)
         if not trials:
             break
-        found = measured(CHECK, f"{asked_by}.{number}", run, trials, runner, listeners, store)
+        found = measure_missing(CHECK, f"{asked_by}.{number}", run, trials, runner, listeners, store)
         run = replace(run, records=(*run.records, *found))
         portfolio = retimed(portfolio, run)
     return portfolio, run
@@ -96,7 +96,7 @@ def _losses(portfolios: Sequence[Portfolio]) -> list[float]:
 def undecided(portfolio: Portfolio, run: TuningRun) -> list[Trial]:
     """Plans with the shapes on which they compete with others that they were never measured beside, neither
     to verify nor to check."""
-    workload, matches = portfolio.workload, met(run, VERIFY, CHECK)
+    workload, matches = portfolio.workload, measured_together(run, VERIFY, CHECK)
     wanted: dict[MicroKernel, list[Shape]] = {}
     for shape, plans in rivals(portfolio).items():
         tilings = {tiling_on(plan, workload, shape) for plan in plans}

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dietlab.dispatch.needs import needed
 from dietlab.dispatch.portfolio import UNCOVERED, Portfolio, lost
 from dietlab.errors import DispatchError
 from dietlab.hardware import Hardware
-from dietlab.search import dense_shapes
+from dietlab.search import length_grid
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import (
     Leaf,
@@ -26,6 +25,7 @@ from dietlab.space import (
     depth,
     intervals,
     leaves,
+    needed,
     plan_for,
     route,
 )
@@ -205,7 +205,7 @@ def _balanced(dim: str, cuts: list[tuple[int, int]]) -> Tree:
 
 
 def _weights(portfolio: Portfolio, shapes: ShapeSet | None) -> Values:
-    chosen = portfolio.shapes if shapes is None else dense_shapes(portfolio.workload, shapes)
+    chosen = portfolio.shapes if shapes is None else length_grid(portfolio.workload, shapes)
     known = dict(zip(chosen.shapes, chosen.weights, strict=True))
     weights = np.array([known.get(shape, 0.0) for shape in portfolio.shapes], np.float64)
     normalised: Values = weights / weights.sum()

@@ -10,12 +10,11 @@ from math import exp, inf
 import numpy as np
 import numpy.typing as npt
 
-from dietlab.dispatch.needs import needed, spans
 from dietlab.errors import DispatchError
 from dietlab.hardware import Hardware
-from dietlab.search import TuningRun, candidate_plans, dense_shapes
+from dietlab.search import TuningRun, candidate_plans, length_grid
 from dietlab.shapes import Shape, ShapeSet
-from dietlab.space import COMPOSED, MicroKernel, with_edge, with_rows
+from dietlab.space import COMPOSED, MicroKernel, needed, spans, with_edge, with_rows
 from dietlab.workloads import Workload
 
 Values = npt.NDArray[np.float64]
@@ -97,7 +96,7 @@ def choose_portfolio(
     """
     if max_kernels < 1:
         raise DispatchError("a portfolio has at least one micro-kernel", max_kernels)
-    dense = dense_shapes(run.space.workload, shapes or run.shapes)
+    dense = length_grid(run.space.workload, shapes or run.shapes)
     plans = candidate_plans(run, dense.shapes)
     table = run.expected_seconds(plans, dense.shapes)
     choice = _Choice(run.space.workload, plans, dense, table)

@@ -2,6 +2,6 @@
 
 from dietlab.evaluation.evaluate import evaluate
 from dietlab.evaluation.lineup import CONTENDERS, DEFAULT_CONTENDERS
-from dietlab.evaluation.report import Contender, Report, Row, Summary
+from dietlab.evaluation.report import ContenderInfo, Report, Row, Summary
 
-__all__ = ["CONTENDERS", "DEFAULT_CONTENDERS", "Contender", "Report", "Row", "Summary", "evaluate"]
+__all__ = ["CONTENDERS", "DEFAULT_CONTENDERS", "ContenderInfo", "Report", "Row", "Summary", "evaluate"]

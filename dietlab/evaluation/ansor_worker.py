@@ -194,7 +194,7 @@ def _last_line(message: str) -> str:
     return lines[-1][-300:] if lines else "no reason given"
 
 
-class Service:
+class AnsorService:
     """Answers the questions of :mod:`dietlab.evaluation.ansor`."""
 
     def __init__(self) -> None:
@@ -225,4 +225,4 @@ def _platform(request: Mapping[str, Any]) -> Platform:
 
 
 if __name__ == "__main__":
-    serve(Service())
+    serve(AnsorService())

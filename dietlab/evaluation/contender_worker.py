@@ -12,7 +12,7 @@
 Contenders are the vendors, ``library`` (``options``: ``{"library": folder}``; ``check`` and ``time``
 may name a ``plan``) and ``ansor`` (``{"library": folder}``), which answers ``{"absent": reason}`` for
 shapes that were not tuned. ``options`` may override the caches' sizes (``l2_bytes``, ``l3_bytes``) and
-bring a ``probe`` (see :func:`~dietlab.evaluation.throttle.fma_probe`); ``time`` names the ``usual_probe``
+bring a ``probe`` (see :func:`~dietlab.evaluation.disturbance.fma_probe`); ``time`` names the ``usual_probe``
 and answers the one around this block. Start the process with
 :func:`~dietlab.evaluation.vendors.contender_env`.
 
@@ -46,11 +46,11 @@ from typing import Any
 from dietlab.errors import MeasureError, MissingDependencyError
 from dietlab.evaluation.case import Case
 from dietlab.evaluation.contenders import Contender, NotTunedError, make_contender
-from dietlab.evaluation.throttle import Probe, fma_probe, take, taken_cores
+from dietlab.evaluation.disturbance import Probe, fma_probe, take, taken_cores
 from dietlab.evaluation.vendors import Call, NoFormError
 from dietlab.hardware import Hardware
 from dietlab.measure import CACHE_STATES
-from dietlab.measure.kept import Kept
+from dietlab.measure.lru_by_bytes import LruByBytes
 from dietlab.measure.private_caches import PrivateCaches
 from dietlab.measure.problem import Problem, rotating_copies
 from dietlab.measure.process import serve
@@ -68,7 +68,7 @@ KEPT_BYTES = 256 << 20
 """Of prepared shapes."""
 
 
-class Bench:
+class ContenderTimer:
     """An open contender with the shapes it was last asked for.
 
     Args:
@@ -91,7 +91,7 @@ class Bench:
         l2_bytes = int(options.get("l2_bytes") or cpu.l2_bytes)
         self._last_level_bytes = int(options.get("l3_bytes") or cpu.last_level_bytes)
         self._private = PrivateCaches(l2_bytes, threads)
-        self._cases: Kept[Case] = Kept(KEPT_BYTES, lambda case: case.bytes)
+        self._cases: LruByBytes[Case] = LruByBytes(KEPT_BYTES, lambda case: case.bytes)
         self._turn = 0
 
     def check(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -184,7 +184,7 @@ class Service:
     """Answers the requests that the module's text lists."""
 
     def __init__(self) -> None:
-        self._bench: Bench | None = None
+        self._bench: ContenderTimer | None = None
 
     def __call__(self, request: Mapping[str, Any]) -> dict[str, Any]:
         if request["op"] == "open":
@@ -205,7 +205,7 @@ class Service:
         except (MissingDependencyError, NoFormError) as error:
             return {"absent": str(error)}
         probe = fma_probe(options["probe"], clock_for(threads)) if options.get("probe") else None
-        self._bench = Bench(contender, workload, threads, options, probe)
+        self._bench = ContenderTimer(contender, workload, threads, options, probe)
         return {"version": contender.version(), "kind": kind}
 
 

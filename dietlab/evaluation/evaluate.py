@@ -17,10 +17,10 @@ from dietlab.evaluation.ansor import AnsorResult
 from dietlab.evaluation.contenders import contenders_for
 from dietlab.evaluation.gpu import GPU_VENDORS
 from dietlab.evaluation.lineup import DEFAULT_CONTENDERS, Lineup, assemble
-from dietlab.evaluation.match import Entry, Match, Turn
 from dietlab.evaluation.overhead import overheads
-from dietlab.evaluation.report import OURS, Contender, Report, Row
+from dietlab.evaluation.report import OURS, ContenderInfo, Report, Row
 from dietlab.evaluation.statistics import median_interval, paired_ratio, regret
+from dietlab.evaluation.timing_session import Entrant, SessionTurn, TimingSession
 from dietlab.events import Audience, Observer, audience
 from dietlab.search import Effort, TuningRun, effort_named
 from dietlab.shapes import Shape, ShapeSet
@@ -85,11 +85,11 @@ class Contest:
     """Contenders that are open and can be timed shape by shape; :func:`contest` makes it."""
 
     lineup: Lineup
-    match: Match
+    match: TimingSession
     effort: Effort
 
     @property
-    def contenders(self) -> tuple[Contender, ...]:
+    def contenders(self) -> tuple[ContenderInfo, ...]:
         """Who takes part, and who does not and why."""
         return (*self.match.contenders, *self.lineup.absent)
 
@@ -137,7 +137,7 @@ def contest(
         home = Path(folder) if folder else Path(stack.enter_context(tempfile.TemporaryDirectory()))
         lineup = _assembled(op, against, tuned, home, shapes, effort, listeners or audience(()), ansor_shapes)
         workload, hardware = lineup.dispatcher.workload, lineup.dispatcher.hardware
-        yield Contest(lineup, stack.enter_context(Match(workload, hardware, lineup.entries)), effort)
+        yield Contest(lineup, stack.enter_context(TimingSession(workload, hardware, lineup.entries)), effort)
 
 
 def _assembled(
@@ -158,7 +158,7 @@ def _assembled(
     unknown = [name for name in against if name not in known]
     if unknown:
         raise DispatchError(f"contenders on a GPU are {', '.join(known)}", ", ".join(unknown))
-    vendors = [Entry(name, name) for name in against if name in GPU_VENDORS]
+    vendors = [Entrant(name, name) for name in against if name in GPU_VENDORS]
     bounds = [name for name in against if name not in GPU_VENDORS]
     lineup = assemble(op, bounds, tuned, home, shapes, effort, listeners, ansor_shapes)
     ours, *others = lineup.entries
@@ -173,19 +173,19 @@ def _overheads(op: Operator, lineup: Lineup, shapes: ShapeSet) -> dict[str, floa
     return overheads(op, [t for shape in shapes for t in shape.to_json().values()])
 
 
-def _finalists(turns: Mapping[str, Turn]) -> dict[int, Turn]:
+def _finalists(turns: Mapping[str, SessionTurn]) -> dict[int, SessionTurn]:
     """The oracle's plans that were timed, by number."""
     plans = {name.split("#")[1]: turn for name, turn in turns.items() if name.startswith("oracle#")}
     return {int(number): turn for number, turn in plans.items() if turn.samples}
 
 
-def _regret(turns: Mapping[str, Turn], chosen: int) -> float | None:
+def _regret(turns: Mapping[str, SessionTurn], chosen: int) -> float | None:
     """What choosing that plan loses; None if it was not timed."""
     finalists = _finalists(turns)
     return regret({n: t.samples for n, t in finalists.items()}, chosen) if chosen in finalists else None
 
 
-def _with_oracle(turns: dict[str, Turn], candidates: Sequence[MicroKernel]) -> dict[str, Turn]:
+def _with_oracle(turns: dict[str, SessionTurn], candidates: Sequence[MicroKernel]) -> dict[str, SessionTurn]:
     """Finalists ``oracle#i`` become one contender: the one with the least median."""
     finalists = _finalists(turns)
     others = {name: turn for name, turn in turns.items() if not name.startswith("oracle#")}
@@ -195,7 +195,7 @@ def _with_oracle(turns: dict[str, Turn], candidates: Sequence[MicroKernel]) -> d
     return {**others, "oracle": replace(finalists[best], reason=candidates[best].key)}
 
 
-def _row(lineup: Lineup, shape: Shape, held_out: bool, name: str, cache: str, turn: Turn) -> Row:
+def _row(lineup: Lineup, shape: Shape, held_out: bool, name: str, cache: str, turn: SessionTurn) -> Row:
     workload, hardware = lineup.dispatcher.workload, lineup.dispatcher.hardware
     flops = workload.flops(shape)
     time = median_interval(turn.samples) if turn.samples else None

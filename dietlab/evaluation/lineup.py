@@ -10,8 +10,8 @@ from typing import get_args
 from dietlab.dispatch import Dispatcher, Operator, build
 from dietlab.errors import DispatchError, MissingDependencyError
 from dietlab.evaluation.ansor import AnsorResult, tune_static
-from dietlab.evaluation.match import Entry
-from dietlab.evaluation.report import OURS, Contender
+from dietlab.evaluation.report import OURS, ContenderInfo
+from dietlab.evaluation.timing_session import Entrant
 from dietlab.evaluation.vendors import VENDORS, NoFormError
 from dietlab.events import Audience
 from dietlab.measure import CacheState
@@ -43,8 +43,8 @@ class Lineup:
 
     dispatcher: Dispatcher
     tuned: TuningRun | None
-    entries: tuple[Entry, ...]
-    absent: tuple[Contender, ...] = ()
+    entries: tuple[Entrant, ...]
+    absent: tuple[ContenderInfo, ...] = ()
     candidates: tuple[MicroKernel, ...] = ()
     finalists: Mapping[tuple[Shape, str], tuple[int, ...]] = field(default_factory=dict)
     ansor: tuple[AnsorResult, ...] = ()
@@ -73,8 +73,8 @@ def assemble(
     unknown = [name for name in against if name not in CONTENDERS]
     if unknown:
         raise DispatchError(f"contenders are {', '.join(CONTENDERS)}", ", ".join(unknown))
-    entries = [Entry(OURS, "library", "ours", {"library": str(op.path.parent)})]
-    entries += [Entry(name, name) for name in against if name in VENDORS]
+    entries = [Entrant(OURS, "library", "ours", {"library": str(op.path.parent)})]
+    entries += [Entrant(name, name) for name in against if name in VENDORS]
     lineup = Lineup(Dispatcher.from_json(op.manifest), tuned, tuple(entries))
     if "largest-shape" in against:
         lineup = with_largest_shape(lineup, home / "largest-shape")
@@ -94,7 +94,7 @@ def with_largest_shape(lineup: Lineup, home: Path) -> Lineup:
     library = build(replace(dispatcher, plans=(best,), tree=Leaf(0)), home)
     options = {"library": str(library.path.parent)}
     detail = f"{best.key}, the fastest for {largest}"
-    entry = Entry("largest-shape", "library", "one schedule", options, detail)
+    entry = Entrant("largest-shape", "library", "one schedule", options, detail)
     return replace(lineup, entries=(*lineup.entries, entry))
 
 
@@ -120,7 +120,7 @@ def with_oracle(lineup: Lineup, home: Path, shapes: ShapeSet) -> Lineup:
         f"{len(known)} plans of the {tuned.trials} micro-kernels measured of {len(tuned.space)} in the space."
     )
     options = {"library": str(library.path.parent)}
-    entry = Entry("oracle", "library", "bound", options, f"best of {len(known)} plans")
+    entry = Entrant("oracle", "library", "bound", options, f"best of {len(known)} plans")
     return replace(
         lineup,
         entries=(*lineup.entries, entry),
@@ -168,14 +168,16 @@ def with_ansor(lineup: Lineup, home: Path, shapes: ShapeSet, effort: Effort, lis
             )
             left = None if left is None else left - results[-1].seconds
     except (MissingDependencyError, NoFormError) as error:
-        return replace(lineup, absent=(*lineup.absent, Contender("ansor", "scheduler", absent=str(error))))
+        return replace(
+            lineup, absent=(*lineup.absent, ContenderInfo("ansor", "scheduler", absent=str(error)))
+        )
     counts = sorted(result.trials for result in results)
     trials = str(counts[0]) if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
     detail = (
         f"{trials} trials a shape, {len(results)} shapes tuned in {sum(r.seconds for r in results):.0f} s "
         "(about 1000 trials a shape are usual)"
     )
-    entry = Entry("ansor", "ansor", "scheduler", {"library": str(home)}, detail)
+    entry = Entrant("ansor", "ansor", "scheduler", {"library": str(home)}, detail)
     return replace(lineup, entries=(*lineup.entries, entry), ansor=tuple(results))
 
 

@@ -65,7 +65,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Contender:
+class ContenderInfo:
     """Who takes part, and if it does not: why (``absent``)."""
 
     name: str
@@ -101,7 +101,7 @@ class Report:
     tuning: Mapping[str, Any]
     library: Mapping[str, Any]
     rows: tuple[Row, ...]
-    contenders: tuple[Contender, ...] = ()
+    contenders: tuple[ContenderInfo, ...] = ()
     overheads: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = field(default=())
     shape_set: ShapeSet | None = None
@@ -216,7 +216,7 @@ class Report:
             tuning=value["tuning"],
             library=value["library"],
             rows=tuple(Row.from_json(row) for row in value["rows"]),
-            contenders=tuple(Contender(**c) for c in value["contenders"]),
+            contenders=tuple(ContenderInfo(**c) for c in value["contenders"]),
             overheads=value["overheads"],
             notes=tuple(value["notes"]),
             shape_set=_shapes_from_json(value.get("shapes")),

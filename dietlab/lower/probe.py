@@ -24,7 +24,7 @@ from tvm.script.ir_builder import tirx as T
 
 from dietlab.hardware import Hardware
 from dietlab.lower.compiler import compile_library
-from dietlab.lower.cpu.vectors import stack_buffer, vector
+from dietlab.lower.cpu.tir import stack_buffer, vector
 from dietlab.lower.runtime import load_library
 
 CHAINS = 12

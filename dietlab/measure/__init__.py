@@ -1,9 +1,10 @@
 """Stage 2, measure: build and time candidates; every try leaves a record."""
 
 from dietlab.measure.local import LocalRunner
-from dietlab.measure.offline import ReplayRunner, SyntheticRunner
 from dietlab.measure.record import Record, Runner, Status, Trial
+from dietlab.measure.replay import ReplayRunner
 from dietlab.measure.store import RecordFile, RecordStore, read_records, write_compressed
+from dietlab.measure.synthetic import SyntheticRunner
 from dietlab.measure.timing import CACHE_STATES, CacheState, Timing
 
 __all__ = [

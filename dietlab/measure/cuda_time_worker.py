@@ -17,7 +17,7 @@ from dietlab.lower.runtime import load_library
 from dietlab.measure.cuda_clock import CudaClock
 from dietlab.measure.problem import MOST_BYTES, ROTATED_CACHES
 from dietlab.measure.process import serve
-from dietlab.measure.sample import Sample
+from dietlab.measure.sample import SampledProblem
 from dietlab.measure.timing import Timing
 from dietlab.shapes import Shape
 from dietlab.workloads import workload_from_json
@@ -56,13 +56,13 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def rotating_copies(sample: Sample, last_level_bytes: int) -> int:
+def rotating_copies(sample: SampledProblem, last_level_bytes: int) -> int:
     """How many copies of all operands a rotating block goes round: more than L2 holds, within reason."""
     needed = ceil(ROTATED_CACHES * last_level_bytes / sample.bytes) + 1
     return max(2, min(MOST_COPIES, MOST_BYTES // sample.bytes, needed))
 
 
-def _on_device(sample: Sample, copies: int) -> list[list[Any]]:
+def _on_device(sample: SampledProblem, copies: int) -> list[list[Any]]:
     """Operands and a poisoned output, so often."""
     device = tvm.cuda(0)
     poison = np.full(sample.out_shape, np.nan, sample.dtype)
@@ -77,8 +77,8 @@ def _clock() -> CudaClock:
 
 
 @lru_cache(maxsize=16)
-def _sample(workload: str, shape: Shape) -> Sample:
-    return Sample.make(workload_from_json(json.loads(workload)), shape)
+def _sample(workload: str, shape: Shape) -> SampledProblem:
+    return SampledProblem.make(workload_from_json(json.loads(workload)), shape)
 
 
 @lru_cache(maxsize=1)

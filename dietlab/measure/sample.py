@@ -18,7 +18,7 @@ MOST_FLOPS = 4e9
 
 
 @dataclass(frozen=True)
-class Sample:
+class SampledProblem:
     """Operands, and rows of the output whose results are known.
 
     All of them are compared up to :data:`MOST_FLOPS`; of larger outputs the first and the last rows, where
@@ -33,7 +33,7 @@ class Sample:
     tolerance: float
 
     @classmethod
-    def make(cls, workload: Workload, shape: Shape, seed: int = 0) -> Sample:
+    def make(cls, workload: Workload, shape: Shape, seed: int = 0) -> SampledProblem:
         operands = workload.inputs(shape, seed)
         total = workload.output_shape(shape)[-2]
         known = max(1, int(total * MOST_FLOPS / max(1, workload.flops(shape))))

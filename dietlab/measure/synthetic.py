@@ -1,10 +1,15 @@
-"""Simple machines, one of each kind: plausible times without hardware."""
+"""Computes plausible times from a simple machine of each kind, so that a search needs no hardware."""
 
 from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from dietlab.errors import MeasureError
 from dietlab.hardware import Hardware
 from dietlab.hardware.occupancy import blocks_per_sm
+from dietlab.measure.record import Record, Trial
 from dietlab.shapes import Shape
 from dietlab.space import (
     FMA_LATENCY,
@@ -86,3 +91,31 @@ def _cuda_throughput(hardware: Hardware, kernel: CudaMicroKernel, resident: int)
     hidden = min(1.0, (resident * kernel.threads / 32 + 4 * (kernel.stages - 1)) / BUSY_WARPS)
     peak = hardware.peak_for("float32" if kernel.unit == "fma" else "float16")
     return (peak or 100.0) * 1e9 * reuse * hidden
+
+
+@dataclass(frozen=True)
+class SyntheticRunner:
+    """Computes times from a simple machine: for tests and for playing, never for results.
+
+    ``noise`` is the relative spread of a disturbance that depends only on the micro-kernel, the shape and
+    ``seed``.
+    """
+
+    hardware: Hardware
+    noise: float = 0.02
+    seed: int = 0
+
+    def measure(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Record]:
+        for trial in trials:
+            for shape in trial.shapes:
+                seconds = self.seconds(workload, trial.micro_kernel, shape)
+                yield Record(trial.micro_kernel, shape, "ok", seconds=seconds, code_bytes=2000)
+
+    def seconds(self, workload: Workload, kernel: MicroKernel, shape: Shape) -> float:
+        plain = synthetic_seconds(self.hardware, workload, kernel, shape)
+        return plain * (1 + self.noise * self._disturbance(kernel, shape))
+
+    def _disturbance(self, kernel: MicroKernel, shape: Shape) -> float:
+        """A number in [-1, 1) that depends only on what is measured."""
+        digest = hashlib.sha256(f"{self.seed}/{kernel.key}/{shape}".encode()).digest()
+        return int.from_bytes(digest[:8], "big") / 2**63 - 1

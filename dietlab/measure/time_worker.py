@@ -18,7 +18,7 @@ from typing import Any
 import tvm_ffi
 
 from dietlab.lower.runtime import aligned_empty, load_library, on_each_thread
-from dietlab.measure.kept import Kept
+from dietlab.measure.lru_by_bytes import LruByBytes
 from dietlab.measure.private_caches import PrivateCaches
 from dietlab.measure.problem import Problem, aligned, rotating_copies
 from dietlab.measure.process import serve
@@ -170,7 +170,9 @@ class _Calls(Sequence[Callable[[], object]]):
         return partial(self._function, *(tvm_ffi.from_dlpack(array) for array in self._arrays[number]))
 
 
-_packed: Kept[list[FloatArray]] = Kept(KEPT_BYTES, lambda copies: sum(packed.nbytes for packed in copies))
+_packed: LruByBytes[list[FloatArray]] = LruByBytes(
+    KEPT_BYTES, lambda copies: sum(packed.nbytes for packed in copies)
+)
 """By what is in them."""
 
 

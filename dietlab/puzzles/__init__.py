@@ -9,7 +9,7 @@ from dietlab.puzzles.local_padding import LOCAL_PADDING, dense_schedule
 from dietlab.puzzles.padding import PADDING
 from dietlab.puzzles.portfolio import PORTFOLIO
 from dietlab.puzzles.prediction import PREDICTION
-from dietlab.puzzles.puzzle import Puzzle, Verdict
+from dietlab.puzzles.puzzle import CheckResult, Puzzle
 from dietlab.puzzles.split import SPLIT
 from dietlab.puzzles.waves import WAVES
 
@@ -25,7 +25,7 @@ __all__ = [
     "PUZZLES",
     "SPLIT",
     "WAVES",
+    "CheckResult",
     "Puzzle",
-    "Verdict",
     "dense_schedule",
 ]

@@ -31,7 +31,7 @@ Fault = Callable[[Answer, Given], str]
 
 
 @dataclass(frozen=True, repr=False)
-class Verdict:
+class CheckResult:
     """Whether an answer is right on every case (it is true then), and a sentence about it.
 
     Args:
@@ -81,7 +81,7 @@ class Puzzle:
         drawn = Drawn(self.plot(frame), frame, note=f"{self.title}. {self.statement}")
         return Explorer(lambda: drawn, {})
 
-    def check(self, answer: Answer, seed: int = 0) -> Verdict:
+    def check(self, answer: Answer, seed: int = 0) -> CheckResult:
         """Tries an answer on every case and reports the first that fails.
 
         Args:
@@ -93,14 +93,16 @@ class Puzzle:
             try:
                 fault = self.fault(answer, given)
             except NotImplementedError:
-                return Verdict(False, passed, f"{self.title}: not solved yet.")
+                return CheckResult(False, passed, f"{self.title}: not solved yet.")
             except Exception as error:  # whatever a student's function raises is news for the student
                 fault = f"it raises {type(error).__name__}: {error}"
             if fault:
                 before = f" ({passed} cases before it are right.)" if passed else ""
-                return Verdict(False, passed, f"{self.title}: not yet. {self._call(given)}: {fault}.{before}")
+                return CheckResult(
+                    False, passed, f"{self.title}: not yet. {self._call(given)}: {fault}.{before}"
+                )
             passed += 1
-        return Verdict(True, passed, f"{self.title}: solved, all {passed} cases are right. {self.praise}")
+        return CheckResult(True, passed, f"{self.title}: solved, all {passed} cases are right. {self.praise}")
 
     def _call(self, given: Given) -> str:
         return f"{self.name}({', '.join(f'{name}={said(value)}' for name, value in given.items())})"

@@ -1,34 +1,34 @@
 """The joint search over space, measurement and cost model, all shapes at once."""
 
 from dietlab.search.candidates import best_together, candidate_plans, distinct
-from dietlab.search.clock import Clock, with_records
-from dietlab.search.dense import DENSE_SHAPES, dense_shapes
 from dietlab.search.effort import EFFORTS, Effort, effort_named
-from dietlab.search.rounds import measured
-from dietlab.search.run import TuningRun
+from dietlab.search.length_grid import DENSE_SHAPES, length_grid
+from dietlab.search.phases import PhaseTimer, with_records
+from dietlab.search.rounds import measure_missing
 from dietlab.search.strategies import STRATEGIES, SearchState, Strategy
 from dietlab.search.survey import survey
 from dietlab.search.tune import tune
-from dietlab.search.verify import VERIFY, is_short, met
+from dietlab.search.tuning_run import TuningRun
+from dietlab.search.verify import VERIFY, is_short, measured_together
 
 __all__ = [
     "DENSE_SHAPES",
     "EFFORTS",
     "STRATEGIES",
     "VERIFY",
-    "Clock",
     "Effort",
+    "PhaseTimer",
     "SearchState",
     "Strategy",
     "TuningRun",
     "best_together",
     "candidate_plans",
-    "dense_shapes",
     "distinct",
     "effort_named",
     "is_short",
-    "measured",
-    "met",
+    "length_grid",
+    "measure_missing",
+    "measured_together",
     "survey",
     "tune",
     "with_records",

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 from dietlab.events import Audience, TrialMeasured
 from dietlab.measure import Record, RecordStore, Runner, Trial
-from dietlab.search.run import TuningRun
+from dietlab.search.tuning_run import TuningRun
 from dietlab.space import MicroKernel, Space
 
 
-def measured(
+def measure_missing(
     stage: str,
     asked_by: str,
     run: TuningRun,

@@ -11,11 +11,11 @@ from dietlab.cost import Adaptation, CostModel, evaluate_model, fit_cost_model
 from dietlab.errors import ModelError
 from dietlab.events import Audience, ModelFitted, Observer, RoundFinished, audience
 from dietlab.measure import Record, RecordStore, Runner, Trial
-from dietlab.search.clock import Clock, with_records
 from dietlab.search.effort import Effort, effort_named
+from dietlab.search.phases import PhaseTimer, with_records
 from dietlab.search.rounds import measure_all, missing
-from dietlab.search.run import TuningRun
 from dietlab.search.strategies import SearchState, Strategy, strategy_named, target_shape
+from dietlab.search.tuning_run import TuningRun
 from dietlab.search.verify import confirm, verify
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import MicroKernel, Space
@@ -56,7 +56,7 @@ def tune(
     effort, strategy = effort_named(effort), strategy_named(strategy)
     store = RecordStore() if store is None else store
     listeners = audience(observers)
-    clock = Clock()
+    clock = PhaseTimer()
     runner = clock.watched(runner)
     goal = min(effort.trials, len(space))
     model: CostModel | None = None
@@ -135,7 +135,12 @@ def searched(records: Iterable[Record]) -> tuple[Record, ...]:
 
 
 def _fit(
-    space: Space, records: Sequence[Record], effort: Effort, adaptation: Adaptation, seed: int, clock: Clock
+    space: Space,
+    records: Sequence[Record],
+    effort: Effort,
+    adaptation: Adaptation,
+    seed: int,
+    clock: PhaseTimer,
 ) -> CostModel | None:
     if not any(record.ok for record in records):
         return None
@@ -146,7 +151,12 @@ def _fit(
 
 
 def _announce(
-    number: int, space: Space, store: RecordStore, model: CostModel | None, clock: Clock, listeners: Audience
+    number: int,
+    space: Space,
+    store: RecordStore,
+    model: CostModel | None,
+    clock: PhaseTimer,
+    listeners: Audience,
 ) -> None:
     if model is not None:
         listeners.send(ModelFitted(number, model.samples, evaluate_model(model, store.records)))

@@ -9,10 +9,10 @@ import numpy as np
 from dietlab.events import Audience
 from dietlab.measure import Record, RecordStore, Runner, Trial
 from dietlab.search.candidates import best_together, candidate_plans, distinct
-from dietlab.search.dense import dense_shapes
 from dietlab.search.effort import Effort
-from dietlab.search.rounds import measured
-from dietlab.search.run import TuningRun
+from dietlab.search.length_grid import length_grid
+from dietlab.search.rounds import measure_missing
+from dietlab.search.tuning_run import TuningRun
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import MicroKernel, Space, tiling_on
 from dietlab.workloads import axis_of
@@ -36,7 +36,7 @@ def confirm(
     """Measures the best micro-kernels on more shapes, the tuned ones and others between them."""
     shapes = confirm_shapes(run.shapes, run.space, effort.confirm_shapes)
     trials = [Trial(kernel, shapes) for kernel in best_together(run, shapes, effort.confirm_kernels)]
-    return measured("confirm", "confirm", run, trials, runner, listeners, store)
+    return measure_missing("confirm", "confirm", run, trials, runner, listeners, store)
 
 
 def verify(
@@ -54,7 +54,7 @@ def verify(
     shapes = verified_shapes(run, effort.verify_shapes, number)
     plans = candidate_plans(run, shapes)
     order = run.mean_seconds(plans, shapes).argsort(axis=0)
-    rows, verified = axis_of(workload, "rows"), met(run, VERIFY)
+    rows, verified = axis_of(workload, "rows"), measured_together(run, VERIFY)
     wanted: dict[MicroKernel, list[Shape]] = {}
     for column, shape in enumerate(shapes):
         count = MORE_FINALISTS if rows.at(shape) <= FEW_ROWS else FINALISTS
@@ -64,14 +64,14 @@ def verify(
             for plan in finalists:
                 wanted.setdefault(plans[plan], []).append(shape)
     trials = [Trial(plan, tuple(wanted[plan])) for plan in sorted(wanted)]
-    return measured(VERIFY, f"{VERIFY} {number}", run, trials, runner, listeners, store)
+    return measure_missing(VERIFY, f"{VERIFY} {number}", run, trials, runner, listeners, store)
 
 
 def verified_shapes(run: TuningRun, count: int, number: int) -> tuple[Shape, ...]:
     """The shapes of round ``number``: about ``count`` all over the range; from the second round on also those
     between them where one more row changes much."""
     workload = run.space.workload
-    first, dense = (set(dense_shapes(workload, run.shapes, limit)) for limit in (count, number * count))
+    first, dense = (set(length_grid(workload, run.shapes, limit)) for limit in (count, number * count))
     return tuple(sorted(first | {shape for shape in dense if is_short(run, shape)}))
 
 
@@ -81,7 +81,7 @@ def is_short(run: TuningRun, shape: Shape) -> bool:
     return run.space.hardware.kind == "cuda" or axis_of(run.space.workload, "rows").at(shape) <= MANY_ROWS
 
 
-def met(run: TuningRun, *stages: str) -> dict[Shape, list[set[Hashable]]]:
+def measured_together(run: TuningRun, *stages: str) -> dict[Shape, list[set[Hashable]]]:
     """By shape: the tilings that were measured next to each other, round by round of these stages."""
     found: dict[Shape, dict[str, set[Hashable]]] = {}
     for record in run.records:

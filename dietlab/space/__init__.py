@@ -18,7 +18,17 @@ from dietlab.space.cuda_unit import Unit
 from dietlab.space.decision import Leaf, Split, Tree, depth, intervals, leaves, route
 from dietlab.space.limit import Limit
 from dietlab.space.micro_kernel import COMPOSED, EDGES, Edge, MicroKernel, changed_in, with_edge, with_rows
-from dietlab.space.plan import Plan, Region, heights, plan_for, program_on, tiling, tiling_on
+from dietlab.space.plan import (
+    Plan,
+    Region,
+    heights,
+    needed,
+    plan_for,
+    program_on,
+    spans,
+    tiling,
+    tiling_on,
+)
 from dietlab.space.space import Cover, Rejection, Space, build_space, edges_of
 
 __all__ = [
@@ -55,11 +65,13 @@ __all__ = [
     "intervals",
     "layout_limits",
     "leaves",
+    "needed",
     "plan_for",
     "program_on",
     "route",
     "shared_bytes",
     "shared_sums_bytes",
+    "spans",
     "thread_registers",
     "tiling",
     "tiling_on",

@@ -113,7 +113,7 @@ class CpuMicroKernel(MicroKernel):
         return replace(self, order="ws", edge="even")
 
     @property
-    def reading(self) -> tuple[Order, int, bool, Along, int]:
+    def access_pattern(self) -> tuple[Order, int, bool, Along, int]:
         return self.order, self.prefetch, self.ahead, self.along, self.block
 
     def vectors(self, lanes: int) -> int:

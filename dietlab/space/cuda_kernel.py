@@ -164,7 +164,7 @@ class CudaMicroKernel(MicroKernel):
         return replace(self, edge="padded") if self.composed else self
 
     @property
-    def reading(self) -> Unit:
+    def access_pattern(self) -> Unit:
         """Stages and splits are sizes: a model that saw some can tell of others."""
         return self.unit
 

@@ -69,7 +69,7 @@ class MicroKernel(ABC):
 
     @property
     @abstractmethod
-    def reading(self) -> Hashable:
+    def access_pattern(self) -> Hashable:
         """How its operands reach it, whatever the sizes: what a model cannot tell of those it never saw."""
 
     @abstractmethod

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Generic
 
-from dietlab.shapes import Shape
+from dietlab.shapes import Shape, ShapeSet
 from dietlab.space.micro_kernel import Edge, Kernel, MicroKernel, with_rows
-from dietlab.workloads import Workload, extents
+from dietlab.workloads import Workload, axis_of, extents
 
 
 @dataclass(frozen=True)
@@ -126,3 +127,20 @@ def _split(edge: Edge, granules: int, most: int) -> list[tuple[int, int]]:
         full, left = divmod(granules, most)
         parts = [(most, full), (left, 1 if left else 0)]
     return [part for part in parts if part[1]]
+
+
+@lru_cache(maxsize=1 << 17)  # a portfolio is chosen several times, among much the same plans
+def needed(plan: MicroKernel, low: int = 1, high: int | None = None) -> tuple[MicroKernel, ...]:
+    """Returns the micro-kernels, as generated code, that a plan needs for ``low..high`` rows (None: no end).
+
+    Each height is one. What a micro-kernel does at the last columns is part of it: most mask them, dot
+    products have a narrower variant for each width.
+    """
+    return tuple(sorted({with_rows(plan, rows).code for rows in heights(plan, low, high)}))
+
+
+def spans(workload: Workload, shapes: ShapeSet) -> list[tuple[int, int]]:
+    """Returns the rows that each shape of an ascending set stands for: all since the shape before it."""
+    rows = [axis_of(workload, "rows").at(shape) for shape in shapes]
+    since = [min(rows[0], 1), *(extent + 1 for extent in rows[:-1])]
+    return list(zip(since, rows, strict=True))

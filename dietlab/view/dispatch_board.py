@@ -11,12 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dietlab.dispatch import Dispatcher, Portfolio
-from dietlab.dispatch.needs import needed, spans
 from dietlab.dispatch.portfolio import BEYOND, variants
 from dietlab.errors import DispatchError
 from dietlab.search import TuningRun
 from dietlab.shapes import Shape, only_dim
-from dietlab.space import Leaf, MicroKernel, Split, Tree
+from dietlab.space import Leaf, MicroKernel, Split, Tree, needed, spans
 from dietlab.view.dispatch_tree import dispatch_table
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from dietlab.dispatch import Dispatcher
 from dietlab.evaluation.report import OURS
-from dietlab.search import TuningRun, candidate_plans, dense_shapes
+from dietlab.search import TuningRun, candidate_plans, length_grid
 from dietlab.shapes import Dim, Shape, ShapeSet, only_dim
 from dietlab.space import Leaf, Split, Tree, intervals
 from dietlab.view.palette import GREY, PALETTE
@@ -52,7 +52,7 @@ def frame_dispatch(run: TuningRun, dispatcher: Dispatcher) -> pd.DataFrame:
     Raises:
         WorkloadError: if there is not exactly one dynamic dimension.
     """
-    shapes = dense_shapes(run.space.workload, run.shapes)
+    shapes = length_grid(run.space.workload, run.shapes)
     if not run.micro_kernels:
         return dispatch_table(dispatcher, shapes, None, None)
     seconds = run.expected_seconds(dispatcher.plans, shapes.shapes)

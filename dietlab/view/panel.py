@@ -19,7 +19,16 @@ from dietlab.errors import DietlabError
 from dietlab.events import Event, StageFinished
 from dietlab.view.live import with_picture
 from dietlab.view.panel_follow import StudyTail
-from dietlab.view.panel_parts import Buttons, Figures, Pace, Place, Recent, StageBars, headline, sentence
+from dietlab.view.panel_parts import (
+    Buttons,
+    DrawingPace,
+    Figures,
+    Place,
+    Recent,
+    StageBars,
+    headline,
+    sentence,
+)
 from dietlab.view.panel_plots import plot_progress
 from dietlab.view.panel_state import TuningState
 
@@ -69,8 +78,8 @@ class TuningPanel(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no t
         start: Work[Any] | None = None,
     ) -> None:
         self._lock, self._clock, self._title, self._work = RLock(), clock, title, start
-        self._text_pace = Pace(interval, TEXT_SHARE, clock)
-        self._figure_pace = Pace(interval, FIGURE_SHARE, clock)
+        self._text_pace = DrawingPace(interval, TEXT_SHARE, clock)
+        self._figure_pace = DrawingPace(interval, FIGURE_SHARE, clock)
         self._latest = self._skipped = 0.0
         self._unfollow, self._told, self._awaits_cell = Flag(), "", False
         self._run: BackgroundRun[Any] | None = None

@@ -22,7 +22,7 @@ COLUMNS = "repeat(auto-fit, minmax(340px, 1fr))"
 """As many figures side by side as there is room for."""
 
 
-class Pace:
+class DrawingPace:
     """Says when something may be done again: at most every ``interval`` seconds, and so rarely that it
     takes at most ``share`` of the time, however slow it is.
 

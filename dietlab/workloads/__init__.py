@@ -29,7 +29,7 @@ from dietlab.workloads.precision import PRECISIONS, FloatArray, Precision, requi
 
 
 @dataclass(frozen=True)
-class Operator:
+class OperatorKind:
     """How an operator is made from its name: dimensions, and an example of them."""
 
     make: Callable[..., Workload]
@@ -38,10 +38,10 @@ class Operator:
     example: str
 
 
-OPERATORS: dict[str, Operator] = {
-    "dense": Operator(Dense, Dense.from_json, ("T", "N", "K"), "--dim T=1:128 --dim N=2304 --dim K=768"),
+OPERATORS: dict[str, OperatorKind] = {
+    "dense": OperatorKind(Dense, Dense.from_json, ("T", "N", "K"), "--dim T=1:128 --dim N=2304 --dim K=768"),
     **{
-        f"batch-matmul-{form}": Operator(
+        f"batch-matmul-{form}": OperatorKind(
             partial(BatchMatmul, form=form),
             BatchMatmul.from_json,
             ("T", "B", "D"),
@@ -108,7 +108,7 @@ def workload_from_json(value: Mapping[str, Any]) -> Workload:
     return _operator(value.get("operator")).read(value)
 
 
-def _operator(name: Any) -> Operator:
+def _operator(name: Any) -> OperatorKind:
     if name not in OPERATORS:
         raise WorkloadError(f"the operator is one of {', '.join(sorted(OPERATORS))}", repr(name))
     return OPERATORS[name]

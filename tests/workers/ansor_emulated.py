@@ -25,7 +25,7 @@ from dietlab.hardware import Hardware  # noqa: E402
 from dietlab.lower.cuda.cubin import Cubin  # noqa: E402
 from dietlab.lower.runtime import load_library  # noqa: E402
 from dietlab.measure.process import serve  # noqa: E402
-from dietlab.measure.sample import Sample  # noqa: E402
+from dietlab.measure.sample import SampledProblem  # noqa: E402
 from dietlab.shapes import Shape  # noqa: E402
 from dietlab.workloads import workload_from_json  # noqa: E402
 
@@ -59,7 +59,9 @@ class Timer:
         self.asked: list[dict[str, Any]] = []
 
     def ask(self, request: Mapping[str, Any], timeout: float) -> dict[str, Any]:
-        sample = Sample.make(workload_from_json(request["workload"]), Shape.from_json(request["shape"]))
+        sample = SampledProblem.make(
+            workload_from_json(request["workload"]), Shape.from_json(request["shape"])
+        )
         poison = np.full(sample.out_shape, np.nan, sample.dtype)
         arrays = [tvm.runtime.tensor(a, tvm.cuda(0)) for a in (*sample.operands.values(), poison)]
         DRIVER.forget()

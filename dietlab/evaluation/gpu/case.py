@@ -7,17 +7,17 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Any
 
-from dietlab.evaluation.gpu.clock import Block
+from dietlab.evaluation.gpu.clock import TimedBlock
 from dietlab.evaluation.gpu.tensors import Output, Tensor, Tensors, to_device, to_host
 from dietlab.evaluation.vendors import Call
 from dietlab.measure.problem import MOST_BYTES, MOST_PLAIN, ROTATED_CACHES, Verdict
-from dietlab.measure.sample import Sample
+from dietlab.measure.sample import SampledProblem
 
 Bind = Callable[[Tensors, Tensor], Call]
 
 
 @dataclass(frozen=True)
-class Copy:
+class DeviceCopy:
     """What one call of a rotation works on: operands and output."""
 
     operands: Tensors
@@ -31,10 +31,10 @@ class DeviceCase:
 
     torch: Any
     device: str
-    sample: Sample
-    copies: list[Copy] = field(default_factory=list)
+    sample: SampledProblem
+    copies: list[DeviceCopy] = field(default_factory=list)
     calls: dict[tuple[int, int | None], list[Call]] = field(default_factory=dict)
-    blocks: dict[tuple[str, int | None, float], Block] = field(default_factory=dict)
+    blocks: dict[tuple[str, int | None, float], TimedBlock] = field(default_factory=dict)
 
     @property
     def bytes(self) -> int:
@@ -49,12 +49,14 @@ class DeviceCase:
             self.calls[copies, plan] = [bind(c.operands, c.out.tensor) for c in self.copies[:copies]]
         return self.calls[copies, plan]
 
-    def _another(self) -> Copy:
+    def _another(self) -> DeviceCopy:
         sample = self.sample
         operands = {
             name: to_device(self.torch, array, self.device) for name, array in sample.operands.items()
         }
-        return Copy(operands, Output.make(self.torch, sample.out_shape, sample.workload.dtype, self.device))
+        return DeviceCopy(
+            operands, Output.make(self.torch, sample.out_shape, sample.workload.dtype, self.device)
+        )
 
     def check(self, call: Call) -> Verdict:
         """Judges the result of one call, which is bound to the first copy."""

@@ -17,7 +17,7 @@ from math import ceil
 from time import perf_counter
 from typing import Any, Protocol
 
-from dietlab.evaluation.throttle import Probe
+from dietlab.evaluation.disturbance import Probe
 from dietlab.evaluation.vendors import Call
 
 Capture = Callable[[Any], AbstractContextManager[Any]]
@@ -40,7 +40,7 @@ ahead, so that the block's first call does not wait."""
 
 
 @dataclass(frozen=True)
-class Block:
+class TimedBlock:
     """Calls that are ready to be timed together, again and again.
 
     Args:
@@ -68,10 +68,10 @@ class Span:
         return self.host_seconds / max(self.seconds, 1e-9)
 
 
-class Clock(Protocol):
+class BlockClock(Protocol):
     """Times blocks of calls."""
 
-    def block(self, calls: Sequence[Call], seconds: float, capture: Capture | None = None) -> Block:
+    def block(self, calls: Sequence[Call], seconds: float, capture: Capture | None = None) -> TimedBlock:
         """A block of about so many ``seconds`` that goes round ``calls``: the same call, once for each
         copy of its operands. Each is made before, so that code is loaded, tuned and compiled.
 
@@ -86,7 +86,7 @@ class Clock(Protocol):
 class HostClock:
     """For calls that return when they are done: on a CPU, in tests."""
 
-    def block(self, calls: Sequence[Call], seconds: float, capture: Capture | None = None) -> Block:
+    def block(self, calls: Sequence[Call], seconds: float, capture: Capture | None = None) -> TimedBlock:
         turns = cycle(calls)
         self._seconds(islice(turns, len(calls)))
         each = max(self._seconds(islice(turns, TRIAL_CALLS)) / TRIAL_CALLS, 1e-9)
@@ -96,7 +96,7 @@ class HostClock:
             next(turns)()
             return self._seconds(islice(turns, count)) / count
 
-        return Block(run, count)
+        return TimedBlock(run, count)
 
     def wait(self) -> None:
         return None
@@ -120,7 +120,7 @@ class EventClock:
         self._torch = torch
         self._first, self._last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
-    def block(self, calls: Sequence[Call], seconds: float, capture: Capture | None = None) -> Block:
+    def block(self, calls: Sequence[Call], seconds: float, capture: Capture | None = None) -> TimedBlock:
         turns = cycle(calls)
         self._span((), islice(turns, len(calls)))
         span = self._span(islice(turns, 1), islice(turns, TRIAL_CALLS))
@@ -134,12 +134,14 @@ class EventClock:
         def run() -> float:
             return self._span(islice(turns, warm), islice(turns, count)).seconds / count
 
-        return Block(run, count, host_share=span.host_share)
+        return TimedBlock(run, count, host_share=span.host_share)
 
     def wait(self) -> None:
         self._torch.cuda.synchronize()
 
-    def _replayed(self, calls: Sequence[Call], capture: Capture, each: float, seconds: float) -> Block | None:
+    def _replayed(
+        self, calls: Sequence[Call], capture: Capture, each: float, seconds: float
+    ) -> TimedBlock | None:
         """The block as replays of a graph of whole rotations; None if the calls cannot be recorded."""
         wanted = _clamped(seconds / each, 1, GRAPH_CALLS)
         size = len(calls) * max(1, wanted // len(calls))
@@ -154,7 +156,7 @@ class EventClock:
         def run() -> float:
             return self._span([graph.replay], repeat(graph.replay, count)).seconds / (count * size)
 
-        return Block(run, count * size, graph=True, host_share=span.host_share)
+        return TimedBlock(run, count * size, graph=True, host_share=span.host_share)
 
     def _recorded(self, calls: Iterable[Call], capture: Capture) -> Any | None:
         cuda = self._torch.cuda

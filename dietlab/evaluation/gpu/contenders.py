@@ -13,7 +13,7 @@ from dietlab.errors import MeasureError
 from dietlab.evaluation.ansor import require_form, tuned_library
 from dietlab.evaluation.contenders import LibraryContender, NotTunedError
 from dietlab.evaluation.gpu import GPU_VENDORS
-from dietlab.evaluation.gpu.clock import Clock
+from dietlab.evaluation.gpu.clock import BlockClock
 from dietlab.evaluation.gpu.cublaslt import open_cublaslt
 from dietlab.evaluation.gpu.pytorch import Compiled, Eager
 from dietlab.evaluation.gpu.tensors import Tensor, Tensors
@@ -50,19 +50,19 @@ class GpuContender(Protocol):
 
 
 @dataclass(frozen=True)
-class Setting:
+class GpuSetting:
     """What contenders are made with: PyTorch, the device's name, a clock, and options of the request."""
 
     torch: Any
     device: str
-    clock: Clock
+    clock: BlockClock
     options: Mapping[str, Any]
 
 
 class Library:
     """A library of ours, as built, called through tvm_ffi."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: GpuSetting) -> None:
         self._torch = setting.torch
         self._library = LibraryContender(setting.options["library"])
 
@@ -84,7 +84,7 @@ class Library:
 class TunedPrograms:
     """One program of MetaSchedule's for each shape of a folder, called through tvm_ffi."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: GpuSetting) -> None:
         self._torch, self._device = setting.torch, setting.device
         self._folder = str(setting.options["library"])
         self._programs: dict[Shape, Any] = {}
@@ -143,7 +143,7 @@ def _recorded(torch: Any, graph: Any) -> Iterator[None]:
             yield
 
 
-def _triton(setting: Setting) -> GpuContender:
+def _triton(setting: GpuSetting) -> GpuContender:
     if setting.device != "cuda":
         raise absent("triton with a GPU", f"the device {setting.device}")
     try:
@@ -154,7 +154,7 @@ def _triton(setting: Setting) -> GpuContender:
     return TritonMatmul(setting.torch, int(getattr(properties, "shared_memory_per_block_optin", SMEM_BYTES)))
 
 
-MAKERS: dict[str, Callable[[Setting], GpuContender]] = {
+MAKERS: dict[str, Callable[[GpuSetting], GpuContender]] = {
     "cublas": lambda setting: Eager(setting.torch, setting.device, "cublas"),
     "cublaslt": lambda setting: Eager(setting.torch, setting.device, "cublaslt"),
     "cublaslt-tuned": lambda setting: open_cublaslt(setting.torch, setting.device, setting.clock),
@@ -166,7 +166,7 @@ MAKERS: dict[str, Callable[[Setting], GpuContender]] = {
 """Contenders by the name that a request opens them by."""
 
 
-def make_gpu_contender(name: str, setting: Setting) -> GpuContender:
+def make_gpu_contender(name: str, setting: GpuSetting) -> GpuContender:
     """The contender of that name.
 
     Raises:

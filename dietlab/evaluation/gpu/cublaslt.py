@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dietlab.errors import MeasureError, MissingDependencyError
-from dietlab.evaluation.gpu.clock import Clock
+from dietlab.evaluation.gpu.clock import BlockClock
 from dietlab.evaluation.gpu.tensors import Tensor, Tensors
 from dietlab.evaluation.vendors import Call, NoFormError
 from dietlab.workloads import Workload
@@ -56,7 +56,7 @@ class Algorithm(ctypes.Structure):
     _fields_ = (("data", ctypes.c_uint64 * 8),)
 
 
-class Choice(ctypes.Structure):
+class HeuristicResult(ctypes.Structure):
     """``cublasLtMatmulHeuristicResult_t``."""
 
     _fields_ = (
@@ -148,13 +148,13 @@ class CublasLt:
             self._set("MatmulDesc", made, BIAS_TYPE, ctypes.c_int32(DATA_TYPES[product.dtype]))
         return made
 
-    def choices(self, description: Any, layouts: Sequence[Any]) -> list[Choice]:
+    def choices(self, description: Any, layouts: Sequence[Any]) -> list[HeuristicResult]:
         """The heuristic's list, the most promising first."""
         preference = self._made("cublasLtMatmulPreferenceCreate")
         self._set("MatmulPreference", preference, MOST_WORKSPACE, ctypes.c_uint64(WORKSPACE_BYTES))
         self._set("MatmulPreference", preference, REDUCTIONS, ctypes.c_uint32(REDUCED_IN_FLOAT32))
         a, b, d = layouts
-        found, count = (Choice * REQUESTED)(), ctypes.c_int()
+        found, count = (HeuristicResult * REQUESTED)(), ctypes.c_int()
         self._call(
             "cublasLtMatmulAlgoGetHeuristic",
             self._handle,
@@ -171,7 +171,12 @@ class CublasLt:
         return [choice for choice in found[: count.value] if choice.state == 0]
 
     def call(
-        self, description: Any, layouts: Sequence[Any], addresses: Sequence[int], choice: Choice, beta: float
+        self,
+        description: Any,
+        layouts: Sequence[Any],
+        addresses: Sequence[int],
+        choice: HeuristicResult,
+        beta: float,
     ) -> Call:
         """``d = epilogue(a @ b + beta * c)``; ``addresses`` are those of ``a``, ``b``, ``c`` and ``d``."""
         a, b, d = layouts
@@ -231,10 +236,10 @@ class TunedCublasLt:
         capture: what records calls as a CUDA graph; the algorithms are timed as the contender will be.
     """
 
-    def __init__(self, library: CublasLt, clock: Clock, capture: Callable[[Any], Any] | None) -> None:
+    def __init__(self, library: CublasLt, clock: BlockClock, capture: Callable[[Any], Any] | None) -> None:
         self._library, self._clock, self._capture = library, clock, capture
         self._layouts: dict[Product, list[Any]] = {}
-        self._best: dict[Product, Choice] = {}
+        self._best: dict[Product, HeuristicResult] = {}
 
     def version(self) -> str:
         return f"cuBLASLt {self._library.version()}, fastest of {REQUESTED} at most"
@@ -261,7 +266,7 @@ class TunedCublasLt:
         added = operands["residual"] if epilogue.residual else out
         addresses = [t.data_ptr() for t in (operands["w"], operands["x"], added, out)]
 
-        def call_of(choice: Choice) -> Call:
+        def call_of(choice: HeuristicResult) -> Call:
             beta = 1.0 if epilogue.residual else 0.0
             return self._library.call(description, layouts, addresses, choice, beta)
 
@@ -274,7 +279,9 @@ class TunedCublasLt:
         context: AbstractContextManager[Any] = self._capture(graph)
         return context
 
-    def _fastest(self, choices: Sequence[Choice], call_of: Callable[[Choice], Call]) -> Choice:
+    def _fastest(
+        self, choices: Sequence[HeuristicResult], call_of: Callable[[HeuristicResult], Call]
+    ) -> HeuristicResult:
         timed: list[tuple[float, int]] = []
         for number, choice in enumerate(choices):
             try:
@@ -287,7 +294,7 @@ class TunedCublasLt:
         return choices[min(timed)[1]]
 
 
-def open_cublaslt(torch: Any, device: str, clock: Clock) -> TunedCublasLt:
+def open_cublaslt(torch: Any, device: str, clock: BlockClock) -> TunedCublasLt:
     """The contender on PyTorch's copy of the library and PyTorch's current stream.
 
     Raises:

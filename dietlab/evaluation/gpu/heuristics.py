@@ -21,8 +21,8 @@ from dietlab.workloads import Workload, extents
 MODULE = "nvMatmulHeuristics"
 PACKAGE = "nvidia-matmul-heuristics"
 
-Target = Literal["cutlass", "cutlass3", "triton", "generic"]
-TARGETS: dict[Target, str] = {
+KernelLibrary = Literal["cutlass", "cutlass3", "triton", "generic"]
+TARGETS: dict[KernelLibrary, str] = {
     "cutlass": "CUTLASS",
     "cutlass3": "CUTLASS3",
     "triton": "TRITON",
@@ -128,7 +128,7 @@ class Heuristics:
         DietlabError: if there is no such target.
     """
 
-    def __init__(self, hardware: Hardware, target: Target = "cutlass", gpu: str | None = None) -> None:
+    def __init__(self, hardware: Hardware, target: KernelLibrary = "cutlass", gpu: str | None = None) -> None:
         if target not in TARGETS:
             raise DietlabError(
                 f"a target is one of {', '.join(TARGETS)}", repr(target), "cutlass is nearest to ours."

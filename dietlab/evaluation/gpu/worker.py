@@ -26,10 +26,10 @@ What ``cache`` says about the moment before a timed call:
 
 ``probe`` is the seconds of one cycle of the multiprocessors' clock, the least around the block (None where it
 cannot be read; ``unprobed`` says why). A block during which the clock changed by more than
-:data:`~dietlab.evaluation.throttle.SLOWER` is timed again (``retaken``), and at last counts as it is
+:data:`~dietlab.evaluation.disturbance.SLOWER` is timed again (``retaken``), and at last counts as it is
 (``kept``). Only the block's own moments are compared: a GPU at its power limit keeps a clock for each kind of
 work, which is part of what is measured. ``graph`` and ``host_share``: see
-:class:`~dietlab.evaluation.gpu.clock.Block`.
+:class:`~dietlab.evaluation.gpu.clock.TimedBlock`.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ from typing import Any
 
 from dietlab.errors import DietlabError, MeasureError, MissingDependencyError
 from dietlab.evaluation.contenders import NotTunedError
+from dietlab.evaluation.disturbance import Probe, take
 from dietlab.evaluation.gpu import GPU_CACHE_STATES
 from dietlab.evaluation.gpu.case import DeviceCase, rotating_copies
-from dietlab.evaluation.gpu.clock import Block, Clock, EventClock, HostClock, cycle_probe
-from dietlab.evaluation.gpu.contenders import GpuContender, Setting, make_gpu_contender
+from dietlab.evaluation.gpu.clock import BlockClock, EventClock, HostClock, TimedBlock, cycle_probe
+from dietlab.evaluation.gpu.contenders import GpuContender, GpuSetting, make_gpu_contender
 from dietlab.evaluation.gpu.pytorch import open_torch
-from dietlab.evaluation.gpu.shared import shared_sample
-from dietlab.evaluation.throttle import Probe, take
+from dietlab.evaluation.gpu.sample_cache import shared_sample
 from dietlab.evaluation.vendors import Call, NoFormError
-from dietlab.measure.kept import Kept
+from dietlab.measure.lru_by_bytes import LruByBytes
 from dietlab.measure.process import serve
 from dietlab.shapes import Shape
 from dietlab.workloads import Workload, workload_from_json
@@ -70,14 +70,14 @@ class GpuBench:
     """
 
     def __init__(
-        self, contender: GpuContender, workload: Workload, setting: Setting, probe: Probe | None = None
+        self, contender: GpuContender, workload: Workload, setting: GpuSetting, probe: Probe | None = None
     ) -> None:
         self.contender = contender
         self._workload, self._setting, self._probe = workload, setting, probe
         self._l2_bytes = int(setting.options.get("l2_bytes") or L2_BYTES)
         samples = setting.options.get("samples")
         self._samples = Path(samples) if samples else None
-        self._cases: Kept[DeviceCase] = Kept(KEPT_BYTES, lambda case: case.bytes)
+        self._cases: LruByBytes[DeviceCase] = LruByBytes(KEPT_BYTES, lambda case: case.bytes)
 
     def check(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Compares one call with the float64 reference; see :class:`~dietlab.measure.sample.Sample`."""
@@ -131,7 +131,7 @@ class GpuBench:
 
     def _block(
         self, case: DeviceCase, request: Mapping[str, Any], key: tuple[str, int | None, float], copies: int
-    ) -> Block:
+    ) -> TimedBlock:
         if key not in case.blocks:
             capture = self.contender.capture if self._setting.device == "cuda" else None
             calls = self._calls(case, request, copies)
@@ -179,7 +179,7 @@ class GpuService:
         return {"version": contender.version(), "kind": kind, "unprobed": unprobed}
 
 
-def setting_for(options: Mapping[str, Any]) -> Setting:
+def setting_for(options: Mapping[str, Any]) -> GpuSetting:
     """PyTorch, the device and its clock.
 
     Raises:
@@ -187,8 +187,8 @@ def setting_for(options: Mapping[str, Any]) -> Setting:
     """
     device = str(options.get("device", "cuda"))
     torch = open_torch(device)
-    clock: Clock = EventClock(torch) if device == "cuda" else HostClock()
-    return Setting(torch, device, clock, options)
+    clock: BlockClock = EventClock(torch) if device == "cuda" else HostClock()
+    return GpuSetting(torch, device, clock, options)
 
 
 if __name__ == "__main__":

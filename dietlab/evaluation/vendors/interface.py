@@ -21,7 +21,7 @@ class NoFormError(MeasureError):
     """A library that is there, but has no form of this workload."""
 
 
-class Layer(Protocol):
+class PreparedLayer(Protocol):
     """An operator made ready for calls, with its constant operands if there are any."""
 
     def bind(self, operands: Operands, out: FloatArray) -> Call:
@@ -43,7 +43,7 @@ class Vendor(Protocol):
             NoFormError: if the library does not compute such a workload.
         """
 
-    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Layer:
+    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> PreparedLayer:
         """The workload with its constant operands, ready for calls at ``shape``."""
 
 

@@ -14,8 +14,8 @@ from dietlab.errors import MeasureError
 from dietlab.evaluation.vendors.interface import (
     Call,
     Kind,
-    Layer,
     Operands,
+    PreparedLayer,
     absent,
     require_constant_weights,
     sequence,
@@ -134,7 +134,7 @@ class Mkl:
         without_gelu(workload, "MKL's BLAS")
         return "plain"
 
-    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Layer:
+    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> PreparedLayer:
         return MklLayer(self._library, workload, constants)
 
 
@@ -191,7 +191,7 @@ class MklPacked:
         without_gelu(workload, "MKL's BLAS")
         return require_constant_weights(workload)
 
-    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Layer:
+    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> PreparedLayer:
         w, rows = constants["w"], extents(workload, shape)["rows"]
         cols, depth = w.shape
         sizes = _ints(rows, cols, depth)

@@ -25,7 +25,7 @@ Value = int | str | bytes
 
 
 @dataclass(frozen=True)
-class Node:
+class OnnxNode:
     """One operator with the names of its inputs and of its only output."""
 
     operator: str
@@ -36,7 +36,7 @@ class Node:
 
 
 def model(
-    nodes: Sequence[Node],
+    nodes: Sequence[OnnxNode],
     constants: Mapping[str, npt.NDArray[np.float32]],
     inputs: Mapping[str, Sequence[int | str]],
     outputs: Mapping[str, Sequence[int | str]],
@@ -76,7 +76,7 @@ def _varint(value: int) -> bytes:
     return bytes([low | 0x80]) + _varint(high) if high else bytes([low])
 
 
-def _node(node: Node) -> bytes:
+def _node(node: OnnxNode) -> bytes:
     return message(
         *((1, name) for name in node.inputs),
         (2, node.output),

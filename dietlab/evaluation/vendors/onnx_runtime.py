@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dietlab.errors import MeasureError
-from dietlab.evaluation.vendors.interface import Call, Kind, Layer, Operands, absent
-from dietlab.evaluation.vendors.onnx_model import Node, model
+from dietlab.evaluation.vendors.interface import Call, Kind, Operands, PreparedLayer, absent
+from dietlab.evaluation.vendors.onnx_model import OnnxNode, model
 from dietlab.shapes import Shape
 from dietlab.workloads import FloatArray, Workload, extents
 
@@ -78,7 +78,7 @@ class OnnxRuntime:
     def kind(self, workload: Workload) -> Kind:
         return "prepacked" if "w" in workload.constants else "plain"
 
-    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Layer:
+    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> PreparedLayer:
         options = self._runtime.SessionOptions()
         options.log_severity_level = ERRORS_ONLY
         options.inter_op_num_threads = 1
@@ -97,11 +97,11 @@ def operator_model(workload: Workload, constants: Operands, shape: Shape) -> byt
     """The workload at one shape as an ONNX model: inputs ``x``, ... and output ``y``."""
     nodes, epilogue = [_product(workload)], workload.epilogue
     if epilogue.activation == "relu":
-        nodes.append(Node("Relu", ("",), ""))
+        nodes.append(OnnxNode("Relu", ("",), ""))
     elif epilogue.activation != "none":
-        nodes.append(Node("Gelu", ("",), "", {"approximate": GELU_FORM[epilogue.activation]}))
+        nodes.append(OnnxNode("Gelu", ("",), "", {"approximate": GELU_FORM[epilogue.activation]}))
     if epilogue.residual:
-        nodes.append(Node("Add", ("", "residual"), ""))
+        nodes.append(OnnxNode("Add", ("", "residual"), ""))
     inputs = {name: dims for name, dims in _shapes(workload, shape).items() if name not in constants}
     return model(_chained(nodes), constants, inputs, {"y": workload.output_shape(shape)})
 
@@ -118,23 +118,23 @@ def _shapes(workload: Workload, shape: Shape) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def _product(workload: Workload) -> Node:
+def _product(workload: Workload) -> OnnxNode:
     """The multiplication. ``Gemm`` takes a transposed ``w`` and a bias; a batch needs ``MatMul``, and
     where ``w`` is transposed the form that ONNX Runtime itself fuses a transposition into."""
     if workload.operator == "dense":
         inputs = ("x", "w", "bias") if workload.epilogue.bias else ("x", "w")
-        return Node("Gemm", inputs, "", {"transB": 1})
+        return OnnxNode("Gemm", inputs, "", {"transB": 1})
     if workload.weights == "direct":
-        return Node("MatMul", ("x", "w"), "")
-    return Node("FusedMatMul", ("x", "w"), "", {"transB": 1}, "com.microsoft")
+        return OnnxNode("MatMul", ("x", "w"), "")
+    return OnnxNode("FusedMatMul", ("x", "w"), "", {"transB": 1}, "com.microsoft")
 
 
-def _chained(nodes: list[Node]) -> list[Node]:
+def _chained(nodes: list[OnnxNode]) -> list[OnnxNode]:
     """The nodes with names: each reads what the one before wrote, the last writes ``y``."""
-    chain, before = list[Node](), ""
+    chain, before = list[OnnxNode](), ""
     for number, node in enumerate(nodes):
         output = "y" if number == len(nodes) - 1 else f"step{number}"
         inputs = tuple(name or before for name in node.inputs)
-        chain.append(Node(node.operator, inputs, output, node.attributes, node.domain))
+        chain.append(OnnxNode(node.operator, inputs, output, node.attributes, node.domain))
         before = output
     return chain

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dietlab.errors import MissingDependencyError
-from dietlab.evaluation.vendors.interface import Call, Kind, Layer, Operands, sequence, without_gelu
+from dietlab.evaluation.vendors.interface import Call, Kind, Operands, PreparedLayer, sequence, without_gelu
 from dietlab.shapes import Shape
 from dietlab.workloads import FloatArray, Workload
 
@@ -67,7 +67,7 @@ class OpenBlas:
         without_gelu(workload, "NumPy")
         return "plain"
 
-    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Layer:
+    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> PreparedLayer:
         return NumpyLayer(workload, constants)
 
 

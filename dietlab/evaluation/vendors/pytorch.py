@@ -12,8 +12,8 @@ from typing import Any
 from dietlab.evaluation.vendors.interface import (
     Call,
     Kind,
-    Layer,
     Operands,
+    PreparedLayer,
     absent,
     require_constant_weights,
     sequence,
@@ -103,7 +103,7 @@ class Torch:
     def kind(self, workload: Workload) -> Kind:
         return "plain"
 
-    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Layer:
+    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> PreparedLayer:
         return TorchLayer(self._torch, workload, tensors(self._torch, constants))
 
 
@@ -154,7 +154,7 @@ class OneDnnPacked:
     def kind(self, workload: Workload) -> Kind:
         return require_constant_weights(workload)
 
-    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Layer:
+    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> PreparedLayer:
         given = tensors(self._torch, constants)
         rows = workload.output_shape(shape)[0]
         packed = self._torch.ops.mkldnn._reorder_linear_weight(given["w"], rows)

@@ -13,8 +13,8 @@ from dietlab.errors import MissingDependencyError
 from dietlab.evaluation.vendors.interface import (
     Call,
     Kind,
-    Layer,
     Operands,
+    PreparedLayer,
     absent,
     require_constant_weights,
 )
@@ -102,7 +102,7 @@ class ZenDnn:
     def kind(self, workload: Workload) -> Kind:
         return "plain"
 
-    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Layer:
+    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> PreparedLayer:
         given = tensors(self._torch, constants)
         if workload.operator == "dense":
             return ZenDnnLinear(self._torch, workload, given, packed=False)
@@ -121,7 +121,7 @@ class ZenDnnPacked(ZenDnn):
     def kind(self, workload: Workload) -> Kind:
         return require_constant_weights(workload)
 
-    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Layer:
+    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> PreparedLayer:
         given = tensors(self._torch, constants)
         given["w"] = self._torch.ops.zentorch.zentorch_weight_prepack_for_linear(given["w"])
         return ZenDnnLinear(self._torch, workload, given, packed=True)

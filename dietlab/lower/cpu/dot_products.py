@@ -15,7 +15,7 @@ from tvm.script.ir_builder import tirx as T
 
 from dietlab.lower.cpu.geometry import Geometry
 from dietlab.lower.cpu.micro_kernel import tile_arguments, tile_name
-from dietlab.lower.cpu.vectors import int64, masked_load, masked_store, stack_buffer, vector
+from dietlab.lower.cpu.tir import int64, masked_load, masked_store, stack_buffer, vector
 from dietlab.space import CpuMicroKernel
 
 

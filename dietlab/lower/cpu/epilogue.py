@@ -6,7 +6,7 @@ from typing import Any
 
 from tvm import tirx
 
-from dietlab.lower.cpu.vectors import constant
+from dietlab.lower.cpu.tir import constant
 from dietlab.workloads import Activation
 
 # v * P(v^2) / Q(v^2) approximates Phi(v) - 1/2 with the least largest error of v * (1/2 + it) on

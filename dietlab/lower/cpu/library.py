@@ -11,15 +11,15 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from dietlab.lower.choice import choice, plan_function
-from dietlab.lower.cpu.cover import Operands
 from dietlab.lower.cpu.dot_products import dot_products_function
 from dietlab.lower.cpu.geometry import Geometry
+from dietlab.lower.cpu.loop_nest import Operands
 from dietlab.lower.cpu.micro_kernel import Fit, tile_function, tile_name
 from dietlab.lower.cpu.panels import PANEL_FUNCTION, panel_function
-from dietlab.lower.cpu.pieces import Piece, pieces
 from dietlab.lower.cpu.region import call, region, scratch_floats, tiles_of
-from dietlab.lower.cpu.vectors import int64, stack_buffer, switch
+from dietlab.lower.cpu.specialisation import Piece, pieces
+from dietlab.lower.cpu.tir import int64, stack_buffer, switch
+from dietlab.lower.dispatch_tree import choice, plan_function
 from dietlab.space import CpuMicroKernel, Leaf, Tree
 
 ARRAY_ALIGNMENT_BYTES = 4

@@ -13,10 +13,10 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from dietlab.lower.cpu.ahead import NextPanel
 from dietlab.lower.cpu.epilogue import activated
 from dietlab.lower.cpu.geometry import Geometry
-from dietlab.lower.cpu.vectors import (
+from dietlab.lower.cpu.prefetch import NextPanel
+from dietlab.lower.cpu.tir import (
     L1,
     constant,
     int64,
@@ -221,7 +221,7 @@ def multiply_add(tile: Tile, ahead: Any | None = None, tiles: Any | None = None)
         with T.serial(int64(0), int64(iterations)) as outer:
             _iteration(tile, outer)
     else:
-        _iterations_that_ask(tile, int64(iterations), ahead, tiles)
+        _prefetching_iterations(tile, int64(iterations), ahead, tiles)
     if not isinstance(depth, int):
         with T.serial(iterations * unroll, depth) as k:
             _step(tile, k)
@@ -230,7 +230,7 @@ def multiply_add(tile: Tile, ahead: Any | None = None, tiles: Any | None = None)
         _step(tile, int64(k))
 
 
-def _iterations_that_ask(tile: Tile, iterations: Any, ahead: Any, tiles: Any) -> None:
+def _prefetching_iterations(tile: Tile, iterations: Any, ahead: Any, tiles: Any) -> None:
     """One iteration of ``tiles`` asks for lines of the next panel, so that the row tiles of a pass together
     ask for each line once; what is asked for again takes a place in the queue of misses again.
 
@@ -246,15 +246,15 @@ def _iterations_that_ask(tile: Tile, iterations: Any, ahead: Any, tiles: Any) ->
     panel = NextPanel.of(ahead, tiles, lanes, tile.vectors, apart)
     with T.serial(int64(0), tirx.truncdiv(iterations + tiles - 1, tiles)) as group:
         first = T.bind(group * tiles)
-        _iteration(tile, first, lambda step: panel.ask(group * kernel.unroll + step))
+        _iteration(tile, first, lambda step: panel.prefetch(group * kernel.unroll + step))
         with T.serial(first + 1, tirx.min(first + tiles, iterations)) as outer:
             _iteration(tile, outer)
 
 
-def _iteration(tile: Tile, outer: Any, ask: Callable[[int], None] | None = None) -> None:
+def _iteration(tile: Tile, outer: Any, prefetch_at: Callable[[int], None] | None = None) -> None:
     for step in range(tile.kernel.unroll):
-        if ask is not None:
-            ask(step)
+        if prefetch_at is not None:
+            prefetch_at(step)
         _step(tile, outer * tile.kernel.unroll + step)
 
 

@@ -9,7 +9,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from dietlab.lower.cpu.geometry import Geometry
-from dietlab.lower.cpu.vectors import constant, int64, masked_load, masked_store, vector
+from dietlab.lower.cpu.tir import constant, int64, masked_load, masked_store, vector
 
 PANEL_FUNCTION = "panel"
 

@@ -12,12 +12,18 @@ import tvm
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from dietlab.lower.cpu.cover import Cover, Operands, ceil_div, transposes
 from dietlab.lower.cpu.geometry import Geometry
+from dietlab.lower.cpu.loop_nest import LoopNest, Operands, ceil_div, transposes
 from dietlab.lower.cpu.micro_kernel import Fit, tile_arguments, tile_name
 from dietlab.lower.cpu.panels import PANEL_FUNCTION
-from dietlab.lower.cpu.to_come import ask_next_product, lines_to_ask, pieces_before, sharers, streams
-from dietlab.lower.cpu.vectors import forget, int64, stack_buffer, switch
+from dietlab.lower.cpu.prefetch import (
+    first_prefetched_line,
+    pieces_before,
+    prefetch_next_product,
+    prefetching_tiles,
+    streams,
+)
+from dietlab.lower.cpu.tir import forget, int64, stack_buffer, switch
 from dietlab.space import CpuMicroKernel
 
 
@@ -69,19 +75,19 @@ def region(
         floats = scratch_floats([kernel], geometry)
         if operands.scratch is None and floats:
             operands = replace(operands, scratch=stack_buffer(floats))
-        cover = Cover(kernel, geometry, operands, functions, heights, widths)
+        nest = LoopNest(kernel, geometry, operands, functions, heights, widths)
         if geometry.batch is not None:
-            cover = replace(cover, streams=streams(cover))
+            nest = replace(nest, streams=streams(nest))
             with T.serial(*_share(geometry.batch, core, geometry.cores)) as b:
-                cover = replace(cover, batch=b)
-                _pad_edge_tile(cover)
-                _deal_panels(cover, 0, 1)
+                nest = replace(nest, batch=b)
+                _pad_edge_tile(nest)
+                _deal_panels(nest, 0, 1)
             return
-        _pad_edge_tile(cover)
+        _pad_edge_tile(nest)
         if geometry.weights == "transposed":
-            _deal_panels(cover, core, geometry.cores)
+            _deal_panels(nest, core, geometry.cores)
         else:
-            _deal_tiles(cover, core)
+            _deal_tiles(nest, core)
 
 
 @contextmanager
@@ -104,21 +110,21 @@ def _piece(count: Any, number: Any, pieces: Any) -> tuple[Any, Any]:
     return first, T.bind(tirx.truncdiv((number + 1) * count, pieces))
 
 
-def _deal_panels(cover: Cover, core: Any, cores: int) -> None:
+def _deal_panels(nest: LoopNest, core: Any, cores: int) -> None:
     """This core's column tiles, each with all its row tiles, or the other way round."""
-    first, last = _share(cover.column_tiles, core, cores)
-    if cover.kernel.order == "is" and cover.geometry.weights != "transposed":
-        with T.serial(int64(0), cover.row_tiles) as io, T.serial(first, last) as jo:
-            _tile(cover, io, jo)
+    first, last = _share(nest.column_tiles, core, cores)
+    if nest.kernel.order == "is" and nest.geometry.weights != "transposed":
+        with T.serial(int64(0), nest.row_tiles) as io, T.serial(first, last) as jo:
+            _tile(nest, io, jo)
         return
     with T.serial(first, last) as jo:
-        if cover.transposes:
-            _transpose_panels(cover, jo)
-        with T.serial(int64(0), cover.row_tiles) as io:
-            _tile(cover, io, jo)
+        if nest.transposes:
+            _transpose_panels(nest, jo)
+        with T.serial(int64(0), nest.row_tiles) as io:
+            _tile(nest, io, jo)
 
 
-def _deal_tiles(cover: Cover, core: Any) -> None:
+def _deal_tiles(nest: LoopNest, core: Any) -> None:
     """This core's share of all tiles. A long reduction is taken part by part, and rows that would not stay
     in L2 block by block.
 
@@ -134,81 +140,81 @@ def _deal_tiles(cover: Cover, core: Any) -> None:
     A tile has the same core in all its parts, since each row block is dealt alike. A single row tile takes
     them one after the other: it reads its weights once anyway, and quickest in the order of addresses.
     """
-    kernel, depth = cover.kernel, cover.depth
+    kernel, depth = nest.kernel, nest.depth
     if kernel.order == "is":
-        _deal_block(cover, core)
+        _deal_block(nest, core)
         return
     if not kernel.block:
-        _deal_row_blocks(cover, core)
+        _deal_row_blocks(nest, core)
         return
-    parts, single = int64(ceil_div(depth, kernel.block)), int64(cover.row_tiles) == 1
-    cover = replace(cover, parts=T.bind(T.if_then_else(single, parts, int64(1))))
+    parts, single = int64(ceil_div(depth, kernel.block)), int64(nest.row_tiles) == 1
+    nest = replace(nest, parts=T.bind(T.if_then_else(single, parts, int64(1))))
     with T.serial(int64(0), T.bind(T.if_then_else(single, int64(1), parts))) as part:
-        _deal_row_blocks(replace(cover, begin=T.bind(part * kernel.block)), core)
+        _deal_row_blocks(replace(nest, begin=T.bind(part * kernel.block)), core)
 
 
-def _deal_row_blocks(cover: Cover, core: Any) -> None:
+def _deal_row_blocks(nest: LoopNest, core: Any) -> None:
     """Each block reads all weights once. Blocks are equal: a last one of few tiles would compute for less
     time than its weights take to arrive."""
-    kernel = cover.kernel
-    blocks = T.bind(int64(ceil_div(cover.size, max(kernel.rows, cover.geometry.block_rows(kernel.block)))))
+    kernel = nest.kernel
+    blocks = T.bind(int64(ceil_div(nest.size, max(kernel.rows, nest.geometry.block_rows(kernel.block)))))
     with T.serial(int64(0), blocks) as block:
-        first, last = _piece(cover.row_tiles, block, blocks)
-        _deal_block(replace(cover, first_tile=first, block_tiles=T.bind(last - first)), core)
+        first, last = _piece(nest.row_tiles, block, blocks)
+        _deal_block(replace(nest, first_tile=first, block_tiles=T.bind(last - first)), core)
 
 
-def _deal_block(cover: Cover, core: Any) -> None:
+def _deal_block(nest: LoopNest, core: Any) -> None:
     """This core's share of a block's tiles; the inner loop is cut where a share begins or ends."""
-    stationary, columns = cover.kernel.order == "ws", int64(cover.column_tiles)
-    outer, inner = (columns, cover.pass_tiles) if stationary else (cover.pass_tiles, columns)
+    stationary, columns = nest.kernel.order == "ws", int64(nest.column_tiles)
+    outer, inner = (columns, nest.pass_tiles) if stationary else (nest.pass_tiles, columns)
 
     def tile(o: Any, i: Any) -> None:
         io, jo = (i, o) if stationary else (o, i)
-        if not cover.kernel.block:
-            _tile(cover, cover.first_tile + io, jo)
+        if not nest.kernel.block:
+            _tile(nest, nest.first_tile + io, jo)
             return
-        with T.serial(int64(0), cover.parts) as part:
-            begin = T.bind(cover.begin + part * cover.kernel.block)
-            _tile(replace(cover, begin=begin), cover.first_tile + io, jo)
+        with T.serial(int64(0), nest.parts) as part:
+            begin = T.bind(nest.begin + part * nest.kernel.block)
+            _tile(replace(nest, begin=begin), nest.first_tile + io, jo)
 
-    if cover.geometry.cores == 1:
+    if nest.geometry.cores == 1:
         with T.serial(int64(0), outer) as o, T.serial(int64(0), inner) as i:
             tile(o, i)
         return
-    first, last = _share(outer * inner, core, cover.geometry.cores)
+    first, last = _share(outer * inner, core, nest.geometry.cores)
     ends = (T.bind(tirx.truncdiv(first, inner)), T.bind(tirx.truncdiv(last + inner - 1, inner)))
     if stationary:
-        cover = replace(cover, columns=ends)
+        nest = replace(nest, columns=ends)
     with T.serial(*ends) as o:
         begin, end = tirx.max(first - o * inner, int64(0)), tirx.min(last - o * inner, inner)
         with T.serial(begin, end) as i:
             tile(o, i)
 
 
-def _transpose_panels(cover: Cover, jo: Any) -> None:
+def _transpose_panels(nest: LoopNest, jo: Any) -> None:
     """The weights of one column tile into scratch, panel by panel."""
-    geometry, operands = cover.geometry, cover.operands
+    geometry, operands = nest.geometry, nest.operands
     assert operands.scratch is not None
-    for panel in range(cover.panels):
-        ask_next_product(cover, jo, panel)
-        column = jo * cover.kernel.cols + panel * geometry.lanes
-        w = operands.w.access_ptr("r", offset=(cover.batch * cover.cols + column) * cover.depth)
+    for panel in range(nest.panels):
+        prefetch_next_product(nest, jo, panel)
+        column = jo * nest.kernel.cols + panel * geometry.lanes
+        w = operands.w.access_ptr("r", offset=(nest.batch * nest.cols + column) * nest.depth)
         out = operands.scratch.access_ptr("w", offset=panel * geometry.panel_rows * geometry.lanes)
-        arguments = [w, out, cover.cols - column]
+        arguments = [w, out, nest.cols - column]
         if operands.bias is not None:
             arguments.append(operands.bias.access_ptr("r", offset=column))
-        call(cover.functions[PANEL_FUNCTION], arguments)
+        call(nest.functions[PANEL_FUNCTION], arguments)
 
 
-def _tile(cover: Cover, io: Any, jo: Any) -> None:
+def _tile(nest: LoopNest, io: Any, jo: Any) -> None:
     """Row tile ``io`` of column tile ``jo``: which rows it has is the edge's business."""
-    kernel, cover = cover.kernel, replace(cover, row_tile=io)
-    ask_next_product(cover, jo, pieces_before(cover) + io)
+    kernel, nest = nest.kernel, replace(nest, row_tile=io)
+    prefetch_next_product(nest, jo, pieces_before(nest) + io)
     if kernel.composed:
-        first, height = _part(kernel, cover.size, kernel.rows, io)
-        switch(height, cover.heights, lambda rows: _exact(cover, rows, first, jo))
+        first, height = _part(kernel, nest.size, kernel.rows, io)
+        switch(height, nest.heights, lambda rows: _exact(nest, rows, first, jo))
     else:
-        _one_micro_kernel(cover, io, jo)
+        _one_micro_kernel(nest, io, jo)
 
 
 def _part(kernel: CpuMicroKernel, extent: Any, most: int, number: Any) -> tuple[Any, Any]:
@@ -223,81 +229,81 @@ def _part(kernel: CpuMicroKernel, extent: Any, most: int, number: Any) -> tuple[
     return first, T.bind(low + T.if_then_else(number < more, int64(1), int64(0)))
 
 
-def _exact(cover: Cover, rows: int, first: Any, jo: Any) -> None:
-    kernel = replace(cover.kernel, rows=rows)
+def _exact(nest: LoopNest, rows: int, first: Any, jo: Any) -> None:
+    kernel = replace(nest.kernel, rows=rows)
     if kernel.along == "cols":
-        _call_tile(cover, kernel, "exact", first, jo)
+        _call_tile(nest, kernel, "exact", first, jo)
         return
-    column, width = _part(kernel, cover.cols, kernel.cols, jo)
-    of = {cols: replace(kernel, cols=cols) for cols in cover.widths}
-    switch(width, cover.widths, lambda cols: _call_tile(cover, of[cols], "exact", first, jo, column))
+    column, width = _part(kernel, nest.cols, kernel.cols, jo)
+    of = {cols: replace(kernel, cols=cols) for cols in nest.widths}
+    switch(width, nest.widths, lambda cols: _call_tile(nest, of[cols], "exact", first, jo, column))
 
 
-def _one_micro_kernel(cover: Cover, io: Any, jo: Any) -> None:
-    """DietCode's cover: what happens to the tile that sticks out."""
-    kernel, first = cover.kernel, io * cover.kernel.rows
+def _one_micro_kernel(nest: LoopNest, io: Any, jo: Any) -> None:
+    """DietCode's nest: what happens to the tile that sticks out."""
+    kernel, first = nest.kernel, io * nest.kernel.rows
     if kernel.rows == 1:
-        _call_tile(cover, kernel, "exact", first, jo)
+        _call_tile(nest, kernel, "exact", first, jo)
     elif kernel.edge == "checked":
-        _call_tile(cover, kernel, "checked", first, jo)
+        _call_tile(nest, kernel, "checked", first, jo)
     else:
-        with T.If(first + kernel.rows <= cover.size):
+        with T.If(first + kernel.rows <= nest.size):
             with T.Then():
-                _call_tile(cover, kernel, "exact", first, jo)
+                _call_tile(nest, kernel, "exact", first, jo)
             with T.Else():
-                _call_tile(cover, kernel, "guarded" if kernel.edge == "padded" else "checked", first, jo)
+                _call_tile(nest, kernel, "guarded" if kernel.edge == "padded" else "checked", first, jo)
 
 
 def _call_tile(
-    cover: Cover, kernel: CpuMicroKernel, fit: Fit, first: Any, jo: Any, column: Any | None = None
+    nest: LoopNest, kernel: CpuMicroKernel, fit: Fit, first: Any, jo: Any, column: Any | None = None
 ) -> None:
-    geometry, operands = cover.geometry, cover.operands
-    column = jo * cover.kernel.cols if column is None else column
-    row = cover.batch * cover.size + first
-    x = operands.x.access_ptr("r", offset=row * cover.depth + cover.begin)
+    geometry, operands = nest.geometry, nest.operands
+    column = jo * nest.kernel.cols if column is None else column
+    row = nest.batch * nest.size + first
+    x = operands.x.access_ptr("r", offset=row * nest.depth + nest.begin)
     if fit == "guarded":
-        x = operands.scratch.access_ptr("r", offset=_pad_offset(cover))  # type: ignore[union-attr]
+        x = operands.scratch.access_ptr("r", offset=_pad_offset(nest))  # type: ignore[union-attr]
     values: dict[str, Callable[[], Any]] = {
         "x": lambda: x,
-        "w": lambda: _weights_pointer(cover, jo, column),
-        "y": lambda: operands.y.access_ptr("w", offset=row * cover.cols + column),
-        "residual": lambda: operands.residual.access_ptr("r", offset=row * cover.cols + column),  # type: ignore[union-attr]
-        "size": lambda: cover.size,
-        "rows": lambda: cover.size - first,
-        "cols": lambda: cover.cols - column,
-        "begin": lambda: cover.begin,
-        "ahead": lambda: lines_to_ask(cover, jo),
-        "tiles": lambda: sharers(cover),
+        "w": lambda: _weights_pointer(nest, jo, column),
+        "y": lambda: operands.y.access_ptr("w", offset=row * nest.cols + column),
+        "residual": lambda: operands.residual.access_ptr("r", offset=row * nest.cols + column),  # type: ignore[union-attr]
+        "size": lambda: nest.size,
+        "rows": lambda: nest.size - first,
+        "cols": lambda: nest.cols - column,
+        "begin": lambda: nest.begin,
+        "ahead": lambda: first_prefetched_line(nest, jo),
+        "tiles": lambda: prefetching_tiles(nest),
     }
     names = tile_arguments(kernel, geometry, fit)
-    if kernel.along == "cols" and isinstance(cover.size, tirx.IntImm) and geometry.coherent_code:
+    if kernel.along == "cols" and isinstance(nest.size, tirx.IntImm) and geometry.coherent_code:
         # A short reduction of known depth is straight-line code. What several tiles read of x or w would be
         # read before all of them, into more registers than there are, and spilled.
         forget(x, values["w"]())
-    call(cover.functions[tile_name(kernel, fit)], [values[name]() for name in names])
+    call(nest.functions[tile_name(kernel, fit)], [values[name]() for name in names])
 
 
-def _weights_pointer(cover: Cover, jo: Any, column: Any) -> Any:
-    geometry, operands = cover.geometry, cover.operands
-    if cover.transposes:
+def _weights_pointer(nest: LoopNest, jo: Any, column: Any) -> Any:
+    geometry, operands = nest.geometry, nest.operands
+    if nest.transposes:
         return operands.scratch.access_ptr("r")  # type: ignore[union-attr]
     if geometry.weights == "transposed":
-        return operands.w.access_ptr("r", offset=(cover.batch * cover.cols + column) * cover.depth)
+        return operands.w.access_ptr("r", offset=(nest.batch * nest.cols + column) * nest.depth)
     if geometry.weights == "direct":
-        return operands.w.access_ptr("r", offset=cover.batch * cover.depth * cover.cols + column)
-    return operands.w.access_ptr("r", offset=jo * cover.tile_floats + cover.begin * geometry.lanes)
+        return operands.w.access_ptr("r", offset=nest.batch * nest.depth * nest.cols + column)
+    return operands.w.access_ptr("r", offset=jo * nest.tile_floats + nest.begin * geometry.lanes)
 
 
 def _pads(kernel: CpuMicroKernel) -> bool:
     return kernel.edge == "padded" and kernel.rows > 1
 
 
-def _pad_offset(cover: Cover) -> int:
+def _pad_offset(nest: LoopNest) -> int:
     """The copy of the edge tile stands after the panels."""
-    return cover.tile_floats if cover.transposes else 0
+    return nest.tile_floats if nest.transposes else 0
 
 
-def _pad_edge_tile(cover: Cover) -> None:
+def _pad_edge_tile(nest: LoopNest) -> None:
     """Local padding (paper, section 3.2): the edge tile is copied once, filled up with zeros.
 
     Draws::
@@ -312,14 +318,14 @@ def _pad_edge_tile(cover: Cover) -> None:
     A CPU's cache needs no staging of full tiles, so only the tile that sticks out is copied: the
     compute stage then reads ``rows`` valid rows whatever T is, without a bound check.
     """
-    kernel, operands, depth = cover.kernel, cover.operands, cover.depth
+    kernel, operands, depth = nest.kernel, nest.operands, nest.depth
     if not _pads(kernel):
         return
     assert operands.scratch is not None
-    full = T.bind(tirx.truncdiv(cover.size, int64(kernel.rows)))
-    inside = T.bind(cover.size - full * kernel.rows)
-    base = _pad_offset(cover)
-    source = operands.x.access_ptr("r", offset=(cover.batch * cover.size + full * kernel.rows) * depth)
+    full = T.bind(tirx.truncdiv(nest.size, int64(kernel.rows)))
+    inside = T.bind(nest.size - full * kernel.rows)
+    base = _pad_offset(nest)
+    source = operands.x.access_ptr("r", offset=(nest.batch * nest.size + full * kernel.rows) * depth)
     # The C library's functions, since stores would carry alias information that holds for one buffer's
     # name only, while tiles read the copy by another.
     with T.If(inside > 0), T.Then():

@@ -18,8 +18,8 @@ from dietlab.lower.cuda.epilogue import activated
 from dietlab.lower.cuda.fetch import Fetch, fetches
 from dietlab.lower.cuda.geometry import BlockGeometry
 from dietlab.lower.cuda.layout import Left, Totals, Worker
+from dietlab.lower.cuda.tir import bound, int32, int64, unrolled
 from dietlab.lower.cuda.units import worker_of
-from dietlab.lower.cuda.words import bound, int32, int64, unrolled
 from dietlab.space import CudaMicroKernel
 
 
@@ -35,7 +35,7 @@ class Arrays:
 
 
 @dataclass(frozen=True)
-class Place:
+class BlockPosition:
     """Where a block's tile lies: its batch, its first row and column, and how many rows there are (all
     int32 expressions), in a block of threads numbered by ``thread``, which is number ``rank`` of those
     that share the tile's reduction."""
@@ -53,7 +53,7 @@ def block_program(
     geometry: BlockGeometry,
     arrays: Arrays,
     shared: Any,
-    place: Place,
+    place: BlockPosition,
     *,
     aligned: bool,
 ) -> None:
@@ -104,7 +104,7 @@ def block_program(
 
 
 def _walk(
-    worker: Worker, geometry: BlockGeometry, place: Place, x: Fetch, w: Fetch, depth: Any, steps: Any
+    worker: Worker, geometry: BlockGeometry, place: BlockPosition, x: Fetch, w: Fetch, depth: Any, steps: Any
 ) -> None:
     """The loop over the reduction, whose first steps are on their way."""
     kernel = worker.kernel
@@ -138,7 +138,7 @@ def _walk(
                 w.finish(slot)
 
 
-def _steps(kernel: CudaMicroKernel, depth: Any, place: Place) -> Any:
+def _steps(kernel: CudaMicroKernel, depth: Any, place: BlockPosition) -> Any:
     """How many steps of the reduction this block takes."""
     steps = -(-depth // kernel.step) if isinstance(depth, int) else _ceil(depth, kernel.step)
     if kernel.splits == 1:
@@ -146,12 +146,14 @@ def _steps(kernel: CudaMicroKernel, depth: Any, place: Place) -> Any:
     return bound("own_steps", tirx.truncdiv(steps + (kernel.splits - 1) - place.rank, int32(kernel.splits)))
 
 
-def _number(kernel: CudaMicroKernel, place: Place, own: Any) -> Any:
+def _number(kernel: CudaMicroKernel, place: BlockPosition, own: Any) -> Any:
     """Which of all steps this block's ``own``-th one is."""
     return own if kernel.splits == 1 else own * int32(kernel.splits) + place.rank
 
 
-def _left(kernel: CudaMicroKernel, geometry: BlockGeometry, place: Place, depth: Any, step: Any) -> Left:
+def _left(
+    kernel: CudaMicroKernel, geometry: BlockGeometry, place: BlockPosition, depth: Any, step: Any
+) -> Left:
     """How many rows, columns and steps there are from the tile's first on: what bound checks compare with."""
     cols = int32(geometry.value(geometry.cols, place.size))
     return Left(
@@ -179,7 +181,9 @@ def _ceil(extent: Any, tile: int) -> Any:
     return bound("steps", tirx.truncdiv(extent + (tile - 1), int32(tile)))
 
 
-def write_back(worker: Worker, total: Totals, geometry: BlockGeometry, arrays: Arrays, place: Place) -> None:
+def write_back(
+    worker: Worker, total: Totals, geometry: BlockGeometry, arrays: Arrays, place: BlockPosition
+) -> None:
     """Stores what lies inside the output, after the epilogue.
 
     Rows are tested one by one; columns only if the output's width is no multiple of the tile's. Blocks that
@@ -208,7 +212,7 @@ def write_back(worker: Worker, total: Totals, geometry: BlockGeometry, arrays: A
 def _store(
     geometry: BlockGeometry,
     arrays: Arrays,
-    place: Place,
+    place: BlockPosition,
     origin: Any,
     row: Any,
     col: Any,

@@ -7,7 +7,7 @@ from typing import Any
 
 from tvm import tirx
 
-from dietlab.lower.cuda.words import float32
+from dietlab.lower.cuda.tir import float32
 from dietlab.workloads import Activation
 
 _CUBIC = 0.044715

@@ -9,7 +9,7 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from dietlab.lower.cuda.geometry import BlockGeometry, Panel, panels
-from dietlab.lower.cuda.words import bound, int32, int64, registers, span, unrolled
+from dietlab.lower.cuda.tir import bound, int32, int64, registers, span, unrolled
 from dietlab.space import LEAST_ASYNCHRONOUS_BYTES, CudaMicroKernel
 
 

@@ -13,7 +13,7 @@ from tvm.ir import PointerType, PrimType
 from tvm.script.ir_builder import tirx as T
 
 from dietlab.lower.cuda.geometry import BlockGeometry, Panel
-from dietlab.lower.cuda.words import float32, int32, unrolled
+from dietlab.lower.cuda.tir import float32, int32, unrolled
 from dietlab.space import CudaMicroKernel
 
 WARP = 32

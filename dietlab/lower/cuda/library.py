@@ -12,10 +12,10 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from dietlab.lower.choice import choice, needed_heights, plan_function
-from dietlab.lower.cuda.block import Arrays, Place, block_program
+from dietlab.lower.cuda.block import Arrays, BlockPosition, block_program
 from dietlab.lower.cuda.geometry import BlockGeometry, shared_alignment, shared_elements
-from dietlab.lower.cuda.words import bound, int32, int64
+from dietlab.lower.cuda.tir import bound, int32, int64
+from dietlab.lower.dispatch_tree import choice, needed_heights, plan_function
 from dietlab.space import COPY_BYTES, CudaMicroKernel, Leaf, Tree, with_rows
 
 RESIDENT = "tirx.launch_bounds_min_blocks_per_sm"
@@ -243,7 +243,7 @@ def _launch(
         first_col = bound("first_col", tirx.truncdiv(block, row_tiles) * int32(first.cols))
 
         def emit(kernel: CudaMicroKernel, row: Any) -> None:
-            place = Place(batch, bound("first_row", row), first_col, rows, thread, rank)
+            place = BlockPosition(batch, bound("first_row", row), first_col, rows, thread, rank)
             block_program(kernel, geometry, arrays, shared, place, aligned=aligned)
 
         if len(regions) == 1:

@@ -11,7 +11,7 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from dietlab.lower.cuda.layout import WARP, Layout, Left, Summing
-from dietlab.lower.cuda.words import bound, int32, registers, span, unrolled
+from dietlab.lower.cuda.tir import bound, int32, registers, span, unrolled
 
 QUAD = 4
 """Steps of the reduction that one read of shared memory brings along the depth."""

@@ -9,7 +9,7 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from dietlab.lower.cuda.layout import WARP, Layout, Left, Summing
-from dietlab.lower.cuda.words import bound, int32, registers, unrolled
+from dietlab.lower.cuda.tir import bound, int32, registers, unrolled
 
 
 @dataclass(frozen=True)

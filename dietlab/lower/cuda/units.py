@@ -11,8 +11,8 @@ from dietlab.lower.cuda.geometry import BlockGeometry, panels
 from dietlab.lower.cuda.layout import Layout, Worker
 from dietlab.lower.cuda.multiply_adds import multiply_adds
 from dietlab.lower.cuda.tensor_core import tensor_core
+from dietlab.lower.cuda.tir import bound, int32
 from dietlab.lower.cuda.warp_group import warp_group
-from dietlab.lower.cuda.words import bound, int32
 from dietlab.space import CudaMicroKernel, Unit
 
 WORKERS: dict[Unit, Callable[[Layout], Worker]] = {

@@ -10,7 +10,7 @@ from tvm.script.ir_builder import tirx as T
 
 from dietlab.lower.cuda.geometry import CELL, STRIPS, Panel
 from dietlab.lower.cuda.layout import WARP, Layout, Left, Summing
-from dietlab.lower.cuda.words import bound, int32, int64, registers, unrolled
+from dietlab.lower.cuda.tir import bound, int32, int64, registers, unrolled
 from dietlab.space.cuda_unit import PIECES
 
 ROWS, STEPS = PIECES["wgmma"].rows, PIECES["wgmma"].steps

@@ -14,7 +14,7 @@ from dietlab.workloads import Workload
 Result = TypeVar("Result")
 
 
-class Clock:
+class PhaseTimer:
     """Runs from when it was made. ``model`` is what :meth:`fit` took, ``search`` all that neither that nor a
     runner took: choosing what to measure, and what to compile.
 
@@ -52,7 +52,7 @@ class Clock:
 
 
 class _Watched:
-    def __init__(self, runner: Runner, clock: Clock) -> None:
+    def __init__(self, runner: Runner, clock: PhaseTimer) -> None:
         self._runner, self._clock = runner, clock
 
     def measure(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Record]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dietlab.measure.sample import Sample
+from dietlab.measure.sample import SampledProblem
 from dietlab.shapes import Shape
 from dietlab.workloads import Workload, require_dtype
 
@@ -19,21 +19,21 @@ KEPT = 2
 OPERAND = "operand-"
 
 
-def shared_sample(folder: Path | None, workload: Workload, shape: Shape, seed: int = 0) -> Sample:
-    """:meth:`~dietlab.measure.sample.Sample.make` through a folder that processes of one workload share; None
-    for no folder."""
+def shared_sample(folder: Path | None, workload: Workload, shape: Shape, seed: int = 0) -> SampledProblem:
+    """Returns a shape's sampled problem through a folder that processes of one workload share; None for no
+    folder."""
     if folder is None:
-        return Sample.make(workload, shape, seed)
+        return SampledProblem.make(workload, shape, seed)
     path = folder / f"{seed}-{shape}.npz"
     if path.is_file():
         return _read(path, workload, shape)
-    sample = Sample.make(workload, shape, seed)
+    sample = SampledProblem.make(workload, shape, seed)
     with suppress(OSError):  # on a full disk each makes its own
         _write(path, sample)
     return sample
 
 
-def _write(path: Path, sample: Sample) -> None:
+def _write(path: Path, sample: SampledProblem) -> None:
     """Writes the file whole or not at all, and removes older ones."""
     bits = f"u{sample.dtype.itemsize}"  # NumPy's files know no bfloat16
     operands = {OPERAND + name: array.view(bits) for name, array in sample.operands.items()}
@@ -55,10 +55,12 @@ def _write(path: Path, sample: Sample) -> None:
         unfinished.unlink(missing_ok=True)
 
 
-def _read(path: Path, workload: Workload, shape: Shape) -> Sample:
+def _read(path: Path, workload: Workload, shape: Shape) -> SampledProblem:
     dtype = require_dtype(workload.dtype).numpy
     with np.load(path) as kept:
         operands = {
             name.removeprefix(OPERAND): kept[name].view(dtype) for name in kept.files if OPERAND in name
         }
-        return Sample(workload, shape, operands, kept["rows"], kept["reference"], float(kept["tolerance"]))
+        return SampledProblem(
+            workload, shape, operands, kept["rows"], kept["reference"], float(kept["tolerance"])
+        )

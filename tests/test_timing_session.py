@@ -17,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dietlab.errors import MeasureError
-from dietlab.evaluation import match
-from dietlab.evaluation.contender_worker import Bench
-from dietlab.evaluation.match import Entry, Match
-from dietlab.evaluation.throttle import QUICKER, RECENT, RETAKES, Pace, Taken, fma_probe, take
+from dietlab.evaluation import timing_session
+from dietlab.evaluation.contender_worker import ContenderTimer
+from dietlab.evaluation.disturbance import QUICKER, RECENT, RETAKES, Pace, Taken, fma_probe, take
+from dietlab.evaluation.timing_session import Entrant, TimingSession
 from dietlab.evaluation.vendors import Operands
 from dietlab.hardware import Hardware
 from dietlab.lower import compiler
@@ -78,8 +78,8 @@ class LyingLayer:
         return call
 
 
-def bench(contender: Lying, workload: Workload = DENSE, **changed: Any) -> Bench:
-    return Bench(contender, workload, 1, CACHE_BYTES, **changed)
+def bench(contender: Lying, workload: Workload = DENSE, **changed: Any) -> ContenderTimer:
+    return ContenderTimer(contender, workload, 1, CACHE_BYTES, **changed)
 
 
 @pytest.mark.parametrize("workload", [DENSE, BATCH], ids=str)
@@ -219,7 +219,7 @@ def test_the_system_tells_when_it_takes_a_core_away() -> None:
     core = min(os.sched_getaffinity(0))
     script = (
         f"import os, time; os.sched_setaffinity(0, {{{core}}})\n"
-        "from dietlab.evaluation.throttle import taken_cores\n"
+        "from dietlab.evaluation.disturbance import taken_cores\n"
         "end = time.monotonic() + 1\n"
         "while time.monotonic() < end: pass\n"
         "print(taken_cores())"
@@ -300,8 +300,8 @@ def test_contender_that_falls_on_one_shape_plays_the_next(
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(FALLING_MATMUL.format(fall=fall))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(match, "ANSWER_SECONDS", 3.0)
-    with Match(DENSE, here, [Entry("openblas", "openblas")]) as played:
+    monkeypatch.setattr(timing_session, "ANSWER_SECONDS", 3.0)
+    with TimingSession(DENSE, here, [Entrant("openblas", "openblas")]) as played:
         assert played.unprobed == ""
         turns = [played.play(Shape.of(T=t), "hot", 2, 0.001, {})["openblas"] for t in (2, 3, 4)]
         (pace,), note = played.paces.values(), played.note
@@ -318,7 +318,7 @@ def test_match_without_a_compiler_goes_on_and_says_so(
     here: Hardware, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compiler, "LINKERS", ())
-    with Match(DENSE, here, [Entry("openblas", "openblas")]) as played:
+    with TimingSession(DENSE, here, [Entrant("openblas", "openblas")]) as played:
         turn = played.play(Shape.of(T=2), "hot", 1, 0.001, {})["openblas"]
     assert turn.correct and (turn.retaken, turn.kept) == (0, False)
     assert "C++ compiler" in played.note

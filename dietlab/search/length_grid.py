@@ -11,7 +11,7 @@ DENSE_SHAPES = 256
 """Shapes that a dispatcher is trained on at most: all of them in ranges up to this length."""
 
 
-def dense_shapes(workload: Workload, shapes: ShapeSet, limit: int = DENSE_SHAPES) -> ShapeSet:
+def length_grid(workload: Workload, shapes: ShapeSet, limit: int = DENSE_SHAPES) -> ShapeSet:
     """Every shape of a one-dimensional range, or ``limit`` of them: the lower half one by one, where
     one more row changes the most, then evenly over the logarithm. Weighted like ``shapes``.
 

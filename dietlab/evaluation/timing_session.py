@@ -13,9 +13,9 @@ from time import sleep
 from typing import Any
 
 from dietlab.errors import BuildError, MeasureError, MissingDependencyError
+from dietlab.evaluation.disturbance import Pace, Taken
 from dietlab.evaluation.gpu import WORKER as GPU_WORKER
-from dietlab.evaluation.report import Contender
-from dietlab.evaluation.throttle import Pace, Taken
+from dietlab.evaluation.report import ContenderInfo
 from dietlab.evaluation.vendors import contender_env
 from dietlab.hardware import Hardware
 from dietlab.measure.process import WorkerCrashed, WorkerProcess, WorkerTimeout
@@ -32,7 +32,7 @@ SETTLE_SECONDS = 0.005
 
 
 @dataclass(frozen=True)
-class Entry:
+class Entrant:
     """One contender of a match: what its process opens, and the workload it computes (None: the match's)."""
 
     name: str
@@ -44,7 +44,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Turn:
+class SessionTurn:
     """What a contender did on one shape: right or not, and seconds of a call in each block.
 
     ``retaken`` blocks were thrown away because the processor was slow; ``kept`` ones count although it
@@ -58,7 +58,7 @@ class Turn:
     kept: int = 0
 
 
-class Seat:
+class SessionWorker:
     """A contender's process, and its ``pace``. One that crashed or hung is opened anew for the next
     question.
 
@@ -101,10 +101,10 @@ class Seat:
 
 
 @dataclass
-class Play:
+class TimedPlan:
     """A contender with one of its plans on the shape being played."""
 
-    seat: Seat
+    seat: SessionWorker
     shape: Shape
     plan: int | None
     correct: bool = False
@@ -128,8 +128,8 @@ class Play:
         """One contender's fall does not end the match; it is out for this shape."""
         self.correct, self.reason, self.blocks = False, str(error), []
 
-    def turn(self) -> Turn:
-        return Turn(
+    def turn(self) -> SessionTurn:
+        return SessionTurn(
             self.correct,
             self.reason,
             tuple(taken.seconds for taken in self.blocks),
@@ -138,22 +138,22 @@ class Play:
         )
 
 
-class Match:
-    """Opens contenders, then plays shapes: ``with Match(...) as match: match.play(shape, ...)``.
+class TimingSession:
+    """Opens contenders, then plays shapes: ``with TimingSession(...) as match: match.play(shape, ...)``.
 
     Each contender has a process, because OpenMP runtimes collide in one; only one runs at a time.
     ``unprobed`` says why nobody looked at the processor for slow moments, if so.
     """
 
-    def __init__(self, workload: Workload, hardware: Hardware, entries: Sequence[Entry]) -> None:
+    def __init__(self, workload: Workload, hardware: Hardware, entries: Sequence[Entrant]) -> None:
         self._workload, self._hardware = workload, hardware
         self._entries = entries
         self._open = ExitStack()
-        self._seats: dict[str, Seat] = {}
-        self.contenders: list[Contender] = []
+        self._seats: dict[str, SessionWorker] = {}
+        self.contenders: list[ContenderInfo] = []
         self.unprobed = ""
 
-    def __enter__(self) -> Match:
+    def __enter__(self) -> TimingSession:
         try:
             folder = Path(self._open.enter_context(tempfile.TemporaryDirectory()))
             options = self._options(folder)
@@ -209,10 +209,10 @@ class Match:
         cpu = self._hardware.cpu
         return {"l2_bytes": cpu.l2_bytes, "l3_bytes": cpu.l3_bytes, "probe": self._compile_probe(folder)}
 
-    def _admit(self, entry: Entry, options: Mapping[str, Any]) -> Contender:
+    def _admit(self, entry: Entrant, options: Mapping[str, Any]) -> ContenderInfo:
         cores = len(os.sched_getaffinity(0)) if self._on_gpu else self._hardware.cores
         workload = entry.workload or self._workload
-        seat = Seat(
+        seat = SessionWorker(
             {
                 "op": "open",
                 "contender": entry.opens,
@@ -230,14 +230,14 @@ class Match:
             answer = {"absent": str(error)}
         if "absent" in answer:
             seat.close()
-            return Contender(entry.name, entry.kind, absent=answer["absent"], detail=entry.detail)
+            return ContenderInfo(entry.name, entry.kind, absent=answer["absent"], detail=entry.detail)
         self._seats[entry.name] = seat
         self.unprobed = answer.get("unprobed", self.unprobed)
-        return Contender(entry.name, entry.kind or answer["kind"], answer["version"], detail=entry.detail)
+        return ContenderInfo(entry.name, entry.kind or answer["kind"], answer["version"], detail=entry.detail)
 
     def play(
         self, shape: Shape, cache: str, blocks: int, block_seconds: float, plans: Mapping[str, Sequence[int]]
-    ) -> dict[str, Turn]:
+    ) -> dict[str, SessionTurn]:
         """Every contender on one shape, in turns, in an order drawn anew for each block.
 
         Args:
@@ -247,7 +247,7 @@ class Match:
         Contenders that have nothing for this shape are left out.
         """
         players = {
-            name if plan is None else f"{name}#{plan}": Play(seat, shape, plan)
+            name if plan is None else f"{name}#{plan}": TimedPlan(seat, shape, plan)
             for name, seat in self._seats.items()
             for plan in plans.get(name, [None])
         }
@@ -260,7 +260,7 @@ class Match:
                 self._take(player, cache, block_seconds)
         return {name: player.turn() for name, player in players.items() if player.reason != "absent"}
 
-    def _take(self, player: Play, cache: str, block_seconds: float) -> None:
+    def _take(self, player: TimedPlan, cache: str, block_seconds: float) -> None:
         """One block of one contender."""
         if self._hardware.cores > 1 and not self._on_gpu:
             sleep(SETTLE_SECONDS)

@@ -11,8 +11,8 @@ import pytest
 from tvm.script.ir_builder import tirx as T
 
 from dietlab.hardware import Hardware
-from dietlab.lower.cpu import ahead
-from dietlab.lower.cpu.to_come import ASKED_FOR
+from dietlab.lower.cpu import prefetch
+from dietlab.lower.cpu.prefetch import PREFETCH_ALL_FROM
 from dietlab.lower.program import compile_plans
 from dietlab.lower.runtime import aligned_empty, load_library
 from dietlab.shapes import Dim
@@ -29,7 +29,7 @@ def count(buffer: Any, offset: Any, level: int) -> None:
 
 @pytest.fixture(params=[(cores, vectors) for cores in (1, 2) for vectors in (1, 2)], ids=str)
 def layer(request: pytest.FixtureRequest, here: Hardware, monkeypatch: pytest.MonkeyPatch) -> Layer:
-    monkeypatch.setattr(ahead, "prefetch", count)
+    monkeypatch.setattr(prefetch, "prefetch", count)
     cores, vectors = request.param
     return Layer(here.with_cores(cores), vectors)
 
@@ -81,7 +81,7 @@ def test_few_rows_ask_for_a_part_and_leave_the_others_to_the_hardware(
 ) -> None:
     """In proportion to the rows, the first lines of each column tile, none of them twice but for a share's
     rounding. Of a reduction's block all is asked for."""
-    memory = 2 * layer.hardware.cores * 60.0 / (26 / ASKED_FOR)
+    memory = 2 * layer.hardware.cores * 60.0 / (26 / PREFETCH_ALL_FROM)
     slow = replace(layer, hardware=replace(layer.hardware, peak_gflops=60.0, dram_gbps=memory))
     tiles, iterations = plan_for(layer.kernel(0), rows).tiles, DEPTH // UNROLL
     of = max(tiles, tiles * 26 // rows)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tvm import tirx
 
-from dietlab.lower.cpu.ahead import Stream
 from dietlab.lower.cpu.geometry import Geometry
-from dietlab.lower.cpu.vectors import int64
+from dietlab.lower.cpu.tir import int64
 from dietlab.space import CpuMicroKernel
+
+if TYPE_CHECKING:
+    from dietlab.lower.cpu.prefetch import Stream
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class Operands:
 
 
 @dataclass(frozen=True)
-class Cover:
+class LoopNest:
     """What the loops over one plan's tiles share: ``batch`` is the product they are in, ``first_tile`` and
     ``block_tiles`` the row tiles of the block (None: all), ``row_tile`` the one it is at, ``columns`` this
     core's first column tile and one past its last (None: all), ``begin`` the first step of the reduction's

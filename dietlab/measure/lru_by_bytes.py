@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 Value = TypeVar("Value")
 
 
-class Kept(Generic[Value]):
+class LruByBytes(Generic[Value]):
     """Values by key, made when they are first asked for. Those that were not asked for longest go when all
     together are larger than ``most_bytes``; the last one always stays.
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dietlab.lower.choice import needed_heights
 from dietlab.lower.cpu.geometry import Geometry
+from dietlab.lower.dispatch_tree import needed_heights
 from dietlab.shapes import Shape
 from dietlab.space import CpuMicroKernel, Leaf, Tree, heights, route
 
@@ -85,8 +85,8 @@ def needed_widths(
     only: Sequence[Sequence[int]] | None = None,
     low: int = 1,
 ) -> list[tuple[int, ...]]:
-    """What :func:`~dietlab.lower.choice.needed_heights` says, for columns: they are composed as rows are
-    where vectors run along the depth."""
+    """Returns what :func:`~dietlab.lower.dispatch_tree.needed_heights` returns, for columns: these are
+    composed as rows are where vectors run along the depth."""
     turned = [replace(kernel, rows=kernel.cols if kernel.along == "depth" else 1) for kernel in kernels]
     if isinstance(geometry.cols, int):
         needed = [heights(kernel, geometry.cols, geometry.cols) for kernel in turned]
