@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 DATA = Path(__file__).resolve().parent.parent / "data"
 RECORDS = "quickstart/records.jsonl.gz"
 BENCH = "results/zen4-bench.csv.gz"
-EVERY_LENGTH = "results/zen4-bench-every-length.csv.gz"
 ABLATION = "results/zen4-ablation.csv.gz"
 
 LONGEST = 128

@@ -25,9 +25,7 @@ def lines() -> dict[str, dict[int, float]]:
 # --- shipped data -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "name", [lessons.RECORDS, lessons.BENCH, lessons.EVERY_LENGTH, lessons.ABLATION], ids=lambda name: name
-)
+@pytest.mark.parametrize("name", [lessons.RECORDS, lessons.BENCH, lessons.ABLATION], ids=lambda name: name)
 def test_shipped_files_are_there(name: str) -> None:
     assert lessons.data_file(name).stat().st_size > 1000
 
