@@ -30,10 +30,12 @@ def build(
     if the operator runs on several cores, a copy of TVM's runtime, whose thread pool it uses.
 
     Args:
+        dispatcher: the plans to compile and the tree over them.
+        path: the folder that gets ``library/``.
         every_plan: whether any plan can be run on any shape, for comparing plans; such a library has
             more code.
-        only: for each plan the row counts that it will be called with (default: any). For measuring only:
-            results for others are undefined.
+        only: for each plan the row counts that it will be called with (default: any). For measurement
+            only: other row counts have undefined results.
 
     Raises:
         BuildError: if the program does not compile, or no linker is installed.
@@ -77,7 +79,7 @@ def build(
 
 
 def entries(workload: Workload, *, every_plan: bool, packs: bool = True) -> dict[str, str]:
-    """The library's functions with the shapes of their arguments, for people who call them."""
+    """Returns the library's functions with the shapes of their arguments, for its manifest."""
     shapes = {name: f"{name} [{', '.join(map(str, shape))}]" for name, shape in workload.signature.items()}
     out = shapes.pop("out").replace("out", "y", 1)
     packs = packs and bool(workload.constants)
@@ -100,7 +102,7 @@ def _copy_runtimes(folder: Path, names: Sequence[str]) -> None:
 
 
 def versions() -> dict[str, str]:
-    """Installed versions of the packages that decide what a library is."""
+    """Returns the installed versions of the packages that a library depends on."""
     found = {}
     for package in PACKAGES:
         try:

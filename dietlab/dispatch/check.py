@@ -16,18 +16,19 @@ from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import MicroKernel, tiling_on
 
 CHECK = "check"
-"""Rounds of checking are called this and a number."""
+"""The name of a round of checking, followed by its number."""
 
 CHOICES, ROUNDS = 3, 3
-"""Portfolios chosen, each knowing what checking the one before found out; and rounds of checking one, since a
-choice that turns out slow makes room for another that was only predicted."""
+"""The most portfolios chosen, each with the records of checking the one before, and the most rounds of
+checking one: a choice that is measured slower than predicted makes room for another predicted one."""
 
 GAIN = 0.05
-"""The share of what the best portfolio so far loses that another one is expected to save, or it is not worth
-checking: what is only expected turns out dearer."""
+"""The least share of the best portfolio's loss that another one must promise to save before it is checked:
+predicted times of chosen plans are too optimistic."""
 
 RIVALS, CLOSE = 3, 1.08
-"""Plans that compete for a shape: so many at most, and none that is expected to be slower by more."""
+"""The most plans that compete for a shape, and the most that a rival's expected time exceeds the least, as a
+ratio."""
 
 
 def checked_portfolio(
@@ -38,10 +39,10 @@ def checked_portfolio(
     max_kernels: int = 8,
     observers: Iterable[Observer] = (),
 ) -> Portfolio:
-    """A portfolio (:func:`choose_portfolio`) whose plans' times were taken in turns where several compete.
+    """Chooses a portfolio (:func:`choose_portfolio`) and times its plans in turns where several compete.
 
-    What checking finds out about one choice may speak for another: it is made again, knowing that, and
-    checked too if it promises a :data:`GAIN`. The best one stays. ``store`` gets the records.
+    The records of one check may favour another portfolio: the choice is made again with them, and checked
+    too if it promises a :data:`GAIN`. The best portfolio is returned. ``store`` receives the records.
     """
     listeners = audience(observers)
     found: list[Portfolio] = []
@@ -65,12 +66,12 @@ def check_choices(
     listeners: Audience,
     asked_by: str = CHECK,
 ) -> tuple[Portfolio, TuningRun]:
-    """The same micro-kernels, with plans' times taken in turns where several compete for a shape, and the run
-    that knows them.
+    """Times the plans that compete for a shape in turns; returns the portfolio with these times, and the run
+    with the records.
 
-    Of many predicted times the least are those that err most, and a time that was measured minutes before
-    another is no fair match for it: plans that could be the fastest on a shape are measured on it together,
-    the tree is trained again, and so on, at most :data:`ROUNDS` times.
+    The least of many predicted times are those that err most, and times measured minutes apart do not
+    compare. So the plans that could be fastest on a shape are measured together and the tree is trained
+    again, at most :data:`ROUNDS` times.
     """
     for number in range(1, 1 + ROUNDS):
         trials = undecided(portfolio, run)
@@ -83,7 +84,7 @@ def check_choices(
 
 
 def _losses(portfolios: Sequence[Portfolio]) -> list[float]:
-    """What each of them loses, all compared with the same best times."""
+    """Returns the weighted loss of each portfolio against the best times of all of them."""
     best = np.min([portfolio.best_seconds for portfolio in portfolios], axis=0)
 
     def loss(portfolio: Portfolio) -> float:
@@ -94,8 +95,8 @@ def _losses(portfolios: Sequence[Portfolio]) -> list[float]:
 
 
 def undecided(portfolio: Portfolio, run: TuningRun) -> list[Trial]:
-    """Plans with the shapes on which they compete with others that they were never measured beside, neither
-    to verify nor to check."""
+    """Returns trials of the plans that compete on a shape but were never measured there in one round of
+    verifying or checking."""
     workload, matches = portfolio.workload, measured_together(run, VERIFY, CHECK)
     wanted: dict[MicroKernel, list[Shape]] = {}
     for shape, plans in rivals(portfolio).items():
@@ -108,8 +109,8 @@ def undecided(portfolio: Portfolio, run: TuningRun) -> list[Trial]:
 
 
 def rivals(portfolio: Portfolio) -> dict[Shape, frozenset[MicroKernel]]:
-    """For each shape the plan that a tree over ``portfolio`` chooses, and those with other tiles that are
-    expected to be as fast or nearly."""
+    """Returns, for each shape, the plan that a tree over ``portfolio`` chooses and the plans with other tiles
+    that are expected to be within :data:`CLOSE` of the fastest."""
     dispatcher, plans = train_dispatcher(portfolio), portfolio.plans
     found = {}
     for shape, seconds in zip(portfolio.shapes, np.array(portfolio.seconds).T, strict=True):

@@ -1,4 +1,4 @@
-"""Stage 4, second half: the decision tree that routes any shape to its plan."""
+"""Stage 4, second half: trains the decision tree that routes any shape to its plan."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ Values = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Dispatcher:
-    """Plans and the tree over them: everything that :func:`dietlab.build` compiles.
+    """A dispatcher: plans and the decision tree over them, all that :func:`dietlab.build` compiles.
 
     Args:
         plans: the micro-kernels that lead a plan, by the number that leaves name.
         expected_slowdown: the weighted geometric mean over the training shapes of the chosen plan's
-            time over the best candidate's, as far as measurements and the model tell.
+            time over the best candidate's, measured or predicted.
     """
 
     workload: Workload
@@ -59,21 +59,21 @@ class Dispatcher:
 
     @property
     def micro_kernels(self) -> tuple[MicroKernel, ...]:
-        """What is compiled: every micro-kernel that a plan needs for the shapes that reach it."""
+        """The micro-kernels that are compiled: all that a plan needs for the shapes that reach it."""
         cuts = intervals(self.tree)
         found = (needed(self.plans[number], low, high) for number, low, high in cuts)
         return tuple(sorted({code for codes in found for code in codes}))
 
     def kernel(self, shape: Shape) -> MicroKernel:
-        """The micro-kernel that leads the plan for ``shape``, inside the tuned range or beyond it."""
+        """Returns the micro-kernel that leads the plan for ``shape``, inside the tuned range or beyond it."""
         return self.plans[route(self.tree, shape)]
 
     def plan(self, shape: Shape) -> Plan[MicroKernel]:
-        """How ``shape`` is covered."""
+        """Returns the plan that covers ``shape``."""
         return plan_for(self.kernel(shape), axis_of(self.workload, "rows").at(shape))
 
     def to_source(self) -> str:
-        """The rules, for people; it is also valid Python."""
+        """Returns the rules as a Python function, for people to read."""
         names = ", ".join(self.workload.dims) or "T"
         lines = [f"def choose({names}):"]
         if self.workload.dims:
@@ -137,15 +137,15 @@ class Dispatcher:
 def train_dispatcher(
     portfolio: Portfolio, shapes: ShapeSet | None = None, tolerance: float = 0.0003
 ) -> Dispatcher:
-    """The tree that loses least *time*: what counts is how slow a wrong choice is, not how often it
-    is wrong.
+    """Trains the decision tree that loses least *time*: a wrong choice counts by its slowdown, not as an
+    error.
 
     Over one dynamic dimension a tree cuts the range into intervals with a plan each; the best cut is
     found exactly, by dynamic programming over the training shapes, and becomes a balanced tree.
 
     Args:
         shapes: re-weights the training shapes (default: the portfolio's own weights).
-        tolerance: a further rule must lower the weighted mean of what is lost
+        tolerance: a further rule must lower the weighted mean loss
             (:func:`~dietlab.dispatch.portfolio.lost`) by more than this.
 
     Plans that no rule uses are dropped from the library.
@@ -155,7 +155,7 @@ def train_dispatcher(
     """
     weights = _weights(portfolio, shapes)
     losses = lost(portfolio.slowdowns).T * weights[:, None]  # [shapes, plans]
-    # However rare the shape is: a plan that lacks micro-kernels there would have more of them compiled.
+    # Whatever its weight: a plan that lacks micro-kernels on a shape would add them to the library.
     losses[np.isinf(portfolio.slowdowns.T)] += UNCOVERED
     names = list(portfolio.workload.dims)
     if len(names) > 1:
@@ -171,10 +171,10 @@ def train_dispatcher(
 
 
 def best_cuts(losses: Values, price: float) -> list[tuple[int, int]]:
-    """The cut of a sequence into intervals that minimises losses plus ``price`` for each interval.
+    """Cuts a sequence into intervals so that losses plus ``price`` for each interval are least.
 
     Args:
-        losses: ``[position, choice]``, what a choice loses at a position.
+        losses: ``[position, choice]``, the loss of a choice at a position.
 
     Returns:
         For each interval its last position and its choice.
@@ -197,7 +197,7 @@ def best_cuts(losses: Values, price: float) -> list[tuple[int, int]]:
 
 
 def _balanced(dim: str, cuts: list[tuple[int, int]]) -> Tree:
-    """A tree of least depth over intervals given by their last extent."""
+    """Builds a tree of least depth over intervals given by their last extent."""
     if len(cuts) == 1:
         return Leaf(cuts[0][1])
     middle = len(cuts) // 2
@@ -213,7 +213,7 @@ def _weights(portfolio: Portfolio, shapes: ShapeSet | None) -> Values:
 
 
 def _dispatcher(portfolio: Portfolio, tree: Tree, weights: Values) -> Dispatcher:
-    """Plans renumbered to those in use; number ``len(plans)`` of the tree is the safe plan."""
+    """Makes a dispatcher of the plans in use; leaf number ``len(portfolio.plans)`` is the safe plan."""
     chosen = [route(tree, shape) for shape in portfolio.shapes]
     slowdowns = portfolio.slowdowns[chosen, np.arange(len(chosen))]
     plans = (*portfolio.plans, portfolio.safe_plan)

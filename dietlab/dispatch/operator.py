@@ -26,11 +26,11 @@ Array = Any
 Call = Callable[[], object]
 
 CALL_ERRORS = (TypeError, ValueError, BufferError, LookupError, AttributeError, RuntimeError)
-"""What libraries of arrays and tvm_ffi raise for arrays that do not fit."""
+"""The errors that array libraries and tvm_ffi raise for arrays that do not fit."""
 
 
 def load(path: str | Path) -> Operator:
-    """The operator of a study folder, a library folder or a ``.so`` file.
+    """Loads the operator of a study folder, a library folder or a ``.so`` file.
 
     Raises:
         DispatchError: if there is no library, or it is of another schema.
@@ -85,7 +85,7 @@ class Operator:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What reports say about the library: bytes of machine code and of the file, micro-kernels."""
+        """The facts that reports give: bytes of machine code and of the file, micro-kernels."""
         return {
             "bytes": self.manifest["code_bytes"],
             "file_bytes": self.manifest["file_bytes"],
@@ -99,12 +99,13 @@ class Operator:
         return tuple(str(key) for key in self.manifest["plans"])
 
     def plan(self, size: int) -> str:
-        """The plan that the library chooses for ``size``, the dynamic dimension (asked of the library)."""
+        """Asks the library which plan it chooses for ``size``, the extent of the dynamic dimension."""
         return self.plans[int(self.library.plan(size))]
 
     def pack(self, w: Array, bias: Array | None = None) -> Layer:
-        """Lays the constant weights ``w [N, K]`` out once, in panels; ``bias [N]`` with them. A GPU reads
-        them as they are: there they are kept, not copied.
+        """Packs the constant weights ``w [N, K]``, and ``bias [N]`` with them, into panels once.
+
+        A GPU reads weights as they are: they are kept there, not copied.
 
         Raises:
             DispatchError: if a shape or dtype is wrong, a bias is missing or unexpected, or this
@@ -151,12 +152,12 @@ class Operator:
         return out
 
     def bind(self, operands: Mapping[str, Array], out: Array, plan: int | None = None) -> Call:
-        """A call without arguments on variable operands, for timing; ``plan`` overrides the tree (in a
-        library with every plan)."""
+        """Returns a call without arguments on variable operands, for timing; ``plan`` overrides the tree (in
+        a library with every plan)."""
         return bound(self.library, [*operands.values(), out], plan)
 
     def excuse(self, given: Mapping[str, Array], out: Array | None, error: Exception) -> Array:
-        """``out`` after a call that failed because it was empty.
+        """Returns ``out`` after a call that failed because it was empty.
 
         Raises:
             DispatchError: if it failed for another reason.
@@ -174,8 +175,8 @@ class Operator:
         return np.empty(shape, x.dtype) if type(x) is np.ndarray else x.new_empty(shape)
 
     def _is_empty_call(self, given: Mapping[str, Array], out: Array | None) -> bool:
-        """A dynamic dimension of 0, whose strides no array library agrees on: there is nothing to
-        compute."""
+        """Returns whether a dynamic dimension is 0, so that there is nothing to compute; array libraries
+        disagree on the strides of such arrays."""
         signature = self.workload.signature
         arrays = {**given, "out": out}
         try:
@@ -248,14 +249,14 @@ class Layer:
         return out
 
     def bind(self, x: Array, out: Array, plan: int | None = None, residual: Array | None = None) -> Call:
-        """A call without arguments, for timing; ``plan`` overrides the tree (in a library with every
+        """Returns a call without arguments, for timing; ``plan`` overrides the tree (in a library with every
         plan)."""
         others = [] if residual is None else [residual]
         return bound(self._operator.library, [x, *self._constants, *others, out], plan)
 
 
 def bound(library: Any, arrays: Sequence[Array], plan: int | None) -> Call:
-    """The library's entry with its arguments converted once."""
+    """Returns the library's entry with its arguments converted once."""
     import tvm_ffi
 
     converted = [a if isinstance(a, tvm_ffi.Tensor) else tvm_ffi.from_dlpack(a) for a in arrays]
@@ -267,7 +268,7 @@ def bound(library: Any, arrays: Sequence[Array], plan: int | None) -> Call:
 
 
 def _contiguous(array: Array) -> Array:
-    """Weights are packed once, so that a copy to make them contiguous costs nothing to speak of."""
+    """Returns contiguous weights, copied if they must be: they are packed once only."""
     if isinstance(array, np.ndarray):
         return np.array(array, order="C") if not array.flags.writeable else np.ascontiguousarray(array)
     return array.detach().contiguous() if hasattr(array, "detach") else array
@@ -281,7 +282,7 @@ def _overlap(x: Array, out: Array) -> bool:
 
 
 def _extent(array: Array) -> tuple[int, int]:
-    """First and one past the last byte of a contiguous array."""
+    """Returns the address of the first byte of a contiguous array, and of the byte after its last."""
     start = int(array.ctypes.data if isinstance(array, np.ndarray) else array.data_ptr())
     return start, start + int(array.nbytes)
 

@@ -1,4 +1,4 @@
-"""Stage 4, first half: the few micro-kernels that are compiled into the library."""
+"""Stage 4, first half: chooses the few micro-kernels that are compiled into the library."""
 
 from __future__ import annotations
 
@@ -20,23 +20,26 @@ from dietlab.workloads import Workload
 Values = npt.NDArray[np.float64]
 
 BEYOND = 8
-"""Shapes beyond the range are represented by the range's end times this."""
+"""The factor from the range's end to the shape that stands for all shapes beyond it: far enough that the
+edge tile no longer matters."""
 
 STARTS = 3
+"""Families whose lowest micro-kernels are tried as starts of the exchanges, beside the greedy
+choice."""
 
 MOST = 2
-"""Micro-kernels that a plan may need for one shape: two heights."""
+"""The most micro-kernels that a plan may need for one shape: two heights."""
 
 UNCOVERED = 1000.0
-"""What a shape loses that no plan covers: no gain on others makes up for it."""
+"""The loss of a shape that no plan covers, in units of :func:`lost`: larger than any sum of other losses."""
 
 TAIL = 60.0
-"""How much more a large slowdown counts than many small ones that are as large together: four times as much
-at 5 percent. A program waits for its slowest calls, and noise makes small differences."""
+"""The weight of the squared logarithm in :func:`lost`: with 60, a slowdown of 5 % counts four times as
+much as its logarithm. A program waits for its slowest calls, and small differences are noise."""
 
 
 def lost(slowdowns: Values) -> Values:
-    """What slowdowns (1 or more) count: their logarithm, and :data:`TAIL` times its square."""
+    """Returns the loss of slowdowns (ratios >= 1): their logarithm plus :data:`TAIL` times its square."""
     logs = np.log(slowdowns)
     found: Values = np.minimum(logs + TAIL * logs**2, UNCOVERED)
     return found
@@ -44,17 +47,17 @@ def lost(slowdowns: Values) -> Values:
 
 @dataclass(frozen=True)
 class Portfolio:
-    """Micro-kernels, and the plans made of them with their time on a dense set of shapes.
+    """A portfolio: micro-kernels, and the plans made of them with their times on a grid of shapes.
 
     Args:
-        micro_kernels: those that get compiled; loop order and edge do not count, since they share code.
+        micro_kernels: those that get compiled; plans that differ in loop order or edge share them.
         plans: the micro-kernels that lead a plan, each with its loop order and edge.
-        seconds: ``[plan][shape]``, as a tuning run expects them; infinite where a plan needs a
+        seconds: ``[plan][shape]``, as the tuning run expects them; infinite where a plan needs a
             micro-kernel that is not in the portfolio.
-        best_seconds: for each shape the least time of *any* candidate, chosen or not.
+        best_seconds: for each shape the least expected time of any candidate, chosen or not.
         curve: ``(micro-kernels, mean slowdown)`` for every size up to the chosen one that covers all shapes.
-        safe_plan: the one for shapes beyond the range: the fastest, as far as the model tells, on
-            the range's end times :data:`BEYOND`.
+        safe_plan: serves shapes beyond the range: the plan predicted fastest on the range's end times
+            :data:`BEYOND`.
     """
 
     workload: Workload
@@ -80,16 +83,17 @@ class Portfolio:
 def choose_portfolio(
     run: TuningRun, shapes: ShapeSet | None = None, max_kernels: int = 8, max_slowdown: float = 1.0
 ) -> Portfolio:
-    """The micro-kernels whose plans together lose least time, each shape counted by its weight.
+    """Chooses the micro-kernels whose plans lose least time over all shapes, by weight.
 
-    Greedy by marginal decrease of the weighted mean of what is lost (:func:`lost`); then exchanges, from
-    there and from the best families' lowest ``max_kernels``, until none helps.
+    Adds micro-kernels greedily by the decrease of the weighted mean loss (:func:`lost`); then exchanges
+    single ones, from there and from the best families' lowest ``max_kernels``, until no exchange helps.
 
     Args:
-        shapes: what will be called and how often (default: the tuned shapes); every shape of the
-            range gets a share of its nearest neighbour's weight, so that no length is forgotten.
-        max_kernels: micro-kernels, each height of a composed plan counted.
-        max_slowdown: stop early once the mean slowdown is at most this (1 means never).
+        run: the tuning run whose measured and predicted times decide.
+        shapes: the shapes that will be called, with weights (default: the tuned shapes); every shape of
+            the range gets a share of its nearest neighbour's weight, so that no length is left out.
+        max_kernels: the most micro-kernels; each height of a composed plan counts as one.
+        max_slowdown: stops early once the mean slowdown, a ratio, is at most this (1 means never).
 
     Raises:
         DispatchError: if ``max_kernels`` is below 1.
@@ -137,7 +141,7 @@ def _portfolio(
 
 
 def variants(portfolio: Portfolio) -> tuple[MicroKernel, ...]:
-    """The plans of a portfolio, and those of the same families with its other heights and both edges."""
+    """Returns a portfolio's plans, and those of the same families with its other heights and both edges."""
     plans = {*portfolio.plans, portfolio.safe_plan}
     for plan in (*portfolio.plans, portfolio.safe_plan):
         if plan.composed:
@@ -147,7 +151,7 @@ def variants(portfolio: Portfolio) -> tuple[MicroKernel, ...]:
 
 
 def retimed(portfolio: Portfolio, run: TuningRun) -> Portfolio:
-    """The same micro-kernels with times as ``run`` tells them now, and all plans that they are enough for."""
+    """Returns the portfolio with the times that ``run`` expects and all plans its micro-kernels allow."""
     plans = variants(portfolio)
     table = run.expected_seconds(plans, portfolio.shapes.shapes)
     choice = _Choice(portfolio.workload, plans, portfolio.shapes, table)
@@ -165,7 +169,7 @@ def _safest(run: TuningRun, plans: Sequence[MicroKernel]) -> MicroKernel:
 
 @dataclass(frozen=True)
 class _Choice:
-    """Which micro-kernels each plan needs on each shape, and what a set of them loses."""
+    """The choice of micro-kernels: which of them each plan needs on each shape, and the loss of a set."""
 
     workload: Workload
     plans: tuple[MicroKernel, ...]
@@ -183,8 +187,8 @@ class _Choice:
 
     @cached_property
     def _needed(self) -> npt.NDArray[np.intp]:
-        """``[plan, shape, MOST]``: the micro-kernels of a plan's tiles. A shape stands for all since the one
-        before it; a plan that needs more than that many for them needs one that nobody has."""
+        """The micro-kernels of a plan's tiles, ``[plan, shape, MOST]``. A shape stands for all since the one
+        before it; a plan that needs more than ``MOST`` for them gets a number that no micro-kernel has."""
         rows = spans(self.workload, self.shapes)
         return np.array([[self._padded(self._codes(plan, *span)) for span in rows] for plan in self.plans])
 
@@ -206,7 +210,7 @@ class _Choice:
         return lost(self.table / self.table.min(axis=0))
 
     def covered(self, chosen: Sequence[int]) -> npt.NDArray[np.bool_]:
-        """``[plan, shape]``: whether the chosen micro-kernels are all that the plan needs."""
+        """Returns whether the chosen micro-kernels cover each plan on each shape, ``[plan, shape]``."""
         present = np.zeros(len(self.codes) + 1, bool)
         present[list(chosen)] = True
         found: npt.NDArray[np.bool_] = np.asarray(present[self._needed].all(axis=2))
@@ -218,22 +222,22 @@ class _Choice:
         return [i for i, needed in enumerate(self._needed_beyond) if present.issuperset(needed)]
 
     def loss(self, chosen: Sequence[int]) -> float:
-        """Weighted mean of what is lost when each shape takes its best plan."""
+        """Returns the weighted mean loss when each shape takes its best plan."""
         losses = np.where(self.covered(chosen), self._losses, UNCOVERED).min(axis=0)
-        # A portfolio without a plan for shapes beyond the range would need micro-kernels of its own there.
+        # A portfolio without a plan for shapes beyond the range would need further micro-kernels there.
         return float(losses @ np.array(self.shapes.weights)) + (0.0 if self.settled(chosen) else UNCOVERED)
 
     def slowdown(self, chosen: Sequence[int]) -> float | None:
-        """Weighted geometric mean of the slowdown then; None until every shape is covered."""
+        """Returns the weighted geometric mean of the slowdown; None until every shape is covered."""
         least = np.where(self.covered(chosen), self.table, np.inf).min(axis=0) / self.table.min(axis=0)
         if not (np.isfinite(least).all() and self.settled(chosen)):
             return None
         return exp(float(np.log(least) @ np.array(self.shapes.weights)))
 
     def with_best_addition(self, chosen: tuple[int, ...]) -> tuple[int, ...]:
-        """One more micro-kernel: the one that lowers the loss most, found for all of them in one pass.
+        """Adds the micro-kernel that lowers the loss most; all candidates are compared in one pass.
 
-        A plan that lacks exactly one micro-kernel on a shape is what that one would bring there.
+        A plan that lacks exactly one micro-kernel on a shape becomes available there with it.
         """
         absent = np.ones(len(self.codes) + 1, bool)
         absent[list(chosen)] = False
@@ -249,7 +253,7 @@ class _Choice:
         return (*chosen, int(losses.argmin()))
 
     def _beyond_losses(self, chosen: tuple[int, ...]) -> Values:
-        """What each addition leaves: nothing if some plan then serves every shape beyond the range."""
+        """Returns the loss beyond the range after each addition: 0 if some plan serves every shape there."""
         present = set(chosen)
         losses = np.full(len(self.codes), UNCOVERED)
         for codes in self._needed_beyond:
@@ -261,7 +265,7 @@ class _Choice:
         return losses
 
     def family_starts(self, size: int) -> list[tuple[int, ...]]:
-        """The lowest ``size`` micro-kernels of each family: even splits cover every shape with them."""
+        """Returns each family's lowest ``size`` micro-kernels: even splits cover every shape with them."""
         families: dict[MicroKernel, list[int]] = {}
         for number, code in enumerate(self.codes):
             families.setdefault(code.family, []).append(number)

@@ -1,4 +1,4 @@
-"""From what was measured to the plans worth considering: other heights and edges of the best families."""
+"""Candidate plans: the measured micro-kernels, and other heights and edges of the best families."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from dietlab.space import COMPOSED, MicroKernel, tiling_on, with_edge, with_rows
 from dietlab.workloads import Workload
 
 FAMILIES = 10
-"""Families of micro-kernels that plans are made of: those that do best together."""
+"""The most families that candidate plans are made of, in the order of :func:`best_together`."""
 
 
 class Known(Protocol):
-    """What a tuning run knows of micro-kernels and their times."""
+    """A source of micro-kernels and their times, such as a tuning run."""
 
     @property
     def micro_kernels(self) -> tuple[MicroKernel, ...]: ...
@@ -28,7 +28,7 @@ class Known(Protocol):
 
 
 def best_together(run: Known, shapes: Sequence[Shape], count: int) -> list[MicroKernel]:
-    """Greedy: micro-kernels that together lower the mean logarithm of time most."""
+    """Selects ``count`` micro-kernels greedily: each lowers the mean logarithm of the best time most."""
     kernels = run.micro_kernels
     logs = np.log(run.seconds_table(kernels, shapes))
     best = np.full(len(shapes), np.inf)
@@ -42,8 +42,8 @@ def best_together(run: Known, shapes: Sequence[Shape], count: int) -> list[Micro
 
 
 def candidate_plans(run: Known, shapes: Sequence[Shape]) -> tuple[MicroKernel, ...]:
-    """What was measured and, where plans are composed, all lower heights and both edges of the families
-    that do best together on ``shapes``."""
+    """Returns the measured micro-kernels and, where plans are composed, all lower heights and both edges of
+    the families that do best together on ``shapes``."""
     measured = run.micro_kernels
     plans = set(measured)
     tallest: dict[MicroKernel, int] = {}
@@ -60,8 +60,8 @@ def candidate_plans(run: Known, shapes: Sequence[Shape]) -> tuple[MicroKernel, .
 def distinct(
     plans: Sequence[MicroKernel], order: Iterable[int], workload: Workload, shape: Shape, count: int
 ) -> list[int]:
-    """The first ``count`` numbers of ``order`` whose plans run different tiles on a shape: a finalist's place
-    is not for a twin of another."""
+    """Returns the first ``count`` plan numbers of ``order`` that run different tiles on a shape, so that two
+    finalists are never the same program."""
     found: dict[Hashable, int] = {}
     for number in order:
         found.setdefault(tiling_on(plans[number], workload, shape), int(number))

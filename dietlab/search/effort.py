@@ -10,7 +10,7 @@ from dietlab.measure import Timing
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
-    """How much to try, measure and compare.
+    """A preset of counts and seconds: how much to try, measure and compare.
 
     Args:
         trials: distinct micro-kernels measured.
@@ -38,7 +38,7 @@ class Effort:
 
 
 LONG_CALL = 0.015
-"""Seconds of a call from which on one block says enough: it is longer than most disturbances."""
+"""Calls of at least this many seconds are timed by one block: they outlast most disturbances."""
 
 EFFORTS = {
     effort.name: effort
@@ -87,7 +87,11 @@ EFFORTS = {
 
 
 def effort_named(effort: str | Effort) -> Effort:
-    """A preset by name, or the effort itself."""
+    """Returns the preset of that name, or the effort itself.
+
+    Raises:
+        DietlabError: for an unknown name.
+    """
     if isinstance(effort, Effort):
         return effort
     if effort not in EFFORTS:

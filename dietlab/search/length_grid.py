@@ -1,4 +1,4 @@
-"""The shapes that a dispatcher is trained on, and where plans are verified."""
+"""The grid of lengths that a dispatcher is trained on and plans are verified on."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from dietlab.shapes import Shape, ShapeSet
 from dietlab.workloads import Workload
 
 DENSE_SHAPES = 256
-"""Shapes that a dispatcher is trained on at most: all of them in ranges up to this length."""
+"""The most shapes that a dispatcher is trained on; a range of at most this length is covered whole."""
 
 
 def length_grid(workload: Workload, shapes: ShapeSet, limit: int = DENSE_SHAPES) -> ShapeSet:
-    """Every shape of a one-dimensional range, or ``limit`` of them: the lower half one by one, where
-    one more row changes the most, then evenly over the logarithm. Weighted like ``shapes``.
+    """Returns every shape of a one-dimensional range, or ``limit`` of them.
 
-    Each dense shape gets an equal part of the weight of the nearest given shape.
+    With a limit, the first half of the grid takes every length, since one more row changes a short call the
+    most; the second half is evenly spread over the logarithm of the length. The weight of each given shape
+    is divided equally among the grid's shapes nearest to it.
     """
     if len(workload.dims) != 1:
         return shapes

@@ -1,4 +1,4 @@
-"""Where the time of a stage goes that its records do not tell."""
+"""Times the phases of a stage that its records do not hold: fitting the model, and the search itself."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Result = TypeVar("Result")
 
 
 class PhaseTimer:
-    """Runs from when it was made. ``model`` is what :meth:`fit` took, ``search`` all that neither that nor a
-    runner took: choosing what to measure, and what to compile.
+    """A timer that starts when it is made and divides the time into ``model``, spent in :meth:`fit`, and
+    ``search``, spent neither there nor in a runner: choosing what to measure and what to compile.
 
     Args:
-        now: a reading in seconds.
+        now: a monotonic clock, in seconds.
     """
 
     def __init__(self, now: Callable[[], float] = perf_counter) -> None:
@@ -28,16 +28,18 @@ class PhaseTimer:
         self._fitting = self._running = 0.0
 
     def fit(self, work: Callable[[], Result]) -> Result:
+        """Runs ``work`` and charges its time to ``model``."""
         started = self._now()
         result = work()
         self._fitting += self._now() - started
         return result
 
     def watched(self, runner: Runner) -> Runner:
-        """The same runner; what it takes is not charged to ``search``."""
+        """Wraps a runner so that its time is not charged to ``search``."""
         return _Watched(runner, self)
 
     def waited(self, work: Callable[[], Result]) -> Result:
+        """Runs ``work`` and charges its time to the runner."""
         started = self._now()
         try:
             return work()
@@ -46,7 +48,7 @@ class PhaseTimer:
 
     @property
     def seconds(self) -> PhaseSeconds:
-        """Model and search time so far."""
+        """Model and search time since the start."""
         passed = self._now() - self._began
         return PhaseSeconds(model=self._fitting, search=max(0.0, passed - self._fitting - self._running))
 
@@ -67,7 +69,7 @@ class _Watched:
 
 
 def with_records(seconds: PhaseSeconds, records: Iterable[Record]) -> PhaseSeconds:
-    """Model and search time with the other phases, which stand in the records."""
+    """Returns model and search time together with the phases that records hold: compile, verify, measure."""
     found = [record.phases for record in records]
     return replace(
         seconds,

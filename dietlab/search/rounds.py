@@ -1,4 +1,4 @@
-"""Rounds of measuring: the records that a stage asks for, and which of them are still to be taken."""
+"""Rounds of measurement: runs the trials of a stage that have no record yet."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def measure_missing(
     listeners: Audience,
     store: RecordStore,
 ) -> tuple[Record, ...]:
-    """Records of ``trials`` in the round ``asked_by``; what the store lacks of them is measured, but for what
-    failed before."""
+    """Measures the ``trials`` that the store has no record of, except those that failed before, and returns
+    all records of these trials in round ``asked_by``."""
     left = missing(trials, (r for r in store.records if r.asked_by == asked_by or not r.ok))
     with listeners.stage(stage, sum(len(trial.shapes) for trial in left), "measurement") as progress:
         measure_all(run.space, left, runner, store, listeners, progress.advance, asked_by)
@@ -35,7 +35,7 @@ def measure_missing(
 
 
 def missing(trials: Iterable[Trial], records: Iterable[Record]) -> list[Trial]:
-    """What of some trials has no record."""
+    """Returns the trials without a record, each with its missing shapes only."""
     done = {(record.micro_kernel, record.shape) for record in records}
     return [
         Trial(trial.micro_kernel, left)
@@ -55,8 +55,11 @@ def measure_all(
     *,
     counted: Collection[MicroKernel] | None = None,
 ) -> None:
-    """Runs the trials; every record is on disk before it is announced. Progress counts records, or
-    the micro-kernels ``counted``, each once it has all its records."""
+    """Runs the trials; every record is on disk before it is announced.
+
+    Progress counts records or, if ``counted`` is given, those micro-kernels, each once all its shapes are
+    measured.
+    """
     if not trials:
         return
     left = {trial.micro_kernel: len(trial.shapes) for trial in trials}
@@ -80,7 +83,7 @@ def _announcement(record: Record, gflops: float, trials: int) -> TrialMeasured:
 
 @contextmanager
 def _closed_on_error(runner: Runner) -> Iterator[None]:
-    """An error, a stop or an interruption leaves no worker process; the runner can be used again."""
+    """Closes the runner on an error or a stop, so that no worker process stays; it can be used again."""
     try:
         yield
     except BaseException:

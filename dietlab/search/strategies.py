@@ -1,4 +1,4 @@
-"""What to measure next. All strategies share one method, so that they compare on the same axes."""
+"""Search strategies: each proposes the micro-kernels of the next round through one method."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dietlab.space import MicroKernel, Space, changed_in
 
 @dataclass(frozen=True)
 class SearchState:
-    """What is known when a strategy is asked; ``model`` is None before the first fit."""
+    """The knowledge that a strategy proposes from; ``model`` is None before the first fit."""
 
     space: Space
     shapes: ShapeSet
@@ -38,7 +38,7 @@ class SearchState:
 
     @cached_property
     def best_seconds(self) -> dict[Shape, float]:
-        """The least seconds known for each shape: predicted for the best micro-kernel measured."""
+        """Predicted seconds of the best measured micro-kernel on each shape."""
         tried = [r.micro_kernel for r in self.records if r.ok]
         if self.model is None or not tried:
             return dict.fromkeys(self.shapes, float("inf"))
@@ -47,14 +47,14 @@ class SearchState:
 
 
 class Strategy(Protocol):
-    """Proposes up to ``count`` micro-kernels that were not tried; fewer when none are left."""
+    """A search strategy proposes up to ``count`` untried micro-kernels; fewer when fewer are left."""
 
     def propose(self, state: SearchState, count: int, random: Random) -> Sequence[MicroKernel]: ...
 
 
 @dataclass(frozen=True)
 class RandomStrategy:
-    """Uniformly at random, without replacement: the baseline of every search."""
+    """Random search proposes uniformly, without replacement: the baseline of every strategy."""
 
     def propose(self, state: SearchState, count: int, random: Random) -> Sequence[MicroKernel]:
         return random.sample(state.untried, min(count, len(state.untried)))
@@ -62,7 +62,7 @@ class RandomStrategy:
 
 @dataclass(frozen=True)
 class ExhaustiveStrategy:
-    """Everything, in order: for small spaces, and for records to replay."""
+    """Exhaustive search proposes every micro-kernel in order: for small spaces and for replay."""
 
     def propose(self, state: SearchState, count: int, random: Random) -> Sequence[MicroKernel]:
         return state.untried[:count]
@@ -70,20 +70,20 @@ class ExhaustiveStrategy:
 
 @dataclass(frozen=True)
 class MarginalStrategy:
-    """Greedy by marginal gain: each pick helps the shapes that those before it left behind.
+    """Greedy search by marginal gain: each pick helps the shapes that earlier picks left slow.
 
     Predicts every untried micro-kernel on every shape and adds, one by one, the one that lowers the
     weighted sum of logarithms of time most, given the best known time of each shape and the picks
     before it. A share at random keeps the model honest.
 
-    Predictions of near relatives are nearly the same, and early ones are wrong together: no more than
-    ``tile_share`` of the picks are one tile, and ``width_share`` tiles of one width, as long as there are
-    others. (Replayed on all 1512 micro-kernels of a dense layer, from a uniform first round, 64 trials with
-    this end 0.7 % above the fastest on average, without it 1.7 %.)
+    Predictions of similar micro-kernels are similar, and the first ones err together. So at most
+    ``tile_share`` of the picks have one tile, and at most ``width_share`` one tile width, until only such
+    are left. (Replayed on all 1512 micro-kernels of a dense layer from a uniform first round, 64 trials end
+    0.7 % above the fastest on average with these limits, 1.7 % without.)
 
-    Before there is a model, every access pattern (:attr:`MicroKernel.access_pattern`) is tried as often
-    as any other: one that the first round leaves out has no evidence in its favour, and may never be
-    proposed.
+    The first round, before there is a model, tries every access pattern
+    (:attr:`MicroKernel.access_pattern`) equally often: one that it leaves out has no evidence in its
+    favour and may never be proposed.
     """
 
     random_share: float = 0.2
@@ -118,7 +118,7 @@ class MarginalStrategy:
 
 
 def _dealt(kernels: Sequence[MicroKernel], count: int, random: Random) -> list[MicroKernel]:
-    """At random, one of every way to read after another, as long as there are others."""
+    """Draws ``count`` micro-kernels at random, one of each access pattern in turn."""
     ways: dict[Hashable, list[MicroKernel]] = {}
     for kernel in random.sample(kernels, len(kernels)):
         ways.setdefault(kernel.access_pattern, []).append(kernel)
@@ -127,7 +127,7 @@ def _dealt(kernels: Sequence[MicroKernel], count: int, random: Random) -> list[M
 
 
 def _numbered(groups: Sequence[Hashable]) -> npt.NDArray[np.intp]:
-    """Equal groups get the same number, from 0."""
+    """Numbers the distinct groups from 0 and returns each element's number."""
     numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
     return np.array([numbers[group] for group in groups], np.intp)
 
@@ -181,7 +181,7 @@ class PaperStrategy:
     def _select(
         self, state: SearchState, scores: _Scores, pool: set[MicroKernel], count: int, random: Random
     ) -> list[MicroKernel]:
-        """The best of the pool for one target shape after another."""
+        """Selects the best of the pool for one drawn target shape after another."""
         time_spent = [
             weight * min(state.best_seconds[shape], 1.0)
             for shape, weight in zip(state.shapes, state.shapes.weights, strict=True)
@@ -197,7 +197,7 @@ class PaperStrategy:
 
 
 class _Scores:
-    """Predicted throughput of the untried micro-kernels on each shape, computed once a round."""
+    """Predicted throughput (flop/s) of the untried micro-kernels on each shape, computed once a round."""
 
     def __init__(self, state: SearchState) -> None:
         assert state.model is not None
@@ -221,7 +221,11 @@ STRATEGIES: dict[str, Callable[[], Strategy]] = {
 
 
 def strategy_named(strategy: str | Strategy) -> Strategy:
-    """A strategy by name, or the strategy itself."""
+    """Returns the strategy of that name, or the strategy itself.
+
+    Raises:
+        SpaceError: for an unknown name.
+    """
     if not isinstance(strategy, str):
         return strategy
     if strategy not in STRATEGIES:
@@ -230,6 +234,6 @@ def strategy_named(strategy: str | Strategy) -> Strategy:
 
 
 def target_shape(kernel: MicroKernel, state: SearchState) -> Shape:
-    """The shape ``S*`` on which a candidate is measured: where it wastes least."""
+    """Returns the shape ``S*`` on which a candidate is measured: the one with the least adaptation cost."""
     cost = adaptation_cost(state.space.workload, state.space.hardware)
     return best_shape(kernel, state.shapes.shapes, cost)

@@ -1,4 +1,4 @@
-"""Measures everything: every micro-kernel of a space on every shape, for replay and for the oracle."""
+"""Surveys a space: measures every micro-kernel on every shape, for replay and for the oracle."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dietlab.shapes import Shape
 from dietlab.space import Space
 
 BATCH = 32
-"""Micro-kernels built together before any of them is timed."""
+"""Micro-kernels that are built together before any of them is timed: enough to keep all cores compiling."""
 
 
 def survey(
@@ -21,7 +21,7 @@ def survey(
     store: RecordStore | None = None,
     observers: Iterable[Observer] = (),
 ) -> tuple[Record, ...]:
-    """Records of the whole space; what ``store`` holds already is not measured again."""
+    """Measures the whole space and returns its records; those in ``store`` are not measured again."""
     store = RecordStore() if store is None else store
     left = missing((Trial(kernel, tuple(shapes)) for kernel in space), store.records)
     listeners = audience(observers)

@@ -22,15 +22,15 @@ from dietlab.space import MicroKernel, Space
 from dietlab.workloads import smallest_shape
 
 VERIFYING_ROUNDS = 2
-"""What the first round finds changes what is probably fastest. The second one looks between the first one's
-shapes, and again where another plan is expected to win now."""
+"""Rounds of verifying. The first round's records change which plans are probably fastest; the second one
+takes shapes between those of the first, and again those where another plan is now expected to win."""
 
 REFERENCES = 2
-"""Micro-kernels of earlier rounds that are measured again in each round of the search."""
+"""Micro-kernels of earlier rounds that each round of the search measures again, to compare rounds."""
 
 SEARCH = "search"
-"""Rounds of the search are called this and how many micro-kernels were tried before; what is left of an
-interrupted round is a round of its own."""
+"""The name of a round of the search, followed by the number of micro-kernels tried before it. The rest of an
+interrupted round is a separate round."""
 
 
 def tune(
@@ -47,8 +47,19 @@ def tune(
     """Searches ``space`` for all ``shapes`` at once.
 
     Each micro-kernel is measured once or twice (:func:`search_shapes`); then the best are confirmed on
-    more shapes, and their plans verified where they compete. What ``store`` holds already counts, so
-    that an interrupted run goes on where it stopped.
+    more shapes, and their plans verified where they compete. An interrupted run continues from the records
+    in ``store``.
+
+    Args:
+        space: the micro-kernels to search, of one workload and hardware.
+        shapes: the weighted shapes to tune for; only its training shapes are measured by the search.
+        runner: measures trials: local, replay or synthetic.
+        effort: a preset's name (``smoke``, ``quick``, ``full``) or counts of trials and seconds.
+        strategy: a strategy's name or an object with ``propose``.
+        observers: get every progress event.
+        store: receives every record before it is announced; in memory if None.
+        adaptation: the adaptation cost of the model: ``streamed`` knows cache levels, ``paper`` does not.
+        seed: of the proposals and of the model.
 
     Raises:
         ModelError: if every candidate failed.
@@ -107,9 +118,9 @@ def tune(
 
 
 def search_shapes(kernel: MicroKernel, state: SearchState, effort: Effort) -> tuple[Shape, ...]:
-    """Where the search measures a candidate: on the shape on which it wastes least and, if operands come
-    from memory, on the smallest of the range too. There memory bounds the time, and how well a
-    micro-kernel streams its weights tells nothing about how well it computes."""
+    """Returns the shapes on which the search measures a candidate: the one with the least adaptation cost
+    and, if operands come from memory, the smallest of the range too. Memory bounds the time there, and how
+    well a micro-kernel streams its weights says nothing about how well it computes."""
     target = target_shape(kernel, state)
     if effort.timing.cache != "rotating":
         return (target,)
@@ -117,9 +128,11 @@ def search_shapes(kernel: MicroKernel, state: SearchState, effort: Effort) -> tu
 
 
 def references(state: SearchState, effort: Effort) -> list[Trial]:
-    """The best of earlier rounds on the smallest shape, which are measured there again. The memory of a
-    shared machine can be twice as quick a minute later: rounds can only be compared by what they have in
-    common (:func:`dietlab.cost.calibration.settled_seconds`)."""
+    """Returns trials of the best earlier micro-kernels on the smallest shape, to be measured again.
+
+    The memory of a shared machine can be twice as fast a minute later, so rounds are compared by the
+    micro-kernels that they have in common (:func:`dietlab.cost.calibration.settled_seconds`).
+    """
     if effort.timing.cache != "rotating":
         return []
     smallest = smallest_shape(state.space.workload)
@@ -129,8 +142,8 @@ def references(state: SearchState, effort: Effort) -> list[Trial]:
 
 
 def searched(records: Iterable[Record]) -> tuple[Record, ...]:
-    """What the search itself measured. Whatever confirmed or verified it later is left out, so that running
-    the same command again goes on in the same way. (Records that nobody signed are taken for its own.)"""
+    """Returns the records of the search itself, without those that confirmed or verified it later, so that a
+    repeated command continues in the same way. Records without a round count as the search's."""
     return tuple(r for r in records if r.asked_by.startswith(SEARCH) or not r.asked_by)
 
 

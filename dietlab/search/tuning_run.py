@@ -1,4 +1,4 @@
-"""What a search found out, and the times that follow from it."""
+"""The result of a tuning run, and the times that follow from its records and model."""
 
 from __future__ import annotations
 
@@ -23,18 +23,23 @@ Seconds = npt.NDArray[np.float64]
 """``[micro-kernels, shapes]``."""
 
 CACHED_SHARE, PREDICTED_SHARE = 0.5, 0.25
-"""How often operands are expected in cache; the other calls find them in memory. Nobody knows which it will
-be, and a plan that is good in one state only is a bad one; but a prediction counts less."""
+"""The share of calls, 0 to 1, whose operands are expected in cache, if times there were measured and if they
+were only predicted; the other calls find them in memory. A plan that is fast in one state only is a bad one,
+but a prediction counts less than a measurement."""
 
 
 @dataclass(frozen=True)
 class TuningRun:
-    """What a search found out; everything later is computed from it.
+    """The result of a search: its records and the model fitted on them.
 
-    ``seconds`` is the wall-clock time by phase, earlier sittings of a resumed run included as far
-    as their records tell (model and search time of earlier sittings is not kept).
-    ``held_out_metrics`` judges the model before it saw the confirming measurements, on them: pairs of
-    micro-kernel and shape that were held out from its fit (empty if there were none).
+    Args:
+        space: the micro-kernels that were searched.
+        shapes: the shapes that it tuned for.
+        records: every measurement and failure.
+        model: the cost model, fitted on all records.
+        seconds: wall-clock time by phase; of a resumed run's earlier parts only compile, verify and measure.
+        held_out_metrics: ranking metrics of the model on the confirming measurements before it was fitted
+            on them; empty if there were none.
     """
 
     space: Space
@@ -46,12 +51,12 @@ class TuningRun:
 
     @property
     def micro_kernels(self) -> tuple[MicroKernel, ...]:
-        """Those measured successfully at least once."""
+        """Micro-kernels that were measured successfully at least once."""
         return tuple(sorted({record.micro_kernel for record in self.records if record.ok}))
 
     @property
     def trials(self) -> int:
-        """Distinct micro-kernels tried."""
+        """The number of distinct micro-kernels tried."""
         return len({record.micro_kernel for record in self.records})
 
     @property
@@ -61,11 +66,11 @@ class TuningRun:
     def seconds_table(
         self, kernels: Sequence[MicroKernel], shapes: Sequence[Shape], cached: bool = False
     ) -> Seconds:
-        """Measured seconds where there are any, calibrated predictions elsewhere: with operands from where
-        tuning had them or, if ``cached``, from the last-level cache.
+        """Returns seconds ``[micro-kernels, shapes]``, measured where there is a record and calibrated
+        predictions elsewhere: in the cache state of tuning or, if ``cached``, from the last-level cache.
 
-        If no record says how long a call takes from there, what the model expects of the change stands
-        for it: each time as measured from memory, times the ratio of both predictions."""
+        Without any record from cache, each time from memory is multiplied by the ratio of both
+        predictions."""
         if not cached:
             return self._calibration.seconds(kernels, shapes)
         if self._measured_cached:
@@ -74,9 +79,10 @@ class TuningRun:
         return self._calibration.seconds(kernels, shapes) * change
 
     def mean_seconds(self, kernels: Sequence[MicroKernel], shapes: Sequence[Shape]) -> Seconds:
-        """The geometric mean over where operands come from: :meth:`seconds_table` for the state of tuning
-        and, if that was from memory, a share of :data:`CACHED_SHARE` for operands in cache, or of
-        :data:`PREDICTED_SHARE` if nothing was measured there. Plans that memory makes equal differ by how
+        """Returns the geometric mean of :meth:`seconds_table` over cache states.
+
+        If tuning had operands in memory, times from cache weigh :data:`CACHED_SHARE`, or
+        :data:`PREDICTED_SHARE` if none was measured: plans that memory bandwidth makes equal differ by how
         well they compute."""
         table = self.seconds_table(kernels, shapes)
         if self.model.cost.cache != "rotating":
@@ -87,9 +93,9 @@ class TuningRun:
         return mean
 
     def expected_seconds(self, kernels: Sequence[MicroKernel], shapes: Sequence[Shape]) -> Seconds:
-        """What to count on: :meth:`mean_seconds`, and predictions with their doubt
-        (:meth:`~dietlab.cost.Calibration.doubt`), so that a plan which was measured is preferred to one
-        that is only said to be as fast."""
+        """Returns :meth:`mean_seconds`, with predictions raised by their uncertainty
+        (:meth:`~dietlab.cost.Calibration.doubt`), so that a measured plan is preferred to one that is only
+        predicted to be as fast."""
         doubt = np.exp(self._calibration.doubt(kernels, shapes))
         expected: Seconds = self.mean_seconds(kernels, shapes) * doubt
         return expected

@@ -1,4 +1,4 @@
-"""The stages after the search: the best candidates on more shapes, then the plans that compete on each."""
+"""The stages after the search: confirms the best candidates on more shapes, then verifies competing plans."""
 
 from __future__ import annotations
 
@@ -18,22 +18,24 @@ from dietlab.space import MicroKernel, Space, tiling_on
 from dietlab.workloads import axis_of
 
 FINALISTS = 3
-"""Plans measured for each shape in a round of verifying."""
+"""The most plans measured for each shape in a round of verifying."""
 
 FEW_ROWS, MORE_FINALISTS = 8, 8
-"""The same for shapes of so few rows: there memory bounds the time, and the model tells plans apart worst."""
+"""Shapes of at most :data:`FEW_ROWS` rows have :data:`MORE_FINALISTS` plans measured: memory bounds their
+time, and the model ranks their plans worst."""
 
 MANY_ROWS = 128
-"""Beyond so many rows a call on a CPU takes long, and neighbouring shapes differ by little."""
+"""The most rows of a short call on a CPU. Longer calls cost seconds to measure, and neighbouring shapes
+differ little."""
 
 VERIFY = "verify"
-"""Rounds of verifying are called this and a number."""
+"""The name of a round of verifying, followed by its number."""
 
 
 def confirm(
     run: TuningRun, runner: Runner, effort: Effort, listeners: Audience, store: RecordStore
 ) -> tuple[Record, ...]:
-    """Measures the best micro-kernels on more shapes, the tuned ones and others between them."""
+    """Measures the best micro-kernels on the tuned shapes and on others between them."""
     shapes = confirm_shapes(run.shapes, run.space, effort.confirm_shapes)
     trials = [Trial(kernel, shapes) for kernel in best_together(run, shapes, effort.confirm_kernels)]
     return measure_missing("confirm", "confirm", run, trials, runner, listeners, store)
@@ -42,11 +44,11 @@ def confirm(
 def verify(
     run: TuningRun, runner: Runner, effort: Effort, listeners: Audience, store: RecordStore, number: int
 ) -> tuple[Record, ...]:
-    """Measures, for shapes all over the range, the plans that are probably fastest there.
+    """Measures, for shapes all over the range, the plans that are predicted fastest there.
 
-    The model tells programs apart that differ much; which of a few good ones wins on a shape is
-    measured, next to each other, unless the fastest of them has been. Shapes are those of the dispatcher's
-    training, as many as the effort has time for.
+    The model ranks programs that differ much; which of a few good ones wins on a shape is measured in turns,
+    unless the expected winner was part of such a round. The shapes are those that the dispatcher is trained
+    on, as many as the effort allows.
     """
     if not effort.verify_shapes:
         return ()
@@ -68,21 +70,21 @@ def verify(
 
 
 def verified_shapes(run: TuningRun, count: int, number: int) -> tuple[Shape, ...]:
-    """The shapes of round ``number``: about ``count`` all over the range; from the second round on also those
-    between them where one more row changes much."""
+    """Returns the shapes of round ``number``: about ``count`` all over the range; from the second round on
+    also short calls between them, where one more row changes much."""
     workload = run.space.workload
     first, dense = (set(length_grid(workload, run.shapes, limit)) for limit in (count, number * count))
     return tuple(sorted(first | {shape for shape in dense if is_short(run, shape)}))
 
 
 def is_short(run: TuningRun, shape: Shape) -> bool:
-    """Whether a call is short enough for many measurements, and unlike its neighbours': on a GPU, where waves
-    of blocks make steps, every call is."""
+    """Returns whether a call is short enough to measure every length. On a GPU every call is, and waves of
+    blocks make neighbouring lengths differ."""
     return run.space.hardware.kind == "cuda" or axis_of(run.space.workload, "rows").at(shape) <= MANY_ROWS
 
 
 def measured_together(run: TuningRun, *stages: str) -> dict[Shape, list[set[Hashable]]]:
-    """By shape: the tilings that were measured next to each other, round by round of these stages."""
+    """Returns, by shape, the tilings that each round of these stages measured in turns."""
     found: dict[Shape, dict[str, set[Hashable]]] = {}
     for record in run.records:
         if record.asked_by.startswith(stages):
@@ -92,10 +94,8 @@ def measured_together(run: TuningRun, *stages: str) -> dict[Shape, list[set[Hash
 
 
 def confirm_shapes(shapes: ShapeSet, space: Space, count: int) -> tuple[Shape, ...]:
-    """The tuned shapes, the ends of the range, and ``count`` evenly spread over the logarithm of T.
-
-    Small shapes get more of them: there one row more changes the most.
-    """
+    """Returns the tuned shapes, the range's ends, and ``count`` lengths spread evenly over its logarithm:
+    one more row changes a short call the most."""
     dims = space.workload.dims
     if len(dims) != 1:
         return shapes.train.shapes

@@ -34,18 +34,18 @@ class CpuMicroKernel(MicroKernel):
         order: which operand stays while the other streams. ``ws`` (weight-stationary): for each
             panel of weights, all row tiles; ``is`` (input-stationary): for each row tile, all
             panels.
-        prefetch: how many steps ahead weights are asked into L1; 0 leaves it to the hardware.
-        edge: what happens where a tile would stick out of the output; see :class:`MicroKernel`.
-        ahead: whether what comes next is asked into L2, each row tile a share, so that memory works
-            while the current one is computed: the next panel of packed weights (not if there is a
-            single row tile), or the operands and the output of a batch's next product.
+        prefetch: distance of the prefetch of weights into L1, in steps; 0 leaves it to the hardware.
+        edge: the treatment of tiles that would stick out of the output; see :class:`MicroKernel`.
+        ahead: whether the next panel of packed weights is prefetched into L2 (not by a single row tile),
+            or the operands and the output of a batch's next product. Each row tile prefetches a share,
+            so that memory works while the current panel is computed.
         along: the axis that vectors run along. ``cols``: an input is broadcast to a vector of outputs.
             ``depth``: every output is a dot product, ``lanes`` products at a time, which are added up
             across the lanes at the end; ``unroll`` counts vectors of the reduction axis, ``cols`` is
             any number, and columns are composed as rows are.
-        block: steps of the reduction axis in one pass over the output, 0 for all of them. A reduction is
-            cut so that the part of the input that a pass reads stays in L1 or L2; the output holds the
-            sums between passes.
+        block: steps of a K-block: the part of the reduction axis in one pass over the output, 0 for all
+            of it. K-blocking keeps the part of the input that a pass reads in L1 or L2; the output holds
+            the sums between passes.
 
     ``key`` reads ``8x32.u4.ws.p0a.even``, ``5x5.u4.ws.p0.depth.even`` for vectors along the depth, or
     ``6x48.u2.ws.p0a.k512.even`` for passes of 512 steps.
@@ -109,7 +109,7 @@ class CpuMicroKernel(MicroKernel):
 
     @cached_property
     def code(self) -> CpuMicroKernel:
-        """Loop order and edge are around the tiles."""
+        """The micro-kernel without loop order and edge, which are outside the tile."""
         return replace(self, order="ws", edge="even")
 
     @property

@@ -1,4 +1,4 @@
-"""A decision tree over shapes, as a value: nested ``if``s waiting to be compiled."""
+"""The decision tree over shapes as a value, which is compiled to nested ``if``s."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from dietlab.shapes import Shape
 
 @dataclass(frozen=True)
 class Leaf:
-    """Use plan number ``kernel``: the micro-kernel that leads it."""
+    """A leaf: shapes that reach it run plan number ``kernel``."""
 
     kernel: int
 
 
 @dataclass(frozen=True)
 class Split:
-    """``if shape[dim] <= at_most: low else: high``."""
+    """A split: ``if shape[dim] <= at_most: low else: high``."""
 
     dim: str
     at_most: int
@@ -31,19 +31,20 @@ Tree = Leaf | Split
 
 
 def route(tree: Tree, shape: Shape) -> int:
-    """The number of the micro-kernel that serves ``shape``."""
+    """Returns the number of the plan that serves ``shape``."""
     while isinstance(tree, Split):
         tree = tree.low if shape[tree.dim] <= tree.at_most else tree.high
     return tree.kernel
 
 
 def leaves(tree: Tree) -> tuple[Leaf, ...]:
+    """Returns all leaves, from the lowest extent on."""
     return (tree,) if isinstance(tree, Leaf) else leaves(tree.low) + leaves(tree.high)
 
 
 def intervals(tree: Tree, low: int = 1, high: int | None = None) -> list[tuple[int, int, int | None]]:
-    """``(number, low, high)`` of each leaf: which extents of the one dimension reach it, both ends
-    included (None: no end). Leaves that nothing reaches are left out."""
+    """Returns ``(number, low, high)`` of each leaf: the extents of the one dimension that reach it, both ends
+    included (None: no end). Leaves that no extent reaches are left out."""
     if high is not None and low > high:
         return []
     if isinstance(tree, Leaf):
@@ -53,18 +54,19 @@ def intervals(tree: Tree, low: int = 1, high: int | None = None) -> list[tuple[i
 
 
 def depth(tree: Tree) -> int:
-    """How many comparisons the longest path makes."""
+    """Returns the number of comparisons on the longest path."""
     return 0 if isinstance(tree, Leaf) else 1 + max(depth(tree.low), depth(tree.high))
 
 
 def relabelled(tree: Tree, numbers: Mapping[int, int]) -> Tree:
-    """The same tree with micro-kernels renumbered."""
+    """Returns the tree with its plans renumbered."""
     if isinstance(tree, Leaf):
         return Leaf(numbers[tree.kernel])
     return Split(tree.dim, tree.at_most, relabelled(tree.low, numbers), relabelled(tree.high, numbers))
 
 
 def tree_to_json(tree: Tree) -> Any:
+    """Returns the tree as JSON: a plan number, or ``dim``, ``at_most``, ``low`` and ``high``."""
     if isinstance(tree, Leaf):
         return tree.kernel
     return {
@@ -76,7 +78,7 @@ def tree_to_json(tree: Tree) -> Any:
 
 
 def tree_from_json(value: Any) -> Tree:
-    """The inverse of :func:`tree_to_json`.
+    """Returns the tree of a JSON value made by :func:`tree_to_json`.
 
     Raises:
         DispatchError: if it is no tree.

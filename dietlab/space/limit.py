@@ -1,4 +1,4 @@
-"""What bounds a micro-kernel."""
+"""Limits that hardware or operator set to a micro-kernel."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ class Limit:
     measure: Callable[[Any], float]
 
     def excess(self, kernel: Any) -> float:
-        """How far beyond the bound, relative to it (0 or less when it fits)."""
+        """Returns the excess over the bound, relative to it; 0 or less if the micro-kernel fits."""
         return (self.measure(kernel) - self.most) / max(self.most, 1.0)

@@ -1,4 +1,4 @@
-"""What every stage needs to know of a micro-kernel, whatever processor it is for."""
+"""The micro-kernel as all stages see it, for any processor."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dietlab.workloads import Role
 Edge = Literal["even", "rest", "padded", "checked", "partitioned"]
 EDGES: tuple[Edge, ...] = ("even", "rest", "padded", "checked", "partitioned")
 COMPOSED: tuple[Edge, ...] = ("even", "rest")
-"""Edges that no tile sticks out of: what is left is covered by lower micro-kernels."""
+"""Edge treatments without padding: lower micro-kernels cover the remaining rows."""
 
 Kernel = TypeVar("Kernel", bound="MicroKernel")
 
@@ -22,8 +22,8 @@ Kernel = TypeVar("Kernel", bound="MicroKernel")
 class MicroKernel(ABC):
     """A program for one ``rows x cols`` tile of the output: a frozen, hashable, ordered value.
 
-    Abstract: :class:`CpuMicroKernel` and :class:`CudaMicroKernel` are what there is. ``edge`` says what
-    happens where a tile would stick out of the output. Composition covers the rows with lower
+    The kinds are :class:`CpuMicroKernel` and :class:`CudaMicroKernel`. ``edge`` is the treatment of tiles
+    that would stick out of the output. Composition covers the rows with lower
     micro-kernels beside this one: ``even`` (``ceil(T / rows)`` tiles whose heights differ by at most one
     :attr:`granule`: 31 = 11 + 10 + 10) or ``rest`` (full tiles, then one of what is left: 31 = 14 + 14 +
     3). DietCode's way has this micro-kernel only: ``padded`` (local padding: the edge tile is filled with
@@ -35,22 +35,22 @@ class MicroKernel(ABC):
     cols: int
     edge: Edge
     reserves: ClassVar[bool] = False
-    """Whether running it holds what its tallest tile needs, used or not: a block's registers and memory."""
+    """True if a launch reserves the registers and memory of its tallest tile, used or not."""
 
     @property
     @abstractmethod
     def key(self) -> str:
-        """Its short name in records and generated code."""
+        """The short name in records and generated code."""
 
     @classmethod
     @abstractmethod
     def parse(cls, key: str) -> MicroKernel | None:
-        """The micro-kernel of this kind with that key; None if it is none of this kind."""
+        """Returns the micro-kernel of this kind with that key; None for a key of another kind."""
 
     @property
     @abstractmethod
     def granule(self) -> int:
-        """Heights are multiples of this many rows."""
+        """The number of rows that every height is a multiple of."""
 
     @property
     @abstractmethod
@@ -60,28 +60,28 @@ class MicroKernel(ABC):
     @property
     @abstractmethod
     def cover_tile(self) -> dict[Role, int]:
-        """Extents that a plan covers multiples of: smaller than the tile where it is composed."""
+        """Extents that a plan covers multiples of: smaller than the tile if the plan is composed."""
 
     @property
     @abstractmethod
     def code(self) -> MicroKernel:
-        """The representative of all that share generated tiles: what is around them does not count."""
+        """The representative of all micro-kernels with the same generated tile, in whatever loops."""
 
     @property
     @abstractmethod
     def access_pattern(self) -> Hashable:
-        """How its operands reach it, whatever the sizes: what a model cannot tell of those it never saw."""
+        """The way its operands are read, whatever the sizes: a model cannot predict one that it never saw."""
 
     @abstractmethod
     def __lt__(self, other: Any) -> bool:
-        """Micro-kernels of a kind are ordered by their sizes."""
+        """Orders micro-kernels of a kind by their sizes."""
 
     def __str__(self) -> str:
         return self.key
 
     @classmethod
     def from_key(cls, key: str) -> MicroKernel:
-        """The inverse of ``key``.
+        """Returns the micro-kernel of any kind with that key.
 
         Raises:
             SpaceError: if it is not a key.
@@ -96,7 +96,7 @@ class MicroKernel(ABC):
 
     @property
     def composed(self) -> bool:
-        """Whether rows are covered by this micro-kernel and lower ones."""
+        """True if rows are covered by this micro-kernel and lower ones."""
         return self.edge in COMPOSED
 
     @property
@@ -108,18 +108,18 @@ class MicroKernel(ABC):
 
     @property
     def family(self) -> MicroKernel:
-        """The representative of all that differ in height and edge only."""
+        """The representative of all micro-kernels that differ in height and edge only."""
         return _changed(self, self.granule, "even")
 
 
 def with_rows(kernel: Kernel, rows: int) -> Kernel:
-    """The same micro-kernel with another height."""
+    """Returns the micro-kernel with another height."""
     changed: Kernel = _changed(kernel, rows, kernel.edge)  # type: ignore[assignment]  # of the same kind
     return changed
 
 
 def with_edge(kernel: Kernel, edge: Edge) -> Kernel:
-    """The same micro-kernel with another treatment of the edge tile."""
+    """Returns the micro-kernel with another treatment of the edge tile."""
     changed: Kernel = _changed(kernel, kernel.rows, edge)  # type: ignore[assignment]  # of the same kind
     return changed
 
@@ -130,7 +130,7 @@ def _changed(kernel: MicroKernel, rows: int, edge: Edge) -> MicroKernel:
 
 
 def changed_in(kernel: Kernel, fields: Mapping[str, Any]) -> Kernel:
-    """The same micro-kernel with other values of some fields.
+    """Returns the micro-kernel with other values of some fields.
 
     Raises:
         SpaceError: if they do not go together.

@@ -1,4 +1,4 @@
-"""A plan: how one shape's rows are covered by regions of micro-kernels."""
+"""Plans: each covers one shape's rows by regions of micro-kernels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dietlab.workloads import Workload, axis_of, extents
 
 @dataclass(frozen=True)
 class Region(Generic[Kernel]):
-    """``tiles`` copies of one micro-kernel, side by side over ``rows`` rows of the output."""
+    """A region is ``tiles`` copies of one micro-kernel, side by side over ``rows`` rows of the output."""
 
     kernel: Kernel
     first_row: int
@@ -29,7 +29,7 @@ class Region(Generic[Kernel]):
 
 @dataclass(frozen=True)
 class Plan(Generic[Kernel]):
-    """Regions from the first row to the last; every row belongs to exactly one."""
+    """A plan lists regions from the first row to the last; every row belongs to exactly one."""
 
     kernel: Kernel
     regions: tuple[Region[Kernel], ...]
@@ -52,8 +52,8 @@ class Plan(Generic[Kernel]):
 
 
 def tiling(kernel: MicroKernel, rows: int, cols: int) -> Hashable:
-    """Equal for plans that run the same tiles on an output of ``rows x cols``, whatever they would do on
-    another: 48 rows are 4 x 12 by ``12x32.even``, by ``12x32.rest`` and by ``14x32.even``."""
+    """Returns a value that is equal for plans with the same tiles on a ``rows x cols`` output: 48 rows are
+    4 x 12 by ``12x32.even``, by ``12x32.rest`` and by ``14x32.even``."""
     edge = "" if kernel.composed else kernel.edge
     across = with_rows(kernel, kernel.cols) if kernel.cover_tile["cols"] < kernel.cols else None
     columns = _cover(across, cols) if across else []
@@ -61,18 +61,18 @@ def tiling(kernel: MicroKernel, rows: int, cols: int) -> Hashable:
 
 
 def tiling_on(kernel: MicroKernel, workload: Workload, shape: Shape) -> Hashable:
-    """Equal for plans that run the same tiles on a shape."""
+    """Returns a value that is equal for plans with the same tiles on a shape."""
     sizes = extents(workload, shape)
     return tiling(kernel, sizes["rows"], sizes["cols"])
 
 
 def program_on(kernel: MicroKernel, workload: Workload, shape: Shape) -> Hashable:
-    """Equal for micro-kernels that are one program on a shape, so that either one's time is the other's."""
+    """Returns a value that is equal for micro-kernels that run one program on a shape and share its time."""
     return kernel if kernel.reserves else tiling_on(kernel, workload, shape)
 
 
 def heights(kernel: MicroKernel, low: int = 1, high: int | None = None) -> tuple[int, ...]:
-    """The row counts of all tiles that ``kernel`` needs for ``low..high`` rows (None: without end)."""
+    """Returns the heights of all tiles that ``kernel`` needs for ``low..high`` rows (None: no end)."""
     if not kernel.composed:
         return (kernel.rows,)
     granule, most = kernel.granule, kernel.rows // kernel.granule
@@ -86,7 +86,7 @@ def heights(kernel: MicroKernel, low: int = 1, high: int | None = None) -> tuple
 
 
 def plan_for(kernel: Kernel, rows: int) -> Plan[Kernel]:
-    """How ``kernel`` (and, if it is composed, lower ones like it) covers ``rows`` rows.
+    """Plans how ``kernel`` (and, if it is composed, lower ones of its family) covers ``rows`` rows.
 
     Draws, for ``kernel.rows == 14`` and 31 rows::
 
@@ -106,7 +106,7 @@ def plan_for(kernel: Kernel, rows: int) -> Plan[Kernel]:
 
 
 def _cover(kernel: MicroKernel, rows: int) -> list[tuple[int, int]]:
-    """Heights of the tiles that cover ``rows`` rows, and how many tiles have each."""
+    """Returns the heights of the tiles that cover ``rows`` rows, and the number of tiles of each height."""
     if rows == 0:
         return []
     if not kernel.composed:
@@ -117,8 +117,8 @@ def _cover(kernel: MicroKernel, rows: int) -> list[tuple[int, int]]:
 
 
 def _split(edge: Edge, granules: int, most: int) -> list[tuple[int, int]]:
-    """Heights of at most ``most`` that a composed plan splits rows into, at least one (all in granules), and
-    how many tiles have each."""
+    """Splits at least one row into heights of at most ``most`` (all in granules); returns each height and its
+    number of tiles."""
     if edge == "even":
         tiles = -(-granules // most)
         low, more = divmod(granules, tiles)
@@ -129,7 +129,7 @@ def _split(edge: Edge, granules: int, most: int) -> list[tuple[int, int]]:
     return [part for part in parts if part[1]]
 
 
-@lru_cache(maxsize=1 << 17)  # a portfolio is chosen several times, among much the same plans
+@lru_cache(maxsize=1 << 17)  # a portfolio is chosen several times, among nearly the same plans
 def needed(plan: MicroKernel, low: int = 1, high: int | None = None) -> tuple[MicroKernel, ...]:
     """Returns the micro-kernels, as generated code, that a plan needs for ``low..high`` rows (None: no end).
 

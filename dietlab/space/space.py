@@ -1,4 +1,4 @@
-"""Stage 1: the micro-kernels that fit the hardware, and why the others do not."""
+"""Stage 1: builds the space of micro-kernels that fit the hardware, and keeps why the others do not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Cover = Literal["composed", "paper"]
-"""How plans cover a shape: by several micro-kernels exactly, or by one with local padding (DietCode)."""
+"""The way plans cover a shape: by several micro-kernels exactly, or by one with local padding (DietCode)."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Space:
         return kernel in self.micro_kernels
 
     def restricted_to(self, kernels: Iterable[MicroKernel]) -> Space:
-        """The same space with only ``kernels`` in it, for example those that were recorded.
+        """Returns the space with only ``kernels`` in it, for example those that were recorded.
 
         Raises:
             SpaceError: if one of them does not fit, or none is left.
@@ -83,7 +83,7 @@ class Space:
 
 
 def build_space(workload: Workload, hardware: Hardware, edges: Iterable[Edge] = ("even",)) -> Space:
-    """All micro-kernels that fit ``hardware``, for every shape of ``workload`` at once.
+    """Builds the space of all micro-kernels that fit ``hardware``, for every shape of ``workload`` at once.
 
     Args:
         edges: which treatments of the edge tile to include; one, unless they are compared.
@@ -112,14 +112,14 @@ def build_space(workload: Workload, hardware: Hardware, edges: Iterable[Edge] = 
 def _candidates(
     workload: Workload, hardware: Hardware, edges: tuple[Edge, ...]
 ) -> tuple[Iterator[MicroKernel], tuple[Limit, ...]]:
-    """Everything that is tried on such a processor, and what bounds it."""
+    """Returns the candidates of such a processor, and their limits."""
     if hardware.kind == "cuda":
         return cuda_candidates(workload, hardware, edges), cuda_limits(workload, hardware)
     return cpu_candidates(workload, hardware, edges), cpu_limits(workload, hardware)
 
 
 def edges_of(cover: Cover, workload: Workload, hardware: Hardware) -> tuple[Edge, ...]:
-    """The treatments of the edge tile that a cover searches over.
+    """Returns the treatments of the edge tile that a cover searches over.
 
     A CPU's copy of the edge tile needs a static reduction axis; without one the paper's cover is by loop
     partitioning there.
