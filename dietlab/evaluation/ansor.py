@@ -248,7 +248,7 @@ def require_packages() -> None:
 
 
 def tuned_library(folder: str | Path, shape: Shape) -> tuple[Path, Mapping[str, Any]]:
-    """The library that was tuned for ``shape``, and what its JSON says.
+    """Returns the library that was tuned for ``shape``, and what its JSON says.
 
     Raises:
         MeasureError: if the shape was not tuned.
@@ -265,7 +265,7 @@ def tuned_library(folder: str | Path, shape: Shape) -> tuple[Path, Mapping[str, 
 
 
 def load_ansor(folder: str | Path, shape: Shape) -> AnsorOperator:
-    """The program that was tuned for ``shape`` on a CPU.
+    """Returns the program that was tuned for ``shape`` on a CPU.
 
     Raises:
         MeasureError: if the shape was not tuned.
@@ -309,7 +309,7 @@ class AnsorLayer:
     constants: list[Any]
 
     def bind(self, x: FloatArray, out: FloatArray) -> Call:
-        """A call without arguments; both arrays begin at a multiple of 64 bytes.
+        """Returns a call without arguments; both arrays begin at a multiple of 64 bytes.
 
         Raises:
             MeasureError: if one does not.

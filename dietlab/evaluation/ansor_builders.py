@@ -32,12 +32,12 @@ class CubinBuilders:
         self._workers = WorkerPool(WORKER, processes)
 
     def build(self, inputs: Sequence[Any]) -> list[Any]:
-        """MetaSchedule's results, in the order of its inputs."""
+        """Returns MetaSchedule's results, in the order of its inputs."""
         return list(self._workers.each(_built, inputs))
 
 
 def _built(worker: WorkerProcess, given: Any) -> Any:
-    """One program's library, or why there is none."""
+    """Returns one program's library, or why there is none."""
     import tvm
     from tvm.s_tir import meta_schedule as ms
 

@@ -49,7 +49,7 @@ class CpuPlatform:
         return cls(workload, shape, program, target_of(hardware), *pools, hardware.cores)
 
     def seconds(self, candidate: Any, library: Path) -> float:
-        """The least mean seconds of a call, in 20 ms of blocks.
+        """Returns the least mean seconds of a call, in 20 ms of blocks.
 
         Raises:
             MeasureError: if it does not run.
@@ -114,7 +114,7 @@ def _pools(cores: int) -> tuple[Any, Any]:
 
 
 def weight_layout(schedule: Any) -> Any:
-    """The IndexMap from ``[K, N]`` to the layout that RewriteLayout chose; None if it kept it."""
+    """Returns the IndexMap from ``[K, N]`` to the layout that RewriteLayout chose; None if it kept it."""
     maps = [
         instruction.inputs[1]
         for instruction in schedule.trace.insts
@@ -124,7 +124,7 @@ def weight_layout(schedule: Any) -> Any:
 
 
 def packing_program(cols: int, depth: int, layout: Any) -> tuple[Any, list[int]]:
-    """A program that lays ``w[N, K]`` out as the tuned one reads it, and the shape it gives.
+    """Returns a program that lays ``w[N, K]`` out as the tuned one reads it, and the shape it gives.
 
     Each packed element is gathered through the layout's inverse::
 

@@ -135,7 +135,7 @@ class GpuPlatform:
         )
 
     def seconds(self, candidate: Any, library: Path) -> float:
-        """The least mean seconds of a call in a block of calls.
+        """Returns the least mean seconds of a call in a block of calls.
 
         Raises:
             MeasureError: if it does not run, or computes something else.
@@ -174,7 +174,7 @@ class GpuPlatform:
 
 
 def schedule_target(hardware: Hardware) -> Any:
-    """TVM's target for one GPU as the sketch rules read it."""
+    """Returns TVM's target for one GPU as the sketch rules read it."""
     gpu = hardware.gpu
     return tvm_module().target.Target(
         {
@@ -191,7 +191,7 @@ def schedule_target(hardware: Hardware) -> Any:
 
 
 def cuda_module(program: Any, target: Any, assemble: Assemble = compile_cubin) -> Any:
-    """TVM's module of a scheduled ``main``, which becomes ``run``: host code, and kernels as a cubin.
+    """Returns TVM's module of a scheduled ``main``, which becomes ``run``: host code, and kernels as a cubin.
 
     TVM's pipeline for schedules ends in a callback that compiles CUDA C++; it is replaced in this process.
 

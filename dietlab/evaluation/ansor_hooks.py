@@ -59,7 +59,7 @@ def _frame_module(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def build_candidate(mod: Any, target: Any, _params: object) -> Any:
-    """MetaSchedule's default build without the import of all intrinsics."""
+    """Returns MetaSchedule's default build without the import of all intrinsics."""
     import tvm
     from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 

@@ -9,7 +9,7 @@ from dietlab.workloads import NO_EPILOGUE, Workload
 
 
 def static_program(workload: Workload, shape: Shape, *, free_layout: bool = False) -> Any:
-    """A module whose ``main(x, w, [bias], [residual], out)`` computes the workload at one shape.
+    """Returns a module whose ``main(x, w, [bias], [residual], out)`` computes the workload at one shape.
 
     Operands lie as the workload describes them. Whatever their type, sums and the epilogue are float32 and
     the result is rounded once::
@@ -56,7 +56,7 @@ def _sizes(workload: Workload, shape: Shape) -> dict[str, tuple[int, ...]]:
 
 
 def _finished(workload: Workload, operands: dict[str, Any], product: Any) -> Any:
-    """The epilogue, element by element; schedules fuse it into the product's write-back."""
+    """Returns the epilogue, element by element; schedules fuse it into the product's write-back."""
     from tvm import te
 
     from dietlab.lower.cuda.epilogue import activated

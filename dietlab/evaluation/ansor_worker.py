@@ -152,7 +152,7 @@ class Tuner:
         return results
 
     def _run(self, candidate: Any, built: Any) -> Any:
-        """MetaSchedule's result of one trial, which is counted."""
+        """Returns MetaSchedule's result of one trial, which is counted."""
         from tvm.s_tir import meta_schedule as ms
 
         self.trials += 1
@@ -176,7 +176,7 @@ class Tuner:
         return ms.runner.RunnerResult(None, message)
 
     def save(self, path: Path) -> dict[str, Any]:
-        """The best program as a library.
+        """Returns the best program as a library.
 
         Raises:
             MeasureError: if no candidate could be timed.
@@ -212,7 +212,7 @@ class AnsorService:
 
 
 def _platform(request: Mapping[str, Any]) -> Platform:
-    """The platform of the processor that is asked for; only its own modules are imported."""
+    """Returns the platform of the processor that is asked for; only its own modules are imported."""
     workload, shape = workload_from_json(request["workload"]), Shape.from_json(request["shape"])
     hardware = Hardware.from_json(request["hardware"])
     if hardware.kind == "cuda":

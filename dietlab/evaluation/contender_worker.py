@@ -102,7 +102,7 @@ class ContenderTimer:
         return {**asdict(verdict), "correct": verdict.correct}
 
     def time(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Seconds a call over one block of calls that was not disturbed; see the module's text."""
+        """Returns seconds a call over one block of calls that was not disturbed; see the module's text."""
         cache, block_seconds = request.get("cache", "hot"), float(request.get("min_seconds", 0.004))
         if cache not in CACHE_STATES:
             raise MeasureError(f"the cache state is one of {', '.join(CACHE_STATES)}", repr(cache))
@@ -153,7 +153,7 @@ class ContenderTimer:
         return warm, max(1, math.ceil(block_seconds / seconds))
 
     def _one_call(self, calls: Sequence[Call], block_seconds: float) -> float:
-        """About how long a call takes, in seconds, after each copy was touched once."""
+        """Returns about how long a call takes, in seconds, after each copy was touched once."""
         first = self._together(calls, len(calls))
         if first > block_seconds:  # one call is a block
             return first
@@ -164,7 +164,7 @@ class ContenderTimer:
         return seconds
 
     def _together(self, calls: Sequence[Call], count: int) -> float:
-        """Mean seconds of ``count`` calls; the rotation goes on where the last block stopped."""
+        """Returns the mean seconds of ``count`` calls; the rotation goes on where the last block stopped."""
         start = self._turn % len(calls)
         self._turn = start + count
         turns = islice(cycle([*calls[start:], *calls[:start]]), count)
@@ -175,7 +175,7 @@ class ContenderTimer:
         return (clock() - started) / count
 
     def _alone(self, calls: Sequence[Call], count: int) -> float:
-        """Median seconds of ``count`` calls, each after other data was read."""
+        """Returns the median seconds of ``count`` calls, each after other data was read."""
         (call,) = calls
         return time_alone(call, self._private.empty, count, self._threads)
 

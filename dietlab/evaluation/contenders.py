@@ -22,7 +22,7 @@ class Prepared(Protocol):
     """A contender made ready for one shape, with the constant operands if there are any."""
 
     def bind(self, operands: Operands, out: FloatArray, plan: int | None) -> Call:
-        """A call without arguments; ``plan`` overrides a decision tree and is None for all who have
+        """Returns a call without arguments; ``plan`` overrides a decision tree and is None for all who have
         none."""
 
 
@@ -39,7 +39,7 @@ class Contender(Protocol):
     def version(self) -> str: ...
 
     def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Prepared:
-        """The workload at ``shape`` with its constant operands.
+        """Returns the workload at ``shape`` with its constant operands.
 
         Raises:
             NotTunedError: if the contender has no program for the shape.
@@ -151,7 +151,7 @@ class AnsorCalls:
 
 
 def make_contender(name: str, threads: int, options: Mapping[str, Any]) -> Contender:
-    """The contender of that name.
+    """Returns the contender of that name.
 
     Raises:
         MissingDependencyError: if its library is not installed.
@@ -167,5 +167,5 @@ def make_contender(name: str, threads: int, options: Mapping[str, Any]) -> Conte
 
 
 def contenders_for(target: Target) -> tuple[str, ...]:
-    """Names of all who can be asked to take part on such a processor."""
+    """Returns the names of all who can be asked to take part on such a processor."""
     return GPU_CONTENDERS if target == "cuda" else CONTENDERS

@@ -111,7 +111,7 @@ class Pace:
 
 
 def fma_probe(options: Mapping[str, Any], clock: Callable[[], float]) -> Probe:
-    """The compiled multiply-add loop, on the calling thread.
+    """Returns the compiled multiply-add loop, on the calling thread.
 
     Args:
         options: ``library`` (a path), and ``seed`` and ``sums``, the floats of its two arguments.

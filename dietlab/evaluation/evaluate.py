@@ -99,7 +99,7 @@ class Contest:
         return _tuning(self.lineup.tuned, self.lineup.ansor)
 
     def rows(self, shape: Shape, cache: str, held_out: bool) -> list[Row]:
-        """One shape: every contender's row, ours with its regret."""
+        """Returns one shape: every contender's row, ours with its regret."""
         plans = {"oracle": self.lineup.finalists[shape, cache]} if "oracle" in self.match.names else {}
         turns = self.match.play(
             shape, cache, self.effort.evaluation_blocks, self.effort.evaluation_block_seconds, plans
@@ -150,8 +150,8 @@ def _assembled(
     listeners: Audience,
     ansor_shapes: ShapeSet | None,
 ) -> Lineup:
-    """:func:`~dietlab.evaluation.lineup.assemble` for either kind of processor. A GPU's vendors need nothing
-    built: their names join the libraries that do."""
+    """Returns :func:`~dietlab.evaluation.lineup.assemble` for either kind of processor. A GPU's vendors need
+    nothing built: their names join the libraries that do."""
     if Dispatcher.from_json(op.manifest).hardware.kind == "cpu":
         return assemble(op, against, tuned, home, shapes, effort, listeners, ansor_shapes)
     known = contenders_for("cuda")
@@ -174,7 +174,7 @@ def _overheads(op: Operator, lineup: Lineup, shapes: ShapeSet) -> dict[str, floa
 
 
 def _finalists(turns: Mapping[str, SessionTurn]) -> dict[int, SessionTurn]:
-    """The oracle's plans that were timed, by number."""
+    """Returns the oracle's plans that were timed, by number."""
     plans = {name.split("#")[1]: turn for name, turn in turns.items() if name.startswith("oracle#")}
     return {int(number): turn for number, turn in plans.items() if turn.samples}
 

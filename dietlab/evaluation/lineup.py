@@ -51,7 +51,7 @@ class Lineup:
     notes: tuple[str, ...] = ()
 
     def chosen_plan(self, shape: Shape) -> int:
-        """The number among the candidates of the plan that ours chooses for a shape."""
+        """Returns the number among the candidates of the plan that ours chooses for a shape."""
         return self.candidates.index(self.dispatcher.kernel(shape))
 
 
@@ -86,7 +86,7 @@ def assemble(
 
 
 def with_largest_shape(lineup: Lineup, home: Path) -> Lineup:
-    """One program for all shapes, the fastest for the largest (Nimble's way, MLSys 2021)."""
+    """Returns one program for all shapes, the fastest for the largest (Nimble's way, MLSys 2021)."""
     dispatcher, tuned = lineup.dispatcher, _tuned(lineup)
     largest = Shape.of(**{name: dim.high for name, dim in dispatcher.workload.dims.items()})
     kernels = tuned.micro_kernels
@@ -99,10 +99,11 @@ def with_largest_shape(lineup: Lineup, home: Path) -> Lineup:
 
 
 def with_oracle(lineup: Lineup, home: Path, shapes: ShapeSet) -> Lineup:
-    """One library of all finalists and our plans; for each shape the plan is chosen from outside.
+    """Returns one library of all finalists and our plans; for each shape the plan is chosen from outside.
 
     A plan is compiled for the row counts only that it is called with: a library of every plan for every
-    length can take the compiler a quarter of an hour."""
+    length can take the compiler a quarter of an hour.
+    """
     tuned, dispatcher = _tuned(lineup), lineup.dispatcher
     known = candidate_plans(tuned, tuned.shapes.shapes)
     entrants = tuple(dict.fromkeys((*known, *dispatcher.plans)))
@@ -148,7 +149,7 @@ def _finalists(
 
 
 def with_ansor(lineup: Lineup, home: Path, shapes: ShapeSet, effort: Effort, listeners: Audience) -> Lineup:
-    """Per-shape tunings, as many as the effort's seconds allow: of the shapes that ours was tuned for
+    """Returns per-shape tunings, as many as the effort's seconds allow: of the shapes that ours was tuned for
     (all of them without a tuning run), where they are evaluated. A workload that nobody has sketch rules for
     makes it absent, with the reason."""
     workload, hardware = lineup.dispatcher.workload, lineup.dispatcher.hardware

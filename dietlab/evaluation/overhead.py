@@ -19,7 +19,7 @@ REPEATS = 25
 
 
 def overheads(op: Operator, extents: Iterable[int]) -> dict[str, float]:
-    """``dispatch_ns`` and ``python_call_us``, the least of many repeats.
+    """Returns ``dispatch_ns`` and ``python_call_us``, the least of many repeats.
 
     - ``dispatch_ns``: nanoseconds that the tree takes inside the library: ``plan(T)``, averaged over
       ``extents``, less ``idle(T)``, a call of the same form that decides nothing.
@@ -39,7 +39,7 @@ def overheads(op: Operator, extents: Iterable[int]) -> dict[str, float]:
 
 
 def _empty_call(op: Any, workload: Workload) -> Callable[[], object]:
-    """A call whose dynamic extents are all 0."""
+    """Returns a call whose dynamic extents are all 0."""
     shape = Shape.of(**dict.fromkeys(workload.dims, 0))
     operands, out = workload.inputs(shape), _compact(np.zeros(workload.output_shape(shape), np.float32))
     constants = [operands.pop(name) for name in workload.constants]
@@ -48,7 +48,7 @@ def _empty_call(op: Any, workload: Workload) -> Callable[[], object]:
 
 
 def _compact(array: FloatArray) -> FloatArray:
-    """The array with the strides that a library computes from its shape: NumPy counts an extent of 0
+    """Returns the array with the strides that a library computes from its shape: NumPy counts an extent of 0
     as 1, which would be refused first."""
     if array.size:
         return array
@@ -57,5 +57,5 @@ def _compact(array: FloatArray) -> FloatArray:
 
 
 def _least(work: Callable[[], object], calls: int) -> float:
-    """Seconds of one call in the best of many repeats."""
+    """Returns the seconds of one call in the best of many repeats."""
     return min(repeat(work, number=calls, repeat=REPEATS)) / calls

@@ -19,12 +19,12 @@ PLANS = "dietlab's plans"
 
 
 def next_multiple(extent: int, tile: int) -> int:
-    """The least multiple of ``tile`` (1 or more) not below ``extent``; 0 for 0."""
+    """Returns the least multiple of ``tile`` (1 or more) not below ``extent``; 0 for 0."""
     return tile * ceil(extent / tile)
 
 
 def next_power_of_two(extent: int) -> int:
-    """The least power of two not below ``extent``; 0 for 0."""
+    """Returns the least power of two not below ``extent``; 0 for 0."""
     return 1 << (extent - 1).bit_length() if extent else 0
 
 
@@ -63,7 +63,7 @@ def multiply_adds(workload: Workload, shape: Shape, policy: Policy | None = None
 
 
 def policy_waste(workload: Workload, shape: Shape, policy: Policy) -> float:
-    """The waste of one call, in [0, 1)."""
+    """Returns the waste of one call, in [0, 1)."""
     executed = multiply_adds(workload, shape, policy)
     return 1 - multiply_adds(workload, shape) / executed if executed else 0.0
 
@@ -71,7 +71,7 @@ def policy_waste(workload: Workload, shape: Shape, policy: Policy) -> float:
 def padding_over(
     workload: Workload, weights: Mapping[Shape, float], waste: Mapping[Shape, float]
 ) -> tuple[Padding, ...]:
-    """Each policy over the shapes by weight, dietlab's plans first.
+    """Returns each policy over the shapes by weight, dietlab's plans first.
 
     Args:
         weights: of any positive scale.

@@ -155,7 +155,7 @@ class Report:
         return padding_over(workload, self.weights, waste)
 
     def _groups(self, cache: str) -> dict[str, list[Row]]:
-        """Rows by contender; a group of vendors is represented by the fastest for each shape."""
+        """Returns rows by contender; a group of vendors is represented by the fastest for each shape."""
         rows = [r for r in self.rows if r.cache == cache and r.speedup is not None and r.correct]
         kinds = {c.name: c.kind for c in self.contenders}
         groups: dict[str, list[Row]] = {}
@@ -169,7 +169,7 @@ class Report:
         return groups
 
     def frame(self) -> pd.DataFrame:
-        """The rows as a tidy table, one column for each dynamic dimension."""
+        """Returns the rows as a tidy table, one column for each dynamic dimension."""
         import pandas as pd
 
         records = [{**asdict(r), **r.shape.to_json(), "shape": str(r.shape)} for r in self.rows]
@@ -224,7 +224,7 @@ class Report:
 
     @classmethod
     def load(cls, path: str | Path) -> Report:
-        """The report in a file, compressed if its name ends in ``.gz``.
+        """Returns the report in a file, compressed if its name ends in ``.gz``.
 
         Raises:
             RecordError: if it is missing or damaged.
@@ -259,7 +259,7 @@ def fastest(rows: Sequence[Row]) -> list[Row]:
 
 
 def summarise(contender: str, cache: str, rows: Sequence[Row]) -> Summary:
-    """Geometric mean and worst case of the speedups in ``rows`` (at least one)."""
+    """Returns the geometric mean and worst case of the speedups in ``rows`` (at least one)."""
     speedups = {row: row.speedup for row in rows if row.speedup is not None and math.isfinite(row.speedup)}
     worst = min(speedups, key=lambda row: speedups[row])
     held_out = [speedups[row] for row in speedups if row.held_out]
@@ -275,7 +275,7 @@ def summarise(contender: str, cache: str, rows: Sequence[Row]) -> Summary:
 
 
 def quality(rows: Sequence[Row]) -> dict[str, float]:
-    """Regret and roofline share of our rows, as percentages."""
+    """Returns regret and roofline share of our rows, as percentages."""
     ours = [row for row in rows if row.contender == OURS and row.correct]
     regrets = {
         "mean_regret_percent": [r.regret for r in ours if r.regret is not None],

@@ -25,7 +25,7 @@ class Interval:
 
 
 def median_interval(samples: Sequence[float], seed: int = 0) -> Interval:
-    """The median of ``samples`` (at least one) and where resampling says it could lie."""
+    """Returns the median of ``samples`` (at least one) and where resampling says it could lie."""
     values = np.asarray(samples, np.float64)
     picks = np.random.default_rng(seed).integers(0, len(values), (RESAMPLES, len(values)))
     medians = np.median(values[picks], axis=1)
@@ -35,13 +35,13 @@ def median_interval(samples: Sequence[float], seed: int = 0) -> Interval:
 
 
 def paired_ratio(samples: Sequence[float], ours: Sequence[float]) -> float:
-    """Median over blocks of theirs / ours: both of a pair ran next to each other, so that a slow
+    """Returns the median over blocks of theirs / ours: both of a pair ran next to each other, so that a slow
     moment of the machine slows both and drops out."""
     return float(np.median(np.asarray(samples) / np.asarray(ours)))
 
 
 def regret(finalists: Mapping[Plan, Sequence[float]], chosen: Plan) -> float:
-    """Time of the chosen plan over that of the fastest one, less 1.
+    """Returns the regret: time of the chosen plan over that of the fastest one, minus 1.
 
     The least of several noisy medians is too low, most of all where all are equal. So the fastest is
     picked by one half of the blocks and compared in the other half, and the other way round. Where

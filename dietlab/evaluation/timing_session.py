@@ -81,7 +81,7 @@ class SessionWorker:
         return answer
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """The contender's answer.
+        """Returns the contender's answer.
 
         Raises:
             MeasureError: if it crashes, hangs, refuses or cannot be opened again.
@@ -238,7 +238,7 @@ class TimingSession:
     def play(
         self, shape: Shape, cache: str, blocks: int, block_seconds: float, plans: Mapping[str, Sequence[int]]
     ) -> dict[str, SessionTurn]:
-        """Every contender on one shape, in turns, in an order drawn anew for each block.
+        """Returns every contender on one shape, in turns, in an order drawn anew for each block.
 
         Args:
             cache: one of :data:`~dietlab.evaluation.contender_worker.CACHES`.

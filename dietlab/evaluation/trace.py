@@ -32,8 +32,8 @@ class TraceTime:
 def trace_time(
     contender: str, cache: str, rows: Sequence[Row], weights: Mapping[Shape, float], ours: Sequence[Row]
 ) -> TraceTime | None:
-    """A contender's ``rows`` and ``ours`` of one cache state, summed by weight over the shapes that both
-    were right on; None if there are none."""
+    """Returns a contender's ``rows`` and ``ours`` of one cache state, summed by weight over the shapes that
+    both were right on; None if there are none."""
     mine, theirs = _seconds(ours), _seconds(rows)
     common = [shape for shape in theirs if shape in mine and shape in weights]
     share = math.fsum(weights[shape] for shape in common)

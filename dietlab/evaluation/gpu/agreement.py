@@ -33,7 +33,7 @@ class Predictor(Protocol):
     """Whoever predicts times: a :class:`~dietlab.cost.CostModel`, or :class:`AnalyticModel`."""
 
     def seconds(self, kernels: Sequence[MicroKernel], shapes: Sequence[Shape]) -> Values:
-        """Seconds of a call, ``[micro-kernels, shapes]``."""
+        """Returns the seconds of a call, ``[micro-kernels, shapes]``."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class AnalyticModel:
         return cls(adaptation_cost(space.workload, space.hardware))
 
     def seconds(self, kernels: Sequence[MicroKernel], shapes: Sequence[Shape]) -> Values:
-        """Seconds of a call, ``[micro-kernels, shapes]``."""
+        """Returns the seconds of a call, ``[micro-kernels, shapes]``."""
         # Without a known peak any speed ranks alike, but for the launch.
         peak = 1e9 * (self.cost.hardware.peak_for(self.cost.workload.dtype) or 100.0)
         rows = [[self.cost.seconds(kernel, shape, lambda _: peak) for shape in shapes] for kernel in kernels]
@@ -121,7 +121,7 @@ class Comparison:
         return None if first is None else 100 * (first / self.seconds - 1)
 
     def row(self) -> dict[str, Any]:
-        """The row of :func:`frame_heuristics`; None where there is no value."""
+        """Returns the row of :func:`frame_heuristics`; None where there is no value."""
         first = self.matches[0]
         estimate, predicted = first.configuration.seconds, first.seconds
         return {
@@ -203,7 +203,7 @@ def _match(wanted: Configuration, kernels: Sequence[CudaMicroKernel], seconds: V
 
 
 def frame_heuristics(comparisons: Iterable[Comparison]) -> pd.DataFrame:
-    """One row a shape.
+    """Returns one row a shape.
 
     ``nvidia`` is the heuristics' first choice and ``nvidia_us`` their estimate; ``micro_kernel`` is ours of
     that tile, with its predicted microseconds and its ``rank`` among ``ranked``; ``choice`` is what the model

@@ -72,8 +72,8 @@ class BlockClock(Protocol):
     """Times blocks of calls."""
 
     def block(self, calls: Sequence[Call], seconds: float, capture: Capture | None = None) -> TimedBlock:
-        """A block of about so many ``seconds`` that goes round ``calls``: the same call, once for each
-        copy of its operands. Each is made before, so that code is loaded, tuned and compiled.
+        """Returns a block of about so many ``seconds`` that goes round ``calls``: the same call, once for
+        each copy of its operands. Each is made before, so that code is loaded, tuned and compiled.
 
         Args:
             capture: records calls; None if they cannot be recorded.
@@ -142,7 +142,7 @@ class EventClock:
     def _replayed(
         self, calls: Sequence[Call], capture: Capture, each: float, seconds: float
     ) -> TimedBlock | None:
-        """The block as replays of a graph of whole rotations; None if the calls cannot be recorded."""
+        """Returns the block as replays of a graph of whole rotations; None if they cannot be recorded."""
         wanted = _clamped(seconds / each, 1, GRAPH_CALLS)
         size = len(calls) * max(1, wanted // len(calls))
         graph = self._recorded(islice(cycle(calls), size), capture)
@@ -184,8 +184,8 @@ class EventClock:
 
 
 def cycle_probe(torch: Any) -> tuple[Probe | None, str]:
-    """Seconds of one cycle of the multiprocessors' clock as the driver reports it now, which a block of calls
-    is bracketed with; or None, and why nobody can tell."""
+    """Returns the seconds of one cycle of the multiprocessors' clock as the driver reports it now, which a
+    block of calls is bracketed with; or None, and why nobody can tell."""
     try:
         megahertz = float(torch.cuda.clock_rate())
     except Exception as error:  # NVML's errors have no base class of their own

@@ -40,10 +40,11 @@ class GpuContender(Protocol):
     def version(self) -> str: ...
 
     def bind(self, workload: Workload, operands: Tensors, out: Tensor, plan: int | None) -> Call:
-        """A call without arguments on PyTorch's current stream: it writes ``out``, or returns a fresh tensor
-        if it cannot. ``plan`` overrides a decision tree and is None for all who have none.
+        """Returns a call without arguments on PyTorch's current stream: it writes ``out``, or returns a fresh
+        tensor if it cannot. ``plan`` overrides a decision tree and is None for all who have none.
 
-        Whoever binds keeps the tensors."""
+        Whoever binds keeps the tensors.
+        """
 
     def capture(self, graph: Any) -> AbstractContextManager[Any]:
         """Records the calls inside of it into a CUDA graph."""
@@ -97,7 +98,7 @@ class TunedPrograms:
         return f"MetaSchedule of TVM {version('apache-tvm')}"
 
     def bind(self, workload: Workload, operands: Tensors, out: Tensor, plan: int | None) -> Call:
-        """The call.
+        """Returns the call.
 
         Raises:
             NotTunedError: if there is no program for the shape.
@@ -120,7 +121,7 @@ class TunedPrograms:
 
 
 def _shape_of(workload: Workload, operands: Tensors) -> Shape:
-    """The shape that the operands have."""
+    """Returns the shape that the operands have."""
     return Shape.of(
         **{
             extent: int(size)
@@ -167,7 +168,7 @@ MAKERS: dict[str, Callable[[GpuSetting], GpuContender]] = {
 
 
 def make_gpu_contender(name: str, setting: GpuSetting) -> GpuContender:
-    """The contender of that name.
+    """Returns the contender of that name.
 
     Raises:
         MissingDependencyError: if its library is not here.

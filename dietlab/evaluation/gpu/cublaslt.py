@@ -149,7 +149,7 @@ class CublasLt:
         return made
 
     def choices(self, description: Any, layouts: Sequence[Any]) -> list[HeuristicResult]:
-        """The heuristic's list, the most promising first."""
+        """Returns the heuristic's list, the most promising first."""
         preference = self._made("cublasLtMatmulPreferenceCreate")
         self._set("MatmulPreference", preference, MOST_WORKSPACE, ctypes.c_uint64(WORKSPACE_BYTES))
         self._set("MatmulPreference", preference, REDUCTIONS, ctypes.c_uint32(REDUCED_IN_FLOAT32))
@@ -178,7 +178,8 @@ class CublasLt:
         choice: HeuristicResult,
         beta: float,
     ) -> Call:
-        """``d = epilogue(a @ b + beta * c)``; ``addresses`` are those of ``a``, ``b``, ``c`` and ``d``."""
+        """Returns ``d = epilogue(a @ b + beta * c)``; ``addresses`` are those of ``a``, ``b``, ``c`` and
+        ``d``."""
         a, b, d = layouts
         one, scale = ctypes.c_float(1.0), ctypes.c_float(beta)
         at_a, at_b, at_c, at_d = map(ctypes.c_void_p, addresses)
@@ -245,7 +246,7 @@ class TunedCublasLt:
         return f"cuBLASLt {self._library.version()}, fastest of {REQUESTED} at most"
 
     def kind(self, workload: Workload) -> str:
-        """``"tuned"``.
+        """Returns ``"tuned"``.
 
         Raises:
             NoFormError: for an epilogue that cuBLASLt does not have.
@@ -295,7 +296,7 @@ class TunedCublasLt:
 
 
 def open_cublaslt(torch: Any, device: str, clock: BlockClock) -> TunedCublasLt:
-    """The contender on PyTorch's copy of the library and PyTorch's current stream.
+    """Returns the contender on PyTorch's copy of the library and PyTorch's current stream.
 
     Raises:
         MissingDependencyError: without a GPU, or if the library is not where PyTorch finds it.

@@ -158,7 +158,7 @@ class Heuristics:
     def configurations(
         self, workload: Workload, shape: Shape, count: int = COUNT
     ) -> tuple[Configuration, ...]:
-        """The best configurations for one shape, best first: not always the order of their estimates.
+        """Returns the best configurations for one shape, best first: not always the order of their estimates.
 
         Fewer than ``count`` where they know no more, or where some differ only in what :class:`Configuration`
         does not tell, such as the tiles of warps.
@@ -190,7 +190,7 @@ class Heuristics:
 
 
 def gpu_of(hardware: Hardware) -> str:
-    """The heuristics' name of a GPU.
+    """Returns the heuristics' name of a GPU.
 
     Raises:
         HardwareError: if it is a CPU, or a GPU that they do not know.

@@ -21,7 +21,8 @@ clock's business."""
 
 
 def open_torch(device: str) -> Any:
-    """PyTorch with exact products: float32 is not rounded to TF32, and partial sums of halves stay float32.
+    """Returns PyTorch with exact products: float32 is not rounded to TF32, and partial sums of halves stay
+    float32.
 
     Raises:
         MissingDependencyError: if it is absent, or sees no GPU and one is asked for.
@@ -41,7 +42,7 @@ def open_torch(device: str) -> Any:
 
 
 def version_of(torch: Any) -> str:
-    """``"PyTorch 2.9.0, CUDA 13.0"``."""
+    """Returns ``"PyTorch 2.9.0, CUDA 13.0"``."""
     cuda = f", CUDA {torch.version.cuda}" if torch.version.cuda else ""
     return f"PyTorch {torch.__version__}{cuda}"
 
@@ -62,7 +63,7 @@ class Eager:
         return version_of(self._torch)
 
     def kind(self, workload: Workload) -> str:
-        """``"plain"``.
+        """Returns ``"plain"``.
 
         Raises:
             NoFormError: for an epilogue that takes a pass of its own over halves: each pass rounds.
@@ -83,7 +84,7 @@ class Eager:
         return context
 
     def _product(self, workload: Workload, operands: Tensors, out: Tensor) -> Call:
-        """The product, with what is added to it right away."""
+        """Returns the product, with what is added to it right away."""
         x, w = operands["x"], operands["w"]
         right = w if workload.weights == "direct" else w.transpose(-1, -2)
         if x.ndim == 3:
@@ -106,7 +107,7 @@ class Eager:
 
 
 def _addend(workload: Workload) -> str:
-    """The operand that a product can begin with instead of zero; empty if there is none."""
+    """Returns the operand that a product can begin with instead of zero; empty if there is none."""
     epilogue = workload.epilogue
     if epilogue.bias:
         return "bias"
@@ -134,7 +135,7 @@ class Compiled:
         return "compiled"
 
     def bind(self, workload: Workload, operands: Tensors, out: Tensor, plan: int | None) -> Call:
-        """A call that returns a fresh tensor: a compiled function has no output of the caller's."""
+        """Returns a call that returns a fresh tensor: a compiled function has no output of the caller's."""
         self._mark(workload, operands)
         if self._layer is None:
             layer = _layer(self._torch, workload)
@@ -157,7 +158,7 @@ class Compiled:
 
 
 def _layer(torch: Any, workload: Workload) -> Callable[..., Tensor]:
-    """The workload as one would write it in PyTorch."""
+    """Returns the workload as one would write it in PyTorch."""
     epilogue = workload.epilogue
 
     def layer(x: Tensor, w: Tensor, bias: Tensor = None, residual: Tensor = None) -> Tensor:

@@ -24,8 +24,8 @@ GUARD_VALUE = -54321.0
 
 
 def to_device(torch: Any, array: FloatArray, device: str) -> Tensor:
-    """A copy of an array on a device, in the same format. PyTorch does not know NumPy's bfloat16, so that
-    halves travel as their bits."""
+    """Returns a copy of an array on a device, in the same format. PyTorch does not know NumPy's bfloat16, so
+    that halves travel as their bits."""
     if array.dtype.itemsize != 2:
         return torch.from_numpy(array).to(device, copy=True)
     bits = torch.from_numpy(array.view(np.int16)).to(device, copy=True)
@@ -33,7 +33,7 @@ def to_device(torch: Any, array: FloatArray, device: str) -> Tensor:
 
 
 def to_host(torch: Any, tensor: Tensor, dtype: np.dtype[Any]) -> FloatArray:
-    """A tensor as an array of ``dtype``, which is the same format."""
+    """Returns a tensor as an array of ``dtype``, which is the same format."""
     held = tensor.detach().cpu()
     bits = held.view(torch.int16) if dtype.itemsize == 2 else held
     array: FloatArray = bits.numpy().view(dtype)

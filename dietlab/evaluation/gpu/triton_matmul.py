@@ -124,7 +124,7 @@ class TritonMatmul:
         return f"Triton {triton.__version__}, fastest of {len(CONFIGURATIONS)} configurations at most"
 
     def kind(self, workload: Workload) -> str:
-        """``"tuned"``.
+        """Returns ``"tuned"``.
 
         Raises:
             NoFormError: for an epilogue, which the tutorial has none of.
@@ -155,7 +155,7 @@ class TritonMatmul:
 
 
 def _grid(sizes: Sequence[int], batch: int) -> Callable[[Any], tuple[int, int]]:
-    """One program for each tile of each product, by the configuration that is tried."""
+    """Returns one program for each tile of each product, by the configuration that is tried."""
 
     def grid(config: Any) -> tuple[int, int]:
         tiles = triton.cdiv(sizes[0], config["ROWS"]) * triton.cdiv(sizes[1], config["COLS"])
@@ -165,7 +165,7 @@ def _grid(sizes: Sequence[int], batch: int) -> Callable[[Any], tuple[int, int]]:
 
 
 def _fitting(smem_bytes: int, configs: Sequence[Any], arguments: Any, **_: Any) -> list[Any]:
-    """The configurations whose stages fit into shared memory."""
+    """Returns the configurations whose stages fit into shared memory."""
     itemsize = arguments["x"].element_size()
 
     def bytes_of(config: Any) -> int:

@@ -87,7 +87,7 @@ class GpuBench:
         return {**asdict(verdict), "correct": verdict.correct}
 
     def time(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Seconds a call over one block of calls; see the module's text."""
+        """Returns the seconds a call over one block of calls; see the module's text."""
         cache, seconds = request.get("cache", "hot"), float(request.get("min_seconds", 0.004))
         if cache not in GPU_CACHE_STATES:
             known = ", ".join(GPU_CACHE_STATES)
@@ -110,7 +110,7 @@ class GpuBench:
         self._cases.clear()
 
     def alive(self) -> bool:
-        """Whether the device still answers: after a fault it does not, until the process ends."""
+        """Returns whether the device still answers: after a fault it does not, until the process ends."""
         try:
             self._setting.clock.wait()
         except Exception:  # whatever PyTorch makes of the driver's error
@@ -180,7 +180,7 @@ class GpuService:
 
 
 def setting_for(options: Mapping[str, Any]) -> GpuSetting:
-    """PyTorch, the device and its clock.
+    """Returns PyTorch, the device and its clock.
 
     Raises:
         MissingDependencyError: without PyTorch, or without the device.

@@ -25,8 +25,8 @@ class PreparedLayer(Protocol):
     """An operator made ready for calls, with its constant operands if there are any."""
 
     def bind(self, operands: Operands, out: FloatArray) -> Call:
-        """A call without arguments that computes ``out`` from the operands that are not constant.
-        It keeps all arrays alive."""
+        """Returns a call without arguments that computes ``out`` from the operands that are not constant. It
+        keeps all arrays alive."""
 
 
 class Vendor(Protocol):
@@ -37,14 +37,14 @@ class Vendor(Protocol):
     def version(self) -> str: ...
 
     def kind(self, workload: Workload) -> Kind:
-        """Whether weights of this workload are rearranged once.
+        """Returns whether weights of this workload are rearranged once.
 
         Raises:
             NoFormError: if the library does not compute such a workload.
         """
 
     def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> PreparedLayer:
-        """The workload with its constant operands, ready for calls at ``shape``."""
+        """Returns the workload with its constant operands, ready for calls at ``shape``."""
 
 
 def contender_env(threads: int) -> dict[str, str]:
@@ -81,7 +81,7 @@ def deliver(result: object, out: FloatArray) -> None:
 
 
 def sequence(steps: Sequence[Call]) -> Call:
-    """One call that takes the steps in turn."""
+    """Returns one call that takes the steps in turn."""
     if len(steps) == 1:
         return steps[0]
 
@@ -93,7 +93,7 @@ def sequence(steps: Sequence[Call]) -> Call:
 
 
 def require_constant_weights(workload: Workload) -> Kind:
-    """The kind of a vendor that packs weights.
+    """Returns the kind of a vendor that packs weights.
 
     Raises:
         NoFormError: if the weights come with every call.
@@ -122,7 +122,7 @@ def without_gelu(workload: Workload, library: str) -> None:
 
 
 def absent(library: str, reason: object) -> MissingDependencyError:
-    """The error for a library that is not here."""
+    """Returns the error for a library that is not here."""
     package = library.split()[0]
     return MissingDependencyError(
         f"the library {library} is installed",

@@ -32,7 +32,7 @@ ONE = ctypes.c_float(1.0)
 
 
 def find_mkl() -> Path:
-    """The dispatching library of the ``mkl`` distribution, wherever pip put it.
+    """Returns the dispatching library of the ``mkl`` distribution, wherever pip put it.
 
     Raises:
         MissingDependencyError: if the distribution or its library is absent.
@@ -74,7 +74,8 @@ def _version() -> str:
 
 
 def _complete(multiply: Call, workload: Workload, operands: Operands, out: FloatArray) -> Call:
-    """``multiply`` with its epilogue. A bias is copied to ``out`` first, where ``beta = 1`` adds to it."""
+    """Returns ``multiply`` with its epilogue. A bias is copied to ``out`` first, where ``beta = 1`` adds to
+    it."""
     steps = [multiply, *numpy_tail(workload, operands, out, bias=False)]
     if workload.epilogue.bias:
         steps.insert(0, partial(np.copyto, out, operands["bias"]))

@@ -41,7 +41,7 @@ def model(
     inputs: Mapping[str, Sequence[int | str]],
     outputs: Mapping[str, Sequence[int | str]],
 ) -> bytes:
-    """A model in opset 20 of ONNX and opset 1 of ``com.microsoft``.
+    """Returns a model in opset 20 of ONNX and opset 1 of ``com.microsoft``.
 
     Args:
         constants: initialisers, float32.
@@ -59,7 +59,7 @@ def model(
 
 
 def message(*fields: tuple[int, Value]) -> bytes:
-    """The encoded fields, each a number and a value."""
+    """Returns the encoded fields, each a number and a value."""
     return b"".join(_field(number, value) for number, value in fields)
 
 
@@ -71,7 +71,7 @@ def _field(number: int, value: Value) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    """Seven bits a byte, the lowest first; the eighth says that more follow."""
+    """Returns seven bits a byte, the lowest first; the eighth says that more follow."""
     low, high = value & 0x7F, value >> 7
     return bytes([low | 0x80]) + _varint(high) if high else bytes([low])
 

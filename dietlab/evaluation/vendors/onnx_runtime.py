@@ -94,7 +94,7 @@ class OnnxRuntime:
 
 
 def operator_model(workload: Workload, constants: Operands, shape: Shape) -> bytes:
-    """The workload at one shape as an ONNX model: inputs ``x``, ... and output ``y``."""
+    """Returns the workload at one shape as an ONNX model: inputs ``x``, ... and output ``y``."""
     nodes, epilogue = [_product(workload)], workload.epilogue
     if epilogue.activation == "relu":
         nodes.append(OnnxNode("Relu", ("",), ""))
@@ -119,7 +119,7 @@ def _shapes(workload: Workload, shape: Shape) -> dict[str, tuple[int, ...]]:
 
 
 def _product(workload: Workload) -> OnnxNode:
-    """The multiplication. ``Gemm`` takes a transposed ``w`` and a bias; a batch needs ``MatMul``, and
+    """Returns the multiplication. ``Gemm`` takes a transposed ``w`` and a bias; a batch needs ``MatMul``, and
     where ``w`` is transposed the form that ONNX Runtime itself fuses a transposition into."""
     if workload.operator == "dense":
         inputs = ("x", "w", "bias") if workload.epilogue.bias else ("x", "w")
@@ -130,7 +130,7 @@ def _product(workload: Workload) -> OnnxNode:
 
 
 def _chained(nodes: list[OnnxNode]) -> list[OnnxNode]:
-    """The nodes with names: each reads what the one before wrote, the last writes ``y``."""
+    """Returns the nodes with names: each reads what the one before wrote, the last writes ``y``."""
     chain, before = list[OnnxNode](), ""
     for number, node in enumerate(nodes):
         output = "y" if number == len(nodes) - 1 else f"step{number}"

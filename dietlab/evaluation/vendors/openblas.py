@@ -16,7 +16,7 @@ from dietlab.workloads import FloatArray, Workload
 
 
 def numpy_tail(workload: Workload, operands: Operands, out: FloatArray, *, bias: bool) -> list[Call]:
-    """The epilogue as passes over ``out``: bias (unless it is there already), activation, residual."""
+    """Returns the epilogue as passes over ``out``: bias (unless it is there), activation, residual."""
     epilogue, steps = workload.epilogue, list[Call]()
     if epilogue.bias and bias:
         steps.append(partial(np.add, out, operands["bias"], out))

@@ -26,7 +26,7 @@ GELU_FORM = {"gelu_tanh": "tanh", "gelu_erf": "none"}
 
 
 def import_torch() -> ModuleType:
-    """PyTorch.
+    """Returns PyTorch.
 
     Raises:
         MissingDependencyError: if it is absent.
