@@ -12,13 +12,17 @@
 ## Settings, as in `make quickstart THREADS=2`:
 ##
 ##   THREADS=n         Cores that the operator uses (default 1); the study is then runs/quickstart-n
-##   EXTRAS=mkl,torch  What else to install (default mkl; EXTRAS=none for neither). torch adds PyTorch
-##                     and its contenders: small where pip finds a CPU build, gigabytes where it
-##                     finds the CUDA build only. zendnn adds AMD's ZenDNN, PyTorch and 27 MB;
-##                     onnxruntime adds its contender, 20 MB; cuda adds NVIDIA's compiler, 280 MB;
-##                     heuristics NVIDIA's choices of tiles, 11 MB. `make test` installs
-##                     test,mkl,onnxruntime,torch,zendnn,heuristics and, where no nvcc is on the PATH,
-##                     cuda.
+##   EXTRAS=lab,torch  What to install besides (default lab,mkl; EXTRAS=none for nothing), out of
+##                       lab          figures, HTML reports, widgets, JupyterLab
+##                       mkl          contenders of Intel's MKL
+##                       torch        contenders of PyTorch: small where pip finds a CPU build, gigabytes
+##                                    where it finds the CUDA build only
+##                       zendnn       contenders of AMD's ZenDNN: PyTorch and 27 MB
+##                       onnxruntime  the contender of ONNX Runtime, 20 MB
+##                       cuda         NVIDIA's compiler, 280 MB
+##                       heuristics   NVIDIA's choices of tiles, 11 MB
+##                     `make test` installs test,lab,mkl,onnxruntime,torch,zendnn,heuristics and, where no
+##                     nvcc is on the PATH, cuda.
 ##   PYTEST_ARGS=...   Passed to pytest, as in PYTEST_ARGS="-x tests/test_space.py"
 ##   PORT=n            JupyterLab's port (default 8888)
 ##   PYTHON=path       Which Python makes .venv (default: the first of 3.10 to 3.13 found);
@@ -35,7 +39,7 @@ comma := ,
 MAKEFLAGS += --no-builtin-rules
 
 PYTHON ?=
-EXTRAS ?= mkl
+EXTRAS ?= lab,mkl
 THREADS ?=
 PYTEST_ARGS ?=
 PORT ?= 8888
@@ -43,7 +47,7 @@ PORT ?= 8888
 VENV := .venv
 BIN := $(VENV)/bin
 # Tests compile CUDA for GPUs that are not here: by the machine's own nvcc if it has one.
-TEST_EXTRAS := test,mkl,onnxruntime,torch,zendnn,heuristics$(if $(shell command -v nvcc 2>/dev/null),,$(comma)cuda)
+TEST_EXTRAS := test,lab,mkl,onnxruntime,torch,zendnn,heuristics$(if $(shell command -v nvcc 2>/dev/null),,$(comma)cuda)
 TEST_STAMP := $(VENV)/.installed-$(TEST_EXTRAS)
 STAMP := $(VENV)/.installed-$(or $(EXTRAS),none)
 STUDY := runs/quickstart$(if $(THREADS),-$(THREADS))

@@ -56,6 +56,7 @@ _HOMES = {
     "dietlab.evaluation": ("CONTENDERS", "Report", "evaluate"),
     "dietlab.evaluation.gpu.agreement": ("compare_with_heuristics", "frame_heuristics"),
     "dietlab.evaluation.gpu.heuristics": ("Heuristics",),
+    "dietlab.shipped": ("data_path",),
     "dietlab.study": ("Study",),
     "dietlab.background": ("BackgroundRun", "run_in_background"),
     "dietlab.view": (
@@ -106,6 +107,7 @@ if TYPE_CHECKING:
     from dietlab.shapes import Dim as Dim
     from dietlab.shapes import Shape as Shape
     from dietlab.shapes import ShapeSet as ShapeSet
+    from dietlab.shipped import data_path as data_path
     from dietlab.space import *  # noqa: F403
     from dietlab.study import Study as Study
     from dietlab.view import *  # noqa: F403

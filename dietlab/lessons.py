@@ -1,4 +1,4 @@
-"""What the notebooks share: where the shipped data lie, and the one plot that each of them adds a line to.
+"""What the notebooks share: recorded values, and the one plot that each of them adds a line to.
 
 Everything here is of ``Dense(T=1..128, N=2304, K=768)`` on one core, with weights in cache. The lines
 are recorded times; the vendors' line is of another run on the same kind of processor.
@@ -10,18 +10,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from html import escape
-from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 from dietlab.cost import adaptation_cost, best_shape, fit_cost_model
 from dietlab.dispatch import Dispatcher, choose_portfolio, train_dispatcher, versions
-from dietlab.errors import DietlabError, RecordError
+from dietlab.errors import DietlabError
 from dietlab.evaluation.report import Report, fastest
 from dietlab.hardware import Hardware
 from dietlab.measure import CacheState, Record, RecordFile, ReplayRunner, Timing, read_records
 from dietlab.search import EFFORTS, TuningRun, tune
 from dietlab.shapes import Shape, ShapeSet
+from dietlab.shipped import data_path
 from dietlab.space import MicroKernel, Space, build_space
 from dietlab.view.palette import styles
 from dietlab.view.plots import new_figure
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-DATA = Path(__file__).resolve().parent.parent / "data"
 RECORDS = "quickstart/records.jsonl.gz"
 BENCH = "results/zen4-bench.csv.gz"
 ABLATION = "results/zen4-ablation.csv.gz"
@@ -47,32 +46,16 @@ Line = dict[int, float]
 # --- shipped data -----------------------------------------------------------------------------
 
 
-def data_file(name: str) -> Path:
-    """A file of the repository's folder ``data``, such as ``data_file(BENCH)``.
-
-    Raises:
-        RecordError: if the package is not used from a checkout of its repository.
-    """
-    path = DATA / name
-    if not path.is_file():
-        raise RecordError(
-            "the data of the notebooks lie in a checkout of the repository",
-            path,
-            "Clone it and install from there with pip install -e .",
-        )
-    return path
-
-
 @cache
 def recorded() -> RecordFile:
     """1088 micro-kernels with local padding on 16 lengths each, measured with weights in cache."""
-    return read_records(data_file(RECORDS))
+    return read_records(data_path(RECORDS))
 
 
 @cache
 def report(cores: int = 1) -> Report:
     """An evaluation on every T of 1..128, with weights in cache and (one core) rotating; cores: 1 or 2."""
-    return Report.load(data_file(f"results/zen4-{cores}core.report.json.gz"))
+    return Report.load(data_path(f"results/zen4-{cores}core.report.json.gz"))
 
 
 def workload() -> Workload:

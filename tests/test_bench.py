@@ -46,6 +46,7 @@ from dietlab.evaluation.report import ContenderInfo, Row
 from dietlab.events import Event, Stage, StageAdvanced, StageFinished, StageStarted, audience
 from dietlab.hardware import Hardware
 from dietlab.shapes import Dim, Shape, ShapeSet
+from dietlab.shipped import data_path
 from dietlab.space import CpuMicroKernel, Leaf, MicroKernel, Split, layout_limits
 from dietlab.view.bench_page import render_bench_page, write_bench
 from dietlab.view.bench_text import markdown, render_bench
@@ -950,7 +951,7 @@ def test_notebook_computes_the_summary_by_hand() -> None:
     probe = "print(by_hand, first['threads'], first['cache'], sorted(set(frame['contender'])))"
     notebook = run_notebook("09_bench", probe)
     by_hand, threads, cache, *contenders = notebook.cells[-1].outputs[0]["text"].split()
-    path = ROOT / "notebooks" / notebook.cells[1].source.split('"')[1]
+    path = data_path(notebook.cells[1].source.split('"')[1])
     lines = [
         line
         for line in summarise(BenchTable.load(path))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,6 +9,7 @@ from hypothesis import strategies as st
 from dietlab import lessons
 from dietlab.cost import adaptation_cost
 from dietlab.errors import DietlabError, RecordError
+from dietlab.shipped import data_path
 from dietlab.space import build_space
 
 NUMBERS = ("01", "02", "03", "04", "05", "06", "07")
@@ -27,15 +26,7 @@ def lines() -> dict[str, dict[int, float]]:
 
 @pytest.mark.parametrize("name", [lessons.RECORDS, lessons.BENCH, lessons.ABLATION], ids=lambda name: name)
 def test_shipped_files_are_there(name: str) -> None:
-    assert lessons.data_file(name).stat().st_size > 1000
-
-
-def test_without_a_checkout_the_error_says_what_to_do(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(lessons, "DATA", tmp_path)
-    with pytest.raises(RecordError, match=r"checkout of the repository; got .*bench\.csv\.gz.*pip install"):
-        lessons.data_file(lessons.BENCH)
+    assert data_path(name).stat().st_size > 1000
 
 
 def test_times_are_the_records() -> None:

@@ -11,15 +11,17 @@ from dietlab.hardware import Hardware
 from dietlab.lower.compiler import require_linker
 
 TESTED = {"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": "0.1.14.post1"}
-NEEDED = ("apache-tvm", "apache-tvm-ffi", "numpy", "pandas", "xgboost-cpu", "plotly")
+NEEDED = ("apache-tvm", "apache-tvm-ffi", "numpy", "pandas", "xgboost-cpu")
 OPTIONAL = {
     "mkl": "contenders mkl, mkl-packed",
     "torch": "contenders torch, onednn-packed",
     "zentorch": "contenders zendnn, zendnn-packed, on AMD's processors",
     "onnxruntime": "contender onnxruntime",
     "nvidia-matmul-heuristics": "`dietlab heuristics`",
+    "plotly": "figures and HTML reports",
+    "matplotlib": "pictures of figures",
+    "ipywidgets": "live figures and TuningPanel",
     "jupyterlab": "`dietlab lab`",
-    "ipywidgets": "TuningPanel",
 }
 
 

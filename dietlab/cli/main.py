@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +14,7 @@ from dietlab.cli.bench import ablate, bench
 from dietlab.cli.compile import compile_command
 from dietlab.cli.doctor import examine
 from dietlab.cli.heuristics import heuristics_command
+from dietlab.cli.lab import lab
 from dietlab.cli.options import (
     QUICKSTART,
     SHAPES_HELP,
@@ -22,6 +22,7 @@ from dietlab.cli.options import (
     effort_option,
     hardware_option,
     json_option,
+    page_or_reason,
     parse_shapes,
     processor,
     shapes_option,
@@ -260,15 +261,16 @@ def evaluate_command(
         chosen,
         [ProgressBar()],
     )
-    _save(report, opened.folder, json_path)
-    click.echo(render_text(report))
+    page = _save(report, opened.folder, json_path)
+    click.echo(f"{render_text(report)}\n{page}")
 
 
-def _save(report: Report, folder: Path, json_path: str | None = None) -> None:
+def _save(report: Report, folder: Path, json_path: str | None = None) -> str:
+    """Writes the report and its page; returns the page's path, or a sentence on why there is none."""
     report.save(folder / REPORT)
     if json_path and Path(json_path).resolve() != (folder / REPORT).resolve():
         report.save(json_path)
-    write_html(report, folder / "report.html")
+    return page_or_reason(partial(write_html, report, folder / "report.html"))
 
 
 @main.command("report")
@@ -278,8 +280,9 @@ def report_command(study: str, html: str | None) -> None:
     """Print the last evaluation's table and write its page."""
     opened = Study.open(study)
     report = opened.report()
-    path = write_html(report, html or opened.folder / "report.html")
-    click.echo(f"{render_text(report)}\n{path}")
+    click.echo(render_text(report))
+    page = partial(write_html, report, html or opened.folder / "report.html")
+    click.echo(page() if html else page_or_reason(page))
 
 
 @main.command()
@@ -300,8 +303,8 @@ def quickstart(out: str, threads: int | None, effort: str, shapes: str) -> None:
     op = study.build()
     click.echo(f"{dispatcher}\n{op.path}: {op.manifest['file_bytes'] / 1024:.0f} KiB")
     report = study.evaluate(_quickstart_shapes(study), QUICKSTART_AGAINST, observers=[ProgressBar()])
-    _save(report, study.folder)
-    click.echo(f"\n{render_text(report)}\n{study.folder / 'report.html'}")
+    page = _save(report, study.folder)
+    click.echo(f"\n{render_text(report)}\n{page}")
 
 
 def _quickstart_shapes(study: Study) -> ShapeSet:
@@ -319,18 +322,4 @@ main.add_command(compile_command)
 main.add_command(heuristics_command)
 main.add_command(replay)
 main.add_command(survey_command)
-
-
-@main.command()
-@click.option("--port", default=8888, show_default=True)
-def lab(port: int) -> None:
-    """Open JupyterLab on the notebooks."""
-    import subprocess
-
-    notebooks = Path.cwd() / "notebooks"
-    if not notebooks.is_dir():
-        raise DietlabError("the notebooks are in this folder", Path.cwd(), "Run it in the project's folder.")
-    command = [sys.executable, "-m", "jupyterlab", f"--port={port}", str(notebooks)]
-    if os.geteuid() == 0:  # in a container, say; JupyterLab refuses root unless told
-        command.append("--allow-root")
-    raise SystemExit(subprocess.call(command))
+main.add_command(lab)

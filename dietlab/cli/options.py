@@ -6,11 +6,12 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import wraps
+from pathlib import Path
 from typing import Any, Literal
 
 import click
 
-from dietlab.errors import DietlabError
+from dietlab.errors import DietlabError, MissingDependencyError
 from dietlab.hardware import Hardware
 from dietlab.hardware.detect import measure_peaks
 from dietlab.search import EFFORTS, STRATEGIES
@@ -191,6 +192,14 @@ def _whole(gpu: Hardware, threads: int | None) -> Hardware:
     if threads is not None:
         raise DietlabError("--threads counts cores of a CPU", threads, f"{gpu.name} is used as a whole.")
     return gpu
+
+
+def page_or_reason(write: Callable[[], Path]) -> str:
+    """Writes a page; returns its path, or a sentence on what it needs where that is not installed."""
+    try:
+        return str(write())
+    except MissingDependencyError as error:
+        return f"no HTML page was written: {error}"
 
 
 def show(value: Any, as_json: bool, text: str) -> None:

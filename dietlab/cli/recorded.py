@@ -20,13 +20,18 @@ from dietlab.cli.options import (
     workload_options,
 )
 from dietlab.dispatch import versions
+from dietlab.errors import RecordError
 from dietlab.hardware import Hardware
 from dietlab.measure import LocalRunner, RecordStore, ReplayRunner, read_records, write_compressed
 from dietlab.search import TuningRun, effort_named, survey, tune
 from dietlab.shapes import ShapeSet
+from dietlab.shipped import data_names, data_path
 from dietlab.space import build_space
 from dietlab.view.progress import ProgressBar
 from dietlab.workloads import Workload, workload_from_json
+
+RECORDS = "records.jsonl.gz"
+"""What a file of records is called in its folder of ``data``."""
 
 
 def tuning_facts(run: TuningRun) -> dict[str, Any]:
@@ -50,15 +55,36 @@ def tuning_text(run: TuningRun) -> str:
 
 
 @click.command()
-@click.argument("records", type=click.Path(exists=True, dir_okay=False))
+@click.argument("records")
 @effort_option
 @strategy_option
 @click.option("--seed", default=0, show_default=True)
 @json_option
 def replay(records: str, effort: str, strategy: str, seed: int, as_json: bool) -> None:
-    """Search again over recorded measurements: compares strategies without the hardware."""
-    run = replay_run(records, effort, strategy, seed)
+    """Search again over recorded measurements: compares strategies without the hardware.
+
+    RECORDS is a file of records, or the name of one that comes with dietlab: quickstart.
+    """
+    run = replay_run(recorded_file(records), effort, strategy, seed)
     show(tuning_facts(run), as_json, tuning_text(run))
+
+
+def recorded_file(name: str) -> Path:
+    """Returns a file of records by its path, or by the folder in ``data`` that dietlab brings it in.
+
+    Raises:
+        RecordError: if there is neither.
+    """
+    if Path(name).is_file():
+        return Path(name)
+    if f"{name}/{RECORDS}" in data_names():
+        return data_path(f"{name}/{RECORDS}")
+    brought = [known.rpartition("/")[0] for known in data_names() if known.endswith(f"/{RECORDS}")]
+    raise RecordError(
+        "records are a file, or the name of some that come with dietlab",
+        repr(name),
+        f"Such a name is {' or '.join(brought)}.",
+    )
 
 
 def replay_run(records: str | Path, effort: str, strategy: str, seed: int = 0) -> TuningRun:

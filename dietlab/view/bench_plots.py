@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from dietlab.bench.table import BenchTable
 from dietlab.evaluation.report import OURS, Report
 from dietlab.view.bench_text import cores
+from dietlab.view.lab import lab_imports
 from dietlab.view.palette import GREY, styles
 from dietlab.view.plots import HELD_OUT, TUNED, frame_speedup, frame_throughput, plot_speedup
 
@@ -57,7 +58,8 @@ def plot_bench_roofline(
     table: BenchTable, workload: str, threads: int = 1, template: str | None = None
 ) -> go.Figure:
     """How much of the roofline our times reach against T, a line for each cache state."""
-    import plotly.graph_objects as go
+    with lab_imports("figures"):
+        import plotly.graph_objects as go
 
     report = table.report(workload, threads)
     figure = go.Figure()

@@ -12,20 +12,14 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dietlab.errors import MissingDependencyError
+from dietlab.view.lab import lab_imports
 from dietlab.view.static import picture
 
-try:
+with lab_imports("live figures"):
     import anywidget
     import ipywidgets
     import plotly
     import traitlets
-except ImportError as error:
-    raise MissingDependencyError(
-        "live figures need anywidget, ipywidgets and plotly",
-        error,
-        "pip install anywidget ipywidgets plotly.",
-    ) from error
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -12,6 +12,7 @@ from dietlab.errors import WorkloadError
 from dietlab.evaluation.policies import POLICIES, policy_waste
 from dietlab.shapes import Shape, only_dim
 from dietlab.space import CpuMicroKernel, plan_for
+from dietlab.view.lab import lab_imports
 from dietlab.view.plots import new_figure
 from dietlab.workloads import Workload
 from dietlab.workloads import extents as sizes_of
@@ -148,7 +149,8 @@ def plot_tiling(kernel: CpuMicroKernel, rows: int, cols: int, template: str | No
 
 def tiling_trace(kernel: CpuMicroKernel, rows: int, cols: int) -> go.Heatmap:
     """A heat map whose cells are the needed and the padded parts of tiles, at their true sizes."""
-    import plotly.graph_objects as go
+    with lab_imports("figures"):
+        import plotly.graph_objects as go
 
     down, across = _segments(kernel, rows, cols)
     return go.Heatmap(
@@ -206,7 +208,8 @@ def plot_waste(
 
 def waste_trace(frame: pd.DataFrame, name: str) -> go.Heatmap:
     """The heat map of a :func:`frame_waste` over the dimension ``name``."""
-    import plotly.graph_objects as go
+    with lab_imports("figures"):
+        import plotly.graph_objects as go
 
     wide = frame.pivot(index="rows", columns=name, values="waste_percent")
     # One scale for all, so that what composition saves is seen.

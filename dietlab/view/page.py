@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dietlab.errors import MissingDependencyError
+from dietlab.view.lab import lab_imports
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -21,14 +21,10 @@ def render_page(template: str, title: str, **values: Any) -> str:
     Raises:
         MissingDependencyError: without plotly or jinja2.
     """
-    try:
+    with lab_imports("HTML pages"):
         from jinja2 import Environment, FileSystemLoader
         from markupsafe import Markup
         from plotly.offline import get_plotlyjs
-    except ImportError as error:
-        raise MissingDependencyError(
-            "an HTML page needs plotly and jinja2", error, "pip install plotly jinja2."
-        ) from error
 
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True

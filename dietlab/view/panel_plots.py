@@ -11,6 +11,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from dietlab.evaluation.report import OURS
+from dietlab.view.lab import lab_imports
 from dietlab.view.palette import GREY, PALETTE
 from dietlab.view.panel_state import MAX_POINTS, TuningState
 from dietlab.view.plots import new_figure
@@ -265,7 +266,8 @@ def draw_seconds(state: TuningState, template: str | None = None) -> Drawing:
 
 
 def _figure(drawing: Drawing) -> go.Figure:
-    import plotly.graph_objects as go
+    with lab_imports("figures"):
+        import plotly.graph_objects as go
 
     return go.Figure(drawing)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dietlab.cost import CostModel
 from dietlab.dispatch import Dispatcher
 from dietlab.shapes import Shape, only_dim
+from dietlab.view.lab import lab_imports
 from dietlab.view.palette import GREY
 
 if TYPE_CHECKING:
@@ -73,8 +74,9 @@ def plot_plans(
     Every column is a shape: its rows are coloured by the height of the tile they belong to, and tiles
     are told apart by a lighter and a darker shade in turns.
     """
-    import plotly.graph_objects as go
-    from plotly.subplots import make_subplots
+    with lab_imports("figures"):
+        import plotly.graph_objects as go
+        from plotly.subplots import make_subplots
 
     frame = frame_plans(dispatcher, model, extents)
     name = next(iter(dispatcher.workload.dims))

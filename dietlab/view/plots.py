@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from dietlab.errors import MissingDependencyError, RecordError
+from dietlab.errors import RecordError
 from dietlab.evaluation.report import OURS, Report, Row, fastest
+from dietlab.view.lab import lab_imports
 from dietlab.view.palette import GREY, styles
 
 if TYPE_CHECKING:
@@ -200,10 +201,8 @@ def plot_padding(report: Report, cache: str | None = None, template: str | None 
 
 def new_figure(frame: pd.DataFrame, title: str, template: str | None) -> go.Figure:
     """An empty figure in the common style; it says so if there is nothing in ``frame`` to draw."""
-    try:
+    with lab_imports("figures"):
         import plotly.graph_objects as go
-    except ImportError as error:
-        raise MissingDependencyError("figures need plotly", error, "pip install plotly.") from error
     cache = f" ({frame['cache'].iloc[0]} cache)" if "cache" in frame and len(frame) else ""
     figure = go.Figure()
     figure.update_layout(title_text=escape(title + cache), margin={"l": 70, "r": 20, "t": 50, "b": 50})

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
+from dietlab.view.lab import lab_imports
 from dietlab.view.static_traces import DASHES, POINTS, TEXT, TRACES, colours, default, plain
 
 if TYPE_CHECKING:
@@ -27,7 +28,8 @@ def picture(figure: go.Figure, caption: str = "") -> bytes:
         caption: a sentence below the picture. If traces are of a type that is not drawn here, one more
             sentence names it.
     """
-    from PIL import Image
+    with lab_imports("pictures"):
+        from PIL import Image
 
     drawn, file = BytesIO(), BytesIO()
     canvas = redraw(figure, caption)
@@ -40,7 +42,8 @@ def picture(figure: go.Figure, caption: str = "") -> bytes:
 
 def redraw(figure: go.Figure, caption: str = "") -> Any:
     """A plotly figure as a matplotlib figure."""
-    from matplotlib.figure import Figure
+    with lab_imports("pictures"):
+        from matplotlib.figure import Figure
 
     layout = figure.layout
     canvas = Figure(figsize=(WIDTH / DPI, default(layout.height, HEIGHT) / DPI), dpi=DPI)

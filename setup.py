@@ -1,0 +1,26 @@
+"""Copies the repository's data and notebooks into the package when it is built."""
+
+from pathlib import Path
+from shutil import copytree, ignore_patterns, rmtree
+
+from setuptools import setup
+from setuptools.command.build_py import build_py
+
+FOLDERS = ("data", "notebooks")
+LEFT_OUT = ignore_patterns("*.py", "__pycache__", ".ipynb_checkpoints")
+
+
+class BuildWithFiles(build_py):
+    """Builds the package with ``dietlab/files``, where ``dietlab.shipped`` looks first."""
+
+    def run(self) -> None:
+        super().run()
+        if self.editable_mode:  # a clone has the folders themselves
+            return
+        files = Path(self.build_lib) / "dietlab" / "files"
+        rmtree(files, ignore_errors=True)
+        for folder in FOLDERS:
+            copytree(folder, files / folder, ignore=LEFT_OUT)
+
+
+setup(cmdclass={"build_py": BuildWithFiles})
