@@ -32,7 +32,7 @@ class PhaseSeconds:
         return float(sum(getattr(self, f.name) for f in fields(self)))
 
     def plus(self, **seconds: float) -> PhaseSeconds:
-        """A copy with the given phases increased."""
+        """Returns a copy with the given phases increased."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         for phase, amount in seconds.items():
             values[phase] += amount

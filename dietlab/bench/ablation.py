@@ -62,8 +62,8 @@ class Variant:
 
 
 def variants(kernel: CpuMicroKernel, workload: Workload) -> tuple[Variant, ...]:
-    """The composition of ``kernel`` and, by name, what is left without one of the ideas in it, and a dense
-    layer with each epilogue, if it has none; an idea that was not in it has no variant."""
+    """Returns the composition of ``kernel`` and, by name, what is left without one of the ideas in it, and a
+    dense layer with each epilogue, if it has none; an idea that was not in it has no variant."""
     whole = replace(kernel, edge="even")
     others = {
         "full tiles, then the rest": replace(whole, edge="rest"),
@@ -88,7 +88,7 @@ def _fused(layer: Dense, epilogue: Epilogue) -> Dense:
 
 
 def dominating(dispatcher: Dispatcher, usual: int = USUAL) -> MicroKernel:
-    """The micro-kernel that leads the plans of most lengths up to ``usual``."""
+    """Returns the micro-kernel that leads the plans of most lengths up to ``usual``."""
     ((name, dim),) = dispatcher.workload.dims.items()
     served = [Shape.of(**{name: length}) for length in dim if length <= usual] or [
         Shape.of(**{name: dim.low})

@@ -40,7 +40,7 @@ class Bound:
 
 
 def bound_of(facts: StudyFacts, cache: str, length: int, row: Row) -> Bound | None:
-    """The bound of one of our rows; None for a processor whose peaks are not known."""
+    """Returns the bound of one of our rows; None for a processor whose peaks are not known."""
     workload = facts.operator
     flops, moved = workload.flops(row.shape), workload.bytes(row.shape)
     roofline = facts.processor.roofline(flops, moved, workload.dtype)

@@ -82,7 +82,7 @@ def run_bench(
     observers: Iterable[Observer] = (),
     deadline: Deadline | None = None,
 ) -> BenchTable:
-    """The whole table of a suite; what stands in ``out`` already is not measured again.
+    """Returns the whole table of a suite; what stands in ``out`` already is not measured again.
 
     A task that cannot be tuned, built or opened becomes a study with a ``failure``; the others go on.
 
@@ -179,7 +179,7 @@ def _run_jobs(bench: Bench, todo: Sequence[Job]) -> None:
 
 
 def _unchecked(bench: Bench, job: Job) -> bool:
-    """Whether a library was measured, but not called at every length."""
+    """Returns whether a library was measured, but not called at every length."""
     facts = bench.journal.studies.get((job.task.name, job.threads))
     on_cpu = bench.target == "cpu"
     return on_cpu and facts is not None and not facts.failure and not _lengths(facts)
@@ -268,7 +268,7 @@ def progress_of(listeners: Audience, done: int, left: int) -> Iterator[Stage]:
 
 
 def built(study: Study, listeners: Audience) -> Operator:
-    """The study's operator; tuned, dispatched and built first where that is still to do."""
+    """Returns the study's operator; tuned, dispatched and built first where that is still to do."""
     try:
         return study.operator()
     except DispatchError:

@@ -80,7 +80,7 @@ class Block:
 
 
 def blocks(table: BenchTable) -> tuple[Block, ...]:
-    """The table by workload, threads and cache state."""
+    """Returns the table by workload, threads and cache state."""
     found: dict[tuple[str, int, str], dict[int, dict[str, Row]]] = {}
     wrong: dict[tuple[str, int, str], list[int]] = {}
     for entry in table.entries:
@@ -103,7 +103,7 @@ def blocks(table: BenchTable) -> tuple[Block, ...]:
 
 
 def counts(criterion: Criterion, facts: StudyFacts) -> bool:
-    """Whether a study belongs to a line of the summary."""
+    """Returns whether a study belongs to a line of the summary."""
     if facts.processor.kind != criterion.processor:
         return False
     operator, dtypes = facts.operator, criterion.dtypes
@@ -112,7 +112,7 @@ def counts(criterion: Criterion, facts: StudyFacts) -> bool:
 
 
 def samples(criterion: Criterion, block: Block) -> list[Sample]:
-    """The values of every shape of a block that the criterion looks at."""
+    """Returns the values of every shape of a block that the criterion looks at."""
     if not counts(criterion, block.facts):
         return []
     low, high = criterion.lengths
@@ -140,7 +140,7 @@ def _bound(block: Block, length: int) -> Bound | None:
 
 
 def bounds(table: BenchTable, lengths: tuple[int, ...] = SHOWN) -> Iterator[Bound]:
-    """The bounds of our rows at some lengths, for processors whose peaks are known."""
+    """Returns the bounds of our rows at some lengths, for processors whose peaks are known."""
     for block in blocks(table):
         for length in sorted(set(lengths) & set(block.ours)):
             bound = _bound(block, length)
@@ -171,7 +171,7 @@ def _regret(block: Block, held_out_only: bool = False) -> Values:
 
 
 def _padding(block: Block) -> Values:
-    """One value for all lengths, of which more count that are called more often."""
+    """Returns one value for all lengths, of which more count that are called more often."""
     trace, weights, waste = read_table(TRACE).counts, dict[Shape, float](), dict[Shape, float]()
     for length, row in block.ours.items():
         if row.padding_waste is not None and length in trace:
@@ -233,7 +233,7 @@ MEASURES: Mapping[Measure, Callable[[Block], Values]] = {
 
 
 def multiples_beside(length: int) -> tuple[int, int]:
-    """The multiples of ``STEP`` below and above a length that is none."""
+    """Returns the multiples of ``STEP`` below and above a length that is none."""
     below = length // STEP * STEP
     return below, below + STEP
 

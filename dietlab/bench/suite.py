@@ -112,7 +112,7 @@ class Task:
         return ShapeSet.weighted(self.workload, dict(self.tuned))
 
     def evaluated(self, effort: str) -> tuple[Shape, ...]:
-        """The shapes that an effort evaluates, in ascending order."""
+        """Returns the shapes that an effort evaluates, in ascending order."""
         ((name, dim),) = self.workload.dims.items()
         chosen = lengths_named(effort, self.lengths)
         return tuple(Shape.of(**{name: length}) for length in chosen if length in dim)
@@ -132,7 +132,7 @@ class Suite:
         return GPU_CACHE_STATES if self.target == "cuda" else CACHE_STATES
 
     def only(self, pattern: str) -> Suite:
-        """The tasks whose name holds ``pattern`` (``*`` and ``?`` as in a shell); all if it is empty.
+        """Returns the tasks whose name holds ``pattern`` (``*`` and ``?`` as in a shell); all if it is empty.
 
         Raises:
             DietlabError: if there is none.
@@ -154,20 +154,21 @@ class Suite:
 
 
 def dense_task(cols: int, depth: int, high: int) -> Task:
-    """A dense layer of ``T = 1..high`` rows, with constant weights ``w[cols, depth]``."""
+    """Returns a dense layer of ``T = 1..high`` rows, with constant weights ``w[cols, depth]``."""
     return Task(
         f"dense-k{depth}-n{cols}", Dense(T=Dim(1, high), N=cols, K=depth), _tuned(high), DENSE_AGAINST
     )
 
 
 def batch_task(form: str, batch: int, size: int, high: int) -> Task:
-    """Batched products of ``T = 1..high``; ``form`` is ``nt`` or ``nn``."""
+    """Returns batched products of ``T = 1..high``; ``form`` is ``nt`` or ``nn``."""
     workload = BatchMatmul(T=Dim(1, high), B=batch, D=size, form=form)  # type: ignore[arg-type]
     return Task(f"batch-matmul-{form}", workload, _tuned(high), BATCH_AGAINST)
 
 
 def paper_gpu() -> tuple[Task, ...]:
-    """The paper's operators in its precision: a dense layer of 16 T rows, and both batched products."""
+    """Returns the paper's operators in its precision: a dense layer of 16 T rows, and both batched
+    products."""
     rows = {effort: tuple(PAPER_ROWS * t for t in lengths) for effort, lengths in PAPER_GPU_LENGTHS.items()}
     dense = Task(
         "dense-k768-n2304",
@@ -187,7 +188,8 @@ def gpu_dense_task(
     tuned: tuple[tuple[int, float], ...],
     lengths: Mapping[str, tuple[int, ...]],
 ) -> Task:
-    """A dense layer on a GPU for all of ``lengths``; its name ends with a type that is not float32."""
+    """Returns a dense layer on a GPU for all of ``lengths``; its name ends with a type that is not
+    float32."""
     high = max(max(chosen) for chosen in lengths.values())
     ending = "" if dtype == "float32" else f"-{dtype}"
     return Task(
@@ -254,7 +256,7 @@ SUITES: Mapping[str, Suite] = {
 
 
 def suite_named(name: str) -> Suite:
-    """A suite by its name.
+    """Returns a suite by its name.
 
     Raises:
         DietlabError: if there is none.
@@ -265,7 +267,7 @@ def suite_named(name: str) -> Suite:
 
 
 def lengths_named(effort: str, lengths: Mapping[str, tuple[int, ...]] = LENGTHS) -> tuple[int, ...]:
-    """The lengths of an effort, out of such a table.
+    """Returns the lengths of an effort, out of such a table.
 
     Raises:
         DietlabError: if there is no such effort.

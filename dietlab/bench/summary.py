@@ -61,8 +61,8 @@ class Line:
 
 
 def summarise(table: BenchTable, criteria: Sequence[Criterion] = CRITERIA) -> tuple[Line, ...]:
-    """Every criterion that is meant for a study's kind of processor, on every number of threads and in every
-    cache state, all its workloads together; what was not measured has no line."""
+    """Returns every criterion that is meant for a study's kind of processor, on every number of threads and
+    in every cache state, all its workloads together; what was not measured has no line."""
     groups: dict[tuple[int, str], list[Block]] = {}
     for block in blocks(table):
         groups.setdefault((block.facts.threads, block.cache), []).append(block)
@@ -90,7 +90,7 @@ def suite_of(table: BenchTable) -> str:
 
 
 def by_workload(table: BenchTable, criteria: Sequence[Criterion] = CRITERIA) -> tuple[Line, ...]:
-    """The criteria that look at shapes, for each workload by itself."""
+    """Returns the criteria that look at shapes, for each workload by itself."""
     return tuple(
         line_of(criterion, block.facts.threads, block.cache, found, suite_of(table))
         for block in blocks(table)
@@ -101,7 +101,7 @@ def by_workload(table: BenchTable, criteria: Sequence[Criterion] = CRITERIA) -> 
 
 
 def study_samples(criterion: Criterion, studies: Iterable[StudyFacts], threads: int) -> Iterator[Sample]:
-    """One value for each study that was tuned and built."""
+    """Returns one value for each study that was tuned and built."""
     for facts in studies:
         if facts.threads == threads and facts.complete and counts(criterion, facts):
             value = STUDY_VALUES[criterion.measure](facts)
@@ -116,7 +116,7 @@ def _wrong(facts: StudyFacts) -> float | None:
 
 
 def _trials(facts: StudyFacts) -> float | None:
-    """Micro-kernels tried; None where that was not kept."""
+    """Returns the number of micro-kernels tried; None where that was not kept."""
     trials = facts.tuning.get("trials")
     return None if trials is None else float(trials)
 
@@ -131,7 +131,7 @@ STUDY_VALUES: Mapping[Measure, Callable[[StudyFacts], float | None]] = {
 
 
 def line_of(criterion: Criterion, threads: int, cache: str, found: Sequence[Sample], suite: str = "") -> Line:
-    """The line that summarises some values (at least one) of a suite."""
+    """Returns the line that summarises some values (at least one) of a suite."""
     values = np.array([sample.value for sample in found])
     value = float(STATISTICS[criterion.statistic](values))
     low, high = interval(criterion.statistic, values)
@@ -159,7 +159,7 @@ def line_of(criterion: Criterion, threads: int, cache: str, found: Sequence[Samp
 
 
 def _holds(criterion: Criterion, threads: int, cache: str, suite: str) -> bool:
-    """Whether the target is meant for these threads, this cache state and this suite."""
+    """Returns whether the target is meant for these threads, this cache state and this suite."""
     return (
         (not criterion.caches or cache in criterion.caches)
         and (not criterion.threads or threads in criterion.threads)
@@ -178,7 +178,7 @@ STATISTICS: Mapping[Statistic, Callable[[Values], float]] = {
 
 
 def interval(statistic: Statistic, values: Values, seed: int = 0) -> tuple[float | None, float | None]:
-    """The 95 % bootstrap interval (percentile method) over shapes of a mean or a geometric mean.
+    """Returns the 95 % bootstrap interval (percentile method) over shapes of a mean or a geometric mean.
 
     Resampling shapes says how much the line depends on which lengths were measured; it says nothing
     about an extreme, and next to nothing about a far percentile.

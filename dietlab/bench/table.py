@@ -96,7 +96,7 @@ class StudyFacts:
         return bool(self.tuning and self.library) and not self.failure
 
     def kind(self, contender: str) -> str:
-        """``"plain"``, ``"prepacked"`` and so on; empty if it is unknown."""
+        """Returns ``"plain"``, ``"prepacked"`` and so on; empty if it is unknown."""
         return next((c.kind for c in self.contenders if c.name == contender), "")
 
     def to_json(self) -> dict[str, Any]:
@@ -134,7 +134,7 @@ class BenchTable:
         return tuple(e for e in self.entries if e.row.contender == OURS and not e.row.correct)
 
     def facts(self, workload: str, threads: int) -> StudyFacts:
-        """The facts of one study.
+        """Returns the facts of one study.
 
         Raises:
             RecordError: if the table has none.
@@ -145,7 +145,7 @@ class BenchTable:
         raise RecordError("the facts name every study of the table", f"{workload}, {threads} threads")
 
     def report(self, workload: str, threads: int) -> Report:
-        """One study's rows as an evaluation's report, for its figures."""
+        """Returns one study's rows as an evaluation's report, for its figures."""
         facts = self.facts(workload, threads)
         rows = [e.row for e in self.entries if (e.workload, e.threads) == (workload, threads)]
         return Report(
@@ -159,13 +159,13 @@ class BenchTable:
         )
 
     def frame(self) -> pd.DataFrame:
-        """The CSV as a pandas table."""
+        """Returns the CSV as a pandas table."""
         import pandas as pd
 
         return pd.read_csv(io.StringIO(self.to_csv()))
 
     def to_csv(self) -> str:
-        """The table, with the same columns and the same order of rows whatever was measured first."""
+        """Returns the table, with the same columns and the same order of rows whatever was measured first."""
         kinds = {(f.name, f.threads, c.name): c.kind for f in self.studies for c in f.contenders}
         ordered = sorted(self.entries, key=lambda e: (e.workload, e.threads, e.row.cache, e.length))
         text = io.StringIO()
@@ -189,7 +189,7 @@ class BenchTable:
 
     @classmethod
     def load(cls, path: str | Path) -> BenchTable:
-        """The table in ``path`` with the facts beside it.
+        """Returns the table in ``path`` with the facts beside it.
 
         Raises:
             RecordError: if a file is missing, damaged, or of another schema.
@@ -208,12 +208,12 @@ class BenchTable:
 
 
 def study_folder(name: str, threads: int) -> str:
-    """``dense-k768-n2304-2t``."""
+    """Returns ``dense-k768-n2304-2t``."""
     return f"{name}-{threads}t"
 
 
 def facts_path(table: Path) -> Path:
-    """``bench.json`` for ``bench.csv`` and ``bench.csv.gz``."""
+    """Returns ``bench.json`` for ``bench.csv`` and ``bench.csv.gz``."""
     return table.with_name(table.name.removesuffix(".gz").removesuffix(".csv") + ".json")
 
 

@@ -63,7 +63,7 @@ def check_lengths(
 
 
 def all_lengths(workload: Workload) -> tuple[int, ...]:
-    """The lengths that are checked by default."""
+    """Returns the lengths that are checked by default."""
     if batch_of(workload) is None:
         return tuple(range(HIGHEST + 1))
     return (*range(EACH_UP_TO + 1), *range(EACH_UP_TO + THEN_EVERY, HIGHEST + 1, THEN_EVERY), HIGHEST)
@@ -88,7 +88,8 @@ def shrunk(dispatcher: Dispatcher) -> Dispatcher:
 
 
 def _checker(op: Operator, highest: int) -> Callable[[int], bool]:
-    """``right(length)``. Where rows depend on their own inputs only, one reference serves all lengths."""
+    """Returns ``right(length)``. Where rows depend on their own inputs only, one reference serves all
+    lengths."""
     return _constant_checker(op, highest) if op.workload.constants else _variable_checker(op)
 
 
@@ -124,7 +125,7 @@ def _shape(workload: Workload, length: int) -> Shape:
 
 
 def _poisoned(workload: Workload, length: int) -> FloatArray:
-    """An output in which nothing looks like a result."""
+    """Returns an output in which nothing looks like a result."""
     return np.full(workload.output_shape(_shape(workload, length)), POISON, np.float32)
 
 

@@ -146,7 +146,7 @@ def bench(
 
 
 def chosen_suite(name: str, target: str | None, against: str | None) -> Suite:
-    """The suite, against the contenders that were asked for, ``+`` before them adds them to its own.
+    """Returns the suite, against the contenders that were asked for, ``+`` before them adds them to its own.
 
     Raises:
         DietlabError: if it runs on another kind of processor than the one that was asked for.
@@ -214,12 +214,12 @@ def show_bench(
 
 
 def words(text: str) -> list[str]:
-    """``"a,b"`` as a list without empty and repeated words."""
+    """Returns ``"a,b"`` as a list without empty and repeated words."""
     return list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
 
 
 def number(word: str) -> int:
-    """A number of threads.
+    """Returns a number of threads.
 
     Raises:
         click.BadParameter: if it is none.

@@ -49,10 +49,10 @@ class AdaptationCost(Protocol):
         """The same with operands that come from elsewhere between calls."""
 
     def static(self, kernel: Any, shape: Shape) -> float:
-        """``f_pad * f_occ``: what is known before anything is measured."""
+        """Returns ``f_pad * f_occ``: what is known before anything is measured."""
 
     def seconds(self, kernel: Any, shape: Shape, throughput: Callable[[Any], float]) -> float:
-        """Predicted seconds of a call.
+        """Returns the predicted seconds of a call.
 
         Args:
             throughput: flop/s of one core or multiprocessor that a micro-kernel reaches by itself; asked
@@ -63,12 +63,12 @@ class AdaptationCost(Protocol):
         """The same, taken apart."""
 
     def throughput(self, kernel: Any, shape: Shape, seconds: float) -> float:
-        """The inverse of :meth:`seconds` with one throughput for the whole plan: the label that one
+        """Returns the inverse of :meth:`seconds` with one throughput for the whole plan: the label that one
         measurement gives for every shape."""
 
     def working_share(self, kernel: Any, shape: Shape) -> float:
-        """Share of a call that useful multiply-adds take, in [0, 1], if operands never keep them waiting:
-        how much a measurement on this shape says about the micro-kernel itself."""
+        """Returns the share of a call that useful multiply-adds take, in [0, 1], if operands never keep them
+        waiting: how much a measurement on this shape says about the micro-kernel itself."""
 
 
 def adaptation_cost(
@@ -80,7 +80,7 @@ def adaptation_cost(
     imbalance: Imbalance = IMBALANCE,
     hiding: Hiding = ALL_HIDDEN,
 ) -> AdaptationCost:
-    """The adaptation on ``hardware``.
+    """Returns the adaptation on ``hardware``.
 
     ``kind="paper"`` has padding and idle processors only; ``"streamed"`` adds the traffic of operands, which
     depends on the cache state: hot ones come from the last-level cache, rotating ones from memory.
@@ -103,18 +103,18 @@ def resident_blocks(cost: AdaptationCost) -> dict[str, int]:
 
 
 def imbalance_of(cost: AdaptationCost) -> Imbalance | None:
-    """The constants of ``f_occ``; None for a CPU, which has none."""
+    """Returns the constants of ``f_occ``; None for a CPU, which has none."""
     return cost.imbalance if isinstance(cost, CudaAdaptation) else None
 
 
 def hiding_of(cost: AdaptationCost) -> Hiding | None:
-    """The shares of computing that hide the fetch of weights; None for a GPU, which has none."""
+    """Returns the shares of computing that hide the fetch of weights; None for a GPU, which has none."""
     return cost.hiding if isinstance(cost, CpuAdaptation) else None
 
 
 def best_shape(kernel: MicroKernel, shapes: tuple[Shape, ...], cost: AdaptationCost) -> Shape:
-    """``S*``: the shape on which a micro-kernel wastes least; of equals the largest that is not so large
-    that measuring it takes long."""
+    """Returns ``S*``: the shape on which a micro-kernel wastes least; of equals the largest that is not so
+    large that measuring it takes long."""
     peak = 1e9 * cost.hardware.cores * (cost.hardware.peak_for(cost.workload.dtype) or 100.0)
     short = [s for s in shapes if cost.workload.flops(s) <= MEASURED_SECONDS * peak] or [min(shapes)]
     return max(short, key=lambda shape: (round(cost.static(kernel, shape), 6), shape))

@@ -35,7 +35,7 @@ NOISE = 0.01
 
 
 def settled_seconds(workload: Workload, records: Iterable[Record]) -> dict[Program, float]:
-    """One time for each program, out of rounds whose machine was quicker or slower.
+    """Returns one time for each program, out of rounds whose machine was quicker or slower.
 
     Micro-kernels that are one program on a shape share a time, whichever was measured. On each
     shape a time is what the program takes, times how slow its round was for all (``asked_by``):
@@ -136,7 +136,7 @@ class Calibration:
                 self._family.setdefault(kernel.family, {}).setdefault(place, []).append(ratio)
 
     def seconds(self, kernels: Sequence[MicroKernel], shapes: Sequence[Shape]) -> Values:
-        """Seconds of a call, ``[micro-kernels, shapes]``."""
+        """Returns the seconds of a call, ``[micro-kernels, shapes]``."""
         predicted = self._model.seconds(kernels, shapes)
         at = self._positions(shapes)
         least = [self._model.cost.workload.flops(shape) / self._peak for shape in shapes]
@@ -149,7 +149,8 @@ class Calibration:
         return predicted
 
     def _known(self, kernel: MicroKernel, shapes: Iterable[Shape]) -> list[float | None]:
-        """Measured seconds, of any micro-kernel that is the same program; None where there are none."""
+        """Returns the measured seconds of any micro-kernel that is the same program; None where there are
+        none."""
         workload, family = self._model.cost.workload, kernel.family
         return [
             self._measured.get((program_on(kernel, workload, shape), shape))
@@ -180,7 +181,7 @@ class Calibration:
         return found
 
     def _correction(self, kernel: MicroKernel, at: Values) -> Values:
-        """Logarithm of measured over predicted time at some positions."""
+        """Returns the logarithm of measured over predicted time at some positions."""
         family, own = self._family.get(kernel.family, {}), self._own.get(kernel, {})
         if not family:
             return np.zeros(len(at))

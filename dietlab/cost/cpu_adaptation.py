@@ -119,14 +119,14 @@ class CpuAdaptation:
 
     @staticmethod
     def _width(kernel: CpuMicroKernel, sizes: Mapping[Role, int]) -> float:
-        """Columns of a tile, on average: where they are composed no tile is wider than needed."""
+        """Returns the columns of a tile, on average: where they are composed no tile is wider than needed."""
         if kernel.along == "cols":
             return kernel.cols
         return sizes["cols"] / ceil(sizes["cols"] / kernel.cols)
 
     def _hidden(self, kernel: CpuMicroKernel) -> float:
-        """The share of its throughput that a low tile reaches: with fewer accumulators than a multiply-add
-        takes cycles the unit idles, and no candidate that low was measured by itself."""
+        """Returns the share of its throughput that a low tile reaches: with fewer accumulators than a
+        multiply-add takes cycles the unit idles, and no candidate that low was measured by itself."""
         across = kernel.cols if kernel.along == "depth" else kernel.vectors(self.hardware.cpu.lanes)
         return min(1.0, kernel.rows * across / FMA_LATENCY)
 
@@ -150,8 +150,8 @@ class CpuAdaptation:
     def _waiting(
         self, kernel: CpuMicroKernel, tiles: int, computing: float, first: float, fetch: float
     ) -> float:
-        """Seconds that one pass waits for weights: all its tiles hide the fetch if each asks for a part
-        of the next panel; else the first one alone, or every one if weights are fetched for each."""
+        """Returns the seconds that one pass waits for weights: all its tiles hide the fetch if each asks for
+        a part of the next panel; else the first one alone, or every one if weights are fetched for each."""
         if kernel.ahead:
             share = 1.0 if tiles == 1 else getattr(self.hiding, self.weights_from)
             return max(0.0, fetch - share * computing)
@@ -160,7 +160,7 @@ class CpuAdaptation:
         return max(0.0, tiles * fetch - computing)
 
     def _fetch(self, kernel: CpuMicroKernel) -> float:
-        """Seconds to fetch the weights of one column tile."""
+        """Returns the seconds to fetch the weights of one column tile."""
         rate = self._weights_gbps
         if not rate:
             return 0.0

@@ -30,7 +30,7 @@ CPU_FEATURES = (
 
 
 def cpu_features(kernel: CpuMicroKernel, workload: Workload, hardware: Hardware) -> list[float]:
-    """One number for each of :data:`CPU_FEATURES`; none depends on a dynamic dimension."""
+    """Returns one number for each of :data:`CPU_FEATURES`; none depends on a dynamic dimension."""
     cpu = hardware.cpu
     vectors = kernel.vectors(cpu.lanes)
     whole, cols = (largest(workload, "depth"), largest(workload, "cols"))

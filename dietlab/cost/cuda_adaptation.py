@@ -115,8 +115,8 @@ class CudaAdaptation:
     def _works(
         kernel: CudaMicroKernel, plan: Plan[CudaMicroKernel], sizes: Mapping[Role, int]
     ) -> list[float]:
-        """Executed flops of each region, padding included: blocks that share a reduction all wait for the
-        one that has most steps."""
+        """Returns the executed flops of each region, padding included: blocks that share a reduction all wait
+        for the one that has most steps."""
         columns = kernel.cols * ceil(sizes["cols"] / kernel.cols)
         depth = kernel.step * kernel.splits * _own_steps(kernel, sizes)
         return [2.0 * region.executed_rows * columns * depth * sizes["batch"] for region in plan.regions]

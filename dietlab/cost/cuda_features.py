@@ -36,7 +36,7 @@ TENSOR_CORES: dict[Unit, int] = {"fma": 0, "mma": 1, "wgmma": 2}
 
 
 def cuda_features(kernel: CudaMicroKernel, workload: Workload, hardware: Hardware) -> list[float]:
-    """One number for each of :data:`CUDA_FEATURES`; none depends on a dynamic dimension."""
+    """Returns one number for each of :data:`CUDA_FEATURES`; none depends on a dynamic dimension."""
     gpu, itemsize = hardware.gpu, require_dtype(workload.dtype).itemsize
     registers = compiled_registers(kernel, gpu)
     shared = shared_bytes(kernel, itemsize)

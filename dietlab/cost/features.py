@@ -15,14 +15,14 @@ from dietlab.workloads import Workload
 
 
 def feature_names(hardware: Hardware) -> tuple[str, ...]:
-    """The features of micro-kernels on this kind of processor."""
+    """Returns the features of micro-kernels on this kind of processor."""
     return CUDA_FEATURES if hardware.kind == "cuda" else CPU_FEATURES
 
 
 def features(
     kernels: Sequence[MicroKernel], workload: Workload, hardware: Hardware
 ) -> npt.NDArray[np.float64]:
-    """An array ``[micro-kernels, features]``; no feature depends on a dynamic dimension."""
+    """Returns an array ``[micro-kernels, features]``; no feature depends on a dynamic dimension."""
     rows = [_features(kernel, workload, hardware) for kernel in kernels]
     return np.array(rows, np.float64).reshape(len(kernels), len(feature_names(hardware)))
 

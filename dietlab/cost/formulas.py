@@ -10,7 +10,8 @@ from dietlab.workloads import Role
 
 
 def f_pad(sizes: Mapping[Role, int], tile: Mapping[Role, int], *, spatial_only: bool = False) -> float:
-    """Useful over executed multiply-adds: ``prod extent / (tile * ceil(extent / tile))``.
+    """Returns the ratio of useful over executed multiply-adds: ``prod extent / (tile * ceil(extent /
+    tile))``.
 
     The paper's definition (section 3.3) counts the spatial axes only (``spatial_only``); a padded
     reduction axis costs as much, so it is counted by default. An empty shape wastes nothing.
@@ -22,12 +23,13 @@ def f_pad(sizes: Mapping[Role, int], tile: Mapping[Role, int], *, spatial_only: 
 
 
 def padding_waste(sizes: Mapping[Role, int], tile: Mapping[Role, int]) -> float:
-    """Multiply-adds that no output needs over all executed, in [0, 1)."""
+    """Returns the padding waste: multiply-adds that no output needs over all executed, in [0, 1)."""
     return 1.0 - f_pad(sizes, tile)
 
 
 def f_occ(tiles: int, processors: int, imbalance: float | None = None) -> float:
-    """Busy over paid processors for ``g`` equal tiles on ``C`` processors (paper, section 3.3).
+    """Returns the occupancy: busy over paid processors for ``g`` equal tiles on ``C`` processors (paper,
+    section 3.3).
 
     ``g / G`` with ``G = C * ceil(g / C)``. With a fitted ``imbalance`` c it is
     ``c g / ((c - 1) g + G)``, which is 1 at full waves, ``g / G`` at c = 1 and tends to 1 for large c; the

@@ -13,7 +13,7 @@ Values = npt.NDArray[np.float64]
 
 
 def pairwise_accuracy(predicted: Values, measured: Values) -> float:
-    """Share of pairs of different measured time whose order is predicted right."""
+    """Returns the share of pairs of different measured time whose order is predicted right."""
     first, second = np.triu_indices(len(measured), 1)
     truth = np.sign(measured[first] - measured[second])
     guess = np.sign(predicted[first] - predicted[second])
@@ -28,7 +28,7 @@ def peak_at(k: int, predicted: Values, measured: Values) -> float:
 
 
 def ranking_metrics(predicted: Iterable[float], measured: Iterable[float]) -> dict[str, float]:
-    """``pairwise``, ``peak@1``, ``peak@5``, ``rmse`` (of log time), ``r2`` (of throughput), ``mape``.
+    """Returns ``pairwise``, ``peak@1``, ``peak@5``, ``rmse`` (of log time), ``r2`` (of throughput), ``mape``.
 
     Args:
         predicted, measured: times in seconds of the same programs *on the same shape*; to judge
@@ -53,6 +53,6 @@ def ranking_metrics(predicted: Iterable[float], measured: Iterable[float]) -> di
 
 
 def mean_metrics(metrics: Iterable[dict[str, float]]) -> dict[str, float]:
-    """The mean of each metric over shapes (empty for none)."""
+    """Returns the mean of each metric over shapes (empty for none)."""
     rows = list(metrics)
     return {name: float(np.mean([row[name] for row in rows])) for name in (rows[0] if rows else {})}

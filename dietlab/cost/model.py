@@ -68,14 +68,14 @@ class CostModel:
         return hiding_of(self.cost)
 
     def throughput(self, kernels: Sequence[MicroKernel]) -> npt.NDArray[np.float64]:
-        """Predicted flop/s of one core for each micro-kernel, ``[micro-kernels]``."""
+        """Returns the predicted flop/s of one core for each micro-kernel, ``[micro-kernels]``."""
         import xgboost as xgb
 
         matrix = xgb.DMatrix(features(kernels, self.cost.workload, self.cost.hardware))
         return np.exp(np.asarray(self.booster.predict(matrix), np.float64))
 
     def seconds(self, kernels: Sequence[MicroKernel], shapes: Sequence[Shape]) -> npt.NDArray[np.float64]:
-        """Predicted seconds of a call, ``[micro-kernels, shapes]``."""
+        """Returns the predicted seconds of a call, ``[micro-kernels, shapes]``."""
         known = self._known.setdefault(tuple(shapes), {})
         new = [kernel for kernel in dict.fromkeys(kernels) if kernel not in known]
         speed = self.speeds(new).__getitem__
@@ -95,7 +95,7 @@ class CostModel:
         return replace(self, cost=self.cost.with_cache("hot"))
 
     def seconds_of(self, pairs: Sequence[tuple[MicroKernel, Shape]]) -> npt.NDArray[np.float64]:
-        """Predicted seconds of single pairs, ``[pairs]``."""
+        """Returns the predicted seconds of single pairs, ``[pairs]``."""
         speeds = self.speeds([kernel for kernel, _ in pairs])
         return np.array([self.cost.seconds(kernel, shape, speeds.__getitem__) for kernel, shape in pairs])
 
@@ -104,14 +104,14 @@ class CostModel:
         return self.cost.parts(kernel, shape, self.speeds([kernel]).__getitem__)
 
     def speeds(self, kernels: Sequence[MicroKernel]) -> dict[MicroKernel, float]:
-        """Throughput of the micro-kernels and of all lower ones that their plans may use."""
+        """Returns the throughput of the micro-kernels and of all lower ones that their plans may use."""
         needed = sorted({lower for kernel in kernels for lower in kernel.composes})
         if not needed:
             return {}
         return dict(zip(needed, self.throughput(needed).tolist(), strict=True))
 
     def importances(self) -> dict[str, float]:
-        """Share of the loss that splits on each feature removed, largest first."""
+        """Returns the share of the loss that splits on each feature removed, largest first."""
         gains = self.booster.get_score(importance_type="total_gain")
         total = sum(gains.values()) or 1.0
         names = feature_names(self.cost.hardware)
@@ -210,7 +210,7 @@ def fit_cost_model(
 
 
 def _waits(cost: AdaptationCost, record: Record) -> bool:
-    """Whether a measurement mostly waited for memory, so that it says little of the micro-kernel."""
+    """Returns whether a measurement mostly waited for memory, so that it says little of the micro-kernel."""
     memory = cost.hardware.dram_gbps
     if cost.cache != "rotating" or not memory or not record.seconds:
         return False
@@ -218,13 +218,14 @@ def _waits(cost: AdaptationCost, record: Record) -> bool:
 
 
 def _best_label(labels: Sequence[tuple[float, float]]) -> float:
-    """The largest of those whose share of computing is at least :data:`TELLING` of the largest share."""
+    """Returns the largest of those whose share of computing is at least :data:`TELLING` of the largest
+    share."""
     least = TELLING * max(share for share, _ in labels)
     return max(label for share, label in labels if share >= least)
 
 
 def evaluate_model(model: CostModel, records: Iterable[Record]) -> dict[str, float]:
-    """Ranking metrics on records, averaged over the shapes that have at least two."""
+    """Returns ranking metrics on records, averaged over the shapes that have at least two."""
     by_shape: dict[Shape, list[Record]] = {}
     for record in records:
         if record.ok:

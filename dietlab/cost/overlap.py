@@ -34,7 +34,7 @@ SHARES = np.linspace(0.0, 1.0, 51)
 def with_fitted_hiding(
     cost: AdaptationCost, records: Iterable[Record], throughput: Callable[[CpuMicroKernel], float]
 ) -> AdaptationCost:
-    """The adaptation with the shares of the CPU that was measured; a GPU has none.
+    """Returns the adaptation with the shares of the CPU that was measured; a GPU has none.
 
     Args:
         cost: its own shares stand where too few records tell of them (:data:`LEAST_RECORDS`).
@@ -56,7 +56,7 @@ def _fitted(
     times: Iterable[tuple[Record, float | None]],
     throughput: Callable[[CpuMicroKernel], float],
 ) -> float | None:
-    """The share that explains these times best; None if too few tell."""
+    """Returns the share that explains these times best; None if too few tell."""
     none, all_of_it = (replace(cost, hiding=Hiding(share, share)) for share in (0.0, np.inf))
     found: list[tuple[float, float, float]] = []
     kernels: set[CpuMicroKernel] = set()

@@ -106,7 +106,7 @@ class Sightings:
 
 
 def centred(table: Values) -> Values:
-    """Each row's deviations from its median; what is not a number stays so and does not count."""
+    """Returns each row's deviations from its median; what is not a number stays so and does not count."""
     # In order such values are last. NumPy's own nanmedian takes rows one by one.
     ordered, counts = np.sort(table, axis=1), np.count_nonzero(~np.isnan(table), axis=1)
     rows = np.arange(len(table))
@@ -116,15 +116,15 @@ def centred(table: Values) -> Values:
 
 
 def with_fitted_imbalance(cost: AdaptationCost, records: Iterable[Record]) -> AdaptationCost:
-    """The adaptation with the constants of the GPU that was measured (:func:`fit_imbalance`); a CPU has none,
-    and the paper's adaptation keeps the paper's."""
+    """Returns the adaptation with the constants of the GPU that was measured (:func:`fit_imbalance`); a CPU
+    has none, and the paper's adaptation keeps the paper's."""
     if not isinstance(cost, CudaAdaptation) or cost.kind == "paper":
         return cost
     return replace(cost, imbalance=fit_imbalance(cost, records))
 
 
 def fit_imbalance(cost: CudaAdaptation, records: Iterable[Record]) -> Imbalance:
-    """The constants of ``f_occ`` below a wave of blocks and above.
+    """Returns the constants of ``f_occ`` below a wave of blocks and above.
 
     Args:
         cost: what else it costs to cover a shape; its own constants stand where too few records tell of
@@ -140,7 +140,7 @@ def fit_imbalance(cost: CudaAdaptation, records: Iterable[Record]) -> Imbalance:
 
 
 def enough(telling: Flags) -> bool:
-    """Whether a constant can be fitted on these records, ``[micro-kernels, records]``."""
+    """Returns whether a constant can be fitted on these records, ``[micro-kernels, records]``."""
     kernels = int(np.count_nonzero(telling.any(axis=1)))
     return int(np.count_nonzero(telling)) >= LEAST_RECORDS and kernels >= LEAST_KERNELS
 
@@ -164,7 +164,7 @@ def sighted(cost: CudaAdaptation, records: Iterable[Record]) -> dict[CudaMicroKe
 
 
 def least(loss: Callable[[Imbalance], float], ranges: Sequence[tuple[float, float]]) -> Imbalance:
-    """The pair with the least loss; a constant whose range is one value stays at it.
+    """Returns the pair with the least loss; a constant whose range is one value stays at it.
 
     Both are sought together, on a grid that shrinks around the best pair: they share the medians of the
     micro-kernels that have records on both sides.

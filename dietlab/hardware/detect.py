@@ -104,7 +104,7 @@ def _limits() -> CpuLimits:
 
 
 def _vector_unit(machine: str, flags: frozenset[str]) -> tuple[str, int, int]:
-    """LLVM's name of the processor family, bytes of a vector, number of vector registers."""
+    """Returns LLVM's name of the processor family, bytes of a vector, number of vector registers."""
     if machine == "aarch64" and "asimd" in flags:
         return "generic", 16, 32
     if "avx512f" in flags and "avx512vl" in flags:
@@ -119,7 +119,7 @@ def _vector_unit(machine: str, flags: frozenset[str]) -> tuple[str, int, int]:
 
 
 def _caches() -> dict[int, int]:
-    """Bytes of the data or unified cache of each level that core 0 sees."""
+    """Returns the bytes of the data or unified cache of each level that core 0 sees."""
     caches: dict[int, int] = {}
     for index in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
         if (index / "type").read_text().strip() == "Instruction":

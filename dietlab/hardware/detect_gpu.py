@@ -52,7 +52,7 @@ lower clocks (H100 PCIe, H200 NVL) are not among them."""
 
 
 def detect_gpu(device: int = 0, driver: Any = None) -> Hardware:
-    """One GPU of this machine, as its driver describes it.
+    """Returns one GPU of this machine, as its driver describes it.
 
     Clocks are the highest ones; peaks follow from them and are not measured. The driver does not know how
     fast tensor cores are, which a preset for the same device does.
@@ -97,8 +97,8 @@ def _limits(read: Callable[[int], int], capability: tuple[int, int], half: float
 
 
 def _float32_lanes(capability: tuple[int, int]) -> int:
-    """float32 multiply-adds that one multiprocessor starts in a cycle (CUDA C Programming Guide, throughput
-    of arithmetic instructions)."""
+    """Returns float32 multiply-adds that one multiprocessor starts in a cycle (CUDA C Programming Guide,
+    throughput of arithmetic instructions)."""
     return 64 if capability <= (8, 0) else 128
 
 
@@ -123,7 +123,7 @@ def _library() -> Any:
 
 
 def _handle(driver: Any, device: int) -> int:
-    """The driver's handle of a device, once the driver is initialised and has it."""
+    """Returns the driver's handle of a device, once the driver is initialised and has it."""
     count, handle = ctypes.c_int(0), ctypes.c_int(0)
     status = driver.cuInit(0)
     if status != NO_DEVICE:

@@ -69,7 +69,8 @@ def _by_threads(limits: GpuLimits, threads: int, warps: int) -> int:
 
 
 def _by_registers(limits: GpuLimits, warps: int, registers: int) -> int:
-    """A warp's registers come in units, from the part of the multiprocessor that runs it::
+    """Returns the registers of a warp, which are allocated in units from the part of the multiprocessor that
+    runs it::
 
         warps of a part = floor(registers of a part / registers of a warp)
         blocks          = floor(parts * warps of a part / warps of a block)
@@ -86,7 +87,7 @@ def _by_registers(limits: GpuLimits, warps: int, registers: int) -> int:
 
 
 def _by_shared_memory(limits: GpuLimits, shared_bytes: int) -> int:
-    """The driver's part of each block is beside what the block may ask for, but inside the total."""
+    """Returns the blocks that shared memory allows; the driver's part of each counts in the total only."""
     if shared_bytes > limits.smem_per_block_bytes:
         return 0
     of_block = _rounded(shared_bytes + limits.smem_reserved_bytes, limits.smem_unit_bytes)

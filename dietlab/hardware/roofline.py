@@ -21,7 +21,7 @@ class Roofline:
     l3_seconds: float | None = None
 
     def least_seconds(self, cache: str) -> float:
-        """The roofline of a cache state (``dietlab.measure.CacheState``): multiply-adds, or bytes from where
-        the state leaves them. Hot operands are in the nearest cache, which bounds nothing."""
+        """Returns the roofline of a cache state (``dietlab.measure.CacheState``): multiply-adds, or bytes
+        from where the state leaves them. Hot operands are in the nearest cache, which bounds nothing."""
         moved = {"rotating": self.memory_seconds, "interleaved": self.l3_seconds}.get(cache)
         return max(self.compute_seconds, moved or 0.0)

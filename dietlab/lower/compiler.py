@@ -19,7 +19,7 @@ the module is then invalid."""
 
 
 def tvm_module() -> Any:
-    """The ``tvm`` package.
+    """Returns the ``tvm`` package.
 
     Raises:
         MissingDependencyError: if it is not installed.
@@ -34,14 +34,14 @@ def tvm_module() -> Any:
 
 
 def target_of(hardware: Hardware) -> Any:
-    """TVM's target for one processor."""
+    """Returns TVM's target for one processor."""
     return tvm_module().target.Target(
         {"kind": "llvm", "mcpu": hardware.cpu.llvm_cpu, "num-cores": hardware.cores}
     )
 
 
 def require_linker() -> str:
-    """The path of a C++ compiler, which links libraries.
+    """Returns the path of a C++ compiler, which links libraries.
 
     Raises:
         BuildError: if none is installed.
@@ -88,7 +88,7 @@ def last_line(error: Exception) -> str:
 
 
 def machine_code(elf: bytes) -> bytes:
-    """The contents of the sections ``.text`` and ``.rodata`` of a 64-bit ELF file (System V ABI).
+    """Returns the contents of the sections ``.text`` and ``.rodata`` of a 64-bit ELF file (System V ABI).
 
     Equal programs have equal code, whatever paths and build identifiers the file carries.
     """

@@ -32,11 +32,12 @@ class Contraction:
         return next((e for e in (self.rows, self.cols, self.depth) if isinstance(e, str)), "T")
 
     def value(self, extent: Extent, size: Any) -> Any:
-        """The extent as a number or, if it is dynamic, as ``size``."""
+        """Returns the extent as a number or, if it is dynamic, as ``size``."""
         return size if isinstance(extent, str) else extent
 
     def operands(self, size: Any) -> dict[str, tuple[Any, ...]]:
-        """The arrays of a call, in order, with their extents; ``size`` stands for the dynamic dimension."""
+        """Returns the arrays of a call, in order, with their extents; ``size`` stands for the dynamic
+        dimension."""
         rows, cols, depth = (self.value(e, size) for e in (self.rows, self.cols, self.depth))
         batch = () if self.batch is None else (self.batch,)
         shapes: dict[str, tuple[Any, ...]] = {
@@ -51,7 +52,7 @@ class Contraction:
 
 
 def contraction_of(workload: Workload) -> dict[str, Any]:
-    """The fields of :class:`Contraction` for a workload."""
+    """Returns the fields of :class:`Contraction` for a workload."""
     return {
         **{role: _extent(workload, role) for role in ("rows", "cols", "depth")},
         "batch": batch_of(workload),

@@ -35,7 +35,7 @@ def needed_heights(
 
 
 def choice(tree: Tree, rows: Any) -> Any:
-    """A decision tree as nested conditional expressions.
+    """Returns a decision tree as nested conditional expressions.
 
     Draws::
 
@@ -49,7 +49,7 @@ def choice(tree: Tree, rows: Any) -> Any:
 
 
 def plan_function(name: str, size: str, tree: Tree) -> Any:
-    """``name(size) -> int``: the number of the plan that the tree chooses."""
+    """Returns ``name(size) -> int``: the number of the plan that the tree chooses."""
     with IRBuilder() as builder, T.prim_func():
         T.func_name(name)
         T.func_attr({"global_symbol": name})

@@ -59,7 +59,7 @@ def _measure(library: tvm_ffi.Module, hardware: Hardware) -> dict[str, float]:
 
 
 def compile_fma_probe(hardware: Hardware, path: Path) -> dict[str, Any]:
-    """The multiply-add loop alone, some 50 us a call: ``library`` and the floats of its arguments,
+    """Returns the multiply-add loop alone, some 50 us a call: ``library`` and the floats of its arguments,
     ``seed`` and ``sums``. Elsewhere it tells whether the processor runs at its usual speed.
 
     Raises:
@@ -92,7 +92,7 @@ def _probes(hardware: Hardware) -> Any:
 
 
 def _multiply_add(lanes: int) -> Any:
-    """``for step: for c in chains: acc[c] = acc[c] * a + b``, all of it in registers."""
+    """Returns ``for step: for c in chains: acc[c] = acc[c] * a + b``, all of it in registers."""
     with IRBuilder() as builder, T.prim_func():
         T.func_name("multiply_add")
         T.func_attr({"tirx.noalias": True, "global_symbol": "multiply_add"})
@@ -112,7 +112,7 @@ def _multiply_add(lanes: int) -> Any:
 
 
 def _stream(name: str, cores: int, lanes: int) -> Any:
-    """``for i: acc[i % chains] += array[i]``, a contiguous share for each core."""
+    """Returns ``for i: acc[i % chains] += array[i]``, a contiguous share for each core."""
     width = CHAINS * lanes
     with IRBuilder() as builder, T.prim_func():
         T.func_name(name)

@@ -43,8 +43,8 @@ def compile_plans(
 
 
 def source_of(workload: Workload, hardware: Hardware, kernel: MicroKernel) -> str:
-    """The program of one micro-kernel, to read: CUDA C++ for a GPU, its private functions as TensorIR for a
-    CPU. Needs TVM, but neither the processor nor its compiler.
+    """Returns the program of one micro-kernel, to read: CUDA C++ for a GPU, its private functions as TensorIR
+    for a CPU. Needs TVM, but neither the processor nor its compiler.
 
     Raises:
         BuildError: if the micro-kernel is of another processor.

@@ -26,14 +26,14 @@ ALIGNMENT_BYTES = 64
 
 
 def runtime_names(kind: str, cores: int) -> tuple[str, ...]:
-    """The parts of TVM's runtime that a library needs: none on one CPU core."""
+    """Returns the parts of TVM's runtime that a library needs: none on one CPU core."""
     if kind == "cuda":
         return (RUNTIME_NAME, CUDA_RUNTIME_NAME)
     return (RUNTIME_NAME,) if cores > 1 else ()
 
 
 def load_library(path: Path, kind: str = "cpu", cores: int = 1) -> Any:
-    """The functions of a compiled library, as attributes.
+    """Returns the functions of a compiled library, as attributes.
 
     A library that runs on several cores calls TVM's thread pool; its runtime must be in the process
     *before* the first call, which would otherwise jump to address zero. One for a GPU needs TVM's part for
@@ -74,7 +74,7 @@ def load_library(path: Path, kind: str = "cpu", cores: int = 1) -> Any:
 
 
 def find_runtime(name: str = RUNTIME_NAME, beside: Path | None = None) -> Path | None:
-    """A part of TVM's runtime: in the package apache-tvm if installed, else beside the library.
+    """Returns a part of TVM's runtime: in the package apache-tvm if installed, else beside the library.
 
     The package comes first: two copies of the runtime in one process end it, and ``import tvm`` would
     load the package's.
@@ -136,7 +136,7 @@ def _thread_pool() -> ctypes.CDLL:
 
 
 def aligned_empty(shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
-    """A float32 array that begins at a multiple of 64 bytes, as whole-vector loads want it."""
+    """Returns a float32 array that begins at a multiple of 64 bytes, as whole-vector loads want it."""
     size = 4 * int(np.prod(shape))
     raw = np.empty(size + ALIGNMENT_BYTES, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT_BYTES

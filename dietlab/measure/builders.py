@@ -60,7 +60,7 @@ class Builders:
         self._workers.close()
 
     def build(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Built]:
-        """One library for each trial, in their order, each as soon as it is there.
+        """Returns one library for each trial, in their order, each as soon as it is there.
 
         Raises:
             BuildError: if the disk is full: no fault of a micro-kernel.
@@ -98,7 +98,8 @@ class Builders:
 
 
 def refusal(answer: dict[str, Any]) -> tuple[Status, str] | None:
-    """Why a library that was built is not worth a measurement: what the compiler really used of a GPU."""
+    """Returns why a library that was built is not worth a measurement: what the compiler really used of a
+    GPU."""
     resources = answer.get("resources") or {}
     if resources.get("blocks_per_sm", 1) < 1:
         used = (

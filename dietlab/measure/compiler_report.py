@@ -40,7 +40,7 @@ def frame_compiled(
     observers: Iterable[Observer] = (),
     workers: int | None = None,
 ) -> pd.DataFrame:
-    """One row a micro-kernel: what its kernel uses of a multiprocessor, or why it was refused.
+    """Returns one row a micro-kernel: what its kernel uses of a multiprocessor, or why it was refused.
 
     Registers are a thread's, shared bytes a block's (what its launch asks for included), code bytes all of
     the library's kernels. Nothing is run: a preset of any GPU will do.

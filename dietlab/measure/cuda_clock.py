@@ -87,7 +87,7 @@ class CudaClock:
         self._call("cuCtxSynchronize")
 
     def blocks(self, calls: Sequence[Callable[[], object]], timing: Timing) -> list[float]:
-        """Mean seconds of one call in each block, after as many calls to warm up.
+        """Returns the mean seconds of one call in each block, after as many calls to warm up.
 
         Args:
             calls: the same call, once for each copy of the operands; blocks go round them.

@@ -26,7 +26,7 @@ MOST_COPIES = 256
 
 
 def measure(request: dict[str, Any]) -> dict[str, Any]:
-    """``{"max_error", "tolerance", "reason", "blocks", "verify_seconds", "measure_seconds"}``."""
+    """Returns ``{"max_error", "tolerance", "reason", "blocks", "verify_seconds", "measure_seconds"}``."""
     started = perf_counter()
     timing, clock = Timing(**request["timing"]), _clock()
     sample = _sample(json.dumps(request["workload"]), Shape.from_json(request["shape"]))

@@ -81,7 +81,7 @@ class LocalRunner:
         self._folder = None
 
     def measure(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Record]:
-        """One record for every shape of every trial, shape by shape; failures are records too."""
+        """Returns one record for every shape of every trial, shape by shape; failures are records too."""
         self._start()
         started = perf_counter()
         built = list(self._pool.build(workload, trials))
@@ -227,8 +227,8 @@ class Candidate:
         return math.prod(states) ** (1 / len(states))
 
     def plays_on(self, timing: Timing, turns: int, most: float) -> bool:
-        """Whether another block would tell more, after so many turns. In the first ones, of all but slow
-        programs that took more than ``most`` seconds; then of quick ones that took no more."""
+        """Returns whether another block would tell more, after so many turns. In the first ones, of all but
+        slow programs that took more than ``most`` seconds; then of quick ones that took no more."""
         slow, behind = timing.slow(min(self.blocks)), self.mean_seconds > most
         return not (slow and behind) if turns < FEWEST_TURNS else not (slow or behind)
 

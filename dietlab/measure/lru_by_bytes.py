@@ -21,7 +21,7 @@ class LruByBytes(Generic[Value]):
         self._values: dict[Hashable, Value] = {}
 
     def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """The value of ``key``."""
+        """Returns the value of ``key``."""
         value = self._values.pop(key) if key in self._values else make()
         self._values[key] = value
         while len(self._values) > 1 and sum(map(self._bytes_of, self._values.values())) > self._most_bytes:

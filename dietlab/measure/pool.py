@@ -34,8 +34,8 @@ class WorkerPool:
         self._open.close()
 
     def each(self, ask: Callable[[WorkerProcess, Item], Answer], items: Iterable[Item]) -> Iterator[Answer]:
-        """``ask(child, item)`` for every item, side by side; answers in the items' order, each as soon as it
-        is there. The first error ends all that has not begun."""
+        """Returns ``ask(child, item)`` for every item, side by side; answers in the items' order, each as
+        soon as it is there. The first error ends all that has not begun."""
         with ThreadPoolExecutor(self._count) as threads:
             futures = [threads.submit(self._lent, ask, item) for item in items]
             try:

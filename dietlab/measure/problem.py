@@ -123,14 +123,14 @@ class Problem:
 
 @lru_cache(maxsize=1)
 def _constants(workload: Workload, seed: int) -> dict[str, tuple[FloatArray, FloatArray]]:
-    """Constant operands, which are the same for all shapes, as they are and in float64: large arrays, of
-    which each shape would make its own."""
+    """Returns constant operands, which are the same for all shapes, as they are and in float64: large arrays,
+    of which each shape would make its own."""
     inputs = workload.inputs(smallest_shape(workload), seed)
     return {name: (aligned(inputs[name]), inputs[name].astype(np.float64)) for name in workload.constants}
 
 
 def aligned(array: Any) -> FloatArray:
-    """A copy that begins on a cache line."""
+    """Returns a copy that begins on a cache line."""
     copy = aligned_empty(array.shape)
     copy[...] = array
     return copy

@@ -57,7 +57,7 @@ class WorkerProcess:
         return self._child.pid if self._child else None
 
     def ask(self, request: Mapping[str, Any], timeout: float) -> dict[str, Any]:
-        """The child's answer, within ``timeout`` seconds.
+        """Returns the child's answer, within ``timeout`` seconds.
 
         Raises:
             WorkerCrashed, WorkerTimeout: the child is gone.

@@ -64,7 +64,7 @@ class Record:
         return self.status == "ok"
 
     def gflops(self, workload: Workload) -> float:
-        """Useful GFLOP/s (padding does not count); 0 for a failure."""
+        """Returns useful GFLOP/s (padding does not count); 0 for a failure."""
         return workload.flops(self.shape) / self.seconds / 1e9 if self.seconds else 0.0
 
     def to_json(self) -> dict[str, Any]:
@@ -86,7 +86,7 @@ class Record:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Record:
-        """The inverse of ``to_json``.
+        """Returns the inverse of ``to_json``.
 
         Raises:
             RecordError: if a field is missing or of the wrong kind.
@@ -115,5 +115,5 @@ class Runner(Protocol):
     """What measures. Records come as soon as they are known, in any order."""
 
     def measure(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Record]:
-        """One record for every shape of every trial, failures included; raises for no candidate. Who measures
-        for real times trials that share a shape next to each other, in turns."""
+        """Returns one record for every shape of every trial, failures included; raises for no candidate. Who
+        measures for real times trials that share a shape next to each other, in turns."""

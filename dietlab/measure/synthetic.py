@@ -28,7 +28,7 @@ BUSY_WARPS = 12.0
 
 
 def synthetic_seconds(hardware: Hardware, workload: Workload, kernel: MicroKernel, shape: Shape) -> float:
-    """Seconds of a call on a simple machine.
+    """Returns the seconds of a call on a simple machine.
 
     Raises:
         MeasureError: if the micro-kernel is of another kind of processor.
@@ -41,8 +41,8 @@ def synthetic_seconds(hardware: Hardware, workload: Workload, kernel: MicroKerne
 
 
 def _cpu_seconds(hardware: Hardware, workload: Workload, kernel: CpuMicroKernel, shape: Shape) -> float:
-    """The padded multiply-adds at a throughput that grows with the register tile, plus the weights' first
-    trip from the last-level cache."""
+    """Returns the seconds of the padded multiply-adds at a throughput that grows with the register tile, plus
+    the weights' first trip from the last-level cache."""
     sizes = extents(workload, shape)
     plan = plan_for(kernel, sizes["rows"])
     column_tiles = -(-sizes["cols"] // kernel.cols)
@@ -55,7 +55,7 @@ def _cpu_seconds(hardware: Hardware, workload: Workload, kernel: CpuMicroKernel,
 
 
 def _cpu_throughput(hardware: Hardware, kernel: CpuMicroKernel) -> float:
-    """Flop/s of one core: each step loads ``vectors`` weights and ``rows`` inputs for rows x vectors
+    """Returns flop/s of one core: each step loads ``vectors`` weights and ``rows`` inputs for rows x vectors
     multiply-adds, of which some must be under way at once."""
     vectors = kernel.vectors(hardware.cpu.lanes)
     reuse = kernel.rows * vectors / (kernel.rows * vectors + 0.25 * (kernel.rows + vectors))
@@ -64,8 +64,9 @@ def _cpu_throughput(hardware: Hardware, kernel: CpuMicroKernel) -> float:
 
 
 def _cuda_seconds(hardware: Hardware, workload: Workload, kernel: CudaMicroKernel, shape: Shape) -> float:
-    """A launch, and waves of blocks at a throughput that grows with the thread's tile and with the warps
-    that a multiprocessor has to choose from; or the operands' trip from memory, if it takes longer."""
+    """Returns the seconds of a launch and of waves of blocks at a throughput that grows with the thread's
+    tile and with the warps that a multiprocessor has to choose from; or the operands' trip from memory, if it
+    takes longer."""
     sizes, itemsize = extents(workload, shape), require_dtype(workload.dtype).itemsize
     plan = plan_for(kernel, sizes["rows"])
     columns = -(-sizes["cols"] // kernel.cols) * sizes["batch"] * kernel.splits
@@ -82,7 +83,7 @@ def _cuda_seconds(hardware: Hardware, workload: Workload, kernel: CudaMicroKerne
 
 
 def _cuda_throughput(hardware: Hardware, kernel: CudaMicroKernel, resident: int) -> float:
-    """Flop/s of one multiprocessor with ``resident`` blocks."""
+    """Returns flop/s of one multiprocessor with ``resident`` blocks."""
     reuse = (
         kernel.tile_rows
         * kernel.tile_cols
@@ -116,6 +117,6 @@ class SyntheticRunner:
         return plain * (1 + self.noise * self._disturbance(kernel, shape))
 
     def _disturbance(self, kernel: MicroKernel, shape: Shape) -> float:
-        """A number in [-1, 1) that depends only on what is measured."""
+        """Returns a number in [-1, 1) that depends only on what is measured."""
         digest = hashlib.sha256(f"{self.seed}/{kernel.key}/{shape}".encode()).digest()
         return int.from_bytes(digest[:8], "big") / 2**63 - 1

@@ -42,8 +42,8 @@ _positions = count()
 
 
 def measure(request: dict[str, Any]) -> dict[str, Any]:
-    """``{"reason", "blocks", "cached_blocks", "verify_seconds", "measure_seconds"}`` and, in the library's
-    first ``turn`` on this shape (0), in which it is verified, ``{"max_error", "tolerance"}``.
+    """Returns ``{"reason", "blocks", "cached_blocks", "verify_seconds", "measure_seconds"}`` and, in the
+    library's first ``turn`` on this shape (0), in which it is verified, ``{"max_error", "tolerance"}``.
     ``cached_blocks``, of calls on operands in the last-level cache, are taken beside blocks on operands in
     memory in some turns. ``call_seconds``: about how long a call takes, if an earlier turn has shown it."""
     started = perf_counter()
@@ -99,8 +99,8 @@ def _problem(workload: str, shape: Shape) -> Problem:
 
 @lru_cache(maxsize=1)
 def _copies(workload: str, shape: Shape, copies: int) -> list[list[FloatArray]]:
-    """The shape's operands and its output, so often; the first are the problem's own. Where weights are
-    packed, those are copied, and there is one of the others."""
+    """Returns the shape's operands and its output, so often; the first are the problem's own. Where weights
+    are packed, those are copied, and there is one of the others."""
     problem = _problem(workload, shape)
     if problem.constants:
         return [problem.arrays] * copies
@@ -129,7 +129,7 @@ class _Library:
     def calls(
         self, problem: Problem, copies: Sequence[Sequence[FloatArray]]
     ) -> Sequence[Callable[[], object]]:
-        """The call, once for each copy of operands and output; weights are packed once and copied."""
+        """Returns the call, once for each copy of operands and output; weights are packed once and copied."""
         if self._packed_shape is None:
             return _Calls(self._module.run, copies)
         packed = self._shared(problem, self._packed_shape)
@@ -139,7 +139,7 @@ class _Library:
         return _Calls(self._module.run, arrays)
 
     def _shared(self, problem: Problem, shape: tuple[int, ...]) -> list[FloatArray]:
-        """The packed weights and, so far, their copies."""
+        """Returns the packed weights and, so far, their copies."""
 
         def pack() -> list[FloatArray]:
             packed = aligned_empty(shape)

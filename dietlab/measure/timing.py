@@ -43,7 +43,7 @@ class Timing:
             raise MeasureError("candidates are timed hot or rotating", repr(self.cache))
 
     def slow(self, seconds: float) -> bool:
-        """Whether a call of so many seconds is timed by one block only."""
+        """Returns whether a call of so many seconds is timed by one block only."""
         return self.stop_beyond is not None and seconds > self.stop_beyond
 
     def to_json(self) -> dict[str, Any]:
@@ -51,8 +51,8 @@ class Timing:
 
 
 def clock_for(cores: int) -> Callable[[], float]:
-    """Thread CPU time for one core: a call longer than the scheduler's slice never runs undisturbed,
-    and this clock stops while others run. Several threads need the wall clock."""
+    """Returns the clock: thread CPU time for one core, since a call longer than the scheduler's slice never
+    runs undisturbed, and this clock stops while others run. Several threads need the wall clock."""
     return thread_time if cores == 1 else perf_counter
 
 
@@ -74,8 +74,8 @@ def time_blocks(
     positions: Iterator[int] | None = None,
     call_seconds: float | None = None,
 ) -> list[float]:
-    """Mean seconds of one call in each block, after one call to warm up (of several threads, calls for
-    :data:`WAKING_SECONDS`).
+    """Returns the mean seconds of one call in each block, after one call to warm up (of several threads,
+    calls for :data:`WAKING_SECONDS`).
 
     Args:
         calls: the same call, once for each copy of the operands; blocks go round them.
@@ -104,8 +104,8 @@ def time_blocks(
 
 
 def time_alone(call: Callable[[], object], empty: Callable[[], object], size: int, cores: int) -> float:
-    """Median seconds of ``size`` calls, each timed alone after ``empty()``, which takes other data into the
-    private caches."""
+    """Returns the median seconds of ``size`` calls, each timed alone after ``empty()``, which takes other
+    data into the private caches."""
     clock = clock_for(cores)
     seconds = []
     for _ in range(size):
@@ -117,7 +117,7 @@ def time_alone(call: Callable[[], object], empty: Callable[[], object], size: in
 
 
 def time_calls(calls: Sequence[Callable[[], object]], clock: Callable[[], float]) -> float:
-    """Mean seconds of some calls, one after the other."""
+    """Returns the mean seconds of some calls, one after the other."""
     started = clock()
     for call in calls:
         call()
@@ -125,8 +125,8 @@ def time_calls(calls: Sequence[Callable[[], object]], clock: Callable[[], float]
 
 
 def _attended(calls: Sequence[Callable[[], object]], cores: int) -> float:
-    """Mean seconds of some calls by the wall clock, taken again while other programs have one of the cores;
-    the least, if they keep it."""
+    """Returns the mean seconds of some calls by the wall clock, taken again while other programs have one of
+    the cores; the least, if they keep it."""
     taken: list[float] = []
     for attempt in range(1 + RETAKES):
         busy = process_time()

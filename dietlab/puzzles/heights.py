@@ -32,7 +32,7 @@ def _cases(random: Random) -> Iterator[Given]:
 
 
 def _frame() -> pd.DataFrame:
-    """The tiles of one length with local padding: how many of their rows are needed."""
+    """Returns the tiles of one length with local padding: how many of their rows are needed."""
     import pandas as pd
 
     needed = [min(ROWS, LENGTH - first) for first in range(0, LENGTH, ROWS)]

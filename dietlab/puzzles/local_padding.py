@@ -31,7 +31,7 @@ LARGEST_ERROR = 1e-4
 
 
 def dense_schedule() -> Any:
-    """A fresh ``tvm.s_tir.Schedule`` of ``y[m, 24] = x[m, 16] @ w[24, 16].T`` with a dynamic ``m``.
+    """Returns a fresh ``tvm.s_tir.Schedule`` of ``y[m, 24] = x[m, 16] @ w[24, 16].T`` with a dynamic ``m``.
 
     ``print(dense_schedule().mod.script())`` shows it: one block, ``y``, below three loops.
 
@@ -109,7 +109,8 @@ class _Block:
 
 
 def _blocks(node: ast.AST, loops: tuple[ast.For, ...], checks: int) -> Iterator[_Block]:
-    """The blocks of a program, which TVM prints as Python, below ``loops`` and ``checks`` conditions."""
+    """Returns the blocks of a program, which TVM prints as Python, below ``loops`` and ``checks``
+    conditions."""
     if isinstance(node, ast.With) and (name := _block_name(node)) not in ("", "root"):
         calls = [n for n in ast.walk(node) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)]
         names = [call.func.attr for call in calls if isinstance(call.func, ast.Attribute)]
@@ -126,7 +127,7 @@ def _blocks(node: ast.AST, loops: tuple[ast.For, ...], checks: int) -> Iterator[
 
 
 def _block_name(node: ast.With) -> str:
-    """``y`` for ``with T.sblock("y")``; empty for other statements."""
+    """Returns ``y`` for ``with T.sblock("y")``; empty for other statements."""
     call = node.items[0].context_expr
     if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.args):
         return ""
@@ -134,7 +135,8 @@ def _block_name(node: ast.With) -> str:
 
 
 def _is_reduction(call: ast.Call) -> bool:
-    """Whether a call declares a reduction axis: ``T.axis.reduce(...)`` or ``T.axis.remap("SSR", ...)``."""
+    """Returns whether a call declares a reduction axis: ``T.axis.reduce(...)`` or ``T.axis.remap("SSR",
+    ...)``."""
     if not isinstance(call.func, ast.Attribute):
         return False
     kinds = call.args[0] if call.func.attr == "remap" and call.args else None

@@ -30,7 +30,7 @@ def _cases(random: Random) -> Iterator[Given]:
 
 
 def _frame() -> pd.DataFrame:
-    """Rows that outputs need and rows of padding for each length."""
+    """Returns rows that outputs need and rows of padding for each length."""
     import pandas as pd
 
     padding = [-length % ROWS for length in LENGTHS]

@@ -21,7 +21,7 @@ FEW = 16
 
 
 def stacked_bars(frame: pd.DataFrame, parts: Mapping[str, str], title: str, y_title: str) -> go.Figure:
-    """Two columns of a table as stacked bars over its first column.
+    """Draws two columns of a table as stacked bars over its first column.
 
     Args:
         parts: the needed and the lost column by name, each with its words for people.

@@ -25,7 +25,8 @@ LENGTHS = (1, 16, 64, 128)
 
 
 def slowdowns(times: Times) -> Times:
-    """Time over the least time of any micro-kernel on the shape, ``[micro-kernels, shapes]``."""
+    """Returns the slowdown: time over the least time of any micro-kernel on the shape, ``[micro-kernels,
+    shapes]``."""
     table: Times = times / times.min(axis=0)
     return table
 
@@ -51,7 +52,7 @@ def _cases(random: Random) -> Iterator[Given]:
 
 
 def _frame() -> pd.DataFrame:
-    """Slowdown of each micro-kernel on each shape of the small example."""
+    """Returns the slowdown of each micro-kernel on each shape of the small example."""
     import pandas as pd
 
     rows = [

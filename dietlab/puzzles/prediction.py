@@ -36,7 +36,7 @@ def _cases(random: Random) -> Iterator[Given]:
 
 
 def _frame() -> pd.DataFrame:
-    """The one time that is known, and the lengths whose time is asked for."""
+    """Returns the known time, and the lengths whose times are wanted."""
     import pandas as pd
 
     return pd.DataFrame({"T": [MEASURED, *ASKED], "us": [MICROSECONDS, *[None] * len(ASKED)]})

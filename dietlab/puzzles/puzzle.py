@@ -74,7 +74,7 @@ class Puzzle:
     praise: str
 
     def show(self) -> Explorer:
-        """The statement below its picture, to display in a notebook."""
+        """Returns the statement below its picture, to display in a notebook."""
         from dietlab.view.explorer import Drawn, Explorer
 
         frame = self.frame()
@@ -109,7 +109,7 @@ class Puzzle:
 
 
 def equals(reference: Answer, agrees: Callable[[Any, Any], bool] | None = None) -> Fault:
-    """A fault where an answer's value is not that of ``reference``.
+    """Returns a fault where an answer's value is not that of ``reference``.
 
     Args:
         agrees: of the found and the expected value (default: :func:`close`).
@@ -126,12 +126,12 @@ def equals(reference: Answer, agrees: Callable[[Any, Any], bool] | None = None) 
 
 
 def close(found: Any, expected: float) -> bool:
-    """Equal numbers but for rounding."""
+    """Returns whether two numbers are equal but for rounding."""
     return isinstance(found, Real) and abs(float(found) - expected) <= TOLERANCE * max(1.0, abs(expected))
 
 
 def same_sequence(found: Any, expected: list[int]) -> bool:
-    """Equal whole numbers in the same order, in whatever kind of sequence."""
+    """Returns whether two sequences of any kind hold the same whole numbers in the same order."""
     try:
         return [int(value) for value in found] == expected and all(int(v) == v for v in found)
     except (TypeError, ValueError):
@@ -139,7 +139,7 @@ def same_sequence(found: Any, expected: list[int]) -> bool:
 
 
 def said(value: Any) -> str:
-    """A value as short text: arrays as lists, floating-point numbers with six digits."""
+    """Returns a value as short text: arrays as lists, floating-point numbers with six digits."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     text = f"{value:.6g}" if isinstance(value, float) else repr(value)

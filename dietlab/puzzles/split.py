@@ -28,7 +28,7 @@ TRAP: Losses = np.array([[0.0, 3.0]] * 4 + [[90.0, 0.0]] * 2 + [[0.0, 2.0]] * 6 
 
 
 def lost(losses: Losses, split: Split) -> float:
-    """Microseconds that a split loses over all lengths ``T = 1 .. len(losses)``."""
+    """Returns the microseconds that a split loses over all lengths ``T = 1 .. len(losses)``."""
     at_most, low, high = split
     return float(losses[:at_most, low].sum() + losses[at_most:, high].sum())
 
@@ -75,7 +75,7 @@ def _cases(random: Random) -> Iterator[Given]:
 
 
 def _frame() -> pd.DataFrame:
-    """Microseconds that each plan loses on each length of the first case."""
+    """Returns the microseconds that each plan loses on each length of the first case."""
     import pandas as pd
 
     rows = [

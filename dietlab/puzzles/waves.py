@@ -29,7 +29,7 @@ def _cases(random: Random) -> Iterator[Given]:
 
 
 def _frame() -> pd.DataFrame:
-    """Busy and idle cores in each wave."""
+    """Returns busy and idle cores in each wave."""
     import pandas as pd
 
     busy = [min(CORES, TILES - start) for start in range(0, TILES, CORES)]

@@ -25,13 +25,13 @@ class Table:
     counts: Mapping[int, int]
 
     def within(self, low: int, high: int) -> tuple[dict[int, int], float]:
-        """The counts of extents in ``low..high``, and which share of all lies outside."""
+        """Returns the counts of extents in ``low..high``, and which share of all lies outside."""
         inside = {extent: count for extent, count in self.counts.items() if low <= extent <= high}
         return inside, 1 - sum(inside.values()) / sum(self.counts.values())
 
 
 def read_table(name: str) -> Table:
-    """One of :data:`TABLES`.
+    """Returns one of :data:`TABLES`.
 
     Raises:
         WorkloadError: for another name.
@@ -42,7 +42,7 @@ def read_table(name: str) -> Table:
 
 
 def parse_table(name: str, text: str) -> Table:
-    """A table from the text of its file: comments, the names of the columns, then a row an extent.
+    """Returns a table from the text of its file: comments, the names of the columns, then a row an extent.
 
     Raises:
         WorkloadError: if it is no such text.

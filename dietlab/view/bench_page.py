@@ -25,7 +25,7 @@ class Section(NamedTuple):
 
 
 def render_bench_page(table: BenchTable, plans: Mapping[str, go.Figure] | None = None) -> str:
-    """The summary, every table, and for each workload its figures.
+    """Returns the summary, every table, and for each workload its figures.
 
     Args:
         plans: figures that say which plan each length got and why, by heading; they get a section

@@ -37,7 +37,7 @@ LEADING = 12
 
 
 def fit_first(run: TuningRun, count: int) -> CostModel:
-    """A cost model that knows the first ``count`` records of a run only, fitted as the run's own was.
+    """Returns a cost model that knows the first ``count`` records of a run only, fitted as the run's own was.
 
     Raises:
         ModelError: if there are fewer records, or none of them is successful.
@@ -49,7 +49,8 @@ def fit_first(run: TuningRun, count: int) -> CostModel:
 
 
 def frame_predictions(run: TuningRun, model: CostModel, count: int) -> pd.DataFrame:
-    """One row a successful record: measured and predicted time (us), and ``ratio``, predicted over measured.
+    """Returns one row a successful record: measured and predicted time (us), and ``ratio``, predicted over
+    measured.
 
     Args:
         model: what predicts.
@@ -79,7 +80,7 @@ def frame_predictions(run: TuningRun, model: CostModel, count: int) -> pd.DataFr
 
 
 def frame_importances(model: CostModel) -> pd.DataFrame:
-    """The share of the loss that splits on each feature removed (percent), largest first."""
+    """Returns the share of the loss that splits on each feature removed (percent), largest first."""
     import pandas as pd
 
     rows = [(name, 100 * share) for name, share in model.importances().items()]
@@ -89,7 +90,7 @@ def frame_importances(model: CostModel) -> pd.DataFrame:
 def plot_predictions(
     frame: pd.DataFrame, colour: str, micro_kernel: str = "", template: str | None = None
 ) -> go.Figure:
-    """A table of :func:`frame_predictions` on log axes: on the line, a prediction is right.
+    """Draws a table of :func:`frame_predictions` on log axes: on the line, a prediction is right.
 
     Args:
         colour: the column that points are coloured by, a dimension or ``rows`` or ``cols`` of the tile.
@@ -136,13 +137,13 @@ def plot_predictions(
 
 
 def _ends(frame: pd.DataFrame) -> list[float]:
-    """The least and the greatest of all times."""
+    """Returns the least and the greatest of all times."""
     times = frame[["measured_us", "predicted_us"]].to_numpy(float)
     return [float(times.min()), float(times.max())]
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """1, 2, 5, 10, 20, ... as far as they are needed, and a little further."""
+    """Returns 1, 2, 5, 10, 20, ... as far as they are needed, and a little further."""
     powers = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
     return [digit * 10.0**power for power in powers for digit in (1, 2, 5)]
 
@@ -179,7 +180,7 @@ def _hover(row: Any) -> str:
 
 
 def plot_importances(frame: pd.DataFrame, template: str | None = None) -> go.Figure:
-    """The leading features of a table of :func:`frame_importances`, as bars."""
+    """Draws the leading features of a table of :func:`frame_importances` as bars."""
     figure = new_figure(frame, "What the cost model looks at", template)
     shown = frame.head(LEADING)
     figure.add_bar(
@@ -199,12 +200,12 @@ def plot_importances(frame: pd.DataFrame, template: str | None = None) -> go.Fig
 
 
 def feature_words(name: str) -> str:
-    """``"loads per multiply add"``."""
+    """Returns ``"loads per multiply add"``."""
     return name.replace("_", " ")
 
 
 def leading_words(frame: pd.DataFrame, count: int = 3) -> str:
-    """The first few features and their shares: ``"rows (41 %), accumulators (20 %)"``."""
+    """Returns the first few features and their shares: ``"rows (41 %), accumulators (20 %)"``."""
     return ", ".join(
         f"{feature_words(r.feature)} ({r.percent:.0f} %)" for r in frame.head(count).itertuples()
     )

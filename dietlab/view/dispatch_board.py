@@ -56,7 +56,7 @@ class Board:
         return least
 
     def table(self, dispatcher: Dispatcher) -> pd.DataFrame:
-        """:func:`dietlab.view.explore_dispatch.frame_dispatch` without asking the model again.
+        """Returns :func:`dietlab.view.explore_dispatch.frame_dispatch` without asking the model again.
 
         Raises:
             DispatchError: if it has a plan that is not on the board.
@@ -97,13 +97,14 @@ class Board:
         )
 
     def _safest(self, kept: Sequence[int], left: frozenset[MicroKernel]) -> MicroKernel:
-        """The fastest beyond the range of those that need nothing else there; of all, if all do."""
+        """Returns the fastest beyond the range of those that need nothing else there; of all, if all do."""
         settled = [i for i in kept if self.needs_beyond[i] <= left] or kept
         return self.plans[min(settled, key=lambda i: float(self.beyond[i]))]
 
 
 def board_of(run: TuningRun, portfolio: Portfolio) -> Board:
-    """The board of a portfolio that was chosen from a run; the model is asked for its few plans only."""
+    """Returns the board of a portfolio that was chosen from a run; the model is asked for its few plans
+    only."""
     plans = variants(portfolio)
     dims = portfolio.workload.dims
     beyond = Shape.of(**{name: BEYOND * dim.high for name, dim in dims.items()})
@@ -119,8 +120,8 @@ def board_of(run: TuningRun, portfolio: Portfolio) -> Board:
 
 
 def by_hand(portfolio: Portfolio, cuts: Sequence[int], plans: Sequence[MicroKernel]) -> Dispatcher:
-    """A tree made by hand: up to each cut (its extent included, in ascending order) one plan, then the
-    last one; beyond the range the portfolio's safe plan.
+    """Returns a tree made by hand: up to each cut (its extent included, in ascending order) one plan, then
+    the last one; beyond the range the portfolio's safe plan.
 
     Args:
         plans: one more than ``cuts``.

@@ -42,7 +42,7 @@ BEYOND_SHOWN = 0.25
 
 
 def frame_dispatch(run: TuningRun, dispatcher: Dispatcher) -> pd.DataFrame:
-    """One row a shape of the dispatcher's training: its rule, its plan and what that loses.
+    """Returns one row a shape of the dispatcher's training: its rule, its plan and what that loses.
 
     Columns: the dynamic dimension, ``shape``, ``weight``, the plan's ``number`` and key, ``low`` and
     ``high`` (the extents that the rule serves, both included), ``expected_us``, ``best_us`` of the best
@@ -63,7 +63,7 @@ def frame_dispatch(run: TuningRun, dispatcher: Dispatcher) -> pd.DataFrame:
 def dispatch_table(
     dispatcher: Dispatcher, shapes: ShapeSet, seconds: Values | None, best: Values | None
 ) -> pd.DataFrame:
-    """The rows of :func:`frame_dispatch` from times that are known: ``seconds`` is ``[plans of the
+    """Returns the rows of :func:`frame_dispatch` from times that are known: ``seconds`` is ``[plans of the
     dispatcher, shapes]`` and ``best`` ``[shapes]``, both in seconds; None gives no rows."""
     import pandas as pd
 
@@ -81,7 +81,7 @@ def dispatch_table(
 
 
 def mean_slowdown(frame: pd.DataFrame) -> float:
-    """The geometric mean of slowdown, each shape counted by its weight (times)."""
+    """Returns the geometric mean of slowdown, each shape counted by its weight (times)."""
     logs = np.log(frame["slowdown"].to_numpy(float))
     return float(np.exp(logs @ frame["weight"].to_numpy(float) / frame["weight"].sum()))
 
@@ -110,7 +110,7 @@ class Node:
 
 
 def tree_nodes(tree: Tree, low: int, high: int, above: Node | None = None) -> list[Node]:
-    """Every node that some extent of ``low..high`` reaches, the root first. A split stands above the
+    """Returns every node that some extent of ``low..high`` reaches, the root first. A split stands above the
     bound that it compares with, a leaf in the middle (on a log axis) of the extents that it serves."""
     if low > high:
         return []
@@ -137,7 +137,7 @@ def path_words(dispatcher: Dispatcher, shape: Shape) -> str:
 
 
 def last_drawn(dim: Dim) -> int:
-    """The last extent that is drawn."""
+    """Returns the last extent that is drawn."""
     return dim.high + max(1, round(BEYOND_SHOWN * dim.high))
 
 
@@ -147,7 +147,7 @@ def last_drawn(dim: Dim) -> int:
 def plot_dispatch(
     run: TuningRun, dispatcher: Dispatcher, extent: int | None = None, template: str | None = None
 ) -> go.Figure:
-    """Above, the decision tree over the extents that reach each rule; below, what its choices lose.
+    """Draws the decision tree over the extents that reach each rule and, below, the loss of its choices.
 
     Args:
         extent: of a shape whose path is drawn thick.
@@ -163,8 +163,8 @@ def draw_dispatch(
     beside: Beside | None = None,
     template: str | None = None,
 ) -> go.Figure:
-    """The figure of :func:`plot_dispatch` from its table, called ``name``, with the slowdown of another
-    dispatcher beside it."""
+    """Draws the figure of :func:`plot_dispatch` from its table, called ``name``, with the slowdown of
+    another dispatcher beside it."""
     figure = new_figure(frame, f"Dispatch of {dispatcher.workload}", template)
     dim, span = only_dim(dispatcher.workload)
     if frame.empty:
@@ -352,7 +352,7 @@ def _add_ring(figure: go.Figure, frame: pd.DataFrame, dim: str, extent: int) -> 
 
 
 def row_at(frame: pd.DataFrame, dim: str, extent: int) -> Any:
-    """The row of the extent nearest to this one: long ranges are trained on some of their extents."""
+    """Returns the row of the extent nearest to this one: long ranges are trained on some of their extents."""
     return frame.loc[(frame[dim] - extent).abs().idxmin()]
 
 

@@ -78,12 +78,12 @@ def _ranking_row(run: TuningRun, count: int, model: CostModel | None) -> dict[st
 
 
 def plot_ranking(run: TuningRun, counts: Iterable[int], template: str | None = None) -> go.Figure:
-    """Pairwise accuracy, peak@1 and peak@5 against the number of records that the model has seen."""
+    """Returns pairwise accuracy, peak@1 and peak@5 against the number of records that the model has seen."""
     return draw_ranking(frame_ranking(run, counts), template=template)
 
 
 def draw_ranking(frame: pd.DataFrame, chosen: int | None = None, template: str | None = None) -> go.Figure:
-    """The figure of :func:`plot_ranking` from its table, with a line at one number of records."""
+    """Returns the figure of :func:`plot_ranking` from its table, with a line at one number of records."""
     known = frame[frame["pairwise"].notna()]
     figure = new_figure(known, "Ranking quality on records that were held out", template)
     for metric, (name, colour, symbol, dash) in LINES.items():
@@ -162,7 +162,7 @@ def cost_lab(run: TuningRun) -> Explorer:
 
 
 def _chosen(frame: pd.DataFrame, point: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The micro-kernel of a point that was clicked: of the first two traces, fitted and held out."""
+    """Returns the micro-kernel of a point that was clicked: of the first two traces, fitted and held out."""
     part, number = frame[frame["held_out"] == (point.get("trace") == 1)], point.get("point")
     if point.get("trace") not in (0, 1) or number is None or number >= len(part):
         return {}
@@ -170,8 +170,8 @@ def _chosen(frame: pd.DataFrame, point: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def usual_counts(run: TuningRun) -> list[int]:
-    """Some numbers of records to fit on, from few to all, evenly over their logarithm; only such among
-    which one is successful."""
+    """Returns some numbers of records to fit on, from few to all, evenly over their logarithm; only such
+    among which one is successful."""
     total = len(run.records)
     first = next((number for number, r in enumerate(run.records, 1) if r.ok and r.seconds), None)
     if first is None:

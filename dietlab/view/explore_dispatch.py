@@ -85,7 +85,7 @@ def _mine(board: Board, hand: Mapping[str, Any]) -> Dispatcher:
 
 
 def _clicked(dim: Dim, values: Mapping[str, Any], point: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Both halves of the figure have the extent on their x axis."""
+    """Returns the extent that was clicked: both halves of the figure have it on their x axis."""
     x = point.get("x")
     if not isinstance(x, (int, float)):
         return {}
@@ -120,7 +120,7 @@ def _controls(board: Board, name: str, dim: Dim) -> dict[str, Any]:
 
 
 def one_for_all(board: Board) -> MicroKernel:
-    """The plan that loses least if it serves every shape: where the game begins."""
+    """Returns the plan that loses least if it serves every shape: where the game begins."""
     plans = board.portfolio.plans
     rows = [board.plans.index(plan) for plan in plans]
     losses = np.log(board.seconds[rows] / board.best) @ np.array(board.portfolio.shapes.weights)
@@ -176,7 +176,7 @@ def _numbers(frames: Mapping[str, pd.DataFrame], shown: Dispatcher, row: Any, wi
 
 
 def regret_words(slowdown: float) -> str:
-    """``"1.42 %"``: time over the best plan's, less 1."""
+    """Returns ``"1.42 %"``: time over the best plan's, less 1."""
     return f"{100 * (slowdown - 1):.2f} %"
 
 

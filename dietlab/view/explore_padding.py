@@ -46,8 +46,9 @@ EDGE_WORDS: Mapping[Edge, str] = {
 
 
 def padding_explorer(workload: Workload, hardware: Hardware) -> Explorer:
-    """A shape and a micro-kernel to choose: its output tiled, the padded part coloured, the waste and the
-    idle cores as numbers; below, the waste over shapes and tile heights, and the usual serving policies.
+    """Explores padding for a chosen shape and micro-kernel: its output tiled, the padded part coloured, the
+    waste and the idle cores as numbers; below, the waste over shapes and tile heights, and the usual serving
+    policies.
 
     A click on the heat map chooses its shape and height. ``explorer.frame`` is :func:`frame_tiling`.
 
@@ -122,7 +123,7 @@ def _numbers(workload: Workload, chip: Hardware, kernel: CpuMicroKernel, shape: 
 
 
 def _note(workload: Workload, chip: Hardware, kernel: CpuMicroKernel) -> str:
-    """Whether the space has it, and if not, which limit it breaks first."""
+    """Returns whether the space has it, and if not, which limit it breaks first."""
     broken = next((limit for limit in cpu_limits(workload, chip) if limit.excess(kernel) > 0), None)
     hint = "Click the map to choose its shape and height."
     if broken is None:
@@ -135,7 +136,7 @@ def _note(workload: Workload, chip: Hardware, kernel: CpuMicroKernel) -> str:
 
 
 def _figure(workload: Workload, hardware: Hardware, kernel: CpuMicroKernel, shape: Shape) -> go.Figure:
-    """Above, the output in tiles; below, the map of waste and the policies."""
+    """Draws the output in tiles and, below, the map of waste and the policies."""
     name, dim = only_dim(workload)
     sizes = extents(workload, shape)
     heights = range(1, hardware.cpu.vector_registers + 1)
@@ -194,7 +195,7 @@ def _add_policies(figure: go.Figure, workload: Workload, kernel: CpuMicroKernel,
 
 
 def _two_lines(policy: str) -> str:
-    """``to multiples of 16`` below its bar."""
+    """Returns ``to multiples of 16`` below its bar."""
     return policy.removeprefix("to ").replace("this ", "this<br>").replace(" of ", "<br>of ")
 
 

@@ -47,7 +47,7 @@ class Knob:
 
 
 def _times(*factors: float) -> Callable[[int], Sequence[int]]:
-    """The real value times each factor."""
+    """Returns the real value times each factor."""
     return lambda real: sorted({max(1, round(real * factor)) for factor in factors})
 
 
@@ -80,15 +80,15 @@ KNOBS: dict[str, tuple[Knob, ...]] = {
 
 
 def amount(value: float, unit: str) -> str:
-    """A number with its unit; bytes in KiB or MiB (1024 and 1024 * 1024 bytes) from 1024 on."""
+    """Returns a number with its unit; bytes in KiB or MiB (1024 and 1024 * 1024 bytes) from 1024 on."""
     if unit != "bytes" or value < 1 << 10:
         return f"{value:,.0f} {unit}"
     return f"{value / (1 << 10):g} KiB" if value < 1 << 20 else f"{value / (1 << 20):g} MiB"
 
 
 def frame_funnel(space: Space) -> pd.DataFrame:
-    """One row a limit, in the order in which limits are checked: how many candidates it rejects and how
-    many are left, the bound with its unit, and the candidate that misses it by least.
+    """Returns one row a limit, in the order in which limits are checked: how many candidates it rejects and
+    how many are left, the bound with its unit, and the candidate that misses it by least.
 
     The first row has all candidates; the last one's ``left`` is the size of the space. Limits that reject
     nothing are left out.
@@ -107,7 +107,7 @@ def frame_funnel(space: Space) -> pd.DataFrame:
 
 
 def plot_funnel(space: Space, template: str | None = None) -> go.Figure:
-    """A bar for each limit: the candidates left behind it, and those that it rejects with the nearest
+    """Draws a bar for each limit: the candidates left behind it, and those that it rejects with the nearest
     miss beside them."""
     frame = frame_funnel(space)
     total = int(frame["left"].iloc[0])
@@ -226,7 +226,7 @@ def space_explorer(workload: Workload, hardware: Hardware) -> Explorer:
 
 
 def _turned(hardware: Hardware, values: dict[str, Any]) -> Hardware:
-    """The processor with other figures; if they are the real ones, itself."""
+    """Returns the processor with other figures; if they are the real ones, itself."""
     limits = {name: value for name, value in values.items() if name != "cores"}
     chip = replace(hardware, cores=values["cores"], limits=replace(hardware.limits, **limits))
     return chip if chip == hardware else replace(chip, name=f"{hardware.name}, changed")

@@ -72,7 +72,8 @@ class Choice:
 
 
 def speedup_explorer(table: Source | Sequence[Source], runs: Runs | None = None) -> Explorer:
-    """The speedup of dietlab for each shape, against whom, where and how you choose.
+    """Explores the speedup of dietlab for each shape against a chosen contender, cache state and number of
+    cores.
 
     Each dropdown offers what was measured with the others' values. Held-out shapes are open diamonds, and
     a click on a shape tells its plan. ``explorer.frame`` has, shape by shape, the speedup, both times and
@@ -127,14 +128,14 @@ def _controls(options: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
 
 
 def loaded_tables(table: Source | Sequence[Source]) -> list[BenchTable | Report]:
-    """One source or several, read where they are paths."""
+    """Returns one source or several, read where they are paths."""
     sources = [table] if isinstance(table, (BenchTable, Report, str, Path)) else table
     return [BenchTable.load(s) if isinstance(s, (str, Path)) else s for s in sources]
 
 
 def by_setting(sources: Sequence[BenchTable | Report]) -> dict[Setting, Report]:
-    """Every report that has rows. Where a second source is of the same setting, all that it has gets its
-    number beside the processor's name: two runs are never mixed."""
+    """Returns every report that has rows. Where a second source is of the same setting, all that it has gets
+    its number beside the processor's name: two runs are never mixed."""
     found: dict[Setting, Report] = {}
     for number, source in enumerate(sources, 1):
         part = dict(_reports(source))
@@ -179,13 +180,13 @@ def chosen(reports: Mapping[Setting, Report], values: Mapping[str, Any]) -> Choi
 
 
 def contenders(report: Report, cache: str) -> list[str]:
-    """Whom dietlab can be compared with: the best vendors first."""
+    """Returns whom dietlab can be compared with: the best vendors first."""
     names = list(dict.fromkeys(frame_speedup(report, cache)["contender"]))
     return sorted(names, key=lambda name: JUDGES.index(name) if name in JUDGES else len(JUDGES))
 
 
 def model_of(folder: str | Path) -> CostModel:
-    """The cost model of a study; fitted on its records if it was not kept.
+    """Returns the cost model of a study; fitted on its records if it was not kept.
 
     Raises:
         StudyError: if there is no study, or nothing was measured.
@@ -226,7 +227,7 @@ def plan_words(report: Report, shape: Shape, plan: object) -> str:
 
 
 def _parts(choice: Choice, shape: Shape, row: Any, model: Any) -> tuple[pd.DataFrame | None, str]:
-    """The predicted parts of the chosen shape's time, and what to say of them."""
+    """Returns the predicted parts of the chosen shape's time, and what to say of them."""
     try:
         known: CostModel | None = model()
         if known is None:

@@ -29,7 +29,7 @@ class Style(NamedTuple):
 
 
 def styles(contenders: Iterable[str]) -> dict[str, Style]:
-    """A colour for each family (``mkl`` and ``mkl-packed`` are one) and a dash for each member.
+    """Returns a colour for each family (``mkl`` and ``mkl-packed`` are one) and a dash for each member.
 
     A family outside ``PALETTE`` gets a colour by its name, so it keeps it from figure to figure,
     unless another family of this figure has it.

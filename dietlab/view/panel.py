@@ -97,7 +97,7 @@ class TuningPanel(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no t
     def follow(
         cls, folder: str | Path, seconds: float = POLL_SECONDS, *, title: str | None = None
     ) -> TuningPanel:
-        """A panel of a study on disk, which another process may be tuning.
+        """Returns a panel of a study on disk, which another process may be tuning.
 
         It looks every ``seconds`` for what was appended to the records, until the panel is closed.
 
@@ -174,7 +174,7 @@ class TuningPanel(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no t
         return self._awaits_cell or (self._run is not None and self._run.active)
 
     def _now(self) -> float:
-        """The clock, stopped during pauses and between runs."""
+        """Returns the clock, stopped during pauses and between runs."""
         return self._clock() - self._skipped - (self._run.paused_seconds if self._run else 0.0)
 
     # --- a study on disk ----------------------------------------------------------------------
@@ -259,7 +259,7 @@ class TuningPanel(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no t
             self._safely(self._place.renew)
 
     def _bundle(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The live view, and a picture of the run beside it if there is something to see."""
+        """Returns the live view, and a picture of the run beside it if there is something to see."""
         live = super()._repr_mimebundle_()
         if self.state.trials:
             data, metadata = with_picture(live, plot_progress(self.state))

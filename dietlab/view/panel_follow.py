@@ -93,7 +93,7 @@ class StudyTail:
         return self.study.folder / RECORDS
 
     def _lines(self, size: int) -> Iterator[bytes]:
-        """Whole lines from the offset on."""
+        """Returns whole lines from the offset on."""
         if size <= self._offset:
             return
         with self._path.open("rb") as file:
@@ -104,7 +104,7 @@ class StudyTail:
         self._offset += len(whole)
 
     def _opening(self) -> list[Event]:
-        """Known at the first look: what stood there before it says nothing about the speed now."""
+        """Returns the work that was already done at the first look: it says nothing about the speed now."""
         if self._started:
             return []
         self._started = True

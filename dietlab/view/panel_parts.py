@@ -188,7 +188,7 @@ class Recent:
 
 
 def headline(title: str, state: TuningState) -> str:
-    """Best, trials and failures, as HTML."""
+    """Returns the best throughput, trials and failures as HTML."""
     name = f"<b>{escape(title)}</b>: " if title else ""
     return (
         f"{name}best <b>{state.best_gflops:.1f} GFLOP/s</b>, {state.trials} trials, {state.failures} failed"

@@ -121,7 +121,7 @@ class TuningState:
         return sum(self.counts.values())
 
     def after(self, event: Event, now: float) -> TuningState:
-        """The state after one more event, which came at ``now`` (seconds on a monotonic clock)."""
+        """Returns the state after one more event, which came at ``now`` (seconds on a monotonic clock)."""
         state = self
         if not isinstance(event, StageAdvanced):
             state = replace(state, recent=(event, *state.recent)[:EVENTS_KEPT])
@@ -182,11 +182,12 @@ class TuningState:
         return replace(state, curve=self.curve.after(point))
 
     def _afresh(self) -> TuningState:
-        """Another run began: its trials count from one again."""
+        """Returns the state of a new run: its trials count from one again."""
         return TuningState(stages=self.stages, running=self.running, recent=self.recent[:1])
 
     def _round(self, event: RoundFinished) -> TuningState:
-        """A round's sums hold what earlier sittings of a resumed run measured, too."""
+        """Returns the state with a round's sums, which include what earlier parts of a resumed run
+        measured."""
         return replace(
             self,
             seconds=event.seconds,

@@ -26,7 +26,7 @@ SECONDS_BETWEEN_LINES = 5.0
 
 
 def duration(seconds: float) -> str:
-    """``"8.2 s"``, ``"3 min 05 s"`` or ``"1 h 02 min"``."""
+    """Returns ``"8.2 s"``, ``"3 min 05 s"`` or ``"1 h 02 min"``."""
     if seconds < 59.95:
         return f"{seconds:.1f} s"
     whole = round(seconds)
@@ -36,7 +36,7 @@ def duration(seconds: float) -> str:
 
 
 def describe(event: Event) -> str:
-    """One line of text for any event; line breaks inside it are flattened."""
+    """Returns one line of text for any event; line breaks inside it are flattened."""
     return " ".join(_sentence(event).split())
 
 
@@ -93,7 +93,7 @@ class StageClock:
         return max(0.0, (now - self.started) / made * (self.total - self.done))
 
     def line(self, now: float) -> str:
-        """``"measure: 12/64 trials, 8.0 s left, best 101 GFLOP/s"``."""
+        """Returns ``"measure: 12/64 trials, 8.0 s left, best 101 GFLOP/s"``."""
         left = self.seconds_left(now)
         parts = [f"{self.stage}: {self.done}/{self.total} {self.unit}"]
         if left is not None and self.done < self.total:
@@ -232,7 +232,7 @@ class LogObserver:
 
 
 def in_notebook() -> bool:
-    """Whether a Jupyter kernel runs this process; asks IPython only if it is already loaded."""
+    """Returns whether a Jupyter kernel runs this process; asks IPython only if it is already loaded."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return hasattr(shell, "kernel")

@@ -27,8 +27,8 @@ WIDE = 512
 
 
 def frame_slowdown(lines: Mapping[str, Times], reference: tuple[str, Times]) -> pd.DataFrame:
-    """One row a line and T that the reference has too: both times and ``slowdown``, their ratio (times;
-    below 1 the line is faster).
+    """Returns one row a line and T that the reference has too: both times and ``slowdown``, their ratio
+    (times; below 1 the line is faster).
 
     Args:
         lines: microseconds by T for each name; a T may be missing.
@@ -58,8 +58,8 @@ def frame_slowdown(lines: Mapping[str, Times], reference: tuple[str, Times]) -> 
 def plot_slowdown(
     lines: Mapping[str, Times], reference: tuple[str, Times], template: str | None = None
 ) -> go.Figure:
-    """Each line's time over the reference's against T, on a log axis; the reference is the dashed line at
-    1. There are points only where both were measured. The last line is the thickest."""
+    """Draws each line's time over the reference's against T, on a log axis; the reference is the dashed
+    line at 1. There are points only where both were measured. The last line is the thickest."""
     frame = frame_slowdown(lines, reference)
     judge = reference[0]
     figure = new_figure(frame, f"Time of one call against {judge}", template)

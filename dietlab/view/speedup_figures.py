@@ -36,7 +36,8 @@ CLOSE_TICKS = [0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.3, 1.4, 1.6, 1.8, 2, 2.5,
 
 
 def frame_against(report: Report, contender: str, cache: str | None = None) -> pd.DataFrame:
-    """One contender's rows of :func:`dietlab.view.plots.frame_speedup`, with the intervals of both times.
+    """Returns one contender's rows of :func:`dietlab.view.plots.frame_speedup`, with the intervals of both
+    times.
 
     ``low_us`` and ``high_us`` are the 95 % interval of the contender's median, ``dietlab_low_us`` and
     ``dietlab_high_us`` of ours (us). ``speedup_low`` and ``speedup_high`` are the least and the greatest
@@ -65,7 +66,7 @@ def frame_against(report: Report, contender: str, cache: str | None = None) -> p
 
 
 def frame_parts(model: CostModel, plan: str, shape: Shape, cache: str) -> pd.DataFrame:
-    """The predicted parts of a plan's time on one shape: microseconds and percent of their sum.
+    """Returns the predicted parts of a plan's time on one shape: microseconds and percent of their sum.
 
     Args:
         plan: the key of the micro-kernel that leads it.
@@ -93,7 +94,7 @@ def plot_against(
     parts: pd.DataFrame | None = None,
     template: str | None = None,
 ) -> go.Figure:
-    """Speedup over one contender against the shape, with bars over what both intervals allow.
+    """Draws the speedup over one contender against the shape, with bars over what both intervals allow.
 
     Args:
         shape: this one, such as ``"T=43"``, has a ring.
@@ -153,7 +154,7 @@ def _add_speedups(figure: go.Figure, frame: pd.DataFrame, x: str, contender: str
 
 
 def _ticks(frame: pd.DataFrame) -> list[float]:
-    """Finer ones where the speedups lie close together."""
+    """Returns ticks, finer where the speedups lie close together."""
     close = frame["speedup"].max() < CLOSE * min(1.0, frame["speedup"].min())
     return CLOSE_TICKS if close else RATIO_TICKS
 
@@ -173,7 +174,8 @@ def _hover(row: Any) -> str:
 
 
 def time_words(median: float | None, low: float | None, high: float | None) -> str:
-    """``"82.9 us (82.5 to 83.0)"``: a median with its 95 % interval; shorter where they are unknown."""
+    """Returns ``"82.9 us (82.5 to 83.0)"``: a median with its 95 % interval; shorter where they are
+    unknown."""
     if median is None or math.isnan(median):
         return "was not measured"
     if low is None or high is None or math.isnan(low) or math.isnan(high):

@@ -111,7 +111,7 @@ def _error_bars(axes: Any, trace: Any, x: Any, y: Any, colour: Any) -> None:
 
 
 def _bar(page: Any, trace: Any, cycle: str) -> Any:
-    """Bars, of a funnel too: those stand around the middle."""
+    """Draws bars; those of a funnel stand around the middle."""
     import numpy as np
     from matplotlib.patches import Patch
 
@@ -199,7 +199,7 @@ def _texts(trace: Any, count: int) -> list[str]:
 
 
 def _edges(centres: Any, count: int) -> Any:
-    """The edges of cells around their centres, unless these are edges already."""
+    """Returns the edges of cells around their centres, unless these are edges already."""
     import numpy as np
 
     if len(centres) == count + 1:
@@ -210,8 +210,8 @@ def _edges(centres: Any, count: int) -> Any:
 
 
 def colours(value: Any, scale: Any = None) -> Any:
-    """plotly's colours as matplotlib's: one, or a list; numbers take theirs from a colour scale. What is
-    written in a way that matplotlib does not know becomes grey."""
+    """Returns plotly's colours as matplotlib's: one, or a list; numbers take theirs from a colour scale. What
+    is written in a way that matplotlib does not know becomes grey."""
     import numpy as np
     from matplotlib.colors import is_color_like
 
@@ -238,11 +238,11 @@ def _colour_map(scale: Any) -> Any:
 
 
 def default(value: Any, otherwise: Any) -> Any:
-    """plotly's None stands for a default."""
+    """Returns a value, or the default that plotly's None stands for."""
     return otherwise if value is None else value
 
 
 def plain(text: str | None) -> str:
-    """Text without HTML; a dollar sign starts no formula."""
+    """Returns text without HTML; a dollar sign starts no formula."""
     lines = re.sub(r"<br\s*/?>", "\n", text or "")
     return unescape(re.sub(r"</?[a-zA-Z][^<>]*>", "", lines)).replace("$", r"\$")

@@ -42,13 +42,13 @@ def traffic_words(report: Report) -> str:
 
 
 def trace_cells(line: TraceTime) -> tuple[str, ...]:
-    """The cells below ``TRACE_HEADER``."""
+    """Returns the cells below ``TRACE_HEADER``."""
     speedup = "-" if line.speedup is None else f"{line.speedup:.2f}x"
     return line.cache, line.contender, f"{line.microseconds:.1f}", speedup, f"{100 * line.share:.0f} %"
 
 
 def padding_cells(line: Padding) -> tuple[str, ...]:
-    """The cells below ``PADDING_HEADER``."""
+    """Returns the cells below ``PADDING_HEADER``."""
     return line.policy, f"{100 * line.waste:.1f} %", f"{line.ratio:.2f}x"
 
 
@@ -75,7 +75,7 @@ def frame_traffic(report: Report) -> pd.DataFrame:
 
 
 def plot_traffic(report: Report, template: str | None = None) -> go.Figure:
-    """Above: how often each shape occurs. Below: what each way to pad wastes on it."""
+    """Draws how often each shape occurs and, below, the padding waste of each policy on it."""
     frame = frame_traffic(report)
     figure = new_figure(frame, "Traffic and padding", template)
     x = name_x_axis(figure, report)

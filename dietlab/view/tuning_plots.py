@@ -28,7 +28,7 @@ class Trial(Protocol):
 
 
 def frame_tuning(records: Sequence[Trial]) -> pd.DataFrame:
-    """Trial (from 1), GFLOP/s (0 where it failed), the best so far, and the status."""
+    """Returns a table with trial (from 1), GFLOP/s (0 for a failure), the best so far, and the status."""
     import pandas as pd
 
     frame = pd.DataFrame(
@@ -40,7 +40,7 @@ def frame_tuning(records: Sequence[Trial]) -> pd.DataFrame:
 
 
 def frame_phases(phase_seconds: PhaseSeconds) -> pd.DataFrame:
-    """Seconds and percent of the total for each phase of tuning."""
+    """Returns the seconds and percent of the total for each phase of tuning."""
     import pandas as pd
 
     seconds = {f.name: float(getattr(phase_seconds, f.name)) for f in fields(phase_seconds)}
@@ -52,14 +52,14 @@ def frame_phases(phase_seconds: PhaseSeconds) -> pd.DataFrame:
 
 
 def frame_portfolio_curve(curve: Sequence[tuple[int, float]]) -> pd.DataFrame:
-    """Number of micro-kernels and mean slowdown against the best plan (times; 1 is none)."""
+    """Returns the number of micro-kernels and mean slowdown against the best plan (times; 1 is none)."""
     import pandas as pd
 
     return pd.DataFrame(list(curve), columns=["kernels", "mean_slowdown"])
 
 
 def plot_tuning(records: Sequence[Trial], template: str | None = None) -> go.Figure:
-    """Every trial as a dot, failures as crosses, and the best so far as a line."""
+    """Draws every trial as a dot, failures as crosses, and the best so far as a line."""
     frame = frame_tuning(records)
     figure = new_figure(frame, "Best micro-kernel so far", template)
     kinds = (("trial", False, TUNED, GREY), ("failed", True, "x", PALETTE["mkl"]))

@@ -80,7 +80,7 @@ __all__ = [
 
 
 def make_workload(operator: str, dims: Mapping[str, Dim | int], **options: Any) -> Workload:
-    """An operator from its name and dimensions, as the command line gives them.
+    """Returns an operator from its name and dimensions, as the command line gives them.
 
     Raises:
         WorkloadError: if the operator, a dimension or an option is unknown, or one is missing.
@@ -104,7 +104,7 @@ def make_workload(operator: str, dims: Mapping[str, Dim | int], **options: Any) 
 
 
 def workload_from_json(value: Mapping[str, Any]) -> Workload:
-    """The inverse of ``workload.to_json()``."""
+    """Returns the inverse of ``workload.to_json()``."""
     return _operator(value.get("operator")).read(value)
 
 

@@ -90,7 +90,7 @@ class BatchMatmul:
         return NO_EPILOGUE
 
     def flops(self, shape: Shape) -> int:
-        """``2 B T T D``."""
+        """Returns ``2 B T T D``."""
         return 2 * self.B * self._length(shape) ** 2 * self.D
 
     def bytes(self, shape: Shape) -> int:
@@ -109,7 +109,7 @@ class BatchMatmul:
         return (self.B, length, length if self.form == "nt" else self.D)
 
     def inputs(self, shape: Shape, seed: int = 0) -> dict[str, FloatArray]:
-        """``x`` and ``w``, standard normal: float32 numbers rounded to the dtype."""
+        """Returns ``x`` and ``w``, standard normal: float32 numbers rounded to the dtype."""
         length = self._length(shape)
         precision = require_dtype(self.dtype)
         sizes = {

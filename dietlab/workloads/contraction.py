@@ -38,7 +38,7 @@ class Axis:
     role: Role
 
     def at(self, shape: Shape) -> int:
-        """The extent under one binding of the dynamic dimensions."""
+        """Returns the extent under one binding of the dynamic dimensions."""
         return shape[self.name] if isinstance(self.extent, Dim) else self.extent
 
 
@@ -73,10 +73,10 @@ class Workload(Protocol):
     def epilogue(self) -> Epilogue: ...
 
     def flops(self, shape: Shape) -> int:
-        """Floating-point operations of one call (a multiply-add counts two)."""
+        """Returns the floating-point operations of one call (a multiply-add counts two)."""
 
     def bytes(self, shape: Shape) -> int:
-        """Bytes that any implementation must move at least once."""
+        """Returns the bytes that any implementation must move at least once."""
 
     @property
     def signature(self) -> Mapping[str, tuple[int | str, ...]]:
@@ -85,16 +85,16 @@ class Workload(Protocol):
     def output_shape(self, shape: Shape) -> tuple[int, ...]: ...
 
     def inputs(self, shape: Shape, seed: int = 0) -> dict[str, FloatArray]:
-        """Random operands for one shape, keyed by operand name, in the order of a call."""
+        """Returns random operands for one shape, keyed by operand name, in the order of a call."""
 
     def reference(self, inputs: Inputs) -> npt.NDArray[np.float64]:
-        """The result in float64."""
+        """Returns the result in float64."""
 
     def to_json(self) -> dict[str, Any]: ...
 
 
 def axis_of(workload: Workload, role: Role) -> Axis:
-    """The axis that plays ``role``.
+    """Returns the axis that plays ``role``.
 
     Raises:
         WorkloadError: if no axis does.
@@ -112,13 +112,13 @@ def extents(workload: Workload, shape: Shape) -> dict[Role, int]:
 
 
 def largest(workload: Workload, role: Role) -> int:
-    """The static extent of an axis, or the upper end of a dynamic one."""
+    """Returns the static extent of an axis, or the upper end of a dynamic one."""
     extent = axis_of(workload, role).extent
     return extent.high if isinstance(extent, Dim) else extent
 
 
 def smallest_shape(workload: Workload) -> Shape:
-    """Every dynamic dimension at the lower end of its range."""
+    """Returns every dynamic dimension at the lower end of its range."""
     return Shape.of(**{name: dim.low for name, dim in workload.dims.items()})
 
 
@@ -131,7 +131,7 @@ def batch_of(workload: Workload) -> int | None:
 
 
 def tolerance(workload: Workload, inputs: Inputs, reference: npt.NDArray[np.float64] | None = None) -> float:
-    """The largest absolute error that a correct result may have against float64.
+    """Returns the largest absolute error that a correct result may have against float64.
 
     Sums are taken in float32. The forward error of a dot product of length K is at most
     ``K * eps * sum |x||w|`` (Higham, Accuracy and Stability of Numerical Algorithms, section 3.1); blocked

@@ -82,7 +82,7 @@ class Dense:
         return Epilogue(self.bias, self.activation, self.residual)
 
     def flops(self, shape: Shape) -> int:
-        """``2 T N K``; the epilogue is not counted."""
+        """Returns ``2 T N K``; the epilogue is not counted."""
         return 2 * self.axes[0].at(shape) * self.N * self.K
 
     def bytes(self, shape: Shape) -> int:
@@ -105,7 +105,7 @@ class Dense:
         return (self.axes[0].at(shape), self.N)
 
     def inputs(self, shape: Shape, seed: int = 0) -> dict[str, FloatArray]:
-        """``x [T, K]``, ``w [N, K]`` and, if there are any, ``bias [N]`` and ``residual [T, N]``:
+        """Returns ``x [T, K]``, ``w [N, K]`` and, if there are any, ``bias [N]`` and ``residual [T, N]``:
         standard normal, float32 numbers rounded to the dtype.
 
         Weights do not depend on the shape, and ``x`` of a smaller T is the first rows of a larger.

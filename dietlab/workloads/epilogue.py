@@ -56,7 +56,7 @@ NO_EPILOGUE = Epilogue()
 
 
 def activate(activation: Activation, value: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """The activation in float64."""
+    """Returns the activation in float64."""
     if activation == "relu":
         return np.maximum(value, 0.0)
     factor: npt.NDArray[np.float64] = np.ones_like(value)

@@ -57,11 +57,12 @@ class Precision:
         return dtype
 
     def rounded(self, values: npt.NDArray[np.float32]) -> FloatArray:
-        """``values`` rounded to nearest, ties to even; float32 values themselves, not a copy."""
+        """Returns ``values`` rounded to nearest, ties to even; float32 values themselves, not a copy."""
         return values.astype(self.numpy, copy=False)
 
     def standard_normal(self, seed: tuple[int, ...], size: tuple[int, ...]) -> FloatArray:
-        """Random float32 numbers, rounded: an array of its own, the same for the same seed and size."""
+        """Returns random float32 numbers, rounded: an array of its own, the same for the same seed and
+        size."""
         return self.rounded(_drawn(seed, size).copy())
 
 
@@ -82,7 +83,7 @@ PRECISIONS: dict[str, Precision] = {
 
 
 def require_dtype(dtype: object) -> Precision:
-    """The format of this name.
+    """Returns the format of this name.
 
     Raises:
         WorkloadError: if operators don't come in it.

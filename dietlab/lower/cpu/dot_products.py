@@ -41,7 +41,7 @@ class _Tile:
 
 
 def dot_products_function(kernel: CpuMicroKernel, geometry: Geometry) -> Any:
-    """``tile(x, w, y, ...)``: a ``kernel.rows x kernel.cols`` tile, all of depth at once.
+    """Returns ``tile(x, w, y, ...)``: a ``kernel.rows x kernel.cols`` tile, all of depth at once.
 
     Draws, for ``1 x 2`` and two lanes::
 
@@ -113,15 +113,16 @@ def _step(tile: _Tile, k: Any, inside: int, *, first: bool = False) -> None:
 
 
 def _sums(tile: _Tile) -> list[Any]:
-    """The sum over the lanes of every accumulator: output ``n`` is lane ``n % lanes`` of vector
-    ``n // lanes``."""
+    """Returns the sum over the lanes of every accumulator: output ``n`` is lane ``n % lanes`` of vector ``n
+    // lanes``."""
     count, lanes = tile.outputs, tile.lanes
     accumulators = [T.bind(tile.accumulators[tile.slot(n)]) for n in range(count)]
     return [added_across(accumulators[n : n + lanes], lanes) for n in range(0, count, lanes)]
 
 
 def added_across(vectors: list[Any], lanes: int) -> Any:
-    """The sums of up to ``lanes`` vectors over their lanes, as one vector: log2(lanes) rounds of pairs.
+    """Returns the sums of up to ``lanes`` vectors over their lanes, as one vector: log2(lanes) rounds of
+    pairs.
 
     Round ``s`` leaves half as many vectors, each with the partial sums of twice as many::
 
@@ -180,7 +181,7 @@ def _write_rows(tile: _Tile, sums: list[Any]) -> None:
 
 
 def _picked(vectors: list[Any], first: int, count: int) -> Any:
-    """``count`` lanes from lane ``first`` on."""
+    """Returns ``count`` lanes from lane ``first`` on."""
     if count == 1:
         return tirx.Shuffle(vectors[:1], [first])
     return tirx.Shuffle(vectors, list(range(first, first + count)))

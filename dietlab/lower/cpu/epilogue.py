@@ -27,7 +27,7 @@ _GELU = {
 
 
 def activated(activation: Activation, value: Any, lanes: int) -> Any:
-    """``activation(value)`` for a vector.
+    """Returns ``activation(value)`` for a vector.
 
     Not-a-number stays one. Where the exact factor rounds to 0 or 1 it *is* 0 or 1, so that infinities
     come out as the formula has them.
@@ -46,7 +46,7 @@ def activated(activation: Activation, value: Any, lanes: int) -> Any:
 
 
 def _polynomial(coefficients: tuple[float, ...], argument: Any, lanes: int) -> Any:
-    """Horner's scheme; the compiler makes each step one multiply-add."""
+    """Evaluates a polynomial by Horner's scheme; the compiler makes each step one multiply-add."""
     value = constant(coefficients[-1], lanes)
     for coefficient in coefficients[-2::-1]:
         value = value * argument + constant(coefficient, lanes)

@@ -49,7 +49,7 @@ class Geometry(Contraction):
 
     @classmethod
     def of(cls, workload: Workload, hardware: Hardware, kernels: Iterable[CpuMicroKernel]) -> Geometry:
-        """The layout wide enough for the widest last tile of ``kernels``."""
+        """Returns the layout wide enough for the widest last tile of ``kernels``."""
         shared = contraction_of(workload)
         lanes, cols, panels = hardware.cpu.lanes, shared["cols"], 0
         if workload.weights == "packed":
@@ -96,21 +96,22 @@ class Geometry(Contraction):
         return max(1, self.l2_bytes // (2 * FLOAT_BYTES * max(steps or self.longest, apart)))
 
     def has_column_tail(self, kernel: CpuMicroKernel) -> bool:
-        """Whether the last column tile sticks out of the output (or may, if ``cols`` is dynamic)."""
+        """Returns whether the last column tile sticks out of the output (or may, if ``cols`` is dynamic)."""
         if kernel.along == "depth":
             return False  # columns are composed
         return isinstance(self.cols, str) or self.cols % kernel.cols != 0
 
 
 def _short(workload: Workload) -> int:
-    """The last length that is compiled for itself; 0 if none is: neither strides nor depth depend on it, or
-    the range begins later."""
+    """Returns the last length that is compiled for itself; 0 if none is: neither strides nor depth depend on
+    it, or the range begins later."""
     extents = (axis.extent for axis in workload.axes if axis.role in ("cols", "depth"))
     return SHORT if any(isinstance(extent, Dim) and extent.low <= SHORT for extent in extents) else 0
 
 
 def _balance(hardware: Hardware) -> float:
-    """Two flops a row for each weight."""
+    """Returns the number of rows at which computing takes as long as fetching: two flops a row for each
+    weight."""
     if not hardware.peak_gflops or not hardware.dram_gbps:
         return 0.0
     return FLOAT_BYTES * hardware.peak_gflops * hardware.cores / hardware.dram_gbps / 2

@@ -36,7 +36,7 @@ def library_module(
     every_plan: bool = False,
     only: Sequence[Sequence[int]] | None = None,
 ) -> Any:
-    """The module of one operator; all its functions take and return what DLPack describes.
+    """Returns the module of one operator; all its functions take and return what DLPack describes.
 
     Exported functions (``T`` is the dynamic dimension; operands in the order of the workload's
     inputs, constant ones replaced by ``packed``):
@@ -83,7 +83,7 @@ def _tile_function(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> Any:
 
 
 def _run(geometry: Geometry, served: Sequence[Piece], names: dict[str, Any], tree: Tree | None) -> Any:
-    """The entry function; without a tree the plan is its last argument.
+    """Returns the entry function; without a tree the plan is its last argument.
 
     Draws, where pieces for single lengths are among those ``served``::
 
@@ -142,7 +142,7 @@ def _cover(geometry: Geometry, operands: Operands, names: dict[str, Any], piece:
 
 
 def operand_shapes(geometry: Geometry, size: Any) -> dict[str, tuple[Any, ...]]:
-    """The arrays of a call, in order; packed weights hold the bias too."""
+    """Returns the arrays of a call, in order; packed weights hold the bias too."""
     x, *others = geometry.operands(size).items()
     if geometry.weights == "packed":
         others = [("packed", geometry.packed_shape), *((n, s) for n, s in others if n not in ("w", "bias"))]
@@ -150,7 +150,7 @@ def operand_shapes(geometry: Geometry, size: Any) -> dict[str, tuple[Any, ...]]:
 
 
 def _array(name: str, handle: Any, shape: tuple[Any, ...]) -> Any:
-    """A float32 array argument; the name appears in the library's error messages."""
+    """Returns a float32 array argument; the name appears in the library's error messages."""
     alignment = PACKED_ALIGNMENT_BYTES if name == "packed" else ARRAY_ALIGNMENT_BYTES
     return IRBuilder.name(name, T.match_buffer(handle, shape, align=alignment))
 

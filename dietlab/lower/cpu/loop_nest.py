@@ -94,7 +94,7 @@ class LoopNest:
 
 
 def transposes(kernel: CpuMicroKernel, geometry: Geometry) -> bool:
-    """Whether a plan transposes panels on the fly: its vectors run across the rows of the weights."""
+    """Returns whether a plan transposes panels on the fly: its vectors run across the rows of the weights."""
     return geometry.weights == "transposed" and kernel.along == "cols"
 
 

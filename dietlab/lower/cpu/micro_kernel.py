@@ -73,12 +73,13 @@ class Tile:
         return self.geometry.value(self.geometry.cols, self.size)
 
     def slot(self, i: int, j: int) -> Any:
-        """The accumulator of row ``i`` and vector ``j``."""
+        """Returns the accumulator of row ``i`` and vector ``j``."""
         return vector(i * self.kernel.cols + j * self.lanes, self.lanes)
 
 
 def tile_function(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> Any:
-    """``tile(x, w, y, ...)``: a ``kernel.rows x kernel.cols`` tile, all of depth at once, or one block of it.
+    """Returns ``tile(x, w, y, ...)``: a ``kernel.rows x kernel.cols`` tile, all of depth at once, or one
+    block of it.
 
     Draws, for ``2 x 1`` vectors and ``unroll=1``::
 
@@ -134,7 +135,7 @@ def tile_function(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> Any:
 
 
 def tile_arguments(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> tuple[str, ...]:
-    """The arguments of a tile function, in order."""
+    """Returns the arguments of a tile function, in order."""
     asks = kernel.ahead and geometry.batch is None  # a batch's next product is the region's business
     needed = {
         "x": True,
@@ -152,7 +153,7 @@ def tile_arguments(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> tupl
 
 
 def tile_name(kernel: CpuMicroKernel, fit: Fit) -> str:
-    """Loop order and edge are the region's business: micro-kernels that differ in them share tiles."""
+    """Returns the name of the tile function, which micro-kernels of any loop order and edge share."""
     ahead = "a" if kernel.ahead else ""
     dots = "_depth" if kernel.along == "depth" else ""
     block = f"_k{kernel.block}" if kernel.block else ""
@@ -274,7 +275,7 @@ def _step(tile: Tile, k: Any) -> None:
 
 
 def _weights(tile: Tile, j: int, k: Any) -> Any:
-    """Vector ``j`` of the weights at step ``k``."""
+    """Returns vector ``j`` of the weights at step ``k``."""
     if tile.geometry.weights != "direct":
         return tile.w[j, k + int(tile.geometry.epilogue.bias), vector(0, tile.lanes)]
     if tile.cols is None:
@@ -284,7 +285,7 @@ def _weights(tile: Tile, j: int, k: Any) -> Any:
 
 
 def _offset(tile: Tile, j: int, k: Any) -> Any:
-    """Elements from the tile's first weight to vector ``j`` at step ``k``."""
+    """Returns the elements from the tile's first weight to vector ``j`` at step ``k``."""
     if tile.geometry.weights == "direct":
         return k * tile.width + j * tile.lanes
     return (j * tile.geometry.panel_rows + k + int(tile.geometry.epilogue.bias)) * tile.lanes
@@ -308,7 +309,7 @@ def write_back(tile: Tile) -> None:
 
 
 def _ends_otherwise(tile: Tile) -> bool:
-    """Whether results are more than sums."""
+    """Returns whether results are more than sums."""
     return tile.geometry.epilogue.activation != "none" or tile.residual is not None
 
 

@@ -15,7 +15,7 @@ PANEL_FUNCTION = "panel"
 
 
 def panel_function(geometry: Geometry) -> Any:
-    """``panel(w, out, cols[, bias])``: one panel of :class:`Geometry`, from row-major weights.
+    """Returns ``panel(w, out, cols[, bias])``: one panel of :class:`Geometry`, from row-major weights.
 
     Draws, for ``lanes == 2``::
 
@@ -75,7 +75,7 @@ def _transpose(geometry: Geometry, w: Any, out: Any, cols: Any) -> None:
 
 
 def exchanged(rows: list[Any], lanes: int) -> list[Any]:
-    """The transposition of ``lanes`` vectors of ``lanes`` elements: log2(lanes) rounds of pairs.
+    """Returns the transposition of ``lanes`` vectors of ``lanes`` elements: log2(lanes) rounds of pairs.
 
     Round ``s`` exchanges the off-diagonal ``s x s`` blocks of each ``2s x 2s`` block::
 

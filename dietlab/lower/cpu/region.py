@@ -100,7 +100,7 @@ def _each_core(geometry: Geometry) -> Iterator[Any]:
 
 
 def _share(count: Any, core: Any, cores: int) -> tuple[Any, Any]:
-    """The first of ``count`` equal pieces for this core, and one past its last."""
+    """Returns the first of ``count`` equal pieces for this core, and one past its last."""
     return (0, int64(count)) if cores == 1 else _piece(count, core, int64(cores))
 
 
@@ -218,7 +218,7 @@ def _tile(nest: LoopNest, io: Any, jo: Any) -> None:
 
 
 def _part(kernel: CpuMicroKernel, extent: Any, most: int, number: Any) -> tuple[Any, Any]:
-    """The first row (or column) of a composed tile, and how many it has, ``most`` at most."""
+    """Returns the first row (or column) of a composed tile, and how many it has, ``most`` at most."""
     if kernel.edge == "rest":
         first = T.bind(number * most)
         return first, T.bind(tirx.min(int64(most), extent - first))
@@ -299,7 +299,7 @@ def _pads(kernel: CpuMicroKernel) -> bool:
 
 
 def _pad_offset(nest: LoopNest) -> int:
-    """The copy of the edge tile stands after the panels."""
+    """Returns the offset of the padded copy of the edge tile, which stands after the panels."""
     return nest.tile_floats if nest.transposes else 0
 
 
@@ -343,7 +343,7 @@ def call(function: Any, arguments: list[Any]) -> None:
 def tiles_of(
     kernel: CpuMicroKernel, heights: Iterable[int], widths: Iterable[int] | None = None
 ) -> tuple[tuple[CpuMicroKernel, Fit], ...]:
-    """The tile functions a plan may call: for composition, one for each height (and width)."""
+    """Returns the tile functions a plan may call: for composition, one for each height (and width)."""
     if kernel.composed:
         sizes = product(heights, (kernel.cols,) if widths is None else widths)
         return tuple((replace(kernel, rows=rows, cols=cols), "exact") for rows, cols in sizes)

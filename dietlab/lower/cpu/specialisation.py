@@ -51,8 +51,8 @@ def pieces(
 
 
 def _single(geometry: Geometry, tree: Tree | None, only: Sequence[Sequence[int]] | None) -> list[int]:
-    """The lengths that have pieces of their own; none where any plan may be asked for at any length, since
-    they would be as many as plans times lengths."""
+    """Returns the lengths that have pieces of their own; none where any plan may be asked for at any length,
+    since they would be as many as plans times lengths."""
     if only is not None:
         return sorted({length for called in only for length in called if 0 < length <= geometry.short})
     return [] if tree is None else list(range(1, geometry.short + 1))

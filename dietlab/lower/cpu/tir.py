@@ -14,7 +14,7 @@ L1, L2 = 3, 2
 
 
 def stack_buffer(floats: int) -> Any:
-    """An array on the stack; one whose indices are all constants becomes registers.
+    """Allocates an array on the stack; one whose indices are all constants becomes registers.
 
     Without the annotation TVM would turn it into a call of its runtime's workspace allocator.
     """
@@ -22,7 +22,7 @@ def stack_buffer(floats: int) -> Any:
 
 
 def vector(start: Any, lanes: int) -> Any:
-    """The index of ``lanes`` consecutive elements from ``start`` on."""
+    """Returns the index of ``lanes`` consecutive elements from ``start`` on."""
     return tirx.Ramp(int64(start), int64(1), lanes)
 
 
@@ -31,12 +31,12 @@ def int64(value: Any) -> Any:
 
 
 def constant(value: float, lanes: int) -> Any:
-    """A vector of equal numbers."""
+    """Returns a vector of equal numbers."""
     return tirx.Broadcast(tirx.FloatImm("float32", value), lanes)
 
 
 def mask(inside: Any, lanes: int) -> Any:
-    """A vector of bits: lane ``v`` is set where ``v < inside``."""
+    """Returns a vector of bits: lane ``v`` is set where ``v < inside``."""
     steps = tirx.Ramp(tirx.IntImm("int32", 0), tirx.IntImm("int32", 1), lanes)
     return tirx.LT(steps, tirx.Broadcast(tirx.Cast("int32", inside), lanes))
 

@@ -37,7 +37,7 @@ class Lowered:
 
 
 def target_of(hardware: Hardware) -> Any:
-    """TVM's target for one GPU, with a host that launches."""
+    """Returns TVM's target for one GPU, with a host that launches."""
     gpu = hardware.gpu
     return tvm_module().target.Target(
         {
@@ -116,7 +116,7 @@ def _on_device(function: Any) -> bool:
 
 
 def cuda_source(lowered: Lowered) -> str:
-    """The CUDA C++ of the device half."""
+    """Returns the CUDA C++ of the device half."""
     with _no_compiling():
         return str(_build(lowered.device, lowered.target).inspect_source("cuda"))
 
@@ -140,7 +140,7 @@ _KERNEL = re.compile(r'^extern "C" __global__ [^;{]*\{\n.*?^\}\n', re.MULTILINE 
 
 
 def kernel_texts(source: str) -> list[str]:
-    """The kernels of a CUDA source, without the helpers around them."""
+    """Returns the kernels of a CUDA source, without the helpers around them."""
     return _KERNEL.findall(source)
 
 
@@ -190,7 +190,8 @@ def compile_library(
 
 
 def without_spills(source: str, arch: str, assemble: Callable[[str, str], Cubin]) -> tuple[str, Cubin]:
-    """Source and cubin; kernels that spilled are compiled again with all registers that a block can have.
+    """Returns the source and cubin; kernels that spilled are compiled again with all registers that a block
+    can have.
 
     By itself the CUDA compiler keeps to fewer registers, so that more blocks fit a multiprocessor, and spills
     a little for it. One block at least is all that these kernels are asked for (CUDA C Programming Guide,
@@ -241,7 +242,7 @@ def launch_of(function: Any) -> tuple[int, int]:
 
 
 def _statements(statement: Any) -> Iterator[Any]:
-    """A statement and all inside it."""
+    """Yields a statement and all statements inside it."""
     yield statement
     parts = [getattr(statement, name, None) for name in ("body", "then_case", "else_case")]
     for part in (*(getattr(statement, "seq", None) or ()), *parts):
@@ -250,7 +251,7 @@ def _statements(statement: Any) -> Iterator[Any]:
 
 
 def _device_module(device: Any, cubin: Cubin) -> Any:
-    """TVM's module of the kernels: the cubin, and for each what it is called with."""
+    """Returns TVM's module of the kernels: the cubin, and for each what it is called with."""
     import tvm_ffi
 
     described = {"tvm_version": tvm_module().__version__, "func_info": launch_table(device)}

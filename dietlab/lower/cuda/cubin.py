@@ -114,7 +114,7 @@ class _Elf:
 
 
 def architecture(arch: str) -> int:
-    """``sm_90`` or ``sm_90a`` as a number: 90.
+    """Returns ``sm_90`` or ``sm_90a`` as a number: 90.
 
     Raises:
         BuildError: if it is no real architecture.
@@ -126,7 +126,7 @@ def architecture(arch: str) -> int:
 
 
 def read_cubin(data: bytes, arch: str, spills: Mapping[str, int] | None = None) -> Cubin:
-    """A cubin's kernels and what they use.
+    """Returns a cubin's kernels and what they use.
 
     Args:
         spills: bytes of spill stores and loads by kernel, from the compiler's messages, as the file
@@ -201,7 +201,7 @@ def _max_threads(info: bytes) -> int | None:
 
 
 def _attributes_by_symbol(elf: _Elf) -> dict[tuple[int, int], int]:
-    """The module's attributes of functions: (attribute, index of the function's symbol) to value."""
+    """Returns the module's attributes of functions: (attribute, index of the function's symbol) to value."""
     found: dict[tuple[int, int], int] = {}
     for code, payload in _attributes(elf.data(".nv.info")):
         if code in (_REGISTERS, _FRAME_SIZE, _MIN_STACK_SIZE):

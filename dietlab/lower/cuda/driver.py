@@ -21,7 +21,7 @@ _LIBRARY = re.compile(rb"lib(?:cuda|cudart)\.so\.\d+")
 
 
 def module_maker() -> Any:
-    """TVM's function that makes a module of a cubin.
+    """Returns TVM's function that makes a module of a cubin.
 
     TVM's CUDA part is linked with NVIDIA's driver and runtime, and stays out of a process that has
     neither. Making a module calls nothing of them, so that two empty libraries of their names will do;
@@ -64,7 +64,7 @@ def _load_lazily(library: Path) -> None:
 
 
 def _needed(library: Path) -> Iterator[str]:
-    """The names under which a library asks for the driver and the CUDA runtime."""
+    """Returns the names under which a library asks for the driver and the CUDA runtime."""
     return (name.decode() for name in sorted(set(_LIBRARY.findall(library.read_bytes()))))
 
 

@@ -15,7 +15,7 @@ _CUBIC = 0.044715
 
 
 def activated(activation: Activation, value: Any) -> Any:
-    """``activation(value)``; not-a-number stays one."""
+    """Returns ``activation(value)``; not-a-number stays one."""
     if activation == "relu":
         # In this order a comparison with not-a-number, which is false, keeps it.
         return tirx.Select(value < float32(0.0), float32(0.0), value)

@@ -121,7 +121,8 @@ class Fetch:
         return (line + start, at) if self.depth_lines else (line, at + start)
 
     def _inside(self, step: Any, line: Any, at: Any) -> Any | None:
-        """Whether a piece lies inside the operand: pieces are so long that they do as a whole or not."""
+        """Returns whether a piece lies inside the operand: pieces are so long that they do as a whole or
+        not."""
         lines, length = self._place(step, line, at)
         tests = [
             index < left

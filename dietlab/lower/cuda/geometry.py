@@ -54,7 +54,7 @@ class BlockGeometry(Contraction):
         return COPY_BYTES // self.itemsize
 
     def x_width(self, *, aligned: bool = True) -> int:
-        """Elements of ``x`` in one copy: rows begin at multiples of it."""
+        """Returns the elements of ``x`` in one copy: rows begin at multiples of it."""
         return self._width(self.depth, aligned)
 
     def w_width(self, *, aligned: bool = True) -> int:
@@ -65,7 +65,7 @@ class BlockGeometry(Contraction):
         return copied_elements(extent, self.itemsize) if aligned else 1
 
     def fits(self, role: Role, tile: int) -> bool:
-        """Whether a static extent is a multiple of the tile, so that nothing sticks out along it."""
+        """Returns whether a static extent is a multiple of the tile, so that nothing sticks out along it."""
         extent = {"rows": self.rows, "cols": self.cols, "depth": self.depth}[role]
         return isinstance(extent, int) and extent % tile == 0
 
@@ -135,7 +135,8 @@ class SwizzledPanel(Panel):
 
 
 def swizzled(lines: int, length: int, whole: int) -> SwizzledPanel:
-    """A panel whose strips are as wide as can be; each divides ``whole``, a multiple of 16 elements."""
+    """Returns a panel whose strips are as wide as can be; each divides ``whole``, a multiple of 16
+    elements."""
     return SwizzledPanel(lines, length, next(strip for strip in STRIPS if whole % strip == 0))
 
 
@@ -144,7 +145,7 @@ def _log2(power: int) -> int:
 
 
 def panels(kernel: CudaMicroKernel, geometry: BlockGeometry) -> tuple[Panel, Panel]:
-    """The tiles of ``x`` and ``w`` in one stage."""
+    """Returns the tiles of ``x`` and ``w`` in one stage."""
     if kernel.unit == "wgmma":
         x = swizzled(kernel.rows, kernel.step, kernel.step)
         if geometry.direct:  # a worker's columns begin with a strip
@@ -162,11 +163,13 @@ def _padded_panels(kernel: CudaMicroKernel, geometry: BlockGeometry) -> tuple[Pa
 
 
 def shared_elements(kernel: CudaMicroKernel, geometry: BlockGeometry) -> int:
-    """Elements of shared memory that a block needs: its stages or, at the end, the sums that are shared."""
+    """Returns the elements of shared memory that a block needs: its stages or, at the end, the sums that are
+    shared."""
     stages = kernel.stages * sum(panel.elements for panel in panels(kernel, geometry))
     return max(stages, shared_sums_bytes(kernel) // geometry.itemsize)
 
 
 def shared_alignment(kernel: CudaMicroKernel) -> int:
-    """Bytes that a block's shared memory begins at a multiple of: of the widest copy, or of a pattern."""
+    """Returns bytes that a block's shared memory begins at a multiple of: of the widest copy, or of a
+    pattern."""
     return PATTERN_BYTES if kernel.unit == "wgmma" else COPY_BYTES

@@ -46,7 +46,7 @@ class Worker(Protocol):
     def held_cols(self) -> int: ...
 
     def row(self, i: Any) -> Any:
-        """The row of the tile that its ``i``-th row is (an int32 expression)."""
+        """Returns the row of the tile that its ``i``-th row is (an int32 expression)."""
 
     def col(self, j: Any) -> Any: ...
 
@@ -78,10 +78,10 @@ class Worker(Protocol):
         """Adds up what the slices have; the first one has the result."""
 
     def writers(self) -> Any:
-        """A context for statements of those threads that have results."""
+        """Returns a context for statements of those threads that have results."""
 
     def totals(self) -> AbstractContextManager[Totals]:
-        """A context with the sums by row and column, of all blocks that share the reduction."""
+        """Returns a context with the sums by row and column, of all blocks that share the reduction."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Layout:
         return self.kernel.step // self.kernel.slices
 
     def x_at(self, slot: Any, line: Any, k: Any) -> Any:
-        """The element of shared memory that holds ``x[line, k]``."""
+        """Returns the element of shared memory that holds ``x[line, k]``."""
         return self.x_panel.at(slot * int32(self.stage), line, k)
 
     def w_at(self, slot: Any, col: Any, k: Any) -> Any:
@@ -184,7 +184,7 @@ class Layout:
 
     @staticmethod
     def _of_block(own: Any, rank: int) -> Any:
-        """The shared memory of another block of the cluster, at the same place."""
+        """Returns the shared memory of another block of the cluster, at the same place."""
         mapped = T.alloc_buffer((1,), "uint64", scope="local")
         T.evaluate(T.ptx["mapa.u64"](mapped[0], T.address_of(own[0]), tirx.const(rank, "uint32")))
         pointer = tirx.Var(f"sums_of_{rank}", PointerType(PrimType("float32"), "shared"))

@@ -39,7 +39,7 @@ def library_module(
     every_plan: bool = False,
     only: Sequence[Sequence[int]] | None = None,
 ) -> Any:
-    """The module of one operator; all its functions take and return what DLPack describes.
+    """Returns the module of one operator; all its functions take and return what DLPack describes.
 
     Exported functions (``T`` is the dynamic dimension; operands in the order of the workload's inputs):
 
@@ -74,7 +74,7 @@ def _run(
     heights: Sequence[tuple[int, ...]],
     tree: Tree | None,
 ) -> Any:
-    """The entry function; without a tree the plan is its last argument.
+    """Returns the entry function; without a tree the plan is its last argument.
 
     Draws::
 
@@ -126,8 +126,8 @@ def _most_rows(geometry: BlockGeometry, kernels: Sequence[CudaMicroKernel]) -> i
 
 
 def _narrow(kernel: CudaMicroKernel) -> CudaMicroKernel:
-    """The micro-kernel whose copies are single elements: this one, or one of warps in place of groups of
-    them, whose sums leave no registers for that."""
+    """Returns the micro-kernel whose copies are single elements: this one, or one of warps in place of groups
+    of them, whose sums leave no registers for that."""
     return NARROW if kernel.unit == "wgmma" else kernel.code
 
 
@@ -258,8 +258,8 @@ def _launch(
 
 
 def _array(name: str, handle: Any, shape: tuple[Any, ...], dtype: str) -> Any:
-    """An array argument; the name appears in the library's error messages. One of bfloat16 has to begin at
-    a multiple of the widest copy (TVM cannot take its pointer for a number and look)."""
+    """Returns an array argument; the name appears in the library's error messages. One of bfloat16 has to
+    begin at a multiple of the widest copy (TVM cannot take its pointer for a number and look)."""
     align = COPY_BYTES if dtype == "bfloat16" else tvm.DataType(dtype).itemsize
     return IRBuilder.name(name, T.match_buffer(handle, shape, dtype, align=align))
 
@@ -275,7 +275,7 @@ def _flat(array: Any | None, geometry: BlockGeometry) -> Any | None:
 
 
 def _aligned(x: Any, w: Any) -> Any:
-    """Whether both arrays begin at a multiple of the widest copy."""
+    """Returns whether both arrays begin at a multiple of the widest copy."""
     low = tirx.const(COPY_BYTES - 1, "uint64")
     both = tirx.bitwise_or(*(T.reinterpret("uint64", T.address_of(flat[int64(0)])) for flat in (x, w)))
     return tirx.bitwise_and(both, low) == tirx.const(0, "uint64")

@@ -101,14 +101,14 @@ class MultiplyAdds(Summing):
             T.buffer_store(self.w, value, [span(e * int32(self.held_cols) + first, self.wide)])
 
     def _held(self, j: Any, e: Any) -> Any:
-        """The register that holds column ``j`` at step ``e`` of four."""
+        """Returns the register that holds column ``j`` at step ``e`` of four."""
         if self.layout.geometry.direct:
             return e * int32(self.held_cols) + j
         return j * int32(QUAD) + e
 
 
 def multiply_adds(layout: Layout) -> MultiplyAdds:
-    """A thread's place in the tile and its registers."""
+    """Returns a thread's place in the tile and its registers."""
     kernel, thread = layout.kernel, layout.thread
     if kernel.down % WARP_DOWN == 0 and kernel.across % WARP_ACROSS == 0:
         warp, lane = tirx.truncdiv(thread, int32(WARP)), tirx.truncmod(thread, int32(WARP))

@@ -90,7 +90,7 @@ FINDERS: tuple[Callable[[], Iterator[Compiler]], ...] = (_nvcc_on_path, _package
 
 
 def _package_folders() -> list[Path]:
-    """The folders of NVIDIA's Python packages (``nvidia/cu13``; one a package before CUDA 13)."""
+    """Returns the folders of NVIDIA's Python packages (``nvidia/cu13``; one a package before CUDA 13)."""
     return [folder for entry in sys.path for folder in sorted(Path(entry or ".", "nvidia").glob("*"))]
 
 
@@ -100,12 +100,12 @@ def _packaged_headers() -> tuple[str, ...]:
 
 
 def compilers() -> Iterator[Compiler]:
-    """The installed CUDA compilers, best first."""
+    """Returns the installed CUDA compilers, best first."""
     return (compiler for find in FINDERS for compiler in find())
 
 
 def require_compiler() -> Compiler:
-    """The best installed CUDA compiler.
+    """Returns the best installed CUDA compiler.
 
     Raises:
         MissingDependencyError: if there is none.
@@ -158,7 +158,7 @@ def _cubin(log: str, data: bytes, arch: str) -> Cubin:
 
 
 def _compile(compiler: Compiler, source: str, flags: tuple[str, ...], timeout: float) -> tuple[str, bytes]:
-    """The compiler's messages and the cubin."""
+    """Returns the compiler's messages and the cubin."""
     with TemporaryDirectory(prefix="dietlab-cuda-") as folder:
         program, cubin = Path(folder, "kernel.cu"), Path(folder, "kernel.cubin")
         program.write_text(source, encoding="utf-8")
@@ -174,7 +174,7 @@ def _compile(compiler: Compiler, source: str, flags: tuple[str, ...], timeout: f
 
 
 def _run(command: tuple[str, ...], timeout: float) -> tuple[int, str]:
-    """Exit status and output; the compiler and the passes it starts end with it."""
+    """Returns exit status and output; the compiler and the passes it starts end with it."""
     try:
         child = subprocess.Popen(
             command,
@@ -240,7 +240,7 @@ _SHARED = re.compile(r"(\d+) bytes smem")
 
 
 def parse_usage(log: str) -> dict[str, Usage]:
-    """The messages of ``ptxas -v`` by kernel; empty where there are none.
+    """Returns the messages of ``ptxas -v`` by kernel; empty where there are none.
 
     Reads, for each kernel (other functions have a frame, but no registers of their own)::
 
@@ -266,7 +266,7 @@ def parse_usage(log: str) -> dict[str, Usage]:
 
 
 def _entry(cache: Path, source: str, flags: tuple[str, ...], version: str) -> Path | None:
-    """The cache's file for a program; None where there is no home folder to keep it in."""
+    """Returns the cache's file for a program; None where there is no home folder to keep it in."""
     key = json.dumps([CACHE_SCHEMA, source, flags, version])
     with suppress(RuntimeError):
         return cache.expanduser() / f"{hashlib.sha256(key.encode()).hexdigest()}.kept"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The exit status; messages go to standard output."""
+    """Returns the exit status; messages go to standard output."""
     library, *rest = arguments
     try:
         nvrtc = ctypes.CDLL(library)
@@ -41,7 +41,7 @@ def _version(nvrtc: ctypes.CDLL, library: Path) -> str:
 
 
 def _compile(nvrtc: ctypes.CDLL, source: Path, flags: Sequence[str]) -> tuple[str, bytes | None]:
-    """Messages, and the cubin unless it failed."""
+    """Returns messages, and the cubin unless it failed."""
     program = ctypes.c_void_p()
     text, name = source.read_bytes(), source.name.encode()
     failed = nvrtc.nvrtcCreateProgram(ctypes.byref(program), text, name, 0, None, None)

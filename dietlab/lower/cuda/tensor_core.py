@@ -62,7 +62,7 @@ class TensorCore(Summing):
         return self._sum(fragment, eight) + half * int32(2) + at
 
     def _sum(self, fragment: Any, eight: Any) -> Any:
-        """The first of four sums of a 16 x 8 fragment."""
+        """Returns the first of four sums of a 16 x 8 fragment."""
         return (fragment * int32(2 * self.across_pairs) + eight) * int32(4)
 
     def _first_row(self, fragment: Any) -> Any:
@@ -114,7 +114,7 @@ class TensorCore(Summing):
 
 
 def tensor_core(layout: Layout) -> TensorCore:
-    """A warp's place in the tile, and this thread's registers."""
+    """Returns a warp's place in the tile, and this thread's registers."""
     kernel = layout.kernel
     warp = bound("warp", tirx.truncdiv(layout.thread, int32(WARP)))
     lane = bound("lane", tirx.truncmod(layout.thread, int32(WARP)))

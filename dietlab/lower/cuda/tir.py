@@ -12,7 +12,7 @@ from tvm.script.ir_builder import tirx as T
 
 
 def int32(value: Any) -> Any:
-    """Within a tile 32 bits are enough, and a GPU computes in them."""
+    """Converts to 32 bits, which are enough within a tile and native to a GPU."""
     return tirx.IntImm("int32", value) if isinstance(value, int) else _cast("int32", value)
 
 
@@ -26,7 +26,7 @@ def _cast(dtype: str, value: Any) -> Any:
 
 
 def bound(name: str, value: Any) -> Any:
-    """A variable of that name in the generated program."""
+    """Returns a variable of that name in the generated program."""
     return IRBuilder.name(name, T.bind(value))
 
 
@@ -38,12 +38,12 @@ def unrolled(count: int, name: str) -> Iterator[Any]:
 
 
 def span(start: Any, lanes: int) -> Any:
-    """The index of ``lanes`` consecutive elements from ``start`` on."""
+    """Returns the index of ``lanes`` consecutive elements from ``start`` on."""
     return start if lanes == 1 else tirx.Ramp(start, tirx.IntImm(str(start.ty.dtype), 1), lanes)
 
 
 def registers(name: str, count: int, dtype: str = "float32") -> Any:
-    """An array of one thread's own; with constant indices it lies in registers."""
+    """Returns an array of one thread's own; with constant indices it lies in registers."""
     return IRBuilder.name(name, T.alloc_buffer((count,), dtype, scope="local"))
 
 

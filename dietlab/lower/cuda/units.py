@@ -23,7 +23,7 @@ WORKERS: dict[Unit, Callable[[Layout], Worker]] = {
 
 
 def worker_of(kernel: CudaMicroKernel, geometry: BlockGeometry, shared: Any, thread: Any) -> Worker:
-    """The worker that ``thread`` is, with its registers."""
+    """Returns the worker that ``thread`` is, with its registers."""
     x_panel, w_panel = panels(kernel, geometry)
     stage = x_panel.elements + w_panel.elements
     group = kernel.threads // kernel.slices

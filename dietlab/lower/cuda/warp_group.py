@@ -145,13 +145,13 @@ class WarpGroup(Summing):
 
 
 def _moved(descriptor: Any, elements: Any) -> Any:
-    """The descriptor of a tile that begins so many elements, a multiple of eight, behind shared memory's
-    first."""
+    """Returns the descriptor of a tile that begins so many elements, a multiple of eight, behind shared
+    memory's first."""
     return tirx.Cast("uint64", descriptor + int64(tirx.truncdiv(elements, int32(CELL))))
 
 
 def described(panel: Panel, *, across: bool) -> int:
-    """The fields of a panel's matrix descriptor but the address, as a signed number of 64 bits.
+    """Returns the fields of a panel's matrix descriptor but the address, as a signed number of 64 bits.
 
     ::
 
@@ -171,8 +171,8 @@ def described(panel: Panel, *, across: bool) -> int:
 
 
 def warp_group(layout: Layout) -> WarpGroup:
-    """A group's place in the tile, this thread's registers, and the descriptors of shared memory's first
-    element as the tiles' own."""
+    """Returns a group's place in the tile, this thread's registers, and the descriptors of shared memory's
+    first element as the tiles' own."""
     kernel, thread = layout.kernel, layout.thread
     threads = PIECES["wgmma"].threads
     group = bound("group", tirx.truncdiv(thread, int32(threads)))
