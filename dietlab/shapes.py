@@ -10,10 +10,14 @@ import math
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from dietlab.cards import Card, Carded, Fold, Listing, Quantity, counted, share_text
 from dietlab.errors import WorkloadError
 from dietlab.traffic import aggregated, read_table
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, order=True)
@@ -111,8 +115,8 @@ def only_dim(workload: HasDims) -> tuple[str, Dim]:
     return next(iter(dims.items()))
 
 
-@dataclass(frozen=True)
-class ShapeSet:
+@dataclass(frozen=True, repr=False)
+class ShapeSet(Carded):
     """Shapes with weights that sum to 1, in ascending order, some of them held out.
 
     ``source`` says where the weights come from, and ``dropped`` which share of that (0 to below 1) lies
@@ -243,6 +247,44 @@ class ShapeSet:
         """The shapes that tuning may see, with their weights renormalised."""
         return ShapeSet.of(
             {s: w for s, w in zip(self.shapes, self.weights, strict=True) if s not in self.held_out}
+        )
+
+    @property
+    def ranges(self) -> str:
+        """The least and the greatest extent of each dimension: ``T=5..128``."""
+        names = [name for name, _ in self.shapes[0].bindings]
+        ends = ((min(s[name] for s in self.shapes), max(s[name] for s in self.shapes)) for name in names)
+        parts = [
+            f"{name}={low}" if low == high else f"{name}={low}..{high}"
+            for name, (low, high) in zip(names, ends, strict=True)
+        ]
+        return ", ".join(parts) or "a static operator"
+
+    @property
+    def card(self) -> Card:
+        facts = [counted(len(self), "shape")]
+        if self.held_out:
+            facts.append(Quantity(f"{len(self.held_out):,}", "held out"))
+        if self.source:
+            facts.append(Quantity(self.source, "traffic"))
+        if self.dropped:
+            facts.append(Quantity(share_text(self.dropped), "of the traffic outside the range"))
+        return Card("ShapeSet", self.ranges, tuple(facts), (Fold("Shapes", self.table, unfolded=True),))
+
+    def table(self) -> Listing:
+        """The rows of its card: each shape with its share of the calls."""
+        pairs = list(zip(self.shapes, self.weights, strict=True))
+        header = ("shape", "share of the calls", "held out")
+        return Listing(header, pairs, lambda p: (str(p[0]), share_text(p[1]), p[0] in self.held_out))
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a shape: a column for each dynamic dimension, ``weight`` (a share of the calls, 0 to 1) and
+        ``held_out``."""
+        import pandas as pd
+
+        pairs = zip(self.shapes, self.weights, strict=True)
+        return pd.DataFrame(
+            {**s.to_json(), "weight": weight, "held_out": s in self.held_out} for s, weight in pairs
         )
 
     def to_json(self) -> list[dict[str, Any]]:

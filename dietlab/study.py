@@ -12,6 +12,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from dietlab.cards import Card, Carded, Fold, Listing, Quantity, bytes_text, counted
 from dietlab.cost import CostModel, fit_cost_model
 from dietlab.dispatch import (
     Dispatcher,
@@ -23,6 +24,7 @@ from dietlab.dispatch import (
     train_dispatcher,
     versions,
 )
+from dietlab.dispatch.operator import LIBRARY_NAME
 from dietlab.errors import StudyError
 from dietlab.evaluation import Report, evaluate
 from dietlab.events import Observer, PhaseSeconds
@@ -45,8 +47,8 @@ MANIFEST, RECORDS, MODEL, FACTS, DISPATCHER, REPORT = (
 UNFINISHED = ".new"
 
 
-@dataclass(frozen=True)
-class Study:
+@dataclass(frozen=True, repr=False)
+class Study(Carded):
     """A folder with ``manifest.json``, ``records.jsonl``, the model, the dispatcher, the library and
     the report. Stages leave their result in it and return it."""
 
@@ -170,6 +172,27 @@ class Study:
                 f"{self.folder / name}: {error}",
                 "Free some space and run the same command again: it goes on from here.",
             ) from error
+
+    @property
+    def card(self) -> Card:
+        facts = (
+            counted(len(self.shapes), "shape"),
+            Quantity(self.effort, "effort"),
+            Quantity(self.strategy, "strategy"),
+            Quantity(self.cover, "cover"),
+        )
+        sections = (
+            Fold("Stages", self._stages, unfolded=True),
+            Fold("Shapes", self.shapes.table),
+            Fold("Processor", self.hardware.table),
+        )
+        return Card("Study", f"{self.folder}: {self.workload} on {self.hardware.name}", facts, sections)
+
+    def _stages(self) -> Listing:
+        """What each stage has left in the folder."""
+        files = {"tune": RECORDS, "dispatch": DISPATCHER, "build": LIBRARY_NAME, "evaluate": REPORT}
+        left = [(stage, self.folder / name) for stage, name in files.items()]
+        return Listing(("stage", "file", "size"), left, lambda pair: (pair[0], pair[1].name, _size(pair[1])))
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -312,3 +335,7 @@ class Study:
 
     def report(self) -> Report:
         return Report.load(self.folder / REPORT)
+
+
+def _size(path: Path) -> str:
+    return bytes_text(path.stat().st_size) if path.exists() else "not yet"

@@ -293,8 +293,8 @@ def test_rejections_name_reasons_and_nearest_misses(preset: str, dtype: str) -> 
     space = build_space(work, hardware)
     limits = {limit.reason: limit for limit in cuda_limits(work, hardware)}
     table = space.rejections
-    assert list(table.columns) == ["reason", "count", "most", "unit", "nearest_miss", "nearest_value"]
-    assert table["count"].sum() + len(space) == candidates(work, hardware)
+    assert list(table.columns) == ["reason", "rejected", "most", "unit", "nearest_miss", "nearest_value"]
+    assert table["rejected"].sum() + len(space) == candidates(work, hardware)
     assert len(table) >= 3 and set(table["reason"]) <= set(limits)
     for rejection in space.rejected:
         limit = limits[rejection.reason]

@@ -295,9 +295,8 @@ def known_dispatcher() -> Dispatcher:
 def test_source_of_a_known_dispatcher(golden: Golden) -> None:
     dispatcher = known_dispatcher()
     golden("dispatcher.py.txt", dispatcher.to_source())
-    assert (
-        str(dispatcher) == "Dispatcher(7 micro-kernels, 4 plans, 4 rules, depth 3, expected slowdown 1.250)"
-    )
+    facts = "7 micro-kernels, 4 plans, 4 rules, 3 comparisons at most, 1.250x mean slowdown"
+    assert str(dispatcher).endswith(f": {facts}>")
     # 21 rows and more split evenly into 3 and 4; the rest of 5 has any height, some of them in common.
     shared = {CpuMicroKernel(rows, 16, 4, prefetch=16, edge="even") for rows in range(1, 6)}
     alone = {CpuMicroKernel(1, 24, edge="even"), CpuMicroKernel(6, 16, edge="even")}

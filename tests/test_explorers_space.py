@@ -73,12 +73,12 @@ def test_the_funnel_loses_nothing(work: Workload) -> None:
         "nearest_miss",
         "nearest_value",
     ]
-    assert frame["left"].iloc[0] == len(space) + table["count"].sum()
+    assert frame["left"].iloc[0] == len(space) + table["rejected"].sum()
     assert frame["left"].iloc[-1] == len(space)
     assert (-frame["left"].diff().iloc[1:] == frame["rejected"].iloc[1:]).all()
     steps = frame.iloc[1:]
     assert steps["limit"].tolist() == table["reason"].tolist()
-    assert steps["rejected"].tolist() == table["count"].tolist()
+    assert steps["rejected"].tolist() == table["rejected"].tolist()
     assert steps["nearest_miss"].tolist() == table["nearest_miss"].tolist()
     assert (steps["nearest_value"].astype(float) > steps["most"]).all()
 

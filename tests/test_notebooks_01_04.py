@@ -22,7 +22,7 @@ found = {
     "errors": errors, "size": len(space), "same": longer == keys(dense), "fewer": len(keys(dense) - deeper),
     "heights": sorted({tile.rows for tile in space}), "fit": fit, "executed": executed, "worth": worth,
     "line": line, "mean": mean, "worst": worst, "largest": largest,
-    "rejected": int(space.rejections["count"].sum()),
+    "rejected": int(space.rejections["rejected"].sum()),
 }
 """,
     "03_measurement": """

@@ -131,8 +131,8 @@ def test_space_of_the_main_job_holds_hundreds_of_varied_micro_kernels(preset: st
     assert CpuMicroKernel(14, 32, edge="even") in space and CpuMicroKernel(30, 32, edge="even") not in space
     assert {k.edge for k in space} == {"even"} and {k.ahead for k in space} == {False, True}
     table = space.rejections
-    assert list(table.columns) == ["reason", "count", "most", "unit", "nearest_miss", "nearest_value"]
-    assert table["count"].sum() + len(space) == candidates(space)
+    assert list(table.columns) == ["reason", "rejected", "most", "unit", "nearest_miss", "nearest_value"]
+    assert table["rejected"].sum() + len(space) == candidates(space)
 
 
 @pytest.mark.parametrize("cores", [1, 2])

@@ -190,7 +190,7 @@ def _tune(study: Study) -> TuningRun:
 def dispatch(study: str, max_kernels: int, measure: bool | None) -> None:
     """Choose the portfolio and train the decision tree; print its rules."""
     dispatcher = _dispatch(Study.open(study), max_kernels, measure)
-    click.echo(f"{dispatcher}\n\n{dispatcher.to_source()}")
+    click.echo(f"{dispatcher.card.summary}\n\n{dispatcher.to_source()}")
 
 
 def _dispatch(study: Study, max_kernels: int = 8, measure: bool | None = None) -> Dispatcher:

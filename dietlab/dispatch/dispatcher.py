@@ -6,11 +6,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from dietlab.cards import Card, Carded, Fold, Listing, Quantity, counted
 from dietlab.dispatch.portfolio import UNCOVERED, Portfolio, lost
 from dietlab.errors import DispatchError
 from dietlab.hardware import Hardware
@@ -24,6 +25,7 @@ from dietlab.space import (
     Tree,
     depth,
     intervals,
+    kernel_table,
     leaves,
     needed,
     plan_for,
@@ -32,12 +34,15 @@ from dietlab.space import (
 from dietlab.space.decision import relabelled, tree_from_json, tree_to_json
 from dietlab.workloads import Workload, axis_of, workload_from_json
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 SCHEMA_VERSION = 2
 Values = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Dispatcher:
+@dataclass(frozen=True, repr=False)
+class Dispatcher(Carded):
     """A dispatcher: plans and the decision tree over them, all that :func:`dietlab.build` compiles.
 
     Args:
@@ -92,12 +97,38 @@ class Dispatcher:
             *self._rules(tree.high, level + 1),
         ]
 
-    def __str__(self) -> str:
-        return (
-            f"Dispatcher({len(self.micro_kernels)} micro-kernels, {len(self.plans)} plans, "
-            f"{len(leaves(self.tree))} rules, depth {depth(self.tree)}, expected slowdown "
-            f"{self.expected_slowdown:.3f})"
+    def to_frame(self) -> pd.DataFrame:
+        """One row a rule: the extents that it serves, ``low`` to ``high`` (both included; missing where there
+        is no end), the number of its ``plan``, and that one's ``micro_kernel`` with each of its parameters.
+        """
+        import pandas as pd
+
+        rows = [
+            {"low": low, "high": high, "plan": number, **self.plans[number].columns}
+            for number, low, high in intervals(self.tree)
+        ]
+        return pd.DataFrame(rows).astype({"high": "Int64"})
+
+    @property
+    def card(self) -> Card:
+        facts = (
+            counted(len(self.micro_kernels), "micro-kernel"),
+            counted(len(self.plans), "plan"),
+            counted(len(leaves(self.tree)), "rule"),
+            Quantity(str(depth(self.tree)), "comparisons at most"),
+            Quantity(f"{self.expected_slowdown:.3f}x", "mean slowdown"),
         )
+        header = ("from", "to", "plan", "micro-kernel")
+        sections = (
+            Fold("Rules", lambda: Listing(header, intervals(self.tree), self._rule), unfolded=True),
+            Fold("Plans", lambda: kernel_table(self.plans)),
+            Fold("Micro-kernels", lambda: kernel_table(self.micro_kernels)),
+        )
+        return Card("Dispatcher", f"{self.workload} on {self.hardware.name}", facts, sections)
+
+    def _rule(self, interval: tuple[int, int, int | None]) -> tuple[int, int | str, int, str]:
+        number, low, high = interval
+        return low, "no end" if high is None else high, number, self.plans[number].key
 
     def to_json(self) -> dict[str, Any]:
         return {

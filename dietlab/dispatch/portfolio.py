@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import exp, inf
+from math import exp, inf, isfinite, nan
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from dietlab.cards import Card, Carded, Fold, Listing, Quantity, counted, share_text
 from dietlab.errors import DispatchError
 from dietlab.hardware import Hardware
 from dietlab.search import TuningRun, candidate_plans, length_grid
 from dietlab.shapes import Shape, ShapeSet
-from dietlab.space import COMPOSED, MicroKernel, needed, spans, with_edge, with_rows
+from dietlab.space import COMPOSED, MicroKernel, kernel_table, needed, spans, with_edge, with_rows
 from dietlab.workloads import Workload
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Values = npt.NDArray[np.float64]
 
@@ -45,8 +50,8 @@ def lost(slowdowns: Values) -> Values:
     return found
 
 
-@dataclass(frozen=True)
-class Portfolio:
+@dataclass(frozen=True, repr=False)
+class Portfolio(Carded):
     """A portfolio: micro-kernels, and the plans made of them with their times on a grid of shapes.
 
     Args:
@@ -78,6 +83,54 @@ class Portfolio:
         """Time over the least time of any candidate, ``[plans, shapes]``, 1 or more."""
         table: Values = np.array(self.seconds) / np.array(self.best_seconds)
         return table
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a shape and plan that covers it.
+
+        Columns: each dynamic dimension, ``weight`` (a share of the calls), the plan's ``micro_kernel`` and
+        each of its parameters, ``expected_seconds``, ``best_seconds`` (the least of any candidate, chosen or
+        not) and ``slowdown``, their ratio (1 is no loss).
+        """
+        import pandas as pd
+
+        shapes = zip(self.shapes.shapes, self.shapes.weights, self.best_seconds, strict=True)
+        rows = [
+            {
+                **shape.to_json(),
+                "weight": weight,
+                **plan.columns,
+                "expected_seconds": seconds[column],
+                "best_seconds": best,
+                "slowdown": seconds[column] / best,
+            }
+            for column, (shape, weight, best) in enumerate(shapes)
+            for plan, seconds in zip(self.plans, self.seconds, strict=True)
+            if isfinite(seconds[column])
+        ]
+        return pd.DataFrame(rows)
+
+    @property
+    def card(self) -> Card:
+        slowdown = self.curve[-1][1] if self.curve else nan
+        facts = (
+            counted(len(self), "micro-kernel"),
+            counted(len(self.plans), "plan"),
+            counted(len(self.shapes), "shape"),
+            Quantity(f"{slowdown:.3f}x", "mean slowdown"),
+        )
+        sections = (
+            Fold("Micro-kernels", lambda: kernel_table(self.micro_kernels), unfolded=True),
+            Fold("Plans", self._plans),
+            Fold("Mean slowdown by size", lambda: Listing(("micro-kernels", "slowdown"), self.curve)),
+        )
+        return Card("Portfolio", f"{self.workload} on {self.hardware.name}", facts, sections)
+
+    def _plans(self) -> Listing:
+        """How often each plan is the fastest of the portfolio."""
+        best, weights = np.array(self.seconds).argmin(axis=0), np.array(self.shapes.weights)
+        found = [(plan.key, best == number) for number, plan in enumerate(self.plans)]
+        header = ("plan", "shapes on which it is fastest", "share of the calls")
+        return Listing(header, found, lambda p: (p[0], int(p[1].sum()), share_text(weights[p[1]].sum())))
 
 
 def choose_portfolio(

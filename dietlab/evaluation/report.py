@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import fmean, geometric_mean, median
 from typing import TYPE_CHECKING, Any
 
+from dietlab.cards import Card, Carded, Fold, Listing, Quantity, counted
 from dietlab.errors import RecordError, WorkloadError
 from dietlab.evaluation.policies import Padding, padding_over
 from dietlab.evaluation.trace import TraceTime, trace_time
@@ -88,8 +89,8 @@ class Summary:
     worst_shape: dict[str, int]
 
 
-@dataclass(frozen=True)
-class Report:
+@dataclass(frozen=True, repr=False)
+class Report(Carded):
     """Everything an evaluation found out; :meth:`save` writes it, :meth:`load` reads it.
 
     ``shape_set`` has the weights of the shapes, and where they come from; without it they count alike.
@@ -180,6 +181,43 @@ class Report:
 
         return pd.DataFrame([asdict(s) for s in self.summary])
 
+    @property
+    def card(self) -> Card:
+        rivals = [c for c in self.contenders if not c.absent and c.name != OURS]
+        facts = [counted(len({row.shape for row in self.rows}), "shape"), counted(len(rivals), "contender")]
+        best = [line for line in self.summary if line.contender.startswith("best")]
+        for line in (best or self.summary)[:1]:
+            over = f"over {line.contender} ({line.cache} cache)"
+            facts.append(Quantity(f"{line.geomean_speedup:.2f}x", over))
+            facts.append(Quantity(f"{line.worst_speedup:.2f}x", "at worst"))
+        sections = (
+            Fold("Speedup of dietlab", self._speedups, unfolded=True),
+            Fold("Quality of dispatch", self._qualities),
+            Fold("Contenders", self._who),
+            Fold("Notes", lambda: Listing(("note",), self.notes, lambda note: (note,))),
+        )
+        return Card("Report", self._name, tuple(facts), sections)
+
+    @property
+    def _name(self) -> str:
+        try:
+            workload = str(workload_from_json(self.workload))
+        except WorkloadError:
+            workload = str(self.workload.get("operator", "an unknown operator"))
+        return f"{workload} on {self.hardware.get('name', 'an unknown processor')}"
+
+    def _speedups(self) -> Listing:
+        return Listing(SUMMARY_HEADER, self.summary, summary_cells)
+
+    def _qualities(self) -> Listing:
+        items = [(cache, *item) for cache, found in self.quality.items() for item in found.items()]
+        header = ("cache", "figure", "value")
+        return Listing(header, items, lambda item: (item[0], item[1].replace("_", " "), item[2]))
+
+    def _who(self) -> Listing:
+        header = ("name", "kind", "version")
+        return Listing(header, self.contenders, lambda c: (c.name, c.kind, c.absent or c.version))
+
     def to_json(self) -> dict[str, Any]:
         return {
             "schema_version": SCHEMA_VERSION,
@@ -234,6 +272,23 @@ class Report:
             return cls.from_json(json.loads(gzip.decompress(data) if Path(path).suffix == ".gz" else data))
         except (OSError, ValueError) as error:
             raise RecordError("a report is readable JSON", f"{path}: {error}") from None
+
+
+SUMMARY_HEADER = ("cache", "contender", "shapes", "geomean", "held-out", "worst", "worst shape")
+
+
+def summary_cells(line: Summary) -> tuple[str, ...]:
+    """The cells below ``SUMMARY_HEADER``."""
+    held_out = line.geomean_speedup_held_out
+    return (
+        line.cache,
+        line.contender,
+        str(line.shapes),
+        f"{line.geomean_speedup:.2f}x",
+        "-" if held_out is None else f"{held_out:.2f}x",
+        f"{line.worst_speedup:.2f}x",
+        ",".join(f"{name}={extent}" for name, extent in line.worst_shape.items()) or "-",
+    )
 
 
 def _shapes_to_json(shapes: ShapeSet | None) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from dietlab.cards import Card, Carded, Cell, Fold, Listing, Quantity, bytes_text, cell_text, counted
 from dietlab.errors import HardwareError
 from dietlab.hardware.roofline import Roofline
 
@@ -152,8 +153,8 @@ class GpuLimits:
         return self.capability == (9, 0)
 
 
-@dataclass(frozen=True)
-class Hardware:
+@dataclass(frozen=True, repr=False)
+class Hardware(Carded):
     """A processor: how many cores, how fast, and the limits that bound a micro-kernel.
 
     Args:
@@ -287,6 +288,21 @@ class Hardware:
     def presets() -> tuple[str, ...]:
         return tuple(sorted(_presets()))
 
+    @property
+    def card(self) -> Card:
+        facts = [counted(self.cores, "core" if self.kind == "cpu" else "multiprocessor")]
+        if self.total_gflops is not None:
+            facts.append(Quantity(f"{self.total_gflops:,.0f} GFLOP/s", "float32 peak"))
+        if self.dram_gbps is not None:
+            facts.append(Quantity(f"{self.dram_gbps:,.0f} GB/s", "memory"))
+        return Card("Hardware", self.name, tuple(facts), (Fold("Description", self.table, unfolded=True),))
+
+    def table(self) -> Listing:
+        """The rows of its card: every figure with its unit."""
+        value = asdict(self)
+        figures = [*value.pop("limits").items(), *value.items()]
+        return Listing(("figure", "value"), [_figure(*figure) for figure in figures])
+
     def to_json(self) -> dict[str, Any]:
         value = asdict(self)
         return {"schema_version": SCHEMA_VERSION, "kind": self.kind, **value}
@@ -318,6 +334,17 @@ class Hardware:
         except (OSError, ValueError) as error:
             raise HardwareError("a hardware file is readable JSON", f"{path}: {error}") from None
         return cls.from_json(value)
+
+
+def _figure(name: str, value: Cell) -> tuple[str, str]:
+    """A field in words: ``("l2", "1 MiB")``."""
+    stem, _, unit = name.rpartition("_")
+    words = {"gflops": "GFLOP/s", "gbps": "GB/s"}
+    if unit == "bytes" and isinstance(value, int):
+        return stem.replace("_", " "), bytes_text(value)
+    if unit in words:
+        return stem.replace("_", " "), f"{cell_text(value)} {words[unit]}" if value else "unknown"
+    return name.replace("_", " "), cell_text(value)
 
 
 def _limits(kind: str, value: Mapping[str, Any]) -> CpuLimits | GpuLimits:

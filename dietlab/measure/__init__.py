@@ -2,6 +2,7 @@
 
 from dietlab.measure.local import LocalRunner
 from dietlab.measure.record import Record, Runner, Status, Trial
+from dietlab.measure.record_tables import frame_records, record_quantities, record_sections
 from dietlab.measure.replay import ReplayRunner
 from dietlab.measure.store import RecordFile, RecordStore, read_records, write_compressed
 from dietlab.measure.synthetic import SyntheticRunner
@@ -20,6 +21,9 @@ __all__ = [
     "SyntheticRunner",
     "Timing",
     "Trial",
+    "frame_records",
     "read_records",
+    "record_quantities",
+    "record_sections",
     "write_compressed",
 ]

@@ -9,20 +9,75 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dietlab.errors import RecordError
+from dietlab.cards import Card, Carded, Fold, Listing, Quantity
+from dietlab.errors import DietlabError, RecordError
+from dietlab.hardware import Hardware
 from dietlab.measure.record import Record
+from dietlab.measure.record_tables import frame_records, record_quantities, record_sections
+from dietlab.workloads import Workload, workload_from_json
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SCHEMA_VERSION = 1
 
 
-@dataclass(frozen=True)
-class RecordFile:
+@dataclass(frozen=True, repr=False)
+class RecordFile(Carded):
     """What a records file holds: where the records come from, and the records."""
 
     header: Mapping[str, Any]
     records: tuple[Record, ...]
+
+    @property
+    def workload(self) -> Workload:
+        """The operator that was measured.
+
+        Raises:
+            RecordError: if the header has none.
+        """
+        return workload_from_json(self._headed("workload"))
+
+    @property
+    def hardware(self) -> Hardware:
+        """The processor that the records were taken on.
+
+        Raises:
+            RecordError: if the header has none.
+        """
+        return Hardware.from_json(self._headed("hardware"))
+
+    def _headed(self, name: str) -> Mapping[str, Any]:
+        value = self.header.get(name)
+        if not isinstance(value, Mapping):
+            raise RecordError(f"the header of the records has a {name}", repr(value))
+        return value
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a record: see :func:`~dietlab.measure.record_tables.frame_records`.
+
+        Raises:
+            RecordError: if the header has no operator.
+        """
+        return frame_records(self.records, self.workload)
+
+    @property
+    def card(self) -> Card:
+        facts = (*record_quantities(self.records), Quantity(str(self.header.get("cache", "hot")), "cache"))
+        versions = Fold("Versions", lambda: Listing(("package", "version"), self._versions))
+        try:
+            workload, hardware = self.workload, self.hardware
+        except DietlabError:
+            return Card("RecordFile", "without an operator or a processor", facts, (versions,))
+        processor = Fold("Processor", hardware.table)
+        sections = (*record_sections(self.records, workload), processor, versions)
+        return Card("RecordFile", f"{workload} on {hardware.name}", facts, sections)
+
+    @property
+    def _versions(self) -> list[tuple[str, str]]:
+        return [(str(name), str(version)) for name, version in dict(self.header.get("versions", {})).items()]
 
 
 class RecordStore:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from dietlab.cards import Card, Carded, Fold, Listing, Quantity, seconds_text, share_text
 from dietlab.cost import Calibration, CostModel
 from dietlab.events import PhaseSeconds
-from dietlab.measure import Record
+from dietlab.measure import Record, frame_records, record_quantities, record_sections
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import MicroKernel, Space
 
@@ -28,8 +29,8 @@ were only predicted; the other calls find them in memory. A plan that is fast in
 but a prediction counts less than a measurement."""
 
 
-@dataclass(frozen=True)
-class TuningRun:
+@dataclass(frozen=True, repr=False)
+class TuningRun(Carded):
     """The result of a search: its records and the model fitted on them.
 
     Args:
@@ -113,6 +114,10 @@ class TuningRun:
         found = [replace(record, seconds=record.cached_seconds) for record in self.records if record.ok]
         return Calibration(self.model.in_cache, found)
 
+    def to_frame(self) -> pd.DataFrame:
+        """One row a record: see :func:`~dietlab.measure.record_tables.frame_records`."""
+        return frame_records(self.records, self.space.workload)
+
     def frame(self) -> pd.DataFrame:
         """One row a record."""
         import pandas as pd
@@ -131,3 +136,31 @@ class TuningRun:
                 for r in self.records
             ]
         )
+
+    @property
+    def card(self) -> Card:
+        workload = self.space.workload
+        best = max((record.gflops(workload) for record in self.records), default=0.0)
+        facts = (
+            *record_quantities(self.records),
+            Quantity(f"{best:,.1f} GFLOP/s", "at best"),
+            Quantity(seconds_text(self.seconds.total), "of tuning"),
+        )
+        sections = (
+            *record_sections(self.records, workload),
+            Fold("Time of tuning", self._phases),
+            Fold("Cost model", self._quality),
+            Fold("Shapes", self.shapes.table),
+        )
+        return Card("TuningRun", f"{workload} on {self.space.hardware.name}", facts, sections)
+
+    def _phases(self) -> Listing:
+        total = self.seconds.total or 1.0
+        items = list(self.seconds.to_json().items())
+        return Listing(
+            ("phase", "time", "share"), items, lambda i: (i[0], seconds_text(i[1]), share_text(i[1] / total))
+        )
+
+    def _quality(self) -> Listing:
+        told = [("micro-kernels that it was fitted on", float(self.model.samples))]
+        return Listing(("quality on held-out measurements", "value"), [*told, *self.held_out_metrics.items()])

@@ -29,7 +29,7 @@ from dietlab.space.plan import (
     tiling,
     tiling_on,
 )
-from dietlab.space.space import Cover, Rejection, Space, build_space, edges_of
+from dietlab.space.space import Cover, Rejection, Space, build_space, edges_of, kernel_table
 
 __all__ = [
     "COMPOSED",
@@ -63,6 +63,7 @@ __all__ = [
     "heights",
     "held_registers",
     "intervals",
+    "kernel_table",
     "layout_limits",
     "leaves",
     "needed",

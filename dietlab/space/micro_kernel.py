@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import lru_cache
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -75,6 +75,12 @@ class MicroKernel(ABC):
     @abstractmethod
     def __lt__(self, other: Any) -> bool:
         """Orders micro-kernels of a kind by their sizes."""
+
+    @property
+    def columns(self) -> dict[str, int | str]:
+        """What tables say of it, by column: its key as ``micro_kernel``, and every parameter by its name."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+        return {"micro_kernel": self.key, **values}
 
     def __str__(self) -> str:
         return self.key

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from dietlab.cards import Card, Carded, Cell, Fold, Listing, Quantity, cell_text, counted
 from dietlab.errors import SpaceError
 from dietlab.hardware import Hardware
 from dietlab.space.cpu_space import cpu_candidates, cpu_limits
@@ -33,8 +34,12 @@ class Rejection:
     nearest_value: float
 
 
-@dataclass(frozen=True)
-class Space:
+SIZES = 10
+"""Values of a parameter that a card lists one by one: more than that are a range to whoever reads them."""
+
+
+@dataclass(frozen=True, repr=False)
+class Space(Carded):
     """The search space of one workload on one processor.
 
     ``micro_kernels`` are in ascending order and serve *every* shape; sizes come from the hardware,
@@ -73,13 +78,59 @@ class Space:
 
     @property
     def rejections(self) -> pd.DataFrame:
-        """One row a reason: how many candidates it rejected, the bound, and the nearest miss."""
+        """One row a ``reason``: how many candidates it ``rejected``, the bound (``most``) with its unit, and
+        the key of the nearest miss with what that one has."""
+        from dietlab.frames import WholeTexts
+
+        return WholeTexts(map(_rejection_cells, self.rejected), columns=list(REJECTION_COLUMNS))
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a micro-kernel: its key as ``micro_kernel``, and a column for each parameter."""
         import pandas as pd
 
-        return pd.DataFrame(
-            [(r.reason, r.count, r.most, r.unit, r.nearest_miss.key, r.nearest_value) for r in self.rejected],
-            columns=["reason", "count", "most", "unit", "nearest_miss", "nearest_value"],
+        return pd.DataFrame(kernel.columns for kernel in self.micro_kernels)
+
+    @property
+    def card(self) -> Card:
+        facts = [counted(len(self), "micro-kernel")]
+        if self.rejected:
+            count = sum(rejection.count for rejection in self.rejected)
+            facts.append(Quantity(f"{count:,}", "candidates rejected"))
+        sections = (
+            Fold("Sizes", lambda: sizes_table(self.micro_kernels), unfolded=True),
+            Fold("Micro-kernels", lambda: kernel_table(self.micro_kernels)),
+            Fold("Rejected candidates", lambda: Listing(REJECTION_HEADER, self.rejected, _rejection_cells)),
+            Fold("Processor", self.hardware.table),
         )
+        return Card("Space", f"{self.workload} on {self.hardware.name}", tuple(facts), sections)
+
+
+REJECTION_COLUMNS = ("reason", "rejected", "most", "unit", "nearest_miss", "nearest_value")
+
+REJECTION_HEADER = ("reason", "rejected", "at most", "unit", "nearest miss", "has")
+
+
+def _rejection_cells(one: Rejection) -> tuple[Cell, ...]:
+    return one.reason, one.count, one.most, one.unit, one.nearest_miss.key, one.nearest_value
+
+
+def kernel_table(kernels: Sequence[MicroKernel]) -> Listing:
+    """A card's rows of micro-kernels with their parameters; all of them are for one kind of processor."""
+    header = tuple(kernels[0].columns) if kernels else ()
+    return Listing(header, kernels, lambda kernel: tuple(kernel.columns.values()))
+
+
+def sizes_table(kernels: Sequence[MicroKernel]) -> Listing:
+    """A card's rows of parameters: how many values each has, and which."""
+    rows = [kernel.columns for kernel in kernels]
+    names = [name for name in (rows[0] if rows else {}) if name != "micro_kernel"]
+    found = [(name, {row[name] for row in rows}) for name in names]
+    return Listing(("parameter", "values", "which"), found, lambda p: (p[0], len(p[1]), _listed(p[1])))
+
+
+def _listed(values: set[Any]) -> str:
+    ordered = [cell_text(value) for value in sorted(values)]
+    return ", ".join(ordered) if len(ordered) <= SIZES else f"{ordered[0]} to {ordered[-1]}"
 
 
 def build_space(workload: Workload, hardware: Hardware, edges: Iterable[Edge] = ("even",)) -> Space:

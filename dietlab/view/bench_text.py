@@ -9,8 +9,8 @@ from dietlab.bench.criteria import CRITERIA
 from dietlab.bench.samples import bounds
 from dietlab.bench.summary import Line, by_workload, summarise
 from dietlab.bench.table import BenchTable, Entry
-from dietlab.view.html_report import SUMMARY_HEADER as CONTENDER_HEADER
-from dietlab.view.html_report import summary_cells as contender_cells
+from dietlab.evaluation.report import SUMMARY_HEADER as CONTENDER_HEADER
+from dietlab.evaluation.report import summary_cells as contender_cells
 from dietlab.view.progress import duration
 
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]

@@ -6,12 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dietlab.evaluation.report import OURS, Report, Summary
+from dietlab.evaluation.report import OURS, SUMMARY_HEADER, Report, summary_cells
 from dietlab.view.page import figure_markup, render_page
 from dietlab.view.progress import duration
 from dietlab.view.traffic import PADDING_HEADER, TRACE_HEADER, padding_cells, trace_cells, traffic_words
 
-SUMMARY_HEADER = ("cache", "contender", "shapes", "geomean", "held-out", "worst", "worst shape")
 TRACE_CAPTION = "time of a mean call over the trace, and the speedup of dietlab on the same calls"
 PADDING_CAPTION = "multiply-adds that no output needs, over all executed, over the trace"
 SUMMARY_CAPTION = "speedup of dietlab over each contender, in times (above 1: dietlab is faster)"
@@ -102,20 +101,6 @@ def workload_title(workload: Mapping[str, Any]) -> str:
         elif isinstance(value, Sequence) and not isinstance(value, str) and len(value) == 2:
             words.append(f"{name}={value[0]}..{value[1]}")
     return " ".join([*words, str(workload.get("dtype", ""))]).strip()
-
-
-def summary_cells(line: Summary) -> tuple[str, ...]:
-    """The cells below ``SUMMARY_HEADER``."""
-    held_out = line.geomean_speedup_held_out
-    return (
-        line.cache,
-        line.contender,
-        str(line.shapes),
-        f"{line.geomean_speedup:.2f}x",
-        "-" if held_out is None else f"{held_out:.2f}x",
-        f"{line.worst_speedup:.2f}x",
-        ",".join(f"{name}={extent}" for name, extent in line.worst_shape.items()) or "-",
-    )
 
 
 def wrong_results(report: Report) -> list[str]:

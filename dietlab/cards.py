@@ -1,0 +1,195 @@
+"""Short texts and foldable cards of values: what a prompt and a notebook show of a space or a run.
+
+A value supplies a :class:`Card`: its facts, and sections that are computed only when somebody looks at
+them. The text and the HTML are made of the same facts. The HTML has no script, inherits the colours of the
+page around it and reads without its style sheet too, as on pages that remove one.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any, NamedTuple
+
+Cell = str | int | float | None
+
+WHOLE, ROWS = 20, 8
+"""Rows of the longest table that a card shows whole, and rows that it shows of a longer one. All figures of a
+processor fit the first, and a list of thousands needs no more than the second to show what it is like."""
+
+LONGEST = 140
+"""Characters of a name and of a text in a table: a compiler's message leaves room for the others."""
+
+STYLE = """
+.dietlab-card{max-width:900px;margin:4px 0;border:1px solid var(--jp-border-color2,rgba(128,128,128,.4));\
+border-radius:4px;font-size:13px;line-height:1.5;color:var(--jp-content-font-color1,inherit)}
+.dietlab-card .head,.dietlab-card details>*{padding:4px 10px}
+.dietlab-card .head{background:var(--jp-layout-color2,rgba(128,128,128,.12))}
+.dietlab-card .facts{display:flex;flex-wrap:wrap;gap:4px 28px;margin:0;padding:6px 10px}
+.dietlab-card .facts div{display:flex;flex-direction:column-reverse}
+.dietlab-card .facts dt{font-weight:normal;font-size:11px;color:var(--jp-ui-font-color2,inherit)}
+.dietlab-card .facts dd{margin:0;font-size:16px;font-variant-numeric:tabular-nums}
+.dietlab-card details{border-top:1px solid var(--jp-border-color2,rgba(128,128,128,.4))}
+.dietlab-card summary{cursor:pointer;display:list-item}
+.dietlab-card .scroll{overflow-x:auto;padding-left:24px}
+.dietlab-card table{border-collapse:collapse;margin:0;font-size:12px;color:inherit}
+.dietlab-card th,.dietlab-card td{padding:1px 14px 1px 0;text-align:left!important;\
+vertical-align:top;max-width:none;white-space:normal;background:none;border:0}
+.dietlab-card th{font-weight:600}
+.dietlab-card .n{text-align:right!important;white-space:nowrap;font-variant-numeric:tabular-nums}
+.dietlab-card tbody tr{background:none!important}
+""".strip()
+
+
+class Quantity(NamedTuple):
+    """A number with its unit, as text, and what it is of: ``Quantity("1,088", "micro-kernels")``."""
+
+    value: str
+    label: str
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A table of a card: a header and, below it, ``cells`` of each item. Only items that are shown are asked
+    for theirs."""
+
+    header: tuple[str, ...]
+    items: Sequence[Any]
+    cells: Callable[[Any], Sequence[Cell]] = tuple
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A folded part of a card; ``table`` makes its content."""
+
+    title: str
+    table: Callable[[], Listing]
+    unfolded: bool = False
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a value shows of itself.
+
+    Args:
+        type: the name of the value's class.
+        name: what it is of, such as the operator and the processor.
+        facts: the few numbers that matter.
+        sections: from the most to the least looked at; those without rows are left out.
+    """
+
+    type: str
+    name: str
+    facts: tuple[Quantity, ...]
+    sections: tuple[Fold, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """One line, as in ``<Space dense T=1..128 N=2304 K=768 on AMD EPYC: 1,088 micro-kernels>``."""
+        return f"<{self.type} {shortened(self.name, LONGEST)}: {self.summary}>"
+
+    @property
+    def summary(self) -> str:
+        """The facts as a phrase: ``1,088 micro-kernels, 8,608 candidates rejected``."""
+        return ", ".join(f"{value} {label}" for value, label in self.facts)
+
+    @property
+    def html(self) -> str:
+        """The head with the facts, and a foldable table for each section."""
+        facts = (
+            f"<div><dt>{escape(label)}</dt><dd>{escape(value)}</dd></div>" for value, label in self.facts
+        )
+        name = escape(shortened(self.name, LONGEST))
+        return (
+            f'<div class="dietlab-card"><style>{STYLE}</style>'
+            f'<div class="head"><b>{escape(self.type)}</b> {name}</div>'
+            f'<dl class="facts">{"".join(facts)}</dl>{"".join(map(_section, self.sections))}</div>'
+        )
+
+
+class Carded(ABC):
+    """A value whose text and HTML are those of its card."""
+
+    @property
+    @abstractmethod
+    def card(self) -> Card:
+        """What a prompt and a notebook show of it."""
+
+    def __repr__(self) -> str:
+        return self.card.text
+
+    def _repr_html_(self) -> str:
+        return self.card.html
+
+
+def seconds_text(seconds: float | None) -> str:
+    """A time with three digits and the unit that suits it: ``83.1 us``, ``12.0 s``, ``18 min``."""
+    if seconds is None or not math.isfinite(seconds):
+        return ""
+    if seconds >= 600:
+        return f"{seconds / 60:,.0f} min"
+    scale, unit = (1.0, "s") if seconds >= 1 else (1e3, "ms") if seconds >= 1e-3 else (1e6, "us")
+    amount = seconds * scale
+    return f"{amount:.{0 if amount >= 100 else 1 if amount >= 10 else 2}f} {unit}"
+
+
+def share_text(share: float | None) -> str:
+    """A share of 1 in percent: ``12.5 %``."""
+    return "" if share is None or not math.isfinite(share) else f"{100 * share:.1f} %"
+
+
+def bytes_text(count: float) -> str:
+    """A size in bytes, KiB or MiB: ``32 KiB``."""
+    for unit, size in (("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= size:
+            return f"{count / size:.4g} {unit}"
+    return f"{count:.0f} bytes"
+
+
+def counted(count: int, noun: str) -> Quantity:
+    """A number of things: ``1 shape``, ``1,088 micro-kernels``."""
+    return Quantity(f"{count:,}", noun if count == 1 else f"{noun}s")
+
+
+def shortened(text: str, length: int) -> str:
+    """A text of at most ``length`` characters: the end of a longer one becomes ``...``."""
+    return text if len(text) <= length else f"{text[: length - 3]}..."
+
+
+def _section(section: Fold) -> str:
+    table = section.table()
+    count = len(table.items)
+    shown = count if count <= WHOLE else ROWS
+    rows = [table.cells(item) for item in table.items[:shown]]
+    if not rows:
+        return ""
+    head = "".join(
+        _cell(name, "th", numeric=any(isinstance(cell, int | float) for cell in column))
+        for name, column in zip(table.header, zip(*rows, strict=True), strict=True)
+    )
+    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
+    if count > shown:
+        body += f'<tr><td colspan="{len(table.header)}">... {count - shown:,} more</td></tr>'
+    return (
+        f"<details{' open' if section.unfolded else ''}><summary>{escape(section.title)}</summary>"
+        f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+        "</details>"
+    )
+
+
+def _cell(value: Cell, tag: str = "td", numeric: bool = False) -> str:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    look = ' class="n"' if number or numeric else ""
+    return f"<{tag}{look}>{escape(shortened(cell_text(value), LONGEST))}</{tag}>"
+
+
+def cell_text(value: Cell) -> str:
+    """A cell as a card shows it: integers with commas, four digits of other numbers, nothing for nothing."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}" if isinstance(value, float) else value

@@ -1,0 +1,113 @@
+"""Records as a table of pandas, and as what a card lists of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from math import inf, nan
+from typing import TYPE_CHECKING, Any
+
+from dietlab.cards import Fold, Listing, Quantity, counted, seconds_text
+from dietlab.measure.record import Record
+from dietlab.workloads import Workload
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PHASES = ("compile", "verify", "measure")
+"""Phases that a single record costs; the others are a whole round's."""
+
+COLUMNS = (
+    "record",
+    "micro_kernel",
+    "status",
+    "seconds",
+    "gflops",
+    "spread",
+    "cached_seconds",
+    "asked_by",
+    *(f"{phase}_seconds" for phase in PHASES),
+    "code_bytes",
+    "at",
+    "reason",
+)
+
+
+def frame_records(records: Sequence[Record], workload: Workload) -> pd.DataFrame:
+    """One row a record, in the order in which they were taken.
+
+    Columns: ``record`` (its number, from 1), each dynamic dimension, ``micro_kernel`` (its key) and each of
+    its parameters, ``status``, ``seconds`` of a call and useful ``gflops`` (missing where it failed),
+    ``spread`` (a share of the time, 0 for none), ``cached_seconds``, ``asked_by``, the wall-clock seconds of
+    each phase, ``code_bytes``, what a GPU's compiler told, ``at`` and ``reason``; see :class:`Record`.
+    """
+    import pandas as pd
+
+    rows = [_row(number, record, workload) for number, record in enumerate(records, 1)]
+    return pd.DataFrame(rows, columns=None if rows else [*workload.dims, *COLUMNS])
+
+
+def _row(number: int, record: Record, workload: Workload) -> dict[str, Any]:
+    phases = record.phases.to_json()
+    return {
+        "record": number,
+        **record.shape.to_json(),
+        **record.micro_kernel.columns,
+        "status": record.status,
+        "seconds": record.seconds or nan,
+        "gflops": record.gflops(workload) or nan,
+        "spread": record.spread if record.ok else nan,
+        "cached_seconds": record.cached_seconds or nan,
+        "asked_by": record.asked_by,
+        **{f"{phase}_seconds": phases[phase] for phase in PHASES},
+        "code_bytes": record.code_bytes,
+        **record.resources,
+        "at": record.at,
+        "reason": record.reason,
+    }
+
+
+def record_quantities(records: Sequence[Record]) -> tuple[Quantity, ...]:
+    """How many records there are, of how many micro-kernels, and how many failed."""
+    failed = sum(not record.ok for record in records)
+    return (
+        counted(len(records), "measurement"),
+        counted(len({record.micro_kernel for record in records}), "micro-kernel"),
+        Quantity(f"{failed:,}", "failed"),
+    )
+
+
+def record_sections(records: Sequence[Record], workload: Workload) -> tuple[Fold, ...]:
+    """The fastest of each shape, what failed and why, and the first records."""
+    return (
+        Fold("Fastest of each shape", lambda: _fastest(records, workload), unfolded=True),
+        Fold("Failures", lambda: _failures(records)),
+        Fold("Records", lambda: _records(records, workload)),
+    )
+
+
+def _fastest(records: Sequence[Record], workload: Workload) -> Listing:
+    # Of each shape the last one stays, which is the fastest.
+    timed = sorted((r for r in records if r.seconds), key=lambda r: r.seconds or inf, reverse=True)
+    best = {record.shape: record for record in timed}
+    return _records([best[shape] for shape in sorted(best)], workload)
+
+
+def _failures(records: Sequence[Record]) -> Listing:
+    found = Counter((record.status, record.reason) for record in records if not record.ok)
+    header = ("status", "measurements", "reason")
+    return Listing(header, found.most_common(), lambda each: (each[0][0], each[1], each[0][1]))
+
+
+def _records(records: Sequence[Record], workload: Workload) -> Listing:
+    return Listing(
+        ("shape", "micro-kernel", "status", "time", "GFLOP/s"),
+        records,
+        lambda r: (
+            str(r.shape),
+            r.micro_kernel.key,
+            r.status,
+            seconds_text(r.seconds),
+            r.gflops(workload) or None,
+        ),
+    )
