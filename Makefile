@@ -61,7 +61,7 @@ quickstart: $(STAMP)
 	$(BIN)/dietlab quickstart --out $(STUDY) $(if $(THREADS),--threads $(THREADS))
 
 test: $(TEST_STAMP) chromium
-	$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not thorough" -n logical --maxprocesses 4 --dist loadfile $(PYTEST_ARGS)
 
 # The browser of tests/browser. Without it those tests are skipped, by name; nothing fails.
 chromium:

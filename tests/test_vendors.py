@@ -194,7 +194,7 @@ def test_absent_zentorch_has_a_reason_and_a_remedy(name: str, monkeypatch: pytes
     monkeypatch.setitem(sys.modules, "zentorch", None)
     with pytest.raises(MissingDependencyError) as raised:
         VENDORS[name](1)
-    assert "pip install zentorch" in raised.value.remedy
+    assert "pip install 'dietlab[zendnn]'" in raised.value.remedy
 
 
 @pytest.mark.parametrize(("maker", "said"), [("GenuineIntel", "GenuineIntel"), ("", "names no maker")])

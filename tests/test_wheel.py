@@ -236,3 +236,37 @@ def test_views_without_the_extra_say_what_to_install(installed: Installed, tmp_p
     assert_views_say_what_to_install(installed, PYTHONPATH=str(tmp_path))
     replayed = installed.dietlab("replay", "quickstart", "--effort", "smoke", PYTHONPATH=str(tmp_path))
     assert replayed.returncode == 0 and "of 1088 measured" in replayed.stdout
+
+
+LOAD = """
+import numpy as np
+import dietlab as dl
+op = dl.load("x/library")
+x, w = np.ones((5, 32), np.float32), np.ones((64, 32), np.float32)
+print(float(op.pack(w)(x).max()))
+"""
+
+
+@pytest.mark.thorough
+def test_base_packages_are_enough_to_tune_build_load_and_evaluate(built: Built, tmp_path: Path) -> None:
+    """A new environment with the wheel and what it requires, from the package index, without any extra."""
+    python = make_environment(tmp_path, with_pip=True)
+    pip = [str(python), "-m", "pip", "install", "--quiet", "-c", str(ROOT / "constraints.txt")]
+    subprocess.run([*pip, str(built.wheel)], check=True)
+    (tmp_path / "work").mkdir()
+    alone = Installed(python, tmp_path / "work")
+    layer = ("dense", "--dim", "T=1:16", "--dim", "N=64", "--dim", "K=32", "--threads", "1")
+    for command in (
+        ("tune", *layer, "--shapes", "1,8,16", "--effort", "smoke", "--out", "x"),
+        ("build", "x"),
+        ("evaluate", "x", "--shapes", "1,5,16", "--against", "openblas,oracle", "--effort", "smoke"),
+        ("replay", "quickstart", "--effort", "smoke"),
+    ):
+        done = alone.dietlab(*command)
+        assert done.returncode == 0, (command, done.stdout, done.stderr)
+        if command[0] == "evaluate":
+            assert "openblas" in done.stdout and "pip install 'dietlab[lab]'" in done.stdout
+    assert not list(alone.home.rglob("*.html"))
+    loaded = alone.run("-c", LOAD)
+    assert loaded.stdout.strip() == "32.0", loaded.stderr
+    assert_views_say_what_to_install(alone)

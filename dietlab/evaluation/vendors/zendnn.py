@@ -15,7 +15,6 @@ from dietlab.evaluation.vendors.interface import (
     Kind,
     Operands,
     PreparedLayer,
-    absent,
     require_constant_weights,
 )
 from dietlab.evaluation.vendors.pytorch import open_torch, tensors
@@ -92,7 +91,11 @@ class ZenDnn:
         try:
             self._zentorch: Any = importlib.import_module("zentorch")
         except (ImportError, OSError) as error:
-            raise absent("zentorch", error) from None
+            raise MissingDependencyError(
+                "zentorch is installed, for this version of PyTorch",
+                error,
+                "pip install 'dietlab[zendnn]', or leave this contender out.",
+            ) from None
 
     def version(self) -> str:
         libraries = self._zentorch.__config__.split("ZENDNNL v")
