@@ -26,7 +26,8 @@ class RunStopped(DietlabError, RuntimeError):
 
 
 class Brake:
-    """An observer that holds whoever sends it events, or ends it.
+    """An observer that pauses or ends the work that sends it events. It is the last observer, so that the
+    others have seen each event before the pause.
 
     It is the last observer, so that the others have seen what happened before it holds.
 
@@ -91,13 +92,13 @@ class Brake:
 
     @property
     def paused_seconds(self) -> float:
-        """How long it held in all, in seconds."""
+        """The total time of its pauses, in seconds."""
         with self._lock:
             return self._spent + (0.0 if self._since is None else self._clock() - self._since)
 
 
 class BackgroundRun(Generic[Result]):
-    """Work in a thread of its own; made by :func:`run_in_background`.
+    """Work in a separate thread; made by :func:`run_in_background`.
 
     Attributes:
         result: what the work returned; None before it finished.
@@ -124,22 +125,22 @@ class BackgroundRun(Generic[Result]):
 
     @property
     def active(self) -> bool:
-        """Whether it is running or paused."""
+        """True while it is running or paused."""
         return self._outcome == "running"
 
     @property
     def pausing(self) -> bool:
-        """Whether it was told to pause and has not come to an event since."""
+        """True from the request to pause until the next event."""
         return self.state == "paused" and not self._brake.waited_for
 
     @property
     def stopping(self) -> bool:
-        """Whether it was told to stop and has not come to an event since."""
+        """True from the request to stop until the next event."""
         return self.active and self._brake.stopping
 
     @property
     def paused_seconds(self) -> float:
-        """How long it was paused in all, in seconds."""
+        """The total time that it was paused, in seconds."""
         return self._brake.paused_seconds
 
     def pause(self) -> None:

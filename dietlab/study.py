@@ -73,7 +73,7 @@ class Study(Carded):
         seed: int = 0,
         cover: Cover = "composed",
     ) -> Study:
-        """A new study, or the one that stands in ``folder`` if it is the same.
+        """Creates a study, or opens the one in ``folder`` if it is equal.
 
         Raises:
             StudyError: if the folder holds another study, or something else.
@@ -96,7 +96,7 @@ class Study(Carded):
 
     @classmethod
     def open(cls, folder: str | Path) -> Study:
-        """The study in ``folder``.
+        """Opens the study in ``folder``.
 
         Raises:
             StudyError: if there is none, or it is of another schema.
@@ -229,7 +229,7 @@ class Study(Carded):
         return build_space(self.workload, self.hardware, edges_of(self.cover, self.workload, self.hardware))
 
     def tune(self, runner: Runner, observers: Iterable[Observer] = ()) -> TuningRun:
-        """Stage 2 and 3 for this study; goes on where an earlier call stopped."""
+        """Runs stages 2 and 3; continues where an earlier call stopped."""
         with self.locked():
             store = RecordStore(self.folder / RECORDS, self.header)
             known = len(store.records)
@@ -250,7 +250,7 @@ class Study(Carded):
         return run
 
     def run(self) -> TuningRun:
-        """The tuning run that the records hold.
+        """Returns the tuning run that the records hold.
 
         Raises:
             StudyError: if nothing was measured yet.
@@ -272,7 +272,8 @@ class Study(Carded):
         return TuningRun(self.space(), self.shapes, records, model, seconds, facts["held_out_metrics"])
 
     def _keep_facts(self, **found: Any) -> None:
-        """What the records do not tell: time spent on the model and on choosing; how good the model was."""
+        """Writes the facts that records do not hold: time of the model and of choosing, and the model's
+        quality."""
         self._write(FACTS, json.dumps({**self._facts(), **found}))
 
     def _facts(self) -> dict[str, Any]:
@@ -285,8 +286,8 @@ class Study(Carded):
     def dispatch(
         self, max_kernels: int = 8, runner: Runner | None = None, observers: Iterable[Observer] = ()
     ) -> Dispatcher:
-        """Stage 4: chooses the portfolio and trains the tree; with a ``runner``, on measured times where
-        they were predicted (:func:`dietlab.dispatch.checked_portfolio`)."""
+        """Runs stage 4: chooses the portfolio and trains the tree; with a ``runner``, on measured times
+        where they were predicted (:func:`dietlab.dispatch.checked_portfolio`)."""
         run, clock = self.run(), PhaseTimer()
         if runner is None:
             portfolio = choose_portfolio(run, self.shapes, max_kernels)
@@ -300,7 +301,7 @@ class Study(Carded):
         return dispatcher
 
     def dispatcher(self) -> Dispatcher:
-        """The study's dispatcher; trained now if it was not."""
+        """Returns the study's dispatcher, trained now if it was not."""
         path = self.folder / DISPATCHER
         return Dispatcher.load(path) if path.exists() else self.dispatch()
 
@@ -319,7 +320,7 @@ class Study(Carded):
         effort: str | Effort | None = None,
         observers: Iterable[Observer] = (),
     ) -> Report:
-        """Stage 5, with every shape that tuning measured nothing on marked as held out."""
+        """Runs stage 5; every shape that tuning did not measure is marked as held out."""
         run = self.run()
         seen = {record.shape for record in run.records}
         return evaluate(

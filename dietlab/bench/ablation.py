@@ -1,5 +1,5 @@
-"""What each idea is worth, and what an epilogue costs: one micro-kernel with an idea taken away or an
-epilogue added, against all ideas together without one."""
+"""Ablates one micro-kernel: times it without one of its ideas, or with an epilogue, against all ideas
+together."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ class Variant:
 
     @property
     def built(self) -> Workload:
-        """What it is built for. Called with operands of ``workload``, one that packs nothing finds as much
-        in the caches as all others."""
+        """The workload that it is built for. Called with operands of ``workload``, a variant that packs
+        nothing finds as much in the caches as the others."""
         if self.packs or not isinstance(self.workload, Dense):
             return self.workload
         return replace(self.workload, constant=False)

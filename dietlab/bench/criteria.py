@@ -1,4 +1,4 @@
-"""What the summary says, line by line, and what each line should be: the one place that holds targets."""
+"""The lines of the summary and their targets: the one place that holds targets."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Criterion:
         return f"<= {self.at_most:g} {self.unit}".strip() if self.at_most is not None else ""
 
     def met(self, value: float) -> bool:
-        """Whether a value reaches the target (always, without one)."""
+        """Returns whether a value reaches the target (always, without one)."""
         above = self.at_least is None or value >= self.at_least
         return above and (self.at_most is None or value <= self.at_most)
 

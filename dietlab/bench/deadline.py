@@ -31,7 +31,7 @@ class Deadline:
         self.left: int | None = None
 
     def check(self, needed: float = 0.0) -> None:
-        """Raises :class:`OutOfTime` unless so many more seconds still fit."""
+        """Raises :class:`OutOfTime` unless ``seconds`` more still fit."""
         if self._end is not None and self._clock() + needed >= self._end:
             raise OutOfTime
 

@@ -23,7 +23,8 @@ SCHEMA_VERSION = 1
 
 
 class Turn(NamedTuple):
-    """What is measured at once."""
+    """A turn: the contenders of one task on one shape, cache state and number of threads, measured
+    together."""
 
     workload: str
     threads: int
@@ -33,7 +34,7 @@ class Turn(NamedTuple):
 
 @dataclass(frozen=True)
 class Kept:
-    """What a journal holds."""
+    """The contents of a journal."""
 
     about: Mapping[str, Any]
     rows: dict[Turn, tuple[Row, ...]]
@@ -102,7 +103,7 @@ class Journal:
 
 
 def read_journal(path: Path) -> Kept:
-    """What a journal holds, also while it is being written: a torn last line is passed over.
+    """Reads a journal, also while it is being written: a torn last line is passed over.
 
     Raises:
         RecordError: if it is missing, or damaged before its last line.

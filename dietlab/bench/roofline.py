@@ -1,4 +1,4 @@
-"""How close a kernel is to what the processor can do at all."""
+"""Compares a kernel with the roofline of its processor."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def run_bench(
 
 
 def _about(suite: Suite, effort: str, tuning: Effort, timing: Effort) -> dict[str, Any]:
-    """What is run, and with what: a GPU's driver and clocks stand beside the versions."""
+    """Returns the command and the versions of a bench; for a GPU also its driver and clocks."""
     return {
         "suite": suite.name,
         "effort": effort,
@@ -152,7 +152,8 @@ def require(what: str, known: Sequence[str], names: Iterable[str]) -> None:
 def jobs(
     suite: Suite, threads: Sequence[int], caches: Sequence[str], effort: str, journal: Journal
 ) -> tuple[Job, ...]:
-    """What is left to do. Shapes come in an order whose every beginning covers the whole range."""
+    """Returns the turns that are left. Shapes come in an order whose every beginning covers the whole
+    range."""
     return tuple(
         Job(
             task,
@@ -186,7 +187,7 @@ def _unchecked(bench: Bench, job: Job) -> bool:
 
 
 def _lengths(facts: StudyFacts | None) -> dict[str, Any]:
-    """What is known about how right a library is at every length."""
+    """Returns the known results of the check of every length."""
     return {k: v for k, v in facts.library.items() if k.startswith("lengths_")} if facts else {}
 
 
@@ -227,8 +228,8 @@ def _measure(bench: Bench, job: Job, hardware: Hardware, progress: Stage) -> Non
 
 
 def _checked(study: Study, listeners: Audience) -> dict[str, Any]:
-    """How right a library is at every length. A GPU's is judged only where it is evaluated: the check of
-    every length calls it with NumPy's arrays."""
+    """Checks a library at every length. A GPU's is judged only where it is evaluated: the check of every
+    length calls it with NumPy's arrays."""
     if study.hardware.kind == "cuda":
         return {}
     return check_lengths(study.dispatcher(), listeners).to_json()
@@ -258,7 +259,7 @@ def play(
 
 @contextmanager
 def progress_of(listeners: Audience, done: int, left: int) -> Iterator[Stage]:
-    """The progress of a bench of which ``done`` turns were measured before."""
+    """Returns the progress of a bench of which ``done`` turns were measured before."""
     listeners.send(StageStarted("bench", done + left, "shapes", done))
     started = perf_counter()
     try:
@@ -279,7 +280,7 @@ def built(study: Study, listeners: Audience) -> Operator:
 
 
 def _paper_shapes(task: Task) -> ShapeSet:
-    """What ``ansor`` is tuned for: the paper's lengths, or whatever the task was tuned for."""
+    """Returns the shapes that ``ansor`` is tuned for: the paper's lengths, or the task's tuned lengths."""
     tuned = [length for length, _ in task.tuned]
     return ShapeSet.extents(task.workload, [t for t in tuned if t in PAPER_LENGTHS] or tuned)
 

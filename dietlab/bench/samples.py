@@ -1,4 +1,4 @@
-"""What each measure of the summary is for one workload and shape.
+"""Computes each measure of the summary for one workload and shape.
 
 ==============  ==========================================================================================
 measure         value of a shape
@@ -239,5 +239,5 @@ def multiples_beside(length: int) -> tuple[int, int]:
 
 
 def is_prime(number: int) -> bool:
-    """By trial division: lengths are small."""
+    """Returns whether a length is prime, by trial division: lengths are small."""
     return number > 1 and all(number % divisor for divisor in range(2, int(number**0.5) + 1))

@@ -108,7 +108,7 @@ class Task:
 
     @property
     def shapes(self) -> ShapeSet:
-        """What it is tuned for."""
+        """The shapes that it is tuned for."""
         return ShapeSet.weighted(self.workload, dict(self.tuned))
 
     def evaluated(self, effort: str) -> tuple[Shape, ...]:
@@ -144,7 +144,7 @@ class Suite:
         return replace(self, tasks=tasks)
 
     def against(self, contenders: tuple[str, ...], *, added: bool = False) -> Suite:
-        """The same tasks against other contenders, or against these ``added`` to their own."""
+        """Returns the suite against other contenders, or against these ``added`` to its own."""
 
         def meeting(task: Task) -> Task:
             own = task.against if added else ()

@@ -85,7 +85,7 @@ def _lines(
 
 
 def suite_of(table: BenchTable) -> str:
-    """What was run; nothing for a table that does not say."""
+    """Returns the name of the suite; empty for a table that does not tell."""
     return str(table.about.get("suite", ""))
 
 

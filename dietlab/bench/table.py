@@ -63,7 +63,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class StudyFacts:
-    """What is known about one workload on one number of threads besides its rows.
+    """The facts of one workload on one number of threads, besides its rows.
 
     ``tuning`` and ``library`` are the sections of a report; ``failure`` says why there are no rows.
     """
@@ -87,12 +87,12 @@ class StudyFacts:
 
     @property
     def folder(self) -> str:
-        """Where the study lies in the bench's folder."""
+        """The study's folder inside the bench's folder."""
         return study_folder(self.name, self.threads)
 
     @property
     def complete(self) -> bool:
-        """Whether it was tuned, built and measured without failure."""
+        """True if it was tuned, built and measured without failure."""
         return bool(self.tuning and self.library) and not self.failure
 
     def kind(self, contender: str) -> str:
@@ -257,7 +257,8 @@ def _scaled(value: float | None, factor: float) -> float | None:
 
 
 def _text(value: Any) -> str:
-    """Nothing for what is unknown: neither None nor not-a-number has a place in a table."""
+    """Formats a cell; unknown values are empty, since neither None nor not-a-number has a place in a
+    table."""
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return ""
     return f"{value:.{DIGITS}g}" if isinstance(value, float) else str(value)

@@ -1,4 +1,4 @@
-"""Whether a library is right at every length, inside the range it was tuned for and far beyond."""
+"""Checks a library at every length, inside its tuned range and far beyond."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ POISON = np.float32(-7e30)
 
 @dataclass(frozen=True)
 class Validity:
-    """How many lengths were called, and those with a wrong result."""
+    """The number of lengths that were called, and those with a wrong result."""
 
     checked: int
     wrong: tuple[int, ...]
@@ -70,8 +70,8 @@ def all_lengths(workload: Workload) -> tuple[int, ...]:
 
 
 def shrunk(dispatcher: Dispatcher) -> Dispatcher:
-    """The same plans and tree over the operator with small static extents. A reduction that a plan cuts keeps
-    its number of parts."""
+    """Returns the plans and tree over the operator with small static extents. K-blocking keeps its number
+    of blocks."""
     workload = dispatcher.workload
     kernels = [kernel for kernel in dispatcher.plans if isinstance(kernel, CpuMicroKernel)]
     whole = largest(workload, "depth")

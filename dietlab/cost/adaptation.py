@@ -1,4 +1,5 @@
-"""The analytic half of the cost model: what stitching a micro-kernel over a shape loses.
+"""The analytic half of the cost model: the adaptation cost, which stitching a micro-kernel over a shape
+loses.
 
 A micro-kernel computes at a throughput of its own, ``f_mk``. A plan made of it also pays for
 padding (``f_pad``) and for idle processors (``f_occ``)::
@@ -46,7 +47,7 @@ class AdaptationCost(Protocol):
     def cache(self) -> CacheState: ...
 
     def with_cache(self, cache: CacheState) -> AdaptationCost:
-        """The same with operands that come from elsewhere between calls."""
+        """Returns the cost for calls whose operands are in another cache state."""
 
     def static(self, kernel: Any, shape: Shape) -> float:
         """Returns ``f_pad * f_occ``: what is known before anything is measured."""
@@ -60,7 +61,7 @@ class AdaptationCost(Protocol):
         """
 
     def parts(self, kernel: Any, shape: Shape, throughput: Callable[[Any], float]) -> Parts:
-        """The same, taken apart."""
+        """Returns the seconds of a call by part, which add up to :meth:`seconds`."""
 
     def throughput(self, kernel: Any, shape: Shape, seconds: float) -> float:
         """Returns the inverse of :meth:`seconds` with one throughput for the whole plan: the label that one

@@ -64,7 +64,7 @@ Times = Mapping[Hashable, Mapping[str, float]]
 
 
 def _settled(times: Times) -> dict[Hashable, float]:
-    """What each program takes in a round of mean slowness."""
+    """Returns the time of each program in a round of mean slowness."""
     slowness = _slowness(times)
     return {
         program: median_low([seconds / slowness[name] for name, seconds in rounds.items()])
@@ -73,8 +73,9 @@ def _settled(times: Times) -> dict[Hashable, float]:
 
 
 def _slowness(times: Times) -> dict[str, float]:
-    """How slow each round was, 1 on average; the least absolute deviations of the logarithms, by fits with
-    weights. What a program takes drops out of the normal equations, which are as many as rounds."""
+    """Returns the slowness of each round, 1 on average: least absolute deviations of logarithms, by
+    reweighted least squares. The programs' times drop out of the normal equations, of which there is one
+    for each round."""
     found = dict.fromkeys(name for rounds in times.values() for name in rounds)
     names = {name: number for number, name in enumerate(found)}
     groups: list[Values] = [
@@ -97,7 +98,7 @@ def _slowness(times: Times) -> dict[str, float]:
 
 
 def _weights(own: Values) -> Values:
-    """Those of one program's times: the further from their middle, the less."""
+    """Returns the weights of one program's times, which fall with the distance from their middle."""
     found: Values = 1.0 / np.maximum(np.abs(own - np.median(own)), NOISE)
     return found
 
@@ -160,8 +161,8 @@ class Calibration:
         ]
 
     def doubt(self, kernels: Sequence[MicroKernel], shapes: Sequence[Shape]) -> Values:
-        """How far a prediction may be too low, as a logarithm, ``[micro-kernels, shapes]``; 0 where there
-        is a measurement.
+        """Returns the uncertainty of predictions, by how much they may be too low, as a logarithm,
+        ``[micro-kernels, shapes]``; 0 for measured pairs.
 
         Of many predictions the lowest are those that err most: who picks the least of them must count
         on it.

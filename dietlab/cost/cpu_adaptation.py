@@ -1,4 +1,4 @@
-"""What stitching register tiles over a shape loses on a CPU."""
+"""The adaptation cost of register tiles on a CPU."""
 
 from __future__ import annotations
 
@@ -27,9 +27,8 @@ a store for what is one multiply-add a row."""
 
 
 class Hiding(NamedTuple):
-    """The share of a pass's computing that hides the fetch of weights from where they stay between calls, if
-    several row tiles ask for them ahead: 1 where the processor does both at once
-    (:mod:`dietlab.cost.overlap`)."""
+    """The share of a pass's computing that overlaps the fetch of weights from their level, if several row
+    tiles prefetch them: 1 where the processor does both at once (:mod:`dietlab.cost.overlap`)."""
 
     memory: float
     cache: float
@@ -141,7 +140,8 @@ class CpuAdaptation:
         return TRANSPOSED_ROWS if transposes else 0.0
 
     def _pieces(self, kernel: CpuMicroKernel, plan: Plan[CpuMicroKernel], sizes: Mapping[Role, int]) -> int:
-        """What is dealt to the cores: products of a batch, panels that are transposed, or tiles."""
+        """Returns the pieces of work that are divided among the cores: products of a batch, transposed
+        panels, or tiles."""
         column_tiles = ceil(sizes["cols"] / kernel.cols)
         if any(axis.role == "batch" for axis in self.workload.axes):
             return sizes["batch"]
@@ -168,15 +168,15 @@ class CpuAdaptation:
 
     @property
     def weights_from(self) -> Literal["memory", "cache"]:
-        """Where they stay between calls: the last-level cache, or memory if they rotate or would fill more
-        than half of it."""
+        """The level that holds the weights between calls: the last-level cache, or memory if they rotate
+        or would fill more than half of it."""
         weight_bytes = FLOAT_BYTES * largest(self.workload, "cols") * largest(self.workload, "depth")
         kept = self.cache != "rotating" and 2 * weight_bytes <= self.hardware.cpu.l3_bytes
         return "cache" if kept else "memory"
 
     @property
     def _weights_gbps(self) -> float | None:
-        """What a core gets from there; None when traffic is not modelled."""
+        """The bandwidth of that level for one core, in GB/s; None if traffic is not modelled."""
         if self.kind == "paper" or self.workload.weights != "packed":
             return None
         if self.weights_from == "cache":

@@ -1,4 +1,5 @@
-"""What the learned model sees of a micro-kernel: its loops, reuse, registers and bytes a level."""
+"""The learned model's features of a CPU micro-kernel: its loops, reuse, registers and bytes by cache
+level."""
 
 from __future__ import annotations
 

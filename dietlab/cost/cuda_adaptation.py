@@ -1,4 +1,4 @@
-"""What stitching thread-block tiles over a shape loses on a GPU."""
+"""The adaptation cost of thread-block tiles on a GPU."""
 
 from __future__ import annotations
 
@@ -133,7 +133,8 @@ class CudaAdaptation:
         return f_occ(blocks, places, below if blocks < places else above)
 
     def _traffic_seconds(self, shape: Shape) -> float:
-        """What memory takes to bring every operand once, where they do not stay in L2 between calls."""
+        """Returns the seconds to read every operand from memory once, where they do not stay in L2
+        between calls."""
         if self.kind == "paper" or self.cache != "rotating" or not self.hardware.dram_gbps:
             return 0.0
         return self.workload.bytes(shape) / (1e9 * self.hardware.dram_gbps)
@@ -151,5 +152,5 @@ def _own_steps(kernel: CudaMicroKernel, sizes: Mapping[Role, int]) -> int:
 
 
 def _edges(kernel: CudaMicroKernel, sizes: Mapping[Role, int]) -> float:
-    """What beginning, ending and adding up costs, in units of the multiply-adds."""
+    """Returns the cost of prologue, epilogue and reduction across blocks, in units of the multiply-adds."""
     return (EDGE_STEPS + (CLUSTER_STEPS if kernel.splits > 1 else 0.0)) / _own_steps(kernel, sizes)

@@ -1,4 +1,4 @@
-"""What the learned model sees of a thread block's micro-kernel."""
+"""The learned model's features of a thread block's micro-kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the learned model sees of a micro-kernel: its loops, reuse, registers and bytes a level."""
+"""The learned model's features of a micro-kernel, by kind of processor."""
 
 from __future__ import annotations
 

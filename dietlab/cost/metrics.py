@@ -1,4 +1,4 @@
-"""How well predicted times rank programs; definitions as in TenSet (NeurIPS 2021 D&B, section 5)."""
+"""Ranking metrics of predicted times; definitions as in TenSet (NeurIPS 2021 D&B, section 5)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def pairwise_accuracy(predicted: Values, measured: Values) -> float:
 
 
 def peak_at(k: int, predicted: Values, measured: Values) -> float:
-    """Least measured time over the least among the ``k`` predicted fastest, in (0, 1]."""
+    """Returns the least measured time over the least measured among the ``k`` predicted fastest, in (0,
+    1]."""
     chosen = np.argsort(predicted, kind="stable")[:k]
     return float(measured.min() / measured[chosen].min())
 

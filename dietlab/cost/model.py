@@ -86,12 +86,13 @@ class CostModel:
 
     @cached_property
     def _known(self) -> dict[tuple[Shape, ...], dict[MicroKernel, npt.NDArray[np.float64]]]:
-        """What was predicted before: a portfolio is chosen several times, and only records change between."""
+        """The cache of predictions: a portfolio is chosen several times, and only records change in
+        between."""
         return {}
 
     @cached_property
     def in_cache(self) -> CostModel:
-        """The same for calls whose operands are in cache."""
+        """The model for calls whose operands are in cache."""
         return replace(self, cost=self.cost.with_cache("hot"))
 
     def seconds_of(self, pairs: Sequence[tuple[MicroKernel, Shape]]) -> npt.NDArray[np.float64]:
@@ -100,7 +101,7 @@ class CostModel:
         return np.array([self.cost.seconds(kernel, shape, speeds.__getitem__) for kernel, shape in pairs])
 
     def parts(self, kernel: MicroKernel, shape: Shape) -> Parts:
-        """Where the predicted time of one plan goes."""
+        """Returns the parts of one plan's predicted time."""
         return self.cost.parts(kernel, shape, self.speeds([kernel]).__getitem__)
 
     def speeds(self, kernels: Sequence[MicroKernel]) -> dict[MicroKernel, float]:

@@ -1,4 +1,4 @@
-"""How much of its computing hides a plan's fetch of weights, fitted for the processor that was measured.
+"""Fits the share of computing that overlaps a plan's fetch of weights, for the processor that was measured.
 
 Row tiles that share a pass over the weights ask for the column tile to come. Where that keeps up, a pass
 takes the longer of fetching and computing; some processors do little of both at once. A share ``h`` of the

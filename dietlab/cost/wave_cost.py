@@ -1,4 +1,4 @@
-"""The constants of ``f_occ``, fitted for the GPU that was measured.
+"""Fits the constants of ``f_occ`` for the GPU that was measured.
 
 What a wave costs that is not full differs between processors. DietCode (MLSys 2022, section 3.3) fits one
 constant ``c`` below a wave of blocks and one above, 1.433 and 2.14 on its T4::
@@ -60,7 +60,7 @@ the range, around the best. At the end they are a fifth of a percent apart."""
 
 
 class Sighting(NamedTuple):
-    """What one record says.
+    """The evidence of one record.
 
     ``label`` is the logarithm of its label at c = 1, ``filled`` is u, the share of the places paid for that
     have a block, and ``above`` says whether there is more than a wave of blocks.
@@ -73,8 +73,8 @@ class Sighting(NamedTuple):
 
 @dataclass(frozen=True)
 class Sightings:
-    """Those of many records, as tables ``[micro-kernels, records]``; where a micro-kernel has fewer records
-    than another, its labels are not numbers."""
+    """The evidence of many records, as tables ``[micro-kernels, records]``; missing records have labels
+    that are not numbers."""
 
     labels: Values
     filled: Values
@@ -88,19 +88,19 @@ class Sightings:
         return cls(table[..., 0], table[..., 1], table[..., 2] > 0)
 
     def gains(self, imbalance: Imbalance) -> Values:
-        """What a pair of constants takes off each label."""
+        """Returns the amount that a pair of constants takes off each label."""
         constants = np.where(self.above, imbalance[1], imbalance[0])
         gains: Values = np.log(constants) - np.log1p((constants - 1) * self.filled)
         return np.where(np.isnan(self.labels), nan, gains)
 
     def telling(self) -> tuple[Flags, Flags]:
-        """Which records tell of the constant below a wave, and of that above."""
+        """Returns which records inform the constant below a wave, and which that above."""
         one, most = RANGE
         below, above = (np.abs(centred(self.gains(pair))) > TELLING for pair in ((most, one), (one, most)))
         return below & ~self.above, above & self.above
 
     def loss(self, imbalance: Imbalance) -> float:
-        """How little the labels of each micro-kernel agree: the sum of Huber's losses."""
+        """Returns the disagreement of each micro-kernel's labels: the sum of Huber's losses."""
         off = np.abs(centred(self.labels - self.gains(imbalance)))
         return float(np.nansum(np.where(off < OUTLIER, off**2 / 2, OUTLIER * (off - OUTLIER / 2))))
 
@@ -146,8 +146,8 @@ def enough(telling: Flags) -> bool:
 
 
 def sighted(cost: CudaAdaptation, records: Iterable[Record]) -> dict[CudaMicroKernel, list[Sighting]]:
-    """What the records say, by the tile that computes most of a call: lower ones in the same plan have a
-    throughput of their own."""
+    """Collects the evidence of records by the tile that computes most of a call: lower tiles of a plan
+    have another throughput."""
     plain = replace(cost, imbalance=(1.0, 1.0))
     found: dict[CudaMicroKernel, list[Sighting]] = {}
     for record in records:

@@ -146,7 +146,7 @@ def _threads(hardware: Hardware) -> int:
 
 
 def _require_gpu_tools(hardware: Hardware, timer: str | None) -> None:
-    """What is missing on this machine is one error, not a failure of every candidate."""
+    """Raises one error for what is missing on this machine, before every candidate fails of it."""
     if timer is None:
         require_gpu(hardware)
     require_compiler()
@@ -178,7 +178,8 @@ def _library_path(folder: Path, shape: Shape) -> Path:
 
 
 def _settings(workload: Workload, hardware: Hardware, shape: Shape, trials: int, seed: int) -> dict[str, Any]:
-    """What makes two tunings the same one; measured figures of the hardware do not."""
+    """Returns the settings that make two tunings equal; measured figures of the hardware are not among
+    them."""
     return {
         "workload": workload.to_json(),
         "hardware": {
@@ -195,7 +196,8 @@ def _settings(workload: Workload, hardware: Hardware, shape: Shape, trials: int,
 
 
 def _versions(hardware: Hardware) -> dict[str, str]:
-    """What decides, beside the settings, what the search finds: packages, and a GPU's compiler."""
+    """Returns the versions that, beside the settings, decide what the search finds: packages and a GPU's
+    compiler."""
     found = {}
     for name in ("apache-tvm", "apache-tvm-ffi", "xgboost", "xgboost-cpu"):
         with suppress(metadata.PackageNotFoundError):

@@ -22,7 +22,8 @@ BUILD_SECONDS = 150.0
 
 
 class CubinBuilders:
-    """A builder like MetaSchedule's: programs become libraries, each in a folder of its own, or reasons.
+    """A builder for MetaSchedule that turns each program into a library in a separate folder, or into the
+    reason why it failed.
 
     Args:
         processes: parallel builds; each starts when it is first needed.
@@ -57,5 +58,5 @@ def _built(worker: WorkerProcess, given: Any) -> Any:
 
 @cache
 def cubin_builders(processes: int) -> CubinBuilders:
-    """Those of this process, for all shapes that it tunes."""
+    """Returns this process's builders, which serve all shapes that it tunes."""
     return CubinBuilders(processes)

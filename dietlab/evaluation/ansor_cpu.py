@@ -1,4 +1,4 @@
-"""What a CPU brings to per-shape tuning: weights whose layout is searched too, and timing hot caches.
+"""Per-shape tuning on a CPU: the layout of weights is searched too, and candidates are timed with hot caches.
 
 A tuned library exports ``main`` and ``pack``, which lays ``w[N, K]`` out for it; see
 :class:`~dietlab.evaluation.ansor.AnsorOperator`.
@@ -29,7 +29,7 @@ RUN_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class CpuPlatform:
-    """A :class:`~dietlab.evaluation.ansor_worker.Platform` of so many cores of this machine."""
+    """A :class:`~dietlab.evaluation.ansor_worker.Platform` of some cores of this machine."""
 
     workload: Workload
     shape: Shape

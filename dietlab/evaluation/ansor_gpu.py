@@ -1,4 +1,4 @@
-"""What a GPU brings to per-shape tuning: sketch rules for CUDA, cubins, and the timer of our own candidates.
+"""Per-shape tuning on a GPU: sketch rules for CUDA, cubins, and the timer that times our own candidates.
 
 Programs are compiled without a GPU, by the same compiler and flags as ours, and exported as
 ``run(x, w, [bias], [residual], out)``, so that the worker that verifies and times our libraries

@@ -1,4 +1,5 @@
-"""What MetaSchedule needs to run at all in good time, and what its pool processes import by name.
+"""Hooks that make MetaSchedule start in reasonable time, and the functions that its pool processes import by
+name.
 
 Importing ``tvm.s_tir.tensor_intrin`` parses the intrinsics of every target, and its parser calls
 ``inspect.stack()``, which scans all modules for each frame: 35 to 70 CPU-seconds, in the tuner
@@ -27,7 +28,7 @@ BLOCK_SECONDS = 1e-4
 
 
 def machine_intrinsics() -> tuple[str, ...]:
-    """Those of this machine's processor."""
+    """Returns the intrinsics of this machine's processor."""
     machine = INTRINSICS.get(platform.machine())
     return (machine,) if machine else ()
 
@@ -71,14 +72,15 @@ def build_candidate(mod: Any, target: Any, _params: object) -> Any:
 def thread_seconds(
     module: Any, _device: object, config: Any, repeated_args: Sequence[Sequence[Any]]
 ) -> list[float]:
-    """Least mean seconds a call by thread CPU time: blind to preemption, for one thread only."""
+    """Returns the least mean seconds of a call by thread CPU time, which preemption does not change; for
+    one thread only."""
     return [_least_seconds(module["main"], args, config, thread_time) for args in repeated_args]
 
 
 def wall_seconds(
     module: Any, _device: object, config: Any, repeated_args: Sequence[Sequence[Any]]
 ) -> list[float]:
-    """Least mean seconds a call by the wall clock, for kernels with several threads."""
+    """Returns the least mean seconds of a call by the wall clock, for kernels with several threads."""
     return [_least_seconds(module["main"], args, config, perf_counter) for args in repeated_args]
 
 

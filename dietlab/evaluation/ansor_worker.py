@@ -42,7 +42,8 @@ drawn in vain before the search gives up."""
 
 
 class Platform(Protocol):
-    """What differs between processors: the program, its sketch rules, and how candidates become times."""
+    """A platform has what differs between processors: the program, its sketch rules, and how candidates
+    are timed."""
 
     @property
     def program(self) -> Any:
@@ -61,10 +62,10 @@ class Platform(Protocol):
 
     @property
     def builder(self) -> Any:
-        """MetaSchedule's builder; the libraries it leaves have folders of their own."""
+        """MetaSchedule's builder; each library that it leaves has a separate folder."""
 
     def seconds(self, candidate: Any, library: Path) -> float:
-        """How long a call takes.
+        """Returns the seconds of a call.
 
         Raises:
             MeasureError: if the candidate does not run, or computes something else.

@@ -15,7 +15,7 @@ Prepare = Callable[[Operands], Prepared]
 
 @dataclass(frozen=True)
 class Copy:
-    """What one call of a rotation works on: a prepared contender, its operands and its output."""
+    """The operands and output of one call of a rotation, with the contender prepared for them."""
 
     prepared: Prepared
     operands: Operands
@@ -33,7 +33,7 @@ class Case:
 
     @property
     def bytes(self) -> int:
-        """What the case occupies, copies included."""
+        """The bytes of the case, copies included."""
         return self.problem.bytes + max(0, len(self.copies) - 1) * self.problem.copy_bytes
 
     def bound(self, copies: int, plan: int | None, prepare: Prepare) -> list[Call]:

@@ -1,4 +1,4 @@
-"""One contender in a process of its own: checks what it computes, then times it.
+"""Checks one contender's results, then times it, in a separate process.
 
 ``python -m dietlab.evaluation.contender_worker`` answers (JSON, a line each)::
 

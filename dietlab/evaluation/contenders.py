@@ -1,4 +1,4 @@
-"""Who takes part in a match, behind one interface: vendors, libraries of ours, per-shape programs."""
+"""Contenders of an evaluation behind one interface: vendors, our libraries, per-shape programs."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Prepared(Protocol):
 
 
 class Contender(Protocol):
-    """Whoever takes part: a vendor, a library of ours, or a per-shape tuned program."""
+    """A contender computes the workload: a vendor, a library of ours, or a per-shape tuned program."""
 
     def kind(self, workload: Workload) -> str:
-        """How the report groups it: ``"plain"``, ``"prepacked"`` and so on.
+        """Returns the group in the report: ``"plain"``, ``"prepacked"`` and so on.
 
         Raises:
             NoFormError: if it cannot compute such a workload.

@@ -79,13 +79,14 @@ def take(
 
 
 def taken_cores() -> int:
-    """How often the system took a core away from a thread of this process (getrusage(2),
+    """Returns how often the system took a core away from a thread of this process (getrusage(2),
     ``ru_nivcsw``)."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
 
 
 class Pace:
-    """What a probe usually takes around a contender's blocks, and how many of those were in slow moments.
+    """The usual time of a probe around a contender's blocks, and how many of those blocks were in slow
+    moments.
 
     Usual is what the quicker third of its latest blocks found: threads that spin between two calls may
     lower the clock, which is part of what is measured. A processor that settles at a lower speed

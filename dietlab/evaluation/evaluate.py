@@ -90,12 +90,12 @@ class Contest:
 
     @property
     def contenders(self) -> tuple[ContenderInfo, ...]:
-        """Who takes part, and who does not and why."""
+        """All contenders; the absent ones with their reason."""
         return (*self.match.contenders, *self.lineup.absent)
 
     @property
     def tuning(self) -> dict[str, Any]:
-        """What tuning cost, ours and the per-shape way side by side."""
+        """The cost of tuning, ours and per-shape tuning side by side."""
         return _tuning(self.lineup.tuned, self.lineup.ansor)
 
     def rows(self, shape: Shape, cache: str, held_out: bool) -> list[Row]:
@@ -166,8 +166,8 @@ def _assembled(
 
 
 def _overheads(op: Operator, lineup: Lineup, shapes: ShapeSet) -> dict[str, float]:
-    """What a call costs besides the micro-kernel. Nothing is known of a GPU's library: the calls that would
-    tell are made with NumPy's arrays."""
+    """Returns the cost of a call besides the micro-kernel; empty for a GPU's library, since the probing
+    calls use NumPy's arrays."""
     if lineup.dispatcher.hardware.kind == "cuda":
         return {}
     return overheads(op, [t for shape in shapes for t in shape.to_json().values()])
@@ -180,7 +180,7 @@ def _finalists(turns: Mapping[str, SessionTurn]) -> dict[int, SessionTurn]:
 
 
 def _regret(turns: Mapping[str, SessionTurn], chosen: int) -> float | None:
-    """What choosing that plan loses; None if it was not timed."""
+    """Returns the regret of a plan; None if it was not timed."""
     finalists = _finalists(turns)
     return regret({n: t.samples for n, t in finalists.items()}, chosen) if chosen in finalists else None
 
@@ -220,7 +220,7 @@ def _row(lineup: Lineup, shape: Shape, held_out: bool, name: str, cache: str, tu
 
 
 def _standing(rows: Sequence[Row]) -> str:
-    """How ours stands so far: the geometric mean against the fastest of the others for each shape."""
+    """Returns our geometric mean so far against the fastest contender of each shape."""
     best: dict[tuple[Shape, str], float] = {}
     for row in rows:
         if row.speedup and row.correct and row.contender not in ("oracle", "largest-shape"):

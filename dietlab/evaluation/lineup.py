@@ -1,4 +1,5 @@
-"""Who takes part in an evaluation, and everything that is built or tuned before the first shape."""
+"""Assembles the contenders of an evaluation, with everything that is built or tuned before the first
+shape."""
 
 from __future__ import annotations
 
@@ -134,8 +135,8 @@ def with_oracle(lineup: Lineup, home: Path, shapes: ShapeSet) -> Lineup:
 def _finalists(
     dispatcher: Dispatcher, tuned: TuningRun, plans: Sequence[MicroKernel], shapes: ShapeSet
 ) -> dict[tuple[Shape, str], list[int]]:
-    """By shape and state of the caches: the numbers of the plans that are probably fastest, and of the one
-    that ours chooses."""
+    """Returns, by shape and cache state, the numbers of the plans that are predicted fastest and of the
+    plan that we choose."""
     numbers = {plan: number for number, plan in enumerate(plans)}
     tables = [tuned.seconds_table(plans, shapes.shapes, cached).argsort(axis=0) for cached in (False, True)]
     finalists: dict[tuple[Shape, str], list[int]] = {}
@@ -149,9 +150,9 @@ def _finalists(
 
 
 def with_ansor(lineup: Lineup, home: Path, shapes: ShapeSet, effort: Effort, listeners: Audience) -> Lineup:
-    """Returns per-shape tunings, as many as the effort's seconds allow: of the shapes that ours was tuned for
-    (all of them without a tuning run), where they are evaluated. A workload that nobody has sketch rules for
-    makes it absent, with the reason."""
+    """Adds per-shape tunings, as many as the effort's seconds allow, of the evaluated shapes that we
+    tuned for (all shapes without a tuning run). A workload without sketch rules makes it absent, with the
+    reason."""
     workload, hardware = lineup.dispatcher.workload, lineup.dispatcher.hardware
     tuned = lineup.tuned.shapes.train.shapes if lineup.tuned else shapes.shapes
     wanted = [shape for shape in shapes if shape in tuned] or list(shapes)
@@ -183,7 +184,7 @@ def with_ansor(lineup: Lineup, home: Path, shapes: ShapeSet, effort: Effort, lis
 
 
 def spread(shapes: Sequence[Shape]) -> list[Shape]:
-    """The same shapes in an order whose every beginning covers the whole range (bit reversal)."""
+    """Returns the shapes in an order whose every beginning covers the whole range (bit reversal)."""
     width = max(1, (len(shapes) - 1).bit_length())
     return [shape for _, shape in sorted(zip(_reversed_bits(width), shapes, strict=False))]
 

@@ -1,4 +1,4 @@
-"""What a call costs besides the micro-kernel: the decision tree, and the way from Python."""
+"""Measures the cost of a call besides the micro-kernel: the decision tree, and the call from Python."""
 
 from __future__ import annotations
 

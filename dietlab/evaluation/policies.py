@@ -1,4 +1,4 @@
-"""What usual ways to pad a dynamic extent would execute: the measure to set dietlab's plans beside.
+"""The usual policies of padding a dynamic extent, whose padding waste stands beside that of dietlab's plans.
 
 A policy gives the extent that is executed for the extent that is asked for. Waste is what the design
 says everywhere: multiply-adds executed that no output needs, over all executed.
@@ -55,7 +55,8 @@ class Padding:
 
 
 def multiply_adds(workload: Workload, shape: Shape, policy: Policy | None = None) -> int:
-    """What one call executes if every dynamic axis is padded by ``policy`` (None: not at all)."""
+    """Returns the multiply-adds of one call if every dynamic axis is padded by ``policy`` (None: not at
+    all)."""
     return prod(
         policy(axis.at(shape)) if policy and isinstance(axis.extent, Dim) else axis.at(shape)
         for axis in workload.axes

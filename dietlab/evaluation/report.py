@@ -67,7 +67,7 @@ class Row:
 
 @dataclass(frozen=True)
 class ContenderInfo:
-    """Who takes part, and if it does not: why (``absent``)."""
+    """A contender's name, kind and version; if it is ``absent``, the reason."""
 
     name: str
     kind: str
@@ -78,7 +78,7 @@ class ContenderInfo:
 
 @dataclass(frozen=True)
 class Summary:
-    """How much faster ours is than one contender (above 1: ours is faster)."""
+    """The speedup of dietlab over one contender (above 1: dietlab is faster)."""
 
     contender: str
     cache: str
@@ -122,13 +122,13 @@ class Report(Carded):
 
     @property
     def quality(self) -> dict[str, dict[str, float]]:
-        """How good our choices are, by cache state: regret against the oracle (mean, mean over
-        held-out shapes, worst) and the median share of the roofline; what is unknown is left out."""
+        """The quality of our choices by cache state: regret against the oracle (mean, mean over held-out
+        shapes, worst) and the median share of the roofline; unknown figures are left out."""
         return {cache: quality([r for r in self.rows if r.cache == cache]) for cache in self.caches}
 
     @property
     def weights(self) -> dict[Shape, float]:
-        """How often each shape occurs in the trace; they sum to 1."""
+        """The share of each shape in the trace; shares sum to 1."""
         if self.shape_set is not None:
             return dict(zip(self.shape_set.shapes, self.shape_set.weights, strict=True))
         shapes = dict.fromkeys(row.shape for row in self.rows)
@@ -146,8 +146,8 @@ class Report(Carded):
 
     @property
     def padding(self) -> tuple[Padding, ...]:
-        """What is executed over the trace by our plans and by usual ways to pad; nothing for an operator
-        that this version does not know."""
+        """The multiply-adds executed over the trace by our plans and by usual padding policies; nothing
+        for an operator that this version does not know."""
         waste = {r.shape: r.padding_waste for r in self.rows if r.padding_waste is not None}
         try:
             workload = workload_from_json(self.workload)
@@ -305,7 +305,7 @@ def _shapes_from_json(value: Mapping[str, Any] | None) -> ShapeSet | None:
 
 
 def fastest(rows: Sequence[Row]) -> list[Row]:
-    """For each shape the row with the least median time."""
+    """Returns, for each shape, the row with the least median time."""
     best: dict[Shape, Row] = {}
     for row in rows:
         if row.shape not in best or row.seconds_median < best[row.shape].seconds_median:

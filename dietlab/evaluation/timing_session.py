@@ -1,4 +1,4 @@
-"""Contenders in processes of their own, checked first, then timed in turns."""
+"""Runs contenders in separate processes: checks them first, then times them in turns."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Entrant:
 
 @dataclass(frozen=True)
 class SessionTurn:
-    """What a contender did on one shape: right or not, and seconds of a call in each block.
+    """The result of a contender on one shape: right or not, and seconds of a call in each block.
 
     ``retaken`` blocks were thrown away because the processor was slow; ``kept`` ones count although it
     was, since it did not become quick again.
@@ -59,8 +59,7 @@ class SessionTurn:
 
 
 class SessionWorker:
-    """A contender's process, and its ``pace``. One that crashed or hung is opened anew for the next
-    question.
+    """A contender's process and its ``pace``. One that crashed or hung is opened again for the next request.
 
     Args:
         request: what opens it.
@@ -125,7 +124,7 @@ class TimedPlan:
             self.reason = "absent" if "absent" in answer else str(answer.get("reason", ""))
 
     def fail(self, error: MeasureError) -> None:
-        """One contender's fall does not end the match; it is out for this shape."""
+        """Takes a failed contender out for this shape; the session goes on."""
         self.correct, self.reason, self.blocks = False, str(error), []
 
     def turn(self) -> SessionTurn:
@@ -179,7 +178,7 @@ class TimingSession:
 
     @property
     def note(self) -> str:
-        """What a report should say about slow moments."""
+        """A remark for the report about slow moments."""
         if self.unprobed:
             return f"No probe told slow moments of the processor: {self.unprobed}"
         paces = self.paces.values()
@@ -203,7 +202,7 @@ class TimingSession:
         return self._hardware.kind == "cuda"
 
     def _options(self, folder: Path) -> dict[str, Any]:
-        """What every contender on this processor is opened with."""
+        """Returns the options that every contender on this processor is opened with."""
         if self._on_gpu:
             return {"l2_bytes": self._hardware.gpu.l2_bytes, "samples": str(folder)}
         cpu = self._hardware.cpu
@@ -238,7 +237,7 @@ class TimingSession:
     def play(
         self, shape: Shape, cache: str, blocks: int, block_seconds: float, plans: Mapping[str, Sequence[int]]
     ) -> dict[str, SessionTurn]:
-        """Returns every contender on one shape, in turns, in an order drawn anew for each block.
+        """Times every contender on one shape in turns; the order is drawn again for each block.
 
         Args:
             cache: one of :data:`~dietlab.evaluation.contender_worker.CACHES`.
@@ -261,7 +260,7 @@ class TimingSession:
         return {name: player.turn() for name, player in players.items() if player.reason != "absent"}
 
     def _take(self, player: TimedPlan, cache: str, block_seconds: float) -> None:
-        """One block of one contender."""
+        """Times one block of one contender."""
         if self._hardware.cores > 1 and not self._on_gpu:
             sleep(SETTLE_SECONDS)
         try:

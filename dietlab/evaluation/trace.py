@@ -1,4 +1,4 @@
-"""Times over a trace: what matters to whoever pays for the calls is their sum, not a mean of ratios."""
+"""Sums times over a trace: the sum is what all calls cost, and a mean of ratios is not."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def _fault(answer: Answer, given: Given) -> str:
 
 
 def _wrong_form(schedule: Any, rows: int) -> str:
-    """What the program lacks to be local padding; empty if it is."""
+    """Returns the steps that the program lacks to be local padding; empty if none."""
     blocks = list(_blocks(ast.parse(schedule.mod["main"].script()), (), 0))
     computing = [block for block in blocks if block.reduces]
     if not computing:
@@ -74,7 +74,7 @@ def _wrong_form(schedule: Any, rows: int) -> str:
 
 
 def _outermost_steps(schedule: Any, block: str) -> int:
-    """How many steps the outermost loop around a block makes for ``m = LENGTH``."""
+    """Returns the number of steps of the outermost loop around a block for ``m = LENGTH``."""
     tvm = tvm_module()
     m = schedule.mod["main"].params[0].shape[0]
     analyzer = tvm.sym.Analyzer()
@@ -83,7 +83,7 @@ def _outermost_steps(schedule: Any, block: str) -> int:
 
 
 def _wrong_result(schedule: Any, rows: int) -> str:
-    """Where the compiled program differs from NumPy; empty if nowhere."""
+    """Returns the place where the compiled program differs from NumPy; empty if none."""
     tvm = tvm_module()
     run = tvm.compile(schedule.mod, target=tvm.target.Target({"kind": "llvm"}))["main"]
     for length in sorted({1, max(1, rows - 1), rows, rows + 1, LENGTH}):
@@ -149,7 +149,7 @@ def _cases(random: Random) -> Iterator[Given]:
 
 
 def _frame() -> pd.DataFrame:
-    """For each tile the rows that are copied and those that are filled with zeros."""
+    """Returns, for each tile, the rows that are copied and those that are filled with zeros."""
     import pandas as pd
 
     copied = [min(ROWS, LENGTH - first) for first in range(0, LENGTH, ROWS)]

@@ -1,4 +1,4 @@
-"""What a puzzle is: a statement, a picture, and cases that tell a right answer from a wrong one."""
+"""Puzzles: each has a statement, a picture, and cases that tell a right answer from a wrong one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Fault = Callable[[Answer, Given], str]
 
 @dataclass(frozen=True, repr=False)
 class CheckResult:
-    """Whether an answer is right on every case (it is true then), and a sentence about it.
+    """The result of a check, which is true if an answer is right on every case, with a sentence about it.
 
     Args:
         passed: cases that were right before the first that was not.

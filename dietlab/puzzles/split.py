@@ -53,7 +53,7 @@ def _fault(answer: Answer, given: Given) -> str:
 
 
 def _as_split(found: Any, losses: Losses) -> Split | None:
-    """What an answer returned, if it is a split of this table."""
+    """Returns an answer if it is a split of this table."""
     try:
         at_most, low, high = (int(value) for value in found)
     except (TypeError, ValueError):

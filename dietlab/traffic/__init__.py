@@ -18,7 +18,8 @@ COLUMNS = "extent,count"
 
 @dataclass(frozen=True)
 class Table:
-    """How often each extent (1 or more) occurred; ``origin`` is the header of the file, as text."""
+    """The counts of each extent (1 or more) in recorded traffic; ``origin`` is the header of the file, as
+    text."""
 
     name: str
     origin: str
@@ -62,7 +63,7 @@ def parse_table(name: str, text: str) -> Table:
 
 
 def aggregated(counts: Mapping[int, int], groups: int) -> dict[int, int]:
-    """At most ``groups`` extents that stand for all: neighbours merged, each group's counts added up.
+    """Merges neighbouring extents into at most ``groups``, and adds up each group's counts.
 
     The pair of neighbouring groups that differ least in ratio is merged first (Ward's criterion on the
     logarithm: counts ``a``, ``b`` at mean logarithms ``p``, ``q`` cost ``a b / (a + b) (p - q)**2``), so

@@ -1,4 +1,4 @@
-"""Evaluation on a GPU: the same contest as on a CPU, with another worker.
+"""Evaluation on a GPU, which differs from a CPU's in the worker only.
 
 Contenders work on PyTorch's tensors, each in a process of its own, and answer the same questions as those of
 a CPU (:mod:`dietlab.evaluation.contender_worker`): :mod:`~dietlab.evaluation.gpu.worker` lists them. Here

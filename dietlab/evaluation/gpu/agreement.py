@@ -1,4 +1,4 @@
-"""Where a cost model ranks what NVIDIA's heuristics would choose.
+"""Compares a cost model with NVIDIA's heuristics: the ranks of their choices among the space's micro-kernels.
 
 Their configurations are looked up in a space of ours::
 
@@ -30,7 +30,7 @@ Values = npt.NDArray[np.float64]
 
 
 class Predictor(Protocol):
-    """Whoever predicts times: a :class:`~dietlab.cost.CostModel`, or :class:`AnalyticModel`."""
+    """A predictor gives times: a :class:`~dietlab.cost.CostModel`, or :class:`AnalyticModel`."""
 
     def seconds(self, kernels: Sequence[MicroKernel], shapes: Sequence[Shape]) -> Values:
         """Returns the seconds of a call, ``[micro-kernels, shapes]``."""
@@ -74,7 +74,7 @@ class Match:
 
     @property
     def exact(self) -> bool:
-        """Whether step, stages and splits are the same too."""
+        """True if step, stages and splits are equal too."""
         wanted, kernel = self.configuration, self.kernel
         if kernel is None:
             return False
@@ -84,7 +84,7 @@ class Match:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What the heuristics and a model of ours choose for one shape.
+    """The choices of the heuristics and of a model of ours for one shape.
 
     Args:
         matches: the heuristics' configurations, best first.
@@ -115,8 +115,8 @@ class Comparison:
 
     @property
     def slower_percent(self) -> float | None:
-        """How much slower than the model's choice it predicts the heuristics' first choice to be; None if
-        the space lacks its tile."""
+        """The model's predicted slowdown of the heuristics' first choice against its own, in percent;
+        None if the space lacks that tile."""
         first = self.matches[0].seconds
         return None if first is None else 100 * (first / self.seconds - 1)
 
@@ -153,7 +153,8 @@ def compare_with_heuristics(
     reference: Reference | None = None,
     count: int = COUNT,
 ) -> tuple[Comparison, ...]:
-    """For each shape: where the model ranks the micro-kernels that NVIDIA's heuristics would choose.
+    """Ranks, for each shape, the micro-kernels that NVIDIA's heuristics would choose by the model's
+    predictions.
 
     Of all micro-kernels with a configuration's tile those count whose splits are nearest, then those whose
     step is, then those whose stages are; of these the one that is predicted to be fastest, since a

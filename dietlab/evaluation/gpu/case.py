@@ -18,7 +18,7 @@ Bind = Callable[[Tensors, Tensor], Call]
 
 @dataclass(frozen=True)
 class DeviceCopy:
-    """What one call of a rotation works on: operands and output."""
+    """The operands and output of one call of a rotation."""
 
     operands: Tensors
     out: Output
@@ -38,7 +38,7 @@ class DeviceCase:
 
     @property
     def bytes(self) -> int:
-        """What the case occupies on the device."""
+        """The bytes of the case on the device."""
         return self.sample.bytes * len(self.copies)
 
     def bound(self, copies: int, plan: int | None, bind: Bind) -> list[Call]:
@@ -72,7 +72,7 @@ class DeviceCase:
 
 
 def rotating_copies(sample_bytes: int, l2_bytes: int) -> int:
-    """How many copies of all operands and the output a rotating block goes round: more than L2 holds, within
-    reason."""
+    """Returns the number of copies of all operands and the output in a rotating block: more than L2
+    holds, up to a limit."""
     needed = ceil(ROTATED_CACHES * l2_bytes / sample_bytes) + 1
     return max(2, min(MOST_PLAIN, MOST_BYTES // sample_bytes, needed))

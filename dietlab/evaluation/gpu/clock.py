@@ -80,7 +80,7 @@ class BlockClock(Protocol):
         """
 
     def wait(self) -> None:
-        """Until the device is done; what a kernel did wrong is raised here."""
+        """Waits until the device is done; a kernel's fault is raised here."""
 
 
 class HostClock:

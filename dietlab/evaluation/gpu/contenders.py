@@ -1,4 +1,4 @@
-"""Who takes part on a GPU, behind one interface."""
+"""Contenders of an evaluation on a GPU, behind one interface."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ SMEM_BYTES = 99 << 10
 
 
 class GpuContender(Protocol):
-    """Whoever takes part: a vendor's library, a compiler, or a library of ours."""
+    """A contender on a GPU: a vendor's library, a compiler, or a library of ours."""
 
     def kind(self, workload: Workload) -> str:
-        """How the report groups it: ``"plain"``, ``"tuned"`` and so on.
+        """Returns the group in the report: ``"plain"``, ``"tuned"`` and so on.
 
         Raises:
             NoFormError: if it cannot compute such a workload.
@@ -52,7 +52,8 @@ class GpuContender(Protocol):
 
 @dataclass(frozen=True)
 class GpuSetting:
-    """What contenders are made with: PyTorch, the device's name, a clock, and options of the request."""
+    """The setting that contenders are made in: PyTorch, the device's name, a clock, and options of the
+    request."""
 
     torch: Any
     device: str

@@ -139,7 +139,7 @@ class CublasLt:
         return made
 
     def description(self, product: Product, epilogue: int, bias: int = 0) -> Any:
-        """What is computed; ``bias`` is the address of a vector of length ``m``."""
+        """Returns the description of the product; ``bias`` is the address of a vector of length ``m``."""
         made = self._made("cublasLtMatmulDescCreate", COMPUTE_32F, SCALE_32F)
         self._set("MatmulDesc", made, TRANSPOSED_A, ctypes.c_int32(product.transposed))
         self._set("MatmulDesc", made, EPILOGUE, ctypes.c_uint32(epilogue))

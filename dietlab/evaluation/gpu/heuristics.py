@@ -107,7 +107,7 @@ class Configuration:
 
 
 class Reference(Protocol):
-    """Whoever proposes configurations for one shape, best first."""
+    """A reference proposes configurations for one shape, best first."""
 
     def configurations(
         self, workload: Workload, shape: Shape, count: int = COUNT

@@ -1,4 +1,4 @@
-"""What stands beside figures that were measured on a GPU: driver, highest clocks, power limit."""
+"""Reads the facts that stand beside figures of a GPU: driver, highest clocks, power limit."""
 
 from __future__ import annotations
 

@@ -58,13 +58,13 @@ class Output:
         return self.buffer[self._guard : -self._guard].view(self.shape)
 
     def poison(self) -> None:
-        """Not-a-number where results belong, the guards' value around them."""
+        """Writes not-a-number where results belong, and the guards' value around them."""
         self.buffer.fill_(GUARD_VALUE)
         self.tensor.fill_(math.nan)
 
     @property
     def intact(self) -> bool:
-        """Whether the guards are what :meth:`poison` made them."""
+        """True if the guards still have the value of :meth:`poison`."""
         value = self.buffer.new_full((), GUARD_VALUE)  # rounded as the guards are
         ends = (self.buffer[: self._guard], self.buffer[-self._guard :])
         return all(bool((end == value).all()) for end in ends)

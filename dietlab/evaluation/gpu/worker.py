@@ -1,4 +1,4 @@
-"""One contender on a GPU, in a process of its own: checks what it computes, then times it.
+"""Checks one contender's results on a GPU, then times it, in a separate process.
 
 ``python -m dietlab.evaluation.gpu.worker`` answers (JSON, a line each), as
 :mod:`dietlab.evaluation.contender_worker` does on a CPU::

@@ -1,4 +1,4 @@
-"""What a vendor is, and the environment it runs in."""
+"""The interface of a vendor, and the environment that it runs in."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class OpenBlas:
 
 
 def numpy_blas() -> Mapping[str, str]:
-    """What NumPy says about the BLAS it was built with (``name``, ``version``)."""
+    """Returns the BLAS that NumPy was built with (``name``, ``version``)."""
     config: Any = np.show_config(mode="dicts")
     found: Mapping[str, str] = config.get("Build Dependencies", {}).get("blas", {})
     return found
