@@ -40,7 +40,7 @@ OF_NVIDIA = (
 """What of NVIDIA's is pinned: the compiler with what it needs, and the heuristics. Other packages come with a
 CUDA build of torch, which asks for its own versions."""
 
-TARGETS = ("help", "quickstart", "test", "lab", "install", "clean", "lint")
+TARGETS = ("help", "quickstart", "test", "test-explore", "lab", "install", "clean", "lint")
 
 
 def project() -> dict[str, Any]:
@@ -188,6 +188,29 @@ def test_make_passes_settings_on() -> None:
     assert "-x tests/test_space.py" in make("-n", "test", "PYTEST_ARGS=-x tests/test_space.py")
     assert "-c constraints.txt" in make("-n", "-B", "install", "EXTRAS=mkl,torch")
     assert "'.[mkl,torch]'" in make("-n", "-B", "install", "EXTRAS=mkl,torch")
+
+
+@pytest.mark.parametrize("explore", [False, True])
+def test_property_tests_get_new_examples_only_where_they_explore(explore: bool, tmp_path: Path) -> None:
+    (command,) = (
+        line for line in make("-n", "test-explore" if explore else "test").splitlines() if "-m pytest" in line
+    )
+    options = [word for word in command.split() if "hypothesis" in word]
+    assert options == (["hypothesis", "--hypothesis-profile=explore"] if explore else [])
+    shutil.copy(ROOT / "tests" / "conftest.py", tmp_path)
+    (tmp_path / "test_examples.py").write_text(
+        "from hypothesis import given, settings, strategies\n"
+        "drawn = []\n"
+        "@given(strategies.integers())\n"
+        "def test_draw(number): drawn.append(number)\n"
+        "def test_show(): print('\\ndrew', settings.default.derandomize, len(drawn), sum(drawn))\n",
+        encoding="utf-8",
+    )
+    run = [sys.executable, "-m", "pytest", "-s", "-p", "no:cacheprovider", *options[1:], str(tmp_path)]
+    printed = [subprocess.run(run, cwd=tmp_path, capture_output=True, text=True).stdout for _ in range(2)]
+    first, second = (re.findall("^drew (.*) (.*) (.*)$", text, re.MULTILINE) for text in printed)
+    assert first[0][:2] == (("False", "300") if explore else ("True", "60")), printed
+    assert (first == second) == (not explore)
 
 
 def path_of(folder: Path, *, nvcc: bool) -> str:

@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dietlab.errors import MissingDependencyError, WorkloadError
@@ -278,16 +278,86 @@ def test_tolerance_rejects_a_missing_term(rows: int, depth: int, seed: int) -> N
     st.booleans(),
     st.integers(0, 1000),
 )
+@example(rows=1, depth=1, activation="gelu_tanh", bias=True, residual=True, seed=108)
 def test_tolerance_accepts_an_epilogue_in_float32(
     rows: int, depth: int, activation: Activation, bias: bool, residual: bool, seed: int
 ) -> None:
     work = Dense(rows, 16, depth, bias, activation=activation, residual=residual)
-    inputs = work.inputs(Shape(()), seed)
-    value = inputs["x"] @ inputs["w"].T
-    value = value + inputs["bias"] if bias else value
-    value = np.vectorize(lambda v: formula(activation, v), otypes=[np.float32])(value)
-    value = value + inputs["residual"] if residual else value
+    inputs = work.inputs(NOTHING, seed)
+    value = finished(work, inputs["x"] @ inputs["w"].T, inputs)
     assert np.abs(value - work.reference(inputs)).max() <= tolerance(work, inputs)
+
+
+@given(
+    st.integers(1, 512),
+    st.floats(-6, 6),
+    st.floats(-6, 6),
+    st.sampled_from(ACTIVATIONS),
+    st.integers(0, 1000),
+)
+def test_tolerance_accepts_bias_and_residual_of_any_size(
+    depth: int, bias_digits: float, residual_digits: float, activation: Activation, seed: int
+) -> None:
+    work = Dense(5, 16, depth, True, activation=activation, residual=True)
+    inputs = work.inputs(NOTHING, seed)
+    inputs["bias"] *= np.float32(10.0**bias_digits)
+    inputs["residual"] *= np.float32(10.0**residual_digits)
+    added_last = finished(work, inputs["x"] @ inputs["w"].T, inputs)
+    with_bias_first = np.broadcast_to(inputs["bias"], (5, 16)).copy()
+    for k in range(depth):
+        with_bias_first += np.outer(inputs["x"][:, k], inputs["w"][:, k])
+    added_first = finished(work, with_bias_first, {"residual": inputs["residual"]})
+    for value in (added_last, added_first):
+        assert np.abs(value - work.reference(inputs)).max() <= tolerance(work, inputs)
+
+
+def test_tolerance_of_the_smallest_layer_covers_every_rounding_of_its_epilogue() -> None:
+    """One product, bias and residual: three roundings, and the larger the bias, the larger the error."""
+    work = Dense(1, 1, 1, bias=True, residual=True)
+    one = {"x": np.ones((1, 1), np.float32), "w": np.full((1, 1), 2.0**-24, np.float32)}
+    inputs = {**one, "bias": np.ones(1, np.float32), "residual": np.zeros((1, 1), np.float32)}
+    value = inputs["bias"] + one["x"] @ one["w"].T  # the product is lost: half an epsilon of the bias
+    lost = float(np.abs(value - work.reference(inputs)).max())
+    assert lost == 2.0**-24 <= tolerance(work, inputs)
+    assert lost > tolerance(Dense(1, 1, 1), one)
+
+
+@given(
+    st.integers(8, 48),
+    st.integers(1, 512),
+    st.sampled_from(ACTIVATIONS),
+    st.sampled_from(["bias", "residual"]),
+    st.integers(0, 1000),
+)
+def test_tolerance_rejects_a_wrong_bias_or_residual(
+    rows: int, depth: int, activation: Activation, name: str, seed: int
+) -> None:
+    """Neither left out nor taken from a neighbour is right."""
+    work = Dense(rows, 16, depth, True, activation=activation, residual=True)
+    inputs = work.inputs(NOTHING, seed)
+    right, allowed = work.reference(inputs), tolerance(work, inputs)
+    for wrong in (np.zeros_like(inputs[name]), np.roll(inputs[name], 1, axis=-1)):
+        assert np.abs(work.reference({**inputs, name: wrong}) - right).max() > allowed
+
+
+@given(st.integers(8, 48), st.integers(2, 512), st.sampled_from(ACTIVATIONS), st.integers(0, 1000))
+def test_tolerance_rejects_a_missing_term_under_an_epilogue(
+    rows: int, depth: int, activation: Activation, seed: int
+) -> None:
+    work = Dense(rows, 16, depth, True, activation=activation, residual=True)
+    inputs = work.inputs(NOTHING, seed)
+    short = {**inputs, "x": inputs["x"][:, :-1], "w": inputs["w"][:, :-1]}
+    assert np.abs(work.reference(short) - work.reference(inputs)).max() > tolerance(work, inputs)
+
+
+@given(st.integers(64, 2048), st.sampled_from(ACTIVATIONS), st.integers(0, 1000))
+def test_an_epilogue_less_than_doubles_the_tolerance_of_a_long_sum(
+    depth: int, activation: Activation, seed: int
+) -> None:
+    work = Dense(8, 16, depth, True, activation=activation, residual=True)
+    inputs = work.inputs(NOTHING, seed)
+    plain = tolerance(Dense(8, 16, depth), {name: inputs[name] for name in ("x", "w")})
+    assert plain < tolerance(work, inputs) < 2 * plain
 
 
 @given(st.sampled_from(["nt", "nn"]), st.integers(2, 40), st.integers(1, 80), st.integers(0, 1000))

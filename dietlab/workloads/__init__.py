@@ -21,11 +21,11 @@ from dietlab.workloads.contraction import (
     extents,
     largest,
     smallest_shape,
-    tolerance,
 )
 from dietlab.workloads.dense import Dense
 from dietlab.workloads.epilogue import ACTIVATIONS, NO_EPILOGUE, Activation, Epilogue
 from dietlab.workloads.precision import PRECISIONS, FloatArray, Precision, require_dtype
+from dietlab.workloads.tolerance import tolerance
 
 
 @dataclass(frozen=True)

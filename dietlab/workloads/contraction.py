@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from dietlab.errors import WorkloadError
 from dietlab.shapes import Dim, Shape
-from dietlab.workloads.epilogue import NO_EPILOGUE, Epilogue
-from dietlab.workloads.precision import FloatArray, require_dtype
+from dietlab.workloads.epilogue import Epilogue
+from dietlab.workloads.precision import FloatArray
 
 Role = Literal["batch", "rows", "cols", "depth"]
 Weights = Literal["packed", "transposed", "direct"]
@@ -128,44 +128,3 @@ def batch_of(workload: Workload) -> int | None:
     if isinstance(batch, Dim):
         raise WorkloadError("the batch axis is static", batch)
     return batch
-
-
-def tolerance(workload: Workload, inputs: Inputs, reference: npt.NDArray[np.float64] | None = None) -> float:
-    """Returns the largest absolute error that a correct result may have against float64.
-
-    Sums are taken in float32. The forward error of a dot product of length K is at most
-    ``K * eps * sum |x||w|`` (Higham, Accuracy and Stability of Numerical Algorithms, section 3.1); blocked
-    sums stay near ``sqrt(K)``, so ``4 * sqrt(K) * eps`` times the largest norms along the reduction axis is
-    ample for any summation order, also for the truncated sums of tensor cores (Fasi, Higham, Mikaitis and
-    Pranesh 2021), and far below a wrong or missing term. An activation approximated in float32 adds an
-    error of a few units in the last place of its argument.
-
-    Operands in float16 or bfloat16 are exact as they are given, and so are their products in float32
-    (22 and 16 of its 24 bits). Their output is rounded once more: ``fl(v) = v (1 + e)`` with ``|e|`` at
-    most half the format's epsilon ``u`` (Higham, theorem 2.2), or, where ``v`` is subnormal, off by half
-    the smallest positive value ``s``. A float32 result ``v`` within ``d`` of the right one, ``y``, thus ends
-    within ``d + (|y| + d) u / 2 + s / 2``; the largest ``|y|`` serves for all elements.
-
-    Args:
-        reference: what ``workload.reference(inputs)`` gave, if it is known; it is computed again only
-            for outputs in float16 and bfloat16.
-    """
-    x, w = inputs["x"], inputs["w"]
-    depth = max(1, x.shape[-1])
-    w_axis = -2 if workload.weights == "direct" else -1
-    scale = _largest_norm(x, -1) * _largest_norm(w, w_axis)
-    rounding = 4 * np.sqrt(depth) if workload.epilogue == NO_EPILOGUE else 8 * np.sqrt(depth) + 16
-    summed = float(rounding * np.finfo(np.float32).eps * max(scale, 1e-30) + 1e-30)
-    if workload.dtype == "float32":
-        return summed
-    output = require_dtype(workload.dtype)
-    right = workload.reference(inputs) if reference is None else reference
-    most = float(np.abs(right).max(initial=0.0)) + summed
-    return summed + (most * output.epsilon + output.smallest) / 2
-
-
-def _largest_norm(operand: FloatArray, axis: int) -> float:
-    if not operand.size:
-        return 1.0
-    lines = np.moveaxis(operand, axis, -1).astype(np.float64, copy=False)
-    return float(np.sqrt(np.einsum("...k,...k->...", lines, lines).max()))
