@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,12 +13,14 @@ from pathlib import Path
 from time import sleep
 from typing import Any
 
+import click
 import numpy as np
 import psutil
 import pytest
 from click.testing import CliRunner, Result
 
 from dietlab.cli import main
+from dietlab.cli.commands import HEADINGS, CommandGroup
 from dietlab.dispatch import load
 from dietlab.errors import StudyError
 from dietlab.hardware import Hardware
@@ -443,20 +446,29 @@ def test_bad_argument_is_one_clear_line_and_status_two(
 def test_help_of_every_command(command: str) -> None:
     text = done(*([command] if command else []), "--help")
     assert text.startswith("Usage: main") and len(text.splitlines()) > 4
-    if not command:
-        assert {
-            "doctor",
-            "space",
-            "tune",
-            "dispatch",
-            "build",
-            "evaluate",
-            "report",
-            "replay",
-            "quickstart",
-            "lab",
-        } <= set(COMMANDS)
-        assert all(f"  {name} " in text for name in COMMANDS)
+
+
+def test_help_has_every_command_once_under_a_heading_in_a_whole_line() -> None:
+    result = CliRunner(env={"COLUMNS": "80"}).invoke(main, ["--help"])
+    _, *sections = re.split(r"^([A-Z][^\n]*):\n", result.stdout, flags=re.M)
+    told = dict(zip(sections[::2], sections[1::2], strict=True))
+    listed = {heading: re.findall(r"^  (\S+) +\S", told.pop(heading), re.M) for heading in HEADINGS}
+    assert sorted(name for names in listed.values() for name in names) == COMMANDS
+    assert {heading: list(names) for heading, names in HEADINGS.items()} == listed
+    assert list(told) == ["Options"], "no command is without a heading"
+    assert "..." not in result.stdout.replace("COMMAND [ARGS]...", "")
+    assert max(map(len, result.stdout.splitlines())) <= 80
+
+
+def test_command_without_a_heading_stands_at_the_end() -> None:
+    group = CommandGroup("some", commands=[click.Command("tune"), click.Command("brew", short_help="Tea.")])
+    text = group.get_help(click.Context(group))
+    assert re.findall(r"^(\S.*):$|^  (tune|brew)", text, re.M)[-4:] == [
+        ("From an operator to a library", ""),
+        ("", "tune"),
+        ("More", ""),
+        ("", "brew"),
+    ]
 
 
 FULL_DISK = """

@@ -86,7 +86,7 @@ def bench(
     summary_only: bool,
     pack: str | None,
 ) -> None:
-    """Measure a whole suite: workloads x contenders x cache states x threads.
+    """Measure a suite: workloads x contenders x caches x threads.
 
     Each workload is tuned, built and evaluated one length at a time. An interrupted run, even a
     killed one, goes on at the next length with the same command; --threads, --caches and --only may
@@ -182,7 +182,7 @@ def packed(table: BenchTable, path: str) -> None:
 @click.option("--effort", default="quick", show_default=True, type=click.Choice(list(LENGTHS)))
 @click.option("--kernel", metavar="KEY", help="Default: the one that serves most lengths up to 128.")
 def ablate(study: str, caches: str, effort: str, kernel: str | None) -> None:
-    """Take one micro-kernel of a built study apart: what is each idea worth?
+    """Take one micro-kernel apart: what is each idea worth?
 
     Times the composition of one micro-kernel against the same without an idea: bound checks, loop
     partitioning or local padding at the edge instead of composition, no prefetch, no packing. A

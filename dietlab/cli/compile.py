@@ -34,7 +34,7 @@ def compile_command(
     path: str | None,
     as_json: bool,
 ) -> None:
-    """Compile micro-kernels for a GPU and show what they use: needs nvcc, but no GPU.
+    """Compile micro-kernels and show what they use: needs nvcc.
 
     Registers of a thread, spilled bytes, shared memory of a block and how many blocks fit a multiprocessor,
     as the compiler tells; with the reason of those that are refused.

@@ -1,4 +1,4 @@
-"""What this machine has of what dietlab needs."""
+"""``dietlab doctor``: what this machine has of what dietlab needs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import sys
 from dataclasses import dataclass
 from importlib import metadata
 
+import click
+
+from dietlab.cli.options import json_option, show
 from dietlab.errors import DietlabError
 from dietlab.hardware import Hardware
 from dietlab.lower.compiler import require_linker
@@ -74,3 +77,16 @@ def _package(name: str, why: str = "") -> Finding:
     if tested and version != tested:
         return Finding(name, f"{version}; tested with {tested}, others may crash", ok=False)
     return Finding(name, version, ok=True, needed=not why)
+
+
+@click.command()
+@json_option
+def doctor(as_json: bool) -> None:
+    """Check that this machine has what dietlab needs."""
+    findings = examine()
+    text = "\n".join(
+        f"{'ok  ' if f.ok else 'MISS' if f.needed else '-   '} {f.what}: {f.found}" for f in findings
+    )
+    show([vars(f) for f in findings], as_json, text)
+    if any(f.needed and not f.ok for f in findings):
+        raise SystemExit(1)

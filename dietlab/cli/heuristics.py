@@ -55,7 +55,7 @@ def heuristics_command(
     target: KernelLibrary,
     as_json: bool,
 ) -> None:
-    """Rank what NVIDIA's heuristics would choose for a GPU: needs no GPU.
+    """Rank what NVIDIA's heuristics would choose: needs no GPU.
 
     For each shape: the tile that NVIDIA's matmul heuristics choose first, the micro-kernel of ours that is
     nearest to it, its rank in our space, and how much slower than our own choice it is predicted to be. A

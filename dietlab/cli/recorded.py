@@ -61,7 +61,7 @@ def tuning_text(run: TuningRun) -> str:
 @click.option("--seed", default=0, show_default=True)
 @json_option
 def replay(records: str, effort: str, strategy: str, seed: int, as_json: bool) -> None:
-    """Search again over recorded measurements: compares strategies without the hardware.
+    """Search recorded measurements again, without the hardware.
 
     RECORDS is a file of records, or the name of one that comes with dietlab: quickstart.
     """
@@ -113,7 +113,10 @@ def replay_run(records: str | Path, effort: str, strategy: str, seed: int = 0) -
 def survey_command(
     workload: Workload, threads: int | None, shapes: str, records: str, pack: str | None
 ) -> None:
-    """Measure every micro-kernel of the space on every shape: records to replay. Takes minutes."""
+    """Measure every micro-kernel on every shape, to replay.
+
+    It takes minutes. An interrupted command goes on in the same file.
+    """
     path = Path(records)
     if path.exists():
         hardware = Hardware.from_json(read_records(path).header["hardware"])

@@ -1,0 +1,89 @@
+"""``dietlab evaluate`` and ``dietlab report``: a library against others, and its page."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import click
+
+from dietlab.cli.options import SHAPES_HELP, page_or_reason, parse_shapes
+from dietlab.evaluation import CONTENDERS, DEFAULT_CONTENDERS, Report
+from dietlab.measure import CACHE_STATES
+from dietlab.search import EFFORTS, effort_named
+from dietlab.study import REPORT, Study
+from dietlab.view.html_report import render_text, write_html
+from dietlab.view.progress import ProgressBar
+
+
+@click.command("evaluate")
+@click.argument("study", type=click.Path(exists=True))
+@click.option("--shapes", default="every", show_default=True, help=SHAPES_HELP)
+@click.option(
+    "--against",
+    default=",".join(DEFAULT_CONTENDERS),
+    show_default=True,
+    help=f"Contenders, out of {', '.join(CONTENDERS)}.",
+)
+@click.option(
+    "--cache",
+    "caches",
+    default="rotating",
+    show_default=True,
+    help=f"One or more of {', '.join(CACHE_STATES)}.",
+)
+@click.option("--effort", type=click.Choice(list(EFFORTS)), help="How long to time (default: the study's).")
+@click.option("--ansor-trials", type=click.IntRange(1), help="Trials a shape (default: the effort's).")
+@click.option("--ansor-seconds", type=float, help="Begin no further shape after this; 0 means all shapes.")
+@click.option("--json", "json_path", type=click.Path(dir_okay=False), help="Also write the report here.")
+def evaluate_command(
+    study: str,
+    shapes: str,
+    against: str,
+    caches: str,
+    effort: str | None,
+    ansor_trials: int | None,
+    ansor_seconds: float | None,
+    json_path: str | None,
+) -> None:
+    """Time the library in turns with vendors and other tuners.
+
+    AGAINST also takes per-shape tuning (ansor), one schedule for all shapes (largest-shape), and the best
+    plan of the space for each shape (oracle).
+    """
+    opened = Study.open(study)
+    chosen = effort_named(effort or opened.effort)
+    if ansor_trials is not None:
+        chosen = replace(chosen, ansor_trials=ansor_trials)
+    if ansor_seconds is not None:
+        chosen = replace(chosen, ansor_seconds=ansor_seconds or None)
+    report = opened.evaluate(
+        parse_shapes(shapes, opened.workload),
+        [name for name in against.split(",") if name],
+        caches.split(","),
+        chosen,
+        [ProgressBar()],
+    )
+    page = save_report(report, opened.folder, json_path)
+    click.echo(f"{render_text(report)}\n{page}")
+
+
+def save_report(report: Report, folder: Path, json_path: str | None = None) -> str:
+    """Writes the report and its page; returns the page's path, or a sentence on why there is none."""
+    report.save(folder / REPORT)
+    if json_path and Path(json_path).resolve() != (folder / REPORT).resolve():
+        report.save(json_path)
+    return page_or_reason(partial(write_html, report, folder / "report.html"))
+
+
+@click.command("report")
+@click.argument("study", type=click.Path(exists=True))
+@click.option("--html", type=click.Path(dir_okay=False), help="Write the page here (default: in the study).")
+def report_command(study: str, html: str | None) -> None:
+    """Print the last evaluation's table and write its page."""
+    opened = Study.open(study)
+    report = opened.report()
+    click.echo(render_text(report))
+    page = partial(write_html, report, html or opened.folder / "report.html")
+    click.echo(page() if html else page_or_reason(page))

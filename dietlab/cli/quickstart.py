@@ -1,0 +1,63 @@
+"""``dietlab quickstart``: every stage in turn, on one dense layer of BERT-base."""
+
+from __future__ import annotations
+
+import click
+
+from dietlab.cli.evaluation import save_report
+from dietlab.cli.options import QUICKSTART, SHAPES_HELP, effort_option, parse_shapes, threads_option
+from dietlab.cli.recorded import tuning_text
+from dietlab.cli.stages import dispatched, study_hardware, tuned
+from dietlab.shapes import Dim, ShapeSet
+from dietlab.study import Study
+from dietlab.view.html_report import render_text
+from dietlab.view.progress import ProgressBar
+from dietlab.workloads import make_workload
+
+QUICKSTART_AGAINST = (
+    "openblas",
+    "mkl",
+    "mkl-packed",
+    "torch",
+    "onednn-packed",
+    "zendnn-packed",
+    "onnxruntime",
+    "ansor",
+    "largest-shape",
+    "oracle",
+)
+
+
+@click.command()
+@click.option("--out", default="runs/quickstart", show_default=True, type=click.Path(file_okay=False))
+@threads_option
+@effort_option
+@click.option("--shapes", default="uniform:8", show_default=True, help=f"What to tune for. {SHAPES_HELP}")
+def quickstart(out: str, threads: int | None, effort: str, shapes: str) -> None:
+    """Tune, build and evaluate one layer of BERT: at most 5 minutes.
+
+    The layer is the query, key and value projection of BERT-base, tuned for this machine. OUT holds the
+    study; an interrupted command goes on in it.
+    """
+    workload = make_workload("dense", {name: Dim.parse(text) for name, text in QUICKSTART.items()})
+    hardware = study_hardware(out, None, threads)
+    study = Study.create(out, workload, hardware, parse_shapes(shapes, workload), effort)
+    click.echo(
+        f"{workload} on {hardware.name}, {hardware.cores} core(s): {len(study.space())} micro-kernels fit"
+    )
+    click.echo(tuning_text(tuned(study)))
+    dispatcher = dispatched(study)
+    op = study.build()
+    click.echo(f"{dispatcher}\n{op.path}: {op.manifest['file_bytes'] / 1024:.0f} KiB")
+    report = study.evaluate(_quickstart_shapes(study), QUICKSTART_AGAINST, observers=[ProgressBar()])
+    page = save_report(report, study.folder)
+    click.echo(f"\n{render_text(report)}\n{page}")
+
+
+def _quickstart_shapes(study: Study) -> ShapeSet:
+    """The tuned shapes and as many that tuning never saw."""
+    seen = {record.shape for record in study.run().records}
+    every = ShapeSet.every(study.workload)
+    unseen = [shape for shape in every if shape not in seen]
+    sample = unseen[:: max(1, len(unseen) // 16)]
+    return ShapeSet.of(dict.fromkeys({*study.shapes, *sample}, 1.0))

@@ -1,0 +1,145 @@
+"""``dietlab space``, ``tune``, ``dispatch`` and ``build``: the stages from an operator to its library."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from dietlab.cli.options import (
+    cover_option,
+    effort_option,
+    hardware_option,
+    json_option,
+    parse_shapes,
+    processor,
+    shapes_option,
+    show,
+    strategy_option,
+    target_option,
+    threads_option,
+    workload_options,
+)
+from dietlab.cli.recorded import tuning_facts, tuning_text
+from dietlab.dispatch import Dispatcher
+from dietlab.hardware import Hardware
+from dietlab.measure import LocalRunner
+from dietlab.search import TuningRun, effort_named
+from dietlab.space import Cover, build_space, edges_of
+from dietlab.study import DISPATCHER, MANIFEST, Study
+from dietlab.view.progress import ProgressBar
+from dietlab.workloads import Workload
+
+
+@click.command()
+@workload_options
+@cover_option
+@threads_option
+@hardware_option
+@json_option
+def space(workload: Workload, cover: Cover, threads: int | None, hardware: str | None, as_json: bool) -> None:
+    """Show which micro-kernels fit, and why the others do not."""
+    chosen = processor(hardware, threads, measure=False)
+    found = build_space(workload, chosen, edges_of(cover, workload, chosen))
+    rejections = found.rejections
+    value = {"micro_kernels": [k.key for k in found], "rejections": rejections.to_dict("records")}
+    table = rejections.to_string(index=False)
+    text = f"{workload} on {found.hardware.name}: {len(found)} micro-kernels fit\n\n{table}"
+    show(value, as_json, text)
+
+
+@click.command("tune")
+@workload_options
+@cover_option
+@threads_option
+@target_option
+@hardware_option
+@effort_option
+@strategy_option
+@shapes_option
+@click.option("--seed", default=0, show_default=True)
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(file_okay=False),
+    help="The study folder; an interrupted run in it goes on.",
+)
+@json_option
+def tune_command(
+    workload: Workload,
+    cover: Cover,
+    threads: int | None,
+    target: Literal["cpu", "cuda"],
+    hardware: str | None,
+    effort: str,
+    strategy: str,
+    shapes: str,
+    seed: int,
+    out: str,
+    as_json: bool,
+) -> None:
+    """Measure micro-kernels for all shapes; fit the cost model."""
+    chosen = study_hardware(out, hardware, threads, target)
+    wanted = parse_shapes(shapes, workload)
+    study = Study.create(out, workload, chosen, wanted, effort, strategy, seed, cover)
+    run = tuned(study)
+    show(tuning_facts(run), as_json, tuning_text(run))
+
+
+def study_hardware(
+    out: str, hardware: str | None, threads: int | None, target: Literal["cpu", "cuda"] = "cpu"
+) -> Hardware:
+    """The processor asked for, measured; that of the study in ``out`` if it is the same, because a
+    resumed run is not measured again."""
+    if not (Path(out) / MANIFEST).exists():
+        return processor(hardware, threads, measure=True, target=target)
+    known = Study.open(out).hardware
+    if hardware is None and known.kind == target and threads in (None, known.cores):
+        return known
+    cores = threads or (known.cores if known.kind == "cpu" else None)
+    return processor(hardware, cores, measure=False, target=target)
+
+
+def tuned(study: Study) -> TuningRun:
+    with LocalRunner(study.hardware, effort_named(study.effort).timing) as runner:
+        return study.tune(runner, [ProgressBar()])
+
+
+@click.command()
+@click.argument("study", type=click.Path(exists=True))
+@click.option("--max-kernels", default=8, show_default=True, type=click.IntRange(1))
+@click.option(
+    "--measure/--no-measure",
+    default=None,
+    help="Measure what the tree chooses, up to 128 rows, where it was only predicted (default: if the "
+    "study is of this machine).",
+)
+def dispatch(study: str, max_kernels: int, measure: bool | None) -> None:
+    """Choose the portfolio, train the decision tree, print it."""
+    dispatcher = dispatched(Study.open(study), max_kernels, measure)
+    click.echo(f"{dispatcher.card.summary}\n\n{dispatcher.to_source()}")
+
+
+def dispatched(study: Study, max_kernels: int = 8, measure: bool | None = None) -> Dispatcher:
+    here = Hardware.detect(measure=False)
+    is_here = (here.name, here.limits) == (study.hardware.name, study.hardware.limits)
+    if not (is_here if measure is None else measure):
+        return study.dispatch(max_kernels)
+    with LocalRunner(study.hardware, effort_named(study.effort).timing) as runner:
+        return study.dispatch(max_kernels, runner, [ProgressBar()])
+
+
+@click.command("build")
+@click.argument("study", type=click.Path(exists=True))
+@click.option("--max-kernels", type=click.IntRange(1), help="Choose a new portfolio of at most so many.")
+def build_command(study: str, max_kernels: int | None) -> None:
+    """Compile the dispatcher into one shared library."""
+    opened = Study.open(study)
+    if max_kernels is not None or not (opened.folder / DISPATCHER).exists():
+        dispatched(opened, max_kernels or 8)
+    op = opened.build()
+    click.echo(
+        f"{op}\n{op.path}: {op.manifest['file_bytes'] / 1024:.0f} KiB, of which "
+        f"{op.manifest['code_bytes'] / 1024:.0f} KiB machine code"
+    )
