@@ -1,4 +1,4 @@
-"""What the notebooks share: recorded values, and the one plot that each of them adds a line to.
+"""Recorded values that the notebooks share, and the plot that each of them adds a line to.
 
 Everything here is of ``Dense(T=1..128, N=2304, K=768)`` on one core, with weights in cache. The lines
 are recorded times; the vendors' line is of another run on the same kind of processor.
@@ -48,39 +48,42 @@ Line = dict[int, float]
 
 @cache
 def recorded() -> RecordFile:
-    """1088 micro-kernels with local padding on 16 lengths each, measured with weights in cache."""
+    """Returns the records of 1088 micro-kernels with local padding on 16 lengths each, measured with
+    weights in cache."""
     return read_records(data_path(RECORDS))
 
 
 @cache
 def report(cores: int = 1) -> Report:
-    """An evaluation on every T of 1..128, with weights in cache and (one core) rotating; cores: 1 or 2."""
+    """Returns an evaluation on every T of 1..128, with weights in cache and (one core) rotating; cores: 1
+    or 2."""
     return Report.load(data_path(f"results/zen4-{cores}core.report.json.gz"))
 
 
 def workload() -> Workload:
-    """The dense layer of the records."""
+    """Returns the dense layer of the records."""
     return workload_from_json(recorded().header["workload"])
 
 
 def hardware() -> Hardware:
-    """The processor of the records, with one core."""
+    """Returns the processor of the records, with one core."""
     return Hardware.from_json(recorded().header["hardware"])
 
 
 def space() -> Space:
-    """The micro-kernels that were recorded."""
+    """Returns the space of the recorded micro-kernels."""
     kernels = {record.micro_kernel for record in recorded().records}
     return build_space(workload(), hardware(), edges=("padded",)).restricted_to(kernels)
 
 
 def shapes() -> tuple[Shape, ...]:
-    """The 16 lengths that were recorded, ascending."""
+    """Returns the 16 recorded lengths, ascending."""
     return tuple(sorted({record.shape for record in recorded().records}))
 
 
 def microseconds() -> pd.DataFrame:
-    """Recorded times of a call (us): a row for each micro-kernel by its key, a column for each T."""
+    """Returns the recorded times of a call (us): a row for each micro-kernel by its key, a column for
+    each T."""
     return _microseconds().copy()
 
 
@@ -113,7 +116,7 @@ def _listed(packages: Mapping[str, Any]) -> str:
 
 
 def plot_table(table: pd.DataFrame, title: str, x: str, y: str, log_x: bool = False) -> go.Figure:
-    """Each column of a table as a line over its index.
+    """Draws each column of a table as a line over its index.
 
     Args:
         x, y: titles of the axes, with units.
@@ -150,7 +153,8 @@ def once_each(count: int = MEASURED_ONCE, seed: int = 0) -> tuple[Record, ...]:
 
 @cache
 def replayed_run(strategy: str = "marginal") -> TuningRun:
-    """A joint search for the paper's eight lengths over the records: 64 of the 1088 micro-kernels."""
+    """Replays a joint search for the paper's eight lengths over the records: 64 of the 1088
+    micro-kernels."""
     # Only what was recorded can be asked for: these lengths, with weights in cache.
     effort = replace(EFFORTS["quick"], confirm_shapes=0, verify_shapes=0, timing=Timing())
     lengths = ShapeSet.uniform(workload(), n=8)
@@ -159,7 +163,7 @@ def replayed_run(strategy: str = "marginal") -> TuningRun:
 
 @cache
 def replayed_dispatcher(max_kernels: int = 8) -> Dispatcher:
-    """The decision tree over at most ``max_kernels`` micro-kernels of :func:`replayed_run`."""
+    """Trains the decision tree over at most ``max_kernels`` micro-kernels of :func:`replayed_run`."""
     run = replayed_run()
     return train_dispatcher(choose_portfolio(run, run.shapes, max_kernels), run.shapes)
 
@@ -168,7 +172,7 @@ def replayed_dispatcher(max_kernels: int = 8) -> Dispatcher:
 
 
 def vendor_line(cache_state: CacheState = "hot") -> tuple[str, Line]:
-    """What all lines are compared with: the fastest prepacked vendor at each T, by its median time.
+    """Returns the reference of all lines: the fastest prepacked vendor at each T, by its median time.
 
     Returns:
         Its name and microseconds by T, for every T of 1..128.
@@ -185,7 +189,7 @@ def vendor_line(cache_state: CacheState = "hot") -> tuple[str, Line]:
 
 
 def lines(upto: str = "07") -> dict[str, Line]:
-    """The lines of the plot that all notebooks share, up to the notebook of this number.
+    """Returns the lines of the plot that all notebooks share, up to the notebook of this number.
 
     Args:
         upto: ``"01"`` to ``"07"``.
@@ -207,12 +211,12 @@ def _line(number: str) -> Line:
 
 
 def largest_kernel() -> str:
-    """The key of the micro-kernel that is fastest for the largest T."""
+    """Returns the key of the micro-kernel that is fastest for the largest T."""
     return str(microseconds()[LONGEST].idxmin())
 
 
 def _padded_to_longest() -> Line:
-    """Every call pays for 128 rows."""
+    """Returns the line of padding to the longest: every call costs as much as 128 rows."""
     times = microseconds()
     whole = float(times[LONGEST].min())
     return {int(T): whole for T in times.columns}
@@ -223,20 +227,22 @@ def _one_kernel() -> Line:
 
 
 def _one_kernel_medians() -> Line:
-    """A record keeps the least of its blocks and how far their median lies above it."""
+    """Returns one micro-kernel's medians: a record keeps the least of its blocks and the spread of their
+    median above it."""
     key = largest_kernel()
     mine = [record for record in recorded().records if record.micro_kernel.key == key]
     return {r.shape["T"]: 1e6 * (r.seconds or 0.0) * (1 + r.spread) for r in mine}
 
 
 def _by_model() -> Line:
-    """The micro-kernel that a model predicts to be fastest, of all, from one measurement of each of some."""
+    """Returns the line of the micro-kernels that a model predicts to be fastest, from one measurement of
+    each of some."""
     model = fit_cost_model(workload(), hardware(), once_each())
     return _fastest_by(model.seconds, space().micro_kernels)
 
 
 def _by_search() -> Line:
-    """The best of those that a joint search tried, as far as it knows."""
+    """Returns the line of the best micro-kernels that a joint search tried, by its own knowledge."""
     run = replayed_run()
     return _fastest_by(run.seconds_table, run.micro_kernels)
 
@@ -251,7 +257,7 @@ def _oracle() -> Line:
 
 
 def _fastest_by(predict: Callable[..., Any], kernels: Sequence[MicroKernel]) -> Line:
-    """Recorded times of the micro-kernels with the least predicted time."""
+    """Returns the recorded times of the micro-kernels with the least predicted time."""
     best = predict(kernels, shapes()).argmin(axis=0)
     return _recorded({shape: kernels[int(i)].key for shape, i in zip(shapes(), best, strict=True)})
 

@@ -53,7 +53,7 @@ class Dim:
 
     @classmethod
     def parse(cls, text: str) -> Dim | int:
-        """``"1:128"`` becomes a dynamic dimension, ``"768"`` a static extent."""
+        """Parses ``"1:128"`` to a dynamic dimension, ``"768"`` to a static extent."""
         low, colon, high = text.partition(":")
         try:
             return cls(int(low), int(high)) if colon else int(low)
@@ -93,14 +93,14 @@ class Shape:
 
 
 class HasDims(Protocol):
-    """What a shape set needs to know about a workload."""
+    """A workload as a shape set needs it: with dynamic dimensions."""
 
     @property
     def dims(self) -> Mapping[str, Dim]: ...
 
 
 def only_dim(workload: HasDims) -> tuple[str, Dim]:
-    """The name and the range of the one dynamic dimension.
+    """Returns the name and the range of the one dynamic dimension.
 
     Raises:
         WorkloadError: if there is not exactly one.
@@ -170,13 +170,13 @@ class ShapeSet(Carded):
 
     @classmethod
     def extents(cls, workload: HasDims, extents: Iterable[int]) -> ShapeSet:
-        """Equal weights over the given extents of the one dynamic dimension."""
+        """Makes a set of the given extents of the one dynamic dimension, with equal weights."""
         name, _ = only_dim(workload)
         return cls.of({Shape.of(**{name: extent}): 1.0 for extent in extents})
 
     @classmethod
     def uniform(cls, workload: HasDims, n: int = 8) -> ShapeSet:
-        """``n`` evenly spaced extents that end at the largest (the paper's section 5).
+        """Makes a set of ``n`` evenly spaced extents that end at the largest (the paper's section 5).
 
         The step is the range divided by ``n - 1``, rounded up; the last extent but one
         lies half a step below the largest: ``T = 5, 24, 43, 62, 81, 100, 119, 128``
@@ -192,7 +192,7 @@ class ShapeSet(Carded):
 
     @classmethod
     def every(cls, workload: HasDims) -> ShapeSet:
-        """Every extent of the range."""
+        """Makes a set of every extent of the range."""
         _, dim = only_dim(workload)
         return cls.extents(workload, dim)
 
@@ -204,7 +204,7 @@ class ShapeSet(Carded):
 
     @classmethod
     def traffic(cls, workload: HasDims, name: str, n: int | None = None) -> ShapeSet:
-        """Extents as often as in a table of :mod:`dietlab.traffic`, as far as the range goes.
+        """Makes a set of extents weighted by a table of :mod:`dietlab.traffic`, as far as the range goes.
 
         Args:
             name: ``uniform``, ``paper``, ``bert`` or ``serving``.
@@ -226,7 +226,7 @@ class ShapeSet(Carded):
 
     @classmethod
     def random(cls, workload: HasDims, n: int, seed: int = 0) -> ShapeSet:
-        """``n`` distinct extents drawn without replacement (all of them if there are fewer)."""
+        """Draws ``n`` distinct extents without replacement (all of them if there are fewer)."""
         _, dim = only_dim(workload)
         drawn = random.Random(seed).sample(range(dim.low, dim.high + 1), min(n, len(dim)))
         return cls.extents(workload, drawn)
@@ -239,7 +239,7 @@ class ShapeSet(Carded):
         return replace(self, held_out=frozenset(random.Random(seed).sample(self.shapes, count)))
 
     def hold_out_all_but(self, train: Iterable[Shape]) -> ShapeSet:
-        """The same shapes with all that tuning did not see marked as held out."""
+        """Returns the set with all shapes that tuning did not measure marked as held out."""
         return replace(self, held_out=frozenset(self.shapes) - frozenset(train))
 
     @property
@@ -272,14 +272,14 @@ class ShapeSet(Carded):
         return Card("ShapeSet", self.ranges, tuple(facts), (Fold("Shapes", self.table, unfolded=True),))
 
     def table(self) -> Listing:
-        """The rows of its card: each shape with its share of the calls."""
+        """Returns the rows of its card: each shape with its share of the calls."""
         pairs = list(zip(self.shapes, self.weights, strict=True))
         header = ("shape", "share of the calls", "held out")
         return Listing(header, pairs, lambda p: (str(p[0]), share_text(p[1]), p[0] in self.held_out))
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a shape: a column for each dynamic dimension, ``weight`` (a share of the calls, 0 to 1) and
-        ``held_out``."""
+        """Returns a table with one row a shape: a column for each dynamic dimension, ``weight`` (a share
+        of the calls, 0 to 1) and ``held_out``."""
         import pandas as pd
 
         pairs = zip(self.shapes, self.weights, strict=True)
@@ -295,7 +295,8 @@ class ShapeSet(Carded):
 
     @classmethod
     def from_json(cls, rows: Sequence[Mapping[str, Any]]) -> ShapeSet:
-        """The inverse of ``to_json``; weights are taken as they are, so that equal sets stay equal."""
+        """Returns the set of a JSON value made by ``to_json``; weights are taken as they are, so that
+        equal sets stay equal."""
         shapes = {Shape.from_json(row["shape"]): float(row["weight"]) for row in rows}
         held_out = frozenset(Shape.from_json(row["shape"]) for row in rows if row["held_out"])
         return cls(tuple(sorted(shapes)), tuple(shapes[shape] for shape in sorted(shapes)), held_out)

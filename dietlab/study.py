@@ -189,7 +189,7 @@ class Study(Carded):
         return Card("Study", f"{self.folder}: {self.workload} on {self.hardware.name}", facts, sections)
 
     def _stages(self) -> Listing:
-        """What each stage has left in the folder."""
+        """Returns the files that each stage has left in the folder."""
         files = {"tune": RECORDS, "dispatch": DISPATCHER, "build": LIBRARY_NAME, "evaluate": REPORT}
         left = [(stage, self.folder / name) for stage, name in files.items()]
         return Listing(("stage", "file", "size"), left, lambda pair: (pair[0], pair[1].name, _size(pair[1])))

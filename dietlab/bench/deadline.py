@@ -13,7 +13,8 @@ class OutOfTime(Exception):
 
 
 class Deadline:
-    """Ends a run so many seconds after it was made.
+    """An observer that ends a run some seconds after it was made. What happens between two events (a
+    micro-kernel built, a shape measured) is finished, and the next is not begun if the time is up by then.
 
     It is one of the run's observers: what happens between two events (a micro-kernel built, a shape
     measured) is finished, and the next is not begun if the time is up by then.

@@ -286,8 +286,8 @@ def _paper_shapes(task: Task) -> ShapeSet:
 
 
 def _processor(bench: Bench, threads: int) -> Hardware:
-    """This machine's GPU, or its CPU with so many cores; measured once, so that all studies share one
-    roofline.
+    """Returns this machine's GPU, or its CPU with ``threads`` cores; measured once, so that all studies share
+    one roofline.
 
     Raises:
         StudyError: if earlier studies were made on another processor.

@@ -109,7 +109,7 @@ class StudyFacts:
 
 @dataclass(frozen=True)
 class BenchTable:
-    """Every row that was measured, the facts of each study, and what was asked for (``about``)."""
+    """A table of every measured row, the facts of each study, and the command and versions (``about``)."""
 
     entries: tuple[Entry, ...]
     studies: tuple[StudyFacts, ...]

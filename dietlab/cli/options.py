@@ -141,7 +141,7 @@ def parse_dims(pairs: Sequence[str]) -> dict[str, Dim | int]:
 
 
 def parse_shapes(text: str, workload: Workload) -> ShapeSet:
-    """The shape set that ``--shapes`` names; it says so in its ``source``."""
+    """Returns the shape set that ``--shapes`` names, with that text as its ``source``."""
     try:
         return replace(_shapes(text, workload), source=text)
     except (TypeError, ValueError) as error:
@@ -166,7 +166,7 @@ def _shapes(text: str, workload: Workload) -> ShapeSet:
 def processor(
     path: str | None, threads: int | None, *, measure: bool, target: Literal["cpu", "cuda"] = "cpu"
 ) -> Hardware:
-    """A preset, a file, or this machine; ``threads`` cores of it (default: one) if it is a CPU.
+    """Returns a preset, a file's processor, or this machine's; of a CPU ``threads`` cores (default: one).
 
     Raises:
         DietlabError: if threads of a GPU are asked for.

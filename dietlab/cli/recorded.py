@@ -88,7 +88,7 @@ def recorded_file(name: str) -> Path:
 
 
 def replay_run(records: str | Path, effort: str, strategy: str, seed: int = 0) -> TuningRun:
-    """A search whose space and shapes are those that the records hold."""
+    """Runs a search whose space and shapes are those of the records."""
     file = read_records(records)
     runner = ReplayRunner(file.records)
     workload = workload_from_json(file.header["workload"])

@@ -79,7 +79,7 @@ class Timer(Protocol):
     def ask(self, request: Mapping[str, Any], timeout: float) -> dict[str, Any]: ...
 
     def close(self) -> None:
-        """Ends it; the next question starts it anew."""
+        """Ends the process; the next request starts it again."""
 
 
 @dataclass(frozen=True)

@@ -278,7 +278,7 @@ SUMMARY_HEADER = ("cache", "contender", "shapes", "geomean", "held-out", "worst"
 
 
 def summary_cells(line: Summary) -> tuple[str, ...]:
-    """The cells below ``SUMMARY_HEADER``."""
+    """Returns the cells below ``SUMMARY_HEADER``."""
     held_out = line.geomean_speedup_held_out
     return (
         line.cache,

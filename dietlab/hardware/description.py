@@ -25,7 +25,7 @@ def _positive(owner: object, *names: str) -> None:
 
 @dataclass(frozen=True)
 class CpuLimits:
-    """What bounds a CPU micro-kernel; caches are per core except the last level."""
+    """The limits of a CPU that bound a micro-kernel; caches are per core except the last level."""
 
     llvm_cpu: str
     vector_bytes: int
@@ -51,15 +51,15 @@ class CpuLimits:
 
     @property
     def coherent_code(self) -> bool:
-        """Whether the cache of instructions sees what is written as data, without being told: as on x86, of
-        which LLVM's name is never ``generic`` here, and not on ARM."""
+        """True if the instruction cache sees what is written as data, as on x86, whose LLVM name is never
+        ``generic`` here, and not on ARM."""
         return self.llvm_cpu != "generic"
 
 
 @dataclass(frozen=True)
 class GpuLimits:
-    """What bounds a CUDA micro-kernel (CUDA C Programming Guide, technical specifications by compute
-    capability; allocation units are those of ``cuda_occupancy.h`` in the CUDA toolkit).
+    """The limits of a GPU that bound a micro-kernel (CUDA C Programming Guide, technical specifications by
+    compute capability; allocation units are those of ``cuda_occupancy.h`` in the CUDA toolkit).
 
     Args:
         compute_capability: as in ``"9.0"``.
@@ -137,19 +137,19 @@ class GpuLimits:
 
     @property
     def asynchronous(self) -> bool:
-        """Whether copies to shared memory can pass the registers by (cp.async, from 8.0 on; the tensor
+        """True if copies to shared memory can bypass the registers (cp.async, from 8.0 on; the tensor
         cores of these GPUs multiply 16 x 16 by 16 x 8)."""
         return self.capability >= (8, 0)
 
     @property
     def clusters(self) -> bool:
-        """Whether blocks can be launched in clusters that read each other's shared memory."""
+        """True if blocks can be launched in clusters that read each other's shared memory."""
         return self.capability >= (9, 0)
 
     @property
     def warp_groups(self) -> bool:
-        """Whether four warps together multiply from shared memory (PTX ISA, ``wgmma``: of 9.0 only; later
-        GPUs have other instructions in its place)."""
+        """True if four warps together multiply from shared memory (PTX ISA, ``wgmma``: of 9.0 only; later
+        GPUs have other instructions instead)."""
         return self.capability == (9, 0)
 
 
@@ -226,16 +226,16 @@ class Hardware(Carded):
         return None if self.peak_gflops is None else self.peak_gflops * self.cores
 
     def peak_for(self, dtype: str) -> float | None:
-        """GFLOP/s of *one* core or multiprocessor on operands of a type, with float32 sums: halves are the
-        tensor cores' business."""
+        """Returns the peak GFLOP/s of *one* core or multiprocessor on operands of a type, with float32
+        sums: 16-bit types run on the tensor cores."""
         return self.peak_gflops if dtype == "float32" else self.gpu.half_gflops
 
     def with_cores(self, cores: int) -> Hardware:
-        """The same processor with an operator that uses ``cores`` of it."""
+        """Returns the processor with an operator that uses ``cores`` of it."""
         return replace(self, cores=cores)
 
     def roofline(self, flops: float, moved_bytes: float, dtype: str = "float32") -> Roofline | None:
-        """The least times of a call; None where the peak or the memory's bandwidth is not known.
+        """Returns the roofline of a call; None where the peak or the memory bandwidth is not known.
 
         Args:
             flops: two for each multiply-add.
@@ -274,7 +274,7 @@ class Hardware(Carded):
 
     @classmethod
     def preset(cls, name: str) -> Hardware:
-        """A processor that need not be here; ``Hardware.presets()`` lists them.
+        """Returns a processor that need not be here; ``Hardware.presets()`` lists them.
 
         Raises:
             HardwareError: if there is no such preset.
@@ -298,7 +298,7 @@ class Hardware(Carded):
         return Card("Hardware", self.name, tuple(facts), (Fold("Description", self.table, unfolded=True),))
 
     def table(self) -> Listing:
-        """The rows of its card: every figure with its unit."""
+        """Returns the rows of its card: every figure with its unit."""
         value = asdict(self)
         figures = [*value.pop("limits").items(), *value.items()]
         return Listing(("figure", "value"), [_figure(*figure) for figure in figures])
@@ -309,7 +309,7 @@ class Hardware(Carded):
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Hardware:
-        """The inverse of ``to_json``.
+        """Returns the processor of a JSON value made by ``to_json``.
 
         Raises:
             HardwareError: if a field is missing or unknown, or the schema is another.
@@ -337,7 +337,7 @@ class Hardware(Carded):
 
 
 def _figure(name: str, value: Cell) -> tuple[str, str]:
-    """A field in words: ``("l2", "1 MiB")``."""
+    """Returns a field in words: ``("l2", "1 MiB")``."""
     stem, _, unit = name.rpartition("_")
     words = {"gflops": "GFLOP/s", "gbps": "GB/s"}
     if unit == "bytes" and isinstance(value, int):

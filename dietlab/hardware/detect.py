@@ -27,7 +27,7 @@ def detect_cpu(*, measure: bool) -> Hardware:
 
 
 def measure_peaks(hardware: Hardware) -> Hardware:
-    """The same CPU with its FMA peak and bandwidths measured for ``hardware.cores`` cores.
+    """Measures the FMA peak and bandwidths for ``hardware.cores`` cores; returns the CPU with them.
 
     Generated loops run in a child process (``python -m dietlab.lower.probe``): a fault in
     them cannot hurt the caller, and this layer needs no compiler.

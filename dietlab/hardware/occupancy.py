@@ -1,4 +1,5 @@
-"""How many blocks of a CUDA kernel one multiprocessor holds at a time, and what bounds them.
+"""Computes the occupancy of a CUDA kernel: how many of its blocks one multiprocessor holds, and which limit
+bounds them.
 
 The rules are those of NVIDIA's occupancy calculator (CUDA C++ Best Practices Guide, "Calculating
 Occupancy"; CUDA C++ Programming Guide, "Compute Capabilities").
@@ -34,7 +35,7 @@ def blocks_per_sm(limits: GpuLimits, threads: int, registers: int, shared_bytes:
 
 
 def limiter(limits: GpuLimits, threads: int, registers: int, shared_bytes: int) -> Limiter:
-    """What bounds the blocks of a multiprocessor.
+    """Returns the limit that bounds the blocks of a multiprocessor.
 
     Where several do, the first of :data:`LIMITERS`: what the hardware fixes goes before what the
     compiler could save.

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Roofline:
-    """What no program can go below (Williams, Waterman and Patterson, "Roofline", 2009), in seconds.
+    """The least times of a call that any program can reach (Williams, Waterman and Patterson, "Roofline",
+    2009), in seconds.
 
     Args:
         compute_seconds: with the multiply-add units of all cores always busy.

@@ -1,4 +1,4 @@
-"""What compiling leaves behind."""
+"""The result of compiling."""
 
 from __future__ import annotations
 

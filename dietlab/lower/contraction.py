@@ -1,4 +1,4 @@
-"""What all micro-kernels of one library share, whatever processor runs it: extents and operands."""
+"""Extents and operands that all micro-kernels of one library share, on any processor."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ def needed_heights(
     only: Sequence[Sequence[int]] | None = None,
     low: int = 1,
 ) -> list[tuple[int, ...]]:
-    """For each plan the row counts of its tiles, over all shapes of ``low`` rows or more that the tree sends
-    to it, or over those that ``only`` names for it."""
+    """Returns, for each plan, the heights of its tiles over all shapes of ``low`` rows or more that the
+    tree sends to it, or over those that ``only`` names for it."""
     if only is not None:
         return [
             tuple(sorted({height for rows in called if rows for height in heights(kernel, rows, rows)}))

@@ -68,7 +68,7 @@ class CudaClock:
             self._call("cuEventCreate", ctypes.byref(event), 0)
 
     def seconds(self, calls: Sequence[Callable[[], object]]) -> float:
-        """From the start of the first call's kernel to the end of the last one's, in seconds."""
+        """Returns the seconds from the start of the first call's kernel to the end of the last one's."""
         self._call("cuEventRecord", self._first, None)
         for call in calls:
             call()
@@ -79,7 +79,7 @@ class CudaClock:
         return milliseconds.value * 1e-3
 
     def wait(self) -> None:
-        """Until everything that was queued is done; what a kernel did wrong is reported here.
+        """Waits until all queued work is done; a kernel's fault is reported here.
 
         Raises:
             MeasureError: if a kernel faulted.

@@ -57,7 +57,8 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def rotating_copies(sample: SampledProblem, last_level_bytes: int) -> int:
-    """How many copies of all operands a rotating block goes round: more than L2 holds, within reason."""
+    """Returns the number of copies of all operands in a rotating block: more than L2 holds, up to a
+    limit."""
     needed = ceil(ROTATED_CACHES * last_level_bytes / sample.bytes) + 1
     return max(2, min(MOST_COPIES, MOST_BYTES // sample.bytes, needed))
 

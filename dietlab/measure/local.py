@@ -117,7 +117,7 @@ class LocalRunner:
         yield from (candidate.result for candidate in rivals)
 
     def _take(self, workload: Workload, candidate: Candidate, timing: Timing, turn: int) -> None:
-        """One turn of one candidate; the first one verifies it."""
+        """Takes one turn of one candidate; the first turn verifies it."""
         request = {
             "workload": workload.to_json(),
             "shape": candidate.record.shape.to_json(),
@@ -161,7 +161,7 @@ class LocalRunner:
         )
 
     def _require_tools(self) -> None:
-        """What is missing on this machine is one error, not a failure of every candidate."""
+        """Raises one error for what is missing on this machine, before every candidate fails of it."""
         if self.hardware.kind == "cuda":
             if self.timer_module is None:
                 require_gpu(self.hardware)
@@ -227,8 +227,8 @@ class Candidate:
         return math.prod(states) ** (1 / len(states))
 
     def plays_on(self, timing: Timing, turns: int, most: float) -> bool:
-        """Returns whether another block would tell more, after so many turns. In the first ones, of all but
-        slow programs that took more than ``most`` seconds; then of quick ones that took no more."""
+        """Returns whether another block would tell more after ``turns`` turns: at first for all but slow
+        programs over ``most`` seconds, then for quick programs under it."""
         slow, behind = timing.slow(min(self.blocks)), self.mean_seconds > most
         return not (slow and behind) if turns < FEWEST_TURNS else not (slow or behind)
 

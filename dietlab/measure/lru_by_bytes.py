@@ -1,4 +1,4 @@
-"""Values that are dear to make and large to keep."""
+"""A cache of values that are expensive to make and large to keep."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ Answer = TypeVar("Answer")
 
 
 class WorkerPool:
-    """``python -m module``, so many times; each child starts when it is first asked, and stays.
+    """A pool of ``python -m module`` processes; each starts with its first request, and stays.
 
     Args:
         workers: children (default: the processors this process may use).

@@ -32,7 +32,7 @@ MOST_PACKED, MOST_PLAIN = 64, 1024
 
 @dataclass(frozen=True)
 class Verdict:
-    """How far a result is off, how far it may be, and what is wrong with it (empty: nothing)."""
+    """The error of a result, the tolerance, and the reason why it is wrong (empty: it is right)."""
 
     max_error: float
     tolerance: float
@@ -100,7 +100,7 @@ class Problem:
         return constant or self.bytes - 2 * GUARD * self.buffer.itemsize
 
     def poison(self) -> None:
-        """Not-a-number where results belong, the guard's value around them."""
+        """Writes not-a-number where results belong, and the guard's value around them."""
         self.buffer[:] = GUARD_VALUE
         self.out.fill(np.nan)
 
@@ -137,7 +137,7 @@ def aligned(array: Any) -> FloatArray:
 
 
 def rotating_copies(problem: Problem, last_level_bytes: int) -> int:
-    """How many copies of what rotates the calls of a rotating block go round, within reason."""
+    """Returns the number of copies of the rotating operands in a rotating block, up to a limit."""
     most = MOST_PACKED if problem.workload.constants else MOST_PLAIN
     needed = math.ceil(ROTATED_CACHES * last_level_bytes / problem.copy_bytes) + 1
     return max(2, min(most, MOST_BYTES // problem.copy_bytes, needed))

@@ -33,7 +33,7 @@ class WorkerTimeout(MeasureError):
 
 
 class WorkerRefused(MeasureError):
-    """The child answered with an error of its own."""
+    """Raised when the child answers a request with an error."""
 
 
 class WorkerProcess:
@@ -141,7 +141,7 @@ Handler = Callable[[dict[str, Any]], Mapping[str, Any]]
 
 
 def serve(handler: Handler) -> None:
-    """The child's side: answers every line of standard input until it ends.
+    """Serves the child's side: answers every line of standard input until it ends.
 
     Standard output is kept for answers; whatever libraries print goes to standard error.
     """

@@ -112,7 +112,7 @@ class Record:
 
 
 class Runner(Protocol):
-    """What measures. Records come as soon as they are known, in any order."""
+    """A runner measures trials. Records come as soon as they are known, in any order."""
 
     def measure(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Record]:
         """Returns one record for every shape of every trial, failures included; raises for no candidate. Who

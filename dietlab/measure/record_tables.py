@@ -34,7 +34,7 @@ COLUMNS = (
 
 
 def frame_records(records: Sequence[Record], workload: Workload) -> pd.DataFrame:
-    """One row a record, in the order in which they were taken.
+    """Returns a table with one row a record, in the order in which they were taken.
 
     Columns: ``record`` (its number, from 1), each dynamic dimension, ``micro_kernel`` (its key) and each of
     its parameters, ``status``, ``seconds`` of a call and useful ``gflops`` (missing where it failed),
@@ -68,7 +68,7 @@ def _row(number: int, record: Record, workload: Workload) -> dict[str, Any]:
 
 
 def record_quantities(records: Sequence[Record]) -> tuple[Quantity, ...]:
-    """How many records there are, of how many micro-kernels, and how many failed."""
+    """Returns the number of records, of their micro-kernels, and of failures."""
     failed = sum(not record.ok for record in records)
     return (
         counted(len(records), "measurement"),
@@ -78,7 +78,8 @@ def record_quantities(records: Sequence[Record]) -> tuple[Quantity, ...]:
 
 
 def record_sections(records: Sequence[Record], workload: Workload) -> tuple[Fold, ...]:
-    """The fastest of each shape, what failed and why, and the first records."""
+    """Returns the sections of the card: the fastest of each shape, failures with reasons, and the first
+    records."""
     return (
         Fold("Fastest of each shape", lambda: _fastest(records, workload), unfolded=True),
         Fold("Failures", lambda: _failures(records)),

@@ -26,7 +26,7 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, repr=False)
 class RecordFile(Carded):
-    """What a records file holds: where the records come from, and the records."""
+    """The contents of a records file: its header and its records."""
 
     header: Mapping[str, Any]
     records: tuple[Record, ...]
@@ -56,7 +56,7 @@ class RecordFile(Carded):
         return value
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a record: see :func:`~dietlab.measure.record_tables.frame_records`.
+        """Returns a table with one row a record: see :func:`~dietlab.measure.record_tables.frame_records`.
 
         Raises:
             RecordError: if the header has no operator.

@@ -1,4 +1,4 @@
-"""Where the threads of a measured program run."""
+"""Pins the threads of a measured program to cores."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def keep_apart() -> None:
 
 
 def _cores_of(task: int) -> set[int]:
-    """What a thread may run on; nothing if it has ended."""
+    """Returns the cores that a thread may run on; none if it has ended."""
     try:
         return os.sched_getaffinity(task)
     except ProcessLookupError:

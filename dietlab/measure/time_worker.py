@@ -82,8 +82,8 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _calls_alone(seconds: float, timing: Timing, turn: int) -> int:
-    """How many calls of so many seconds are timed with operands in the last-level cache: none of a slow
-    program, which hardly feels where they come from."""
+    """Returns the number of calls that are timed with operands in the last-level cache: none of a slow
+    program, whose time hardly depends on it."""
     if timing.cache != "rotating" or timing.slow(seconds):
         return 0
     if seconds > timing.block_seconds:

@@ -1,4 +1,4 @@
-"""How a program is timed: blocks of calls, the caches' state, and the clock that fits the cores."""
+"""The protocol of timing: blocks of calls, the cache state, and the clock that fits the cores."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Timing:
             raise MeasureError("candidates are timed hot or rotating", repr(self.cache))
 
     def slow(self, seconds: float) -> bool:
-        """Returns whether a call of so many seconds is timed by one block only."""
+        """Returns whether a call of ``seconds`` is timed by one block only."""
         return self.stop_beyond is not None and seconds > self.stop_beyond
 
     def to_json(self) -> dict[str, Any]:

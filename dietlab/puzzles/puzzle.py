@@ -51,7 +51,7 @@ class CheckResult:
 
 @dataclass(frozen=True)
 class Puzzle:
-    """A small function to write.
+    """A puzzle: a small function to write.
 
     Args:
         title: a few words.

@@ -30,7 +30,7 @@ from dietlab.workloads.tolerance import tolerance
 
 @dataclass(frozen=True)
 class OperatorKind:
-    """How an operator is made from its name: dimensions, and an example of them."""
+    """An operator's class, its dimensions, and an example of them for the command line."""
 
     make: Callable[..., Workload]
     read: Callable[[Mapping[str, Any]], Workload]

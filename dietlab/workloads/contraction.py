@@ -1,4 +1,4 @@
-"""What every operator of this package is: a contraction with named axes.
+"""The contraction with named axes, which every operator of this package is.
 
 The space, the cost model and the lowering look only at a contraction's *roles* (the
 words of BLAS): the output has ``rows`` x ``cols``, perhaps in a ``batch`` of independent
@@ -123,7 +123,7 @@ def smallest_shape(workload: Workload) -> Shape:
 
 
 def batch_of(workload: Workload) -> int | None:
-    """How many independent products one call computes; None for an operator without that axis."""
+    """Returns the number of independent products in one call; None for an operator without that axis."""
     batch = next((axis.extent for axis in workload.axes if axis.role == "batch"), None)
     if isinstance(batch, Dim):
         raise WorkloadError("the batch axis is static", batch)

@@ -1,4 +1,4 @@
-"""What happens to the output while it is still in registers."""
+"""The fused epilogue, which changes the output while it is still in registers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Epilogue:
         bias: FloatArray | None,
         residual: FloatArray | None,
     ) -> npt.NDArray[np.float64]:
-        """What the output must be, in float64."""
+        """Returns the right output in float64."""
         value = product if bias is None else product + bias.astype(np.float64)
         value = activate(self.activation, value)
         return value if residual is None else value + residual.astype(np.float64)

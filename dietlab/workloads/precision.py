@@ -61,14 +61,15 @@ class Precision:
         return values.astype(self.numpy, copy=False)
 
     def standard_normal(self, seed: tuple[int, ...], size: tuple[int, ...]) -> FloatArray:
-        """Returns random float32 numbers, rounded: an array of its own, the same for the same seed and
+        """Draws float32 numbers and rounds them to the type: a fresh array, equal for equal seed and
         size."""
         return self.rounded(_drawn(seed, size).copy())
 
 
 @lru_cache(maxsize=8)
 def _drawn(seed: tuple[int, ...], size: tuple[int, ...]) -> npt.NDArray[np.float32]:
-    """Weights are the same for every shape, and drawing them takes ten times as long as copying."""
+    """Draws standard normal numbers. Weights are equal for every shape, and drawing them takes ten times
+    as long as copying: they are cached."""
     return np.random.default_rng(seed).standard_normal(size, np.float32)
 
 

@@ -72,8 +72,8 @@ class BlockClock(Protocol):
     """Times blocks of calls."""
 
     def block(self, calls: Sequence[Call], seconds: float, capture: Capture | None = None) -> TimedBlock:
-        """Returns a block of about so many ``seconds`` that goes round ``calls``: the same call, once for
-        each copy of its operands. Each is made before, so that code is loaded, tuned and compiled.
+        """Prepares a block of about ``seconds`` that goes round ``calls``: one call for each copy of its
+        operands. Each is made once before, so that code is loaded, tuned and compiled.
 
         Args:
             capture: records calls; None if they cannot be recorded.

@@ -41,7 +41,8 @@ class GpuContender(Protocol):
 
     def bind(self, workload: Workload, operands: Tensors, out: Tensor, plan: int | None) -> Call:
         """Returns a call without arguments on PyTorch's current stream: it writes ``out``, or returns a fresh
-        tensor if it cannot. ``plan`` overrides a decision tree and is None for all who have none.
+        tensor if it cannot. ``plan`` overrides a decision tree and is None for contenders without one. The
+        caller keeps the tensors.
 
         Whoever binds keeps the tensors.
         """

@@ -21,7 +21,7 @@ from dietlab.space import CpuMicroKernel
 
 @dataclass(frozen=True)
 class _Tile:
-    """What the steps share while one tile function is written."""
+    """The values that the steps share while one tile function is written."""
 
     kernel: CpuMicroKernel
     lanes: int
@@ -79,7 +79,8 @@ def dot_products_function(kernel: CpuMicroKernel, geometry: Geometry) -> Any:
 
 
 def _multiply_add(tile: _Tile) -> None:
-    """The compute stage: a vector of every row and column at a time, what is left of depth masked."""
+    """Emits the compute stage: a vector of every row and column at a time; the tail of the depth is
+    masked."""
     unroll, lanes = tile.kernel.unroll, tile.lanes
     steps, left = divmod(tile.depth, lanes)
     if steps:
@@ -95,7 +96,7 @@ def _multiply_add(tile: _Tile) -> None:
 
 
 def _step(tile: _Tile, k: Any, inside: int, *, first: bool = False) -> None:
-    """Every accumulator gains ``inside`` products; the first step begins it with them."""
+    """Adds ``inside`` products to every accumulator; the first step begins it with them."""
     rows, cols, lanes = tile.kernel.rows, tile.kernel.cols, tile.lanes
 
     def load(buffer: Any, row: int) -> Any:
@@ -168,7 +169,7 @@ def _write_all(tile: _Tile, sums: list[Any]) -> None:
 
 
 def _write_rows(tile: _Tile, sums: list[Any]) -> None:
-    """Each row in as few pieces as powers of two make it: 7 = 4 + 2 + 1."""
+    """Stores each row in as few pieces as powers of two make it: 7 = 4 + 2 + 1."""
     cols, lanes = tile.kernel.cols, tile.lanes
     for i in range(tile.kernel.rows):
         done = 0

@@ -69,7 +69,8 @@ class Geometry(Contraction):
 
     @property
     def dynamic(self) -> bool:
-        """Whether a tile must be told the dynamic dimension: its strides or its depth depend on it."""
+        """True if a tile must be told the dynamic dimension, because its strides or its depth depend on
+        it."""
         return isinstance(self.cols, str) or isinstance(self.depth, str)
 
     @property
@@ -82,7 +83,7 @@ class Geometry(Contraction):
         return (self.panels, self.panel_rows, self.lanes)
 
     def block_rows(self, steps: int) -> int:
-        """How many rows of x, ``steps`` steps of the reduction of each (0: all), stay in half of a core's L2
+        """Returns the rows of x, of ``steps`` reduction steps each (0: all), that stay in half of a core's L2
         beside the weights; at least 1.
 
         A cache's sets go by the address, and rows begin at multiples of the largest power of two that divides

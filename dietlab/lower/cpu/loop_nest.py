@@ -1,4 +1,4 @@
-"""What the loops over one plan's tiles share."""
+"""The state that the loops over one plan's tiles share."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Operands:
 
 @dataclass(frozen=True)
 class LoopNest:
-    """What the loops over one plan's tiles share: ``batch`` is the product they are in, ``first_tile`` and
-    ``block_tiles`` the row tiles of the block (None: all), ``row_tile`` the one it is at, ``columns`` this
-    core's first column tile and one past its last (None: all), ``begin`` the first step of the reduction's
-    block, ``parts`` how many blocks a tile takes one after the other, ``streams`` what is asked for ahead in
-    a batch."""
+    """The state that the loops over one plan's tiles share: ``batch`` is the product they are in,
+    ``first_tile`` and ``block_tiles`` the row tiles of the block (None: all), ``row_tile`` the current
+    one, ``columns`` this core's first column tile and one past its last (None: all), ``begin`` the first
+    step of the K-block, ``parts`` how many K-blocks a tile takes one after the other, ``streams`` the
+    operands that a batch prefetches."""
 
     kernel: CpuMicroKernel
     geometry: Geometry
@@ -76,7 +76,7 @@ class LoopNest:
 
     @property
     def transposes(self) -> bool:
-        """Whether panels are transposed on the fly."""
+        """True if panels are transposed on the fly."""
         return transposes(self.kernel, self.geometry)
 
     @property
@@ -99,7 +99,7 @@ def transposes(kernel: CpuMicroKernel, geometry: Geometry) -> bool:
 
 
 def ceil_div(extent: Any, tile: int) -> Any:
-    """How many tiles cover an extent, a number or an expression."""
+    """Returns the number of tiles that cover an extent, a number or an expression."""
     if isinstance(extent, int):
         return -(-extent // tile)
     return tirx.truncdiv(extent + (tile - 1), int64(tile))

@@ -35,7 +35,7 @@ Fit = Literal["exact", "guarded", "checked"]
 
 @dataclass(frozen=True)
 class Tile:
-    """What the steps share while one tile function is written; names as in its signature."""
+    """The values that the steps share while one tile function is written; names as in its signature."""
 
     kernel: CpuMicroKernel
     geometry: Geometry
@@ -127,7 +127,7 @@ def tile_function(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> Any:
             given.get("begin"),
             checked=fit == "checked",
         )
-        ask_for_residual(tile)
+        prefetch_residual(tile)
         start_accumulators(tile)
         multiply_add(tile, given.get("ahead"), given.get("tiles"))
         write_back(tile)
@@ -167,8 +167,8 @@ def _weights_buffer(kernel: CpuMicroKernel, geometry: Geometry, pointer: Any, wi
     return T.decl_buffer(shape, data=pointer)
 
 
-def ask_for_residual(tile: Tile) -> None:
-    """The residual is needed last, all at once: asked for first, it comes while the tile is computed."""
+def prefetch_residual(tile: Tile) -> None:
+    """Prefetches the residual, which is needed last and all at once, while the tile is computed."""
     if tile.residual is not None:
         for i in range(tile.kernel.rows):
             for j in range(tile.vectors):
@@ -208,7 +208,7 @@ def _start_with_sums(tile: Tile) -> None:
 
 
 def multiply_add(tile: Tile, ahead: Any | None = None, tiles: Any | None = None) -> None:
-    """The compute stage: ``depth`` steps, ``kernel.unroll`` of them in one iteration.
+    """Emits the compute stage: ``depth`` steps, ``kernel.unroll`` of them in one iteration.
 
     Draws::
 
@@ -232,8 +232,8 @@ def multiply_add(tile: Tile, ahead: Any | None = None, tiles: Any | None = None)
 
 
 def _prefetching_iterations(tile: Tile, iterations: Any, ahead: Any, tiles: Any) -> None:
-    """One iteration of ``tiles`` asks for lines of the next panel, so that the row tiles of a pass together
-    ask for each line once; what is asked for again takes a place in the queue of misses again.
+    """Emits iterations of which one in ``tiles`` prefetches lines of the next panel, so that the row tiles of
+    a pass together prefetch each line once: a second prefetch takes another place in the queue of misses.
 
     Draws::
 
@@ -260,7 +260,7 @@ def _iteration(tile: Tile, outer: Any, prefetch_at: Callable[[int], None] | None
 
 
 def _step(tile: Tile, k: Any) -> None:
-    """One step of the reduction: every accumulator gains one product."""
+    """Emits one step of the reduction: every accumulator gains one product."""
     if tile.kernel.prefetch:
         for j in range(tile.vectors):
             prefetch(tile.w, _offset(tile, j, k + tile.kernel.prefetch), L1)

@@ -28,7 +28,8 @@ from dietlab.space import CpuMicroKernel
 
 
 def scratch_floats(kernels: Iterable[CpuMicroKernel], geometry: Geometry) -> int:
-    """What one core needs for the zero-filled copy of an edge tile, or for weights on the fly."""
+    """Returns the scratch of one core, in floats: for the zero-filled copy of an edge tile, or for
+    weights transposed on the fly."""
     floats = [0]
     for kernel in kernels:
         needed = 0
@@ -105,7 +106,7 @@ def _share(count: Any, core: Any, cores: int) -> tuple[Any, Any]:
 
 
 def _piece(count: Any, number: Any, pieces: Any) -> tuple[Any, Any]:
-    """Where one of the pieces of ``count`` begins, and where it ends; their sizes differ by at most one."""
+    """Returns the begin and end of one of ``count`` pieces, whose sizes differ by at most one."""
     first = T.bind(tirx.truncdiv(number * count, pieces))
     return first, T.bind(tirx.truncdiv((number + 1) * count, pieces))
 
@@ -154,8 +155,8 @@ def _deal_tiles(nest: LoopNest, core: Any) -> None:
 
 
 def _deal_row_blocks(nest: LoopNest, core: Any) -> None:
-    """Each block reads all weights once. Blocks are equal: a last one of few tiles would compute for less
-    time than its weights take to arrive."""
+    """Divides the rows into blocks, each of which reads all weights once. Blocks are equal: a short last
+    one would compute for less time than its weights take to arrive."""
     kernel = nest.kernel
     blocks = T.bind(int64(ceil_div(nest.size, max(kernel.rows, nest.geometry.block_rows(kernel.block)))))
     with T.serial(int64(0), blocks) as block:
@@ -192,7 +193,7 @@ def _deal_block(nest: LoopNest, core: Any) -> None:
 
 
 def _transpose_panels(nest: LoopNest, jo: Any) -> None:
-    """The weights of one column tile into scratch, panel by panel."""
+    """Transposes the weights of one column tile into scratch, panel by panel."""
     geometry, operands = nest.geometry, nest.operands
     assert operands.scratch is not None
     for panel in range(nest.panels):
@@ -207,7 +208,7 @@ def _transpose_panels(nest: LoopNest, jo: Any) -> None:
 
 
 def _tile(nest: LoopNest, io: Any, jo: Any) -> None:
-    """Row tile ``io`` of column tile ``jo``: which rows it has is the edge's business."""
+    """Emits row tile ``io`` of column tile ``jo``; the edge treatment decides which rows it has."""
     kernel, nest = nest.kernel, replace(nest, row_tile=io)
     prefetch_next_product(nest, jo, pieces_before(nest) + io)
     if kernel.composed:
@@ -240,7 +241,7 @@ def _exact(nest: LoopNest, rows: int, first: Any, jo: Any) -> None:
 
 
 def _one_micro_kernel(nest: LoopNest, io: Any, jo: Any) -> None:
-    """DietCode's nest: what happens to the tile that sticks out."""
+    """Emits DietCode's loop nest with its treatment of the tile that sticks out."""
     kernel, first = nest.kernel, io * nest.kernel.rows
     if kernel.rows == 1:
         _call_tile(nest, kernel, "exact", first, jo)
@@ -304,7 +305,7 @@ def _pad_offset(nest: LoopNest) -> int:
 
 
 def _pad_edge_tile(nest: LoopNest) -> None:
-    """Local padding (paper, section 3.2): the edge tile is copied once, filled up with zeros.
+    """Pads locally (paper, section 3.2): the edge tile is copied once and filled up with zeros.
 
     Draws::
 

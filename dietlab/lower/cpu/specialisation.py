@@ -1,4 +1,4 @@
-"""What a library compiles of its plans: for which lengths, and of which tiles."""
+"""Selects what a library compiles of its plans: for which lengths, and which tiles."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from dietlab.space import CpuMicroKernel, Leaf, Tree, heights, route
 
 @dataclass(frozen=True)
 class Piece:
-    """Plan ``number``, led by ``kernel``, as it is compiled for one ``length`` of the dynamic dimension or
-    (None) for any that has no piece of its own; ``heights`` and ``widths`` of the tiles that it needs."""
+    """Plan ``number``, led by ``kernel``, as it is compiled for one ``length`` of the dynamic dimension
+    or (None) for all lengths without a specialised piece; ``heights`` and ``widths`` of the tiles that it
+    needs."""
 
     number: int
     kernel: CpuMicroKernel
@@ -29,7 +30,7 @@ def pieces(
     tree: Tree | None,
     only: Sequence[Sequence[int]] | None = None,
 ) -> tuple[Piece, ...]:
-    """All pieces that an entry function chooses among.
+    """Returns all pieces that an entry function chooses among.
 
     Args:
         kernels: the micro-kernels that lead the plans, by number.
@@ -51,8 +52,8 @@ def pieces(
 
 
 def _single(geometry: Geometry, tree: Tree | None, only: Sequence[Sequence[int]] | None) -> list[int]:
-    """Returns the lengths that have pieces of their own; none where any plan may be asked for at any length,
-    since they would be as many as plans times lengths."""
+    """Returns the lengths with specialised pieces; none where any plan may be called at any length, since
+    there would be one for each plan and length."""
     if only is not None:
         return sorted({length for called in only for length in called if 0 < length <= geometry.short})
     return [] if tree is None else list(range(1, geometry.short + 1))

@@ -36,7 +36,7 @@ class Arrays:
 
 @dataclass(frozen=True)
 class BlockPosition:
-    """Where a block's tile lies: its batch, its first row and column, and how many rows there are (all
+    """The position of a block's tile: its batch, its first row and column, and its number of rows (all
     int32 expressions), in a block of threads numbered by ``thread``, which is number ``rank`` of those
     that share the tile's reduction."""
 
@@ -106,7 +106,7 @@ def block_program(
 def _walk(
     worker: Worker, geometry: BlockGeometry, place: BlockPosition, x: Fetch, w: Fetch, depth: Any, steps: Any
 ) -> None:
-    """The loop over the reduction, whose first steps are on their way."""
+    """Emits the loop over the reduction, whose first steps are already being fetched."""
     kernel = worker.kernel
     with T.serial(int32(0), int32(steps)) as variable:
         step = IRBuilder.name("step", variable)
@@ -139,7 +139,7 @@ def _walk(
 
 
 def _steps(kernel: CudaMicroKernel, depth: Any, place: BlockPosition) -> Any:
-    """How many steps of the reduction this block takes."""
+    """Returns the number of reduction steps of this block."""
     steps = -(-depth // kernel.step) if isinstance(depth, int) else _ceil(depth, kernel.step)
     if kernel.splits == 1:
         return steps
@@ -147,14 +147,15 @@ def _steps(kernel: CudaMicroKernel, depth: Any, place: BlockPosition) -> Any:
 
 
 def _number(kernel: CudaMicroKernel, place: BlockPosition, own: Any) -> Any:
-    """Which of all steps this block's ``own``-th one is."""
+    """Returns which of all steps this block's ``own``-th one is."""
     return own if kernel.splits == 1 else own * int32(kernel.splits) + place.rank
 
 
 def _left(
     kernel: CudaMicroKernel, geometry: BlockGeometry, place: BlockPosition, depth: Any, step: Any
 ) -> Left:
-    """How many rows, columns and steps there are from the tile's first on: what bound checks compare with."""
+    """Returns the rows, columns and steps from the tile's first to the operand's end, which bound checks
+    compare with."""
     cols = int32(geometry.value(geometry.cols, place.size))
     return Left(
         bound("rows_left", place.size - place.first_row),

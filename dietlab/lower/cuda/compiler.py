@@ -74,7 +74,8 @@ def lower(module: Any, hardware: Hardware) -> Lowered:
 
 
 def passes(target: Any) -> list[Any]:
-    """From TensorIR with explicit threads to host functions that launch device functions."""
+    """Returns the passes from TensorIR with explicit threads to host functions that launch device
+    functions."""
     from tvm import s_tir, tirx
 
     steps = tirx.transform
@@ -123,8 +124,8 @@ def cuda_source(lowered: Lowered) -> str:
 
 @contextmanager
 def _no_compiling() -> Iterator[None]:
-    """Where TVM's CUDA part is loaded, it compiles whatever it is given, by a compiler of its own choice;
-    only the source is wanted here."""
+    """Keeps TVM's CUDA part, where it is loaded, from compiling with a compiler of its choice: only the
+    source is wanted here."""
     import tvm_ffi
 
     own = tvm_ffi.get_global_func(JIT, allow_missing=True)
@@ -207,7 +208,8 @@ def without_spills(source: str, arch: str, assemble: Callable[[str, str], Cubin]
 
 
 def resources_of(cubin: Cubin, device: Any, hardware: Hardware) -> dict[str, int]:
-    """What the kernels of a library use at most, and how many blocks of each fit a multiprocessor."""
+    """Returns the most that the kernels of a library use, and how many blocks of each fit a
+    multiprocessor."""
     launches = {str(f.attrs["global_symbol"]): launch_of(f) for f in device.functions.values()}
     used = [
         (kernel, threads, kernel.shared_bytes + dynamic)
@@ -260,8 +262,8 @@ def _device_module(device: Any, cubin: Cubin) -> Any:
 
 
 def launch_table(device: Any) -> dict[str, dict[str, Any]]:
-    """By kernel: the types of its arguments, and what a launch is told beside them (grid, block, shared
-    memory)."""
+    """Returns, by kernel, the types of its arguments and the launch parameters beside them (grid, block,
+    shared memory)."""
     return {
         str(function.attrs["global_symbol"]): {
             "name": str(function.attrs["global_symbol"]),

@@ -1,4 +1,4 @@
-"""What a compiled CUDA kernel really uses, read from the cubin itself: an ELF file of machine 190.
+"""Reads the resources that a compiled CUDA kernel uses from the cubin: an ELF file of machine 190.
 
 ELF-64 is the System V ABI's. What NVIDIA adds (``.nv.info`` and its ``EIATTR`` attributes, registers in
 the section header) is named as ``nvdisasm`` of the CUDA toolkit prints it. No tool of the toolkit runs
@@ -33,7 +33,7 @@ _ARCHITECTURE = re.compile(r"sm_(\d+)[af]?")
 
 @dataclass(frozen=True)
 class Resources:
-    """What one kernel uses.
+    """The resources that one kernel uses.
 
     Args:
         registers: 32-bit registers of a thread.

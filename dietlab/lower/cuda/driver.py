@@ -69,7 +69,7 @@ def _needed(library: Path) -> Iterator[str]:
 
 
 def _load_or_stand_in(name: str, folder: Path) -> None:
-    """The library itself where it is installed, else an empty one that answers to its name and version."""
+    """Loads the library where it is installed, else an empty one with its name and version."""
     try:
         ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL)
         return

@@ -15,7 +15,7 @@ from dietlab.space import LEAST_ASYNCHRONOUS_BYTES, CudaMicroKernel
 
 @dataclass(frozen=True)
 class Fetch:
-    """How one operand's tile is copied, ``width`` elements at a time, by all threads of the block.
+    """The copy of one operand's tile, ``width`` elements at a time, by all threads of the block.
 
     Draws, for 16-byte copies of float32 and ``threads`` threads::
 
@@ -77,7 +77,7 @@ class Fetch:
             self._for_piece(n, lambda line, at: self._finish(n, slot, line, at))
 
     def _for_piece(self, n: Any, emit: Any) -> None:
-        """``emit(line, element)`` for copy ``n`` of this thread, if it has that many."""
+        """Emits ``emit(line, element)`` for copy ``n`` of this thread, if it has that many."""
         piece = bound("piece", self.thread + n * int32(self.kernel.threads))
         across = self.panel.length // self.width
         line = bound("line", tirx.truncdiv(piece, int32(across)))
@@ -116,7 +116,7 @@ class Fetch:
         T.evaluate(T.ptx[name](*operands))
 
     def _place(self, step: Any, line: Any, at: Any) -> tuple[Any, Any]:
-        """Where a piece lies in the operand: lines and elements from the tile's origin."""
+        """Returns the place of a piece in the operand: lines and elements from the tile's origin."""
         start = step * int32(self.kernel.step)
         return (line + start, at) if self.depth_lines else (line, at + start)
 
@@ -146,7 +146,7 @@ class Fetch:
 def fetches(
     kernel: CudaMicroKernel, geometry: BlockGeometry, arrays: Any, shared: Any, place: Any, *, aligned: bool
 ) -> tuple[Fetch, Fetch]:
-    """How the tiles of ``x`` and ``w`` are fetched: side by side in each stage."""
+    """Returns the copies of the tiles of ``x`` and ``w``, which lie side by side in each stage."""
     size = place.size
     cols, depth = (int32(geometry.value(e, size)) for e in (geometry.cols, geometry.depth))
     x_panel, w_panel = panels(kernel, geometry)

@@ -40,7 +40,7 @@ class BlockGeometry(Contraction):
 
     @property
     def direct(self) -> bool:
-        """Whether ``w`` lies as ``w[depth, cols]``."""
+        """True if ``w`` lies as ``w[depth, cols]``."""
         return self.weights == "direct"
 
     @property
@@ -58,7 +58,7 @@ class BlockGeometry(Contraction):
         return self._width(self.depth, aligned)
 
     def w_width(self, *, aligned: bool = True) -> int:
-        """The same for ``w``."""
+        """The elements of ``w`` in one copy."""
         return self._width(self.cols if self.direct else self.depth, aligned)
 
     def _width(self, extent: Extent, aligned: bool) -> int:
@@ -92,8 +92,8 @@ class Panel:
         return self.lines * self.pitch
 
     def at(self, first: Any, line: Any, element: Any) -> Any:
-        """Where an element of a line is, in a panel whose first one is at ``first`` (numbers, or int32
-        expressions)."""
+        """Returns the place of an element of a line in a panel whose first element is at ``first``
+        (numbers, or int32 expressions)."""
         return first + line * self.pitch + element
 
 

@@ -1,4 +1,4 @@
-"""What workers of all kinds share: panels in shared memory, slices, and what a worker is."""
+"""The interface of a worker, and what workers of all units share: panels in shared memory, and slices."""
 
 from __future__ import annotations
 
@@ -51,28 +51,28 @@ class Worker(Protocol):
     def col(self, j: Any) -> Any: ...
 
     def at(self, i: Any, j: Any) -> Any:
-        """Which of the thread's sums belongs to its ``i``-th row and ``j``-th column."""
+        """Returns the index of the thread's sum for its ``i``-th row and ``j``-th column."""
 
     def start(self) -> None:
         """Sums begin with zero."""
 
     @property
     def asynchronous(self) -> bool:
-        """Whether the compute stage goes on while threads do other things."""
+        """True if the compute stage goes on while threads do other things."""
 
     def publish(self) -> None:
-        """What this thread wrote to shared memory becomes visible to what multiplies, once the block has
+        """Makes this thread's writes to shared memory visible to the multiplying unit, once the block has
         passed a barrier."""
 
     def multiply_add(self, slot: Any, left: Left | None = None) -> None:
-        """The compute stage: one step, from the stage ``slot`` of shared memory; no bound checks, unless
-        what is ``left`` is given."""
+        """Emits the compute stage: one step, from the stage ``slot`` of shared memory; without bound
+        checks, unless what is ``left`` is given."""
 
     def settle(self) -> None:
-        """At the end of a step: the stage that was computed before it can be written again."""
+        """Ends a step: the stage that was computed before it can be written again."""
 
     def finish(self) -> None:
-        """After the last step: the sums are in the registers."""
+        """Waits after the last step until the sums are in the registers."""
 
     def add_slices(self) -> None:
         """Adds up what the slices have; the first one has the result."""
@@ -86,7 +86,8 @@ class Worker(Protocol):
 
 @dataclass(frozen=True)
 class Layout:
-    """What all units share: the panels in shared memory, the slice of a thread, its number in it."""
+    """The layout that all units share: the panels in shared memory, the slice of a thread, its number in
+    it."""
 
     kernel: CudaMicroKernel
     geometry: BlockGeometry
@@ -107,7 +108,7 @@ class Layout:
         return self.x_panel.at(slot * int32(self.stage), line, k)
 
     def w_at(self, slot: Any, col: Any, k: Any) -> Any:
-        """The same for column ``col`` of ``w`` at ``k``."""
+        """Returns the element of shared memory that holds ``w[k, col]``."""
         line, at = (k, col) if self.geometry.direct else (col, k)
         base = slot * int32(self.stage) + int32(self.x_panel.elements)
         return self.w_panel.at(base, line, at)
@@ -151,7 +152,7 @@ class Layout:
 
     @contextmanager
     def totals(self, sums: Any, count: int, at: Callable[[Any, Any], Any]) -> Iterator[Totals]:
-        """A context in which the blocks of a cluster have each other's ``count`` sums a thread.
+        """Opens a context in which the blocks of a cluster have each other's ``count`` sums of a thread.
 
         Draws, for two blocks (a block without others has what it needs in its registers)::
 
@@ -194,8 +195,8 @@ class Layout:
 
 @dataclass(frozen=True)
 class Summing(ABC):
-    """What a thread of any unit does with its sums: ``x`` and ``w`` are registers for operands, or what names
-    their tiles; ``down`` and ``across`` are its worker's place in the tile."""
+    """The sums of a thread of any unit: ``x`` and ``w`` are registers for operands, or names of their
+    tiles; ``down`` and ``across`` are its worker's place in the tile."""
 
     layout: Layout
     sums: Any
@@ -210,7 +211,7 @@ class Summing(ABC):
 
     @abstractmethod
     def at(self, i: Any, j: Any) -> Any:
-        """See :class:`Worker`."""
+        """Returns the index of a sum; see :class:`Worker`."""
 
     def start(self) -> None:
         with unrolled(self.kernel.accumulators, "n") as n:
@@ -243,6 +244,6 @@ class Summing(ABC):
 
 
 def cluster_barrier() -> None:
-    """All threads of all blocks of a cluster wait for each other, and see what was written before."""
+    """Waits until all threads of all blocks of a cluster arrive and see what was written before."""
     T.evaluate(T.ptx["barrier.cluster.arrive.release.aligned"]())
     T.evaluate(T.ptx["barrier.cluster.wait.acquire.aligned"]())

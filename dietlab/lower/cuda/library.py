@@ -114,7 +114,7 @@ def _run(
 
 
 def _most_rows(geometry: BlockGeometry, kernels: Sequence[CudaMicroKernel]) -> int:
-    """So many rows every plan has blocks for, whatever heights it splits them into."""
+    """Returns the number of rows that every plan has blocks for, whatever heights it splits them into."""
     found = [MOST_BLOCKS]
     for kernel in {*kernels, *(_narrow(kernel) for kernel in kernels)}:
         blocks = MOST_BLOCKS // kernel.splits
@@ -156,7 +156,7 @@ def _launches(
     *,
     aligned: bool,
 ) -> None:
-    """One launch, of the kernel that has the two heights which this shape needs.
+    """Emits one launch, of the kernel with the two heights that this shape needs.
 
     Draws, for an even split with 128 rows at most, in granules of 16::
 
@@ -186,7 +186,8 @@ def _launches(
 
 
 def _pairs(kernel: CudaMicroKernel, heights: tuple[int, ...]) -> list[tuple[int, list[tuple[int, int]]]]:
-    """For each lower height, in granules, the regions of its launch: rows, and which count is theirs."""
+    """Returns, for each lower height in granules, the regions of its launch: rows, and the count that is
+    theirs."""
     granule = kernel.granule
     if kernel.edge == "even":
         taller = {rows: [(rows + granule, 0)] if rows + granule in heights else [] for rows in heights}
@@ -265,7 +266,7 @@ def _array(name: str, handle: Any, shape: tuple[Any, ...], dtype: str) -> Any:
 
 
 def _flat(array: Any | None, geometry: BlockGeometry) -> Any | None:
-    """The same memory as one row of elements."""
+    """Returns the memory as one row of elements."""
     if array is None:
         return None
     total: Any = int64(1)

@@ -76,7 +76,7 @@ class MultiplyAdds(Summing):
 
     @contextmanager
     def _checked(self, i: Any, j: Any, k: Any, left: Left | None) -> Iterator[None]:
-        """Bound checks around one multiply-add, if there are any."""
+        """Emits bound checks around one multiply-add, if there are any."""
         if left is None:
             yield
             return
@@ -85,7 +85,7 @@ class MultiplyAdds(Summing):
             yield
 
     def _read(self, slot: Any, k: Any) -> None:
-        """Four steps of the thread's rows and columns, from shared memory to registers."""
+        """Reads four steps of the thread's rows and columns from shared memory to registers."""
         layout, shared = self.layout, self.layout.shared
         with unrolled(self.held_rows, "i") as i:
             value = shared[span(layout.x_at(slot, self.row(i), k), QUAD)]

@@ -49,7 +49,7 @@ class Compiler:
     includes: tuple[str, ...] = ()
 
     def flags(self, arch: str, *, fast_math: bool = False) -> tuple[str, ...]:
-        """What it is asked for, with a report of the registers that each kernel uses.
+        """Returns the flags, with a report of the registers that each kernel uses.
 
         TVM's source calls constexpr functions of the C++ library on the device, and helpers without
         ``__device__``, which NVRTC must be told of; fast math is the caller's choice.
@@ -58,7 +58,7 @@ class Compiler:
         return (*own, *(["--use_fast_math"] if fast_math else []), *(f"-I{path}" for path in self.includes))
 
     def version(self) -> str:
-        """What it says of its version; asked once a process.
+        """Returns the compiler's version; asked once a process.
 
         Raises:
             BuildError: if it does not run.
@@ -218,7 +218,7 @@ def _first_error(log: str) -> str:
 
 @dataclass(frozen=True)
 class Usage:
-    """What ``ptxas`` says that a kernel uses; bytes are of a thread, shared ones of a block."""
+    """The usage of a kernel by the report of ``ptxas``; bytes are of a thread, shared ones of a block."""
 
     registers: int
     stack_bytes: int
@@ -274,7 +274,7 @@ def _entry(cache: Path, source: str, flags: tuple[str, ...], version: str) -> Pa
 
 
 def _load(entry: Path, arch: str) -> Cubin | None:
-    """What is kept; None if there is nothing, or something damaged, which is built again."""
+    """Returns the cached result; None if there is none, or a damaged one, which is built again."""
     try:
         head, _, data = entry.read_bytes().partition(b"\n")
         kept = json.loads(head)

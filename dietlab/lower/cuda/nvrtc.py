@@ -1,4 +1,4 @@
-"""NVRTC as a command: ``python -m dietlab.lower.cuda.nvrtc LIBRARY [FLAG ...] -o CUBIN SOURCE``.
+"""Runs NVRTC as a command: ``python -m dietlab.lower.cuda.nvrtc LIBRARY [FLAG ...] -o CUBIN SOURCE``.
 
 The library compiles inside the process that loads it. In one of its own it can be ended when it takes
 too long, and a crash stays there; it reports as nvcc does. Needs the standard library only.

@@ -17,7 +17,7 @@ def int32(value: Any) -> Any:
 
 
 def int64(value: Any) -> Any:
-    """Where a tile begins can lie beyond 2^31 elements."""
+    """Converts to 64 bits: a tile can begin beyond 2^31 elements."""
     return tirx.IntImm("int64", value) if isinstance(value, int) else _cast("int64", value)
 
 
@@ -32,7 +32,7 @@ def bound(name: str, value: Any) -> Any:
 
 @contextmanager
 def unrolled(count: int, name: str) -> Iterator[Any]:
-    """A loop that the CUDA compiler unrolls: arrays indexed by its variable become registers."""
+    """Opens a loop that the CUDA compiler unrolls: arrays indexed by its variable become registers."""
     with T.unroll(int32(0), int32(count)) as variable:
         yield IRBuilder.name(name, variable)
 

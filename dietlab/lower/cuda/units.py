@@ -1,4 +1,4 @@
-"""Which unit multiplies: the worker of a micro-kernel."""
+"""The worker of a micro-kernel, by the unit that multiplies."""
 
 from __future__ import annotations
 

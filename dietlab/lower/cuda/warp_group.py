@@ -124,8 +124,8 @@ class WarpGroup(Summing):
         T.evaluate(T.ptx["wgmma.wait_group.sync.aligned"](IN_FLIGHT))
 
     def _multiply(self, slot: Any, i: Any, k: Any) -> None:
-        """One instruction. All places begin with eight lines of a strip, whose first line is not swizzled; of
-        a step's place in its strip the tensor cores swizzle what they add to it."""
+        """Emits one instruction. All places begin with eight lines of a strip, whose first line is not
+        swizzled; the tensor cores swizzle the offset that they add to a step's place in its strip."""
         kind = {"float16": "f16", "bfloat16": "bf16"}[self.layout.geometry.dtype]
         sums = [self.sums[i * int32(self._of_piece) + int32(n)] for n in range(self._of_piece)]
         x = _moved(self.x, self.layout.x_at(slot, self._first_row(i), k))
@@ -139,13 +139,13 @@ class WarpGroup(Summing):
         self._keep()
 
     def _keep(self) -> None:
-        """What the compiler knows of the sums ends here."""
+        """Ends what the compiler knows of the sums."""
         with unrolled(self.kernel.accumulators, "n") as n:
             T.evaluate(T.cuda.func_call(KEEP, self.sums[n], source_code=KEEP_SOURCE))
 
 
 def _moved(descriptor: Any, elements: Any) -> Any:
-    """Returns the descriptor of a tile that begins so many elements, a multiple of eight, behind shared
+    """Returns the descriptor of a tile that begins ``elements``, a multiple of eight, behind shared
     memory's first."""
     return tirx.Cast("uint64", descriptor + int64(tirx.truncdiv(elements, int32(CELL))))
 
