@@ -309,7 +309,9 @@ def test_built_study_is_an_operator(study: Path) -> None:
     assert len(load(study).micro_kernels) == 1
 
 
-def test_evaluate_writes_the_report_that_report_prints(study: Path, tmp_path: Path) -> None:
+def test_evaluate_writes_the_report_that_report_prints(
+    study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "report.json"
     text = done(
         "evaluate",
@@ -332,6 +334,13 @@ def test_evaluate_writes_the_report_that_report_prints(study: Path, tmp_path: Pa
     assert "openblas" in text
     assert "openblas" in done("report", study, "--html", tmp_path / "page.html")
     assert "<html" in (tmp_path / "page.html").read_text()[:500]
+    # Without the extra lab the text still comes.
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    text = done("report", study)
+    assert "openblas" in text and "no HTML page was written: HTML pages need the extra lab" in text
+    wanted = dietlab("report", study, "--html", tmp_path / "other.html")
+    assert wanted.exit_code == 2 and "openblas" in wanted.stdout
+    assert "pip install 'dietlab[lab]'" in wanted.stderr and not (tmp_path / "other.html").exists()
 
 
 def test_replay_searches_recorded_measurements(tmp_path: Path) -> None:

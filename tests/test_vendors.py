@@ -11,7 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dietlab.bench.suite import suite_named
+from dietlab.cli.doctor import examine
+from dietlab.cli.quickstart import QUICKSTART_AGAINST
 from dietlab.errors import MissingDependencyError
+from dietlab.evaluation import DEFAULT_CONTENDERS
 from dietlab.evaluation.contender_worker import Service
 from dietlab.evaluation.vendors import VENDORS, NoFormError, contender_env, openblas, zendnn
 from dietlab.evaluation.vendors.onnx_model import OnnxNode, message, model
@@ -204,6 +208,16 @@ def test_zendnn_is_not_compared_on_another_makers_processor(
     monkeypatch.setattr(zendnn, "processor_vendor", lambda: maker)
     for name in ("zendnn", "zendnn-packed"):
         assert said in Service()(opening(name))["absent"]
+
+
+def test_zendnn_takes_part_wherever_cpus_are_compared() -> None:
+    for name in ("bert-cpu", "llm-cpu"):
+        for task in suite_named(name).tasks:
+            packed = "zendnn-packed" in task.against
+            assert "zendnn" in task.against and packed == bool(task.workload.constants)
+    assert {"zendnn", "zendnn-packed"} <= set(DEFAULT_CONTENDERS)
+    assert "zendnn-packed" in QUICKSTART_AGAINST
+    assert "zentorch" in {finding.what for finding in examine()}
 
 
 def test_pytorch_loads_no_extension_that_is_installed_beside_it(tmp_path: Path) -> None:
