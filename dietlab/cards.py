@@ -72,7 +72,7 @@ class Fold:
 
 @dataclass(frozen=True)
 class Card:
-    """What a value shows of itself.
+    """The facts that a value shows: a head line, and sections with small tables.
 
     Args:
         type: the name of the value's class.
@@ -116,7 +116,7 @@ class Carded(ABC):
     @property
     @abstractmethod
     def card(self) -> Card:
-        """What a prompt and a notebook show of it."""
+        """The card that a prompt and a notebook show."""
 
     def __repr__(self) -> str:
         return self.card.text
@@ -126,7 +126,7 @@ class Carded(ABC):
 
 
 def seconds_text(seconds: float | None) -> str:
-    """A time with three digits and the unit that suits it: ``83.1 us``, ``12.0 s``, ``18 min``."""
+    """Formats a time with three digits and a fitting unit: ``83.1 us``, ``12.0 s``, ``18 min``."""
     if seconds is None or not math.isfinite(seconds):
         return ""
     if seconds >= 600:
@@ -137,12 +137,12 @@ def seconds_text(seconds: float | None) -> str:
 
 
 def share_text(share: float | None) -> str:
-    """A share of 1 in percent: ``12.5 %``."""
+    """Formats a share of 1 in percent: ``12.5 %``."""
     return "" if share is None or not math.isfinite(share) else f"{100 * share:.1f} %"
 
 
 def bytes_text(count: float) -> str:
-    """A size in bytes, KiB or MiB: ``32 KiB``."""
+    """Formats a size in bytes, KiB or MiB: ``32 KiB``."""
     for unit, size in (("MiB", 1 << 20), ("KiB", 1 << 10)):
         if count >= size:
             return f"{count / size:.4g} {unit}"
@@ -150,12 +150,12 @@ def bytes_text(count: float) -> str:
 
 
 def counted(count: int, noun: str) -> Quantity:
-    """A number of things: ``1 shape``, ``1,088 micro-kernels``."""
+    """Formats a count with its noun: ``1 shape``, ``1,088 micro-kernels``."""
     return Quantity(f"{count:,}", noun if count == 1 else f"{noun}s")
 
 
 def shortened(text: str, length: int) -> str:
-    """A text of at most ``length`` characters: the end of a longer one becomes ``...``."""
+    """Shortens a text to at most ``length`` characters: the end of a longer one becomes ``...``."""
     return text if len(text) <= length else f"{text[: length - 3]}..."
 
 
@@ -187,7 +187,7 @@ def _cell(value: Cell, tag: str = "td", numeric: bool = False) -> str:
 
 
 def cell_text(value: Cell) -> str:
-    """A cell as a card shows it: integers with commas, four digits of other numbers, nothing for nothing."""
+    """Formats a cell of a card: integers with commas, four digits of other numbers, nothing for None."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     if isinstance(value, bool):

@@ -15,7 +15,7 @@ from typing import Protocol
 
 @dataclass(frozen=True)
 class PhaseSeconds:
-    """Where the wall-clock time of a run went, in seconds.
+    """The wall-clock time of a run by phase, in seconds.
 
     The five phases exclude each other and add up to the time spent in a stage;
     ``compile``, ``verify`` and ``measure`` happen in worker processes.
@@ -124,7 +124,7 @@ class Audience:
 
     @contextmanager
     def stage(self, name: str, total: int, unit: str = "it") -> Iterator[Stage]:
-        """A step with progress: ``with audience.stage("build", 8) as step: step.advance()``."""
+        """Opens a step with progress: ``with audience.stage("build", 8) as step: step.advance()``."""
         started = perf_counter()
         self.send(StageStarted(name, total, unit))
         try:

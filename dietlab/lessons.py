@@ -36,6 +36,8 @@ BENCH = "results/zen4-bench.csv.gz"
 ABLATION = "results/zen4-ablation.csv.gz"
 
 LONGEST = 128
+"""The longest length of the records, in rows."""
+
 MEASURED_ONCE = 256
 """Micro-kernels that the fourth notebook's cost model learns from."""
 

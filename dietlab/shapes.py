@@ -208,7 +208,7 @@ class ShapeSet(Carded):
 
         Args:
             name: ``uniform``, ``paper``, ``bert`` or ``serving``.
-            n: merges neighbours to at most so many shapes, which keep the weight of all.
+            n: merges neighbours to at most ``n`` shapes, which keep the weight of all.
 
         Raises:
             WorkloadError: for an unknown table, or one with nothing in the range.

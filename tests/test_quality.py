@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -83,3 +85,43 @@ def test_no_public_name_is_hidden_by_a_module() -> None:
         folder = Path(package.__file__ or "").parent
         modules = {path.stem for path in folder.iterdir() if not path.name.startswith("_")}
         assert not modules & set(package.__all__)
+
+
+IN_OTHER_WORDS = re.compile(
+    r"\b(so many|whoever|(of|under) (its|their) own|ask(s|ed|ing)? (in time|into|for .{0,30}ahead)|"
+    r"asked for ahead|less 1|dear(er|est)?|the same with|much the same)\b",
+    re.IGNORECASE,
+)
+"""Phrases of a private vocabulary. The field says: prefetch, minus, expensive, a count by its name."""
+
+QUESTION = re.compile(r"(What|How|Whether|Where|When|Who|Which|The same|As|Those|These)\b")
+"""Beginnings of a docstring that leave out its subject or its verb."""
+
+
+def _documented(tree: ast.Module) -> Iterator[tuple[str, str, bool]]:
+    """Yields name, docstring and whether it is a function's whose first word must be a verb."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and (
+            text := ast.get_docstring(node)
+        ):
+            decorators = " ".join(ast.unparse(d) for d in getattr(node, "decorator_list", ()))
+            # The help of a command is an imperative, as everywhere on a command line.
+            free = "property" in decorators or "command" in decorators or "group" in decorators
+            yield getattr(node, "name", "module"), text, isinstance(node, ast.FunctionDef) and not free
+
+
+@pytest.mark.parametrize("room", sorted({path.relative_to(PACKAGE).parts[0] for path in MODULES} - {"view"}))
+def test_docstrings_begin_with_a_verb_or_a_noun(room: str) -> None:
+    wrong = []
+    for path in MODULES:
+        if path.relative_to(PACKAGE).parts[0] == room:
+            for name, text, is_function in _documented(ast.parse(path.read_text())):
+                verb = re.fullmatch(r"[A-Z][a-z]+s", text.split()[0].strip(",.:"))
+                if QUESTION.match(text) or (is_function and not verb):
+                    wrong.append(f"{path.name}: {name}: {text.splitlines()[0]}")
+    assert not wrong
+
+
+def test_texts_have_the_words_of_the_field() -> None:
+    texts = {path: path.read_text() for path in MODULES if "view" not in path.relative_to(PACKAGE).parts}
+    assert {p.name: found[0] for p, text in texts.items() if (found := IN_OTHER_WORDS.search(text))} == {}

@@ -75,7 +75,7 @@ def variants(kernel: CpuMicroKernel, workload: Workload) -> tuple[Variant, ...]:
     found = [Variant(OURS, whole, workload)]
     found += [Variant(name, other, workload) for name, other in others.items() if other != whole]
     if isinstance(workload, Dense) and workload.constant:
-        # Panels are asked for ahead, cut and passed over row by row only where they are packed.
+        # Only packed panels are prefetched, cut into K-blocks and passed over row by row.
         loose = replace(whole, ahead=False, block=0, order="ws")
         found.append(Variant("no packing", loose, workload, packs=False))
     if isinstance(workload, Dense) and workload.epilogue == NO_EPILOGUE:

@@ -52,7 +52,7 @@ class Criterion:
         operators: a workload counts if its operator begins with this.
         dims: a workload counts only if it has these static extents.
         dtypes: a workload counts only if its operands are of one of these types (empty: of any).
-        needs: so many workloads must be in the table before the target is judged.
+        needs: the fewest workloads in the table before the target is judged.
     """
 
     measure: Measure
@@ -85,6 +85,9 @@ class Criterion:
 
 
 SHORT, SHORTEST, LONG = (1, 128), (1, 32), (129, 2048)
+"""The ranges of T that lines of the summary cover, both ends included: the paper's, its shortest, and
+beyond it."""
+
 QKV = (("N", 2304), ("K", 768))
 
 CPU_CRITERIA: tuple[Criterion, ...] = (
@@ -191,7 +194,7 @@ CPU_CRITERIA: tuple[Criterion, ...] = (
     Criterion("code", "most", "machine code of a library", "KiB", at_most=256.0, operators=""),
     Criterion("wrong", "total", "lengths called in 0..8192, wrong results", "", at_most=0.0, operators=""),
 )
-"""What a CPU is judged by, from top to bottom."""
+"""The lines that a CPU is judged by, from top to bottom."""
 
 FLOATS, HALVES = ("float32",), ("float16", "bfloat16")
 on_gpu = partial(Criterion, processor="cuda", operators="")
@@ -233,7 +236,7 @@ GPU_CRITERIA: tuple[Criterion, ...] = (
     on_gpu("kernels", "most", "micro-kernels in a library", "", at_most=12.0),
     on_gpu("incorrect", "total", "evaluated shapes, wrong results", "", at_most=0.0),
 )
-"""What a GPU is judged by (the targets are set for an H200), from top to bottom."""
+"""The lines that a GPU is judged by, from top to bottom; the targets are set for an H200."""
 
 CRITERIA = (*CPU_CRITERIA, *GPU_CRITERIA)
 """Every line that a summary can have. A study counts for those of its kind of processor only."""

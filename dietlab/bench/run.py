@@ -38,7 +38,7 @@ JOURNAL, TABLE = "rows.jsonl", "bench.csv"
 TUNING_EFFORT = {"smoke": "smoke", "quick": "quick", "full": "quick"}
 """By the bench's effort: more lengths and longer timing need no longer tuning."""
 RECENT_TURNS = 8
-"""A turn is begun if the longest of so many before it would still fit."""
+"""The number of latest turns whose longest must fit into the time left before another turn begins."""
 
 
 @dataclass(frozen=True)

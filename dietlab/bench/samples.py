@@ -7,7 +7,7 @@ prepacked       time of the fastest prepacked vendor over ours
 plain           time of the fastest plain vendor over ours
 ansor           time of the program tuned for this very shape over ours
 cublas          time of this contender over ours; ``cublaslt`` and ``cublaslt-tuned`` likewise
-regret          time of the plan we choose over that of the fastest plan, less 1, in percent
+regret          time of the plan we choose over that of the fastest plan, minus 1, in percent
 held-out        the same, of shapes that tuning did not see
 padding         executed over useful multiply-adds of the serving trace, all its measured lengths together
 peak            our GFLOP/s over the FMA peak of the cores used, in percent
@@ -34,11 +34,12 @@ from dietlab.shapes import Shape
 from dietlab.traffic import read_table
 
 STEP = 8
-"""A prime length is compared with the multiples of this beside it."""
+"""The number whose multiples on either side a prime length is compared with."""
 
 TRACE = "serving"
 TRACED = 0.5
-"""So large a share of the trace's calls must be at measured lengths: fewer say nothing of the rest."""
+"""The least share of a trace's calls at measured lengths from which its sum is shown: fewer do not stand
+for the rest."""
 
 Rows = Mapping[int, Mapping[str, Row]]
 """Correct rows of one study and cache state, by length and contender."""

@@ -17,7 +17,7 @@ PAPER_LENGTHS = (5, 24, 43, 62, 81, 100, 119, 128)
 """The eight lengths of the paper's evaluation (DietCode, section 5)."""
 LONG_LENGTHS = (256, 512, 1024, 2048)
 LONG_WEIGHT = 0.5
-"""A long length counts half a paper length in tuning: most sentences are short."""
+"""The weight of a long length in tuning, relative to a length of the paper: most sentences are short."""
 
 DENSE_AGAINST = (
     "openblas",

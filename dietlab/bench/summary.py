@@ -20,6 +20,8 @@ from dietlab.bench.samples import Block, Sample, blocks, counts, samples
 from dietlab.bench.table import BenchTable, StudyFacts
 
 RESAMPLES = 2000
+"""Draws of a bootstrap interval over shapes."""
+
 CONFIDENCE = 0.95
 KIB = 1024
 

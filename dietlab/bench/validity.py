@@ -19,9 +19,10 @@ from dietlab.space import CpuMicroKernel
 from dietlab.workloads import FloatArray, Workload, batch_of, largest, tolerance
 
 HIGHEST = 8192
-"""Up to here every length of a dense layer is called."""
+"""The highest length at which a dense layer is checked; every length up to it is called."""
 EACH_UP_TO, THEN_EVERY = 1024, 61
-"""Outputs of batched products grow with the square of the length: each one up to here, then some."""
+"""The length up to which every length of a batched product is checked, and the step beyond it: outputs
+grow with the square of the length."""
 SMALL = {"batch": 2, "cols": 5, "depth": 40}
 """Static extents for the check: what a tile covers, and a rest. Columns come on top of the widest tile."""
 POISON = np.float32(-7e30)

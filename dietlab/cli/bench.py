@@ -62,7 +62,7 @@ LEFT_OVER = 75
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0, min_open=True),
-    help=f"Stop before so many seconds are over; if something is left, the exit status is {LEFT_OVER}.",
+    help=f"Stop before this many seconds are over; if something is left, the exit status is {LEFT_OVER}.",
 )
 @click.option("--summary", "summary_only", is_flag=True, help="Measure nothing: show what --out has so far.")
 @click.option(

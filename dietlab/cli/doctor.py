@@ -37,7 +37,7 @@ class Finding:
 
 
 def examine() -> list[Finding]:
-    """Python, processor, linker and packages; nothing is run that could fail the caller."""
+    """Examines Python, processor, linker and packages; runs nothing that could fail the caller."""
     findings = [
         Finding("Python", sys.version.split()[0], sys.version_info >= (3, 10)),
         _processor(),

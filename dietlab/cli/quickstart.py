@@ -55,7 +55,7 @@ def quickstart(out: str, threads: int | None, effort: str, shapes: str) -> None:
 
 
 def _quickstart_shapes(study: Study) -> ShapeSet:
-    """The tuned shapes and as many that tuning never saw."""
+    """Returns the tuned shapes and as many that tuning did not measure."""
     seen = {record.shape for record in study.run().records}
     every = ShapeSet.every(study.workload)
     unseen = [shape for shape in every if shape not in seen]

@@ -90,7 +90,7 @@ def tune_command(
 def study_hardware(
     out: str, hardware: str | None, threads: int | None, target: Literal["cpu", "cuda"] = "cpu"
 ) -> Hardware:
-    """The processor asked for, measured; that of the study in ``out`` if it is the same, because a
+    """Returns the requested processor, measured, or that of the study in ``out`` if it is equal: a
     resumed run is not measured again."""
     if not (Path(out) / MANIFEST).exists():
         return processor(hardware, threads, measure=True, target=target)
@@ -132,7 +132,7 @@ def dispatched(study: Study, max_kernels: int = 8, measure: bool | None = None) 
 
 @click.command("build")
 @click.argument("study", type=click.Path(exists=True))
-@click.option("--max-kernels", type=click.IntRange(1), help="Choose a new portfolio of at most so many.")
+@click.option("--max-kernels", type=click.IntRange(1), help="The most micro-kernels of a new portfolio.")
 def build_command(study: str, max_kernels: int | None) -> None:
     """Compile the dispatcher into one shared library."""
     opened = Study.open(study)

@@ -1,12 +1,12 @@
 """The analytic half of the cost model: the adaptation cost, which stitching a micro-kernel over a shape
 loses.
 
-A micro-kernel computes at a throughput of its own, ``f_mk``. A plan made of it also pays for
+A micro-kernel computes at a throughput ``f_mk``. A plan made of it also pays for
 padding (``f_pad``) and for idle processors (``f_occ``)::
 
     seconds(M, S) = flops(S) / (f_mk(M) * processors * f_pad(M, S) * f_occ(M, S))
 
-and for what its processor adds to that; each kind has a class of its own. A composed plan is the sum of
+and for what its processor adds to that; each kind has a class. A composed plan is the sum of
 its regions.
 """
 
@@ -28,7 +28,8 @@ Adaptation = Literal["paper", "streamed"]
 """``paper``: padding and idle processors only; ``streamed``: the operands' traffic too."""
 
 MEASURED_SECONDS = 0.01
-"""How long a call that a candidate is measured on may take at the processor's peak."""
+"""The most seconds that a candidate's call may take at the processor's peak, on the shape that it is
+measured on."""
 
 
 class AdaptationCost(Protocol):

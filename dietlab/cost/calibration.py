@@ -18,20 +18,21 @@ from dietlab.workloads import Workload
 Values = npt.NDArray[np.float64]
 
 DOUBT_A_STEP = 0.05
-"""How much slower than predicted a plan may be, in logarithms, for each factor of e in flops between a shape
-and the nearest one on which it, or one of its family, was measured."""
+"""The uncertainty of a prediction, as a logarithm of time, for each factor of e in flops between a shape
+and the nearest one on which the plan or its family was measured."""
 
 STRANGER = 0.03
-"""The same for a plan that was never measured itself."""
+"""The further uncertainty, as a logarithm of time, of a plan that was never measured itself."""
 
 MOST_DOUBT = 0.3
+"""The most uncertainty of a prediction, as a logarithm of time: 35 %."""
 
 
 FITS = 16
-"""Fits of how slow the rounds were, each with less weight on what the one before left unexplained."""
+"""Reweighted fits of the rounds' slowness; each weighs less what the one before left unexplained."""
 
 NOISE = 0.01
-"""Differences of times, as logarithms, that no fit should try to explain."""
+"""The difference of times, as a logarithm, that no fit should try to explain: 1 %."""
 
 
 def settled_seconds(workload: Workload, records: Iterable[Record]) -> dict[Program, float]:

@@ -20,7 +20,7 @@ EDGE_STEPS = 6.0
 """Steps of the reduction that starting, storing and calling a tile cost: one load and one store a
 vector beside a multiply-add a step, and some tens of cycles around them."""
 SUMS_STEPS = 2.0
-"""The same for adding up an accumulator across its lanes, a lane."""
+"""Steps of the reduction that adding up one lane of an accumulator across lanes costs."""
 TRANSPOSED_ROWS = 7.0
 """Rows in whose time a panel of weights is transposed on the fly: four exchanges of registers, a load and
 a store for what is one multiply-add a row."""

@@ -23,14 +23,14 @@ IMBALANCE: Imbalance = (1.433, 2.14)
 (:mod:`dietlab.cost.wave_cost`)."""
 
 EDGE_STEPS = 3.0
-"""Steps of the reduction that a block's beginning and end cost: the first fetch, which nothing hides, and
-the write-back."""
+"""Steps of the reduction that a block's prologue and epilogue cost: the first fetch, which nothing
+overlaps, and the write-back."""
 
 CLUSTER_STEPS = 2.0
-"""Steps that it costs the blocks of a cluster to add up their sums; an estimate."""
+"""Steps of the reduction that adding up the sums of a cluster's blocks costs; an estimate."""
 
 LAUNCH_SECONDS = 2e-6
-"""What a launch costs a stream that is busy: from the end of one kernel to the start of the next."""
+"""Seconds between the end of one kernel and the start of the next on a busy stream."""
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,8 @@ CUDA_FEATURES = (
 )
 
 TENSOR_CORES: dict[Unit, int] = {"fma": 0, "mma": 1, "wgmma": 2}
-"""Not used, by single warps, by groups of them: trees need no more than an order."""
+"""The feature's value by unit: no tensor cores, single warps, groups of four warps. Trees need only an
+order."""
 
 
 def cuda_features(kernel: CudaMicroKernel, workload: Workload, hardware: Hardware) -> list[float]:

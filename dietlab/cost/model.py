@@ -36,10 +36,14 @@ from dietlab.workloads import Workload, workload_from_json
 
 SCHEMA_VERSION = 3
 TREES = {"max_depth": 5, "eta": 0.12, "min_child_weight": 1, "subsample": 0.9, "lambda": 0.5, "nthread": 1}
+"""XGBoost's parameters: shallow trees, since a few hundred records are the usual size of a study."""
+
 ROUNDS = 120
+"""Boosting rounds."""
+
 TELLING = 0.5
-"""A measurement tells of a micro-kernel's throughput if it did not wait for memory most of the time, and
-computed at least this share of the time that it computes on the shape that suits it best."""
+"""The least share of computing, relative to the shape that suits the micro-kernel best, from which a
+measurement that did not mostly wait for memory informs its throughput."""
 
 
 @dataclass(frozen=True)

@@ -23,12 +23,14 @@ from dietlab.measure import Record
 from dietlab.space import CpuMicroKernel
 
 TELLING = 0.3
-"""A record tells of the share if fetching takes as long as this share of its computing."""
+"""The least ratio of fetching to computing from which a record informs the share."""
 
 LEAST_RECORDS, LEAST_KERNELS = 12, 3
-"""A share is fitted from so many telling records of so many micro-kernels; of fewer it stays as it is."""
+"""The fewest informative records, and micro-kernels among them, that a share is fitted from; with fewer it
+keeps its default."""
 
 SHARES = np.linspace(0.0, 1.0, 51)
+"""The shares that are tried, 0 to 1."""
 
 
 def with_fitted_hiding(

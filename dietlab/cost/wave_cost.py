@@ -5,7 +5,7 @@ constant ``c`` below a wave of blocks and one above, 1.433 and 2.14 on its T4::
 
     f_occ = c g / ((c - 1) g + G)      g blocks on C places,  G = C ceil(g / C)
 
-A micro-kernel computes at one throughput of its own, so that its labels, from which ``f_occ`` is divided
+A micro-kernel computes at one throughput, so that its labels, from which ``f_occ`` is divided
 out, are alike on all shapes if ``c`` is right::
 
     log label = log label at c = 1  -  log c  +  log(1 + (c - 1) u)      u = g / G
@@ -41,22 +41,24 @@ RANGE = (1.0, 8.0)
 blocks."""
 
 LEAST_RECORDS, LEAST_KERNELS = 12, 3
-"""A constant is fitted from so many telling records of so many micro-kernels; of fewer it is the paper's."""
+"""The fewest informative records, and micro-kernels among them, that a constant is fitted from; with fewer
+the paper's stands."""
 
 TELLING = 0.1
-"""A record tells of a constant that moves its label by so much, as a logarithm, against the others of its
-micro-kernel, from one end of :data:`RANGE` to the other."""
+"""The least change of a record's label, as a logarithm against the others of its micro-kernel, from one
+end of :data:`RANGE` to the other, from which the record informs a constant."""
 
 LAUNCHES = 4.0
-"""A call that is shorter than so many launches says more of the launch than of its blocks."""
+"""The least length of a call, in launches, from which it informs the constants: a shorter one measures the
+launch."""
 
 OUTLIER = 0.05
-"""Deviations count by their squares up to here and evenly beyond (Huber's loss, on logarithms): single
-records that are off, a busy machine's, pull little."""
+"""The deviation, as a logarithm, up to which the loss is quadratic and beyond which it is linear (Huber's
+loss), so that single disturbed records pull little."""
 
 POINTS, ROUNDS = 13, 8
-"""Values of each constant that are tried at once, evenly over its logarithm, and how often: each time in half
-the range, around the best. At the end they are a fifth of a percent apart."""
+"""Values of each constant that are tried at once, evenly over its logarithm, and rounds of trying: each in
+half the range, around the best. The last values are 0.2 % apart."""
 
 
 class Sighting(NamedTuple):

@@ -98,8 +98,9 @@ class Dispatcher(Carded):
         ]
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a rule: the extents that it serves, ``low`` to ``high`` (both included; missing where there
-        is no end), the number of its ``plan``, and that one's ``micro_kernel`` with each of its parameters.
+        """Returns a table, one row a rule: the extents that it serves, ``low`` to ``high`` (both included;
+        missing where there is no end), the number of its ``plan``, and the plan's ``micro_kernel`` with each
+        of its parameters.
         """
         import pandas as pd
 

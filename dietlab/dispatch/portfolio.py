@@ -85,7 +85,7 @@ class Portfolio(Carded):
         return table
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a shape and plan that covers it.
+        """Returns a table with one row a shape and plan that covers it.
 
         Columns: each dynamic dimension, ``weight`` (a share of the calls), the plan's ``micro_kernel`` and
         each of its parameters, ``expected_seconds``, ``best_seconds`` (the least of any candidate, chosen or
@@ -126,7 +126,7 @@ class Portfolio(Carded):
         return Card("Portfolio", f"{self.workload} on {self.hardware.name}", facts, sections)
 
     def _plans(self) -> Listing:
-        """How often each plan is the fastest of the portfolio."""
+        """Returns, for each plan, the number of shapes on which it is the portfolio's fastest."""
         best, weights = np.array(self.seconds).argmin(axis=0), np.array(self.shapes.weights)
         found = [(plan.key, best == number) for number, plan in enumerate(self.plans)]
         header = ("plan", "shapes on which it is fastest", "share of the calls")
@@ -255,8 +255,8 @@ class _Choice:
         return tuple(self._numbers[code] for code in needed(plan, low, high))
 
     def _padded(self, found: tuple[int, ...]) -> tuple[int, ...]:
-        nobody = len(self.codes)
-        return (*found, *found[:1] * (MOST - len(found))) if len(found) <= MOST else (nobody,) * MOST
+        absent = len(self.codes)
+        return (*found, *found[:1] * (MOST - len(found))) if len(found) <= MOST else (absent,) * MOST
 
     @cached_property
     def _losses(self) -> Values:

@@ -213,7 +213,7 @@ def cuda_module(program: Any, target: Any, assemble: Assemble = compile_cubin) -
         with tvm.transform.PassContext(config=options):
             run = tvm.IRModule({"run": main.with_attr("global_symbol", "run")})
             return tvm.compile(run, target=target).mod
-    except Exception as error:  # TVM reports by several exception types of its own
+    except Exception as error:  # TVM raises several exception types
         raise BuildError("the program compiles", last_line(error)) from error
 
 

@@ -24,7 +24,7 @@ from typing import Any
 INTRINSICS = {"x86_64": "x86", "AMD64": "x86", "aarch64": "arm_cpu", "arm64": "arm_cpu"}
 MODULE = "tvm.s_tir.tensor_intrin"
 BLOCK_SECONDS = 1e-4
-"""A block of calls lasts at least this long, so that reading the clock costs nothing."""
+"""The least seconds of a block of calls: reading the clock takes a thousandth of it."""
 
 
 def machine_intrinsics() -> tuple[str, ...]:

@@ -18,7 +18,7 @@ def static_program(workload: Workload, shape: Shape, *, free_layout: bool = Fals
         z[.., i, j] = dtype(activation(y[.., i, j] + bias[j]) + residual[.., i, j])
 
     Args:
-        free_layout: weights that the search may lay out anew. Vectorisation looks at strides before the
+        free_layout: weights whose layout the search may change. Vectorisation looks at strides before the
             layout is rewritten, so that they start K-major: ``w[K, N]``.
     """
     import tvm

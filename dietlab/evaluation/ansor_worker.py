@@ -35,10 +35,10 @@ WARMUP_SAMPLES = 32
 """Samples before XGBoost ranks; with TVM's 100 a small budget would be searched at random."""
 POPULATION = 512
 BRED = 8
-"""Programs bred for each trial at most: three trials need no population of hundreds."""
+"""The most programs bred for each trial: three trials need no population of hundreds."""
 FEWEST_FRESH, DRAWS = 50, 5
-"""TVM's numbers: how many of the first generation were never measured at least, and how often a population is
-drawn in vain before the search gives up."""
+"""TVM's defaults: the fewest programs of the first generation that were never measured, and the draws of a
+population without a new program before the search gives up."""
 
 
 class Platform(Protocol):

@@ -50,7 +50,7 @@ class Case:
         if not self.copies:
             return Copy(prepare(problem.constants), problem.variables, problem.out)
         if problem.constants:
-            # Plain vendors read the weights they are given, so that each needs a copy of its own.
+            # Plain vendors read the weights they are given, so that each call of a rotation needs a copy.
             return Copy(prepare(_copied(problem.constants)), problem.variables, problem.out)
         return Copy(self.copies[0].prepared, _copied(problem.variables), aligned(problem.out))
 

@@ -59,13 +59,13 @@ from dietlab.shapes import Shape
 from dietlab.workloads import Workload, workload_from_json
 
 WARM_SECONDS = 0.02
-"""How long several threads run before a block: a woken thread starts on its waker's core, and the
+"""Seconds that several threads run before a block: a woken thread starts on its waker's core, and the
 system takes some milliseconds to move one of the two."""
 FEWEST_ALONE, LONGEST_ALONE = 9, 4
-"""Calls of an interleaved block at least, so that a median means something; unless that makes it so many
-times as long as it should be: a long call is hardly disturbed."""
+"""The fewest calls of an interleaved block, so that a median means something, and the most that this may
+lengthen the block, as a ratio: long calls vary little."""
 KEPT_BYTES = 256 << 20
-"""Of prepared shapes."""
+"""The most bytes of prepared shapes that stay in memory."""
 
 
 class ContenderTimer:

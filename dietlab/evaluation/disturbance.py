@@ -18,13 +18,14 @@ from typing import Any
 from dietlab.lower.runtime import aligned_empty, load_library
 
 SLOWER = 1.06
-"""A probe that takes this many times the usual one's seconds marks a slow moment."""
+"""The ratio to the usual probe from which a probe marks a slow moment."""
 RETAKES = 4
-"""After that many the block counts as it is."""
+"""The most times that a block is taken again; then it counts as it is."""
 RECENT, QUICKER = 12, 3
-"""Of so many blocks the quicker part, one in so many, says what is usual."""
+"""The latest blocks that tell the usual probe, and the divisor of their quicker part that is used: the
+quickest third."""
 PROBE_CALLS = 2
-"""The first may find wide vector units asleep."""
+"""Calls of one probe; the first may find wide vector units asleep."""
 
 Probe = Callable[[], float]
 """Seconds of a fixed piece of work."""

@@ -34,7 +34,7 @@ DEFAULT_CONTENDERS = (
 )
 """Whom an evaluation meets unless it is told: every vendor but ``torch``, whose products are MKL's."""
 ORACLE_FINALISTS = 4
-"""Plans timed for each shape, all of different tiles; the fastest of them is the oracle."""
+"""The most plans timed for each shape, all of different tiles; the fastest is the oracle."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,10 @@ from dietlab.shapes import Shape
 from dietlab.workloads import FloatArray, Workload, workload_from_json
 
 CALLS = 2000
+"""Calls of one repeat, which are timed together."""
+
 REPEATS = 25
+"""Repeats, of which the least counts."""
 
 
 def overheads(op: Operator, extents: Iterable[int]) -> dict[str, float]:

@@ -12,6 +12,8 @@ import numpy as np
 Plan = TypeVar("Plan", bound=Hashable)
 
 RESAMPLES = 1000
+"""Draws of a bootstrap interval over blocks."""
+
 CONFIDENCE = 0.95
 
 

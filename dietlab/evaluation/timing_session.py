@@ -24,11 +24,15 @@ from dietlab.workloads import Workload
 
 WORKER = "dietlab.evaluation.contender_worker"
 OPEN_SECONDS = 120.0
+"""Seconds until a contender that does not open is given up: it imports its libraries first."""
+
 ANSWER_SECONDS = 120.0
+"""Seconds until a contender that does not answer is given up."""
+
 GPU_ANSWER_SECONDS = 400.0
-"""The first call of a contender that compiles for a GPU takes minutes."""
+"""Seconds until a contender on a GPU is given up: the first call of one that compiles takes minutes."""
 SETTLE_SECONDS = 0.005
-"""Threads of the contender before spin for a few milliseconds before they sleep."""
+"""Seconds between two contenders: threads of the first spin for a few milliseconds before they sleep."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +145,7 @@ class TimingSession:
     """Opens contenders, then plays shapes: ``with TimingSession(...) as match: match.play(shape, ...)``.
 
     Each contender has a process, because OpenMP runtimes collide in one; only one runs at a time.
-    ``unprobed`` says why nobody looked at the processor for slow moments, if so.
+    ``unprobed`` says why the processor was not probed for slow moments, if so.
     """
 
     def __init__(self, workload: Workload, hardware: Hardware, entries: Sequence[Entrant]) -> None:

@@ -15,6 +15,8 @@ from dietlab.errors import HardwareError
 from dietlab.hardware.description import CpuLimits, Hardware
 
 PROBE_SECONDS = 120.0
+"""Seconds until the probe of peak and bandwidth is given up."""
+
 _SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 

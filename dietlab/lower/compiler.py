@@ -75,7 +75,7 @@ def compile_library(module: Any, hardware: Hardware, path: Path) -> Artifact:
         built.export_library(str(path), cc=linker, options=["-Wl,--strip-all"])
     except OSError as error:
         raise BuildError("the library can be written", f"{path}: {error}", "Free some disk space.") from error
-    except Exception as error:  # TVM reports by several exception types of its own
+    except Exception as error:  # TVM raises several exception types
         raise BuildError("the program compiles", last_line(error)) from error
     code = machine_code(path.read_bytes())
     digest = hashlib.sha256(code).hexdigest()[:16]

@@ -31,9 +31,13 @@ CHAINS = 12
 """Independent accumulators; more than latency x units of any processor that the space knows."""
 
 STEPS = 1 << 14
+"""Multiply-adds of each accumulator in one call."""
+
 SAMPLES = 60
+"""Calls of the probe, of which the fastest counts."""
+
 ONE_CORE_BYTES = 4 << 20
-"""Beyond every private cache, well within a last-level cache."""
+"""Bytes that one core reads for its bandwidth: beyond every private cache, within a last-level cache."""
 
 
 def main() -> None:

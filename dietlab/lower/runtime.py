@@ -64,7 +64,7 @@ def load_library(path: Path, kind: str = "cpu", cores: int = 1) -> Any:
         _load_runtime(path.parent, RUNTIME_NAME, "runtime.NumThreads")
     try:
         # The dynamic loader gives out what it loaded from a path before, even if another library stands
-        # there now: under a name of its own, a library that was built anew is really loaded.
+        # there now: under a fresh name, a library that was built again is really loaded.
         with TemporaryDirectory() as folder:
             alias = Path(folder) / path.name
             alias.symlink_to(path.resolve())

@@ -12,7 +12,7 @@ from dietlab.hardware.detect_gpu import LIBRARY, detect_gpu
 from dietlab.measure.timing import Timing
 
 LONGEST_BLOCK = 512
-"""Calls of one block at most: a stream queues about a thousand before a launch waits."""
+"""The most calls of one block: a stream queues about a thousand before a launch waits."""
 
 
 def require_gpu(wanted: Hardware) -> Hardware:

@@ -23,6 +23,7 @@ from dietlab.shapes import Shape
 from dietlab.workloads import workload_from_json
 
 MOST_COPIES = 256
+"""The most copies of operands in a rotating block, whatever the size of L2."""
 
 
 def measure(request: dict[str, Any]) -> dict[str, Any]:

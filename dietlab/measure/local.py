@@ -30,14 +30,14 @@ TIMERS = {"cpu": "dietlab.measure.time_worker", "cuda": "dietlab.measure.cuda_ti
 
 
 ALONE = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-"""Whoever times has no threads but those of what is timed. NumPy's, which compute the right result, would
-spin for some 25 ms more and leave no core to a candidate's second thread: a call of 80 us then takes 4 ms,
-the system's time slice."""
+"""The environment of a timing process, in which only the timed program has threads. NumPy's, which compute
+the right result, would spin for some 25 ms more and leave no core to a candidate's second thread: a call
+of 80 us then takes 4 ms, the system's time slice."""
 
 
 FEWEST_TURNS, BEHIND = 3, 1.1
-"""Who is slower than the fastest by more than this factor after so many turns is not asked again; a slow
-program that is, after the first one. (Of calls that take 15 ms or more, one block each is 10 % off now and
+"""The turns after which a program leaves, if it is slower than the fastest by more than the second number,
+a ratio; a slow program leaves after its first. (One block of calls of 15 ms or more is 10 % off now and
 then, which is more than good plans differ by.)"""
 
 
@@ -98,9 +98,9 @@ class LocalRunner:
             library.path.unlink(missing_ok=True)
 
     def _side_by_side(self, workload: Workload, rivals: Sequence[Candidate]) -> Iterator[Record]:
-        """Records of candidates on one shape. On a CPU, where a shared memory is quicker in one second than
-        in the next, they take turns, a block each, until they are clearly behind; the clock of a GPU sees
-        nobody else."""
+        """Yields the records of candidates on one shape. On a CPU, whose shared memory is faster in one
+        second than in the next, they take turns, a block each, until they are clearly slower; a GPU runs
+        no other program."""
         alike: dict[str, Candidate] = {}
         for candidate in rivals:
             first = alike.setdefault(candidate.code, candidate)

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 COVERED = 2
-"""Times the L2 cache that is read, since caches do not replace strictly the oldest line."""
+"""The multiple of L2 that is read: caches do not strictly replace the oldest line."""
 LINE_FLOATS = 16
 
 

@@ -21,13 +21,14 @@ GUARD_VALUE = np.float32(-54321.0)
 """No result of standard normal operands comes near it, so a write beyond the output shows."""
 
 ROTATED_CACHES = 2.0
-"""Rotated operands cover this many last-level caches: none is still there when its turn comes."""
+"""The multiple of the last-level cache that rotated operands cover, so that none is still there when its
+turn comes."""
 
 MOST_BYTES = 1 << 30
-"""Copies of a shape take at most so much memory, whatever the size of the last-level cache."""
+"""The most bytes of a shape's copies, whatever the size of the last-level cache."""
 
 MOST_PACKED, MOST_PLAIN = 64, 1024
-"""Copies at most: packed weights are dear to make, arrays are not."""
+"""The most copies of packed weights, which are expensive to make, and of arrays."""
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from typing import Any
 from dietlab.errors import DietlabError, MeasureError
 
 STDERR_TAIL = 600
+"""Characters of a crashed child's last messages that its error quotes."""
 
 
 class WorkerCrashed(MeasureError):

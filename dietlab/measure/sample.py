@@ -14,7 +14,8 @@ from dietlab.shapes import Shape
 from dietlab.workloads import Workload, tolerance
 
 MOST_FLOPS = 4e9
-"""A reference in float64 of more than this takes seconds; then only some rows are compared."""
+"""The most flops of a complete float64 reference, which takes seconds; beyond it only some rows are
+compared."""
 
 
 @dataclass(frozen=True)

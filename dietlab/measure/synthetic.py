@@ -24,7 +24,7 @@ from dietlab.workloads import Workload, extents, require_dtype
 
 LAUNCH_SECONDS = 2e-6
 BUSY_WARPS = 12.0
-"""Warps of a multiprocessor that hide what each waits for."""
+"""Warps of a multiprocessor that hide each other's latency."""
 
 
 def synthetic_seconds(hardware: Hardware, workload: Workload, kernel: MicroKernel, shape: Shape) -> float:

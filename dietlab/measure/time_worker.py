@@ -28,17 +28,17 @@ from dietlab.shapes import Shape
 from dietlab.workloads import FloatArray, workload_from_json
 
 KEPT_BYTES = 2 << 30
-"""Of packed weights and their copies."""
+"""The most bytes of packed weights and their copies that stay in memory."""
 
 KEPT_LIBRARIES = 256
-"""Those asked for last; one that went is loaded, and packs, again."""
+"""The most libraries that stay loaded, the latest ones; another is loaded, and packs, again."""
 
 MOST_ALONE, FEWEST_ALONE = 5, 2
-"""Calls of a block that are timed alone, in every second turn if a block has fewer than the most: long calls
-differ less. One says enough, once, if it is longer than a block should be."""
+"""The most and fewest calls of a block that are timed alone; a block of fewer calls than the first has
+them in every second turn, and one longer than a block should be has one call once: long calls vary less."""
 
 _positions = count()
-"""Where in the round of copies the next call is, whoever makes it: none finds what another just left."""
+"""The position of the next call in the round of copies. All programs share it: none finds another's."""
 
 
 def measure(request: dict[str, Any]) -> dict[str, Any]:

@@ -57,14 +57,17 @@ def clock_for(cores: int) -> Callable[[], float]:
 
 
 ATTENDED = 0.8
-"""The share of its cores' time that a program on several of them has, spinning between its pieces of work, as
-long as nobody else wants one of them. With two threads on one core it is a half, and times are double."""
+"""The least share of its cores' time that a multi-threaded program has, spinning between its pieces of
+work, when no other program runs. With two threads on one core it is a half, and times double."""
 
 WAKING_SECONDS = 0.001
-"""Threads that sleep between two questions wake up before their calls count."""
+"""Seconds of calls before a block counts, in which threads that slept between two requests wake up."""
 
 RETAKES = 6
+"""The most times that a disturbed block is taken again."""
+
 LONGEST_PAUSE = 0.4
+"""The longest pause before a disturbed block is taken again, in seconds."""
 
 
 def time_blocks(

@@ -17,7 +17,7 @@ NEEDED, LOST = PALETTE["mkl"], PALETTE[OURS]
 """Colours of every picture: work that an output needs, and what is lost."""
 
 FEW = 16
-"""So many bars are all named."""
+"""The most bars that are all named."""
 
 
 def stacked_bars(frame: pd.DataFrame, parts: Mapping[str, str], title: str, y_title: str) -> go.Figure:

@@ -61,7 +61,7 @@ class Puzzle:
         fault: what is wrong with an answer on one case.
         frame: the table behind the picture.
         plot: the picture of that table.
-        praise: one sentence for whoever solved it.
+        praise: one sentence for the student who solved it.
     """
 
     title: str

@@ -115,11 +115,12 @@ class TuningRun(Carded):
         return Calibration(self.model.in_cache, found)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a record: see :func:`~dietlab.measure.record_tables.frame_records`."""
+        """Returns a table with one row a record: see
+        :func:`~dietlab.measure.record_tables.frame_records`."""
         return frame_records(self.records, self.space.workload)
 
     def frame(self) -> pd.DataFrame:
-        """One row a record."""
+        """Returns a table with one row a record."""
         import pandas as pd
 
         workload = self.space.workload

@@ -35,7 +35,7 @@ VERIFY = "verify"
 def confirm(
     run: TuningRun, runner: Runner, effort: Effort, listeners: Audience, store: RecordStore
 ) -> tuple[Record, ...]:
-    """Measures the best micro-kernels on the tuned shapes and on others between them."""
+    """Measures the best micro-kernels on the tuned shapes and on further ones between them."""
     shapes = confirm_shapes(run.shapes, run.space, effort.confirm_shapes)
     trials = [Trial(kernel, shapes) for kernel in best_together(run, shapes, effort.confirm_kernels)]
     return measure_missing("confirm", "confirm", run, trials, runner, listeners, store)

@@ -117,9 +117,9 @@ class CpuMicroKernel(MicroKernel):
         return self.order, self.prefetch, self.ahead, self.along, self.block
 
     def vectors(self, lanes: int) -> int:
-        """Vector registers across one row of the tile."""
+        """Returns the vector registers across one row of the tile."""
         return self.cols // lanes if self.along == "cols" else self.cols
 
     def registers(self, lanes: int) -> int:
-        """Vector registers in use: accumulators, one step's weights, one input."""
+        """Returns the vector registers in use: accumulators, one step's weights, one input."""
         return self.rows * self.vectors(lanes) + self.vectors(lanes) + 1

@@ -12,22 +12,25 @@ from dietlab.space.micro_kernel import Edge
 from dietlab.workloads import NO_EPILOGUE, Workload, axis_of, batch_of, largest
 
 UNROLLS = (1, 2, 4, 8)
+"""Reduction steps in one iteration of the inner loop."""
+
 ORDERS: tuple[Order, ...] = ("ws", "is")
 PREFETCHES = ((0, False), (16, False), (0, True))
-"""Steps ahead into L1, and whether what comes next is asked into L2: a panel of packed weights, or a batch's
-next product."""
+"""Prefetch distances into L1 in steps, and whether the next panel of packed weights, or a batch's next
+product, is prefetched into L2."""
 
 OWN_AND_NEXT = (24, True)
-"""The same for packed weights where the hardware alone brings a tile's own lines from memory to L1 too late:
-on a Xeon with AMX, 1 to 5 rows by 2304 x 768 weights take 4 to 11 percent less time than without prefetch. On
-a Zen 4, where it is quicker alone, 3 rows take 15 to 29 percent more. A search finds out which one it is."""
+"""The prefetch of packed weights where the hardware alone brings a tile's own lines from memory to L1 too
+late: on a Xeon with AMX, 1 to 5 rows by 2304 x 768 weights take 4 to 11 % less time than without prefetch.
+On a Zen 4, whose hardware is quicker alone, 3 rows take 15 to 29 % more. The search decides."""
 
 BLOCKS = (256, 512, 1024)
-"""Steps of the reduction in one pass over the output, where they divide it. The input's part of so many
-steps stays in L1 or L2 while weights stream past it: from memory, 24 rows by 2304 x 768 weights take 15
-percent less time, by 768 x 3072 a third."""
+"""Steps of a K-block, where they divide the reduction. The input's part stays in L1 or L2 while weights
+stream past it: from memory, 24 rows by 2304 x 768 weights take 15 % less time, by 768 x 3072 a third less."""
 
 MAX_VECTORS = 8
+"""The widest tile in vectors: with 32 registers, a tile of 8 has room for two rows."""
+
 FMA_LATENCY = 4
 """Cycles until a multiply-add's result can be used (4 from Skylake and Zen 2 on, per the vendors'
 optimization manuals): with fewer accumulators than that the unit idles."""
@@ -35,16 +38,17 @@ optimization manuals): with fewer accumulators than that the unit idles."""
 FLOAT_BYTES = 4
 
 L2_SHARE = 3 / 4
-"""What of L2 a stationary operand may take."""
+"""The share of L2 that a stationary operand may take."""
 
 STACK_BYTES = 4 << 20
-"""What a core's weights on the fly may take of its stack, which commonly has 8 MiB."""
+"""The most bytes of a core's stack, commonly 8 MiB, for weights transposed on the fly."""
 
 
 def cpu_candidates(
     workload: Workload, hardware: Hardware, edges: tuple[Edge, ...]
 ) -> Iterator[CpuMicroKernel]:
-    """Every register tile up to the size of the register file, with everything that can differ."""
+    """Yields every register tile up to the size of the register file, with every value of the other
+    parameters."""
     lanes, registers = hardware.cpu.lanes, hardware.cpu.vector_registers
     # Along the depth vectors need it to be what is contiguous in the weights.
     axes: tuple[Along, ...] = ("cols", "depth") if workload.weights == "transposed" else ("cols",)
@@ -57,8 +61,8 @@ def cpu_candidates(
 
 
 def streams(workload: Workload) -> tuple[tuple[int, bool, int], ...]:
-    """How a micro-kernel may read: steps ahead into L1, whether what comes next is asked into L2, and steps
-    of the reduction in one pass (0: all of them)."""
+    """Returns the access patterns of a micro-kernel: prefetch distance into L1 in steps, whether the next
+    panel is prefetched into L2, and the K-block."""
     if batch_of(workload) is not None:
         return tuple((*prefetch, 0) for prefetch in PREFETCHES)
     depth = largest(workload, "depth")
@@ -68,7 +72,7 @@ def streams(workload: Workload) -> tuple[tuple[int, bool, int], ...]:
 
 
 def cpu_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
-    """What bounds a register-tile micro-kernel, in the order in which it is checked."""
+    """Returns the limits of a register-tile micro-kernel, in the order in which they are checked."""
     cpu = hardware.cpu
     lanes = cpu.lanes
     return (
@@ -91,14 +95,14 @@ def cpu_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
 
 
 def layout_limits(workload: Workload) -> tuple[Limit, ...]:
-    """What goes together with how the weights lie in memory; beyond these bounds there is no program."""
+    """Returns the limits that the layout of the weights sets; beyond them there is no program."""
     packed, transposed = workload.weights == "packed", workload.weights == "transposed"
     static_depth = isinstance(axis_of(workload, "depth").extent, int)
     batched = batch_of(workload) is not None
     depth = largest(workload, "depth")
     return (
         Limit(
-            "what is asked for ahead is a packed panel that stays, or the next product of a batch",
+            "what is prefetched is a packed panel that stays, or the next product of a batch",
             0,
             "panels ahead",
             lambda k: int(k.ahead and not (batched or (packed and k.order == "ws"))),
@@ -137,7 +141,7 @@ def layout_limits(workload: Workload) -> tuple[Limit, ...]:
 
 
 def _size_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
-    """What the extents and the caches allow; a dynamic extent counts with its largest value."""
+    """Returns the limits that extents and caches set; a dynamic extent counts with its largest value."""
     cpu, lanes = hardware.cpu, hardware.cpu.lanes
     cols, depth = (largest(workload, role) for role in ("cols", "depth"))
     padded_cols = -(-cols // lanes) * lanes

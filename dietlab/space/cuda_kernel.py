@@ -143,7 +143,7 @@ class CudaMicroKernel(MicroKernel):
 
     @property
     def pieces(self) -> Pieces:
-        """What the unit computes at least."""
+        """The least that the unit computes at a time."""
         return PIECES[self.unit]
 
     @property
@@ -160,7 +160,7 @@ class CudaMicroKernel(MicroKernel):
 
     @property
     def code(self) -> CudaMicroKernel:
-        """What one block does; which of two a block is stands around it."""
+        """The program of one block, whatever the edge treatment around it."""
         return replace(self, edge="padded") if self.composed else self
 
     @property

@@ -17,8 +17,8 @@ from dietlab.workloads import Role, Workload, axis_of, batch_of, largest, requir
 STEPS: dict[Unit, tuple[int, ...]] = {"fma": (8, 16, 32), "mma": (32, 64), "wgmma": (64, 128)}
 STAGES: dict[Unit, tuple[int, ...]] = {"fma": (2, 3, 4), "mma": (2, 3, 4), "wgmma": (3, 4, 5)}
 SHARES = ((1, 1), (2, 1), (4, 1), (1, 2), (1, 4), (1, 8))
-"""How a tile's reduction is shared: slices of one block, blocks of a cluster. Not both: either makes up for
-too few tiles."""
+"""The ways to share a tile's reduction: slices of one block, blocks of a cluster. Not both: either makes
+up for too few tiles."""
 
 RESIDENT = (1, 2)
 
@@ -45,26 +45,26 @@ ARRANGEMENTS: dict[Unit, tuple[tuple[int, ...], ...]] = {
 
 BOOKKEEPING = 32
 """Registers of a thread that hold neither sums nor operands: addresses, predicates, counters. An estimate;
-what the compiler really used stands in each record."""
+each record has what the compiler really used."""
 
 MOST_HELD = 32
-"""Registers of a thread of a group of warps that hold copies: of more, and their addresses, some spill beside
-the sums, which cannot give way while the tensor cores add to them."""
+"""The most registers of a thread that hold copies beside ``wgmma``: with more, and their addresses, some
+spill, since the sums cannot give way while the tensor cores add to them."""
 
 COPY_BYTES, LEAST_ASYNCHRONOUS_BYTES = 16, 4
-"""What one instruction copies at most, and what cp.async copies at least."""
+"""The most bytes that one instruction copies, and the least that cp.async copies."""
 
 MOST_BATCHES = 65535
 """Blocks of a grid along its second axis (CUDA C Programming Guide, technical specifications)."""
 
 ROW_PAD_BYTES = 16
-"""What separates rows in shared memory, so that eight neighbouring rows lie in different banks."""
+"""Bytes between rows in shared memory, so that eight neighbouring rows lie in different banks."""
 
 
 def cuda_candidates(
     workload: Workload, hardware: Hardware, edges: tuple[Edge, ...]
 ) -> Iterator[CudaMicroKernel]:
-    """Every tile of every arrangement of workers, on the units that the operands' type has."""
+    """Yields every tile of every arrangement of workers, on the units for the operands' type."""
     shares = SHARES if hardware.gpu.clusters else [share for share in SHARES if share[1] == 1]
     for unit in units(workload, hardware):
         for (down, across, rows, cols), step, (slices, splits), stages, edge in product(
@@ -80,22 +80,22 @@ def cuda_candidates(
 
 
 def units(workload: Workload, hardware: Hardware) -> tuple[Unit, ...]:
-    """What multiplies operands of a type. Where groups of warps can, which compute 64 rows or more at a time,
-    single warps still serve fewer rows with less waste."""
+    """Returns the units that multiply operands of a type. Single warps serve few rows with less waste than
+    groups of warps, which compute 64 rows or more at a time."""
     if workload.dtype == "float32":
         return ("fma",)
     return ("mma", "wgmma") if hardware.gpu.warp_groups else ("mma",)
 
 
 def bounded(kernel: CudaMicroKernel, hardware: Hardware) -> bool:
-    """Whether a second block on a multiprocessor needs a bound on registers: with all that the compiler may
-    take, there is room for one only."""
+    """Returns whether a second block on a multiprocessor needs a bound on registers: with all that the
+    compiler may take, only one fits."""
     gpu = hardware.gpu
     return 2 * kernel.threads * gpu.registers_per_thread > gpu.registers_per_sm
 
 
 def cuda_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
-    """What bounds a thread block's micro-kernel, in the order in which it is checked."""
+    """Returns the limits of a thread block's micro-kernel, in the order in which they are checked."""
     gpu = hardware.gpu
     itemsize = require_dtype(workload.dtype).itemsize
     cols = largest(workload, "cols")
@@ -237,15 +237,15 @@ def copied_elements(extent: object, itemsize: int) -> int:
 
 
 def compiled_registers(kernel: CudaMicroKernel, gpu: GpuLimits) -> int:
-    """The same as far as the compiler gives them: not more than a thread can have, nor than there are for as
-    many blocks as it is told to make room for."""
+    """Returns the registers of a thread that the compiler allots: at most what a thread can have and what the
+    requested resident blocks leave."""
     room = gpu.registers_per_sm // (kernel.resident * kernel.threads)
     return max(1, min(thread_registers(kernel), gpu.registers_per_thread, room))
 
 
 def shared_bytes(kernel: CudaMicroKernel, itemsize: int) -> int:
-    """Shared memory of one block: the stages or, at the end, the sums that slices or blocks share, whichever
-    is more.
+    """Returns the shared memory of one block in bytes: the stages or, at the end, the sums that slices or
+    blocks share, whichever is more.
 
     Enough whichever way ``w`` lies: in as many lines as the tile has columns, or as a step has steps. What
     ``wgmma`` reads is swizzled, not padded.
@@ -257,6 +257,7 @@ def shared_bytes(kernel: CudaMicroKernel, itemsize: int) -> int:
 
 
 def shared_sums_bytes(kernel: CudaMicroKernel) -> int:
-    """Shared memory in which a block's slices, or the blocks of a cluster, find each other's sums."""
+    """Returns the shared memory in bytes through which a block's slices, or the blocks of a cluster,
+    exchange their sums."""
     tile = 4 * kernel.rows * kernel.cols
     return tile * max(kernel.slices - 1, kernel.splits > 1)

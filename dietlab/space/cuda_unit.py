@@ -15,7 +15,7 @@ asynchronous warpgroup level matrix instructions)."""
 
 @dataclass(frozen=True)
 class Pieces:
-    """What one worker of a unit computes at least.
+    """The least that one worker of a unit computes at a time.
 
     Args:
         letter: of the workers in a micro-kernel's key.
@@ -40,5 +40,6 @@ PIECES: dict[Unit, Pieces] = {
     "mma": Pieces("w", WARP, 16, 16, 16),
     "wgmma": Pieces("g", WARP_GROUP, 64, 16, 16, stages=3, widest=256),
 }
-"""Of threads on CUDA cores, warps (PTX ISA, ``mma.m16n8k16``, two of them side by side) and groups of four
-warps (``wgmma.mma_async.m64nNk16``: N is a multiple of 8, of which every other one is taken)."""
+"""The least pieces of threads on CUDA cores, warps (PTX ISA, ``mma.m16n8k16``, two of them side by side)
+and groups of four warps (``wgmma.mma_async.m64nNk16``: N is a multiple of 8, of which every other one is
+taken)."""

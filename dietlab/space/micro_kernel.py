@@ -78,7 +78,7 @@ class MicroKernel(ABC):
 
     @property
     def columns(self) -> dict[str, int | str]:
-        """What tables say of it, by column: its key as ``micro_kernel``, and every parameter by its name."""
+        """The columns of tables: the key as ``micro_kernel``, and every parameter by its name."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
         return {"micro_kernel": self.key, **values}
 

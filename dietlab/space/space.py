@@ -35,7 +35,7 @@ class Rejection:
 
 
 SIZES = 10
-"""Values of a parameter that a card lists one by one: more than that are a range to whoever reads them."""
+"""The most values of a parameter that a card lists one by one; more are shown as a range."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -70,7 +70,7 @@ class Space(Carded):
         strangers = [kernel.key for kernel in kept if kernel not in self]
         if strangers or not kept:
             raise SpaceError(
-                "a space is restricted to some of its own micro-kernels",
+                "a space is restricted to some of its micro-kernels",
                 f"{', '.join(strangers[:3])}{' ...' if len(strangers) > 3 else ''}" or "none",
                 "Were they recorded on other hardware, or for another operator?",
             )
@@ -85,7 +85,8 @@ class Space(Carded):
         return WholeTexts(map(_rejection_cells, self.rejected), columns=list(REJECTION_COLUMNS))
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a micro-kernel: its key as ``micro_kernel``, and a column for each parameter."""
+        """Returns a table with one row a micro-kernel: its key as ``micro_kernel``, and a column for each
+        parameter."""
         import pandas as pd
 
         return pd.DataFrame(kernel.columns for kernel in self.micro_kernels)
@@ -115,13 +116,13 @@ def _rejection_cells(one: Rejection) -> tuple[Cell, ...]:
 
 
 def kernel_table(kernels: Sequence[MicroKernel]) -> Listing:
-    """A card's rows of micro-kernels with their parameters; all of them are for one kind of processor."""
+    """Returns a card's rows of micro-kernels with their parameters, all for one kind of processor."""
     header = tuple(kernels[0].columns) if kernels else ()
     return Listing(header, kernels, lambda kernel: tuple(kernel.columns.values()))
 
 
 def sizes_table(kernels: Sequence[MicroKernel]) -> Listing:
-    """A card's rows of parameters: how many values each has, and which."""
+    """Returns a card's rows of parameters: the number of values of each, and the values."""
     rows = [kernel.columns for kernel in kernels]
     names = [name for name in (rows[0] if rows else {}) if name != "micro_kernel"]
     found = [(name, {row[name] for row in rows}) for name in names]

@@ -22,7 +22,7 @@ class Epilogue:
 
     - ``relu``: ``max(v, 0)``.
     - ``gelu_erf``: ``v * (1 + erf(v / sqrt 2)) / 2`` (Hendrycks and Gimpel 2016, section 2).
-    - ``gelu_tanh``: the same with ``tanh(sqrt(2 / pi) (v + 0.044715 v^3))`` for the error function.
+    - ``gelu_tanh``: ``gelu_erf`` with ``tanh(sqrt(2 / pi) (v + 0.044715 v^3))`` for the error function.
 
     Raises:
         WorkloadError: if there is no such activation.

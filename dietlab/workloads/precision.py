@@ -12,7 +12,7 @@ import numpy.typing as npt
 from dietlab.errors import MissingDependencyError, WorkloadError
 
 FloatArray = npt.NDArray[Any]
-"""An array in a workload's dtype. NumPy has no bfloat16 of its own (``ml_dtypes`` adds one that is no
+"""An array in a workload's dtype. NumPy itself has no bfloat16 (``ml_dtypes`` adds one that is no
 ``np.floating``), so that its type hints have no narrower name for the three formats."""
 
 

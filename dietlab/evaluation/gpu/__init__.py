@@ -1,6 +1,6 @@
 """Evaluation on a GPU, which differs from a CPU's in the worker only.
 
-Contenders work on PyTorch's tensors, each in a process of its own, and answer the same questions as those of
+Contenders work on PyTorch's tensors, each in a separate process, and answer the same questions as those of
 a CPU (:mod:`dietlab.evaluation.contender_worker`): :mod:`~dietlab.evaluation.gpu.worker` lists them. Here
 stand only their names: importing this package loads no library of a GPU.
 

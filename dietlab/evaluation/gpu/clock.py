@@ -3,7 +3,7 @@
 A call only queues its work. As long as the host queues faster than the GPU works, a block runs without gaps,
 and events at its ends tell how long it took (CUDA C Programming Guide, "Elapsed time"). Where the host is
 slower, or a call is so short that it might be, the calls are recorded once as a CUDA graph, which the GPU
-replays without the host. Every contender whose calls can be recorded is treated so, whoever it is: one that
+replays without the host. Every contender whose calls can be recorded is treated so: one that
 is called more cheaply from Python gains nothing by it.
 """
 
@@ -24,19 +24,20 @@ Capture = Callable[[Any], AbstractContextManager[Any]]
 """What records the calls inside of it into the CUDA graph that it is given."""
 
 HOST_SHARE = 0.8
-"""If queueing takes more than this share of a block's time, the GPU may wait for the host."""
+"""The share of a block's time spent queueing from which the GPU may wait for the host."""
 SHORT_CALL = 50e-6
-"""Calls of fewer seconds are recorded, whoever makes them: Python's own work is some 5 to 20 us a call."""
+"""Seconds below which calls are recorded to a graph: Python's own work is 5 to 20 us a call."""
 GRAPH_CALLS = 256
-"""Calls in one graph at most, or one for each copy if there are more copies. Starting a graph takes some
-10 us, far less than 2 % of what it does."""
+"""The most calls in one graph, unless there are more copies. Starting a graph takes some 10 us, below 2 %
+of what it runs."""
 FEWEST_CALLS, MOST_CALLS = 4, 512
-"""Of a block: a stream holds about a thousand launches, then queueing waits for the GPU."""
+"""The fewest and most calls of a block: a stream holds about a thousand launches, then queueing waits for
+the GPU."""
 MOST_WARM = 256
 TRIAL_CALLS = 8
 WARM_SECONDS = 0.001
-"""Work queued right before a block: it brings clocks up and hot operands in, and while it runs the host gets
-ahead, so that the block's first call does not wait."""
+"""Seconds of work queued right before a block: it raises clocks and brings hot operands into L2, and while
+it runs the host gets ahead, so that the block's first call does not wait."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +166,7 @@ class EventClock:
             with capture(graph):
                 for call in calls:
                     call()
-        except Exception:  # each library has errors of its own for what must not be recorded
+        except Exception:  # each library raises another error for what must not be recorded
             cuda.set_stream(stream)  # PyTorch leaves that of a failed recording in place
             self.wait()
             return None
@@ -185,10 +186,10 @@ class EventClock:
 
 def cycle_probe(torch: Any) -> tuple[Probe | None, str]:
     """Returns the seconds of one cycle of the multiprocessors' clock as the driver reports it now, which a
-    block of calls is bracketed with; or None, and why nobody can tell."""
+    block of calls is bracketed with; or None, and the reason."""
     try:
         megahertz = float(torch.cuda.clock_rate())
-    except Exception as error:  # NVML's errors have no base class of their own
+    except Exception as error:  # NVML's errors have no common base class
         return None, f"the GPU's clock cannot be read: {error}"
     if megahertz <= 0:
         return None, "the driver does not tell the GPU's clock"

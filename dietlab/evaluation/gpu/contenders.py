@@ -24,7 +24,8 @@ from dietlab.shapes import Shape
 from dietlab.workloads import Workload
 
 SMEM_BYTES = 99 << 10
-"""Of a block, where PyTorch does not say: what every GPU from compute capability 8.6 on has at least."""
+"""Bytes of shared memory of a block, where PyTorch does not tell: every GPU from compute capability 8.6 on
+has at least this."""
 
 
 class GpuContender(Protocol):
@@ -41,10 +42,9 @@ class GpuContender(Protocol):
 
     def bind(self, workload: Workload, operands: Tensors, out: Tensor, plan: int | None) -> Call:
         """Returns a call without arguments on PyTorch's current stream: it writes ``out``, or returns a fresh
-        tensor if it cannot. ``plan`` overrides a decision tree and is None for contenders without one. The
-        caller keeps the tensors.
+        tensor if it cannot. ``plan`` overrides a decision tree and is None for contenders without one.
 
-        Whoever binds keeps the tensors.
+        The caller keeps the tensors.
         """
 
     def capture(self, graph: Any) -> AbstractContextManager[Any]:

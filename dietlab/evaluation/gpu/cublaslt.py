@@ -21,11 +21,11 @@ from dietlab.evaluation.vendors import Call, NoFormError
 from dietlab.workloads import Workload
 
 REQUESTED = 32
-"""Algorithms of the heuristic's list that are timed."""
+"""The most algorithms of the heuristic's list that are timed."""
 WORKSPACE_BYTES = 32 << 20
-"""What cuBLAS's documentation recommends for Hopper."""
+"""Bytes of workspace: cuBLAS's documentation recommends 32 MiB for Hopper."""
 TUNING_SECONDS, TUNING_BLOCKS = 0.001, 3
-"""How long a block of one algorithm is while it is chosen, and how many blocks: the fastest counts."""
+"""Seconds of a block while algorithms are compared, and the number of blocks, of which the fastest counts."""
 
 COMPUTE_32F, SCALE_32F = 68, 0
 """``cublasComputeType_t``: products and sums in float32, no TF32; ``cudaDataType_t`` of alpha and beta."""

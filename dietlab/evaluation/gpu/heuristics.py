@@ -29,7 +29,7 @@ TARGETS: dict[KernelLibrary, str] = {
     "generic": "GENERIC",
 }
 """Whose programs are chosen among. ``cutlass`` has the stages and instructions that ours have; ``cutlass3``
-those that only compute capability 9.0 and later have; ``generic`` tiles that perhaps nobody has."""
+those that only compute capability 9.0 and later have; ``generic`` tiles that perhaps no library has."""
 
 PRODUCTS = {"float32": "SSS", "float16": "HSH", "bfloat16": "TST"}
 """The heuristics' letters for operands, sums and output. ``SSS`` is timed as CUDA cores are (TF32 would be
@@ -67,7 +67,7 @@ GPUS = {
 80 GB, whose memory is faster and which is the same otherwise."""
 
 COUNT = 8
-"""Configurations that are asked for."""
+"""The most configurations that are requested for a shape."""
 
 
 @dataclass(frozen=True)

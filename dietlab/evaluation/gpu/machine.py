@@ -13,6 +13,7 @@ QUERY = {
 }
 """Our words for what ``nvidia-smi --help-query-gpu`` lists."""
 SECONDS = 20.0
+"""Seconds until ``nvidia-smi`` is given up."""
 
 
 def machine_facts(command: str = "nvidia-smi") -> dict[str, str]:

@@ -66,7 +66,7 @@ class Eager:
         """Returns ``"plain"``.
 
         Raises:
-            NoFormError: for an epilogue that takes a pass of its own over halves: each pass rounds.
+            NoFormError: for an epilogue that takes a separate pass over halves: each pass rounds.
         """
         epilogue = workload.epilogue
         added_last = epilogue.residual and (epilogue.bias or epilogue.activation != "none")
@@ -116,7 +116,7 @@ def _addend(workload: Workload) -> str:
 
 class Compiled:
     """``torch.compile`` with dynamic lengths. It is compiled once, for the largest length as its example; a
-    length of 1 gets a program of its own.
+    length of 1 gets a separate program.
 
     Raises:
         MissingDependencyError: if Inductor's compiler for GPUs, Triton, is absent.

@@ -15,7 +15,7 @@ from dietlab.shapes import Shape
 from dietlab.workloads import Workload, require_dtype
 
 KEPT = 2
-"""Files at a time: contenders play one shape after the other."""
+"""The most files at a time: contenders run one shape after the other."""
 OPERAND = "operand-"
 
 

@@ -17,7 +17,7 @@ Tensor = Any
 Tensors = Mapping[str, Tensor]
 
 GUARD_BYTES = 512
-"""Before and after an output: whatever alignment PyTorch's allocator gives, the output keeps."""
+"""Bytes of a guard before and after an output: a multiple of any alignment that PyTorch's allocator gives."""
 
 GUARD_VALUE = -54321.0
 """No result of standard normal operands comes near it, so that a write beyond the output shows."""

@@ -41,9 +41,9 @@ CONFIGURATIONS = (
 )
 """Rows, columns and depth of a tile, pipeline stages, warps."""
 GROUP = 8
-"""Row tiles that a group of neighbouring programs works on."""
+"""Row tiles that neighbouring programs share operands of in L2."""
 WARM_MS, REPEAT_MS = 5, 20
-"""How long a configuration is tried, in milliseconds."""
+"""Milliseconds of warm-up and of timing for each configuration."""
 
 
 def _matmul(  # type: ignore[no-untyped-def]

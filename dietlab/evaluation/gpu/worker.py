@@ -56,9 +56,9 @@ from dietlab.shapes import Shape
 from dietlab.workloads import Workload, workload_from_json
 
 L2_BYTES = 64 << 20
-"""Where nobody says: no less than any GPU up to Hopper has."""
+"""Bytes of L2 where the request does not tell: no GPU up to Hopper has more."""
 KEPT_BYTES = 1 << 30
-"""Of prepared shapes, in device memory."""
+"""The most bytes of prepared shapes in device memory."""
 
 
 class GpuBench:

@@ -23,7 +23,7 @@ from dietlab.lower.dispatch_tree import choice, plan_function
 from dietlab.space import CpuMicroKernel, Leaf, Tree
 
 ARRAY_ALIGNMENT_BYTES = 4
-"""What the caller's arrays are aligned to at least: any float32 array is accepted."""
+"""The least alignment of the caller's arrays, in bytes: any float32 array is accepted."""
 
 PACKED_ALIGNMENT_BYTES = 64
 
@@ -42,7 +42,7 @@ def library_module(
     inputs, constant ones replaced by ``packed``):
 
     - ``run(x, w or packed, [bias], [residual], y)``: computes ``y``; nested ``if``s choose the plan.
-    - ``run_plan(..., plan)``, with ``every_plan`` only: the same with the plan chosen by the caller.
+    - ``run_plan(..., plan)``, with ``every_plan`` only: computes ``y`` by the plan that the caller chooses.
     - ``plan(T) -> int``: the number of the plan that ``run`` chooses.
     - ``idle(T) -> 0``: does nothing; what a call costs, to be taken off when ``plan`` is timed.
     - ``pack(w[N, K], packed)`` or, with a bias, ``pack(w, bias[N], packed)``, if weights are constant.

@@ -338,7 +338,7 @@ def _write_vectors(tile: Tile, i: int, sums: bool, *, masked: bool) -> None:
     for j in range(tile.vectors):
         value = tile.accumulators[tile.slot(i, j)]
         if tile.geometry.epilogue.activation != "none" and not sums:
-            # A name of its own keeps the expression from being written out at each use.
+            # A name keeps the expression from being written out at each use.
             value = activated(tile.geometry.epilogue.activation, T.bind(value), lanes)
         offset = i * tile.width + j * lanes
         if masked:

@@ -69,7 +69,7 @@ def lower(module: Any, hardware: Hardware) -> Lowered:
             host, device = (tvm.tirx.transform.Filter(keep)(split) for keep in (_on_host, _on_device))
             finish_host, finish_device = _finishers(bfloat16="bfloat16" in module.script())
             return Lowered(finish_host(host), finish_device(device), target)
-    except Exception as error:  # TVM reports by several exception types of its own
+    except Exception as error:  # TVM raises several exception types
         raise BuildError("the program can be lowered", last_line(error)) from error
 
 

@@ -58,7 +58,7 @@ class BlockGeometry(Contraction):
         return self._width(self.depth, aligned)
 
     def w_width(self, *, aligned: bool = True) -> int:
-        """The elements of ``w`` in one copy."""
+        """Returns the elements of ``w`` in one copy."""
         return self._width(self.cols if self.direct else self.depth, aligned)
 
     def _width(self, extent: Extent, aligned: bool) -> int:

@@ -160,7 +160,7 @@ class Layout:
             shared[n * group + thread] = sums[n]
             cluster barrier
             y[...] = shared of block 0[n * group + thread] + shared of block 1[n * group + thread]
-            cluster barrier                               # nobody leaves before it was read
+            cluster barrier                               # no block leaves before it was read
 
         (CUDA C Programming Guide, distributed shared memory).
         """

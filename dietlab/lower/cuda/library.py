@@ -46,7 +46,7 @@ def library_module(
     - ``run(x, w, [bias], [residual], y)``: launches one kernel on the caller's stream; nested ``if``s on
       the host choose it. An empty call launches nothing; one of more rows than any grid has blocks for
       (:data:`MOST_BLOCKS`) is refused.
-    - ``run_plan(..., plan)``, with ``every_plan`` only: the same with the plan chosen by the caller.
+    - ``run_plan(..., plan)``, with ``every_plan`` only: computes ``y`` by the plan that the caller chooses.
     - ``plan(T) -> int``: the number of the plan that ``run`` chooses.
     - ``idle(T) -> 0``: does nothing; what a call costs, to be taken off when ``plan`` is timed.
 

@@ -27,6 +27,8 @@ DEFAULT_CACHE = Path("~/.cache/dietlab/cubins")
 """Where compiled kernels are kept, in the folder for such things (XDG base directories). Deleting it
 costs time only."""
 COMPILE_SECONDS = 120.0
+"""Seconds until a compilation is given up."""
+
 VERSION_SECONDS = 30.0
 CACHE_SCHEMA = 1
 REMEDY = "pip install nvidia-cuda-nvcc nvidia-cuda-cccl, or install the CUDA toolkit with nvcc on the PATH."
@@ -242,7 +244,7 @@ _SHARED = re.compile(r"(\d+) bytes smem")
 def parse_usage(log: str) -> dict[str, Usage]:
     """Returns the messages of ``ptxas -v`` by kernel; empty where there are none.
 
-    Reads, for each kernel (other functions have a frame, but no registers of their own)::
+    Reads, for each kernel (other functions have a frame, but no line of registers)::
 
         ptxas info    : Compiling entry function 'main' for 'sm_90'
         ptxas info    : Function properties for main

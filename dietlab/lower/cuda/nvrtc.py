@@ -1,6 +1,6 @@
 """Runs NVRTC as a command: ``python -m dietlab.lower.cuda.nvrtc LIBRARY [FLAG ...] -o CUBIN SOURCE``.
 
-The library compiles inside the process that loads it. In one of its own it can be ended when it takes
+The library compiles inside the process that loads it. In a separate process it can be ended when it takes
 too long, and a crash stays there; it reports as nvcc does. Needs the standard library only.
 """
 
