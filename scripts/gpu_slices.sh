@@ -1,7 +1,7 @@
 #!/bin/sh
-# Runs a suite of `dietlab bench` in slices of under nine minutes, for machines that lend a GPU for ten
-# minutes at a time, or that may take it away at any moment. Every slice goes on where the last one
-# stopped, even if it was killed.
+# Runs a suite of `dietlab bench` in slices of a few minutes, for machines that lend a GPU for ten minutes at
+# a time, or that may take it away at any moment. Every slice goes on where the last one stopped; one that was
+# killed loses the turn that it was measuring, nothing else.
 #
 #   scripts/gpu_slices.sh                          paper-gpu, slice after slice, until nothing is left
 #   scripts/gpu_slices.sh --suite llm-gpu --pack llm.csv.gz
@@ -13,23 +13,23 @@
 # Options:
 #   --suite NAME         what to run (default: paper-gpu)
 #   --out FOLDER         where results and studies lie (default: runs/NAME)
-#   --seconds N          of one slice (default: 500); a shape that was begun is finished within it, but the
+#   --seconds N          of one slice (default: 330); a shape that was begun is finished within it, but the
 #                        start of a workload (libraries, the first compilation) is waited for
 #   --once               one slice only
-#   --state FILE.tar.gz  unpacked into a missing FOLDER at the start, written after every slice: measured
-#                        rows and records without compiled libraries, which are made again
+#   --state FILE.tar.gz  unpacked into a new FOLDER at the start, written after every turn: measured rows and
+#                        records without compiled libraries, which are made again
 #   --pack FILE.csv.gz   written after every slice: the table, and what it was measured with as FILE.json
-#   --dietlab COMMAND    default: dietlab
+#   --dietlab COMMAND    one word or several (default: dietlab), as in --dietlab "python3 -m dietlab"
 #
 # Exit status: 0 if all is measured, 75 if something is left (after --once, or if two slices in a row
 # measured nothing), otherwise that of `dietlab bench`: 1 if a study failed or a result was wrong, 2 for a
 # wrong command or a machine without a GPU.
 
-set -u
+set -uf # no file names are made of the words of --dietlab
 
 suite=paper-gpu
 out=
-seconds=500
+seconds=330
 once=no
 state=
 pack=
@@ -66,28 +66,22 @@ while [ $# -gt 0 ]; do
 done
 [ -n "$out" ] || out=runs/$suite
 
-# So many lines of rows and records stand on disk.
+# The number of lines of rows and records on disk.
 measured() {
-    cat "$out"/rows.jsonl "$out"/*/records.jsonl 2>/dev/null | wc -l
+    find "$out" -name rows.jsonl -o -name records.jsonl 2>/dev/null | while read -r file; do
+        cat "$file"
+    done | wc -l
 }
 
 keep() {
-    if [ -n "$pack" ] && [ -f "$out/rows.jsonl" ]; then
-        "$dietlab" bench --out "$out" --pack "$pack" || return
-    fi
-    if [ -n "$state" ] && [ -d "$out" ]; then
-        tar -czf "$state.new" --exclude='*.so' --exclude='*.html' --exclude='lock' -C "$out" . && mv "$state.new" "$state"
-    fi
+    [ -n "$pack" ] && [ -f "$out/rows.jsonl" ] || return 0
+    $dietlab bench --out "$out" --pack "$pack"
 }
-
-if [ -n "$state" ] && [ -f "$state" ] && [ ! -d "$out" ]; then
-    mkdir -p "$out" && tar -xzf "$state" -C "$out" || fail "$state cannot be unpacked into $out"
-fi
 
 idle=0
 while :; do
     before=$(measured)
-    "$dietlab" bench --suite "$suite" --out "$out" --seconds "$seconds" "$@"
+    $dietlab bench --suite "$suite" --out "$out" --seconds "$seconds" ${state:+--state "$state"} "$@"
     status=$?
     keep || exit $?
     [ "$status" -eq "$left_over" ] || exit "$status"

@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -670,13 +671,16 @@ def lines_of(path: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
+def state_of(out: Path) -> Path:
+    return out.with_name("state.tar.gz")
+
+
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes]:
     """A bench that was killed in the middle of its rows, and its whole lines."""
     out = tmp_path_factory.mktemp("bench") / "out"
-    code = "from dietlab.cli import main; main()"
     child = subprocess.Popen(
-        [sys.executable, "-c", code, *COMMAND, "--out", str(out)],
+        [sys.executable, "-m", "dietlab", *COMMAND, "--out", str(out), "--state", str(state_of(out))],
         start_new_session=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -717,6 +721,47 @@ def test_a_killed_bench_goes_on_at_the_next_length(killed: tuple[Path, bytes]) -
     assert "over the best plain vendor" in result.stdout
     assert (out / "bench.md").read_text() in result.stdout
     assert "Which plan each length got" in (out / "bench.html").read_text()
+
+
+def rows_in(data: bytes) -> list[dict[str, Any]]:
+    return [value for line in data.splitlines()[1:] if "rows" in (value := json.loads(line))]
+
+
+def test_a_killed_bench_goes_on_from_its_state_without_the_packages_of_figures(
+    killed: tuple[Path, bytes], tmp_path: Path
+) -> None:
+    """On another machine: no file of the first is there but the archive, and nothing that draws."""
+    out, whole = killed
+    with tarfile.open(state_of(out)) as archive:
+        kept = archive.extractfile(JOURNAL)
+        assert kept is not None
+        before = kept.read()
+        names = archive.getnames()
+    assert whole.startswith(before) and len(rows_in(before)) >= len(rows_in(whole)) - 1 > 0
+    assert {f"dense-tiny-1t/{name}" for name in ("manifest.json", "records.jsonl", "model.json")} < set(names)
+    assert not [name for name in names if name.endswith((".so", "lock", ".new"))]
+    hidden = "".join(
+        f"sys.modules[{name!r}] = None\n" for name in ("plotly", "ipywidgets", "anywidget", "matplotlib")
+    )
+    (tmp_path / "sitecustomize.py").write_text(f"import sys\n{hidden}", encoding="utf-8")
+    later, state = tmp_path / "out", tmp_path / "state.tar.gz"
+    shutil.copy(state_of(out), state)
+    done = subprocess.run(
+        [sys.executable, "-m", "dietlab", *COMMAND, "--out", str(later), "--state", str(state)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT)))},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "no HTML page was written: figures need the extra lab" in done.stdout
+    assert "over the best plain vendor" in done.stdout and not (later / "bench.html").exists()
+    after = (later / JOURNAL).read_bytes()
+    assert after.startswith(before) and (later / JOURNAL).read_bytes().count(b'"rows"') > before.count(
+        b'"rows"'
+    )
+    with tarfile.open(state) as archive:
+        kept = archive.extractfile(JOURNAL)
+        assert kept is not None and kept.read() == after
 
 
 def test_a_finished_bench_measures_nothing_and_keeps_to_its_settings(killed: tuple[Path, bytes]) -> None:
@@ -807,74 +852,6 @@ def test_a_bench_is_packed_small(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {JOURNAL, "packed.csv.gz", "packed.json"}
     other = CliRunner().invoke(main, ["bench", "--out", str(tmp_path), "--pack", "table.csv"])
     assert other.exit_code == 2 and "is a .csv.gz" in (other.stderr or other.output)
-
-
-SLICES = ROOT / "scripts" / "gpu_slices.sh"
-PRETENDED_DIETLAB = """#!/bin/sh
-echo "$*" >> {log}
-case "$*" in *--pack*) exit 0 ;; esac
-if [ $(wc -l < {log}) -ge {calls} ]; then exit {status}; fi
-mkdir -p {out}
-[ {measures} = no ] || echo row >> {out}/rows.jsonl
-exit 75
-"""
-
-
-class Slices:
-    """The script with a ``dietlab`` that ends with status 75 so many times less one, then with ``status``."""
-
-    def __init__(self, folder: Path, calls: int, status: int = 0, measures: str = "yes") -> None:
-        self._folder, self._tool = folder, folder / "dietlab"
-        self.out = folder / "out"
-        self._tool.write_text(
-            PRETENDED_DIETLAB.format(
-                log=folder / "log", calls=calls, status=status, measures=measures, out=self.out
-            )
-        )
-        self._tool.chmod(0o755)
-
-    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = ["sh", str(SLICES), "--dietlab", str(self._tool), "--out", str(self.out), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60)
-
-    @property
-    def calls(self) -> list[str]:
-        return (self._folder / "log").read_text().splitlines()
-
-
-def test_slices_go_on_until_nothing_is_left(tmp_path: Path) -> None:
-    slices = Slices(tmp_path, calls=3)
-    done = slices.run("--suite", "llm-gpu", "--", "--effort", "full", "--only", "two words")
-    assert done.returncode == 0, done.stderr
-    call = f"bench --suite llm-gpu --out {slices.out} --seconds 500 --effort full --only two words"
-    assert slices.calls == [call] * 3
-
-
-def test_one_slice_says_that_something_is_left_and_keeps_its_state(tmp_path: Path) -> None:
-    slices, state = Slices(tmp_path, calls=99), tmp_path / "state.tar.gz"
-    (slices.out / "study" / "library").mkdir(parents=True)
-    (slices.out / "study" / "records.jsonl").write_text("{}\n")
-    (slices.out / "study" / "library" / "library.so").write_text("large")
-    done = slices.run("--once", "--seconds", "9", "--state", str(state), "--pack", str(tmp_path / "t.csv.gz"))
-    assert done.returncode == 75 and len(slices.calls) == 2
-    assert slices.calls[1] == f"bench --out {slices.out} --pack {tmp_path / 't.csv.gz'}"
-    shutil.rmtree(slices.out)
-    assert slices.run("--once", "--state", str(state)).returncode == 75
-    kept = {path.relative_to(slices.out).as_posix() for path in slices.out.rglob("*") if path.is_file()}
-    assert kept == {"rows.jsonl", "study/records.jsonl"}
-    assert (slices.out / "rows.jsonl").read_text() == "row\nrow\n"
-
-
-def test_slices_end_with_an_error_or_when_they_lead_nowhere(tmp_path: Path) -> None:
-    failed = Slices(tmp_path, calls=1, status=1)
-    assert failed.run().returncode == 1 and len(failed.calls) == 1
-    (tmp_path / "log").unlink()
-    stuck = Slices(tmp_path, calls=99, measures="no")
-    done = stuck.run()
-    assert done.returncode == 75 and len(stuck.calls) == 2 and "longer --seconds" in done.stderr
-    wrong = stuck.run("--sute", "paper-gpu")
-    assert wrong.returncode == 2 and "there is no option --sute" in wrong.stderr
-    assert "Exit status" in stuck.run("--help").stdout
 
 
 # The ablation

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -12,8 +10,10 @@ from dietlab.bench.ablation import FOLDER, run_ablation
 from dietlab.bench.deadline import Deadline
 from dietlab.bench.journal import read_journal
 from dietlab.bench.run import JOURNAL, TABLE, run_bench
+from dietlab.bench.state import StateArchive, restore
 from dietlab.bench.suite import LENGTHS, SUITES, Suite, suite_named
 from dietlab.bench.table import BenchTable, facts_path
+from dietlab.cli.options import page_or_reason
 from dietlab.errors import DietlabError
 from dietlab.evaluation.contenders import contenders_for
 from dietlab.evaluation.gpu import GPU_CACHE_STATES
@@ -64,6 +64,12 @@ LEFT_OVER = 75
     type=click.FloatRange(min=0, min_open=True),
     help=f"Stop before this many seconds are over; if something is left, the exit status is {LEFT_OVER}.",
 )
+@click.option(
+    "--state",
+    type=click.Path(dir_okay=False),
+    metavar="FILE.tar.gz",
+    help="Keep what was measured here too, as one file that is always whole; a new --out begins with it.",
+)
 @click.option("--summary", "summary_only", is_flag=True, help="Measure nothing: show what --out has so far.")
 @click.option(
     "--pack",
@@ -83,6 +89,7 @@ def bench(
     ansor_trials: int | None,
     only: str,
     seconds: float | None,
+    state: str | None,
     summary_only: bool,
     pack: str | None,
 ) -> None:
@@ -119,10 +126,11 @@ def bench(
     dietlab bench --threads 1,2 --effort full
     dietlab bench --only n2304 --against mkl-packed,onednn-packed,oracle --effort full
     dietlab bench --suite paper-gpu --against +ansor --ansor-trials 64
-    dietlab bench --suite paper-gpu --out runs/gpu --seconds 500
+    dietlab bench --suite paper-gpu --out runs/gpu --seconds 330 --state gpu.tar.gz
     dietlab bench --out runs/gpu --pack gpu.csv.gz
     """
     folder, deadline = Path(out), Deadline(seconds)
+    archives = kept_state(folder, state)
     if pack:
         packed(read_journal(folder / JOURNAL).table, pack)
         return
@@ -139,10 +147,27 @@ def bench(
             tuning_effort=tuning_effort,
             ansor_trials=ansor_trials,
             only=only,
-            observers=[ProgressBar()],
+            observers=[ProgressBar(), *archives],
             deadline=deadline,
         )
-    show_bench(table, folder, plans_in(folder, table), left=deadline.left or 0)
+        for archive in archives:
+            archive.write()
+    show_bench(table, folder, left=deadline.left or 0)
+
+
+def kept_state(folder: Path, state: str | None) -> list[StateArchive]:
+    """Returns the archive of a bench, or none if none is wanted; an earlier state is unpacked first.
+
+    Raises:
+        click.BadParameter: for another kind of file.
+    """
+    if state is None:
+        return []
+    if not state.endswith(".tar.gz"):
+        raise click.BadParameter(f"a state is a .tar.gz; got {state!r}")
+    if restore(Path(state), folder):
+        click.echo(f"going on from {state}")
+    return [StateArchive(folder, Path(state))]
 
 
 def chosen_suite(name: str, target: str | None, against: str | None) -> Suite:
@@ -197,15 +222,13 @@ def ablate(study: str, caches: str, effort: str, kernel: str | None) -> None:
     show_bench(table, Path(study) / FOLDER)
 
 
-def show_bench(
-    table: BenchTable, folder: Path, plans: Mapping[str, Any] | None = None, left: int = 0
-) -> None:
+def show_bench(table: BenchTable, folder: Path, left: int = 0) -> None:
     """Writes the text and the page, prints the text; exit status :data:`LEFT_OVER` if something is ``left``
     to measure, otherwise 1 if a study failed or a result of ours is wrong."""
     text = render_bench(table)
     (folder / "bench.md").write_text(text, encoding="utf-8")
-    page = write_bench(table, folder / "bench.html", plans)
-    click.echo(f"{text}\n{folder / TABLE}\n{page}")
+    click.echo(f"{text}\n{folder / TABLE}")
+    click.echo(page_or_reason(lambda: write_bench(table, folder / "bench.html", plans_in(folder, table))))
     if left:
         click.echo(f"The time is up; {left} shapes are left. The same command goes on.")
         raise SystemExit(LEFT_OVER)

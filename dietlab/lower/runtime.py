@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dietlab.errors import DispatchError, MissingDependencyError
+from dietlab.lower.nvidia_packages import require_libraries
 
 RUNTIME_NAME = "libtvm_runtime.so"
 """TVM's thread pool and, for a GPU, what its driver's part stands on."""
@@ -56,8 +57,7 @@ def load_library(path: Path, kind: str = "cpu", cores: int = 1) -> Any:
     if not path.is_file():
         raise DispatchError("the library exists", path, "Build it first with dietlab.build().")
     if kind == "cuda":
-        _load_runtime(path.parent, RUNTIME_NAME, "runtime.NumThreads")
-        _load_runtime(path.parent, CUDA_RUNTIME_NAME, "ffi.Module.create.cuda")
+        load_cuda_runtime(path.parent)
     elif cores > 1:
         # TVM halves the processor count it sees on x86 and reads this when its pool starts.
         os.environ.setdefault("TVM_NUM_THREADS", str(cores))
@@ -85,7 +85,23 @@ def find_runtime(name: str = RUNTIME_NAME, beside: Path | None = None) -> Path |
     return next((path for folder in folders if (path := folder / name).is_file()), None)
 
 
-def _load_runtime(folder: Path, name: str, provides: str) -> None:
+def load_cuda_runtime(beside: Path | None = None) -> None:
+    """Brings TVM's part for NVIDIA's driver into the process, with the CUDA runtime that it is linked with.
+
+    ``import tvm`` tries to, and goes on without it where the loader does not find the CUDA runtime; every
+    call for a GPU fails then.
+
+    Args:
+        beside: where TVM's runtime lies if apache-tvm is not installed.
+
+    Raises:
+        MissingDependencyError: if a part of TVM, the driver or the CUDA runtime is missing.
+    """
+    _load_runtime(beside, RUNTIME_NAME, "runtime.NumThreads")
+    _load_runtime(beside, CUDA_RUNTIME_NAME, "ffi.Module.create.cuda")
+
+
+def _load_runtime(folder: Path | None, name: str, provides: str) -> None:
     """Brings a part of TVM's runtime into the process, unless what it ``provides`` is there already."""
     import tvm_ffi
 
@@ -102,12 +118,11 @@ def _open_runtime(name: str, beside: Path | None = None) -> ctypes.CDLL:
             f"not in {beside}, and {nowhere}" if beside else nowhere,
             "pip install apache-tvm, copy it beside the library, or build for one CPU core.",
         )
+    require_libraries(runtime)
     try:
         return ctypes.CDLL(str(runtime.resolve()), mode=ctypes.RTLD_GLOBAL)
     except OSError as error:
-        raise MissingDependencyError(
-            f"{name} can be loaded", error, "A library for a GPU needs NVIDIA's driver and CUDA runtime."
-        ) from None
+        raise MissingDependencyError(f"{name} can be loaded", error, "Reinstall apache-tvm.") from None
 
 
 _Task = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)

@@ -11,9 +11,8 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-import tvm
 
-from dietlab.lower.runtime import load_library
+from dietlab.lower.runtime import load_cuda_runtime, load_library
 from dietlab.measure.cuda_clock import CudaClock
 from dietlab.measure.problem import MOST_BYTES, ROTATED_CACHES
 from dietlab.measure.process import serve
@@ -66,6 +65,7 @@ def rotating_copies(sample: SampledProblem, last_level_bytes: int) -> int:
 
 def _on_device(sample: SampledProblem, copies: int) -> list[list[Any]]:
     """Operands and a poisoned output, so often."""
+    tvm = _tvm()
     device = tvm.cuda(0)
     poison = np.full(sample.out_shape, np.nan, sample.dtype)
     arrays = [*sample.operands.values(), poison]
@@ -73,8 +73,17 @@ def _on_device(sample: SampledProblem, copies: int) -> list[list[Any]]:
 
 
 @lru_cache(maxsize=1)
+def _tvm() -> Any:
+    """Returns TVM with its part for the driver, left out without a word if a library is missing."""
+    load_cuda_runtime()
+    import tvm
+
+    return tvm
+
+
+@lru_cache(maxsize=1)
 def _clock() -> CudaClock:
-    tvm.cuda(0).sync()  # makes the context that events belong to
+    _tvm().cuda(0).sync()  # makes the context that events belong to
     return CudaClock()
 
 

@@ -28,6 +28,10 @@ from dietlab.workloads import Workload
 TIMERS = {"cpu": "dietlab.measure.time_worker", "cuda": "dietlab.measure.cuda_time_worker"}
 """By the kind of processor."""
 
+START_SECONDS = {"cpu": 0.0, "cuda": 120.0}
+"""What the first answer of a timing process may take beyond ``time_timeout``, in seconds, by the kind of
+processor: for a GPU it imports TVM and makes the device's context, seconds on an idle host, a minute on one
+that was lent a moment ago."""
 
 ALONE = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 """The environment of a timing process, in which only the timed program has threads. NumPy's, which compute
@@ -54,7 +58,8 @@ class LocalRunner:
         hardware: what to compile for; its ``cores`` is how many threads the operator uses.
         timing: the protocol of measuring.
         builders: parallel builds (default: the processors this process may use).
-        build_timeout, time_timeout: seconds for one library.
+        build_timeout, time_timeout: seconds for one library; a process that was just started gets
+            :data:`START_SECONDS` more.
     """
 
     hardware: Hardware
@@ -133,7 +138,7 @@ class LocalRunner:
             request["l2_bytes"] = self.hardware.cpu.l2_bytes
         started = perf_counter()
         try:
-            candidate.note(self._timer.ask(request, self.time_timeout))
+            candidate.note(self._timer.ask(request, self._patience))
         except (WorkerTimeout, WorkerCrashed, WorkerRefused) as error:
             status: Status = (
                 "timeout"
@@ -143,6 +148,12 @@ class LocalRunner:
                 else "refused"
             )
             candidate.fail(status, str(error), measure=perf_counter() - started)
+
+    @property
+    def _patience(self) -> float:
+        """Returns the seconds that the timing process gets for its next answer."""
+        starting = self._timer.pid is None
+        return self.time_timeout + (START_SECONDS[self.hardware.kind] if starting else 0.0)
 
     def _start(self) -> None:
         if self._folder is not None:

@@ -1,11 +1,13 @@
 /* A CUDA driver (libcuda.so.1) or, with FAKE_RUNTIME, a CUDA runtime (libcudart.so.13) without a GPU.
 
-   There is one device. Its memory is memory of this machine with guards around it, its modules are emulator
-   libraries, and a launch is over when it returns. It refuses what a driver refuses. Types and numbers are those
+   There is one device: FAKE_ATTRIBUTES, FAKE_NAME and FAKE_MEMORY_BYTES say which. Its memory is memory of this
+   machine with guards around it, its modules are emulator libraries, alone or behind a cubin of the same source,
+   and a launch is over when it returns. It refuses what a driver refuses. Types and numbers are those
    of cuda.h and cuda_runtime_api.h (CUDA 13), declared here so that no CUDA installation is needed. The state is
    in the driver; the runtime is loaded after it. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <elf.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -44,9 +46,9 @@ unsigned char *fake_streams(void); /* 1 where a stream with this number lives */
 
 #ifndef FAKE_RUNTIME
 
-static int attributes[ATTRIBUTES];
-static char device_name[256] = "stub device";
-static uint64_t memory[3];
+static int attributes[ATTRIBUTES] = FAKE_ATTRIBUTES;
+static char device_name[256] = FAKE_NAME;
+static uint64_t memory[3] = {[LIMIT_BYTES] = FAKE_MEMORY_BYTES, [TOTAL_BYTES] = FAKE_MEMORY_BYTES};
 static unsigned char streams[MAX_STREAMS] = {1, 1, 1}; /* default, legacy, per thread */
 static struct fake_launch *launches;
 static size_t launch_count, launch_room;
@@ -127,8 +129,25 @@ static void *open_image(const unsigned char *image)
     return library;
 }
 
+/* Where a cubin ends: behind the last of its tables and sections. */
+static size_t elf_bytes(const unsigned char *image)
+{
+    const Elf64_Ehdr *file = (const Elf64_Ehdr *)image;
+    const Elf64_Shdr *sections = (const Elf64_Shdr *)(image + file->e_shoff);
+    size_t end = file->e_shoff + (size_t)file->e_shnum * file->e_shentsize;
+    const size_t programs = file->e_phoff + (size_t)file->e_phnum * file->e_phentsize;
+    if (programs > end)
+        end = programs;
+    for (int i = 0; i < file->e_shnum; ++i)
+        if (sections[i].sh_type != SHT_NOBITS && sections[i].sh_offset + sections[i].sh_size > end)
+            end = sections[i].sh_offset + sections[i].sh_size;
+    return end;
+}
+
 result cuModuleLoadData(void **loaded, const void *image)
 {
+    if (memcmp(image, ELFMAG, SELFMAG) == 0)
+        image = (const char *)image + elf_bytes(image);
     if (memcmp(image, MAGIC, sizeof MAGIC)) {
         snprintf(failure, sizeof failure, "the image of a module is no emulator library");
         return INVALID_IMAGE;
@@ -265,6 +284,34 @@ result cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, uns
 {
     const struct launch_config config = {{gx, gy, gz}, {bx, by, bz}, shared_bytes, stream, NULL, 0};
     return cuLaunchKernelEx(&config, function, arguments, extra);
+}
+
+/* Work is over when it was asked for, so events need only hold the time at which they were recorded. */
+static result stream_at(void *stream)
+{
+    const uint64_t number = (uint64_t)(uintptr_t)stream;
+    return number < MAX_STREAMS && streams[number] ? SUCCESS : INVALID_HANDLE;
+}
+result cuCtxSynchronize(void) { return SUCCESS; }
+result cuEventCreate(void **event, unsigned flags)
+{
+    (void)flags;
+    return (*event = calloc(1, sizeof(struct timespec))) ? SUCCESS : OUT_OF_MEMORY;
+}
+result cuEventDestroy(void *event) { return free(event), SUCCESS; }
+result cuEventRecord(void *event, void *stream)
+{
+    clock_gettime(CLOCK_MONOTONIC, event);
+    return stream_at(stream);
+}
+result cuEventSynchronize(void *event) { return (void)event, SUCCESS; }
+result cuEventQuery(void *event) { return (void)event, SUCCESS; }
+result cuEventElapsedTime(float *milliseconds, void *from, void *to)
+{
+    const struct timespec *first = from, *last = to;
+    *milliseconds = (float)((double)(last->tv_sec - first->tv_sec) * 1e3 +
+                            (double)(last->tv_nsec - first->tv_nsec) / 1e6);
+    return SUCCESS;
 }
 
 result cuTensorMapEncodeTiled(void) { return NOT_SUPPORTED; }

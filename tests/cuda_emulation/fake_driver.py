@@ -117,31 +117,45 @@ def image(source: str) -> bytes:
     return MAGIC + len(library).to_bytes(8, "little") + library
 
 
-def install(
-    compute_capability: str = "9.0",
-    multiprocessors: int = 132,
-    memory_bytes: int = 8 << 30,
-    l2_bytes: int = 50 << 20,
-    name: str = "stub device",
-) -> FakeDriver:
+@dataclass(frozen=True)
+class StubDevice:
+    """What the stub driver says of its device."""
+
+    compute_capability: str = "9.0"
+    multiprocessors: int = 132
+    memory_bytes: int = 8 << 30
+    l2_bytes: int = 50 << 20
+    name: str = "stub device"
+
+    def definitions(self) -> list[str]:
+        """Returns the compiler's options that put the device into the driver.
+
+        Raises:
+            EmulatorError: if the compute capability is unknown.
+        """
+        if self.compute_capability not in CAPABILITIES:
+            known = ", ".join(CAPABILITIES)
+            raise EmulatorError(f"the compute capability is one of {known}", self.compute_capability)
+        found = _attributes(self.compute_capability, self.multiprocessors, self.l2_bytes)
+        values = ",".join(f"[{number}]={value}" for number, value in found.items())
+        return [
+            f"-DFAKE_ATTRIBUTES={{{values}}}",
+            f'-DFAKE_NAME="{self.name}"',
+            f"-DFAKE_MEMORY_BYTES={self.memory_bytes}ull",
+        ]
+
+
+def install() -> FakeDriver:
     """Loads the stub driver and runtime, then TVM, whose CUDA sources become emulator libraries from now on.
 
     Raises:
-        EmulatorError: if TVM is already loaded, the capability is unknown, or the driver cannot be built.
+        EmulatorError: if TVM is already loaded, or the driver cannot be built.
     """
     if "tvm" in sys.modules:
         raise EmulatorError(
             "the stub driver is installed before tvm is imported", None, "Use a child process."
         )
-    if compute_capability not in CAPABILITIES:
-        raise EmulatorError(f"the compute capability is one of {', '.join(CAPABILITIES)}", compute_capability)
     driver = FakeDriver(_load())
-    for attribute, value in _attributes(compute_capability, multiprocessors, l2_bytes).items():
-        driver.library.fake_attribute(attribute).contents.value = value
-    driver.library.fake_memory(2).contents.value = memory_bytes
-    driver.limit_memory(memory_bytes)
-    label = ctypes.create_string_buffer(name.encode()[:255])
-    ctypes.memmove(driver.library.fake_device_name(), label, len(label))
     _compile_by_emulator()
     return driver
 
@@ -178,25 +192,37 @@ def _attributes(compute_capability: str, multiprocessors: int, l2_bytes: int) ->
     }
 
 
-def _load() -> ctypes.CDLL:
+def build_driver(folder: Path, device: StubDevice) -> tuple[Path, Path]:
+    """Compiles the stub driver and the stub runtime.
+
+    Returns:
+        the paths of ``libcuda.so.1`` and ``libcudart.so.13`` in ``folder``.
+
+    Raises:
+        EmulatorError: if gcc is missing or refuses.
+    """
     compiler = shutil.which("gcc")
     if compiler is None:
         raise EmulatorError("gcc compiles the stub driver", "it is not installed", "apt-get install gcc")
-    folder = Path(tempfile.mkdtemp(prefix="fake-driver-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    _build(compiler, folder / "libcuda.so.1")
+    driver, runtime = folder / "libcuda.so.1", folder / "libcudart.so.13"
+    _build(compiler, driver, *device.definitions())
     # The names have a version in TVM's library, which the loader looks for.
     versions = f"-Wl,--version-script={HERE / 'fake_driver.map'}"
-    _build(compiler, folder / "libcudart.so.13", "-DFAKE_RUNTIME", versions)
-    library = ctypes.CDLL(str(folder / "libcuda.so.1"), mode=ctypes.RTLD_GLOBAL)
-    ctypes.CDLL(str(folder / "libcudart.so.13"), mode=ctypes.RTLD_GLOBAL)
+    _build(compiler, runtime, "-DFAKE_RUNTIME", versions, str(driver))
+    return driver, runtime
+
+
+def _load() -> ctypes.CDLL:
+    folder = Path(tempfile.mkdtemp(prefix="fake-driver-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    driver, runtime = build_driver(folder, StubDevice())
+    library = ctypes.CDLL(str(driver), mode=ctypes.RTLD_GLOBAL)
+    ctypes.CDLL(str(runtime), mode=ctypes.RTLD_GLOBAL)
     library.fake_launch_at.restype = ctypes.POINTER(_LaunchStruct)
     library.fake_launch_at.argtypes = (ctypes.c_size_t,)
     library.fake_launches.restype = ctypes.c_size_t
     library.fake_failure.restype = ctypes.c_char_p
-    library.fake_attribute.restype = ctypes.POINTER(ctypes.c_int)
     library.fake_memory.restype = ctypes.POINTER(ctypes.c_uint64)
-    library.fake_device_name.restype = ctypes.c_void_p
     return library
 
 
@@ -208,8 +234,8 @@ def _build(compiler: str, path: Path, *options: str) -> None:
         "-shared",
         "-fPIC",
         f"-Wl,-soname,{path.name}",
-        *options,
         str(HERE / "fake_driver.c"),
+        *options,
         "-o",
         str(path),
         "-ldl",

@@ -197,26 +197,21 @@ result cudaMemsetAsync(void *to, int value, size_t bytes, void *stream)
 }
 result cudaMemset(void *to, int value, size_t bytes) { return cudaMemsetAsync(to, value, bytes, NULL); }
 
-/* Events hold the time at which they were recorded. */
-result cudaEventCreate(void **event)
-{
-    return returns((*event = calloc(1, sizeof(struct timespec))) ? SUCCESS : OUT_OF_MEMORY);
-}
-result cudaEventCreateWithFlags(void **event, unsigned flags) { return (void)flags, cudaEventCreate(event); }
-result cudaEventDestroy(void *event) { return free(event), SUCCESS; }
-result cudaEventRecord(void *event, void *stream)
-{
-    clock_gettime(CLOCK_MONOTONIC, event);
-    return stream_at(stream);
-}
+/* Events are the driver's. */
+result cuEventCreate(void **event, unsigned flags);
+result cuEventDestroy(void *event);
+result cuEventRecord(void *event, void *stream);
+result cuEventElapsedTime(float *milliseconds, void *from, void *to);
+
+result cudaEventCreateWithFlags(void **event, unsigned flags) { return returns(cuEventCreate(event, flags)); }
+result cudaEventCreate(void **event) { return cudaEventCreateWithFlags(event, 0); }
+result cudaEventDestroy(void *event) { return returns(cuEventDestroy(event)); }
+result cudaEventRecord(void *event, void *stream) { return returns(cuEventRecord(event, stream)); }
 result cudaEventSynchronize(void *event) { return (void)event, SUCCESS; }
 result cudaEventQuery(void *event) { return (void)event, SUCCESS; }
 result cudaEventElapsedTime(float *milliseconds, void *from, void *to)
 {
-    const struct timespec *first = from, *last = to;
-    *milliseconds = (float)((double)(last->tv_sec - first->tv_sec) * 1e3 +
-                            (double)(last->tv_nsec - first->tv_nsec) / 1e6);
-    return SUCCESS;
+    return returns(cuEventElapsedTime(milliseconds, from, to));
 }
 
 /* There are no graphs. */

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import os
-import re
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from dietlab.errors import MissingDependencyError
 from dietlab.lower.compiler import require_linker
+from dietlab.lower.nvidia_packages import needed_libraries, open_library
 from dietlab.lower.runtime import CUDA_RUNTIME_NAME, find_runtime
 
 CREATE = "ffi.Module.create.cuda"
-
-_LIBRARY = re.compile(rb"lib(?:cuda|cudart)\.so\.\d+")
 
 
 def module_maker() -> Any:
@@ -50,7 +47,7 @@ def _load_without_driver() -> None:
             "pip install apache-tvm==0.27.0.post1",
         )
     with TemporaryDirectory(prefix="dietlab-driver-") as folder:
-        for name in _needed(runtime):
+        for name in needed_libraries(runtime):
             _load_or_stand_in(name, Path(folder))
         _load_lazily(runtime)
 
@@ -63,18 +60,10 @@ def _load_lazily(library: Path) -> None:
         raise MissingDependencyError(f"{library.name} can be loaded", loader.dlerror().decode())
 
 
-def _needed(library: Path) -> Iterator[str]:
-    """Returns the names under which a library asks for the driver and the CUDA runtime."""
-    return (name.decode() for name in sorted(set(_LIBRARY.findall(library.read_bytes()))))
-
-
 def _load_or_stand_in(name: str, folder: Path) -> None:
     """Loads the library where it is installed, else an empty one with its name and version."""
-    try:
-        ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL)
+    if not open_library(name):
         return
-    except OSError:
-        pass
     versions, source, library = (folder / f"{name}.{kind}" for kind in ("map", "c", "so"))
     versions.write_text(f"{name} {{ global: *; }};\n", encoding="utf-8")
     source.write_text("int dietlab_stands_in_for_it;\n", encoding="utf-8")

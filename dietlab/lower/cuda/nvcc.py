@@ -22,6 +22,7 @@ from tempfile import TemporaryDirectory, mkstemp
 
 from dietlab.errors import BuildError, MissingDependencyError
 from dietlab.lower.cuda.cubin import Cubin, architecture, read_cubin
+from dietlab.lower.nvidia_packages import package_folders
 
 DEFAULT_CACHE = Path("~/.cache/dietlab/cubins")
 """Where compiled kernels are kept, in the folder for such things (XDG base directories). Deleting it
@@ -56,8 +57,14 @@ class Compiler:
         TVM's source calls constexpr functions of the C++ library on the device, and helpers without
         ``__device__``, which NVRTC must be told of; fast math is the caller's choice.
         """
-        own = (f"-arch={arch}", *(_NVCC_FLAGS if self.name == "nvcc" else _NVRTC_FLAGS), "--std=c++17")
-        return (*own, *(["--use_fast_math"] if fast_math else []), *(f"-I{path}" for path in self.includes))
+        asked = ["--std=c++17", *(["--use_fast_math"] if fast_math else [])]
+        return (*self._own(arch), *asked, *(f"-I{path}" for path in self.includes))
+
+    def _own(self, arch: str) -> tuple[str, ...]:
+        if self.name != "nvcc":
+            return (f"-arch={arch}", *_NVRTC_FLAGS)
+        # -arch alone may compile for the plain architecture as well, which lacks what an "a" has.
+        return (f"-gencode=arch={arch.replace('sm_', 'compute_')},code={arch}", *_NVCC_FLAGS)
 
     def version(self) -> str:
         """Returns the compiler's version; asked once a process.
@@ -74,14 +81,14 @@ def _nvcc_on_path() -> Iterator[Compiler]:
 
 
 def _packaged_nvcc() -> Iterator[Compiler]:
-    for folder in _package_folders():
+    for folder in package_folders():
         path = folder / "bin" / "nvcc"
         if os.access(path, os.X_OK):
             yield Compiler("nvcc", (str(path),), _packaged_headers())
 
 
 def _packaged_nvrtc() -> Iterator[Compiler]:
-    for folder in _package_folders():
+    for folder in package_folders():
         for library in sorted((folder / "lib").glob("libnvrtc.so.*")):
             command = (sys.executable, "-m", "dietlab.lower.cuda.nvrtc", str(library))
             yield Compiler("nvrtc", command, _packaged_headers())
@@ -91,13 +98,8 @@ FINDERS: tuple[Callable[[], Iterator[Compiler]], ...] = (_nvcc_on_path, _package
 """Where compilers are looked for, best first: nvcc tells more and is what TVM's source is written for."""
 
 
-def _package_folders() -> list[Path]:
-    """Returns the folders of NVIDIA's Python packages (``nvidia/cu13``; one a package before CUDA 13)."""
-    return [folder for entry in sys.path for folder in sorted(Path(entry or ".", "nvidia").glob("*"))]
-
-
 def _packaged_headers() -> tuple[str, ...]:
-    places = [folder / "include" / part for folder in _package_folders() for part in ("", "cccl")]
+    places = [folder / "include" / part for folder in package_folders() for part in ("", "cccl")]
     return tuple(str(place) for place in places if place.is_dir())
 
 

@@ -1,0 +1,104 @@
+"""Keeps what a bench measured as one small archive that is always whole: another machine goes on from it."""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from io import BytesIO
+from pathlib import Path
+from time import monotonic
+
+from dietlab.bench.run import JOURNAL
+from dietlab.errors import StudyError
+from dietlab.events import Event, StageAdvanced, StageFinished
+
+SECONDS_BETWEEN = 5.0
+"""The archive is at most this much older than the records of a search, in seconds, as long as records come.
+Writing it takes some 50 ms, 1 % of this."""
+
+LEFT_OUT = (".so", ".html", ".new")
+"""Endings of files that no archive holds: compiled libraries and pages, which are large and made again, and
+files that are being written."""
+
+LOCK = "lock"
+"""The name of files that keep a second process out; they are of the machine that made them."""
+
+
+class StateArchive:
+    """Keeps an archive of a bench's folder as the bench goes: one of its observers.
+
+    It is written anew after every turn and every stage, and during a search whenever
+    :data:`SECONDS_BETWEEN` are over. A kill at any moment leaves the archive before or the one after, whole.
+
+    Args:
+        folder: of the bench.
+        path: the archive, a ``.tar.gz``.
+        clock: a reading in seconds.
+    """
+
+    def __init__(self, folder: Path, path: Path, clock: Callable[[], float] = monotonic) -> None:
+        self._folder, self._path, self._clock = folder, path, clock
+        self._written = clock()
+
+    def on_event(self, event: Event) -> None:
+        turn_is_over = isinstance(event, StageAdvanced) and event.stage == "bench"
+        if turn_is_over or isinstance(event, StageFinished) or self._age > SECONDS_BETWEEN:
+            self.write()
+
+    def write(self) -> None:
+        """Replaces the archive.
+
+        Raises:
+            StudyError: if it cannot be written.
+        """
+        unfinished = self._path.with_name(f"{self._path.name}.new")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with tarfile.open(unfinished, "w:gz", compresslevel=6) as archive:
+                for name, data in _kept(self._folder):
+                    entry = tarfile.TarInfo(name)
+                    entry.size = len(data)
+                    archive.addfile(entry, BytesIO(data))
+            unfinished.replace(self._path)
+        except OSError as error:
+            raise StudyError(
+                "the state of a bench can be written", f"{self._path}: {error}", "Free some space, go on."
+            ) from error
+        self._written = self._clock()
+
+    @property
+    def _age(self) -> float:
+        return self._clock() - self._written
+
+
+def _kept(folder: Path) -> Iterator[tuple[str, bytes]]:
+    """Yields the names and contents of the files that go into the archive; other processes may write them."""
+    for path in sorted(folder.rglob("*")):
+        if path.suffix not in LEFT_OUT and path.name != LOCK and path.is_file():
+            with suppress(FileNotFoundError):
+                yield path.relative_to(folder).as_posix(), path.read_bytes()
+
+
+def restore(path: Path, folder: Path) -> bool:
+    """Unpacks an archive into the folder of a bench that was not begun there.
+
+    Returns:
+        whether it was unpacked: not if there is no archive, or the folder holds a bench.
+
+    Raises:
+        StudyError: if the file is no such archive.
+    """
+    if not path.is_file() or (folder / JOURNAL).exists():
+        return False
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with tarfile.open(path, "r:gz") as archive:
+            # Early releases of Python 3.10 know no filters.
+            archive.extraction_filter = getattr(tarfile, "data_filter", None)
+            archive.extractall(folder)
+    except (OSError, tarfile.TarError) as error:
+        raise StudyError(
+            "the state of a bench is what --state wrote", f"{path}: {error}", "Leave it out to begin anew."
+        ) from error
+    return True

@@ -1,0 +1,72 @@
+"""Finds NVIDIA's libraries in its Python packages, where the loader does not look.
+
+PyTorch for CUDA brings the CUDA runtime in ``site-packages/nvidia/cu13/lib``. A library that was loaded from
+there serves all that ask for its name later, so that TVM finds it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from dietlab.errors import MissingDependencyError
+
+_NEEDED = re.compile(rb"lib(?:cuda|cudart)\.so\.\d+")
+
+
+def package_folders() -> list[Path]:
+    """Returns the folders of NVIDIA's Python packages (``nvidia/cu13``; one a package before CUDA 13)."""
+    return [folder for entry in sys.path for folder in sorted(Path(entry or ".", "nvidia").glob("*"))]
+
+
+def needed_libraries(library: Path) -> list[str]:
+    """Returns the names under which a library asks for the driver and the CUDA runtime."""
+    return [name.decode() for name in sorted(set(_NEEDED.findall(library.read_bytes())))]
+
+
+def open_library(name: str) -> str:
+    """Brings one of NVIDIA's libraries into the process, unless it is there: a package's, which PyTorch takes
+    too, else the loader's.
+
+    Returns:
+        what stopped it; empty if the library is in the process.
+    """
+    with suppress(OSError):
+        ctypes.CDLL(name, mode=os.RTLD_NOLOAD | ctypes.RTLD_GLOBAL)
+        return ""
+    packaged = [path for folder in package_folders() if (path := folder / "lib" / name).is_file()]
+    reasons = []
+    for candidate in (*map(str, packaged), name):
+        try:
+            ctypes.CDLL(candidate, mode=ctypes.RTLD_GLOBAL)
+            return ""
+        except OSError as error:
+            reasons.append(str(error))
+    return "; ".join(reasons)
+
+
+def require_libraries(library: Path) -> None:
+    """Brings the driver and the CUDA runtime that ``library`` is linked with into the process.
+
+    TVM leaves its CUDA part out without a word if the loader does not find them.
+
+    Raises:
+        MissingDependencyError: if one of them is neither on the loader's path nor in a package.
+    """
+    for name in needed_libraries(library):
+        if missing := open_library(name):
+            raise MissingDependencyError(f"{library.name} finds {name}", missing, _remedy(name))
+
+
+def _remedy(name: str) -> str:
+    if name.startswith("libcudart"):
+        release = name.rpartition(".")[2]
+        return (
+            f"pip install 'nvidia-cuda-runtime=={release}.*', or add the folder of {name} to LD_LIBRARY_PATH "
+            "before Python starts."
+        )
+    return "It comes with NVIDIA's driver, which a machine without a GPU does not need: there, build only."

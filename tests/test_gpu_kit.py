@@ -1,0 +1,273 @@
+"""What runs a bench on a machine that is lent for ten minutes at a time: each part without a GPU."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from conftest import ROOT
+from cuda_emulation.fake_driver import StubDevice, build_driver
+from cuda_samples import emulated
+
+from dietlab.bench.run import JOURNAL
+from dietlab.bench.state import SECONDS_BETWEEN, StateArchive, restore
+from dietlab.cli import main
+from dietlab.errors import MissingDependencyError, StudyError
+from dietlab.events import Event, StageAdvanced, StageFinished, TrialMeasured
+from dietlab.hardware import Hardware
+from dietlab.lower.cuda.nvcc import Compiler
+from dietlab.lower.nvidia_packages import require_libraries
+from dietlab.measure import LocalRunner
+from dietlab.measure.local import START_SECONDS
+
+# NVIDIA's libraries
+
+LOADED = """
+import sys
+from dietlab.lower.runtime import load_cuda_runtime
+load_cuda_runtime()
+import tvm
+assert tvm.cuda(0).exist
+print(tvm.cuda(0).device_name)
+"""
+
+
+@pytest.fixture(scope="module")
+def stub(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The stub driver and the stub runtime, in a folder each."""
+    folder = tmp_path_factory.mktemp("stub")
+    driver, runtime = build_driver(folder, StubDevice(name="NVIDIA H200"))
+    packaged = folder / "site" / "nvidia" / "cu13" / "lib" / runtime.name
+    packaged.parent.mkdir(parents=True)
+    return driver, runtime.rename(packaged)
+
+
+@emulated
+def test_the_cuda_runtime_is_found_in_nvidia_s_package(stub: tuple[Path, Path]) -> None:
+    """In a process whose loader finds the stub driver alone."""
+    driver, runtime = stub
+    places = os.pathsep.join(map(str, (ROOT, runtime.parents[3])))
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": places, "LD_LIBRARY_PATH": str(driver.parent)},
+    )
+    assert (done.returncode, done.stdout) == (0, "NVIDIA H200\n"), done.stderr
+
+
+def test_no_cuda_runtime_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+    needy = tmp_path / "needy.so"
+    needy.write_bytes(b"\0libcudart.so.99\0")
+    with pytest.raises(MissingDependencyError) as caught:
+        require_libraries(needy)
+    message = str(caught.value)
+    assert message.startswith("needy.so finds libcudart.so.99; got libcudart.so.99: cannot open")
+    assert "pip install 'nvidia-cuda-runtime==99.*', or add the folder of libcudart.so.99 to" in message
+    needy.write_bytes(b"\0libcuda.so.99\0")
+    with pytest.raises(MissingDependencyError, match=r"needy.so finds libcuda.so.99; .* NVIDIA's driver"):
+        require_libraries(needy)
+
+
+def test_a_damaged_library_of_a_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packaged = tmp_path / "nvidia" / "cu99" / "lib" / "libcudart.so.99"
+    packaged.parent.mkdir(parents=True)
+    packaged.write_bytes(b"no library")
+    needy = tmp_path / "needy.so"
+    needy.write_bytes(b"\0libcudart.so.99\0")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(MissingDependencyError, match=rf"needy.so finds libcudart.so.99; got .*{packaged}"):
+        require_libraries(needy)
+
+
+def test_nvcc_compiles_for_one_architecture_alone() -> None:
+    """With -arch a later release also runs a plain pass, which lacks what an "a" has."""
+    flags = Compiler("nvcc", ("nvcc",)).flags("sm_90a")
+    assert "-gencode=arch=compute_90a,code=sm_90a" in flags and not any(f.startswith("-arch") for f in flags)
+    assert "-arch=sm_90a" in Compiler("nvrtc", ("nvrtc",)).flags("sm_90a")
+
+
+def test_the_first_answer_of_a_gpu_s_timing_process_gets_longer() -> None:
+    with LocalRunner(Hardware.preset("h200"), time_timeout=60.0) as runner:
+        runner._require_tools = lambda: None  # type: ignore[method-assign]
+        runner._start()
+        assert runner._patience == 60.0 + START_SECONDS["cuda"] == 180.0
+        runner._timer._alive()
+        assert runner._patience == 60.0
+    with LocalRunner(Hardware.preset("haswell-1core"), time_timeout=60.0) as runner:
+        runner._start()
+        assert runner._patience == 60.0
+
+
+# The state of a bench
+
+
+class Hour:
+    """A clock that tests set."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Path:
+    """The folder of a bench in the middle of its first study."""
+    folder = tmp_path / "out"
+    (folder / "study" / "library").mkdir(parents=True)
+    for name in (JOURNAL, "study/records.jsonl", "study/library/manifest.json", "study/model.json"):
+        (folder / name).write_text("{}\n")
+    for name in ("study/library/library.so", "bench.html", "lock", "study/lock", "study/model.json.new"):
+        (folder / name).write_text("of this machine")
+    return folder
+
+
+def files_in(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_state_holds_what_was_measured_and_is_unpacked_into_a_new_folder_only(
+    bench: Path, tmp_path: Path
+) -> None:
+    path, later = tmp_path / "kept" / "state.tar.gz", tmp_path / "later"
+    StateArchive(bench, path).write()
+    assert restore(path, later)
+    assert files_in(later) == {
+        JOURNAL,
+        "study/records.jsonl",
+        "study/library/manifest.json",
+        "study/model.json",
+    }
+    (later / JOURNAL).write_text("further\n")
+    assert not restore(path, later) and (later / JOURNAL).read_text() == "further\n"
+    assert not restore(tmp_path / "none.tar.gz", tmp_path / "new") and not (tmp_path / "new").exists()
+    assert files_in(path.parent) == {path.name}
+
+
+def test_a_state_is_written_after_every_turn_and_stage_and_every_few_seconds_of_a_search(
+    bench: Path, tmp_path: Path
+) -> None:
+    path, hour = tmp_path / "state.tar.gz", Hour()
+    archive = StateArchive(bench, path, hour)
+    trial = TrialMeasured("32x32x16.t8x8.s2", "T=1", 1.0, "ok", 1)
+
+    def written(event: Event) -> bool:
+        path.unlink(missing_ok=True)
+        archive.on_event(event)
+        return path.is_file()
+
+    assert not written(trial) and not written(StageAdvanced("tune", 1))
+    assert written(StageAdvanced("bench", 1)) and written(StageFinished("tune", 1.0))
+    hour.now += SECONDS_BETWEEN + 1
+    assert written(trial) and not written(trial)
+
+
+def test_a_state_that_is_cut_off_while_it_is_written_leaves_the_one_before(
+    bench: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "state.tar.gz"
+    StateArchive(bench, path).write()
+    before = path.read_bytes()
+    (bench / JOURNAL).write_text("more\n" * 1000)
+
+    def full(*_: object) -> None:
+        raise OSError("No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tarfile.TarFile, "addfile", full)
+        with pytest.raises(StudyError, match=r"state of a bench can be written; got .*No space left"):
+            StateArchive(bench, path).write()
+    assert path.read_bytes() == before
+
+
+def test_what_is_no_state_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "state.tar.gz"
+    path.write_bytes(b"no archive")
+    with pytest.raises(StudyError, match=r"is what --state wrote; got .*state.tar.gz"):
+        restore(path, tmp_path / "out")
+    command = ["bench", "--suite", "smoke", "--out", str(tmp_path / "out"), "--state"]
+    wrong = CliRunner().invoke(main, [*command, "state.zip"])
+    assert wrong.exit_code == 2 and "a state is a .tar.gz; got 'state.zip'" in wrong.output
+
+
+# Slices
+
+SLICES = ROOT / "scripts" / "gpu_slices.sh"
+PRETENDED_DIETLAB = """#!/bin/sh
+echo "$*" >> {log}
+case "$*" in *--pack*) exit 0 ;; esac
+if [ $(wc -l < {log}) -ge {calls} ]; then exit {status}; fi
+mkdir -p {out}
+[ {measures} = no ] || echo row >> {out}/rows.jsonl
+exit 75
+"""
+
+
+class Slices:
+    """The script with a pretended ``dietlab``.
+
+    Args:
+        calls: the call that ends with ``status``; all before it end with status 75.
+        measures: ``no`` for calls that leave no row.
+    """
+
+    def __init__(self, folder: Path, calls: int, status: int = 0, measures: str = "yes") -> None:
+        self._folder, self.tool = folder, folder / "dietlab"
+        self.out = folder / "out"
+        self.tool.write_text(
+            PRETENDED_DIETLAB.format(
+                log=folder / "log", calls=calls, status=status, measures=measures, out=self.out
+            )
+        )
+        self.tool.chmod(0o755)
+
+    def run(self, *arguments: str, command: str = "") -> subprocess.CompletedProcess[str]:
+        called = ["sh", str(SLICES), "--dietlab", command or str(self.tool), "--out", str(self.out)]
+        return subprocess.run([*called, *arguments], capture_output=True, text=True, timeout=60)
+
+    @property
+    def calls(self) -> list[str]:
+        return (self._folder / "log").read_text().splitlines()
+
+
+def test_slices_go_on_until_nothing_is_left(tmp_path: Path) -> None:
+    slices = Slices(tmp_path, calls=3)
+    done = slices.run("--suite", "llm-gpu", "--", "--effort", "full", "--only", "two words")
+    assert done.returncode == 0, done.stderr
+    call = f"bench --suite llm-gpu --out {slices.out} --seconds 330 --effort full --only two words"
+    assert slices.calls == [call] * 3
+
+
+def test_one_slice_says_that_something_is_left(tmp_path: Path) -> None:
+    slices, state, table = Slices(tmp_path, calls=99), tmp_path / "state.tar.gz", tmp_path / "t.csv.gz"
+    done = slices.run("--once", "--seconds", "9", "--state", str(state), "--pack", str(table))
+    assert done.returncode == 75
+    assert slices.calls == [
+        f"bench --suite paper-gpu --out {slices.out} --seconds 9 --state {state}",
+        f"bench --out {slices.out} --pack {table}",
+    ]
+
+
+def test_a_command_of_several_words_runs_the_slices(tmp_path: Path) -> None:
+    slices = Slices(tmp_path, calls=1)
+    done = slices.run("--once", command=f"env IN_WORDS=1 sh {slices.tool}")
+    assert done.returncode == 0, done.stderr
+    assert slices.calls == [f"bench --suite paper-gpu --out {slices.out} --seconds 330"]
+
+
+def test_slices_end_with_an_error_or_when_they_lead_nowhere(tmp_path: Path) -> None:
+    failed = Slices(tmp_path, calls=1, status=1)
+    assert failed.run().returncode == 1 and len(failed.calls) == 1
+    (tmp_path / "log").unlink()
+    stuck = Slices(tmp_path, calls=99, measures="no")
+    done = stuck.run()
+    assert done.returncode == 75 and len(stuck.calls) == 2 and "longer --seconds" in done.stderr
+    wrong = stuck.run("--sute", "paper-gpu")
+    assert wrong.returncode == 2 and "there is no option --sute" in wrong.stderr
+    assert "Exit status" in stuck.run("--help").stdout
