@@ -442,6 +442,15 @@ def test_crash_is_told_with_its_signal_and_last_words() -> None:
         worker.ask({}, 30)
 
 
+def test_a_worker_sees_pytorch_only_where_it_times_it(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "torch.py").write_text("")
+    with WorkerProcess("workers.echo", {"PYTHONPATH": f"{tmp_path}{os.pathsep}{TESTS}"}) as worker:
+        assert worker.ask({}, 60)["torch"] is False
+        assert worker.ask({"show": True}, 60)["torch"] is True
+
+
 def test_worker_that_cannot_start_says_why() -> None:
     with (
         WorkerProcess("workers.nothing_of_that_name") as worker,

@@ -55,6 +55,7 @@ from dietlab.measure.private_caches import PrivateCaches
 from dietlab.measure.problem import Problem, rotating_copies
 from dietlab.measure.process import serve
 from dietlab.measure.timing import clock_for, time_alone
+from dietlab.measure.worker import show_torch
 from dietlab.shapes import Shape
 from dietlab.workloads import Workload, workload_from_json
 
@@ -210,4 +211,7 @@ class Service:
 
 
 if __name__ == "__main__":
+    import tvm_ffi  # noqa: F401, before PyTorch shows: workers of other libraries start sooner without it
+
+    show_torch()
     serve(Service())

@@ -21,6 +21,9 @@ from typing import Any
 
 from dietlab.errors import DietlabError, MeasureError
 
+STARTER = "dietlab.measure.worker"
+"""The module that runs a worker's module."""
+
 STDERR_TAIL = 600
 """Characters of a crashed child's last messages that its error quotes."""
 
@@ -103,7 +106,7 @@ class WorkerProcess:
         if self._child is None:
             self._stderr = tempfile.TemporaryFile()
             self._child = subprocess.Popen(
-                [sys.executable, "-m", self._module],
+                [sys.executable, "-m", STARTER, self._module],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._stderr,

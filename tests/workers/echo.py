@@ -1,12 +1,15 @@
-"""Answers what it was asked, with its process number; prints noise to standard output."""
+"""Answers what it was asked, with its process number and whether it can import PyTorch; prints noise to
+standard output."""
 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from threading import Event
 from typing import Any
 
 from dietlab.measure.process import serve
+from dietlab.measure.worker import show_torch
 
 
 def echo(request: dict[str, Any]) -> dict[str, Any]:
@@ -15,7 +18,18 @@ def echo(request: dict[str, Any]) -> dict[str, Any]:
         Event().wait()
     if request.get("exit"):
         os._exit(7)
-    return {"heard": request, "pid": os.getpid(), "variable": os.environ.get("DIETLAB_TEST")}
+    if request.get("show"):
+        show_torch()
+    about = {"pid": os.getpid(), "variable": os.environ.get("DIETLAB_TEST"), "torch": finds_torch()}
+    return {"heard": request, **about}
+
+
+def finds_torch() -> bool:
+    with suppress(ImportError):
+        import torch  # noqa: F401
+
+        return True
+    return False
 
 
 if __name__ == "__main__":

@@ -52,6 +52,7 @@ from dietlab.evaluation.gpu.sample_cache import shared_sample
 from dietlab.evaluation.vendors import Call, NoFormError
 from dietlab.measure.lru_by_bytes import LruByBytes
 from dietlab.measure.process import serve
+from dietlab.measure.worker import show_torch
 from dietlab.shapes import Shape
 from dietlab.workloads import Workload, workload_from_json
 
@@ -192,4 +193,5 @@ def setting_for(options: Mapping[str, Any]) -> GpuSetting:
 
 
 if __name__ == "__main__":
+    show_torch()
     serve(GpuService())
