@@ -179,6 +179,7 @@ def test_metadata_say_what_is_needed_and_for_whom(built: Built) -> None:
 
 def test_installed_commands_work_away_from_a_clone(installed: Installed) -> None:
     assert "quickstart" in installed.dietlab("--help").stdout
+    assert "dietlab, version" in installed.run("-m", "dietlab", "--version").stdout
     space = json.loads(installed.dietlab("space", "--hardware", "zen4-1core", "--json").stdout)
     assert len(space["micro_kernels"]) > 1000
     replayed = installed.dietlab("replay", "quickstart", "--effort", "smoke", "--json")
@@ -260,11 +261,12 @@ def test_base_packages_are_enough_to_tune_build_load_and_evaluate(built: Built, 
         ("tune", *layer, "--shapes", "1,8,16", "--effort", "smoke", "--out", "x"),
         ("build", "x"),
         ("evaluate", "x", "--shapes", "1,5,16", "--against", "openblas,oracle", "--effort", "smoke"),
+        ("bench", "--suite", "smoke", "--effort", "smoke", "--out", "b"),
         ("replay", "quickstart", "--effort", "smoke"),
     ):
         done = alone.dietlab(*command)
         assert done.returncode == 0, (command, done.stdout, done.stderr)
-        if command[0] == "evaluate":
+        if command[0] in ("evaluate", "bench"):
             assert "openblas" in done.stdout and "pip install 'dietlab[lab]'" in done.stdout
     assert not list(alone.home.rglob("*.html"))
     loaded = alone.run("-c", LOAD)

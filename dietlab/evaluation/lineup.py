@@ -32,7 +32,7 @@ DEFAULT_CONTENDERS = (
     "zendnn-packed",
     "onnxruntime",
 )
-"""Whom an evaluation meets unless it is told: every vendor but ``torch``, whose products are MKL's."""
+"""The contenders of an evaluation that names none: all vendors but ``torch``, which multiplies with MKL."""
 ORACLE_FINALISTS = 4
 """The most plans timed for each shape, all of different tiles; the fastest is the oracle."""
 
