@@ -23,8 +23,8 @@ from dietlab.search import EFFORTS, TuningRun, tune
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.shipped import data_path
 from dietlab.space import MicroKernel, Space, build_space
-from dietlab.view.palette import styles
 from dietlab.view.plots import new_figure
+from dietlab.view.theme import HEADLINES, accented
 from dietlab.workloads import Workload, workload_from_json
 
 if TYPE_CHECKING:
@@ -125,15 +125,16 @@ def plot_table(table: pd.DataFrame, title: str, x: str, y: str, log_x: bool = Fa
         log_x: whether each doubling of the index gets the same room.
     """
     figure = new_figure(table, title, None)
-    looks = styles(map(str, table.columns))
-    for name in map(str, table.columns):
+    for number, name in enumerate(map(str, table.columns)):
+        look = HEADLINES.get(name, accented(number))
         figure.add_scatter(
             x=table.index,
             y=table[name],
             name=escape(name),
             mode="lines+markers",
             hoverinfo="text",
-            line={"color": looks[name].colour, "dash": looks[name].dash},
+            line=look.line,
+            marker={"symbol": look.symbol},
             hovertext=[f"<b>{escape(name)}: {v:.4g}</b><br>{x}: {i}" for i, v in table[name].items()],
         )
     figure.update_layout(legend={"orientation": "h", "y": -0.2})

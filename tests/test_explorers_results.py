@@ -64,7 +64,6 @@ from dietlab.view.explore_dispatch import (
 )
 from dietlab.view.explore_speedup import by_setting, plan_words, speedup_explorer
 from dietlab.view.html_report import workload_title
-from dietlab.view.plots import HELD_OUT, TUNED
 from dietlab.view.speedup_figures import (
     frame_against,
     frame_parts,
@@ -193,7 +192,7 @@ def test_the_bar_holds_the_ratio_of_the_medians(
 def test_speedups_are_drawn_with_bars_rings_and_held_out_shapes(report: Report) -> None:
     figure = plot_against(report, "mkl", "hot", "T=64")
     line = figure.data[0]
-    assert (line.name, list(line.marker.symbol)) == ("mkl", [TUNED, HELD_OUT])
+    assert (line.name, list(line.marker.symbol)) == ("mkl", ["circle", "circle-open"])
     assert list(line.error_y.array) == pytest.approx([0.5, 2 * 1.2 / 0.9 - 2])
     assert list(line.error_y.arrayminus) == pytest.approx([1.5 - 1.125, 2 - 2 * 0.9 / 1.2])
     assert line.hovertext[1] == (
@@ -203,8 +202,8 @@ def test_speedups_are_drawn_with_bars_rings_and_held_out_shapes(report: Report) 
     assert list(trace(figure, "T=64").x) == [64]
     assert 1.1 not in figure.layout.yaxis.tickvals
     assert 1.1 in plot_against(report, "ansor", "hot").layout.yaxis.tickvals
-    assert trace(figure, "held out from tuning").marker.symbol == HELD_OUT
-    assert figure.layout.yaxis.title.text == "speedup (times; above 1: dietlab is faster)"
+    assert trace(figure, "held out from tuning").marker.symbol == "circle-open"
+    assert figure.layout.yaxis.title.text == "speedup (above 1: dietlab faster)"
     assert (figure.layout.xaxis.title.text, figure.layout.xaxis.type) == ("T (extent)", None)
     slower = plot_against(report, "mkl-packed", "hot").data[0].hovertext[1]
     assert slower.startswith("<b>mkl-packed is 1.25 times as fast as dietlab</b>")
@@ -673,8 +672,8 @@ def test_predictions_are_drawn_on_log_axes_with_held_out_records_marked(syntheti
     key = str(frame["micro_kernel"].iloc[-1])
     figure = plot_predictions(frame, "rows", key)
     fitted, rest = trace(figure, "fitted"), trace(figure, "held out from the fit")
-    assert (len(fitted.x), fitted.marker.symbol) == (40, TUNED)
-    assert (len(rest.x), rest.marker.symbol) == (len(frame) - 40, HELD_OUT)
+    assert (len(fitted.x), fitted.marker.symbol) == (40, "circle")
+    assert (len(rest.x), rest.marker.symbol) == (len(frame) - 40, "circle-open")
     assert fitted.marker.cmin == rest.marker.cmin == math.log2(frame["rows"].min())
     assert list(rest.marker.color) == pytest.approx(np.log2(frame["rows"][40:]).tolist())
     assert len(trace(figure, key).x) == (frame["micro_kernel"] == key).sum()

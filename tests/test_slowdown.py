@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dietlab.errors import RecordError
-from dietlab.view.slowdown import COLOURS, SYMBOLS, frame_slowdown, plot_slowdown
+from dietlab.view.slowdown import frame_slowdown, plot_slowdown
+from dietlab.view.theme import PALETTE
 
 VENDOR = ("mkl <packed>", {1: 100.0, 24: 200.0, 43: 400.0})
 LINES = {"padded to 128": {1: 1000.0, 43: 600.0, 64: 700.0}, "dispatcher": {24: 150.0}}
@@ -55,9 +56,10 @@ def test_a_line_is_above_one_where_it_is_slower() -> None:
         "<b>mkl &lt;packed&gt; is 1.50 times as fast as padded to 128</b><br>T=43: 600 us against 400 us"
     )
     assert fast.hovertext[0].startswith("<b>dispatcher is 1.33 times as fast as mkl &lt;packed&gt;</b>")
-    assert (slow.line.width, fast.line.width) == (1.5, 3)  # the newest stands out
+    assert (slow.line.color, fast.line.color) == (PALETTE["muted"], PALETTE["ours"]), "the newest stands out"
+    assert slow.line.width < fast.line.width
     assert figure.layout.xaxis.title.text == "T (extent)"
-    assert figure.layout.yaxis.title.text == "time over mkl &lt;packed&gt;'s (times; below 1: faster)"
+    assert figure.layout.yaxis.title.text == "time ratio (below 1: faster)"
     assert figure.layout.yaxis.type == "log"
     assert {0.5, 0.75, 1, 1.5, 2, 3, 5, 10} <= set(figure.layout.yaxis.tickvals)
 
@@ -65,6 +67,7 @@ def test_a_line_is_above_one_where_it_is_slower() -> None:
 def test_the_reference_is_the_dashed_line_at_one() -> None:
     line = trace(plot_slowdown(LINES, VENDOR), "mkl &lt;packed&gt;")
     assert (list(line.x), list(line.y), line.line.dash) == ([1, 24, 43], [1, 1, 1], "dash")
+    assert line.line.color == PALETTE["best_vendor"]
     assert line.hovertext[2] == "<b>mkl &lt;packed&gt;: 400 us</b><br>T=43"
     alone = plot_slowdown({}, VENDOR)
     assert list(trace(alone, "mkl &lt;packed&gt;").x) == [1, 24, 43]
@@ -76,9 +79,14 @@ def test_lines_keep_their_look_when_others_join() -> None:
     for count in (3, 14):
         figure = plot_slowdown({name: {1: 1.0} for name in names[:count]}, VENDOR)
         looks.append([(t.line.color, t.line.dash, t.marker.symbol) for t in figure.data[:count]])
-    assert looks[1][:3] == looks[0]
-    assert len(set(looks[1])) == 14  # told apart, though there are fewer colours and symbols
-    assert len(COLOURS) < 14 and len(SYMBOLS) < 14
+    assert looks[1][:2] == looks[0][:2] and looks[1][2][2] == looks[0][2][2]
+    assert len(set(looks[1])) == 14, "told apart, though all but the newest are grey"
+
+
+def test_the_oracle_is_no_idea_of_ours() -> None:
+    lines = {name: {1: 1.0} for name in ("padded", "dispatcher", "oracle")}
+    colours = [t.line.color for t in plot_slowdown(lines, VENDOR).data[:3]]
+    assert colours == [PALETTE["muted"], PALETTE["ours"], PALETTE["oracle"]]
 
 
 def test_long_shapes_have_a_logarithmic_axis() -> None:

@@ -24,7 +24,8 @@ from dietlab.search import TuningRun
 from dietlab.view.plots import new_figure
 from dietlab.view.slowdown import plot_slowdown
 from dietlab.view.static import AREA, HEIGHT, WIDTH, picture, redraw
-from dietlab.view.static_traces import TEXT, colours, plain
+from dietlab.view.static_colours import colours, plain
+from dietlab.view.theme import TEXT
 from dietlab.view.tuning_plots import plot_phases, plot_portfolio_curve
 
 LARGEST = 60_000

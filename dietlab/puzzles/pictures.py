@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from dietlab.evaluation.report import OURS
-from dietlab.view.palette import PALETTE
 from dietlab.view.plots import new_figure
+from dietlab.view.theme import PALETTE
 
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-NEEDED, LOST = PALETTE["mkl"], PALETTE[OURS]
+NEEDED, LOST = PALETTE["needed"], PALETTE["wasted"]
 """Colours of every picture: work that an output needs, and what is lost."""
 
 FEW = 16

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from dietlab.puzzles.pictures import LOST
 from dietlab.puzzles.puzzle import Given, Puzzle, equals
-from dietlab.view.palette import GREY
 from dietlab.view.plots import new_figure
+from dietlab.view.theme import OPEN, PALETTE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,7 +62,7 @@ def _plot(frame: pd.DataFrame) -> go.Figure:
         name="asked for",
         hoverinfo="text",
         hovertext=[f"How long does T={t} take?" for t in asked["T"]],
-        marker={"color": GREY, "size": 12, "symbol": "diamond-open"},
+        marker={"color": PALETTE["muted"], "size": 12, "symbol": f"circle{OPEN}"},
     )
     figure.update_xaxes(title_text="T (rows)", rangemode="tozero")
     figure.update_yaxes(title_text="time (us)", range=[-60, 1000])

@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING
 from dietlab.bench.table import BenchTable
 from dietlab.evaluation.report import OURS, Report
 from dietlab.view.bench_text import cores
-from dietlab.view.lab import lab_imports
-from dietlab.view.palette import GREY, styles
-from dietlab.view.plots import HELD_OUT, TUNED, frame_speedup, frame_throughput, plot_speedup
+from dietlab.view.plots import (
+    doubling_axis,
+    frame_speedup,
+    frame_throughput,
+    is_wide,
+    new_figure,
+    plot_speedup,
+)
+from dietlab.view.theme import PALETTE, TIE, marks, ring
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,8 +24,6 @@ if TYPE_CHECKING:
 
 WORST = 3
 """So many shapes are named."""
-WIDE = 8
-"""A range whose ends are further apart than this many doublings has a logarithmic axis."""
 JUDGES = ("best prepacked vendor", "best plain vendor")
 """Whom the worst shapes are against: the first that there is."""
 
@@ -34,7 +38,7 @@ def frame_worst(report: Report, cache: str, count: int = WORST) -> pd.DataFrame:
 def plot_bench_speedup(
     table: BenchTable, workload: str, threads: int = 1, cache: str = "hot", template: str | None = None
 ) -> go.Figure:
-    """Speedup over every contender against T. Open diamonds were held out from tuning; the worst
+    """Speedup over every contender against T. Open marks were held out from tuning; the worst
     shapes against the best prepacked vendor (or plain, if none is prepacked) are named."""
     report = table.report(workload, threads)
     figure = plot_speedup(report, cache, template)
@@ -44,12 +48,10 @@ def plot_bench_speedup(
     figure.add_scatter(
         x=worst[dim],
         y=worst["speedup"],
-        mode="markers+text",
-        name="worst shapes",
+        mode="markers",
+        name="worst: " + "<br>".join(f"{r.shape} {r.speedup:.2f}x" for r in worst.itertuples()),
         hoverinfo="skip",
-        text=[f"{r.shape} {r.speedup:.2f}x" for r in worst.itertuples()],
-        textposition="bottom center",
-        marker={"symbol": "circle-open", "size": 14, "color": GREY, "line": {"width": 2}},
+        marker=ring(14),
     )
     return _with_axis(figure, report)
 
@@ -58,16 +60,9 @@ def plot_bench_roofline(
     table: BenchTable, workload: str, threads: int = 1, template: str | None = None
 ) -> go.Figure:
     """How much of the roofline our times reach against T, a line for each cache state."""
-    with lab_imports("figures"):
-        import plotly.graph_objects as go
-
     report = table.report(workload, threads)
-    figure = go.Figure()
-    if template is None:
-        clear = "rgba(0,0,0,0)"
-        figure.update_layout(template="none", paper_bgcolor=clear, plot_bgcolor=clear, font_color=GREY)
-    else:
-        figure.update_layout(template=template)
+    whole = frame_throughput(report).drop(columns="cache")
+    figure = new_figure(whole, f"{workload}, {cores(threads)}: share of the roofline", template)
     (dim,) = report.rows[0].shape.to_json()
     for cache, dash in zip(report.caches, ("solid", "dash", "dot"), strict=False):
         frame = frame_throughput(report, cache)
@@ -77,13 +72,12 @@ def plot_bench_roofline(
             y=mine["roofline_percent"],
             name=cache,
             mode="lines+markers",
-            line={"color": styles([OURS])[OURS].colour, "dash": dash},
-            marker={"symbol": [HELD_OUT if held_out else TUNED for held_out in mine["held_out"]]},
+            line={"color": PALETTE["ours"], "dash": dash, "width": 2},
+            marker={"symbol": marks("circle", mine["held_out"])},
             hovertext=[f"{r.shape}: {r.roofline_percent:.0f} %" for r in mine.itertuples()],
             hoverinfo="text",
         )
-    figure.update_layout(title_text=f"{escape(workload)}, {cores(threads)}: share of the roofline")
-    figure.add_hline(y=100, line={"color": GREY, "width": 1, "dash": "dash"})
+    figure.add_hline(y=100, line=TIE)
     figure.update_yaxes(rangemode="tozero", title_text="share of the roofline (%)")
     figure.update_xaxes(title_text=f"{dim} (extent)")
     return _with_axis(figure, report)
@@ -91,6 +85,6 @@ def plot_bench_roofline(
 
 def _with_axis(figure: go.Figure, report: Report) -> go.Figure:
     lengths = [row.shape.bindings[0][1] for row in report.rows]
-    if max(lengths) > min(lengths) << WIDE:
-        figure.update_xaxes(type="log", dtick="D2")
+    if is_wide(lengths):
+        doubling_axis(figure)
     return figure

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from dietlab.cost import CostModel, fit_cost_model
 from dietlab.errors import ModelError
-from dietlab.evaluation.report import OURS
 from dietlab.search import TuningRun
-from dietlab.view.palette import GREY, PALETTE
-from dietlab.view.plots import HELD_OUT, TUNED, new_figure
+from dietlab.view.plots import new_figure
+from dietlab.view.theme import OPEN, PALETTE, SCALE, TEXT, TIE, ring
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,8 +29,6 @@ COLUMNS = (
 )
 TILE = ("rows", "cols")
 """What else than a dimension points can be coloured by: extents of the micro-kernel's tile."""
-SCALE = [[0, PALETTE["mkl"]], [1, PALETTE["ansor"]]]
-"""Blue to orange: both ends read on light and on dark pages, to colour-blind readers too."""
 LEADING = 12
 """So many features are drawn."""
 
@@ -117,7 +114,7 @@ def plot_predictions(
             y=marked["predicted_us"],
             mode="markers",
             name=escape(micro_kernel),
-            marker={"symbol": "circle-open", "size": 15, "color": PALETTE[OURS], "line": {"width": 2}},
+            marker=ring(15),
             hoverinfo="skip",
         )
     ends = _ends(frame)
@@ -127,7 +124,7 @@ def plot_predictions(
         mode="lines",
         name="prediction = measurement",
         hoverinfo="skip",
-        line={"color": GREY, "dash": "dash", "width": 1},
+        line=TIE,
     )
     ticks = _ticks(*ends)
     figure.update_xaxes(type="log", tickvals=ticks, title_text="measured time (us)")
@@ -150,9 +147,9 @@ def _ticks(low: float, high: float) -> list[float]:
 
 def _markers(part: pd.DataFrame, frame: pd.DataFrame, colour: str, held_out: bool) -> dict[str, Any]:
     """Colours on a log scale over the whole frame, so that both kinds of records share it."""
-    look: dict[str, Any] = {"symbol": HELD_OUT if held_out else TUNED, "size": 8 if held_out else 7}
+    look: dict[str, Any] = {"symbol": f"circle{OPEN}" if held_out else "circle", "size": 7}
     if part.empty:
-        return {**look, "color": GREY}
+        return {**look, "color": TEXT}
     low, high = (math.log2(float(end)) for end in (frame[colour].min(), frame[colour].max()))
     powers = range(math.ceil(low), math.floor(high) + 1)
     bar = {
@@ -187,7 +184,7 @@ def plot_importances(frame: pd.DataFrame, template: str | None = None) -> go.Fig
         x=shown["percent"],
         y=[feature_words(name) for name in shown["feature"]],
         orientation="h",
-        marker={"color": PALETTE["mkl"]},
+        marker={"color": PALETTE["accent1"]},
         hoverinfo="text",
         hovertext=[
             f"<b>{feature_words(r.feature)}: {r.percent:.1f} %</b><br>of what all splits remove from the loss"

@@ -12,12 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dietlab.dispatch import Dispatcher
-from dietlab.evaluation.report import OURS
 from dietlab.search import TuningRun, candidate_plans, length_grid
 from dietlab.shapes import Dim, Shape, ShapeSet, only_dim
 from dietlab.space import Leaf, Split, Tree, intervals
-from dietlab.view.palette import GREY, PALETTE
 from dietlab.view.plots import new_figure
+from dietlab.view.theme import ACCENTS, GRID, PALETTE, SYMBOLS, ring
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,10 +26,7 @@ Values = npt.NDArray[np.float64]
 Beside = tuple[str, "pd.DataFrame"]
 """A name and the table of another dispatcher to compare with."""
 
-GRID = "rgba(128,128,128,0.25)"
 BAR_WIDTH = 13
-COLOURS = tuple(colour for name, colour in PALETTE.items() if name != OURS)
-SYMBOLS = ("circle", "square", "diamond", "hexagon")
 COLUMNS = ("weight", "number", "plan", "low", "high", "expected_us", "best_us", "slowdown")
 SPLIT_ROOM, LEAF_ROOM = 0.09, 0.035
 """Shares of the axis that the words of a split and the number of a leaf take."""
@@ -178,8 +174,8 @@ def draw_dispatch(
     _add_intervals(figure, frame, dispatcher, nodes, bar)
     _add_leaves(figure, nodes, dispatcher, dim, extent)
     if beside is not None:
-        _add_slowdown(figure, beside[1], dim, beside[0], GREY, "dash")
-    _add_slowdown(figure, frame, dim, name, PALETTE[OURS], "solid")
+        _add_slowdown(figure, beside[1], dim, beside[0], PALETTE["muted"], "dash")
+    _add_slowdown(figure, frame, dim, name, PALETTE["ours"], "solid")
     if extent is not None:
         _add_ring(figure, frame, dim, extent)
     _lay_out(figure, dim, bar)
@@ -215,7 +211,7 @@ def _add_branches(figure: go.Figure, nodes: Sequence[Node]) -> None:
         if node.above is not None:
             x += [node.above.x, node.x, None]
             y += [node.above.level, node.level, None]
-    look = {"color": GREY, "width": 1}
+    look = {"color": PALETTE["muted"], "width": 1}
     figure.add_scatter(x=x, y=y, mode="lines", line=look, hoverinfo="skip", showlegend=False)
 
 
@@ -226,7 +222,7 @@ def _add_path(figure: go.Figure, nodes: Sequence[Node], dim: str, extent: int, b
         x=[*(node.x for node in met), extent],
         y=[*(node.level for node in met), bar],
         mode="lines",
-        line={"color": PALETTE[OURS], "width": 4},
+        line={"color": PALETTE["ours"], "width": 4},
         name=f"path of {dim}={extent}",
         hoverinfo="skip",
     )
@@ -261,7 +257,7 @@ def _add_splits(figure: go.Figure, nodes: Sequence[Node], dim: str, extent: int 
         textposition="top center",
         showlegend=False,
         hoverinfo="text",
-        marker={"symbol": "square", "size": 7, "color": GREY},
+        marker={"symbol": "square", "size": 7, "color": PALETTE["muted"]},
         hovertext=[
             f"<b>{dim} ≤ {node.at_most}?</b><br>{_span(dim, node)} come here; up to {node.at_most} go left"
             for node in splits
@@ -284,7 +280,7 @@ def _add_leaves(
         showlegend=False,
         hoverinfo="text",
         marker={
-            "symbol": [SYMBOLS[n // len(COLOURS) % len(SYMBOLS)] for n in numbers],
+            "symbol": [SYMBOLS[n // len(ACCENTS) % len(SYMBOLS)] for n in numbers],
             "size": [18 if room else 9 for room in said],
             "color": [_colour(n) for n in numbers],
             "opacity": 1,
@@ -347,7 +343,7 @@ def _add_ring(figure: go.Figure, frame: pd.DataFrame, dim: str, extent: int) -> 
             yaxis="y2",
             showlegend=False,
             hoverinfo="skip",
-            marker={"symbol": "circle-open", "size": 16, "color": GREY, "line": {"width": 2}},
+            marker=ring(16),
         )
 
 
@@ -367,4 +363,4 @@ def _span(dim: str, node: Node) -> str:
 
 
 def _colour(number: int) -> str:
-    return COLOURS[number % len(COLOURS)]
+    return ACCENTS[number % len(ACCENTS)]

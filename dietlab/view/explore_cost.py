@@ -11,7 +11,6 @@ import numpy as np
 
 from dietlab.cost import CostModel, evaluate_model
 from dietlab.errors import ModelError
-from dietlab.evaluation.report import OURS
 from dietlab.search import TuningRun
 from dietlab.view.cost_predictions import (
     TILE,
@@ -22,8 +21,8 @@ from dietlab.view.cost_predictions import (
     plot_importances,
     plot_predictions,
 )
-from dietlab.view.palette import GREY, PALETTE
 from dietlab.view.plots import new_figure
+from dietlab.view.theme import PALETTE, TIE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,9 +32,9 @@ if TYPE_CHECKING:
 
 METRICS = ("pairwise", "peak@1", "peak@5", "rmse", "r2", "mape")
 LINES = {
-    "pairwise": ("pairs in the right order", PALETTE["mkl"], "circle", "solid"),
-    "peak@1": ("speed of the first choice", PALETTE[OURS], "square", "dash"),
-    "peak@5": ("speed of the best of five", PALETTE["openblas"], "diamond", "dot"),
+    "pairwise": ("pairs in the right order", PALETTE["accent1"], "circle", "solid"),
+    "peak@1": ("speed of the first choice", PALETTE["ours"], "square", "dash"),
+    "peak@5": ("speed of the best of five", PALETTE["accent3"], "diamond", "dot"),
 }
 """Drawn metrics: name for people, colour, symbol and dash."""
 
@@ -98,7 +97,7 @@ def draw_ranking(frame: pd.DataFrame, chosen: int | None = None, template: str |
             hovertext=[_ranking_hover(metric, row) for row in known.to_dict("records")],
         )
     if chosen is not None and len(known):
-        figure.add_vline(x=chosen, line={"color": GREY, "width": 1, "dash": "dash"})
+        figure.add_vline(x=chosen, line=TIE)
     figure.update_xaxes(title_text="records that the model was fitted on (count)", rangemode="tozero")
     figure.update_yaxes(title_text="ranking quality (%; 100 is perfect)")
     figure.update_layout(legend={"orientation": "h", "y": -0.2})

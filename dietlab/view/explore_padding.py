@@ -24,6 +24,7 @@ from dietlab.view.padding_figures import (
     waste_trace,
 )
 from dietlab.view.plots import new_figure
+from dietlab.view.theme import GRID, OPEN, PALETTE
 from dietlab.view.traffic import COLOURS
 from dietlab.workloads import Workload, extents
 
@@ -157,7 +158,7 @@ def _figure(workload: Workload, hardware: Hardware, kernel: CpuMicroKernel, shap
         hoverinfo="skip",
         name="chosen",
         showlegend=False,
-        marker={"symbol": "circle-open", "size": 14, "color": "#D55E00", "line": {"width": 3}},
+        marker={"symbol": f"circle{OPEN}", "size": 14, "color": PALETTE["ours"], "line": {"width": 3}},
     )
     _add_policies(figure, workload, kernel, shape)
     add_key(figure)
@@ -201,7 +202,7 @@ def _two_lines(policy: str) -> str:
 
 def _lay_out(figure: go.Figure, name: str, titles: tuple[str, str]) -> None:
     down, across = titles
-    grid = {"gridcolor": "rgba(128,128,128,0.25)", "zerolinecolor": "rgba(128,128,128,0.25)"}
+    grid = {"gridcolor": GRID, "zerolinecolor": GRID}
     bare = {"showgrid": False, "zeroline": False}
     figure.update_layout(
         height=680,

@@ -14,6 +14,7 @@ from dietlab.errors import SpaceError
 from dietlab.hardware import Hardware
 from dietlab.space import Cover, MicroKernel, Space, build_space, edges_of
 from dietlab.view.plots import new_figure
+from dietlab.view.theme import PALETTE
 from dietlab.workloads import Workload
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from dietlab.view.explorer import Explorer
 
-LEFT, REJECTED = "#0072B2", "#E69F00"
+LEFT, REJECTED = PALETTE["needed"], PALETTE["wasted"]
 LABEL_CHARACTERS = 44
 REMEMBERED = 64
 """Spaces that an explorer keeps: a slider that goes back finds its own."""

@@ -75,7 +75,7 @@ def speedup_explorer(table: Source | Sequence[Source], runs: Runs | None = None)
     """Explores the speedup of dietlab for each shape against a chosen contender, cache state and number of
     cores.
 
-    Each dropdown offers what was measured with the others' values. Held-out shapes are open diamonds, and
+    Each dropdown offers what was measured with the others' values. Held-out shapes have open marks, and
     a click on a shape tells its plan. ``explorer.frame`` has, shape by shape, the speedup, both times and
     their 95 % intervals (us).
 

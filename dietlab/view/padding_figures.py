@@ -14,6 +14,7 @@ from dietlab.shapes import Shape, only_dim
 from dietlab.space import CpuMicroKernel, plan_for
 from dietlab.view.lab import lab_imports
 from dietlab.view.plots import new_figure
+from dietlab.view.theme import PALETTE
 from dietlab.workloads import Workload
 from dietlab.workloads import extents as sizes_of
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-LIGHT, DARK, PADDING = "#56B4E9", "#0072B2", "#E69F00"
+LIGHT, DARK, PADDING = PALETTE["needed_too"], PALETTE["needed"], PALETTE["wasted"]
 MOST_ROW_TILES = 64
 MOST_CELLS = 1500
 """Of an output with more tiles the last are drawn, where the padding is."""

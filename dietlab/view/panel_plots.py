@@ -10,11 +10,10 @@ from functools import cache
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from dietlab.evaluation.report import OURS
 from dietlab.view.lab import lab_imports
-from dietlab.view.palette import GREY, PALETTE
 from dietlab.view.panel_state import MAX_POINTS, TuningState
 from dietlab.view.plots import new_figure
+from dietlab.view.theme import PALETTE
 from dietlab.view.tuning_plots import frame_phases
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ WORDS = {
     "failed": "failed",
 }
 
-RANKING = {"pairwise": PALETTE["mkl"], "peak@1": PALETTE[OURS], "peak@5": PALETTE["openblas"]}
+RANKING = {"pairwise": PALETTE["accent1"], "peak@1": PALETTE["ours"], "peak@5": PALETTE["accent3"]}
 """Metrics that are drawn: shares of which 1 is perfect."""
 
 MEANINGS = {
@@ -142,15 +141,15 @@ def draw_progress(state: TuningState, template: str | None = None) -> Drawing:
     every = f", the fastest of {state.curve.stride}" if state.curve.stride > 1 else ""
     failed = frame["gflops"] <= 0
     traces = [
-        _dots(frame[~failed], "trial", every, GREY, "circle", "%{y:.1f} GFLOP/s"),
-        _dots(frame[failed], "failed", every, PALETTE["mkl"], "x", "failed (%{customdata[3]})"),
+        _dots(frame[~failed], "trial", every, PALETTE["muted"], "circle", "%{y:.1f} GFLOP/s"),
+        _dots(frame[failed], "failed", every, PALETTE["bad"], "x", "failed (%{customdata[3]})"),
         {
             "type": "scatter",
             "name": "best so far",
             "mode": "lines",
             "x": frame["seconds"].tolist(),
             "y": frame["best_gflops"].tolist(),
-            "line": {"shape": "hv", "color": PALETTE[OURS]},
+            "line": {"shape": "hv", "color": PALETTE["ours"]},
             "hovertemplate": "best after %{x:.1f} s: %{y:.1f} GFLOP/s<extra></extra>",
         },
     ]
@@ -187,7 +186,7 @@ def draw_best(state: TuningState, template: str | None = None) -> Drawing:
         "mode": "lines+markers",
         "y": frame["gflops"].tolist(),
         "x": [pairs[0][1] for pairs in extents] if one else [escape(shape) for shape in frame["shape"]],
-        "line": {"color": PALETTE[OURS], "width": 1},
+        "line": {"color": PALETTE["ours"], "width": 1},
         "hoverinfo": "text",
         "hovertext": [
             f"{escape(shape)}: {gflops:.1f} GFLOP/s<br>with {escape(kernel)}"
@@ -210,7 +209,7 @@ def draw_outcomes(state: TuningState, template: str | None = None) -> Drawing:
         "y": [escape(outcome) for outcome in frame["outcome"]],
         "text": [f"{n} ({p:.0f} %)" for n, p in zip(frame["count"], frame["percent"], strict=True)],
         "hovertext": [_told(*row[1:]) for row in zip(*(frame[column] for column in frame), strict=True)],
-        "marker": {"color": [PALETTE["openblas"] if s == "ok" else PALETTE[OURS] for s in frame["status"]]},
+        "marker": {"color": [PALETTE["good"] if s == "ok" else PALETTE["bad"] for s in frame["status"]]},
     }
     title = "What became of the trials"
     layout = _layout(title, "trials (count)", "outcome", template, empty=frame.empty, bars=True)
@@ -254,7 +253,7 @@ def draw_seconds(state: TuningState, template: str | None = None) -> Drawing:
         "type": "bar",
         "orientation": "h",
         "hoverinfo": "text",
-        "marker": {"color": PALETTE[OURS]},
+        "marker": {"color": PALETTE["ours"]},
         "x": frame["seconds"].tolist(),
         "y": frame["phase"].tolist(),
         "text": [f"{percent:.0f} %" for _, _, percent in rows],

@@ -9,7 +9,7 @@ from dietlab.cost import CostModel
 from dietlab.dispatch import Dispatcher
 from dietlab.shapes import Shape, only_dim
 from dietlab.view.lab import lab_imports
-from dietlab.view.palette import GREY
+from dietlab.view.theme import CLEAR, PALETTE, TEXT
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 SHOWN = 128
 PARTS = {
-    "compute": ("multiply-adds", "#0072B2"),
-    "weights": ("waiting for weights", "#D55E00"),
-    "edges": ("starting and storing tiles", "#56B4E9"),
-    "padding": ("padding", "#CC79A7"),
-    "idle": ("idle cores", GREY),
+    "compute": ("multiply-adds", PALETTE["needed"]),
+    "weights": ("waiting for weights", PALETTE["accent4"]),
+    "edges": ("starting and storing tiles", PALETTE["needed_too"]),
+    "padding": ("padding", PALETTE["wasted"]),
+    "idle": ("idle cores", PALETTE["muted"]),
 }
 """Fields of :class:`dietlab.cost.Parts`, their names for people and their colours."""
 
@@ -103,9 +103,9 @@ def plot_plans(
         barmode="stack",
         bargap=0,
         height=620,
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        font_color=GREY,
+        paper_bgcolor=CLEAR,
+        plot_bgcolor=CLEAR,
+        font_color=TEXT,
         title=f"Plans of {dispatcher.workload}",
         legend={"orientation": "h", "y": -0.15},
     )

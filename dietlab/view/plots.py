@@ -8,20 +8,26 @@ wrong are in the tables (``correct``) but never drawn: a wrong result has no tim
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 from dietlab.errors import RecordError
 from dietlab.evaluation.report import OURS, Report, Row, fastest
 from dietlab.view.lab import lab_imports
-from dietlab.view.palette import GREY, styles
+from dietlab.view.theme import CLEAR, GRID, OPEN, PALETTE, TEXT, TIE, legend_rank, marks, styles
 
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-HELD_OUT, TUNED = "diamond-open", "circle"
+SPEEDUP_TITLE = "speedup (above 1: dietlab faster)"
+MANY = 40
+"""Points of a line from which on they are drawn small: they would hide the line."""
+
+WIDE = 8
+"""An axis is logarithmic if its ends are this many doublings apart, or more."""
+
 RATIO_TICKS = [0.05, 0.1, 0.2, 0.5, 0.75, 1, 1.25, 1.5, 2, 3, 5, 10, 20, 50, 100, 200]
 
 
@@ -157,10 +163,8 @@ def plot_speedup(report: Report, cache: str | None = None, template: str | None 
     figure = new_figure(frame, "Speedup of dietlab over each contender", template)
     x = name_x_axis(figure, report)
     _add_lines(figure, frame, x, "speedup", _speedup_hover)
-    figure.add_hline(y=1, line={"color": GREY, "width": 1, "dash": "dash"})
-    figure.update_yaxes(
-        type="log", tickvals=RATIO_TICKS, title_text="speedup (times; above 1: dietlab is faster)"
-    )
+    figure.add_hline(y=1, line=TIE)
+    figure.update_yaxes(type="log", tickvals=RATIO_TICKS, title_text=SPEEDUP_TITLE)
     return figure
 
 
@@ -183,8 +187,7 @@ def plot_throughput(report: Report, cache: str | None = None, template: str | No
     peak = peak_gflops(report)
     if peak is not None:
         note = f"FMA peak {peak:.0f} GFLOP/s"
-        line = {"color": GREY, "width": 1, "dash": "dash"}
-        figure.add_hline(y=peak, line=line, annotation_text=note, annotation_position="top left")
+        figure.add_hline(y=peak, line=TIE, annotation_text=note, annotation_position="top left")
     figure.update_yaxes(rangemode="tozero", title_text="throughput (GFLOP/s)")
     return figure
 
@@ -209,10 +212,9 @@ def new_figure(frame: pd.DataFrame, title: str, template: str | None) -> go.Figu
     if template is not None:
         figure.update_layout(template=template)
     else:
-        clear, grid = "rgba(0,0,0,0)", "rgba(128,128,128,0.25)"
-        figure.update_layout(template="none", paper_bgcolor=clear, plot_bgcolor=clear, font_color=GREY)
-        figure.update_xaxes(gridcolor=grid, zerolinecolor=grid)
-        figure.update_yaxes(gridcolor=grid, zerolinecolor=grid)
+        figure.update_layout(template="none", paper_bgcolor=CLEAR, plot_bgcolor=CLEAR, font_color=TEXT)
+        figure.update_xaxes(gridcolor=GRID, zerolinecolor=GRID)
+        figure.update_yaxes(gridcolor=GRID, zerolinecolor=GRID)
     if frame.empty:
         middle = {"xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5}
         figure.add_annotation(text="nothing was measured", showarrow=False, **middle)
@@ -226,15 +228,26 @@ def name_x_axis(figure: go.Figure, report: Report) -> str:
     return dims[0] if len(dims) == 1 else "shape"
 
 
+def is_wide(extents: Collection[int]) -> bool:
+    """Returns whether short lengths would be squeezed into a corner of a linear axis."""
+    return len(extents) > 0 and max(extents) >= min(extents) << WIDE
+
+
+def doubling_axis(figure: go.Figure) -> None:
+    """Makes the x axis logarithmic, with a tick at each doubling."""
+    figure.update_xaxes(type="log", dtick=math.log10(2))
+
+
 Hover = Callable[[Any], str]
 
 
 def _add_lines(
     figure: go.Figure, frame: pd.DataFrame, x: str, y: str, hover: Hover, interval: bool = False
 ) -> None:
-    """One line for each contender; held-out shapes are open diamonds."""
+    """Adds a line for each contender; shapes held out from tuning have open marks."""
     looks = styles(frame["contender"])
-    for name, part in frame.groupby("contender", sort=False):
+    parts = sorted(frame.groupby("contender", sort=False), key=lambda item: -legend_rank(str(item[0])))
+    for name, part in parts:  # headlines last: they are drawn above the rivals
         look = looks[str(name)]
         bars = _interval_bars(part) if interval else None
         figure.add_scatter(
@@ -243,13 +256,22 @@ def _add_lines(
             name=escape(str(name)),
             mode="lines+markers",
             error_y=bars,
-            line={"color": look.colour, "dash": look.dash, "width": 3 if name == OURS else 1.5},
-            marker={"symbol": [HELD_OUT if h else TUNED for h in part["held_out"]], "size": 7},
+            line=look.line,
+            marker={
+                "symbol": marks(look.symbol, part["held_out"]),
+                "size": 4 if len(part) > MANY else 4 + look.width,
+            },
+            legendrank=legend_rank(str(name)),
             hovertext=[hover(row) + _where(row) for row in part.itertuples()],
             hoverinfo="text",
         )
+    add_held_out_key(figure, frame)
+
+
+def add_held_out_key(figure: go.Figure, frame: pd.DataFrame) -> None:
+    """Adds what open marks mean to the legend, if the figure has any."""
     if frame["held_out"].any():
-        key = {"symbol": HELD_OUT, "size": 7, "color": GREY}
+        key = {"symbol": f"circle{OPEN}", "size": 7, "color": PALETTE["muted"]}
         figure.add_scatter(x=[None], y=[None], mode="markers", name="held out from tuning", marker=key)
 
 

@@ -8,8 +8,8 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from dietlab.errors import RecordError
-from dietlab.view.palette import DASHES, GREY
-from dietlab.view.plots import new_figure
+from dietlab.view.plots import doubling_axis, is_wide, new_figure
+from dietlab.view.theme import HEADLINES, PALETTE, Style, muted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,11 +19,9 @@ Times = Mapping[int, float]
 """Microseconds of one call by T."""
 
 TICKS = [0.1, 0.2, 0.35, 0.5, 0.75, 1, 1.25, 1.5, 2, 3, 5, 10, 20, 50, 100]
-# By order and not by name: a line keeps its look when others join behind it.
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
-SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross", "triangle-down")
-WIDE = 512
-"""Beyond this T the axis is logarithmic: short lengths would be squeezed into a corner."""
+
+Y_TITLE = "time ratio (below 1: faster)"
+"""The title of the y axis, of fixed length so that it fits: the figure's title names the reference."""
 
 
 def frame_slowdown(lines: Mapping[str, Times], reference: tuple[str, Times]) -> pd.DataFrame:
@@ -59,41 +57,45 @@ def plot_slowdown(
     lines: Mapping[str, Times], reference: tuple[str, Times], template: str | None = None
 ) -> go.Figure:
     """Draws each line's time over the reference's against T, on a log axis; the reference is the dashed
-    line at 1. There are points only where both were measured. The last line is the thickest."""
+    line at 1. There are points only where both were measured. The newest line stands out, and so does one
+    called ``oracle``; the lines before it are grey."""
     frame = frame_slowdown(lines, reference)
     judge = reference[0]
     figure = new_figure(frame, f"Time of one call against {judge}", template)
+    newest = next((name for name in reversed(list(lines)) if name not in HEADLINES), None)
     for number, (name, part) in enumerate(frame.groupby("line", sort=False)):
+        look = _look(str(name), number, newest)
         figure.add_scatter(
             x=part["T"],
             y=part["slowdown"],
             name=escape(str(name)),
             mode="lines+markers",
-            line=_line(number, newest=number == len(lines) - 1),
-            marker={"symbol": SYMBOLS[number % len(SYMBOLS)], "size": 7},
+            line=look.line,
+            marker={"symbol": look.symbol, "size": 7},
             hovertext=[_hover(row, judge) for row in part.itertuples()],
             hoverinfo="text",
         )
     _add_reference(figure, frame, reference)
     figure.update_layout(legend={"orientation": "h", "y": -0.2})
     figure.update_xaxes(title_text="T (extent)")
-    if len(frame) and frame["T"].max() > WIDE:
-        figure.update_xaxes(type="log", dtick=0.30103)  # a tick for each doubling
+    if is_wide(frame["T"]):
+        doubling_axis(figure)
     figure.update_yaxes(
         type="log",
         tickvals=TICKS,
         ticktext=[f"{tick:g}" for tick in TICKS],
-        title_text=f"time over {escape(judge)}'s (times; below 1: faster)",
+        title_text=Y_TITLE,
     )
     return figure
 
 
-def _line(number: int, newest: bool) -> dict[str, Any]:
-    return {
-        "color": COLOURS[number % len(COLOURS)],
-        "dash": DASHES[number // len(COLOURS) % len(DASHES)],
-        "width": 3 if newest else 1.5,
-    }
+def _look(name: str, number: int, newest: str | None) -> Style:
+    """Returns the look of a line. Its symbol and, while it is grey, its dash follow from its number: it keeps
+    them when others join behind it."""
+    if name in HEADLINES:
+        return HEADLINES[name]
+    look = muted(number)
+    return look._replace(colour=PALETTE["ours"], dash="solid", width=3) if name == newest else look
 
 
 def _add_reference(figure: go.Figure, frame: pd.DataFrame, reference: tuple[str, Times]) -> None:
@@ -106,7 +108,7 @@ def _add_reference(figure: go.Figure, frame: pd.DataFrame, reference: tuple[str,
         y=[1.0] * len(extents),
         name=escape(judge),
         mode="lines",
-        line={"color": GREY, "dash": "dash", "width": 2},
+        line={"color": PALETTE["best_vendor"], "dash": "dash", "width": 2},
         hoverinfo="text",
         hovertext=[f"<b>{escape(judge)}: {times[t]:.0f} us</b><br>T={t}" for t in extents],
     )

@@ -12,24 +12,24 @@ from dietlab.evaluation.report import OURS, Report
 from dietlab.measure import CACHE_STATES
 from dietlab.shapes import Shape
 from dietlab.space import MicroKernel
-from dietlab.view.bench_plots import WIDE
-from dietlab.view.palette import GREY, styles
 from dietlab.view.plans import PARTS
 from dietlab.view.plots import (
-    HELD_OUT,
     RATIO_TICKS,
-    TUNED,
+    SPEEDUP_TITLE,
+    add_held_out_key,
+    doubling_axis,
     frame_latency,
     frame_speedup,
+    is_wide,
     name_x_axis,
     new_figure,
 )
+from dietlab.view.theme import GRID, HEADLINES, PALETTE, TIE, marks, ring
 
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-GRID = "rgba(128,128,128,0.25)"
 CLOSE = 2.0
 CLOSE_TICKS = [0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.3, 1.4, 1.6, 1.8, 2, 2.5, 3]
 """The axis of speedups whose greatest and least (or 1) are less than :data:`CLOSE` times apart."""
@@ -106,16 +106,16 @@ def plot_against(
     if frame.empty:
         return figure
     _add_speedups(figure, frame, x, contender)
-    figure.add_hline(y=1, line={"color": GREY, "width": 1, "dash": "dash"})
+    figure.add_hline(y=1, line=TIE)
     ticks = _ticks(frame)
     figure.update_yaxes(
         type="log",
         tickvals=ticks,
         ticktext=[f"{tick:g}" for tick in ticks],
-        title_text="speedup (times; above 1: dietlab is faster)",
+        title_text=SPEEDUP_TITLE,
     )
-    if x != "shape" and frame[x].max() > frame[x].min() * 2**WIDE:
-        figure.update_xaxes(type="log", dtick=math.log10(2))  # a tick for each doubling
+    if x != "shape" and is_wide(frame[x]):
+        doubling_axis(figure)
     chosen = frame[frame["shape"] == shape]
     if len(chosen):
         figure.add_scatter(
@@ -124,7 +124,7 @@ def plot_against(
             mode="markers",
             name=escape(shape),
             hoverinfo="skip",
-            marker={"symbol": "circle-open", "size": 16, "color": GREY, "line": {"width": 2}},
+            marker=ring(16),
         )
         if parts is not None and len(parts):
             _add_parts(figure, parts, shape, float(chosen["dietlab_us"].iloc[0]))
@@ -133,7 +133,7 @@ def plot_against(
 
 def _add_speedups(figure: go.Figure, frame: pd.DataFrame, x: str, contender: str) -> None:
     """The first trace: its points are the frame's rows."""
-    look = styles([contender])[contender]
+    look = HEADLINES.get(contender, HEADLINES["best prepacked vendor"])
     above = (frame["speedup_high"] - frame["speedup"]).clip(lower=0)
     below = (frame["speedup"] - frame["speedup_low"]).clip(lower=0)
     bars = {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "thickness": 1}
@@ -144,13 +144,11 @@ def _add_speedups(figure: go.Figure, frame: pd.DataFrame, x: str, contender: str
         mode="lines+markers",
         error_y=bars,
         line={"color": look.colour, "dash": look.dash, "width": 2},
-        marker={"symbol": [HELD_OUT if held_out else TUNED for held_out in frame["held_out"]], "size": 8},
+        marker={"symbol": marks(look.symbol, frame["held_out"]), "size": 8},
         hovertext=[_hover(row) for row in frame.itertuples()],
         hoverinfo="text",
     )
-    if frame["held_out"].any():
-        key = {"symbol": HELD_OUT, "size": 8, "color": GREY}
-        figure.add_scatter(x=[None], y=[None], mode="markers", name="held out from tuning", marker=key)
+    add_held_out_key(figure, frame)
 
 
 def _ticks(frame: pd.DataFrame) -> list[float]:
@@ -214,7 +212,7 @@ def _add_parts(figure: go.Figure, parts: pd.DataFrame, shape: str, measured_us: 
             mode="markers",
             xaxis="x2",
             yaxis="y2",
-            marker={"symbol": "diamond", "size": 12, "color": GREY},
+            marker={"symbol": "diamond", "size": 12, "color": PALETTE["ours"]},
             hoverinfo="text",
             hovertext=[f"<b>measured: {measured_us:.1f} us</b><br>{escape(shape)}"],
         )

@@ -8,16 +8,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from io import BytesIO
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from dietlab.view.lab import lab_imports
-from dietlab.view.static_traces import DASHES, POINTS, TEXT, TRACES, colours, default, plain
+from dietlab.view.static_colours import ColourScale, colours, default, plain, scale_of
+from dietlab.view.static_traces import DASHES, POINTS, TRACES
+from dietlab.view.theme import TEXT
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 WIDTH, HEIGHT, DPI = 720, 420, 100
 COLOURS = 128
+LEGEND_RANK = 1000
+"""The place in the legend of a trace that names none, as in plotly: lower ones come first."""
+
 AREA = (0.1, 0.14, 0.86, 0.74)  # of the subplots: left, bottom, width, height
 
 
@@ -48,7 +54,7 @@ def redraw(figure: go.Figure, caption: str = "") -> Any:
     layout = figure.layout
     canvas = Figure(figsize=(WIDTH / DPI, default(layout.height, HEIGHT) / DPI), dpi=DPI)
     page, left_out, asked = Page(canvas, figure), [], False
-    key: dict[str, Any] = {}
+    key: dict[str, tuple[float, Any]] = {}
     for number, trace in enumerate(figure.data):
         if trace.visible not in (None, True):
             continue
@@ -58,7 +64,7 @@ def redraw(figure: go.Figure, caption: str = "") -> Any:
             left_out.append(trace.type)
             continue
         if handle is not None and trace.name and trace.showlegend is not False:
-            key.setdefault(plain(trace.name), handle)
+            key.setdefault(plain(trace.name), (default(trace.legendrank, LEGEND_RANK), handle))
             asked = asked or trace.showlegend is True
     for shape in layout.shapes:
         if default(shape.type, "rect") in ("rect", "line"):
@@ -72,7 +78,8 @@ def redraw(figure: go.Figure, caption: str = "") -> Any:
     if left_out:
         caption = f"{caption} Not in this picture: {', '.join(dict.fromkeys(left_out))}.".strip()
     wanted = default(layout.showlegend, asked or len(key) > 1)
-    _surround(canvas, plain(layout.title.text), plain(caption), key if wanted else {})
+    legend = {name: handle for name, (_, handle) in sorted(key.items(), key=lambda item: item[1][0])}
+    _surround(canvas, plain(layout.title.text), plain(caption), legend if wanted else {})
     return canvas
 
 
@@ -84,6 +91,7 @@ class Page:
         panels: an ``Axes`` for each pair of axes that something was drawn on, as ``("x", "y2")``.
         known: texts on an axis and where they stand.
         stacked: where the next bar on a bar begins.
+        keyed: the names of shared colour scales that have their key.
     """
 
     canvas: Any
@@ -91,6 +99,18 @@ class Page:
     panels: dict[tuple[str, str], Any] = field(default_factory=dict)
     known: dict[str, dict[str, float]] = field(default_factory=dict)
     stacked: dict[tuple[Any, ...], float] = field(default_factory=dict)
+    keyed: set[str] = field(default_factory=set)
+
+    def scale(self, item: Any, values: Any) -> ColourScale:
+        """Returns the colour scale of a trace's markers, or of a heat map."""
+        return scale_of(self.figure, item, values)
+
+    def add_key(self, axes: Any, scale: ColourScale) -> None:
+        """Draws the key of a colour scale beside the axes; of a shared scale one."""
+        if scale.name not in self.keyed:
+            scale.draw_key(self.canvas, axes)
+            if scale.name:
+                self.keyed.add(scale.name)
 
     def settings(self, name: str) -> Any:
         """``x2`` names the layout's ``xaxis2``."""
@@ -164,8 +184,18 @@ def _dress(page: Page, names: tuple[str, str], axes: Any) -> None:
             axis.set_tick_params(which="both", labelbottom=False, labelleft=False)
         if not elsewhere:
             axis.set_label_text(plain(settings.title.text), color=TEXT, fontsize=9)
+            _wrap(axis)
         if settings.visible is False:
             axis.set_visible(False)
+
+
+def _wrap(axis: Any) -> None:
+    """Breaks the title of an axis into lines that are no longer than the axis: matplotlib would cut it."""
+    box, room = axis.label.get_window_extent(), axis.axes.get_window_extent()
+    length, most = (box.width, room.width) if axis.axis_name == "x" else (box.height, room.height)
+    text = axis.label.get_text()
+    if length > most:
+        axis.set_label_text("\n".join(wrap(text, max(1, int(len(text) * most / length)))))
 
 
 def _limit(axis: Any, settings: Any, change: Any) -> None:

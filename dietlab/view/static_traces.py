@@ -5,13 +5,19 @@
 
 from __future__ import annotations
 
-import re
-from html import unescape
 from typing import Any
 
-TEXT = "#767676"  # contrast 4.5 to white and 4.6 to black: one picture for light and dark pages
+from dietlab.view.static_colours import are_numbers, colours, default, plain
+from dietlab.view.theme import OPEN, TEXT
+
 POINTS = 0.72  # of a pixel
-DASHES = {"dash": "--", "dot": ":", "dashdot": "-.", "longdash": (0, (8, 3)), "longdashdot": "-."}
+DASHES = {
+    "dash": "--",
+    "dot": ":",
+    "dashdot": "-.",
+    "longdash": (0, (8, 3)),
+    "longdashdot": (0, (8, 2, 2, 2)),
+}
 STEPS = {"hv": "steps-post", "vh": "steps-pre", "hvh": "steps-mid"}
 SYMBOLS = {
     "square": "s",
@@ -44,13 +50,13 @@ def _scatter(page: Any, trace: Any, cycle: str) -> Any:
         axes.fill_between(x, y, color=face, alpha=default(trace.opacity, 0.4), linewidth=0)
     _error_bars(axes, trace, x, y, colour)
     if "markers" in mode:
-        look |= _markers(axes, trace, x, y, colours(own) if own else colour)
+        look |= _markers(page, axes, trace, x, y, colours(own) if own else colour)
     if "text" in mode:
         _texts_at(axes, trace, x, y)
     return Line2D([], [], **look)
 
 
-def _markers(axes: Any, trace: Any, x: Any, y: Any, colour: Any) -> dict[str, Any]:
+def _markers(page: Any, axes: Any, trace: Any, x: Any, y: Any, colour: Any) -> dict[str, Any]:
     """Draws markers, whose symbols, sizes and colours are one for all or one for each; returns the look
     of the first."""
     import numpy as np
@@ -58,7 +64,7 @@ def _markers(axes: Any, trace: Any, x: Any, y: Any, colour: Any) -> dict[str, An
 
     marker, count = trace.marker, len(x)
     if marker.color is not None:
-        colour = colours(marker.color, marker.colorscale)
+        colour = _colours_of(page, axes, marker)
     edges = np.broadcast_to(to_rgba_array(colour), (count, 4))
     sizes = np.broadcast_to(np.array(default(marker.size, 6), dtype=float), count) * POINTS
     symbols = np.broadcast_to(np.array(default(marker.symbol, "circle"), dtype=str), count).tolist()
@@ -68,17 +74,28 @@ def _markers(axes: Any, trace: Any, x: Any, y: Any, colour: Any) -> dict[str, An
             x[these],
             y[these],
             s=sizes[these] ** 2,
-            marker=SYMBOLS.get(symbol.removesuffix("-open"), "o"),
+            marker=SYMBOLS.get(symbol.removesuffix(OPEN), "o"),
             edgecolors=edges[these],
-            facecolors="none" if symbol.endswith("-open") else edges[these],
+            facecolors="none" if symbol.endswith(OPEN) else edges[these],
             alpha=default(marker.opacity, trace.opacity),
             linewidths=1,
             zorder=2.5,
         )
     first = symbols[0] if symbols else "circle"
-    face = {"markerfacecolor": "none"} if first.endswith("-open") else {}
+    face = {"markerfacecolor": "none"} if first.endswith(OPEN) else {}
     edge = tuple(edges[0]) if count else colour
-    return {"marker": SYMBOLS.get(first.removesuffix("-open"), "o"), "markersize": 5, "color": edge, **face}
+    return {"marker": SYMBOLS.get(first.removesuffix(OPEN), "o"), "markersize": 5, "color": edge, **face}
+
+
+def _colours_of(page: Any, axes: Any, marker: Any) -> Any:
+    """Returns the colours of markers or bars. Where they stand for numbers, the axes get a key, unless the
+    figure wants none: plotly's own defaults differ for a marker and an axis of colours."""
+    if not are_numbers(marker.color):
+        return colours(marker.color)
+    scale = page.scale(marker, marker.color)
+    if marker.coloraxis or marker.showscale:
+        page.add_key(axes, scale)
+    return scale.of(marker.color)
 
 
 def _texts_at(axes: Any, trace: Any, x: Any, y: Any) -> None:
@@ -120,7 +137,7 @@ def _bar(page: Any, trace: Any, cycle: str) -> Any:
     flat = funnel or trace.orientation == "h"
     at, lengths = (y, x) if flat else (x, y)
     at, width, starts = _beside(page, trace, axes, at, np.nan_to_num(lengths))
-    face = colours(default(trace.marker.color, cycle), trace.marker.colorscale)
+    face = _colours_of(page, axes, trace.marker) if trace.marker.color is not None else cycle
     draw = axes.barh if flat else axes.bar
     bars = draw(at, lengths, width, -lengths / 2 if funnel else starts, color=face, alpha=trace.opacity)
     if funnel:
@@ -173,13 +190,10 @@ def _heatmap(page: Any, trace: Any, cycle: str) -> None:
         _edges(page.places(name, default(at, range(count))), count)
         for name, at, count in zip(names, (trace.x, trace.y), values.shape[::-1], strict=True)
     ]
-    scale = _colour_map(trace.colorscale)
-    mesh = axes.pcolormesh(*corners, values, vmin=trace.zmin, vmax=trace.zmax, cmap=scale)
-    if trace.showscale is not False:
-        bar = page.canvas.colorbar(mesh, cax=axes.inset_axes([1.02, 0, 0.025, 1]))
-        bar.ax.set_title(plain(trace.colorbar.title.text), color=TEXT, fontsize=8)
-        bar.ax.tick_params(colors=TEXT, labelsize=8)
-        bar.outline.set_visible(False)
+    scale = page.scale(trace, values)
+    axes.pcolormesh(*corners, values, norm=scale.norm, cmap=scale.colours)
+    if trace.coloraxis or trace.showscale is not False:
+        page.add_key(axes, scale)
 
 
 TRACES = {"scatter": _scatter, "scattergl": _scatter, "bar": _bar, "funnel": _bar, "heatmap": _heatmap}
@@ -207,42 +221,3 @@ def _edges(centres: Any, count: int) -> Any:
     inner = (centres[1:] + centres[:-1]) / 2 if count > 1 else centres + 0.5
     ends = [2 * centres[-1] - inner[-1]] if count > 1 else []
     return np.concatenate([[2 * centres[0] - inner[0]], inner, ends])
-
-
-def colours(value: Any, scale: Any = None) -> Any:
-    """Returns plotly's colours as matplotlib's: one, or a list; numbers take theirs from a colour scale. What
-    is written in a way that matplotlib does not know becomes grey."""
-    import numpy as np
-    from matplotlib.colors import is_color_like
-
-    if isinstance(value, str):
-        parts = re.fullmatch(r"rgba?\((.*)\)", value)
-        if parts is None:
-            return "none" if value == "transparent" else value if is_color_like(value) else TEXT
-        red, green, blue, *alpha = map(float, parts[1].split(","))
-        return (red / 255, green / 255, blue / 255, *alpha)
-    if isinstance(value[0] if len(value) else "", str):
-        return [colours(one) for one in value]
-    numbers = np.array(value, dtype=float)
-    low, high = np.nanmin(numbers), np.nanmax(numbers)
-    return list(_colour_map(scale)((numbers - low) / ((high - low) or 1)))
-
-
-def _colour_map(scale: Any) -> Any:
-    from matplotlib import colormaps
-    from matplotlib.colors import LinearSegmentedColormap
-
-    if scale is None:
-        return colormaps["cividis"]
-    return LinearSegmentedColormap.from_list("scale", [(place, colours(colour)) for place, colour in scale])
-
-
-def default(value: Any, otherwise: Any) -> Any:
-    """Returns a value, or the default that plotly's None stands for."""
-    return otherwise if value is None else value
-
-
-def plain(text: str | None) -> str:
-    """Returns text without HTML; a dollar sign starts no formula."""
-    lines = re.sub(r"<br\s*/?>", "\n", text or "")
-    return unescape(re.sub(r"</?[a-zA-Z][^<>]*>", "", lines)).replace("$", r"\$")

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from dietlab.errors import WorkloadError
 from dietlab.evaluation.policies import PLANS, POLICIES, Padding, policy_waste
-from dietlab.evaluation.report import OURS, Report
+from dietlab.evaluation.report import Report
 from dietlab.evaluation.trace import TraceTime
-from dietlab.view.palette import GREY, PALETTE
-from dietlab.view.plots import name_x_axis, new_figure
+from dietlab.view.plots import doubling_axis, is_wide, name_x_axis, new_figure
+from dietlab.view.theme import GRID, PALETTE
 from dietlab.workloads import workload_from_json
 
 if TYPE_CHECKING:
@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 TRACE_HEADER = ("cache", "contender", "us a call", "speedup", "share of calls")
 PADDING_HEADER = ("padding", "waste", "executed for one needed")
 SYMBOLS = dict(zip((PLANS, *POLICIES), ("circle", "triangle-up", "x-thin-open", "square-open"), strict=True))
-# From here on short lengths would be squeezed into a corner of a linear axis.
-WIDE = 512
-COLOURS = dict(zip((PLANS, *POLICIES), (PALETTE[OURS], "#009E73", "#0072B2", "#CC79A7"), strict=True))
+ROLES = ("ours", "accent3", "accent1", "accent6")
+COLOURS = dict(zip((PLANS, *POLICIES), map(PALETTE.__getitem__, ROLES), strict=True))
 
 
 def traffic_words(report: Report) -> str:
@@ -81,13 +80,13 @@ def plot_traffic(report: Report, template: str | None = None) -> go.Figure:
     x = name_x_axis(figure, report)
     if frame.empty:
         return figure
-    wide = x != "shape" and frame[x].max() > WIDE
+    wide = x != "shape" and is_wide(frame[x])
     hover = [f"<b>{r.percent:.2f} % of the calls</b><br>{escape(r.shape)}" for r in frame.itertuples()]
     figure.add_bar(
         x=frame[x],
         y=frame["percent"],
         name="calls",
-        marker={"color": GREY, "line": {"width": 0}},
+        marker={"color": PALETTE["muted"], "line": {"width": 0}},
         width=0.04 * frame[x] if wide else None,
         hovertext=hover,
         hoverinfo="text",
@@ -106,8 +105,8 @@ def plot_traffic(report: Report, template: str | None = None) -> go.Figure:
             hoverinfo="text",
         )
     if wide:
-        figure.update_xaxes(type="log", dtick=0.30103)  # a tick for each doubling
-    axis = {"gridcolor": "rgba(128,128,128,0.25)", "rangemode": "tozero"}
+        doubling_axis(figure)
+    axis = {"gridcolor": GRID, "rangemode": "tozero"}
     figure.update_layout(
         bargap=0.1,
         xaxis_anchor="y2",

@@ -7,10 +7,9 @@ from dataclasses import fields
 from html import escape
 from typing import TYPE_CHECKING, Protocol
 
-from dietlab.evaluation.report import OURS
 from dietlab.events import PhaseSeconds
-from dietlab.view.palette import GREY, PALETTE
-from dietlab.view.plots import TUNED, new_figure
+from dietlab.view.plots import new_figure
+from dietlab.view.theme import PALETTE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,7 +61,7 @@ def plot_tuning(records: Sequence[Trial], template: str | None = None) -> go.Fig
     """Draws every trial as a dot, failures as crosses, and the best so far as a line."""
     frame = frame_tuning(records)
     figure = new_figure(frame, "Best micro-kernel so far", template)
-    kinds = (("trial", False, TUNED, GREY), ("failed", True, "x", PALETTE["mkl"]))
+    kinds = (("trial", False, "circle", PALETTE["muted"]), ("failed", True, "x", PALETTE["bad"]))
     for name, failed, symbol, colour in kinds:
         part = frame[(frame["gflops"] <= 0) == failed]
         hover = [f"trial {r.trial}: {r.gflops:.1f} GFLOP/s, {escape(r.status)}" for r in part.itertuples()]
@@ -83,7 +82,7 @@ def plot_tuning(records: Sequence[Trial], template: str | None = None) -> go.Fig
         mode="lines",
         hovertext=hover,
         hoverinfo="text",
-        line={"shape": "hv", "color": PALETTE[OURS]},
+        line={"shape": "hv", "color": PALETTE["ours"]},
     )
     figure.update_xaxes(title_text="trials (count)")
     figure.update_yaxes(rangemode="tozero", title_text="throughput (GFLOP/s)")
@@ -99,7 +98,7 @@ def plot_phases(phase_seconds: PhaseSeconds, template: str | None = None) -> go.
         x=frame["seconds"],
         y=frame["phase"],
         orientation="h",
-        marker={"color": PALETTE[OURS]},
+        marker={"color": PALETTE["ours"]},
         text=[f"{p:.0f} %" for p in frame["percent"]],
         hovertext=hover,
         hoverinfo="text",
@@ -123,7 +122,7 @@ def plot_portfolio_curve(curve: Sequence[tuple[int, float]], template: str | Non
         mode="lines+markers",
         hovertext=hover,
         hoverinfo="text",
-        line={"color": PALETTE[OURS]},
+        line={"color": PALETTE["ours"]},
     )
     figure.update_xaxes(title_text="micro-kernels in the portfolio (count)")
     figure.update_yaxes(title_text="mean slowdown (times the best plan's time)")

@@ -1,0 +1,154 @@
+"""The look of all figures: colours by role, and a line style for each contender.
+
+Every colour has a contrast of at least 3 to white, and nearly so to a dark page's #111111; colours that stand
+beside each other differ for colour-blind readers too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+from zlib import crc32
+
+from dietlab.evaluation.report import OURS
+
+PALETTE = {
+    "ours": "#D55E00",
+    "best_vendor": "#0072B2",
+    "oracle": "#009E73",
+    "selected": "#AA2288",
+    "muted": "#767676",
+    "needed": "#0072B2",
+    "needed_too": "#5599CC",
+    "wasted": "#B87100",
+    "good": "#009E73",
+    "bad": "#D55E00",
+    "accent1": "#0072B2",
+    "accent2": "#B87100",
+    "accent3": "#009E73",
+    "accent4": "#AA2288",
+    "accent5": "#5599CC",
+    "accent6": "#DD66AA",
+    "accent7": "#556600",
+    "accent8": "#6655DD",
+}
+"""Colours by role. ``ours``, ``best_vendor``, ``oracle`` and ``selected`` (the ring around the chosen shape)
+are the strong ones; ``muted`` is for rivals, reference lines and text; ``needed``, ``needed_too`` and
+``wasted`` fill areas of work; accents tell apart what has no role, neighbours best."""
+
+ACCENTS = tuple(colour for role, colour in PALETTE.items() if role.startswith("accent"))
+TEXT = PALETTE["muted"]
+"""Text in figures: it has a contrast of 4.5 to white and 4.2 to a dark page."""
+
+GRID = "rgba(128,128,128,0.25)"
+CLEAR = "rgba(0,0,0,0)"
+"""The background of a figure, so that it reads on light and on dark pages."""
+
+SCALE = [[0, PALETTE["needed"]], [1, PALETTE["wasted"]]]
+"""The colour scale of points, from few to many: both ends read on light and on dark pages."""
+
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross", "triangle-down")
+PLACES = len(DASHES) * len(SYMBOLS)
+"""Pairs of a dash and a symbol. The two numbers share no factor, so that counting in both meets each pair."""
+
+OPEN = "-open"
+"""What plotly adds to the name of a symbol that is not filled: here a shape held out from tuning."""
+
+TIE = {"color": PALETTE["muted"], "width": 1, "dash": "dash"}
+"""The line where two times are equal, or a limit."""
+
+RIVALS = (
+    "mkl",
+    "mkl-packed",
+    "openblas",
+    "torch",
+    "onednn-packed",
+    "onnxruntime",
+    "zendnn",
+    "zendnn-packed",
+    "ansor",
+    "largest-shape",
+    "cublas",
+    "cublaslt",
+    "cublaslt-tuned",
+    "torch-compile",
+    "triton",
+)
+"""Contenders in grey, in the order that gives each its dash and symbol in every figure."""
+
+
+class Style(NamedTuple):
+    """A line: its colour, dash, symbol and width in pixels."""
+
+    colour: str
+    dash: str
+    symbol: str
+    width: float
+
+    @property
+    def line(self) -> dict[str, Any]:
+        """Returns plotly's ``line`` of a trace."""
+        return {"color": self.colour, "dash": self.dash, "width": self.width}
+
+
+HEADLINES = {
+    OURS: Style(PALETTE["ours"], "solid", "circle", 3),
+    "best prepacked vendor": Style(PALETTE["best_vendor"], "solid", "circle", 3),
+    "best plain vendor": Style(PALETTE["best_vendor"], "dash", "square", 2),
+    "oracle": Style(PALETTE["oracle"], "solid", "diamond", 2),
+}
+"""The lines that a figure is about: strong colours, above the rivals."""
+
+
+def styles(contenders: Iterable[str]) -> dict[str, Style]:
+    """Returns a style for each contender: :data:`HEADLINES` in strong colours, rivals in grey with a dash and
+    a symbol that no other rival of the figure has, and that known ones keep from figure to figure."""
+    names = list(dict.fromkeys(contenders))
+    found = {name: HEADLINES[name] for name in names if name in HEADLINES}
+    taken: set[int] = set()
+    for _, place, name in sorted(_place(name) for name in names if name not in found):
+        free = _free(place, taken)
+        taken.add(free)
+        found[name] = muted(free)
+    return {name: found[name] for name in names}
+
+
+def muted(number: int) -> Style:
+    """Returns one of :data:`PLACES` grey styles, told apart by dash and symbol."""
+    return Style(PALETTE["muted"], DASHES[number % len(DASHES)], SYMBOLS[number % len(SYMBOLS)], 1.25)
+
+
+def accented(number: int) -> Style:
+    """Returns one of the styles for lines without a role: eight colours, then the same with other dashes."""
+    dash = DASHES[number // len(ACCENTS) % len(DASHES)]
+    return Style(ACCENTS[number % len(ACCENTS)], dash, SYMBOLS[number % len(SYMBOLS)], 2)
+
+
+def legend_rank(name: str) -> int:
+    """Returns plotly's ``legendrank``: headlines stand first, in their own order."""
+    return 1 + list(HEADLINES).index(name) if name in HEADLINES else 1000
+
+
+def ring(size: int) -> dict[str, Any]:
+    """Returns plotly's ``marker`` of a ring around what was chosen, ``size`` pixels wide."""
+    return {"symbol": f"circle{OPEN}", "size": size, "color": PALETTE["selected"], "line": {"width": 3}}
+
+
+def marks(symbol: str, held_out: Iterable[object]) -> list[str]:
+    """Returns the symbol for each shape: filled if tuning measured it, open if it was held out."""
+    return [f"{symbol}{OPEN}" if one else symbol for one in held_out]
+
+
+def _place(name: str) -> tuple[bool, int, str]:
+    """Returns whether a rival is unknown, the number of its style, and its name. An unknown one's number
+    follows from its letters and is none of the known ones'."""
+    if name in RIVALS:
+        return False, RIVALS.index(name), name
+    return True, len(RIVALS) + crc32(name.encode()) % (PLACES - len(RIVALS)), name
+
+
+def _free(place: int, taken: set[int]) -> int:
+    while place % PLACES in taken and len(taken) < PLACES:
+        place += 1
+    return place % PLACES
