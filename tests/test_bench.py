@@ -27,7 +27,6 @@ from click.testing import CliRunner
 from conftest import ROOT, Golden
 from hypothesis import given
 from hypothesis import strategies as st
-from notebook_runs import run_notebook
 
 from dietlab.bench.ablation import dominating, variants
 from dietlab.bench.criteria import COLD, CPU_CRITERIA, CRITERIA, Criterion
@@ -47,7 +46,6 @@ from dietlab.evaluation.report import ContenderInfo, Row
 from dietlab.events import Event, Stage, StageAdvanced, StageFinished, StageStarted, audience
 from dietlab.hardware import Hardware
 from dietlab.shapes import Dim, Shape, ShapeSet
-from dietlab.shipped import data_path
 from dietlab.space import CpuMicroKernel, Leaf, MicroKernel, Split, layout_limits
 from dietlab.view.bench_page import render_bench_page, write_bench
 from dietlab.view.bench_text import markdown, render_bench
@@ -919,22 +917,3 @@ def test_a_micro_kernel_is_taken_apart(killed: tuple[Path, bytes]) -> None:
     before = (study / "ablation" / JOURNAL).read_bytes()
     again = CliRunner().invoke(main, command)
     assert again.exit_code == 0 and (study / "ablation" / JOURNAL).read_bytes() == before
-
-
-# The notebook
-
-
-def test_notebook_computes_the_summary_by_hand() -> None:
-    probe = "print(by_hand, first['threads'], first['cache'], sorted(set(frame['contender'])))"
-    notebook = run_notebook("09_bench", probe)
-    by_hand, threads, cache, *contenders = notebook.cells[-1].outputs[0]["text"].split()
-    path = data_path(notebook.cells[1].source.split('"')[1])
-    lines = [
-        line
-        for line in summarise(BenchTable.load(path))
-        if line.criterion.measure == "prepacked"
-        and line.criterion.lengths == (1, 128)
-        and line.criterion.statistic == "geomean"
-        and (line.threads, line.cache) == (int(threads), cache)
-    ]
-    assert [line.value for line in lines] == pytest.approx([float(by_hand)]) and contenders

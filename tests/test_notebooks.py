@@ -10,22 +10,14 @@ import nbformat
 import pytest
 from conftest import ROOT
 from notebook_runs import NOTEBOOKS as FOLDER
-from notebook_runs import probed
+from notebook_runs import probed, ran
 from render_notebooks import KEPT, fingerprint
+
+from dietlab import puzzles
 
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 LESSONS = [path for path in NOTEBOOKS if path.stem[:2].isdigit()]
 MAX_CELLS, MAX_WORDS = 45, 1500
-
-PROBE = """
-at_128 = dispatcher.kernel(dl.Shape.of(T=128)).key
-found = {
-    "best": best, "curves": progress, "held_out": held_out, "regret": regret, "at_128": at_128,
-    "portfolio": [kernel.key for kernel in portfolio.plans],
-    "slowdown_at_128": dispatched(128), "largest": mean_slowdown([largest], held_out),
-    "rules": dispatcher.to_source(), "curve": portfolio.curve,
-}
-"""
 
 
 def read(path: Path) -> Any:
@@ -35,7 +27,7 @@ def read(path: Path) -> Any:
 @pytest.fixture(scope="module")
 def quickstart() -> dict[str, Any]:
     """What the names of the first notebook are bound to after it ran."""
-    found, _ = probed("00_quickstart", PROBE)
+    found, _ = probed("00_quickstart")
     return found
 
 
@@ -64,6 +56,19 @@ def test_dispatcher_is_readable(quickstart: dict[str, Any]) -> None:
     exec(quickstart["rules"], names)
     assert names["choose"](128) == quickstart["at_128"]
     assert 1 <= len(quickstart["curve"]) <= 8
+
+
+def test_puzzles_notebook_runs_with_nothing_solved() -> None:
+    found, _ = probed("puzzles")
+    assert found["solved"] == [False] * len(puzzles.PUZZLES)
+    code = [cell for cell in ran("puzzles").cells if cell.cell_type == "code"]
+    said = "".join(o.get("data", {}).get("text/plain", "") for cell in code for o in cell.outputs)
+    assert all(f"{puzzle.title}: not solved yet." in said for puzzle in puzzles.PUZZLES)
+
+
+def test_solutions_notebook_solves_all() -> None:
+    found, _ = probed("solutions")
+    assert found["solved"] == [True] * len(puzzles.PUZZLES)
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

@@ -9,72 +9,32 @@ from notebook_runs import probed
 
 from dietlab import lessons
 
-PROBES = {
-    "01_dynamic_shapes_and_padding": """
-found = {
-    "mean": mean, "sixteens": sixteens, "by_hand": by_hand, "policies": policies.to_dict(),
-    "tiles": tiles.mean().to_dict(), "hours": hours, "joint": cost["total_seconds"], "eight": eight,
-    "static": static, "padded": {str(T): us for T, us in padded.items()}, "whole": whole, "stepped": stepped,
-}
-""",
-    "02_search_space": """
-found = {
-    "errors": errors, "size": len(space), "same": longer == keys(dense), "fewer": len(keys(dense) - deeper),
-    "heights": sorted({tile.rows for tile in space}), "fit": fit, "executed": executed, "worth": worth,
-    "line": line, "mean": mean, "worst": worst, "largest": largest,
-    "rejected": int(space.rejections["rejected"].sum()),
-}
-""",
-    "03_measurement": """
-found = {
-    "quantiles": noise["percent"].quantile([0.5, 0.9, 0.99]).tolist(), "table": table.to_dict(),
-    "luck": luck, "naive": naive, "honest": honest, "within": within.to_dict(), "wins": wins.to_dict(),
-    "colder": colder.to_dict(), "odd": {T: dict(odd["us"].loc[T]) | {"speedup": odd["speedup"].loc[T].max()}
-    for T in odd.index}, "leads": leads.set_index(["cache", "contender"])["geomean_speedup"]["hot"].to_dict(),
-    "states": sorted(sixteen["cache"].unique()), "own": own,
-    "apart": apart_by, "width": interval.high - interval.low,
-}
-""",
-    "04_cost_model": """
-size = {"cols": dense.N, "depth": dense.K}
-agree = all(abs(f_pad(k, T) - dl.f_pad({"rows": T, **size}, k.tile)) < 1e-12
-            for k in kernels[::50] for T in lengths)
-found = {
-    "agree": agree, "seen": len(seen), "unseen": len(unseen), "once": [str(r.shape) for r in once],
-    "best": [f"T={best_length(r.micro_kernel)}" for r in once], "error": float(np.median(error[unseen])),
-    "flat": by_itself[row].tolist(), "quality": quality.T.to_dict(), "by_library": by_library,
-    "run": len(run.records), "judges": len(judges), "accuracy": accuracy.to_dict(), "lost": lost,
-    "importances": importances.to_dict(), "line": line,
-}
-""",
-}
 
-
-def ran(stem: str) -> dict[str, Any]:
+def found(stem: str) -> dict[str, Any]:
     """What the names of a notebook are bound to after it ran, as JSON has them."""
-    found, said = probed(stem, PROBES[stem])
+    values, said = probed(stem)
     assert "recorded on:   AMD EPYC, 1 core" in said
-    return found
+    return values
 
 
 @pytest.fixture(scope="module")
 def padding() -> dict[str, Any]:
-    return ran("01_dynamic_shapes_and_padding")
+    return found("01_dynamic_shapes_and_padding")
 
 
 @pytest.fixture(scope="module")
 def space() -> dict[str, Any]:
-    return ran("02_search_space")
+    return found("02_search_space")
 
 
 @pytest.fixture(scope="module")
 def measurement() -> dict[str, Any]:
-    return ran("03_measurement")
+    return found("03_measurement")
 
 
 @pytest.fixture(scope="module")
 def model() -> dict[str, Any]:
-    return ran("04_cost_model")
+    return found("04_cost_model")
 
 
 def numbered(line: dict[str, float]) -> dict[int, float]:

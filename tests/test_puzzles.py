@@ -1,4 +1,4 @@
-"""Puzzles: solutions pass, wrong answers are told apart with a message that helps, and both notebooks run."""
+"""Puzzles: solutions pass, and wrong answers are told apart with a message that helps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ import pytest
 from conftest import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
-from notebook_runs import run_notebook
 
 from dietlab import puzzles
 from dietlab.puzzles import Puzzle
@@ -276,19 +275,6 @@ def test_importing_the_puzzles_loads_nothing_heavy() -> None:
         "import dietlab.puzzles, sys; assert not {'tvm','plotly','ipywidgets','pandas'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", script], check=True, cwd=ROOT)
-
-
-def test_puzzles_notebook_runs_with_nothing_solved() -> None:
-    notebook = run_notebook("puzzles", "print([p.check(a).solved for p, a in zip(puzzles.PUZZLES, answers)])")
-    assert notebook.cells[-1].outputs[0]["text"].count("False") == len(puzzles.PUZZLES)
-    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    said = "".join(o.get("data", {}).get("text/plain", "") for cell in code for o in cell.outputs)
-    assert all(f"{puzzle.title}: not solved yet." in said for puzzle in puzzles.PUZZLES)
-
-
-def test_solutions_notebook_solves_all() -> None:
-    notebook = run_notebook("solutions", "print([verdict.solved for verdict in verdicts])")
-    assert notebook.cells[-1].outputs[0]["text"].count("True") == len(puzzles.PUZZLES)
 
 
 def test_both_notebooks_have_the_same_puzzles_in_order() -> None:

@@ -30,6 +30,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 """JupyterLab's settings that differ from its own."""
 
+STARTUP = "import sys\n\nsys.modules['torch'] = None\n"
+"""What each kernel runs first: `make lab` installs no PyTorch, which TVM would import, for seconds."""
+
 
 @dataclass(frozen=True)
 class Lab:
@@ -67,6 +70,9 @@ def serve(folder: Path) -> Iterator[Lab]:
         path = folder / "settings" / "@jupyterlab" / f"{name}.jupyterlab-settings"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(values), encoding="utf-8")
+    startup = folder / "ipython" / "profile_default" / "startup"
+    startup.mkdir(parents=True)
+    (startup / "without_torch.py").write_text(STARTUP, encoding="utf-8")
     command = [
         sys.executable,
         "-m",

@@ -1,4 +1,4 @@
-"""What the notebooks on search, dispatch, evaluation and one's own operator show when they run."""
+"""What the notebooks on search, dispatch, evaluation, one's own operator and the bench show when they run."""
 
 from __future__ import annotations
 
@@ -6,70 +6,33 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from notebook_runs import probed
+from notebook_runs import probed, ran
 
 from dietlab import lessons
+from dietlab.bench.summary import summarise
+from dietlab.bench.table import BenchTable
+from dietlab.shipped import data_path
 from dietlab.space import MicroKernel
-
-PROBES = {
-    "05_joint_search": """
-        "raw": raw, "own": own, "error": error, "home": home["T"], "joint": joint, "alone": alone,
-        "mine": [[r.micro_kernel.key, r.shape["T"]] for r in mine], "race": race.to_dict("records"),
-        "state": background.state, "trials": background.result.trials, "line": line,
-        "seen": panel.state.trials, "more": more,
-    """,
-    "06_dispatch": """
-        "winners": winners.to_dict(), "mine": mine, "by_hand": by_hand, "curve": portfolio.curve,
-        "rules": rules.to_dict("index"), "least": least, "often": often, "regret": regret,
-        "source": dispatcher.to_source(), "plans": [p.key for p in dispatcher.plans], "line": line,
-        "tuned": sorted(tuned), "far": dispatcher.kernel(dl.Shape.of(T=1000)).key,
-        "shown": len(explorer.frame),
-        "portfolio": [kernel.key for kernel in portfolio.micro_kernels],
-    """,
-    "07_evaluation": """
-        "over": over, "packed": packed, "verdicts": {r: verdicts("hot", r) for r in packed}, "worst": worst,
-        "speedup": speedup.to_dict(), "near": near["seconds_median"].to_dict(),
-        "means": beside.apply(geomean).to_dict(),
-        "coverage": float(np.mean([i.low <= truth <= i.high for i in intervals])),
-        "alone": [float(alone.min()), float(alone.max())],
-        "paired": [float(paired.min()), float(paired.max())],
-        "paper": theirs["dietcode"].to_dict(), "ours": beside["dietlab, Zen 4"].to_dict(),
-        "shares": shares["hot"].dropna().to_dict(), "line": oracle,
-        "summary": {s.contender: s.geomean_speedup for s in report.summary if s.cache == "hot"},
-    """,
-    "08_your_own_operator": """
-        "shares": shares, "failures": run.failures, "trials": run.trials, "reasons": len(space.rejections),
-        "difference": float(np.abs(dense.reference(inputs) - reference(conv, x, w)).max()),
-        "dims": str(dense), "plans": {T: op.plan(T) for T in (1, 43, 500)}, "known": list(op.plans),
-        "shape": list(convolve(frames(9)).shape), "source": dispatcher.to_source(),
-    """,
-}
-"""Names of each notebook that the tests below look at."""
-
-
-def found(name: str) -> dict[str, Any]:
-    value, _ = probed(name, f"found = {{{PROBES[name]}}}")
-    return value
 
 
 @pytest.fixture(scope="module")
 def search() -> dict[str, Any]:
-    return found("05_joint_search")
+    return probed("05_joint_search")[0]
 
 
 @pytest.fixture(scope="module")
 def dispatch() -> dict[str, Any]:
-    return found("06_dispatch")
+    return probed("06_dispatch")[0]
 
 
 @pytest.fixture(scope="module")
 def evaluation() -> dict[str, Any]:
-    return found("07_evaluation")
+    return probed("07_evaluation")[0]
 
 
 @pytest.fixture(scope="module")
 def own_operator() -> dict[str, Any]:
-    return found("08_your_own_operator")
+    return probed("08_your_own_operator")[0]
 
 
 def by_length(values: dict[str, float]) -> dict[int, float]:
@@ -241,3 +204,20 @@ def test_own_operator_went_through_every_stage(own_operator: dict[str, Any]) -> 
     names: dict[str, Any] = {}
     exec(own_operator["source"], names)
     assert names["choose"](43) == own_operator["plans"]["43"]
+
+
+# --- 09 ------------------------------------------------------------------------------------------
+
+
+def test_notebook_computes_the_summary_by_hand() -> None:
+    found, _ = probed("09_bench")
+    path = data_path(ran("09_bench").cells[1].source.split('"')[1])
+    lines = [
+        line
+        for line in summarise(BenchTable.load(path))
+        if line.criterion.measure == "prepacked"
+        and line.criterion.lengths == (1, 128)
+        and line.criterion.statistic == "geomean"
+        and (line.threads, line.cache) == (found["threads"], found["cache"])
+    ]
+    assert [line.value for line in lines] == pytest.approx([found["by_hand"]]) and found["contenders"]

@@ -1,0 +1,87 @@
+"""What the tests of a notebook's values look at: items of a dictionary that its last cell prints."""
+
+from __future__ import annotations
+
+PROBES = {
+    "00_quickstart": """
+        "best": best, "curves": progress, "held_out": held_out, "regret": regret,
+        "rules": dispatcher.to_source(),
+        "portfolio": [kernel.key for kernel in portfolio.plans],
+        "slowdown_at_128": dispatched(128), "largest": mean_slowdown([largest], held_out),
+        "at_128": dispatcher.kernel(dl.Shape.of(T=128)).key, "curve": portfolio.curve,
+    """,
+    "01_dynamic_shapes_and_padding": """
+        "mean": mean, "sixteens": sixteens, "by_hand": by_hand, "policies": policies.to_dict(),
+        "tiles": tiles.mean().to_dict(), "hours": hours, "joint": cost["total_seconds"], "eight": eight,
+        "static": static, "padded": {str(T): us for T, us in padded.items()},
+        "whole": whole, "stepped": stepped,
+    """,
+    "02_search_space": """
+        "errors": errors, "size": len(space), "same": longer == keys(dense),
+        "fewer": len(keys(dense) - deeper),
+        "heights": sorted({tile.rows for tile in space}), "fit": fit, "executed": executed, "worth": worth,
+        "line": line, "mean": mean, "worst": worst, "largest": largest,
+        "rejected": int(space.rejections["rejected"].sum()),
+    """,
+    "03_measurement": """
+        "quantiles": noise["percent"].quantile([0.5, 0.9, 0.99]).tolist(), "table": table.to_dict(),
+        "luck": luck, "naive": naive, "honest": honest, "within": within.to_dict(), "wins": wins.to_dict(),
+        "colder": colder.to_dict(),
+        "odd": {T: dict(odd["us"].loc[T]) | {"speedup": odd["speedup"].loc[T].max()} for T in odd.index},
+        "leads": leads.set_index(["cache", "contender"])["geomean_speedup"]["hot"].to_dict(),
+        "states": sorted(sixteen["cache"].unique()), "own": own,
+        "apart": apart_by, "width": interval.high - interval.low,
+    """,
+    "04_cost_model": """
+        "agree": all(
+            abs(f_pad(k, T) - dl.f_pad({"rows": T, "cols": dense.N, "depth": dense.K}, k.tile)) < 1e-12
+            for k in kernels[::50] for T in lengths
+        ),
+        "seen": len(seen), "unseen": len(unseen), "once": [str(r.shape) for r in once],
+        "best": [f"T={best_length(r.micro_kernel)}" for r in once], "error": float(np.median(error[unseen])),
+        "flat": by_itself[row].tolist(), "quality": quality.T.to_dict(), "by_library": by_library,
+        "run": len(run.records), "judges": len(judges), "accuracy": accuracy.to_dict(), "lost": lost,
+        "importances": importances.to_dict(), "line": line,
+    """,
+    "05_joint_search": """
+        "raw": raw, "own": own, "error": error, "home": home["T"], "joint": joint, "alone": alone,
+        "mine": [[r.micro_kernel.key, r.shape["T"]] for r in mine], "race": race.to_dict("records"),
+        "state": background.state, "trials": background.result.trials, "line": line,
+        "seen": panel.state.trials, "more": more,
+    """,
+    "06_dispatch": """
+        "winners": winners.to_dict(), "mine": mine, "by_hand": by_hand, "curve": portfolio.curve,
+        "rules": rules.to_dict("index"), "least": least, "often": often, "regret": regret,
+        "source": dispatcher.to_source(), "plans": [p.key for p in dispatcher.plans], "line": line,
+        "tuned": sorted(tuned), "far": dispatcher.kernel(dl.Shape.of(T=1000)).key,
+        "shown": len(explorer.frame),
+        "portfolio": [kernel.key for kernel in portfolio.micro_kernels],
+    """,
+    "07_evaluation": """
+        "over": over, "packed": packed, "verdicts": {r: verdicts("hot", r) for r in packed}, "worst": worst,
+        "speedup": speedup.to_dict(), "near": near["seconds_median"].to_dict(),
+        "means": beside.apply(geomean).to_dict(),
+        "coverage": float(np.mean([i.low <= truth <= i.high for i in intervals])),
+        "alone": [float(alone.min()), float(alone.max())],
+        "paired": [float(paired.min()), float(paired.max())],
+        "paper": theirs["dietcode"].to_dict(), "ours": beside["dietlab, Zen 4"].to_dict(),
+        "shares": shares["hot"].dropna().to_dict(), "line": oracle,
+        "summary": {s.contender: s.geomean_speedup for s in report.summary if s.cache == "hot"},
+    """,
+    "08_your_own_operator": """
+        "shares": shares, "failures": run.failures, "trials": run.trials, "reasons": len(space.rejections),
+        "difference": float(np.abs(dense.reference(inputs) - reference(conv, x, w)).max()),
+        "dims": str(dense), "plans": {T: op.plan(T) for T in (1, 43, 500)}, "known": list(op.plans),
+        "shape": list(convolve(frames(9)).shape), "source": dispatcher.to_source(),
+    """,
+    "09_bench": """
+        "by_hand": by_hand, "threads": first["threads"], "cache": first["cache"],
+        "contenders": sorted(set(frame["contender"])),
+    """,
+    "puzzles": """
+        "solved": [p.check(a).solved for p, a in zip(puzzles.PUZZLES, answers)],
+    """,
+    "solutions": """
+        "solved": [verdict.solved for verdict in verdicts],
+    """,
+}
