@@ -84,6 +84,9 @@ class Criterion:
         return above and (self.at_most is None or value <= self.at_most)
 
 
+EPILOGUE_AT_MOST = 1.03
+"""Most time (x) that a fused epilogue may take, over the bare kernel's: it touches each output once."""
+
 SHORT, SHORTEST, LONG = (1, 128), (1, 32), (129, 2048)
 """The ranges of T that lines of the summary cover, both ends included: the paper's, its shortest, and
 beyond it."""

@@ -1,0 +1,36 @@
+"""Writes ``docs/results.md``, the README's table and its picture from ``data/results``.
+
+    python docs/make_results.py
+
+Run it after a table joins ``data/results`` (``data/results/README.md`` says how). Pictures are drawn anew
+only where their data changed, so that another version of matplotlib changes no file.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from readme_table import readme_table, with_block
+from results_index import read_index
+from results_page import results_page
+from speedup_picture import DARK, LIGHT, curve_of, draw, is_drawn
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def main() -> None:
+    """Writes every file whose text or data changed."""
+    machines = read_index(ROOT / "data" / "results")
+    (ROOT / "docs" / "results.md").write_text(results_page(machines), encoding="utf-8")
+    readme = ROOT / "README.md"
+    text = with_block(readme.read_text(encoding="utf-8"), readme_table(machines))
+    readme.write_text(text, encoding="utf-8")
+    curve = curve_of(machines[0])
+    for theme in (LIGHT, DARK):
+        path = ROOT / "docs" / theme.file
+        if not is_drawn(curve, path):
+            draw(curve, theme, path)
+
+
+if __name__ == "__main__":
+    main()

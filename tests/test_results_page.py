@@ -1,0 +1,160 @@
+"""``docs/results.md``, the README's table and its picture are what ``data/results`` says."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+from readme_table import END, START, readme_table, with_block
+from results_index import INDEX, Machine, read_index
+from results_page import MEANINGS, results_page
+from results_text import MISSED, value_of
+from speedup_picture import DARK, LIGHT, Curve, Theme, curve_of, draw, is_drawn
+
+from dietlab.bench import summarise
+from dietlab.bench.table import COLUMNS
+from dietlab.errors import RecordError
+
+RESULTS = ROOT / "data" / "results"
+PAGE = ROOT / "docs" / "results.md"
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+REMEDY = "run python docs/make_results.py"
+LARGEST = 120 * 1024
+"""Bytes of a picture: the README should open at once."""
+
+
+@pytest.fixture(scope="module")
+def machines() -> tuple[Machine, ...]:
+    return read_index(RESULTS)
+
+
+@pytest.fixture(scope="module")
+def curve(machines: tuple[Machine, ...]) -> Curve:
+    return curve_of(machines[0])
+
+
+# --- what is committed --------------------------------------------------------------------------
+
+
+def test_page_is_what_the_tables_say(machines: tuple[Machine, ...]) -> None:
+    assert PAGE.read_text(encoding="utf-8") == results_page(machines), REMEDY
+
+
+def test_readme_has_the_table_of_the_same_data(machines: tuple[Machine, ...]) -> None:
+    assert with_block(README, readme_table(machines)) == README, REMEDY
+
+
+@pytest.mark.parametrize("theme", [LIGHT, DARK], ids=lambda theme: theme.file)
+def test_picture_is_of_the_same_data(theme: Theme, curve: Curve) -> None:
+    path = ROOT / "docs" / theme.file
+    assert is_drawn(curve, path), REMEDY
+    assert path.stat().st_size < LARGEST
+
+
+# --- what it says -------------------------------------------------------------------------------
+
+
+def test_every_miss_is_marked_and_listed(machines: tuple[Machine, ...]) -> None:
+    text = results_page(machines)
+    for machine in machines:
+        section = text.split(f"\n## {machine.name}\n")[1].split("\n## ")[0].split("\n### ")[1]
+        missed = [line for line in summarise(machine.bench) if line.met is False]
+        assert missed and section.count(MISSED) == len(missed)
+        listed = [line for line in section.splitlines() if line.startswith("- ") and ", target " in line]
+        assert len(listed) == len(missed)
+        for line, said in zip(missed, listed, strict=True):
+            assert line.criterion.what in said and value_of(line) in said
+
+
+def test_a_miss_never_looks_like_its_target(machines: tuple[Machine, ...]) -> None:
+    for line in summarise(machines[0].bench):
+        limit = line.criterion.at_least
+        if line.criterion.unit == "x" and limit:
+            close = replace(line, value=limit - 0.001, met=False)
+            assert value_of(close) == f"{limit - 0.001:.3f}x"
+            assert value_of(replace(line, value=limit, met=True)) == f"{limit:.2f}x"
+
+
+def test_every_column_is_explained() -> None:
+    assert set(MEANINGS) == set(COLUMNS)
+
+
+def test_curve_is_the_summary_at_each_length(machines: tuple[Machine, ...], curve: Curve) -> None:
+    frame = machines[0].bench.frame()
+    chosen = frame[(frame["threads"] == 1) & (frame["cache"] == "rotating") & frame["correct"]]
+    chosen = chosen[(chosen["kind"] == "prepacked") & chosen["workload"].str.startswith("dense")]
+    best = chosen.loc[chosen.groupby(["workload", "T"])["median_us"].idxmin()]
+    by_length = best.groupby("T")["speedup"]
+    assert curve.lengths == tuple(by_length.groups)
+    assert curve.least == pytest.approx(by_length.min().tolist())
+    assert curve.greatest == pytest.approx(by_length.max().tolist())
+    assert all(low <= mean <= high for low, mean, high in zip(curve.least, curve.mean, curve.greatest, strict=True))
+
+
+# --- another machine ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    folder = tmp_path / "results"
+    shutil.copytree(RESULTS, folder)
+    return folder
+
+
+def edited(folder: Path, name: str) -> None:
+    """Adds a machine of this name with the Xeon's table."""
+    for ending in (".csv.gz", ".json"):
+        shutil.copy(folder / f"xeon-bench{ending}", folder / f"{name}-bench{ending}")
+    index = json.loads((folder / INDEX).read_text())
+    entry = {
+        "file": f"{name}-bench.csv.gz",
+        "title": "BERT-base",
+        "measured": "2031-01-01, 10:00",
+        "commands": ["dietlab bench --out runs/new"],
+    }
+    index["machines"].append(
+        {"name": name, "processor": "A new processor", "setting": "alone", "tables": [entry]}
+    )
+    (folder / INDEX).write_text(json.dumps(index))
+
+
+def test_another_machine_needs_files_and_an_entry_only(copied: Path) -> None:
+    edited(copied, "zen9")
+    machines = read_index(copied)
+    text = results_page(machines)
+    assert "\n## zen9\n\nA new processor; alone." in text and "dietlab bench --out runs/new" in text
+    header, *_ = readme_table(machines).splitlines()
+    assert re.findall(r"zen9, [\w ]+core", header) == ["zen9, one core"]
+
+
+@pytest.mark.parametrize("change", ["no entry", "no file"])
+def test_a_table_without_entry_and_an_entry_without_table_are_refused(copied: Path, change: str) -> None:
+    if change == "no entry":
+        shutil.copy(copied / "xeon-bench.csv.gz", copied / "zen9-bench.csv.gz")
+    else:
+        (copied / "xeon-bench.csv.gz").unlink()
+    with pytest.raises(RecordError, match=r"lists every result once.*(zen9|xeon)-bench\.csv\.gz"):
+        read_index(copied)
+
+
+# --- writing ----------------------------------------------------------------------------------------
+
+
+def test_picture_is_recognised_by_its_data(curve: Curve, tmp_path: Path) -> None:
+    path = tmp_path / "speedup.png"
+    assert not is_drawn(curve, path)
+    draw(curve, LIGHT, path)
+    assert is_drawn(curve, path)
+    assert not is_drawn(replace(curve, mean=tuple(2 * mean for mean in curve.mean)), path)
+
+
+@pytest.mark.parametrize("text", ["", START, END + START, START + END + START + END])
+def test_readme_without_a_place_for_the_table_is_refused(text: str) -> None:
+    with pytest.raises(RecordError, match="has a place for its table"):
+        with_block(text, "table")
+    assert with_block(f"a\n{START}\nold\n{END}\nb", "new") == f"a\n{START}\nnew\n{END}\nb"
