@@ -93,7 +93,8 @@ def test_curve_is_the_summary_at_each_length(machines: tuple[Machine, ...], curv
     assert curve.lengths == tuple(by_length.groups)
     assert curve.least == pytest.approx(by_length.min().tolist())
     assert curve.greatest == pytest.approx(by_length.max().tolist())
-    assert all(low <= mean <= high for low, mean, high in zip(curve.least, curve.mean, curve.greatest, strict=True))
+    rows = zip(curve.least, curve.mean, curve.greatest, strict=True)
+    assert all(low <= mean <= high for low, mean, high in rows)
 
 
 # --- another machine ------------------------------------------------------------------------------
