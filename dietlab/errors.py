@@ -6,6 +6,8 @@ the same three parts, so that messages read alike and tests can check each part.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class DietlabError(Exception):
     """Base of all errors that dietlab raises on purpose.
@@ -63,3 +65,30 @@ class DispatchError(DietlabError, ValueError):
 
 class MissingDependencyError(DietlabError, ImportError):
     """An optional package or tool that is not installed."""
+
+
+def require_names(
+    what: str,
+    known: Iterable[str],
+    names: Iterable[str],
+    error: type[DietlabError] = DietlabError,
+    *,
+    at_least: int = 0,
+) -> None:
+    """Checks names that the user chose out of a list.
+
+    Args:
+        what: what the names are, in the plural, as in ``"cache states"``.
+        at_least: how many names there must be.
+
+    Raises:
+        DietlabError: ``error``, for unknown names, too few of them, or a string in place of a list of them.
+    """
+    known = tuple(known)
+    invariant = f"{what} are {', '.join(known)}"
+    if isinstance(names, str):
+        raise error(invariant, f"the string {names!r}", f"Give a list of them, as in [{known[0]!r}].")
+    names = tuple(names)
+    unknown = sorted({str(name) for name in names} - set(known))
+    if unknown or len(names) < at_least:
+        raise error(invariant, ", ".join(unknown) or "none of them")

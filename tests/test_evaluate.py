@@ -23,6 +23,7 @@ from dietlab.measure import SyntheticRunner
 from dietlab.search import EFFORTS, TuningRun, candidate_plans, tune
 from dietlab.shapes import Dim, Shape, ShapeSet
 from dietlab.space import build_space
+from dietlab.view.html_report import render_html, render_text
 from dietlab.workloads import Dense
 
 WORK = Dense(T=Dim(1, 16), N=64, K=32)
@@ -134,6 +135,35 @@ def test_wrong_results_count_in_no_summary() -> None:
     assert prepacked.shapes == 1 and prepacked.geomean_speedup == pytest.approx(3.0)
     fast_liar = row("a", 1, 0.001, speedup=0.001, correct=False)
     assert not report(row("dietlab", 1, 1.0), fast_liar).summary
+
+
+def test_what_gave_no_result_is_not_wrong(tmp_path: Path) -> None:
+    refused = row("b", 1, math.nan, correct=None, gflops=0.0, plan="the worker succeeds; got no memory")
+    wrong = row("a", 1, math.nan, correct=False, gflops=0.0, plan="an error of 1e+00 is above 1e-05")
+    found = report(row("dietlab", 1, 1.0), wrong, refused)
+    text = render_text(found)
+    assert "wrong results, not counted\n  a (hot cache): 1 shapes, the first T=1: an error of" in text
+    assert "no results\n  b (hot cache): 1 shapes, the first T=1: the worker succeeds; got no memory" in text
+    page = render_html(found)
+    assert page.index("Wrong results") < page.index("an error of") < page.index("No results")
+    assert page.index("No results") < page.index("no memory")
+    assert "No results" not in render_html(report(row("dietlab", 1, 1.0), wrong))
+    assert found.frame()["correct"].tolist() == [True, False, False]
+    found.save(tmp_path / "report.json")
+    assert [r.correct for r in Report.load(tmp_path / "report.json").rows] == [True, False, None]
+
+
+def test_report_without_a_right_result_replaces_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    HAND_MADE.save(path)
+    before = path.read_bytes()
+    nothing = row("dietlab", 1, math.nan, correct=None, gflops=0.0, plan="signal 6")
+    for empty, found in ((report(), "0 rows without one"), (report(nothing), "1 rows without one: signal 6")):
+        with pytest.raises(RecordError, match=f"has a right result; got {found}. .*report.json is as it was"):
+            empty.save(path)
+        with pytest.raises(RecordError, match=f"{found}$"):
+            empty.save(tmp_path / "new.json")
+    assert path.read_bytes() == before and not (tmp_path / "new.json").exists()
 
 
 def test_cache_states_are_summarised_apart() -> None:
@@ -350,9 +380,59 @@ def test_contender_that_computes_something_else_is_incorrect_and_out_of_the_summ
     assert [(s.shapes, s.worst_shape) for s in openblas] == [(1, {"T": 3})] * 2
 
 
+REFUSING_MATMUL = """
+import numpy
+right = numpy.matmul
+def refusing(x, w, out):
+    if len(x) > 4:
+        raise MemoryError("no room")
+    right(x, w, out)
+numpy.matmul = refusing
+"""
+
+
+def test_contender_that_refuses_a_shape_has_no_result_there(
+    op: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(REFUSING_MATMUL)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    found = evaluate(op, ShapeSet.extents(WORK, [3, 9]), ("openblas",), effort=BRIEF, caches=("hot",))
+    verdicts = {(r.contender, r.shape["T"]): r.correct for r in found.rows}
+    assert verdicts == {
+        ("dietlab", 3): True,
+        ("dietlab", 9): True,
+        ("openblas", 3): True,
+        ("openblas", 9): None,
+    }
+    assert "MemoryError: no room" in str(found.rows[-1].plan)
+    text = render_text(found)
+    assert "no results\n  openblas (hot cache): 1 shapes, the first T=9" in text and "wrong" not in text
+
+
+@pytest.mark.parametrize(
+    ("caches", "complaint"),
+    [
+        (("warm",), "got warm"),
+        (("hot", "cold", "warm"), "got cold, warm"),
+        ((), "got none of them"),
+        ("hot", r"got the string 'hot'\. Give a list of them, as in \['hot'\]"),
+    ],
+)
+def test_unknown_cache_states_are_refused_before_anything_starts(
+    caches: Any, complaint: str, op: Operator, run: TuningRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(evaluate.__globals__, "contest", None)
+    shapes = ShapeSet.extents(WORK, [1])
+    for names in (("openblas",), ("openblas", "oracle")):
+        with pytest.raises(DispatchError, match=f"cache states are hot, interleaved, rotating; {complaint}$"):
+            evaluate(op, shapes, names, effort=BRIEF, tuned=run, caches=caches)
+
+
 def test_impossible_line_ups_are_refused(op: Operator) -> None:
     shapes = ShapeSet.extents(WORK, [1])
     with pytest.raises(DispatchError, match=r"contenders are openblas, mkl.*oracle; got cublas, nobody"):
         evaluate(op, shapes, ("openblas", "cublas", "nobody"), effort=BRIEF)
+    with pytest.raises(DispatchError, match=r"contenders are .*; got the string 'mkl'\. Give a list of them"):
+        evaluate(op, shapes, "mkl", effort=BRIEF)
     with pytest.raises(DispatchError, match=r"need the tuning run.*got tuned=None. Pass tuned=run"):
         evaluate(op, shapes, ("oracle",), effort=BRIEF)

@@ -343,6 +343,36 @@ def test_evaluate_writes_the_report_that_report_prints(
     assert "pip install 'dietlab[lab]'" in wanted.stderr and not (tmp_path / "other.html").exists()
 
 
+@pytest.fixture(scope="module")
+def evaluated(study: Path) -> Path:
+    done("evaluate", study, "--shapes", "1", "--against", "openblas", "--effort", "smoke", "--cache", "hot")
+    return study
+
+
+def test_a_typo_among_cache_states_costs_no_report(evaluated: Path) -> None:
+    files = [evaluated / "report.json", evaluated / "report.html"]
+    before = [path.read_bytes() for path in files]
+    for against in ("openblas", "openblas,oracle"):
+        result = dietlab("evaluate", evaluated, "--shapes", "1,5", "--against", against, "--cache", "warm")
+        assert result.exit_code == 2 and not isinstance(result.exception, KeyError)
+        assert result.stderr == "dietlab: cache states are hot, interleaved, rotating; got warm\n"
+    assert [path.read_bytes() for path in files] == before
+
+
+def test_an_evaluation_without_a_right_result_keeps_the_last_report(
+    evaluated: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [evaluated / "report.json", evaluated / "report.html"]
+    before = [path.read_bytes() for path in files]
+    failed = [replace(row, correct=None, plan="signal 6") for row in Study.open(evaluated).report().rows]
+    empty = replace(Study.open(evaluated).report(), rows=tuple(failed))
+    monkeypatch.setattr(Study, "evaluate", lambda *_, **__: empty)
+    result = dietlab("evaluate", evaluated, "--json", evaluated / "copy.json")
+    assert result.exit_code == 2 and "no results\n  dietlab (hot cache)" in result.stdout
+    assert "signal 6" in result.stderr and "report.json is as it was" in result.stderr
+    assert [path.read_bytes() for path in files] == before and not (evaluated / "copy.json").exists()
+
+
 def test_replay_searches_recorded_measurements(tmp_path: Path) -> None:
     hardware = Hardware.preset("haswell-1core")
     space = build_space(WORK, hardware)

@@ -11,11 +11,11 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from dietlab.bench.journal import Journal, Turn
-from dietlab.bench.run import JOURNAL, TABLE, locked, play, progress_of, require
+from dietlab.bench.run import JOURNAL, TABLE, locked, play, progress_of
 from dietlab.bench.suite import lengths_named
 from dietlab.bench.table import BenchTable, StudyFacts
 from dietlab.dispatch import Dispatcher, build, versions
-from dietlab.errors import BuildError, DietlabError
+from dietlab.errors import BuildError, DietlabError, require_names
 from dietlab.evaluation import ContenderInfo
 from dietlab.evaluation.evaluate import Contest
 from dietlab.evaluation.lineup import Lineup, spread
@@ -124,7 +124,7 @@ def run_ablation(
     Raises:
         DietlabError: if the study was not built, or a name among the arguments is unknown.
     """
-    require("cache states are", CACHE_STATES, caches)
+    require_names("cache states", CACHE_STATES, caches, at_least=1)
     opened = Study.open(study)
     dispatcher = Dispatcher.from_json(opened.operator().manifest)
     chosen = _register_tile(MicroKernel.from_key(kernel) if kernel else dominating(dispatcher))

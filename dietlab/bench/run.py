@@ -19,7 +19,7 @@ from dietlab.bench.suite import PAPER_LENGTHS, Suite, Task
 from dietlab.bench.table import BenchTable, StudyFacts, study_folder
 from dietlab.bench.validity import check_lengths
 from dietlab.dispatch import Operator, versions
-from dietlab.errors import DietlabError, DispatchError, StudyError
+from dietlab.errors import DietlabError, DispatchError, StudyError, require_names
 from dietlab.evaluation import Row
 from dietlab.evaluation.contenders import contenders_for
 from dietlab.evaluation.evaluate import Contest, contest
@@ -137,16 +137,10 @@ def _about(suite: Suite, effort: str, tuning: Effort, timing: Effort) -> dict[st
 
 def _require_known(suite: Suite, threads: Sequence[int], caches: Sequence[str]) -> None:
     named = (name for task in suite.tasks for name in task.against)
-    require("contenders are", contenders_for(suite.target), named)
-    require("cache states are", suite.caches, caches)
+    require_names("contenders", contenders_for(suite.target), named)
+    require_names("cache states", suite.caches, caches, at_least=1)
     if suite.target == "cuda" and tuple(threads) != (1,):
         raise DietlabError("threads count cores of a CPU", list(threads), "A GPU is used as a whole.")
-
-
-def require(what: str, known: Sequence[str], names: Iterable[str]) -> None:
-    unknown = sorted(set(names) - set(known))
-    if unknown:
-        raise DietlabError(f"{what} {', '.join(known)}", ", ".join(unknown))
 
 
 def jobs(

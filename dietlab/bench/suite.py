@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from dietlab.errors import DietlabError
-from dietlab.evaluation.gpu import GPU_CACHE_STATES
+from dietlab.evaluation.contenders import cache_states_for
 from dietlab.hardware.description import Target
-from dietlab.measure import CACHE_STATES
 from dietlab.shapes import Dim, Shape, ShapeSet
 from dietlab.workloads import BatchMatmul, Dense, Workload
 
@@ -129,7 +128,7 @@ class Suite:
     @property
     def caches(self) -> tuple[str, ...]:
         """The cache states that its contenders can be timed in."""
-        return GPU_CACHE_STATES if self.target == "cuda" else CACHE_STATES
+        return cache_states_for(self.target)
 
     def only(self, pattern: str) -> Suite:
         """Returns the tasks whose name holds ``pattern`` (``*`` and ``?`` as in a shell); all if it is empty.

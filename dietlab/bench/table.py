@@ -159,10 +159,11 @@ class BenchTable:
         )
 
     def frame(self) -> pd.DataFrame:
-        """Returns the CSV as a pandas table."""
+        """Returns the CSV as a pandas table; what gave no result is not ``correct``."""
         import pandas as pd
 
-        return pd.read_csv(io.StringIO(self.to_csv()))
+        frame = pd.read_csv(io.StringIO(self.to_csv()))
+        return frame.assign(correct=frame["correct"].eq(True))
 
     def to_csv(self) -> str:
         """Returns the table, with the same columns and the same order of rows whatever was measured first."""
@@ -205,6 +206,10 @@ class BenchTable:
             raise RecordError(f"a bench has schema {SCHEMA_VERSION}", facts_path(source), "Run it again.")
         studies = tuple(StudyFacts.from_json(value) for value in facts["studies"])
         return cls(tuple(_entries(text, studies, source)), studies, facts["about"])
+
+
+CORRECT = {"True": True, "False": False, "": None}
+"""The cells of the column ``correct``; empty if there was no result."""
 
 
 def study_folder(name: str, threads: int) -> str:
@@ -291,7 +296,7 @@ def _entry(cells: Mapping[str, str], dims: Mapping[str, str]) -> Entry:
             contender=cells["contender"],
             cache=cells["cache"],
             gflops=number("gflops") or 0.0,
-            correct=cells["correct"] == "True",
+            correct=CORRECT[cells["correct"]],
             speedup=number("speedup"),
             regret=number("regret_percent", 100),
             roofline=number("roofline_percent", 100),

@@ -13,7 +13,7 @@ from dietlab.bench.run import JOURNAL, TABLE, run_bench
 from dietlab.bench.state import StateArchive, restore
 from dietlab.bench.suite import LENGTHS, SUITES, Suite, suite_named
 from dietlab.bench.table import BenchTable, facts_path
-from dietlab.cli.options import page_or_reason
+from dietlab.cli.options import page_or_reason, words
 from dietlab.errors import DietlabError
 from dietlab.evaluation.contenders import contenders_for
 from dietlab.evaluation.gpu import GPU_CACHE_STATES
@@ -234,11 +234,6 @@ def show_bench(table: BenchTable, folder: Path, left: int = 0) -> None:
         raise SystemExit(LEFT_OVER)
     if table.failures or table.wrong:
         raise SystemExit(1)
-
-
-def words(text: str) -> list[str]:
-    """Returns ``"a,b"`` as a list without empty and repeated words."""
-    return list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
 
 
 def number(word: str) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from dietlab.cli.options import SHAPES_HELP, page_or_reason, parse_shapes
+from dietlab.cli.options import SHAPES_HELP, page_or_reason, parse_shapes, words
 from dietlab.evaluation import CONTENDERS, DEFAULT_CONTENDERS, Report
 from dietlab.measure import CACHE_STATES
 from dietlab.search import EFFORTS, effort_named
@@ -60,17 +60,21 @@ def evaluate_command(
         chosen = replace(chosen, ansor_seconds=ansor_seconds or None)
     report = opened.evaluate(
         parse_shapes(shapes, opened.workload),
-        [name for name in against.split(",") if name],
-        caches.split(","),
+        words(against),
+        words(caches),
         chosen,
         [ProgressBar()],
     )
-    page = save_report(report, opened.folder, json_path)
-    click.echo(f"{render_text(report)}\n{page}")
+    click.echo(render_text(report))
+    click.echo(save_report(report, opened.folder, json_path))
 
 
 def save_report(report: Report, folder: Path, json_path: str | None = None) -> str:
-    """Writes the report and its page; returns the page's path, or a sentence on why there is none."""
+    """Writes the report and its page; returns the page's path, or a sentence on why there is none.
+
+    Raises:
+        RecordError: if the report has no right result; both files stay as they are.
+    """
     report.save(folder / REPORT)
     if json_path and Path(json_path).resolve() != (folder / REPORT).resolve():
         report.save(json_path)

@@ -194,6 +194,11 @@ def _whole(gpu: Hardware, threads: int | None) -> Hardware:
     return gpu
 
 
+def words(text: str) -> list[str]:
+    """Returns ``"a,b"`` as a list without empty and repeated words."""
+    return list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+
+
 def page_or_reason(write: Callable[[], Path]) -> str:
     """Writes a page; returns its path, or a sentence on what it needs where that is not installed."""
     try:

@@ -51,8 +51,8 @@ def quickstart(out: str, threads: int | None, effort: str, shapes: str) -> None:
     click.echo(f"dispatcher: {dispatcher.card.summary}")
     click.echo(f"{op.path}: {op.manifest['file_bytes'] / 1024:.0f} KiB")
     report = study.evaluate(_quickstart_shapes(study), QUICKSTART_AGAINST, observers=[ProgressBar()])
-    page = save_report(report, study.folder)
-    click.echo(f"\n{render_text(report)}\n{page}")
+    click.echo(f"\n{render_text(report)}")
+    click.echo(save_report(report, study.folder))
 
 
 def _quickstart_shapes(study: Study) -> ShapeSet:

@@ -10,10 +10,11 @@ from typing import Any, Protocol
 from dietlab.dispatch.operator import load
 from dietlab.errors import MeasureError
 from dietlab.evaluation.ansor import AnsorLayer, load_ansor
-from dietlab.evaluation.gpu import GPU_CONTENDERS
+from dietlab.evaluation.gpu import GPU_CACHE_STATES, GPU_CONTENDERS
 from dietlab.evaluation.lineup import CONTENDERS
 from dietlab.evaluation.vendors import VENDORS, Call, NoFormError, Operands, Vendor
 from dietlab.hardware.description import Target
+from dietlab.measure import CACHE_STATES
 from dietlab.shapes import Shape
 from dietlab.workloads import FloatArray, Workload
 
@@ -169,3 +170,8 @@ def make_contender(name: str, threads: int, options: Mapping[str, Any]) -> Conte
 def contenders_for(target: Target) -> tuple[str, ...]:
     """Returns the names of all who can be asked to take part on such a processor."""
     return GPU_CONTENDERS if target == "cuda" else CONTENDERS
+
+
+def cache_states_for(target: Target) -> tuple[str, ...]:
+    """Returns the states of the caches that contenders can be timed in on such a processor."""
+    return GPU_CACHE_STATES if target == "cuda" else CACHE_STATES

@@ -12,9 +12,9 @@ from typing import Any
 
 from dietlab.cost import padding_waste
 from dietlab.dispatch import Dispatcher, Operator, versions
-from dietlab.errors import DispatchError
+from dietlab.errors import DispatchError, require_names
 from dietlab.evaluation.ansor import AnsorResult
-from dietlab.evaluation.contenders import contenders_for
+from dietlab.evaluation.contenders import cache_states_for, contenders_for
 from dietlab.evaluation.gpu import GPU_VENDORS
 from dietlab.evaluation.lineup import DEFAULT_CONTENDERS, Lineup, assemble
 from dietlab.evaluation.overhead import overheads
@@ -53,8 +53,11 @@ def evaluate(
         folder: where per-shape tunings are kept between evaluations (default: nowhere).
 
     Raises:
-        DispatchError: for an unknown contender, or one that needs ``tuned`` without it.
+        DispatchError: for an unknown contender or cache state, no cache state, or a contender that needs
+            ``tuned`` without it.
     """
+    target = Dispatcher.from_json(op.manifest).hardware.kind
+    require_names("cache states", cache_states_for(target), caches, DispatchError, at_least=1)
     effort, listeners = effort_named(effort), audience(observers)
     with contest(
         op, against, shapes, effort=effort, tuned=tuned, folder=folder, listeners=listeners
@@ -154,10 +157,7 @@ def _assembled(
     nothing built: their names join the libraries that do."""
     if Dispatcher.from_json(op.manifest).hardware.kind == "cpu":
         return assemble(op, against, tuned, home, shapes, effort, listeners, ansor_shapes)
-    known = contenders_for("cuda")
-    unknown = [name for name in against if name not in known]
-    if unknown:
-        raise DispatchError(f"contenders on a GPU are {', '.join(known)}", ", ".join(unknown))
+    require_names("contenders on a GPU", contenders_for("cuda"), against, DispatchError)
     vendors = [Entrant(name, name) for name in against if name in GPU_VENDORS]
     bounds = [name for name in against if name not in GPU_VENDORS]
     lineup = assemble(op, bounds, tuned, home, shapes, effort, listeners, ansor_shapes)

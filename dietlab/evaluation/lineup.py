@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import get_args
 
 from dietlab.dispatch import Dispatcher, Operator, build
-from dietlab.errors import DispatchError, MissingDependencyError
+from dietlab.errors import DispatchError, MissingDependencyError, require_names
 from dietlab.evaluation.ansor import AnsorResult, tune_static
 from dietlab.evaluation.report import OURS, ContenderInfo
 from dietlab.evaluation.timing_session import Entrant
@@ -71,9 +71,7 @@ def assemble(
     Raises:
         DispatchError: for an unknown contender, or one that needs ``tuned`` without it.
     """
-    unknown = [name for name in against if name not in CONTENDERS]
-    if unknown:
-        raise DispatchError(f"contenders are {', '.join(CONTENDERS)}", ", ".join(unknown))
+    require_names("contenders", CONTENDERS, against, DispatchError)
     entries = [Entrant(OURS, "library", "ours", {"library": str(op.path.parent)})]
     entries += [Entrant(name, name) for name in against if name in VENDORS]
     lineup = Lineup(Dispatcher.from_json(op.manifest), tuned, tuple(entries))

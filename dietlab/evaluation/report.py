@@ -34,7 +34,8 @@ class Row:
     ``seconds_*`` are the median of the block means and its 95 % bootstrap interval; ``speedup`` is
     this contender's median over ours in the same blocks (above 1: ours is faster); ``regret`` is
     what our choice of a plan loses (:func:`~dietlab.evaluation.statistics.regret`) and stands in our rows
-    only; ``roofline`` is the least time that flops and traffic allow over the median; ``retaken`` counts
+    only; ``correct`` is None if there was no result, since the contender crashed, hung or refused (``plan``
+    says why); ``roofline`` is the least time that flops and traffic allow over the median; ``retaken`` counts
     blocks that were timed again because the processor was slow.
     """
 
@@ -46,7 +47,7 @@ class Row:
     seconds_low: float
     seconds_high: float
     gflops: float
-    correct: bool
+    correct: bool | None
     speedup: float | None = None
     padding_waste: float | None = None
     regret: float | None = None
@@ -56,7 +57,7 @@ class Row:
 
     def to_json(self) -> dict[str, Any]:
         value = {**asdict(self), "shape": self.shape.to_json()}
-        # A contender that was wrong has no time; JSON has no NaN.
+        # A result that does not count has no time; JSON has no NaN.
         return {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in value.items()}
 
     @classmethod
@@ -170,10 +171,14 @@ class Report(Carded):
         return groups
 
     def frame(self) -> pd.DataFrame:
-        """Returns the rows as a tidy table, one column for each dynamic dimension."""
+        """Returns the rows as a tidy table, one column for each dynamic dimension. What gave no result is not
+        ``correct``; ``plan`` says why."""
         import pandas as pd
 
-        records = [{**asdict(r), **r.shape.to_json(), "shape": str(r.shape)} for r in self.rows]
+        records = [
+            {**asdict(r), **r.shape.to_json(), "shape": str(r.shape), "correct": bool(r.correct)}
+            for r in self.rows
+        ]
         return pd.DataFrame(records)
 
     def summary_frame(self) -> pd.DataFrame:
@@ -238,6 +243,18 @@ class Report(Carded):
         }
 
     def save(self, path: str | Path) -> None:
+        """Writes ``report.json``.
+
+        Raises:
+            RecordError: if no row has a right result; what stands in the file stays.
+        """
+        if not any(row.correct for row in self.rows):
+            reasons = dict.fromkeys(row.plan for row in self.rows if row.plan)
+            raise RecordError(
+                "a report that is saved has a right result",
+                f"{len(self.rows)} rows without one{': ' if reasons else ''}{'; '.join(reasons)}",
+                f"{path} is as it was." if Path(path).exists() else "",
+            )
         Path(path).write_text(json.dumps(self.to_json(), indent=1) + "\n", encoding="utf-8")
 
     @classmethod

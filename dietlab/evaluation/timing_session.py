@@ -51,11 +51,12 @@ class Entrant:
 class SessionTurn:
     """The result of a contender on one shape: right or not, and seconds of a call in each block.
 
-    ``retaken`` blocks were thrown away because the processor was slow; ``kept`` ones count although it
-    was, since it did not become quick again.
+    ``correct`` is None if it gave no result: it crashed, hung or refused, as ``reason`` says. ``retaken``
+    blocks were thrown away because the processor was slow; ``kept`` ones count although it was, since it did
+    not become quick again.
     """
 
-    correct: bool
+    correct: bool | None
     reason: str
     samples: tuple[float, ...]
     retaken: int = 0
@@ -110,7 +111,7 @@ class TimedPlan:
     seat: SessionWorker
     shape: Shape
     plan: int | None
-    correct: bool = False
+    correct: bool | None = None
     reason: str = ""
     blocks: list[Taken] = field(default_factory=list)
 
@@ -124,12 +125,12 @@ class TimedPlan:
         except MeasureError as error:
             self.fail(error)
         else:
-            self.correct = bool(answer.get("correct", False))
+            self.correct = answer.get("correct")
             self.reason = "absent" if "absent" in answer else str(answer.get("reason", ""))
 
     def fail(self, error: MeasureError) -> None:
         """Takes a failed contender out for this shape; the session goes on."""
-        self.correct, self.reason, self.blocks = False, str(error), []
+        self.correct, self.reason, self.blocks = None, str(error), []
 
     def turn(self) -> SessionTurn:
         return SessionTurn(

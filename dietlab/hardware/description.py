@@ -185,7 +185,7 @@ class Hardware(Carded):
                 _positive(self, name)
 
     @property
-    def kind(self) -> str:
+    def kind(self) -> Target:
         """``"cpu"`` or ``"cuda"``."""
         return "cpu" if isinstance(self.limits, CpuLimits) else "cuda"
 

@@ -198,19 +198,20 @@ def notes_of(table: BenchTable) -> list[tuple[str, list[str]]]:
     failed = [f"{facts.name}, {facts.threads} threads: {facts.failure}" for facts in table.failures]
     found = [
         ("Failed", failed),
-        ("Wrong results, not counted", list(_wrong(table))),
+        ("Wrong results, not counted", list(_uncounted(table, wrong=True))),
+        ("No results", list(_uncounted(table, wrong=False))),
         ("Absent", list(absent)),
     ]
     return [(heading, notes) for heading, notes in found if notes]
 
 
-def _wrong(table: BenchTable) -> Iterable[str]:
-    wrong: dict[tuple[str, int, str, str], list[Entry]] = {}
+def _uncounted(table: BenchTable, *, wrong: bool) -> Iterable[str]:
+    found: dict[tuple[str, int, str, str], list[Entry]] = {}
     for entry in table.entries:
-        if not entry.row.correct:
+        if not entry.row.correct and (entry.row.correct is None) != wrong:
             key = (entry.workload, entry.threads, entry.row.cache, entry.row.contender)
-            wrong.setdefault(key, []).append(entry)
-    for (workload, threads, cache, contender), entries in wrong.items():
+            found.setdefault(key, []).append(entry)
+    for (workload, threads, cache, contender), entries in found.items():
         lengths = sorted(entry.length for entry in entries)
         shown = ", ".join(map(str, lengths[:SHOWN])) + (", ..." if len(lengths) > SHOWN else "")
         reason = f": {entries[0].row.plan}" if entries[0].row.plan else ""

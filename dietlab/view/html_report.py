@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dietlab.evaluation.report import OURS, SUMMARY_HEADER, Report, summary_cells
+from dietlab.evaluation.report import OURS, SUMMARY_HEADER, Report, Row, summary_cells
 from dietlab.view.page import figure_markup, render_page
 from dietlab.view.progress import duration
 from dietlab.view.traffic import PADDING_HEADER, TRACE_HEADER, padding_cells, trace_cells, traffic_words
@@ -42,7 +42,8 @@ def render_html(report: Report) -> str:
         padding=[padding_cells(line) for line in report.padding],
         present=[c for c in report.contenders if not c.absent],
         absent=[c for c in report.contenders if c.absent],
-        wrong=wrong_results(report),
+        wrong=uncounted(report, wrong=True),
+        missing=uncounted(report, wrong=False),
         figures=list(_figures(report)),
     )
 
@@ -68,7 +69,8 @@ def render_text(report: Report) -> str:
     for title, entries in (
         ("contenders", [f"{c.name}: {c.detail or c.version}" for c in report.contenders if not c.absent]),
         ("absent", [f"{c.name}: {c.absent}" for c in report.contenders if c.absent]),
-        ("wrong results, not counted", wrong_results(report)),
+        ("wrong results, not counted", uncounted(report, wrong=True)),
+        ("no results", uncounted(report, wrong=False)),
         ("quality of dispatch", [": ".join(fact) for fact in facts(report.quality)]),
         ("cost of a call besides the kernel", [": ".join(fact) for fact in facts(report.overheads)]),
         ("tuning", [": ".join(fact) for fact in facts(report.tuning)]),
@@ -103,15 +105,16 @@ def workload_title(workload: Mapping[str, Any]) -> str:
     return " ".join([*words, str(workload.get("dtype", ""))]).strip()
 
 
-def wrong_results(report: Report) -> list[str]:
-    """Who computed something wrong, and for how many shapes."""
-    wrong: dict[tuple[str, str], list[str]] = {}
+def uncounted(report: Report, *, wrong: bool) -> list[str]:
+    """Lists who gave wrong results, or none, for how many shapes, and why on the first of them."""
+    found: dict[tuple[str, str], list[Row]] = {}
     for row in report.rows:
-        if not row.correct:
-            wrong.setdefault((row.contender, row.cache), []).append(str(row.shape))
+        if not row.correct and (row.correct is None) != wrong:
+            found.setdefault((row.contender, row.cache), []).append(row)
     return [
-        f"{contender} ({cache} cache): {len(shapes)} shapes, the first {shapes[0]}"
-        for (contender, cache), shapes in wrong.items()
+        f"{contender} ({cache} cache): {len(rows)} shapes, the first {rows[0].shape}"
+        + (f": {rows[0].plan}" if rows[0].plan else "")
+        for (contender, cache), rows in found.items()
     ]
 
 
