@@ -89,6 +89,6 @@ def require_names(
     if isinstance(names, str):
         raise error(invariant, f"the string {names!r}", f"Give a list of them, as in [{known[0]!r}].")
     names = tuple(names)
-    unknown = sorted({str(name) for name in names} - set(known))
+    unknown = dict.fromkeys(str(name) for name in names if name not in known)
     if unknown or len(names) < at_least:
         raise error(invariant, ", ".join(unknown) or "none of them")

@@ -579,8 +579,9 @@ def test_worst_shapes_are_marked_and_long_ranges_have_a_logarithmic_axis() -> No
     from dietlab.view.bench_plots import frame_worst, plot_bench_roofline, plot_bench_speedup
 
     figure = plot_bench_speedup(HAND_MADE, "qkv", 1, "rotating")
-    (worst,) = [trace for trace in figure.data if trace.name == "worst shapes"]
-    assert list(worst.text) == ["T=64 0.90x", "T=7 1.10x"] and figure.layout.xaxis.type != "log"
+    (worst,) = [trace for trace in figure.data if trace.name.startswith("worst: ")]
+    assert worst.name == "worst: T=64 0.90x<br>T=7 1.10x" and list(worst.x) == [64, 7]
+    assert figure.layout.xaxis.type != "log"
     assert list(frame_worst(HAND_MADE.report("qkv", 1), "rotating", 1)["contender"]) == [
         "best prepacked vendor"
     ]

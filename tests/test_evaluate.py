@@ -415,7 +415,7 @@ def test_contender_that_refuses_a_shape_has_no_result_there(
         (("warm",), "got warm"),
         (("hot", "cold", "warm"), "got cold, warm"),
         ((), "got none of them"),
-        ("hot", r"got the string 'hot'\. Give a list of them, as in \['hot'\]"),
+        ("hot", r"got the string 'hot'\. Give a list of them, as in \['hot'\]\."),
     ],
 )
 def test_unknown_cache_states_are_refused_before_anything_starts(

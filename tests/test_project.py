@@ -191,7 +191,10 @@ def test_make_passes_settings_on() -> None:
 
 
 @pytest.mark.parametrize("explore", [False, True])
-def test_property_tests_get_new_examples_only_where_they_explore(explore: bool, tmp_path: Path) -> None:
+def test_property_tests_get_new_examples_only_where_they_explore(
+    explore: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CI", "1")
     (command,) = (
         line for line in make("-n", "test-explore" if explore else "test").splitlines() if "-m pytest" in line
     )
