@@ -2,7 +2,9 @@
 ##
 ##   make quickstart   Set up, then tune, build and evaluate one dense layer on this machine;
 ##                     the result is runs/quickstart/report.html
-##   make test         Set up, then run the whole test suite, with the same examples every time
+##   make test         Set up, then run the test suite, with the same examples every time (10 minutes)
+##   make test-thorough
+##                     Run what `make test` leaves out: tests that take minutes each
 ##   make test-explore Run the property tests with new random examples, and more of them; to keep the
 ##                     one that fails, write it above the test as @example(...)
 ##   make lab          Set up, then open JupyterLab on notebooks/
@@ -54,7 +56,7 @@ TEST_STAMP := $(VENV)/.installed-$(TEST_EXTRAS)
 STAMP := $(VENV)/.installed-$(or $(EXTRAS),none)
 STUDY := runs/quickstart$(if $(THREADS),-$(THREADS))
 
-.PHONY: help quickstart test test-explore chromium notebooks lab install lint clean
+.PHONY: help quickstart test test-thorough test-explore chromium notebooks lab install lint clean
 
 help:
 	@sed -n 's/^## \{0,1\}//p' $(firstword $(MAKEFILE_LIST))
@@ -64,6 +66,9 @@ quickstart: $(STAMP)
 
 test: $(TEST_STAMP) chromium
 	$(BIN)/python -m pytest -m "not thorough" -n logical --maxprocesses 4 --dist loadfile $(PYTEST_ARGS)
+
+test-thorough: $(TEST_STAMP) chromium
+	$(BIN)/python -m pytest -m thorough -n logical --maxprocesses 4 --dist loadfile $(PYTEST_ARGS)
 
 # Hypothesis marks the tests that it gives examples to.
 test-explore: $(TEST_STAMP)

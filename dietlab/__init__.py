@@ -116,7 +116,10 @@ if TYPE_CHECKING:
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME_OF:
-        raise AttributeError(f"module 'dietlab' has no attribute {name!r}")
+        from dietlab.errors import closest
+
+        question = closest(name, _HOME_OF)
+        raise AttributeError(f"module 'dietlab' has no attribute {name!r}{question and f'. {question}'}")
     value = getattr(import_module(_HOME_OF[name]), name)
     globals()[name] = value
     return value

@@ -7,6 +7,7 @@ the same three parts, so that messages read alike and tests can check each part.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from difflib import get_close_matches
 
 
 class DietlabError(Exception):
@@ -65,6 +66,33 @@ class DispatchError(DietlabError, ValueError):
 
 class MissingDependencyError(DietlabError, ImportError):
     """An optional package or tool that is not installed."""
+
+
+def require_type(
+    what: str, value: object, expected: type, error: type[DietlabError] = DietlabError, remedy: str = ""
+) -> None:
+    """Checks the class of an argument, where arguments could be swapped or be a name instead of a value.
+
+    Args:
+        what: the argument, as in ``"the first argument of tune"``.
+
+    Raises:
+        DietlabError: ``error``, if ``value`` is of another class.
+    """
+    if not isinstance(value, expected):
+        found = repr(value) if isinstance(value, str) else f"a value of class {type(value).__name__}"
+        raise error(f"{what} is of class {expected.__name__}", found, remedy)
+
+
+LIKE = 0.5
+"""The least likeness of a name that is suggested, a share of the letters: ``zen4`` is 0.57 of
+``zen4-1core``."""
+
+
+def closest(name: str, known: Iterable[str]) -> str:
+    """Returns the question ``"Did you mean 'plot_speedup'?"``; nothing if no known name is like ``name``."""
+    found = get_close_matches(name, known, 1, LIKE)
+    return f"Did you mean {found[0]!r}?" if found else ""
 
 
 def require_names(

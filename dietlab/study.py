@@ -136,7 +136,7 @@ class Study(Carded):
             if mine != theirs:
                 raise StudyError(f"the study in {self.folder} has the same {what}", theirs, f"It has {mine}.")
         mine, theirs = self.hardware, other.hardware
-        if (mine.name, mine.cores, mine.limits) != (theirs.name, theirs.cores, theirs.limits):
+        if not mine.is_same_as(theirs) or mine.cores != theirs.cores:
             raise StudyError(
                 f"the study in {self.folder} is of this processor",
                 f"{theirs.name}, {theirs.cores} cores",
@@ -310,7 +310,21 @@ class Study(Carded):
         return build(self.dispatcher(), self.folder)
 
     def operator(self) -> Operator:
-        return load(self.folder)
+        """Loads the study's library.
+
+        Raises:
+            DispatchError: if there is none.
+            StudyError: if a later dispatcher was trained than the one in the library.
+        """
+        op = load(self.folder)
+        trained = self.folder / DISPATCHER
+        if trained.exists() and Dispatcher.from_json(op.manifest) != Dispatcher.load(trained):
+            raise StudyError(
+                "the library holds the study's dispatcher",
+                f"{trained}, which was trained after the library was built",
+                f"`dietlab build {self.folder}` builds it.",
+            )
+        return op
 
     def evaluate(
         self,

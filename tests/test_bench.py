@@ -308,6 +308,10 @@ def test_journal_keeps_whole_turns_and_drops_a_torn_line(tmp_path: Path) -> None
 def test_journal_of_another_bench_or_damaged_is_refused(tmp_path: Path) -> None:
     path = tmp_path / JOURNAL
     Journal(path, {"suite": "s"})
+    with pytest.raises(
+        RecordError, match=r"a bench was begun in this folder; got .*: no .* `dietlab bench --out"
+    ):
+        read_journal(tmp_path / "elsewhere" / JOURNAL)
     with pytest.raises(StudyError, match=r"has the same suite; got other. It has s. Choose another --out"):
         Journal(path, {"suite": "other"})
     path.write_text(path.read_text() + "{torn\n" + "{}\n")

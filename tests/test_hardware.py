@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from dataclasses import replace
@@ -116,6 +117,7 @@ def test_unknown_preset_is_named_with_the_known_ones() -> None:
 def test_total_is_the_peak_of_all_cores_and_the_roofline_takes_the_slower_side() -> None:
     two = Hardware("m", "s", 2, CpuLimits(**LIMITS), 100.0, 10.0, 40.0)  # type: ignore[arg-type]
     assert two.total_gflops == 200 and two.with_cores(4).total_gflops == 400
+    assert not any(re.search(r"\bcores?\b", Hardware.preset(name).name) for name in Hardware.presets())
     busy, moving = two.roofline(200e9, 1.0), two.roofline(1.0, 40e9)
     assert busy and moving
     states = ("hot", "interleaved", "rotating")

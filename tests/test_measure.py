@@ -162,11 +162,15 @@ def test_line_that_is_no_record_is_refused(line: str, tmp_path: Path) -> None:
         read_records(path)
 
 
-@pytest.mark.parametrize("text", ["", "{}\n", '{"schema_version":99}\n', "[1]\n", "5\n", "null\n"])
+@pytest.mark.parametrize(
+    "text", ["", "{}\n", "# A text\n\nwith lines\n", '{"schema_version":99}\n', "[1]\n", "5\n", "null\n"]
+)
 def test_file_of_another_kind_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
     path.write_text(text)
-    with pytest.raises(RecordError, match="begins with a header of schema 1"):
+    with pytest.raises(
+        RecordError, match=r"begins with a header of schema 1; got .*records\.jsonl, which begins"
+    ):
         read_records(path)
 
 

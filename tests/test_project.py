@@ -40,7 +40,7 @@ OF_NVIDIA = (
 """What of NVIDIA's is pinned: the compiler with what it needs, and the heuristics. Other packages come with a
 CUDA build of torch, which asks for its own versions."""
 
-TARGETS = ("help", "quickstart", "test", "test-explore", "lab", "install", "clean", "lint")
+TARGETS = ("help", "quickstart", "test", "test-thorough", "test-explore", "lab", "install", "clean", "lint")
 
 
 def project() -> dict[str, Any]:
@@ -185,6 +185,7 @@ def test_make_alone_teaches() -> None:
 def test_make_passes_settings_on() -> None:
     assert "--threads 2" in make("-n", "quickstart", "THREADS=2")
     assert "--threads" not in make("-n", "quickstart")
+    assert '-m "not thorough"' in make("-n", "test") and "-m thorough" in make("-n", "test-thorough")
     assert "-x tests/test_space.py" in make("-n", "test", "PYTEST_ARGS=-x tests/test_space.py")
     assert "-c constraints.txt" in make("-n", "-B", "install", "EXTRAS=mkl,torch")
     assert "'.[mkl,torch]'" in make("-n", "-B", "install", "EXTRAS=mkl,torch")

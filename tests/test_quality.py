@@ -6,7 +6,7 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -77,6 +77,46 @@ def test_unknown_name_is_an_attribute_error() -> None:
     assert "Dense" in dir(dietlab)
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         dietlab.nothing  # noqa: B018
+    with pytest.raises(AttributeError, match=r"no attribute 'plot_speedups'\. Did you mean 'plot_speedup'\?"):
+        dietlab.plot_speedups  # noqa: B018
+
+
+def test_an_argument_in_the_place_of_another_is_named(tmp_path: Path) -> None:
+    """Each stage says which argument is wrong and where a right one comes from, before it does anything."""
+    work, hardware = dietlab.Dense(dietlab.Dim(1, 8), 16, 4), dietlab.Hardware.preset("zen4-1core")
+    shapes, space = dietlab.ShapeSet.uniform(work), dietlab.build_space(work, hardware)
+    runner = dietlab.SyntheticRunner(hardware)
+    swapped: list[tuple[Callable[[], object], str]] = [
+        (
+            lambda: dietlab.build_space(hardware, work),
+            "second .* build_space is of class Hardware; got .*Dense",
+        ),
+        (
+            lambda: dietlab.tune(shapes, space, runner),
+            "first .* tune is of class Space; got .* ShapeSet. The order",
+        ),
+        (
+            lambda: dietlab.tune(space, runner, shapes),
+            "second .* tune is of class ShapeSet; got .*SyntheticRunner",
+        ),
+        (lambda: dietlab.choose_portfolio(shapes), r"choose_portfolio is of class TuningRun.*tune\(\)"),
+        (
+            lambda: dietlab.train_dispatcher(shapes),
+            r"train_dispatcher is of class Portfolio.*choose_portfolio",
+        ),
+        (
+            lambda: dietlab.build(space, tmp_path),
+            "build is of class Dispatcher; got .*Space. train_dispatcher",
+        ),
+        (
+            lambda: dietlab.evaluate("runs/x", shapes),
+            "evaluate is of class Operator; got 'runs/x'. dietlab.load",
+        ),
+        (lambda: dietlab.plot_tuning([]), "frame_tuning and plot_tuning is of class TuningRun; got .*list"),
+    ]
+    for call, complaint in swapped:
+        with pytest.raises(dietlab.DietlabError, match=complaint):
+            call()
 
 
 def test_no_public_name_is_hidden_by_a_module() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -214,9 +215,27 @@ def test_products_of_a_batch_need_no_panel_for_every_core() -> None:
 def test_space_without_a_fit_says_how_many_each_limit_rejected() -> None:
     tiny = Hardware("tiny", "test", 1, CpuLimits("generic", 64, 2, 1024, 1024, 0))
     with pytest.raises(
-        SpaceError, match=r"at least one micro-kernel fits the hardware; got .*vector registers"
+        SpaceError,
+        match=r"at least one micro-kernel for dense .* fits tiny; got none; .*vector registers \(\d",
     ):
         build_space(QKV, tiny)
+    with pytest.raises(SpaceError, match=r"; got none; .*: a CPU computes float32 \([\d,]+\)\. Take another"):
+        build_space(replace(QKV, dtype="float16"), Hardware.preset("zen4-1core"))
+
+
+@pytest.mark.parametrize(
+    ("edges", "complaint"),
+    [
+        ("padded", r"got the string 'padded'\. Give a list of them, as in \['even'\]"),
+        (["pad"], "got pad$"),
+        (["even", "pad"], "got pad$"),
+        ([], "got none of them"),
+    ],
+)
+def test_unknown_treatments_of_the_edge_make_no_space(edges: Any, complaint: str) -> None:
+    known = "treatments of the edge tile are even, rest, padded, checked, partitioned"
+    with pytest.raises(SpaceError, match=f"{known}; {complaint}"):
+        build_space(QKV, Hardware.preset("zen4-1core"), edges=edges)
 
 
 def test_weights_on_the_fly_that_no_stack_holds_are_refused() -> None:

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from time import sleep
@@ -19,7 +20,7 @@ import psutil
 import pytest
 from click.testing import CliRunner, Result
 
-from dietlab.cli import main
+from dietlab.cli import main, stages
 from dietlab.cli.commands import HEADINGS, CommandGroup
 from dietlab.dispatch import load
 from dietlab.errors import StudyError
@@ -309,6 +310,34 @@ def test_built_study_is_an_operator(study: Path) -> None:
     assert len(load(study).micro_kernels) == 1
 
 
+def test_a_library_of_an_earlier_dispatcher_is_not_evaluated(study: Path) -> None:
+    done("build", study, "--max-kernels", "3")
+    done("dispatch", study, "--max-kernels", "1")
+    result = dietlab("evaluate", study, "--shapes", "1", "--against", "openblas", "--effort", "smoke")
+    assert result.exit_code == 2
+    assert re.search(r"the library holds the study's dispatcher; got .*dietlab build", result.stderr)
+    done("build", study)
+    assert Study.open(study).operator().micro_kernels == load(study).micro_kernels
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_choices_of_a_gpu_s_study_are_checked_on_that_gpu(
+    there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu, detect = Hardware.preset("h100"), Hardware.detect
+    work = Dense(T=Dim(1, 512), N=512, K=256)
+    study = Study.create(tmp_path / "gpu", work, gpu, ShapeSet.uniform(work, 4), "smoke")
+    tuned = len(study.tune(SyntheticRunner(gpu)).records)
+    found = gpu if there else replace(gpu, name="another")
+    monkeypatch.setattr(
+        Hardware, "detect", lambda target="cpu", **more: found if target == "cuda" else detect(target, **more)
+    )
+    monkeypatch.setattr(stages, "LocalRunner", lambda hardware, _: nullcontext(SyntheticRunner(hardware)))
+    assert "def choose(T):" in done("dispatch", study.folder)
+    later = study.run().records[tuned:]
+    assert bool(later) == there and all("check" in record.asked_by for record in later)
+
+
 def test_evaluate_writes_the_report_that_report_prints(
     study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -449,6 +478,10 @@ BAD = {
         "--out",
         "x",
     ): "1 <= low <= high; got low=9, high=3",
+    ("space", "--hardware", "zen4"): (
+        "--hardware is a JSON file or one of a100, cascadelake-1core, h100, h200, haswell-1core, rtx3090, "
+        "t4, zen4-1core; got 'zen4'. Did you mean 'zen4-1core'?"
+    ),
     ("tune", "dense", "--dim", "T", "--out", "x"): "NAME=EXTENT or NAME=LOW:HIGH; got 'T'",
     ("tune", "dense", "--dim", "T=a:b", "--out", "x"): "a number or low:high; got 'a:b'",
     (
@@ -462,7 +495,8 @@ BAD = {
         "--out",
         "x",
     ): "shapes are uniform",
-    ("space", "--hardware", "nowhere.json"): "a hardware file is readable JSON",
+    ("space", "--hardware", "nowhere.json"): "zen4-1core; got 'nowhere.json'",
+    ("space", "--hardware", "."): "a hardware file is readable JSON",
     ("build", "."): "a study folder has a readable manifest.json",
     ("evaluate", "."): "a study folder has a readable manifest.json",
     ("report", "."): "a study folder has a readable manifest.json",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -15,15 +15,10 @@ import pytest
 from dietlab.errors import RecordError
 from dietlab.evaluation.report import ContenderInfo, Report, Row
 from dietlab.events import PhaseSeconds
+from dietlab.search import TuningRun
 from dietlab.shapes import Shape, ShapeSet
 
 HOSTILE = "<script>alert('x')</script>"
-
-
-@dataclass(frozen=True)
-class Record:
-    gflops: float
-    status: str
 
 
 def row(extent: int, contender: str, microseconds: float, **more: Any) -> Row:
@@ -241,19 +236,24 @@ def test_weights_are_said_in_words(report: Report, serving: Report) -> None:
     assert f"The trace: {words}." in page.text and {"470.0", "1.20x", "34.6 %"} <= set(page.text)
 
 
-def test_tuning_keeps_the_best_and_the_failures() -> None:
+def test_tuning_keeps_the_best_and_the_failures(synthetic_run: TuningRun) -> None:
     from dietlab.view.tuning_plots import frame_tuning, plot_tuning
 
-    records = [Record(0.0, "compile error"), Record(40.0, "ok"), Record(30.0, "ok"), Record(90.0, "ok")]
-    frame = frame_tuning(records)
-    assert list(frame.columns) == ["trial", "gflops", "best_gflops", "status"]
-    assert frame["best_gflops"].tolist() == [0, 40, 40, 90]
-    figure = plot_tuning(records)
-    assert axis_titles(figure) == ("trials (count)", "throughput (GFLOP/s)")
-    assert list(trace(figure, "failed").x) == [1]
-    assert "compile error" in trace(figure, "failed").hovertext[0]
-    assert frame_tuning([]).empty
-    assert plot_tuning([]).layout.annotations[0].text == "nothing was measured"
+    first, second, *others = synthetic_run.records
+    broken = replace(first, status="wrong", seconds=None, reason="off by one")
+    run = replace(synthetic_run, records=(broken, second, *others))
+    frame = frame_tuning(run)
+    speeds = [record.gflops(run.space.workload) for record in run.records]
+    assert frame["gflops"].tolist() == speeds and speeds[0] == 0 and len(set(frame["best_gflops"])) > 2
+    assert frame["best_gflops"].tolist() == [max(speeds[: i + 1]) for i in range(len(speeds))]
+    assert frame["micro_kernel"][1] == second.micro_kernel.key and frame["shape"][1] == str(second.shape)
+    figure = plot_tuning(run)
+    assert axis_titles(figure) == ("measurements (count)", "throughput (GFLOP/s)")
+    assert list(trace(figure, "failed").x) == [1] and len(trace(figure, "measured").x) == len(others) + 1
+    assert "wrong: off by one" in trace(figure, "failed").hovertext[0]
+    nothing = replace(run, records=())
+    assert frame_tuning(nothing).empty
+    assert plot_tuning(nothing).layout.annotations[0].text == "nothing was measured"
 
 
 def test_phases_add_up() -> None:

@@ -108,6 +108,12 @@ def read_journal(path: Path) -> Kept:
     Raises:
         RecordError: if it is missing, or damaged before its last line.
     """
+    if not path.exists():
+        raise RecordError(
+            "a bench was begun in this folder",
+            f"{path.parent}: no {path.name}",
+            "`dietlab bench --out FOLDER` begins one.",
+        )
     about, *values = _lines(path)
     kept = Kept(about, {}, {})
     for value in values:

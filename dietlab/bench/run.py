@@ -291,7 +291,7 @@ def _processor(bench: Bench, threads: int) -> Hardware:
         raise StudyError("there are as many cores as threads", threads, f"This machine has {here.cores}.")
     for facts in bench.journal.studies.values():
         known = facts.processor
-        if (known.name, known.limits) != (here.name, here.limits):
+        if not known.is_same_as(here):
             raise StudyError(
                 f"the bench in {bench.out} is of this processor", here.name, f"Not {known.name}."
             )

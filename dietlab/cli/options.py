@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import click
 
-from dietlab.errors import DietlabError, MissingDependencyError
+from dietlab.errors import DietlabError, HardwareError, MissingDependencyError, closest
 from dietlab.hardware import Hardware
 from dietlab.hardware.detect import measure_peaks
 from dietlab.search import EFFORTS, STRATEGIES
@@ -110,7 +110,9 @@ target_option = click.option(
     help="Which processor of this machine; with --hardware that one counts.",
 )
 hardware_option = click.option(
-    "--hardware", metavar="NAME|FILE", help="A preset or a JSON file (default: this machine)."
+    "--hardware",
+    metavar="NAME|FILE",
+    help=f"A JSON file or a preset: {', '.join(Hardware.presets())} (default: this machine).",
 )
 effort_option = click.option(
     "--effort",
@@ -169,14 +171,19 @@ def processor(
     """Returns a preset, a file's processor, or this machine's; of a CPU ``threads`` cores (default: one).
 
     Raises:
-        DietlabError: if threads of a GPU are asked for.
+        DietlabError: if there is no such preset or file, or threads of a GPU are asked for.
     """
     if path is None and target == "cuda":
         return _whole(Hardware.detect("cuda"), threads)
     if path in Hardware.presets():
         hardware = Hardware.preset(str(path))
-    elif path:
+    elif path and Path(path).exists():
         hardware = Hardware.load(path)
+    elif path:
+        presets = Hardware.presets()
+        raise HardwareError(
+            f"--hardware is a JSON file or one of {', '.join(presets)}", repr(path), closest(path, presets)
+        )
     else:
         hardware = Hardware.detect(measure=False)
         hardware = hardware.with_cores(min(threads or 1, hardware.cores))

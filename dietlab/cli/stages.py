@@ -122,9 +122,7 @@ def dispatch(study: str, max_kernels: int, measure: bool | None) -> None:
 
 
 def dispatched(study: Study, max_kernels: int = 8, measure: bool | None = None) -> Dispatcher:
-    here = Hardware.detect(measure=False)
-    is_here = (here.name, here.limits) == (study.hardware.name, study.hardware.limits)
-    if not (is_here if measure is None else measure):
+    if not (study.hardware.is_here if measure is None else measure):
         return study.dispatch(max_kernels)
     with LocalRunner(study.hardware, effort_named(study.effort).timing) as runner:
         return study.dispatch(max_kernels, runner, [ProgressBar()])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dietlab.dispatch.dispatcher import Dispatcher
 from dietlab.dispatch.operator import LIBRARY_NAME, MANIFEST_NAME, SCHEMA_VERSION, Operator, load
-from dietlab.errors import BuildError
+from dietlab.errors import BuildError, require_type
 from dietlab.lower.runtime import find_runtime, runtime_names
 from dietlab.workloads import Workload
 
@@ -38,8 +38,11 @@ def build(
             only: other row counts have undefined results.
 
     Raises:
-        BuildError: if the program does not compile, or no linker is installed.
+        BuildError: if the program does not compile, no linker is installed, or ``dispatcher`` is none.
     """
+    require_type(
+        "the first argument of build", dispatcher, Dispatcher, BuildError, "train_dispatcher() returns one."
+    )
     from dietlab.lower.program import compile_plans
 
     folder, hardware = Path(path) / "library", dispatcher.hardware

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from dietlab.cards import Card, Carded, Fold, Listing, Quantity, counted
 from dietlab.dispatch.portfolio import UNCOVERED, Portfolio, lost
-from dietlab.errors import DispatchError
+from dietlab.errors import DispatchError, require_type
 from dietlab.hardware import Hardware
 from dietlab.search import length_grid
 from dietlab.shapes import Shape, ShapeSet
@@ -183,8 +183,15 @@ def train_dispatcher(
     Plans that no rule uses are dropped from the library.
 
     Raises:
-        DispatchError: if there is more than one dynamic dimension.
+        DispatchError: if there is more than one dynamic dimension, or ``portfolio`` is none.
     """
+    require_type(
+        "the first argument of train_dispatcher",
+        portfolio,
+        Portfolio,
+        DispatchError,
+        "choose_portfolio() returns one.",
+    )
     weights = _weights(portfolio, shapes)
     losses = lost(portfolio.slowdowns).T * weights[:, None]  # [shapes, plans]
     # Whatever its weight: a plan that lacks micro-kernels on a shape would add them to the library.

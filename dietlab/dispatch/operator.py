@@ -191,11 +191,27 @@ class Operator:
     def _explain(self, given: Mapping[str, Array], error: Exception) -> DispatchError:
         signature = self.workload.signature
         shapes = [f"{name} [{', '.join(map(str, signature[name]))}]" for name in given if name in signature]
+        wrong = [name for name, array in given.items() if self._wrong_size(name, array)]
         return DispatchError(
             f"{', '.join(shapes)}: {self.workload.dtype}, contiguous, {self.place} and apart from each other",
             ", ".join(f"{name} {_describe(array)}" for name, array in given.items()),
-            f"{_first_line(error)}. {self._remedy}",
+            self._size_remedy(wrong) if wrong else f"{_first_line(error)}. {self._remedy}",
         )
+
+    def _size_remedy(self, names: Sequence[str]) -> str:
+        static = [f"{axis.name}={axis.extent}" for axis in self.workload.axes if isinstance(axis.extent, int)]
+        return (
+            f"The size of {' and '.join(names)} differs; this operator was tuned for {', '.join(static)}, "
+            "and another size is another operator."
+        )
+
+    def _wrong_size(self, name: str, array: Array) -> bool:
+        """Returns whether an array's rank or a static extent is not that of the tuned operator."""
+        wanted, found = self.workload.signature.get(name), getattr(array, "shape", None)
+        if wanted is None or found is None:
+            return False
+        pairs = zip(wanted, found, strict=False)
+        return len(found) != len(wanted) or any(w != f for w, f in pairs if not isinstance(w, str))
 
     @property
     def _remedy(self) -> str:

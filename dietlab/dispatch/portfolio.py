@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dietlab.cards import Card, Carded, Fold, Listing, Quantity, counted, share_text
-from dietlab.errors import DispatchError
+from dietlab.errors import DispatchError, require_type
 from dietlab.hardware import Hardware
 from dietlab.search import TuningRun, candidate_plans, length_grid
 from dietlab.shapes import Shape, ShapeSet
@@ -149,8 +149,11 @@ def choose_portfolio(
         max_slowdown: stops early once the mean slowdown, a ratio, is at most this (1 means never).
 
     Raises:
-        DispatchError: if ``max_kernels`` is below 1.
+        DispatchError: if ``max_kernels`` is below 1, or ``run`` is no tuning run.
     """
+    require_type(
+        "the first argument of choose_portfolio", run, TuningRun, DispatchError, "tune() returns one."
+    )
     if max_kernels < 1:
         raise DispatchError("a portfolio has at least one micro-kernel", max_kernels)
     dense = length_grid(run.space.workload, shapes or run.shapes)

@@ -12,7 +12,7 @@ from typing import Any
 
 from dietlab.cost import padding_waste
 from dietlab.dispatch import Dispatcher, Operator, versions
-from dietlab.errors import DispatchError, require_names
+from dietlab.errors import DispatchError, require_names, require_type
 from dietlab.evaluation.ansor import AnsorResult
 from dietlab.evaluation.contenders import cache_states_for, contenders_for
 from dietlab.evaluation.gpu import GPU_VENDORS
@@ -53,9 +53,13 @@ def evaluate(
         folder: where per-shape tunings are kept between evaluations (default: nowhere).
 
     Raises:
-        DispatchError: for an unknown contender or cache state, no cache state, or a contender that needs
-            ``tuned`` without it.
+        DispatchError: for an unknown contender or cache state, no cache state, a contender that needs
+            ``tuned`` without it, or an ``op`` or ``shapes`` that is none.
     """
+    require_type(
+        "the first argument of evaluate", op, Operator, DispatchError, "dietlab.load(folder) gives one."
+    )
+    require_type("the second argument of evaluate", shapes, ShapeSet, DispatchError)
     target = Dispatcher.from_json(op.manifest).hardware.kind
     require_names("cache states", cache_states_for(target), caches, DispatchError, at_least=1)
     effort, listeners = effort_named(effort), audience(observers)

@@ -178,12 +178,25 @@ def read_records(path: str | Path) -> RecordFile:
     except (OSError, ValueError) as error:
         raise RecordError("a records file is readable", f"{path}: {error}") from None
     whole, _, _ = text.rpartition("\n")
-    values = [_parse(path, number, line) for number, line in enumerate(whole.splitlines(), 1) if line]
-    if not values or not isinstance(values[0], dict) or values[0].get("schema_version") != SCHEMA_VERSION:
+    first, _, rest = whole.partition("\n")
+    header = _header(path, first)
+    values = [_parse(path, number, line) for number, line in enumerate(rest.splitlines(), 2) if line]
+    return RecordFile(header, tuple(Record.from_json(value) for value in values))
+
+
+def _header(path: Path, line: str) -> dict[str, Any]:
+    """Returns the header in the first line, by which a file of records is known."""
+    try:
+        header = json.loads(line)
+    except ValueError:
+        header = None
+    if not isinstance(header, dict) or header.get("schema_version") != SCHEMA_VERSION:
         raise RecordError(
-            f"a records file begins with a header of schema {SCHEMA_VERSION}", values[0] if values else path
+            f"a records file begins with a header of schema {SCHEMA_VERSION}",
+            f"{path}, which begins with {line!r:.80}",
+            "`dietlab tune` and `dietlab survey` write such files: records.jsonl, records.jsonl.gz.",
         )
-    return RecordFile(values[0], tuple(Record.from_json(value) for value in values[1:]))
+    return header
 
 
 def _parse(path: Path, number: int, line: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from itertools import count
 from random import Random
 
 from dietlab.cost import Adaptation, CostModel, evaluate_model, fit_cost_model
-from dietlab.errors import ModelError
+from dietlab.errors import ModelError, SpaceError, require_type
 from dietlab.events import Audience, ModelFitted, Observer, RoundFinished, audience
 from dietlab.measure import Record, RecordStore, Runner, Trial
 from dietlab.search.effort import Effort, effort_named
@@ -63,7 +63,11 @@ def tune(
 
     Raises:
         ModelError: if every candidate failed.
+        SpaceError: if an argument stands in another's place.
     """
+    order = "The order is tune(space, shapes, runner)."
+    require_type("the first argument of tune", space, Space, SpaceError, order)
+    require_type("the second argument of tune", shapes, ShapeSet, SpaceError, order)
     effort, strategy = effort_named(effort), strategy_named(strategy)
     store = RecordStore() if store is None else store
     listeners = audience(observers)

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from dietlab.cards import Card, Carded, Cell, Fold, Listing, Quantity, cell_text, counted
-from dietlab.errors import SpaceError
+from dietlab.errors import SpaceError, require_names, require_type
 from dietlab.hardware import Hardware
 from dietlab.space.cpu_space import cpu_candidates, cpu_limits
 from dietlab.space.cuda_space import cuda_candidates, cuda_limits
 from dietlab.space.limit import Limit
-from dietlab.space.micro_kernel import Edge, MicroKernel
+from dietlab.space.micro_kernel import EDGES, Edge, MicroKernel
 from dietlab.workloads import Workload, axis_of
 
 if TYPE_CHECKING:
@@ -142,8 +142,17 @@ def build_space(workload: Workload, hardware: Hardware, edges: Iterable[Edge] = 
             ``("padded",)`` is DietCode's space: one micro-kernel a shape, with local padding.
 
     Raises:
-        SpaceError: if nothing fits.
+        SpaceError: if nothing fits, ``hardware`` is no processor, or there is no such treatment of the edge
+            tile.
     """
+    require_type(
+        "the second argument of build_space",
+        hardware,
+        Hardware,
+        SpaceError,
+        "The order is build_space(workload, hardware).",
+    )
+    require_names("treatments of the edge tile", EDGES, edges, SpaceError, at_least=1)
     candidates, limits = _candidates(workload, hardware, tuple(edges))
     kept: list[MicroKernel] = []
     misses: dict[str, list[tuple[float, MicroKernel]]] = {limit.reason: [] for limit in limits}
@@ -154,8 +163,11 @@ def build_space(workload: Workload, hardware: Hardware, edges: Iterable[Edge] = 
         else:
             misses[broken.reason].append((broken.excess(kernel), kernel))
     if not kept:
+        reasons = ", ".join(f"{reason} ({len(found):,})" for reason, found in misses.items() if found)
         raise SpaceError(
-            "at least one micro-kernel fits the hardware", {r: len(m) for r, m in misses.items() if m}
+            f"at least one micro-kernel for {workload} fits {hardware.name}",
+            f"none; what rejected candidates, and how many: {reasons}",
+            "Take another processor, or an operator of another type or size.",
         )
     rejected = tuple(_rejection(limit, misses[limit.reason]) for limit in limits if misses[limit.reason])
     return Space(workload, hardware, tuple(sorted(kept)), rejected)

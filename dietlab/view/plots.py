@@ -173,7 +173,7 @@ def plot_latency(report: Report, cache: str | None = None, template: str | None 
     frame = frame_latency(report, cache)
     figure = new_figure(frame, "Time of one call", template)
     x = name_x_axis(figure, report)
-    _add_lines(figure, frame[frame["correct"]], x, "time_us", _latency_hover, interval=True)
+    _add_lines(figure, frame[frame["correct"].eq(True)], x, "time_us", _latency_hover, interval=True)
     figure.update_yaxes(type="log", title_text="time (us, median with 95 % interval)")
     return figure
 
@@ -183,7 +183,7 @@ def plot_throughput(report: Report, cache: str | None = None, template: str | No
     frame = frame_throughput(report, cache)
     figure = new_figure(frame, "Throughput", template)
     x = name_x_axis(figure, report)
-    _add_lines(figure, frame[frame["correct"]], x, "gflops", _throughput_hover)
+    _add_lines(figure, frame[frame["correct"].eq(True)], x, "gflops", _throughput_hover)
     peak = peak_gflops(report)
     if peak is not None:
         note = f"FMA peak {peak:.0f} GFLOP/s"

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import fields
 from html import escape
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
+from dietlab.errors import ModelError, require_type
 from dietlab.events import PhaseSeconds
+from dietlab.search import TuningRun
 from dietlab.view.plots import new_figure
 from dietlab.view.theme import PALETTE
 
@@ -16,25 +18,29 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 
-class Trial(Protocol):
-    """What :func:`frame_tuning` reads of a record."""
+def frame_tuning(run: TuningRun) -> pd.DataFrame:
+    """Returns a table with one row a measurement of ``run``, in the order of time.
 
-    @property
-    def gflops(self) -> float: ...
+    Its columns are the measurement (counted from 1), the micro-kernel's key, the shape as text, GFLOP/s (0
+    for a failure), the highest so far, the status, and the reason of a failure.
 
-    @property
-    def status(self) -> str: ...
-
-
-def frame_tuning(records: Sequence[Trial]) -> pd.DataFrame:
-    """Returns a table with trial (from 1), GFLOP/s (0 for a failure), the best so far, and the status."""
+    Raises:
+        ModelError: if ``run`` is no tuning run.
+    """
     import pandas as pd
 
+    require_type("the argument of frame_tuning and plot_tuning", run, TuningRun, ModelError, "Pass tune()'s.")
     frame = pd.DataFrame(
-        [(i, float(r.gflops), str(r.status)) for i, r in enumerate(records, start=1)],
-        columns=["trial", "gflops", "status"],
+        {
+            "measurement": range(1, len(run.records) + 1),
+            "micro_kernel": [record.micro_kernel.key for record in run.records],
+            "shape": [str(record.shape) for record in run.records],
+            "gflops": [record.gflops(run.space.workload) for record in run.records],
+            "status": [record.status for record in run.records],
+            "reason": [record.reason for record in run.records],
+        }
     )
-    frame.insert(2, "best_gflops", frame["gflops"].cummax())
+    frame.insert(4, "best_gflops", frame["gflops"].cummax())
     return frame
 
 
@@ -57,16 +63,25 @@ def frame_portfolio_curve(curve: Sequence[tuple[int, float]]) -> pd.DataFrame:
     return pd.DataFrame(list(curve), columns=["kernels", "mean_slowdown"])
 
 
-def plot_tuning(records: Sequence[Trial], template: str | None = None) -> go.Figure:
-    """Draws every trial as a dot, failures as crosses, and the best so far as a line."""
-    frame = frame_tuning(records)
+def plot_tuning(run: TuningRun, template: str | None = None) -> go.Figure:
+    """Draws every measurement of ``run`` as a dot, failures as crosses, and the highest throughput so far
+    as a line.
+
+    Raises:
+        ModelError: if ``run`` is no tuning run.
+    """
+    frame = frame_tuning(run)
     figure = new_figure(frame, "Best micro-kernel so far", template)
-    kinds = (("trial", False, "circle", PALETTE["muted"]), ("failed", True, "x", PALETTE["bad"]))
+    kinds = (("measured", False, "circle", PALETTE["muted"]), ("failed", True, "x", PALETTE["bad"]))
     for name, failed, symbol, colour in kinds:
-        part = frame[(frame["gflops"] <= 0) == failed]
-        hover = [f"trial {r.trial}: {r.gflops:.1f} GFLOP/s, {escape(r.status)}" for r in part.itertuples()]
+        part = frame[(frame["status"] != "ok") == failed]
+        hover = [
+            f"measurement {r.measurement}: {r.micro_kernel}, {r.shape}<br>"
+            + (escape(f"{r.status}: {r.reason:.100}") if failed else f"{r.gflops:.1f} GFLOP/s")
+            for r in part.itertuples()
+        ]
         figure.add_scatter(
-            x=part["trial"],
+            x=part["measurement"],
             y=part["gflops"],
             name=name,
             mode="markers",
@@ -74,9 +89,9 @@ def plot_tuning(records: Sequence[Trial], template: str | None = None) -> go.Fig
             hoverinfo="text",
             marker={"symbol": symbol, "color": colour, "size": 5, "opacity": 0.6},
         )
-    hover = [f"best of {r.trial} trials: {r.best_gflops:.1f} GFLOP/s" for r in frame.itertuples()]
+    hover = [f"best of {r.measurement} measurements: {r.best_gflops:.1f} GFLOP/s" for r in frame.itertuples()]
     figure.add_scatter(
-        x=frame["trial"],
+        x=frame["measurement"],
         y=frame["best_gflops"],
         name="best so far",
         mode="lines",
@@ -84,7 +99,7 @@ def plot_tuning(records: Sequence[Trial], template: str | None = None) -> go.Fig
         hoverinfo="text",
         line={"shape": "hv", "color": PALETTE["ours"]},
     )
-    figure.update_xaxes(title_text="trials (count)")
+    figure.update_xaxes(title_text="measurements (count)")
     figure.update_yaxes(rangemode="tozero", title_text="throughput (GFLOP/s)")
     return figure
 

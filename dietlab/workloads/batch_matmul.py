@@ -13,7 +13,7 @@ import numpy.typing as npt
 from dietlab.errors import WorkloadError
 from dietlab.shapes import Dim, Shape
 from dietlab.workloads.contraction import Axis, Inputs, Weights
-from dietlab.workloads.dense import dim_from_json, dim_to_json, require_positive
+from dietlab.workloads.dense import dim_from_json, dim_to_json, require_extents
 from dietlab.workloads.epilogue import NO_EPILOGUE, Epilogue
 from dietlab.workloads.precision import FloatArray, require_dtype
 
@@ -53,10 +53,7 @@ class BatchMatmul:
     def __post_init__(self) -> None:
         if self.form not in ("nt", "nn"):
             raise WorkloadError("the form is nt or nn", repr(self.form))
-        for name in ("B", "D"):
-            if not isinstance(getattr(self, name), int):
-                raise WorkloadError("B and D are fixed; T is dynamic", f"{name}={getattr(self, name)}")
-        require_positive(self, "T", "B", "D")
+        require_extents(self, "T", ("B", "D"))
         require_dtype(self.dtype)
 
     @property

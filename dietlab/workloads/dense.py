@@ -50,14 +50,7 @@ class Dense:
     operator = "dense"
 
     def __post_init__(self) -> None:
-        for name in ("N", "K"):
-            if not isinstance(getattr(self, name), int):
-                raise WorkloadError(
-                    "N and K of a dense layer are fixed, since the weights are constant",
-                    f"{name}={getattr(self, name)}",
-                    "Give the range to T, as in Dense(T=Dim(1, 128), N=2304, K=768).",
-                )
-        require_positive(self, "T", "N", "K")
+        require_extents(self, "T", ("N", "K"))
         _ = self.epilogue
         require_dtype(self.dtype)
 
@@ -157,10 +150,24 @@ class Dense:
         return " ".join([f"dense T={self.T} N={self.N} K={self.K}", *extras])
 
 
-def require_positive(workload: object, *names: str) -> None:
-    for name in names:
+def require_extents(workload: Any, dynamic: str, fixed: tuple[str, ...]) -> None:
+    """Checks the dimensions of an operator, of which only ``dynamic`` may have a range.
+
+    Raises:
+        WorkloadError: if an extent is below 1 or no integer, or a fixed one has a range.
+    """
+    for name in (dynamic, *fixed):
         extent = getattr(workload, name)
-        if isinstance(extent, int) and extent < 1:
+        if name == dynamic and isinstance(extent, Dim):
+            continue
+        if not isinstance(extent, int) or isinstance(extent, bool):
+            low, high = extent if isinstance(extent, tuple | list) and len(extent) == 2 else (1, 128)
+            raise WorkloadError(
+                f"{dynamic} is an int or a Dim, and {' and '.join(fixed)} are ints",
+                f"{name}={extent!r}",
+                f"A range is written {dynamic}=Dim({low}, {high}); other dimensions have none.",
+            )
+        if extent < 1:
             raise WorkloadError("every dimension is at least 1", f"{name}={extent}")
 
 
