@@ -243,7 +243,7 @@ def test_table_survives_its_files(tmp_path: Path) -> None:
             [line.value for line in summarise(HAND_MADE)], rel=1e-5
         )
     assert not [path for path in tmp_path.iterdir() if path.suffix == ".new"]
-    frame = HAND_MADE.frame()
+    frame = HAND_MADE.to_frame()
     assert tuple(frame.columns) == COLUMNS and len(frame) == len(HAND_MADE.entries)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 import subprocess
@@ -17,6 +18,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+import dietlab as dl
 from dietlab import lessons
 from dietlab.cards import (
     ROWS,
@@ -397,3 +399,24 @@ def test_frame_of_a_shape_set() -> None:
     frame = shapes.to_frame()
     assert frame["weight"].tolist() == list(shapes.weights)
     assert {Shape.of(T=t) for t in frame["T"][frame["held_out"]]} == shapes.held_out
+
+
+def test_frame_of_hardware_is_a_row_with_every_figure() -> None:
+    (row,) = ZEN4.to_frame().to_dict("records")
+    assert (row["name"], row["kind"], row["cores"]) == (ZEN4.name, "cpu", 1)
+    assert (row["l2_bytes"], row["dram_gbps"]) == (ZEN4.cpu.l2_bytes, ZEN4.dram_gbps)
+    assert Hardware.preset("h100").to_frame()["registers_per_sm"].tolist() == [65536]
+
+
+def test_every_value_with_a_table_calls_it_to_frame() -> None:
+    values = [getattr(dl, name) for name in dl.__all__]
+    offered = {value.__name__ for value in values if hasattr(value, "to_frame")}
+    assert offered >= {
+        *("Dispatcher", "Hardware", "Portfolio", "Report", "ShapeSet", "Space", "TuningRun"),
+    }
+    named = [value.__name__ for value in values if inspect.isfunction(vars_of(value).get("frame"))]
+    assert not named, "a method frame(); an explorer's property is the table that it shows now"
+
+
+def vars_of(value: Any) -> dict[str, Any]:
+    return {name: member for cls in getattr(value, "__mro__", ()) for name, member in vars(cls).items()}

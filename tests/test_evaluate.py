@@ -148,7 +148,7 @@ def test_what_gave_no_result_is_not_wrong(tmp_path: Path) -> None:
     assert page.index("Wrong results") < page.index("an error of") < page.index("No results")
     assert page.index("No results") < page.index("no memory")
     assert "No results" not in render_html(report(row("dietlab", 1, 1.0), wrong))
-    assert found.frame()["correct"].tolist() == [True, False, False]
+    assert found.to_frame()["correct"].tolist() == [True, False, False]
     found.save(tmp_path / "report.json")
     assert [r.correct for r in Report.load(tmp_path / "report.json").rows] == [True, False, None]
 
@@ -289,7 +289,7 @@ def test_trace_and_its_source_survive_the_file(tmp_path: Path) -> None:
 
 
 def test_report_is_a_tidy_table() -> None:
-    frame = HAND_MADE.frame()
+    frame = HAND_MADE.to_frame()
     assert len(frame) == 8 and set(frame["T"]) == {1, 2}
     assert len(HAND_MADE.summary_frame()) == 5
 

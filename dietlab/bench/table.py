@@ -158,7 +158,7 @@ class BenchTable:
             facts.contenders,
         )
 
-    def frame(self) -> pd.DataFrame:
+    def to_frame(self) -> pd.DataFrame:
         """Returns the CSV as a pandas table; what gave no result is not ``correct``."""
         import pandas as pd
 

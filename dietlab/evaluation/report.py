@@ -170,7 +170,7 @@ class Report(Carded):
                 groups[f"best {kind} vendor"] = best
         return groups
 
-    def frame(self) -> pd.DataFrame:
+    def to_frame(self) -> pd.DataFrame:
         """Returns the rows as a tidy table, one column for each dynamic dimension. What gave no result is not
         ``correct``; ``plan`` says why."""
         import pandas as pd

@@ -79,7 +79,7 @@ PREDICTION = Puzzle(
     ),
     cases=_cases,
     fault=equals(_predict),
-    frame=_frame,
+    to_frame=_frame,
     plot=_plot,
     praise="The adaptation cost divides out: that is why the joint search measures a candidate once.",
 )

@@ -116,7 +116,7 @@ SPLIT = Puzzle(
     ),
     cases=_cases,
     fault=_fault,
-    frame=_frame,
+    to_frame=_frame,
     plot=_plot,
     praise="train_dispatcher finds all splits at once by dynamic programming, with the same measure.",
 )
