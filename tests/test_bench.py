@@ -243,8 +243,16 @@ def test_table_survives_its_files(tmp_path: Path) -> None:
             [line.value for line in summarise(HAND_MADE)], rel=1e-5
         )
     assert not [path for path in tmp_path.iterdir() if path.suffix == ".new"]
-    frame = HAND_MADE.to_frame()
-    assert tuple(frame.columns) == COLUMNS and len(frame) == len(HAND_MADE.entries)
+
+
+def test_frame_is_the_csv_with_the_micro_kernel_of_each_plan() -> None:
+    frame, kernel = HAND_MADE.to_frame(), CpuMicroKernel(8, 32, 4, edge="padded")
+    assert (*frame.columns,) == (*COLUMNS[:-1], *kernel.columns, "reason")
+    assert len(frame) == len(HAND_MADE.entries)
+    first = frame.iloc[0]
+    assert (first["T"], first["seconds_median"], first["roofline"]) == (7, 80e-6, 0.5)
+    assert first[list(kernel.columns)].to_dict() == kernel.columns
+    assert frame[frame["contender"] == "mkl"]["rows"].isna().all()
 
 
 def test_order_of_the_table_does_not_depend_on_the_order_of_measuring() -> None:
@@ -272,7 +280,7 @@ def test_foreign_tables_are_refused(content: str, complaint: str, tmp_path: Path
 def test_a_table_without_its_facts_is_refused(tmp_path: Path) -> None:
     HAND_MADE.save(tmp_path / "bench.csv")
     (tmp_path / "bench.json").write_text('{"schema_version": 9}')
-    with pytest.raises(RecordError, match="schema 1"):
+    with pytest.raises(RecordError, match="schema 2"):
         BenchTable.load(tmp_path / "bench.csv")
     (tmp_path / "bench.json").unlink()
     with pytest.raises(RecordError, match="JSON beside it"):

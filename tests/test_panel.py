@@ -154,7 +154,7 @@ def test_failures_are_told_by_reason() -> None:
     )
     frame = panel_plots.frame_outcomes(state)
     assert frame["outcome"].tolist() == ["measured", "did not build", "crashed"]
-    assert frame["count"].tolist() == [1, 2, 1] and frame["percent"].tolist() == [25, 50, 25]
+    assert frame["count"].tolist() == [1, 2, 1] and frame["share"].tolist() == [0.25, 0.5, 0.25]
     assert frame["reason"].tolist() == ["", "no stack left", "signal 11"]
     assert state.failures == 3
 

@@ -77,16 +77,14 @@ def frame_best(state: TuningState) -> pd.DataFrame:
 
 
 def frame_outcomes(state: TuningState) -> pd.DataFrame:
-    """Trials (count and percent) by what became of them, with what the last one said: success first, then
-    failures, the most frequent first."""
+    """Trials (``count`` and ``share``) by what became of them, with what the last one said: success first,
+    then failures, the most frequent first."""
     import pandas as pd
 
     found = sorted(state.outcomes.items(), key=lambda item: (item[0] != "ok", -item[1].count))
     total = sum(outcome.count for _, outcome in found)
-    rows = [
-        (status, WORDS.get(status, status), o.count, 100 * o.count / total, o.reason) for status, o in found
-    ]
-    return pd.DataFrame(rows, columns=["status", "outcome", "count", "percent", "reason"])
+    rows = [(status, WORDS.get(status, status), o.count, o.count / total, o.reason) for status, o in found]
+    return pd.DataFrame(rows, columns=["status", "outcome", "count", "share", "reason"])
 
 
 def frame_quality(state: TuningState) -> pd.DataFrame:
@@ -207,7 +205,7 @@ def draw_outcomes(state: TuningState, template: str | None = None) -> Drawing:
         "hoverinfo": "text",
         "x": frame["count"].tolist(),
         "y": [escape(outcome) for outcome in frame["outcome"]],
-        "text": [f"{n} ({p:.0f} %)" for n, p in zip(frame["count"], frame["percent"], strict=True)],
+        "text": [f"{n} ({100 * p:.0f} %)" for n, p in zip(frame["count"], frame["share"], strict=True)],
         "hovertext": [_told(*row[1:]) for row in zip(*(frame[column] for column in frame), strict=True)],
         "marker": {"color": [PALETTE["good"] if s == "ok" else PALETTE["bad"] for s in frame["status"]]},
     }
@@ -216,9 +214,9 @@ def draw_outcomes(state: TuningState, template: str | None = None) -> Drawing:
     return {"data": [trace] if len(frame) else [], "layout": layout}
 
 
-def _told(outcome: str, count: int, percent: float, reason: str) -> str:
+def _told(outcome: str, count: int, share: float, reason: str) -> str:
     said = f"<br>the last one: {escape(reason[:REASON_CHARACTERS])}" if reason else ""
-    return f"{count} trials ({percent:.1f} %): {escape(outcome)}{said}"
+    return f"{count} trials ({100 * share:.1f} %): {escape(outcome)}{said}"
 
 
 def draw_quality(state: TuningState, template: str | None = None) -> Drawing:
@@ -248,7 +246,7 @@ def draw_quality(state: TuningState, template: str | None = None) -> Drawing:
 
 def draw_seconds(state: TuningState, template: str | None = None) -> Drawing:
     frame = frame_phases(state.seconds)
-    rows = list(zip(frame["phase"], frame["seconds"], frame["percent"], strict=True))
+    rows = list(zip(frame["phase"], frame["seconds"], 100 * frame["share"], strict=True))
     trace = {
         "type": "bar",
         "orientation": "h",

@@ -45,22 +45,22 @@ def frame_tuning(run: TuningRun) -> pd.DataFrame:
 
 
 def frame_phases(phase_seconds: PhaseSeconds) -> pd.DataFrame:
-    """Returns the seconds and percent of the total for each phase of tuning."""
+    """Returns the seconds of each phase of tuning, and their ``share`` of the total."""
     import pandas as pd
 
     seconds = {f.name: float(getattr(phase_seconds, f.name)) for f in fields(phase_seconds)}
     total = phase_seconds.total or 1.0
     return pd.DataFrame(
-        [(phase, amount, 100 * amount / total) for phase, amount in seconds.items()],
-        columns=["phase", "seconds", "percent"],
+        [(phase, amount, amount / total) for phase, amount in seconds.items()],
+        columns=["phase", "seconds", "share"],
     )
 
 
 def frame_portfolio_curve(curve: Sequence[tuple[int, float]]) -> pd.DataFrame:
-    """Returns the number of micro-kernels and mean slowdown against the best plan (times; 1 is none)."""
+    """Returns, for each number of ``micro_kernels``, the mean slowdown against the best plans (1 is none)."""
     import pandas as pd
 
-    return pd.DataFrame(list(curve), columns=["kernels", "mean_slowdown"])
+    return pd.DataFrame(list(curve), columns=["micro_kernels", "mean_slowdown"])
 
 
 def plot_tuning(run: TuningRun, template: str | None = None) -> go.Figure:
@@ -108,13 +108,13 @@ def plot_phases(phase_seconds: PhaseSeconds, template: str | None = None) -> go.
     """Where the tuning time went: one bar for each phase."""
     frame = frame_phases(phase_seconds)
     figure = new_figure(frame, f"Where {phase_seconds.total:.0f} s of tuning went", template)
-    hover = [f"{r.phase}: {r.seconds:.1f} s, {r.percent:.0f} % of the time" for r in frame.itertuples()]
+    hover = [f"{r.phase}: {r.seconds:.1f} s, {100 * r.share:.0f} % of the time" for r in frame.itertuples()]
     figure.add_bar(
         x=frame["seconds"],
         y=frame["phase"],
         orientation="h",
         marker={"color": PALETTE["ours"]},
-        text=[f"{p:.0f} %" for p in frame["percent"]],
+        text=[f"{100 * share:.0f} %" for share in frame["share"]],
         hovertext=hover,
         hoverinfo="text",
     )
@@ -128,11 +128,11 @@ def plot_portfolio_curve(curve: Sequence[tuple[int, float]], template: str | Non
     frame = frame_portfolio_curve(curve)
     figure = new_figure(frame, "Portfolio size and slowdown", template)
     hover = [
-        f"{r.kernels} micro-kernels: {100 * (r.mean_slowdown - 1):.1f} % slower than the best plans"
+        f"{r.micro_kernels} micro-kernels: {100 * (r.mean_slowdown - 1):.1f} % slower than the best plans"
         for r in frame.itertuples()
     ]
     figure.add_scatter(
-        x=frame["kernels"],
+        x=frame["micro_kernels"],
         y=frame["mean_slowdown"],
         mode="lines+markers",
         hovertext=hover,
