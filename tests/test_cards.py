@@ -10,7 +10,9 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from statistics import geometric_mean
 from timeit import repeat
 from typing import Any
@@ -19,7 +21,7 @@ import pandas as pd
 import pytest
 
 import dietlab as dl
-from dietlab import lessons
+from dietlab import lessons, view
 from dietlab.cards import (
     ROWS,
     WHOLE,
@@ -412,7 +414,7 @@ def test_every_value_with_a_table_calls_it_to_frame() -> None:
     values = [getattr(dl, name) for name in dl.__all__]
     offered = {value.__name__ for value in values if hasattr(value, "to_frame")}
     assert offered >= {
-        *("Dispatcher", "Hardware", "Portfolio", "Report", "ShapeSet", "Space", "TuningRun"),
+        *("BenchTable", "Dispatcher", "Hardware", "Portfolio", "Report", "ShapeSet", "Space", "TuningRun")
     }
     named = [value.__name__ for value in values if inspect.isfunction(vars_of(value).get("frame"))]
     assert not named, "a method frame(); an explorer's property is the table that it shows now"
@@ -420,3 +422,21 @@ def test_every_value_with_a_table_calls_it_to_frame() -> None:
 
 def vars_of(value: Any) -> dict[str, Any]:
     return {name: member for cls in getattr(value, "__mro__", ()) for name, member in vars(cls).items()}
+
+
+PANEL = "dietlab.view.panel_plots"
+"""Its figures are of a panel's state, which only a panel has."""
+
+
+def test_every_figure_is_at_the_top_with_its_table() -> None:
+    halves = [name for name in dl.__all__ if name.startswith(("frame_", "plot_"))]
+    assert len(halves) > 30
+    for found in iter_modules(view.__path__, "dietlab.view."):
+        module = import_module(found.name)
+        for name, value in vars(module).items():
+            half = name.startswith(("frame_", "plot_")) and value.__module__ == found.name
+            assert not half or found.name == PANEL or getattr(dl, name, None) is value, name
+    plots, frames = (
+        {name.removeprefix(half) for name in halves if name.startswith(half)} for half in ("plot_", "frame_")
+    )
+    assert plots - frames == {"bench_roofline", "bench_speedup"}, "they draw a report's tables"

@@ -39,6 +39,7 @@ from dietlab.events import (
 from dietlab.hardware import Hardware
 from dietlab.measure import Record, SyntheticRunner, Trial
 from dietlab.shapes import Dim, ShapeSet
+from dietlab.space import CpuMicroKernel
 from dietlab.study import Study
 from dietlab.view import panel_plots
 from dietlab.view.panel import EMPTY, TuningPanel
@@ -141,6 +142,13 @@ def test_each_shape_keeps_its_best_and_unchanged_parts_are_the_same_objects() ->
     better = worse.after(TrialMeasured("c", "T=8", 6.0, "ok", 4), 4.0)
     assert better.shapes["T=8"].micro_kernel == "c" and better.shapes["T=8"].gflops == 6.0
     assert list(panel_plots.frame_best(better)["shape"]) == ["T=8", "T=24"]
+
+
+def test_tables_of_trials_have_the_parameters_of_each_micro_kernel() -> None:
+    kernels = CpuMicroKernel(8, 32, 4), CpuMicroKernel(6, 64, 2, edge="even")
+    state = after([TrialMeasured(k.key, f"T={k.rows}", 5.0, "ok", n) for n, k in enumerate(kernels, 1)])
+    for frame in (panel_plots.frame_progress(state), panel_plots.frame_best(state).iloc[::-1]):
+        assert frame[list(kernels[0].columns)].to_dict("records") == [k.columns for k in kernels]
 
 
 def test_failures_are_told_by_reason() -> None:

@@ -170,6 +170,22 @@ class BenchTable:
         kinds = dict.fromkeys(facts.processor.kind for facts in self.studies)
         return with_reasons(frame.assign(correct=frame["correct"].eq(True)), kinds)
 
+    def summary_frame(self) -> pd.DataFrame:
+        """Returns a table with one row a line of :func:`~dietlab.bench.summarise`: what is asked, on how many
+        threads, in which cache state.
+
+        ``value``, its 95 % interval ``low`` to ``high``, ``target``, ``worst`` and ``ceiling`` (at the
+        roofline) are numbers in ``unit``; ``better`` is ``higher`` or ``lower``. A target that is not judged
+        is missing, as is ``met``; ``worst_T`` is missing where the worst is a whole study.
+        """
+        import pandas as pd
+
+        from dietlab.bench.summary import summarise  # it reads this module's tables
+
+        frame = pd.DataFrame([line.columns for line in summarise(self)])
+        types = {"low": float, "high": float, "target": float, "ceiling": float}
+        return frame.astype({**types, "met": "boolean", "worst_T": "Int64"} if len(frame) else {})
+
     def to_csv(self) -> str:
         """Returns the table, with the same columns and the same order of rows whatever was measured first."""
         kinds = {(f.name, f.threads, c.name): c.kind for f in self.studies for c in f.contenders}

@@ -24,17 +24,22 @@ REMEMBERED = 4096
 """Keys whose parameters are kept: far more than a study measures, so that a figure drawn anew parses none."""
 
 
-def with_parameters(frame: pd.DataFrame, kinds: Iterable[str], column: str = "plan") -> pd.DataFrame:
+def with_parameters(
+    frame: pd.DataFrame, kinds: Iterable[str] | None = None, column: str = "plan"
+) -> pd.DataFrame:
     """Returns a table with micro-kernels in place of a ``column`` of keys: ``micro_kernel`` is the key, and
     each parameter has a column. They are missing where a text is no key.
 
     Args:
-        kinds: of processors (``"cpu"``, ``"cuda"``), whose parameters become columns whatever the rows are.
+        kinds: of processors (``"cpu"``, ``"cuda"``), whose parameters become columns whatever the rows are
+            (default: those of the rows).
     """
     import pandas as pd
 
-    names = dict.fromkeys(field.name for kind in kinds for field in fields(KINDS[kind]))
-    found = pd.DataFrame(map(_columns, frame[column]), frame.index, ["micro_kernel", *names])
+    told = [_columns(key) for key in frame[column]]
+    known = told if kinds is None else [dict.fromkeys(f.name for f in fields(KINDS[kind])) for kind in kinds]
+    names = dict.fromkeys(name for columns in ({"micro_kernel": ""}, *known) for name in columns)
+    found = pd.DataFrame(told, frame.index, list(names))
     numbers = found.convert_dtypes(convert_string=False, convert_floating=False)
     place = frame.columns.get_loc(column)
     return pd.concat([frame.iloc[:, :place], numbers, frame.iloc[:, place + 1 :]], axis=1)

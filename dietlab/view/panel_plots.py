@@ -10,6 +10,7 @@ from functools import cache
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from dietlab.space import with_parameters
 from dietlab.view.lab import lab_imports
 from dietlab.view.panel_state import MAX_POINTS, TuningState
 from dietlab.view.plots import new_figure
@@ -53,8 +54,14 @@ MEANINGS = {
 
 
 def frame_progress(state: TuningState) -> pd.DataFrame:
-    """Trial, seconds spent tuning, GFLOP/s (0 where it failed), the best so far: at most
-    :data:`~dietlab.view.panel_state.MAX_POINTS` rows, of a long run the fastest of some trials in a row."""
+    """Trial, seconds spent tuning, GFLOP/s (0 where it failed), the best so far, and the micro-kernel with
+    its parameters: at most :data:`~dietlab.view.panel_state.MAX_POINTS` rows, of a long run the fastest of
+    some trials in a row."""
+    return with_parameters(_progress(state), column="micro_kernel")
+
+
+def _progress(state: TuningState) -> pd.DataFrame:
+    """Returns the table without parameters, which cost more than drawing it."""
     import pandas as pd
 
     rows = [
@@ -66,8 +73,13 @@ def frame_progress(state: TuningState) -> pd.DataFrame:
 
 
 def frame_best(state: TuningState) -> pd.DataFrame:
-    """The best GFLOP/s and micro-kernel of each shape, in the order of their extents; some of the shapes,
-    evenly, if there are very many."""
+    """The best GFLOP/s of each shape and the micro-kernel with its parameters, in the order of their extents;
+    some of the shapes, evenly, if there are very many."""
+    return with_parameters(_best(state), column="micro_kernel")
+
+
+def _best(state: TuningState) -> pd.DataFrame:
+    """Returns the table without parameters."""
     import pandas as pd
 
     shapes = sorted(state.shapes, key=_extents)
@@ -132,7 +144,7 @@ def plot_seconds(state: TuningState, template: str | None = None) -> go.Figure:
 
 
 def draw_progress(state: TuningState, template: str | None = None) -> Drawing:
-    frame = frame_progress(state)
+    frame = _progress(state)
     title = "Best micro-kernel so far"
     if state.best_gflops:
         title += f": {state.best_gflops:.1f} GFLOP/s in {state.trials} trials"
@@ -175,7 +187,7 @@ def _dots(part: pd.DataFrame, name: str, every: str, colour: str, symbol: str, r
 
 
 def draw_best(state: TuningState, template: str | None = None) -> Drawing:
-    frame = frame_best(state)
+    frame = _best(state)
     extents = [_extents(shape) for shape in frame["shape"]]
     one = bool(extents) and {len(pairs) for pairs in extents} == {1}
     trace = {
