@@ -365,7 +365,7 @@ def test_frames_of_a_run_and_of_records_are_the_records() -> None:
         and math.isnan(last.gflops)
         and (last.status, last.reason) == ("timeout", "slow")
     )
-    assert list(replace(run, records=()).to_frame().columns[:3]) == ["T", "record", "micro_kernel"]
+    assert list(replace(run, records=()).to_frame().columns[:3]) == ["record", "T", "micro_kernel"]
     file = lessons.recorded()
     assert file.to_frame()["seconds"].sum() == pytest.approx(sum(r.seconds or 0 for r in file.records))
 

@@ -248,11 +248,14 @@ def test_tuning_keeps_the_best_and_the_failures(synthetic_run: TuningRun) -> Non
     run = replace(synthetic_run, records=(broken, second, *others))
     frame = frame_tuning(run)
     speeds = [record.gflops(run.space.workload) for record in run.records]
-    assert frame["gflops"].tolist() == speeds and speeds[0] == 0 and len(set(frame["best_gflops"])) > 2
+    assert (
+        frame["gflops"].fillna(0).tolist() == speeds and speeds[0] == 0 and len(set(frame["best_gflops"])) > 2
+    )
     assert frame["best_gflops"].tolist() == [max(speeds[: i + 1]) for i in range(len(speeds))]
     assert frame["micro_kernel"][1] == second.micro_kernel.key and frame["shape"][1] == str(second.shape)
+    assert frame["rows"][1] == second.micro_kernel.rows and frame["seconds"][1] == second.seconds
     figure = plot_tuning(run)
-    assert axis_titles(figure) == ("measurements (count)", "throughput (GFLOP/s)")
+    assert axis_titles(figure) == ("records (count)", "throughput (GFLOP/s)")
     assert list(trace(figure, "failed").x) == [1] and len(trace(figure, "measured").x) == len(others) + 1
     assert "wrong: off by one" in trace(figure, "failed").hovertext[0]
     nothing = replace(run, records=())

@@ -19,29 +19,16 @@ if TYPE_CHECKING:
 
 
 def frame_tuning(run: TuningRun) -> pd.DataFrame:
-    """Returns a table with one row a measurement of ``run``, in the order of time.
-
-    Its columns are the measurement (counted from 1), the micro-kernel's key, the shape as text, GFLOP/s (0
-    for a failure), the highest so far, the status, and the reason of a failure.
+    """Returns :meth:`TuningRun.to_frame` with the shape as a text, too, and ``best_gflops``, the highest
+    throughput so far (0 until a measurement succeeds).
 
     Raises:
         ModelError: if ``run`` is no tuning run.
     """
-    import pandas as pd
-
     require_type("the argument of frame_tuning and plot_tuning", run, TuningRun, ModelError, "Pass tune()'s.")
-    frame = pd.DataFrame(
-        {
-            "measurement": range(1, len(run.records) + 1),
-            "micro_kernel": [record.micro_kernel.key for record in run.records],
-            "shape": [str(record.shape) for record in run.records],
-            "gflops": [record.gflops(run.space.workload) for record in run.records],
-            "status": [record.status for record in run.records],
-            "reason": [record.reason for record in run.records],
-        }
-    )
-    frame.insert(4, "best_gflops", frame["gflops"].cummax())
-    return frame
+    frame = run.to_frame()
+    frame.insert(1, "shape", [str(record.shape) for record in run.records])
+    return frame.assign(best_gflops=frame["gflops"].fillna(0).cummax())
 
 
 def frame_phases(phase_seconds: PhaseSeconds) -> pd.DataFrame:
@@ -64,7 +51,7 @@ def frame_portfolio_curve(curve: Sequence[tuple[int, float]]) -> pd.DataFrame:
 
 
 def plot_tuning(run: TuningRun, template: str | None = None) -> go.Figure:
-    """Draws every measurement of ``run`` as a dot, failures as crosses, and the highest throughput so far
+    """Draws every record of ``run`` as a dot, failures as crosses, and the highest throughput so far
     as a line.
 
     Raises:
@@ -76,22 +63,22 @@ def plot_tuning(run: TuningRun, template: str | None = None) -> go.Figure:
     for name, failed, symbol, colour in kinds:
         part = frame[(frame["status"] != "ok") == failed]
         hover = [
-            f"measurement {r.measurement}: {r.micro_kernel}, {r.shape}<br>"
+            f"record {r.record}: {r.micro_kernel}, {r.shape}<br>"
             + (escape(f"{r.status}: {r.reason:.100}") if failed else f"{r.gflops:.1f} GFLOP/s")
             for r in part.itertuples()
         ]
         figure.add_scatter(
-            x=part["measurement"],
-            y=part["gflops"],
+            x=part["record"],
+            y=part["gflops"].fillna(0),
             name=name,
             mode="markers",
             hovertext=hover,
             hoverinfo="text",
             marker={"symbol": symbol, "color": colour, "size": 5, "opacity": 0.6},
         )
-    hover = [f"best of {r.measurement} measurements: {r.best_gflops:.1f} GFLOP/s" for r in frame.itertuples()]
+    hover = [f"best of {r.record} records: {r.best_gflops:.1f} GFLOP/s" for r in frame.itertuples()]
     figure.add_scatter(
-        x=frame["measurement"],
+        x=frame["record"],
         y=frame["best_gflops"],
         name="best so far",
         mode="lines",
@@ -99,7 +86,7 @@ def plot_tuning(run: TuningRun, template: str | None = None) -> go.Figure:
         hoverinfo="text",
         line={"shape": "hv", "color": PALETTE["ours"]},
     )
-    figure.update_xaxes(title_text="measurements (count)")
+    figure.update_xaxes(title_text="records (count)")
     figure.update_yaxes(rangemode="tozero", title_text="throughput (GFLOP/s)")
     return figure
 
