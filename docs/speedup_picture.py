@@ -28,6 +28,8 @@ DOTS_PER_INCH = 200
 TICKS = (0.9, 1.0, 1.1, 1.2, 1.4, 1.6, 1.8, 2.0)
 COLOURS = 64
 """Colours of a picture's file: two lines, a band, text and their soft edges need no more."""
+DIGITS = 6
+"""Significant digits of a ratio in the fingerprint: less than a pixel, and far above what rounding moves."""
 ROOM = 1.06
 """Free space above and below the band, as a factor."""
 
@@ -52,8 +54,10 @@ class Curve:
 
     @property
     def fingerprint(self) -> str:
-        """Of all that is drawn; pictures carry it, so that one of older data is recognised."""
-        return sha256(repr(self).encode()).hexdigest()[:16]
+        """Of all that is drawn; pictures carry it, so that one of older data is recognised. Means are taken
+        with :data:`DIGITS`, since logarithms of different processors differ in the last bits."""
+        ratios = [f"{x:.{DIGITS}g}" for x in (*self.mean, *self.least, *self.greatest)]
+        return sha256(repr((self.machine, self.layers, self.lengths, ratios)).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)

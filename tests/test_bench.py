@@ -20,6 +20,7 @@ from statistics import geometric_mean
 from time import sleep
 from typing import Any
 
+import pandas as pd
 import plotly.graph_objects as go
 import psutil
 import pytest
@@ -243,8 +244,33 @@ def test_table_survives_its_files(tmp_path: Path) -> None:
             [line.value for line in summarise(HAND_MADE)], rel=1e-5
         )
     assert not [path for path in tmp_path.iterdir() if path.suffix == ".new"]
-    frame = HAND_MADE.frame()
-    assert tuple(frame.columns) == COLUMNS and len(frame) == len(HAND_MADE.entries)
+
+
+def test_frame_is_the_csv_with_the_micro_kernel_of_each_plan() -> None:
+    frame, kernel = HAND_MADE.to_frame(), CpuMicroKernel(8, 32, 4, edge="padded")
+    assert (*frame.columns,) == (*COLUMNS[:-1], *kernel.columns, "reason")
+    assert len(frame) == len(HAND_MADE.entries)
+    first = frame.iloc[0]
+    assert (first["T"], first["seconds_median"], first["roofline"]) == (7, 80e-6, 0.5)
+    assert first[list(kernel.columns)].to_dict() == kernel.columns
+    assert frame[frame["contender"] == "mkl"]["rows"].isna().all()
+
+
+def test_frame_of_the_summary_has_the_numbers_of_its_lines() -> None:
+    frame, lines = HAND_MADE.summary_frame(), summarise(HAND_MADE)
+    assert frame["what"].tolist() == [line.criterion.what for line in lines]
+    for row, line in zip(frame.to_dict("records"), lines, strict=True):
+        percent = line.criterion.unit == "%"
+        scale = {"share": 0.01, "bytes": 1024}.get(row["unit"], 1)
+        assert (row["unit"] == "share") == percent
+        assert row["value"] == pytest.approx(scale * line.value)
+        assert (None if pd.isna(row["met"]) else row["met"]) is line.met
+        assert pd.isna(row["target"]) == (line.met is None)
+        if line.met is not None:
+            above = row["value"] >= row["target"]
+            assert line.met == (above if row["better"] == "higher" else row["value"] <= row["target"])
+    assert set(frame["unit"]) <= {"ratio", "share", "s", "bytes", "count"} and frame["target"].notna().any()
+    assert BenchTable((), ()).summary_frame().empty
 
 
 def test_order_of_the_table_does_not_depend_on_the_order_of_measuring() -> None:
@@ -272,7 +298,7 @@ def test_foreign_tables_are_refused(content: str, complaint: str, tmp_path: Path
 def test_a_table_without_its_facts_is_refused(tmp_path: Path) -> None:
     HAND_MADE.save(tmp_path / "bench.csv")
     (tmp_path / "bench.json").write_text('{"schema_version": 9}')
-    with pytest.raises(RecordError, match="schema 1"):
+    with pytest.raises(RecordError, match="schema 2"):
         BenchTable.load(tmp_path / "bench.csv")
     (tmp_path / "bench.json").unlink()
     with pytest.raises(RecordError, match="JSON beside it"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 import subprocess
@@ -9,7 +10,9 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from statistics import geometric_mean
 from timeit import repeat
 from typing import Any
@@ -17,7 +20,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from dietlab import lessons
+import dietlab as dl
+from dietlab import lessons, view
 from dietlab.cards import (
     ROWS,
     WHOLE,
@@ -361,7 +365,7 @@ def test_frames_of_a_run_and_of_records_are_the_records() -> None:
         and math.isnan(last.gflops)
         and (last.status, last.reason) == ("timeout", "slow")
     )
-    assert list(replace(run, records=()).to_frame().columns[:3]) == ["T", "record", "micro_kernel"]
+    assert list(replace(run, records=()).to_frame().columns[:3]) == ["record", "T", "micro_kernel"]
     file = lessons.recorded()
     assert file.to_frame()["seconds"].sum() == pytest.approx(sum(r.seconds or 0 for r in file.records))
 
@@ -397,3 +401,42 @@ def test_frame_of_a_shape_set() -> None:
     frame = shapes.to_frame()
     assert frame["weight"].tolist() == list(shapes.weights)
     assert {Shape.of(T=t) for t in frame["T"][frame["held_out"]]} == shapes.held_out
+
+
+def test_frame_of_hardware_is_a_row_with_every_figure() -> None:
+    (row,) = ZEN4.to_frame().to_dict("records")
+    assert (row["name"], row["kind"], row["cores"]) == (ZEN4.name, "cpu", 1)
+    assert (row["l2_bytes"], row["dram_gbps"]) == (ZEN4.cpu.l2_bytes, ZEN4.dram_gbps)
+    assert Hardware.preset("h100").to_frame()["registers_per_sm"].tolist() == [65536]
+
+
+def test_every_value_with_a_table_calls_it_to_frame() -> None:
+    values = [getattr(dl, name) for name in dl.__all__]
+    offered = {value.__name__ for value in values if hasattr(value, "to_frame")}
+    assert offered >= {
+        *("BenchTable", "Dispatcher", "Hardware", "Portfolio", "Report", "ShapeSet", "Space", "TuningRun")
+    }
+    named = [value.__name__ for value in values if inspect.isfunction(vars_of(value).get("frame"))]
+    assert not named, "a method frame(); an explorer's property is the table that it shows now"
+
+
+def vars_of(value: Any) -> dict[str, Any]:
+    return {name: member for cls in getattr(value, "__mro__", ()) for name, member in vars(cls).items()}
+
+
+PANEL = "dietlab.view.panel_plots"
+"""Its figures are of a panel's state, which only a panel has."""
+
+
+def test_every_figure_is_at_the_top_with_its_table() -> None:
+    halves = [name for name in dl.__all__ if name.startswith(("frame_", "plot_"))]
+    assert len(halves) > 30
+    for found in iter_modules(view.__path__, "dietlab.view."):
+        module = import_module(found.name)
+        for name, value in vars(module).items():
+            half = name.startswith(("frame_", "plot_")) and value.__module__ == found.name
+            assert not half or found.name == PANEL or getattr(dl, name, None) is value, name
+    plots, frames = (
+        {name.removeprefix(half) for name in halves if name.startswith(half)} for half in ("plot_", "frame_")
+    )
+    assert plots - frames == {"bench_roofline", "bench_speedup"}, "they draw a report's tables"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -148,7 +149,7 @@ def test_what_gave_no_result_is_not_wrong(tmp_path: Path) -> None:
     assert page.index("Wrong results") < page.index("an error of") < page.index("No results")
     assert page.index("No results") < page.index("no memory")
     assert "No results" not in render_html(report(row("dietlab", 1, 1.0), wrong))
-    assert found.frame()["correct"].tolist() == [True, False, False]
+    assert found.to_frame()["correct"].tolist() == [True, False, False]
     found.save(tmp_path / "report.json")
     assert [r.correct for r in Report.load(tmp_path / "report.json").rows] == [True, False, None]
 
@@ -252,11 +253,11 @@ def test_times_are_summed_over_the_trace_by_weight() -> None:
     found = {line.contender: line for line in replace(HAND_MADE, shape_set=shapes).trace}
     assert list(found) == ["dietlab", "a", "b", "p", "best prepacked vendor", "best plain vendor"]
     ours, a = found["dietlab"], found["a"]
-    assert (ours.microseconds, ours.speedup, ours.share) == (pytest.approx(1.25e6), None, 1)
-    assert (a.microseconds, a.share) == (pytest.approx(1.75e6), 1)
+    assert (ours.seconds, ours.speedup, ours.share) == (pytest.approx(1.25), None, 1)
+    assert (a.seconds, a.share) == (pytest.approx(1.75), 1)
     assert a.speedup == pytest.approx(1.75 / 1.25)
     # p is right on T=2 only, where ours took 2 s and it 6 s.
-    assert (found["p"].microseconds, found["p"].share, found["p"].speedup) == (6e6, 0.25, 3)
+    assert (found["p"].seconds, found["p"].share, found["p"].speedup) == (6, 0.25, 3)
     assert found["best plain vendor"].speedup == pytest.approx((0.75 * 1.5 + 0.25 * 1.0) / 1.25)
 
 
@@ -289,9 +290,21 @@ def test_trace_and_its_source_survive_the_file(tmp_path: Path) -> None:
 
 
 def test_report_is_a_tidy_table() -> None:
-    frame = HAND_MADE.frame()
+    frame = HAND_MADE.to_frame()
     assert len(frame) == 8 and set(frame["T"]) == {1, 2}
     assert len(HAND_MADE.summary_frame()) == 5
+    assert set(HAND_MADE.summary_frame()["worst_shape"]) <= {"T=1", "T=2"}
+    assert list(replace(HAND_MADE, rows=()).to_frame()["reason"]) == []
+
+
+def test_frame_of_a_report_has_the_parameters_of_a_plan_or_the_reason_why_there_is_none() -> None:
+    ours, other, *_ = HAND_MADE.rows
+    rows = (replace(ours, plan="6x64.u2.ws.p24a.k512.even"), replace(other, correct=None, plan="it hung"))
+    first, second = replace(HAND_MADE, rows=rows).to_frame().to_dict("records")
+    assert (first["micro_kernel"], first["rows"], first["cols"]) == ("6x64.u2.ws.p24a.k512.even", 6, 64)
+    assert (first["prefetch"], first["ahead"], first["block"]) == (24, True, 512)
+    assert pd.isna(first["reason"]) and pd.isna(second["rows"]) and pd.isna(second["micro_kernel"])
+    assert (second["reason"], second["correct"]) == ("it hung", False)
 
 
 # Real contenders

@@ -160,12 +160,12 @@ def test_both_intervals_bound_the_speedup(report: Report) -> None:
     assert frame["T"].tolist() == [8, 64]
     first = frame.iloc[0]
     assert first["speedup"] == pytest.approx(1.5)
-    assert (first["low_us"], first["high_us"]) == pytest.approx((135, 180))
-    assert (first["dietlab_low_us"], first["dietlab_high_us"]) == pytest.approx((90, 120))
+    assert (first["seconds_low"], first["seconds_high"]) == pytest.approx((135e-6, 180e-6))
+    assert first[["dietlab_seconds_low", "dietlab_seconds_high"]].tolist() == pytest.approx([90e-6, 120e-6])
     assert (first["speedup_low"], first["speedup_high"]) == pytest.approx((135 / 120, 180 / 90))
     best = frame_against(report, "best plain vendor", "hot")
     assert best["fastest"].tolist() == ["mkl", "openblas"]
-    assert best["low_us"].tolist() == pytest.approx([135, 0.9 * 720])
+    assert best["seconds_low"].tolist() == pytest.approx([135e-6, 0.9 * 720e-6])
 
 
 times = st.floats(1.0, 1e6)
@@ -216,8 +216,8 @@ def test_a_wide_range_has_a_logarithmic_axis() -> None:
 
 
 def test_times_in_words() -> None:
-    assert time_words(82.91, 82.48, 83.01) == "82.9 us (82.5 to 83.0)"
-    assert time_words(82.91, math.nan, 83.0) == "82.9 us"
+    assert time_words(82.91e-6, 82.48e-6, 83.01e-6) == "82.9 us (82.5 to 83.0)"
+    assert time_words(82.91e-6, math.nan, 83e-6) == "82.9 us"
     assert time_words(math.nan, 1.0, 2.0) == time_words(None, None, None) == "was not measured"
 
 
@@ -248,7 +248,7 @@ def test_dropdowns_offer_what_was_measured() -> None:
     explorer.controls["workload"].value = "other"
     assert explorer.values["threads"] == 1 and explorer.controls["threads"].options == (1,)
     assert explorer.values["contender"] == "best plain vendor"
-    assert explorer.frame["dietlab_us"].tolist() == [10.0]
+    assert explorer.frame["dietlab_seconds"].tolist() == [1e-5]
 
 
 def test_a_click_on_a_shape_tells_its_plan_and_a_click_elsewhere_nothing() -> None:
@@ -312,11 +312,11 @@ def test_a_study_predicts_the_parts_of_a_shape(study: Study) -> None:
 
 def test_parts_add_up(study: Study) -> None:
     frame = frame_parts(study.run().model, PLAN, Shape.of(T=13), "hot")
-    assert frame["percent"].sum() == pytest.approx(100)
-    assert (frame["predicted_us"] >= 0).all()
+    assert frame["share"].sum() == pytest.approx(1)
+    assert (frame["predicted_seconds"] >= 0).all()
     # Weights come from memory: it never takes less time.
     cold = frame_parts(study.run().model, PLAN, Shape.of(T=13), "rotating")
-    assert cold["predicted_us"].sum() >= frame["predicted_us"].sum()
+    assert cold["predicted_seconds"].sum() >= frame["predicted_seconds"].sum()
 
 
 def test_a_study_that_says_nothing_of_the_shape_is_a_sentence(study: Study, tmp_path: Path) -> None:
@@ -441,10 +441,11 @@ def test_the_table_of_a_dispatcher_is_what_it_was_trained_on(
     assert mean_slowdown(frame) == pytest.approx(dispatcher.expected_slowdown)
     assert (frame["slowdown"] >= 1).all() and frame["weight"].sum() == pytest.approx(1)
     for r in frame.itertuples():
-        assert r.plan == dispatcher.kernel(Shape.of(T=r.T)).key and r.low <= r.T <= r.high
+        assert dispatcher.plans[r.plan] == MicroKernel.from_key(r.micro_kernel)
+        assert r.micro_kernel == dispatcher.kernel(Shape.of(T=r.T)).key and r.low <= r.T <= r.high
     known = board.table(dispatcher)
-    assert known["expected_us"].tolist() == pytest.approx(frame["expected_us"].tolist())
-    assert (known["best_us"] <= frame["best_us"] * (1 + 1e-12)).all()
+    assert known["expected_seconds"].tolist() == pytest.approx(frame["expected_seconds"].tolist())
+    assert (known["best_seconds"] <= frame["best_seconds"] * (1 + 1e-12)).all()
 
 
 def test_a_path_in_words() -> None:
@@ -553,7 +554,9 @@ def test_the_explorer_retrains_and_lets_you_play(synthetic_run: TuningRun, compo
     dispatcher = train_dispatcher(composed)
     first = explorer.drawn.numbers["expected mean regret, trained"]
     assert first == f"{100 * (mean_slowdown(explorer.frame) - 1):.2f} %"
-    assert explorer.frame["plan"].tolist() == [dispatcher.kernel(Shape.of(T=t)).key for t in range(1, 129)]
+    assert explorer.frame["micro_kernel"].tolist() == [
+        dispatcher.kernel(Shape.of(T=t)).key for t in range(1, 129)
+    ]
     explorer.controls["shape"].value = 43
     assert explorer.drawn.note.startswith("T=43: T <= 128? yes.")
     assert trace(explorer.figure, "path of T=43").x[-1] == 43
@@ -561,7 +564,7 @@ def test_the_explorer_retrains_and_lets_you_play(synthetic_run: TuningRun, compo
     assert explorer.drawn.note.startswith("T=150: T <= 128? no. So plan ")
     # The game begins with one plan for every shape; the trained tree is never slower.
     explorer.controls["tree"].value = BY_HAND
-    assert explorer.frame["plan"].nunique() == 1
+    assert explorer.frame["micro_kernel"].nunique() == 1
     assert "slower than the trained one. Can you do better?" in explorer.drawn.note
     before = explorer.drawn.numbers["by hand"]
     beside = frame_dispatch(synthetic_run, dispatcher)["slowdown"].tolist()
@@ -569,7 +572,7 @@ def test_the_explorer_retrains_and_lets_you_play(synthetic_run: TuningRun, compo
     other = next(key for key in explorer.controls["plan_1"].options if key != explorer.values["plan_1"])
     explorer.set(plan_1=other, cut_1=20)
     assert explorer.drawn.numbers["by hand"] != before
-    assert explorer.frame["plan"].tolist()[:21] == [other] * 20 + [explorer.values["plan_2"]]
+    assert explorer.frame["micro_kernel"].tolist()[:21] == [other] * 20 + [explorer.values["plan_2"]]
 
 
 def test_the_explorer_leaves_out_a_micro_kernel(replayed: TuningRun) -> None:
@@ -580,7 +583,7 @@ def test_the_explorer_leaves_out_a_micro_kernel(replayed: TuningRun) -> None:
     for code in codes:
         explorer.controls["without"].value = code
         offered = explorer.controls["plan_1"].options
-        used = {MicroKernel.from_key(key).code.key for key in (*explorer.frame["plan"], *offered)}
+        used = {MicroKernel.from_key(key).code.key for key in (*explorer.frame["micro_kernel"], *offered)}
         assert used <= set(codes) - {code}
         percent = 100 * (mean_slowdown(explorer.frame) / whole - 1)
         assert f"Without {code} a call takes {percent:.2f} % longer on average." in explorer.drawn.note
@@ -659,11 +662,9 @@ def test_predictions_stand_beside_measurements(synthetic_run: TuningRun) -> None
     assert frame["record"].tolist() == list(range(1, len(frame) + 1))
     assert frame["held_out"].tolist() == [number > 40 for number in frame["record"]]
     last, record = frame.iloc[-1], synthetic_run.records[-1]
-    assert last["measured_us"] == pytest.approx(1e6 * (record.seconds or 0))
+    assert last["seconds"] == record.seconds
     guess = model.seconds([record.micro_kernel], [record.shape])[0, 0]
-    assert (last["predicted_us"], last["ratio"]) == pytest.approx(
-        (1e6 * guess, guess / (record.seconds or 1))
-    )
+    assert (last["predicted_seconds"], last["ratio"]) == pytest.approx((guess, guess / (record.seconds or 1)))
     assert (last["micro_kernel"], last["shape"]) == (record.micro_kernel.key, str(record.shape))
 
 
@@ -692,8 +693,8 @@ def test_predictions_are_drawn_on_log_axes_with_held_out_records_marked(syntheti
 
 def test_importances_are_shares_in_words(synthetic_run: TuningRun) -> None:
     frame = frame_importances(synthetic_run.model)
-    assert frame["percent"].sum() == pytest.approx(100)
-    assert frame["percent"].is_monotonic_decreasing
+    assert frame["share"].sum() == pytest.approx(1)
+    assert frame["share"].is_monotonic_decreasing
     figure = plot_importances(frame)
     assert figure.data[0].y[0] == frame["feature"].iloc[0].replace("_", " ")
     assert figure.layout.xaxis.title.text == "share of the loss removed (%)"

@@ -39,6 +39,7 @@ from dietlab.events import (
 from dietlab.hardware import Hardware
 from dietlab.measure import Record, SyntheticRunner, Trial
 from dietlab.shapes import Dim, ShapeSet
+from dietlab.space import CpuMicroKernel
 from dietlab.study import Study
 from dietlab.view import panel_plots
 from dietlab.view.panel import EMPTY, TuningPanel
@@ -143,6 +144,13 @@ def test_each_shape_keeps_its_best_and_unchanged_parts_are_the_same_objects() ->
     assert list(panel_plots.frame_best(better)["shape"]) == ["T=8", "T=24"]
 
 
+def test_tables_of_trials_have_the_parameters_of_each_micro_kernel() -> None:
+    kernels = CpuMicroKernel(8, 32, 4), CpuMicroKernel(6, 64, 2, edge="even")
+    state = after([TrialMeasured(k.key, f"T={k.rows}", 5.0, "ok", n) for n, k in enumerate(kernels, 1)])
+    for frame in (panel_plots.frame_progress(state), panel_plots.frame_best(state).iloc[::-1]):
+        assert frame[list(kernels[0].columns)].to_dict("records") == [k.columns for k in kernels]
+
+
 def test_failures_are_told_by_reason() -> None:
     state = after(
         [
@@ -154,7 +162,7 @@ def test_failures_are_told_by_reason() -> None:
     )
     frame = panel_plots.frame_outcomes(state)
     assert frame["outcome"].tolist() == ["measured", "did not build", "crashed"]
-    assert frame["count"].tolist() == [1, 2, 1] and frame["percent"].tolist() == [25, 50, 25]
+    assert frame["count"].tolist() == [1, 2, 1] and frame["share"].tolist() == [0.25, 0.5, 0.25]
     assert frame["reason"].tolist() == ["", "no stack left", "signal 11"]
     assert state.failures == 3
 

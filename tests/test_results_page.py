@@ -85,10 +85,10 @@ def test_every_column_is_explained() -> None:
 
 
 def test_curve_is_the_summary_at_each_length(machines: tuple[Machine, ...], curve: Curve) -> None:
-    frame = machines[0].bench.frame()
+    frame = machines[0].bench.to_frame()
     chosen = frame[(frame["threads"] == 1) & (frame["cache"] == "rotating") & frame["correct"]]
     chosen = chosen[(chosen["kind"] == "prepacked") & chosen["workload"].str.startswith("dense")]
-    best = chosen.loc[chosen.groupby(["workload", "T"])["median_us"].idxmin()]
+    best = chosen.loc[chosen.groupby(["workload", "T"])["seconds_median"].idxmin()]
     by_length = best.groupby("T")["speedup"]
     assert curve.lengths == tuple(by_length.groups)
     assert curve.least == pytest.approx(by_length.min().tolist())

@@ -403,7 +403,7 @@ def test_seconds_add_up_the_phases_of_the_records(space: Space) -> None:
     run = tune(space, SHAPES, Slow(), SMALL)
     assert run.seconds.compile == 2.0 * len(run.records) and run.seconds.measure == len(run.records)
     assert run.seconds.model > 0 and run.seconds.total == pytest.approx(sum(run.seconds.__dict__.values()))
-    frame = run.frame()
+    frame = run.to_frame()
     assert len(frame) == len(run.records) and set(frame["status"]) == {"ok"}
 
 

@@ -28,11 +28,11 @@ def trace(figure: Any, name: str) -> Any:
 
 def test_ratios_where_both_were_measured() -> None:
     frame = frame_slowdown(LINES, VENDOR)
-    assert list(frame.columns) == ["line", "T", "time_us", "reference_us", "slowdown"]
+    assert list(frame.columns) == ["line", "T", "seconds", "reference_seconds", "slowdown"]
     assert list(frame.itertuples(index=False, name=None)) == [
-        ("padded to 128", 1, 1000.0, 100.0, 10.0),
-        ("padded to 128", 43, 600.0, 400.0, 1.5),
-        ("dispatcher", 24, 150.0, 200.0, 0.75),
+        ("padded to 128", 1, 1e-3, 1e-4, 10.0),
+        ("padded to 128", 43, 6e-4, 4e-4, 1.5),
+        ("dispatcher", 24, 1.5e-4, 2e-4, 0.75),
     ]
 
 

@@ -17,6 +17,7 @@ from dietlab.evaluation.report import ContenderInfo, Report, Row
 from dietlab.events import PhaseSeconds
 from dietlab.search import TuningRun
 from dietlab.shapes import Shape, ShapeSet
+from dietlab.space import CpuMicroKernel
 
 HOSTILE = "<script>alert('x')</script>"
 
@@ -95,10 +96,11 @@ def test_speedup_has_contenders_and_best_of_kind_without_wrong_results(report: R
         "contender",
         "cache",
         "speedup",
-        "time_us",
-        "dietlab_us",
+        "seconds_median",
+        "dietlab_seconds",
         "fastest",
-        "plan",
+        *CpuMicroKernel(8, 48).columns,
+        "reason",
     ]
     found = {(r.T, r.contender): r.speedup for r in frame.itertuples()}
     assert found == pytest.approx(
@@ -148,12 +150,14 @@ def test_an_unknown_cache_state_names_the_known_ones(report: Report) -> None:
         frame_speedup(report, "cold")
 
 
-def test_latency_in_microseconds_with_intervals(report: Report) -> None:
+def test_latency_is_in_seconds_and_drawn_in_microseconds(report: Report) -> None:
     from dietlab.view.plots import frame_latency, plot_latency
 
     frame = frame_latency(report)
     first = frame[(frame["T"] == 8) & (frame["contender"] == "mkl-packed")].iloc[0]
-    assert (first["time_us"], first["low_us"], first["high_us"]) == pytest.approx((450, 405, 540))
+    assert first[["seconds_low", "seconds_median", "seconds_high"]].tolist() == pytest.approx(
+        [405e-6, 450e-6, 540e-6]
+    )
     figure = plot_latency(report)
     assert axis_titles(figure) == ("T (extent)", "time (us, median with 95 % interval)")
     bars = trace(figure, "mkl-packed").error_y
@@ -167,8 +171,8 @@ def test_throughput_has_the_peak_of_all_cores(report: Report) -> None:
     from dietlab.view.plots import frame_throughput, plot_throughput
 
     frame = frame_throughput(report)
-    assert frame["peak_percent"].tolist() == pytest.approx([100 * 30.4 / 300] * 6)
-    assert frame["roofline_percent"].iloc[0] == pytest.approx(80)
+    assert frame["peak"].tolist() == pytest.approx([30.4 / 300] * 6)
+    assert frame["roofline"].iloc[0] == pytest.approx(0.8)
     figure = plot_throughput(report)
     assert axis_titles(figure)[1] == "throughput (GFLOP/s)"
     assert figure.layout.shapes[0].y0 == 300
@@ -176,13 +180,13 @@ def test_throughput_has_the_peak_of_all_cores(report: Report) -> None:
     assert "10 % of the FMA peak<br>80 % of the roofline" in trace(figure, "dietlab").hovertext[0]
     unmeasured = replace(report, hardware={"name": "a CPU", "cores": 2, "peak_gflops": None})
     assert not plot_throughput(unmeasured).layout.shapes
-    assert frame_throughput(unmeasured)["peak_percent"].isna().all()
+    assert frame_throughput(unmeasured)["peak"].isna().all()
 
 
-def test_padding_is_ours_in_percent(report: Report) -> None:
+def test_padding_is_ours_as_a_share(report: Report) -> None:
     from dietlab.view.plots import frame_padding, plot_padding
 
-    assert frame_padding(report)["padding_percent"].tolist() == pytest.approx([0, 12.5])
+    assert frame_padding(report)["padding_waste"].tolist() == pytest.approx([0, 0.125])
     figure = plot_padding(report)
     assert axis_titles(figure) == ("T (extent)", "padding waste (% of multiply-adds)")
 
@@ -191,11 +195,11 @@ def test_traffic_has_the_weights_and_the_waste_of_each_policy(serving: Report) -
     from dietlab.view.traffic import frame_traffic, plot_traffic
 
     frame = frame_traffic(serving)
-    assert frame["percent"].tolist() == pytest.approx([90, 10])
-    assert frame["dietlab's plans"].tolist() == [0, 12.5]
-    assert frame["to multiples of 16"].tolist() == [50, 0]
+    assert frame["weight"].tolist() == pytest.approx([0.9, 0.1])
+    assert frame["dietlab's plans"].tolist() == [0, 0.125]
+    assert frame["to multiples of 16"].tolist() == [0.5, 0]
     assert frame["to powers of two"].tolist() == [0, 0]
-    assert frame["to multiples of 128"].tolist() == [93.75, 50]
+    assert frame["to multiples of 128"].tolist() == [0.9375, 0.5]
     figure = plot_traffic(serving)
     assert axis_titles(figure) == ("T (extent)", "calls (%)")
     assert figure.layout.yaxis2.title.text == "waste (%)"
@@ -244,11 +248,14 @@ def test_tuning_keeps_the_best_and_the_failures(synthetic_run: TuningRun) -> Non
     run = replace(synthetic_run, records=(broken, second, *others))
     frame = frame_tuning(run)
     speeds = [record.gflops(run.space.workload) for record in run.records]
-    assert frame["gflops"].tolist() == speeds and speeds[0] == 0 and len(set(frame["best_gflops"])) > 2
+    assert (
+        frame["gflops"].fillna(0).tolist() == speeds and speeds[0] == 0 and len(set(frame["best_gflops"])) > 2
+    )
     assert frame["best_gflops"].tolist() == [max(speeds[: i + 1]) for i in range(len(speeds))]
     assert frame["micro_kernel"][1] == second.micro_kernel.key and frame["shape"][1] == str(second.shape)
+    assert frame["rows"][1] == second.micro_kernel.rows and frame["seconds"][1] == second.seconds
     figure = plot_tuning(run)
-    assert axis_titles(figure) == ("measurements (count)", "throughput (GFLOP/s)")
+    assert axis_titles(figure) == ("records (count)", "throughput (GFLOP/s)")
     assert list(trace(figure, "failed").x) == [1] and len(trace(figure, "measured").x) == len(others) + 1
     assert "wrong: off by one" in trace(figure, "failed").hovertext[0]
     nothing = replace(run, records=())
@@ -261,10 +268,10 @@ def test_phases_add_up() -> None:
 
     seconds = PhaseSeconds(compile=30, measure=60, search=10)
     frame = frame_phases(seconds).set_index("phase")
-    assert frame.loc["measure"].tolist() == pytest.approx([60, 60])
-    assert frame["percent"].sum() == pytest.approx(100)
+    assert frame.loc["measure"].tolist() == pytest.approx([60, 0.6])
+    assert frame["share"].sum() == pytest.approx(1)
     assert axis_titles(plot_phases(seconds)) == ("wall-clock time (s)", "phase")
-    assert frame_phases(PhaseSeconds())["percent"].tolist() == [0] * 5
+    assert frame_phases(PhaseSeconds())["share"].tolist() == [0] * 5
 
 
 def test_portfolio_curve() -> None:

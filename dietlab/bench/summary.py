@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,15 @@ RESAMPLES = 2000
 
 CONFIDENCE = 0.95
 KIB = 1024
+
+UNITS = {
+    "x": ("ratio", 1.0),
+    "%": ("share", 0.01),
+    "s": ("s", 1.0),
+    "KiB": ("bytes", float(KIB)),
+    "": ("count", 1.0),
+}
+"""A criterion's unit as tables have it, and how many of that it is."""
 
 Values = npt.NDArray[np.float64]
 
@@ -55,6 +65,35 @@ class Line:
     met: bool | None
     worst: Sample
     ceiling: float | None = None
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """The columns of :meth:`BenchTable.summary_frame`: numbers in ``unit``; None where there is none."""
+        criterion = self.criterion
+        unit, factor = UNITS[criterion.unit]
+        target = criterion.at_most if criterion.at_least is None else criterion.at_least
+        numbers = {
+            "value": self.value,
+            "low": self.low,
+            "high": self.high,
+            "target": None if self.met is None else target,
+            "worst": self.worst.value,
+            "ceiling": self.ceiling,
+        }
+        return {
+            "what": criterion.what,
+            "measure": criterion.measure,
+            "statistic": criterion.statistic,
+            "threads": self.threads,
+            "cache": self.cache,
+            "shapes": self.shapes,
+            "unit": unit,
+            "better": "lower" if criterion.measure in LOWER_IS_BETTER else "higher",
+            **{name: None if value is None else factor * value for name, value in numbers.items()},
+            "met": self.met,
+            "worst_workload": self.worst.workload,
+            "worst_T": self.worst.length or None,
+        }
 
     @property
     def verdict(self) -> str:

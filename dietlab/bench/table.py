@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dietlab.errors import RecordError
-from dietlab.evaluation.report import OURS, ContenderInfo, Report, Row
+from dietlab.evaluation.report import OURS, ContenderInfo, Report, Row, with_reasons
 from dietlab.hardware import Hardware
 from dietlab.shapes import Shape
 from dietlab.workloads import Workload, workload_from_json
@@ -21,7 +21,7 @@ from dietlab.workloads import Workload, workload_from_json
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 DIGITS = 7
 """Significant digits of a number in the CSV: far below what repeats."""
 
@@ -34,14 +34,14 @@ COLUMNS = (
     "contender",
     "kind",
     "correct",
-    "median_us",
-    "low_us",
-    "high_us",
+    "seconds_median",
+    "seconds_low",
+    "seconds_high",
     "gflops",
     "speedup",
-    "regret_percent",
-    "roofline_percent",
-    "padding_percent",
+    "regret",
+    "roofline",
+    "padding_waste",
     "retaken",
     "plan",
 )
@@ -158,12 +158,33 @@ class BenchTable:
             facts.contenders,
         )
 
-    def frame(self) -> pd.DataFrame:
-        """Returns the CSV as a pandas table; what gave no result is not ``correct``."""
+    def to_frame(self) -> pd.DataFrame:
+        """Returns the CSV as a pandas table: times in seconds, shares of 1.
+
+        In place of the plan there are its ``micro_kernel`` with the parameters, and the ``reason`` where
+        there was no result, which is not ``correct``.
+        """
         import pandas as pd
 
         frame = pd.read_csv(io.StringIO(self.to_csv()))
-        return frame.assign(correct=frame["correct"].eq(True))
+        kinds = dict.fromkeys(facts.processor.kind for facts in self.studies)
+        return with_reasons(frame.assign(correct=frame["correct"].eq(True)), kinds)
+
+    def summary_frame(self) -> pd.DataFrame:
+        """Returns a table with one row a line of :func:`~dietlab.bench.summarise`: what is asked, on how many
+        threads, in which cache state.
+
+        ``value``, its 95 % interval ``low`` to ``high``, ``target``, ``worst`` and ``ceiling`` (at the
+        roofline) are numbers in ``unit``; ``better`` is ``higher`` or ``lower``. A target that is not judged
+        is missing, as is ``met``; ``worst_T`` is missing where the worst is a whole study.
+        """
+        import pandas as pd
+
+        from dietlab.bench.summary import summarise  # it reads this module's tables
+
+        frame = pd.DataFrame([line.columns for line in summarise(self)])
+        types = {"low": float, "high": float, "target": float, "ceiling": float}
+        return frame.astype({**types, "met": "boolean", "worst_T": "Int64"} if len(frame) else {})
 
     def to_csv(self) -> str:
         """Returns the table, with the same columns and the same order of rows whatever was measured first."""
@@ -243,22 +264,18 @@ def _cells(entry: Entry, kind: str) -> dict[str, str]:
         "contender": row.contender,
         "kind": kind,
         "correct": row.correct,
-        "median_us": _scaled(row.seconds_median, 1e6),
-        "low_us": _scaled(row.seconds_low, 1e6),
-        "high_us": _scaled(row.seconds_high, 1e6),
+        "seconds_median": row.seconds_median,
+        "seconds_low": row.seconds_low,
+        "seconds_high": row.seconds_high,
         "gflops": row.gflops,
         "speedup": row.speedup,
-        "regret_percent": _scaled(row.regret, 100),
-        "roofline_percent": _scaled(row.roofline, 100),
-        "padding_percent": _scaled(row.padding_waste, 100),
+        "regret": row.regret,
+        "roofline": row.roofline,
+        "padding_waste": row.padding_waste,
         "retaken": row.retaken,
         "plan": row.plan,
     }
     return {name: _text(value) for name, value in values.items()}
-
-
-def _scaled(value: float | None, factor: float) -> float | None:
-    return None if value is None else value * factor
 
 
 def _text(value: Any) -> str:
@@ -283,10 +300,10 @@ def _entries(text: str, studies: Sequence[StudyFacts], source: Path) -> Iterable
 
 
 def _entry(cells: Mapping[str, str], dims: Mapping[str, str]) -> Entry:
-    def number(name: str, factor: float = 1.0) -> float | None:
-        return float(cells[name]) / factor if cells[name] else None
+    def number(name: str) -> float | None:
+        return float(cells[name]) if cells[name] else None
 
-    times = {f"seconds_{name}": number(f"{name}_us", 1e6) for name in ("median", "low", "high")}
+    times = {name: number(name) for name in ("seconds_median", "seconds_low", "seconds_high")}
     return Entry(
         cells["workload"],
         int(cells["threads"]),
@@ -298,9 +315,9 @@ def _entry(cells: Mapping[str, str], dims: Mapping[str, str]) -> Entry:
             gflops=number("gflops") or 0.0,
             correct=CORRECT[cells["correct"]],
             speedup=number("speedup"),
-            regret=number("regret_percent", 100),
-            roofline=number("roofline_percent", 100),
-            padding_waste=number("padding_percent", 100),
+            regret=number("regret"),
+            roofline=number("roofline"),
+            padding_waste=number("padding_waste"),
             plan=cells["plan"] or None,
             retaken=int(cells["retaken"] or 0),
             **{name: math.nan if value is None else value for name, value in times.items()},

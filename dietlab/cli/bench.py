@@ -115,7 +115,7 @@ def bench(
       full      every T of 1..128 and 24 beyond
     In --out:
       bench.csv   one row a workload, threads, cache, length and contender: median and 95 %
-                  interval in microseconds, GFLOP/s, speedup (theirs / ours, in turns), regret,
+                  interval in seconds, GFLOP/s, speedup (theirs / ours, in turns), regret,
                   share of the roofline, plan
       bench.json  hardware, versions, tuning and library of each study
       bench.html, bench.md  the summary with intervals and targets; the page has figures

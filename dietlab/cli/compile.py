@@ -9,7 +9,7 @@ import click
 
 from dietlab.cli.options import cover_option, hardware_option, processor, show, workload_options
 from dietlab.errors import DietlabError
-from dietlab.measure.compiler_report import frame_compiled
+from dietlab.measure.compiler_report import COLUMNS, frame_compiled
 from dietlab.space import Cover, build_space, edges_of
 from dietlab.view import ProgressBar
 from dietlab.workloads import Workload
@@ -56,5 +56,6 @@ def compile_command(
         Path(path).write_text(head + table.to_csv(index=False), encoding="utf-8")
     facts = {"space": len(space), "compiled": table.to_dict("records")}
     refused = int((table["status"] != "ok").sum())
-    text = f"{table.to_string(index=False)}\n{len(kernels)} of {len(space)} compiled, {refused} refused"
+    shown = table[["arch", "dtype", "micro_kernel", *COLUMNS]].to_string(index=False)
+    text = f"{shown}\n{len(kernels)} of {len(space)} compiled, {refused} refused"
     show(facts, as_json, text)

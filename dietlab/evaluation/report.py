@@ -5,8 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from statistics import fmean, geometric_mean, median
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from dietlab.errors import RecordError, WorkloadError
 from dietlab.evaluation.policies import Padding, padding_over
 from dietlab.evaluation.trace import TraceTime, trace_time
 from dietlab.shapes import Shape, ShapeSet
+from dietlab.space import with_parameters
 from dietlab.workloads import workload_from_json
 
 if TYPE_CHECKING:
@@ -170,21 +171,29 @@ class Report(Carded):
                 groups[f"best {kind} vendor"] = best
         return groups
 
-    def frame(self) -> pd.DataFrame:
-        """Returns the rows as a tidy table, one column for each dynamic dimension. What gave no result is not
-        ``correct``; ``plan`` says why."""
+    def to_frame(self) -> pd.DataFrame:
+        """Returns a table with one row a shape, contender and cache state: see :class:`Row`.
+
+        Each dynamic dimension has a column. In place of the plan there are its ``micro_kernel`` with the
+        parameters, and the ``reason`` where there was no result, which is not ``correct``.
+        """
         import pandas as pd
 
+        names = [field.name for field in fields(Row)]
         records = [
             {**asdict(r), **r.shape.to_json(), "shape": str(r.shape), "correct": bool(r.correct)}
             for r in self.rows
         ]
-        return pd.DataFrame(records)
+        frame = pd.DataFrame(records, columns=None if records else names)
+        return with_reasons(frame, [self.hardware.get("kind", "cpu")])
 
     def summary_frame(self) -> pd.DataFrame:
+        """Returns a table with one row a contender and cache state: see :class:`Summary`."""
         import pandas as pd
 
-        return pd.DataFrame([asdict(s) for s in self.summary])
+        names = [field.name for field in fields(Summary)]
+        rows = [{**asdict(s), "worst_shape": str(Shape.from_json(s.worst_shape))} for s in self.summary]
+        return pd.DataFrame(rows, columns=names)
 
     @property
     def card(self) -> Card:
@@ -289,6 +298,13 @@ class Report(Carded):
             return cls.from_json(json.loads(gzip.decompress(data) if Path(path).suffix == ".gz" else data))
         except (OSError, ValueError) as error:
             raise RecordError("a report is readable JSON", f"{path}: {error}") from None
+
+
+def with_reasons(frame: pd.DataFrame, kinds: Iterable[str]) -> pd.DataFrame:
+    """Returns a table of rows in which the ``plan``, a key or the reason why there is no result, became a
+    ``micro_kernel`` with its parameters, and a ``reason``."""
+    found = with_parameters(frame, kinds)
+    return found.assign(reason=frame["plan"].where(found["micro_kernel"].isna()))
 
 
 SUMMARY_HEADER = ("cache", "contender", "shapes", "geomean", "held-out", "worst", "worst shape")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class TraceTime:
     """One contender over a trace, in one cache state.
 
-    ``microseconds`` is the mean call of the trace: the sum of weight times median over the shapes that
+    ``seconds`` is the mean call of the trace: the sum of weight times median over the shapes that
     the contender has a time for, over their weight, which is ``share`` (1: it has all of them).
     ``speedup`` is that over ours on the same shapes (above 1: ours is faster); None for ours.
     """
@@ -25,7 +25,7 @@ class TraceTime:
     contender: str
     cache: str
     share: float
-    microseconds: float
+    seconds: float
     speedup: float | None
 
 
@@ -42,7 +42,7 @@ def trace_time(
     theirs_total = math.fsum(weights[shape] * theirs[shape] for shape in common)
     ours_total = math.fsum(weights[shape] * mine[shape] for shape in common)
     speedup = None if rows is ours else theirs_total / ours_total
-    return TraceTime(contender, cache, share, 1e6 * theirs_total / share, speedup)
+    return TraceTime(contender, cache, share, theirs_total / share, speedup)
 
 
 def _seconds(rows: Sequence[Row]) -> dict[Shape, float]:

@@ -7,11 +7,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from dietlab.cards import Card, Carded, Cell, Fold, Listing, Quantity, bytes_text, cell_text, counted
 from dietlab.errors import HardwareError
 from dietlab.hardware.roofline import Roofline
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SCHEMA_VERSION = 1
 Target = Literal["cpu", "cuda"]
@@ -314,6 +317,15 @@ class Hardware(Carded):
         value = asdict(self)
         figures = [*value.pop("limits").items(), *value.items()]
         return Listing(("figure", "value"), [_figure(*figure) for figure in figures])
+
+    def to_frame(self) -> pd.DataFrame:
+        """Returns a table with one row and a column for each figure: the fields, the ``kind``, and those of
+        the limits. Rows of processors of a kind can be put below each other."""
+        import pandas as pd
+
+        value = asdict(self)
+        limits = value.pop("limits")
+        return pd.DataFrame([{**value, "kind": self.kind, **limits}])
 
     def to_json(self) -> dict[str, Any]:
         value = asdict(self)

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 COLUMNS = (
-    "micro_kernel",
     "status",
     "reason",
     "threads",
@@ -40,7 +39,8 @@ def frame_compiled(
     observers: Iterable[Observer] = (),
     workers: int | None = None,
 ) -> pd.DataFrame:
-    """Returns one row a micro-kernel: what its kernel uses of a multiprocessor, or why it was refused.
+    """Returns one row a micro-kernel, with its parameters: what its kernel uses of a multiprocessor, or why
+    it was refused.
 
     Registers are a thread's, shared bytes a block's (what its launch asks for included), code bytes all of
     the library's kernels. Nothing is run: a preset of any GPU will do.
@@ -51,7 +51,7 @@ def frame_compiled(
     shape = Shape.of(**{name: dim.high for name, dim in dims.items()})
     trials = [Trial(kernel, (shape,)) for kernel in kernels]
     listeners = audience(observers)
-    rows = []
+    rows: list[dict[str, object]] = []
     with (
         tempfile.TemporaryDirectory(prefix="dietlab-") as folder,
         Builders(hardware, Path(folder), workers, timeout=300.0) as builders,
@@ -60,7 +60,7 @@ def frame_compiled(
         for built in _each(builders, workload, trials):
             rows.append(_row(built))
             progress.advance(built.kernel.key, by=1)
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+    return pd.DataFrame(rows, columns=None if rows else ["micro_kernel", *COLUMNS])
 
 
 def _each(builders: Builders, workload: Workload, trials: Sequence[Trial]) -> Iterator[Built]:
@@ -69,15 +69,14 @@ def _each(builders: Builders, workload: Workload, trials: Sequence[Trial]) -> It
         yield built
 
 
-def _row(built: Built) -> list[object]:
+def _row(built: Built) -> dict[str, object]:
     resources = built.answer.get("resources") or {}
     status, reason = built.failure or ("ok", "")
     kernel = built.kernel
     estimated = thread_registers(kernel) if isinstance(kernel, CudaMicroKernel) else None
     threads = kernel.threads if isinstance(kernel, CudaMicroKernel) else None
     used = (resources.get(name) for name in ("registers", "spill_bytes", "shared_bytes", "blocks_per_sm"))
-    return [
-        kernel.key,
+    values = [
         status,
         reason,
         threads,
@@ -86,3 +85,4 @@ def _row(built: Built) -> list[object]:
         built.answer.get("code_bytes"),
         round(built.seconds, 3),
     ]
+    return {**kernel.columns, **dict(zip(COLUMNS, values, strict=True))}

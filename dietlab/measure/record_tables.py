@@ -44,7 +44,7 @@ def frame_records(records: Sequence[Record], workload: Workload) -> pd.DataFrame
     import pandas as pd
 
     rows = [_row(number, record, workload) for number, record in enumerate(records, 1)]
-    return pd.DataFrame(rows, columns=None if rows else [*workload.dims, *COLUMNS])
+    return pd.DataFrame(rows, columns=None if rows else [COLUMNS[0], *workload.dims, *COLUMNS[1:]])
 
 
 def _row(number: int, record: Record, workload: Workload) -> dict[str, Any]:

@@ -56,7 +56,7 @@ HEIGHTS = Puzzle(
     ),
     cases=_cases,
     fault=equals(_heights, same_sequence),
-    frame=_frame,
+    to_frame=_frame,
     plot=_plot,
     praise="This is the edge 'even' of a plan: no padding, for the price of a few more micro-kernels.",
 )

@@ -174,7 +174,7 @@ LOCAL_PADDING = Puzzle(
     ),
     cases=_cases,
     fault=_fault,
-    frame=_frame,
+    to_frame=_frame,
     plot=_plot,
     praise="The test went from every multiply-add to one copy a tile, as in the paper.",
 )

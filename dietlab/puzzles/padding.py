@@ -52,7 +52,7 @@ PADDING = Puzzle(
     ),
     cases=_cases,
     fault=equals(_waste),
-    frame=_frame,
+    to_frame=_frame,
     plot=_plot,
     praise="This is 1 - f_pad of the cost model: arithmetic, known before anything is measured.",
 )

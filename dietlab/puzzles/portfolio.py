@@ -93,7 +93,7 @@ PORTFOLIO = Puzzle(
     ),
     cases=_cases,
     fault=equals(_greedy, same_sequence),
-    frame=_frame,
+    to_frame=_frame,
     plot=_plot,
     praise="choose_portfolio does this with weights and then exchanges members as long as that helps.",
 )

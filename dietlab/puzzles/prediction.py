@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dietlab.puzzles.pictures import LOST
 from dietlab.puzzles.puzzle import Given, Puzzle, equals
-from dietlab.view.plots import new_figure
+from dietlab.view.plots import MICRO, new_figure
 from dietlab.view.theme import OPEN, PALETTE
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def _frame() -> pd.DataFrame:
     """Returns the known time, and the lengths whose times are wanted."""
     import pandas as pd
 
-    return pd.DataFrame({"T": [MEASURED, *ASKED], "us": [MICROSECONDS, *[None] * len(ASKED)]})
+    return pd.DataFrame({"T": [MEASURED, *ASKED], "seconds": [MICROSECONDS / MICRO, *[None] * len(ASKED)]})
 
 
 def _plot(frame: pd.DataFrame) -> go.Figure:
@@ -47,14 +47,16 @@ def _plot(frame: pd.DataFrame) -> go.Figure:
     known = frame.dropna()
     figure.add_scatter(
         x=known["T"],
-        y=known["us"],
+        y=MICRO * known["seconds"],
         mode="markers",
         name="measured",
         hoverinfo="text",
-        hovertext=[f"T={t} takes {us:.0f} us" for t, us in zip(known["T"], known["us"], strict=True)],
+        hovertext=[
+            f"T={t} takes {MICRO * s:.0f} us" for t, s in zip(known["T"], known["seconds"], strict=True)
+        ],
         marker={"color": LOST, "size": 12},
     )
-    asked = frame[frame["us"].isna()]
+    asked = frame[frame["seconds"].isna()]
     figure.add_scatter(
         x=asked["T"],
         y=[0.0] * len(asked),
@@ -79,7 +81,7 @@ PREDICTION = Puzzle(
     ),
     cases=_cases,
     fault=equals(_predict),
-    frame=_frame,
+    to_frame=_frame,
     plot=_plot,
     praise="The adaptation cost divides out: that is why the joint search measures a candidate once.",
 )

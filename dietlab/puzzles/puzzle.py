@@ -59,7 +59,7 @@ class Puzzle:
         statement: what the function gets and must return, in plain text.
         cases: arguments to try, simple ones first, then others drawn from a source of random numbers.
         fault: what is wrong with an answer on one case.
-        frame: the table behind the picture.
+        to_frame: returns the table behind the picture.
         plot: the picture of that table.
         praise: one sentence for the student who solved it.
     """
@@ -69,7 +69,7 @@ class Puzzle:
     statement: str
     cases: Callable[[Random], Iterable[Given]]
     fault: Fault
-    frame: Callable[[], pd.DataFrame]
+    to_frame: Callable[[], pd.DataFrame]
     plot: Callable[[pd.DataFrame], go.Figure]
     praise: str
 
@@ -77,7 +77,7 @@ class Puzzle:
         """Returns the statement below its picture, to display in a notebook."""
         from dietlab.view.explorer import Drawn, Explorer
 
-        frame = self.frame()
+        frame = self.to_frame()
         drawn = Drawn(self.plot(frame), frame, note=f"{self.title}. {self.statement}")
         return Explorer(lambda: drawn, {})
 

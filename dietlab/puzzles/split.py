@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from dietlab.puzzles.pictures import LOST, NEEDED
 from dietlab.puzzles.puzzle import TOLERANCE, Answer, Given, Puzzle, said
-from dietlab.view.plots import new_figure
+from dietlab.view.plots import MICRO, new_figure
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,11 +75,11 @@ def _cases(random: Random) -> Iterator[Given]:
 
 
 def _frame() -> pd.DataFrame:
-    """Returns the microseconds that each plan loses on each length of the first case."""
+    """Returns the time that each plan loses on each length of the first case."""
     import pandas as pd
 
     rows = [
-        {"T": length, "plan": plan, "lost_us": value}
+        {"T": length, "plan": plan, "lost_seconds": value / MICRO}
         for length, row in enumerate(TRAP.tolist(), start=1)
         for plan, value in enumerate(row)
     ]
@@ -90,10 +90,12 @@ def _plot(frame: pd.DataFrame) -> go.Figure:
     figure = new_figure(frame, "Time that two plans lose against the better one", None)
     for plan, colour in ((0, NEEDED), (1, LOST)):
         part = frame[frame["plan"] == plan]
-        hover = [f"plan {plan} loses {row.lost_us:.0f} us on T={row.T}" for row in part.itertuples()]
+        hover = [
+            f"plan {plan} loses {MICRO * row.lost_seconds:.0f} us on T={row.T}" for row in part.itertuples()
+        ]
         figure.add_scatter(
             x=part["T"],
-            y=part["lost_us"],
+            y=MICRO * part["lost_seconds"],
             name=f"plan {plan}",
             mode="lines+markers",
             hovertext=hover,
@@ -116,7 +118,7 @@ SPLIT = Puzzle(
     ),
     cases=_cases,
     fault=_fault,
-    frame=_frame,
+    to_frame=_frame,
     plot=_plot,
     praise="train_dispatcher finds all splits at once by dynamic programming, with the same measure.",
 )

@@ -52,7 +52,7 @@ WAVES = Puzzle(
     ),
     cases=_cases,
     fault=equals(_idle),
-    frame=_frame,
+    to_frame=_frame,
     plot=_plot,
     praise="This is 1 - f_occ with the paper's g / G: one tile more than fits costs a whole wave.",
 )

@@ -119,25 +119,6 @@ class TuningRun(Carded):
         :func:`~dietlab.measure.record_tables.frame_records`."""
         return frame_records(self.records, self.space.workload)
 
-    def frame(self) -> pd.DataFrame:
-        """Returns a table with one row a record."""
-        import pandas as pd
-
-        workload = self.space.workload
-        return pd.DataFrame(
-            [
-                {
-                    "micro_kernel": r.micro_kernel.key,
-                    **r.shape.to_json(),
-                    "status": r.status,
-                    "microseconds": None if r.seconds is None else r.seconds * 1e6,
-                    "gflops": r.gflops(workload),
-                    "reason": r.reason,
-                }
-                for r in self.records
-            ]
-        )
-
     @property
     def card(self) -> Card:
         workload = self.space.workload

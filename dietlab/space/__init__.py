@@ -18,6 +18,7 @@ from dietlab.space.cuda_unit import Unit
 from dietlab.space.decision import Leaf, Split, Tree, depth, intervals, leaves, route
 from dietlab.space.limit import Limit
 from dietlab.space.micro_kernel import COMPOSED, EDGES, Edge, MicroKernel, changed_in, with_edge, with_rows
+from dietlab.space.parameters import with_parameters
 from dietlab.space.plan import (
     Plan,
     Region,
@@ -77,5 +78,6 @@ __all__ = [
     "tiling",
     "tiling_on",
     "with_edge",
+    "with_parameters",
     "with_rows",
 ]

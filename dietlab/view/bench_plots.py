@@ -66,15 +66,15 @@ def plot_bench_roofline(
     (dim,) = report.rows[0].shape.to_json()
     for cache, dash in zip(report.caches, ("solid", "dash", "dot"), strict=False):
         frame = frame_throughput(report, cache)
-        mine = frame[(frame["contender"] == OURS) & frame["roofline_percent"].notna()]
+        mine = frame[(frame["contender"] == OURS) & frame["roofline"].notna()]
         figure.add_scatter(
             x=mine[dim],
-            y=mine["roofline_percent"],
+            y=100 * mine["roofline"],
             name=cache,
             mode="lines+markers",
             line={"color": PALETTE["ours"], "dash": dash, "width": 2},
             marker={"symbol": marks("circle", mine["held_out"])},
-            hovertext=[f"{r.shape}: {r.roofline_percent:.0f} %" for r in mine.itertuples()],
+            hovertext=[f"{r.shape}: {100 * r.roofline:.0f} %" for r in mine.itertuples()],
             hoverinfo="text",
         )
     figure.add_hline(y=100, line=TIE)

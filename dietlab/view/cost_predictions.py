@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dietlab.cost import CostModel, fit_cost_model
 from dietlab.errors import ModelError
 from dietlab.search import TuningRun
-from dietlab.view.plots import new_figure
+from dietlab.view.plots import MICRO, new_figure
 from dietlab.view.theme import OPEN, PALETTE, SCALE, TEXT, TIE, ring
 
 if TYPE_CHECKING:
@@ -19,12 +19,10 @@ if TYPE_CHECKING:
 COLUMNS = (
     "record",
     "micro_kernel",
-    "rows",
-    "cols",
     "shape",
     "held_out",
-    "measured_us",
-    "predicted_us",
+    "seconds",
+    "predicted_seconds",
     "ratio",
 )
 TILE = ("rows", "cols")
@@ -46,8 +44,8 @@ def fit_first(run: TuningRun, count: int) -> CostModel:
 
 
 def frame_predictions(run: TuningRun, model: CostModel, count: int) -> pd.DataFrame:
-    """Returns one row a successful record: measured and predicted time (us), and ``ratio``, predicted over
-    measured.
+    """Returns one row a successful record: its micro-kernel with the parameters, measured ``seconds`` and
+    ``predicted_seconds``, and ``ratio``, predicted over measured.
 
     Args:
         model: what predicts.
@@ -62,26 +60,23 @@ def frame_predictions(run: TuningRun, model: CostModel, count: int) -> pd.DataFr
         {
             **r.shape.to_json(),
             "record": number,
-            "micro_kernel": r.micro_kernel.key,
-            "rows": r.micro_kernel.rows,
-            "cols": r.micro_kernel.cols,
+            **r.micro_kernel.columns,
             "shape": str(r.shape),
             "held_out": number > count,
-            "measured_us": 1e6 * (r.seconds or 0.0),
-            "predicted_us": 1e6 * guess,
+            "seconds": r.seconds or 0.0,
+            "predicted_seconds": guess,
             "ratio": guess / (r.seconds or 1.0),
         }
         for (number, r), guess in zip(numbered, predicted, strict=True)
     ]
-    return pd.DataFrame(rows, columns=[*run.space.workload.dims, *COLUMNS])
+    return pd.DataFrame(rows, columns=None if rows else [*run.space.workload.dims, *COLUMNS])
 
 
 def frame_importances(model: CostModel) -> pd.DataFrame:
-    """Returns the share of the loss that splits on each feature removed (percent), largest first."""
+    """Returns for each feature the ``share`` of the loss that splits on it removed, largest first."""
     import pandas as pd
 
-    rows = [(name, 100 * share) for name, share in model.importances().items()]
-    return pd.DataFrame(rows, columns=["feature", "percent"])
+    return pd.DataFrame(model.importances().items(), columns=["feature", "share"])
 
 
 def plot_predictions(
@@ -99,8 +94,8 @@ def plot_predictions(
     for held_out, name in ((False, "fitted"), (True, "held out from the fit")):
         part = frame[frame["held_out"].astype(bool) == held_out]
         figure.add_scatter(
-            x=part["measured_us"],
-            y=part["predicted_us"],
+            x=MICRO * part["seconds"],
+            y=MICRO * part["predicted_seconds"],
             mode="markers",
             name=name,
             marker=_markers(part, frame, colour, held_out),
@@ -110,8 +105,8 @@ def plot_predictions(
     marked = frame[frame["micro_kernel"] == micro_kernel]
     if len(marked):
         figure.add_scatter(
-            x=marked["measured_us"],
-            y=marked["predicted_us"],
+            x=MICRO * marked["seconds"],
+            y=MICRO * marked["predicted_seconds"],
             mode="markers",
             name=escape(micro_kernel),
             marker=ring(15),
@@ -134,8 +129,8 @@ def plot_predictions(
 
 
 def _ends(frame: pd.DataFrame) -> list[float]:
-    """Returns the least and the greatest of all times."""
-    times = frame[["measured_us", "predicted_us"]].to_numpy(float)
+    """Returns the least and the greatest of all times, in microseconds."""
+    times = MICRO * frame[["seconds", "predicted_seconds"]].to_numpy(float)
     return [float(times.min()), float(times.max())]
 
 
@@ -171,8 +166,9 @@ def _markers(part: pd.DataFrame, frame: pd.DataFrame, colour: str, held_out: boo
 def _hover(row: Any) -> str:
     how = "held out from the fit" if row.held_out else "fitted"
     return (
-        f"<b>{escape(row.micro_kernel)} at {escape(row.shape)}</b><br>measured {row.measured_us:.1f} us, "
-        f"predicted {row.predicted_us:.1f} us: {100 * row.ratio:.0f} % of it<br>record {row.record}, {how}"
+        f"<b>{escape(row.micro_kernel)} at {escape(row.shape)}</b><br>measured {MICRO * row.seconds:.1f} us, "
+        f"predicted {MICRO * row.predicted_seconds:.1f} us: {100 * row.ratio:.0f} % of it"
+        f"<br>record {row.record}, {how}"
     )
 
 
@@ -181,13 +177,14 @@ def plot_importances(frame: pd.DataFrame, template: str | None = None) -> go.Fig
     figure = new_figure(frame, "What the cost model looks at", template)
     shown = frame.head(LEADING)
     figure.add_bar(
-        x=shown["percent"],
+        x=100 * shown["share"],
         y=[feature_words(name) for name in shown["feature"]],
         orientation="h",
         marker={"color": PALETTE["accent1"]},
         hoverinfo="text",
         hovertext=[
-            f"<b>{feature_words(r.feature)}: {r.percent:.1f} %</b><br>of what all splits remove from the loss"
+            f"<b>{feature_words(r.feature)}: {100 * r.share:.1f} %</b>"
+            "<br>of what all splits remove from the loss"
             for r in shown.itertuples()
         ],
     )
@@ -204,5 +201,5 @@ def feature_words(name: str) -> str:
 def leading_words(frame: pd.DataFrame, count: int = 3) -> str:
     """Returns the first few features and their shares: ``"rows (41 %), accumulators (20 %)"``."""
     return ", ".join(
-        f"{feature_words(r.feature)} ({r.percent:.0f} %)" for r in frame.head(count).itertuples()
+        f"{feature_words(r.feature)} ({100 * r.share:.0f} %)" for r in frame.head(count).itertuples()
     )

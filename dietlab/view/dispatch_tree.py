@@ -14,8 +14,8 @@ import numpy.typing as npt
 from dietlab.dispatch import Dispatcher
 from dietlab.search import TuningRun, candidate_plans, length_grid
 from dietlab.shapes import Dim, Shape, ShapeSet, only_dim
-from dietlab.space import Leaf, Split, Tree, intervals
-from dietlab.view.plots import new_figure
+from dietlab.space import Leaf, Split, Tree, intervals, with_parameters
+from dietlab.view.plots import MICRO, new_figure
 from dietlab.view.theme import ACCENTS, GRID, PALETTE, SYMBOLS, ring
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ Beside = tuple[str, "pd.DataFrame"]
 """A name and the table of another dispatcher to compare with."""
 
 BAR_WIDTH = 13
-COLUMNS = ("weight", "number", "plan", "low", "high", "expected_us", "best_us", "slowdown")
+COLUMNS = ("weight", "plan", "micro_kernel", "low", "high", "expected_seconds", "best_seconds", "slowdown")
 SPLIT_ROOM, LEAF_ROOM = 0.09, 0.035
 """Shares of the axis that the words of a split and the number of a leaf take."""
 BEYOND_SHOWN = 0.25
@@ -40,10 +40,11 @@ BEYOND_SHOWN = 0.25
 def frame_dispatch(run: TuningRun, dispatcher: Dispatcher) -> pd.DataFrame:
     """Returns one row a shape of the dispatcher's training: its rule, its plan and what that loses.
 
-    Columns: the dynamic dimension, ``shape``, ``weight``, the plan's ``number`` and key, ``low`` and
-    ``high`` (the extents that the rule serves, both included), ``expected_us``, ``best_us`` of the best
-    plan known, and ``slowdown`` (their ratio, in times; 1 is no loss). Times are measured where there are
-    records and predicted elsewhere. A run without a successful record gives no rows.
+    Columns: the dynamic dimension, ``shape``, ``weight``, the number of the ``plan`` and its ``micro_kernel``
+    with the parameters, ``low`` and ``high`` (the extents that the rule serves, both included),
+    ``expected_seconds``, ``best_seconds`` of the best plan known, and ``slowdown`` (their ratio; 1 is no
+    loss). Times are measured where there are records and predicted elsewhere. A run without a successful
+    record gives no rows.
 
     Raises:
         WorkloadError: if there is not exactly one dynamic dimension.
@@ -71,9 +72,10 @@ def dispatch_table(
             number, low, high = _rule(rules, shape[name])
             time, least = float(seconds[number, column]), float(best[column])
             key = dispatcher.plans[number].key
-            told = (weight, number, key, low, high, 1e6 * time, 1e6 * least, time / least)
+            told = (weight, number, key, low, high, time, least, time / least)
             rows.append((shape[name], str(shape), *told))
-    return pd.DataFrame(rows, columns=[name, "shape", *COLUMNS])
+    frame = pd.DataFrame(rows, columns=[name, "shape", *COLUMNS])
+    return with_parameters(frame, [dispatcher.hardware.kind], "micro_kernel")
 
 
 def mean_slowdown(frame: pd.DataFrame) -> float:
@@ -355,7 +357,8 @@ def row_at(frame: pd.DataFrame, dim: str, extent: int) -> Any:
 def _hover(row: Any) -> str:
     percent = 100 * (row.slowdown - 1)
     loss = f"{percent:.1f} % slower than the best plan" if percent >= 0.05 else "as fast as the best plan"
-    return f"<b>{escape(row.shape)}: {loss}</b><br>{escape(row.plan)}<br>expected {row.expected_us:.1f} us"
+    told = f"{escape(row.micro_kernel)}<br>expected {MICRO * row.expected_seconds:.1f} us"
+    return f"<b>{escape(row.shape)}: {loss}</b><br>{told}"
 
 
 def _span(dim: str, node: Node) -> str:

@@ -234,7 +234,7 @@ def nothing_measured(run: TuningRun) -> Explorer:
     error = ModelError(
         "an explorer needs one successful record",
         found or "no records",
-        "Their reasons stand in run.frame().",
+        "Their reasons stand in run.to_frame().",
     )
 
     def draw() -> Drawn:

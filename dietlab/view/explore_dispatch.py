@@ -24,6 +24,7 @@ from dietlab.view.dispatch_tree import (
     row_at,
 )
 from dietlab.view.explore_cost import nothing_measured
+from dietlab.view.plots import MICRO
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -166,10 +167,11 @@ def _numbers(frames: Mapping[str, pd.DataFrame], shown: Dispatcher, row: Any, wi
     numbers = {f"expected mean regret, {label}": regret_words(mean_slowdown(frames[TRAINED]))}
     if without != NOTHING:
         numbers[f"of the {WHOLE}"] = regret_words(mean_slowdown(frames[WHOLE]))
+    expected = MICRO * row["expected_seconds"]
     return {
         **numbers,
         "by hand": regret_words(mean_slowdown(frames[BY_HAND])),
-        f"{row['shape']}": f"{row['expected_us']:.1f} us expected, regret {regret_words(row['slowdown'])}",
+        f"{row['shape']}": f"{expected:.1f} us expected, regret {regret_words(row['slowdown'])}",
         "tree shown": f"{rules} rules, {asked} comparisons at most",
         "micro-kernels compiled": str(len(shown.micro_kernels)),
     }

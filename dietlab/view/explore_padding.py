@@ -178,17 +178,18 @@ def _add_policies(figure: go.Figure, workload: Workload, kernel: CpuMicroKernel,
     rows = list(frame.itertuples())
     figure.add_bar(
         x=[_two_lines(row.policy) for row in rows],
-        y=frame["waste_percent"],
+        y=100 * frame["padding_waste"],
         xaxis="x3",
         yaxis="y3",
         showlegend=False,
         name="policies",
         marker={"color": [COLOURS[PLANS if row.policy == THIS else row.policy] for row in rows]},
-        text=[f"{row.waste_percent:.1f} %" for row in rows],
+        text=[f"{100 * row.padding_waste:.1f} %" for row in rows],
         textposition="outside",
         hoverinfo="text",
         hovertext=[
-            f"<b>{row.waste_percent:.1f} % of the multiply-adds are padding</b><br>{row.policy} at {shape}"
+            f"<b>{100 * row.padding_waste:.1f} % of the multiply-adds are padding</b>"
+            f"<br>{row.policy} at {shape}"
             f"<br>{row.executed_for_one_needed:.2f} are executed for one that is needed"
             for row in rows
         ],

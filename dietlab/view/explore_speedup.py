@@ -21,7 +21,7 @@ from dietlab.study import MODEL, Study
 from dietlab.view.bench_plots import JUDGES
 from dietlab.view.bench_text import cores
 from dietlab.view.html_report import workload_title
-from dietlab.view.plots import frame_speedup, new_figure
+from dietlab.view.plots import MICRO, frame_speedup, new_figure
 from dietlab.view.speedup_figures import (
     frame_against,
     frame_parts,
@@ -208,7 +208,8 @@ def _drawn(choice: Choice, model: Any) -> Drawn:
         said = [f"dietlab was compared with nobody in the {choice.cache} state."]
     else:
         shape = next(r.shape for r in choice.report.rows if str(r.shape) == choice.shape)
-        said.append(plan_words(choice.report, shape, row.plan))
+        plan = row.micro_kernel if isinstance(row.micro_kernel, str) else row.reason
+        said.append(plan_words(choice.report, shape, plan))
         parts, words = _parts(choice, shape, row, model)
         said.append(words)
     figure = plot_against(choice.report, choice.contender, choice.cache, choice.shape, parts)
@@ -216,7 +217,7 @@ def _drawn(choice: Choice, model: Any) -> Drawn:
 
 
 def plan_words(report: Report, shape: Shape, plan: object) -> str:
-    """How dietlab covers a shape, in a sentence; as much of it as can be known."""
+    """How dietlab covers a shape, or why it does not, in a sentence; as much of it as can be known."""
     if not isinstance(plan, str):
         return f"{shape}: the plan is unknown."
     try:
@@ -237,13 +238,13 @@ def _parts(choice: Choice, shape: Shape, row: Any, model: Any) -> tuple[pd.DataF
             )
         if known.cost.hardware.name != choice.report.hardware.get("name"):
             return None, f"The cost model is of {known.cost.hardware.name}: it predicts nothing here."
-        parts = frame_parts(known, str(row.plan), shape, choice.cache)
+        parts = frame_parts(known, str(row.micro_kernel), shape, choice.cache)
     except DietlabError as error:
         return None, f"Its parts cannot be predicted: {error}"
-    largest = parts.loc[parts["predicted_us"].idxmax()]
+    largest = parts.loc[parts["predicted_seconds"].idxmax()]
     return parts, (
-        f"Predicted: {parts['predicted_us'].sum():.1f} us, of which {largest['percent']:.0f} % for "
-        f"{largest['part']}."
+        f"Predicted: {MICRO * parts['predicted_seconds'].sum():.1f} us, of which "
+        f"{100 * largest['share']:.0f} % for {largest['part']}."
     )
 
 
@@ -263,8 +264,8 @@ def _numbers(choice: Choice) -> dict[str, str]:
     return {
         **numbers,
         f"{row.shape}, {cores(choice.setting.threads)}": f"{row.speedup:.2f} times{reach}",
-        "dietlab": time_words(row.dietlab_us, row.dietlab_low_us, row.dietlab_high_us),
-        row.fastest: time_words(row.time_us, row.low_us, row.high_us),
+        "dietlab": time_words(row.dietlab_seconds, row.dietlab_seconds_low, row.dietlab_seconds_high),
+        row.fastest: time_words(row.seconds_median, row.seconds_low, row.seconds_high),
     }
 
 

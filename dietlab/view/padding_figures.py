@@ -54,7 +54,7 @@ class Segment(NamedTuple):
 
 def frame_tiling(kernel: CpuMicroKernel, rows: int, cols: int) -> pd.DataFrame:
     """One row a tile of an output of ``rows x cols``: where it lies, how large it is, how much of it is
-    needed, and the percent of its multiply-adds that no output needs.
+    needed, and ``padding_waste``, the share of its multiply-adds that no output needs.
 
     Raises:
         WorkloadError: if an extent is negative.
@@ -76,7 +76,7 @@ def frame_tiling(kernel: CpuMicroKernel, rows: int, cols: int) -> pd.DataFrame:
             "first_col": col[:, 0],
             "cols": col[:, 1],
             "needed_cols": col[:, 2],
-            "waste_percent": 100 * (1 - useful),
+            "padding_waste": 1 - useful,
         }
     )
 
@@ -87,7 +87,7 @@ def frame_waste(
     heights: Iterable[int] | None = None,
     extents: Iterable[int] | None = None,
 ) -> pd.DataFrame:
-    """Percent of the multiply-adds that are padding, for each extent of the dynamic dimension and each
+    """The share of the multiply-adds that are padding, for each extent of the dynamic dimension and each
     height of the tile.
 
     Args:
@@ -106,23 +106,23 @@ def frame_waste(
     tiles = [replace(kernel, rows=height).cover_tile for height in tall]
     sizes = {extent: sizes_of(workload, Shape.of(**{name: extent})) for extent in chosen}
     rows = [
-        (extent, height, 100 * padding_waste(sizes[extent], tile))
+        (extent, height, padding_waste(sizes[extent], tile))
         for extent in chosen
         for height, tile in zip(tall, tiles, strict=True)
     ]
-    return pd.DataFrame(rows, columns=[name, "rows", "waste_percent"])
+    return pd.DataFrame(rows, columns=[name, "rows", "padding_waste"])
 
 
 def frame_policies(workload: Workload, kernel: CpuMicroKernel, shape: Shape) -> pd.DataFrame:
-    """What the plan of ``kernel`` and each serving policy waste on one shape, in percent of the
+    """What the plan of ``kernel`` and each serving policy waste on one shape, as a share of the
     multiply-adds, and how many are executed for one that is needed."""
     import pandas as pd
 
     waste = {THIS: padding_waste(sizes_of(workload, shape), kernel.cover_tile)}
     waste |= {name: policy_waste(workload, shape, policy) for name, policy in POLICIES.items()}
     return pd.DataFrame(
-        [(name, 100 * share, 1 / (1 - share)) for name, share in waste.items()],
-        columns=["policy", "waste_percent", "executed_for_one_needed"],
+        [(name, share, 1 / (1 - share)) for name, share in waste.items()],
+        columns=["policy", "padding_waste", "executed_for_one_needed"],
     )
 
 
@@ -212,12 +212,12 @@ def waste_trace(frame: pd.DataFrame, name: str) -> go.Heatmap:
     with lab_imports("figures"):
         import plotly.graph_objects as go
 
-    wide = frame.pivot(index="rows", columns=name, values="waste_percent")
+    wide = frame.pivot(index="rows", columns=name, values="padding_waste")
     # One scale for all, so that what composition saves is seen.
     return go.Heatmap(
         x=wide.columns.to_numpy(),
         y=wide.index.to_numpy(),
-        z=wide.to_numpy(),
+        z=100 * wide.to_numpy(),
         zmin=0,
         zmax=100,
         colorscale="Cividis",

@@ -10,6 +10,7 @@ from functools import cache
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from dietlab.space import with_parameters
 from dietlab.view.lab import lab_imports
 from dietlab.view.panel_state import MAX_POINTS, TuningState
 from dietlab.view.plots import new_figure
@@ -53,8 +54,14 @@ MEANINGS = {
 
 
 def frame_progress(state: TuningState) -> pd.DataFrame:
-    """Trial, seconds spent tuning, GFLOP/s (0 where it failed), the best so far: at most
-    :data:`~dietlab.view.panel_state.MAX_POINTS` rows, of a long run the fastest of some trials in a row."""
+    """Trial, seconds spent tuning, GFLOP/s (0 where it failed), the best so far, and the micro-kernel with
+    its parameters: at most :data:`~dietlab.view.panel_state.MAX_POINTS` rows, of a long run the fastest of
+    some trials in a row."""
+    return with_parameters(_progress(state), column="micro_kernel")
+
+
+def _progress(state: TuningState) -> pd.DataFrame:
+    """Returns the table without parameters, which cost more than drawing it."""
     import pandas as pd
 
     rows = [
@@ -66,8 +73,13 @@ def frame_progress(state: TuningState) -> pd.DataFrame:
 
 
 def frame_best(state: TuningState) -> pd.DataFrame:
-    """The best GFLOP/s and micro-kernel of each shape, in the order of their extents; some of the shapes,
-    evenly, if there are very many."""
+    """The best GFLOP/s of each shape and the micro-kernel with its parameters, in the order of their extents;
+    some of the shapes, evenly, if there are very many."""
+    return with_parameters(_best(state), column="micro_kernel")
+
+
+def _best(state: TuningState) -> pd.DataFrame:
+    """Returns the table without parameters."""
     import pandas as pd
 
     shapes = sorted(state.shapes, key=_extents)
@@ -77,16 +89,14 @@ def frame_best(state: TuningState) -> pd.DataFrame:
 
 
 def frame_outcomes(state: TuningState) -> pd.DataFrame:
-    """Trials (count and percent) by what became of them, with what the last one said: success first, then
-    failures, the most frequent first."""
+    """Trials (``count`` and ``share``) by what became of them, with what the last one said: success first,
+    then failures, the most frequent first."""
     import pandas as pd
 
     found = sorted(state.outcomes.items(), key=lambda item: (item[0] != "ok", -item[1].count))
     total = sum(outcome.count for _, outcome in found)
-    rows = [
-        (status, WORDS.get(status, status), o.count, 100 * o.count / total, o.reason) for status, o in found
-    ]
-    return pd.DataFrame(rows, columns=["status", "outcome", "count", "percent", "reason"])
+    rows = [(status, WORDS.get(status, status), o.count, o.count / total, o.reason) for status, o in found]
+    return pd.DataFrame(rows, columns=["status", "outcome", "count", "share", "reason"])
 
 
 def frame_quality(state: TuningState) -> pd.DataFrame:
@@ -134,7 +144,7 @@ def plot_seconds(state: TuningState, template: str | None = None) -> go.Figure:
 
 
 def draw_progress(state: TuningState, template: str | None = None) -> Drawing:
-    frame = frame_progress(state)
+    frame = _progress(state)
     title = "Best micro-kernel so far"
     if state.best_gflops:
         title += f": {state.best_gflops:.1f} GFLOP/s in {state.trials} trials"
@@ -177,7 +187,7 @@ def _dots(part: pd.DataFrame, name: str, every: str, colour: str, symbol: str, r
 
 
 def draw_best(state: TuningState, template: str | None = None) -> Drawing:
-    frame = frame_best(state)
+    frame = _best(state)
     extents = [_extents(shape) for shape in frame["shape"]]
     one = bool(extents) and {len(pairs) for pairs in extents} == {1}
     trace = {
@@ -207,7 +217,7 @@ def draw_outcomes(state: TuningState, template: str | None = None) -> Drawing:
         "hoverinfo": "text",
         "x": frame["count"].tolist(),
         "y": [escape(outcome) for outcome in frame["outcome"]],
-        "text": [f"{n} ({p:.0f} %)" for n, p in zip(frame["count"], frame["percent"], strict=True)],
+        "text": [f"{n} ({100 * p:.0f} %)" for n, p in zip(frame["count"], frame["share"], strict=True)],
         "hovertext": [_told(*row[1:]) for row in zip(*(frame[column] for column in frame), strict=True)],
         "marker": {"color": [PALETTE["good"] if s == "ok" else PALETTE["bad"] for s in frame["status"]]},
     }
@@ -216,9 +226,9 @@ def draw_outcomes(state: TuningState, template: str | None = None) -> Drawing:
     return {"data": [trace] if len(frame) else [], "layout": layout}
 
 
-def _told(outcome: str, count: int, percent: float, reason: str) -> str:
+def _told(outcome: str, count: int, share: float, reason: str) -> str:
     said = f"<br>the last one: {escape(reason[:REASON_CHARACTERS])}" if reason else ""
-    return f"{count} trials ({percent:.1f} %): {escape(outcome)}{said}"
+    return f"{count} trials ({100 * share:.1f} %): {escape(outcome)}{said}"
 
 
 def draw_quality(state: TuningState, template: str | None = None) -> Drawing:
@@ -248,7 +258,7 @@ def draw_quality(state: TuningState, template: str | None = None) -> Drawing:
 
 def draw_seconds(state: TuningState, template: str | None = None) -> Drawing:
     frame = frame_phases(state.seconds)
-    rows = list(zip(frame["phase"], frame["seconds"], frame["percent"], strict=True))
+    rows = list(zip(frame["phase"], frame["seconds"], 100 * frame["share"], strict=True))
     trace = {
         "type": "bar",
         "orientation": "h",

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 from dietlab.cost import CostModel
 from dietlab.dispatch import Dispatcher
 from dietlab.shapes import Shape, only_dim
+from dietlab.space import MicroKernel, Plan
 from dietlab.view.lab import lab_imports
+from dietlab.view.plots import MICRO
 from dietlab.view.theme import CLEAR, PALETTE, TEXT
 
 if TYPE_CHECKING:
@@ -29,7 +31,8 @@ PARTS = {
 def frame_plans(
     dispatcher: Dispatcher, model: CostModel, extents: Iterable[int] | None = None
 ) -> pd.DataFrame:
-    """One row a shape: its plan, the heights of its row tiles, and predicted microseconds by part.
+    """Returns one row a shape: the ``micro_kernel`` that leads its plan with the parameters, how it covers
+    the rows (``cover``, and ``heights`` of the tiles in order), and the predicted seconds by part and in all.
 
     Args:
         extents: of the one dynamic dimension (default: the first :data:`SHOWN` of its range).
@@ -48,17 +51,22 @@ def frame_plans(
         rows.append(
             {
                 name: extent,
-                "plan": kernel.key,
+                **kernel.columns,
                 "cover": _cover(plan),
-                "heights": [r.kernel.rows for r in plan.regions for _ in range(r.tiles)],
-                **{f"{part}_us": getattr(parts, part) * 1e6 for part in PARTS},
-                "predicted_us": parts.total * 1e6,
+                "heights": " + ".join(map(str, _heights(plan))),
+                **{f"{part}_seconds": getattr(parts, part) for part in PARTS},
+                "predicted_seconds": parts.total,
             }
         )
     return pd.DataFrame(rows)
 
 
-def _cover(plan: Any) -> str:
+def _heights(plan: Plan[MicroKernel]) -> list[int]:
+    """Returns the rows of each tile, from the first to the last."""
+    return [region.kernel.rows for region in plan.regions for _ in range(region.tiles)]
+
+
+def _cover(plan: Plan[MicroKernel]) -> str:
     tiles = " + ".join(f"{r.tiles} x {r.kernel.rows}" for r in plan.regions)
     return f"{tiles} rows of {plan.kernel.cols} columns"
 
@@ -81,10 +89,11 @@ def plot_plans(
     frame = frame_plans(dispatcher, model, extents)
     name = next(iter(dispatcher.workload.dims))
     figure = make_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.06, row_heights=[0.6, 0.4])
-    hover = [f"{name}={row[name]}: {row['cover']}<br>{row['plan']}" for _, row in frame.iterrows()]
-    figure.add_trace(_tiles(go, frame, name, hover), row=1, col=1)
+    tiles = [_heights(dispatcher.plan(Shape.of(**{name: extent}))) for extent in frame[name]]
+    hover = [f"{name}={row[name]}: {row['cover']}<br>{row['micro_kernel']}" for _, row in frame.iterrows()]
+    figure.add_trace(_tiles(go, frame[name], tiles, hover), row=1, col=1)
     for part, (label, colour) in PARTS.items():
-        share = 100 * frame[f"{part}_us"] / frame["predicted_us"]
+        share = 100 * frame[f"{part}_seconds"] / frame["predicted_seconds"]
         figure.add_trace(
             go.Bar(
                 x=frame[name],
@@ -92,7 +101,7 @@ def plot_plans(
                 name=label,
                 marker_color=colour,
                 marker_line_width=0,
-                customdata=frame[f"{part}_us"],
+                customdata=MICRO * frame[f"{part}_seconds"],
                 hovertemplate=f"{name}=%{{x}}: {label} %{{customdata:.1f}} µs, %{{y:.0f}} %<extra></extra>",
             ),
             row=2,
@@ -115,19 +124,19 @@ def plot_plans(
     return figure
 
 
-def _tiles(go: Any, frame: pd.DataFrame, name: str, hover: list[str]) -> Any:
+def _tiles(go: Any, extents: pd.Series, tiles: list[list[int]], hover: list[str]) -> Any:
     """A heat map ``[row, shape]`` of tile heights."""
     import numpy as np
 
-    tallest = max(sum(heights) for heights in frame["heights"])
-    drawn = np.full((tallest, len(frame)), np.nan)
-    for column, heights in enumerate(frame["heights"]):
+    tallest = max(map(sum, tiles))
+    drawn = np.full((tallest, len(tiles)), np.nan)
+    for column, heights in enumerate(tiles):
         first = 0
         for number, height in enumerate(heights):
             drawn[first : first + height, column] = height + (0.35 if number % 2 else 0.0)
             first += height
     return go.Heatmap(
-        x=frame[name],
+        x=extents,
         z=drawn,
         colorscale="Cividis",
         colorbar={"title": "rows of<br>the tile", "len": 0.6, "y": 0.72},

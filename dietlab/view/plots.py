@@ -13,7 +13,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from dietlab.errors import RecordError
-from dietlab.evaluation.report import OURS, Report, Row, fastest
+from dietlab.evaluation.report import OURS, Report, Row, fastest, with_reasons
 from dietlab.view.lab import lab_imports
 from dietlab.view.theme import CLEAR, GRID, OPEN, PALETTE, TEXT, TIE, legend_rank, marks, styles
 
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 SPEEDUP_TITLE = "speedup (above 1: dietlab faster)"
 MANY = 40
 """Points of a line from which on they are drawn small: they would hide the line."""
+
+MICRO = 1e6
+"""Microseconds in a second: tables hold seconds, figures show microseconds."""
 
 WIDE = 8
 """An axis is logarithmic if its ends are this many doublings apart, or more."""
@@ -38,8 +41,9 @@ def frame_speedup(report: Report, cache: str | None = None) -> pd.DataFrame:
     """Speedup of dietlab over each contender (times; above 1: dietlab is faster) for each shape.
 
     Besides the contenders there are ``best prepacked vendor`` and ``best plain vendor``, the
-    fastest of their kind for each shape, as in ``report.summary``. ``cache=None`` is the first
-    cache state of the report. Wrong results are left out.
+    fastest of their kind for each shape, as in ``report.summary``; ``fastest`` is who. Beside the medians
+    of both stands the micro-kernel that leads dietlab's plan. ``cache=None`` is the first cache state of the
+    report. Wrong results are left out.
     """
     rows = [r for r in _rows(report, cache) if r.correct and r.speedup and math.isfinite(r.speedup)]
     rows = [r for r in rows if r.contender != OURS]
@@ -49,7 +53,7 @@ def frame_speedup(report: Report, cache: str | None = None) -> pd.DataFrame:
     for kind in ("prepacked", "plain"):
         best = fastest([r for r in rows if kinds.get(r.contender) == kind])
         named += [(f"best {kind} vendor", row) for row in best]
-    columns = ("speedup", "time_us", "dietlab_us", "fastest", "plan")
+    columns = ("speedup", "seconds_median", "dietlab_seconds", "fastest", "plan")
     return _table(
         report,
         columns,
@@ -58,9 +62,9 @@ def frame_speedup(report: Report, cache: str | None = None) -> pd.DataFrame:
                 **_key(row),
                 "contender": name,
                 "speedup": row.speedup,
-                "time_us": row.seconds_median * 1e6,
+                "seconds_median": row.seconds_median,
                 "fastest": row.contender,
-                "dietlab_us": ours[row.shape].seconds_median * 1e6 if row.shape in ours else None,
+                "dietlab_seconds": ours[row.shape].seconds_median if row.shape in ours else None,
                 "plan": ours[row.shape].plan if row.shape in ours else None,
             }
             for name, row in named
@@ -69,16 +73,16 @@ def frame_speedup(report: Report, cache: str | None = None) -> pd.DataFrame:
 
 
 def frame_latency(report: Report, cache: str | None = None) -> pd.DataFrame:
-    """Median time and its 95 % interval, in microseconds, for each shape and contender."""
+    """Median time and its 95 % interval, in seconds, for each shape and contender."""
     return _table(
         report,
-        ("time_us", "low_us", "high_us", "correct", "plan"),
+        ("seconds_median", "seconds_low", "seconds_high", "correct", "plan"),
         (
             {
                 **_key(row),
-                "time_us": row.seconds_median * 1e6,
-                "low_us": row.seconds_low * 1e6,
-                "high_us": row.seconds_high * 1e6,
+                "seconds_median": row.seconds_median,
+                "seconds_low": row.seconds_low,
+                "seconds_high": row.seconds_high,
                 "correct": bool(row.correct),
                 "plan": row.plan,
             }
@@ -88,19 +92,19 @@ def frame_latency(report: Report, cache: str | None = None) -> pd.DataFrame:
 
 
 def frame_throughput(report: Report, cache: str | None = None) -> pd.DataFrame:
-    """GFLOP/s, percent of the FMA peak of all cores, and percent of the roofline."""
+    """GFLOP/s, and as shares of 1 the ``peak`` (the FMA peak of all cores) and the ``roofline`` reached."""
     peak = peak_gflops(report)
     return _table(
         report,
-        ("gflops", "peak_percent", "roofline_percent", "correct", "plan"),
+        ("gflops", "peak", "roofline", "correct", "plan"),
         (
             {
                 **_key(row),
                 "gflops": row.gflops,
                 "correct": bool(row.correct),
                 "plan": row.plan,
-                "peak_percent": None if peak is None else 100 * row.gflops / peak,
-                "roofline_percent": None if row.roofline is None else 100 * row.roofline,
+                "peak": None if peak is None else row.gflops / peak,
+                "roofline": row.roofline,
             }
             for row in _rows(report, cache)
         ),
@@ -108,12 +112,12 @@ def frame_throughput(report: Report, cache: str | None = None) -> pd.DataFrame:
 
 
 def frame_padding(report: Report, cache: str | None = None) -> pd.DataFrame:
-    """Percent of dietlab's multiply-adds that no output needs, for each shape."""
+    """The share of dietlab's multiply-adds that no output needs, for each shape."""
     return _table(
         report,
-        ("padding_percent", "plan"),
+        ("padding_waste", "plan"),
         (
-            {**_key(row), "padding_percent": 100 * row.padding_waste, "plan": row.plan}
+            {**_key(row), "padding_waste": row.padding_waste, "plan": row.plan}
             for row in _rows(report, cache)
             if row.contender == OURS and row.padding_waste is not None
         ),
@@ -146,11 +150,13 @@ def _key(row: Row) -> dict[str, Any]:
 
 
 def _table(report: Report, columns: Sequence[str], rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
-    """A table with the same columns whether or not there are rows, in order of the dimensions."""
+    """A table with the same columns whether or not there are rows, in order of the dimensions. A ``plan``
+    becomes its ``micro_kernel`` with the parameters, and a ``reason``: see :meth:`Report.to_frame`."""
     import pandas as pd
 
     dims = list(report.rows[0].shape.to_json()) if report.rows else []
     frame = pd.DataFrame(list(rows), columns=[*dims, "shape", "held_out", "contender", "cache", *columns])
+    frame = with_reasons(frame, [report.hardware.get("kind", "cpu")])
     return frame.sort_values(dims, kind="stable", ignore_index=True) if dims else frame
 
 
@@ -173,7 +179,8 @@ def plot_latency(report: Report, cache: str | None = None, template: str | None 
     frame = frame_latency(report, cache)
     figure = new_figure(frame, "Time of one call", template)
     x = name_x_axis(figure, report)
-    _add_lines(figure, frame[frame["correct"].eq(True)], x, "time_us", _latency_hover, interval=True)
+    shown = frame.assign(us=MICRO * frame["seconds_median"])[frame["correct"].eq(True)]
+    _add_lines(figure, shown, x, "us", _latency_hover, interval=True)
     figure.update_yaxes(type="log", title_text="time (us, median with 95 % interval)")
     return figure
 
@@ -197,7 +204,7 @@ def plot_padding(report: Report, cache: str | None = None, template: str | None 
     frame = frame_padding(report, cache)
     figure = new_figure(frame, "Padding waste of dietlab", template)
     x = name_x_axis(figure, report)
-    _add_lines(figure, frame, x, "padding_percent", _padding_hover)
+    _add_lines(figure, frame.assign(percent=100 * frame["padding_waste"]), x, "percent", _padding_hover)
     figure.update_yaxes(rangemode="tozero", title_text="padding waste (% of multiply-adds)")
     return figure
 
@@ -276,13 +283,14 @@ def add_held_out_key(figure: go.Figure, frame: pd.DataFrame) -> None:
 
 
 def _interval_bars(part: pd.DataFrame) -> dict[str, Any]:
-    above, below = part["high_us"] - part["time_us"], part["time_us"] - part["low_us"]
+    low, middle, high = (MICRO * part[f"seconds_{name}"] for name in ("low", "median", "high"))
+    above, below = high - middle, middle - low
     return {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "thickness": 1}
 
 
 def _where(row: Any) -> str:
     held_out = ", held out from tuning" if row.held_out else ""
-    plan = f"<br>dietlab's plan: {escape(row.plan)}" if isinstance(row.plan, str) else ""
+    plan = f"<br>dietlab's plan: {escape(row.micro_kernel)}" if isinstance(row.micro_kernel, str) else ""
     return f"<br>{escape(row.shape)}{held_out}{plan}"
 
 
@@ -291,15 +299,15 @@ def _speedup_hover(row: Any) -> str:
     ratio = max(row.speedup, 1 / row.speedup)
     who = "" if row.fastest == row.contender else f" ({row.fastest})"
     # A shape that dietlab itself got wrong or skipped has no time of ours.
-    known = row.dietlab_us is not None and not math.isnan(row.dietlab_us)
-    mine = f"<br>dietlab {row.dietlab_us:.0f} us" if known else ""
-    times = f"{mine}<br>{escape(row.contender + who)} {row.time_us:.0f} us"
+    known = row.dietlab_seconds is not None and not math.isnan(row.dietlab_seconds)
+    mine = f"<br>dietlab {MICRO * row.dietlab_seconds:.0f} us" if known else ""
+    times = f"{mine}<br>{escape(row.contender + who)} {MICRO * row.seconds_median:.0f} us"
     return f"<b>{escape(faster)} is {ratio:.2f} times as fast as {escape(slower)}</b>{times}"
 
 
 def _latency_hover(row: Any) -> str:
-    interval = f"95 % interval {row.low_us:.1f} to {row.high_us:.1f} us"
-    return f"<b>{escape(row.contender)}: {row.time_us:.1f} us</b><br>{interval}"
+    interval = f"95 % interval {MICRO * row.seconds_low:.1f} to {MICRO * row.seconds_high:.1f} us"
+    return f"<b>{escape(row.contender)}: {row.us:.1f} us</b><br>{interval}"
 
 
 def _throughput_hover(row: Any) -> str:
@@ -307,10 +315,10 @@ def _throughput_hover(row: Any) -> str:
 
 
 def _shares(row: Any) -> Iterator[str]:
-    for share, limit in ((row.peak_percent, "FMA peak"), (row.roofline_percent, "roofline")):
+    for share, limit in ((row.peak, "FMA peak"), (row.roofline, "roofline")):
         if share is not None and not math.isnan(share):
-            yield f"<br>{share:.0f} % of the {limit}"
+            yield f"<br>{100 * share:.0f} % of the {limit}"
 
 
 def _padding_hover(row: Any) -> str:
-    return f"<b>{row.padding_percent:.1f} % of the multiply-adds are padding</b>"
+    return f"<b>{row.percent:.1f} % of the multiply-adds are padding</b>"

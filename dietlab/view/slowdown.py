@@ -8,7 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from dietlab.errors import RecordError
-from dietlab.view.plots import doubling_axis, is_wide, new_figure
+from dietlab.view.plots import MICRO, doubling_axis, is_wide, new_figure
 from dietlab.view.theme import HEADLINES, PALETTE, Style, muted
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ Y_TITLE = "time ratio (below 1: faster)"
 
 
 def frame_slowdown(lines: Mapping[str, Times], reference: tuple[str, Times]) -> pd.DataFrame:
-    """Returns one row a line and T that the reference has too: both times and ``slowdown``, their ratio
-    (times; below 1 the line is faster).
+    """Returns one row a line and T that the reference has too: ``seconds`` and ``reference_seconds`` of a
+    call, and ``slowdown``, their ratio (below 1 the line is faster).
 
     Args:
         lines: microseconds by T for each name; a T may be missing.
@@ -49,8 +49,8 @@ def frame_slowdown(lines: Mapping[str, Times], reference: tuple[str, Times]) -> 
             raise RecordError(
                 f"a line has a T in common with {judge}", name, "Ratios need both times of one shape."
             )
-        rows += [(name, int(t), float(times[t]), float(known[t]), times[t] / known[t]) for t in shared]
-    return pd.DataFrame(rows, columns=["line", "T", "time_us", "reference_us", "slowdown"])
+        rows += [(name, int(t), times[t] / MICRO, known[t] / MICRO, times[t] / known[t]) for t in shared]
+    return pd.DataFrame(rows, columns=["line", "T", "seconds", "reference_seconds", "slowdown"])
 
 
 def plot_slowdown(
@@ -120,5 +120,5 @@ def _hover(row: Any, judge: str) -> str:
     ratio = max(row.slowdown, 1 / row.slowdown)
     return (
         f"<b>{faster} is {ratio:.2f} times as fast as {slower}</b>"
-        f"<br>T={row.T}: {row.time_us:.0f} us against {row.reference_us:.0f} us"
+        f"<br>T={row.T}: {MICRO * row.seconds:.0f} us against {MICRO * row.reference_seconds:.0f} us"
     )

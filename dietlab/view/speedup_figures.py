@@ -14,6 +14,7 @@ from dietlab.shapes import Shape
 from dietlab.space import MicroKernel
 from dietlab.view.plans import PARTS
 from dietlab.view.plots import (
+    MICRO,
     RATIO_TICKS,
     SPEEDUP_TITLE,
     add_held_out_key,
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
+ENDS = ("seconds_low", "seconds_high")
+"""Columns of the 95 % interval of a median."""
+
 CLOSE = 2.0
 CLOSE_TICKS = [0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.3, 1.4, 1.6, 1.8, 2, 2.5, 3]
 """The axis of speedups whose greatest and least (or 1) are less than :data:`CLOSE` times apart."""
@@ -39,11 +43,11 @@ def frame_against(report: Report, contender: str, cache: str | None = None) -> p
     """Returns one contender's rows of :func:`dietlab.view.plots.frame_speedup`, with the intervals of both
     times.
 
-    ``low_us`` and ``high_us`` are the 95 % interval of the contender's median, ``dietlab_low_us`` and
-    ``dietlab_high_us`` of ours (us). ``speedup_low`` and ``speedup_high`` are the least and the greatest
-    ratio that both intervals allow together (times). The blocks of both are not kept, so this is wider than
-    an interval of the ratio itself would be: it errs on the careful side. The speedup, a median over
-    blocks, may lie outside by a little.
+    ``seconds_low`` and ``seconds_high`` are the 95 % interval of the contender's median,
+    ``dietlab_seconds_low`` and ``dietlab_seconds_high`` of ours. ``speedup_low`` and ``speedup_high`` are the
+    least and the greatest ratio that both intervals allow together. The blocks of both are not kept, so this
+    is wider than an interval of the ratio itself would be: it errs on the careful side. The speedup, a median
+    over blocks, may lie outside by a little.
 
     Args:
         contender: one of the report's, or ``best prepacked vendor`` or ``best plain vendor``.
@@ -54,19 +58,19 @@ def frame_against(report: Report, contender: str, cache: str | None = None) -> p
     """
     frame = frame_speedup(report, cache)
     frame = frame[frame["contender"] == contender]
-    times = frame_latency(report, cache)[["shape", "contender", "low_us", "high_us"]]
+    times = frame_latency(report, cache)[["shape", "contender", *ENDS]]
     ours = times[times["contender"] == OURS].drop(columns="contender")
-    ours = ours.rename(columns={"low_us": "dietlab_low_us", "high_us": "dietlab_high_us"})
+    ours = ours.rename(columns={end: f"dietlab_{end}" for end in ENDS})
     theirs = times.rename(columns={"contender": "fastest"})
     frame = frame.merge(theirs, how="left", on=["shape", "fastest"]).merge(ours, how="left", on="shape")
     frame["speedup"] = frame["speedup"].astype(float)
-    frame["speedup_low"] = frame["low_us"].astype(float) / frame["dietlab_high_us"].astype(float)
-    frame["speedup_high"] = frame["high_us"].astype(float) / frame["dietlab_low_us"].astype(float)
+    frame["speedup_low"] = frame["seconds_low"].astype(float) / frame["dietlab_seconds_high"].astype(float)
+    frame["speedup_high"] = frame["seconds_high"].astype(float) / frame["dietlab_seconds_low"].astype(float)
     return frame
 
 
 def frame_parts(model: CostModel, plan: str, shape: Shape, cache: str) -> pd.DataFrame:
-    """Returns the predicted parts of a plan's time on one shape: microseconds and percent of their sum.
+    """Returns the predicted parts of a plan's time on one shape: seconds, and ``share`` of their sum.
 
     Args:
         plan: the key of the micro-kernel that leads it.
@@ -80,9 +84,9 @@ def frame_parts(model: CostModel, plan: str, shape: Shape, cache: str) -> pd.Dat
     state = next((known for known in CACHE_STATES if known == cache), model.cost.cache)
     told = replace(model, cost=model.cost.with_cache(state))
     parts = told.parts(MicroKernel.from_key(plan), shape)
-    rows = [(label, 1e6 * getattr(parts, field)) for field, (label, _) in PARTS.items()]
-    frame = pd.DataFrame(rows, columns=["part", "predicted_us"])
-    frame["percent"] = 100 * frame["predicted_us"] / (frame["predicted_us"].sum() or 1.0)
+    rows = [(label, getattr(parts, field)) for field, (label, _) in PARTS.items()]
+    frame = pd.DataFrame(rows, columns=["part", "predicted_seconds"])
+    frame["share"] = frame["predicted_seconds"] / (frame["predicted_seconds"].sum() or 1.0)
     return frame
 
 
@@ -127,7 +131,7 @@ def plot_against(
             marker=ring(16),
         )
         if parts is not None and len(parts):
-            _add_parts(figure, parts, shape, float(chosen["dietlab_us"].iloc[0]))
+            _add_parts(figure, parts, shape, MICRO * float(chosen["dietlab_seconds"].iloc[0]))
     return figure
 
 
@@ -164,21 +168,21 @@ def _hover(row: Any) -> str:
     held_out = ", held out from tuning" if row.held_out else ""
     lines = [
         f"<b>{escape(faster)} is {ratio:.2f} times as fast as {escape(slower)}</b>",
-        f"{OURS} {time_words(row.dietlab_us, row.dietlab_low_us, row.dietlab_high_us)}",
-        f"{escape(who)} {time_words(row.time_us, row.low_us, row.high_us)}",
+        f"{OURS} {time_words(row.dietlab_seconds, row.dietlab_seconds_low, row.dietlab_seconds_high)}",
+        f"{escape(who)} {time_words(row.seconds_median, row.seconds_low, row.seconds_high)}",
         f"{escape(row.shape)}{held_out}; click to see its plan",
     ]
     return "<br>".join(lines)
 
 
 def time_words(median: float | None, low: float | None, high: float | None) -> str:
-    """Returns ``"82.9 us (82.5 to 83.0)"``: a median with its 95 % interval; shorter where they are
-    unknown."""
+    """Returns ``"82.9 us (82.5 to 83.0)"``: a median, given in seconds as its 95 % interval is; shorter where
+    they are unknown."""
     if median is None or math.isnan(median):
         return "was not measured"
     if low is None or high is None or math.isnan(low) or math.isnan(high):
-        return f"{median:.1f} us"
-    return f"{median:.1f} us ({low:.1f} to {high:.1f})"
+        return f"{MICRO * median:.1f} us"
+    return f"{MICRO * median:.1f} us ({MICRO * low:.1f} to {MICRO * high:.1f})"
 
 
 def _add_parts(figure: go.Figure, parts: pd.DataFrame, shape: str, measured_us: float) -> None:
@@ -192,9 +196,10 @@ def _add_parts(figure: go.Figure, parts: pd.DataFrame, shape: str, measured_us: 
     )
     colours = dict(PARTS.values())
     for row in parts.itertuples():
-        said = f"<b>{row.part}: {row.predicted_us:.1f} us</b><br>{row.percent:.0f} % of what is predicted for"
+        us, percent = MICRO * row.predicted_seconds, 100 * row.share
+        said = f"<b>{row.part}: {us:.1f} us</b><br>{percent:.0f} % of what is predicted for"
         figure.add_bar(
-            x=[row.predicted_us],
+            x=[us],
             y=[shape],
             orientation="h",
             name=row.part,

@@ -12,7 +12,7 @@ from dietlab.errors import WorkloadError
 from dietlab.evaluation.policies import PLANS, POLICIES, Padding, policy_waste
 from dietlab.evaluation.report import Report
 from dietlab.evaluation.trace import TraceTime
-from dietlab.view.plots import doubling_axis, is_wide, name_x_axis, new_figure
+from dietlab.view.plots import MICRO, doubling_axis, is_wide, name_x_axis, new_figure
 from dietlab.view.theme import GRID, PALETTE
 from dietlab.workloads import workload_from_json
 
@@ -43,7 +43,7 @@ def traffic_words(report: Report) -> str:
 def trace_cells(line: TraceTime) -> tuple[str, ...]:
     """Returns the cells below ``TRACE_HEADER``."""
     speedup = "-" if line.speedup is None else f"{line.speedup:.2f}x"
-    return line.cache, line.contender, f"{line.microseconds:.1f}", speedup, f"{100 * line.share:.0f} %"
+    return line.cache, line.contender, f"{MICRO * line.seconds:.1f}", speedup, f"{100 * line.share:.0f} %"
 
 
 def padding_cells(line: Padding) -> tuple[str, ...]:
@@ -52,7 +52,8 @@ def padding_cells(line: Padding) -> tuple[str, ...]:
 
 
 def frame_traffic(report: Report) -> pd.DataFrame:
-    """For each shape its percent of the calls, and the percent of multiply-adds that each policy wastes."""
+    """Returns one row a shape: its ``weight`` (a share of the calls, 0 to 1), and for each policy the share
+    of the multiply-adds that is padding."""
     import pandas as pd
 
     try:
@@ -64,13 +65,13 @@ def frame_traffic(report: Report) -> pd.DataFrame:
         {
             **shape.to_json(),
             "shape": str(shape),
-            "percent": 100 * weight,
-            PLANS: 100 * ours[shape] if shape in ours else None,
-            **{name: 100 * policy_waste(workload, shape, p) for name, p in POLICIES.items() if workload},
+            "weight": weight,
+            PLANS: ours.get(shape),
+            **{name: policy_waste(workload, shape, p) for name, p in POLICIES.items() if workload},
         }
         for shape, weight in sorted(report.weights.items())
     ]
-    return pd.DataFrame(records, columns=None if records else ["shape", "percent", PLANS, *POLICIES])
+    return pd.DataFrame(records, columns=None if records else ["shape", "weight", PLANS, *POLICIES])
 
 
 def plot_traffic(report: Report, template: str | None = None) -> go.Figure:
@@ -81,10 +82,10 @@ def plot_traffic(report: Report, template: str | None = None) -> go.Figure:
     if frame.empty:
         return figure
     wide = x != "shape" and is_wide(frame[x])
-    hover = [f"<b>{r.percent:.2f} % of the calls</b><br>{escape(r.shape)}" for r in frame.itertuples()]
+    hover = [f"<b>{100 * r.weight:.2f} % of the calls</b><br>{escape(r.shape)}" for r in frame.itertuples()]
     figure.add_bar(
         x=frame[x],
-        y=frame["percent"],
+        y=100 * frame["weight"],
         name="calls",
         marker={"color": PALETTE["muted"], "line": {"width": 0}},
         width=0.04 * frame[x] if wide else None,
@@ -96,7 +97,7 @@ def plot_traffic(report: Report, template: str | None = None) -> go.Figure:
         # Dots: between two lengths of the trace waste rises and falls, which a line would hide.
         figure.add_scatter(
             x=frame[x],
-            y=frame[line.policy],
+            y=100 * frame[line.policy],
             yaxis="y2",
             mode="markers",
             marker=look,
@@ -118,6 +119,6 @@ def plot_traffic(report: Report, template: str | None = None) -> go.Figure:
 
 def _hover(frame: pd.DataFrame, policy: str) -> list[str]:
     return [
-        f"<b>{waste:.1f} % of the multiply-adds are padding</b><br>{policy}<br>{escape(shape)}"
+        f"<b>{100 * waste:.1f} % of the multiply-adds are padding</b><br>{policy}<br>{escape(shape)}"
         for waste, shape in zip(frame[policy], frame["shape"], strict=True)
     ]

@@ -19,52 +19,39 @@ if TYPE_CHECKING:
 
 
 def frame_tuning(run: TuningRun) -> pd.DataFrame:
-    """Returns a table with one row a measurement of ``run``, in the order of time.
-
-    Its columns are the measurement (counted from 1), the micro-kernel's key, the shape as text, GFLOP/s (0
-    for a failure), the highest so far, the status, and the reason of a failure.
+    """Returns :meth:`TuningRun.to_frame` with the shape as a text, too, and ``best_gflops``, the highest
+    throughput so far (0 until a measurement succeeds).
 
     Raises:
         ModelError: if ``run`` is no tuning run.
     """
-    import pandas as pd
-
     require_type("the argument of frame_tuning and plot_tuning", run, TuningRun, ModelError, "Pass tune()'s.")
-    frame = pd.DataFrame(
-        {
-            "measurement": range(1, len(run.records) + 1),
-            "micro_kernel": [record.micro_kernel.key for record in run.records],
-            "shape": [str(record.shape) for record in run.records],
-            "gflops": [record.gflops(run.space.workload) for record in run.records],
-            "status": [record.status for record in run.records],
-            "reason": [record.reason for record in run.records],
-        }
-    )
-    frame.insert(4, "best_gflops", frame["gflops"].cummax())
-    return frame
+    frame = run.to_frame()
+    frame.insert(1, "shape", [str(record.shape) for record in run.records])
+    return frame.assign(best_gflops=frame["gflops"].fillna(0).cummax())
 
 
 def frame_phases(phase_seconds: PhaseSeconds) -> pd.DataFrame:
-    """Returns the seconds and percent of the total for each phase of tuning."""
+    """Returns the seconds of each phase of tuning, and their ``share`` of the total."""
     import pandas as pd
 
     seconds = {f.name: float(getattr(phase_seconds, f.name)) for f in fields(phase_seconds)}
     total = phase_seconds.total or 1.0
     return pd.DataFrame(
-        [(phase, amount, 100 * amount / total) for phase, amount in seconds.items()],
-        columns=["phase", "seconds", "percent"],
+        [(phase, amount, amount / total) for phase, amount in seconds.items()],
+        columns=["phase", "seconds", "share"],
     )
 
 
 def frame_portfolio_curve(curve: Sequence[tuple[int, float]]) -> pd.DataFrame:
-    """Returns the number of micro-kernels and mean slowdown against the best plan (times; 1 is none)."""
+    """Returns, for each number of ``micro_kernels``, the mean slowdown against the best plans (1 is none)."""
     import pandas as pd
 
-    return pd.DataFrame(list(curve), columns=["kernels", "mean_slowdown"])
+    return pd.DataFrame(list(curve), columns=["micro_kernels", "mean_slowdown"])
 
 
 def plot_tuning(run: TuningRun, template: str | None = None) -> go.Figure:
-    """Draws every measurement of ``run`` as a dot, failures as crosses, and the highest throughput so far
+    """Draws every record of ``run`` as a dot, failures as crosses, and the highest throughput so far
     as a line.
 
     Raises:
@@ -76,22 +63,22 @@ def plot_tuning(run: TuningRun, template: str | None = None) -> go.Figure:
     for name, failed, symbol, colour in kinds:
         part = frame[(frame["status"] != "ok") == failed]
         hover = [
-            f"measurement {r.measurement}: {r.micro_kernel}, {r.shape}<br>"
+            f"record {r.record}: {r.micro_kernel}, {r.shape}<br>"
             + (escape(f"{r.status}: {r.reason:.100}") if failed else f"{r.gflops:.1f} GFLOP/s")
             for r in part.itertuples()
         ]
         figure.add_scatter(
-            x=part["measurement"],
-            y=part["gflops"],
+            x=part["record"],
+            y=part["gflops"].fillna(0),
             name=name,
             mode="markers",
             hovertext=hover,
             hoverinfo="text",
             marker={"symbol": symbol, "color": colour, "size": 5, "opacity": 0.6},
         )
-    hover = [f"best of {r.measurement} measurements: {r.best_gflops:.1f} GFLOP/s" for r in frame.itertuples()]
+    hover = [f"best of {r.record} records: {r.best_gflops:.1f} GFLOP/s" for r in frame.itertuples()]
     figure.add_scatter(
-        x=frame["measurement"],
+        x=frame["record"],
         y=frame["best_gflops"],
         name="best so far",
         mode="lines",
@@ -99,7 +86,7 @@ def plot_tuning(run: TuningRun, template: str | None = None) -> go.Figure:
         hoverinfo="text",
         line={"shape": "hv", "color": PALETTE["ours"]},
     )
-    figure.update_xaxes(title_text="measurements (count)")
+    figure.update_xaxes(title_text="records (count)")
     figure.update_yaxes(rangemode="tozero", title_text="throughput (GFLOP/s)")
     return figure
 
@@ -108,13 +95,13 @@ def plot_phases(phase_seconds: PhaseSeconds, template: str | None = None) -> go.
     """Where the tuning time went: one bar for each phase."""
     frame = frame_phases(phase_seconds)
     figure = new_figure(frame, f"Where {phase_seconds.total:.0f} s of tuning went", template)
-    hover = [f"{r.phase}: {r.seconds:.1f} s, {r.percent:.0f} % of the time" for r in frame.itertuples()]
+    hover = [f"{r.phase}: {r.seconds:.1f} s, {100 * r.share:.0f} % of the time" for r in frame.itertuples()]
     figure.add_bar(
         x=frame["seconds"],
         y=frame["phase"],
         orientation="h",
         marker={"color": PALETTE["ours"]},
-        text=[f"{p:.0f} %" for p in frame["percent"]],
+        text=[f"{100 * share:.0f} %" for share in frame["share"]],
         hovertext=hover,
         hoverinfo="text",
     )
@@ -128,11 +115,11 @@ def plot_portfolio_curve(curve: Sequence[tuple[int, float]], template: str | Non
     frame = frame_portfolio_curve(curve)
     figure = new_figure(frame, "Portfolio size and slowdown", template)
     hover = [
-        f"{r.kernels} micro-kernels: {100 * (r.mean_slowdown - 1):.1f} % slower than the best plans"
+        f"{r.micro_kernels} micro-kernels: {100 * (r.mean_slowdown - 1):.1f} % slower than the best plans"
         for r in frame.itertuples()
     ]
     figure.add_scatter(
-        x=frame["kernels"],
+        x=frame["micro_kernels"],
         y=frame["mean_slowdown"],
         mode="lines+markers",
         hovertext=hover,

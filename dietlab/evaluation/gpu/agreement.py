@@ -114,36 +114,31 @@ class Comparison:
         return min((match.rank for match in self.matches if match.rank), default=None)
 
     @property
-    def slower_percent(self) -> float | None:
-        """The model's predicted slowdown of the heuristics' first choice against its own, in percent;
-        None if the space lacks that tile."""
+    def slowdown(self) -> float | None:
+        """The predicted time of the heuristics' first choice over that of the model's own (1: as fast); None
+        if the space lacks that tile."""
         first = self.matches[0].seconds
-        return None if first is None else 100 * (first / self.seconds - 1)
+        return None if first is None else first / self.seconds
 
     def row(self) -> dict[str, Any]:
         """Returns the row of :func:`frame_heuristics`; None where there is no value."""
         first = self.matches[0]
-        estimate, predicted = first.configuration.seconds, first.seconds
         return {
             **self.shape.to_json(),
             "nvidia": first.configuration.key,
-            "nvidia_us": _microseconds(estimate),
+            "nvidia_seconds": first.configuration.seconds,
             "micro_kernel": first.kernel.key if first.kernel else None,
-            "micro_kernel_us": _microseconds(predicted),
+            "micro_kernel_seconds": first.seconds,
             "rank": first.rank,
             "ranked": self.ranked,
-            "slower_percent": None if self.slower_percent is None else round(self.slower_percent, 1),
+            "slowdown": self.slowdown,
             "choice": self.choice.key,
-            "choice_us": _microseconds(self.seconds),
+            "choice_seconds": self.seconds,
             "proposed": len(self.matches),
             "in_space": self.in_space,
             "exact": self.exact,
             "best_rank": self.best_rank,
         }
-
-
-def _microseconds(seconds: float | None) -> float | None:
-    return None if seconds is None else round(1e6 * seconds, 3)
 
 
 def compare_with_heuristics(
@@ -206,9 +201,9 @@ def _match(wanted: Configuration, kernels: Sequence[CudaMicroKernel], seconds: V
 def frame_heuristics(comparisons: Iterable[Comparison]) -> pd.DataFrame:
     """Returns one row a shape.
 
-    ``nvidia`` is the heuristics' first choice and ``nvidia_us`` their estimate; ``micro_kernel`` is ours of
-    that tile, with its predicted microseconds and its ``rank`` among ``ranked``; ``choice`` is what the model
-    prefers, and ``slower_percent`` how much slower the first choice is predicted to be. Of the configurations
+    ``nvidia`` is the heuristics' first choice and ``nvidia_seconds`` their estimate; ``micro_kernel`` is ours
+    of that tile, with its predicted seconds and its ``rank`` among ``ranked``; ``choice`` is what the model
+    prefers, and ``slowdown`` the predicted time of the first choice over its own. Of the configurations
     ``proposed`` the space has the tiles of ``in_space``, and step, stages and splits too of ``exact``;
     ``best_rank`` is the best among them.
     """
