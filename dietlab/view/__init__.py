@@ -6,7 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 _HOMES = {
-    "dietlab.view.progress": ("LogObserver", "ProgressBar"),
+    "dietlab.view.progress": ("LogObserver",),
+    "dietlab.view.progress_bar": ("ProgressBar",),
     "dietlab.view.explore_cost": ("cost_lab", "frame_ranking", "plot_ranking"),
     "dietlab.view.explore_dispatch": ("dispatch_explorer", "frame_dispatch", "plot_dispatch"),
     "dietlab.view.explorer": ("Drawn", "Explorer"),
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from dietlab.view.plans import *  # noqa: F403
     from dietlab.view.plots import *  # noqa: F403
     from dietlab.view.progress import *  # noqa: F403
+    from dietlab.view.progress_bar import ProgressBar as ProgressBar
     from dietlab.view.slowdown import frame_slowdown as frame_slowdown
     from dietlab.view.slowdown import plot_slowdown as plot_slowdown
     from dietlab.view.traffic import *  # noqa: F403
