@@ -49,11 +49,12 @@ class Event:
 
 @dataclass(frozen=True)
 class StageStarted(Event):
-    """A step with a known amount of work begins (``total`` in ``unit``)."""
+    """A stage with a known amount of work begins: ``total`` in ``unit``, which is in the singular, of which
+    ``done`` were done before."""
 
     stage: str
     total: int
-    unit: str = "it"
+    unit: str = "step"
     done: int = 0
 
 
@@ -123,12 +124,19 @@ class Audience:
             observer.on_event(event)
 
     @contextmanager
-    def stage(self, name: str, total: int, unit: str = "it") -> Iterator[Stage]:
-        """Opens a step with progress: ``with audience.stage("build", 8) as step: step.advance()``."""
+    def stage(self, name: str, total: int, unit: str = "step", done: int = 0) -> Iterator[Stage]:
+        """Opens a stage with progress: ``with audience.stage("build", 8) as step: step.advance()``.
+
+        Args:
+            name: of the stage.
+            total: its amount of work, in ``unit``.
+            unit: one of these, in the singular.
+            done: how much of it was done before.
+        """
         started = perf_counter()
-        self.send(StageStarted(name, total, unit))
+        self.send(StageStarted(name, total, unit, done))
         try:
-            yield Stage(self, name)
+            yield Stage(self, name, done)
         finally:
             self.send(StageFinished(name, perf_counter() - started))
 

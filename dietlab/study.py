@@ -27,7 +27,7 @@ from dietlab.dispatch import (
 from dietlab.dispatch.operator import LIBRARY_NAME
 from dietlab.errors import StudyError
 from dietlab.evaluation import Report, evaluate
-from dietlab.events import Observer, PhaseSeconds
+from dietlab.events import Observer, PhaseSeconds, audience
 from dietlab.hardware import Hardware
 from dietlab.measure import RecordStore, Runner, read_records
 from dietlab.search import Effort, PhaseTimer, TuningRun, effort_named, tune, with_records
@@ -305,9 +305,12 @@ class Study(Carded):
         path = self.folder / DISPATCHER
         return Dispatcher.load(path) if path.exists() else self.dispatch()
 
-    def build(self) -> Operator:
+    def build(self, observers: Iterable[Observer] = ()) -> Operator:
         """Compiles the dispatcher into ``library/``."""
-        return build(self.dispatcher(), self.folder)
+        with audience(observers).stage("build", 1, "library") as progress:
+            op = build(self.dispatcher(), self.folder)
+            progress.advance()
+        return op
 
     def operator(self) -> Operator:
         """Loads the study's library.

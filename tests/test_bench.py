@@ -653,8 +653,10 @@ def test_a_task_that_fails_leaves_a_reason(tmp_path: Path, monkeypatch: pytest.M
     heard = Heard()
     found = run_bench(suite_named("smoke"), tmp_path, caches=("hot",), effort="smoke", observers=[heard])
     assert [f.failure for f in found.failures] == ["a linker is installed; got none"] and not found.entries
-    started, advanced = heard.events[0], heard.events[1]
+    started, study, ended, advanced, _ = heard.events
     assert isinstance(started, StageStarted) and isinstance(advanced, StageAdvanced)
+    assert isinstance(study, StageStarted) and isinstance(ended, StageFinished)
+    assert study.stage == ended.stage == "dense-tiny-1t"
     assert advanced.done == started.total and "failed" in advanced.note
     result = CliRunner().invoke(main, ["bench", "--summary", "--out", str(tmp_path)])
     assert result.exit_code == 1 and "a linker is installed" in result.stdout

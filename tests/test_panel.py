@@ -68,7 +68,7 @@ class Clock:
 
 
 def tuning_events(trials: int = 8) -> list[Event]:
-    steps: list[Event] = [StageStarted("measure", trials, "trials")]
+    steps: list[Event] = [StageStarted("measure", trials, "trial")]
     for i in range(1, trials + 1):
         failed = i == 2
         gflops = 0.0 if failed else 10.0 * i
@@ -179,7 +179,7 @@ def test_another_run_begins_afresh_and_a_resumed_one_counts_what_was_there() -> 
 def test_ansor_counts_the_trials_of_each_shape() -> None:
     events: list[Event] = []
     for shape, counts in (("T=8", (16, 32)), ("T=24", (16, 32, 48))):
-        events.append(StageStarted(f"ansor {shape}", 64, "trials"))
+        events.append(StageStarted(f"ansor {shape}", 64, "trial"))
         for count in counts:
             status = "failed" if (shape, count) == ("T=24", 16) else "ok"
             gflops = 0.0 if status == "failed" else float(count)
@@ -540,7 +540,7 @@ def test_panel_shows_time_left_and_reuses_bars() -> None:
     clock = Clock()
     panel = TuningPanel(clock=clock)
     for _ in range(3):
-        panel.on_event(StageStarted("build", 4, "kernels"))
+        panel.on_event(StageStarted("build", 4, "kernel"))
         clock.now += 1.0
         panel.on_event(StageAdvanced("build", 1))
         (stage,) = panel._bars.box.children

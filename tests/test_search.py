@@ -377,7 +377,7 @@ def test_observers_see_every_trial_with_rising_progress(name: str, space: Space)
     assert [e.trials for e in measured] == list(range(1, len(run.records) + 1))
     assert [e.micro_kernel for e in measured] == [r.micro_kernel.key for r in run.records]
     stages = [e.stage for e in events if isinstance(e, StageStarted)]
-    assert stages == ["tune", "confirm"] + (["verify", "verify"] if name == "verified" else [])
+    assert stages == ["search", "confirm"] + (["verify", "verify"] if name == "verified" else [])
     assert next(e.total for e in events if isinstance(e, StageStarted)) == effort.trials
     done, total = 0, 0
     for event in events:

@@ -301,6 +301,26 @@ def study(tmp_path_factory: pytest.TempPathFactory, processor: Path) -> Path:
     return out
 
 
+def test_a_command_tells_its_stages_and_the_next_command_or_the_result_only(
+    study: Path, tmp_path: Path, processor: Path
+) -> None:
+    command = tuning(tmp_path / "my study", processor)
+    result = dietlab(*command)
+    assert result.stdout.splitlines()[1:] == [f"next: dietlab build '{tmp_path}/my study'"]
+    lines = [re.match(r"tune (\d/3 \w+): \d+ \S+ in ", line) for line in result.stderr.splitlines()]
+    assert [line and line[1] for line in lines] == ["1/3 search", "2/3 confirm", "3/3 verify"]
+    assert "next:" not in done(*command, "--json")
+    built = dietlab("build", study)
+    assert built.stderr.startswith("build: 1 library in ") and built.stderr.count("\n") == 1
+    assert built.stdout.splitlines()[-1] == f"next: dietlab evaluate {study}"
+    timed = ("evaluate", study, "--shapes", "1", "--against", "openblas", "--effort", "smoke")
+    assert done(*timed).splitlines()[-1] == f"next: dietlab ablate {study}"
+    for quietly in ((*command, "--quiet"), ("build", study, "--quiet"), (*timed, "--quiet")):
+        result = dietlab(*quietly)
+        assert result.exit_code == 0 and result.stderr == ""
+        assert result.stdout and "next:" not in result.stdout
+
+
 def test_built_study_is_an_operator(study: Path) -> None:
     op = load(study)
     x, w = (WORK.inputs(SHAPES.shapes[-1])[name] for name in ("x", "w"))

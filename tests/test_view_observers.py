@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import re
 from dataclasses import dataclass
 
 import pytest
@@ -18,7 +19,8 @@ from dietlab.events import (
     StageStarted,
     TrialMeasured,
 )
-from dietlab.view.progress import LogObserver, ProgressBar, StageClock, describe, duration
+from dietlab.view.progress import LogObserver, StageClock, amount, describe, duration
+from dietlab.view.progress_bar import STEPS, ProgressBar
 
 
 @dataclass
@@ -37,7 +39,7 @@ class Terminal(io.StringIO):
 
 
 def tuning_events(trials: int = 8) -> list[Event]:
-    steps: list[Event] = [StageStarted("measure", trials, "trials")]
+    steps: list[Event] = [StageStarted("measure", trials, "trial")]
     for i in range(1, trials + 1):
         failed = i == 2
         gflops = 0.0 if failed else 10.0 * i
@@ -59,53 +61,130 @@ def test_durations_and_sentences() -> None:
     assert describe(RoundFinished(2, 64, 3, 101.0, PhaseSeconds(measure=8))) == (
         "round 2: 64 trials, 3 failed, best 101.0 GFLOP/s, 8.0 s"
     )
+    assert [amount(n, "micro-kernel") for n in (1, 8)] == ["1 micro-kernel", "8 micro-kernels"]
     assert describe(ModelFitted(1, 64, {"r2": 0.74})) == "model of round 1: 64 records, r2 0.74"
 
 
 def test_time_left_ignores_what_was_done_before() -> None:
-    clock = StageClock.of(StageStarted("measure", 100, "trials", done=80), now=0.0)
+    clock = StageClock.of(StageStarted("measure", 100, "trial", done=80), now=0.0)
     assert clock.seconds_left(5.0) is None
+    clock = clock.advanced(StageAdvanced("measure", 81))
+    assert clock.seconds_left(5.0) is None, "one unit in ten is too early to tell"
     clock = clock.advanced(StageAdvanced("measure", 90, "best 3"))
     assert clock.seconds_left(20.0) == pytest.approx(20.0)
     assert clock.line(20.0) == "measure: 90/100 trials, 20.0 s left, best 3"
 
 
-def test_lines_where_there_is_no_terminal() -> None:
+STAGES = ("search", "confirm", "verify")
+
+
+def played(bar: ProgressBar, clock: Clock, name: str, total: int, unit: str = "trial") -> None:
+    """Sends a whole stage, a second a unit."""
+    bar.on_event(StageStarted(name, total, unit))
+    for done in range(1, total + 1):
+        clock.now += 1.0
+        bar.on_event(StageAdvanced(name, done, f"best {done} GFLOP/s"))
+    bar.on_event(StageFinished(name, float(total)))
+
+
+def test_a_file_gets_one_line_for_each_stage_with_work() -> None:
     clock, stream = Clock(), io.StringIO()
-    bar = ProgressBar(stream, interval=5.0, clock=clock)
-    for event in tuning_events(12):
-        if isinstance(event, StageAdvanced):
-            clock.now += 1.0
-        bar.on_event(event)
+    with ProgressBar("tune", STAGES, stream, clock) as bar:
+        played(bar, clock, "search", 8, "micro-kernel")
+        played(bar, clock, "confirm", 0, "measurement")
+        for _ in range(5):
+            played(bar, clock, "verify", 1, "measurement")
+        played(bar, clock, "verify", 0, "measurement")
     assert stream.getvalue().splitlines() == [
-        "measure: 5/12 trials, 7.0 s left, best 50 GFLOP/s",
-        "measure: 10/12 trials, 2.0 s left, best 100 GFLOP/s",
-        "measure: 12/12 trials in 12.0 s, best 120 GFLOP/s",
+        "tune 1/3 search: 8 micro-kernels in 8.0 s, best 8 GFLOP/s",
+        "tune 3/3 verify: 5 measurements in 5.0 s, best 1 GFLOP/s",
     ]
 
 
-def test_short_stages_and_late_observers_are_silent() -> None:
-    stream = io.StringIO()
-    bar = ProgressBar(stream, clock=Clock())
-    for _ in range(100):
-        for event in (StageStarted("s", 1), StageAdvanced("s", 1), StageFinished("s", 0.01)):
-            bar.on_event(event)
+def test_a_file_is_told_of_the_stages_inside_a_stage() -> None:
+    clock, stream = Clock(), io.StringIO()
+    with ProgressBar("bench", ["bench"], stream, clock) as bar:
+        bar.on_event(StageStarted("bench", 4, "shape", done=2))
+        bar.on_event(StageStarted("dense-1t", 1, "study"))
+        played(bar, clock, "search", 8, "micro-kernel")
+        bar.on_event(StageAdvanced("bench", 3))
+        bar.on_event(StageAdvanced("dense-1t", 1))
+        bar.on_event(StageFinished("dense-1t", 8.0))
+    assert stream.getvalue().splitlines() == [
+        "bench dense-1t: 1 study in 8.0 s",
+        "bench: 1 shape in 8.0 s",
+    ]
+
+
+def test_stages_without_a_plan_are_commands_and_late_observers_are_silent() -> None:
+    clock, stream = Clock(), io.StringIO()
+    bar = ProgressBar(stream=stream, clock=clock)
+    played(bar, clock, "survey", 1, "micro-kernel")
+    played(bar, clock, "confirm", 0)
     bar.on_event(StageAdvanced("never started", 3))
     bar.on_event(StageFinished("never started", 60.0))
-    assert stream.getvalue() == ""
+    assert stream.getvalue() == "survey: 1 micro-kernel in 1.0 s, best 1 GFLOP/s\n"
 
 
-def test_bar_in_a_terminal() -> None:
-    stream = Terminal()
-    bar = ProgressBar(stream)
-    for event in tuning_events():
-        bar.on_event(event)
-    bar.on_event(StageAdvanced("never started", 3))
-    last = stream.getvalue().rstrip().split("\r")[-1]
-    assert "measure" in last
-    assert "8/8" in last
-    assert "trials/s" in last
-    assert "best 80 GFLOP/s" in last
+def drawn(stream: Terminal) -> list[str]:
+    return [line.rstrip() for line in stream.getvalue().split("\r")]
+
+
+def test_a_terminal_has_one_line_for_the_whole_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    clock, stream = Clock(), Terminal()
+    with ProgressBar("tune", STAGES, stream, clock) as bar:
+        played(bar, clock, "search", 8, "micro-kernel")
+        assert drawn(stream)[-1] == (
+            "tune 1/3 search [======              ] 32 %, 16.9 s left, 8/8 micro-kernels, best 8 GFLOP/s"
+        )
+        played(bar, clock, "confirm", 3, "measurement")
+        played(bar, clock, "verify", 4, "measurement")
+        bar.on_event(StageStarted("verify", 4, "measurement"))
+        clock.now += 1.0
+        bar.on_event(StageAdvanced("verify", 1))
+        assert (
+            drawn(stream)[-1] == "tune 3/3 verify [================    ] 81 %, 3.0 s left, 1/4 measurements"
+        )
+    text = stream.getvalue()
+    assert "\n" not in text
+    assert drawn(stream)[-1] == "", "the line is gone at the end"
+    assert all(len(line) < 120 for line in text.split("\r"))
+
+
+def test_a_line_is_cut_to_the_terminal_and_covers_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    clock, stream = Clock(), Terminal()
+    bar = ProgressBar("tune", STAGES, stream, clock)
+    played(bar, clock, "search", 64, "micro-kernel")
+    lines = stream.getvalue().split("\r")[1:]
+    assert max(map(len, lines)) == 59
+    shown = [len(line.rstrip()) for line in lines]
+    assert all(len(after) >= before for before, after in zip(shown, lines[1:], strict=False))
+
+
+def test_the_time_left_counts_stages_that_have_not_begun() -> None:
+    """What was done before the start, or takes no time, does not count as speed."""
+    clock, stream = Clock(), Terminal()
+    bar = ProgressBar("tune", STAGES, stream, clock)
+    bar.on_event(StageStarted("search", 64, "micro-kernel", done=64))
+    bar.on_event(StageFinished("search", 0.0))
+    bar.on_event(StageStarted("confirm", 10, "measurement"))
+    assert " left" not in stream.getvalue()
+    clock.now += 6.0
+    bar.on_event(StageAdvanced("confirm", 10))
+    share = STEPS["verify"].share / STEPS["confirm"].share
+    assert f"{duration(6.0 * share)} left, 10/10 measurements" in drawn(stream)[-1]
+
+
+def test_more_rounds_than_usual_never_turn_the_bar_back() -> None:
+    clock, stream = Clock(), Terminal()
+    bar = ProgressBar("build", ("check", "build"), stream, clock)
+    for _ in range(9):
+        played(bar, clock, "check", 2, "measurement")
+    played(bar, clock, "build", 1, "library")
+    parts = [int(found) for found in re.findall(r"(\d+) %", stream.getvalue())]
+    assert parts == sorted(parts) and parts[-1] == 100 and parts[0] == 0
 
 
 def test_log_observer_levels(caplog: pytest.LogCaptureFixture) -> None:

@@ -190,7 +190,9 @@ def _attempt(bench: Bench, job: Job, progress: Stage) -> None:
     hardware, before = _processor(bench, job.threads), progress.done
     facts = StudyFacts(job.task.name, job.threads, job.task.workload.to_json(), hardware.to_json())
     try:
-        _measure(bench, job, hardware, progress)
+        with bench.listeners.stage(job.name, 1, "study") as studies:
+            _measure(bench, job, hardware, progress)
+            studies.advance()
     except DietlabError as error:
         known = bench.journal.studies.get((job.task.name, job.threads), facts)
         bench.journal.add_study(replace(known, failure=str(error)))
@@ -254,7 +256,7 @@ def play(
 @contextmanager
 def progress_of(listeners: Audience, done: int, left: int) -> Iterator[Stage]:
     """Returns the progress of a bench of which ``done`` turns were measured before."""
-    listeners.send(StageStarted("bench", done + left, "shapes", done))
+    listeners.send(StageStarted("bench", done + left, "shape", done))
     started = perf_counter()
     try:
         yield Stage(listeners, "bench", done)
@@ -270,7 +272,7 @@ def built(study: Study, listeners: Audience) -> Operator:
         with LocalRunner(study.hardware, effort_named(study.effort).timing) as runner:
             study.tune(runner, listeners.observers)
             study.dispatch(runner=runner, observers=listeners.observers)
-        return study.build()
+        return study.build(listeners.observers)
 
 
 def _paper_shapes(task: Task) -> ShapeSet:

@@ -14,6 +14,7 @@ from dietlab.bench.state import StateArchive, restore
 from dietlab.bench.suite import LENGTHS, SUITES, Suite, suite_named
 from dietlab.bench.table import BenchTable, facts_path
 from dietlab.cli.options import page_or_reason, words
+from dietlab.cli.telling import Telling, quiet_option
 from dietlab.errors import DietlabError
 from dietlab.evaluation.contenders import contenders_for
 from dietlab.evaluation.gpu import GPU_CACHE_STATES
@@ -21,7 +22,6 @@ from dietlab.measure import CACHE_STATES
 from dietlab.search import EFFORTS
 from dietlab.view.bench_page import plans_in, write_bench
 from dietlab.view.bench_text import render_bench
-from dietlab.view.progress import ProgressBar
 
 LEFT_OVER = 75
 """Exit status of a bench whose time was up (``EX_TEMPFAIL`` of sysexits.h: try again)."""
@@ -77,6 +77,7 @@ LEFT_OVER = 75
     metavar="FILE.csv.gz",
     help="Measure nothing: write the table of --out here, compressed, with its facts beside it as JSON.",
 )
+@quiet_option
 def bench(
     suite: str,
     out: str,
@@ -92,6 +93,7 @@ def bench(
     state: str | None,
     summary_only: bool,
     pack: str | None,
+    quiet: bool,
 ) -> None:
     """Measure a suite: workloads x contenders x caches x threads.
 
@@ -129,6 +131,7 @@ def bench(
     dietlab bench --suite paper-gpu --out runs/gpu --seconds 330 --state gpu.tar.gz
     dietlab bench --out runs/gpu --pack gpu.csv.gz
     """
+    telling = Telling("bench", ("bench",), quiet)
     folder, deadline = Path(out), Deadline(seconds)
     archives = kept_state(folder, state)
     if pack:
@@ -138,21 +141,25 @@ def bench(
         table = read_journal(folder / JOURNAL).table
         table.save(folder / TABLE)
     else:
-        table = run_bench(
-            chosen_suite(suite, target, against),
-            folder,
-            threads=[number(word) for word in words(threads)],
-            caches=None if caches is None else words(caches),
-            effort=effort,
-            tuning_effort=tuning_effort,
-            ansor_trials=ansor_trials,
-            only=only,
-            observers=[ProgressBar(), *archives],
-            deadline=deadline,
-        )
+        with telling:
+            table = run_bench(
+                chosen_suite(suite, target, against),
+                folder,
+                threads=[number(word) for word in words(threads)],
+                caches=None if caches is None else words(caches),
+                effort=effort,
+                tuning_effort=tuning_effort,
+                ansor_trials=ansor_trials,
+                only=only,
+                observers=[*telling.observers, *archives],
+                deadline=deadline,
+            )
         for archive in archives:
             archive.write()
     show_bench(table, folder, left=deadline.left or 0)
+    facts = table.studies[0] if table.studies else None
+    if facts and facts.processor.kind == "cpu":
+        telling.suggest(folder / facts.folder)
 
 
 def kept_state(folder: Path, state: str | None) -> list[StateArchive]:
@@ -206,7 +213,8 @@ def packed(table: BenchTable, path: str) -> None:
 )
 @click.option("--effort", default="quick", show_default=True, type=click.Choice(list(LENGTHS)))
 @click.option("--kernel", metavar="KEY", help="Default: the one that serves most lengths up to 128.")
-def ablate(study: str, caches: str, effort: str, kernel: str | None) -> None:
+@quiet_option
+def ablate(study: str, caches: str, effort: str, kernel: str | None, quiet: bool) -> None:
     """Take one micro-kernel apart: what is each idea worth?
 
     Times the composition of one micro-kernel against the same without an idea: bound checks, loop
@@ -218,7 +226,10 @@ def ablate(study: str, caches: str, effort: str, kernel: str | None) -> None:
     \b
     dietlab ablate runs/bench/dense-k768-n2304-1t --effort full
     """
-    table = run_ablation(study, caches=words(caches), effort=effort, kernel=kernel, observers=[ProgressBar()])
+    with Telling("ablate", ("bench",), quiet) as telling:
+        table = run_ablation(
+            study, caches=words(caches), effort=effort, kernel=kernel, observers=telling.observers
+        )
     show_bench(table, Path(study) / FOLDER)
 
 

@@ -8,10 +8,10 @@ from random import Random
 import click
 
 from dietlab.cli.options import cover_option, hardware_option, processor, show, workload_options
+from dietlab.cli.telling import Telling, quiet_option
 from dietlab.errors import DietlabError
 from dietlab.measure.compiler_report import COLUMNS, frame_compiled
 from dietlab.space import Cover, build_space, edges_of
-from dietlab.view import ProgressBar
 from dietlab.workloads import Workload
 
 
@@ -25,6 +25,7 @@ from dietlab.workloads import Workload
 @click.option("--seed", default=0, show_default=True, help="Which ones.")
 @click.option("--csv", "path", type=click.Path(dir_okay=False), help="Also write the table here.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@quiet_option
 def compile_command(
     workload: Workload,
     cover: Cover,
@@ -33,6 +34,7 @@ def compile_command(
     seed: int,
     path: str | None,
     as_json: bool,
+    quiet: bool,
 ) -> None:
     """Compile micro-kernels and show what they use: needs nvcc.
 
@@ -48,7 +50,8 @@ def compile_command(
     kernels = list(space)
     if 0 < sample < len(kernels):
         kernels = sorted(Random(seed).sample(kernels, sample))
-    table = frame_compiled(workload, chip, kernels, [ProgressBar()])
+    with Telling("compile", ("compile",), quiet) as telling:
+        table = frame_compiled(workload, chip, kernels, telling.observers)
     table.insert(0, "arch", chip.gpu.arch)
     table.insert(1, "dtype", workload.dtype)
     if path:

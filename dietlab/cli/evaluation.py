@@ -9,12 +9,12 @@ from pathlib import Path
 import click
 
 from dietlab.cli.options import SHAPES_HELP, page_or_reason, parse_shapes, words
+from dietlab.cli.telling import Telling, evaluating, quiet_option
 from dietlab.evaluation import CONTENDERS, DEFAULT_CONTENDERS, Report
 from dietlab.measure import CACHE_STATES
 from dietlab.search import EFFORTS, effort_named
 from dietlab.study import REPORT, Study
 from dietlab.view.html_report import render_text, write_html
-from dietlab.view.progress import ProgressBar
 
 
 @click.command("evaluate")
@@ -37,6 +37,7 @@ from dietlab.view.progress import ProgressBar
 @click.option("--ansor-trials", type=click.IntRange(1), help="Trials a shape (default: the effort's).")
 @click.option("--ansor-seconds", type=float, help="Begin no further shape after this; 0 means all shapes.")
 @click.option("--json", "json_path", type=click.Path(dir_okay=False), help="Also write the report here.")
+@quiet_option
 def evaluate_command(
     study: str,
     shapes: str,
@@ -46,6 +47,7 @@ def evaluate_command(
     ansor_trials: int | None,
     ansor_seconds: float | None,
     json_path: str | None,
+    quiet: bool,
 ) -> None:
     """Time the library in turns with vendors and other tuners.
 
@@ -58,15 +60,12 @@ def evaluate_command(
         chosen = replace(chosen, ansor_trials=ansor_trials)
     if ansor_seconds is not None:
         chosen = replace(chosen, ansor_seconds=ansor_seconds or None)
-    report = opened.evaluate(
-        parse_shapes(shapes, opened.workload),
-        words(against),
-        words(caches),
-        chosen,
-        [ProgressBar()],
-    )
+    wanted, names = parse_shapes(shapes, opened.workload), words(against)
+    with Telling("evaluate", evaluating(names), quiet) as telling:
+        report = opened.evaluate(wanted, names, words(caches), chosen, telling.observers)
     click.echo(render_text(report))
     click.echo(save_report(report, opened.folder, json_path))
+    telling.suggest(study)
 
 
 def save_report(report: Report, folder: Path, json_path: str | None = None) -> str:

@@ -8,10 +8,11 @@ from dietlab.cli.evaluation import save_report
 from dietlab.cli.options import QUICKSTART, SHAPES_HELP, effort_option, parse_shapes, threads_option
 from dietlab.cli.recorded import tuning_text
 from dietlab.cli.stages import dispatched, study_hardware, tuned
+from dietlab.cli.telling import BUILDING, TUNING, Telling, evaluating, quiet_option
 from dietlab.shapes import Dim, ShapeSet
 from dietlab.study import Study
 from dietlab.view.html_report import render_text
-from dietlab.view.progress import ProgressBar
+from dietlab.view.progress import amount
 from dietlab.workloads import make_workload
 
 QUICKSTART_AGAINST = (
@@ -33,7 +34,8 @@ QUICKSTART_AGAINST = (
 @threads_option
 @effort_option
 @click.option("--shapes", default="uniform:8", show_default=True, help=f"What to tune for. {SHAPES_HELP}")
-def quickstart(out: str, threads: int | None, effort: str, shapes: str) -> None:
+@quiet_option
+def quickstart(out: str, threads: int | None, effort: str, shapes: str, quiet: bool) -> None:
     """Tune, build and evaluate one layer of BERT: at most 5 minutes.
 
     The layer is the query, key and value projection of BERT-base, tuned for this machine. OUT holds the
@@ -42,17 +44,18 @@ def quickstart(out: str, threads: int | None, effort: str, shapes: str) -> None:
     workload = make_workload("dense", {name: Dim.parse(text) for name, text in QUICKSTART.items()})
     hardware = study_hardware(out, None, threads)
     study = Study.create(out, workload, hardware, parse_shapes(shapes, workload), effort)
-    click.echo(
-        f"{workload} on {hardware.name}, {hardware.cores} core(s): {len(study.space())} micro-kernels fit"
-    )
-    click.echo(tuning_text(tuned(study)))
-    dispatcher = dispatched(study)
-    op = study.build()
-    click.echo(f"dispatcher: {dispatcher.card.summary}")
-    click.echo(f"{op.path}: {op.manifest['file_bytes'] / 1024:.0f} KiB")
-    report = study.evaluate(_quickstart_shapes(study), QUICKSTART_AGAINST, observers=[ProgressBar()])
-    click.echo(f"\n{render_text(report)}")
+    with Telling("quickstart", (*TUNING, *BUILDING, *evaluating(QUICKSTART_AGAINST)), quiet) as telling:
+        cores = amount(hardware.cores, "core")
+        telling.say(f"{workload} on {hardware.name}, {cores}: {len(study.space())} micro-kernels fit")
+        telling.say(tuning_text(tuned(study, telling)))
+        dispatcher = dispatched(study, telling)
+        op = study.build(telling.observers)
+        telling.say(f"dispatcher: {dispatcher.card.summary}")
+        telling.say(f"{op.path}: {op.manifest['file_bytes'] / 1024:.0f} KiB\n")
+        report = study.evaluate(_quickstart_shapes(study), QUICKSTART_AGAINST, observers=telling.observers)
+    click.echo(render_text(report))
     click.echo(save_report(report, study.folder))
+    telling.suggest(out)
 
 
 def _quickstart_shapes(study: Study) -> ShapeSet:

@@ -19,6 +19,7 @@ from dietlab.cli.options import (
     threads_option,
     workload_options,
 )
+from dietlab.cli.telling import Telling, quiet_option
 from dietlab.dispatch import versions
 from dietlab.errors import RecordError
 from dietlab.hardware import Hardware
@@ -27,7 +28,6 @@ from dietlab.search import TuningRun, effort_named, survey, tune
 from dietlab.shapes import ShapeSet
 from dietlab.shipped import data_names, data_path
 from dietlab.space import build_space
-from dietlab.view.progress import ProgressBar
 from dietlab.workloads import Workload, workload_from_json
 
 RECORDS = "records.jsonl.gz"
@@ -110,8 +110,9 @@ def replay_run(records: str | Path, effort: str, strategy: str, seed: int = 0) -
     "--records", required=True, type=click.Path(dir_okay=False), help="The .jsonl file; goes on in it."
 )
 @click.option("--pack", type=click.Path(dir_okay=False), help="Also write it compressed (.jsonl.gz).")
+@quiet_option
 def survey_command(
-    workload: Workload, threads: int | None, shapes: str, records: str, pack: str | None
+    workload: Workload, threads: int | None, shapes: str, records: str, pack: str | None, quiet: bool
 ) -> None:
     """Measure every micro-kernel on every shape, to replay.
 
@@ -130,9 +131,10 @@ def survey_command(
         "cache": timing.cache,
     }
     store = RecordStore(path, header)
-    with LocalRunner(hardware, timing) as runner:
-        wanted = parse_shapes(shapes, workload).shapes
-        found = survey(build_space(workload, hardware), wanted, runner, store, [ProgressBar()])
+    wanted = parse_shapes(shapes, workload).shapes
+    with LocalRunner(hardware, timing) as runner, Telling("survey", ("survey",), quiet) as telling:
+        found = survey(build_space(workload, hardware), wanted, runner, store, telling.observers)
     if pack:
         write_compressed(pack, header, found)
     click.echo(f"{len(found)} records, {sum(not record.ok for record in found)} failures: {pack or records}")
+    telling.suggest(pack or records)

@@ -22,13 +22,13 @@ from dietlab.cli.options import (
     workload_options,
 )
 from dietlab.cli.recorded import tuning_facts, tuning_text
+from dietlab.cli.telling import BUILDING, TUNING, Telling, quiet_option
 from dietlab.dispatch import Dispatcher
 from dietlab.hardware import Hardware
 from dietlab.measure import LocalRunner
 from dietlab.search import TuningRun, effort_named
 from dietlab.space import Cover, build_space, edges_of
 from dietlab.study import DISPATCHER, MANIFEST, Study
-from dietlab.view.progress import ProgressBar
 from dietlab.workloads import Workload
 
 
@@ -66,6 +66,7 @@ def space(workload: Workload, cover: Cover, threads: int | None, hardware: str |
     help="The study folder; an interrupted run in it goes on.",
 )
 @json_option
+@quiet_option
 def tune_command(
     workload: Workload,
     cover: Cover,
@@ -78,13 +79,17 @@ def tune_command(
     seed: int,
     out: str,
     as_json: bool,
+    quiet: bool,
 ) -> None:
     """Measure micro-kernels for all shapes; fit the cost model."""
     chosen = study_hardware(out, hardware, threads, target)
     wanted = parse_shapes(shapes, workload)
     study = Study.create(out, workload, chosen, wanted, effort, strategy, seed, cover)
-    run = tuned(study)
+    with Telling("tune", TUNING, quiet) as telling:
+        run = tuned(study, telling)
     show(tuning_facts(run), as_json, tuning_text(run))
+    if not as_json:
+        telling.suggest(out)
 
 
 def study_hardware(
@@ -101,9 +106,9 @@ def study_hardware(
     return processor(hardware, cores, measure=False, target=target)
 
 
-def tuned(study: Study) -> TuningRun:
+def tuned(study: Study, telling: Telling) -> TuningRun:
     with LocalRunner(study.hardware, effort_named(study.effort).timing) as runner:
-        return study.tune(runner, [ProgressBar()])
+        return study.tune(runner, telling.observers)
 
 
 @click.command()
@@ -115,29 +120,38 @@ def tuned(study: Study) -> TuningRun:
     help="Measure what the tree chooses, up to 128 rows, where it was only predicted (default: if the "
     "study is of this machine).",
 )
-def dispatch(study: str, max_kernels: int, measure: bool | None) -> None:
+@quiet_option
+def dispatch(study: str, max_kernels: int, measure: bool | None, quiet: bool) -> None:
     """Choose the portfolio, train the decision tree, print it."""
-    dispatcher = dispatched(Study.open(study), max_kernels, measure)
+    with Telling("dispatch", BUILDING[:1], quiet) as telling:
+        dispatcher = dispatched(Study.open(study), telling, max_kernels, measure)
     click.echo(f"{dispatcher.card.summary}\n\n{dispatcher.to_source()}")
+    telling.suggest(study)
 
 
-def dispatched(study: Study, max_kernels: int = 8, measure: bool | None = None) -> Dispatcher:
+def dispatched(
+    study: Study, telling: Telling, max_kernels: int = 8, measure: bool | None = None
+) -> Dispatcher:
     if not (study.hardware.is_here if measure is None else measure):
         return study.dispatch(max_kernels)
     with LocalRunner(study.hardware, effort_named(study.effort).timing) as runner:
-        return study.dispatch(max_kernels, runner, [ProgressBar()])
+        return study.dispatch(max_kernels, runner, telling.observers)
 
 
 @click.command("build")
 @click.argument("study", type=click.Path(exists=True))
 @click.option("--max-kernels", type=click.IntRange(1), help="The most micro-kernels of a new portfolio.")
-def build_command(study: str, max_kernels: int | None) -> None:
+@quiet_option
+def build_command(study: str, max_kernels: int | None, quiet: bool) -> None:
     """Compile the dispatcher into one shared library."""
     opened = Study.open(study)
-    if max_kernels is not None or not (opened.folder / DISPATCHER).exists():
-        dispatched(opened, max_kernels or 8)
-    op = opened.build()
+    chosen = max_kernels is None and (opened.folder / DISPATCHER).exists()
+    with Telling("build", BUILDING[chosen:], quiet) as telling:
+        if not chosen:
+            dispatched(opened, telling, max_kernels or 8)
+        op = opened.build(telling.observers)
     click.echo(
         f"{op}\n{op.path}: {op.manifest['file_bytes'] / 1024:.0f} KiB, of which "
         f"{op.manifest['code_bytes'] / 1024:.0f} KiB machine code"
     )
+    telling.suggest(study)

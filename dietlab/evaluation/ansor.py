@@ -160,7 +160,7 @@ def _search(
     started = monotonic()
     shape = str(Shape.from_json(opening["shape"]))
     state: dict[str, Any] = {"trials": 0, "failures": 0, "best_seconds": None, "finished": False}
-    with listeners.stage(f"ansor {shape}", opening["trials"], "trials") as step:
+    with listeners.stage(f"ansor {shape}", opening["trials"], "trial") as step:
         worker.ask({"op": "open", **opening}, OPEN_SECONDS)
         while not state["finished"] and (seconds is None or monotonic() - started < seconds):
             state = worker.ask({"op": "batch"}, BATCH_SECONDS)

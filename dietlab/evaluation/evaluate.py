@@ -140,11 +140,15 @@ def contest(
     """Builds, tunes and opens the contenders; closes them at the end. The arguments are those of
     :func:`evaluate`; the oracle knows the ``shapes`` only, and ``ansor`` is tuned for ``ansor_shapes``
     (default: those of ``shapes`` that the operator was tuned for)."""
+    listeners = listeners or audience(())
     with ExitStack() as stack:
         home = Path(folder) if folder else Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        lineup = _assembled(op, against, tuned, home, shapes, effort, listeners or audience(()), ansor_shapes)
+        lineup = _assembled(op, against, tuned, home, shapes, effort, listeners, ansor_shapes)
         workload, hardware = lineup.dispatcher.workload, lineup.dispatcher.hardware
-        yield Contest(lineup, stack.enter_context(TimingSession(workload, hardware, lineup.entries)), effort)
+        with listeners.stage("open", len(lineup.entries), "contender") as progress:
+            session = stack.enter_context(TimingSession(workload, hardware, lineup.entries))
+            progress.advance(by=len(lineup.entries))
+        yield Contest(lineup, session, effort)
 
 
 def _assembled(

@@ -75,10 +75,14 @@ def assemble(
     entries = [Entrant(OURS, "library", "ours", {"library": str(op.path.parent)})]
     entries += [Entrant(name, name) for name in against if name in VENDORS]
     lineup = Lineup(Dispatcher.from_json(op.manifest), tuned, tuple(entries))
-    if "largest-shape" in against:
-        lineup = with_largest_shape(lineup, home / "largest-shape")
-    if "oracle" in against:
-        lineup = with_oracle(lineup, home / "oracle", shapes)
+    built = sum(name in against for name in ("largest-shape", "oracle"))
+    with listeners.stage("prepare", built, "contender") as progress:
+        if "largest-shape" in against:
+            lineup = with_largest_shape(lineup, home / "largest-shape")
+            progress.advance()
+        if "oracle" in against:
+            lineup = with_oracle(lineup, home / "oracle", shapes)
+            progress.advance()
     if "ansor" in against:
         lineup = with_ansor(lineup, home / "ansor", ansor_shapes or shapes, effort, listeners)
     return lineup
@@ -155,26 +159,27 @@ def with_ansor(lineup: Lineup, home: Path, shapes: ShapeSet, effort: Effort, lis
     tuned = lineup.tuned.shapes.train.shapes if lineup.tuned else shapes.shapes
     wanted = [shape for shape in shapes if shape in tuned] or list(shapes)
     results: list[AnsorResult] = []
-    left = effort.ansor_seconds
+    left, trials = effort.ansor_seconds, effort.ansor_trials
     try:
-        for shape in spread(wanted):
-            # A shape is begun only if one as long as the last would still fit: none is cut short.
-            if left is not None and results and left < results[-1].seconds:
-                break
-            results.append(
-                tune_static(
-                    workload, hardware, shape, home, effort.ansor_trials, left, observers=listeners.observers
+        with listeners.stage("ansor", len(wanted), "shape") as progress:
+            for shape in spread(wanted):
+                # A shape is begun only if one as long as the last would still fit: none is cut short.
+                if left is not None and results and left < results[-1].seconds:
+                    break
+                found = tune_static(
+                    workload, hardware, shape, home, trials, left, observers=listeners.observers
                 )
-            )
-            left = None if left is None else left - results[-1].seconds
+                results.append(found)
+                progress.advance()
+                left = None if left is None else left - found.seconds
     except (MissingDependencyError, NoFormError) as error:
         return replace(
             lineup, absent=(*lineup.absent, ContenderInfo("ansor", "scheduler", absent=str(error)))
         )
     counts = sorted(result.trials for result in results)
-    trials = str(counts[0]) if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
+    spent = str(counts[0]) if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
     detail = (
-        f"{trials} trials a shape, {len(results)} shapes tuned in {sum(r.seconds for r in results):.0f} s "
+        f"{spent} trials a shape, {len(results)} shapes tuned in {sum(r.seconds for r in results):.0f} s "
         "(about 1000 trials a shape are usual)"
     )
     entry = Entrant("ansor", "ansor", "scheduler", {"library": str(home)}, detail)

@@ -7,13 +7,14 @@ from dietlab.search.phases import PhaseTimer, with_records
 from dietlab.search.rounds import measure_missing
 from dietlab.search.strategies import STRATEGIES, SearchState, Strategy
 from dietlab.search.survey import survey
-from dietlab.search.tune import tune
+from dietlab.search.tune import SEARCH, tune
 from dietlab.search.tuning_run import TuningRun
 from dietlab.search.verify import VERIFY, is_short, measured_together
 
 __all__ = [
     "DENSE_SHAPES",
     "EFFORTS",
+    "SEARCH",
     "STRATEGIES",
     "VERIFY",
     "Effort",

@@ -29,8 +29,8 @@ REFERENCES = 2
 """Micro-kernels of earlier rounds that each round of the search measures again, to compare rounds."""
 
 SEARCH = "search"
-"""The name of a round of the search, followed by the number of micro-kernels tried before it. The rest of an
-interrupted round is a separate round."""
+"""The name of the search's stage, and of its rounds, followed by the number of micro-kernels tried before it.
+The rest of an interrupted round is a separate round."""
 
 
 def tune(
@@ -77,9 +77,9 @@ def tune(
     model: CostModel | None = None
     if store.records:
         model = _fit(space, store.records, effort, adaptation, seed, clock)
-    with listeners.stage("tune", goal, "micro-kernel") as progress:
-        state = SearchState(space, shapes.train, searched(store.records), model)
-        progress.advance("resumed" if state.tried else "", by=min(goal, len(state.tried)))
+    state = SearchState(space, shapes.train, searched(store.records), model)
+    tried = min(goal, len(state.tried))
+    with listeners.stage(SEARCH, goal, "micro-kernel", done=tried) as progress:
         begun = [Trial(kernel, search_shapes(kernel, state, effort)) for kernel in sorted(state.tried)]
         left = missing(begun, state.records)
         asked_by = f"{SEARCH} {len(state.tried)}, resumed"

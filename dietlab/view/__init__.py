@@ -40,7 +40,8 @@ _HOMES = {
         "plot_speedup",
         "plot_throughput",
     ),
-    "dietlab.view.progress": ("LogObserver", "ProgressBar"),
+    "dietlab.view.progress": ("LogObserver",),
+    "dietlab.view.progress_bar": ("ProgressBar",),
     "dietlab.view.slowdown": ("frame_slowdown", "plot_slowdown"),
     "dietlab.view.speedup_figures": ("frame_against", "frame_parts", "plot_against"),
     "dietlab.view.traffic": ("frame_traffic", "plot_traffic", "traffic_words"),
@@ -102,7 +103,7 @@ if TYPE_CHECKING:
     from dietlab.view.plots import plot_speedup as plot_speedup
     from dietlab.view.plots import plot_throughput as plot_throughput
     from dietlab.view.progress import LogObserver as LogObserver
-    from dietlab.view.progress import ProgressBar as ProgressBar
+    from dietlab.view.progress_bar import ProgressBar as ProgressBar
     from dietlab.view.slowdown import frame_slowdown as frame_slowdown
     from dietlab.view.slowdown import plot_slowdown as plot_slowdown
     from dietlab.view.speedup_figures import frame_against as frame_against

@@ -24,11 +24,10 @@ from dietlab.events import (
 )
 from dietlab.measure import Record
 from dietlab.measure.store import SCHEMA_VERSION
-from dietlab.search import effort_named
+from dietlab.search import SEARCH, effort_named
 from dietlab.study import FACTS, MODEL, RECORDS, Study
 from dietlab.view.progress import duration
 
-STAGE = "tune"
 SILENT_SECONDS = 60.0
 """After so long without a record somebody may wonder."""
 
@@ -108,7 +107,7 @@ class StudyTail:
         if self._started:
             return []
         self._started = True
-        return [StageStarted(STAGE, self._goal, "micro-kernel", min(self._goal, len(self._kernels)))]
+        return [StageStarted(SEARCH, self._goal, "micro-kernel", min(self._goal, len(self._kernels)))]
 
     def _events_of(self, line: bytes) -> list[Event]:
         record = Record.from_json(_parsed(self._path, line))
@@ -124,7 +123,7 @@ class StudyTail:
         if key not in self._kernels and len(self._kernels) < self._goal:
             self._kernels.add(key)
             note = f"best {self._best:.1f} GFLOP/s"
-            events.append(StageAdvanced(STAGE, len(self._kernels), note))
+            events.append(StageAdvanced(SEARCH, len(self._kernels), note))
         return events
 
     def _ending(self) -> list[Event]:
@@ -132,7 +131,7 @@ class StudyTail:
         events: list[Event] = []
         if not self._searched and (self.finished or len(self._kernels) >= self._goal):
             self._searched = True
-            events.append(StageFinished(STAGE, self._spent.total))
+            events.append(StageFinished(SEARCH, self._spent.total))
         facts = self.study.folder / FACTS
         if self.finished and _written(facts) > self._told:
             self._told = _written(facts)

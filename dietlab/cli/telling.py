@@ -1,0 +1,66 @@
+"""Texts of a command besides its result: its progress, what stands between two stages, the next command."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from pathlib import Path
+
+import click
+
+from dietlab.events import Observer
+from dietlab.view.progress_bar import ProgressBar
+
+TUNING = ("search", "confirm", "verify")
+BUILDING = ("check", "build")
+NEXT = {
+    "tune": "dietlab build {}",
+    "dispatch": "dietlab build {}",
+    "build": "dietlab evaluate {}",
+    "evaluate": "dietlab ablate {}",
+    "survey": "dietlab replay {}",
+    "bench": "dietlab ablate {}",
+    "quickstart": "dietlab evaluate {} --shapes every",
+}
+"""The command that follows each command; ``{}`` is the study's folder or the survey's file."""
+
+quiet_option = click.option("--quiet", is_flag=True, help="Print the result and errors only.")
+
+
+def evaluating(against: Iterable[str]) -> tuple[str, ...]:
+    """Returns the stages of an evaluation: per-shape tuning is one if it takes part."""
+    return ("prepare", *(["ansor"] if "ansor" in against else []), "open", "evaluate")
+
+
+class Telling:
+    """The progress of a command, ``with Telling("tune", TUNING, quiet) as telling: ...``.
+
+    Args:
+        command: its name.
+        stages: the stages that it goes through, in their order.
+        quiet: whether only its result is wanted.
+
+    Attributes:
+        observers: what its stages report to.
+    """
+
+    def __init__(self, command: str, stages: Iterable[str], quiet: bool = False) -> None:
+        self._command, self._quiet = command, quiet
+        self._bar = ProgressBar(command, stages)
+        self.observers: tuple[Observer, ...] = () if quiet else (self._bar,)
+
+    def __enter__(self) -> Telling:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.close()
+
+    def say(self, text: str) -> None:
+        """Prints a text between two stages."""
+        if not self._quiet:
+            self._bar.clear()
+            click.echo(text)
+
+    def suggest(self, made: str | Path) -> None:
+        """Prints the command that follows this one, as the last line of its result."""
+        self.say(f"next: {NEXT[self._command].format(shlex.quote(str(made)))}")
