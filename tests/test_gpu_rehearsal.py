@@ -1,0 +1,182 @@
+"""What goes to a machine with a GPU and what runs there, rehearsed on this one."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import copy
+
+import pytest
+from conftest import ROOT
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+MIB = 1 << 20
+LIMIT_MIB = 64
+"""What such a machine takes a call, in MiB: the working tree and the folders that are brought along."""
+MOST_CHARACTERS = 2000
+"""The longest command that such a machine takes, in characters."""
+THERE = {"numpy", "pandas"}
+"""What dietlab requires and every machine with PyTorch has (scipy, which xgboost requires, besides)."""
+
+CALL = re.compile(r"^call (\d+), bring (.*):\n    (.*)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A command that ``pack_for_gpu.sh`` prints, and the folders that are brought along."""
+
+    brought: tuple[str, ...]
+    command: str
+
+
+def calls_of(printed: str) -> tuple[Call, ...]:
+    return tuple(Call(tuple(brought.split()), command) for _, brought, command in CALL.findall(printed))
+
+
+@dataclass(frozen=True)
+class Clone:
+    """A copy of what git tracks here and would track, as a repository."""
+
+    folder: Path
+
+    def pack(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = ["sh", "scripts/pack_for_gpu.sh", *arguments]
+        return subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=300)
+
+    def files(self) -> list[str]:
+        """Those that travel with every call."""
+        command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+        listed = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=True)
+        return [name for name in listed.stdout.split("\0") if name and (self.folder / name).is_file()]
+
+    def parts(self) -> list[Path]:
+        return sorted(self.folder.glob(".gpu[0-9]*/*"))
+
+
+def clone_into(folder: Path) -> Clone:
+    for name in Clone(ROOT).files():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        copy(ROOT / name, folder / name)
+    subprocess.run(["git", "init", "--quiet"], cwd=folder, check=True)
+    return Clone(folder)
+
+
+def write_wheel(folder: Path, name: str, filling: bytes) -> None:
+    """Writes a wheel of one module."""
+    folder.mkdir(parents=True, exist_ok=True)
+    about = f"{name}-1.0.dist-info"
+    with zipfile.ZipFile(folder / f"{name}-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr(f"{name}.py", f"SIZE = {len(filling)}\n")
+        wheel.writestr(f"{name}.data/data/filling", filling)
+        wheel.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        wheel.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{about}/RECORD", "")
+
+
+# Packing, with small wheels that nobody downloaded
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Clone:
+    made = clone_into(tmp_path_factory.mktemp("clone"))
+    for name in ("first", "second"):
+        write_wheel(made.folder / ".gpu-wheels", name, os.urandom(100_000))
+    return made
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the other machine keeps parts."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    return tmp_path / "dietlab-gpu"
+
+
+def unpack(clone: Clone, part: str) -> subprocess.CompletedProcess[str]:
+    command = ["sh", "scripts/gpu_unpack.sh", part]
+    return subprocess.run(command, cwd=clone.folder, capture_output=True, text=True, timeout=120)
+
+
+def test_printed_commands_are_what_a_shell_and_a_call_take(clone: Clone) -> None:
+    done = clone.pack("--no-download", "--suite", "paper-gpu", "--", "--effort", "quick")
+    assert done.returncode == 0, done.stderr
+    first, last = calls_of(done.stdout)
+    assert (first.brought, last.brought) == ((".gpu1",), (".gpu2", ".gpustate"))
+    for call in (first, last):
+        assert len(call.command) <= MOST_CHARACTERS
+        subprocess.run(["sh", "-n", "-c", call.command], check=True)
+        scripts = re.findall(r"scripts/\S+\.(?:sh|py)", call.command)
+        assert scripts and all((clone.folder / name).is_file() for name in scripts)
+    assert last.command.endswith("--dietlab 'python3 -m dietlab' -- --effort quick")
+    assert "--suite paper-gpu" in last.command
+    usual = calls_of(clone.pack("--no-download").stdout)
+    assert usual[-1].command.endswith("-- --effort smoke --only k4096-n4096")
+
+
+def test_each_call_takes_the_working_tree_and_one_part(clone: Clone) -> None:
+    """With a limit that leaves room for few bytes beside the tree, there are more parts."""
+    tree = sum((clone.folder / name).stat().st_size for name in clone.files())
+    assert tree > MIB and not [name for name in clone.files() if name.startswith(".gpu")]
+    write_wheel(clone.folder / ".gpu-wheels", "third", os.urandom(20 * MIB))
+    limit = tree // MIB + 12
+    done = clone.pack("--no-download", "--limit", str(limit))
+    sizes = [part.stat().st_size for part in clone.parts()]
+    assert len(sizes) == len(calls_of(done.stdout)) == 3 and sum(sizes) > 20 * MIB
+    assert all(tree + size <= limit * MIB for size in sizes)
+    refused = clone.pack("--no-download", "--limit", str(tree // MIB + 5))
+    assert refused.returncode == 2 and f"takes {tree // MIB} of {tree // MIB + 5} MiB" in refused.stderr
+    (clone.folder / ".gpu-wheels" / "third-1.0-py3-none-any.whl").unlink()
+
+
+def test_parts_become_packages_once_all_are_there(clone: Clone, elsewhere: Path) -> None:
+    assert clone.pack("--no-download").returncode == 0
+    early = unpack(clone, ".gpu2")
+    assert early.returncode == 2 and "has no part 1 of 2: bring .gpu1 first" in early.stderr
+    kept = unpack(clone, ".gpu1")
+    assert (kept.returncode, kept.stdout) == (0, "") and "kept packages-" in kept.stderr
+    done = unpack(clone, ".gpu2")
+    site = Path(done.stdout.strip())
+    assert done.returncode == 0 and site.parent == elsewhere, done.stderr
+    assert {path.name for path in site.glob("*.py")} == {"first.py", "second.py"}
+    (elsewhere / "wheels").rename(elsewhere / "other")
+    assert unpack(clone, ".gpu2").stdout == done.stdout, "what is installed stays"
+
+
+def test_damaged_parts_are_refused(clone: Clone, elsewhere: Path) -> None:
+    assert clone.pack("--no-download").returncode == 0
+    unpack(clone, ".gpu1")
+    (part,) = elsewhere.glob("packages-*")
+    part.write_bytes(part.read_bytes()[:-1] + b"x")
+    damaged = unpack(clone, ".gpu2")
+    assert damaged.returncode == 2 and "are damaged: bring them all again" in damaged.stderr
+    nothing = unpack(clone, ".gpustate")
+    assert (
+        nothing.returncode == 2 and "no part of scripts/pack_for_gpu.sh lies in .gpustate" in nothing.stderr
+    )
+
+
+def test_packing_keeps_what_was_measured(clone: Clone) -> None:
+    state = clone.folder / ".gpustate" / "state.tar.gz"
+    state.parent.mkdir(exist_ok=True)
+    state.write_bytes(b"measured")
+    assert clone.pack("--no-download").returncode == 0
+    assert state.read_bytes() == b"measured"
+    assert "ten minutes a command" in clone.pack("--help").stdout
+    wrong = clone.pack("--sute", "llm-gpu")
+    assert wrong.returncode == 2 and "there is no option --sute" in wrong.stderr
+
+
+def test_all_that_dietlab_requires_is_packed_or_comes_with_pytorch() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    required = {re.match(r"[\w-]+", line)[0] for line in project["dependencies"]}  # type: ignore[index]
+    script = (ROOT / "scripts" / "pack_for_gpu.sh").read_text()
+    packed = re.search(r'^packages="(.*)"$', script, re.MULTILINE)
+    assert packed and required - set(packed[1].split()) == THERE
