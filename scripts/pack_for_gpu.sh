@@ -114,6 +114,7 @@ while [ "$number" -lt "$count" ]; do
 done
 printf '\ncall %s, bring .gpu%s .gpustate:\n    %s' "$count" "$count" "mkdir -p \"\$OUT\"; cp -f .gpustate/* \"\$OUT\" 2>/dev/null; "
 printf '%s' "site=\$(sh scripts/gpu_unpack.sh .gpu$count) || exit; export PYTHONPATH=\"\$site:\$PWD\"; "
+printf '%s' '[ -e "$OUT/first_light.json" ] || python3 scripts/gpu_first_light.py --seconds 120 --out "$OUT"; '
 printf '%s' "sh scripts/gpu_slices.sh --once --suite $suite --state \"\$OUT/state.tar.gz\" "
 printf '%s\n' "--pack \"\$OUT/$suite.csv.gz\" --dietlab 'python3 -m dietlab'${*:+ -- $*}"
 cat <<END

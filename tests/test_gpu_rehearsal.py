@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -10,9 +12,14 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import copy
+from types import ModuleType
 
 import pytest
 from conftest import ROOT
+from cuda_samples import has_driver
+
+from dietlab.hardware import Hardware
+from dietlab.measure.builders import Built
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -180,3 +187,69 @@ def test_all_that_dietlab_requires_is_packed_or_comes_with_pytorch() -> None:
     script = (ROOT / "scripts" / "pack_for_gpu.sh").read_text()
     packed = re.search(r'^packages="(.*)"$', script, re.MULTILINE)
     assert packed and required - set(packed[1].split()) == THERE
+
+
+# First light
+
+FIRST_LIGHT = ROOT / "scripts" / "gpu_first_light.py"
+SANITIZER = """#!/bin/sh
+echo "========= COMPUTE-SANITIZER"
+echo "========= Invalid __global__ write of size 4 bytes"
+echo "========= ERROR SUMMARY: {errors} errors"
+[ {errors} = 0 ] || exit 86
+echo '{{"wrong": [], "error over tolerance": 0.25}}'
+"""
+
+
+@pytest.fixture(scope="module")
+def first_light() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("gpu_first_light", FIRST_LIGHT)
+    assert spec and spec.loader
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_twelve_kernels_of_all_units_are_tried(first_light: ModuleType) -> None:
+    assert len(first_light.CASES) == len({case.name for case in first_light.CASES}) == 12
+    assert {case.unit for case in first_light.CASES} == {"fma", "mma", "wgmma"}
+    assert {case.workload.dtype for case in first_light.CASES} == {"float32", "float16", "bfloat16"}
+    h200, a100 = Hardware.preset("h200"), Hardware.preset("a100")
+    for case in first_light.CASES:
+        kernel = case.kernel(h200)
+        assert kernel.unit == case.unit and case.fits(kernel)
+        if case.unit == "wgmma":
+            with pytest.raises(LookupError, match="no such micro-kernel fits sm_80"):
+                case.kernel(a100)
+
+
+@pytest.mark.parametrize(("errors", "status"), [(0, "ok"), (3, "failed")])
+def test_what_a_checker_finds_is_a_row(
+    first_light: ModuleType, errors: int, status: str, tmp_path: Path
+) -> None:
+    program = tmp_path / "compute-sanitizer"
+    program.write_text(SANITIZER.format(errors=errors))
+    program.chmod(0o755)
+    case = first_light.CASES[0]
+    built = Built(case.kernel(Hardware.preset("h200")), tmp_path / "library.so", {}, None, 1.0)
+    found, details = first_light.judged(case, built, (str(program),), 60.0)
+    assert found == status and details["summary"] == f"ERROR SUMMARY: {errors} errors"
+    assert errors == 0 or "Invalid __global__ write of size 4 bytes" in details["reason"]
+    assert first_light.judged(case, built, (str(program),), 0.0) == (
+        "skipped",
+        {"reason": "the time is up"},
+    )
+    missing, said = first_light.judged(case, built, (), 60.0)
+    assert missing == "failed" and said["reason"].startswith("status 1")
+
+
+@pytest.mark.skipif(has_driver(), reason="there is a GPU: see the rehearsal")
+def test_first_light_without_a_gpu_is_rows_that_say_so(tmp_path: Path) -> None:
+    command = [sys.executable, str(FIRST_LIGHT), "--out", str(tmp_path)]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run(command, env=env, capture_output=True, check=True, timeout=120)
+    rows = json.loads((tmp_path / "first_light.json").read_text())
+    failed = {(row["what"], row["name"]): row["reason"] for row in rows if row["status"] == "failed"}
+    assert "no driver" in failed["machine", "device"] and "no driver" in failed["kernels", "all"]
+    assert ("PyTorch", "copy of 1 GiB") in failed
+    assert len((tmp_path / "first_light.log").read_text().splitlines()) >= len(rows)
