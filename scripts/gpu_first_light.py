@@ -16,6 +16,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -193,7 +194,8 @@ def driver() -> dict[str, Any]:
 
 
 def compiler() -> dict[str, Any]:
-    return {"version": require_compiler().version().strip().splitlines()[-1]}
+    said = require_compiler().version().splitlines()
+    return {"version": next((line for line in said if "release" in line), said[0])}
 
 
 def pytorch() -> Any:
@@ -272,6 +274,23 @@ def sanitizer() -> str | None:
     return shutil.which("compute-sanitizer", path=os.pathsep.join((os.environ.get("PATH", ""), *PLACES)))
 
 
+def answer_of(command: Sequence[str], seconds: float) -> tuple[int, list[str]]:
+    """Returns the exit status of a command and the lines that it printed.
+
+    Raises:
+        subprocess.TimeoutExpired: if it takes longer; it is killed with the processes that it started.
+    """
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    ) as child:
+        try:
+            said, _ = child.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(child.pid, signal.SIGKILL)
+            raise
+    return child.returncode, said.splitlines()
+
+
 def judged(case: Case, built: Built, prefix: Sequence[str], seconds: float) -> tuple[str, dict[str, Any]]:
     """Returns the status and the findings of one kernel in a new process."""
     if seconds <= 0:
@@ -279,22 +298,19 @@ def judged(case: Case, built: Built, prefix: Sequence[str], seconds: float) -> t
     own = [sys.executable, __file__, "--check", str(built.path), json.dumps(case.workload.to_json())]
     started = perf_counter()
     try:
-        done = subprocess.run(
-            [*prefix, *own], capture_output=True, text=True, timeout=min(seconds, CHECK_SECONDS)
-        )
+        code, said = answer_of([*prefix, *own], min(seconds, CHECK_SECONDS))
     except subprocess.TimeoutExpired:
         return "failed", {"reason": f"no answer in {perf_counter() - started:.0f} s"}
-    said = (done.stdout + done.stderr).splitlines()
     answers = [json.loads(line) for line in said if line.startswith('{"wrong"')]
     summaries = [line.strip("= ") for line in said if "SUMMARY" in line]
     found = {"summary": summaries[-1]} if summaries else {}
-    if done.returncode == FOUND:
+    if code == FOUND:
         return "failed", {
             **found,
             "reason": " | ".join(x.strip("= ") for x in said if x.startswith("="))[:1500],
         }
-    if done.returncode or not answers:
-        return "failed", {"reason": f"status {done.returncode}: {' | '.join(said[-3:])}"}
+    if code or not answers:
+        return "failed", {"reason": f"status {code}: {' | '.join(said[-3:])}"}
     (answer,) = answers
     wrong = answer.pop("wrong")
     return ("wrong", {"reason": "; ".join(wrong)}) if wrong else ("ok", {**answer, **found})

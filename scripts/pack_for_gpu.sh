@@ -18,6 +18,7 @@
 #   --python VERSION     of the other machine (default: 3.12)
 #   --limit MIB          of one call (default: 64)
 #   --suite NAME         what the commands run (default: llm-gpu, one layer of it, few lengths)
+#   --seconds N          of a slice of the bench (default: 330, which leaves time to unpack and to begin)
 #   --no-download        pack the wheels that an earlier call downloaded
 #
 # Exit status: 0, or 2 for a wrong command or if something does not fit.
@@ -27,6 +28,7 @@ set -eu
 python=3.12
 limit=64
 suite=llm-gpu
+seconds=330
 download=yes
 packages="apache-tvm apache-tvm-ffi xgboost-cpu click cloudpickle filelock psutil tqdm ml-dtypes typing-extensions"
 spare=2 # MiB of a call that stay free: for .gpustate, and for what is edited after packing
@@ -46,7 +48,7 @@ while [ $# -gt 0 ]; do
         -h | --help) usage; exit 0 ;;
         --no-download) download=no; shift; continue ;;
         --) shift; break ;;
-        --python | --limit | --suite) ;;
+        --python | --limit | --suite | --seconds) ;;
         -*) fail "there is no option $1; --help lists them" ;;
         *) packages="$packages $1"; shift; continue ;;
     esac
@@ -55,6 +57,7 @@ while [ $# -gt 0 ]; do
         --python) python=$2 ;;
         --limit) limit=$2 ;;
         --suite) suite=$2 ;;
+        --seconds) seconds=$2 ;;
     esac
     shift 2
 done
@@ -115,7 +118,7 @@ done
 printf '\ncall %s, bring .gpu%s .gpustate:\n    %s' "$count" "$count" "mkdir -p \"\$OUT\"; cp -f .gpustate/* \"\$OUT\" 2>/dev/null; "
 printf '%s' "site=\$(sh scripts/gpu_unpack.sh .gpu$count) || exit; export PYTHONPATH=\"\$site:\$PWD\"; "
 printf '%s' '[ -e "$OUT/first_light.json" ] || python3 scripts/gpu_first_light.py --seconds 120 --out "$OUT"; '
-printf '%s' "sh scripts/gpu_slices.sh --once --suite $suite --state \"\$OUT/state.tar.gz\" "
+printf '%s' "sh scripts/gpu_slices.sh --once --suite $suite --seconds $seconds --state \"\$OUT/state.tar.gz\" "
 printf '%s\n' "--pack \"\$OUT/$suite.csv.gz\" --dietlab 'python3 -m dietlab'${*:+ -- $*}"
 cat <<END
 

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
 import json
 import os
 import re
 import subprocess
 import sys
+import tarfile
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import copy
 from types import ModuleType
+from typing import Any
 
 import pytest
 from conftest import ROOT
-from cuda_samples import has_driver
+from cuda_samples import emulated, has_driver
+from gpu_machine import Image, Machine, base_of, find_isolation, find_python
 
 from dietlab.hardware import Hardware
+from dietlab.lower.cuda.nvcc import compilers
 from dietlab.measure.builders import Built
 
 if sys.version_info >= (3, 11):
@@ -201,13 +206,17 @@ echo '{{"wrong": [], "error over tolerance": 0.25}}'
 """
 
 
-@pytest.fixture(scope="module")
-def first_light() -> ModuleType:
+def load_first_light() -> ModuleType:
     spec = importlib.util.spec_from_file_location("gpu_first_light", FIRST_LIGHT)
     assert spec and spec.loader
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def first_light() -> ModuleType:
+    return load_first_light()
 
 
 def test_twelve_kernels_of_all_units_are_tried(first_light: ModuleType) -> None:
@@ -239,6 +248,9 @@ def test_what_a_checker_finds_is_a_row(
         "skipped",
         {"reason": "the time is up"},
     )
+    program.write_text("#!/bin/sh\nsleep 60 & wait\n")
+    late, why = first_light.judged(case, built, (str(program),), 0.2)
+    assert late == "failed" and why["reason"].startswith("no answer in")
     missing, said = first_light.judged(case, built, (), 60.0)
     assert missing == "failed" and said["reason"].startswith("status 1")
 
@@ -253,3 +265,90 @@ def test_first_light_without_a_gpu_is_rows_that_say_so(tmp_path: Path) -> None:
     assert "no driver" in failed["machine", "device"] and "no driver" in failed["kernels", "all"]
     assert ("PyTorch", "copy of 1 GiB") in failed
     assert len((tmp_path / "first_light.log").read_text().splitlines()) >= len(rows)
+
+
+# The rehearsal: REHEARSAL_LOG=rehearsal.log python -m pytest -m thorough tests/test_gpu_rehearsal.py
+
+
+def lines_in(state: Path, name: str) -> list[str]:
+    """The lines of a file of a bench's state; none if there is no such state or file yet."""
+    if not state.is_file():
+        return []
+    with tarfile.open(state) as archive:
+        found = [member for member in archive if member.name.endswith(name)]
+        return [line for member in found for line in archive.extractfile(member).read().decode().splitlines()]  # type: ignore[union-attr]
+
+
+@pytest.mark.thorough
+@pytest.mark.cuda_compile
+@emulated
+def test_a_bench_on_lent_machines_goes_on_after_a_kill(tmp_path: Path) -> None:
+    """The commands that pack_for_gpu.sh prints, literally: on a machine that is taken away in the middle of a
+    search, then on another one in slices until nothing is left."""
+    python, isolation = find_python("3.12"), find_isolation()
+    if python is None:
+        pytest.skip("there is no Python 3.12, neither on the PATH nor of pyenv")
+    if isolation is None:
+        pytest.skip("unshare may not take the network from a process here")
+    if next(compilers(), None) is None:
+        pytest.skip("no CUDA compiler is installed (pip install nvidia-cuda-nvcc nvidia-cuda-cccl)")
+    log = Path(os.environ.get("REHEARSAL_LOG", tmp_path / "rehearsal.log")).resolve()
+    log.write_text("")
+    clone = clone_into(tmp_path / "clone")
+    tree, state = clone.files(), clone.folder / ".gpustate"
+    size = sum((clone.folder / name).stat().st_size for name in tree)
+
+    def calls(*options: str) -> tuple[Call, ...]:
+        done = clone.pack("--suite", "smoke-gpu", *options, "--", "--effort", "smoke")
+        assert done.returncode == 0, done.stderr
+        with log.open("a") as file:
+            file.write(done.stdout)
+        return calls_of(done.stdout)
+
+    long_slices, short_slices = calls(), calls("--no-download", "--seconds", "40")
+    assert len(long_slices) == 2 and clone.parts()
+    assert all(size + part.stat().st_size < LIMIT_MIB * MIB for part in clone.parts())
+    image = Image.make(tmp_path, python, isolation, ROOT / "constraints.txt")
+    first, second = (Machine(image, tmp_path / name, log) for name in ("first", "second"))
+
+    def run(machine: Machine, call: Call, **more: Any) -> int:
+        return machine.call(clone.folder, tree, call.brought, call.command, state, **more)
+
+    assert run(first, long_slices[0]) == 0
+    killed = run(
+        first, long_slices[1], until=lambda out: len(lines_in(out / "state.tar.gz", "records.jsonl")) > 5
+    )
+    assert killed == -9
+    rows = json.loads((state / "first_light.json").read_text())
+    assert {row["name"] for row in rows if row["what"] == "compile"} == {
+        case.name for case in load_first_light().CASES
+    }
+    judged = [row["status"] for row in rows if row["what"] in ("correct", "time")]
+    assert "ok" in judged and "wrong" not in judged
+    known = lines_in(state / "state.tar.gz", "records.jsonl")
+    assert len(known) > 5 and not lines_in(state / "state.tar.gz", "rows.jsonl")[1:]
+
+    assert run(second, short_slices[1]) == 2, "another machine needs all parts"
+    assert run(second, short_slices[0]) == 0
+    statuses = [run(second, short_slices[1])]
+    while statuses[-1] == 75 and len(statuses) < 12:
+        statuses.append(run(second, short_slices[1]))
+    assert statuses == [75] * (len(statuses) - 1) + [0] and len(statuses) > 1
+    assert lines_in(state / "state.tar.gz", "records.jsonl")[: len(known)] == known
+    measured = gzip.decompress((state / "smoke-gpu.csv.gz").read_bytes()).decode().splitlines()
+    assert len(measured) - 1 == 2 * 5 * 3, "two cache states, five lengths, three contenders"
+    with log.open() as file:
+        assert "dense-tiny" in file.read()
+
+    for machine in (first, second):
+        imported = machine.imports()
+        site = machine.folder / "tmp" / "dietlab-gpu"
+        there = {
+            "tvm": site, "xgboost": site, "click": site, "torch": image.folder / "venv",
+            "numpy": image.folder / "venv", "dietlab": machine.folder / "tree",
+        }  # fmt: skip
+        for name, folder in there.items():
+            assert imported[name].is_relative_to(folder), (name, imported[name])
+        allowed = (*there.values(), machine.folder / "tmp", base_of(image))
+        strange = [path for path in imported.values() if not any(path.is_relative_to(f) for f in allowed)]
+        assert not strange
