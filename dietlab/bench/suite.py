@@ -231,6 +231,18 @@ SUITES: Mapping[str, Suite] = {
                 ),
             ),
         ),
+        Suite(
+            "smoke-gpu",
+            (
+                Task(
+                    "dense-tiny",
+                    Dense(T=Dim(1, 16), N=64, K=32),
+                    ((1, 1.0), (16, 1.0)),
+                    ("largest-shape", "oracle"),
+                ),
+            ),
+            "cuda",
+        ),
         Suite("paper-gpu", paper_gpu(), "cuda"),
         Suite(
             "bert-gpu",

@@ -107,6 +107,7 @@ def bench(
                  of its attention, 192 x T x T x 64, T=1..128
       llm-cpu    a dense layer 4096 x 4096, T=1..512
       smoke      one tiny dense layer, for a first look: under a minute
+      smoke-gpu  the same layer on a GPU
       paper-gpu  on a GPU: the paper's dense layer of 16 T rows and both batched products,
                  float32; eight T, or every T of 1..128 with --effort full
       bert-gpu   on a GPU: four dense layers of BERT-base, float32 and float16, T=1..2048

@@ -1,0 +1,354 @@
+"""What goes to a machine with a GPU and what runs there, rehearsed on this one."""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import copy
+from types import ModuleType
+from typing import Any
+
+import pytest
+from conftest import ROOT
+from cuda_samples import emulated, has_driver
+from gpu_machine import Image, Machine, base_of, find_isolation, find_python
+
+from dietlab.hardware import Hardware
+from dietlab.lower.cuda.nvcc import compilers
+from dietlab.measure.builders import Built
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+MIB = 1 << 20
+LIMIT_MIB = 64
+"""What such a machine takes a call, in MiB: the working tree and the folders that are brought along."""
+MOST_CHARACTERS = 2000
+"""The longest command that such a machine takes, in characters."""
+THERE = {"numpy", "pandas"}
+"""What dietlab requires and every machine with PyTorch has (scipy, which xgboost requires, besides)."""
+
+CALL = re.compile(r"^call (\d+), bring (.*):\n    (.*)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A command that ``pack_for_gpu.sh`` prints, and the folders that are brought along."""
+
+    brought: tuple[str, ...]
+    command: str
+
+
+def calls_of(printed: str) -> tuple[Call, ...]:
+    return tuple(Call(tuple(brought.split()), command) for _, brought, command in CALL.findall(printed))
+
+
+@dataclass(frozen=True)
+class Clone:
+    """A copy of what git tracks here and would track, as a repository."""
+
+    folder: Path
+
+    def pack(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = ["sh", "scripts/pack_for_gpu.sh", *arguments]
+        return subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=300)
+
+    def files(self) -> list[str]:
+        """Those that travel with every call."""
+        command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+        listed = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=True)
+        return [name for name in listed.stdout.split("\0") if name and (self.folder / name).is_file()]
+
+    def parts(self) -> list[Path]:
+        return sorted(self.folder.glob(".gpu[0-9]*/*"))
+
+
+def clone_into(folder: Path) -> Clone:
+    for name in Clone(ROOT).files():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        copy(ROOT / name, folder / name)
+    subprocess.run(["git", "init", "--quiet"], cwd=folder, check=True)
+    return Clone(folder)
+
+
+def write_wheel(folder: Path, name: str, filling: bytes) -> None:
+    """Writes a wheel of one module."""
+    folder.mkdir(parents=True, exist_ok=True)
+    about = f"{name}-1.0.dist-info"
+    with zipfile.ZipFile(folder / f"{name}-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr(f"{name}.py", f"SIZE = {len(filling)}\n")
+        wheel.writestr(f"{name}.data/data/filling", filling)
+        wheel.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        wheel.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{about}/RECORD", "")
+
+
+# Packing, with small wheels that nobody downloaded
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Clone:
+    made = clone_into(tmp_path_factory.mktemp("clone"))
+    for name in ("first", "second"):
+        write_wheel(made.folder / ".gpu-wheels", name, os.urandom(100_000))
+    return made
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the other machine keeps parts."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    return tmp_path / "dietlab-gpu"
+
+
+def unpack(clone: Clone, part: str) -> subprocess.CompletedProcess[str]:
+    command = ["sh", "scripts/gpu_unpack.sh", part]
+    return subprocess.run(command, cwd=clone.folder, capture_output=True, text=True, timeout=120)
+
+
+def test_printed_commands_are_what_a_shell_and_a_call_take(clone: Clone) -> None:
+    done = clone.pack("--no-download", "--suite", "paper-gpu", "--", "--effort", "quick")
+    assert done.returncode == 0, done.stderr
+    first, last = calls_of(done.stdout)
+    assert (first.brought, last.brought) == ((".gpu1",), (".gpu2", ".gpustate"))
+    for call in (first, last):
+        assert len(call.command) <= MOST_CHARACTERS
+        subprocess.run(["sh", "-n", "-c", call.command], check=True)
+        scripts = re.findall(r"scripts/\S+\.(?:sh|py)", call.command)
+        assert scripts and all((clone.folder / name).is_file() for name in scripts)
+    assert last.command.endswith("--dietlab 'python3 -m dietlab' -- --effort quick")
+    assert "--suite paper-gpu" in last.command
+    usual = calls_of(clone.pack("--no-download").stdout)
+    assert usual[-1].command.endswith("-- --effort smoke --only k4096-n4096")
+
+
+def test_each_call_takes_the_working_tree_and_one_part(clone: Clone) -> None:
+    """With a limit that leaves room for few bytes beside the tree, there are more parts."""
+    tree = sum((clone.folder / name).stat().st_size for name in clone.files())
+    assert tree > MIB and not [name for name in clone.files() if name.startswith(".gpu")]
+    write_wheel(clone.folder / ".gpu-wheels", "third", os.urandom(20 * MIB))
+    limit = tree // MIB + 12
+    done = clone.pack("--no-download", "--limit", str(limit))
+    sizes = [part.stat().st_size for part in clone.parts()]
+    assert len(sizes) == len(calls_of(done.stdout)) == 3 and sum(sizes) > 20 * MIB
+    assert all(tree + size <= limit * MIB for size in sizes)
+    refused = clone.pack("--no-download", "--limit", str(tree // MIB + 5))
+    assert refused.returncode == 2 and f"takes {tree // MIB} of {tree // MIB + 5} MiB" in refused.stderr
+    (clone.folder / ".gpu-wheels" / "third-1.0-py3-none-any.whl").unlink()
+
+
+def test_parts_become_packages_once_all_are_there(clone: Clone, elsewhere: Path) -> None:
+    assert clone.pack("--no-download").returncode == 0
+    early = unpack(clone, ".gpu2")
+    assert early.returncode == 2 and "has no part 1 of 2: bring .gpu1 first" in early.stderr
+    kept = unpack(clone, ".gpu1")
+    assert (kept.returncode, kept.stdout) == (0, "") and "kept packages-" in kept.stderr
+    done = unpack(clone, ".gpu2")
+    site = Path(done.stdout.strip())
+    assert done.returncode == 0 and site.parent == elsewhere, done.stderr
+    assert {path.name for path in site.glob("*.py")} == {"first.py", "second.py"}
+    (elsewhere / "wheels").rename(elsewhere / "other")
+    assert unpack(clone, ".gpu2").stdout == done.stdout, "what is installed stays"
+
+
+def test_damaged_parts_are_refused(clone: Clone, elsewhere: Path) -> None:
+    assert clone.pack("--no-download").returncode == 0
+    unpack(clone, ".gpu1")
+    (part,) = elsewhere.glob("packages-*")
+    part.write_bytes(part.read_bytes()[:-1] + b"x")
+    damaged = unpack(clone, ".gpu2")
+    assert damaged.returncode == 2 and "are damaged: bring them all again" in damaged.stderr
+    nothing = unpack(clone, ".gpustate")
+    assert (
+        nothing.returncode == 2 and "no part of scripts/pack_for_gpu.sh lies in .gpustate" in nothing.stderr
+    )
+
+
+def test_packing_keeps_what_was_measured(clone: Clone) -> None:
+    state = clone.folder / ".gpustate" / "state.tar.gz"
+    state.parent.mkdir(exist_ok=True)
+    state.write_bytes(b"measured")
+    assert clone.pack("--no-download").returncode == 0
+    assert state.read_bytes() == b"measured"
+    assert "ten minutes a command" in clone.pack("--help").stdout
+    wrong = clone.pack("--sute", "llm-gpu")
+    assert wrong.returncode == 2 and "there is no option --sute" in wrong.stderr
+
+
+def test_all_that_dietlab_requires_is_packed_or_comes_with_pytorch() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    required = {re.match(r"[\w-]+", line)[0] for line in project["dependencies"]}  # type: ignore[index]
+    script = (ROOT / "scripts" / "pack_for_gpu.sh").read_text()
+    packed = re.search(r'^packages="(.*)"$', script, re.MULTILINE)
+    assert packed and required - set(packed[1].split()) == THERE
+
+
+# First light
+
+FIRST_LIGHT = ROOT / "scripts" / "gpu_first_light.py"
+SANITIZER = """#!/bin/sh
+echo "========= COMPUTE-SANITIZER"
+echo "========= Invalid __global__ write of size 4 bytes"
+echo "========= ERROR SUMMARY: {errors} errors"
+[ {errors} = 0 ] || exit 86
+echo '{{"wrong": [], "error over tolerance": 0.25}}'
+"""
+
+
+def load_first_light() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("gpu_first_light", FIRST_LIGHT)
+    assert spec and spec.loader
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def first_light() -> ModuleType:
+    return load_first_light()
+
+
+def test_twelve_kernels_of_all_units_are_tried(first_light: ModuleType) -> None:
+    assert len(first_light.CASES) == len({case.name for case in first_light.CASES}) == 12
+    assert {case.unit for case in first_light.CASES} == {"fma", "mma", "wgmma"}
+    assert {case.workload.dtype for case in first_light.CASES} == {"float32", "float16", "bfloat16"}
+    h200, a100 = Hardware.preset("h200"), Hardware.preset("a100")
+    for case in first_light.CASES:
+        kernel = case.kernel(h200)
+        assert kernel.unit == case.unit and case.fits(kernel)
+        if case.unit == "wgmma":
+            with pytest.raises(LookupError, match="no such micro-kernel fits sm_80"):
+                case.kernel(a100)
+
+
+@pytest.mark.parametrize(("errors", "status"), [(0, "ok"), (3, "failed")])
+def test_what_a_checker_finds_is_a_row(
+    first_light: ModuleType, errors: int, status: str, tmp_path: Path
+) -> None:
+    program = tmp_path / "compute-sanitizer"
+    program.write_text(SANITIZER.format(errors=errors))
+    program.chmod(0o755)
+    case = first_light.CASES[0]
+    built = Built(case.kernel(Hardware.preset("h200")), tmp_path / "library.so", {}, None, 1.0)
+    found, details = first_light.judged(case, built, (str(program),), 60.0)
+    assert found == status and details["summary"] == f"ERROR SUMMARY: {errors} errors"
+    assert errors == 0 or "Invalid __global__ write of size 4 bytes" in details["reason"]
+    assert first_light.judged(case, built, (str(program),), 0.0) == (
+        "skipped",
+        {"reason": "the time is up"},
+    )
+    program.write_text("#!/bin/sh\nsleep 60 & wait\n")
+    late, why = first_light.judged(case, built, (str(program),), 0.2)
+    assert late == "failed" and why["reason"].startswith("no answer in")
+    missing, said = first_light.judged(case, built, (), 60.0)
+    assert missing == "failed" and said["reason"].startswith("status 1")
+
+
+@pytest.mark.skipif(has_driver(), reason="there is a GPU: see the rehearsal")
+def test_first_light_without_a_gpu_is_rows_that_say_so(tmp_path: Path) -> None:
+    command = [sys.executable, str(FIRST_LIGHT), "--out", str(tmp_path)]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run(command, env=env, capture_output=True, check=True, timeout=120)
+    rows = json.loads((tmp_path / "first_light.json").read_text())
+    failed = {(row["what"], row["name"]): row["reason"] for row in rows if row["status"] == "failed"}
+    assert "no driver" in failed["machine", "device"] and "no driver" in failed["kernels", "all"]
+    assert ("PyTorch", "copy of 1 GiB") in failed
+    assert len((tmp_path / "first_light.log").read_text().splitlines()) >= len(rows)
+
+
+# The rehearsal: REHEARSAL_LOG=rehearsal.log python -m pytest -m thorough tests/test_gpu_rehearsal.py
+
+
+def lines_in(state: Path, name: str) -> list[str]:
+    """The lines of a file of a bench's state; none if there is no such state or file yet."""
+    if not state.is_file():
+        return []
+    with tarfile.open(state) as archive:
+        found = [member for member in archive if member.name.endswith(name)]
+        return [line for member in found for line in archive.extractfile(member).read().decode().splitlines()]  # type: ignore[union-attr]
+
+
+@pytest.mark.thorough
+@pytest.mark.cuda_compile
+@emulated
+def test_a_bench_on_lent_machines_goes_on_after_a_kill(tmp_path: Path) -> None:
+    """The commands that pack_for_gpu.sh prints, literally: on a machine that is taken away in the middle of a
+    search, then on another one in slices until nothing is left."""
+    python, isolation = find_python("3.12"), find_isolation()
+    if python is None:
+        pytest.skip("there is no Python 3.12, neither on the PATH nor of pyenv")
+    if isolation is None:
+        pytest.skip("unshare may not take the network from a process here")
+    if next(compilers(), None) is None:
+        pytest.skip("no CUDA compiler is installed (pip install nvidia-cuda-nvcc nvidia-cuda-cccl)")
+    log = Path(os.environ.get("REHEARSAL_LOG", tmp_path / "rehearsal.log")).resolve()
+    log.write_text("")
+    clone = clone_into(tmp_path / "clone")
+    tree, state = clone.files(), clone.folder / ".gpustate"
+    size = sum((clone.folder / name).stat().st_size for name in tree)
+
+    def calls(*options: str) -> tuple[Call, ...]:
+        done = clone.pack("--suite", "smoke-gpu", *options, "--", "--effort", "smoke")
+        assert done.returncode == 0, done.stderr
+        with log.open("a") as file:
+            file.write(done.stdout)
+        return calls_of(done.stdout)
+
+    long_slices, short_slices = calls(), calls("--no-download", "--seconds", "40")
+    assert len(long_slices) == 2 and clone.parts()
+    assert all(size + part.stat().st_size < LIMIT_MIB * MIB for part in clone.parts())
+    image = Image.make(tmp_path, python, isolation, ROOT / "constraints.txt")
+    first, second = (Machine(image, tmp_path / name, log) for name in ("first", "second"))
+
+    def run(machine: Machine, call: Call, **more: Any) -> int:
+        return machine.call(clone.folder, tree, call.brought, call.command, state, **more)
+
+    assert run(first, long_slices[0]) == 0
+    killed = run(
+        first, long_slices[1], until=lambda out: len(lines_in(out / "state.tar.gz", "records.jsonl")) > 5
+    )
+    assert killed == -9
+    rows = json.loads((state / "first_light.json").read_text())
+    assert {row["name"] for row in rows if row["what"] == "compile"} == {
+        case.name for case in load_first_light().CASES
+    }
+    judged = [row["status"] for row in rows if row["what"] in ("correct", "time")]
+    assert "ok" in judged and "wrong" not in judged
+    known = lines_in(state / "state.tar.gz", "records.jsonl")
+    assert len(known) > 5 and not lines_in(state / "state.tar.gz", "rows.jsonl")[1:]
+
+    assert run(second, short_slices[1]) == 2, "another machine needs all parts"
+    assert run(second, short_slices[0]) == 0
+    statuses = [run(second, short_slices[1])]
+    while statuses[-1] == 75 and len(statuses) < 12:
+        statuses.append(run(second, short_slices[1]))
+    assert statuses == [75] * (len(statuses) - 1) + [0] and len(statuses) > 1
+    assert lines_in(state / "state.tar.gz", "records.jsonl")[: len(known)] == known
+    measured = gzip.decompress((state / "smoke-gpu.csv.gz").read_bytes()).decode().splitlines()
+    assert len(measured) - 1 == 2 * 5 * 3, "two cache states, five lengths, three contenders"
+    with log.open() as file:
+        assert "dense-tiny" in file.read()
+
+    for machine in (first, second):
+        imported = machine.imports()
+        site = machine.folder / "tmp" / "dietlab-gpu"
+        there = {
+            "tvm": site, "xgboost": site, "click": site, "torch": image.folder / "venv",
+            "numpy": image.folder / "venv", "dietlab": machine.folder / "tree",
+        }  # fmt: skip
+        for name, folder in there.items():
+            assert imported[name].is_relative_to(folder), (name, imported[name])
+        allowed = (*there.values(), machine.folder / "tmp", base_of(image))
+        strange = [path for path in imported.values() if not any(path.is_relative_to(f) for f in allowed)]
+        assert not strange
