@@ -29,7 +29,7 @@ def render_bench_page(table: BenchTable, plans: Mapping[str, go.Figure] | None =
 
     Args:
         plans: figures that say which plan each length got and why, by heading; they get a section
-            of their own, which is left out without them.
+            too, which is left out without them.
     """
     return render_page(
         "bench.html.j2",
@@ -53,7 +53,8 @@ def write_bench(table: BenchTable, path: str | Path, plans: Mapping[str, go.Figu
 
 
 def plans_in(folder: str | Path, table: BenchTable) -> dict[str, go.Figure]:
-    """For the studies of a bench that lie in ``folder``: which plan each length got, and why."""
+    """Returns, for the studies of a bench in ``folder``, a figure of the plan that each length got, and
+    why."""
     from dietlab.view.plans import plot_plans
 
     found = {}
@@ -66,7 +67,7 @@ def plans_in(folder: str | Path, table: BenchTable) -> dict[str, go.Figure]:
 
 
 def _sections(table: BenchTable) -> Iterator[Section]:
-    """For each workload: speedups by threads and cache state, then the shares of the roofline."""
+    """Returns, for each workload, speedups by threads and cache state, then the shares of the roofline."""
     from dietlab.view.bench_plots import plot_bench_roofline, plot_bench_speedup
 
     measured = dict.fromkeys((entry.workload, entry.threads, entry.row.cache) for entry in table.entries)

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 WORST = 3
-"""So many shapes are named."""
+"""Shapes that are named in the legend: more would cover the curves."""
 JUDGES = ("best prepacked vendor", "best plain vendor")
-"""Whom the worst shapes are against: the first that there is."""
+"""Contenders that the worst shapes are sought against: the first of them that took part."""
 
 
 def frame_worst(report: Report, cache: str, count: int = WORST) -> pd.DataFrame:
-    """The shapes on which ours stands worst against the best vendors, worst first."""
+    """Returns the shapes on which dietlab is slowest relative to the best vendors, the worst first."""
     frame = frame_speedup(report, cache).astype({"speedup": float})
     judge = next((name for name in JUDGES if (frame["contender"] == name).any()), None)
     return frame[frame["contender"] == judge].nsmallest(count, "speedup")
@@ -38,7 +38,7 @@ def frame_worst(report: Report, cache: str, count: int = WORST) -> pd.DataFrame:
 def plot_bench_speedup(
     table: BenchTable, workload: str, threads: int = 1, cache: str = "hot", template: str | None = None
 ) -> go.Figure:
-    """Speedup over every contender against T. Open marks were held out from tuning; the worst
+    """Draws the speedup over every contender against T. Open marks were held out from tuning; the worst
     shapes against the best prepacked vendor (or plain, if none is prepacked) are named."""
     report = table.report(workload, threads)
     figure = plot_speedup(report, cache, template)
@@ -59,7 +59,7 @@ def plot_bench_speedup(
 def plot_bench_roofline(
     table: BenchTable, workload: str, threads: int = 1, template: str | None = None
 ) -> go.Figure:
-    """How much of the roofline our times reach against T, a line for each cache state."""
+    """Draws the share of the roofline that dietlab reaches against T, a line for each cache state."""
     report = table.report(workload, threads)
     whole = frame_throughput(report).drop(columns="cache")
     figure = new_figure(whole, f"{workload}, {cores(threads)}: share of the roofline", template)

@@ -29,12 +29,13 @@ SUMMARY_HEADER = (
     "verdict",
 )
 SHOWN = 8
-"""So many lengths of wrong results are listed."""
+"""The most lengths of wrong results that are listed."""
 WORKLOAD_MEASURES = ("prepacked", "plain", "cublas", "cublaslt", "cublaslt-tuned", "regret", "held-out")
 
 
 def render_bench(table: BenchTable) -> str:
-    """The summary with its targets, the same by workload, the roofline, and who was absent."""
+    """Formats the summary with its targets, that of each workload, the roofline, and the absent
+    contenders."""
     lines = [f"# {bench_title(table)}", "", *machine_lines(table)]
     for heading, content in tables(table):
         lines += ["", f"## {heading}", "", markdown(*content)]
@@ -49,19 +50,19 @@ def bench_title(table: BenchTable) -> str:
 
 
 def cores(threads: int) -> str:
-    """``"one core"`` or ``"2 cores"``."""
+    """Formats a number of cores: ``"one core"`` or ``"2 cores"``."""
     return "one core" if threads == 1 else f"{threads} cores"
 
 
 def machine_lines(table: BenchTable) -> list[str]:
-    """Processor, date and versions."""
+    """Formats processor, date and versions."""
     names = dict.fromkeys(str(facts.hardware.get("name")) for facts in table.studies)
     versions = ", ".join(f"{name} {version}" for name, version in table.about.get("versions", {}).items())
     return [f"{', '.join(names) or 'nothing was measured'}; {table.about.get('started', '')}; {versions}"]
 
 
 def tables(table: BenchTable) -> list[tuple[str, Table]]:
-    """Heading and content of every table that has rows."""
+    """Returns heading and cells of every table that has rows."""
     found = [
         ("Summary", (SUMMARY_HEADER, [summary_cells(line) for line in summarise(table)])),
         ("By workload", workload_table(table)),
@@ -74,7 +75,7 @@ def tables(table: BenchTable) -> list[tuple[str, Table]]:
 
 
 def summary_cells(line: Line) -> tuple[str, ...]:
-    """The cells below ``SUMMARY_HEADER``."""
+    """Returns the cells below ``SUMMARY_HEADER``."""
     unit = line.criterion.unit
     between = "" if line.low is None else f"{_number(line.low, unit)} to {_number(line.high, unit)}"
     where = f" T={line.worst.length}" if line.worst.length else ""
@@ -93,14 +94,14 @@ def summary_cells(line: Line) -> tuple[str, ...]:
 
 
 def workload_table(table: BenchTable) -> Table:
-    """The summary's speedups and regrets for each workload by itself."""
+    """Returns the summary's speedups and regrets for each workload by itself."""
     chosen = [c for c in CRITERIA if c.measure in WORKLOAD_MEASURES]
     rows = [(line.workloads[0], *summary_cells(line)) for line in by_workload(table, chosen)]
     return ("workload", *SUMMARY_HEADER), rows
 
 
 def contender_table(table: BenchTable) -> Table:
-    """How much faster ours is than each contender, over all lengths and over held-out ones."""
+    """Returns the speedup over each contender, over all lengths and over held-out ones."""
     rows = [
         (facts.name, str(facts.threads), *cells)
         for facts in table.studies
@@ -110,7 +111,7 @@ def contender_table(table: BenchTable) -> Table:
 
 
 def roofline_table(table: BenchTable) -> Table:
-    """Work, bounds and our time at some lengths."""
+    """Returns work, bounds and dietlab's time at some lengths."""
     header = (
         "workload",
         "threads",
@@ -148,7 +149,7 @@ def _microseconds(seconds: float | None) -> str:
 
 
 def study_table(table: BenchTable) -> Table:
-    """What each study cost, and the peaks that its rooflines are made of."""
+    """Returns what each study cost, and the peaks that its rooflines are made of."""
     header = (
         "workload",
         "threads",
@@ -181,14 +182,14 @@ def study_table(table: BenchTable) -> Table:
 
 
 def who_table(table: BenchTable) -> Table:
-    """Everyone who took part, with kind, version and detail."""
+    """Returns all contenders with kind, version and detail."""
     present = (c for facts in table.studies for c in facts.contenders if not c.absent)
     rows = dict.fromkeys((c.name, c.kind, c.version, c.detail) for c in present)
     return ("contender", "kind", "version", "detail"), list(rows)
 
 
 def notes_of(table: BenchTable) -> list[tuple[str, list[str]]]:
-    """What went wrong or did not take part, under headings; headings without notes are left out."""
+    """Returns, under headings, what failed or did not take part; headings without notes are left out."""
     absent = {
         f"{c.name} ({facts.name}): {c.absent}": None
         for facts in table.studies
@@ -219,7 +220,7 @@ def _uncounted(table: BenchTable, *, wrong: bool) -> Iterable[str]:
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table whose columns are aligned in plain text too."""
+    """Formats a Markdown table whose columns are aligned in plain text, too."""
     lines = [header, *rows]
     cells = [[cell.replace("|", "\\|") for cell in line] for line in lines]
     widths = [max(3, *map(len, column)) for column in zip(*cells, strict=True)]

@@ -28,7 +28,7 @@ COLUMNS = (
 TILE = ("rows", "cols")
 """What else than a dimension points can be coloured by: extents of the micro-kernel's tile."""
 LEADING = 12
-"""So many features are drawn."""
+"""The most features that are drawn."""
 
 
 def fit_first(run: TuningRun, count: int) -> CostModel:
@@ -49,7 +49,7 @@ def frame_predictions(run: TuningRun, model: CostModel, count: int) -> pd.DataFr
 
     Args:
         model: what predicts.
-        count: records behind the first so many were ``held_out`` from its fit.
+        count: records behind the first ``count`` were ``held_out`` from its fit.
     """
     import pandas as pd
 

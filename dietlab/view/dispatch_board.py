@@ -25,7 +25,7 @@ Values = npt.NDArray[np.float64]
 Needs = tuple[frozenset[MicroKernel], ...]
 
 SHOWN = 5
-"""So many shapes are named where one would do."""
+"""The most shapes that a sentence names."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Board:
         return dispatch_table(dispatcher, self.portfolio.shapes, self.seconds[rows], self.best)
 
     def without(self, dropped: MicroKernel) -> Portfolio:
-        """What is left of the portfolio without one micro-kernel, ready to train a tree on.
+        """Returns the portfolio without one micro-kernel, ready to train a tree on.
 
         Raises:
             DispatchError: if what is left covers some shape no more.

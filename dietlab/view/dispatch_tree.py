@@ -123,8 +123,8 @@ def tree_nodes(tree: Tree, low: int, high: int, above: Node | None = None) -> li
 
 
 def path_words(dispatcher: Dispatcher, shape: Shape) -> str:
-    """What the tree asks of a shape, and how it answers: ``"T=43: T <= 128? yes. T <= 40? no. So plan
-    2: 5 x 8 + 1 x 3 rows of 8x32.u4.ws.p0.rest"``."""
+    """Tells how the tree decides about a shape: ``"T=43: T <= 128? yes. T <= 40? no. So plan 2: 5 x 8 + 1 x 3
+    rows of 8x32.u4.ws.p0.rest"``."""
     tree: Tree = dispatcher.tree
     asked: list[str] = []
     while isinstance(tree, Split):
@@ -185,7 +185,7 @@ def draw_dispatch(
 
 
 def _lay_out(figure: go.Figure, dim: str, bar: int) -> None:
-    """Two panels over one axis; the tree grows downwards, to a bar at level ``bar``."""
+    """Lays out two panels over one axis; the tree grows downwards, to a bar at level ``bar``."""
     figure.update_layout(
         height=640,
         legend={"orientation": "h", "y": -0.12},
@@ -218,7 +218,7 @@ def _add_branches(figure: go.Figure, nodes: Sequence[Node]) -> None:
 
 
 def _add_path(figure: go.Figure, nodes: Sequence[Node], dim: str, extent: int, bar: int) -> None:
-    """A thick line along the nodes that a shape meets, down to its place in the range."""
+    """Adds a thick line along the nodes that a shape meets, down to its place in the range."""
     met = [node for node in nodes if node.low <= extent <= node.high]
     figure.add_scatter(
         x=[*(node.x for node in met), extent],
@@ -231,8 +231,8 @@ def _add_path(figure: go.Figure, nodes: Sequence[Node], dim: str, extent: int, b
 
 
 def with_room(nodes: Sequence[Node], extent: int | None, share: float) -> list[bool]:
-    """Which nodes have room for words: none within ``share`` of the axis of another of its level that has
-    words. Those on the path of ``extent`` come first, then those near the root."""
+    """Returns the nodes that have room for words: none within ``share`` of the axis of another of its level
+    that has words. Those on the path of ``extent`` come first, then those near the root."""
     width = math.log(max(node.high for node in nodes) / 0.5) if nodes else 1.0
     chosen: set[int] = set()
 
@@ -298,7 +298,7 @@ def _add_leaves(
 def _add_intervals(
     figure: go.Figure, frame: pd.DataFrame, dispatcher: Dispatcher, nodes: Sequence[Node], bar: int
 ) -> None:
-    """The range as a bar, coloured by plan: one trace a plan, broken between its intervals."""
+    """Adds the range as a bar, coloured by plan: one trace a plan, broken between its intervals."""
     dim = frame.columns[0]
     said = {extent: _hover(row) for extent, row in zip(frame[dim], frame.itertuples(), strict=True)}
     for number in sorted({node.plan for node in nodes if node.plan is not None}):

@@ -51,7 +51,7 @@ REST = 1 / 3
 
 
 def frame_ranking(run: TuningRun, counts: Iterable[int]) -> pd.DataFrame:
-    """How well a cost model ranks after its first ``n`` records, for each ``n`` in ``counts``.
+    """Returns ranking metrics of a cost model after its first ``n`` records, for each ``n`` in ``counts``.
 
     It is judged on all *other* records, so rows near the end of a run are judged on few. Columns:
     ``records`` (n), ``samples`` (micro-kernels that it was fitted on), ``judged`` (successful records that
@@ -119,11 +119,11 @@ def _ranking_hover(metric: str, row: Mapping[str, Any]) -> str:
 
 
 def cost_lab(run: TuningRun) -> Explorer:
-    """What the cost model of a run knows after its first records, and how it gets better with more.
+    """Shows predictions of a run's cost model after its first records, and how they get better with more.
 
-    Controls: ``records`` (the fit gets the first so many; the others are held out), ``show`` (the figure;
-    ``explorer.frame`` is its table), ``colour`` (of points) and ``micro_kernel`` (its records have rings;
-    a click on a point chooses one).
+    Controls: ``records`` (how many the fit gets, from the first on; the others are held out), ``show`` (the
+    figure; ``explorer.frame`` is its table), ``colour`` (of points) and ``micro_kernel`` (its records have
+    rings; a click on a point chooses one).
     """
     from dietlab.view.explorer import Drawn, Explorer
 
@@ -223,7 +223,7 @@ def _numbers(ranking: Mapping[str, Any], predictions: pd.DataFrame) -> dict[str,
 
 
 def nothing_measured(run: TuningRun) -> Explorer:
-    """What an explorer shows of a run without a successful record: why there is none."""
+    """Returns the text of an explorer for a run without a successful record: why there is none."""
     import pandas as pd
 
     from dietlab.view.explorer import Drawn, Explorer

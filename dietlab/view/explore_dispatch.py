@@ -41,8 +41,8 @@ TIE = 0.0005
 
 
 def dispatch_explorer(run: TuningRun, portfolio: Portfolio | None = None) -> Explorer:
-    """Which plan a shape gets and why, what each micro-kernel of the portfolio is worth, and a game:
-    set two cuts and three plans by hand and lose less time than the trained tree.
+    """Shows the plan of a shape and why it gets it, what each micro-kernel of the portfolio is worth, and a
+    game: set two cuts and three plans by hand and lose less time than the trained tree.
 
     Controls: ``shape`` (its path through the tree), ``without`` (a micro-kernel that is left out: the tree
     is trained again on what the others do), ``tree`` (the trained one or yours), and yours: ``plan_1`` up to
@@ -178,12 +178,12 @@ def _numbers(frames: Mapping[str, pd.DataFrame], shown: Dispatcher, row: Any, wi
 
 
 def regret_words(slowdown: float) -> str:
-    """Returns ``"1.42 %"``: time over the best plan's, less 1."""
+    """Returns ``"1.42 %"``: time over the best plan's, minus 1."""
     return f"{100 * (slowdown - 1):.2f} %"
 
 
 def _verdict(frames: Mapping[str, pd.DataFrame], without: str, tree: str) -> str:
-    """Who loses less time, in a sentence."""
+    """Tells in a sentence whether the tree or the player loses less time."""
     trained, whole = mean_slowdown(frames[TRAINED]), mean_slowdown(frames[WHOLE])
     if tree == BY_HAND:
         ratio = mean_slowdown(frames[BY_HAND]) / trained

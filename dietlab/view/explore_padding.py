@@ -167,8 +167,8 @@ def _figure(workload: Workload, hardware: Hardware, kernel: CpuMicroKernel, shap
 
 
 def _window(dim: Dim, extent: int) -> range:
-    """At most :data:`SHOWN` extents in a row, with ``extent`` among them: a sample of a longer range would
-    miss the period of the tiles."""
+    """Returns at most :data:`SHOWN` extents in a row, with ``extent`` among them: a sample of a longer range
+    would miss the period of the tiles."""
     low = max(dim.low, min(extent - SHOWN // 2, dim.high - SHOWN + 1))
     return range(low, min(dim.high, low + SHOWN - 1) + 1)
 

@@ -192,8 +192,8 @@ def _rejected_hover(row: Any) -> str:
 
 
 def space_explorer(workload: Workload, hardware: Hardware) -> Explorer:
-    """What fits, what does not and why, with the limits of the processor as sliders: what if it had twice
-    the cache?
+    """Shows which micro-kernels fit, and why others do not, with the limits of the processor as sliders: what
+    if it had twice the cache?
 
     Sliders follow the kind of the processor (:data:`KNOBS`). ``explorer.frame`` is
     :func:`frame_funnel` of what is shown. Where nothing fits, a sentence says so.
@@ -234,7 +234,7 @@ def _turned(hardware: Hardware, values: dict[str, Any]) -> Hardware:
 
 
 def _what_if(hardware: Hardware, chip: Hardware, space: Space, real: frozenset[MicroKernel]) -> str:
-    """What the turned limits bring and cost, in a sentence."""
+    """Tells in a sentence how the space changes with the changed limits."""
     knobs = [knob for knob in KNOBS[hardware.kind] if knob.of(chip) != knob.of(hardware)]
     if not knobs:
         return "These are the real limits. What would another processor change?"

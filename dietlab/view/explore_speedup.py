@@ -1,4 +1,4 @@
-"""Who is faster, where, and why: every contender of a bench on every shape, behind dropdowns."""
+"""Explorer of a bench: every contender on every shape, behind dropdowns, with the reasons of the plan."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ NOBODY = "nobody"
 
 @dataclass(frozen=True)
 class Setting:
-    """Where a report comes from: the processor's name, the workload's name and how many threads."""
+    """The origin of a report: the processor's name, the workload's name and the number of threads."""
 
     hardware: str
     workload: str
@@ -55,7 +55,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Choice:
-    """What the dropdowns say, and the options that each of them has then."""
+    """The values of the dropdowns, and the options that each of them has then."""
 
     setting: Setting
     report: Report
@@ -159,7 +159,7 @@ def _reports(source: BenchTable | Report) -> Iterator[tuple[Setting, Report]]:
 
 
 def chosen(reports: Mapping[Setting, Report], values: Mapping[str, Any]) -> Choice:
-    """From the values of the dropdowns to a choice that exists: what is no option (any more), or is not
+    """Returns an existing choice from the values of the dropdowns: a value that is no option, or is not
     given, becomes the first one."""
     options: dict[str, Sequence[Any]] = {}
 
@@ -217,7 +217,7 @@ def _drawn(choice: Choice, model: Any) -> Drawn:
 
 
 def plan_words(report: Report, shape: Shape, plan: object) -> str:
-    """How dietlab covers a shape, or why it does not, in a sentence; as much of it as can be known."""
+    """Tells in a sentence how dietlab covers a shape, or why it does not, as far as that can be known."""
     if not isinstance(plan, str):
         return f"{shape}: the plan is unknown."
     try:
@@ -274,7 +274,7 @@ def _mean(frame: pd.DataFrame) -> str:
 
 
 def _nothing(sources: Sequence[BenchTable | Report]) -> Drawn:
-    """For tables without a row: why, as far as they tell."""
+    """Tells why a table has no row, as far as it says so."""
     import pandas as pd
 
     from dietlab.view.explorer import Drawn

@@ -1,4 +1,5 @@
-"""What every explorer is: controls, a function from their values to a figure and a table, and the view."""
+"""The base of every explorer: controls, a function from their values to a figure and a table, and the
+view."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ Values = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Drawn:
-    """What an explorer shows for some values.
+    """The figure, table and note of an explorer for some values.
 
     Args:
         figure: the picture.

@@ -24,7 +24,7 @@ class Fact(NamedTuple):
 
 
 def render_html(report: Report) -> str:
-    """The whole report as one HTML page; light or dark as the reader's system is."""
+    """Renders the whole report as one HTML page; light or dark as the reader's system is."""
     return render_page(
         "report.html.j2",
         workload_title(report.workload),
@@ -56,7 +56,7 @@ def write_html(report: Report, path: str | Path) -> Path:
 
 
 def render_text(report: Report) -> str:
-    """The summary for a terminal: aligned, in plain characters, with units."""
+    """Renders the summary for a terminal: aligned, in plain characters, with units."""
     cores = report.hardware.get("cores", "?")
     lines = [
         workload_title(report.workload),
@@ -93,7 +93,7 @@ def _trace_text(report: Report) -> Iterator[str]:
 
 
 def workload_title(workload: Mapping[str, Any]) -> str:
-    """``"dense T=1..128 N=2304 K=768 float32"`` from a workload's JSON."""
+    """Formats a workload's JSON: ``"dense T=1..128 N=2304 K=768 float32"``."""
     words = [str(workload.get("operator", "workload"))]
     for name, value in workload.items():
         if isinstance(value, bool):
@@ -173,7 +173,8 @@ def _fact_tables(report: Report) -> list[tuple[str, list[Fact]]]:
 
 
 def _figures(report: Report) -> Iterator[tuple[str, str]]:
-    """A heading and a ``div`` for each figure: three for each cache state, then padding and traffic."""
+    """Returns a heading and a ``div`` for each figure: three for each cache state, then padding and
+    traffic."""
     from dietlab.view.plots import plot_latency, plot_padding, plot_speedup, plot_throughput
     from dietlab.view.traffic import plot_traffic
 

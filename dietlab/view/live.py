@@ -34,9 +34,9 @@ class PlotlyBundle(ipywidgets.Widget):  # type: ignore[misc]  # ipywidgets has n
 
 
 class FigureModel(ipywidgets.Widget):  # type: ignore[misc]
-    """What a figure and its view tell each other.
+    """The state that a figure and its view exchange.
 
-    A model of the widgets' core: anywidget passes nothing on to a model of its own for whose code a busy
+    A model of the widgets' core: anywidget passes nothing on to its model for whose code a busy
     page took longer than two seconds.
     """
 
@@ -87,8 +87,8 @@ class LiveFigure(anywidget.AnyWidget):
 
 
 def show(figure: go.Figure) -> LiveFigure:
-    """A figure for a notebook: interactive there, in the page's light or dark theme, and a picture where
-    no JavaScript runs.
+    """Shows a figure in a notebook: interactive there, in the page's light or dark theme, and as a picture
+    where no JavaScript runs.
 
     ``dl.show(dl.plot_speedup(report))`` as the last line of a cell displays it.
     """
@@ -96,8 +96,8 @@ def show(figure: go.Figure) -> LiveFigure:
 
 
 def with_picture(bundle: Any, figure: go.Figure) -> Any:
-    """A widget's MIME bundle with a static picture beside the live view: pages without widgets, such as a
-    repository's, show that."""
+    """Returns a widget's MIME bundle with a static picture beside the live view, which pages without widgets,
+    such as a repository's, show."""
     data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
     png = b64encode(picture(figure, CAPTION)).decode("ascii")
     return {**data, "image/png": png, "text/plain": CAPTION}, metadata

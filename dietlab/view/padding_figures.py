@@ -53,7 +53,7 @@ class Segment(NamedTuple):
 
 
 def frame_tiling(kernel: CpuMicroKernel, rows: int, cols: int) -> pd.DataFrame:
-    """One row a tile of an output of ``rows x cols``: where it lies, how large it is, how much of it is
+    """Returns one row a tile of an output of ``rows x cols``: its position and size, how much of it is
     needed, and ``padding_waste``, the share of its multiply-adds that no output needs.
 
     Raises:
@@ -87,8 +87,8 @@ def frame_waste(
     heights: Iterable[int] | None = None,
     extents: Iterable[int] | None = None,
 ) -> pd.DataFrame:
-    """The share of the multiply-adds that are padding, for each extent of the dynamic dimension and each
-    height of the tile.
+    """Returns the share of the multiply-adds that are padding, for each extent of the dynamic dimension and
+    each height of the tile.
 
     Args:
         kernel: gives the columns of the tile and its edge: what is composed has no padded rows.
@@ -114,8 +114,8 @@ def frame_waste(
 
 
 def frame_policies(workload: Workload, kernel: CpuMicroKernel, shape: Shape) -> pd.DataFrame:
-    """What the plan of ``kernel`` and each serving policy waste on one shape, as a share of the
-    multiply-adds, and how many are executed for one that is needed."""
+    """Returns the padding of the plan of ``kernel`` and of each serving policy on one shape, as a share of
+    the multiply-adds, and how many are executed for one that is needed."""
     import pandas as pd
 
     waste = {THIS: padding_waste(sizes_of(workload, shape), kernel.cover_tile)}
@@ -130,7 +130,7 @@ def frame_policies(workload: Workload, kernel: CpuMicroKernel, shape: Shape) -> 
 
 
 def plot_tiling(kernel: CpuMicroKernel, rows: int, cols: int, template: str | None = None) -> go.Figure:
-    """An output of ``rows x cols`` cut into tiles, told apart by two shades; what no output needs is
+    """Draws an output of ``rows x cols`` cut into tiles, told apart by two shades; what no output needs is
     orange. An output with very many tiles is drawn from its end."""
     frame = frame_tiling(kernel, rows, cols)
     executed, needed = (frame["rows"] * frame["cols"]).sum(), rows * cols
@@ -149,7 +149,7 @@ def plot_tiling(kernel: CpuMicroKernel, rows: int, cols: int, template: str | No
 
 
 def tiling_trace(kernel: CpuMicroKernel, rows: int, cols: int) -> go.Heatmap:
-    """A heat map whose cells are the needed and the padded parts of tiles, at their true sizes."""
+    """Returns a heat map whose cells are the needed and the padded parts of tiles, at their true sizes."""
     with lab_imports("figures"):
         import plotly.graph_objects as go
 
@@ -182,7 +182,7 @@ def tiling_titles(kernel: CpuMicroKernel, rows: int, cols: int) -> tuple[str, st
 
 
 def add_key(figure: go.Figure) -> None:
-    """Legend entries for the colours of a tiling."""
+    """Adds legend entries for the colours of a tiling."""
     for name, colour in (("needed by the output", DARK), ("padding", PADDING)):
         look = {"symbol": "square", "size": 10, "color": colour}
         figure.add_scatter(x=[None], y=[None], mode="markers", name=name, marker=look)
@@ -195,8 +195,8 @@ def plot_waste(
     extents: Iterable[int] | None = None,
     template: str | None = None,
 ) -> go.Figure:
-    """A heat map of padding waste over the dynamic dimension and the height of the tile; arguments as in
-    :func:`frame_waste`."""
+    """Draws a heat map of padding waste over the dynamic dimension and the height of the tile; arguments as
+    in :func:`frame_waste`."""
     frame = frame_waste(workload, kernel, heights, extents)
     name, _ = only_dim(workload)
     title = f"Padding waste of {workload}: tiles {kernel.cols} columns wide, edge {kernel.edge}"
@@ -208,7 +208,7 @@ def plot_waste(
 
 
 def waste_trace(frame: pd.DataFrame, name: str) -> go.Heatmap:
-    """The heat map of a :func:`frame_waste` over the dimension ``name``."""
+    """Returns the heat map of a :func:`frame_waste` over the dimension ``name``."""
     with lab_imports("figures"):
         import plotly.graph_objects as go
 
@@ -244,8 +244,8 @@ def _bands(kernel: CpuMicroKernel, extent: int) -> list[Band]:
 
 
 def _across(kernel: CpuMicroKernel) -> CpuMicroKernel:
-    """A micro-kernel whose rows are tiled as the columns of ``kernel`` are: composed only where vectors
-    run along the depth."""
+    """Returns a micro-kernel whose rows are tiled as the columns of ``kernel`` are: composed only where
+    vectors run along the depth."""
     return replace(kernel, rows=kernel.cols, edge=kernel.edge if kernel.along == "depth" else "padded")
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def render_page(template: str, title: str, **values: Any) -> str:
-    """``template``, which extends ``page.html.j2``, with every value but markup escaped.
+    """Renders ``template``, which extends ``page.html.j2``, with every value but markup escaped.
 
     Raises:
         MissingDependencyError: without plotly or jinja2.
@@ -36,7 +36,7 @@ def render_page(template: str, title: str, **values: Any) -> str:
 
 
 def figure_markup(figure: go.Figure, identity: str) -> Any:
-    """A ``div`` for a figure, marked as safe; ``identity`` is the element's id."""
+    """Returns a ``div`` for a figure, marked as safe; ``identity`` is the element's id."""
     from markupsafe import Markup
 
     return Markup(

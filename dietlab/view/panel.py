@@ -170,7 +170,7 @@ class TuningPanel(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no t
 
     @property
     def _hears_of_the_end(self) -> bool:
-        """Whether the final state will be drawn outside of the run's time."""
+        """Returns whether the final state will be drawn outside of the run's time."""
         return self._awaits_cell or (self._run is not None and self._run.active)
 
     def _now(self) -> float:
@@ -210,7 +210,7 @@ class TuningPanel(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no t
             self._figure_pace.take(lambda: self._safely(self._show_figures))
 
     def _safely(self, show: Callable[[], None]) -> None:
-        """A run is worth more than its picture: an error in drawing ends the drawing only."""
+        """Draws and keeps errors of drawing from the run, which is worth more than its picture."""
         if self._closed:
             return
         try:
@@ -241,7 +241,7 @@ class TuningPanel(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no t
             self._await_cell()
 
     def _await_cell(self) -> None:
-        """The static picture is renewed when the cell has ended, not in the run's time."""
+        """Renews the static picture when the cell has ended, not in the run's time."""
         from IPython import get_ipython
 
         shell = get_ipython()

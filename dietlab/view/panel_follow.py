@@ -55,7 +55,7 @@ class StudyTail:
         self._told = 0
 
     def news(self) -> list[Event]:
-        """What happened since the last call; everything the first time.
+        """Returns the events since the last call; all of them the first time.
 
         Raises:
             RecordError: if a whole line is no record.
@@ -73,11 +73,11 @@ class StudyTail:
 
     @property
     def finished(self) -> bool:
-        """Whether the model was written after the last record: a run's last step."""
+        """Returns whether the model was written after the last record, which is a run's last step."""
         return 0 < _written(self._path) <= _written(self.study.folder / MODEL)
 
     def sentence(self) -> str:
-        """How the run stands, for people."""
+        """Tells how far the run is."""
         if not self._records:
             return "Nothing was measured yet: the study is empty."
         if self.finished:
@@ -127,7 +127,7 @@ class StudyTail:
         return events
 
     def _ending(self) -> list[Event]:
-        """What only the end of a run leaves: time spent on the model, and how good it was."""
+        """Returns the events that only the end of a run leaves: time spent on the model, and its quality."""
         events: list[Event] = []
         if not self._searched and (self.finished or len(self._kernels) >= self._goal):
             self._searched = True
@@ -151,7 +151,7 @@ def _size(path: Path) -> int:
 
 
 def _written(path: Path) -> int:
-    """When, in nanoseconds since 1970; 0 if there is no such file."""
+    """Returns when a file was written, in nanoseconds since 1970; 0 if there is no such file."""
     try:
         return path.stat().st_mtime_ns
     except FileNotFoundError:

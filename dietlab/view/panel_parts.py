@@ -1,4 +1,4 @@
-"""What the tuning panel is made of: figures, bars, buttons, its place in the notebook, and its pace."""
+"""Parts of the tuning panel: figures, bars, buttons, its place in the notebook, and its pace."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class DrawingPace:
 
 
 class Place:
-    """Where something stands in a notebook's outputs: it is shown under a name, so that the static picture
-    beside the live view can be renewed.
+    """A place in a notebook's outputs: what it shows has a name, so that the static picture beside the live
+    view can be renewed.
 
     Args:
         bundle: makes what is shown: data and metadata by MIME type.
@@ -196,7 +196,7 @@ def headline(title: str, state: TuningState) -> str:
 
 
 def sentence(run: BackgroundRun[Any] | None, state: TuningState, can_start: bool) -> str:
-    """How a run stands, for people."""
+    """Tells how far a run is."""
     said = [_of_run(run, can_start)] if run else []
     if state.trials and not state.best_gflops:
         said.append("Every trial failed so far; the reasons are in the figure of outcomes.")

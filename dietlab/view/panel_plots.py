@@ -1,4 +1,4 @@
-"""What the tuning panel draws, in two halves: ``frame_x`` and ``plot_x`` of a :class:`TuningState`.
+"""Figures of the tuning panel, in two halves: ``frame_x`` and ``plot_x`` of a :class:`TuningState`.
 
 A live figure gets what ``draw_x`` makes: the same as plain dictionaries, since plotly's objects take ten
 times as long to make and to check, which counts while somebody tunes.
@@ -44,7 +44,7 @@ RANKING = {"pairwise": PALETTE["accent1"], "peak@1": PALETTE["ours"], "peak@5": 
 """Metrics that are drawn: shares of which 1 is perfect."""
 
 MEANINGS = {
-    "pairwise": "so many pairs of micro-kernels are ordered right",
+    "pairwise": "share of pairs of micro-kernels that are ordered right",
     "peak@1": "the predicted fastest reaches this share of the best throughput",
     "peak@5": "the best of the five predicted fastest reaches this share of the best throughput",
 }
@@ -54,9 +54,9 @@ MEANINGS = {
 
 
 def frame_progress(state: TuningState) -> pd.DataFrame:
-    """Trial, seconds spent tuning, GFLOP/s (0 where it failed), the best so far, and the micro-kernel with
-    its parameters: at most :data:`~dietlab.view.panel_state.MAX_POINTS` rows, of a long run the fastest of
-    some trials in a row."""
+    """Returns trial, seconds spent tuning, GFLOP/s (0 where it failed), the highest so far, and the
+    micro-kernel with its parameters: at most :data:`~dietlab.view.panel_state.MAX_POINTS` rows, of a long run
+    the fastest of some trials in a row."""
     return with_parameters(_progress(state), column="micro_kernel")
 
 
@@ -73,8 +73,8 @@ def _progress(state: TuningState) -> pd.DataFrame:
 
 
 def frame_best(state: TuningState) -> pd.DataFrame:
-    """The best GFLOP/s of each shape and the micro-kernel with its parameters, in the order of their extents;
-    some of the shapes, evenly, if there are very many."""
+    """Returns the highest GFLOP/s of each shape and the micro-kernel with its parameters, in the order of the
+    extents; some of the shapes, evenly, if there are very many."""
     return with_parameters(_best(state), column="micro_kernel")
 
 
@@ -100,7 +100,7 @@ def frame_outcomes(state: TuningState) -> pd.DataFrame:
 
 
 def frame_quality(state: TuningState) -> pd.DataFrame:
-    """Every metric of every fit of the cost model: round, records it was fitted on, metric, value."""
+    """Returns every metric of every fit of the cost model: round, records it was fitted on, metric, value."""
     import pandas as pd
 
     rows = [
@@ -110,7 +110,7 @@ def frame_quality(state: TuningState) -> pd.DataFrame:
 
 
 def _extents(shape: str) -> tuple[tuple[str, int], ...]:
-    """``"B=2,T=43"`` as pairs that sort as numbers do."""
+    """Returns ``"B=2,T=43"`` as pairs that sort as numbers do."""
     pairs = (binding.partition("=") for binding in shape.split(","))
     return tuple((name, int(extent) if extent.isdigit() else 0) for name, _, extent in pairs)
 
@@ -124,22 +124,22 @@ def plot_progress(state: TuningState, template: str | None = None) -> go.Figure:
 
 
 def plot_best(state: TuningState, template: str | None = None) -> go.Figure:
-    """The best throughput found for each shape."""
+    """Draws the highest throughput found for each shape."""
     return _figure(draw_best(state, template))
 
 
 def plot_outcomes(state: TuningState, template: str | None = None) -> go.Figure:
-    """How many trials were measured, and why the others were not."""
+    """Draws how many trials were measured, and why the others were not."""
     return _figure(draw_outcomes(state, template))
 
 
 def plot_quality(state: TuningState, template: str | None = None) -> go.Figure:
-    """How well the cost model ranks what was measured, fit by fit."""
+    """Draws the ranking metrics of the cost model, fit by fit."""
     return _figure(draw_quality(state, template))
 
 
 def plot_seconds(state: TuningState, template: str | None = None) -> go.Figure:
-    """Where the time went, phase by phase; the table is :func:`dietlab.view.plots.frame_phases`."""
+    """Draws where the time went, phase by phase; the table is :func:`dietlab.view.plots.frame_phases`."""
     return _figure(draw_seconds(state, template))
 
 
@@ -169,7 +169,7 @@ def draw_progress(state: TuningState, template: str | None = None) -> Drawing:
 
 
 def _dots(part: pd.DataFrame, name: str, every: str, colour: str, symbol: str, result: str) -> dict[str, Any]:
-    """A trace of single trials."""
+    """Returns a trace of single trials."""
     columns = (part[column] for column in ("trial", "micro_kernel", "shape", "status"))
     return {
         "type": "scatter",
@@ -291,8 +291,8 @@ def _layout(
     bars: bool = False,
     below: int = 40,
 ) -> dict[str, Any]:
-    """Low, since several stand side by side. ``bars`` run from top to bottom; ``below`` the x axis there is
-    room for its title and, if it is ``LEGEND``, for a legend."""
+    """Returns the layout of a low figure, since several stand side by side. ``bars`` run from top to bottom;
+    ``below`` the x axis there is room for its title and, if it is ``LEGEND``, for a legend."""
     common = _common_layout(template, empty)
     y_axis = {"autorange": "reversed"} if bars else {"rangemode": "tozero"}
     return {
@@ -308,7 +308,7 @@ def _layout(
 
 @cache
 def _common_layout(template: str | None, empty: bool) -> dict[str, Any]:
-    """The style that all figures share."""
+    """Returns the style that all figures share."""
     import pandas as pd
 
     frame = pd.DataFrame() if empty else pd.DataFrame({"something": [1]})

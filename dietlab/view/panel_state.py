@@ -1,4 +1,4 @@
-"""What the tuning panel knows: a value that every event makes into the next one.
+"""State of the tuning panel: a value that every event makes into the next one.
 
 Nothing here draws. The state's size is bounded, whatever the length of the run: a curve keeps at most
 :data:`MAX_POINTS` points.
@@ -81,7 +81,7 @@ class Best:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How many trials ended in one way, and what the last of them said."""
+    """The number of trials that ended in one way, and the reason of the last of them."""
 
     count: int = 0
     reason: str = ""
@@ -89,7 +89,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class TuningState:
-    """What is known of a run after some events.
+    """A summary of a run's events.
 
     Args:
         curve: the course of the throughput.
@@ -203,7 +203,8 @@ def _counted(outcomes: Mapping[str, Outcome], event: TrialMeasured, number: int)
 
 
 def _improved(shapes: Mapping[str, Best], event: TrialMeasured) -> Mapping[str, Best]:
-    """The same mapping if nothing got better: what was drawn of it still holds."""
+    """Returns the mapping with a better value; the mapping itself if nothing got better, so that its drawing
+    stays."""
     known = shapes.get(event.shape)
     if event.gflops <= (known.gflops if known else 0.0):
         return shapes

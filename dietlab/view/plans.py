@@ -1,4 +1,4 @@
-"""Which plan each shape got, and why: the predicted parts of its time."""
+"""Figures of the plan that each shape got, and why: the predicted parts of its time."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def plot_plans(
     extents: Iterable[int] | None = None,
     template: str | None = None,
 ) -> go.Figure:
-    """Above, how the rows of each shape are covered; below, where its predicted time goes.
+    """Draws, above, how the rows of each shape are covered; below, where its predicted time goes.
 
     Every column is a shape: its rows are coloured by the height of the tile they belong to, and tiles
     are told apart by a lighter and a darker shade in turns.
@@ -125,7 +125,7 @@ def plot_plans(
 
 
 def _tiles(go: Any, extents: pd.Series, tiles: list[list[int]], hover: list[str]) -> Any:
-    """A heat map ``[row, shape]`` of tile heights."""
+    """Returns a heat map ``[row, shape]`` of tile heights."""
     import numpy as np
 
     tallest = max(map(sum, tiles))

@@ -1,6 +1,6 @@
 """Figures in two halves: ``frame_x`` gives a tidy table, ``plot_x`` draws it with plotly.
 
-Figures have no background of their own, so they read on light and on dark pages; give
+Figures have no background, so they read on light and on dark pages; give
 ``template="plotly_white"`` or ``"plotly_dark"`` for one that stands alone. Results that were
 wrong are in the tables (``correct``) but never drawn: a wrong result has no time.
 """
@@ -38,7 +38,8 @@ RATIO_TICKS = [0.05, 0.1, 0.2, 0.5, 0.75, 1, 1.25, 1.5, 2, 3, 5, 10, 20, 50, 100
 
 
 def frame_speedup(report: Report, cache: str | None = None) -> pd.DataFrame:
-    """Speedup of dietlab over each contender (times; above 1: dietlab is faster) for each shape.
+    """Returns the speedup of dietlab over each contender (a ratio; above 1: dietlab is faster) for each
+    shape.
 
     Besides the contenders there are ``best prepacked vendor`` and ``best plain vendor``, the
     fastest of their kind for each shape, as in ``report.summary``; ``fastest`` is who. Beside the medians
@@ -73,7 +74,7 @@ def frame_speedup(report: Report, cache: str | None = None) -> pd.DataFrame:
 
 
 def frame_latency(report: Report, cache: str | None = None) -> pd.DataFrame:
-    """Median time and its 95 % interval, in seconds, for each shape and contender."""
+    """Returns the median time and its 95 % interval, in seconds, for each shape and contender."""
     return _table(
         report,
         ("seconds_median", "seconds_low", "seconds_high", "correct", "plan"),
@@ -92,7 +93,8 @@ def frame_latency(report: Report, cache: str | None = None) -> pd.DataFrame:
 
 
 def frame_throughput(report: Report, cache: str | None = None) -> pd.DataFrame:
-    """GFLOP/s, and as shares of 1 the ``peak`` (the FMA peak of all cores) and the ``roofline`` reached."""
+    """Returns GFLOP/s, and as shares of 1 the ``peak`` (the FMA peak of all cores) and the ``roofline``
+    reached."""
     peak = peak_gflops(report)
     return _table(
         report,
@@ -112,7 +114,7 @@ def frame_throughput(report: Report, cache: str | None = None) -> pd.DataFrame:
 
 
 def frame_padding(report: Report, cache: str | None = None) -> pd.DataFrame:
-    """The share of dietlab's multiply-adds that no output needs, for each shape."""
+    """Returns the share of dietlab's multiply-adds that no output needs, for each shape."""
     return _table(
         report,
         ("padding_waste", "plan"),
@@ -125,7 +127,7 @@ def frame_padding(report: Report, cache: str | None = None) -> pd.DataFrame:
 
 
 def peak_gflops(report: Report) -> float | None:
-    """The FMA peak of all cores together; None where it was never measured."""
+    """Returns the FMA peak of all cores together; None where it was never measured."""
     one = report.hardware.get("peak_gflops")
     return None if one is None else float(one) * int(report.hardware.get("cores", 1))
 
@@ -150,8 +152,9 @@ def _key(row: Row) -> dict[str, Any]:
 
 
 def _table(report: Report, columns: Sequence[str], rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
-    """A table with the same columns whether or not there are rows, in order of the dimensions. A ``plan``
-    becomes its ``micro_kernel`` with the parameters, and a ``reason``: see :meth:`Report.to_frame`."""
+    """Returns a table with equal columns whether or not there are rows, in order of the dimensions. A
+    ``plan`` becomes its ``micro_kernel`` with the parameters, and a ``reason``: see
+    :meth:`Report.to_frame`."""
     import pandas as pd
 
     dims = list(report.rows[0].shape.to_json()) if report.rows else []
@@ -164,7 +167,7 @@ def _table(report: Report, columns: Sequence[str], rows: Iterable[dict[str, Any]
 
 
 def plot_speedup(report: Report, cache: str | None = None, template: str | None = None) -> go.Figure:
-    """Speedup of dietlab over each contender against the shape; the line at 1 is a tie."""
+    """Draws the speedup of dietlab over each contender against the shape; the line at 1 is a tie."""
     frame = frame_speedup(report, cache)
     figure = new_figure(frame, "Speedup of dietlab over each contender", template)
     x = name_x_axis(figure, report)
@@ -175,7 +178,7 @@ def plot_speedup(report: Report, cache: str | None = None, template: str | None 
 
 
 def plot_latency(report: Report, cache: str | None = None, template: str | None = None) -> go.Figure:
-    """Median time of each contender with its 95 % interval."""
+    """Draws the median time of each contender with its 95 % interval."""
     frame = frame_latency(report, cache)
     figure = new_figure(frame, "Time of one call", template)
     x = name_x_axis(figure, report)
@@ -186,7 +189,7 @@ def plot_latency(report: Report, cache: str | None = None, template: str | None 
 
 
 def plot_throughput(report: Report, cache: str | None = None, template: str | None = None) -> go.Figure:
-    """GFLOP/s of each contender below the FMA peak of the cores used."""
+    """Draws GFLOP/s of each contender below the FMA peak of the cores used."""
     frame = frame_throughput(report, cache)
     figure = new_figure(frame, "Throughput", template)
     x = name_x_axis(figure, report)
@@ -200,7 +203,7 @@ def plot_throughput(report: Report, cache: str | None = None, template: str | No
 
 
 def plot_padding(report: Report, cache: str | None = None, template: str | None = None) -> go.Figure:
-    """What share of dietlab's work is padding, for each shape."""
+    """Draws the share of dietlab's work that is padding, for each shape."""
     frame = frame_padding(report, cache)
     figure = new_figure(frame, "Padding waste of dietlab", template)
     x = name_x_axis(figure, report)
@@ -210,7 +213,7 @@ def plot_padding(report: Report, cache: str | None = None, template: str | None 
 
 
 def new_figure(frame: pd.DataFrame, title: str, template: str | None) -> go.Figure:
-    """An empty figure in the common style; it says so if there is nothing in ``frame`` to draw."""
+    """Returns an empty figure in the common style; it says so if there is nothing in ``frame`` to draw."""
     with lab_imports("figures"):
         import plotly.graph_objects as go
     cache = f" ({frame['cache'].iloc[0]} cache)" if "cache" in frame and len(frame) else ""

@@ -66,7 +66,7 @@ def _sentence(event: Event) -> str:
 
 @dataclass(frozen=True)
 class StageClock:
-    """How far a stage is; times are readings of one monotonic clock, in seconds.
+    """The progress of a stage; times are readings of one monotonic clock, in seconds.
 
     ``resumed`` is what was already done at the start: it must not count as speed.
     """

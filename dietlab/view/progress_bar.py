@@ -50,7 +50,7 @@ begun."""
 
 @dataclass
 class _Course:
-    """How far a command is: its planned stages, the one that it is in, and those that run inside of it.
+    """The progress of a command: its planned stages, the one that it is in, and those that run inside of it.
 
     Times are readings of one monotonic clock, in seconds; work is in units of :class:`Step`'s share.
     """
@@ -72,7 +72,7 @@ class _Course:
 
     @property
     def clock(self) -> StageClock | None:
-        """How far the present round is; None between two rounds."""
+        """The progress of the present round; None between two rounds."""
         return self.running.get(self.stage)
 
     @property
@@ -143,7 +143,7 @@ class ProgressBar:
     A terminal and a notebook get one line that is drawn again and again, and is gone at the end. Where
     ``stream`` is no terminal (a log file, a pipe) each stage that did something leaves one line when it is
     over. A stage that is not among ``stages`` counts as a part of the one that it runs in; outside of all it
-    is a command of its own.
+    is a command by itself.
 
     ``with ProgressBar("tune", ("search", "confirm", "verify")) as bar: ...`` closes it.
 
@@ -263,8 +263,8 @@ class ProgressBar:
 
     @property
     def _redraws(self) -> bool:
-        """Whether the stream shows one line that is redrawn. It is asked each time: standard error may be
-        redirected after a bar was made."""
+        """Returns whether the stream shows one line that is redrawn. It is looked up each time: standard
+        error may be redirected after a bar was made."""
         return self._out.isatty() or (self._stream is None and in_notebook())
 
     @property

@@ -99,7 +99,7 @@ def _look(name: str, number: int, newest: str | None) -> Style:
 
 
 def _add_reference(figure: go.Figure, frame: pd.DataFrame, reference: tuple[str, Times]) -> None:
-    """The dashed line at 1, as far as the lines go."""
+    """Adds the dashed line at 1, as far as the lines go."""
     judge, times = reference
     low, high = (frame["T"].min(), frame["T"].max()) if len(frame) else (min(times), max(times))
     extents = sorted(extent for extent in times if low <= extent <= high)

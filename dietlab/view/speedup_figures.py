@@ -136,7 +136,7 @@ def plot_against(
 
 
 def _add_speedups(figure: go.Figure, frame: pd.DataFrame, x: str, contender: str) -> None:
-    """The first trace: its points are the frame's rows."""
+    """Adds the first trace: its points are the frame's rows."""
     look = HEADLINES.get(contender, HEADLINES["best prepacked vendor"])
     above = (frame["speedup_high"] - frame["speedup"]).clip(lower=0)
     below = (frame["speedup"] - frame["speedup_low"]).clip(lower=0)
@@ -186,7 +186,7 @@ def time_words(median: float | None, low: float | None, high: float | None) -> s
 
 
 def _add_parts(figure: go.Figure, parts: pd.DataFrame, shape: str, measured_us: float) -> None:
-    """A stacked bar below the speedups."""
+    """Adds a stacked bar below the speedups."""
     figure.update_layout(
         height=560,
         barmode="stack",

@@ -28,7 +28,7 @@ AREA = (0.1, 0.14, 0.86, 0.74)  # of the subplots: left, bottom, width, height
 
 
 def picture(figure: go.Figure, caption: str = "") -> bytes:
-    """A PNG of a plotly figure: transparent, with text that reads on light and on dark pages.
+    """Returns a PNG of a plotly figure: transparent, with text that reads on light and on dark pages.
 
     Args:
         caption: a sentence below the picture. If traces are of a type that is not drawn here, one more
@@ -47,7 +47,7 @@ def picture(figure: go.Figure, caption: str = "") -> bytes:
 
 
 def redraw(figure: go.Figure, caption: str = "") -> Any:
-    """A plotly figure as a matplotlib figure."""
+    """Returns a plotly figure as a matplotlib figure."""
     with lab_imports("pictures"):
         from matplotlib.figure import Figure
 
@@ -113,7 +113,7 @@ class Page:
                 self.keyed.add(scale.name)
 
     def settings(self, name: str) -> Any:
-        """``x2`` names the layout's ``xaxis2``."""
+        """Returns the layout's settings of an axis: ``x2`` names its ``xaxis2``."""
         key, layout = f"{name[0]}axis{name[1:]}", self.figure.layout
         return layout[key] if key in layout else layout[key[:5]]
 
@@ -132,7 +132,7 @@ class Page:
         return np.array([place(value) for value in values], dtype=float)
 
     def panel(self, x: str, y: str) -> Any:
-        """The ``Axes`` of two axes; it shares them with others that have them too."""
+        """Returns the ``Axes`` of two axes; it shares them with others that have them, too."""
         if (x, y) not in self.panels:
             across, down = (default(self.settings(name).domain, (0, 1)) for name in (x, y))
             corner = (AREA[0] + across[0] * AREA[2], AREA[1] + down[0] * AREA[3])
@@ -148,8 +148,8 @@ class Page:
         return self.settings(name).matches or name
 
     def where(self, item: Any) -> tuple[Any, list[str], Any]:
-        """What a shape or an annotation lies on: ``Axes``, the axes whose units it is in ("" if it is in
-        shares of the page), and its coordinate system."""
+        """Returns the place of a shape or an annotation: ``Axes``, the axes whose units it is in ("" if it is
+        in shares of the page), and its coordinate system."""
         from matplotlib.transforms import Affine2D, blended_transform_factory
 
         refs = (item.xref or "x", item.yref or "y")
@@ -164,7 +164,7 @@ class Page:
 
 
 def _dress(page: Page, names: tuple[str, str], axes: Any) -> None:
-    """Grid, titles, ticks and ranges; an axis of several panels is labelled where it is anchored."""
+    """Draws grid, titles, ticks and ranges; an axis of several panels is labelled where it is anchored."""
     axes.patch.set_visible(False)
     axes.set_axisbelow(True)
     axes.grid(color=TEXT, alpha=0.25, linewidth=0.6)
@@ -236,7 +236,7 @@ def _ticks(axis: Any, settings: Any, known: dict[str, float]) -> None:
 
 
 def _surround(canvas: Any, title: str, caption: str, key: dict[str, Any]) -> None:
-    """The legend on the right, the title above and the caption below everything."""
+    """Draws the legend on the right, the title above and the caption below everything."""
     box = canvas.get_tightbbox()
     (left, low), (right, high) = box.min / canvas.get_size_inches(), box.max / canvas.get_size_inches()
     gap = 0.12 / canvas.get_figheight()

@@ -154,7 +154,7 @@ def _bar(page: Any, trace: Any, cycle: str) -> Any:
 
 
 def _beside(page: Any, trace: Any, axes: Any, at: Any, lengths: Any) -> tuple[Any, Any, Any]:
-    """Where the bars stand, how thick they are, and where they begin, next to other traces' bars."""
+    """Returns positions, width and beginnings of bars that stand next to other traces' bars."""
     import numpy as np
 
     layout, starts = page.figure.layout, np.zeros(len(at))
@@ -200,7 +200,7 @@ TRACES = {"scatter": _scatter, "scattergl": _scatter, "bar": _bar, "funnel": _ba
 
 
 def _data(page: Any, trace: Any) -> tuple[Any, Any, Any]:
-    """Where a trace is drawn, and its positions on both axes."""
+    """Returns the ``Axes`` that a trace is drawn on, and its positions on both axes."""
     x, y = trace.xaxis or "x", trace.yaxis or "y"
     count = len(default(default(trace.x, trace.y), ()))
     xs, ys = default(trace.x, range(count)), default(trace.y, range(count))

@@ -120,7 +120,7 @@ def muted(number: int) -> Style:
 
 
 def accented(number: int) -> Style:
-    """Returns one of the styles for lines without a role: eight colours, then the same with other dashes."""
+    """Returns one of the styles for lines without a role: eight colours, then these with other dashes."""
     dash = DASHES[number // len(ACCENTS) % len(DASHES)]
     return Style(ACCENTS[number % len(ACCENTS)], dash, SYMBOLS[number % len(SYMBOLS)], 2)
 

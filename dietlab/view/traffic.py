@@ -1,4 +1,5 @@
-"""What a report says of its trace: how often each shape occurs, what ways to pad waste on it, and times.
+"""Texts and figures of a report's trace: how often each shape occurs, the padding of each policy on it, and
+times.
 
 plotly and pandas are imported when something is drawn.
 """
@@ -28,7 +29,7 @@ COLOURS = dict(zip((PLANS, *POLICIES), map(PALETTE.__getitem__, ROLES), strict=T
 
 
 def traffic_words(report: Report) -> str:
-    """What the weights of the shapes are, in a phrase."""
+    """Tells in a phrase what the weights of the shapes are."""
     shapes = report.shape_set
     weights = report.weights.values()
     alike = not weights or max(weights) - min(weights) < 1e-9

@@ -92,7 +92,7 @@ def plot_tuning(run: TuningRun, template: str | None = None) -> go.Figure:
 
 
 def plot_phases(phase_seconds: PhaseSeconds, template: str | None = None) -> go.Figure:
-    """Where the tuning time went: one bar for each phase."""
+    """Draws where the tuning time went: one bar for each phase."""
     frame = frame_phases(phase_seconds)
     figure = new_figure(frame, f"Where {phase_seconds.total:.0f} s of tuning went", template)
     hover = [f"{r.phase}: {r.seconds:.1f} s, {100 * r.share:.0f} % of the time" for r in frame.itertuples()]
@@ -111,7 +111,7 @@ def plot_phases(phase_seconds: PhaseSeconds, template: str | None = None) -> go.
 
 
 def plot_portfolio_curve(curve: Sequence[tuple[int, float]], template: str | None = None) -> go.Figure:
-    """How much the mean slowdown falls with every micro-kernel added to the portfolio."""
+    """Draws how much the mean slowdown falls with every micro-kernel added to the portfolio."""
     frame = frame_portfolio_curve(curve)
     figure = new_figure(frame, "Portfolio size and slowdown", template)
     hover = [
