@@ -43,6 +43,8 @@ class Drawn:
 
 Draw = Callable[..., Drawn]
 Click = Callable[[Values, Mapping[str, Any]], Values]
+NUMBERS = "display:flex;flex-wrap:wrap;align-items:flex-end;gap:0.4em 2em;line-height:1.5"
+"""The style of the strip of numbers: it wraps where a cell is narrower than all of them."""
 
 
 class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no types
@@ -130,12 +132,11 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
     def _show(self) -> None:
         """Numbers and options."""
         cells = "".join(
-            f"<td style='padding-right:2em'>{escape(name)}<br>"
-            f"<span style='white-space:nowrap'><b>{escape(value)}</b></span></td>"
+            f"<div style='max-width:16em'><div>{escape(name)}</div><b>{escape(value)}</b></div>"
             for name, value in self.drawn.numbers.items()
         )
         note = f"<p>{escape(self.drawn.note)}</p>" if self.drawn.note else ""
-        self._numbers.value = f"<table><tr>{cells}</tr></table>{note}"
+        self._numbers.value = f"<div style='{NUMBERS}'>{cells}</div>{note}"
         self._changing = True
         try:
             for name, options in self.drawn.options.items():

@@ -30,32 +30,37 @@ NAME = "widgets.ipynb"
 SECONDS = 120.0
 """What running the notebook does not take, on a busy machine either."""
 
+# Recorded measurements of a layer of BERT: the pictures in docs/widgets are of them.
 SETUP = """\
 from dataclasses import replace
+from time import sleep
 import dietlab as dl
+from dietlab import lessons
 
-dense, haswell = dl.Dense(T=dl.Dim(1, 128), N=768, K=256), dl.Hardware.preset("haswell-1core")
-shapes = dl.ShapeSet.uniform(dense)
-short = replace(dl.EFFORTS["quick"], trials=32, confirm_kernels=6, confirm_shapes=8, verify_shapes=8)
-run = dl.tune(dl.build_space(dense, haswell), shapes, dl.SyntheticRunner(haswell), short)
+dense, zen4, run = lessons.workload(), lessons.hardware(), lessons.replayed_run()
 """
 
-# A real smoke run, but of so many trials that there is time to press every button.
+# A replay of so many trials, at the pace of measurements, that there is time to press every button.
 PANEL = """\
-tiny, here = dl.Dense(T=dl.Dim(1, 16), N=128, K=64), dl.Hardware.detect(measure=False).with_cores(1)
-space, lengths, store = dl.build_space(tiny, here), dl.ShapeSet.uniform(tiny, n=4), dl.RecordStore()
-effort = replace(dl.EFFORTS["smoke"], trials=len(space))
+class Paced(dl.ReplayRunner):
+    def measure(self, workload, trials):
+        for record in super().measure(workload, trials):
+            sleep(0.1)
+            yield record
+
+runner, store = Paced(lessons.recorded().records), dl.RecordStore()
+effort = replace(dl.EFFORTS["quick"], trials=1088, confirm_shapes=0, verify_shapes=0, timing=dl.Timing())
 
 def work(observers):
-    return dl.tune(space, lengths, dl.LocalRunner(here), effort, observers=observers, store=store)
+    return dl.tune(lessons.space(), run.shapes, runner, effort, observers=observers, store=store)
 
-dl.TuningPanel(start=work, title="a tiny dense layer")
+dl.TuningPanel(start=work, title=f"{dense} on {zen4.name}")
 """
 
 CELLS = {
     "setup": SETUP,
-    "space": "dl.space_explorer(dense, haswell)",
-    "padding": "dl.padding_explorer(dense, haswell)",
+    "space": "dl.space_explorer(dense, zen4)",
+    "padding": "dl.padding_explorer(dense, zen4)",
     "speedup": 'dl.speedup_explorer("data/results/zen4-bench.csv.gz")',
     "cost": "dl.cost_lab(run)",
     "dispatch": "dl.dispatch_explorer(run)",
@@ -121,7 +126,22 @@ def trials(panel: Widget) -> int:
     return int(found[1])
 
 
+def picture(notebook: Notebook, name: str, screenshots: Path) -> None:
+    """Takes a widget's picture in both themes; all of its text can be read."""
+    for theme in ("Light", "Dark"):
+        notebook.theme(theme)
+        view = widget(notebook, name)
+        assert view.contrast >= 4.5, f"{name} in the {theme.lower()} theme"
+        view.take_picture(screenshots / f"{name}-{theme.lower()}.png")
+    notebook.theme("Light")
+
+
 # --- explorers ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for name in WIDGETS if name != "panel"])
+def test_widgets_read_well_in_both_themes(notebook: Notebook, name: str, screenshots: Path) -> None:
+    picture(notebook, name, screenshots)
 
 
 @pytest.mark.parametrize("move", SLIDERS, ids=lambda move: move.explorer)
@@ -194,6 +214,10 @@ def test_the_run_stops(notebook: Notebook) -> None:
     assert (panel.shown, trials(panel)) == (ended, count), "figures stay"
 
 
+def test_the_panel_reads_well_in_both_themes(notebook: Notebook, screenshots: Path) -> None:
+    picture(notebook, "panel", screenshots)
+
+
 def test_a_page_without_widgets_shows_pictures_and_a_sentence(
     notebook: Notebook, lab: Lab, browser: Browser, tmp_path: Path
 ) -> None:
@@ -255,19 +279,6 @@ def test_a_reload_during_a_run_leaves_every_widget_alive(notebook: Notebook) -> 
         view.await_change(lambda view=view: view.shown, figure, f"{move.explorer} answers after a reload")
     panel.press("Stop")
     until(notebook.page, lambda: "Stopped" in panel.text, "it can be stopped after a reload")
-
-
-# --- looks --------------------------------------------------------------------------------------------
-
-
-def test_widgets_read_well_in_both_themes(notebook: Notebook, screenshots: Path) -> None:
-    for theme in ("Light", "Dark"):
-        notebook.theme(theme)
-        for name in WIDGETS:
-            view = widget(notebook, name)
-            assert view.contrast >= 4.5, f"{name} in the {theme.lower()} theme"
-            view.take_picture(screenshots / f"{name}-{theme.lower()}.png")
-    notebook.theme("Light")
 
 
 # --- starting over ------------------------------------------------------------------------------------
