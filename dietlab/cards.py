@@ -50,6 +50,9 @@ class Quantity(NamedTuple):
     value: str
     label: str
 
+    def __str__(self) -> str:
+        return f"{self.value} {self.label}"
+
 
 @dataclass(frozen=True)
 class Listing:
@@ -94,7 +97,7 @@ class Card:
     @property
     def summary(self) -> str:
         """The facts as a phrase: ``1,088 micro-kernels, 8,608 candidates rejected``."""
-        return ", ".join(f"{value} {label}" for value, label in self.facts)
+        return ", ".join(map(str, self.facts))
 
     @property
     def html(self) -> str:

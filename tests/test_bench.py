@@ -424,7 +424,7 @@ def test_failed_studies_are_named_and_count_nowhere() -> None:
     found = replace(HAND_MADE, studies=(*HAND_MADE.studies, failed))
     assert found.failures == (failed,)
     assert pick(summarise(found), "tuning", "total", "").value == 30
-    assert "broken, 1 threads: the linker is missing" in render_bench(found)
+    assert "broken, one core: the linker is missing" in render_bench(found)
 
 
 def test_targets_stand_in_one_table_and_are_complete() -> None:
@@ -563,7 +563,7 @@ def test_text_has_the_summary_with_intervals_targets_and_notes() -> None:
     assert cells[1:3] == ["1", "rotating"] and cells[4] == "0.995 x" and " to " in cells[5]
     assert cells[6] == "0.900 qkv T=64" and cells[8:10] == [">= 1.1 x", "missed"]
     assert cells[7].endswith(" x") and float(cells[7][:-2]) > 0
-    assert "openblas, qkv, 1 threads, rotating: 1 shapes, T=64" in text
+    assert "openblas, qkv, one core, rotating: 1 shape, T=64" in text
     assert "onnxruntime (qkv): not installed" in text
     assert "## Roofline" in text and "100 GFLOP/s" in text
 
@@ -601,7 +601,7 @@ def test_page_has_a_place_for_plans() -> None:
 def test_a_bench_without_a_single_right_result_is_shown_as_such() -> None:
     wrong = row(7, "dietlab", math.nan, correct=False, gflops=0.0, plan="crashed")
     found = table([wrong, row(7, "mkl", 10.0)])
-    assert "dietlab, qkv, 1 threads, rotating: 1 shapes, T=7: crashed" in render_bench(found)
+    assert "dietlab, qkv, one core, rotating: 1 shape, T=7: crashed" in render_bench(found)
     assert [entry.length for entry in found.wrong] == [7] and not HAND_MADE.wrong
     assert "Wrong results, not counted" in render_bench_page(found)
 

@@ -143,8 +143,8 @@ def test_what_gave_no_result_is_not_wrong(tmp_path: Path) -> None:
     wrong = row("a", 1, math.nan, correct=False, gflops=0.0, plan="an error of 1e+00 is above 1e-05")
     found = report(row("dietlab", 1, 1.0), wrong, refused)
     text = render_text(found)
-    assert "wrong results, not counted\n  a (hot cache): 1 shapes, the first T=1: an error of" in text
-    assert "no results\n  b (hot cache): 1 shapes, the first T=1: the worker succeeds; got no memory" in text
+    assert "wrong results, not counted\n  a (hot cache): 1 shape, the first T=1: an error of" in text
+    assert "no results\n  b (hot cache): 1 shape, the first T=1: the worker succeeds; got no memory" in text
     page = render_html(found)
     assert page.index("Wrong results") < page.index("an error of") < page.index("No results")
     assert page.index("No results") < page.index("no memory")
@@ -419,7 +419,7 @@ def test_contender_that_refuses_a_shape_has_no_result_there(
     }
     assert "MemoryError: no room" in str(found.rows[-1].plan)
     text = render_text(found)
-    assert "no results\n  openblas (hot cache): 1 shapes, the first T=9" in text and "wrong" not in text
+    assert "no results\n  openblas (hot cache): 1 shape, the first T=9" in text and "wrong" not in text
 
 
 @pytest.mark.parametrize(

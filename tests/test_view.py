@@ -359,7 +359,7 @@ def test_html_is_self_contained_and_has_the_numbers(report: Report, tmp_path: Pa
         "one core only",
     ):
         assert found in page.text, found
-    assert "openblas (hot cache): 1 shapes, the first T=64" in page.text
+    assert "openblas (hot cache): 1 shape, the first T=64" in page.text
     absent = re.search(r'<table id="absent">.*?</table>', html, re.S)
     assert absent is not None
     assert "onednn" in absent[0]
@@ -442,7 +442,7 @@ def test_text_report(report: Report) -> None:
         "  onednn: the package onednn is not installed\n"
         "\n"
         "wrong results, not counted\n"
-        "  openblas (hot cache): 1 shapes, the first T=64\n"
+        "  openblas (hot cache): 1 shape, the first T=64\n"
         "\n"
         "quality of dispatch\n"
         "  hot, median roofline percent: 80\n"

@@ -18,6 +18,7 @@ from dietlab.bench.journal import Journal, Turn
 from dietlab.bench.suite import PAPER_LENGTHS, Suite, Task
 from dietlab.bench.table import BenchTable, StudyFacts, study_folder
 from dietlab.bench.validity import check_lengths
+from dietlab.cards import counted
 from dietlab.dispatch import Operator, versions
 from dietlab.errors import DietlabError, DispatchError, StudyError, require_names
 from dietlab.evaluation import Row
@@ -248,7 +249,7 @@ def play(
         started = perf_counter()
         rows = opened.rows(turn.shape, turn.cache, turn.shape not in seen)
         journal.add_rows(turn, rows)
-        where = f"{turn.workload}, {turn.threads} threads, {turn.cache}, {turn.shape}"
+        where = f"{turn.workload}, {counted(turn.threads, 'core')}, {turn.cache}, {turn.shape}"
         recent.append(perf_counter() - started)
         progress.advance(f"{where}{_standing(rows)}")
 

@@ -9,6 +9,7 @@ from dietlab.bench.criteria import CRITERIA
 from dietlab.bench.samples import bounds
 from dietlab.bench.summary import Line, by_workload, summarise
 from dietlab.bench.table import BenchTable, Entry
+from dietlab.cards import counted
 from dietlab.evaluation.report import SUMMARY_HEADER as CONTENDER_HEADER
 from dietlab.evaluation.report import summary_cells as contender_cells
 from dietlab.view.progress import duration
@@ -196,7 +197,7 @@ def notes_of(table: BenchTable) -> list[tuple[str, list[str]]]:
         for c in facts.contenders
         if c.absent
     }
-    failed = [f"{facts.name}, {facts.threads} threads: {facts.failure}" for facts in table.failures]
+    failed = [f"{facts.name}, {cores(facts.threads)}: {facts.failure}" for facts in table.failures]
     found = [
         ("Failed", failed),
         ("Wrong results, not counted", list(_uncounted(table, wrong=True))),
@@ -216,7 +217,8 @@ def _uncounted(table: BenchTable, *, wrong: bool) -> Iterable[str]:
         lengths = sorted(entry.length for entry in entries)
         shown = ", ".join(map(str, lengths[:SHOWN])) + (", ..." if len(lengths) > SHOWN else "")
         reason = f": {entries[0].row.plan}" if entries[0].row.plan else ""
-        yield f"{contender}, {workload}, {threads} threads, {cache}: {len(lengths)} shapes, T={shown}{reason}"
+        where = f"{contender}, {workload}, {cores(threads)}, {cache}"
+        yield f"{where}: {counted(len(lengths), 'shape')}, T={shown}{reason}"
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from dietlab.cards import counted
 from dietlab.evaluation.report import OURS, SUMMARY_HEADER, Report, Row, summary_cells
 from dietlab.view.page import figure_markup, render_page
 from dietlab.view.progress import duration
@@ -112,7 +113,7 @@ def uncounted(report: Report, *, wrong: bool) -> list[str]:
         if not row.correct and (row.correct is None) != wrong:
             found.setdefault((row.contender, row.cache), []).append(row)
     return [
-        f"{contender} ({cache} cache): {len(rows)} shapes, the first {rows[0].shape}"
+        f"{contender} ({cache} cache): {counted(len(rows), 'shape')}, the first {rows[0].shape}"
         + (f": {rows[0].plan}" if rows[0].plan else "")
         for (contender, cache), rows in found.items()
     ]
