@@ -86,17 +86,22 @@ def shapes() -> tuple[Shape, ...]:
 def microseconds() -> pd.DataFrame:
     """Returns the recorded times of a call (us): a row for each micro-kernel by its key, a column for
     each T."""
-    return _microseconds().copy()
+    return 1e6 * _recorded_table("seconds")
+
+
+def noise() -> pd.DataFrame:
+    """Returns the noise of these times, as shares of them (``Record.spread``)."""
+    return _recorded_table("spread").copy()
 
 
 @cache
-def _microseconds() -> pd.DataFrame:
+def _recorded_table(column: str) -> pd.DataFrame:
     import pandas as pd
 
     rows: dict[str, Line] = {}
     for record in recorded().records:
         if record.seconds:
-            rows.setdefault(record.micro_kernel.key, {})[record.shape["T"]] = 1e6 * record.seconds
+            rows.setdefault(record.micro_kernel.key, {})[record.shape["T"]] = getattr(record, column)
     return pd.DataFrame.from_dict(rows, orient="index").sort_index(axis=0).sort_index(axis=1)
 
 

@@ -7,7 +7,7 @@ import math
 import pickle
 from collections.abc import Callable, Hashable
 from dataclasses import replace
-from itertools import product
+from itertools import combinations, product
 from pathlib import Path
 from random import Random
 
@@ -33,7 +33,7 @@ from dietlab.cost.calibration import DOUBT_A_STEP, MOST_DOUBT, STRANGER, settled
 from dietlab.cost.cpu_adaptation import ALL_HIDDEN, EDGE_STEPS, Hiding
 from dietlab.cost.cpu_features import CPU_FEATURES
 from dietlab.cost.features import features
-from dietlab.cost.metrics import mean_metrics, pairwise_accuracy
+from dietlab.cost.metrics import FEWEST_PAIRS, TOO_FEW, mean_metrics, too_few_pairs
 from dietlab.errors import ModelError
 from dietlab.hardware import Hardware
 from dietlab.measure import CacheState, Record, SyntheticRunner, Trial
@@ -274,10 +274,11 @@ def test_metrics_of_a_known_case() -> None:
     assert found["mape"] == pytest.approx((0.5 + 2 + 0.5 + 0.5) / 4)
     logs = [math.log(1 / 2), math.log(3), math.log(1 / 2), math.log(1 / 2)]
     assert found["rmse"] == pytest.approx(math.sqrt(sum(x * x for x in logs) / 4))
-    mean = (1 / 2 + 1 + 1 / 4 + 1 / 8) / 4
-    residual = (1 - 1 / 2) ** 2 + (1 / 3 - 1) ** 2 + (1 / 2 - 1 / 4) ** 2 + (1 / 4 - 1 / 8) ** 2
-    total = sum((x - mean) ** 2 for x in (1 / 2, 1, 1 / 4, 1 / 8))
-    assert found["r2"] == pytest.approx(1 - residual / total)
+    told, real = (1, 1 / 3, 1 / 2, 1 / 4), (1 / 2, 1, 1 / 4, 1 / 8)
+    pairs = list(combinations(range(4), 2))
+    residual = sum((told[i] - told[j] - real[i] + real[j]) ** 2 for i, j in pairs)
+    assert found["r2"] == pytest.approx(1 - residual / sum((real[i] - real[j]) ** 2 for i, j in pairs))
+    assert found["pairs"] == len(pairs)
 
 
 times = st.lists(st.floats(1e-6, 1), min_size=2, max_size=30, unique=True)
@@ -294,9 +295,29 @@ def test_perfect_and_reversed_rankings_are_the_extremes(measured: list[float]) -
     assert reverse["pairwise"] == 0 and reverse["peak@1"] == pytest.approx(min(measured) / max(measured))
 
 
-def test_ties_in_measured_time_do_not_count() -> None:
-    assert pairwise_accuracy(np.array([1.0, 2.0, 3.0]), np.array([5.0, 5.0, 6.0])) == 1
-    assert pairwise_accuracy(np.array([1.0, 2.0]), np.array([5.0, 5.0])) == 1
+def test_near_ties_do_not_count() -> None:
+    """A pair counts if its times differ by more than the larger noise of the two."""
+    assert ranking_metrics([1.0, 2.0, 3.0], [5.0, 5.0, 6.0])["pairwise"] == 1
+    times, noise = [1.00, 1.03, 1.20, 1.21], [0.01, 0.05, 0.01, 0.01]
+    found = ranking_metrics([1.03, 1.00, 1.20, 1.21], times, noise)
+    assert (found["pairs"], found["pairwise"]) == (4, 1) and found["r2"] > 0.8
+    assert ranking_metrics([1.03, 1.00, 1.20, 1.21], times)["pairs"] == 6
+    alike = ranking_metrics([1.0, 3.0, 2.0], [5.0, 5.001, 5.002], [0.01] * 3)
+    assert alike["pairs"] == 0 and not {"pairwise", "r2"} & set(alike)
+    with pytest.raises(ModelError, match="each time has its noise; got 1 for 2 times"):
+        ranking_metrics([1.0, 2.0], [1.0, 2.0], [0.1])
+
+
+def test_too_few_pairs_are_told_instead_of_a_number() -> None:
+    """Each shape has one pair beyond the noise: it takes many shapes to judge a model by."""
+    one = ranking_metrics([1.0, 2.0, 3.0], [1.0, 1.01, 1.06], [0.03, 0.03, 0.055])
+    assert one["pairs"] == 1
+    few, enough = mean_metrics([one] * (FEWEST_PAIRS - 1)), mean_metrics([one] * FEWEST_PAIRS)
+    assert enough["pairs"] == FEWEST_PAIRS and enough["pairwise"] == 1 and too_few_pairs(enough) == {}
+    assert few["pairs"] == FEWEST_PAIRS - 1 and few["peak@1"] == 1
+    assert too_few_pairs(few) == {"pairwise": TOO_FEW, "r2": TOO_FEW} and too_few_pairs({}) == {}
+    none = ranking_metrics([1.0, 2.0], [1.0, 1.0])
+    assert mean_metrics([none, *[one] * FEWEST_PAIRS])["pairwise"] == 1, "a shape of near-ties says nothing"
     assert mean_metrics([{"a": 1.0}, {"a": 3.0}]) == {"a": 2.0} and mean_metrics([]) == {}
 
 

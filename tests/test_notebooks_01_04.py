@@ -157,7 +157,9 @@ def test_a_model_by_hand_ranks_what_it_never_saw(model: dict[str, Any]) -> None:
     by_hand, library = (model["quality"][name] for name in ("by hand", "library"))
     assert by_hand["pairwise"] > 0.85 and by_hand["peak@5"] > 0.95
     assert abs(by_hand["pairwise"] - library["pairwise"]) < 0.03
-    for name, value in model["by_library"].items():
+    found = dict(model["by_library"])
+    assert 16 * library["pairs"] == found.pop("pairs") > 1e6, "the mean of 16 lengths, and their sum"
+    for name, value in found.items():
         assert library[name] == pytest.approx(value), name
 
 

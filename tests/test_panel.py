@@ -267,6 +267,11 @@ def test_quality_is_drawn_fit_by_fit() -> None:
     assert set(panel_plots.frame_quality(state)["metric"]) == {"pairwise", "peak@1", "rmse"}
     found = traces(panel_plots.plot_quality(state))
     assert set(found) == {"pairwise", "peak@1"}
+    few = after([ModelFitted(1, 16, {"pairs": 2.0, "peak@1": 0.9})])
+    assert [trace.name for trace in panel_plots.plot_quality(few).data] == [
+        "pairwise: too few pairs differ by more than the noise",
+        "peak@1",
+    ]
     assert list(found["pairwise"].x) == [16, 32] and list(found["pairwise"].y) == pytest.approx([0.7, 0.8])
 
 

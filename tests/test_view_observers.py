@@ -63,6 +63,10 @@ def test_durations_and_sentences() -> None:
     )
     assert [amount(n, "micro-kernel") for n in (1, 8)] == ["1 micro-kernel", "8 micro-kernels"]
     assert describe(ModelFitted(1, 64, {"r2": 0.74})) == "model of round 1: 64 records, r2 0.74"
+    assert describe(ModelFitted(1, 64, {"pairs": 3.0, "mape": 0.1})) == (
+        "model of round 1: 64 records, pairs 3, mape 0.1, pairwise too few pairs differ by more than the "
+        "noise, r2 too few pairs differ by more than the noise"
+    )
 
 
 def test_time_left_ignores_what_was_done_before() -> None:

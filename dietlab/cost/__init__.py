@@ -3,7 +3,7 @@
 from dietlab.cost.adaptation import Adaptation, AdaptationCost, adaptation_cost, best_shape
 from dietlab.cost.calibration import Calibration
 from dietlab.cost.formulas import Parts, f_occ, f_pad, padding_waste
-from dietlab.cost.metrics import ranking_metrics
+from dietlab.cost.metrics import ranking_metrics, too_few_pairs
 from dietlab.cost.model import CostModel, evaluate_model, fit_cost_model
 
 __all__ = [
@@ -20,4 +20,5 @@ __all__ = [
     "fit_cost_model",
     "padding_waste",
     "ranking_metrics",
+    "too_few_pairs",
 ]

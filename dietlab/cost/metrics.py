@@ -1,8 +1,9 @@
-"""Ranking metrics of predicted times; definitions as in TenSet (NeurIPS 2021 D&B, section 5)."""
+"""Ranking metrics of predicted times; definitions as in TenSet (NeurIPS 2021 D&B, section 5), over the pairs
+whose measured times differ by more than the measurement's noise."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -11,14 +12,24 @@ from dietlab.errors import ModelError
 
 Values = npt.NDArray[np.float64]
 
+FEWEST_PAIRS = 10
+"""The fewest pairs that must differ by more than the noise before a model is judged by them: one wrong pair
+then changes the accuracy by at most 10 %."""
 
-def pairwise_accuracy(predicted: Values, measured: Values) -> float:
-    """Returns the share of pairs of different measured time whose order is predicted right."""
+OF_PAIRS = ("pairwise", "r2")
+"""The metrics over pairs; the others are of single times, and near-ties do them no harm."""
+
+TOO_FEW = "too few pairs differ by more than the noise"
+"""What stands in a text in place of a metric of too few pairs."""
+
+
+def distinct_pairs(measured: Values, noise: Values) -> tuple[Values, Values]:
+    """Returns the numbers of the first and the second of each pair whose ratio of measured times is beyond
+    the larger noise of the two."""
     first, second = np.triu_indices(len(measured), 1)
-    truth = np.sign(measured[first] - measured[second])
-    guess = np.sign(predicted[first] - predicted[second])
-    comparable = truth != 0
-    return float((guess == truth)[comparable].mean()) if comparable.any() else 1.0
+    apart = np.abs(np.log(measured[first] / measured[second]))
+    known = apart > np.log1p(np.maximum(noise[first], noise[second]))
+    return first[known], second[known]
 
 
 def peak_at(k: int, predicted: Values, measured: Values) -> float:
@@ -28,12 +39,19 @@ def peak_at(k: int, predicted: Values, measured: Values) -> float:
     return float(measured.min() / measured[chosen].min())
 
 
-def ranking_metrics(predicted: Iterable[float], measured: Iterable[float]) -> dict[str, float]:
-    """Returns ``pairwise``, ``peak@1``, ``peak@5``, ``rmse`` (of log time), ``r2`` (of throughput), ``mape``.
+def ranking_metrics(
+    predicted: Iterable[float], measured: Iterable[float], noise: Iterable[float] = ()
+) -> dict[str, float]:
+    """Returns ``pairs``, ``pairwise``, ``r2``, ``peak@1``, ``peak@5``, ``rmse`` (of log time) and ``mape``.
+
+    ``pairs`` counts those that differ by more than the noise; ``pairwise`` is the share of them whose order
+    is predicted right, ``r2`` the share of their squared differences of throughput that is predicted. The two
+    are missing if there is no such pair.
 
     Args:
         predicted, measured: times in seconds of the same programs *on the same shape*; to judge
             several shapes, average over them (:func:`mean_metrics`).
+        noise: of each measured time, as a share of it (``Record.spread``); none if empty.
 
     Raises:
         ModelError: if there are fewer than two values or one is not positive.
@@ -41,19 +59,36 @@ def ranking_metrics(predicted: Iterable[float], measured: Iterable[float]) -> di
     guess, truth = (np.asarray(list(values), np.float64) for values in (predicted, measured))
     if len(guess) != len(truth) or len(truth) < 2 or min(guess.min(), truth.min()) <= 0:
         raise ModelError("ranking needs two or more positive times", f"{len(guess)} and {len(truth)}")
-    residual = ((1 / guess - 1 / truth) ** 2).sum()
-    total = ((1 / truth - (1 / truth).mean()) ** 2).sum()
-    return {
-        "pairwise": pairwise_accuracy(guess, truth),
+    spread = np.asarray(list(noise) or [0.0] * len(truth), np.float64)
+    if len(spread) != len(truth):
+        raise ModelError("each time has its noise", f"{len(spread)} for {len(truth)} times")
+    first, second = distinct_pairs(truth, spread)
+    found: dict[str, float] = {"pairs": len(first)}
+    if len(first):
+        told, real = (1 / times[first] - 1 / times[second] for times in (guess, truth))
+        found["pairwise"] = float((np.sign(told) == np.sign(real)).mean())
+        found["r2"] = float(1 - ((told - real) ** 2).sum() / (real**2).sum())
+    return found | {
         "peak@1": peak_at(1, guess, truth),
         "peak@5": peak_at(5, guess, truth),
         "rmse": float(np.sqrt(np.mean(np.log(guess / truth) ** 2))),
-        "r2": float(1 - residual / total) if total > 0 else 0.0,
         "mape": float(np.mean(np.abs(guess / truth - 1))),
     }
 
 
-def mean_metrics(metrics: Iterable[dict[str, float]]) -> dict[str, float]:
-    """Returns the mean of each metric over shapes (empty for none)."""
+def mean_metrics(metrics: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Returns the mean of each metric over the shapes that have it, and the sum of their pairs; without the
+    metrics of pairs if there are fewer than :data:`FEWEST_PAIRS`. Empty for no shapes."""
     rows = list(metrics)
-    return {name: float(np.mean([row[name] for row in rows])) for name in (rows[0] if rows else {})}
+    names = dict.fromkeys(name for row in rows for name in row)
+    found = {name: float(np.mean([row[name] for row in rows if name in row])) for name in names}
+    if "pairs" in found:
+        found["pairs"] = sum(row["pairs"] for row in rows)
+        if found["pairs"] < FEWEST_PAIRS:
+            found = {name: value for name, value in found.items() if name not in OF_PAIRS}
+    return found
+
+
+def too_few_pairs(metrics: Mapping[str, float]) -> dict[str, str]:
+    """Returns what a text says in place of the metrics that have too few pairs; empty if all are known."""
+    return dict.fromkeys((name for name in OF_PAIRS if "pairs" in metrics and name not in metrics), TOO_FEW)

@@ -230,7 +230,8 @@ def _best_label(labels: Sequence[tuple[float, float]]) -> float:
 
 
 def evaluate_model(model: CostModel, records: Iterable[Record]) -> dict[str, float]:
-    """Returns ranking metrics on records, averaged over the shapes that have at least two."""
+    """Returns ranking metrics on records, averaged over the shapes that have at least two
+    (:func:`dietlab.cost.metrics.mean_metrics`); the noise is the spread of each record."""
     by_shape: dict[Shape, list[Record]] = {}
     for record in records:
         if record.ok:
@@ -239,5 +240,6 @@ def evaluate_model(model: CostModel, records: Iterable[Record]) -> dict[str, flo
     for shape, group in by_shape.items():
         if len(group) > 1:
             predicted = model.seconds([r.micro_kernel for r in group], [shape])[:, 0]
-            rows.append(ranking_metrics(predicted, [r.seconds or 0.0 for r in group]))
+            measured, noise = [r.seconds or 0.0 for r in group], [r.spread for r in group]
+            rows.append(ranking_metrics(predicted, measured, noise))
     return mean_metrics(rows)

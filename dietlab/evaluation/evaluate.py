@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
 
-from dietlab.cost import padding_waste
+from dietlab.cost import padding_waste, too_few_pairs
 from dietlab.dispatch import Dispatcher, Operator, versions
 from dietlab.errors import DispatchError, require_names, require_type
 from dietlab.evaluation.ansor import AnsorResult
@@ -240,13 +240,17 @@ def _standing(rows: Sequence[Row]) -> str:
 def _tuning(tuned: TuningRun | None, ansor: Sequence[AnsorResult]) -> dict[str, Any]:
     section: dict[str, Any] = {}
     if tuned is not None:
+        quality = tuned.held_out_metrics
         section = {
             "seconds": tuned.seconds.to_json(),
             "total_seconds": round(tuned.seconds.total, 2),
             "trials": tuned.trials,
             "failures": tuned.failures,
             "measurements": len(tuned.records),
-            "cost_model_on_held_out_pairs": {k: round(v, 3) for k, v in tuned.held_out_metrics.items()},
+            "cost_model_on_held_out_pairs": {
+                **{name: round(value, 3) for name, value in quality.items()},
+                **too_few_pairs(quality),
+            },
         }
     if ansor:
         section["ansor_seconds"] = {str(r.shape): round(r.seconds, 2) for r in ansor}

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dietlab.cards import Card, Carded, Fold, Listing, Quantity, seconds_text, share_text
-from dietlab.cost import Calibration, CostModel
+from dietlab.cost import Calibration, CostModel, too_few_pairs
 from dietlab.events import PhaseSeconds
 from dietlab.measure import Record, frame_records, record_quantities, record_sections
 from dietlab.shapes import Shape, ShapeSet
@@ -144,5 +144,6 @@ class TuningRun(Carded):
         )
 
     def _quality(self) -> Listing:
-        told = [("micro-kernels that it was fitted on", float(self.model.samples))]
-        return Listing(("quality on held-out measurements", "value"), [*told, *self.held_out_metrics.items()])
+        fitted = {"micro-kernels that it was fitted on": float(self.model.samples)}
+        told = {**fitted, **self.held_out_metrics, **too_few_pairs(self.held_out_metrics)}
+        return Listing(("quality on held-out measurements", "value"), [*told.items()])

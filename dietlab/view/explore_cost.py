@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dietlab.cost import CostModel, evaluate_model
+from dietlab.cost import CostModel, evaluate_model, too_few_pairs
 from dietlab.errors import ModelError
 from dietlab.search import TuningRun
 from dietlab.view.cost_predictions import (
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from dietlab.view.explorer import Drawn, Explorer
 
-METRICS = ("pairwise", "peak@1", "peak@5", "rmse", "r2", "mape")
+METRICS = ("pairs", "pairwise", "r2", "peak@1", "peak@5", "rmse", "mape")
 LINES = {
     "pairwise": ("pairs in the right order", PALETTE["accent1"], "circle", "solid"),
     "peak@1": ("speed of the first choice", PALETTE["ours"], "square", "dash"),
@@ -56,7 +56,8 @@ def frame_ranking(run: TuningRun, counts: Iterable[int]) -> pd.DataFrame:
     It is judged on all *other* records, so rows near the end of a run are judged on few. Columns:
     ``records`` (n), ``samples`` (micro-kernels that it was fitted on), ``judged`` (successful records that
     it was judged on) and the metrics of :func:`dietlab.cost.ranking_metrics`, means over shapes; they are
-    missing where the first ``n`` all failed, or no shape has two records left to compare.
+    missing where the first ``n`` all failed, or no shape has two records left to compare, and those of pairs
+    where too few differ by more than the noise.
 
     Raises:
         ModelError: if the run has fewer records.
@@ -83,9 +84,11 @@ def plot_ranking(run: TuningRun, counts: Iterable[int], template: str | None = N
 
 def draw_ranking(frame: pd.DataFrame, chosen: int | None = None, template: str | None = None) -> go.Figure:
     """Returns the figure of :func:`plot_ranking` from its table, with a line at one number of records."""
-    known = frame[frame["pairwise"].notna()]
-    figure = new_figure(known, "Ranking quality on records that were held out", template)
+    figure = new_figure(
+        frame[frame["peak@1"].notna()], "Ranking quality on records that were held out", template
+    )
     for metric, (name, colour, symbol, dash) in LINES.items():
+        known = frame[frame[metric].notna()]
         figure.add_scatter(
             x=known["records"],
             y=100 * known[metric].astype(float),
@@ -96,7 +99,7 @@ def draw_ranking(frame: pd.DataFrame, chosen: int | None = None, template: str |
             hoverinfo="text",
             hovertext=[_ranking_hover(metric, row) for row in known.to_dict("records")],
         )
-    if chosen is not None and len(known):
+    if chosen is not None and frame["peak@1"].notna().any():
         figure.add_vline(x=chosen, line=TIE)
     figure.update_xaxes(title_text="records that the model was fitted on (count)", rangemode="tozero")
     figure.update_yaxes(title_text="ranking quality (%; 100 is perfect)")
@@ -214,7 +217,8 @@ def _numbers(ranking: Mapping[str, Any], predictions: pd.DataFrame) -> dict[str,
         "held out": f"{ranking['judged']} records",
     }
     for metric, (name, *_) in LINES.items():
-        numbers[name] = f"{100 * ranking[metric]:.1f} %" if metric in ranking else "unknown"
+        unknown = too_few_pairs(ranking).get(metric, "unknown")
+        numbers[name] = f"{100 * ranking[metric]:.1f} %" if metric in ranking else unknown
     for name, held_out in (("error, fitted", False), ("error, held out", True)):
         part = predictions[predictions["held_out"] == held_out]
         if len(part):

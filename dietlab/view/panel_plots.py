@@ -10,6 +10,7 @@ from functools import cache
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from dietlab.cost import too_few_pairs
 from dietlab.space import with_parameters
 from dietlab.view.lab import lab_imports
 from dietlab.view.panel_state import MAX_POINTS, TuningState
@@ -44,7 +45,7 @@ RANKING = {"pairwise": PALETTE["accent1"], "peak@1": PALETTE["ours"], "peak@5": 
 """Metrics that are drawn: shares of which 1 is perfect."""
 
 MEANINGS = {
-    "pairwise": "share of pairs of micro-kernels that are ordered right",
+    "pairwise": "this share of the pairs that differ by more than the noise is ordered right",
     "peak@1": "the predicted fastest reaches this share of the best throughput",
     "peak@5": "the best of the five predicted fastest reaches this share of the best throughput",
 }
@@ -234,10 +235,11 @@ def _told(outcome: str, count: int, share: float, reason: str) -> str:
 def draw_quality(state: TuningState, template: str | None = None) -> Drawing:
     frame = frame_quality(state)
     drawn = [(metric, frame[frame["metric"] == metric]) for metric in RANKING]
+    unknown = too_few_pairs(state.fits[-1].metrics) if state.fits else {}
     traces = [
         {
             "type": "scatter",
-            "name": metric,
+            "name": metric if len(part) else f"{metric}: {unknown[metric]}",
             "mode": "lines+markers",
             "line": {"color": RANKING[metric]},
             "x": part["samples"].tolist(),
@@ -248,7 +250,7 @@ def draw_quality(state: TuningState, template: str | None = None) -> Drawing:
             ),
         }
         for metric, part in drawn
-        if len(part)
+        if len(part) or metric in unknown
     ]
     x_title, y_title = "records it was fitted on (count)", "ranking (share, 1 is perfect)"
     title = "Quality of the cost model"

@@ -6,6 +6,7 @@ import logging
 import sys
 from dataclasses import dataclass, replace
 
+from dietlab.cost import too_few_pairs
 from dietlab.events import (
     Event,
     ModelFitted,
@@ -53,7 +54,8 @@ def _sentence(event: Event) -> str:
             result = f"{gflops:.1f} GFLOP/s" if gflops > 0 else f"failed ({status})"
             return f"trial {trials}: {kernel} at {shape}: {result}"
         case ModelFitted(number, samples, metrics):
-            scores = "".join(f", {name} {value:.3g}" for name, value in metrics.items())
+            told = {name: f"{value:.3g}" for name, value in metrics.items()} | too_few_pairs(metrics)
+            scores = "".join(f", {name} {text}" for name, text in told.items())
             return f"model of round {number}: {samples} records{scores}"
         case RoundFinished(number, trials, failures, best, seconds):
             return (
