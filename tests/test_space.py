@@ -219,7 +219,9 @@ def test_space_without_a_fit_says_how_many_each_limit_rejected() -> None:
         match=r"at least one micro-kernel for dense .* fits tiny; got none; .*vector registers \(\d",
     ):
         build_space(QKV, tiny)
-    with pytest.raises(SpaceError, match=r"; got none; .*: a CPU computes float32 \([\d,]+\)\. Take another"):
+    with pytest.raises(
+        SpaceError, match=r"; got none; rejected candidates: a CPU computes float32 \([\d,]+\)\. Take another"
+    ):
         build_space(replace(QKV, dtype="float16"), Hardware.preset("zen4-1core"))
 
 

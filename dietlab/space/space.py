@@ -166,7 +166,7 @@ def build_space(workload: Workload, hardware: Hardware, edges: Iterable[Edge] = 
         reasons = ", ".join(f"{reason} ({len(found):,})" for reason, found in misses.items() if found)
         raise SpaceError(
             f"at least one micro-kernel for {workload} fits {hardware.name}",
-            f"none; what rejected candidates, and how many: {reasons}",
+            f"none; rejected candidates: {reasons}",
             "Take another processor, or an operator of another type or size.",
         )
     rejected = tuple(_rejection(limit, misses[limit.reason]) for limit in limits if misses[limit.reason])
