@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from math import exp, log
-from statistics import median_low
+from statistics import median, median_low
 
 import numpy as np
 import numpy.typing as npt
@@ -100,7 +100,7 @@ def _slowness(times: Times) -> dict[str, float]:
 
 def _weights(own: Values) -> Values:
     """Returns the weights of one program's times, which fall with the distance from their middle."""
-    found: Values = 1.0 / np.maximum(np.abs(own - np.median(own)), NOISE)
+    found: Values = 1.0 / np.maximum(np.abs(own - median(own.tolist())), NOISE)
     return found
 
 
@@ -124,8 +124,8 @@ class Calibration:
         hardware = model.cost.hardware
         peak = hardware.peak_for(workload.dtype)
         self._peak = 1e9 * hardware.cores * peak if peak else np.inf
-        self._own: dict[MicroKernel, dict[float, list[float]]] = {}
-        self._family: dict[MicroKernel, dict[float, list[float]]] = {}
+        own: dict[MicroKernel, dict[float, list[float]]] = {}
+        family: dict[MicroKernel, dict[float, list[float]]] = {}
         pairs = list(dict.fromkeys((record.micro_kernel, record.shape) for record in records))
         for kernel, shape in pairs:
             self._families_on.setdefault(shape, set()).add(kernel.family)
@@ -134,8 +134,9 @@ class Calibration:
             logs = np.log(np.array(times) / model.seconds_of(pairs))
             places = self._positions([shape for _, shape in pairs])
             for (kernel, _), place, ratio in zip(pairs, places.tolist(), logs.tolist(), strict=True):
-                self._own.setdefault(kernel, {}).setdefault(place, []).append(ratio)
-                self._family.setdefault(kernel.family, {}).setdefault(place, []).append(ratio)
+                own.setdefault(kernel, {}).setdefault(place, []).append(ratio)
+                family.setdefault(kernel.family, {}).setdefault(place, []).append(ratio)
+        self._own, self._family = _medians(own), _medians(family)
 
     def seconds(self, kernels: Sequence[MicroKernel], shapes: Sequence[Shape]) -> Values:
         """Returns the seconds of a call, ``[micro-kernels, shapes]``."""
@@ -187,18 +188,22 @@ class Calibration:
         family, own = self._family.get(kernel.family, {}), self._own.get(kernel, {})
         if not family:
             return np.zeros(len(at))
-        places = sorted(family)
-        medians = np.array([np.median(family[place]) for place in places])
         low, high = min(own, default=np.inf), max(own, default=-np.inf)
         # Between its own places it deviates as there; at the family's next ones beyond, no more.
-        kept = [i for i, place in enumerate(places) if place in own or not low <= place <= high]
-        own_places = [places[i] for i in kept]
-        deviations = [
-            float(np.median(own[places[i]]) - medians[i]) if places[i] in own else 0.0 for i in kept
-        ]
-        found: Values = np.interp(at, places, medians) + np.interp(at, own_places, deviations)
+        kept = [place for place in family if place in own or not low <= place <= high]
+        deviations = [own[place] - family[place] if place in own else 0.0 for place in kept]
+        found: Values = np.interp(at, list(family), list(family.values())) + np.interp(at, kept, deviations)
         return found
 
     def _positions(self, shapes: Sequence[Shape]) -> Values:
         flops = self._model.cost.workload.flops
         return np.log([max(1, flops(shape)) for shape in shapes])
+
+
+def _medians(
+    ratios: Mapping[MicroKernel, Mapping[float, list[float]]],
+) -> dict[MicroKernel, dict[float, float]]:
+    """Returns the median at each position, in ascending order of positions, for each micro-kernel."""
+    return {
+        kernel: {place: median(found[place]) for place in sorted(found)} for kernel, found in ratios.items()
+    }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import ceil
 from typing import Literal
 
@@ -99,12 +100,18 @@ class CudaAdaptation:
 
     def places(self, kernel: CudaMicroKernel) -> int:
         """Blocks that fit a multiprocessor at once, 1 or more."""
-        known = self.resident.get(kernel.code)
+        known = self._places.get(kernel.code)
         if known is None:
             shared = shared_bytes(kernel, require_dtype(self.workload.dtype).itemsize)
             registers = compiled_registers(kernel, self.hardware.gpu)
-            known = blocks_per_sm(self.hardware.gpu, kernel.threads, registers, shared)
-        return max(1, known)
+            known = max(1, blocks_per_sm(self.hardware.gpu, kernel.threads, registers, shared))
+            self._places[kernel.code] = known
+        return known
+
+    @cached_property
+    def _places(self) -> dict[CudaMicroKernel, int]:
+        """The cache of :meth:`places`, which every prediction of a time asks for."""
+        return {code: max(1, blocks) for code, blocks in self.resident.items()}
 
     def filling(self, kernel: CudaMicroKernel, shape: Shape) -> tuple[int, int]:
         """Blocks of a call, and places for blocks on all multiprocessors together."""

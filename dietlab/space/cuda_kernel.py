@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 from dietlab.errors import SpaceError
@@ -158,7 +159,7 @@ class CudaMicroKernel(MicroKernel):
     def cover_tile(self) -> dict[Role, int]:
         return {**self.tile, "rows": self.granule} if self.composed else self.tile
 
-    @property
+    @cached_property
     def code(self) -> CudaMicroKernel:
         """The program of one block, whatever the edge treatment around it."""
         return replace(self, edge="padded") if self.composed else self

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping
 from dataclasses import fields, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Literal, TypeVar
 
 from dietlab.errors import SpaceError
@@ -112,7 +112,7 @@ class MicroKernel(ABC):
             return (self,)
         return tuple(with_rows(self, rows) for rows in range(self.granule, self.rows + 1, self.granule))
 
-    @property
+    @cached_property
     def family(self) -> MicroKernel:
         """The representative of all micro-kernels that differ in height and edge only."""
         return _changed(self, self.granule, "even")
