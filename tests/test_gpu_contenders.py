@@ -22,7 +22,6 @@ from dietlab.evaluation.contenders import contenders_for
 from dietlab.evaluation.evaluate import contest
 from dietlab.evaluation.gpu import GPU_CACHE_STATES, GPU_CONTENDERS, GPU_VENDORS, WORKER
 from dietlab.evaluation.gpu import clock as clocks
-from dietlab.evaluation.gpu.case import rotating_copies
 from dietlab.evaluation.gpu.clock import EventClock, HostClock, TimedBlock, cycle_probe
 from dietlab.evaluation.gpu.contenders import MAKERS, GpuSetting, make_gpu_contender
 from dietlab.evaluation.gpu.cublaslt import (
@@ -42,8 +41,8 @@ from dietlab.evaluation.lineup import CONTENDERS
 from dietlab.evaluation.timing_session import Entrant, TimingSession
 from dietlab.evaluation.vendors import VENDORS, Call, NoFormError
 from dietlab.hardware import Hardware
-from dietlab.measure.problem import MOST_PLAIN
 from dietlab.measure.process import WorkerProcess, WorkerRefused
+from dietlab.measure.rotation import MOST_PLAIN, copies_beyond
 from dietlab.measure.sample import SampledProblem
 from dietlab.search import EFFORTS
 from dietlab.shapes import Dim, Shape, ShapeSet
@@ -240,10 +239,10 @@ def test_a_clock_that_falls_during_a_block_is_noticed() -> None:
 
 
 def test_copies_cover_l2_within_reason() -> None:
-    assert rotating_copies(1 << 20, 0) == 2
-    assert rotating_copies(1 << 20, 50 << 20) == 101
-    assert rotating_copies(1 << 10, 50 << 20) == MOST_PLAIN
-    assert rotating_copies(1 << 33, 50 << 20) == 2
+    assert copies_beyond(1 << 20, 0, packed=False) == 2
+    assert copies_beyond(1 << 20, 50 << 20, packed=False) == 101
+    assert copies_beyond(1 << 10, 50 << 20, packed=False) == MOST_PLAIN
+    assert copies_beyond(1 << 33, 50 << 20, packed=False) == 2
 
 
 # Tensors

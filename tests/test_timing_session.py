@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,14 @@ from dietlab.evaluation.vendors import Operands
 from dietlab.hardware import Hardware
 from dietlab.lower import compiler
 from dietlab.measure.private_caches import PrivateCaches
-from dietlab.measure.problem import MOST_PACKED, MOST_PLAIN, ROTATED_CACHES, Problem, rotating_copies
+from dietlab.measure.problem import Problem, rotating_copies
+from dietlab.measure.rotation import (
+    MOST_PACKED,
+    MOST_PLAIN,
+    ROTATED_CACHES,
+    memory_bytes,
+    roofline_of,
+)
 from dietlab.shapes import Dim, Shape
 from dietlab.workloads import BatchMatmul, Dense, FloatArray, Workload
 
@@ -130,6 +137,22 @@ def test_copies_cover_the_cache_within_reason() -> None:
     assert rotating_copies(problem, 0) == 2
     assert rotating_copies(problem, 10 * problem.copy_bytes) == 10 * ROTATED_CACHES + 1
     assert rotating_copies(problem, 1 << 40) == MOST_PLAIN
+
+
+@pytest.mark.parametrize("work", [DENSE, BATCH])
+def test_what_rotates_comes_from_memory_if_its_copies_exceed_the_cache(work: Workload) -> None:
+    """Weights that few copies of fit the last-level cache never leave it: memory bounds no such call."""
+    shape = Shape.of(T=32)
+    problem = Problem.make(work, shape)
+    most = (MOST_PACKED if work.constants else MOST_PLAIN) * problem.copy_bytes
+    haswell = Hardware.preset("haswell-1core")
+    for level, expected in ((most // 4, problem.copy_bytes), (most, 0)):
+        limits = replace(haswell.limits, l3_bytes=level, l2_bytes=1024)
+        processor = replace(haswell, limits=limits, peak_gflops=100.0, dram_gbps=10.0)
+        assert memory_bytes(work, shape, processor) == expected
+        roofline = roofline_of(work, shape, processor)
+        assert roofline is not None and roofline.memory_seconds == pytest.approx(expected / 10e9)
+    assert memory_bytes(work, shape, Hardware.preset("h100")) in (0, work.bytes(shape)), "all of it rotates"
 
 
 def test_interleaved_reads_other_data_before_each_timed_call(monkeypatch: pytest.MonkeyPatch) -> None:

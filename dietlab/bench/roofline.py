@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from dietlab.bench.table import StudyFacts
 from dietlab.evaluation.report import Row
 from dietlab.hardware import Roofline
+from dietlab.measure.rotation import roofline_of
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,8 @@ class Bound:
 def bound_of(facts: StudyFacts, cache: str, length: int, row: Row) -> Bound | None:
     """Returns the bound of one of our rows; None for a processor whose peaks are not known."""
     workload = facts.operator
-    flops, moved = workload.flops(row.shape), workload.bytes(row.shape)
-    roofline = facts.processor.roofline(flops, moved, workload.dtype)
+    roofline = roofline_of(workload, row.shape, facts.processor)
     if roofline is None:
         return None
+    flops, moved = workload.flops(row.shape), workload.bytes(row.shape)
     return Bound(facts.name, facts.threads, cache, length, flops, moved, roofline, row.seconds_median)

@@ -22,6 +22,7 @@ from dietlab.evaluation.report import OURS, ContenderInfo, Report, Row
 from dietlab.evaluation.statistics import median_interval, paired_ratio, regret
 from dietlab.evaluation.timing_session import Entrant, SessionTurn, TimingSession
 from dietlab.events import Audience, Observer, audience
+from dietlab.measure.rotation import roofline_of
 from dietlab.search import Effort, TuningRun, effort_named
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import MicroKernel
@@ -208,7 +209,7 @@ def _row(lineup: Lineup, shape: Shape, held_out: bool, name: str, cache: str, tu
     flops = workload.flops(shape)
     time = median_interval(turn.samples) if turn.samples else None
     seconds = time.median if time else float("nan")
-    roofline = hardware.roofline(flops, workload.bytes(shape), workload.dtype)
+    roofline = roofline_of(workload, shape, hardware)
     kernel = lineup.dispatcher.kernel(shape) if name == OURS else None
     return Row(
         shape=shape,

@@ -15,6 +15,7 @@ from dietlab.cards import Card, Carded, Fold, Listing, Quantity, counted
 from dietlab.errors import RecordError, WorkloadError
 from dietlab.evaluation.policies import Padding, padding_over
 from dietlab.evaluation.trace import TraceTime, trace_time
+from dietlab.hardware import above_roofline
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import with_parameters
 from dietlab.workloads import workload_from_json
@@ -108,6 +109,12 @@ class Report(Carded):
     overheads: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = field(default=())
     shape_set: ShapeSet | None = None
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """The notes, and one on our shares of the roofline above 1 if there are any."""
+        shares = [row.roofline for row in self.rows if row.contender == OURS and row.correct]
+        return (*self.notes, *above_roofline(shares))
 
     @property
     def caches(self) -> tuple[str, ...]:
@@ -208,7 +215,7 @@ class Report(Carded):
             Fold("Speedup of dietlab", self._speedups, unfolded=True),
             Fold("Quality of dispatch", self._qualities),
             Fold("Contenders", self._who),
-            Fold("Notes", lambda: Listing(("note",), self.notes, lambda note: (note,))),
+            Fold("Notes", lambda: Listing(("note",), self.remarks, lambda note: (note,))),
         )
         return Card("Report", self._name, tuple(facts), sections)
 

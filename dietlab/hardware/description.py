@@ -249,19 +249,23 @@ class Hardware(Carded):
         """Returns the processor with an operator that uses ``cores`` of it."""
         return replace(self, cores=cores)
 
-    def roofline(self, flops: float, moved_bytes: float, dtype: str = "float32") -> Roofline | None:
+    def roofline(
+        self, flops: float, moved_bytes: float, dtype: str = "float32", memory_bytes: float | None = None
+    ) -> Roofline | None:
         """Returns the roofline of a call; None where the peak or the memory bandwidth is not known.
 
         Args:
             flops: two for each multiply-add.
             moved_bytes: what any implementation must move at least once.
             dtype: of the operands.
+            memory_bytes: those that come from memory in rotating calls (default: all).
         """
         peak = self.peak_for(dtype)
         if peak is None or self.dram_gbps is None:
             return None
         from_l3 = None if self.l3_gbps is None else moved_bytes / (self.l3_gbps * self.cores) / 1e9
-        return Roofline(flops / (peak * self.cores) / 1e9, moved_bytes / self.dram_gbps / 1e9, from_l3)
+        fetched = moved_bytes if memory_bytes is None else memory_bytes
+        return Roofline(flops / (peak * self.cores) / 1e9, fetched / self.dram_gbps / 1e9, from_l3)
 
     @classmethod
     def detect(cls, target: Target = "cpu", *, measure: bool = True, device: int = 0) -> Hardware:

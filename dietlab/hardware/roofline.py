@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+
+def above_roofline(shares: Iterable[float | None]) -> list[str]:
+    """Returns a note on the shares of the roofline above 1, as a list; empty if there are none."""
+    above = [share for share in shares if share is not None and share > 1]
+    if not above:
+        return []
+    calls = "1 time is" if len(above) == 1 else f"{len(above)} times are"
+    most = f"{100 * max(above):.0f} %"
+    return [
+        f"{calls} above 100 % of the roofline, up to {most}: the bandwidth was measured once, "
+        "by a plain sum over an array, and a memory that others share is sometimes faster than it was then."
+    ]
 
 
 @dataclass(frozen=True)
@@ -12,7 +26,7 @@ class Roofline:
 
     Args:
         compute_seconds: with the multiply-add units of all cores always busy.
-        memory_seconds: with every byte from or to memory, once.
+        memory_seconds: with the bytes that rotating calls fetch from memory, once.
         l3_seconds: with every byte from or to the last-level cache, once, each core moving its part;
             None where that bandwidth is not known.
     """

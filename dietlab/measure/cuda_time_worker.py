@@ -14,8 +14,8 @@ import numpy as np
 
 from dietlab.lower.runtime import load_cuda_runtime, load_library
 from dietlab.measure.cuda_clock import CudaClock
-from dietlab.measure.problem import MOST_BYTES, ROTATED_CACHES
 from dietlab.measure.process import serve
+from dietlab.measure.rotation import MOST_BYTES, ROTATED_CACHES
 from dietlab.measure.sample import SampledProblem
 from dietlab.measure.timing import Timing
 from dietlab.shapes import Shape

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dietlab.lower.runtime import aligned_empty
+from dietlab.measure.rotation import copies_beyond
 from dietlab.shapes import Shape
 from dietlab.workloads import FloatArray, Workload, smallest_shape, tolerance
 
@@ -19,16 +20,6 @@ GUARD = 64
 
 GUARD_VALUE = np.float32(-54321.0)
 """No result of standard normal operands comes near it, so a write beyond the output shows."""
-
-ROTATED_CACHES = 2.0
-"""The multiple of the last-level cache that rotated operands cover, so that none is still there when its
-turn comes."""
-
-MOST_BYTES = 1 << 30
-"""The most bytes of a shape's copies, whatever the size of the last-level cache."""
-
-MOST_PACKED, MOST_PLAIN = 64, 1024
-"""The most copies of packed weights, which are expensive to make, and of arrays."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +130,4 @@ def aligned(array: Any) -> FloatArray:
 
 def rotating_copies(problem: Problem, last_level_bytes: int) -> int:
     """Returns the number of copies of the rotating operands in a rotating block, up to a limit."""
-    most = MOST_PACKED if problem.workload.constants else MOST_PLAIN
-    needed = math.ceil(ROTATED_CACHES * last_level_bytes / problem.copy_bytes) + 1
-    return max(2, min(most, MOST_BYTES // problem.copy_bytes, needed))
+    return copies_beyond(problem.copy_bytes, last_level_bytes, packed=bool(problem.workload.constants))

@@ -10,8 +10,10 @@ from dietlab.bench.samples import bounds
 from dietlab.bench.summary import Line, by_workload, summarise
 from dietlab.bench.table import BenchTable, Entry
 from dietlab.cards import counted
+from dietlab.evaluation.report import OURS
 from dietlab.evaluation.report import SUMMARY_HEADER as CONTENDER_HEADER
 from dietlab.evaluation.report import summary_cells as contender_cells
+from dietlab.hardware import above_roofline
 from dietlab.view.progress import duration
 
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]
@@ -203,6 +205,7 @@ def notes_of(table: BenchTable) -> list[tuple[str, list[str]]]:
         ("Wrong results, not counted", list(_uncounted(table, wrong=True))),
         ("No results", list(_uncounted(table, wrong=False))),
         ("Absent", list(absent)),
+        ("Roofline", above_roofline(e.row.roofline for e in table.entries if e.row.contender == OURS)),
     ]
     return [(heading, notes) for heading, notes in found if notes]
 

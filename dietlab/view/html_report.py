@@ -76,7 +76,7 @@ def render_text(report: Report) -> str:
         ("cost of a call besides the kernel", [": ".join(fact) for fact in facts(report.overheads)]),
         ("tuning", [": ".join(fact) for fact in facts(report.tuning)]),
         ("library", [": ".join(fact) for fact in facts(report.library)]),
-        ("notes", list(report.notes)),
+        ("notes", list(report.remarks)),
     ):
         if entries:
             lines += ["", title, *(f"  {entry}" for entry in entries)]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from math import ceil
 from typing import Any
 
 from dietlab.evaluation.gpu.clock import TimedBlock
 from dietlab.evaluation.gpu.tensors import Output, Tensor, Tensors, to_device, to_host
 from dietlab.evaluation.vendors import Call
-from dietlab.measure.problem import MOST_BYTES, MOST_PLAIN, ROTATED_CACHES, Verdict
+from dietlab.measure.problem import Verdict
 from dietlab.measure.sample import SampledProblem
 
 Bind = Callable[[Tensors, Tensor], Call]
@@ -69,10 +68,3 @@ class DeviceCase:
         if verdict.correct and not out.intact:
             return replace(verdict, reason="memory around the output was overwritten")
         return verdict
-
-
-def rotating_copies(sample_bytes: int, l2_bytes: int) -> int:
-    """Returns the number of copies of all operands and the output in a rotating block: more than L2
-    holds, up to a limit."""
-    needed = ceil(ROTATED_CACHES * l2_bytes / sample_bytes) + 1
-    return max(2, min(MOST_PLAIN, MOST_BYTES // sample_bytes, needed))

@@ -44,7 +44,7 @@ from dietlab.errors import DietlabError, MeasureError, MissingDependencyError
 from dietlab.evaluation.contenders import NotTunedError
 from dietlab.evaluation.disturbance import Probe, take
 from dietlab.evaluation.gpu import GPU_CACHE_STATES
-from dietlab.evaluation.gpu.case import DeviceCase, rotating_copies
+from dietlab.evaluation.gpu.case import DeviceCase
 from dietlab.evaluation.gpu.clock import BlockClock, EventClock, HostClock, TimedBlock, cycle_probe
 from dietlab.evaluation.gpu.contenders import GpuContender, GpuSetting, make_gpu_contender
 from dietlab.evaluation.gpu.pytorch import open_torch
@@ -52,6 +52,7 @@ from dietlab.evaluation.gpu.sample_cache import shared_sample
 from dietlab.evaluation.vendors import Call, NoFormError
 from dietlab.measure.lru_by_bytes import LruByBytes
 from dietlab.measure.process import serve
+from dietlab.measure.rotation import copies_beyond
 from dietlab.measure.worker import show_torch
 from dietlab.shapes import Shape
 from dietlab.workloads import Workload, workload_from_json
@@ -94,7 +95,7 @@ class GpuBench:
             known = ", ".join(GPU_CACHE_STATES)
             raise MeasureError(f"the cache state on a GPU is one of {known}", repr(cache))
         case = self._case(request)
-        copies = rotating_copies(case.sample.bytes, self._l2_bytes) if cache == "rotating" else 1
+        copies = copies_beyond(case.sample.bytes, self._l2_bytes, packed=False) if cache == "rotating" else 1
         block = self._block(case, request, (cache, request.get("plan"), seconds), copies)
         taken = take(block.run, self._probe)
         self._setting.clock.wait()

@@ -1,0 +1,44 @@
+"""Rotating operands: how many copies go round, and what of a call comes from memory then."""
+
+from __future__ import annotations
+
+import math
+
+from dietlab.hardware import Hardware, Roofline
+from dietlab.shapes import Shape
+from dietlab.workloads import Workload
+from dietlab.workloads.precision import require_dtype
+
+ROTATED_CACHES = 2.0
+"""The multiple of the last-level cache that rotated operands cover, so that none is still there when its
+turn comes."""
+
+MOST_BYTES = 1 << 30
+"""The most bytes of a shape's copies, whatever the size of the last-level cache."""
+
+MOST_PACKED, MOST_PLAIN = 64, 1024
+"""The most copies of packed weights, which are expensive to make, and of arrays."""
+
+
+def copies_beyond(copy_bytes: int, last_level_bytes: int, *, packed: bool) -> int:
+    """Returns the number of copies that exceed the last-level cache, up to a limit."""
+    most = MOST_PACKED if packed else MOST_PLAIN
+    needed = math.ceil(ROTATED_CACHES * last_level_bytes / copy_bytes) + 1
+    return max(2, min(most, MOST_BYTES // copy_bytes, needed))
+
+
+def memory_bytes(workload: Workload, shape: Shape, hardware: Hardware) -> int:
+    """Returns the bytes that a rotating call fetches from memory: those of the constant operands; without
+    any, and on a GPU, those of all operands and the output. They are 0 for a small layer, whose copies are
+    limited in number and fit the last-level cache."""
+    constants = workload.constants if hardware.kind == "cpu" else ()
+    values = sum(math.prod(map(int, workload.signature[name])) for name in constants)
+    rotated = require_dtype(workload.dtype).itemsize * values or workload.bytes(shape)
+    level = hardware.last_level_bytes
+    return rotated if rotated * copies_beyond(rotated, level, packed=bool(constants)) > level else 0
+
+
+def roofline_of(workload: Workload, shape: Shape, hardware: Hardware) -> Roofline | None:
+    """Returns the roofline of a call; None where the peak or the memory bandwidth is not known."""
+    fetched = memory_bytes(workload, shape, hardware)
+    return hardware.roofline(workload.flops(shape), workload.bytes(shape), workload.dtype, fetched)
