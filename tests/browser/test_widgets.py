@@ -45,7 +45,7 @@ PANEL = """\
 class Paced(dl.ReplayRunner):
     def measure(self, workload, trials):
         for record in super().measure(workload, trials):
-            sleep(0.1)
+            sleep(0.05)
             yield record
 
 runner, store = Paced(lessons.recorded().records), dl.RecordStore()
@@ -214,10 +214,6 @@ def test_the_run_stops(notebook: Notebook) -> None:
     assert (panel.shown, trials(panel)) == (ended, count), "figures stay"
 
 
-def test_the_panel_reads_well_in_both_themes(notebook: Notebook, screenshots: Path) -> None:
-    picture(notebook, "panel", screenshots)
-
-
 def test_a_page_without_widgets_shows_pictures_and_a_sentence(
     notebook: Notebook, lab: Lab, browser: Browser, tmp_path: Path
 ) -> None:
@@ -279,6 +275,15 @@ def test_a_reload_during_a_run_leaves_every_widget_alive(notebook: Notebook) -> 
         view.await_change(lambda view=view: view.shown, figure, f"{move.explorer} answers after a reload")
     panel.press("Stop")
     until(notebook.page, lambda: "Stopped" in panel.text, "it can be stopped after a reload")
+
+
+def test_the_panel_reads_well_in_both_themes(notebook: Notebook, screenshots: Path) -> None:
+    panel = widget(notebook, "panel")
+    panel.press("Start")
+    until(notebook.page, lambda: trials(panel) > 150, "there is something to see")
+    panel.press("Stop")
+    until(notebook.page, lambda: "Stopped" in panel.text, "it says that it stopped")
+    picture(notebook, "panel", screenshots)
 
 
 # --- starting over ------------------------------------------------------------------------------------
