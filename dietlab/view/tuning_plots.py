@@ -106,7 +106,7 @@ def plot_phases(phase_seconds: PhaseSeconds, template: str | None = None) -> go.
         hoverinfo="text",
     )
     figure.update_xaxes(title_text="wall-clock time (s)")
-    figure.update_yaxes(title_text="phase", autorange="reversed")
+    figure.update_yaxes(title_text="phase", autorange="reversed", automargin=True)
     return figure
 
 

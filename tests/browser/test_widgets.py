@@ -30,6 +30,9 @@ NAME = "widgets.ipynb"
 SECONDS = 120.0
 """What running the notebook does not take, on a busy machine either."""
 
+PICTURED = 200
+"""Trials in the picture of the panel, whose cost model was then fitted some ten times."""
+
 # Recorded measurements of a layer of BERT: the pictures in docs/widgets are of them.
 SETUP = """\
 from dataclasses import replace
@@ -204,8 +207,10 @@ def test_the_notebook_answers_during_the_run(notebook: Notebook) -> None:
     padding.await_change(lambda: padding.shown, figure, "another widget answers")
 
 
-def test_the_run_stops(notebook: Notebook) -> None:
+def test_the_run_stops(notebook: Notebook, request: pytest.FixtureRequest) -> None:
     panel, page = widget(notebook, "panel"), notebook.page
+    if request.config.getoption("--screenshots", default=None):
+        until(page, lambda: trials(panel) >= PICTURED, "the picture shows a run that got somewhere")
     panel.press("Stop")
     until(page, lambda: "Stopped" in panel.text, "it says that it stopped")
     page.wait_for_timeout(500)
