@@ -33,6 +33,17 @@ WORKS: dict[str, Workload] = {
     "bfloat16": typed(Dense(T=Dim(1, 512), N=4096, K=4096), "bfloat16"),
     "context": BatchMatmul(T=Dim(1, 128), B=192, D=64, form="nn"),
 }
+SWEEP = ["dense", *(pytest.param(name, marks=pytest.mark.thorough) for name in WORKS if name != "dense")]
+"""Operators of a longer search: the others take half a minute each."""
+
+EACH = [
+    *((name, "smoke") for name in WORKS),
+    ("dense", "quick"),
+    *(pytest.param(name, "quick", marks=pytest.mark.thorough) for name in WORKS if name != "dense"),
+]
+"""Operators and efforts: a short search of each."""
+
+TRIALS = {"smoke": 8, "quick": 64}
 CANDIDATES = 1500
 """Micro-kernels of a space that a longer search is tried on: predicting all of them takes long."""
 
@@ -64,9 +75,9 @@ def dispatcher_of(name: str, effort: str) -> Dispatcher:
     return train_dispatcher(choose_portfolio(tuned(name, effort), max_kernels=MOST_KERNELS))
 
 
-@pytest.mark.parametrize(("effort", "trials"), [("smoke", 8), ("quick", 64)])
-@pytest.mark.parametrize("name", WORKS)
-def test_a_search_measures_what_it_should_and_learns(name: str, effort: str, trials: int) -> None:
+@pytest.mark.parametrize(("name", "effort"), EACH)
+def test_a_search_measures_what_it_should_and_learns(name: str, effort: str) -> None:
+    trials = TRIALS[effort]
     run = tuned(name, effort)
     assert run.trials >= trials and run.failures == 0
     searched = list(dict.fromkeys(record.micro_kernel for record in run.records))[:trials]
@@ -80,8 +91,7 @@ def test_a_search_measures_what_it_should_and_learns(name: str, effort: str, tri
         assert {"pairwise", "peak@1", "rmse"} <= set(run.held_out_metrics)
 
 
-@pytest.mark.parametrize("effort", ["smoke", "quick"])
-@pytest.mark.parametrize("name", WORKS)
+@pytest.mark.parametrize(("name", "effort"), EACH)
 def test_a_dispatcher_serves_every_length(name: str, effort: str) -> None:
     run, dispatcher = tuned(name, effort), dispatcher_of(name, effort)
     compiled = set(dispatcher.micro_kernels)
@@ -106,7 +116,7 @@ def regrets(work: Workload, dispatcher: Dispatcher, shapes: Iterable[Shape]) -> 
     return found
 
 
-@pytest.mark.parametrize("name", WORKS)
+@pytest.mark.parametrize("name", SWEEP)
 def test_regret_is_small_on_lengths_that_were_not_tuned(name: str) -> None:
     """On average over two searches: that of one goes from a twentieth of a percent to five."""
     lost: list[float] = []

@@ -110,8 +110,17 @@ ALONE = (1, 2, 3, 5, 8, 13, 16, 31, SHORT, SHORT + 1, 97)
 """Lengths that have pieces of their own, and two that have none."""
 
 
-@pytest.mark.parametrize("cores", [1, 2])
-@pytest.mark.parametrize("name", ["nt", "nt, B = 1", "nn", "nn, B = 1, D fits", "nn, D = 1"])
+@pytest.mark.parametrize(
+    ("name", "cores"),
+    [
+        ("nt", 2),
+        ("nt, B = 1", 1),
+        *((name, cores) for name in ("nn", "nn, B = 1, D fits", "nn, D = 1") for cores in (1, 2)),
+        # Each takes as long as all of nn: the other number of cores is in `make test-thorough`.
+        pytest.param("nt", 1, marks=pytest.mark.thorough),
+        pytest.param("nt, B = 1", 2, marks=pytest.mark.thorough),
+    ],
+)
 def test_lengths_that_are_compiled_one_by_one_are_right(
     name: str, cores: int, here: Hardware, tmp_path: Path
 ) -> None:
