@@ -64,11 +64,14 @@ help:
 quickstart: $(STAMP)
 	$(BIN)/dietlab quickstart --out $(STUDY) $(if $(THREADS),--threads $(THREADS))
 
+# A file at a time to each process, in their order: the browser's tests, the longest of all, come first.
+SHARED_OUT := -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+
 test: $(TEST_STAMP) chromium
-	$(BIN)/python -m pytest -m "not thorough" -n logical --maxprocesses 4 --dist loadfile $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not thorough" $(SHARED_OUT) $(PYTEST_ARGS)
 
 test-thorough: $(TEST_STAMP) chromium
-	$(BIN)/python -m pytest -m thorough -n logical --maxprocesses 4 --dist loadfile $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m thorough $(SHARED_OUT) $(PYTEST_ARGS)
 
 # Hypothesis marks the tests that it gives examples to.
 test-explore: $(TEST_STAMP)
