@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, Protocol
 
+from dietlab.cards import counted
 from dietlab.dispatch.operator import load
 from dietlab.errors import MeasureError
 from dietlab.evaluation.ansor import AnsorLayer, load_ansor
@@ -86,7 +87,7 @@ class LibraryContender:
         return "library"
 
     def version(self) -> str:
-        return f"{len(self._operator.micro_kernels)} micro-kernels"
+        return str(counted(len(self._operator.micro_kernels), "micro-kernel"))
 
     def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Prepared:
         if not self._operator.workload.constants:
