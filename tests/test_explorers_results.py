@@ -63,7 +63,6 @@ from dietlab.view.explore_dispatch import (
     plot_dispatch,
 )
 from dietlab.view.explore_speedup import by_setting, plan_words, speedup_explorer
-from dietlab.view.html_report import workload_title
 from dietlab.view.speedup_figures import (
     frame_against,
     frame_parts,
@@ -268,7 +267,7 @@ def test_several_sources_are_never_mixed(report: Report, tmp_path: Path) -> None
     explorer = speedup_explorer([tmp_path / "first.csv", TABLE, report])
     names = explorer.controls["hardware"].options
     assert names == (HARDWARE.name, f"{HARDWARE.name} (2)")
-    assert explorer.controls["workload"].options == ("qkv", "other", workload_title(WORK.to_json()))
+    assert explorer.controls["workload"].options == ("qkv", "other", str(WORK))
     assert len(by_setting([TABLE, TABLE, TABLE])) == 3 * len(by_setting([TABLE]))
     explorer.controls["hardware"].value = names[1]
     assert explorer.controls["workload"].options == ("qkv", "other")

@@ -217,15 +217,20 @@ class Report(Carded):
             Fold("Contenders", self._who),
             Fold("Notes", lambda: Listing(("note",), self.remarks, lambda note: (note,))),
         )
-        return Card("Report", self._name, tuple(facts), sections)
+        return Card("Report", f"{self.title} on {self.processor}", tuple(facts), sections)
 
     @property
-    def _name(self) -> str:
+    def title(self) -> str:
+        """The operator with its dimensions, as in ``dense T=1..128 N=2304 K=768``."""
         try:
-            workload = str(workload_from_json(self.workload))
+            return str(workload_from_json(self.workload))
         except WorkloadError:
-            workload = str(self.workload.get("operator", "an unknown operator"))
-        return f"{workload} on {self.hardware.get('name', 'an unknown processor')}"
+            return str(self.workload.get("operator", "an unknown operator"))
+
+    @property
+    def processor(self) -> str:
+        """The name of the processor."""
+        return str(self.hardware.get("name", "an unknown processor"))
 
     def _speedups(self) -> Listing:
         return Listing(SUMMARY_HEADER, self.summary, summary_cells)

@@ -20,7 +20,6 @@ from dietlab.space import MicroKernel, plan_for
 from dietlab.study import MODEL, Study
 from dietlab.view.bench_plots import JUDGES
 from dietlab.view.bench_text import cores
-from dietlab.view.html_report import workload_title
 from dietlab.view.plots import MICRO, frame_speedup, new_figure
 from dietlab.view.speedup_figures import (
     frame_against,
@@ -152,7 +151,7 @@ def _reports(source: BenchTable | Report) -> Iterator[tuple[Setting, Report]]:
     if isinstance(source, BenchTable):
         named = [(f.name, f.threads, source.report(f.name, f.threads)) for f in source.studies]
     else:
-        named = [(workload_title(source.workload), int(source.hardware.get("cores", 1)), source)]
+        named = [(source.title, int(source.hardware.get("cores", 1)), source)]
     for workload, threads, report in named:
         if report.rows:
             yield Setting(str(report.hardware.get("name", "?")), workload, threads), report

@@ -28,7 +28,7 @@ def render_html(report: Report) -> str:
     """Renders the whole report as one HTML page; light or dark as the reader's system is."""
     return render_page(
         "report.html.j2",
-        workload_title(report.workload),
+        report.title,
         report=report,
         tables=_fact_tables(report),
         caption=SUMMARY_CAPTION,
@@ -58,10 +58,9 @@ def write_html(report: Report, path: str | Path) -> Path:
 
 def render_text(report: Report) -> str:
     """Renders the summary for a terminal: aligned, in plain characters, with units."""
-    cores = report.hardware.get("cores", "?")
     lines = [
-        workload_title(report.workload),
-        f"on {report.hardware.get('name', 'unknown hardware')}, cores: {cores}",
+        report.title,
+        f"on {report.processor}, cores: {report.hardware.get('cores', '?')}",
         "",
         SUMMARY_CAPTION,
         *_aligned(SUMMARY_HEADER, [summary_cells(line) for line in report.summary], left=2),
@@ -91,19 +90,6 @@ def _trace_text(report: Report) -> Iterator[str]:
     if report.padding:
         yield from ("", PADDING_CAPTION)
         yield from _aligned(PADDING_HEADER, [padding_cells(line) for line in report.padding], left=1)
-
-
-def workload_title(workload: Mapping[str, Any]) -> str:
-    """Formats a workload's JSON: ``"dense T=1..128 N=2304 K=768 float32"``."""
-    words = [str(workload.get("operator", "workload"))]
-    for name, value in workload.items():
-        if isinstance(value, bool):
-            words += [f"+{name}"] if value else []
-        elif isinstance(value, int):
-            words.append(f"{name}={value}")
-        elif isinstance(value, Sequence) and not isinstance(value, str) and len(value) == 2:
-            words.append(f"{name}={value[0]}..{value[1]}")
-    return " ".join([*words, str(workload.get("dtype", ""))]).strip()
 
 
 def uncounted(report: Report, *, wrong: bool) -> list[str]:
