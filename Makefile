@@ -2,7 +2,7 @@
 ##
 ##   make quickstart   Set up, then tune, build and evaluate one dense layer on this machine;
 ##                     the result is runs/quickstart/report.html
-##   make test         Set up, then run the test suite, with the same examples every time (10 minutes)
+##   make test         Set up, then run the test suite, with the same examples every time
 ##   make test-thorough
 ##                     Run what `make test` leaves out: tests that take minutes each
 ##   make test-explore Run the property tests with new random examples, and more of them; to keep the

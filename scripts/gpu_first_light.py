@@ -208,14 +208,14 @@ def pytorch() -> Any:
 
 def seconds_of(torch: Any, call: Callable[[], Any]) -> float:
     """Returns the mean seconds of some calls, after as many to warm up."""
-    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    for event in (first, last):
+    before, first, last = (torch.cuda.Event(enable_timing=True) for _ in range(3))
+    for event in (before, first):
         event.record()
         for _ in range(REPEATS):
             call()
     last.record()
     last.synchronize()
-    return float(first.elapsed_time(last)) * 1e-3 / (2 * REPEATS)
+    return float(first.elapsed_time(last)) * 1e-3 / REPEATS
 
 
 def copy_bandwidth() -> dict[str, Any]:
@@ -369,11 +369,12 @@ def time_all(log: Log, hardware: Hardware, ready: Sequence[Ready], end: float) -
                 continue
             work = item.case.workload
             for record in runner.measure(work, [Trial(item.built.kernel, shapes)]):
-                name, status = f"{item.case.name} {record.shape}", "ok" if record.ok else "failed"
-                if record.seconds:
-                    speed = work.flops(record.shape) / record.seconds / 1e9
-                    found = {"us": round(1e6 * record.seconds, 2), "GFLOP/s": round(speed)}
-                log.add("time", name, status, **(found if record.ok else {"reason": record.reason}))
+                name = f"{item.case.name} {record.shape}"
+                if record.seconds is None:
+                    log.add("time", name, "failed", reason=record.reason)
+                else:
+                    found = {"us": round(1e6 * record.seconds, 2), "GFLOP/s": round(record.gflops(work))}
+                    log.add("time", name, "ok", **found)
 
 
 def main() -> None:

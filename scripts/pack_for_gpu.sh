@@ -30,7 +30,7 @@ limit=64
 suite=llm-gpu
 seconds=330
 download=yes
-packages="apache-tvm apache-tvm-ffi xgboost-cpu click cloudpickle filelock psutil tqdm ml-dtypes typing-extensions"
+packages="apache-tvm apache-tvm-ffi xgboost-cpu click cloudpickle filelock psutil ml-dtypes typing-extensions"
 spare=2 # MiB of a call that stay free: for .gpustate, and for what is edited after packing
 least=8 # MiB; parts below would need more calls than anybody makes
 

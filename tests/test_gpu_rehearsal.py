@@ -14,7 +14,7 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import copy
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -255,7 +255,28 @@ def test_what_a_checker_finds_is_a_row(
     assert missing == "failed" and said["reason"].startswith("status 1")
 
 
-@pytest.mark.skipif(has_driver(), reason="there is a GPU: see the rehearsal")
+def test_calls_that_warm_up_do_not_count(first_light: ModuleType) -> None:
+    """On a clock of which every call takes a tick, and the first ones a hundred."""
+    calls: list[int] = []
+
+    class Event:
+        def __init__(self, enable_timing: bool) -> None:
+            self.at = 0
+
+        def record(self) -> None:
+            self.at = sum(calls)
+
+        def synchronize(self) -> None: ...
+
+        def elapsed_time(self, last: Event) -> float:
+            return 1e3 * (last.at - self.at)
+
+    torch = SimpleNamespace(cuda=SimpleNamespace(Event=Event))
+    slow = first_light.REPEATS
+    assert first_light.seconds_of(torch, lambda: calls.append(100 if len(calls) < slow else 1)) == 1.0
+
+
+@pytest.mark.skipif(has_driver(), reason="the rows are those of a machine without a driver")
 def test_first_light_without_a_gpu_is_rows_that_say_so(tmp_path: Path) -> None:
     command = [sys.executable, str(FIRST_LIGHT), "--out", str(tmp_path)]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}

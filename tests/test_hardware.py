@@ -55,6 +55,12 @@ def test_preset_loads_with_its_source_and_survives_json(name: str, tmp_path: Pat
     assert Hardware.load(tmp_path / "hardware.json") == preset
 
 
+@pytest.mark.parametrize("name", Hardware.presets())
+def test_name_of_a_preset_counts_no_cores(name: str) -> None:
+    """``with_cores`` changes their number, and the name stays."""
+    assert not re.search(r"\bcores?\b", Hardware.preset(name).with_cores(64).name)
+
+
 def test_presets_cover_the_machines_that_are_not_here() -> None:
     known = {"t4", "rtx3090", "a100", "h100", "h200", "cascadelake-1core", "zen4-1core"}
     assert known <= set(Hardware.presets())
@@ -117,7 +123,6 @@ def test_unknown_preset_is_named_with_the_known_ones() -> None:
 def test_total_is_the_peak_of_all_cores_and_the_roofline_takes_the_slower_side() -> None:
     two = Hardware("m", "s", 2, CpuLimits(**LIMITS), 100.0, 10.0, 40.0)  # type: ignore[arg-type]
     assert two.total_gflops == 200 and two.with_cores(4).total_gflops == 400
-    assert not any(re.search(r"\bcores?\b", Hardware.preset(name).name) for name in Hardware.presets())
     busy, moving = two.roofline(200e9, 1.0), two.roofline(1.0, 40e9)
     assert busy and moving
     states = ("hot", "interleaved", "rotating")

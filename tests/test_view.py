@@ -474,7 +474,7 @@ def test_text_report_of_nothing(report: Report) -> None:
 def test_light_imports() -> None:
     code = (
         "import sys, dietlab.view.progress, dietlab.view.plots, dietlab.view.html_report\n"
-        "heavy = {'plotly', 'ipywidgets', 'tqdm', 'pandas', 'jinja2', 'IPython', 'tvm'} & set(sys.modules)\n"
+        "heavy = {'plotly', 'ipywidgets', 'pandas', 'jinja2', 'IPython', 'tvm'} & set(sys.modules)\n"
         "sys.exit(str(heavy) if heavy else 0)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parent.parent)

@@ -19,7 +19,7 @@ from dietlab.events import (
     StageStarted,
     TrialMeasured,
 )
-from dietlab.view.progress import LogObserver, StageClock, amount, describe, duration
+from dietlab.view.progress import LogObserver, StageClock, describe, duration
 from dietlab.view.progress_bar import STEPS, ProgressBar
 
 
@@ -61,7 +61,6 @@ def test_durations_and_sentences() -> None:
     assert describe(RoundFinished(2, 64, 3, 101.0, PhaseSeconds(measure=8))) == (
         "round 2: 64 trials, 3 failed, best 101.0 GFLOP/s, 8.0 s"
     )
-    assert [amount(n, "micro-kernel") for n in (1, 8)] == ["1 micro-kernel", "8 micro-kernels"]
     assert describe(ModelFitted(1, 64, {"r2": 0.74})) == "model of round 1: 64 records, r2 0.74"
     assert describe(ModelFitted(1, 64, {"pairs": 3.0, "mape": 0.1})) == (
         "model of round 1: 64 records, pairs 3, mape 0.1, pairwise too few pairs differ by more than the "

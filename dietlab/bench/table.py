@@ -171,8 +171,8 @@ class BenchTable:
         return with_reasons(frame.assign(correct=frame["correct"].eq(True)), kinds)
 
     def summary_frame(self) -> pd.DataFrame:
-        """Returns a table with one row a line of :func:`~dietlab.bench.summarise`: what is asked, on how many
-        threads, in which cache state.
+        """Returns the summary as a table: one row for each criterion, number of threads and cache state
+        (:func:`~dietlab.bench.summarise`).
 
         ``value``, its 95 % interval ``low`` to ``high``, ``target``, ``worst`` and ``ceiling`` (at the
         roofline) are numbers in ``unit``; ``better`` is ``higher`` or ``lower``. A target that is not judged

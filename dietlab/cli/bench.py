@@ -158,9 +158,7 @@ def bench(
         for archive in archives:
             archive.write()
     show_bench(table, folder, left=deadline.left or 0)
-    facts = table.studies[0] if table.studies else None
-    if facts and facts.processor.kind == "cpu":
-        telling.suggest(folder / facts.folder)
+    telling.suggest(folder)
 
 
 def kept_state(folder: Path, state: str | None) -> list[StateArchive]:

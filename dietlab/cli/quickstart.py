@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from dietlab.cards import counted
 from dietlab.cli.evaluation import save_report
 from dietlab.cli.options import QUICKSTART, SHAPES_HELP, effort_option, parse_shapes, threads_option
 from dietlab.cli.recorded import tuning_text
@@ -12,7 +13,6 @@ from dietlab.cli.telling import BUILDING, TUNING, Telling, evaluating, quiet_opt
 from dietlab.shapes import Dim, ShapeSet
 from dietlab.study import Study
 from dietlab.view.html_report import render_text
-from dietlab.view.progress import amount
 from dietlab.workloads import make_workload
 
 QUICKSTART_AGAINST = (
@@ -45,7 +45,7 @@ def quickstart(out: str, threads: int | None, effort: str, shapes: str, quiet: b
     hardware = study_hardware(out, None, threads)
     study = Study.create(out, workload, hardware, parse_shapes(shapes, workload), effort)
     with Telling("quickstart", (*TUNING, *BUILDING, *evaluating(QUICKSTART_AGAINST)), quiet) as telling:
-        cores = amount(hardware.cores, "core")
+        cores = counted(hardware.cores, "core")
         telling.say(f"{workload} on {hardware.name}, {cores}: {len(study.space())} micro-kernels fit")
         telling.say(tuning_text(tuned(study, telling)))
         dispatcher = dispatched(study, telling)

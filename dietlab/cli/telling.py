@@ -19,7 +19,7 @@ NEXT = {
     "build": "dietlab evaluate {}",
     "evaluate": "dietlab ablate {}",
     "survey": "dietlab replay {}",
-    "bench": "dietlab ablate {}",
+    "bench": "dietlab bench --out {} --pack results.csv.gz",
     "quickstart": "dietlab evaluate {} --shapes every",
 }
 """The command that follows each command; ``{}`` is the study's folder or the survey's file."""

@@ -38,7 +38,8 @@ def build(
             only: other row counts have undefined results.
 
     Raises:
-        BuildError: if the program does not compile, no linker is installed, or ``dispatcher`` is none.
+        BuildError: if the program does not compile, no linker is installed, or ``dispatcher`` is of another
+            class.
     """
     require_type(
         "the first argument of build", dispatcher, Dispatcher, BuildError, "train_dispatcher() returns one."

@@ -183,7 +183,7 @@ def train_dispatcher(
     Plans that no rule uses are dropped from the library.
 
     Raises:
-        DispatchError: if there is more than one dynamic dimension, or ``portfolio`` is none.
+        DispatchError: if there is more than one dynamic dimension, or ``portfolio`` is of another class.
     """
     require_type(
         "the first argument of train_dispatcher",

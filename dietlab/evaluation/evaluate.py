@@ -55,7 +55,7 @@ def evaluate(
 
     Raises:
         DispatchError: for an unknown contender or cache state, no cache state, a contender that needs
-            ``tuned`` without it, or an ``op`` or ``shapes`` that is none.
+            ``tuned`` without it, or an ``op`` or ``shapes`` of another class.
     """
     require_type(
         "the first argument of evaluate", op, Operator, DispatchError, "dietlab.load(folder) gives one."

@@ -6,6 +6,7 @@ import logging
 import sys
 from dataclasses import dataclass, replace
 
+from dietlab.cards import counted
 from dietlab.cost import too_few_pairs
 from dietlab.events import (
     Event,
@@ -32,11 +33,6 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
-def amount(count: int, unit: str) -> str:
-    """Returns ``"1 micro-kernel"`` or ``"8 micro-kernels"``."""
-    return f"{count} {unit if count == 1 else f'{unit}s'}"
-
-
 def describe(event: Event) -> str:
     """Returns one line of text for any event; line breaks inside it are flattened."""
     return " ".join(_sentence(event).split())
@@ -45,7 +41,7 @@ def describe(event: Event) -> str:
 def _sentence(event: Event) -> str:
     match event:
         case StageStarted(stage, total, unit):
-            return f"{stage}: started, {amount(total, unit)}"
+            return f"{stage}: started, {counted(total, unit)}"
         case StageAdvanced(stage, done, note):
             return f"{stage}: {done} done{f', {note}' if note else ''}"
         case StageFinished(stage, seconds):
@@ -102,7 +98,7 @@ class StageClock:
     @property
     def amount(self) -> str:
         """The units done of all, as in ``"8/8 micro-kernels"``."""
-        return f"{self.done}/{amount(self.total, self.unit)}"
+        return f"{self.done:,}/{counted(self.total, self.unit)}"
 
     def line(self, now: float) -> str:
         """Returns ``"measure: 12/64 trials, 8.0 s left, best 101 GFLOP/s"``."""

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import NamedTuple, TextIO
 
+from dietlab.cards import counted
 from dietlab.events import Event, StageAdvanced, StageFinished, StageStarted
-from dietlab.view.progress import StageClock, amount, duration, in_notebook
+from dietlab.view.progress import StageClock, duration, in_notebook
 
 WIDTH = 20
 """The length of the bar, in characters."""
@@ -213,7 +214,8 @@ class ProgressBar:
         inside = list(course.running).index(event.stage) == 1 and event.stage not in course.stages
         clock = course.running.pop(event.stage)
         if inside and clock.made and not self._redraws:
-            self._line(course.named(event.stage), amount(clock.made, clock.unit), event.seconds, clock.note)
+            made = str(counted(clock.made, clock.unit))
+            self._line(course.named(event.stage), made, event.seconds, clock.note)
         if not self._stages and not course.running:
             self.close()  # nobody else will: no further stage is known
         else:
@@ -225,7 +227,7 @@ class ProgressBar:
         if course is None or not course.units or self._redraws:
             return
         name = course.head if self._command else course.stage
-        made = amount(course.units, course.unit)
+        made = str(counted(course.units, course.unit))
         self._line(name, made, self._clock() - course.entered, course.note)
         course.units = 0
 
@@ -256,8 +258,8 @@ class ProgressBar:
         if course.clock:
             parts.append(course.clock.amount)
         if inside := [clock for clock in clocks if clock.stage != course.stage]:
-            counted = f" {inside[-1].amount}" if inside[-1].total > 1 else ""
-            parts.append(" ".join(clock.stage for clock in inside) + counted)
+            done = f" {inside[-1].amount}" if inside[-1].total > 1 else ""
+            parts.append(" ".join(clock.stage for clock in inside) + done)
         notes = [clock.note for clock in clocks if clock.note]
         return ", ".join([*parts, *notes[-1:]])
 

@@ -7,27 +7,7 @@ from typing import Any
 
 import tvm_ffi
 
-CUDA = 2
-"""``kDLCUDA`` (DLPack)."""
-
-
-class _Tensor(ctypes.Structure):
-    """``DLManagedTensor`` (DLPack): a ``DLTensor``, its owner and its deleter."""
-
-    _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("device", ctypes.c_int32),
-        ("number", ctypes.c_int32),
-        ("rank", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.c_void_p),
-        ("strides", ctypes.c_void_p),
-        ("byte_offset", ctypes.c_uint64),
-        ("context", ctypes.c_void_p),
-        ("deleter", ctypes.c_void_p),
-    )
+from .stand_in_torch import CUDA, DLManagedTensor
 
 
 class Shifted:
@@ -37,7 +17,7 @@ class Shifted:
     def __init__(self, whole: Any, first: int, shape: tuple[int, ...], itemsize: int) -> None:
         self._kept = whole
         self._shape = (ctypes.c_int64 * len(shape))(*shape)
-        self._managed = _Tensor(
+        self._managed = DLManagedTensor(
             int(whole.data_ptr()) + itemsize * first,
             CUDA,
             0,
