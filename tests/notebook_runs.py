@@ -1,13 +1,12 @@
 """Notebooks of the repository, each run once from top to bottom for all tests that look at it.
 
-Where there is a browser, its tests run them in JupyterLab and :func:`keep` what it saved; else, and when a
-test runs alone, :func:`ran` starts a kernel. Both run a last cell that prints what the tests of the
-notebook's values compare, its probe.
+A last cell, the notebook's probe, prints what the tests of its values compare.
 """
 
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +24,6 @@ import json
 print(json.dumps({{{probe}, "measured": globals().get("MEASURE", False)}}, default=float))
 """
 
-_RAN: dict[str, Any] = {}
-"""Notebooks by stem, after they ran with their probes in this process or its browser."""
-
 
 def execute(notebook: Any) -> None:
     """Runs a notebook where they lie."""
@@ -35,26 +31,14 @@ def execute(notebook: Any) -> None:
     NotebookClient(notebook, timeout=SECONDS, kernel_name="python3", resources=place).execute()
 
 
-def with_probe(stem: str) -> Any:
-    """Returns a notebook with its probe, if it has one, as the last cell; outputs are those committed."""
+@cache
+def ran(stem: str) -> Any:
+    """Returns a notebook after it ran with its probe, if it has one, as the last cell."""
     notebook = nbformat.read(NOTEBOOKS / f"{stem}.ipynb", as_version=4)
     if stem in PROBES:
         notebook.cells.append(new_code_cell(PRINTED.format(probe=PROBES[stem].strip().rstrip(","))))
+    execute(notebook)
     return notebook
-
-
-def keep(stem: str, notebook: Any) -> None:
-    """Takes a notebook that ran elsewhere, with its probe, for all who ask for it."""
-    _RAN[stem] = notebook
-
-
-def ran(stem: str) -> Any:
-    """Returns a notebook after it ran with its probe."""
-    if stem not in _RAN:
-        notebook = with_probe(stem)
-        execute(notebook)
-        keep(stem, notebook)
-    return _RAN[stem]
 
 
 def probed(stem: str) -> tuple[dict[str, Any], str]:

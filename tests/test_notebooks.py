@@ -9,6 +9,7 @@ from typing import Any
 import nbformat
 import pytest
 from conftest import ROOT
+from notebook_probes import PROBES
 from notebook_runs import NOTEBOOKS as FOLDER
 from notebook_runs import probed, ran
 from render_notebooks import KEPT, fingerprint
@@ -69,6 +70,12 @@ def test_puzzles_notebook_runs_with_nothing_solved() -> None:
 def test_solutions_notebook_solves_all() -> None:
     found, _ = probed("solutions")
     assert found["solved"] == [True] * len(puzzles.PUZZLES)
+
+
+@pytest.mark.parametrize("stem", [path.stem for path in NOTEBOOKS if path.stem not in PROBES])
+def test_notebook_runs_whose_values_no_test_compares(stem: str) -> None:
+    *_, last = (cell for cell in ran(stem).cells if cell.cell_type == "code")
+    assert last.execution_count
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

@@ -32,7 +32,7 @@ from dietlab.search import (
     tune,
 )
 from dietlab.search.strategies import strategy_named
-from dietlab.search.verify import FEW_ROWS, FINALISTS, MORE_FINALISTS
+from dietlab.search.verify import FEW_ROWS
 from dietlab.shapes import Dim, Shape, ShapeSet
 from dietlab.space import MicroKernel, Space, build_space
 from dietlab.workloads import Dense, Workload
@@ -40,7 +40,15 @@ from dietlab.workloads import Dense, Workload
 HARDWARE = Hardware.preset("cascadelake-1core")
 WORK = Dense(T=Dim(1, 128), N=2304, K=768)
 SHAPES = ShapeSet.uniform(WORK)
-SMALL = replace(EFFORTS["smoke"], trials=24, batch=8, verify_shapes=0, timing=Timing(3, 0.001))
+SMALL = replace(
+    EFFORTS["quick"],
+    trials=24,
+    batch=8,
+    confirm_kernels=3,
+    confirm_shapes=6,
+    verify_shapes=0,
+    timing=Timing(3, 0.001),
+)
 ROTATING = replace(SMALL, timing=Timing(3, 0.001, cache="rotating"))
 VERIFIED = replace(SMALL, verify_shapes=6)
 THOROUGH = {"hot": SMALL, "rotating": ROTATING, "verified": VERIFIED}
@@ -159,7 +167,7 @@ def test_plans_are_verified_where_they_compete(whole_runs: dict[str, TuningRun])
     assert by_round["verify 1"] == set(first) and len(first) >= 4
     assert set(more) - set(first) < by_round["verify 2"] <= shapes
     for shape in shapes:
-        least = MORE_FINALISTS if shape["T"] <= FEW_ROWS else FINALISTS
+        least = VERIFIED.short_finalists if shape["T"] <= FEW_ROWS else VERIFIED.finalists
         assert len([r for r in run.records if r.shape == shape]) >= least
     assert {r.micro_kernel.edge for r in verified} <= {"even", "rest"}
 

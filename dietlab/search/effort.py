@@ -18,6 +18,11 @@ class Effort:
         confirm_kernels, confirm_shapes: the best micro-kernels are measured on more shapes, so that
             the dispatcher knows how their throughput changes with the shape.
         verify_shapes: shapes on which the plans that are probably fastest are measured.
+        verify_rounds: rounds of verifying. The first round's records change which plans are probably
+            fastest; the next takes shapes between those of the first, and again those where another plan
+            is now expected to win.
+        finalists, short_finalists: the most plans measured for each shape of a round of verifying, and for
+            one of few rows (:data:`~dietlab.search.verify.FEW_ROWS`).
         timing: how a candidate is timed.
         evaluation_blocks, evaluation_block_seconds: how contenders are timed.
         ansor_trials, ansor_seconds: the per-shape baseline: trials a shape, and the time after
@@ -30,6 +35,9 @@ class Effort:
     confirm_kernels: int
     confirm_shapes: int
     verify_shapes: int
+    verify_rounds: int
+    finalists: int
+    short_finalists: int
     timing: Timing
     evaluation_blocks: int
     evaluation_block_seconds: float
@@ -48,8 +56,11 @@ EFFORTS = {
             trials=8,
             batch=8,
             confirm_kernels=3,
-            confirm_shapes=6,
+            confirm_shapes=4,
             verify_shapes=4,
+            verify_rounds=1,
+            finalists=2,
+            short_finalists=2,
             timing=Timing(blocks=3, block_seconds=0.001, stop_beyond=LONG_CALL, cache="rotating"),
             evaluation_blocks=3,
             evaluation_block_seconds=0.002,
@@ -63,6 +74,9 @@ EFFORTS = {
             confirm_kernels=12,
             confirm_shapes=16,
             verify_shapes=64,
+            verify_rounds=2,
+            finalists=3,
+            short_finalists=8,
             timing=Timing(blocks=5, block_seconds=0.002, stop_beyond=LONG_CALL, cache="rotating"),
             evaluation_blocks=7,
             evaluation_block_seconds=0.004,
@@ -76,6 +90,9 @@ EFFORTS = {
             confirm_kernels=32,
             confirm_shapes=48,
             verify_shapes=160,
+            verify_rounds=2,
+            finalists=3,
+            short_finalists=8,
             timing=Timing(blocks=9, block_seconds=0.005, stop_beyond=LONG_CALL, cache="rotating"),
             evaluation_blocks=15,
             evaluation_block_seconds=0.006,

@@ -21,10 +21,6 @@ from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import MicroKernel, Space
 from dietlab.workloads import smallest_shape
 
-VERIFYING_ROUNDS = 2
-"""Rounds of verifying. The first round's records change which plans are probably fastest; the second one
-takes shapes between those of the first, and again those where another plan is now expected to win."""
-
 REFERENCES = 2
 """Micro-kernels of earlier rounds that each round of the search measures again, to compare rounds."""
 
@@ -112,7 +108,7 @@ def tune(
     confirmed = confirm(TuningRun(space, shapes, known, model), runner, effort, listeners, store)
     metrics = evaluate_model(model, confirmed)
     known += confirmed
-    for number in range(1, 1 + VERIFYING_ROUNDS):
+    for number in range(1, 1 + effort.verify_rounds):
         model = _fit(space, known, effort, adaptation, seed, clock) or model
         run = TuningRun(space, shapes, known, model)
         known += verify(run, runner, effort, listeners, store, number)

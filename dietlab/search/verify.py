@@ -17,12 +17,9 @@ from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import MicroKernel, Space, tiling_on
 from dietlab.workloads import axis_of
 
-FINALISTS = 3
-"""The most plans measured for each shape in a round of verifying."""
-
-FEW_ROWS, MORE_FINALISTS = 8, 8
-"""Shapes of at most :data:`FEW_ROWS` rows have :data:`MORE_FINALISTS` plans measured: memory bounds their
-time, and the model ranks their plans worst."""
+FEW_ROWS = 8
+"""The most rows of a shape that has ``Effort.short_finalists`` plans measured: memory bounds its time, and
+the model ranks its plans worst."""
 
 MANY_ROWS = 128
 """The most rows of a short call on a CPU. Longer calls cost seconds to measure, and neighbouring shapes
@@ -59,7 +56,7 @@ def verify(
     rows, verified = axis_of(workload, "rows"), measured_together(run, VERIFY)
     wanted: dict[MicroKernel, list[Shape]] = {}
     for column, shape in enumerate(shapes):
-        count = MORE_FINALISTS if rows.at(shape) <= FEW_ROWS else FINALISTS
+        count = effort.short_finalists if rows.at(shape) <= FEW_ROWS else effort.finalists
         finalists = distinct(plans, order[:, column], workload, shape, count)
         expected = tiling_on(plans[finalists[0]], workload, shape)
         if not any(expected in tilings for tilings in verified.get(shape, ())):
