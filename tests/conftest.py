@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -48,6 +49,16 @@ def golden(request: pytest.FixtureRequest) -> Golden:
         assert text == path.read_text(encoding="utf-8"), "run pytest with --update-golden, then read the diff"
 
     return check
+
+
+def in_turn(first: Iterable[Any], second: Sequence[Any]) -> list[Any]:
+    """Returns all pairs as parameters of a test. `make test` takes one pair of each ``first``, with every
+    ``second`` in turn; the other pairs are thorough."""
+    return [
+        pytest.param(one, other, marks=() if row % len(second) == column else pytest.mark.thorough)
+        for row, one in enumerate(first)
+        for column, other in enumerate(second)
+    ]
 
 
 @pytest.fixture(scope="session")

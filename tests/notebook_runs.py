@@ -6,8 +6,10 @@ A last cell, the notebook's probe, prints what the tests of its values compare.
 from __future__ import annotations
 
 import json
+import os
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import nbformat
@@ -25,10 +27,21 @@ print(json.dumps({{{probe}, "measured": globals().get("MEASURE", False)}}, defau
 """
 
 
+def hide_torch(folder: Path) -> None:
+    """Writes the IPython folder of kernels without PyTorch: `make lab` installs none, and TVM would import
+    it, for seconds."""
+    startup = folder / "profile_default" / "startup"
+    startup.mkdir(parents=True)
+    (startup / "without_torch.py").write_text("import sys\n\nsys.modules['torch'] = None\n", encoding="utf-8")
+
+
 def execute(notebook: Any) -> None:
     """Runs a notebook where they lie."""
     place = {"metadata": {"path": str(NOTEBOOKS)}}
-    NotebookClient(notebook, timeout=SECONDS, kernel_name="python3", resources=place).execute()
+    with TemporaryDirectory() as folder:
+        hide_torch(Path(folder))
+        client = NotebookClient(notebook, timeout=SECONDS, kernel_name="python3", resources=place)
+        client.execute(env={**os.environ, "IPYTHONDIR": folder})
 
 
 @cache

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import in_turn
 from cuda_samples import emulated
 
 from dietlab.measure.process import WorkerProcess, WorkerRefused
@@ -95,28 +96,31 @@ def emulated() -> Iterator[Emulated]:
         yield Emulated(worker)
 
 
-@pytest.mark.parametrize(
-    "key",
-    [
-        "32x32x16.t8x8.s2",
-        "32x32x16.t8x8.s3.even",
-        "24x64x8.t4x16.s4.rest",
-        "16x32x32.t4x8x4.s2",
-        "16x32x32.t4x8x2.s3.even",
-        "128x32x8.t16x8.s2.even",
-        "20x48x16.t4x8.s2",
-    ],
+KEYS = (
+    "32x32x16.t8x8.s2",
+    "32x32x16.t8x8.s3.even",
+    "24x64x8.t4x16.s4.rest",
+    "16x32x32.t4x8x4.s2",
+    "16x32x32.t4x8x2.s3.even",
+    "128x32x8.t16x8.s2.even",
+    "20x48x16.t4x8.s2",
 )
-@pytest.mark.parametrize("work", [DENSE, SCORES, CONTEXT], ids=["dense", "scores", "context"])
+
+
+@pytest.mark.parametrize(("key", "work"), in_turn(KEYS, (DENSE, SCORES, CONTEXT)), ids=str)
 def test_results_are_right_on_awkward_shapes(emulated: Emulated, work: Workload, key: str) -> None:
     emulated.check(work, [key], SIZES)
 
 
-@pytest.mark.parametrize(
-    "key",
-    ["32x32x8.t8x8.s3.k2.even", "16x64x16.t4x16.s2.k4", "24x32x8.t8x8.s4.k8.rest", "32x32x16.t8x8.s3.b2"],
+CLUSTERED = (
+    "32x32x8.t8x8.s3.k2.even",
+    "16x64x16.t4x16.s2.k4",
+    "24x32x8.t8x8.s4.k8.rest",
+    "32x32x16.t8x8.s3.b2",
 )
-@pytest.mark.parametrize("work", [DENSE, SCORES, CONTEXT], ids=["dense", "scores", "context"])
+
+
+@pytest.mark.parametrize(("key", "work"), in_turn(CLUSTERED, (DENSE, SCORES, CONTEXT)), ids=str)
 def test_blocks_of_a_cluster_share_a_reduction(emulated: Emulated, work: Workload, key: str) -> None:
     """Also where a block has no step at all: a reduction of 1 to 100 in steps of 8, over 8 blocks."""
     emulated.check(work, [key], SIZES)
@@ -151,8 +155,10 @@ def test_bound_checks_instead_of_local_padding_compute_the_same(emulated: Emulat
         emulated.check(work, ["32x32x16.t8x8.s3.checked"], SIZES)
 
 
-@pytest.mark.parametrize("key", ["32x32x32.w2x2.s3", "48x64x32.w1x2.s2.even", "32x32x64.w1x1x2.s3.rest"])
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+TENSOR_CORES = ("32x32x32.w2x2.s3", "48x64x32.w1x2.s2.even", "32x32x64.w1x1x2.s3.rest")
+
+
+@pytest.mark.parametrize(("key", "dtype"), in_turn(TENSOR_CORES, ("float16", "bfloat16")))
 def test_tensor_cores_compute_half_precision(emulated: Emulated, key: str, dtype: str) -> None:
     for work in (
         Dense(T=Dim(1, 128), N=96, K=64, dtype=dtype),

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from conftest import Golden
+from conftest import Golden, in_turn
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from programs import GUARD, Program, shape_of
@@ -83,22 +83,7 @@ PROGRAMS: dict[str, tuple[Workload, tuple[str, ...]]] = {
 }
 
 
-ON_TWO_CORES = (
-    "packed",
-    "packed, N = 1",
-    "packed, relu",
-    "variable",
-    "variable, N = K = 1",
-    "nt",
-    "nt, B = 1",
-    "nn",
-    "nn, D = 1",
-)
-
-
-@pytest.mark.parametrize(
-    ("name", "cores"), [*((name, 1) for name in PROGRAMS), *((name, 2) for name in ON_TWO_CORES)]
-)
+@pytest.mark.parametrize(("name", "cores"), in_turn(PROGRAMS, (1, 2)))
 def test_every_plan_is_right_on_every_size(name: str, cores: int, here: Hardware, tmp_path: Path) -> None:
     work, bases = PROGRAMS[name]
     edges = DYNAMIC_DEPTH_EDGES if work.weights == "direct" else EDGES
@@ -111,15 +96,7 @@ ALONE = (1, 2, 3, 5, 8, 13, 16, 31, SHORT, SHORT + 1, 97)
 
 
 @pytest.mark.parametrize(
-    ("name", "cores"),
-    [
-        ("nt", 2),
-        ("nt, B = 1", 1),
-        *((name, cores) for name in ("nn", "nn, B = 1, D fits", "nn, D = 1") for cores in (1, 2)),
-        # Each takes as long as all of nn: the other number of cores is in `make test-thorough`.
-        pytest.param("nt", 1, marks=pytest.mark.thorough),
-        pytest.param("nt, B = 1", 2, marks=pytest.mark.thorough),
-    ],
+    ("name", "cores"), in_turn(("nt, B = 1", "nt", "nn, B = 1, D fits", "nn", "nn, D = 1"), (1, 2))
 )
 def test_lengths_that_are_compiled_one_by_one_are_right(
     name: str, cores: int, here: Hardware, tmp_path: Path

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -45,25 +47,34 @@ class Layer:
         cols = self.vectors * self.hardware.cpu.lanes
         return CpuMicroKernel(4, cols, UNROLL, prefetch=0, edge="even", ahead=True, block=block)
 
-    def asked(self, rows: int, block: int, folder: Path) -> Any:
+    @property
+    def work(self) -> Dense:
+        return Dense(Dim(1, 64), 6 * self.vectors * self.hardware.cpu.lanes, DEPTH)
+
+    def asked(self, rows: int, block: int) -> Any:
         """How often each line is asked for, ``[core, panel, step]``."""
         lanes, cores = self.hardware.cpu.lanes, self.hardware.cores
-        work = Dense(Dim(1, 64), 6 * self.vectors * lanes, DEPTH)
-        compile_plans(work, self.hardware, [self.kernel(block)], Leaf(0), folder / "kernel.so")
-        library = load_library(folder / "kernel.so", cores=cores)
-        packed = aligned_empty((work.N // lanes, DEPTH, lanes))  # a line is one step of one panel
+        packed = aligned_empty((self.work.N // lanes, DEPTH, lanes))  # a line is one step of one panel
         packed.fill(0)
-        library.run(np.zeros((rows, DEPTH), np.float32), packed, np.zeros((rows, work.N), np.float32))
+        out = np.zeros((rows, self.work.N), np.float32)
+        library(self, block).run(np.zeros((rows, DEPTH), np.float32), packed, out)
         return packed.sum(axis=2).reshape(cores, -1, DEPTH)
+
+
+@cache
+def library(layer: Layer, block: int) -> Any:
+    """Compiled once for all numbers of rows."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.so"
+        compile_plans(layer.work, layer.hardware, [layer.kernel(block)], Leaf(0), path)
+        return load_library(path, cores=layer.hardware.cores)
 
 
 @pytest.mark.parametrize("block", [0, DEPTH // 2])
 @pytest.mark.parametrize("rows", [5, 7, 12, 13, 40])
-def test_the_row_tiles_of_a_pass_share_the_lines_that_come_next(
-    layer: Layer, block: int, rows: int, tmp_path: Path
-) -> None:
+def test_the_row_tiles_of_a_pass_share_the_lines_that_come_next(layer: Layer, block: int, rows: int) -> None:
     """Every line is asked for but those that each core begins with; the last tile asks for its own."""
-    asked, vectors = layer.asked(rows, block, tmp_path), layer.vectors
+    asked, vectors = layer.asked(rows, block), layer.vectors
     part = block or DEPTH
     begun, own = np.s_[:, :vectors, :part], np.s_[:, -vectors:, -part:]
     assert not asked[begun].any()
@@ -76,32 +87,28 @@ def test_the_row_tiles_of_a_pass_share_the_lines_that_come_next(
 
 
 @pytest.mark.parametrize("rows", [5, 13, 16, 25, 26, 40])
-def test_few_rows_ask_for_a_part_and_leave_the_others_to_the_hardware(
-    layer: Layer, rows: int, tmp_path: Path
-) -> None:
+def test_few_rows_ask_for_a_part_and_leave_the_others_to_the_hardware(layer: Layer, rows: int) -> None:
     """In proportion to the rows, the first lines of each column tile, none of them twice but for a share's
     rounding. Of a reduction's block all is asked for."""
     memory = 2 * layer.hardware.cores * 60.0 / (26 / PREFETCH_ALL_FROM)
     slow = replace(layer, hardware=replace(layer.hardware, peak_gflops=60.0, dram_gbps=memory))
     tiles, iterations = plan_for(layer.kernel(0), rows).tiles, DEPTH // UNROLL
     of = max(tiles, tiles * 26 // rows)
-    asked = slow.asked(rows, 0, tmp_path).reshape(layer.hardware.cores, -1, layer.vectors * DEPTH)
+    asked = slow.asked(rows, 0).reshape(layer.hardware.cores, -1, layer.vectors * DEPTH)
     inner = asked[:, 1:-1]  # the first column tile is there, and the last one has none behind it
     assert inner.mean() == pytest.approx(tiles / of, abs=tiles / iterations)
     assert (inner[..., :-1] >= inner[..., 1:]).mean() > 1 - tiles / DEPTH, "not the first lines"
     assert (inner > 1).mean() <= tiles / iterations
-    blocks = slow.asked(rows, DEPTH // 2, tmp_path)[:, layer.vectors : -layer.vectors]
+    blocks = slow.asked(rows, DEPTH // 2)[:, layer.vectors : -layer.vectors]
     assert blocks.min() >= 1
 
 
 @pytest.mark.parametrize("block", [0, DEPTH // 2])
 @pytest.mark.parametrize("rows", [1, 4])
-def test_a_single_row_tile_leaves_it_to_the_hardware(
-    layer: Layer, block: int, rows: int, tmp_path: Path
-) -> None:
+def test_a_single_row_tile_leaves_it_to_the_hardware(layer: Layer, block: int, rows: int) -> None:
     """It asks for nothing but its first lines, as many as it reads at once: of each panel if only a block of
     it comes next, else of the column tile."""
-    asked = layer.asked(rows, block, tmp_path)
+    asked = layer.asked(rows, block)
     if block:
         first = np.arange(DEPTH) % block < UNROLL
     else:

@@ -289,9 +289,16 @@ def test_choosing_the_portfolio_is_part_of_the_cost_of_tuning(tmp_path: Path, he
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory, processor: Path) -> Path:
-    """A study tuned for real, with dispatcher and library."""
-    out = tmp_path_factory.mktemp("studies") / "x"
+def tuned(tmp_path_factory: pytest.TempPathFactory, processor: Path) -> tuple[Path, Result]:
+    """A study tuned for real, and what the command told."""
+    out = tmp_path_factory.mktemp("studies") / "my study"
+    return out, dietlab(*tuning(out, processor))
+
+
+@pytest.fixture(scope="module")
+def study(tuned: tuple[Path, Result], processor: Path) -> Path:
+    """A tuned study with dispatcher and library."""
+    out, _ = tuned
     facts = json.loads(done(*tuning(out, processor, "--json")))
     assert facts["trials"] >= 8 and facts["failures"] == 0 and facts["best_gflops"] > 0
     rules = done("dispatch", out, "--max-kernels", "3")
@@ -302,19 +309,19 @@ def study(tmp_path_factory: pytest.TempPathFactory, processor: Path) -> Path:
 
 
 def test_a_command_tells_its_stages_and_the_next_command_or_the_result_only(
-    study: Path, tmp_path: Path, processor: Path
+    tuned: tuple[Path, Result], study: Path, processor: Path
 ) -> None:
-    command = tuning(tmp_path / "my study", processor)
-    result = dietlab(*command)
-    assert result.stdout.splitlines()[1:] == [f"next: dietlab build '{tmp_path}/my study'"]
+    _, result = tuned
+    command = tuning(study, processor)
+    assert result.stdout.splitlines()[1:] == [f"next: dietlab build '{study}'"]
     lines = [re.match(r"tune (\d/3 \w+): \d+ \S+ in ", line) for line in result.stderr.splitlines()]
     assert [line and line[1] for line in lines] == ["1/3 search", "2/3 confirm", "3/3 verify"]
     assert "next:" not in done(*command, "--json")
     built = dietlab("build", study)
     assert built.stderr.startswith("build: 1 library in ") and built.stderr.count("\n") == 1
-    assert built.stdout.splitlines()[-1] == f"next: dietlab evaluate {study}"
+    assert built.stdout.splitlines()[-1] == f"next: dietlab evaluate '{study}'"
     timed = ("evaluate", study, "--shapes", "1", "--against", "openblas", "--effort", "smoke")
-    assert done(*timed).splitlines()[-1] == f"next: dietlab ablate {study}"
+    assert done(*timed).splitlines()[-1] == f"next: dietlab ablate '{study}'"
     for quietly in ((*command, "--quiet"), ("build", study, "--quiet"), (*timed, "--quiet")):
         result = dietlab(*quietly)
         assert result.exit_code == 0 and result.stderr == ""

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import in_turn
 
 from dietlab.bench import validity
 from dietlab.bench.validity import EACH_UP_TO, HIGHEST, all_lengths, check_lengths, shrunk
@@ -37,11 +38,15 @@ OPERATORS: tuple[tuple[Workload, tuple[MicroKernel, ...]], ...] = (
 )
 
 
-@pytest.mark.parametrize("cores", [1, 2])
-@pytest.mark.parametrize(("work", "plans"), OPERATORS, ids=lambda value: getattr(value, "operator", ""))
+@pytest.mark.parametrize(
+    ("operator", "cores"),
+    in_turn(OPERATORS, (1, 2)),
+    ids=lambda value: value[0].operator if isinstance(value, tuple) else str(value),
+)
 def test_a_sample_of_lengths_is_right(
-    work: Workload, plans: tuple[MicroKernel, ...], cores: int, here: Hardware
+    operator: tuple[Workload, tuple[MicroKernel, ...]], cores: int, here: Hardware
 ) -> None:
+    work, plans = operator
     found = check_lengths(Dispatcher(work, here.with_cores(cores), plans, TREE), NOBODY, AWKWARD)
     assert found.checked == len(AWKWARD) and found.wrong == ()
 

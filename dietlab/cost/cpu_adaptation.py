@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import ceil
 from typing import Literal, NamedTuple
 
@@ -166,7 +167,7 @@ class CpuAdaptation:
             return 0.0
         return FLOAT_BYTES * kernel.cols * largest(self.workload, "depth") / (rate * 1e9)
 
-    @property
+    @cached_property
     def weights_from(self) -> Literal["memory", "cache"]:
         """The level that holds the weights between calls: the last-level cache, or memory if they rotate
         or would fill more than half of it."""
@@ -174,7 +175,7 @@ class CpuAdaptation:
         kept = self.cache != "rotating" and 2 * weight_bytes <= self.hardware.cpu.l3_bytes
         return "cache" if kept else "memory"
 
-    @property
+    @cached_property
     def _weights_gbps(self) -> float | None:
         """The bandwidth of that level for one core, in GB/s; None if traffic is not modelled."""
         if self.kind == "paper" or self.workload.weights != "packed":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from dietlab.cards import Card, Carded, Cell, Fold, Listing, Quantity, cell_text, counted
@@ -153,7 +154,12 @@ def build_space(workload: Workload, hardware: Hardware, edges: Iterable[Edge] = 
         "The order is build_space(workload, hardware).",
     )
     require_names("treatments of the edge tile", EDGES, edges, SpaceError, at_least=1)
-    candidates, limits = _candidates(workload, hardware, tuple(edges))
+    return _built(workload, hardware, tuple(edges))
+
+
+@lru_cache(maxsize=16)  # each stage of a study asks for its space, and a GPU's takes a second
+def _built(workload: Workload, hardware: Hardware, edges: tuple[Edge, ...]) -> Space:
+    candidates, limits = _candidates(workload, hardware, edges)
     kept: list[MicroKernel] = []
     misses: dict[str, list[tuple[float, MicroKernel]]] = {limit.reason: [] for limit in limits}
     for kernel in candidates:

@@ -16,6 +16,8 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
+from notebook_runs import hide_torch
+
 SECONDS_TO_START = 90.0
 SETTINGS: dict[str, dict[str, Any]] = {
     # No dialog may cover the page, and no copy of a notebook changes behind a test's back.
@@ -29,9 +31,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "notebook-extension/tracker": {"windowingMode": "none"},
 }
 """JupyterLab's settings that differ from its own."""
-
-STARTUP = "import sys\n\nsys.modules['torch'] = None\n"
-"""What each kernel runs first: `make lab` installs no PyTorch, which TVM would import, for seconds."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +69,7 @@ def serve(folder: Path) -> Iterator[Lab]:
         path = folder / "settings" / "@jupyterlab" / f"{name}.jupyterlab-settings"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(values), encoding="utf-8")
-    startup = folder / "ipython" / "profile_default" / "startup"
-    startup.mkdir(parents=True)
-    (startup / "without_torch.py").write_text(STARTUP, encoding="utf-8")
+    hide_torch(folder / "ipython")
     command = [
         sys.executable,
         "-m",
