@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ settings.register_profile("dietlab", deadline=None, max_examples=60, derandomize
 # Each says whether it draws anew: hypothesis' own default depends on the environment variable CI.
 settings.register_profile("explore", deadline=None, max_examples=300, derandomize=False, print_blob=True)
 settings.load_profile("dietlab")
+# jsonschema's optional checker of IRIs takes four seconds to import, and no notebook has an IRI.
+sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 # TVM's pool reads it when it starts; one process runs libraries for one core and for two.
 os.environ.setdefault("TVM_NUM_THREADS", "2")
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import in_turn
-from cuda_samples import emulated
+from cuda_samples import emulated, typed
 
 from dietlab.measure.process import WorkerProcess, WorkerRefused
 from dietlab.shapes import Dim
@@ -158,35 +159,33 @@ def test_bound_checks_instead_of_local_padding_compute_the_same(emulated: Emulat
 TENSOR_CORES = ("32x32x32.w2x2.s3", "48x64x32.w1x2.s2.even", "32x32x64.w1x1x2.s3.rest")
 
 
-@pytest.mark.parametrize(("key", "dtype"), in_turn(TENSOR_CORES, ("float16", "bfloat16")))
-def test_tensor_cores_compute_half_precision(emulated: Emulated, key: str, dtype: str) -> None:
-    for work in (
-        Dense(T=Dim(1, 128), N=96, K=64, dtype=dtype),
-        Dense(T=Dim(1, 128), N=40, K=72, dtype=dtype),
-        BatchMatmul(T=Dim(1, 128), B=3, D=64, form="nt", dtype=dtype),
-        BatchMatmul(T=Dim(1, 128), B=3, D=64, form="nn", dtype=dtype),
-    ):
-        emulated.check(work, [key], [1, 15, 16, 33, 100])
-
-
 @pytest.mark.parametrize(
-    ("key", "dtype"),
-    [
-        ("64x64x64.g1x1.s3", "float16"),
-        ("128x96x32.g2x1.s4.even", "bfloat16"),
-        ("64x32x128.g1x1x2.s3.rest", "float16"),
-        ("128x48x48.g1x1.s3.even", "bfloat16"),
-        ("128x64x64.g1x2.s3.k2.b2.even", "float16"),
-    ],
+    ("work", "key"), in_turn((DENSE, replace(DENSE, N=40, K=72), SCORES, CONTEXT), TENSOR_CORES), ids=str
 )
-def test_groups_of_warps_compute_half_precision(emulated: Emulated, key: str, dtype: str) -> None:
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_tensor_cores_compute_half_precision(
+    emulated: Emulated, work: Dense | BatchMatmul, key: str, dtype: str
+) -> None:
+    emulated.check(typed(work, dtype), [key], [1, 15, 16, 33, 100])
+
+
+GROUPS = (
+    ("64x64x64.g1x1.s3", "float16"),
+    ("128x96x32.g2x1.s4.even", "bfloat16"),
+    ("64x32x128.g1x1x2.s3.rest", "float16"),
+    ("128x48x48.g1x1.s3.even", "bfloat16"),
+    ("128x64x64.g1x2.s3.k2.b2.even", "float16"),
+)
+FUSED = Dense(T=Dim(1, 128), N=40, K=200, bias=True, activation="relu", residual=True)
+
+
+@pytest.mark.parametrize(("unit", "work"), in_turn(GROUPS, (FUSED, SCORES, CONTEXT)), ids=str)
+def test_groups_of_warps_compute_half_precision(
+    emulated: Emulated, unit: tuple[str, str], work: Dense | BatchMatmul
+) -> None:
     """With strips of 128, 64 and 32 bytes; several strips a line, also of columns (context)."""
-    for work in (
-        Dense(T=Dim(1, 128), N=40, K=200, bias=True, activation="relu", residual=True, dtype=dtype),
-        BatchMatmul(T=Dim(1, 128), B=2, D=64, form="nt", dtype=dtype),
-        BatchMatmul(T=Dim(1, 128), B=2, D=64, form="nn", dtype=dtype),
-    ):
-        emulated.check(work, [key], [1, 63, 64, 65, 150])
+    key, dtype = unit
+    emulated.check(typed(work, dtype), [key], [1, 63, 64, 65, 150])
 
 
 @pytest.mark.parametrize(("n", "k"), [(70, 66), (33, 7), (1, 1), (130, 100)])

@@ -129,6 +129,7 @@ def test_regret_is_small_on_lengths_that_were_not_tuned(name: str) -> None:
     assert float(np.mean(lost)) <= MOST_REGRET, sorted(lost)
 
 
+@pytest.mark.thorough
 def test_regret_is_small_on_lengths_that_nothing_was_measured_on() -> None:
     """In a range that is too long to check a choice on each of its lengths."""
     work, (dispatcher, seen) = WORKS["bfloat16"], checked("bfloat16")

@@ -201,7 +201,7 @@ def opening(workload: Workload, hardware: Hardware, trials: int) -> dict[str, An
     ("workload", "gpu", "sm", "trials"),
     [
         (BatchMatmul(T, 3, 16, "nt"), "t4", 75, 1),
-        (replace(DENSE, activation="gelu_tanh", residual=True, dtype="float16"), "h100", 90, 4),
+        (replace(DENSE, activation="gelu_tanh", residual=True, dtype="float16"), "h100", 90, 2),
     ],
     ids=str,
 )
@@ -246,7 +246,7 @@ def emulated(stand_in: StandIn) -> Iterator[WorkerProcess]:
 @pytest.mark.parametrize(
     ("workload", "trials"),
     [
-        (replace(DENSE, activation="gelu_erf", residual=True), 2),
+        (replace(DENSE, activation="gelu_erf", residual=True), 1),
         (BatchMatmul(T, 2, 20, "nt"), 1),
         (BatchMatmul(T, 2, 20, "nn"), 1),
     ],
