@@ -4,7 +4,7 @@
 ##                     the result is runs/quickstart/report.html
 ##   make test         Set up, then run the test suite, with the same examples every time
 ##   make test-thorough
-##                     Run what `make test` leaves out: tests that take minutes each
+##                     Run what `make test` leaves out: long sweeps, and tests that take minutes
 ##   make test-explore Run the property tests with new random examples, and more of them; to keep the
 ##                     one that fails, write it above the test as @example(...)
 ##   make lab          Set up, then open JupyterLab on notebooks/
