@@ -36,7 +36,7 @@ from dietlab.cost.features import features
 from dietlab.cost.metrics import FEWEST_PAIRS, TOO_FEW, mean_metrics, too_few_pairs
 from dietlab.errors import ModelError
 from dietlab.hardware import Hardware
-from dietlab.measure import CacheState, Record, SyntheticRunner, Trial
+from dietlab.measure import CacheState, Record, Round, SyntheticRunner, Trial
 from dietlab.search import TuningRun
 from dietlab.shapes import Dim, Shape, ShapeSet
 from dietlab.space import EDGES, FMA_LATENCY, CpuMicroKernel, MicroKernel, build_space, plan_for, program_on
@@ -531,7 +531,7 @@ def test_how_slow_a_round_was_drops_out_of_its_times(
     """The first plan runs in every round; of the others each runs in some."""
     shape, kernels = Shape.of(T=8), [CpuMicroKernel(rows, 32) for rows in range(1, 1 + len(plans))]
     records = [
-        replace(recorded(kernels[plan], shape, plans[plan] * slow), asked_by=f"check {number}")
+        replace(recorded(kernels[plan], shape, plans[plan] * slow), asked_by=Round("check", number))
         for number, slow in enumerate(rounds)
         for plan in range(len(plans))
         if plan == 0 or number == plan % len(rounds) or data.draw(st.booleans())
@@ -544,8 +544,8 @@ def test_how_slow_a_round_was_drops_out_of_its_times(
 
 def test_one_disturbed_record_moves_no_other() -> None:
     shape, kernels = Shape.of(T=8), [CpuMicroKernel(rows, 32) for rows in (1, 2, 3)]
-    quick = [replace(recorded(k, shape, 1e-5 * k.rows), asked_by="verify 1") for k in kernels]
-    slow = [replace(recorded(k, shape, 2e-5 * k.rows), asked_by="verify 2") for k in kernels]
+    quick = [replace(recorded(k, shape, 1e-5 * k.rows), asked_by=Round("verify", 1)) for k in kernels]
+    slow = [replace(recorded(k, shape, 2e-5 * k.rows), asked_by=Round("verify", 2)) for k in kernels]
     disturbed = replace(quick[0], seconds=4e-3)
     found = settled_seconds(WORK, [disturbed, *quick[1:], *slow])
     first, *others = (found[program(kernel, shape)] for kernel in kernels)
@@ -555,7 +555,7 @@ def test_one_disturbed_record_moves_no_other() -> None:
 
 def test_rounds_that_share_nothing_are_taken_as_they_are() -> None:
     shape, kernels = Shape.of(T=8), [CpuMicroKernel(rows, 32) for rows in (1, 2)]
-    records = [replace(recorded(k, shape, 1e-5 * k.rows), asked_by=f"check {k.rows}") for k in kernels]
+    records = [replace(recorded(k, shape, 1e-5 * k.rows), asked_by=Round("check", k.rows)) for k in kernels]
     assert settled_seconds(WORK, records) == {program(k, shape): 1e-5 * k.rows for k in kernels}
 
 
@@ -566,9 +566,9 @@ def test_micro_kernels_that_run_the_same_tiles_have_one_time(model: CostModel) -
     twins.append(CpuMicroKernel(8, 32, edge="even"))
     stranger = CpuMicroKernel(8, 32, edge="rest")
     records = [
-        replace(recorded(twins[0], shape, 1e-5), asked_by="check 1"),
-        replace(recorded(twins[1], shape, 2e-5), asked_by="check 2"),
-        replace(recorded(stranger, shape, 4e-5), asked_by="check 2"),
+        replace(recorded(twins[0], shape, 1e-5), asked_by=Round("check", 1)),
+        replace(recorded(twins[1], shape, 2e-5), asked_by=Round("check", 2)),
+        replace(recorded(stranger, shape, 4e-5), asked_by=Round("check", 2)),
     ]
     assert len({program(kernel, shape) for kernel in twins}) == 1
     calibration = Calibration(model, records)

@@ -836,9 +836,9 @@ def test_what_the_tree_chooses_is_measured_beside_its_rivals(synthetic_run: Tuni
     verified = {shape for _, shape in wanted - asked}  # all that compete there were measured in one round
     assert asked == {(plan, shape) for plan, shape in wanted if shape not in verified}
     for shape in verified:
-        rounds: dict[str, set[object]] = {}
+        rounds: dict[object, set[object]] = {}
         for record in synthetic_run.records:
-            if record.shape == shape and record.asked_by.startswith("verify"):
+            if record.shape == shape and record.asked_by and record.asked_by.stage == "verify":
                 tiles = tiling_on(record.micro_kernel, portfolio.workload, shape)
                 rounds.setdefault(record.asked_by, set()).add(tiles)
         tilings = {tiling_on(plan, portfolio.workload, shape) for plan in competing[shape]}
@@ -864,8 +864,8 @@ def test_checking_again_measures_nothing(synthetic_run: TuningRun) -> None:
     first = checked_portfolio(synthetic_run, runner, store)
     again = Counting(synthetic_run.space.hardware)
     assert checked_portfolio(synthetic_run, again, store) == first and again.measured == 0
-    choices = {f"{CHECK} {number}" for number in range(1, 1 + CHOICES)}
-    assert {record.asked_by.split(".")[0] for record in store.records} <= choices
+    choices = {(CHECK, number) for number in range(1, 1 + CHOICES)}
+    assert {(r.asked_by.stage, r.asked_by.number) for r in store.records if r.asked_by} <= choices
 
 
 @pytest.mark.parametrize(("gain", "most"), [(1.0, 1), (-10.0, CHOICES)])
@@ -875,8 +875,8 @@ def test_a_choice_that_promises_too_little_is_not_checked(
     monkeypatch.setattr(check, "GAIN", gain)
     store = RecordStore()
     checked_portfolio(synthetic_run, SyntheticRunner(synthetic_run.space.hardware), store)
-    asked = {record.asked_by.split(".")[0] for record in store.records}
-    assert asked == {f"{CHECK} {number}" for number in range(1, 1 + most)}
+    asked = {(r.asked_by.stage, r.asked_by.number) for r in store.records if r.asked_by}
+    assert asked == {(CHECK, number) for number in range(1, 1 + most)}
 
 
 def test_a_checked_portfolio_loses_no_more_than_the_first_choice(synthetic_run: TuningRun) -> None:

@@ -30,6 +30,7 @@ from dietlab.measure import (
     Record,
     RecordStore,
     ReplayRunner,
+    Round,
     SyntheticRunner,
     Timing,
     Trial,
@@ -148,6 +149,28 @@ def test_damaged_middle_line_is_refused_with_its_number(damage: bytes, tmp_path:
         ):
             reader(path)  # type: ignore[operator]
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("text", "round_"),
+    [
+        ("search 0", Round("search", 0)),
+        ("search 16.1", Round("search", 16, 1)),
+        ("confirm", Round("confirm")),
+        ("verify 2", Round("verify", 2)),
+        ("check 2.1", Round("check", 2, 1)),
+    ],
+)
+def test_round_is_its_name_in_a_record(text: str, round_: Round) -> None:
+    made = record(0, asked_by=round_)
+    assert made.to_json()["asked_by"] == str(round_) == text
+    assert Record.from_json(made.to_json()) == made
+
+
+def test_rounds_of_earlier_records_are_read_and_others_refused() -> None:
+    assert Round.parse("search 24, resumed") == Round("search", 24, 1)
+    with pytest.raises(RecordError, match=r"a round reads like search 16, confirm.*got 'Search'"):
+        Record.from_json({**record(0).to_json(), "asked_by": "Search"})
 
 
 @pytest.mark.parametrize(

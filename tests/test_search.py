@@ -17,7 +17,7 @@ from dietlab.cost import adaptation_cost, best_shape
 from dietlab.errors import DietlabError, ModelError, SpaceError
 from dietlab.events import Event, ModelFitted, RoundFinished, StageAdvanced, StageStarted, TrialMeasured
 from dietlab.hardware import Hardware
-from dietlab.measure import Record, RecordStore, Runner, SyntheticRunner, Timing, Trial
+from dietlab.measure import Record, RecordStore, Round, Runner, SyntheticRunner, Timing, Trial
 from dietlab.search import (
     EFFORTS,
     STRATEGIES,
@@ -163,9 +163,9 @@ def test_plans_are_verified_where_they_compete(whole_runs: dict[str, TuningRun])
     first, more = (length_grid(WORK, SHAPES, n * VERIFIED.verify_shapes).shapes for n in (1, 2))
     shapes = {*first, *more}
     # The ends of the range and some in between; in the second round also those between them.
-    by_round = {name: {r.shape for r in verified if r.asked_by == name} for name in ("verify 1", "verify 2")}
-    assert by_round["verify 1"] == set(first) and len(first) >= 4
-    assert set(more) - set(first) < by_round["verify 2"] <= shapes
+    by_round = {n: {r.shape for r in verified if r.asked_by == Round("verify", n)} for n in (1, 2)}
+    assert by_round[1] == set(first) and len(first) >= 4
+    assert set(more) - set(first) < by_round[2] <= shapes
     for shape in shapes:
         least = VERIFIED.short_finalists if shape["T"] <= FEW_ROWS else VERIFIED.finalists
         assert len([r for r in run.records if r.shape == shape]) >= least

@@ -44,7 +44,7 @@ def settled_seconds(workload: Workload, records: Iterable[Record]) -> dict[Progr
     of two times of a program the lower one counts, and of three the middle one, since disturbances
     only slow down.
     """
-    shapes: dict[Shape, dict[Hashable, dict[str, float]]] = {}
+    shapes: dict[Shape, dict[Hashable, dict[Hashable, float]]] = {}
     for record in records:
         if record.ok and record.seconds:
             program = program_on(record.micro_kernel, workload, record.shape)
@@ -60,7 +60,7 @@ def settled_seconds(workload: Workload, records: Iterable[Record]) -> dict[Progr
 Program = tuple[Hashable, Shape]
 """What runs (:func:`dietlab.space.program_on`), and on which shape."""
 
-Times = Mapping[Hashable, Mapping[str, float]]
+Times = Mapping[Hashable, Mapping[Hashable, float]]
 """Seconds on one shape by program and round."""
 
 
@@ -73,7 +73,7 @@ def _settled(times: Times) -> dict[Hashable, float]:
     }
 
 
-def _slowness(times: Times) -> dict[str, float]:
+def _slowness(times: Times) -> dict[Hashable, float]:
     """Returns the slowness of each round, 1 on average: least absolute deviations of logarithms, by
     reweighted least squares. The programs' times drop out of the normal equations, of which there is one
     for each round."""

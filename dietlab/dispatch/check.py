@@ -10,13 +10,13 @@ import numpy as np
 from dietlab.dispatch.dispatcher import train_dispatcher
 from dietlab.dispatch.portfolio import Portfolio, choose_portfolio, lost, retimed
 from dietlab.events import Audience, Observer, audience
-from dietlab.measure import RecordStore, Runner, Trial
+from dietlab.measure import RecordStore, Round, Runner, Trial
 from dietlab.search import VERIFY, TuningRun, distinct, is_short, measure_missing, measured_together
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import MicroKernel, tiling_on
 
 CHECK = "check"
-"""The name of a round of checking, followed by its number."""
+"""The name of the stage."""
 
 CHOICES, ROUNDS = 3, 3
 """The most portfolios chosen, each with the records of checking the one before, and the most rounds of
@@ -52,7 +52,7 @@ def checked_portfolio(
             promised, *known = _losses([portfolio, *(retimed(other, run) for other in found)])
             if promised > (1 - GAIN) * min(known):
                 break
-        portfolio, run = check_choices(portfolio, run, runner, store, listeners, f"{CHECK} {choice}")
+        portfolio, run = check_choices(portfolio, run, runner, store, listeners, choice)
         found.append(portfolio)
     retold = [retimed(portfolio, run) for portfolio in found]
     return retold[int(np.argmin(_losses(retold)))]
@@ -64,7 +64,7 @@ def check_choices(
     runner: Runner,
     store: RecordStore,
     listeners: Audience,
-    asked_by: str = CHECK,
+    choice: int = 1,
 ) -> tuple[Portfolio, TuningRun]:
     """Times the plans that compete for a shape in turns; returns the portfolio with these times, and the run
     with the records.
@@ -77,7 +77,7 @@ def check_choices(
         trials = undecided(portfolio, run)
         if not trials:
             break
-        found = measure_missing(CHECK, f"{asked_by}.{number}", run, trials, runner, listeners, store)
+        found = measure_missing(Round(CHECK, choice, number), run, trials, runner, listeners, store)
         run = replace(run, records=(*run.records, *found))
         portfolio = retimed(portfolio, run)
     return portfolio, run

@@ -1,7 +1,7 @@
 """Stage 2, measure: build and time candidates; every try leaves a record."""
 
 from dietlab.measure.local import LocalRunner
-from dietlab.measure.record import Record, Runner, Status, Trial
+from dietlab.measure.record import Record, Round, Runner, Status, Trial
 from dietlab.measure.record_tables import frame_records, record_quantities, record_sections
 from dietlab.measure.replay import ReplayRunner
 from dietlab.measure.store import RecordFile, RecordStore, read_records, write_compressed
@@ -16,6 +16,7 @@ __all__ = [
     "RecordFile",
     "RecordStore",
     "ReplayRunner",
+    "Round",
     "Runner",
     "Status",
     "SyntheticRunner",

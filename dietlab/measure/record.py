@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Literal, Protocol
 
 from dietlab.errors import RecordError
@@ -23,6 +25,43 @@ class Trial:
     shapes: tuple[Shape, ...]
 
 
+_ROUND = re.compile(r"([a-z]+)(?: (\d+))?(?:\.(\d+)|(, resumed))?")
+
+
+@dataclass(frozen=True, order=True)
+class Round:
+    """Trials that were proposed together and timed in turns, as in ``verify 2`` or ``check 2.1``.
+
+    Args:
+        stage: of tuning: ``search``, ``confirm``, ``verify`` or ``check``.
+        number: within the stage, from 1; 0 if the stage has one round. Of a search, the number of
+            micro-kernels tried before; of a check, the number of the portfolio that it checks.
+        part: 1 for the rest of an interrupted round of the search; of a check, the number of the round.
+    """
+
+    stage: str
+    number: int = 0
+    part: int = 0
+
+    def __str__(self) -> str:
+        number = f" {self.number}" if self.number or self.stage == "search" else ""
+        return f"{self.stage}{number}{f'.{self.part}' if self.part else ''}"
+
+    @classmethod
+    @lru_cache(maxsize=1024)
+    def parse(cls, text: str) -> Round:
+        """Returns the round of that name.
+
+        Raises:
+            RecordError: if it is no name of a round.
+        """
+        match = _ROUND.fullmatch(text)
+        if not match:
+            raise RecordError("a round reads like search 16, confirm, verify 2 or check 2.1", repr(text))
+        stage, number, part, resumed = match.groups()
+        return cls(stage, int(number or 0), int(part or bool(resumed)))
+
+
 @dataclass(frozen=True)
 class Record:
     """One micro-kernel on one shape.
@@ -40,9 +79,9 @@ class Record:
             ``spill_bytes``, ``shared_bytes`` of a block, ``blocks_per_sm`` that fit a multiprocessor.
         cached_seconds: ``seconds`` with operands in the last-level cache and the private caches cold; None
             where that was not taken (on a GPU, of a slow program, or if ``seconds`` is of operands in cache).
-        asked_by: the round of tuning that asked for it, as in ``verify 2``. Records of one round and shape
-            were timed next to each other, in turns: their ratios are free of what the machine did between
-            rounds.
+        asked_by: the round of tuning that asked for it; None if no round did. Records of one round and
+            shape were timed next to each other, in turns: their ratios are free of what the machine did
+            between rounds.
     """
 
     micro_kernel: MicroKernel
@@ -57,7 +96,7 @@ class Record:
     at: str = ""
     resources: Mapping[str, int] = field(default_factory=dict, hash=False)
     cached_seconds: float | None = None
-    asked_by: str = ""
+    asked_by: Round | None = None
 
     @property
     def ok(self) -> bool:
@@ -80,7 +119,7 @@ class Record:
             "at": self.at,
         }
         value |= {"cached_seconds": self.cached_seconds} if self.cached_seconds else {}
-        value |= {"asked_by": self.asked_by} if self.asked_by else {}
+        value |= {"asked_by": str(self.asked_by)} if self.asked_by else {}
         value |= {"resources": dict(self.resources)} if self.resources else {}
         return {**value, "reason": self.reason} if self.reason else value
 
@@ -98,7 +137,7 @@ class Record:
                 status=value["status"],
                 seconds=value["seconds"],
                 cached_seconds=value.get("cached_seconds"),
-                asked_by=value.get("asked_by", ""),
+                asked_by=Round.parse(asked_by) if (asked_by := value.get("asked_by")) else None,
                 spread=float(value.get("spread", 0.0)),
                 reason=value.get("reason", ""),
                 phases=PhaseSeconds(**value.get("phases", {})),

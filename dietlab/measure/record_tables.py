@@ -58,7 +58,7 @@ def _row(number: int, record: Record, workload: Workload) -> dict[str, Any]:
         "gflops": record.gflops(workload) or nan,
         "spread": record.spread if record.ok else nan,
         "cached_seconds": record.cached_seconds or nan,
-        "asked_by": record.asked_by,
+        "asked_by": str(record.asked_by or ""),
         **{f"{phase}_seconds": phases[phase] for phase in PHASES},
         "code_bytes": record.code_bytes,
         **record.resources,

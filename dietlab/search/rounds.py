@@ -7,14 +7,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from dietlab.events import Audience, TrialMeasured
-from dietlab.measure import Record, RecordStore, Runner, Trial
+from dietlab.measure import Record, RecordStore, Round, Runner, Trial
 from dietlab.search.tuning_run import TuningRun
 from dietlab.space import MicroKernel, Space
 
 
 def measure_missing(
-    stage: str,
-    asked_by: str,
+    asked_by: Round,
     run: TuningRun,
     trials: Sequence[Trial],
     runner: Runner,
@@ -24,7 +23,7 @@ def measure_missing(
     """Measures the ``trials`` that the store has no record of, except those that failed before, and returns
     all records of these trials in round ``asked_by``."""
     left = missing(trials, (r for r in store.records if r.asked_by == asked_by or not r.ok))
-    with listeners.stage(stage, sum(len(trial.shapes) for trial in left), "measurement") as progress:
+    with listeners.stage(asked_by.stage, sum(len(trial.shapes) for trial in left), "measurement") as progress:
         measure_all(run.space, left, runner, store, listeners, progress.advance, asked_by)
     wanted = {(trial.micro_kernel, shape) for trial in trials for shape in trial.shapes}
     return tuple(
@@ -51,7 +50,7 @@ def measure_all(
     store: RecordStore,
     listeners: Audience,
     advance: Callable[[str, int], None],
-    asked_by: str,
+    asked_by: Round,
     *,
     counted: Collection[MicroKernel] | None = None,
 ) -> None:

@@ -10,7 +10,7 @@ from random import Random
 from dietlab.cost import Adaptation, CostModel, evaluate_model, fit_cost_model
 from dietlab.errors import ModelError, SpaceError, require_type
 from dietlab.events import Audience, ModelFitted, Observer, RoundFinished, audience
-from dietlab.measure import Record, RecordStore, Runner, Trial
+from dietlab.measure import Record, RecordStore, Round, Runner, Trial
 from dietlab.search.effort import Effort, effort_named
 from dietlab.search.phases import PhaseTimer, with_records
 from dietlab.search.rounds import measure_all, missing
@@ -25,8 +25,8 @@ REFERENCES = 2
 """Micro-kernels of earlier rounds that each round of the search measures again, to compare rounds."""
 
 SEARCH = "search"
-"""The name of the search's stage, and of its rounds, followed by the number of micro-kernels tried before it.
-The rest of an interrupted round is a separate round."""
+"""The name of the search's stage. A round has the number of micro-kernels tried before it; the rest of an
+interrupted round is a separate round."""
 
 
 def tune(
@@ -78,7 +78,7 @@ def tune(
     with listeners.stage(SEARCH, goal, "micro-kernel", done=tried) as progress:
         begun = [Trial(kernel, search_shapes(kernel, state, effort)) for kernel in sorted(state.tried)]
         left = missing(begun, state.records)
-        asked_by = f"{SEARCH} {len(state.tried)}, resumed"
+        asked_by = Round(SEARCH, len(state.tried), part=1)
         trials = [*left, *references(state, effort)] if left else []
         measure_all(space, trials, runner, store, listeners, lambda *_: None, asked_by)
         for number in count(1):
@@ -90,7 +90,7 @@ def tune(
                 break
             trials = [Trial(kernel, search_shapes(kernel, state, effort)) for kernel in kernels]
             trials += references(state, effort)
-            asked_by = f"{SEARCH} {len(state.tried)}"
+            asked_by = Round(SEARCH, len(state.tried))
             measure_all(space, trials, runner, store, listeners, progress.advance, asked_by, counted=kernels)
             model = _fit(space, store.records, effort, adaptation, seed, clock)
             _announce(number, space, store, model, clock, listeners)
@@ -144,7 +144,7 @@ def references(state: SearchState, effort: Effort) -> list[Trial]:
 def searched(records: Iterable[Record]) -> tuple[Record, ...]:
     """Returns the records of the search itself, without those that confirmed or verified it later, so that a
     repeated command continues in the same way. Records without a round count as the search's."""
-    return tuple(r for r in records if r.asked_by.startswith(SEARCH) or not r.asked_by)
+    return tuple(r for r in records if not r.asked_by or r.asked_by.stage == SEARCH)
 
 
 def _fit(

@@ -7,7 +7,7 @@ from collections.abc import Hashable
 import numpy as np
 
 from dietlab.events import Audience
-from dietlab.measure import Record, RecordStore, Runner, Trial
+from dietlab.measure import Record, RecordStore, Round, Runner, Trial
 from dietlab.search.candidates import best_together, candidate_plans, distinct
 from dietlab.search.effort import Effort
 from dietlab.search.length_grid import length_grid
@@ -25,8 +25,8 @@ MANY_ROWS = 128
 """The most rows of a short call on a CPU. Longer calls cost seconds to measure, and neighbouring shapes
 differ little."""
 
-VERIFY = "verify"
-"""The name of a round of verifying, followed by its number."""
+CONFIRM, VERIFY = "confirm", "verify"
+"""Names of the stages."""
 
 
 def confirm(
@@ -35,7 +35,7 @@ def confirm(
     """Measures the best micro-kernels on the tuned shapes and on further ones between them."""
     shapes = confirm_shapes(run.shapes, run.space, effort.confirm_shapes)
     trials = [Trial(kernel, shapes) for kernel in best_together(run, shapes, effort.confirm_kernels)]
-    return measure_missing("confirm", "confirm", run, trials, runner, listeners, store)
+    return measure_missing(Round(CONFIRM), run, trials, runner, listeners, store)
 
 
 def verify(
@@ -63,7 +63,7 @@ def verify(
             for plan in finalists:
                 wanted.setdefault(plans[plan], []).append(shape)
     trials = [Trial(plan, tuple(wanted[plan])) for plan in sorted(wanted)]
-    return measure_missing(VERIFY, f"{VERIFY} {number}", run, trials, runner, listeners, store)
+    return measure_missing(Round(VERIFY, number), run, trials, runner, listeners, store)
 
 
 def verified_shapes(run: TuningRun, count: int, number: int) -> tuple[Shape, ...]:
@@ -82,9 +82,9 @@ def is_short(run: TuningRun, shape: Shape) -> bool:
 
 def measured_together(run: TuningRun, *stages: str) -> dict[Shape, list[set[Hashable]]]:
     """Returns, by shape, the tilings that each round of these stages measured in turns."""
-    found: dict[Shape, dict[str, set[Hashable]]] = {}
+    found: dict[Shape, dict[Round, set[Hashable]]] = {}
     for record in run.records:
-        if record.asked_by.startswith(stages):
+        if record.asked_by and record.asked_by.stage in stages:
             tiles = tiling_on(record.micro_kernel, run.space.workload, record.shape)
             found.setdefault(record.shape, {}).setdefault(record.asked_by, set()).add(tiles)
     return {shape: list(rounds.values()) for shape, rounds in found.items()}
