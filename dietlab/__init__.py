@@ -30,7 +30,7 @@ _HOMES = {
     "dietlab.shapes": ("Dim", "Shape", "ShapeSet"),
     "dietlab.hardware": ("CpuLimits", "GpuLimits", "Hardware"),
     "dietlab.workloads": ("BatchMatmul", "Dense", "make_workload", "workload_from_json"),
-    "dietlab.space": ("CpuMicroKernel", "CudaMicroKernel", "MicroKernel", "Space", "build_space"),
+    "dietlab.space": ("CpuMicroKernel", "CudaMicroKernel", "MicroKernel", "Scheme", "Space", "build_space"),
     "dietlab.lower.program": ("source_of",),
     "dietlab.measure": (
         "LocalRunner",

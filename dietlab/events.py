@@ -80,7 +80,7 @@ class TrialMeasured(Event):
     ``phases`` is the wall-clock time that this record cost, as far as it is known.
     """
 
-    micro_kernel: str
+    scheme: str
     shape: str
     gflops: float
     status: str

@@ -22,7 +22,7 @@ from dietlab.measure import CacheState, Record, RecordFile, ReplayRunner, Timing
 from dietlab.search import EFFORTS, TuningRun, tune
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.shipped import data_path
-from dietlab.space import MicroKernel, Space, build_space
+from dietlab.space import Scheme, Space, build_space
 from dietlab.view.plots import new_figure
 from dietlab.view.theme import HEADLINES, accented
 from dietlab.workloads import Workload, workload_from_json
@@ -74,7 +74,7 @@ def hardware() -> Hardware:
 
 def space() -> Space:
     """Returns the space of the recorded micro-kernels."""
-    kernels = {record.micro_kernel for record in recorded().records}
+    kernels = {record.scheme for record in recorded().records}
     return build_space(workload(), hardware(), edges=("padded",)).restricted_to(kernels)
 
 
@@ -101,7 +101,7 @@ def _recorded_table(column: str) -> pd.DataFrame:
     rows: dict[str, Line] = {}
     for record in recorded().records:
         if record.seconds:
-            rows.setdefault(record.micro_kernel.key, {})[record.shape["T"]] = getattr(record, column)
+            rows.setdefault(record.scheme.key, {})[record.shape["T"]] = getattr(record, column)
     return pd.DataFrame.from_dict(rows, orient="index").sort_index(axis=0).sort_index(axis=1)
 
 
@@ -153,7 +153,7 @@ def plot_table(table: pd.DataFrame, title: str, x: str, y: str, log_x: bool = Fa
 
 def once_each(count: int = MEASURED_ONCE, seed: int = 0) -> tuple[Record, ...]:
     """Records of ``count`` micro-kernels at random, each on the one length where it wastes least."""
-    found = {(record.micro_kernel, record.shape): record for record in recorded().records}
+    found = {(record.scheme, record.shape): record for record in recorded().records}
     cost, lengths = adaptation_cost(workload(), hardware()), shapes()
     drawn = Random(seed).sample(sorted({kernel for kernel, _ in found}), count)
     return tuple(found[kernel, best_shape(kernel, lengths, cost)] for kernel in drawn)
@@ -238,7 +238,7 @@ def _one_kernel_medians() -> Line:
     """Returns one micro-kernel's medians: a record keeps the least of its blocks and the spread of their
     median above it."""
     key = largest_kernel()
-    mine = [record for record in recorded().records if record.micro_kernel.key == key]
+    mine = [record for record in recorded().records if record.scheme.key == key]
     return {r.shape["T"]: 1e6 * (r.seconds or 0.0) * (1 + r.spread) for r in mine}
 
 
@@ -246,25 +246,25 @@ def _by_model() -> Line:
     """Returns the line of the micro-kernels that a model predicts to be fastest, from one measurement of
     each of some."""
     model = fit_cost_model(workload(), hardware(), once_each())
-    return _fastest_by(model.seconds, space().micro_kernels)
+    return _fastest_by(model.seconds, space().schemes)
 
 
 def _by_search() -> Line:
     """Returns the line of the best micro-kernels that a joint search tried, by its own knowledge."""
     run = replayed_run()
-    return _fastest_by(run.seconds_table, run.micro_kernels)
+    return _fastest_by(run.seconds_table, run.schemes)
 
 
 def _by_dispatcher() -> Line:
     dispatcher = replayed_dispatcher()
-    return _recorded({shape: dispatcher.kernel(shape).key for shape in shapes()})
+    return _recorded({shape: dispatcher.scheme(shape).key for shape in shapes()})
 
 
 def _oracle() -> Line:
     return {int(T): float(least) for T, least in microseconds().min().items()}
 
 
-def _fastest_by(predict: Callable[..., Any], kernels: Sequence[MicroKernel]) -> Line:
+def _fastest_by(predict: Callable[..., Any], kernels: Sequence[Scheme]) -> Line:
     """Returns the recorded times of the micro-kernels with the least predicted time."""
     best = predict(kernels, shapes()).argmin(axis=0)
     return _recorded({shape: kernels[int(i)].key for shape, i in zip(shapes(), best, strict=True)})

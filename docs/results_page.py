@@ -50,7 +50,7 @@ MEANINGS = {
     "roofline": "least time that peak and bandwidth allow over the median, a share of 1",
     "padding_waste": "of our rows: the share of the executed multiply-adds that no output needs",
     "retaken": "blocks that were timed again since the processor was disturbed",
-    "plan": "the micro-kernel that leads the plan; of a wrong result, the reason",
+    "plan": "the key of the scheme; of a wrong result, the reason",
 }
 """What each column of a table's CSV holds, with its unit."""
 

@@ -34,7 +34,7 @@ from dietlab.lower.cuda.nvcc import require_compiler
 from dietlab.measure import LocalRunner, Timing, Trial
 from dietlab.measure.builders import Builders, Built
 from dietlab.shapes import Dim, Shape
-from dietlab.space import CudaMicroKernel, Space, build_space
+from dietlab.space import CudaScheme, Space, build_space
 from dietlab.workloads import BatchMatmul, Dense, Workload, workload_from_json
 
 LENGTHS = (1, 17, 129)
@@ -56,7 +56,7 @@ COPY_BYTES = 1 << 30
 MATMUL_SIZE = 8192
 REPEATS = 10
 
-Choice = Callable[[CudaMicroKernel], bool]
+Choice = Callable[[CudaScheme], bool]
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Case:
     def name(self) -> str:
         return f"{self.unit} {self.workload.dtype} {self.feature}"
 
-    def kernel(self, hardware: Hardware) -> CudaMicroKernel:
+    def scheme(self, hardware: Hardware) -> CudaScheme:
         """Returns the middle one of the space's micro-kernels that fit, without a bound on registers: with
         one, some spill.
 
@@ -81,10 +81,9 @@ class Case:
         """
         space = space_of(self.workload, hardware)
         found = [
-            kernel
-            for kernel in space.micro_kernels
-            if isinstance(kernel, CudaMicroKernel) and kernel.unit == self.unit and kernel.resident == 1
-            if self.fits(kernel)
+            scheme
+            for scheme in space
+            if scheme.kernel.unit == self.unit and scheme.kernel.resident == 1 and self.fits(scheme)
         ]
         if not found:
             raise LookupError(f"no such micro-kernel fits {hardware.gpu.arch}")
@@ -96,20 +95,20 @@ def space_of(workload: Workload, hardware: Hardware) -> Space:
     return build_space(workload, hardware, ("padded", "even"))
 
 
-def is_plain(kernel: CudaMicroKernel) -> bool:
-    return kernel.edge == "padded" and kernel.slices == kernel.splits == 1
+def is_plain(scheme: CudaScheme) -> bool:
+    return scheme.edge == "padded" and scheme.kernel.slices == scheme.kernel.splits == 1
 
 
-def is_even(kernel: CudaMicroKernel) -> bool:
-    return kernel.edge == "even" and kernel.slices == kernel.splits == 1
+def is_even(scheme: CudaScheme) -> bool:
+    return scheme.edge == "even" and scheme.kernel.slices == scheme.kernel.splits == 1
 
 
-def is_sliced(kernel: CudaMicroKernel) -> bool:
-    return kernel.slices > 1
+def is_sliced(scheme: CudaScheme) -> bool:
+    return scheme.kernel.slices > 1
 
 
-def is_split(kernel: CudaMicroKernel) -> bool:
-    return kernel.splits > 1
+def is_split(scheme: CudaScheme) -> bool:
+    return scheme.kernel.splits > 1
 
 
 def layer(dtype: str = "float32", depth: int = 256) -> Workload:
@@ -332,7 +331,7 @@ def build_all(log: Log, hardware: Hardware, folder: Path, end: float) -> list[Re
         if monotonic() > end:
             return "the time is up"
         try:
-            (built,) = builders.build(case.workload, [Trial(case.kernel(hardware), shapes)])
+            (built,) = builders.build(case.workload, [Trial(case.scheme(hardware), shapes)])
         except Exception as error:  # of a space, a compiler or a full disk
             return str(error)
         return built
@@ -342,7 +341,7 @@ def build_all(log: Log, hardware: Hardware, folder: Path, end: float) -> list[Re
             if isinstance(built, str):
                 log.add("compile", case.name, "failed", reason=built)
                 continue
-            found = {"kernel": built.kernel.key, **built.answer.get("resources", {})}
+            found = {"kernel": built.scheme.key, **built.answer.get("resources", {})}
             if built.failure:
                 log.add("compile", case.name, "failed", reason=built.failure[1], **found)
             else:
@@ -368,7 +367,7 @@ def time_all(log: Log, hardware: Hardware, ready: Sequence[Ready], end: float) -
                 log.add("time", item.case.name, "skipped", reason="the time is up")
                 continue
             work = item.case.workload
-            for record in runner.measure(work, [Trial(item.built.kernel, shapes)]):
+            for record in runner.measure(work, [Trial(item.built.scheme, shapes)]):
                 name = f"{item.case.name} {record.shape}"
                 if record.seconds is None:
                     log.add("time", name, "failed", reason=record.reason)

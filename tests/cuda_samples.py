@@ -10,9 +10,10 @@ from random import Random
 
 import pytest
 from hypothesis import strategies as st
+from schemes import cuda_scheme
 
 from dietlab.shapes import Dim
-from dietlab.space import CudaMicroKernel, Edge, Space, Unit
+from dietlab.space import CudaScheme, Edge, Space, Unit
 from dietlab.space.cuda_unit import PIECES
 from dietlab.workloads import BatchMatmul, Dense, Workload
 
@@ -38,13 +39,13 @@ def typed(work: Dense | BatchMatmul, dtype: str) -> Workload:
 @st.composite
 def cuda_kernels(
     draw: st.DrawFn, units: Sequence[Unit] = UNITS, edges: Sequence[Edge] = CUDA_EDGES
-) -> CudaMicroKernel:
+) -> CudaScheme:
     """Micro-kernels whose workers divide their tiles, whether or not a GPU has room for them."""
     unit = draw(st.sampled_from(units))
     pieces = PIECES[unit]
     down, across = (draw(st.sampled_from([1, 2, 3, 4, 8])) for _ in range(2))
     slices = draw(st.sampled_from([1, 2, 4]))
-    return CudaMicroKernel(
+    return cuda_scheme(
         down * pieces.rows * draw(st.integers(1, 8)),
         across * pieces.cols * draw(st.integers(1, 6)),
         slices * pieces.steps * draw(st.integers(1, 3)),
@@ -52,17 +53,17 @@ def cuda_kernels(
         across,
         slices,
         draw(st.integers(pieces.stages, 4)),
-        unit,
-        draw(st.sampled_from(edges)),
-        draw(st.sampled_from([1, 2, 4, 8])),
-        draw(st.sampled_from([1, 2])),
+        unit=unit,
+        edge=draw(st.sampled_from([edge for edge in edges if (unit, edge) != ("mma", "checked")])),
+        splits=draw(st.sampled_from([1, 2, 4, 8])),
+        resident=draw(st.sampled_from([1, 2])),
     )
 
 
 def few(space: Space, count: int, seed: int = 0) -> Space:
     """The same space with ``count`` of its micro-kernels, drawn at random."""
-    chosen = Random(seed).sample(space.micro_kernels, min(count, len(space)))
-    return replace(space, micro_kernels=tuple(sorted(chosen)))
+    chosen = Random(seed).sample(space.schemes, min(count, len(space)))
+    return replace(space, schemes=tuple(sorted(chosen)))
 
 
 def has_driver() -> bool:

@@ -6,9 +6,9 @@ PROBES = {
     "00_quickstart": """
         "best": best, "curves": progress, "held_out": held_out, "regret": regret,
         "rules": dispatcher.to_source(),
-        "portfolio": [kernel.key for kernel in portfolio.plans],
+        "portfolio": [kernel.key for kernel in portfolio.schemes],
         "slowdown_at_128": dispatched(128), "largest": mean_slowdown([largest], held_out),
-        "at_128": dispatcher.kernel(dl.Shape.of(T=128)).key, "curve": portfolio.curve,
+        "at_128": dispatcher.scheme(dl.Shape.of(T=128)).key, "curve": portfolio.curve,
     """,
     "01_dynamic_shapes_and_padding": """
         "mean": mean, "sixteens": sixteens, "by_hand": by_hand, "policies": policies.to_dict(),
@@ -34,26 +34,26 @@ PROBES = {
     """,
     "04_cost_model": """
         "agree": all(
-            abs(f_pad(k, T) - dl.f_pad({"rows": T, "cols": dense.N, "depth": dense.K}, k.tile)) < 1e-12
+            abs(f_pad(k, T) - dl.f_pad({"rows": T, "cols": dense.N, "depth": dense.K}, k.kernel.tile)) < 1e-12
             for k in kernels[::50] for T in lengths
         ),
         "seen": len(seen), "unseen": len(unseen), "once": [str(r.shape) for r in once],
-        "best": [f"T={best_length(r.micro_kernel)}" for r in once], "error": float(np.median(error[unseen])),
+        "best": [f"T={best_length(r.scheme)}" for r in once], "error": float(np.median(error[unseen])),
         "flat": by_itself[row].tolist(), "quality": quality.T.to_dict(), "by_library": by_library,
         "run": len(run.records), "judges": len(judges), "accuracy": accuracy.to_dict(), "lost": lost,
         "importances": importances.to_dict(), "line": line,
     """,
     "05_joint_search": """
         "raw": raw, "own": own, "error": error, "home": home["T"], "joint": joint, "alone": alone,
-        "mine": [[r.micro_kernel.key, r.shape["T"]] for r in mine], "race": race.to_dict("records"),
+        "mine": [[r.scheme.key, r.shape["T"]] for r in mine], "race": race.to_dict("records"),
         "state": background.state, "trials": background.result.trials, "line": line,
         "seen": panel.state.trials, "more": more,
     """,
     "06_dispatch": """
         "winners": winners.to_dict(), "mine": mine, "by_hand": by_hand, "curve": portfolio.curve,
         "rules": rules.to_dict("index"), "least": least, "often": often, "regret": regret,
-        "source": dispatcher.to_source(), "plans": [p.key for p in dispatcher.plans], "line": line,
-        "tuned": sorted(tuned), "far": dispatcher.kernel(dl.Shape.of(T=1000)).key,
+        "source": dispatcher.to_source(), "plans": [p.key for p in dispatcher.schemes], "line": line,
+        "tuned": sorted(tuned), "far": dispatcher.scheme(dl.Shape.of(T=1000)).key,
         "shown": len(explorer.frame),
         "portfolio": [kernel.key for kernel in portfolio.micro_kernels],
     """,
@@ -71,7 +71,7 @@ PROBES = {
     "08_your_own_operator": """
         "shares": shares, "failures": run.failures, "trials": run.trials, "reasons": len(space.rejections),
         "difference": float(np.abs(dense.reference(inputs) - reference(conv, x, w)).max()),
-        "dims": str(dense), "plans": {T: op.plan(T) for T in (1, 43, 500)}, "known": list(op.plans),
+        "dims": str(dense), "plans": {T: op.scheme(T) for T in (1, 43, 500)}, "known": list(op.schemes),
         "shape": list(convolve(frames(9)).shape), "source": dispatcher.to_source(),
     """,
     "09_bench": """

@@ -15,8 +15,9 @@ from dietlab.lower.compiler import compile_library
 from dietlab.lower.cpu.geometry import Geometry
 from dietlab.lower.cpu.library import library_module
 from dietlab.lower.runtime import aligned_empty, load_library
+from dietlab.plans import Leaf
 from dietlab.shapes import Shape
-from dietlab.space import Leaf, MicroKernel
+from dietlab.space import MicroKernel
 from dietlab.workloads import FloatArray, Workload, tolerance
 
 GUARD = np.float32(-54321.0)

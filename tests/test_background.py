@@ -249,7 +249,7 @@ def test_a_stopped_study_is_unlocked_and_goes_on(tmp_path: Path) -> None:
     assert again.wait(SECONDS) and again.state == "finished", again
     found = again.result.records
     assert found[:5] == kept and again.result.trials >= 8
-    assert len({(r.asked_by, r.micro_kernel, r.shape) for r in found}) == len(found) > 8
+    assert len({(r.asked_by, r.scheme, r.shape) for r in found}) == len(found) > 8
 
 
 def test_two_tuners_of_one_study_one_fails_and_says_why(tmp_path: Path) -> None:
@@ -290,7 +290,7 @@ def test_a_stopped_run_leaves_no_worker_process(here: Hardware, tmp_path: Path) 
     _, alive = psutil.wait_procs(list(workers), timeout=SECONDS)
     assert not alive
     assert len(read_records(study.folder / "records.jsonl").records) == 2
-    kernel = study.space().micro_kernels[0]
+    kernel = study.space().schemes[0]
     with runner:  # it can be used again
         (record,) = runner.measure(WORK, [Trial(kernel, SHAPES.shapes[:1])])
     assert record.ok
@@ -303,11 +303,9 @@ def test_trials_tell_why_they_failed_and_what_they_cost() -> None:
             for number, record in enumerate(good):
                 phases = record.phases.plus(compile=2.0, measure=1.0)
                 if number % 2:
-                    yield Record(
-                        record.micro_kernel, record.shape, "timeout", reason="too slow", phases=phases
-                    )
+                    yield Record(record.scheme, record.shape, "timeout", reason="too slow", phases=phases)
                 else:
-                    yield Record(record.micro_kernel, record.shape, "ok", record.seconds, phases=phases)
+                    yield Record(record.scheme, record.shape, "ok", record.seconds, phases=phases)
 
     seen, store = Seen(), RecordStore()
     tune(build_space(WORK, HARDWARE), SHAPES, Fails(), "smoke", observers=[seen], store=store)

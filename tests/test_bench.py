@@ -28,6 +28,7 @@ from click.testing import CliRunner
 from conftest import ROOT, Golden
 from hypothesis import given
 from hypothesis import strategies as st
+from schemes import cpu_scheme
 
 from dietlab.bench.ablation import dominating, variants
 from dietlab.bench.criteria import COLD, CPU_CRITERIA, CRITERIA, Criterion
@@ -46,8 +47,9 @@ from dietlab.evaluation.contenders import contenders_for
 from dietlab.evaluation.report import ContenderInfo, Row
 from dietlab.events import Event, Stage, StageAdvanced, StageFinished, StageStarted, audience
 from dietlab.hardware import Hardware
+from dietlab.plans import Leaf, Split
 from dietlab.shapes import Dim, Shape, ShapeSet
-from dietlab.space import CpuMicroKernel, Leaf, MicroKernel, Split, layout_limits
+from dietlab.space import Scheme, layout_limits
 from dietlab.view.bench_page import render_bench_page, write_bench
 from dietlab.view.bench_text import markdown, render_bench
 from dietlab.view.html_report import render_html, render_text
@@ -249,7 +251,7 @@ def test_table_survives_its_files(tmp_path: Path) -> None:
 
 
 def test_frame_is_the_csv_with_the_micro_kernel_of_each_plan() -> None:
-    frame, kernel = HAND_MADE.to_frame(), CpuMicroKernel(8, 32, 4, edge="padded")
+    frame, kernel = HAND_MADE.to_frame(), cpu_scheme(8, 32, 4, edge="padded")
     assert (*frame.columns,) == (*COLUMNS[:-1], *kernel.columns, "reason")
     assert len(frame) == len(HAND_MADE.entries)
     first = frame.iloc[0]
@@ -900,28 +902,28 @@ def test_a_bench_is_packed_small(tmp_path: Path) -> None:
 
 
 def test_every_idea_has_a_variant_without_it() -> None:
-    kernel = CpuMicroKernel(8, 32, 4, prefetch=16, ahead=True, edge="even")
+    kernel = cpu_scheme(8, 32, 4, prefetch=16, ahead=True, edge="even")
     found = {variant.name: variant for variant in variants(kernel, QKV)}
-    assert found["dietlab"].kernel == kernel and found["dietlab"].workload == QKV
-    edges = {v.kernel.edge for v in found.values()}
+    assert found["dietlab"].scheme == kernel and found["dietlab"].workload == QKV
+    edges = {v.scheme.edge for v in found.values()}
     assert edges == {"even", "rest", "padded", "partitioned", "checked"}
-    plain = found["no prefetch"].kernel
-    assert (plain.prefetch, plain.ahead, plain.edge) == (0, False, "even")
+    plain = found["no prefetch"].scheme
+    assert (plain.kernel.prefetch, plain.kernel.ahead, plain.edge) == (0, False, "even")
     assert found["no packing"].built == replace(QKV, constant=False)
     for name, variant in found.items():
         assert (variant.built == QKV) == (name != "no packing" and "+bias" not in name)
-        assert (variant.kernel.rows, variant.kernel.cols, variant.kernel.unroll) == (8, 32, 4)
-    assert "no prefetch" not in {v.name for v in variants(replace(kernel, prefetch=0, ahead=False), QKV)}
+        assert (variant.scheme.rows, variant.scheme.cols, variant.scheme.kernel.unroll) == (8, 32, 4)
+    assert "no prefetch" not in {v.name for v in variants(kernel.changed(prefetch=0, ahead=False), QKV)}
     batched = SUITES["bert-cpu"].tasks[-1].workload
     assert "no packing" not in {v.name for v in variants(kernel, batched)}
 
 
 def test_a_bare_dense_layer_has_a_variant_with_each_epilogue() -> None:
-    kernel = CpuMicroKernel(8, 32, 4, prefetch=16, ahead=True, edge="even")
+    kernel = cpu_scheme(8, 32, 4, prefetch=16, ahead=True, edge="even")
     fused = {v.name: v for v in variants(kernel, QKV) if v.workload != QKV}
     assert set(fused) == {"+bias", "+bias relu", "+bias gelu_tanh", "+bias gelu_erf", "+bias +residual"}
     for name, variant in fused.items():
-        assert variant.kernel == kernel and variant.built == variant.workload
+        assert variant.scheme == kernel and variant.built == variant.workload
         assert str(variant.built.epilogue) == name
         assert replace(variant.built, bias=False, activation="none", residual=False) == QKV
     with_bias = replace(QKV, bias=True)
@@ -930,12 +932,12 @@ def test_a_bare_dense_layer_has_a_variant_with_each_epilogue() -> None:
 
 @pytest.mark.parametrize("key", ["4x32.u2.ws.p0a.even", "6x16.u4.is.p16.even", "4x32.u2.ws.p0a.k256.even"])
 def test_without_packing_a_kernel_fits_weights_that_vary(key: str) -> None:
-    (found,) = (v for v in variants(CpuMicroKernel.from_key(key), QKV) if v.name == "no packing")
-    assert all(limit.excess(found.kernel) <= 0 for limit in layout_limits(found.built))
+    (found,) = (v for v in variants(Scheme.from_key(key), QKV) if v.name == "no packing")
+    assert all(limit.excess(found.scheme) <= 0 for limit in layout_limits(found.built))
 
 
 def test_the_dominating_micro_kernel_serves_most_usual_lengths() -> None:
-    few, most, long = (CpuMicroKernel(rows, 32) for rows in (2, 6, 8))
+    few, most, long = (cpu_scheme(rows, 32) for rows in (2, 6, 8))
     tree = Split("T", 10, Leaf(0), Split("T", 128, Leaf(1), Leaf(2)))
     dispatcher = Dispatcher(QKV, Hardware.preset("haswell-1core"), (few, most, long), tree)
     assert dominating(dispatcher) == most and dominating(dispatcher, usual=10) == few
@@ -947,14 +949,12 @@ def test_a_micro_kernel_is_taken_apart(killed: tuple[Path, bytes]) -> None:
     out, _ = killed
     assert CliRunner().invoke(main, [*COMMAND, "--out", str(out)]).exit_code == 0
     study = out / "dense-tiny-1t"
-    command = ["ablate", str(study), "--effort", "smoke", "--caches", "hot", "--kernel", "6x16.u2.ws.p16"]
+    command = ["ablate", str(study), "--effort", "smoke", "--caches", "hot", "--scheme", "6x16.u2.ws.p16"]
     done = CliRunner().invoke(main, command)
     assert done.exit_code == 0, (done.output, done.exception)
     found = BenchTable.load(study / "ablation" / TABLE)
     assert all(entry.row.correct for entry in found.entries), [e.row.plan for e in found.entries]
-    names = [
-        variant.name for variant in variants(MicroKernel.from_key(command[-1]), Dense(Dim(1, 16), 64, 32))
-    ]
+    names = [variant.name for variant in variants(Scheme.from_key(command[-1]), Dense(Dim(1, 16), 64, 32))]
     lengths = [shape["T"] for shape in suite_named("smoke").tasks[0].evaluated("smoke")]
     assert {(e.row.contender, e.length) for e in found.entries} == {(n, t) for n in names for t in lengths}
     assert "| bound checks" in done.stdout and "6x16.u2.ws.p16.checked" in done.stdout

@@ -19,6 +19,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from schemes import cpu_scheme, cuda_scheme
 
 import dietlab as dl
 from dietlab import lessons, view
@@ -39,7 +40,7 @@ from dietlab.evaluation.report import ContenderInfo, Report
 from dietlab.hardware import Hardware
 from dietlab.measure import RecordFile
 from dietlab.shapes import Dim, Shape, ShapeSet
-from dietlab.space import CpuMicroKernel, CudaMicroKernel, build_space
+from dietlab.space import CpuMicroKernel, Scheme, build_space
 from dietlab.study import Study
 from dietlab.workloads import Dense
 
@@ -197,7 +198,8 @@ def test_card_of_a_space_counts_its_micro_kernels_and_what_was_rejected() -> Non
     space = build_space(QKV, ZEN4)
     found, table = page(space), space.rejections
     assert found.facts == {
-        "micro-kernels": f"{len(space):,}",
+        "schemes": f"{len(space):,}",
+        "micro-kernels": f"{len(space.micro_kernels):,}",
         "candidates rejected": f"{table['rejected'].sum():,}",
     }
     assert [f"... {len(space) - ROWS:,} more"] in found.rows
@@ -229,20 +231,20 @@ def test_card_of_a_run_has_the_best_and_the_failures() -> None:
     found = page(replace(run, records=(*run.records, broken)))
     best = max(record.gflops(QKV) for record in run.records)
     assert found.facts["measurements"] == f"{len(run.records) + 1}"
-    assert found.facts["micro-kernels"] == f"{run.trials}"
+    assert found.facts["schemes"] == f"{run.trials}"
     assert (found.facts["failed"], found.facts["at best"]) == ("1", f"{best:.1f} GFLOP/s")
     assert ["build_failed", "1", "the compiler <said> so"] in found.rows
     fastest = min((r for r in run.records if r.shape == Shape.of(T=24)), key=lambda r: r.seconds or 1)
-    cells = ["T=24", fastest.micro_kernel.key, "ok", seconds_text(fastest.seconds)]
+    cells = ["T=24", fastest.scheme.key, "ok", seconds_text(fastest.seconds)]
     assert [*cells, cell_text(fastest.gflops(QKV))] in found.rows
 
 
 def test_card_of_records_counts_them_and_names_the_cache() -> None:
     file = lessons.recorded()
-    kernels = {record.micro_kernel for record in file.records}
+    kernels = {record.scheme for record in file.records}
     assert page(file).facts == {
         "measurements": f"{len(file.records):,}",
-        "micro-kernels": f"{len(kernels):,}",
+        "schemes": f"{len(kernels):,}",
         "failed": "0",
         "cache": "hot",
     }
@@ -285,7 +287,7 @@ def test_card_of_a_portfolio_and_its_dispatcher_agree_with_them() -> None:
     assert tree.facts["mean slowdown"] == f"{dispatcher.expected_slowdown:.3f}x"
     assert tree.facts["rules"] == str(dispatcher.to_source().count("return"))
     first = next(row for row in tree.rows if row[:1] == ["1"])
-    assert first[3] == dispatcher.kernel(Shape.of(T=1)).key
+    assert first[3] == dispatcher.scheme(Shape.of(T=1)).key
 
 
 def test_card_of_a_shape_set_has_its_range_and_shares() -> None:
@@ -316,13 +318,11 @@ def test_card_of_a_study_tells_which_stages_were_done(tmp_path: Path) -> None:
     assert "quick effort, marginal strategy" in repr(study)
 
 
-def test_micro_kernels_are_written_as_before() -> None:
-    cpu, cuda = CpuMicroKernel(8, 32, 4, "ws", 16, "even"), CudaMicroKernel(64, 64, 16, 16, 16)
+def test_schemes_are_written_as_their_keys() -> None:
+    cpu, cuda = cpu_scheme(8, 32, 4, "ws", 16, "even"), cuda_scheme(64, 64, 16, 16, 16)
     assert str(cpu) == cpu.key == "8x32.u4.ws.p16.even"
     assert str(cuda) == cuda.key == "64x64x16.t16x16.s2"
-    assert repr(cpu).startswith(
-        "CpuMicroKernel(rows=8, cols=32, unroll=4, order='ws', prefetch=16, edge='even'"
-    )
+    assert repr(cpu).startswith("Scheme(kernel=CpuMicroKernel(rows=8, cols=32, unroll=4, prefetch=16, ")
 
 
 # --- tables -----------------------------------------------------------------------------------
@@ -340,11 +340,11 @@ def test_frame_of_a_space_has_a_column_for_each_parameter() -> None:
     space = build_space(QKV, ZEN4)
     frame = space.to_frame()
     assert len(frame) == len(space)
-    row, kernel = frame.iloc[-1], space.micro_kernels[-1]
-    assert isinstance(kernel, CpuMicroKernel)
-    assert CpuMicroKernel(**row.drop("micro_kernel")) == CpuMicroKernel.parse(row["micro_kernel"]) == kernel
+    row, kernel = frame.iloc[-1], space.schemes[-1]
+    assert isinstance(kernel.kernel, CpuMicroKernel)
+    assert cpu_scheme(**row.drop("scheme")) == Scheme.from_key(row["scheme"]) == kernel
     gpu = build_space(LONG, Hardware.preset("t4")).to_frame()
-    assert {"micro_kernel", "step", "down", "across", "stages", "unit", "splits"} <= set(gpu.columns)
+    assert {"scheme", "step", "down", "across", "stages", "unit", "splits"} <= set(gpu.columns)
 
 
 def test_frames_of_a_run_and_of_records_are_the_records() -> None:
@@ -352,10 +352,10 @@ def test_frames_of_a_run_and_of_records_are_the_records() -> None:
     frame = run.to_frame()
     assert frame["record"].tolist() == list(range(1, len(run.records) + 1))
     for row, record in zip(frame.itertuples(), run.records, strict=True):
-        assert (row.T, row.micro_kernel, row.rows) == (
+        assert (row.T, row.scheme, row.rows) == (
             record.shape["T"],
-            record.micro_kernel.key,
-            record.micro_kernel.rows,
+            record.scheme.key,
+            record.scheme.rows,
         )
         assert (row.seconds, row.gflops, row.spread) == (record.seconds, record.gflops(QKV), record.spread)
     failed = replace(run.records[0], status="timeout", seconds=None, reason="slow")
@@ -365,7 +365,7 @@ def test_frames_of_a_run_and_of_records_are_the_records() -> None:
         and math.isnan(last.gflops)
         and (last.status, last.reason) == ("timeout", "slow")
     )
-    assert list(replace(run, records=()).to_frame().columns[:3]) == ["record", "T", "micro_kernel"]
+    assert list(replace(run, records=()).to_frame().columns[:3]) == ["record", "T", "scheme"]
     file = lessons.recorded()
     assert file.to_frame()["seconds"].sum() == pytest.approx(sum(r.seconds or 0 for r in file.records))
 
@@ -375,8 +375,8 @@ def test_frame_of_a_portfolio_is_its_table_of_seconds() -> None:
     frame = portfolio.to_frame()
     assert (frame["slowdown"] >= 1 - 1e-12).all()
     assert frame.groupby("T")["weight"].first().sum() == pytest.approx(1)
-    wide = frame.pivot(index="micro_kernel", columns="T", values="expected_seconds")
-    for plan, seconds in zip(portfolio.plans, portfolio.seconds, strict=True):
+    wide = frame.pivot(index="scheme", columns="T", values="expected_seconds")
+    for plan, seconds in zip(portfolio.schemes, portfolio.seconds, strict=True):
         assert wide.loc[plan.key].tolist() == pytest.approx(
             [s if math.isfinite(s) else math.nan for s in seconds], nan_ok=True
         )
@@ -390,9 +390,7 @@ def test_frame_of_a_dispatcher_says_what_it_chooses() -> None:
         == (frame["high"].tolist()[:-1] + pd.Series(1)[0].repeat(len(frame) - 1)).tolist()
     )
     for row in frame.itertuples():
-        assert (
-            row.micro_kernel == dispatcher.plans[row.plan].key == dispatcher.kernel(Shape.of(T=row.low)).key
-        )
+        assert row.scheme == dispatcher.schemes[row.plan].key == dispatcher.scheme(Shape.of(T=row.low)).key
     assert frame["high"].isna().tolist() == [False] * (len(frame) - 1) + [True]
 
 

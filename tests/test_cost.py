@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from schemes import cpu_scheme
 
 from dietlab.cost import (
     Calibration,
@@ -29,7 +30,7 @@ from dietlab.cost import (
     ranking_metrics,
 )
 from dietlab.cost.adaptation import Adaptation
-from dietlab.cost.calibration import DOUBT_A_STEP, MOST_DOUBT, STRANGER, settled_seconds
+from dietlab.cost.calibration import DOUBT_A_STEP, MOST_DOUBT, STRANGER, program_on, settled_seconds
 from dietlab.cost.cpu_adaptation import ALL_HIDDEN, EDGE_STEPS, Hiding
 from dietlab.cost.cpu_features import CPU_FEATURES
 from dietlab.cost.features import features
@@ -37,9 +38,10 @@ from dietlab.cost.metrics import FEWEST_PAIRS, TOO_FEW, mean_metrics, too_few_pa
 from dietlab.errors import ModelError
 from dietlab.hardware import Hardware
 from dietlab.measure import CacheState, Record, Round, SyntheticRunner, Trial
+from dietlab.plans import plan_for
 from dietlab.search import TuningRun
 from dietlab.shapes import Dim, Shape, ShapeSet
-from dietlab.space import EDGES, FMA_LATENCY, CpuMicroKernel, MicroKernel, build_space, plan_for, program_on
+from dietlab.space import EDGES, FMA_LATENCY, CpuScheme, Scheme, build_space
 from dietlab.workloads import BatchMatmul, Dense, Role, Workload, extents
 
 HARDWARE = Hardware.preset("cascadelake-1core")
@@ -93,7 +95,7 @@ def test_papers_constants_on_a_t4() -> None:
 
 
 kernels = st.builds(
-    CpuMicroKernel,
+    cpu_scheme,
     st.integers(1, 14),
     st.sampled_from([64, 80, 96]),
     st.just(1),
@@ -117,18 +119,18 @@ GBPS = {"hot": 24.0, "rotating": 11.0}
 """What the preset's last level and memory give; the weights of WORK fit half of the last level."""
 
 
-def alike(speed: float) -> Callable[[MicroKernel], float]:
+def alike(speed: float) -> Callable[[Scheme], float]:
     return lambda kernel: speed
 
 
-def steps_of(kernel: MicroKernel, shape: Shape, depth: int) -> float:
+def steps_of(kernel: Scheme, shape: Shape, depth: int) -> float:
     """Multiply-adds of all row tiles down one column tile, their starts and stores counted as steps."""
     return plan_for(kernel, shape["T"]).executed_rows * kernel.cols * (depth + EDGE_STEPS)
 
 
 @given(kernels, works, rows, speeds, st.integers(1, 4), st.sampled_from(["paper", "streamed"]))
 def test_parts_of_a_time_are_what_their_names_say(
-    kernel: MicroKernel, work: Workload, shape: Shape, speed: float, cores: int, kind: Adaptation
+    kernel: Scheme, work: Workload, shape: Shape, speed: float, cores: int, kind: Adaptation
 ) -> None:
     cost = adaptation_cost(work, HARDWARE.with_cores(cores), kind)
     parts = cost.parts(kernel, shape, alike(speed))
@@ -160,7 +162,7 @@ def test_parts_of_a_time_are_what_their_names_say(
 
 @given(kernels, rows, st.floats(1e9, 1e11), st.floats(1e9, 1e11))
 def test_a_composed_plan_computes_each_tile_at_its_own_throughput(
-    kernel: MicroKernel, shape: Shape, full: float, lower: float
+    kernel: Scheme, shape: Shape, full: float, lower: float
 ) -> None:
     cost = adaptation_cost(WORK, HARDWARE, "paper")
     speed = {kernel.rows: full}
@@ -178,15 +180,13 @@ def test_a_composed_plan_computes_each_tile_at_its_own_throughput(
 
 
 def test_an_empty_call_costs_nothing() -> None:
-    parts = adaptation_cost(WORK, HARDWARE).parts(
-        CpuMicroKernel(8, 32, edge="even"), Shape.of(T=0), alike(1e9)
-    )
+    parts = adaptation_cost(WORK, HARDWARE).parts(cpu_scheme(8, 32, edge="even"), Shape.of(T=0), alike(1e9))
     assert parts.total == 0
 
 
 @given(kernels, works, rows, speeds, st.integers(1, 4))
 def test_without_traffic_throughput_is_the_inverse_of_seconds(
-    kernel: MicroKernel, work: Workload, shape: Shape, speed: float, cores: int
+    kernel: Scheme, work: Workload, shape: Shape, speed: float, cores: int
 ) -> None:
     cost = adaptation_cost(work, HARDWARE.with_cores(cores), "paper")
     seconds = cost.seconds(kernel, shape, alike(speed))
@@ -198,7 +198,7 @@ def test_without_traffic_throughput_is_the_inverse_of_seconds(
 
 @given(kernels, rows, speeds, st.sampled_from(["hot", "rotating"]))
 def test_hidden_traffic_changes_nothing_and_visible_traffic_costs(
-    kernel: MicroKernel, shape: Shape, speed: float, cache: CacheState
+    kernel: Scheme, shape: Shape, speed: float, cache: CacheState
 ) -> None:
     cost, free = adaptation_cost(WORK, HARDWARE, cache=cache), adaptation_cost(WORK, HARDWARE, "paper")
     seconds = cost.seconds(kernel, shape, alike(speed))
@@ -206,7 +206,7 @@ def test_hidden_traffic_changes_nothing_and_visible_traffic_costs(
     first = 2 * plan.regions[0].kernel.rows * kernel.cols * (WORK.K + EDGE_STEPS) / speed
     computing = 2 * steps_of(kernel, shape, WORK.K) / speed
     fetch = 4 * kernel.cols * WORK.K / (GBPS[cache] * 1e9)
-    if kernel.ahead:
+    if kernel.kernel.ahead:
         waiting = fetch - computing
     else:
         waiting = fetch - first if kernel.order == "ws" else plan.tiles * fetch - computing
@@ -218,9 +218,7 @@ def test_hidden_traffic_changes_nothing_and_visible_traffic_costs(
 
 
 @given(kernels, rows, speeds)
-def test_rotating_weights_are_never_faster_than_hot_ones(
-    kernel: MicroKernel, shape: Shape, speed: float
-) -> None:
+def test_rotating_weights_are_never_faster_than_hot_ones(kernel: Scheme, shape: Shape, speed: float) -> None:
     hot, rotating = (adaptation_cost(WORK, HARDWARE, cache=cache) for cache in ("hot", "rotating"))
     assert hot.seconds(kernel, shape, alike(speed)) <= rotating.seconds(kernel, shape, alike(speed))
     # Weights beyond half of the last level come from memory however they are called.
@@ -230,14 +228,14 @@ def test_rotating_weights_are_never_faster_than_hot_ones(
 
 
 @given(kernels, st.integers(15, 300), st.floats(1.01, 1.9))
-def test_first_trip_of_the_weights_is_divided_out_of_a_label(
-    kernel: MicroKernel, size: int, ratio: float
-) -> None:
+def test_first_trip_of_the_weights_is_divided_out_of_a_label(kernel: Scheme, size: int, ratio: float) -> None:
     """``ratio`` is the weights' fetch over what the first tile computes meanwhile."""
-    kernel = replace(kernel, order="ws", ahead=False)
+    kernel = kernel.changed(order="ws", ahead=False)
     cost, shape, fetch = adaptation_cost(WORK, HARDWARE), Shape.of(T=size), 4 * kernel.cols * WORK.K / 24e9
     first = plan_for(kernel, size).regions[0].kernel.rows
-    assume(first * kernel.vectors(HARDWARE.cpu.lanes) >= FMA_LATENCY)  # else the first tile itself is slower
+    assume(
+        first * kernel.kernel.vectors(HARDWARE.cpu.lanes) >= FMA_LATENCY
+    )  # else the first tile itself is slower
     speed = ratio * 2 * first * kernel.cols * (WORK.K + EDGE_STEPS) / fetch
     seconds = cost.seconds(kernel, shape, alike(speed))
     assert cost.parts(kernel, shape, alike(speed)).weights > 0
@@ -247,7 +245,7 @@ def test_first_trip_of_the_weights_is_divided_out_of_a_label(
 def test_a_tile_with_few_accumulators_waits_for_its_multiply_adds() -> None:
     cost, shape = adaptation_cost(WORK, HARDWARE, "paper"), Shape.of(T=12)
     times = {
-        rows: cost.seconds(CpuMicroKernel(rows, 16, edge="even"), shape, alike(1e11)) for rows in (1, 2, 4, 6)
+        rows: cost.seconds(cpu_scheme(rows, 16, edge="even"), shape, alike(1e11)) for rows in (1, 2, 4, 6)
     }
     assert times[1] == pytest.approx(4 * times[4]) and times[2] == pytest.approx(2 * times[4])
     assert times[6] == pytest.approx(times[4])
@@ -256,11 +254,11 @@ def test_a_tile_with_few_accumulators_waits_for_its_multiply_adds() -> None:
 def test_best_shape_wastes_least_and_is_the_largest_of_equals() -> None:
     shapes = tuple(Shape.of(T=t) for t in (5, 8, 9, 16, 17))
     cost = adaptation_cost(WORK, HARDWARE)
-    assert best_shape(CpuMicroKernel(8, 16), shapes, cost) == Shape.of(T=16)
-    assert best_shape(CpuMicroKernel(9, 16), shapes, cost) == Shape.of(T=9)
-    assert best_shape(CpuMicroKernel(1, 16), shapes, cost) == Shape.of(T=17)
+    assert best_shape(cpu_scheme(8, 16), shapes, cost) == Shape.of(T=16)
+    assert best_shape(cpu_scheme(9, 16), shapes, cost) == Shape.of(T=9)
+    assert best_shape(cpu_scheme(1, 16), shapes, cost) == Shape.of(T=17)
     # A composed plan wastes nothing on any.
-    assert best_shape(CpuMicroKernel(8, 16, edge="even"), shapes, cost) == Shape.of(T=17)
+    assert best_shape(cpu_scheme(8, 16, edge="even"), shapes, cost) == Shape.of(T=17)
 
 
 # Metrics
@@ -336,7 +334,7 @@ def test_too_few_or_impossible_times_are_refused(predicted: list[float], measure
 def synthetic_records(count: int, seed: int) -> tuple[list[Record], list[Record]]:
     """Micro-kernels measured once each, and others on all eight shapes."""
     space, shapes = build_space(WORK, HARDWARE), ShapeSet.uniform(WORK)
-    chosen = Random(seed).sample(space.micro_kernels, 2 * count)
+    chosen = Random(seed).sample(space.schemes, 2 * count)
     runner, cost = SyntheticRunner(HARDWARE), adaptation_cost(WORK, HARDWARE)
     train = [Trial(kernel, (best_shape(kernel, shapes.shapes, cost),)) for kernel in chosen[:count]]
     others = [Trial(kernel, shapes.shapes) for kernel in chosen[count:]]
@@ -347,7 +345,7 @@ def synthetic_records(count: int, seed: int) -> tuple[list[Record], list[Record]
 def test_model_ranks_micro_kernels_and_shapes_it_never_saw(seed: int) -> None:
     train, held_out = synthetic_records(64, seed)
     model = fit_cost_model(WORK, HARDWARE, train)
-    assert not {r.micro_kernel for r in train} & {r.micro_kernel for r in held_out}
+    assert not {r.scheme for r in train} & {r.scheme for r in held_out}
     metrics = evaluate_model(model, held_out)
     assert metrics["pairwise"] > 0.8 and metrics["peak@5"] > 0.85, metrics
 
@@ -360,7 +358,7 @@ def model() -> CostModel:
 def test_saved_model_predicts_the_same(model: CostModel, tmp_path: Path) -> None:
     model.save(tmp_path / "model.json")
     loaded = CostModel.load(tmp_path / "model.json")
-    kernels, shapes = build_space(WORK, HARDWARE).micro_kernels, ShapeSet.uniform(WORK).shapes
+    kernels, shapes = build_space(WORK, HARDWARE).schemes, ShapeSet.uniform(WORK).shapes
     np.testing.assert_array_equal(model.seconds(kernels, shapes), loaded.seconds(kernels, shapes))
     assert loaded.cost == model.cost and loaded.samples == model.samples == 40
     rotating = replace(model, cost=replace(model.cost, cache="rotating"))
@@ -370,7 +368,7 @@ def test_saved_model_predicts_the_same(model: CostModel, tmp_path: Path) -> None
 
 
 def test_a_model_predicts_the_parts_of_its_seconds(model: CostModel) -> None:
-    kernel, shapes = CpuMicroKernel(9, 32, edge="even"), [Shape.of(T=t) for t in (1, 31, 128)]
+    kernel, shapes = cpu_scheme(9, 32, edge="even"), [Shape.of(T=t) for t in (1, 31, 128)]
     for shape, seconds in zip(shapes, model.seconds([kernel], shapes)[0], strict=True):
         assert model.parts(kernel, shape).total == pytest.approx(seconds)
 
@@ -381,7 +379,7 @@ def overlapped(hiding: Hiding, shapes: list[Shape]) -> list[Record]:
     rotating = adaptation_cost(WORK, HARDWARE, cache="rotating", hiding=hiding)
     hot = rotating.with_cache("hot")
 
-    def throughput(kernel: CpuMicroKernel) -> float:
+    def throughput(kernel: CpuScheme) -> float:
         return 1e9 * (100.0 + 2 * kernel.rows)
 
     return [
@@ -389,7 +387,7 @@ def overlapped(hiding: Hiding, shapes: list[Shape]) -> list[Record]:
             recorded(kernel, shape, rotating.seconds(kernel, shape, throughput)),
             cached_seconds=hot.seconds(kernel, shape, throughput),
         )
-        for kernel in (CpuMicroKernel(rows, 32, edge="even", ahead=True) for rows in range(4, 15))
+        for kernel in (cpu_scheme(rows, 32, edge="even", ahead=True) for rows in range(4, 15))
         for shape in shapes
     ]
 
@@ -399,7 +397,7 @@ def test_how_much_of_a_fetch_computing_hides_is_fitted(hiding: Hiding, tmp_path:
     records = overlapped(hiding, [Shape.of(T=t) for t in (1, 5, 8, 17, 20, 24, 32, 40, 64, 128)])
     fitted = fit_cost_model(WORK, HARDWARE, records, cache="rotating")
     assert fitted.hiding == pytest.approx(hiding, abs=0.07)
-    pairs = [(record.micro_kernel, record.shape) for record in records]
+    pairs = [(record.scheme, record.shape) for record in records]
     for model, measured in (
         (fitted, [record.seconds for record in records]),
         (fitted.in_cache, [record.cached_seconds for record in records]),
@@ -417,7 +415,7 @@ def test_without_telling_records_a_fetch_is_taken_for_hidden() -> None:
 
 def test_what_was_predicted_before_is_predicted_again(model: CostModel) -> None:
     """It is kept, for each kernel and set of shapes: whoever changes an answer changes no other."""
-    first, second, third = (CpuMicroKernel(rows, 32, edge="even") for rows in (3, 9, 12))
+    first, second, third = (cpu_scheme(rows, 32, edge="even") for rows in (3, 9, 12))
     shapes = [Shape.of(T=t) for t in (1, 31, 128)]
     expected = replace(model).seconds([third, first, second, first], shapes)
     model.seconds([first, second], shapes)[:] = 0.0
@@ -428,15 +426,15 @@ def test_what_was_predicted_before_is_predicted_again(model: CostModel) -> None:
 
 def test_fitting_is_reproducible_and_ignores_failures(model: CostModel) -> None:
     train = synthetic_records(40, 0)[0]
-    failures = [Record(CpuMicroKernel(3, 16, edge="even"), Shape.of(T=5), "crashed")]
+    failures = [Record(cpu_scheme(3, 16, edge="even"), Shape.of(T=5), "crashed")]
     again = fit_cost_model(WORK, HARDWARE, [*train, *failures])
-    kernels = build_space(WORK, HARDWARE).micro_kernels
+    kernels = build_space(WORK, HARDWARE).schemes
     np.testing.assert_array_equal(again.throughput(kernels), model.throughput(kernels))
 
 
 def test_no_successful_record_is_no_model() -> None:
     with pytest.raises(ModelError, match="fitted on successful records; got none"):
-        fit_cost_model(WORK, HARDWARE, [Record(CpuMicroKernel(3, 16), Shape.of(T=5), "crashed")])
+        fit_cost_model(WORK, HARDWARE, [Record(cpu_scheme(3, 16), Shape.of(T=5), "crashed")])
 
 
 class Trap:
@@ -481,7 +479,7 @@ def test_missing_model_is_named(tmp_path: Path) -> None:
 
 
 def test_features_do_not_depend_on_the_range_of_shapes() -> None:
-    chosen = build_space(WORK, HARDWARE).micro_kernels[:50]
+    chosen = build_space(WORK, HARDWARE).schemes[:50]
     table = features(chosen, WORK, HARDWARE)
     assert table.shape == (50, len(CPU_FEATURES)) and np.isfinite(table).all()
     np.testing.assert_array_equal(table, features(chosen, Dense(T=Dim(3, 999), N=768, K=256), HARDWARE))
@@ -494,7 +492,7 @@ def test_importances_are_shares_of_known_features(model: CostModel) -> None:
 
 
 def test_calibrated_seconds_are_the_measured_ones_where_measured(synthetic_run: TuningRun) -> None:
-    kernels, shapes = synthetic_run.micro_kernels, tuple(ShapeSet.every(synthetic_run.space.workload))
+    kernels, shapes = synthetic_run.schemes, tuple(ShapeSet.every(synthetic_run.space.workload))
     table = synthetic_run.seconds_table(kernels, shapes)
     settled = settled_seconds(synthetic_run.space.workload, synthetic_run.records)
     found = {program(k, s): table[i, j] for i, k in enumerate(kernels) for j, s in enumerate(shapes)}
@@ -503,16 +501,16 @@ def test_calibrated_seconds_are_the_measured_ones_where_measured(synthetic_run: 
     assert np.isfinite(table).all() and (table > 0).all()
 
 
-def recorded(kernel: MicroKernel, shape: Shape, seconds: float) -> Record:
+def recorded(kernel: Scheme, shape: Shape, seconds: float) -> Record:
     return Record(kernel, shape, "ok", seconds=seconds)
 
 
-def program(kernel: MicroKernel, shape: Shape) -> tuple[Hashable, Shape]:
+def program(kernel: Scheme, shape: Shape) -> tuple[Hashable, Shape]:
     return program_on(kernel, WORK, shape), shape
 
 
 def test_calibration_moves_predictions_towards_what_was_measured(model: CostModel) -> None:
-    kernel, shapes = CpuMicroKernel(4, 32), [Shape.of(T=t) for t in (8, 16, 32)]
+    kernel, shapes = cpu_scheme(4, 32), [Shape.of(T=t) for t in (8, 16, 32)]
     (predicted,) = model.seconds([kernel], shapes)
     slow = [recorded(kernel, shapes[i], 3 * predicted[i]) for i in (0, 2)]
     np.testing.assert_allclose(Calibration(model, slow).seconds([kernel], shapes)[0], 3 * predicted)
@@ -529,7 +527,7 @@ def test_how_slow_a_round_was_drops_out_of_its_times(
     plans: list[float], rounds: list[float], data: st.DataObject
 ) -> None:
     """The first plan runs in every round; of the others each runs in some."""
-    shape, kernels = Shape.of(T=8), [CpuMicroKernel(rows, 32) for rows in range(1, 1 + len(plans))]
+    shape, kernels = Shape.of(T=8), [cpu_scheme(rows, 32) for rows in range(1, 1 + len(plans))]
     records = [
         replace(recorded(kernels[plan], shape, plans[plan] * slow), asked_by=Round("check", number))
         for number, slow in enumerate(rounds)
@@ -543,7 +541,7 @@ def test_how_slow_a_round_was_drops_out_of_its_times(
 
 
 def test_one_disturbed_record_moves_no_other() -> None:
-    shape, kernels = Shape.of(T=8), [CpuMicroKernel(rows, 32) for rows in (1, 2, 3)]
+    shape, kernels = Shape.of(T=8), [cpu_scheme(rows, 32) for rows in (1, 2, 3)]
     quick = [replace(recorded(k, shape, 1e-5 * k.rows), asked_by=Round("verify", 1)) for k in kernels]
     slow = [replace(recorded(k, shape, 2e-5 * k.rows), asked_by=Round("verify", 2)) for k in kernels]
     disturbed = replace(quick[0], seconds=4e-3)
@@ -554,7 +552,7 @@ def test_one_disturbed_record_moves_no_other() -> None:
 
 
 def test_rounds_that_share_nothing_are_taken_as_they_are() -> None:
-    shape, kernels = Shape.of(T=8), [CpuMicroKernel(rows, 32) for rows in (1, 2)]
+    shape, kernels = Shape.of(T=8), [cpu_scheme(rows, 32) for rows in (1, 2)]
     records = [replace(recorded(k, shape, 1e-5 * k.rows), asked_by=Round("check", k.rows)) for k in kernels]
     assert settled_seconds(WORK, records) == {program(k, shape): 1e-5 * k.rows for k in kernels}
 
@@ -562,9 +560,9 @@ def test_rounds_that_share_nothing_are_taken_as_they_are() -> None:
 def test_micro_kernels_that_run_the_same_tiles_have_one_time(model: CostModel) -> None:
     """12 rows are 2 x 6 by all of these but the last, and their records link the rounds."""
     shape, other = Shape.of(T=12), Shape.of(T=13)
-    twins = [CpuMicroKernel(6, 32, edge="even"), CpuMicroKernel(6, 32, edge="rest")]
-    twins.append(CpuMicroKernel(8, 32, edge="even"))
-    stranger = CpuMicroKernel(8, 32, edge="rest")
+    twins = [cpu_scheme(6, 32, edge="even"), cpu_scheme(6, 32, edge="rest")]
+    twins.append(cpu_scheme(8, 32, edge="even"))
+    stranger = cpu_scheme(8, 32, edge="rest")
     records = [
         replace(recorded(twins[0], shape, 1e-5), asked_by=Round("check", 1)),
         replace(recorded(twins[1], shape, 2e-5), asked_by=Round("check", 2)),
@@ -581,9 +579,9 @@ def test_what_is_expected_lies_between_both_states_of_the_caches(synthetic_run: 
     """Operands in cache take half of the time here: the mean is measured, not predicted."""
     records = tuple(replace(r, cached_seconds=r.seconds / 2) for r in synthetic_run.records if r.seconds)
     run = replace(synthetic_run, records=records)
-    kernels, shapes = run.micro_kernels, tuple(ShapeSet.every(run.space.workload))
+    kernels, shapes = run.schemes, tuple(ShapeSet.every(run.space.workload))
     table, cached = run.seconds_table(kernels, shapes), run.seconds_table(kernels, shapes, cached=True)
-    pairs = {(r.micro_kernel, r.shape) for r in records}
+    pairs = {(r.scheme, r.shape) for r in records}
     known = np.array([[(k, s) in pairs for s in shapes] for k in kernels])
     assert run.model.cost.cache == "rotating"
     np.testing.assert_allclose(cached[known], table[known] / 2)
@@ -593,7 +591,7 @@ def test_what_is_expected_lies_between_both_states_of_the_caches(synthetic_run: 
 def test_what_nobody_measured_in_cache_changes_as_the_model_expects(synthetic_run: TuningRun) -> None:
     run, shapes = synthetic_run, tuple(ShapeSet.every(synthetic_run.space.workload))[:8]
     assert not any(record.cached_seconds for record in run.records)
-    kernels, in_cache = run.micro_kernels, replace(run.model, cost=run.model.cost.with_cache("hot"))
+    kernels, in_cache = run.schemes, replace(run.model, cost=run.model.cost.with_cache("hot"))
     change = in_cache.seconds(kernels, shapes) / run.model.seconds(kernels, shapes)
     table = run.seconds_table(kernels, shapes)
     np.testing.assert_allclose(run.seconds_table(kernels, shapes, cached=True), table * change)
@@ -601,7 +599,7 @@ def test_what_nobody_measured_in_cache_changes_as_the_model_expects(synthetic_ru
 
 
 def test_calibration_is_interpolated_over_the_logarithm_of_flops(model: CostModel) -> None:
-    kernel, shapes = CpuMicroKernel(4, 32, edge="even"), [Shape.of(T=t) for t in (2, 8, 16, 32, 64)]
+    kernel, shapes = cpu_scheme(4, 32, edge="even"), [Shape.of(T=t) for t in (2, 8, 16, 32, 64)]
     (predicted,) = model.seconds([kernel], shapes)
     anchors = [recorded(kernel, shapes[1], 2 * predicted[1]), recorded(kernel, shapes[3], 8 * predicted[3])]
     found = Calibration(model, anchors).seconds([kernel], shapes)[0] / predicted
@@ -611,13 +609,13 @@ def test_calibration_is_interpolated_over_the_logarithm_of_flops(model: CostMode
 
 def test_what_was_not_measured_borrows_from_its_family(model: CostModel) -> None:
     shapes = [Shape.of(T=t) for t in (8, 32)]
-    measured = CpuMicroKernel(4, 32, edge="even")
+    measured = cpu_scheme(4, 32, edge="even")
     relatives = [
-        CpuMicroKernel(3, 32, edge="even"),
-        CpuMicroKernel(4, 32, edge="rest"),
-        CpuMicroKernel(2, 32),
+        cpu_scheme(3, 32, edge="even"),
+        cpu_scheme(4, 32, edge="rest"),
+        cpu_scheme(2, 32),
     ]
-    strangers = [CpuMicroKernel(4, 48, edge="even"), CpuMicroKernel(4, 32, edge="even", ahead=True)]
+    strangers = [cpu_scheme(4, 48, edge="even"), cpu_scheme(4, 32, edge="even", ahead=True)]
     slow = [
         recorded(measured, s, 3 * t)
         for s, t in zip(shapes, model.seconds([measured], shapes)[0], strict=True)
@@ -631,7 +629,7 @@ def test_what_was_not_measured_borrows_from_its_family(model: CostModel) -> None
 
 
 def test_no_prediction_is_faster_than_the_processor(model: CostModel) -> None:
-    kernel, relative = CpuMicroKernel(4, 32, edge="even"), CpuMicroKernel(6, 32, edge="even")
+    kernel, relative = cpu_scheme(4, 32, edge="even"), cpu_scheme(6, 32, edge="even")
     shapes = [Shape.of(T=t) for t in (8, 120)]
     peak = 1e9 * (HARDWARE.total_gflops or 0)
     fast = model.cost.workload.flops(shapes[0]) / (2 * peak)
@@ -642,8 +640,8 @@ def test_no_prediction_is_faster_than_the_processor(model: CostModel) -> None:
 
 
 def test_doubt_grows_with_the_distance_to_what_was_measured(model: CostModel) -> None:
-    kernel, shapes = CpuMicroKernel(4, 32, edge="even"), [Shape.of(T=t) for t in (8, 16, 64)]
-    relative, stranger = CpuMicroKernel(3, 32, edge="even"), CpuMicroKernel(4, 48, edge="even")
+    kernel, shapes = cpu_scheme(4, 32, edge="even"), [Shape.of(T=t) for t in (8, 16, 64)]
+    relative, stranger = cpu_scheme(3, 32, edge="even"), cpu_scheme(4, 48, edge="even")
     calibration = Calibration(model, [recorded(kernel, shapes[0], 1e-4)])
     own, family, nothing = calibration.doubt([kernel, relative, stranger], shapes)
     np.testing.assert_allclose(own, DOUBT_A_STEP * np.log([1, 2, 8]))
@@ -652,11 +650,11 @@ def test_doubt_grows_with_the_distance_to_what_was_measured(model: CostModel) ->
 
 
 def test_of_two_plans_said_to_be_as_fast_the_measured_one_counts(synthetic_run: TuningRun) -> None:
-    kernels, shapes = synthetic_run.micro_kernels, tuple(ShapeSet.every(synthetic_run.space.workload))
+    kernels, shapes = synthetic_run.schemes, tuple(ShapeSet.every(synthetic_run.space.workload))
     hot = replace(synthetic_run.model, cost=replace(synthetic_run.model.cost, cache="hot"))
     run = replace(synthetic_run, model=hot)
     plain, expected = run.seconds_table(kernels, shapes), run.expected_seconds(kernels, shapes)
-    measured = {(r.micro_kernel, r.shape) for r in synthetic_run.records}
+    measured = {(r.scheme, r.shape) for r in synthetic_run.records}
     known = np.array([[(k, s) in measured for s in shapes] for k in kernels])
     assert (expected[known] == plain[known]).all() and (expected >= plain).all()
     assert (expected[~known] > plain[~known]).mean() > 0.9
@@ -665,7 +663,7 @@ def test_of_two_plans_said_to_be_as_fast_the_measured_one_counts(synthetic_run: 
 def test_one_measurement_at_an_end_says_nothing_about_the_other(model: CostModel) -> None:
     """Beyond its own measured shapes a micro-kernel has the ratios of its family."""
     shapes = [Shape.of(T=t) for t in (1, 8, 32, 128)]
-    kernel, relative = CpuMicroKernel(4, 32, edge="rest"), CpuMicroKernel(6, 32, edge="even")
+    kernel, relative = cpu_scheme(4, 32, edge="rest"), cpu_scheme(6, 32, edge="even")
     family = model.seconds([relative], shapes)[0]
     records = [
         recorded(relative, s, ratio * t) for s, t, ratio in zip(shapes, family, (7, 2, 2, 3), strict=True)
@@ -677,7 +675,7 @@ def test_one_measurement_at_an_end_says_nothing_about_the_other(model: CostModel
 
 def test_between_its_own_shapes_a_micro_kernel_deviates_from_its_family_as_there(model: CostModel) -> None:
     shapes = [Shape.of(T=t) for t in (1, 8, 32, 128)]
-    kernel, relative = CpuMicroKernel(4, 32, edge="rest"), CpuMicroKernel(6, 32, edge="even")
+    kernel, relative = cpu_scheme(4, 32, edge="rest"), cpu_scheme(6, 32, edge="even")
     family, own = (model.seconds([k], shapes)[0] for k in (relative, kernel))
     records = [
         recorded(relative, s, ratio * t) for s, t, ratio in zip(shapes, family, (2, 7, 5, 2), strict=True)
@@ -689,7 +687,7 @@ def test_between_its_own_shapes_a_micro_kernel_deviates_from_its_family_as_there
 def test_a_label_comes_from_where_a_micro_kernel_computes_and_is_not_above_the_peak() -> None:
     work = BatchMatmul(T=Dim(1, 128), B=12, D=64, form="nt")
     cost, small, large = adaptation_cost(work, HARDWARE), Shape.of(T=1), Shape.of(T=128)
-    kernels = [CpuMicroKernel(rows, 16, edge="even") for rows in (4, 6, 8, 10, 12)]
+    kernels = [cpu_scheme(rows, 16, edge="even") for rows in (4, 6, 8, 10, 12)]
     assert cost.working_share(kernels[0], small) < 0.2 < 0.8 < cost.working_share(kernels[0], large)
     peak = 1e9 * (HARDWARE.peak_gflops or 0)
     records = [recorded(k, large, cost.seconds(k, large, alike(0.5 * peak))) for k in kernels]
@@ -706,7 +704,7 @@ def test_a_label_comes_from_where_a_micro_kernel_computes_and_is_not_above_the_p
 def test_what_waited_for_memory_is_no_label_unless_there_is_nothing_else() -> None:
     cost = adaptation_cost(WORK, HARDWARE, cache="rotating")
     kernels, small, large = (
-        [CpuMicroKernel(r, 32, edge="even") for r in (4, 6, 8)],
+        [cpu_scheme(r, 32, edge="even") for r in (4, 6, 8)],
         Shape.of(T=1),
         Shape.of(T=128),
     )
@@ -721,7 +719,7 @@ def test_what_waited_for_memory_is_no_label_unless_there_is_nothing_else() -> No
 
 def test_both_ways_to_compose_share_their_label() -> None:
     cost, shape = adaptation_cost(WORK, HARDWARE), Shape.of(T=128)
-    even, rest = CpuMicroKernel(4, 32, edge="even"), CpuMicroKernel(4, 32, edge="rest")
+    even, rest = cpu_scheme(4, 32, edge="even"), cpu_scheme(4, 32, edge="rest")
     records = [recorded(even, shape, cost.seconds(even, shape, alike(9e10)))]
     records.append(recorded(rest, shape, cost.seconds(rest, shape, alike(1e10))))
     model = fit_cost_model(WORK, HARDWARE, records)

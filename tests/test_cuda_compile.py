@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
 from random import Random
 from typing import Any
@@ -14,6 +14,7 @@ import pytest
 import tvm
 from conftest import Golden
 from cuda_samples import CONTEXT, DENSE, SCORES, typed
+from schemes import cuda_scheme
 
 from dietlab.hardware import Hardware
 from dietlab.hardware.occupancy import blocks_per_sm
@@ -22,16 +23,17 @@ from dietlab.lower.cuda.cubin import Cubin, Resources
 from dietlab.lower.cuda.geometry import BlockGeometry, shared_elements
 from dietlab.lower.cuda.library import library_module
 from dietlab.lower.cuda.nvcc import compile_cubin, compilers
+from dietlab.plans import Leaf
 from dietlab.shapes import Dim
 from dietlab.space import (
     CudaMicroKernel,
-    Leaf,
-    MicroKernel,
+    CudaScheme,
+    Scheme,
     build_space,
     held_registers,
+    scheme_with,
     shared_bytes,
     thread_registers,
-    with_edge,
 )
 from dietlab.workloads import Dense, Workload, axis_of, require_dtype
 
@@ -78,7 +80,7 @@ class Program:
 
     work: Workload
     hardware: Hardware
-    kernels: tuple[CudaMicroKernel, ...]
+    kernels: tuple[CudaScheme, ...]
     source: str
 
     @property
@@ -100,8 +102,8 @@ def program(work: Workload, hardware: Hardware, kernels: list[Any]) -> Program:
     """Each micro-kernel with its widest copies only; a composed one with its two tallest heights."""
     geometry, entries = BlockGeometry.of(work, hardware), {}
     for number, kernel in enumerate(kernels):
-        most = kernel.rows // kernel.granule
-        rows = max(kernel.rows * most - kernel.granule, kernel.granule)
+        most = kernel.rows // kernel.kernel.granule
+        rows = max(kernel.rows * most - kernel.kernel.granule, kernel.kernel.granule)
         module = library_module(geometry, [kernel], Leaf(0), only=[[rows]])
         entries[f"k{number}"] = module["run"].with_attr("global_symbol", f"k{number}")
     source = cuda_source(lower(tvm.IRModule(entries), hardware))
@@ -117,8 +119,8 @@ def programs(preset: str) -> tuple[Program, ...]:
     found = []
     for seed, (work, count) in enumerate(SAMPLES[preset]):
         space: Any = build_space(work, hardware, ("padded",))
-        kernels = Random(seed).sample([k for k in space if (k.unit == "wgmma") == groups], count)
-        composed = [with_edge(kernel, "even") for kernel in kernels[: -(-count // 4)]]
+        kernels = Random(seed).sample([k for k in space if (k.kernel.unit == "wgmma") == groups], count)
+        composed = [scheme_with(kernel, edge="even") for kernel in kernels[: -(-count // 4)]]
         chosen = [*composed, *kernels[len(composed) :]]
         # Several in one source save compilers' starts; two sources keep two of them busy.
         halves = (chosen[::2], chosen[1::2]) if count > 4 else (chosen,)
@@ -158,14 +160,14 @@ def test_sampled_micro_kernels_compile_and_fit(compiled: Compiled) -> None:
     for one, kernel, used in compiled:
         gpu = one.hardware.gpu
         item = require_dtype(one.work.dtype).itemsize
-        shared = shared_elements(kernel, one.geometry) * item
-        assert used.max_threads == kernel.threads and used.code_bytes > 0
+        shared = shared_elements(kernel.kernel, one.geometry) * item
+        assert used.max_threads == kernel.kernel.threads and used.code_bytes > 0
         assert used.shared_bytes == 0, "all of it is asked for at the launch"
         assert shared <= gpu.smem_per_block_bytes
-        assert shared <= shared_bytes(kernel, item) <= gpu.smem_per_block_bytes
-        if one.work.weights != "direct" and kernel.cols >= kernel.step:
-            assert shared == shared_bytes(kernel, item)
-        assert blocks_per_sm(gpu, kernel.threads, used.registers, shared) >= 1, kernel.key
+        assert shared <= shared_bytes(kernel.kernel, item) <= gpu.smem_per_block_bytes
+        if one.work.weights != "direct" and kernel.cols >= kernel.kernel.step:
+            assert shared == shared_bytes(kernel.kernel, item)
+        assert blocks_per_sm(gpu, kernel.kernel.threads, used.registers, shared) >= 1, kernel.key
 
 
 @pytest.mark.cuda_compile
@@ -174,9 +176,9 @@ def test_nothing_spills_where_registers_suffice(compiled: Compiled) -> None:
         kernel.key: (used.spill_bytes, used.registers, estimate)
         for one, kernel, used in compiled
         for gpu in [one.hardware.gpu]
-        for estimate in [thread_registers(kernel) + held_registers(kernel, one.work, gpu)]
-        if estimate <= CALM * min(gpu.registers_per_thread, gpu.registers_per_block // kernel.threads)
-        and kernel.resident == 1
+        for estimate in [thread_registers(kernel.kernel) + held_registers(kernel.kernel, one.work, gpu)]
+        if estimate <= CALM * min(gpu.registers_per_thread, gpu.registers_per_block // kernel.kernel.threads)
+        and kernel.kernel.resident == 1
         and (used.spill_bytes or used.stack_bytes)
     }
     assert not spilled
@@ -185,7 +187,7 @@ def test_nothing_spills_where_registers_suffice(compiled: Compiled) -> None:
 @pytest.mark.cuda_compile
 def test_estimated_registers_are_not_far_above_the_real_ones(compiled: Compiled) -> None:
     """The space rejects by the estimate: what it rejects must really not fit."""
-    ratios = {kernel.key: thread_registers(kernel) / used.registers for _, kernel, used in compiled}
+    ratios = {kernel.key: thread_registers(kernel.kernel) / used.registers for _, kernel, used in compiled}
     assert max(ratios.values()) <= SLACK, max(ratios.items(), key=lambda item: item[1])
 
 
@@ -233,8 +235,8 @@ def has_bound_check(stage: str) -> bool:
     return "?" in stage or re.search(r"\bif\b", stage) is not None
 
 
-def multiplies(stage: str, kernel: CudaMicroKernel) -> bool:
-    return "mma" in stage if kernel.unit != "fma" else re.search(r"\] \* \w+\[", stage) is not None
+def multiplies(stage: str, kernel: CudaScheme) -> bool:
+    return "mma" in stage if kernel.kernel.unit != "fma" else re.search(r"\] \* \w+\[", stage) is not None
 
 
 @pytest.mark.parametrize("preset", ARCHES)
@@ -245,9 +247,9 @@ def test_no_bound_check_is_left_in_the_compute_stage(preset: str) -> None:
             text = one.text(number)
             loops = main_loops(text)
             depth = axis_of(one.work, "depth").extent
-            if kernel.splits == 1 and isinstance(depth, int) and depth <= kernel.step:
+            if kernel.kernel.splits == 1 and isinstance(depth, int) and depth <= kernel.kernel.step:
                 continue  # of one step there is no loop
-            two = kernel.composed and kernel.rows > kernel.granule
+            two = kernel.composed and kernel.rows > kernel.kernel.granule
             assert len(loops) == (2 if two else 1), (kernel.key, text)
             for loop in loops:
                 stage = compute_stage(loop, asynchronous=one.asynchronous)
@@ -258,10 +260,10 @@ def test_no_bound_check_is_left_in_the_compute_stage(preset: str) -> None:
 
 def test_bound_checks_that_are_asked_for_are_in_the_compute_stage() -> None:
     """What local padding is compared with; it also shows that the test above would see them."""
-    kernel = CudaMicroKernel(32, 64, 16, 8, 16, stages=3)
+    kernel = cuda_scheme(32, 64, 16, 8, 16, stages=3)
     work, hardware = Dense(T=Dim(1, 128), N=100, K=200), Hardware.preset("h100")
     for edge, checked in (("padded", False), ("checked", True)):
-        one = program(work, hardware, [replace(kernel, edge=edge)])  # type: ignore[arg-type]
+        one = program(work, hardware, [kernel.changed(edge=edge)])  # type: ignore[arg-type]
         (loop,) = main_loops(one.text(0))
         assert has_bound_check(compute_stage(loop, asynchronous=True)) == checked
 
@@ -290,11 +292,11 @@ GOLDEN_WORK = Dense(T=Dim(1, 128), N=100, K=200, bias=True, activation="relu")
     ],
 )
 def test_source_of_known_micro_kernels(name: str, key: str, dtype: str, golden: Golden) -> None:
-    one = program(typed(GOLDEN_WORK, dtype), Hardware.preset("h100"), [MicroKernel.from_key(key)])
+    one = program(typed(GOLDEN_WORK, dtype), Hardware.preset("h100"), [Scheme.from_key(key)])
     golden(f"{name}.txt", one.text(0))
 
 
 def test_the_same_micro_kernel_is_the_same_source() -> None:
-    kernels = [MicroKernel.from_key("32x64x16.t8x16.s3"), MicroKernel.from_key("32x64x16.t8x16x2.s2.even")]
+    kernels = [Scheme.from_key("32x64x16.t8x16.s3"), Scheme.from_key("32x64x16.t8x16x2.s2.even")]
     sources = [program(GOLDEN_WORK, Hardware.preset("a100"), kernels).source for _ in range(2)]
     assert sources[0] == sources[1]

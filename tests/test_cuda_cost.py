@@ -13,6 +13,7 @@ import pytest
 from cuda_samples import CONTEXT, DENSE, SCORES, cuda_kernels, few, typed
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from schemes import cpu_scheme, cuda_scheme
 
 from dietlab.cost import (
     CostModel,
@@ -37,19 +38,13 @@ from dietlab.cost.wave_cost import LEAST_KERNELS, LEAST_RECORDS, fit_imbalance, 
 from dietlab.hardware import Hardware
 from dietlab.hardware.occupancy import blocks_per_sm
 from dietlab.measure import CacheState, Record, SyntheticRunner, Trial
+from dietlab.plans import plan_for
 from dietlab.shapes import Dim, Shape, ShapeSet
-from dietlab.space import (
-    CpuMicroKernel,
-    CudaMicroKernel,
-    build_space,
-    plan_for,
-    shared_bytes,
-    thread_registers,
-)
+from dietlab.space import CudaScheme, build_space, shared_bytes, thread_registers
 from dietlab.workloads import BatchMatmul, Dense, Workload, extents
 
 HARDWARE = Hardware.preset("h100")
-KERNEL = CudaMicroKernel(64, 64, 16, 8, 16, stages=3)
+KERNEL = cuda_scheme(64, 64, 16, 8, 16, stages=3)
 GUARD = 1.25
 """A call of so many launches or more: of a shorter one a launch is not taken off whole."""
 
@@ -67,7 +62,7 @@ kinds = st.sampled_from(["paper", "streamed"])
 caches = st.sampled_from(["hot", "rotating"])
 
 
-def alike(speed: float) -> Callable[[CudaMicroKernel], float]:
+def alike(speed: float) -> Callable[[CudaScheme], float]:
     return lambda kernel: speed
 
 
@@ -80,7 +75,7 @@ def up(extent: int, tile: int) -> int:
 
 @given(cuda_kernels(), works, rows, speeds, kinds, caches)
 def test_parts_of_a_time_are_what_their_names_say(
-    kernel: CudaMicroKernel, work: Workload, shape: Shape, speed: float, kind: Adaptation, cache: CacheState
+    kernel: CudaScheme, work: Workload, shape: Shape, speed: float, kind: Adaptation, cache: CacheState
 ) -> None:
     cost = adaptation_cost(work, HARDWARE, kind, cache)
     parts = cost.parts(kernel, shape, alike(speed))
@@ -91,10 +86,10 @@ def test_parts_of_a_time_are_what_their_names_say(
     assert parts.compute == pytest.approx(work.flops(shape) / together)
     # The reduction axis is padded too, for all blocks that share it.
     area = plan.executed_rows * up(sizes["cols"], kernel.cols) * sizes["batch"]
-    steps = kernel.step * kernel.splits
+    steps = kernel.kernel.step * kernel.kernel.splits
     executed = 2.0 * area * up(sizes["depth"], steps) / together
     assert parts.compute + parts.padding == pytest.approx(executed)
-    edges = EDGE_STEPS + (CLUSTER_STEPS if kernel.splits > 1 else 0)
+    edges = EDGE_STEPS + (CLUSTER_STEPS if kernel.kernel.splits > 1 else 0)
     starts = 2.0 * area * edges * steps / together
     assert parts.edges == pytest.approx(LAUNCH_SECONDS + starts)
     memory = work.bytes(shape) / (1e9 * (HARDWARE.dram_gbps or 0))
@@ -107,7 +102,7 @@ def test_parts_of_a_time_are_what_their_names_say(
 
 @given(cuda_kernels(), works, rows, speeds)
 def test_throughput_is_the_inverse_of_seconds(
-    kernel: CudaMicroKernel, work: Workload, shape: Shape, speed: float
+    kernel: CudaScheme, work: Workload, shape: Shape, speed: float
 ) -> None:
     cost = adaptation_cost(work, HARDWARE)
     seconds = cost.seconds(kernel, shape, alike(speed))
@@ -126,12 +121,12 @@ def test_a_call_shorter_than_a_launch_gives_a_finite_label() -> None:
 
 @given(cuda_kernels(), rows, st.floats(1e9, 1e11), st.floats(1e9, 1e11))
 def test_a_composed_plan_computes_each_tile_at_its_own_throughput(
-    kernel: CudaMicroKernel, shape: Shape, full: float, lower: float
+    kernel: CudaScheme, shape: Shape, full: float, lower: float
 ) -> None:
     cost = adaptation_cost(DENSE, HARDWARE, "paper")
     plan = plan_for(kernel, shape["T"])
     parts = cost.parts(kernel, shape, lambda k: full if k.rows == kernel.rows else lower)
-    columns, depth = up(DENSE.N, kernel.cols), up(DENSE.K, kernel.step * kernel.splits)
+    columns, depth = up(DENSE.N, kernel.cols), up(DENSE.K, kernel.kernel.step * kernel.kernel.splits)
     expected = sum(
         2.0
         * region.executed_rows
@@ -145,12 +140,12 @@ def test_a_composed_plan_computes_each_tile_at_its_own_throughput(
 
 @given(cuda_kernels(edges=("padded",)), works, rows, speeds, st.sampled_from(["even", "rest"]))
 def test_composition_never_executes_more_than_local_padding(
-    kernel: CudaMicroKernel, work: Workload, shape: Shape, speed: float, edge: str
+    kernel: CudaScheme, work: Workload, shape: Shape, speed: float, edge: str
 ) -> None:
     cost = adaptation_cost(work, HARDWARE, "paper")
     padded, composed = (
         cost.parts(k, shape, alike(speed))
-        for k in (kernel, replace(kernel, edge=edge))  # type: ignore[arg-type]
+        for k in (kernel, kernel.changed(edge=edge))  # type: ignore[arg-type]
     )
     assert composed.compute == pytest.approx(padded.compute)
     assert composed.padding <= padded.padding * (1 + 1e-9) + 1e-15
@@ -158,7 +153,7 @@ def test_composition_never_executes_more_than_local_padding(
 
 
 def test_padding_counts_the_reduction_axis() -> None:
-    kernel = CudaMicroKernel(64, 64, 32, 8, 16)
+    kernel = cuda_scheme(64, 64, 32, 8, 16)
     parts = adaptation_cost(Dense(T=Dim(1, 64), N=64, K=100), HARDWARE).parts(
         kernel, Shape.of(T=64), alike(1e9)
     )
@@ -180,9 +175,9 @@ def test_an_empty_call_costs_nothing() -> None:
 
 @given(st.integers(1, 6), st.integers(1, 8), st.integers(1, 40), st.sampled_from(["padded", "even", "rest"]))
 def test_exact_waves_leave_no_multiprocessor_idle(waves: int, blocks: int, cores: int, edge: str) -> None:
-    kernel = replace(KERNEL, edge=edge)  # type: ignore[arg-type]
+    kernel = KERNEL.changed(edge=edge)  # type: ignore[arg-type]
     work, hardware = Dense(T=Dim(1, 1 << 20), N=64, K=768), HARDWARE.with_cores(cores)
-    cost = adaptation_cost(work, hardware, resident={kernel.code: blocks})
+    cost = adaptation_cost(work, hardware, resident={kernel.kernel: blocks})
     full = waves * cores * blocks
     whole, more = (cost.parts(kernel, Shape.of(T=64 * full + extra), alike(1e9)) for extra in (0, 1))
     assert whole.idle == pytest.approx(0, abs=1e-12 * whole.total)
@@ -195,16 +190,16 @@ def test_exact_waves_leave_no_multiprocessor_idle(waves: int, blocks: int, cores
 
 @given(cuda_kernels(), works, rows)
 def test_below_one_wave_and_above_the_papers_constants_count(
-    kernel: CudaMicroKernel, work: Workload, shape: Shape
+    kernel: CudaScheme, work: Workload, shape: Shape
 ) -> None:
     cost = adaptation_cost(work, HARDWARE)
     assert isinstance(cost, CudaAdaptation)
     sizes, plan = extents(work, shape), plan_for(kernel, shape["T"])
-    blocks = plan.tiles * -(-sizes["cols"] // kernel.cols) * sizes["batch"] * kernel.splits
-    assert cost.filling(kernel, shape) == (blocks, HARDWARE.cores * cost.places(kernel))
-    places = HARDWARE.cores * cost.places(kernel)
+    blocks = plan.tiles * -(-sizes["cols"] // kernel.cols) * sizes["batch"] * kernel.kernel.splits
+    assert cost.filling(kernel, shape) == (blocks, HARDWARE.cores * cost.places(kernel.kernel))
+    places = HARDWARE.cores * cost.places(kernel.kernel)
     busy = f_occ(blocks, places, 1.433 if blocks < places else 2.14)
-    tile = {**kernel.cover_tile, "depth": kernel.step * kernel.splits}
+    tile = {**kernel.cover_tile, "depth": kernel.kernel.step * kernel.kernel.splits}
     assert cost.static(kernel, shape) == pytest.approx(f_pad(sizes, tile) * busy)
     plain = replace(cost, imbalance=(1.0, 1.0))
     assert plain.static(kernel, shape) <= cost.static(kernel, shape) * (1 + 1e-12)
@@ -212,11 +207,13 @@ def test_below_one_wave_and_above_the_papers_constants_count(
 
 def test_real_blocks_of_a_multiprocessor_change_the_answer() -> None:
     estimated = adaptation_cost(DENSE, HARDWARE)
-    few_blocks, many = (adaptation_cost(DENSE, HARDWARE, resident={KERNEL: n}) for n in (1, 6))
+    few_blocks, many = (adaptation_cost(DENSE, HARDWARE, resident={KERNEL.kernel: n}) for n in (1, 6))
     assert isinstance(estimated, CudaAdaptation) and isinstance(few_blocks, CudaAdaptation)
-    registers, shared = thread_registers(KERNEL), shared_bytes(KERNEL, 4)
-    assert estimated.places(KERNEL) == blocks_per_sm(HARDWARE.gpu, KERNEL.threads, registers, shared)
-    assert few_blocks.places(KERNEL) == 1 and few_blocks.places(replace(KERNEL, edge="even")) == 1
+    registers, shared = thread_registers(KERNEL.kernel), shared_bytes(KERNEL.kernel, 4)
+    assert estimated.places(KERNEL.kernel) == blocks_per_sm(
+        HARDWARE.gpu, KERNEL.kernel.threads, registers, shared
+    )
+    assert few_blocks.places(KERNEL.kernel) == 1
     # 4 x 36 blocks: 2 waves of 132, or a fifth of one.
     shape = Shape.of(T=256)
     parts = [cost.parts(KERNEL, shape, alike(1e11)) for cost in (few_blocks, many)]
@@ -226,16 +223,16 @@ def test_real_blocks_of_a_multiprocessor_change_the_answer() -> None:
 
 
 def test_what_does_not_fit_at_all_counts_one_block() -> None:
-    huge = CudaMicroKernel(512, 512, 64, 8, 8)
-    cost = adaptation_cost(DENSE, HARDWARE, resident={KERNEL: 0})
-    assert isinstance(cost, CudaAdaptation) and cost.places(huge) == cost.places(KERNEL) == 1
+    huge = cuda_scheme(512, 512, 64, 8, 8)
+    cost = adaptation_cost(DENSE, HARDWARE, resident={KERNEL.kernel: 0})
+    assert isinstance(cost, CudaAdaptation) and cost.places(huge.kernel) == cost.places(KERNEL.kernel) == 1
 
 
 def test_memory_bounds_a_call_whose_operands_rotate() -> None:
     hot, rotating = (adaptation_cost(DENSE, HARDWARE, cache=cache) for cache in ("hot", "rotating"))
     small, large = Shape.of(T=1), Shape.of(T=2048)
     quick = alike(1e9 * (HARDWARE.peak_gflops or 0))
-    kernel = CudaMicroKernel(16, 64, 32, 4, 16, 2, 4, edge="even")
+    kernel = cuda_scheme(16, 64, 32, 4, 16, 2, 4, edge="even")
     assert hot.parts(kernel, small, quick).weights == 0
     for shape in (small, large):
         assert hot.seconds(kernel, shape, quick) <= rotating.seconds(kernel, shape, quick)
@@ -247,7 +244,7 @@ def test_memory_bounds_a_call_whose_operands_rotate() -> None:
 def test_best_shape_fills_the_multiprocessors() -> None:
     shapes = tuple(Shape.of(T=t) for t in (64, 100, 704, 705))
     work = Dense(T=Dim(1, 704), N=64 * 12, K=768)
-    cost = adaptation_cost(work, HARDWARE, resident={KERNEL: 1})
+    cost = adaptation_cost(work, HARDWARE, resident={KERNEL.kernel: 1})
     assert best_shape(KERNEL, shapes, cost) == Shape.of(T=704)  # 11 x 12 blocks
 
 
@@ -267,7 +264,7 @@ def synthetic_records(
 ) -> tuple[list[Record], list[Record]]:
     """Micro-kernels measured once each, and others on all eight shapes."""
     hardware, shapes = Hardware.preset(preset), ShapeSet.uniform(work)
-    chosen = few(build_space(work, hardware), 2 * count, seed).micro_kernels
+    chosen = few(build_space(work, hardware), 2 * count, seed).schemes
     runner, cost = SyntheticRunner(hardware), adaptation_cost(work, hardware)
     train = [Trial(kernel, (best_shape(kernel, shapes.shapes, cost),)) for kernel in chosen[::2]]
     others = [Trial(kernel, shapes.shapes) for kernel in chosen[1::2]]
@@ -278,7 +275,7 @@ def synthetic_records(
 def test_model_ranks_micro_kernels_and_shapes_it_never_saw(name: str) -> None:
     preset, work = MODELLED[name]
     train, held_out = synthetic_records(preset, work, 64, 0)
-    assert not {r.micro_kernel for r in train} & {r.micro_kernel for r in held_out}
+    assert not {r.scheme for r in train} & {r.scheme for r in held_out}
     metrics = evaluate_model(fit_cost_model(work, Hardware.preset(preset), train), held_out)
     assert metrics["pairwise"] > 0.8, metrics
 
@@ -298,18 +295,18 @@ def test_saved_model_predicts_the_same_and_keeps_the_real_blocks(train: list[Rec
     model.save(tmp_path / "model.json")
     loaded = CostModel.load(tmp_path / "model.json")
     assert isinstance(model.cost, CudaAdaptation) and isinstance(loaded.cost, CudaAdaptation)
-    assert loaded.cost.resident == model.cost.resident == {r.micro_kernel.code: 3 for r in train}
+    assert loaded.cost.resident == model.cost.resident == {r.scheme.kernel: 3 for r in train}
     assert loaded.cost == model.cost and loaded.samples == model.samples == len(train)
-    kernels, shapes = [r.micro_kernel for r in train], ShapeSet.uniform(DENSE).shapes
+    kernels, shapes = [r.scheme for r in train], ShapeSet.uniform(DENSE).shapes
     np.testing.assert_array_equal(model.seconds(kernels, shapes), loaded.seconds(kernels, shapes))
     written = json.loads((tmp_path / "model.json").read_text())
     assert written["features"] == list(CUDA_FEATURES) == list(feature_names(HARDWARE))
-    assert set(written["resident"]) == {r.micro_kernel.code.key for r in train}
+    assert set(written["resident"]) == {r.scheme.kernel.key for r in train}
 
 
 def test_real_blocks_of_records_count_in_predictions(train: list[Record]) -> None:
     shapes = ShapeSet.uniform(DENSE).shapes
-    kernels = [r.micro_kernel for r in train[:8]]
+    kernels = [r.scheme for r in train[:8]]
     tables = [
         fit_cost_model(DENSE, HARDWARE, with_resources(train, blocks)).seconds(kernels, shapes)
         for blocks in (1, 8)
@@ -321,17 +318,17 @@ def test_halves_are_as_fast_as_tensor_cores_are(train: list[Record]) -> None:
     """No label is cut at what CUDA cores reach."""
     halves = typed(DENSE, "bfloat16")
     measured = synthetic_records("h100", halves, 40, 0)[0]
-    kernels = [r.micro_kernel for r in measured]
+    kernels = [r.scheme for r in measured]
     found = fit_cost_model(halves, HARDWARE, measured).throughput(kernels)
     peak, half = 1e9 * (HARDWARE.peak_gflops or 0), 1e9 * (HARDWARE.gpu.half_gflops or 0)
     assert peak < np.median(found) and found.max() <= 1.05 * half
-    slower = fit_cost_model(DENSE, HARDWARE, train).throughput([r.micro_kernel for r in train])
+    slower = fit_cost_model(DENSE, HARDWARE, train).throughput([r.scheme for r in train])
     assert slower.max() <= 1.05 * peak
 
 
 @pytest.mark.parametrize("work", [DENSE, typed(DENSE, "float16"), SCORES, CONTEXT], ids=str)
 def test_features_are_finite_for_the_whole_space(work: Workload) -> None:
-    kernels = build_space(work, HARDWARE).micro_kernels
+    kernels = build_space(work, HARDWARE).schemes
     lowest = sorted({kernel.family for kernel in kernels})
     for chosen in (kernels, lowest):
         table = features(chosen, work, HARDWARE)
@@ -339,14 +336,14 @@ def test_features_are_finite_for_the_whole_space(work: Workload) -> None:
 
 
 def test_features_do_not_depend_on_the_range_of_shapes() -> None:
-    chosen = few(build_space(DENSE, HARDWARE), 50).micro_kernels
+    chosen = few(build_space(DENSE, HARDWARE), 50).schemes
     np.testing.assert_array_equal(
         features(chosen, DENSE, HARDWARE), features(chosen, replace(DENSE, T=Dim(3, 9999)), HARDWARE)
     )
 
 
 @given(cuda_kernels(units=("fma",)), rows)
-def test_what_was_measured_comes_back_from_its_label(kernel: CudaMicroKernel, shape: Shape) -> None:
+def test_what_was_measured_comes_back_from_its_label(kernel: CudaScheme, shape: Shape) -> None:
     """One record is a model that predicts its own time."""
     cost = adaptation_cost(DENSE, HARDWARE)
     seconds = cost.seconds(kernel, shape, alike(1e11))
@@ -358,12 +355,12 @@ def test_what_was_measured_comes_back_from_its_label(kernel: CudaMicroKernel, sh
 # The constants of f_occ, fitted
 
 TILES = tuple(
-    CudaMicroKernel(rows, cols, step, 8, 16, stages=3)
+    cuda_scheme(rows, cols, step, 8, 16, stages=3)
     for rows in (64, 96, 128)
     for cols in (64, 128)
     for step in (16, 32, 64)
 )
-SMALL_TILES = tuple(replace(KERNEL, step=step) for step in (16, 32, 48, 64, 80, 96))
+SMALL_TILES = tuple(KERNEL.changed(step=step) for step in (16, 32, 48, 64, 80, 96))
 BLOCKS = 2
 """Of every tile, on a multiprocessor."""
 
@@ -372,23 +369,28 @@ HELD_OUT = tuple(Shape.of(T=t) for t in (33, 100, 320, 600, 850, 1200, 1800))
 constants = st.floats(1.05, 7.0)
 
 
-def throughput_of(kernel: CudaMicroKernel) -> float:
+def throughput_of(kernel: CudaScheme) -> float:
     """A tile's own, in flop/s: the larger, the faster."""
-    area = kernel.tile_rows * kernel.tile_cols
-    return 1.5e11 * area / (area + kernel.tile_rows + kernel.tile_cols) * (1 + kernel.step / 500)
+    area = kernel.kernel.tile_rows * kernel.kernel.tile_cols
+    return (
+        1.5e11
+        * area
+        / (area + kernel.kernel.tile_rows + kernel.kernel.tile_cols)
+        * (1 + kernel.kernel.step / 500)
+    )
 
 
 def timed(
     truth: tuple[float, float],
-    kernels: tuple[CudaMicroKernel, ...] = TILES,
+    kernels: tuple[CudaScheme, ...] = TILES,
     shapes: tuple[Shape, ...] = MEASURED,
     noise: float = 0.0,
     seed: int = 0,
-    speed: Callable[[CudaMicroKernel], float] = throughput_of,
+    speed: Callable[[CudaScheme], float] = throughput_of,
 ) -> list[Record]:
     """Records of a GPU on which waves cost what these constants say."""
     random = np.random.default_rng(seed)
-    cost = adaptation_cost(DENSE, HARDWARE, resident={k.code: BLOCKS for k in kernels}, imbalance=truth)
+    cost = adaptation_cost(DENSE, HARDWARE, resident={k.kernel: BLOCKS for k in kernels}, imbalance=truth)
     found = []
     for kernel in kernels:
         for shape in shapes:
@@ -398,7 +400,7 @@ def timed(
 
 
 def fitted(records: list[Record]) -> tuple[float, float]:
-    resident = {record.micro_kernel.code: BLOCKS for record in records}
+    resident = {record.scheme.kernel: BLOCKS for record in records}
     cost = adaptation_cost(DENSE, HARDWARE, resident=resident)
     assert isinstance(cost, CudaAdaptation)
     return fit_imbalance(cost, records)
@@ -425,14 +427,14 @@ def test_single_wrong_times_pull_little() -> None:
 
 @pytest.mark.parametrize("edge", ["even", "rest"])
 def test_composed_plans_tell_too(edge: str) -> None:
-    composed = tuple(replace(kernel, edge=edge) for kernel in TILES)  # type: ignore[arg-type]
+    composed = tuple(kernel.changed(edge=edge) for kernel in TILES)  # type: ignore[arg-type]
     assert fitted(timed((3.0, 4.0), composed, noise=0.02)) == pytest.approx((3.0, 4.0), rel=0.15)
 
 
 @pytest.mark.parametrize("edge", ["even", "rest"])
 def test_lower_tiles_have_a_throughput_of_their_own(edge: str) -> None:
     """A call of one low tile says nothing of how a call of several high ones fills the places."""
-    composed = tuple(replace(kernel, edge=edge) for kernel in SMALL_TILES)  # type: ignore[arg-type]
+    composed = tuple(kernel.changed(edge=edge) for kernel in SMALL_TILES)  # type: ignore[arg-type]
     shapes = tuple(Shape.of(T=t) for t in (8, 16, 24, 32, 40, 48, 56, 64, 128, 192, 256, 320))
     records = timed((3.0, 4.0), composed, shapes, noise=0.02, speed=lambda k: 1e11 * k.rows / 64)
     assert fitted(records) == (pytest.approx(3.0, rel=0.15), IMBALANCE[1])
@@ -467,8 +469,8 @@ def test_too_few_records_keep_the_papers_constants() -> None:
 def test_what_tells_nothing_of_waves_keeps_the_papers_constants() -> None:
     full = [Shape.of(T=64 * 22 * waves) for waves in (1, 2, 3, 4)]  # 22 x 12 blocks fill all places
     work, tiles = replace(DENSE, N=64 * 12), [k for k in TILES if (k.rows, k.cols) == (64, 64)]
-    tiles += [replace(k, stages=4) for k in tiles]
-    cost = adaptation_cost(work, HARDWARE, resident={k.code: BLOCKS for k in tiles})
+    tiles += [k.changed(stages=4) for k in tiles]
+    cost = adaptation_cost(work, HARDWARE, resident={k.kernel: BLOCKS for k in tiles})
     assert isinstance(cost, CudaAdaptation)
     assert all(blocks % places == 0 for k in tiles for s in full for blocks, places in [cost.filling(k, s)])
     records = [Record(k, s, "ok", seconds=1e-4 * (i + 1)) for i, s in enumerate(full) for k in tiles]
@@ -507,7 +509,7 @@ def test_waiting_for_memory_tells_nothing_of_waves() -> None:
 
 
 def test_a_cpu_has_no_such_constants() -> None:
-    hardware, kernel = Hardware.preset("haswell-1core"), CpuMicroKernel(4, 16)
+    hardware, kernel = Hardware.preset("haswell-1core"), cpu_scheme(4, 16)
     cost = adaptation_cost(DENSE, hardware)
     records = [Record(kernel, shape, "ok", seconds=1e-3 * shape["T"]) for shape in MEASURED]
     assert with_fitted_imbalance(cost, records) is cost
@@ -519,7 +521,7 @@ def test_a_cpu_has_no_such_constants() -> None:
 def test_fitted_constants_predict_shapes_that_were_held_out_better(truth: tuple[float, float]) -> None:
     train, held_out = timed(truth, noise=0.02), timed(truth, shapes=HELD_OUT)
     real = np.log([r.seconds or 0.0 for r in held_out])
-    pairs = [(r.micro_kernel, r.shape) for r in held_out]
+    pairs = [(r.scheme, r.shape) for r in held_out]
     with_paper, with_fit = (
         float(np.abs(np.log(fit_cost_model(DENSE, HARDWARE, train, kind).seconds_of(pairs)) - real).mean())
         for kind in ("paper", "streamed")

@@ -15,6 +15,7 @@ from conftest import ROOT
 from cuda_samples import DENSE, typed
 from hypothesis import given
 from hypothesis import strategies as st
+from schemes import cuda_scheme
 
 from dietlab.errors import HardwareError, MeasureError, MissingDependencyError
 from dietlab.hardware import Hardware, detect_gpu
@@ -33,11 +34,11 @@ from dietlab.measure import (
 from dietlab.measure.compiler_report import frame_compiled
 from dietlab.measure.cuda_clock import CudaClock, require_gpu
 from dietlab.shapes import Dim, Shape
-from dietlab.space import CudaMicroKernel, MicroKernel
+from dietlab.space import Scheme
 from dietlab.workloads import BatchMatmul, Dense
 
 H100 = Hardware.preset("h100")
-KERNEL = CudaMicroKernel(32, 32, 16, 8, 8, stages=3, edge="even")
+KERNEL = cuda_scheme(32, 32, 16, 8, 8, stages=3, edge="even")
 SHAPES = (Shape.of(T=5), Shape.of(T=48))
 TRIALS = [Trial(KERNEL, SHAPES)]
 USED = {"registers": 96, "spill_bytes": 8, "shared_bytes": 30_720, "blocks_per_sm": 5}
@@ -165,7 +166,7 @@ def test_resources_survive_a_store_a_compressed_file_and_a_replay(tmp_path: Path
         runner = ReplayRunner.load(tmp_path / name)
         found = list(runner.measure(DENSE, [Trial(KERNEL, tuple(r.shape for r in made))]))
         assert found == made and [r.resources for r in found] == [r.resources for r in made]
-        assert runner.micro_kernels == (KERNEL,)
+        assert runner.schemes == (KERNEL,)
 
 
 # Building for real, timing for show
@@ -180,12 +181,12 @@ def test_records_have_what_the_compiler_used() -> None:
         BatchMatmul(T=Dim(1, 64), B=2, D=32, form="nn"),
         typed(Dense(T=Dim(1, 64), N=96, K=64), "bfloat16"),
     )
-    halves = CudaMicroKernel(32, 32, 32, 2, 2, unit="mma", edge="even")
+    halves = cuda_scheme(32, 32, 32, 2, 2, unit="mma", edge="even")
     with LocalRunner(H100, Timing(3, 0.001), builders=1, timer_module="workers.gpu_timer") as runner:
         for work in works:
             kernel = KERNEL if work.dtype == "float32" else halves
             found = list(runner.measure(work, [Trial(kernel, SHAPES)]))
-            assert [(r.micro_kernel, r.shape, r.status, r.reason) for r in found] == [
+            assert [(r.scheme, r.shape, r.status, r.reason) for r in found] == [
                 (kernel, shape, "ok", "") for shape in SHAPES
             ]
             for made in found:
@@ -205,7 +206,7 @@ def test_no_group_of_warps_is_refused_for_what_serves_other_arrays() -> None:
     """A library of halves has a kernel for arrays that begin anywhere, which copies single elements."""
     if next(nvcc.compilers(), None) is None:
         pytest.skip("no CUDA compiler is installed (pip install nvidia-cuda-nvcc nvidia-cuda-cccl)")
-    kernels = [MicroKernel.from_key(key) for key in ("128x256x64.g2x1.s4", "128x128x64.g2x1.s4.b2.even")]
+    kernels = [Scheme.from_key(key) for key in ("128x256x64.g2x1.s4", "128x128x64.g2x1.s4.b2.even")]
     table = frame_compiled(typed(DENSE, "float16"), H100, kernels)
     assert list(table["status"]) == ["ok", "ok"] and not table["spill_bytes"].any(), table
 
@@ -214,7 +215,7 @@ def test_no_group_of_warps_is_refused_for_what_serves_other_arrays() -> None:
 def test_a_micro_kernel_that_no_compiler_takes_is_a_record() -> None:
     if next(nvcc.compilers(), None) is None:
         pytest.skip("no CUDA compiler is installed (pip install nvidia-cuda-nvcc nvidia-cuda-cccl)")
-    stranger = CudaMicroKernel(32, 32, 32, 2, 2, unit="mma")
+    stranger = cuda_scheme(32, 32, 32, 2, 2, unit="mma")
     with LocalRunner(Hardware.preset("t4"), builders=1, timer_module="workers.gpu_timer") as runner:
         (made,) = runner.measure(
             typed(Dense(T=Dim(1, 64), N=96, K=64), "float16"), [Trial(stranger, SHAPES[:1])]

@@ -13,9 +13,10 @@ from conftest import in_turn
 from cuda_samples import emulated, typed
 
 from dietlab.measure.process import WorkerProcess, WorkerRefused
+from dietlab.plans import Leaf, Split, Tree, heights
+from dietlab.plans.tree import tree_to_json
 from dietlab.shapes import Dim
-from dietlab.space import CudaMicroKernel, Leaf, MicroKernel, Split, Tree, heights
-from dietlab.space.decision import tree_to_json
+from dietlab.space import CudaMicroKernel, Scheme
 from dietlab.workloads import BatchMatmul, Dense, Workload
 
 HERE = Path(__file__).parent
@@ -289,6 +290,6 @@ def test_wrong_arguments_are_refused_before_any_launch(emulated: Emulated) -> No
 
 
 def test_two_heights_cover_rows_to_less_than_a_granule() -> None:
-    kernel = MicroKernel.from_key("128x64x16.t16x16.s3.even")
-    assert isinstance(kernel, CudaMicroKernel)
+    kernel = Scheme.from_key("128x64x16.t16x16.s3.even")
+    assert isinstance(kernel.kernel, CudaMicroKernel)
     assert heights(kernel, 1, 2048) == tuple(range(16, 129, 16))

@@ -21,9 +21,10 @@ from dietlab.hardware import Hardware
 from dietlab.lower.cuda.nvcc import compilers
 from dietlab.measure import RecordStore, SyntheticRunner
 from dietlab.measure.synthetic import synthetic_seconds
+from dietlab.plans import route
 from dietlab.search import TuningRun, tune
 from dietlab.shapes import Dim, Shape, ShapeSet
-from dietlab.space import CudaMicroKernel, build_space, route
+from dietlab.space import CudaMicroKernel, build_space
 from dietlab.study import Study
 from dietlab.workloads import BatchMatmul, Dense, Workload
 
@@ -80,11 +81,11 @@ def test_a_search_measures_what_it_should_and_learns(name: str, effort: str) -> 
     trials = TRIALS[effort]
     run = tuned(name, effort)
     assert run.trials >= trials and run.failures == 0
-    searched = list(dict.fromkeys(record.micro_kernel for record in run.records))[:trials]
+    searched = list(dict.fromkeys(record.scheme for record in run.records))[:trials]
     assert set(searched) <= set(run.space)
-    assert len({(r.asked_by, r.micro_kernel, r.shape) for r in run.records}) == len(run.records)
-    assert {type(kernel) for kernel in run.micro_kernels} == {CudaMicroKernel}
-    kernels, shapes = run.micro_kernels[:20], ShapeSet.every(WORKS[name]).shapes[::9]
+    assert len({(r.asked_by, r.scheme, r.shape) for r in run.records}) == len(run.records)
+    assert {type(scheme.kernel) for scheme in run.schemes} == {CudaMicroKernel}
+    kernels, shapes = run.schemes[:20], ShapeSet.every(WORKS[name]).shapes[::9]
     table = run.seconds_table(kernels, shapes)
     assert table.shape == (len(kernels), len(shapes)) and np.isfinite(table).all() and (table > 0).all()
     if effort == "quick":
@@ -102,8 +103,8 @@ def test_a_dispatcher_serves_every_length(name: str, effort: str) -> None:
     high = run.space.workload.dims["T"].high
     for length in (*range(0, 3 * high), 8191, 8192):
         plan = dispatcher.plan(Shape.of(T=length))
-        assert plan.rows == length and {region.kernel.code for region in plan.regions} <= compiled
-        assert namespace["choose"](length) == dispatcher.kernel(Shape.of(T=length)).key
+        assert plan.rows == length and {region.kernel for region in plan.regions} <= compiled
+        assert namespace["choose"](length) == dispatcher.scheme(Shape.of(T=length)).key
     assert Dispatcher.from_json(json.loads(json.dumps(dispatcher.to_json()))) == dispatcher
 
 
@@ -111,8 +112,8 @@ def regrets(work: Workload, dispatcher: Dispatcher, shapes: Iterable[Shape]) -> 
     """Against the best of the library's plans on each shape, without the synthetic machine's noise."""
     found = []
     for shape in shapes:
-        best = min(synthetic_seconds(H100, work, plan, shape) for plan in dispatcher.plans)
-        found.append(synthetic_seconds(H100, work, dispatcher.kernel(shape), shape) / best - 1)
+        best = min(synthetic_seconds(H100, work, plan, shape) for plan in dispatcher.schemes)
+        found.append(synthetic_seconds(H100, work, dispatcher.scheme(shape), shape) / best - 1)
     return found
 
 
@@ -145,7 +146,7 @@ def test_both_covers_are_searched() -> None:
         space = few(build_space(work, H100, edges), 200)  # type: ignore[arg-type]
         run = tune(space, ShapeSet.uniform(work), SyntheticRunner(H100), "smoke")
         dispatcher = train_dispatcher(choose_portfolio(run, max_kernels=4))
-        assert {plan.composed for plan in dispatcher.plans} == {composed}
+        assert {plan.composed for plan in dispatcher.schemes} == {composed}
 
 
 # A study, and the library
@@ -168,7 +169,7 @@ def test_a_study_folder_keeps_every_stage(name: str, studies: dict[str, Study]) 
     assert study == studies[name] and study.hardware == H100
     run, before = study.run(), tuned(name, "smoke")
     assert run.records == before.records and run.space == before.space
-    kernels, shapes = run.micro_kernels, ShapeSet.uniform(WORKS[name]).shapes
+    kernels, shapes = run.schemes, ShapeSet.uniform(WORKS[name]).shapes
     np.testing.assert_array_equal(run.seconds_table(kernels, shapes), before.seconds_table(kernels, shapes))
     assert study.dispatcher() == train_dispatcher(choose_portfolio(before, study.shapes, 3))
     records = (study.folder / "records.jsonl").read_bytes()
@@ -189,7 +190,7 @@ for folder in map(Path, sys.argv[1:]):
         refusal = ""
     except DispatchError as error:
         refusal = str(error)
-    plans = [op.plan(length) for length in range(1025)]
+    plans = [op.scheme(length) for length in range(1025)]
     print(json.dumps({"plans": plans, "refusal": refusal, "facts": op.facts, "name": repr(op)}))
 """
 """A process of its own: to build without a driver brings an empty library of its name into the process."""
@@ -219,7 +220,7 @@ def test_a_library_chooses_as_the_tree_does(
     name: str, studies: dict[str, Study], built: dict[str, dict[str, Any]]
 ) -> None:
     dispatcher = studies[name].dispatcher()
-    expected = [dispatcher.plans[route(dispatcher.tree, Shape.of(T=length))].key for length in range(1025)]
+    expected = [dispatcher.schemes[route(dispatcher.tree, Shape.of(T=length))].key for length in range(1025)]
     assert built[name]["plans"] == expected
     assert built[name]["facts"]["kernels"] == len(dispatcher.micro_kernels)
     if name != "bfloat16":  # no array of NumPy's own

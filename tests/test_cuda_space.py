@@ -10,54 +10,55 @@ import pytest
 from cuda_samples import CONTEXT, CUDA_EDGES, DENSE, GPUS, SCORES, WORKS, cuda_kernels, few, typed
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from schemes import cuda_scheme
 
 from dietlab.errors import SpaceError
 from dietlab.hardware import GpuLimits, Hardware
+from dietlab.plans import heights, plan_for
 from dietlab.shapes import Dim
 from dietlab.space import (
     CpuMicroKernel,
     CudaMicroKernel,
-    MicroKernel,
+    CudaScheme,
+    Scheme,
     build_space,
     cuda_limits,
     edges_of,
-    heights,
-    plan_for,
 )
 from dietlab.space.cuda_space import ARRANGEMENTS, SHARES, STAGES, STEPS, units
 from dietlab.space.cuda_unit import PIECES
 from dietlab.workloads import BatchMatmul, Dense, Workload, require_dtype
 
-KERNEL = CudaMicroKernel(128, 64, 16, 16, 16, stages=3)
-HALVES = CudaMicroKernel(128, 64, 32, 2, 2, unit="mma")
-GROUPS = CudaMicroKernel(128, 256, 64, 2, 1, stages=4, unit="wgmma")
+KERNEL = cuda_scheme(128, 64, 16, 16, 16, stages=3)
+HALVES = cuda_scheme(128, 64, 32, 2, 2, unit="mma")
+GROUPS = cuda_scheme(128, 256, 64, 2, 1, stages=4, unit="wgmma")
 
 
 # Micro-kernels
 
 
 @given(cuda_kernels(), cuda_kernels())
-def test_key_is_unique_and_reads_back(one: CudaMicroKernel, other: CudaMicroKernel) -> None:
-    assert MicroKernel.from_key(one.key) == one
+def test_key_is_unique_and_reads_back(one: CudaScheme, other: CudaScheme) -> None:
+    assert Scheme.from_key(one.key) == one
     assert CpuMicroKernel.parse(one.key) is None
     assert (one.key == other.key) == (one == other)
 
 
 def test_keys_of_known_micro_kernels() -> None:
     assert KERNEL.key == "128x64x16.t16x16.s3"
-    sliced = CudaMicroKernel(32, 64, 64, 4, 16, 4, 3, edge="even")
+    sliced = cuda_scheme(32, 64, 64, 4, 16, 4, 3, edge="even")
     assert str(sliced) == sliced.key == "32x64x64.t4x16x4.s3.even"
-    assert CudaMicroKernel(128, 128, 32, 2, 2, stages=4, unit="mma").key == "128x128x32.w2x2.s4"
-    assert replace(KERNEL, edge="checked").key == "128x64x16.t16x16.s3.checked"
-    assert MicroKernel.from_key("128x128x32.w2x2.s4.rest") == CudaMicroKernel(
+    assert cuda_scheme(128, 128, 32, 2, 2, stages=4, unit="mma").key == "128x128x32.w2x2.s4"
+    assert KERNEL.changed(edge="checked").key == "128x64x16.t16x16.s3.checked"
+    assert Scheme.from_key("128x128x32.w2x2.s4.rest") == cuda_scheme(
         128, 128, 32, 2, 2, stages=4, unit="mma", edge="rest"
     )
-    assert MicroKernel.from_key("128x64x16.t16x16.s3.checked") == replace(KERNEL, edge="checked")
-    assert replace(HALVES, splits=4, resident=2, edge="even").key == "128x64x32.w2x2.s2.k4.b2.even"
+    assert Scheme.from_key("128x64x16.t16x16.s3.checked") == KERNEL.changed(edge="checked")
+    assert HALVES.changed(splits=4, resident=2, edge="even").key == "128x64x32.w2x2.s2.k4.b2.even"
     assert GROUPS.key == "128x256x64.g2x1.s4"
-    assert MicroKernel.from_key("128x256x64.g2x1.s4.k2.rest") == replace(GROUPS, splits=2, edge="rest")
-    assert MicroKernel.from_key("128x64x16.t16x16.s3.k8") == replace(KERNEL, splits=8)
-    assert MicroKernel.from_key("128x64x16.t16x16.s3.b2") == replace(KERNEL, resident=2)
+    assert Scheme.from_key("128x256x64.g2x1.s4.k2.rest") == GROUPS.changed(splits=2, edge="rest")
+    assert Scheme.from_key("128x64x16.t16x16.s3.k8") == KERNEL.changed(splits=8)
+    assert Scheme.from_key("128x64x16.t16x16.s3.b2") == KERNEL.changed(resident=2)
 
 
 @pytest.mark.parametrize(
@@ -80,8 +81,8 @@ def test_keys_of_known_micro_kernels() -> None:
     ],
 )
 def test_text_that_is_no_key_is_refused(key: str) -> None:
-    with pytest.raises(SpaceError, match=r"or 128x64x16\.t16x16\.s3 \(CUDA\); got"):
-        MicroKernel.from_key(key)
+    with pytest.raises(SpaceError, match=r"or 128x64x16\.t16x16\.s3\.even \(CUDA\); got"):
+        Scheme.from_key(key)
 
 
 @pytest.mark.parametrize(
@@ -95,12 +96,12 @@ def test_text_that_is_no_key_is_refused(key: str) -> None:
         ({"cols": 60}, r"share the columns evenly: a multiple of 16; got 128x60x16\..* Change the columns"),
         ({"step": 18}, r"share the steps evenly: a multiple of 4; got 128x64x18\..* Change the steps"),
         ({"slices": 8}, r"share the steps evenly: a multiple of 32; got 128x64x16\.t16x16x8\.s3"),
-        ({"edge": "partitioned"}, r"even, rest or, on CUDA cores, checked; got .*\.partitioned\. Choose"),
+        ({"edge": "partitioned"}, r"padded, even, rest, checked, and .*; got partitioned, ws\. Choose"),
     ],
 )
 def test_sizes_that_do_not_go_together_are_refused(changed: dict[str, Any], complaint: str) -> None:
     with pytest.raises(SpaceError, match=complaint):
-        replace(KERNEL, **changed)
+        KERNEL.changed(**changed)
 
 
 @pytest.mark.parametrize(
@@ -110,12 +111,12 @@ def test_sizes_that_do_not_go_together_are_refused(changed: dict[str, Any], comp
         ({"cols": 48}, "share the columns evenly: a multiple of 32; got 128x48x32"),
         ({"step": 24}, "share the steps evenly: a multiple of 16; got 128x64x24"),
         ({"slices": 4}, "share the steps evenly: a multiple of 64; got 128x64x32"),
-        ({"edge": "checked"}, "on CUDA cores, checked; got"),
+        ({"edge": "checked"}, "padded, even, rest, and its order .*; got checked"),
     ],
 )
 def test_tensor_cores_want_whole_fragments(changed: dict[str, Any], complaint: str) -> None:
     with pytest.raises(SpaceError, match=complaint):
-        replace(HALVES, **changed)
+        HALVES.changed(**changed)
 
 
 @pytest.mark.parametrize(
@@ -126,29 +127,29 @@ def test_tensor_cores_want_whole_fragments(changed: dict[str, Any], complaint: s
         ({"cols": 272}, r"a worker computes 256 columns at most; got 128x272x64\.g2x1\.s4\. Let more share"),
         ({"step": 72}, "share the steps evenly: a multiple of 16; got 128x256x72"),
         ({"stages": 2}, r"fetched while two are computed; got .*\.s2\. Give it 3 or more"),
-        ({"edge": "checked"}, "on CUDA cores, checked; got"),
+        ({"edge": "checked"}, "padded, even, rest, and its order .*; got checked"),
     ],
 )
 def test_groups_of_warps_want_whole_instructions(changed: dict[str, Any], complaint: str) -> None:
     with pytest.raises(SpaceError, match=complaint):
-        replace(GROUPS, **changed)
+        GROUPS.changed(**changed)
 
 
 @given(cuda_kernels())
-def test_a_micro_kernel_and_what_it_shares(kernel: CudaMicroKernel) -> None:
+def test_a_scheme_and_what_it_shares(scheme: CudaScheme) -> None:
+    kernel, lower = scheme.kernel, scheme.heights
     fragment, threads = {"fma": (1, 1), "mma": (16, 32), "wgmma": (64, 128)}[kernel.unit]
     assert kernel.granule == kernel.down * fragment and kernel.rows % kernel.granule == 0
-    assert kernel.code.code == kernel.code and kernel.family.family == kernel.family
-    assert replace(kernel.code, edge=kernel.edge) == kernel
-    assert replace(kernel.family, rows=kernel.rows, edge=kernel.edge) == kernel
-    lower = kernel.composes
-    assert kernel in lower and {k.family for k in lower} == {kernel.family}
-    assert {k.granule for k in lower} == {kernel.granule} and {k.threads for k in lower} == {kernel.threads}
-    expected = range(kernel.granule, kernel.rows + 1, kernel.granule) if kernel.composed else [kernel.rows]
-    assert [k.rows for k in lower] == list(expected)
+    assert Scheme(kernel, scheme.edge) == scheme and scheme.family.family == scheme.family
+    assert scheme.family.changed(rows=kernel.rows, edge=scheme.edge) == scheme
+    assert scheme in lower and {s.family for s in lower} == {scheme.family}
+    assert {s.kernel.granule for s in lower} == {kernel.granule}
+    assert {s.kernel.threads for s in lower} == {kernel.threads}
+    expected = range(kernel.granule, kernel.rows + 1, kernel.granule) if scheme.composed else [kernel.rows]
+    assert [s.rows for s in lower] == list(expected)
     assert kernel.tile == {"rows": kernel.rows, "cols": kernel.cols, "depth": kernel.step}
-    covered = kernel.granule if kernel.composed else kernel.rows
-    assert kernel.cover_tile == {**kernel.tile, "rows": covered}
+    covered = kernel.granule if scheme.composed else kernel.rows
+    assert scheme.cover_tile == {**kernel.tile, "rows": covered}
     assert kernel.threads == kernel.down * kernel.across * kernel.slices * threads
     # What is on its way, what is computed and, in groups of warps, what may still be.
     assert kernel.ahead == kernel.stages - (2 if kernel.unit == "wgmma" else 1) > 0
@@ -157,68 +158,62 @@ def test_a_micro_kernel_and_what_it_shares(kernel: CudaMicroKernel) -> None:
     assert kernel.accumulators * kernel.threads == kernel.rows * kernel.cols * kernel.slices
 
 
-def test_bound_checks_are_code_of_their_own() -> None:
-    checked = replace(KERNEL, edge="checked")
-    assert checked.code == checked != KERNEL.code == KERNEL
-    assert not checked.composed and checked.family == KERNEL.family
-
-
 # Plans
 
 
 @given(cuda_kernels(), st.integers(0, 5000))
-def test_a_plan_covers_every_row_exactly_once(kernel: CudaMicroKernel, rows: int) -> None:
+def test_a_plan_covers_every_row_exactly_once(kernel: CudaScheme, rows: int) -> None:
     plan = plan_for(kernel, rows)
     next_row = 0
     for region in plan.regions:
         assert region.first_row == next_row and region.tiles > 0
-        assert region.kernel == replace(kernel, rows=region.kernel.rows)
-        assert region.kernel.rows <= kernel.rows and region.kernel.rows % kernel.granule == 0
+        assert region.scheme == kernel.changed(rows=region.kernel.rows)
+        assert region.kernel.rows <= kernel.rows and region.kernel.rows % kernel.kernel.granule == 0
         # Every tile has rows of its own, and all but the last region are full.
         assert (region.tiles - 1) * region.kernel.rows < region.rows <= region.executed_rows
         assert region is plan.regions[-1] or region.rows == region.executed_rows
         next_row += region.rows
     assert next_row == rows == plan.rows
     assert plan.tiles == -(-rows // kernel.rows)
-    assert 0 <= plan.executed_rows - rows < (kernel.granule if kernel.composed else kernel.rows)
+    assert 0 <= plan.executed_rows - rows < (kernel.kernel.granule if kernel.composed else kernel.rows)
     sizes = [region.kernel.rows for region in plan.regions for _ in range(region.tiles)]
     assert sizes == sorted(sizes, reverse=True)
     if kernel.edge == "even":
-        assert not sizes or sizes[0] - sizes[-1] <= kernel.granule
+        assert not sizes or sizes[0] - sizes[-1] <= kernel.kernel.granule
     if kernel.edge == "rest":
         assert set(sizes[:-1]) <= {kernel.rows}
 
 
 @given(cuda_kernels(), st.integers(1, 1500), st.integers(0, 200))
-def test_heights_are_those_that_plans_use(kernel: CudaMicroKernel, low: int, more: int) -> None:
+def test_heights_are_those_that_plans_use(kernel: CudaScheme, low: int, more: int) -> None:
     used = {r.kernel.rows for rows in range(low, low + more + 1) for r in plan_for(kernel, rows).regions}
     assert heights(kernel, low, low + more) == tuple(sorted(used))
 
 
 @settings(max_examples=20)
 @given(cuda_kernels(units=("fma",)), st.integers(1, 300))
-def test_an_open_end_is_a_long_range(kernel: CudaMicroKernel, low: int) -> None:
+def test_an_open_end_is_a_long_range(kernel: CudaScheme, low: int) -> None:
     """Heights repeat long before it ends."""
-    most = kernel.rows // kernel.granule
+    most = kernel.rows // kernel.kernel.granule
     end = max(low, kernel.rows * most) + 3 * kernel.rows
     used = {r.kernel.rows for rows in range(low, end + 1) for r in plan_for(kernel, rows).regions}
     assert heights(kernel, low) == tuple(sorted(used))
 
 
 def test_plans_of_a_known_micro_kernel() -> None:
-    kernel = CudaMicroKernel(64, 64, 16, 16, 16)  # in granules of 16 rows, of which 100 rows need seven
+    kernel = cuda_scheme(64, 64, 16, 16, 16)  # in granules of 16 rows, of which 100 rows need seven
     expected = {
         "even": [(64, 0, 64, 1), (48, 64, 36, 1)],
         "rest": [(64, 0, 64, 1), (48, 64, 36, 1)],
         "padded": [(64, 0, 100, 2)],
     }
     for edge in CUDA_EDGES:
-        plan = plan_for(replace(kernel, edge=edge), 100)
+        plan = plan_for(kernel.changed(edge=edge), 100)
         assert [(r.kernel.rows, r.first_row, r.rows, r.tiles) for r in plan.regions] == expected[edge]
-    even, rest = (plan_for(replace(kernel, edge=edge), 144) for edge in ("even", "rest"))  # nine granules
+    even, rest = (plan_for(kernel.changed(edge=edge), 144) for edge in ("even", "rest"))  # nine granules
     assert str(even) == "3 x 48 rows of 64x64x16.t16x16.s2.even"
     assert str(rest) == "2 x 64 + 1 x 16 rows of 64x64x16.t16x16.s2.rest"
-    assert heights(replace(kernel, edge="even"), 100, 144) == (48, 64)
+    assert heights(kernel.changed(edge="even"), 100, 144) == (48, 64)
 
 
 # The space
@@ -239,30 +234,30 @@ def candidates(work: Workload, hardware: Hardware) -> int:
     return total
 
 
-def check_fits(kernel: CudaMicroKernel, work: Workload, limits: GpuLimits) -> None:
+def check_fits(kernel: CudaScheme, work: Workload, limits: GpuLimits) -> None:
     """The limits, computed from the sizes alone."""
     item = require_dtype(work.dtype).itemsize
-    workers = kernel.down * kernel.across * kernel.slices
-    threads = workers * {"fma": 1, "mma": 32, "wgmma": 128}[kernel.unit]
+    workers = kernel.kernel.down * kernel.kernel.across * kernel.kernel.slices
+    threads = workers * {"fma": 1, "mma": 32, "wgmma": 128}[kernel.kernel.unit]
     assert 64 <= threads <= limits.threads_per_block
-    sums = kernel.rows * kernel.cols * kernel.slices // threads
+    sums = kernel.rows * kernel.cols * kernel.kernel.slices // threads
     assert sums < limits.registers_per_thread
     assert sums * threads <= limits.registers_per_block
-    pad = 0 if kernel.unit == "wgmma" else 16
-    lines = kernel.rows * (kernel.step * item + pad)
+    pad = 0 if kernel.kernel.unit == "wgmma" else 16
+    lines = kernel.rows * (kernel.kernel.step * item + pad)
     if work.weights == "direct":
-        lines += kernel.step * (kernel.cols * item + pad)
+        lines += kernel.kernel.step * (kernel.cols * item + pad)
     else:
-        lines += kernel.cols * (kernel.step * item + pad)
-    shared = max(kernel.slices - 1, int(kernel.splits > 1))
-    smem = max(kernel.stages * lines, 4 * kernel.rows * kernel.cols * shared)
+        lines += kernel.cols * (kernel.kernel.step * item + pad)
+    shared = max(kernel.kernel.slices - 1, int(kernel.kernel.splits > 1))
+    smem = max(kernel.kernel.stages * lines, 4 * kernel.rows * kernel.cols * shared)
     assert smem <= limits.smem_per_block_bytes
-    assert kernel.stages <= 2 or limits.compute_capability != "7.5"
-    assert kernel.splits == 1 or (limits.compute_capability == "9.0" and kernel.slices == 1)
-    assert kernel.splits == 1 or 2 * kernel.splits * kernel.step <= 768
-    assert kernel.resident * threads <= limits.threads_per_sm
-    assert kernel.resident * smem <= limits.smem_per_sm_bytes
-    assert kernel.resident == 1 or 2 * sums * threads <= 65536
+    assert kernel.kernel.stages <= 2 or limits.compute_capability != "7.5"
+    assert kernel.kernel.splits == 1 or (limits.compute_capability == "9.0" and kernel.kernel.slices == 1)
+    assert kernel.kernel.splits == 1 or 2 * kernel.kernel.splits * kernel.kernel.step <= 768
+    assert kernel.kernel.resident * threads <= limits.threads_per_sm
+    assert kernel.kernel.resident * smem <= limits.smem_per_sm_bytes
+    assert kernel.kernel.resident == 1 or 2 * sums * threads <= 65536
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
@@ -277,14 +272,11 @@ def test_space_is_of_a_useful_size_and_all_of_it_fits(preset: str, name: str, dt
     space = build_space(work, hardware)
     assert 100 <= len(space) <= 20_000
     assert list(space) == sorted(set(space))
-    assert {(type(kernel), kernel.edge) for kernel in space} == {(CudaMicroKernel, "even")}
+    assert {(type(scheme.kernel), scheme.edge) for scheme in space} == {(CudaMicroKernel, "even")}
     halves = {"mma", "wgmma"} if preset in ("h100", "h200") else {"mma"}
-    assert {k.unit for k in space if isinstance(k, CudaMicroKernel)} == (
-        {"fma"} if dtype == "float32" else halves
-    )
-    for kernel in space:
-        assert isinstance(kernel, CudaMicroKernel)
-        check_fits(kernel, work, hardware.gpu)
+    assert {k.kernel.unit for k in space} == ({"fma"} if dtype == "float32" else halves)
+    for scheme in space:
+        check_fits(scheme, work, hardware.gpu)
 
 
 @pytest.mark.parametrize(("preset", "dtype"), [("t4", "float32"), ("a100", "float32"), ("h100", "bfloat16")])
@@ -314,7 +306,7 @@ def test_papers_cover_is_local_padding_of_the_same_tiles(work: Workload) -> None
         build_space(work, hardware, edges_of(cover, work, hardware)) for cover in ("composed", "paper")
     )
     assert {kernel.edge for kernel in paper} == {"padded"}
-    assert {kernel.code for kernel in composed} == set(paper)
+    assert {scheme.kernel for scheme in composed} == {scheme.kernel for scheme in paper}
     assert len(build_space(work, hardware, CUDA_EDGES)) == 3 * len(paper)
 
 
@@ -338,7 +330,7 @@ def test_groups_of_warps_are_of_one_compute_capability() -> None:
         broken = next((limit.reason for limit in limits if limit.excess(GROUPS) > 0), "")
         reason = "groups of warps multiply from shared memory at compute capability 9.0"
         assert broken == ("" if fits else reason)
-        assert (GROUPS.unit in units(work, hardware)) == fits
+        assert (GROUPS.kernel.unit in units(work, hardware)) == fits
         assert units(DENSE, hardware) == ("fma",)
 
 
@@ -353,7 +345,7 @@ def test_halves_on_a_cpu_are_refused_with_the_one_reason(dtype: str) -> None:
 def test_space_of_a_dense_layer_does_not_depend_on_the_range_of_shapes() -> None:
     hardware = Hardware.preset("a100")
     other = build_space(replace(DENSE, T=Dim(7, 100_000)), hardware)
-    assert other.micro_kernels == build_space(DENSE, hardware).micro_kernels
+    assert other.schemes == build_space(DENSE, hardware).schemes
 
 
 @pytest.mark.parametrize(("cols", "depth"), [(1, 768), (7, 1), (1, 1), (33, 7), (100_000, 3)])
@@ -371,15 +363,15 @@ def test_narrow_heads_have_micro_kernels_too() -> None:
 
 def test_space_is_restricted_to_its_own_micro_kernels() -> None:
     space = build_space(DENSE, Hardware.preset("t4"))
-    chosen = few(space, 5).micro_kernels
-    assert space.restricted_to(chosen).micro_kernels == chosen
-    with pytest.raises(SpaceError, match=r"some of its micro-kernels; got 128x128x32\.w2x2\.s2"):
-        space.restricted_to([CudaMicroKernel(128, 128, 32, 2, 2, unit="mma")])
+    chosen = few(space, 5).schemes
+    assert space.restricted_to(chosen).schemes == chosen
+    with pytest.raises(SpaceError, match=r"some of its schemes; got 128x128x32\.w2x2\.s2"):
+        space.restricted_to([cuda_scheme(128, 128, 32, 2, 2, unit="mma")])
 
 
 def test_the_largest_tiles_need_a_large_gpu() -> None:
     """What an H100 has room for and a T4 has not: sizes come from the hardware."""
     spaces = {name: set(build_space(DENSE, Hardware.preset(name))) for name in ("t4", "h100")}
     assert spaces["t4"] < spaces["h100"]
-    shared = [k.stages * (k.rows + k.cols) * k.step for k in spaces["h100"] if isinstance(k, CudaMicroKernel)]
+    shared = [k.kernel.stages * (k.rows + k.cols) * k.kernel.step for k in spaces["h100"]]
     assert max(shared) * 4 > Hardware.preset("t4").gpu.smem_per_block_bytes

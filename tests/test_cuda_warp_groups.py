@@ -24,7 +24,7 @@ from dietlab.lower.cuda.geometry import (
 )
 from dietlab.lower.cuda.warp_group import described
 from dietlab.shapes import Dim
-from dietlab.space import CudaMicroKernel, MicroKernel, build_space
+from dietlab.space import CudaMicroKernel, Scheme, build_space
 from dietlab.workloads import BatchMatmul, Dense
 
 H200 = Hardware.preset("h200")
@@ -105,16 +105,16 @@ def test_stages_and_panels_begin_with_a_pattern(work: Dense | BatchMatmul) -> No
     geometry = BlockGeometry.of(work, H200)
     kernels: Any = [kernel for kernel in build_space(work, H200) if kernel.key.count(".g")]
     assert kernels
-    odd = [MicroKernel.from_key(key) for key in ("64x16x16.g1x1.s3", "64x48x48.g1x1.s4", "128x96x32.g2x2.s3")]
+    odd = [Scheme.from_key(key) for key in ("64x16x16.g1x1.s3", "64x48x48.g1x1.s4", "128x96x32.g2x2.s3")]
     for kernel in (*kernels, *odd):
-        assert isinstance(kernel, CudaMicroKernel)
-        x, w = panels(kernel, geometry)
+        assert isinstance(kernel.kernel, CudaMicroKernel)
+        x, w = panels(kernel.kernel, geometry)
         assert isinstance(x, SwizzledPanel) and isinstance(w, SwizzledPanel)
         for panel, first in ((x, 0), (w, x.elements)):
             pattern = 8 * panel.pitch
             assert first % pattern == 0 and (x.elements + w.elements) % pattern == 0, kernel.key
         if geometry.direct:
-            assert kernel.tile_cols % w.pitch == 0
+            assert kernel.kernel.tile_cols % w.pitch == 0
 
 
 # What the emulator tells of a kernel that leaves something out
@@ -122,20 +122,20 @@ def test_stages_and_panels_begin_with_a_pattern(work: Dense | BatchMatmul) -> No
 
 @cache
 def one(key: str = KEY) -> Program:
-    return program(DENSE, H200, [MicroKernel.from_key(key)])
+    return program(DENSE, H200, [Scheme.from_key(key)])
 
 
 def run(source: str, key: str = KEY) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """What a variant of the kernel computes, and what is right."""
-    kernel: Any = MicroKernel.from_key(key)
+    kernel: Any = Scheme.from_key(key)
     random = np.random.default_rng(0)
     x, w = (random.integers(-4, 5, (extent, DENSE.K)).astype(np.float16) for extent in (ROWS, DENSE.N))
     y = np.full((ROWS, DENSE.N), np.nan, np.float16)
     row_tiles = -(-ROWS // kernel.rows)
     grid = row_tiles * -(-DENSE.N // kernel.cols)
-    shared = 2 * shared_elements(kernel, one(key).geometry)
+    shared = 2 * shared_elements(kernel.kernel, one(key).geometry)
     Emulated.of(source).launch(
-        "k0_kernel", grid, kernel.threads, [x, w, y, ROWS, grid, row_tiles, ROWS], shared
+        "k0_kernel", grid, kernel.kernel.threads, [x, w, y, ROWS, grid, row_tiles, ROWS], shared
     )
     return y.astype(np.float32), x.astype(np.float32) @ w.T.astype(np.float32)
 
@@ -201,7 +201,7 @@ def test_a_wrong_layout_is_a_wrong_result(right: str, wrong: str) -> None:
 @emulated
 def test_four_warps_are_needed() -> None:
     source = one().source.replace("__launch_bounds__(128)", "__launch_bounds__(96)")
-    kernel: Any = MicroKernel.from_key(KEY)
+    kernel: Any = Scheme.from_key(KEY)
     empty = np.zeros((64, DENSE.K), np.float16)
     with pytest.raises(EmulatorError, match="needs four whole warps; the block has 96 threads"):
         Emulated.of(source).launch(
@@ -209,10 +209,10 @@ def test_four_warps_are_needed() -> None:
             1,
             96,
             [empty, empty[: DENSE.N], np.zeros((64, DENSE.N), np.float16), 64, 1, 1, 64],
-            2 * shared_elements(kernel, one().geometry),
+            2 * shared_elements(kernel.kernel, one().geometry),
         )
 
 
 def test_shared_memory_begins_with_a_pattern() -> None:
     assert f"extern __shared__ __align__({PATTERN_BYTES}) half" in one().source
-    assert "__align__(16) half" in program(DENSE, H200, [MicroKernel.from_key("64x32x64.w2x1.s3")]).source
+    assert "__align__(16) half" in program(DENSE, H200, [Scheme.from_key("64x32x64.w2x1.s3")]).source

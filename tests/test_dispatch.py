@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from itertools import combinations
 from operator import methodcaller
 from pathlib import Path
@@ -21,6 +20,7 @@ from conftest import Golden
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from schemes import cpu_scheme
 
 from dietlab.dispatch import (
     Dispatcher,
@@ -41,9 +41,10 @@ from dietlab.errors import DispatchError
 from dietlab.events import audience
 from dietlab.hardware import Hardware
 from dietlab.measure import Record, RecordStore, SyntheticRunner, Trial
+from dietlab.plans import Leaf, Split, depth, heights, leaves, plan_for, tiling
 from dietlab.search import TuningRun
 from dietlab.shapes import Dim, Shape, ShapeSet
-from dietlab.space import CpuMicroKernel, Leaf, Split, depth, heights, leaves, plan_for, tiling_on
+from dietlab.space import CpuMicroKernel, with_rows
 from dietlab.workloads import BatchMatmul, Dense, Workload, tolerance
 
 try:
@@ -74,16 +75,16 @@ def test_larger_portfolios_are_never_worse(synthetic_run: TuningRun) -> None:
 def test_plans_of_a_portfolio_need_its_micro_kernels_only(synthetic_run: TuningRun, max_kernels: int) -> None:
     portfolio = choose_portfolio(synthetic_run, max_kernels=max_kernels)
     present = set(portfolio.micro_kernels)
-    assert len(present) == len(portfolio) <= max_kernels and {k.code for k in present} == present
-    for plan, seconds in zip(portfolio.plans, portfolio.seconds, strict=True):
+    assert len(present) == len(portfolio) <= max_kernels and all(type(k) is CpuMicroKernel for k in present)
+    for plan, seconds in zip(portfolio.schemes, portfolio.seconds, strict=True):
         for shape, time in zip(portfolio.shapes, seconds, strict=True):
-            needed = {region.kernel.code for region in plan_for(plan, shape["T"]).regions}
+            needed = {region.kernel for region in plan_for(plan, shape["T"]).regions}
             assert np.isfinite(time) == (needed <= present)
     table = np.array(portfolio.seconds)
     assert np.isfinite(table.min(axis=0)).all() and (portfolio.slowdowns >= 1 - 1e-12).all()
-    assert set(table.argmin(axis=0)) == set(range(len(portfolio.plans)))
-    beyond = heights(portfolio.safe_plan, 129)
-    assert {replace(portfolio.safe_plan, rows=rows).code for rows in beyond} <= present
+    assert set(table.argmin(axis=0)) == set(range(len(portfolio.schemes)))
+    beyond = heights(portfolio.safe_scheme, 129)
+    assert {with_rows(portfolio.safe_scheme.kernel, rows) for rows in beyond} <= present
     # The tree compiles nothing else, even where a shape is called a thousand times more than others.
     skewed = {t: 1.0 if t > 20 else 1e-7 for t in range(1, 129)}
     shapes = ShapeSet.weighted(synthetic_run.space.workload, skewed)
@@ -95,15 +96,15 @@ def test_plans_of_a_portfolio_need_its_micro_kernels_only(synthetic_run: TuningR
 def choices(draw: st.DrawFn) -> _Choice:
     """Plans of three families over sixteen shapes, with times at random; one of dot products, which need
     several widths."""
-    families = [CpuMicroKernel(1, 16, edge="even"), CpuMicroKernel(1, 32, edge="even", ahead=True)]
+    families = [cpu_scheme(1, 16, edge="even"), cpu_scheme(1, 32, edge="even", ahead=True)]
     plans = [
-        replace(family, rows=rows, edge=edge, order=order)
+        family.changed(rows=rows, edge=edge, order=order)
         for family in families
         for rows in range(1, 5)
         for edge, order in (("even", "ws"), ("rest", "ws"), ("even", "is"), ("padded", "ws"))
     ]
     plans += [
-        CpuMicroKernel(rows, cols, edge=edge, along="depth")
+        cpu_scheme(rows, cols, edge=edge, along="depth")
         for rows in (1, 2, 3)
         for cols in (1, 2, 3)
         for edge in ("even", "rest")
@@ -121,7 +122,7 @@ def shapes_work() -> BatchMatmul:
 @settings(max_examples=60)
 @given(st.composite(choices)(), st.data())
 def test_the_best_addition_is_the_best_of_all(choice: _Choice, data: st.DataObject) -> None:
-    codes = range(len(choice.codes))
+    codes = range(len(choice.kernels))
     chosen = tuple(
         data.draw(st.sets(st.sampled_from(codes), max_size=len(codes) - 1)) if len(codes) > 1 else ()
     )
@@ -139,7 +140,7 @@ def test_the_best_addition_is_the_best_of_all(choice: _Choice, data: st.DataObje
 
 def test_a_large_slowdown_counts_more_than_small_ones_together() -> None:
     shapes = ShapeSet.extents(shapes_work(), range(1, 17))
-    plans = tuple(CpuMicroKernel(1, cols, edge="padded") for cols in (16, 32, 48))
+    plans = tuple(cpu_scheme(1, cols, edge="padded") for cols in (16, 32, 48))
     one_bad, all_meagre, best = [1.0] * 15 + [2.0], [1.05] * 16, [1.0] * 16
     choice = _Choice(shapes_work(), plans, shapes, np.array([one_bad, all_meagre, best]))
     assert np.mean(np.log(one_bad)) < np.mean(np.log(all_meagre))
@@ -192,12 +193,12 @@ def portfolios(draw: st.DrawFn) -> Portfolio:
     seconds = draw(arrays(np.float64, (count, 40), elements=st.floats(0.5, 50)))
     weights = draw(arrays(np.float64, 40, elements=st.floats(0.01, 10)))
     shapes = ShapeSet.weighted(WORK, dict(zip(range(1, 41), weights.tolist(), strict=True)))
-    kernels = tuple(CpuMicroKernel(rows, 16) for rows in range(1, count + 1))
+    kernels = tuple(cpu_scheme(rows, 16) for rows in range(1, count + 1))
     # A plan may lack micro-kernels on some shapes, but not all of them on the same.
     seconds[1:][draw(arrays(np.bool_, (count - 1, 40)))] = np.inf
     table = tuple(tuple(row) for row in seconds.tolist())
     best = tuple(seconds.min(axis=0).tolist())
-    codes = tuple(kernel.code for kernel in kernels)
+    codes = tuple(kernel.kernel for kernel in kernels)
     return Portfolio(WORK, HARDWARE, codes, kernels, shapes, table, best, ((count, 1.0),), kernels[-1])
 
 
@@ -211,12 +212,12 @@ def weighted_slowdown(portfolio: Portfolio, choose: Callable[[Shape], int]) -> f
 @given(portfolios())
 def test_trained_tree_loses_no_more_than_the_best_single_micro_kernel(portfolio: Portfolio) -> None:
     dispatcher = train_dispatcher(portfolio)
-    single = min(weighted_slowdown(portfolio, lambda s, i=i: i) for i in range(len(portfolio.plans)))  # type: ignore[misc]
-    reached = weighted_slowdown(portfolio, lambda s: portfolio.plans.index(dispatcher.kernel(s)))
+    single = min(weighted_slowdown(portfolio, lambda s, i=i: i) for i in range(len(portfolio.schemes)))  # type: ignore[misc]
+    reached = weighted_slowdown(portfolio, lambda s: portfolio.schemes.index(dispatcher.scheme(s)))
     assert reached == pytest.approx(dispatcher.expected_slowdown)
     assert 1 - 1e-9 <= reached <= single + 1e-9
-    used = {dispatcher.plans[leaf.kernel] for leaf in leaves(dispatcher.tree)}
-    assert used == set(dispatcher.plans) <= set(portfolio.plans)
+    used = {dispatcher.schemes[leaf.scheme] for leaf in leaves(dispatcher.tree)}
+    assert used == set(dispatcher.schemes) <= set(portfolio.schemes)
     rules = len(leaves(dispatcher.tree)) - 1
     assert depth(dispatcher.tree) == 1 + max(0, math.ceil(math.log2(rules)))
 
@@ -228,48 +229,48 @@ def test_source_executes_to_the_choice_of_the_tree(portfolio: Portfolio, rows: i
     namespace: dict[str, Any] = {}
     exec(dispatcher.to_source(), namespace)
     for t in (rows, *range(0, 45)):
-        assert namespace["choose"](t) == dispatcher.kernel(Shape.of(T=t)).key
+        assert namespace["choose"](t) == dispatcher.scheme(Shape.of(T=t)).key
 
 
 def test_tree_finds_a_known_boundary() -> None:
     shapes = ShapeSet.every(WORK)
     small = [1.0 if s["T"] <= 17 else 2.0 for s in shapes]
     large = [2.0 if s["T"] <= 17 else 1.0 for s in shapes]
-    kernels = (CpuMicroKernel(4, 16), CpuMicroKernel(8, 16), CpuMicroKernel(9, 16))
+    kernels = (cpu_scheme(4, 16), cpu_scheme(8, 16), cpu_scheme(9, 16))
     table = (tuple(small), tuple(large), (3.0,) * 40)
     portfolio = Portfolio(WORK, HARDWARE, kernels, kernels, shapes, table, (1.0,) * 40, (), kernels[0])
     dispatcher = train_dispatcher(portfolio)
     assert dispatcher.tree == Split("T", 40, Split("T", 17, Leaf(0), Leaf(1)), Leaf(0))
-    assert dispatcher.plans == kernels[:2] and dispatcher.expected_slowdown == pytest.approx(1)
+    assert dispatcher.schemes == kernels[:2] and dispatcher.expected_slowdown == pytest.approx(1)
 
 
 def test_no_plan_serves_a_shape_that_it_lacks_micro_kernels_for() -> None:
     """However rare the shape is, and however much faster the plan is around it."""
     shapes = ShapeSet.weighted(WORK, {t: 1e-12 if t == 7 else 1.0 for t in range(1, 41)})
     fast = tuple(np.inf if s["T"] == 7 else 1.0 for s in shapes)
-    kernels = (CpuMicroKernel(4, 16), CpuMicroKernel(8, 16))
+    kernels = (cpu_scheme(4, 16), cpu_scheme(8, 16))
     best = tuple(5.0 if s["T"] == 7 else 1.0 for s in shapes)
     portfolio = Portfolio(WORK, HARDWARE, kernels, kernels, shapes, (fast, (5.0,) * 40), best, (), kernels[1])
     for chosen in (None, ShapeSet.extents(WORK, [30])):
         dispatcher = train_dispatcher(portfolio, chosen)
-        assert [dispatcher.kernel(Shape.of(T=t)).rows for t in (6, 7, 8, 40, 41)] == [4, 8, 4, 4, 8]
+        assert [dispatcher.scheme(Shape.of(T=t)).rows for t in (6, 7, 8, 40, 41)] == [4, 8, 4, 4, 8]
         assert dispatcher.expected_slowdown == pytest.approx(1)
 
 
 def test_a_static_operator_has_one_rule() -> None:
     work = Dense(T=9, N=64, K=32)
-    kernels = (CpuMicroKernel(4, 16), CpuMicroKernel(9, 16))
+    kernels = (cpu_scheme(4, 16), cpu_scheme(9, 16))
     one = ShapeSet.of({Shape(()): 1.0})
     portfolio = Portfolio(work, HARDWARE, kernels, kernels, one, ((2.0,), (1.0,)), (1.0,), (), kernels[0])
     dispatcher = train_dispatcher(portfolio)
-    assert dispatcher.plans == (CpuMicroKernel(9, 16),) and dispatcher.tree == Leaf(0)
+    assert dispatcher.schemes == (cpu_scheme(9, 16),) and dispatcher.tree == Leaf(0)
     assert dispatcher.to_source().splitlines() == ["def choose(T):", '    return "9x16.u1.ws.p0"']
 
 
 def test_beyond_the_range_the_safe_plan_serves(synthetic_run: TuningRun) -> None:
     portfolio = choose_portfolio(synthetic_run)
     dispatcher = train_dispatcher(portfolio)
-    assert {dispatcher.kernel(Shape.of(T=t)) for t in (129, 130, 1000, 1 << 30)} == {portfolio.safe_plan}
+    assert {dispatcher.scheme(Shape.of(T=t)) for t in (129, 130, 1000, 1 << 30)} == {portfolio.safe_scheme}
 
 
 def test_every_row_count_is_served(synthetic_run: TuningRun) -> None:
@@ -278,15 +279,15 @@ def test_every_row_count_is_served(synthetic_run: TuningRun) -> None:
     assert 1 < len(compiled) <= 8 and dispatcher.expected_slowdown < 1.1
     for t in range(8193):
         plan = dispatcher.plan(Shape.of(T=t))
-        assert plan.rows == t and {region.kernel.code for region in plan.regions} <= compiled
+        assert plan.rows == t and {region.kernel for region in plan.regions} <= compiled
 
 
 def known_dispatcher() -> Dispatcher:
     plans = (
-        CpuMicroKernel(1, 24),
-        CpuMicroKernel(4, 16, 4, "is", 16, "even"),
-        CpuMicroKernel(6, 16, edge="checked"),
-        CpuMicroKernel(5, 16, 4, "ws", 16, "rest"),
+        cpu_scheme(1, 24),
+        cpu_scheme(4, 16, 4, "is", 16, "even"),
+        cpu_scheme(6, 16, edge="checked"),
+        cpu_scheme(5, 16, 4, "ws", 16, "rest"),
     )
     tree = Split("T", 64, Split("T", 3, Leaf(0), Split("T", 20, Leaf(2), Leaf(1))), Leaf(3))
     return Dispatcher(Dense(T=Dim(1, 64), N=50, K=7), HARDWARE, plans, tree, 1.25)
@@ -295,11 +296,11 @@ def known_dispatcher() -> Dispatcher:
 def test_source_of_a_known_dispatcher(golden: Golden) -> None:
     dispatcher = known_dispatcher()
     golden("dispatcher.py.txt", dispatcher.to_source())
-    facts = "7 micro-kernels, 4 plans, 4 rules, 3 comparisons at most, 1.250x mean slowdown"
+    facts = "7 micro-kernels, 4 schemes, 4 rules, 3 comparisons at most, 1.250x mean slowdown"
     assert str(dispatcher).endswith(f": {facts}>")
     # 21 rows and more split evenly into 3 and 4; the rest of 5 has any height, some of them in common.
-    shared = {CpuMicroKernel(rows, 16, 4, prefetch=16, edge="even") for rows in range(1, 6)}
-    alone = {CpuMicroKernel(1, 24, edge="even"), CpuMicroKernel(6, 16, edge="even")}
+    shared = {cpu_scheme(rows, 16, 4, prefetch=16).kernel for rows in range(1, 6)}
+    alone = {cpu_scheme(1, 24).kernel, cpu_scheme(6, 16).kernel}
     assert set(dispatcher.micro_kernels) == shared | alone
     assert str(dispatcher.plan(Shape.of(T=23))) == "5 x 4 + 1 x 3 rows of 4x16.u4.is.p16.even"
 
@@ -309,13 +310,13 @@ def test_dispatcher_survives_its_file_and_refuses_others(tmp_path: Path) -> None
     known_dispatcher().save(path)
     assert Dispatcher.load(path) == known_dispatcher()
     path.write_text(json.dumps({**known_dispatcher().to_json(), "schema_version": 7}))
-    with pytest.raises(DispatchError, match="a dispatcher has schema 2; got 7"):
+    with pytest.raises(DispatchError, match="a dispatcher has schema 3; got 7"):
         Dispatcher.load(path)
     path.write_text("{")
     with pytest.raises(DispatchError, match="a dispatcher file is readable JSON"):
         Dispatcher.load(path)
-    with pytest.raises(DispatchError, match=r"every leaf names a plan; got \[0, 5\]"):
-        Dispatcher(WORK, HARDWARE, (CpuMicroKernel(4, 16),), Split("T", 3, Leaf(0), Leaf(5)))
+    with pytest.raises(DispatchError, match=r"every leaf names a scheme; got \[0, 5\]"):
+        Dispatcher(WORK, HARDWARE, (cpu_scheme(4, 16),), Split("T", 3, Leaf(0), Leaf(5)))
 
 
 # Operator
@@ -325,9 +326,9 @@ def test_dispatcher_survives_its_file_and_refuses_others(tmp_path: Path) -> None
 def op(here: Hardware, tmp_path_factory: pytest.TempPathFactory) -> Operator:
     lanes = here.cpu.lanes
     kernels = (
-        CpuMicroKernel(1, 2 * lanes),
-        CpuMicroKernel(6, lanes, 4, "is", edge="even"),
-        CpuMicroKernel(4, 3 * lanes),
+        cpu_scheme(1, 2 * lanes),
+        cpu_scheme(6, lanes, 4, "is", edge="even"),
+        cpu_scheme(4, 3 * lanes),
     )
     tree = Split("T", 3, Leaf(0), Split("T", 20, Leaf(1), Leaf(2)))
     return build(
@@ -338,7 +339,7 @@ def op(here: Hardware, tmp_path_factory: pytest.TempPathFactory) -> Operator:
 @pytest.fixture(scope="module")
 def thin(here: Hardware, tmp_path_factory: pytest.TempPathFactory) -> Operator:
     """K = 1, with a bias."""
-    dispatcher = Dispatcher(Dense(Dim(1, 8), 5, 1, True), here, (CpuMicroKernel(4, here.cpu.lanes),), Leaf(0))
+    dispatcher = Dispatcher(Dense(Dim(1, 8), 5, 1, True), here, (cpu_scheme(4, here.cpu.lanes),), Leaf(0))
     return build(dispatcher, tmp_path_factory.mktemp("thin"))
 
 
@@ -562,7 +563,7 @@ def several(here: Hardware, tmp_path_factory: pytest.TempPathFactory) -> dict[st
         "nn": BatchMatmul(Dim(1, 64), 2, 6, "nn"),
     }
     tree = Split("T", 2, Leaf(0), Split("T", 5, Leaf(1), Leaf(2)))
-    kernels = [CpuMicroKernel(4, lanes, edge=edge) for edge in ("even", "checked", "rest")]
+    kernels = [cpu_scheme(4, lanes, edge=edge) for edge in ("even", "checked", "rest")]
     return {
         name: build(Dispatcher(work, here, tuple(kernels), tree), tmp_path_factory.mktemp(name))
         for name, work in works.items()
@@ -688,8 +689,8 @@ def test_operators_without_constants_are_right(several: dict[str, Operator], nam
 
 def test_operator_says_what_it_is(op: Operator) -> None:
     # Even splits of 4..20 rows have tiles of 3..6; the other two plans have one micro-kernel each.
-    assert repr(op) == "Operator(dense T=1..64 N=50 K=7, 6 micro-kernels, 3 plans)"
-    assert [op.plan(t) for t in (0, 3, 4, 20, 21, 9999)] == [op.plans[i] for i in (0, 0, 1, 1, 2, 2)]
+    assert repr(op) == "Operator(dense T=1..64 N=50 K=7, 6 micro-kernels, 3 schemes)"
+    assert [op.scheme(t) for t in (0, 3, 4, 20, 21, 9999)] == [op.schemes[i] for i in (0, 0, 1, 1, 2, 2)]
     manifest = json.loads((op.path.parent / "manifest.json").read_text())
     assert manifest["code_bytes"] < manifest["file_bytes"] == op.path.stat().st_size
     dispatcher = Dispatcher.from_json(manifest)
@@ -697,7 +698,7 @@ def test_operator_says_what_it_is(op: Operator) -> None:
     assert [kernel.key for kernel in dispatcher.micro_kernels] == list(op.micro_kernels)
     assert manifest["entries"] == {
         "run": "run(x [T, 7], packed, y [T, 50])",
-        "plan": "plan(T) -> number of the plan",
+        "plan": "plan(T) -> number of the scheme",
         "idle": "idle(T) -> 0",
         "pack": "pack(w [50, 7], packed)",
     }
@@ -724,10 +725,10 @@ def test_study_library_folder_and_file_all_load(op: Operator) -> None:
 
 
 def test_library_that_is_built_again_replaces_the_loaded_one(here: Hardware, tmp_path: Path) -> None:
-    kernels = (CpuMicroKernel(4, here.cpu.lanes), CpuMicroKernel(8, here.cpu.lanes))
+    kernels = (cpu_scheme(4, here.cpu.lanes), cpu_scheme(8, here.cpu.lanes))
     first = build(Dispatcher(WORK, here, kernels, Leaf(0)), tmp_path)
     second = build(Dispatcher(WORK, here, kernels, Leaf(1)), tmp_path)
-    assert (first.plan(5), second.plan(5), load(tmp_path).plan(5)) == (
+    assert (first.scheme(5), second.scheme(5), load(tmp_path).scheme(5)) == (
         kernels[0].key,
         kernels[1].key,
         kernels[1].key,
@@ -746,7 +747,7 @@ def test_folder_without_a_library_is_refused(op: Operator, tmp_path: Path) -> No
     ("manifest", "complaint"),
     [
         ("{", "readable manifest.json"),
-        ('{"schema_version": 9}', "a library has schema 2; got 9. Build it again"),
+        ('{"schema_version": 9}', "a library has schema 3; got 9. Build it again"),
         ("[]", "schema|readable"),
     ],
 )
@@ -830,8 +831,8 @@ def test_what_the_tree_chooses_is_measured_beside_its_rivals(synthetic_run: Tuni
     predicted = undecided(portfolio, synthetic_run)
     dispatcher, competing = train_dispatcher(portfolio), rivals(portfolio)
     assert predicted and any(len(plans) > 1 for plans in competing.values())
-    assert all(dispatcher.kernel(shape) in plans for shape, plans in competing.items())
-    asked = {(trial.micro_kernel, shape) for trial in predicted for shape in trial.shapes}
+    assert all(dispatcher.scheme(shape) in plans for shape, plans in competing.items())
+    asked = {(trial.scheme, shape) for trial in predicted for shape in trial.shapes}
     wanted = {(plan, shape) for shape, plans in competing.items() for plan in plans}
     verified = {shape for _, shape in wanted - asked}  # all that compete there were measured in one round
     assert asked == {(plan, shape) for plan, shape in wanted if shape not in verified}
@@ -839,9 +840,9 @@ def test_what_the_tree_chooses_is_measured_beside_its_rivals(synthetic_run: Tuni
         rounds: dict[object, set[object]] = {}
         for record in synthetic_run.records:
             if record.shape == shape and record.asked_by and record.asked_by.stage == "verify":
-                tiles = tiling_on(record.micro_kernel, portfolio.workload, shape)
+                tiles = tiling(record.scheme, portfolio.workload, shape)
                 rounds.setdefault(record.asked_by, set()).add(tiles)
-        tilings = {tiling_on(plan, portfolio.workload, shape) for plan in competing[shape]}
+        tilings = {tiling(plan, portfolio.workload, shape) for plan in competing[shape]}
         assert any(tilings <= found for found in rounds.values())
     checked, known = check_choices(portfolio, synthetic_run, runner, store, audience(()))
     assert set(checked.micro_kernels) <= set(portfolio.micro_kernels)
@@ -851,7 +852,7 @@ def test_what_the_tree_chooses_is_measured_beside_its_rivals(synthetic_run: Tuni
     assert len({shape for trial in left for shape in trial.shapes}) <= len(portfolio.shapes) / 10
     before, after = (
         sum(
-            runner.runner.seconds(portfolio.workload, train_dispatcher(p).kernel(s), s)
+            runner.runner.seconds(portfolio.workload, train_dispatcher(p).scheme(s), s)
             for s in portfolio.shapes
         )
         for p in (portfolio, checked)
@@ -886,7 +887,7 @@ def test_a_checked_portfolio_loses_no_more_than_the_first_choice(synthetic_run: 
     checked = checked_portfolio(synthetic_run, runner, RecordStore())
     assert len(checked) <= 8
     times = [
-        sum(runner.seconds(p.workload, train_dispatcher(p).kernel(s), s) for s in p.shapes)
+        sum(runner.seconds(p.workload, train_dispatcher(p).scheme(s), s) for s in p.shapes)
         for p in (first, checked)
     ]
     assert times[1] <= times[0]

@@ -9,6 +9,7 @@ from conftest import in_turn
 from hypothesis import given
 from hypothesis import strategies as st
 from programs import Program
+from schemes import cpu_scheme
 
 from dietlab.cost import adaptation_cost
 from dietlab.cost.cpu_features import CPU_FEATURES
@@ -18,8 +19,9 @@ from dietlab.hardware import Hardware
 from dietlab.lower.cpu.geometry import Geometry
 from dietlab.lower.cpu.region import scratch_floats, tiles_of
 from dietlab.lower.cpu.specialisation import needed_widths
+from dietlab.plans import Leaf, Split, heights
 from dietlab.shapes import Dim, Shape
-from dietlab.space import EDGES, CpuMicroKernel, Leaf, MicroKernel, Split, build_space, heights
+from dietlab.space import EDGES, MicroKernel, Scheme, build_space
 from dietlab.workloads import BatchMatmul, Dense, Workload
 
 HERE = Hardware.detect(measure=False)
@@ -30,7 +32,7 @@ VARIABLE = Dense(T=Dim(1, 128), N=100, K=64, constant=False)
 
 
 def dots(*keys: str) -> list[MicroKernel]:
-    return [MicroKernel.from_key(key) for key in keys]
+    return [Scheme.from_key(key) for key in keys]
 
 
 FIVE, WIDE, ASKING = dots("5x5.u4.ws.p0.depth.even", "2x7.u1.ws.p0.depth.rest", "3x4.u2.ws.p0a.depth.even")
@@ -40,19 +42,19 @@ FIVE, WIDE, ASKING = dots("5x5.u4.ws.p0.depth.even", "2x7.u1.ws.p0.depth.rest", 
 
 
 def test_the_axis_of_vectors_is_in_the_key() -> None:
-    assert CpuMicroKernel(5, 5, 4, edge="even", along="depth") == FIVE
+    assert cpu_scheme(5, 5, 4, edge="even", along="depth") == FIVE
     assert FIVE.key == "5x5.u4.ws.p0.depth.even"
-    padded = CpuMicroKernel(4, 4, along="depth")
-    assert padded.key == "4x4.u1.ws.p0.depth" and MicroKernel.from_key(padded.key) == padded
-    assert MicroKernel.from_key("8x32.u4.ws.p0a.even").along == "cols"
+    padded = cpu_scheme(4, 4, along="depth")
+    assert padded.key == "4x4.u1.ws.p0.depth" and Scheme.from_key(padded.key) == padded
+    assert Scheme.from_key("8x32.u4.ws.p0a.even").kernel.along == "cols"
     for key in ("5x5.u4.ws.p0.even.depth", "5x5.u4.ws.p0.rows.even", "5x5.u4.ws.p0.cols.even"):
         with pytest.raises(SpaceError, match="key reads like"):
-            MicroKernel.from_key(key)
+            Scheme.from_key(key)
 
 
 def test_every_output_has_a_register_and_every_column_one_for_weights() -> None:
-    assert FIVE.vectors(16) == FIVE.vectors(8) == 5
-    assert FIVE.registers(16) == 5 * 5 + 5 + 1
+    assert FIVE.kernel.vectors(16) == FIVE.kernel.vectors(8) == 5
+    assert FIVE.kernel.registers(16) == 5 * 5 + 5 + 1
     assert FIVE.cover_tile == {"rows": 1, "cols": 1, "depth": 1}
 
 
@@ -62,23 +64,23 @@ def test_every_output_has_a_register_and_every_column_one_for_weights() -> None:
 @pytest.mark.parametrize("work", [SCORES, VARIABLE])
 def test_weights_in_rows_can_be_read_both_ways(work: Workload) -> None:
     space = build_space(work, ZEN4, EDGES)
-    found = [kernel for kernel in space if kernel.along == "depth"]
+    found = [kernel for kernel in space if kernel.kernel.along == "depth"]
     assert {k.edge for k in found} == {"even", "rest"} and {k.order for k in found} == {"ws"}
-    assert {k.prefetch for k in found} == {0} and {k.unroll for k in found} == {1, 2, 4}
-    assert any(k.ahead for k in found) == (work is SCORES)
+    assert {k.kernel.prefetch for k in found} == {0} and {k.kernel.unroll for k in found} == {1, 2, 4}
+    assert any(k.kernel.ahead for k in found) == (work is SCORES)
     assert all(k.rows * k.cols + k.cols + 1 <= 32 for k in found) and FIVE in space
-    assert {k.along for k in space} == {"cols", "depth"}
+    assert {k.kernel.along for k in space} == {"cols", "depth"}
 
 
 def test_no_dot_products_of_other_weights_nor_before_an_epilogue() -> None:
     biased = Dense(T=Dim(1, 128), N=96, K=64, bias=True, constant=False)
     for work in (Dense(T=Dim(1, 128), N=96, K=64), CONTEXT, biased):
-        assert {kernel.along for kernel in build_space(work, ZEN4)} == {"cols"}
-    assert {kernel.along for kernel in build_space(SCORES, ZEN4, ("padded",))} == {"cols"}
+        assert {kernel.kernel.along for kernel in build_space(work, ZEN4)} == {"cols"}
+    assert {kernel.kernel.along for kernel in build_space(SCORES, ZEN4, ("padded",))} == {"cols"}
 
 
 def test_the_learned_model_sees_the_axis() -> None:
-    table = features([FIVE, CpuMicroKernel(8, 32, edge="even")], SCORES, ZEN4)
+    table = features([FIVE, cpu_scheme(8, 32, edge="even")], SCORES, ZEN4)
     assert table[:, CPU_FEATURES.index("along_depth")].tolist() == [1, 0]
 
 
@@ -91,7 +93,7 @@ def test_throughput_is_the_inverse_of_seconds(kernel: MicroKernel, work: Workloa
 
 
 def test_short_products_are_expected_to_be_dot_products_and_long_ones_not() -> None:
-    cost, across = adaptation_cost(SCORES, ZEN4), CpuMicroKernel(8, 16, 4, edge="even")
+    cost, across = adaptation_cost(SCORES, ZEN4), cpu_scheme(8, 16, 4, edge="even")
 
     def ratio(rows: int) -> float:
         dots, other = (cost.seconds(kernel, Shape.of(T=rows), lambda _: 1e11) for kernel in (FIVE, across))
@@ -105,7 +107,7 @@ def test_short_products_are_expected_to_be_dot_products_and_long_ones_not() -> N
 
 def test_columns_are_composed_as_rows_are() -> None:
     geometry = Geometry.of(SCORES, ZEN4, [FIVE])
-    kernels, tree = [FIVE, CpuMicroKernel(8, 32, edge="even")], Split("T", 10, Leaf(0), Leaf(1))
+    kernels, tree = [FIVE, cpu_scheme(8, 32, edge="even")], Split("T", 10, Leaf(0), Leaf(1))
     assert needed_widths(geometry, kernels, tree) == [(1, 2, 3, 4, 5), (32,)]
     assert needed_widths(geometry, kernels, tree, only=[[13], [13]]) == [(4, 5), (32,)]
     static = Geometry.of(VARIABLE, ZEN4, [WIDE])
@@ -133,7 +135,7 @@ def test_weights_that_vary_are_right(cols: int, depth: int, cores: int, tmp_path
 
 def test_both_styles_share_a_library(tmp_path: Path) -> None:
     work = BatchMatmul(T=Dim(1, 40), B=2, D=24)
-    across = CpuMicroKernel(8, HERE.cpu.lanes, 4, ahead=True, edge="even")
+    across = cpu_scheme(8, HERE.cpu.lanes, 4, ahead=True, edge="even")
     Program(work, HERE.with_cores(1), [FIVE, across], tmp_path).check((1, 4, 9, 31))
 
 

@@ -301,9 +301,9 @@ def test_frame_of_a_report_has_the_parameters_of_a_plan_or_the_reason_why_there_
     ours, other, *_ = HAND_MADE.rows
     rows = (replace(ours, plan="6x64.u2.ws.p24a.k512.even"), replace(other, correct=None, plan="it hung"))
     first, second = replace(HAND_MADE, rows=rows).to_frame().to_dict("records")
-    assert (first["micro_kernel"], first["rows"], first["cols"]) == ("6x64.u2.ws.p24a.k512.even", 6, 64)
+    assert (first["scheme"], first["rows"], first["cols"]) == ("6x64.u2.ws.p24a.k512.even", 6, 64)
     assert (first["prefetch"], first["ahead"], first["block"]) == (24, True, 512)
-    assert pd.isna(first["reason"]) and pd.isna(second["rows"]) and pd.isna(second["micro_kernel"])
+    assert pd.isna(first["reason"]) and pd.isna(second["rows"]) and pd.isna(second["scheme"])
     assert (second["reason"], second["correct"]) == ("it hung", False)
 
 

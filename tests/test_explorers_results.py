@@ -24,9 +24,10 @@ from dietlab.errors import DispatchError, ModelError, RecordError, WorkloadError
 from dietlab.evaluation.report import ContenderInfo, Report, Row
 from dietlab.hardware import Hardware
 from dietlab.measure import Record, ReplayRunner, SyntheticRunner, Timing, read_records
+from dietlab.plans import Leaf, Split, Tree, intervals, route
 from dietlab.search import EFFORTS, TuningRun, tune
 from dietlab.shapes import Dim, Shape, ShapeSet
-from dietlab.space import Leaf, MicroKernel, Split, Tree, build_space, intervals, route
+from dietlab.space import Scheme, build_space
 from dietlab.study import Study
 from dietlab.view.cost_predictions import (
     fit_first,
@@ -296,7 +297,7 @@ def test_a_study_predicts_the_parts_of_a_shape(study: Study) -> None:
     explorer = speedup_explorer(TABLE, runs={("qkv", 1): study.folder})
     explorer.set(shape="T=64", cache="hot")
     hot = replace(model, cost=replace(model.cost, cache="hot"))
-    expected = hot.parts(MicroKernel.from_key(PLAN), Shape.of(T=64))
+    expected = hot.parts(Scheme.from_key(PLAN), Shape.of(T=64))
     bars = [t for t in explorer.figure.data if t.type == "bar"]
     assert len(bars) == 5
     assert sum(bar.x[0] for bar in bars) == pytest.approx(1e6 * expected.total)
@@ -395,7 +396,7 @@ def replayed() -> TuningRun:
     work = Dense.from_json(recorded.header["workload"])
     hardware = Hardware.from_json(recorded.header["hardware"])
     runner = ReplayRunner(recorded.records)
-    space = build_space(work, hardware, edges=["padded"]).restricted_to(runner.micro_kernels)
+    space = build_space(work, hardware, edges=["padded"]).restricted_to(runner.schemes)
     effort = replace(EFFORTS["quick"], confirm_shapes=0, verify_shapes=0, timing=Timing())
     return tune(space, ShapeSet.uniform(work, n=8), runner, effort)
 
@@ -440,15 +441,15 @@ def test_the_table_of_a_dispatcher_is_what_it_was_trained_on(
     assert mean_slowdown(frame) == pytest.approx(dispatcher.expected_slowdown)
     assert (frame["slowdown"] >= 1).all() and frame["weight"].sum() == pytest.approx(1)
     for r in frame.itertuples():
-        assert dispatcher.plans[r.plan] == MicroKernel.from_key(r.micro_kernel)
-        assert r.micro_kernel == dispatcher.kernel(Shape.of(T=r.T)).key and r.low <= r.T <= r.high
+        assert dispatcher.schemes[r.plan] == Scheme.from_key(r.scheme)
+        assert r.scheme == dispatcher.scheme(Shape.of(T=r.T)).key and r.low <= r.T <= r.high
     known = board.table(dispatcher)
     assert known["expected_seconds"].tolist() == pytest.approx(frame["expected_seconds"].tolist())
     assert (known["best_seconds"] <= frame["best_seconds"] * (1 + 1e-12)).all()
 
 
 def test_a_path_in_words() -> None:
-    plans = tuple(map(MicroKernel.from_key, ("6x16.u4.ws.p0.even", "8x32.u4.ws.p0.rest")))
+    plans = tuple(map(Scheme.from_key, ("6x16.u4.ws.p0.even", "8x32.u4.ws.p0.rest")))
     tree = Split("T", 64, Split("T", 16, Leaf(0), Leaf(1)), Leaf(0))
     dispatcher = Dispatcher(WORK, HARDWARE, plans, tree)
     assert path_words(dispatcher, Shape.of(T=19)) == (
@@ -473,7 +474,7 @@ def test_the_figure_shows_tree_range_and_losses(synthetic_run: TuningRun, compos
     assert loss.hovertext[42].startswith("<b>T=43: ")
     # Every plan in use has its part of the bar, and together they are the range.
     bars = [t for t in figure.data if t.name and ": " in t.name and t.line.width == BAR_WIDTH]
-    assert {int(t.name.partition(":")[0]) for t in bars} == set(range(len(dispatcher.plans)))
+    assert {int(t.name.partition(":")[0]) for t in bars} == set(range(len(dispatcher.schemes)))
     whole = sorted(x for t in bars for x in t.x if x is not None and float(x).is_integer())
     assert whole == list(range(1, 129))
     splits = next(t for t in figure.data if t.text and any("≤" in text for text in t.text))
@@ -497,7 +498,7 @@ def test_without_a_micro_kernel_the_tree_compiles_the_others(board: Board) -> No
         frame = board.table(dispatcher)
         assert mean_slowdown(frame) == pytest.approx(dispatcher.expected_slowdown, rel=1e-9)
         for r in frame.itertuples():
-            needed = {region.kernel.code for region in dispatcher.plan(Shape.of(T=r.T)).regions}
+            needed = {region.kernel for region in dispatcher.plan(Shape.of(T=r.T)).regions}
             assert needed <= rest, r.shape
     assert tried
 
@@ -505,7 +506,7 @@ def test_without_a_micro_kernel_the_tree_compiles_the_others(board: Board) -> No
 def test_dropping_a_padded_micro_kernel_never_helps(replayed: TuningRun) -> None:
     portfolio = choose_portfolio(replayed, max_kernels=8)
     board = board_of(replayed, portfolio)
-    assert set(board.plans) == {*portfolio.plans, portfolio.safe_plan}
+    assert set(board.plans) == {*portfolio.schemes, portfolio.safe_scheme}
 
     def price(chosen: Portfolio) -> float:
         """What the tree minimises: what its choices lose, and rules."""
@@ -515,7 +516,7 @@ def test_dropping_a_padded_micro_kernel_never_helps(replayed: TuningRun) -> None
         return float(losses) + 0.0003 * len(intervals(dispatcher.tree))
 
     # The safe plan joins the others, as it does where a micro-kernel is left out.
-    whole = price(replace(portfolio, plans=board.plans, seconds=tuple(map(tuple, board.seconds.tolist()))))
+    whole = price(replace(portfolio, schemes=board.plans, seconds=tuple(map(tuple, board.seconds.tolist()))))
     more = [price(board.without(dropped)) - whole for dropped in portfolio.micro_kernels]
     assert min(more) >= -1e-9 and max(more) > 0.001
 
@@ -524,12 +525,12 @@ def test_dropping_a_padded_micro_kernel_never_helps(replayed: TuningRun) -> None
 @given(data=st.data())
 def test_a_tree_by_hand_serves_what_its_cuts_say(board: Board, data: st.DataObject) -> None:
     cuts = data.draw(st.lists(st.integers(1, 128), max_size=3))
-    plan = st.sampled_from(board.portfolio.plans)
+    plan = st.sampled_from(board.portfolio.schemes)
     plans = data.draw(st.lists(plan, min_size=len(cuts) + 1, max_size=len(cuts) + 1))
     dispatcher = by_hand(board.portfolio, cuts, plans)
     for extent in range(1, 129):
-        assert dispatcher.kernel(Shape.of(T=extent)) == plans[sum(cut < extent for cut in cuts)]
-    assert dispatcher.kernel(Shape.of(T=129)) == board.portfolio.safe_plan
+        assert dispatcher.scheme(Shape.of(T=extent)) == plans[sum(cut < extent for cut in cuts)]
+    assert dispatcher.scheme(Shape.of(T=129)) == board.portfolio.safe_scheme
     assert (board.table(dispatcher)["slowdown"] >= 1).all()
     with pytest.raises(DispatchError, match=f"{len(cuts)} cuts make {len(cuts) + 1} intervals"):
         by_hand(board.portfolio, cuts, [*plans, plans[0]])
@@ -538,12 +539,14 @@ def test_a_tree_by_hand_serves_what_its_cuts_say(board: Board, data: st.DataObje
 def test_the_trained_cuts_by_hand_lose_the_same(board: Board) -> None:
     trained = train_dispatcher(board.portfolio)
     inside = [(plan, high) for plan, _, high in intervals(trained.tree) if high is not None]
-    mine = by_hand(board.portfolio, [high for _, high in inside[:-1]], [trained.plans[p] for p, _ in inside])
+    mine = by_hand(
+        board.portfolio, [high for _, high in inside[:-1]], [trained.schemes[p] for p, _ in inside]
+    )
     assert mean_slowdown(board.table(mine)) == pytest.approx(mean_slowdown(board.table(trained)))
 
 
 def test_a_plan_that_is_not_on_the_board_is_named(board: Board) -> None:
-    stranger = MicroKernel.from_key("1x8.u1.is.p0")
+    stranger = Scheme.from_key("1x8.u1.is.p0")
     with pytest.raises(DispatchError, match=r"on the board; got 1x8\.u1\.is\.p0"):
         board.table(by_hand(board.portfolio, [], [stranger]))
 
@@ -553,9 +556,7 @@ def test_the_explorer_retrains_and_lets_you_play(synthetic_run: TuningRun, compo
     dispatcher = train_dispatcher(composed)
     first = explorer.drawn.numbers["expected mean regret, trained"]
     assert first == f"{100 * (mean_slowdown(explorer.frame) - 1):.2f} %"
-    assert explorer.frame["micro_kernel"].tolist() == [
-        dispatcher.kernel(Shape.of(T=t)).key for t in range(1, 129)
-    ]
+    assert explorer.frame["scheme"].tolist() == [dispatcher.scheme(Shape.of(T=t)).key for t in range(1, 129)]
     explorer.controls["shape"].value = 43
     assert explorer.drawn.note.startswith("T=43: T <= 128? yes.")
     assert trace(explorer.figure, "path of T=43").x[-1] == 43
@@ -563,7 +564,7 @@ def test_the_explorer_retrains_and_lets_you_play(synthetic_run: TuningRun, compo
     assert explorer.drawn.note.startswith("T=150: T <= 128? no. So plan ")
     # The game begins with one plan for every shape; the trained tree is never slower.
     explorer.controls["tree"].value = BY_HAND
-    assert explorer.frame["micro_kernel"].nunique() == 1
+    assert explorer.frame["scheme"].nunique() == 1
     assert "slower than the trained one. Can you do better?" in explorer.drawn.note
     before = explorer.drawn.numbers["by hand"]
     beside = frame_dispatch(synthetic_run, dispatcher)["slowdown"].tolist()
@@ -571,7 +572,7 @@ def test_the_explorer_retrains_and_lets_you_play(synthetic_run: TuningRun, compo
     other = next(key for key in explorer.controls["plan_1"].options if key != explorer.values["plan_1"])
     explorer.set(plan_1=other, cut_1=20)
     assert explorer.drawn.numbers["by hand"] != before
-    assert explorer.frame["micro_kernel"].tolist()[:21] == [other] * 20 + [explorer.values["plan_2"]]
+    assert explorer.frame["scheme"].tolist()[:21] == [other] * 20 + [explorer.values["plan_2"]]
 
 
 def test_the_explorer_leaves_out_a_micro_kernel(replayed: TuningRun) -> None:
@@ -582,7 +583,7 @@ def test_the_explorer_leaves_out_a_micro_kernel(replayed: TuningRun) -> None:
     for code in codes:
         explorer.controls["without"].value = code
         offered = explorer.controls["plan_1"].options
-        used = {MicroKernel.from_key(key).code.key for key in (*explorer.frame["micro_kernel"], *offered)}
+        used = {Scheme.from_key(key).kernel.key for key in (*explorer.frame["scheme"], *offered)}
         assert used <= set(codes) - {code}
         percent = 100 * (mean_slowdown(explorer.frame) / whole - 1)
         assert f"Without {code} a call takes {percent:.2f} % longer on average." in explorer.drawn.note
@@ -613,9 +614,7 @@ def test_dispatch_needs_one_dynamic_dimension() -> None:
 
 
 def failed(run: TuningRun) -> TuningRun:
-    records = [
-        Record(k, Shape.of(T=8), status) for k in run.micro_kernels[:3] for status in ("wrong", "timeout")
-    ]
+    records = [Record(k, Shape.of(T=8), status) for k in run.schemes[:3] for status in ("wrong", "timeout")]
     return replace(run, records=tuple(records[:5]))
 
 
@@ -646,7 +645,7 @@ def test_figures_of_a_run_with_only_failures_say_so(synthetic_run: TuningRun, co
 
 def test_a_fit_on_all_records_is_the_runs_own(synthetic_run: TuningRun) -> None:
     model = fit_first(synthetic_run, len(synthetic_run.records))
-    kernels, shapes = synthetic_run.micro_kernels[:9], [Shape.of(T=7), Shape.of(T=100)]
+    kernels, shapes = synthetic_run.schemes[:9], [Shape.of(T=7), Shape.of(T=100)]
     assert model.seconds(kernels, shapes) == pytest.approx(synthetic_run.model.seconds(kernels, shapes))
     assert model.cost == synthetic_run.model.cost
     for count in (0, len(synthetic_run.records) + 1):
@@ -662,21 +661,21 @@ def test_predictions_stand_beside_measurements(synthetic_run: TuningRun) -> None
     assert frame["held_out"].tolist() == [number > 40 for number in frame["record"]]
     last, record = frame.iloc[-1], synthetic_run.records[-1]
     assert last["seconds"] == record.seconds
-    guess = model.seconds([record.micro_kernel], [record.shape])[0, 0]
+    guess = model.seconds([record.scheme], [record.shape])[0, 0]
     assert (last["predicted_seconds"], last["ratio"]) == pytest.approx((guess, guess / (record.seconds or 1)))
-    assert (last["micro_kernel"], last["shape"]) == (record.micro_kernel.key, str(record.shape))
+    assert (last["scheme"], last["shape"]) == (record.scheme.key, str(record.shape))
 
 
 def test_predictions_are_drawn_on_log_axes_with_held_out_records_marked(synthetic_run: TuningRun) -> None:
     frame = frame_predictions(synthetic_run, fit_first(synthetic_run, 40), 40)
-    key = str(frame["micro_kernel"].iloc[-1])
+    key = str(frame["scheme"].iloc[-1])
     figure = plot_predictions(frame, "rows", key)
     fitted, rest = trace(figure, "fitted"), trace(figure, "held out from the fit")
     assert (len(fitted.x), fitted.marker.symbol) == (40, "circle")
     assert (len(rest.x), rest.marker.symbol) == (len(frame) - 40, "circle-open")
     assert fitted.marker.cmin == rest.marker.cmin == math.log2(frame["rows"].min())
     assert list(rest.marker.color) == pytest.approx(np.log2(frame["rows"][40:]).tolist())
-    assert len(trace(figure, key).x) == (frame["micro_kernel"] == key).sum()
+    assert len(trace(figure, key).x) == (frame["scheme"] == key).sum()
     line = trace(figure, "prediction = measurement")
     assert list(line.x) == list(line.y)
     axes = figure.layout.xaxis, figure.layout.yaxis
@@ -721,7 +720,7 @@ def test_ranking_is_judged_on_what_the_fit_has_not_seen(synthetic_run: TuningRun
 
 
 def test_records_that_failed_teach_nothing(synthetic_run: TuningRun) -> None:
-    broken = [Record(k, Shape.of(T=8), "crashed") for k in synthetic_run.micro_kernels[:10]]
+    broken = [Record(k, Shape.of(T=8), "crashed") for k in synthetic_run.schemes[:10]]
     run = replace(synthetic_run, records=(*broken, *synthetic_run.records[:30]))
     frame = frame_ranking(run, [5, 20])
     assert frame["samples"].iloc[0] == 0 and frame["pairwise"].isna().iloc[0]
@@ -746,7 +745,7 @@ def test_the_lab_fits_on_more_records_as_the_slider_moves(replayed: TuningRun) -
     lab = cost_lab(replayed)
     counts = usual_counts(replayed)
     assert lab.controls["records"].options == tuple(counts)
-    assert lab.values["micro_kernel"] == NONE
+    assert lab.values["scheme"] == NONE
     for count in (counts[0], counts[-1]):
         lab.controls["records"].value = count
         held_out = lab.frame["held_out"].sum()
@@ -769,14 +768,14 @@ def test_a_click_on_a_record_rings_its_micro_kernel(replayed: TuningRun) -> None
     lab = cost_lab(replayed)
     held_out = lab.frame[lab.frame["held_out"]]
     lab.live.clicked = {"trace": 1, "point": 2, "x": 1.0, "count": 1}
-    key = held_out["micro_kernel"].iloc[2]
-    assert lab.values["micro_kernel"] == key
-    assert len(trace(lab.figure, key).x) == (lab.frame["micro_kernel"] == key).sum()
+    key = held_out["scheme"].iloc[2]
+    assert lab.values["scheme"] == key
+    assert len(trace(lab.figure, key).x) == (lab.frame["scheme"] == key).sum()
     lab.live.clicked = {"trace": 3, "point": 0, "x": 1.0, "count": 2}
-    assert lab.values["micro_kernel"] == key
+    assert lab.values["scheme"] == key
     lab.controls["show"].value = RANKING
     lab.live.clicked = {"trace": 1, "point": 0, "x": 1.0, "count": 3}
-    assert lab.values["micro_kernel"] == key
+    assert lab.values["scheme"] == key
 
 
 def test_every_view_has_a_static_picture(replayed: TuningRun, study: Study) -> None:

@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from schemes import cpu_scheme
 
 from dietlab.cost import f_occ, f_pad, padding_waste
 from dietlab.errors import HardwareError, WorkloadError
 from dietlab.evaluation.policies import POLICIES, policy_waste
 from dietlab.hardware import GpuLimits, Hardware
+from dietlab.plans import plan_for
 from dietlab.shapes import Dim, Shape
-from dietlab.space import EDGES, CpuMicroKernel, MicroKernel, build_space, cpu_limits, edges_of, plan_for
+from dietlab.space import EDGES, CpuMicroKernel, MicroKernel, build_space, cpu_limits, edges_of
 from dietlab.view.explore_space import KNOBS, amount, frame_funnel, plot_funnel
 from dietlab.view.padding_figures import (
     MOST_CELLS,
@@ -37,7 +39,7 @@ ZEN = Hardware.preset("zen4-1core")
 
 WORKLOADS = pytest.mark.parametrize("work", [QKV, SCORES, CONTEXT], ids=["dense", "nt", "nn"])
 KERNELS = st.builds(
-    CpuMicroKernel, st.integers(1, 32), st.integers(1, 8).map(lambda v: 16 * v), edge=st.sampled_from(EDGES)
+    cpu_scheme, st.integers(1, 32), st.integers(1, 8).map(lambda v: 16 * v), edge=st.sampled_from(EDGES)
 )
 
 
@@ -126,7 +128,7 @@ def test_amounts_have_units(value: float, unit: str, words: str) -> None:
 @WORKLOADS
 def test_the_explorer_opens_on_the_real_processor(work: Workload) -> None:
     explorer, space = space_explorer(work), build_space(work, HASWELL)
-    assert explorer.drawn.numbers["micro-kernels that fit"] == f"{len(space):,}"
+    assert explorer.drawn.numbers["schemes that fit"] == f"{len(space):,}"
     assert explorer.drawn.numbers["on the real processor"] == f"{len(space):,}"
     assert explorer.frame.equals(frame_funnel(space))
     assert "What would another processor change?" in explorer.drawn.note
@@ -147,11 +149,10 @@ def test_twice_the_cache_is_another_space() -> None:
     explorer.controls["l2_bytes"].value = 512 << 10
     twice = set(build_space(wide, replace(HASWELL, limits=replace(HASWELL.limits, l2_bytes=512 << 10))))
     assert len(twice) > len(real)
-    assert explorer.drawn.numbers["micro-kernels that fit"] == f"{len(twice):,}"
+    assert explorer.drawn.numbers["schemes that fit"] == f"{len(twice):,}"
     assert explorer.drawn.numbers["on the real processor"] == f"{len(real):,}"
     assert explorer.drawn.note == (
-        f"With L2 cache 512 KiB instead of 256 KiB: {len(twice - real):,} more micro-kernels fit,"
-        " 0 fit no longer."
+        f"With L2 cache 512 KiB instead of 256 KiB: {len(twice - real):,} more schemes fit, 0 fit no longer."
     )
     assert "changed" in explorer.figure.layout.title.text
     assert f"{len(twice):,}" in explorer.live.figure_json
@@ -165,7 +166,7 @@ def test_what_no_limit_depends_on_changes_nothing() -> None:
     explorer.controls["l1d_bytes"].value = 128 << 10
     assert explorer.frame.equals(before)
     assert explorer.drawn.note == (
-        "With L1 data cache 128 KiB instead of 32 KiB: exactly the same micro-kernels fit."
+        "With L1 data cache 128 KiB instead of 32 KiB: exactly the same schemes fit."
     )
 
 
@@ -183,7 +184,7 @@ def test_a_processor_on_which_nothing_fits_is_a_sentence() -> None:
     explorer = space_explorer()
     explorer.controls["vector_registers"].value = 4
     note = explorer.drawn.note
-    assert "at least one micro-kernel for dense" in note and "vector registers (" in note
+    assert "at least one scheme for dense" in note and "vector registers (" in note
     assert explorer.frame.empty
     explorer.controls["vector_registers"].value = 8
     assert len(explorer.frame) > 1
@@ -205,7 +206,7 @@ def test_a_larger_limit_rejects_nothing_more(work: Workload, field: str, depth: 
     for value in knob.values(knob.of(ZEN)):
         space = build_space(work, _turned(ZEN, {**real, field: value}))
         # Reductions are cut only where L2 is small, so that these come and go.
-        larger = {k for k in space if not (isinstance(k, CpuMicroKernel) and k.block)}
+        larger = {k for k in space if not (isinstance(k.kernel, CpuMicroKernel) and k.kernel.block)}
         assert kept <= larger
         kept = larger
 
@@ -217,9 +218,9 @@ def test_a_gpu_has_its_own_sliders(preset: str) -> None:
     explorer = space_explorer(QKV, hardware)
     assert {"threads_per_block", "smem_per_block_bytes", "cores"} < set(explorer.controls)
     explorer.controls["cores"].value = 64
-    assert "exactly the same micro-kernels fit" in explorer.drawn.note
+    assert "exactly the same schemes fit" in explorer.drawn.note
     explorer.set(threads_per_block=256)
-    assert "exactly the same micro-kernels fit" not in explorer.drawn.note
+    assert "exactly the same schemes fit" not in explorer.drawn.note
 
 
 # --- tiles ------------------------------------------------------------------------------------
@@ -252,13 +253,13 @@ def test_tiles_cover_every_output_once_and_waste_what_the_cost_says(
 def test_dot_products_are_composed_on_both_axes(
     rows: int, cols: int, edge: Any, height: int, width: int
 ) -> None:
-    frame = frame_tiling(CpuMicroKernel(rows, cols, edge=edge, along="depth"), height, width)
+    frame = frame_tiling(cpu_scheme(rows, cols, edge=edge, along="depth"), height, width)
     assert (frame["padding_waste"] == 0).all()
     assert (frame["rows"] * frame["cols"]).sum() == height * width
 
 
 def test_a_tiling_has_cells_of_true_size() -> None:
-    figure = plot_tiling(CpuMicroKernel(14, 32, edge="padded"), 31, 80)
+    figure = plot_tiling(cpu_scheme(14, 32, edge="padded"), 31, 80)
     drawn = figure.data[0]
     assert list(drawn.y) == [0, 14, 28, 31, 42] and list(drawn.x) == [0, 32, 64, 80, 96]
     cells = np.array(drawn.z)
@@ -286,17 +287,17 @@ def test_the_coloured_area_is_the_waste(kernel: MicroKernel, rows: int, cols: in
 
 
 def test_very_many_tiles_are_drawn_from_the_end() -> None:
-    figure = plot_tiling(CpuMicroKernel(3, 16, edge="padded"), 4096, 9216)
+    figure = plot_tiling(cpu_scheme(3, 16, edge="padded"), 4096, 9216)
     drawn = figure.data[0]
     assert np.size(drawn.z) <= MOST_CELLS + MOST_ROW_TILES
     assert max(drawn.y) == 4098 and max(drawn.x) == 9216
     assert figure.layout.yaxis.title.text == "row of the output (the last 64 of 1,366 tiles)"
     assert "of 576 tiles)" in figure.layout.xaxis.title.text
-    assert len(frame_tiling(CpuMicroKernel(3, 16, edge="padded"), 4096, 9216)) == 1366 * 576
+    assert len(frame_tiling(cpu_scheme(3, 16, edge="padded"), 4096, 9216)) == 1366 * 576
 
 
 def test_outputs_without_rows_have_no_tiles() -> None:
-    kernel = CpuMicroKernel(14, 32)
+    kernel = cpu_scheme(14, 32)
     assert frame_tiling(kernel, 0, 64).empty and len(plot_tiling(kernel, 0, 64).data) == 0
     with pytest.raises(WorkloadError, match="negative extent; got -1"):
         frame_tiling(kernel, -1, 64)
@@ -308,13 +309,13 @@ def test_outputs_without_rows_have_no_tiles() -> None:
 @WORKLOADS
 @pytest.mark.parametrize("edge", ["padded", "even"])
 def test_the_map_has_the_waste_of_every_shape_and_height(work: Workload, edge: Any) -> None:
-    kernel = CpuMicroKernel(14, 32, edge=edge)
+    kernel = cpu_scheme(14, 32, edge=edge)
     frame = frame_waste(work, kernel, heights=[1, 5, 14], extents=[1, 14, 15, 128])
     assert list(frame.columns) == ["T", "rows", "padding_waste"] and len(frame) == 12
     for row in frame.itertuples():
         sizes = extents(work, Shape.of(T=row.T))
         assert row.padding_waste == pytest.approx(
-            padding_waste(sizes, replace(kernel, rows=row.rows).cover_tile)
+            padding_waste(sizes, kernel.changed(rows=row.rows).cover_tile)
         )
     figure = plot_waste(work, kernel, heights=[1, 5, 14], extents=[1, 14, 15, 128])
     drawn = figure.data[0]
@@ -326,22 +327,20 @@ def test_the_map_has_the_waste_of_every_shape_and_height(work: Workload, edge: A
 
 
 def test_composition_leaves_no_padded_rows() -> None:
-    padded, even = (
-        frame_waste(QKV, CpuMicroKernel(14, 32, edge=e))["padding_waste"] for e in ("padded", "even")
-    )
+    padded, even = (frame_waste(QKV, cpu_scheme(14, 32, edge=e))["padding_waste"] for e in ("padded", "even"))
     assert padded.max() > 0.9  # T=1 in a tile of 32 rows
     assert even.max() == 0  # 2,304 columns are a multiple of 32
     assert len(padded) == 128 * 32
 
 
 def test_waste_may_come_from_any_iterable() -> None:
-    once = frame_waste(QKV, CpuMicroKernel(14, 32), heights=iter([1, 2]), extents=iter([3, 4]))
+    once = frame_waste(QKV, cpu_scheme(14, 32), heights=iter([1, 2]), extents=iter([3, 4]))
     assert len(once) == 4
 
 
 @WORKLOADS
 def test_policies_waste_what_the_report_says(work: Workload) -> None:
-    kernel, shape = CpuMicroKernel(14, 32, edge="padded"), Shape.of(T=43)
+    kernel, shape = cpu_scheme(14, 32, edge="padded"), Shape.of(T=43)
     frame = frame_policies(work, kernel, shape).set_index("policy")
     assert list(frame.index) == [THIS, *POLICIES]
     for name, policy in POLICIES.items():
@@ -352,7 +351,7 @@ def test_policies_waste_what_the_report_says(work: Workload) -> None:
 
 def test_padding_needs_a_dynamic_dimension() -> None:
     with pytest.raises(WorkloadError, match="one dynamic dimension"):
-        frame_waste(Dense(T=43, N=64, K=8), CpuMicroKernel(14, 32))
+        frame_waste(Dense(T=43, N=64, K=8), cpu_scheme(14, 32))
     with pytest.raises(WorkloadError, match="one dynamic dimension"):
         padding_explorer(Dense(T=43, N=64, K=8))
 
@@ -364,7 +363,7 @@ def test_padding_needs_a_dynamic_dimension() -> None:
 def test_numbers_of_a_shape_and_a_micro_kernel(work: Workload) -> None:
     explorer = padding_explorer(work, ZEN)
     explorer.set(T=43, rows=14, cols=32, cores=3)
-    kernel = CpuMicroKernel(14, 32, edge=explorer.values["edge"])
+    kernel = cpu_scheme(14, 32, edge=explorer.values["edge"])
     assert not kernel.composed  # it opens without composition
     sizes, numbers = extents(work, Shape.of(T=43)), explorer.drawn.numbers
     useful = f_pad(sizes, kernel.cover_tile)
@@ -403,7 +402,7 @@ def test_policies_stand_beside_the_plan() -> None:
     explorer = padding_explorer()
     explorer.set(T=43, rows=14)
     bars = trace(explorer.figure, "policies")
-    frame = frame_policies(QKV, CpuMicroKernel(14, 16, edge="padded"), Shape.of(T=43))
+    frame = frame_policies(QKV, cpu_scheme(14, 16, edge="padded"), Shape.of(T=43))
     assert list(bars.y) == pytest.approx((100 * frame["padding_waste"]).tolist())
     assert len(set(bars.marker.color)) == 4
     assert "to powers of two at T=43" in bars.hovertext[2]
@@ -427,7 +426,7 @@ def test_the_note_says_which_limit_breaks() -> None:
     explorer = padding_explorer()
     assert "fits a CPU with AVX2" in explorer.drawn.note
     explorer.set(rows=16, cols=64)
-    first = next(x for x in cpu_limits(QKV, HASWELL) if x.excess(CpuMicroKernel(16, 64)) > 0)
+    first = next(x for x in cpu_limits(QKV, HASWELL) if x.excess(cpu_scheme(16, 64)) > 0)
     assert first.reason in explorer.drawn.note and "(137 registers, at most 16)" in explorer.drawn.note
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from schemes import cpu_scheme
 
 from dietlab.dispatch import Dispatcher, build
 from dietlab.errors import DispatchError, MeasureError, MissingDependencyError
@@ -44,9 +45,10 @@ from dietlab.hardware import Hardware
 from dietlab.measure.process import WorkerProcess, WorkerRefused
 from dietlab.measure.rotation import MOST_PLAIN, copies_beyond
 from dietlab.measure.sample import SampledProblem
+from dietlab.plans import Leaf
 from dietlab.search import EFFORTS
 from dietlab.shapes import Dim, Shape, ShapeSet
-from dietlab.space import CpuMicroKernel, Leaf, MicroKernel
+from dietlab.space import Scheme
 from dietlab.workloads import BatchMatmul, Dense, Workload
 
 torch = pytest.importorskip("torch", reason="contenders of a GPU are PyTorch's; here its CPU build stands in")
@@ -93,7 +95,7 @@ def test_names_agree_everywhere() -> None:
 
 
 def test_a_gpu_s_library_meets_contenders_of_a_gpu_only() -> None:
-    kernel = MicroKernel.from_key("32x32x16.t8x8.s2")
+    kernel = Scheme.from_key("32x32x16.t8x8.s2")
     dispatcher = Dispatcher(DENSE, Hardware.preset("h100"), (kernel,), Leaf(0))
     op: Any = SimpleNamespace(manifest=dispatcher.to_json(), path=Path("library.so"))
     shapes = ShapeSet.extents(DENSE, [5])
@@ -162,7 +164,7 @@ def test_absence_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_library_of_ours_plays_with_pytorch_s_tensors(here: Hardware, tmp_path: Path) -> None:
-    plans = (CpuMicroKernel(4, 16), CpuMicroKernel(2, 32))
+    plans = (cpu_scheme(4, 16), cpu_scheme(2, 32))
     build(Dispatcher(DENSE, here, plans, Leaf(0)), tmp_path, every_plan=True)
     service = GpuService()
     opened = service(opening("library", library=str(tmp_path)))

@@ -19,6 +19,7 @@ import pytest
 from click.testing import CliRunner, Result
 from conftest import ROOT
 from cuda_samples import CONTEXT, DENSE, SCORES, few, typed
+from schemes import cuda_scheme
 
 import dietlab
 from dietlab.cli import main
@@ -43,7 +44,7 @@ from dietlab.hardware import Hardware
 from dietlab.hardware.detect_gpu import PRESETS
 from dietlab.measure import SyntheticRunner, Trial
 from dietlab.shapes import Dim, Shape, ShapeSet
-from dietlab.space import CudaMicroKernel, MicroKernel, Space, build_space
+from dietlab.space import MicroKernel, Scheme, Space, build_space
 from dietlab.study import Study
 from dietlab.workloads import PRECISIONS, Dense, Workload
 
@@ -272,7 +273,7 @@ TIMES = {
     "64x64x32.t8x16.s3.k4": 7.0,
     "64x32x8.t8x16.s2": 2.0,
 }
-SPACE = Space(DENSE, H100, tuple(sorted(MicroKernel.from_key(key) for key in TIMES)))
+SPACE = Space(DENSE, H100, tuple(sorted(Scheme.from_key(key) for key in TIMES)))
 
 
 def compared(*wanted: Configuration, shapes: Sequence[Shape] = (Shape.of(T=1),), count: int = 8) -> Any:
@@ -298,7 +299,7 @@ def test_the_nearest_micro_kernel_of_a_tile(
     wanted: Configuration, key: str | None, rank: int | None, exact: bool
 ) -> None:
     ((match,),) = (one.matches for one in compared(wanted))
-    assert (match.kernel and match.kernel.key, match.rank, match.exact) == (key, rank, exact)
+    assert (match.scheme and match.scheme.key, match.rank, match.exact) == (key, rank, exact)
     assert match.seconds == (TIMES[key] if key else None)
 
 
@@ -334,8 +335,8 @@ def test_the_table_has_a_row_a_shape() -> None:
         "T": 3,
         "nvidia": "64x64x8.s3",
         "nvidia_seconds": 3e-6,
-        "micro_kernel": "64x64x16.t8x16.s3",
-        "micro_kernel_seconds": 6.0,
+        "scheme": "64x64x16.t8x16.s3",
+        "scheme_seconds": 6.0,
         "rank": 2,
         "ranked": 8,
         "slowdown": 2.0,
@@ -364,7 +365,7 @@ def test_the_analytic_model_is_the_adaptation_at_the_peak(dtype: str) -> None:
     shapes = [Shape.of(T=t) for t in (1, 129, 2048)]
     cost = adaptation_cost(space.workload, H100)
     peak = 1e9 * (H100.peak_for(dtype) or 0)
-    table = AnalyticModel.of(space).seconds(space.micro_kernels, shapes)
+    table = AnalyticModel.of(space).seconds(space.schemes, shapes)
     assert table.shape == (12, 3)
     for row, kernel in enumerate(space):
         for column, shape in enumerate(shapes):
@@ -372,7 +373,7 @@ def test_the_analytic_model_is_the_adaptation_at_the_peak(dtype: str) -> None:
 
 
 def test_the_analytic_model_ranks_by_padding() -> None:
-    low, high = (CudaMicroKernel(rows, 64, 16, 4, 16) for rows in (8, 128))
+    low, high = (cuda_scheme(rows, 64, 16, 4, 16) for rows in (8, 128))
     (one,) = compare_with_heuristics(
         Space(DENSE, H100, (low, high)), [Shape.of(T=1)], None, Listed((Configuration(128, 64, 16, 2),))
     )
@@ -384,9 +385,9 @@ def test_a_fitted_model_ranks_too() -> None:
     shapes = [Shape.of(T=t) for t in (16, 512)]
     records = list(SyntheticRunner(H200).measure(DENSE, [Trial(k, tuple(shapes)) for k in space]))
     model = fit_cost_model(DENSE, H200, records)
-    wanted = tuple(Configuration(k.rows, k.cols, 16, 3) for k in space.micro_kernels[::6])
+    wanted = tuple(Configuration(k.rows, k.cols, 16, 3) for k in space.schemes[::6])
     for column, one in enumerate(compare_with_heuristics(space, shapes, model, Listed(wanted))):
-        seconds = model.seconds(space.micro_kernels, shapes)[:, column]
+        seconds = model.seconds(space.schemes, shapes)[:, column]
         assert one.seconds == seconds.min() and one.in_space == len(wanted)
         for match in one.matches:
             assert match.rank == 1 + (seconds < match.seconds).sum()
@@ -415,8 +416,8 @@ def test_command_ranks_by_a_study(asked: Asked, tmp_path: Path) -> None:
     assert asked.precision == "HSH" and asked.problem[1:3] == (192, 128)
     first = json.loads(done.stdout)[0]
     run = study.run()
-    table = run.model.seconds(run.space.micro_kernels, [Shape.of(T=7)])[:, 0]
-    assert first["choice"] == run.space.micro_kernels[int(table.argmin())].key
+    table = run.model.seconds(run.space.schemes, [Shape.of(T=7)])[:, 0]
+    assert first["choice"] == run.space.schemes[int(table.argmin())].key
     assert "ranked by the model of" in cuda("--study", study.folder, "--shapes", "7").stdout
 
 
@@ -501,8 +502,8 @@ def test_nvidias_choices_have_a_rank(hardware: Hardware, dtype: str) -> None:
         for match in one.matches:
             tile = (match.configuration.rows, match.configuration.cols)
             held = any((kernel.rows, kernel.cols) == tile for kernel in space)
-            assert held == (match.kernel is not None)
-            if match.kernel is not None:
-                assert (match.kernel.rows, match.kernel.cols) == tile
+            assert held == (match.scheme is not None)
+            if match.scheme is not None:
+                assert (match.scheme.rows, match.scheme.cols) == tile
                 assert match.rank is not None and 1 <= match.rank <= len(space)
         assert one.slowdown is None or one.slowdown >= 1

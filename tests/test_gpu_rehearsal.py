@@ -225,11 +225,11 @@ def test_twelve_kernels_of_all_units_are_tried(first_light: ModuleType) -> None:
     assert {case.workload.dtype for case in first_light.CASES} == {"float32", "float16", "bfloat16"}
     h200, a100 = Hardware.preset("h200"), Hardware.preset("a100")
     for case in first_light.CASES:
-        kernel = case.kernel(h200)
-        assert kernel.unit == case.unit and case.fits(kernel)
+        kernel = case.scheme(h200)
+        assert kernel.kernel.unit == case.unit and case.fits(kernel)
         if case.unit == "wgmma":
             with pytest.raises(LookupError, match="no such micro-kernel fits sm_80"):
-                case.kernel(a100)
+                case.scheme(a100)
 
 
 @pytest.mark.parametrize(("errors", "status"), [(0, "ok"), (3, "failed")])
@@ -240,7 +240,7 @@ def test_what_a_checker_finds_is_a_row(
     program.write_text(SANITIZER.format(errors=errors))
     program.chmod(0o755)
     case = first_light.CASES[0]
-    built = Built(case.kernel(Hardware.preset("h200")), tmp_path / "library.so", {}, None, 1.0)
+    built = Built(case.scheme(Hardware.preset("h200")), tmp_path / "library.so", {}, None, 1.0)
     found, details = first_light.judged(case, built, (str(program),), 60.0)
     assert found == status and details["summary"] == f"ERROR SUMMARY: {errors} errors"
     assert errors == 0 or "Invalid __global__ write of size 4 bytes" in details["reason"]
@@ -326,7 +326,7 @@ def test_a_bench_on_lent_machines_goes_on_after_a_kill(tmp_path: Path) -> None:
             file.write(done.stdout)
         return calls_of(done.stdout)
 
-    long_slices, short_slices = calls(), calls("--no-download", "--seconds", "40")
+    long_slices, short_slices = calls(), calls("--no-download", "--seconds", "15")
     assert len(long_slices) == 2 and clone.parts()
     assert all(size + part.stat().st_size < LIMIT_MIB * MIB for part in clone.parts())
     image = Image.make(tmp_path, python, isolation, ROOT / "constraints.txt")

@@ -35,12 +35,12 @@ def test_times_are_the_records() -> None:
     assert list(times.columns) == [shape["T"] for shape in lessons.shapes()]
     assert not times.isna().any(axis=None)
     for record in records[::500]:
-        assert times.at[record.micro_kernel.key, record.shape["T"]] == 1e6 * record.seconds
+        assert times.at[record.scheme.key, record.shape["T"]] == 1e6 * record.seconds
 
 
 def test_all_that_fits_was_recorded_but_what_asks_ahead() -> None:
     fits = set(build_space(lessons.workload(), lessons.hardware(), edges=("padded",)))
-    assert {kernel for kernel in fits if not kernel.ahead} == set(lessons.space())
+    assert {kernel for kernel in fits if not kernel.kernel.ahead} == set(lessons.space())
 
 
 def test_times_given_out_are_the_readers_own() -> None:
@@ -84,18 +84,18 @@ def test_about_names_versions_and_the_processor() -> None:
 def test_each_micro_kernel_is_measured_once_where_it_wastes_least(count: int, seed: int) -> None:
     records = lessons.once_each(count, seed)
     cost, shapes = adaptation_cost(lessons.workload(), lessons.hardware()), lessons.shapes()
-    assert len({record.micro_kernel for record in records}) == len(records) == count
+    assert len({record.scheme for record in records}) == len(records) == count
     assert records == lessons.once_each(count, seed)
     for record in records:
-        least = max(cost.static(record.micro_kernel, shape) for shape in shapes)
-        assert cost.static(record.micro_kernel, record.shape) == pytest.approx(least, abs=1e-6)
+        least = max(cost.static(record.scheme, shape) for shape in shapes)
+        assert cost.static(record.scheme, record.shape) == pytest.approx(least, abs=1e-6)
 
 
 def test_the_search_asked_for_recorded_times_only() -> None:
     run, times = lessons.replayed_run(), lessons.microseconds()
     assert (run.trials, run.failures) == (64, 0)
     for record in run.records:
-        assert times.at[record.micro_kernel.key, record.shape["T"]] == 1e6 * record.seconds
+        assert times.at[record.scheme.key, record.shape["T"]] == 1e6 * record.seconds
     assert lessons.replayed_run() is run
 
 
@@ -158,4 +158,4 @@ def test_lines_are_recorded_times(lines: dict[str, dict[int, float]]) -> None:
 def test_the_dispatcher_uses_few_micro_kernels() -> None:
     dispatcher = lessons.replayed_dispatcher(4)
     assert 2 <= len(dispatcher.micro_kernels) <= 4
-    assert set(dispatcher.plans) <= set(lessons.replayed_run().micro_kernels)
+    assert set(dispatcher.schemes) <= set(lessons.replayed_run().schemes)

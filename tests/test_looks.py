@@ -154,9 +154,9 @@ def figures(synthetic_run: TuningRun) -> Mapping[str, go.Figure]:
     dispatcher = train_dispatcher(portfolio)
     model = fit_first(run, 40)
     shape = run.shapes.shapes[0]
-    parts = frame_parts(run.model, dispatcher.kernel(shape).key, shape, "hot")
+    parts = frame_parts(run.model, dispatcher.scheme(shape).key, shape, "hot")
     bert = replace(report, shape_set=ShapeSet.traffic(lessons.workload(), "bert"))
-    kernel = run.micro_kernels[0]
+    kernel = run.schemes[0]
     return {
         "speedup": plots.plot_speedup(report),
         "latency": plots.plot_latency(report),

@@ -18,6 +18,7 @@ from conftest import Golden, in_turn
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from programs import GUARD, Program, shape_of
+from schemes import cpu_scheme
 
 from dietlab.dispatch import Dispatcher, Operator, build
 from dietlab.errors import BuildError
@@ -31,19 +32,9 @@ from dietlab.lower.cpu.region import scratch_floats, tiles_of
 from dietlab.lower.cpu.specialisation import pieces
 from dietlab.lower.dispatch_tree import needed_heights
 from dietlab.lower.program import compile_plans
+from dietlab.plans import Leaf, Split, Tree, heights, route
 from dietlab.shapes import Dim, Shape
-from dietlab.space import (
-    COMPOSED,
-    EDGES,
-    CpuMicroKernel,
-    Edge,
-    Leaf,
-    MicroKernel,
-    Split,
-    Tree,
-    heights,
-    route,
-)
+from dietlab.space import COMPOSED, EDGES, Edge, MicroKernel, Scheme
 from dietlab.workloads import ACTIVATIONS, Activation, BatchMatmul, Dense, Workload, tolerance
 
 RANGE = Dim(1, 16)
@@ -58,7 +49,7 @@ def at_edges(base: str, lanes: int, edges: tuple[Edge, ...] = EDGES) -> list[Mic
     rows, rest = base.split("x", 1)
     vectors, rest = rest.split(".", 1)
     keys = (f"{rows}x{int(vectors) * lanes}.{rest}" + ("" if e == "padded" else f".{e}") for e in edges)
-    return [MicroKernel.from_key(key) for key in keys]
+    return [Scheme.from_key(key) for key in keys]
 
 
 PROGRAMS: dict[str, tuple[Workload, tuple[str, ...]]] = {
@@ -105,7 +96,7 @@ def test_lengths_that_are_compiled_one_by_one_are_right(
     edges = DYNAMIC_DEPTH_EDGES if work.weights == "direct" else EDGES
     kernels = [kernel for base in bases for kernel in at_edges(base, here.cpu.lanes, edges)]
     if work.weights == "transposed":
-        kernels.append(MicroKernel.from_key("3x2.u2.ws.p0.depth.even"))
+        kernels.append(Scheme.from_key("3x2.u2.ws.p0.depth.even"))
     Program(work, here.with_cores(cores), kernels, tmp_path, only=ALONE).check(ALONE)
 
 
@@ -116,7 +107,7 @@ def test_a_library_with_pieces_for_short_lengths_is_right_on_all(
 ) -> None:
     """Also before its range, wherever that begins."""
     work, lanes = BatchMatmul(Dim(low, 64), 3, 21, form), here.cpu.lanes
-    plans = (CpuMicroKernel(5, lanes, edge="even"), CpuMicroKernel(4, 2 * lanes, edge="rest", ahead=True))
+    plans = (cpu_scheme(5, lanes, edge="even"), cpu_scheme(4, 2 * lanes, edge="rest", ahead=True))
     tree = Split("T", 7, Leaf(1), Split("T", 20, Leaf(0), Leaf(1)))
     op = build(Dispatcher(work, here, plans, tree), tmp_path)
     for rows in range(3 * SHORT):
@@ -139,7 +130,7 @@ def test_tiles_of_known_depth_do_not_spill(
         monkeypatch.setattr(region, "forget", lambda *pointers: None)
     work, zen4 = BatchMatmul(Dim(1, 64), 192, 64, "nn"), Hardware.preset("zen4-1core")
     path = tmp_path / "kernel.so"
-    compile_plans(work, zen4, [MicroKernel.from_key(key)], Leaf(0), path, only=[[8]])
+    compile_plans(work, zen4, [Scheme.from_key(key)], Leaf(0), path, only=[[8]])
     symbols, code = (
         subprocess.run(["objdump", *how, str(path)], capture_output=True, text=True, check=True).stdout
         for how in (["-T"], ["-d", "--no-show-raw-insn"])
@@ -152,7 +143,7 @@ def test_tiles_of_known_depth_do_not_spill(
 
 def test_where_instructions_are_not_coherent_nothing_is_cleared() -> None:
     """ARM has an instruction for it, and a slow one."""
-    kernel, work = CpuMicroKernel(4, 16, edge="even"), BatchMatmul(Dim(1, 64), 3, 21, "nn")
+    kernel, work = cpu_scheme(4, 16, edge="even"), BatchMatmul(Dim(1, 64), 3, 21, "nn")
     arm = replace(PROCESSOR, limits=replace(PROCESSOR.cpu, llvm_cpu="generic"))
     for processor in (PROCESSOR, arm):
         module = library_module(Geometry.of(work, processor, [kernel]), [kernel], Leaf(0), only=[[8]])
@@ -244,7 +235,7 @@ def test_what_is_not_finite_comes_out_as_numpys(
 @pytest.mark.parametrize("activation", [a for a in ACTIVATIONS if a != "none"])
 def test_activations_are_as_exact_as_they_say(activation: Activation, here: Hardware, tmp_path: Path) -> None:
     work = Dense(RANGE, 1, 1, activation=activation)
-    program = Program(work, here, [CpuMicroKernel(4, here.cpu.lanes, edge="even")], tmp_path)
+    program = Program(work, here, [cpu_scheme(4, here.cpu.lanes, edge="even")], tmp_path)
     near = np.concatenate([np.linspace(-8, 8, 40001), np.linspace(-1e-3, 1e-3, 2001)])
     far = np.array([9.0, 30.0, 1e4, 1e19, 1e30, 3e38, 1e-30, 1e-45])
     x = np.concatenate([near, far, -far]).astype(np.float32)[:, None]
@@ -270,7 +261,7 @@ def test_a_library_of_many_elements_is_right(here: Hardware, tmp_path: Path) -> 
     needs no memory."""
     work, rows = Dense(RANGE, 16, 1024), (1 << 21) + 1
     lanes = here.cpu.lanes
-    kernels = [CpuMicroKernel(14, lanes, 4, edge=edge) for edge in ("even", "padded")]
+    kernels = [cpu_scheme(14, lanes, 4, edge=edge) for edge in ("even", "padded")]
     program = Program(work, here, kernels, tmp_path)
     inputs = work.inputs(Shape.of(T=7))
     places = [0, 1, 13, (1 << 20) + 5, (1 << 21) - 1, 1 << 21, rows - 1]
@@ -289,7 +280,7 @@ def test_a_library_of_many_elements_is_right(here: Hardware, tmp_path: Path) -> 
 def test_a_product_of_many_elements_is_right(here: Hardware, tmp_path: Path) -> None:
     """The same where every extent but the output's width is dynamic."""
     work, size = BatchMatmul(RANGE, 1, 4, "nn"), 46_349
-    program = Program(work, here, [CpuMicroKernel(14, here.cpu.lanes, 4, edge="even")], tmp_path)
+    program = Program(work, here, [cpu_scheme(14, here.cpu.lanes, 4, edge="even")], tmp_path)
     x = zeros(1, size, size)
     w = np.random.default_rng(0).standard_normal((1, size, 4), np.float32)
     ones = [(0, 0), (0, size - 1), (5, 17), (size - 1, 0), (size - 1, size - 1)]
@@ -310,7 +301,7 @@ def test_a_product_of_many_elements_is_right(here: Hardware, tmp_path: Path) -> 
 def test_packed_weights_are_panels_with_bias_first(depth: int, here: Hardware, tmp_path: Path) -> None:
     lanes = here.cpu.lanes
     work = Dense(T=Dim(1, 4), N=lanes + 3, K=depth, bias=True)
-    program = Program(work, here, [CpuMicroKernel(4, 3 * lanes, edge="even")], tmp_path)
+    program = Program(work, here, [cpu_scheme(4, 3 * lanes, edge="even")], tmp_path)
     inputs = work.inputs(Shape.of(T=1))
     packed = program.packed(inputs)
     assert packed.shape == (3, depth + 1, lanes) == program.geometry.packed_shape
@@ -330,7 +321,7 @@ PROCESSOR = Hardware.preset("haswell-1core")
 
 @pytest.mark.parametrize("edge", ["even", "padded", "checked", "partitioned"])
 def test_tensorir_of_a_small_micro_kernel(edge: Edge, golden: Golden) -> None:
-    kernel = CpuMicroKernel(2, 8, 4, "ws", 0, edge)
+    kernel = cpu_scheme(2, 8, 4, "ws", 0, edge)
     geometry = Geometry.of(SMALL, PROCESSOR, [kernel])
     functions = library_module(geometry, [kernel], Leaf(0)).functions
     shown = {name: f for name, f in functions.items() if name.name_hint.startswith(("run", "tile"))}
@@ -338,35 +329,35 @@ def test_tensorir_of_a_small_micro_kernel(edge: Edge, golden: Golden) -> None:
 
 
 def test_only_checked_tiles_test_bounds_where_they_load() -> None:
-    kernel = CpuMicroKernel(4, 8, 2)
+    kernel = cpu_scheme(4, 8, 2)
     geometry = Geometry.of(SMALL, PROCESSOR, [kernel])
     for fit in ("exact", "guarded"):
-        assert "if_then_else" not in tile_function(kernel, geometry, fit).script()
-    checked = tile_function(kernel, geometry, "checked").script()
+        assert "if_then_else" not in tile_function(kernel.kernel, geometry, fit).script()
+    checked = tile_function(kernel.kernel, geometry, "checked").script()
     # Three rows of four (the first is always inside), in two unrolled steps.
     assert checked.count("if_then_else") == 3 * 2
 
 
 def test_only_exact_tiles_of_full_columns_store_without_a_test() -> None:
-    kernel = CpuMicroKernel(4, 8, 2)
+    kernel = cpu_scheme(4, 8, 2)
     fits = Geometry.of(Dense(T=Dim(1, 16), N=24, K=6), PROCESSOR, [kernel])
     sticks_out = Geometry.of(SMALL, PROCESSOR, [kernel])
-    assert "if" not in tile_function(kernel, fits, "exact").script().replace("from", "")
-    assert "masked.store" in tile_function(kernel, sticks_out, "exact").script()
-    assert tile_arguments(kernel, fits, "exact") == ("x", "w", "y")
-    assert tile_arguments(kernel, sticks_out, "guarded") == ("x", "w", "y", "rows", "cols")
+    assert "if" not in tile_function(kernel.kernel, fits, "exact").script().replace("from", "")
+    assert "masked.store" in tile_function(kernel.kernel, sticks_out, "exact").script()
+    assert tile_arguments(kernel.kernel, fits, "exact") == ("x", "w", "y")
+    assert tile_arguments(kernel.kernel, sticks_out, "guarded") == ("x", "w", "y", "rows", "cols")
 
 
 def test_edges_need_the_tile_functions_that_their_names_say() -> None:
     expected = {"padded": ("exact", "guarded"), "checked": ("checked",), "partitioned": ("exact", "checked")}
     for edge, fits in expected.items():
-        kernel = CpuMicroKernel(4, 8, edge=edge)  # type: ignore[arg-type]
-        assert tiles_of(kernel, (4,)) == tuple((kernel, fit) for fit in fits)
+        kernel = cpu_scheme(4, 8, edge=edge)  # type: ignore[arg-type]
+        assert tiles_of(kernel, (4,)) == tuple((kernel.kernel, fit) for fit in fits)
     for edge in EDGES:
-        kernel = CpuMicroKernel(1, 8, edge=edge)
-        assert tiles_of(kernel, (1,)) == ((kernel, "exact"),)
+        kernel = cpu_scheme(1, 8, edge=edge)
+        assert tiles_of(kernel, (1,)) == ((kernel.kernel, "exact"),)
     for edge in ("even", "rest"):
-        kernel = CpuMicroKernel(4, 8, edge=edge)
+        kernel = cpu_scheme(4, 8, edge=edge)
         assert [(tile.rows, fit) for tile, fit in tiles_of(kernel, (1, 3, 4))] == [
             (1, "exact"),
             (3, "exact"),
@@ -380,9 +371,9 @@ def functions_of(module: Any) -> set[str]:
 
 def test_only_what_some_shape_needs_is_compiled() -> None:
     kernels = (
-        CpuMicroKernel(4, 8, edge="even"),
-        CpuMicroKernel(6, 16, edge="rest"),
-        CpuMicroKernel(5, 8, edge="even"),
+        cpu_scheme(4, 8, edge="even"),
+        cpu_scheme(6, 16, edge="rest"),
+        cpu_scheme(5, 8, edge="even"),
     )
     # 9..17 rows make 3, 4 and 5 tiles of 3 or 4; from 18 on there are full tiles and any rest.
     tree = Split("T", 8, Leaf(2), Split("T", 17, Leaf(0), Leaf(1)))
@@ -394,7 +385,7 @@ def test_only_what_some_shape_needs_is_compiled() -> None:
     assert functions_of(module) == tiles | {"run", "plan", "idle", "pack", "panel"}
     every = library_module(geometry, kernels, tree, every_plan=True)
     assert functions_of(every) == functions_of(module) | {"run_plan"} | {
-        tile_name(lower, "exact") for kernel in kernels for lower in kernel.composes
+        tile_name(lower.kernel, "exact") for kernel in kernels for lower in kernel.heights
     }
     assert needed_heights(kernels, tree, only=[[5]] * 3) == [(2, 3), (5,), (5,)]
     assert needed_heights(kernels, Leaf(0), only=[[0, 13], [], [13]]) == [(3, 4), (), (4, 5)]
@@ -415,11 +406,11 @@ def test_each_length_has_the_tiles_that_its_plan_needs(
     tree: Tree | None, only: list[list[int]] | None, form: Any
 ) -> None:
     """In one piece: its own if it is short, the plan's general one otherwise."""
-    third = CpuMicroKernel(5, 2, along="depth", edge="even") if form == "nt" else CpuMicroKernel(2, 8)
-    plans = [CpuMicroKernel(4, 8, edge="even"), CpuMicroKernel(6, 16, edge="rest"), third]
+    third = cpu_scheme(5, 2, along="depth", edge="even") if form == "nt" else cpu_scheme(2, 8)
+    plans = [cpu_scheme(4, 8, edge="even"), cpu_scheme(6, 16, edge="rest"), third]
     geometry = Geometry.of(BatchMatmul(Dim(1, 64), 3, 24, form), PROCESSOR, plans)
     found = {(piece.length, piece.number): piece for piece in pieces(geometry, plans, tree, only)}
-    assert all(piece.kernel is plans[number] for (_, number), piece in found.items())
+    assert all(piece.scheme is plans[number] for (_, number), piece in found.items())
     for length in range(1, 81):
         numbers = range(3) if tree is None else [route(tree, Shape.of(T=length))]
         if only is not None:
@@ -431,8 +422,8 @@ def test_each_length_has_the_tiles_that_its_plan_needs(
             piece, kernel = found[length if alone else None, number], plans[number]
             needed = heights(kernel, length, length)
             assert piece.heights == needed if alone else set(needed) <= set(piece.heights)
-            if kernel.along == "depth":
-                across = heights(replace(kernel, rows=kernel.cols), length, length)
+            if kernel.kernel.along == "depth":
+                across = heights(kernel.changed(rows=kernel.cols), length, length)
                 assert piece.widths == across if alone else set(across) <= set(piece.widths)
             else:
                 assert piece.widths == (kernel.cols,)
@@ -444,10 +435,10 @@ def test_each_length_has_the_tiles_that_its_plan_needs(
 
 def test_scratch_is_what_the_most_demanding_plan_needs() -> None:
     kernels = [
-        CpuMicroKernel(4, 8),
-        CpuMicroKernel(6, 16),
-        CpuMicroKernel(3, 24),
-        CpuMicroKernel(9, 8, edge="even"),
+        cpu_scheme(4, 8),
+        cpu_scheme(6, 16),
+        cpu_scheme(3, 24),
+        cpu_scheme(9, 8, edge="even"),
     ]
     geometry = Geometry.of(SMALL, PROCESSOR, kernels)
     assert scratch_floats(kernels, geometry) == 6 * 6
@@ -457,7 +448,7 @@ def test_scratch_is_what_the_most_demanding_plan_needs() -> None:
 
 
 def test_geometry_is_wide_enough_for_the_widest_last_tile() -> None:
-    kernels = [CpuMicroKernel(4, 8), CpuMicroKernel(2, 24)]
+    kernels = [cpu_scheme(4, 8), cpu_scheme(2, 24)]
     geometry = Geometry.of(SMALL, PROCESSOR, kernels)
     assert geometry.panels * geometry.lanes == max(math.ceil(20 / 8) * 8, math.ceil(20 / 24) * 24) == 24
     assert geometry.packed_shape == (3, 7, 8)
@@ -477,7 +468,7 @@ def test_a_block_of_rows_leaves_room_for_weights_in_every_set_of_the_cache(
     (size, ways), line_floats = cache, 16
     assume(depth % (steps or 1) == 0)
     processor = replace(PROCESSOR, limits=replace(PROCESSOR.cpu, l2_bytes=size))
-    geometry = Geometry.of(Dense(T=RANGE, N=24, K=depth), processor, [CpuMicroKernel(4, 16)])
+    geometry = Geometry.of(Dense(T=RANGE, N=24, K=depth), processor, [cpu_scheme(4, 16)])
     first = depth // line_floats * np.arange(geometry.block_rows(steps))[:, None]
     lines = first + np.arange((steps or depth) // line_floats)
     in_sets = np.bincount((lines % (size // (4 * line_floats * ways))).ravel())
@@ -486,7 +477,7 @@ def test_a_block_of_rows_leaves_room_for_weights_in_every_set_of_the_cache(
 
 def test_parts_of_rows_a_power_of_two_apart_are_not_more_rows_the_shorter_they_are() -> None:
     processor = replace(PROCESSOR, limits=replace(PROCESSOR.cpu, l2_bytes=2 << 20))
-    geometry = Geometry.of(Dense(T=RANGE, N=24, K=3072), processor, [CpuMicroKernel(4, 16)])
+    geometry = Geometry.of(Dense(T=RANGE, N=24, K=3072), processor, [cpu_scheme(4, 16)])
     assert [geometry.block_rows(steps) for steps in (0, 1024, 512, 256)] == [85, 256, 256, 256]
 
 
@@ -499,11 +490,11 @@ def portfolio_library(
 ) -> tuple[Dispatcher, Operator]:
     lanes = here.cpu.lanes
     kernels = (
-        CpuMicroKernel(1, 2 * lanes),
-        CpuMicroKernel(6, lanes, 2, "is", 16, "even"),
-        CpuMicroKernel(8, lanes, 4, edge="checked"),
-        CpuMicroKernel(5, lanes, edge="rest"),
-        CpuMicroKernel(4, 2 * lanes, edge="even", ahead=True),
+        cpu_scheme(1, 2 * lanes),
+        cpu_scheme(6, lanes, 2, "is", 16, "even"),
+        cpu_scheme(8, lanes, 4, edge="checked"),
+        cpu_scheme(5, lanes, edge="rest"),
+        cpu_scheme(4, 2 * lanes, edge="even", ahead=True),
     )
     low = Split("T", 17, Split("T", 9, Leaf(3), Leaf(1)), Split("T", 40, Leaf(2), Leaf(3)))
     tree = Split("T", 64, Split("T", 3, Leaf(0), low), Leaf(4))
@@ -518,7 +509,7 @@ def test_library_chooses_as_the_tree_does_for_any_row_count(
     for rows in [*range(8193), 1 << 20, (1 << 40) + 1]:
         number = route(dispatcher.tree, Shape.of(T=rows))
         assert op.library.plan(rows) == number, rows
-        assert op.plan(rows) == dispatcher.kernel(Shape.of(T=rows)).key, rows
+        assert op.scheme(rows) == dispatcher.scheme(Shape.of(T=rows)).key, rows
 
 
 def sampled_rows() -> Iterator[int]:
@@ -537,7 +528,7 @@ def test_library_is_right_on_every_row_count(portfolio_library: tuple[Dispatcher
     compiled = set(op.micro_kernels)
     for rows in sampled_rows():
         plan = dispatcher.plan(Shape.of(T=rows))
-        assert {region.kernel.code.key for region in plan.regions} <= compiled, rows
+        assert {region.kernel.key for region in plan.regions} <= compiled, rows
         out = buffer[1 : rows + 1]
         out.fill(np.nan)
         buffer[0], buffer[rows + 1] = GUARD, GUARD
@@ -552,7 +543,7 @@ def test_every_plan_of_a_library_gives_the_same_result(
     dispatcher, op = portfolio_library
     inputs = dispatcher.workload.inputs(Shape.of(T=23))
     layer, expected = op.pack(inputs["w"]), dispatcher.workload.reference(inputs)
-    for plan in range(len(op.plans)):
+    for plan in range(len(op.schemes)):
         out = np.full(expected.shape, np.nan, np.float32)
         layer.bind(inputs["x"], out, plan)()
         assert np.abs(out - expected).max() <= tolerance(dispatcher.workload, inputs), plan
@@ -569,7 +560,7 @@ def test_equal_programs_have_equal_code_and_other_programs_other_code(here: Hard
         return artifact.code_hash
 
     lanes = here.cpu.lanes
-    four, five = CpuMicroKernel(4, lanes, edge="even"), CpuMicroKernel(5, lanes, edge="even")
+    four, five = cpu_scheme(4, lanes, edge="even"), cpu_scheme(5, lanes, edge="even")
     assert code(four, "one") == code(four, "another-folder") != code(five, "third")
     assert code(four, "all") != code(four, "some", (8,))
 
@@ -587,7 +578,7 @@ def test_plans_without_a_program_are_refused(
     key: str, work: Workload, reason: str, here: Hardware, tmp_path: Path
 ) -> None:
     with pytest.raises(BuildError, match=rf"{reason}.*{key}"):
-        compile_plans(work, here, [MicroKernel.from_key(key)], Leaf(0), tmp_path / "kernel.so")
+        compile_plans(work, here, [Scheme.from_key(key)], Leaf(0), tmp_path / "kernel.so")
     assert not list(tmp_path.iterdir())
 
 

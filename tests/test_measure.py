@@ -21,6 +21,7 @@ import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from schemes import cpu_scheme
 
 from dietlab.errors import BuildError, MeasureError, RecordError
 from dietlab.events import PhaseSeconds
@@ -45,7 +46,7 @@ from dietlab.measure.threads import keep_apart
 from dietlab.measure.time_worker import _calls_alone, _Library, _packed
 from dietlab.measure.timing import LONGEST_PAUSE, RETAKES, time_blocks
 from dietlab.shapes import Dim, Shape
-from dietlab.space import EDGES, CpuMicroKernel
+from dietlab.space import EDGES
 from dietlab.workloads import BatchMatmul, Dense, Workload
 
 TESTS = Path(__file__).parent
@@ -55,7 +56,7 @@ FAST = Timing(blocks=2, block_seconds=0.0005)
 
 
 def record(number: int, **changed: object) -> Record:
-    made = Record(CpuMicroKernel(number + 1, 16), Shape.of(T=number + 1), "ok", seconds=1e-6 * (number + 1))
+    made = Record(cpu_scheme(number + 1, 16), Shape.of(T=number + 1), "ok", seconds=1e-6 * (number + 1))
     return replace(made, **changed)  # type: ignore[arg-type]
 
 
@@ -72,7 +73,7 @@ def filled(path: Path, count: int = 3) -> RecordStore:
 records = st.builds(
     Record,
     st.builds(
-        CpuMicroKernel,
+        cpu_scheme,
         st.integers(1, 30),
         st.sampled_from([16, 32]),
         edge=st.sampled_from(EDGES),
@@ -136,7 +137,7 @@ def test_reading_passes_over_a_truncated_last_line_without_changing_the_file(tmp
     assert path.read_bytes() == cut
 
 
-@pytest.mark.parametrize("damage", [b"{not json}\n", b'{"micro_kernel": "8x32\n'])
+@pytest.mark.parametrize("damage", [b"{not json}\n", b'{"scheme": "8x32\n'])
 def test_damaged_middle_line_is_refused_with_its_number(damage: bytes, tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
     filled(path)
@@ -175,7 +176,7 @@ def test_rounds_of_earlier_records_are_read_and_others_refused() -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ['{"micro_kernel":"8x32.u1.ws.p0"}', "5", '{"micro_kernel":"huge","shape":{},"status":"ok","seconds":1}'],
+    ['{"scheme":"8x32.u1.ws.p0"}', "5", '{"scheme":"huge","shape":{},"status":"ok","seconds":1}'],
 )
 def test_line_that_is_no_record_is_refused(line: str, tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
@@ -280,28 +281,26 @@ def test_compressed_records_are_the_same_bytes_and_read_back(tmp_path: Path) -> 
 def test_replay_answers_with_the_recorded_values_in_the_order_asked(tmp_path: Path) -> None:
     filled(tmp_path / "records.jsonl")
     runner = ReplayRunner.load(tmp_path / "records.jsonl")
-    trials = [Trial(record(n).micro_kernel, (record(n).shape,)) for n in (2, 0)]
+    trials = [Trial(record(n).scheme, (record(n).shape,)) for n in (2, 0)]
     assert list(runner.measure(WORK, trials)) == [record(2), record(0)]
-    assert runner.micro_kernels == tuple(record(n).micro_kernel for n in range(3))
+    assert runner.schemes == tuple(record(n).scheme for n in range(3))
     assert runner.shapes == tuple(record(n).shape for n in range(3))
 
 
 def test_missing_record_is_an_error_that_names_micro_kernel_and_shape() -> None:
     runner = ReplayRunner([record(0)])
     with pytest.raises(RecordError, match=r"1x16\.u1\.ws\.p0 on T=9.*or measure"):
-        list(runner.measure(WORK, [Trial(record(0).micro_kernel, (Shape.of(T=9),))]))
+        list(runner.measure(WORK, [Trial(record(0).scheme, (Shape.of(T=9),))]))
 
 
 def test_synthetic_times_repeat_and_depend_on_the_seed() -> None:
     hardware = Hardware.preset("haswell-1core")
-    trials = [Trial(record(n).micro_kernel, (Shape.of(T=5), Shape.of(T=6))) for n in range(4)]
+    trials = [Trial(record(n).scheme, (Shape.of(T=5), Shape.of(T=6))) for n in range(4)]
     first = list(SyntheticRunner(hardware).measure(WORK, trials))
     assert first == list(SyntheticRunner(hardware).measure(WORK, trials))
     other = list(SyntheticRunner(hardware, seed=1).measure(WORK, trials))
     assert all(a.seconds != b.seconds for a, b in zip(first, other, strict=True))
-    assert [(r.micro_kernel, r.shape) for r in first] == [
-        (t.micro_kernel, s) for t in trials for s in t.shapes
-    ]
+    assert [(r.scheme, r.shape) for r in first] == [(t.scheme, s) for t in trials for s in t.shapes]
 
 
 # Timing
@@ -505,16 +504,14 @@ def test_failures_become_records_and_the_run_goes_on(here: Hardware) -> None:
     lanes = here.cpu.lanes
     shapes = tuple(Shape.of(T=t) for t in (1, 2, 3, 4, 5, 6, 7))
     trials = [
-        Trial(CpuMicroKernel(2, 2 * lanes), shapes[:2]),
-        Trial(CpuMicroKernel(5, lanes), shapes[:1]),
-        Trial(CpuMicroKernel(4, lanes, edge="even"), shapes),
+        Trial(cpu_scheme(2, 2 * lanes), shapes[:2]),
+        Trial(cpu_scheme(5, lanes), shapes[:1]),
+        Trial(cpu_scheme(4, lanes, edge="even"), shapes),
     ]
     with moody(here, time_timeout=5) as runner:
         found = list(runner.measure(WORK, trials))
-    assert {(r.micro_kernel, r.shape) for r in found} == {
-        (t.micro_kernel, s) for t in trials for s in t.shapes
-    }
-    found.sort(key=lambda r: [t.micro_kernel for t in trials].index(r.micro_kernel))
+    assert {(r.scheme, r.shape) for r in found} == {(t.scheme, s) for t in trials for s in t.shapes}
+    found.sort(key=lambda r: [t.scheme for t in trials].index(r.scheme))
     statuses, reasons = [r.status for r in found], [r.reason for r in found]
     assert statuses[:3] == ["build_failed"] * 3
     assert statuses[3:] == ["ok", "crashed", "timeout", "refused", "wrong", "refused", "ok"]
@@ -531,7 +528,7 @@ def test_failures_become_records_and_the_run_goes_on(here: Hardware) -> None:
 @pytest.mark.usefixtures("no_child_is_left")
 def test_build_that_hangs_is_a_record_for_each_shape(here: Hardware) -> None:
     with moody(here, build_timeout=1) as runner:
-        found = list(runner.measure(WORK, [Trial(CpuMicroKernel(3, 16), (Shape.of(T=1), Shape.of(T=2)))]))
+        found = list(runner.measure(WORK, [Trial(cpu_scheme(3, 16), (Shape.of(T=1), Shape.of(T=2)))]))
     assert [(r.status, r.shape["T"]) for r in found] == [("timeout", 1), ("timeout", 2)]
     assert all(r.reason.startswith("build: ") and "within 1 s" in r.reason for r in found)
 
@@ -544,11 +541,11 @@ def in_turns(here: Hardware, timing: Timing) -> LocalRunner:
 def test_candidates_on_one_shape_take_turns(here: Hardware) -> None:
     """Forwards, then backwards: a machine that gets slower is as slow for both."""
     lanes = here.cpu.lanes
-    kernels = [CpuMicroKernel(rows, lanes, edge="even") for rows in (4, 5)]
+    kernels = [cpu_scheme(rows, lanes, edge="even") for rows in (4, 5)]
     trials = [Trial(kernel, (Shape.of(T=7), Shape.of(T=9))) for kernel in kernels]
     with in_turns(here, Timing(3, 0.001, cache="rotating")) as runner:
         found = list(runner.measure(WORK, trials))
-    assert [(r.micro_kernel, r.shape["T"]) for r in found] == [(k, t) for t in (7, 9) for k in kernels]
+    assert [(r.scheme, r.shape["T"]) for r in found] == [(k, t) for t in (7, 9) for k in kernels]
     # The questions about T=7: 1, 4, 5 and 2, 3, 6; about T=9 six later.
     assert [r.seconds for r in found] == pytest.approx([1e-3, 2e-3, 7e-3, 8e-3])
     assert [r.spread for r in found] == pytest.approx([3.0, 0.5, 3 / 7, 1 / 8])
@@ -562,9 +559,9 @@ def test_candidates_on_one_shape_take_turns(here: Hardware) -> None:
 def test_who_is_clearly_behind_after_three_turns_is_not_asked_again(cache: Any, here: Hardware) -> None:
     """On T=1 the second one takes twice as long; on T=5, for which the questions begin at 17, 6 % longer."""
     shapes = tuple(Shape.of(T=t) for t in (1, 3, 5))
-    trials = [Trial(CpuMicroKernel(rows, here.cpu.lanes, edge="even"), shapes) for rows in (4, 5)]
+    trials = [Trial(cpu_scheme(rows, here.cpu.lanes, edge="even"), shapes) for rows in (4, 5)]
     with in_turns(here, Timing(5, 0.001, cache=cache)) as runner:
-        found = {(r.shape["T"], r.micro_kernel.rows): r for r in runner.measure(WORK, trials)}
+        found = {(r.shape["T"], r.scheme.rows): r for r in runner.measure(WORK, trials)}
     assert [found[t, 4].seconds for t in (1, 5)] == pytest.approx([1e-3, 17e-3])
     turns = {key: round(r.phases.measure / 0.2) for key, r in found.items()}
     assert turns == {(1, 4): 5, (1, 5): 3, (3, 4): 5, (3, 5): 3, (5, 4): 5, (5, 5): 5}
@@ -574,9 +571,9 @@ def test_who_is_clearly_behind_after_three_turns_is_not_asked_again(cache: Any, 
 def test_slow_candidates_have_three_turns_if_they_are_among_the_fastest(here: Hardware) -> None:
     """The questions about T=7 begin at 13: the second one takes 8 % longer there, 11 % and more elsewhere."""
     shapes = tuple(Shape.of(T=t) for t in (1, 3, 5, 7))
-    trials = [Trial(CpuMicroKernel(rows, here.cpu.lanes, edge="even"), shapes) for rows in (4, 5)]
+    trials = [Trial(cpu_scheme(rows, here.cpu.lanes, edge="even"), shapes) for rows in (4, 5)]
     with in_turns(here, Timing(5, 0.001, stop_beyond=0.0)) as runner:
-        found = {(r.shape["T"], r.micro_kernel.rows): r for r in runner.measure(WORK, trials)}
+        found = {(r.shape["T"], r.scheme.rows): r for r in runner.measure(WORK, trials)}
     assert [found[7, rows].seconds for rows in (4, 5)] == pytest.approx([13e-3, 14e-3])
     turns = {key: round(r.phases.measure / 0.2) for key, r in found.items()}
     assert turns == {**{(t, 4): 3 for t in (1, 3, 5, 7)}, **{(t, 5): 1 for t in (1, 3, 5)}, (7, 5): 3}
@@ -584,7 +581,7 @@ def test_slow_candidates_have_three_turns_if_they_are_among_the_fastest(here: Ha
 
 @pytest.mark.usefixtures("no_child_is_left")
 def test_a_slow_candidate_behind_has_one_turn_and_a_crash_ends_one_only(here: Hardware) -> None:
-    kernels = [CpuMicroKernel(rows, here.cpu.lanes, edge="even") for rows in (4, 5)]
+    kernels = [cpu_scheme(rows, here.cpu.lanes, edge="even") for rows in (4, 5)]
     with in_turns(here, Timing(3, 0.001, stop_beyond=0.0015)) as runner:
         quick, slow = runner.measure(WORK, [Trial(kernel, (Shape.of(T=3),)) for kernel in kernels])
         assert (quick.seconds, slow.seconds) == (1e-3, 2e-3)
@@ -611,12 +608,10 @@ def rotating(here: Hardware) -> Iterator[LocalRunner]:
 
 
 def check_real(runner: LocalRunner, work: Workload, lanes: int) -> None:
-    kernels = [CpuMicroKernel(4, lanes, 2, edge="even"), CpuMicroKernel(3, 2 * lanes, 1, edge="checked")]
+    kernels = [cpu_scheme(4, lanes, 2, edge="even"), cpu_scheme(3, 2 * lanes, 1, edge="checked")]
     shapes = (Shape.of(T=1), Shape.of(T=7))
     found = list(runner.measure(work, [Trial(kernel, shapes) for kernel in kernels]))
-    assert [(r.micro_kernel, r.shape, r.status) for r in found] == [
-        (k, s, "ok") for s in shapes for k in kernels
-    ]
+    assert [(r.scheme, r.shape, r.status) for r in found] == [(k, s, "ok") for s in shapes for k in kernels]
     for made in found:
         assert made.seconds is not None and 0 < made.seconds < 1
         assert made.gflops(work) == pytest.approx(work.flops(made.shape) / made.seconds / 1e9)
@@ -636,7 +631,7 @@ def test_who_times_has_no_threads_but_those_of_what_is_timed(here: Hardware) -> 
     """NumPy multiplies such matrices on all cores; its threads would spin beside a candidate's."""
     work = Dense(T=Dim(1, 256), N=512, K=512)
     with LocalRunner(here.with_cores(2), FAST) as runner:
-        trial = Trial(CpuMicroKernel(6, here.cpu.lanes, edge="even"), (Shape.of(T=256),))
+        trial = Trial(cpu_scheme(6, here.cpu.lanes, edge="even"), (Shape.of(T=256),))
         (made,) = runner.measure(work, [trial])
         assert made.ok, made.reason
         timer = next(
@@ -652,7 +647,7 @@ def test_operands_rotate_in_real_measurements(name: str, rotating: LocalRunner) 
 
 def test_library_is_built_for_the_shapes_of_its_trial(rotating: LocalRunner) -> None:
     """Lower micro-kernels that only other shapes need are left out of it."""
-    kernel = CpuMicroKernel(6, rotating.hardware.cpu.lanes, edge="even")
+    kernel = cpu_scheme(6, rotating.hardware.cpu.lanes, edge="even")
     many = tuple(Shape.of(T=t) for t in (1, 5, 9, 13))
     (one,) = rotating.measure(WORK, [Trial(kernel, (Shape.of(T=12),))])
     several = list(rotating.measure(WORK, [Trial(kernel, many)]))
@@ -662,7 +657,7 @@ def test_library_is_built_for_the_shapes_of_its_trial(rotating: LocalRunner) -> 
 
 def test_one_runner_serves_several_operators(rotating: LocalRunner) -> None:
     """The second operator's library is not taken for the first's, though the micro-kernel is the same."""
-    trial = Trial(CpuMicroKernel(5, rotating.hardware.cpu.lanes, edge="even"), (Shape.of(T=3),))
+    trial = Trial(cpu_scheme(5, rotating.hardware.cpu.lanes, edge="even"), (Shape.of(T=3),))
     works = (WORK, Dense(T=Dim(1, 16), N=40, K=13, bias=True), BatchMatmul(Dim(1, 16), 2, 12, "nn"), WORK)
     for work in works:
         (made,) = rotating.measure(work, [trial])
@@ -677,7 +672,7 @@ def test_missing_compiler_stops_before_anything_is_measured(
         LocalRunner(here) as runner,
         pytest.raises(BuildError, match=r"none of g\+\+, clang\+\+, cc.*apt-get install"),
     ):
-        list(runner.measure(WORK, [Trial(CpuMicroKernel(4, 16), (Shape.of(T=1),))]))
+        list(runner.measure(WORK, [Trial(cpu_scheme(4, 16), (Shape.of(T=1),))]))
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system does not bind threads")

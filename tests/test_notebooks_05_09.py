@@ -12,7 +12,7 @@ from dietlab import lessons
 from dietlab.bench.summary import summarise
 from dietlab.bench.table import BenchTable
 from dietlab.shipped import data_path
-from dietlab.space import MicroKernel
+from dietlab.space import Scheme
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +118,7 @@ def test_dispatcher_serves_every_length_from_the_portfolio(dispatch: dict[str, A
     exec(dispatch["source"], names)
     chosen = {names["choose"](T) for T in range(1, 129)}
     assert chosen | {dispatch["far"]} == set(dispatch["plans"])
-    codes = {MicroKernel.from_key(key).code.key for key in chosen}
+    codes = {Scheme.from_key(key).kernel.key for key in chosen}
     assert codes <= set(dispatch["portfolio"])
 
 

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook
 from plotly.io import from_json
+from schemes import cpu_scheme
 
 from dietlab.background import run_in_background
 from dietlab.errors import DietlabError, RecordError, StudyError
@@ -39,7 +40,6 @@ from dietlab.events import (
 from dietlab.hardware import Hardware
 from dietlab.measure import Record, SyntheticRunner, Trial
 from dietlab.shapes import Dim, ShapeSet
-from dietlab.space import CpuMicroKernel
 from dietlab.study import Study
 from dietlab.view import panel_plots
 from dietlab.view.panel import EMPTY, TuningPanel
@@ -136,16 +136,16 @@ def test_the_time_axis_is_what_the_trials_cost_or_the_clock() -> None:
 
 def test_each_shape_keeps_its_best_and_unchanged_parts_are_the_same_objects() -> None:
     first = after([TrialMeasured("a", "T=8", 5.0, "ok", 1), TrialMeasured("b", "T=24", 7.0, "ok", 2)])
-    assert {shape: best.micro_kernel for shape, best in first.shapes.items()} == {"T=8": "a", "T=24": "b"}
+    assert {shape: best.scheme for shape, best in first.shapes.items()} == {"T=8": "a", "T=24": "b"}
     worse = first.after(TrialMeasured("c", "T=8", 4.0, "ok", 3), 3.0)
     assert worse.shapes is first.shapes and worse.fits is first.fits
     better = worse.after(TrialMeasured("c", "T=8", 6.0, "ok", 4), 4.0)
-    assert better.shapes["T=8"].micro_kernel == "c" and better.shapes["T=8"].gflops == 6.0
+    assert better.shapes["T=8"].scheme == "c" and better.shapes["T=8"].gflops == 6.0
     assert list(panel_plots.frame_best(better)["shape"]) == ["T=8", "T=24"]
 
 
 def test_tables_of_trials_have_the_parameters_of_each_micro_kernel() -> None:
-    kernels = CpuMicroKernel(8, 32, 4), CpuMicroKernel(6, 64, 2, edge="even")
+    kernels = cpu_scheme(8, 32, 4), cpu_scheme(6, 64, 2, edge="even")
     state = after([TrialMeasured(k.key, f"T={k.rows}", 5.0, "ok", n) for n, k in enumerate(kernels, 1)])
     for frame in (panel_plots.frame_progress(state), panel_plots.frame_best(state).iloc[::-1]):
         assert frame[list(kernels[0].columns)].to_dict("records") == [k.columns for k in kernels]
@@ -329,7 +329,7 @@ class Halting:
         phases = PhaseSeconds(compile=1.0, measure=0.25)
         for number, record in enumerate(SyntheticRunner(HARDWARE).measure(workload, trials), 1):
             if number % self._failing == 0:
-                record = Record(record.micro_kernel, record.shape, "timeout", reason="too slow")
+                record = Record(record.scheme, record.shape, "timeout", reason="too slow")
             yield replace(record, phases=phases)
 
 
@@ -441,7 +441,7 @@ def test_long_silence_is_told(tuned: Tuned, tmp_path: Path, monkeypatch: pytest.
     assert tail.sentence().startswith("No record for 3 min 05 s: the run is paused, busy,")
 
 
-@pytest.mark.parametrize("line", [b"no record\n", b"[3]\n", b'{"micro_kernel": "8x48"}\n'])
+@pytest.mark.parametrize("line", [b"no record\n", b"[3]\n", b'{"scheme": "8x48"}\n'])
 def test_a_damaged_line_is_told_and_ends_the_following(line: bytes, tuned: Tuned, tmp_path: Path) -> None:
     lines = tuned.lines.splitlines(keepends=True)
     folder = tuned.copy(tmp_path / "s", b"".join([*lines[:3], line, *lines[3:]]))

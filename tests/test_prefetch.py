@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from schemes import cpu_scheme
 from tvm.script.ir_builder import tirx as T
 
 from dietlab.hardware import Hardware
@@ -17,8 +18,9 @@ from dietlab.lower.cpu import prefetch
 from dietlab.lower.cpu.prefetch import PREFETCH_ALL_FROM
 from dietlab.lower.program import compile_plans
 from dietlab.lower.runtime import aligned_empty, load_library
+from dietlab.plans import Leaf, plan_for
 from dietlab.shapes import Dim
-from dietlab.space import CpuMicroKernel, Leaf, plan_for
+from dietlab.space import CpuScheme
 from dietlab.workloads import Dense
 
 DEPTH, UNROLL = 64, 4
@@ -43,9 +45,9 @@ class Layer:
     hardware: Hardware
     vectors: int
 
-    def kernel(self, block: int) -> CpuMicroKernel:
+    def kernel(self, block: int) -> CpuScheme:
         cols = self.vectors * self.hardware.cpu.lanes
-        return CpuMicroKernel(4, cols, UNROLL, prefetch=0, edge="even", ahead=True, block=block)
+        return cpu_scheme(4, cols, UNROLL, prefetch=0, edge="even", ahead=True, block=block)
 
     @property
     def work(self) -> Dense:

@@ -65,7 +65,7 @@ def whole_runs(space: Space) -> dict[str, TuningRun]:
 
 
 def few(space: Space, count: int) -> Space:
-    return replace(space, micro_kernels=tuple(sorted(Random(1).sample(space.micro_kernels, count))))
+    return replace(space, schemes=tuple(sorted(Random(1).sample(space.schemes, count))))
 
 
 @settings(max_examples=12)
@@ -80,7 +80,7 @@ def test_proposals_are_new_distinct_as_many_as_asked_and_repeatable(
     space: Space, synthetic_run: TuningRun, name: str, tried: int, count: int, seed: int, fitted: bool
 ) -> None:
     pool = few(space, 48)
-    trials = [Trial(kernel, (SHAPES.shapes[0],)) for kernel in pool.micro_kernels[:tried]]
+    trials = [Trial(kernel, (SHAPES.shapes[0],)) for kernel in pool.schemes[:tried]]
     records = tuple(SyntheticRunner(HARDWARE).measure(WORK, trials))
     state = SearchState(pool, SHAPES, records, synthetic_run.model if fitted and tried else None)
     strategy = strategy_named(name)
@@ -93,8 +93,11 @@ def test_proposals_are_new_distinct_as_many_as_asked_and_repeatable(
 @given(seed=st.integers(0, 99), count=st.integers(1, 40))
 def test_the_first_round_tries_every_way_to_read_as_often(space: Space, seed: int, count: int) -> None:
     state = SearchState(space, SHAPES, (), None)
-    tried = Counter(k.access_pattern for k in strategy_named("marginal").propose(state, count, Random(seed)))
-    ways = {kernel.access_pattern for kernel in space}
+    tried = Counter(
+        (k.order, k.kernel.access_pattern)
+        for k in strategy_named("marginal").propose(state, count, Random(seed))
+    )
+    ways = {(kernel.order, kernel.kernel.access_pattern) for kernel in space}
     assert len(ways) == 7 and len(tried) == min(count, len(ways))
     assert max(tried.values()) - min(tried.values()) <= 1
 
@@ -106,7 +109,7 @@ def slowdown(run: TuningRun, space: Space) -> float:
     def best(kernels: Sequence[MicroKernel]) -> np.ndarray:
         return np.array([min(runner.seconds(WORK, kernel, shape) for kernel in kernels) for shape in SHAPES])
 
-    return float(np.exp(np.log(best(run.micro_kernels) / best(space.micro_kernels)).mean()))
+    return float(np.exp(np.log(best(run.schemes) / best(space.schemes)).mean()))
 
 
 def test_sixty_four_trials_come_within_three_percent_of_the_best(space: Space) -> None:
@@ -126,20 +129,20 @@ def test_sixty_four_trials_come_within_three_percent_of_the_best(space: Space) -
 def test_each_micro_kernel_is_measured_once_before_confirmation(whole_runs: dict[str, TuningRun]) -> None:
     run = whole_runs["hot"]
     searched = run.records[: SMALL.trials]
-    assert len({r.micro_kernel for r in searched}) == SMALL.trials
+    assert len({r.scheme for r in searched}) == SMALL.trials
     assert all(r.shape in SHAPES.shapes for r in searched)
-    assert len({r.micro_kernel for r in run.records[SMALL.trials :]}) == SMALL.confirm_kernels
-    assert len({(r.asked_by, r.micro_kernel, r.shape) for r in run.records}) == len(run.records)
+    assert len({r.scheme for r in run.records[SMALL.trials :]}) == SMALL.confirm_kernels
+    assert len({(r.asked_by, r.scheme, r.shape) for r in run.records}) == len(run.records)
 
 
 def test_where_weights_rotate_the_smallest_shape_is_measured_too(space: Space) -> None:
     run = tune(space, SHAPES, SyntheticRunner(HARDWARE), ROTATING, "random")
-    first = list(dict.fromkeys(r.micro_kernel for r in run.records))
+    first = list(dict.fromkeys(r.scheme for r in run.records))
     assert len(first) == ROTATING.trials
     cost = adaptation_cost(WORK, HARDWARE)
     for kernel in first:
         expected = {Shape.of(T=1), best_shape(kernel, SHAPES.shapes, cost)}
-        assert expected <= {r.shape for r in run.records if r.micro_kernel == kernel}
+        assert expected <= {r.shape for r in run.records if r.scheme == kernel}
     searched = run.records[: 2 * ROTATING.trials]
     assert {r.shape for r in searched} <= {Shape.of(T=1), *SHAPES} and len(set(first)) == len(first)
 
@@ -147,7 +150,7 @@ def test_where_weights_rotate_the_smallest_shape_is_measured_too(space: Space) -
 @pytest.mark.parametrize("name", THOROUGH)
 def test_no_round_measures_anything_twice(name: str, whole_runs: dict[str, TuningRun]) -> None:
     run = whole_runs[name]
-    assert len({(r.asked_by, r.micro_kernel, r.shape) for r in run.records}) == len(run.records)
+    assert len({(r.asked_by, r.scheme, r.shape) for r in run.records}) == len(run.records)
 
 
 def test_the_model_ranks_what_it_did_not_see_better_than_chance(space: Space) -> None:
@@ -169,7 +172,7 @@ def test_plans_are_verified_where_they_compete(whole_runs: dict[str, TuningRun])
     for shape in shapes:
         least = VERIFIED.short_finalists if shape["T"] <= FEW_ROWS else VERIFIED.finalists
         assert len([r for r in run.records if r.shape == shape]) >= least
-    assert {r.micro_kernel.edge for r in verified} <= {"even", "rest"}
+    assert {r.scheme.edge for r in verified} <= {"even", "rest"}
 
 
 def test_what_is_probably_fastest_was_measured(space: Space) -> None:
@@ -181,7 +184,7 @@ def test_what_is_probably_fastest_was_measured(space: Space) -> None:
         plans, ratios = candidate_plans(run, tuple(shapes)), {}
         for shape in shapes:
             seconds = run.expected_seconds(plans, [shape])[:, 0]
-            measured = {r.micro_kernel for r in run.records if r.shape == shape}
+            measured = {r.scheme for r in run.records if r.shape == shape}
             best = min(t for plan, t in zip(plans, seconds, strict=True) if plan in measured)
             ratios[shape] = seconds.min() / best
         assert min(ratios[shape] for shape in first) > 0.85, ratios
@@ -191,7 +194,7 @@ def test_what_is_probably_fastest_was_measured(space: Space) -> None:
 
 def test_candidates_are_what_was_measured_and_its_lower_relatives(synthetic_run: TuningRun) -> None:
     shapes = tuple(length_grid(synthetic_run.space.workload, synthetic_run.shapes, 16))
-    plans, measured = candidate_plans(synthetic_run, shapes), set(synthetic_run.micro_kernels)
+    plans, measured = candidate_plans(synthetic_run, shapes), set(synthetic_run.schemes)
     assert list(plans) == sorted(set(plans)) and measured <= set(plans)
     families = {plan.family for plan in set(plans) - measured}
     assert 0 < len(families) <= 10
@@ -204,7 +207,7 @@ def test_candidates_are_what_was_measured_and_its_lower_relatives(synthetic_run:
 
 def test_best_together_is_greedy(synthetic_run: TuningRun) -> None:
     shapes = synthetic_run.shapes.shapes
-    kernels = synthetic_run.micro_kernels
+    kernels = synthetic_run.schemes
     chosen = best_together(synthetic_run, shapes, 4)
     assert len(set(chosen)) == 4 and best_together(synthetic_run, shapes, 2) == chosen[:2]
     logs = dict(zip(kernels, np.log(synthetic_run.seconds_table(kernels, shapes)), strict=True))
@@ -240,7 +243,7 @@ def test_held_out_shapes_are_never_measured(space: Space) -> None:
 def test_exhaustive_search_ends_with_the_space(space: Space) -> None:
     tiny = few(space, 5)
     run = tune(tiny, SHAPES, SyntheticRunner(HARDWARE), SMALL, "exhaustive")
-    assert run.micro_kernels == tiny.micro_kernels and run.trials == 5
+    assert run.schemes == tiny.schemes and run.trials == 5
 
 
 @dataclass
@@ -258,12 +261,10 @@ class Troubled:
                     self.interrupt_after = None
                     raise KeyboardInterrupt
                 self.asked += 1
-                if trial.micro_kernel in self.crash:
-                    yield Record(trial.micro_kernel, shape, "crashed", reason="signal 11")
+                if trial.scheme in self.crash:
+                    yield Record(trial.scheme, shape, "crashed", reason="signal 11")
                 else:
-                    yield from SyntheticRunner(HARDWARE).measure(
-                        workload, [Trial(trial.micro_kernel, (shape,))]
-                    )
+                    yield from SyntheticRunner(HARDWARE).measure(workload, [Trial(trial.scheme, (shape,))])
 
 
 def in_store(path: Path, space: Space, runner: Runner, effort: Effort = SMALL) -> TuningRun:
@@ -274,10 +275,10 @@ def searched_records(run: TuningRun, effort: Effort, batches: int) -> int:
     """How many records the first batches left."""
     seen: set[MicroKernel] = set()
     for count, made in enumerate(run.records):
-        if made.micro_kernel not in seen and len(seen) == effort.batch * batches:
+        if made.scheme not in seen and len(seen) == effort.batch * batches:
             return count
-        seen.add(made.micro_kernel)
-        if len(seen) == effort.trials and run.records[count + 1].micro_kernel != made.micro_kernel:
+        seen.add(made.scheme)
+        if len(seen) == effort.trials and run.records[count + 1].scheme != made.scheme:
             return count + 1
     raise AssertionError("the search is longer than that")
 
@@ -296,8 +297,8 @@ def test_run_resumed_between_rounds_equals_the_uninterrupted_one(
     resumed = in_store(tmp_path / "r.jsonl", space, SyntheticRunner(HARDWARE), effort)
     assert resumed.records == whole.records
     np.testing.assert_array_equal(
-        resumed.seconds_table(whole.micro_kernels, SHAPES.shapes),
-        whole.seconds_table(whole.micro_kernels, SHAPES.shapes),
+        resumed.seconds_table(whole.schemes, SHAPES.shapes),
+        whole.seconds_table(whole.schemes, SHAPES.shapes),
     )
 
 
@@ -338,7 +339,7 @@ def test_interruption_anywhere_keeps_every_record_and_doubles_none(
     runner = Troubled()
     resumed = in_store(path, space, runner, effort)
     assert resumed.records[:after] == tuple(kept) and runner.asked == len(resumed.records) - after
-    assert len({(r.asked_by, r.micro_kernel, r.shape) for r in resumed.records}) == len(resumed.records)
+    assert len({(r.asked_by, r.scheme, r.shape) for r in resumed.records}) == len(resumed.records)
     assert resumed.trials >= SMALL.trials
     if effort is not VERIFIED:
         assert resumed.trials == SMALL.trials
@@ -346,10 +347,10 @@ def test_interruption_anywhere_keeps_every_record_and_doubles_none(
 
 def test_failing_candidates_are_records_and_not_tried_again(space: Space) -> None:
     pool = few(space, 24)
-    crash = frozenset(pool.micro_kernels[::2])
+    crash = frozenset(pool.schemes[::2])
     run = tune(pool, SHAPES, Troubled(crash), SMALL)
     assert run.failures == 12 and run.trials == 24
-    assert set(run.micro_kernels) == set(pool.micro_kernels) - crash
+    assert set(run.schemes) == set(pool.schemes) - crash
     assert len([r for r in run.records if not r.ok]) == 12
 
 
@@ -383,7 +384,7 @@ def test_observers_see_every_trial_with_rising_progress(name: str, space: Space)
     run = tune(space, SHAPES, SyntheticRunner(HARDWARE), effort, observers=[Recorder()])
     measured = [e for e in events if isinstance(e, TrialMeasured)]
     assert [e.trials for e in measured] == list(range(1, len(run.records) + 1))
-    assert [e.micro_kernel for e in measured] == [r.micro_kernel.key for r in run.records]
+    assert [e.scheme for e in measured] == [r.scheme.key for r in run.records]
     stages = [e.stage for e in events if isinstance(e, StageStarted)]
     assert stages == ["search", "confirm"] + (["verify", "verify"] if name == "verified" else [])
     assert next(e.total for e in events if isinstance(e, StageStarted)) == effort.trials

@@ -9,32 +9,26 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from schemes import cpu_scheme
 
+from dietlab.cost.calibration import program_on
 from dietlab.errors import DispatchError, SpaceError
 from dietlab.hardware import CpuLimits, Hardware
+from dietlab.plans import Leaf, Split, Tree, depth, heights, intervals, leaves, plan_for, route, tiling
+from dietlab.plans.tree import relabelled, tree_from_json, tree_to_json
 from dietlab.shapes import Dim, Shape
 from dietlab.space import (
     COMPOSED,
     EDGES,
-    CpuMicroKernel,
     Edge,
-    Leaf,
     MicroKernel,
+    Scheme,
     Space,
-    Split,
-    Tree,
     build_space,
     cpu_limits,
-    depth,
     edges_of,
-    heights,
-    intervals,
-    leaves,
-    plan_for,
-    program_on,
-    route,
-    tiling,
-    tiling_on,
+    scheme_with,
+    with_rows,
 )
 from dietlab.space.cpu_space import (
     FMA_LATENCY,
@@ -43,8 +37,13 @@ from dietlab.space.cpu_space import (
     UNROLLS,
     streams,
 )
-from dietlab.space.decision import relabelled, tree_from_json, tree_to_json
 from dietlab.workloads import BatchMatmul, Dense, Workload, batch_of
+
+
+def output(rows: int, cols: int) -> tuple[Workload, Shape]:
+    """Returns an operator and its shape with an output of that size."""
+    return BatchMatmul(T=Dim(1, 1000), B=1, D=cols, form="nn"), Shape.of(T=rows)
+
 
 QKV = Dense(T=Dim(1, 128), N=2304, K=768)
 VARIABLE = Dense(T=Dim(1, 128), N=2304, K=768, constant=False)
@@ -83,16 +82,16 @@ def test_kept_micro_kernels_satisfy_every_limit_and_none_is_lost(
     assert len(space) + sum(r.count for r in space.rejected) == candidates(space)
     assert list(space) == sorted(set(space))
     for kernel in space:
-        across = kernel.vectors(lanes)
+        across = kernel.kernel.vectors(lanes)
         assert kernel.edge == edge
-        assert kernel.along == "depth" or (kernel.cols % lanes == 0 and kernel.unroll <= depth)
+        assert kernel.kernel.along == "depth" or (kernel.cols % lanes == 0 and kernel.kernel.unroll <= depth)
         assert kernel.rows * across + across + 1 <= cpu.vector_registers
         assert kernel.rows * across >= FMA_LATENCY
         assert edge != "padded" or 4 * kernel.rows * depth <= cpu.l2_bytes / 2 or kernel.rows == 1
-        steps = kernel.block or depth
+        steps = kernel.kernel.block or depth
         assert kernel.order == "is" or across == 1 or 4 * kernel.cols * steps <= 0.75 * cpu.l2_bytes
-        assert kernel.order == "ws" or (constant and not kernel.ahead)
-        assert constant or not kernel.ahead
+        assert kernel.order == "ws" or (constant and not kernel.kernel.ahead)
+        assert constant or not kernel.kernel.ahead
         assert -(-cols // kernel.cols) >= hardware.cores
 
 
@@ -104,7 +103,7 @@ def test_nearest_miss_breaks_its_limit_by_least(hardware: Hardware, cols: int, l
     limits = {limit.reason: limit for limit in cpu_limits(work, hardware)}
     order, lanes = list(limits), hardware.cpu.lanes
     everything = [
-        CpuMicroKernel(rows, vectors * width, unroll, o, steps, "padded", ahead, along, block)
+        cpu_scheme(rows, vectors * width, unroll, o, steps, "padded", ahead, along, block)
         for along, width in ((("cols", lanes), ("depth", 1)) if like is VARIABLE else (("cols", lanes),))
         for rows in range(1, hardware.cpu.vector_registers + 1)
         for vectors in range(1, MAX_VECTORS + 1)
@@ -127,10 +126,10 @@ def test_nearest_miss_breaks_its_limit_by_least(hardware: Hardware, cols: int, l
 def test_space_of_the_main_job_holds_hundreds_of_varied_micro_kernels(preset: str) -> None:
     space = build_space(QKV, Hardware.preset(preset))
     assert len(space) >= 300
-    assert {k.order for k in space} == set(ORDERS) and {k.unroll for k in space} == set(UNROLLS)
+    assert {k.order for k in space} == set(ORDERS) and {k.kernel.unroll for k in space} == set(UNROLLS)
     assert {14, 8, 6, 1} <= {k.rows for k in space}
-    assert CpuMicroKernel(14, 32, edge="even") in space and CpuMicroKernel(30, 32, edge="even") not in space
-    assert {k.edge for k in space} == {"even"} and {k.ahead for k in space} == {False, True}
+    assert cpu_scheme(14, 32, edge="even") in space and cpu_scheme(30, 32, edge="even") not in space
+    assert {k.edge for k in space} == {"even"} and {k.kernel.ahead for k in space} == {False, True}
     table = space.rejections
     assert list(table.columns) == ["reason", "rejected", "most", "unit", "nearest_miss", "nearest_value"]
     assert table["rejected"].sum() + len(space) == candidates(space)
@@ -142,20 +141,20 @@ def test_awkward_operators_have_micro_kernels(cols: int, depth: int, cores: int)
     hardware = Hardware.preset("cascadelake-1core").with_cores(cores)
     space = build_space(Dense(T=Dim(1, 8), N=cols, K=depth), hardware)
     assert len(space) > 0
-    assert max(kernel.unroll for kernel in space) <= depth
+    assert max(kernel.kernel.unroll for kernel in space) <= depth
 
 
 def test_space_does_not_depend_on_the_range_of_shapes() -> None:
     hardware = Hardware.preset("zen4-1core")
     for edge in ("even", "padded"):
         other = build_space(Dense(T=Dim(7, 4096), N=2304, K=768), hardware, (edge,))
-        assert other.micro_kernels == build_space(QKV, hardware, (edge,)).micro_kernels
+        assert other.schemes == build_space(QKV, hardware, (edge,)).schemes
 
 
 def test_edges_multiply_the_space() -> None:
     hardware = Hardware.preset("haswell-1core")
     one, all_of_them = build_space(QKV, hardware), build_space(QKV, hardware, EDGES)
-    cut = sum(kernel.block > 0 for kernel in one)
+    cut = sum(kernel.kernel.block > 0 for kernel in one)
     assert len(all_of_them) == len(EDGES) * (len(one) - cut) + len(COMPOSED) * cut
 
 
@@ -172,9 +171,9 @@ def test_what_can_be_asked_for_ahead_and_exchanged(
     work: Workload, ahead: set[bool], orders: set[str]
 ) -> None:
     space = build_space(work, Hardware.preset("zen4-1core"), EDGES)
-    assert {kernel.ahead for kernel in space} == ahead and {kernel.order for kernel in space} == orders
+    assert {kernel.kernel.ahead for kernel in space} == ahead and {kernel.order for kernel in space} == orders
     # The next panel is that of weights which stay; a batch's next product is asked for in any order.
-    assert batch_of(work) or {kernel.order for kernel in space if kernel.ahead} <= {"ws"}
+    assert batch_of(work) or {kernel.order for kernel in space if kernel.kernel.ahead} <= {"ws"}
 
 
 def test_a_dynamic_depth_has_no_padded_copy_but_every_other_edge() -> None:
@@ -196,17 +195,21 @@ def test_a_reduction_is_cut_into_equal_parts_where_weights_stream() -> None:
     parts = {256: set(), 768: {256}, 4096: {256, 512, 1024}, 4608: {256, 512}, 4100: set()}
     for steps, blocks in parts.items():
         space = build_space(Dense(T=Dim(1, 512), N=4096, K=steps), hardware, EDGES)
-        assert {kernel.block for kernel in space} == {0, *blocks}, steps
-        assert {(k.order, k.composed, k.ahead) for k in space if k.block} <= {("ws", True, True)}
-        widths = {bool(k.block): k.cols for k in sorted(space, key=lambda k: k.cols) if k.order == "ws"}
+        assert {kernel.kernel.block for kernel in space} == {0, *blocks}, steps
+        assert {(k.order, k.composed, k.kernel.ahead) for k in space if k.kernel.block} <= {
+            ("ws", True, True)
+        }
+        widths = {
+            bool(k.kernel.block): k.cols for k in sorted(space, key=lambda k: k.cols) if k.order == "ws"
+        }
         assert steps < 4096 or not blocks or widths[True] > widths[False]
     for work in (Dense(T=Dim(1, 64), N=4096, K=4096, constant=False), BatchMatmul(Dim(1, 64), 2, 4096, "nt")):
-        assert {kernel.block for kernel in build_space(work, hardware)} == {0}
+        assert {kernel.kernel.block for kernel in build_space(work, hardware)} == {0}
 
 
 def test_products_of_a_batch_need_no_panel_for_every_core() -> None:
     """They are dealt whole, so that a tile as wide as the output keeps all cores busy."""
-    wide = CpuMicroKernel(4, 64, edge="even")
+    wide = cpu_scheme(4, 64, edge="even")
     four = Hardware.preset("zen4-1core").with_cores(4)
     assert wide in build_space(CONTEXT, four)
     assert wide not in build_space(Dense(T=Dim(1, 128), N=64, K=64), four)
@@ -216,7 +219,7 @@ def test_space_without_a_fit_says_how_many_each_limit_rejected() -> None:
     tiny = Hardware("tiny", "test", 1, CpuLimits("generic", 64, 2, 1024, 1024, 0))
     with pytest.raises(
         SpaceError,
-        match=r"at least one micro-kernel for dense .* fits tiny; got none; .*vector registers \(\d",
+        match=r"at least one scheme for dense .* fits tiny; got none; .*vector registers \(\d",
     ):
         build_space(QKV, tiny)
     with pytest.raises(
@@ -246,11 +249,11 @@ def test_weights_on_the_fly_that_no_stack_holds_are_refused() -> None:
     with pytest.raises(SpaceError, match="a panel transposed on the fly fits the stack"):
         build_space(replace(deep, constant=False), Hardware.preset("zen4-1core"), ("padded",))
     composed = build_space(replace(deep, constant=False), Hardware.preset("zen4-1core"))
-    assert {kernel.along for kernel in composed} == {"depth"}  # without a copy
+    assert {kernel.kernel.along for kernel in composed} == {"depth"}  # without a copy
 
 
 kernels = st.builds(
-    CpuMicroKernel,
+    cpu_scheme,
     st.integers(1, 40),
     st.integers(1, 400),
     st.integers(1, 16),
@@ -265,25 +268,26 @@ kernels = st.builds(
 
 @given(kernels, kernels)
 def test_key_is_unique_and_reads_back(one: MicroKernel, other: MicroKernel) -> None:
-    assert MicroKernel.from_key(one.key) == one
+    assert Scheme.from_key(one.key) == one
     assert (one.key == other.key) == (one == other)
 
 
 def test_keys_of_known_micro_kernels() -> None:
-    assert CpuMicroKernel(8, 32, 4, ahead=True, edge="even").key == "8x32.u4.ws.p0a.even"
-    assert str(CpuMicroKernel(8, 32, 4, "is", 16, "rest")) == "8x32.u4.is.p16.rest"
-    assert CpuMicroKernel(6, 48, 2, ahead=True, edge="even", block=512).key == "6x48.u2.ws.p0a.k512.even"
-    assert MicroKernel.from_key("8x32.u4.ws.p0") == CpuMicroKernel(8, 32, 4)
+    assert cpu_scheme(8, 32, 4, ahead=True, edge="even").key == "8x32.u4.ws.p0a.even"
+    assert str(cpu_scheme(8, 32, 4, "is", 16, "rest")) == "8x32.u4.is.p16.rest"
+    assert cpu_scheme(6, 48, 2, ahead=True, edge="even", block=512).key == "6x48.u2.ws.p0a.k512.even"
+    assert Scheme.from_key("8x32.u4.ws.p0") == cpu_scheme(8, 32, 4)
 
 
 @given(kernels)
-def test_a_micro_kernel_and_what_it_shares(kernel: MicroKernel) -> None:
-    assert kernel.code.code == kernel.code and kernel.family.family == kernel.family
-    assert replace(kernel.code, order=kernel.order, edge=kernel.edge) == kernel
-    assert replace(kernel.family, rows=kernel.rows, edge=kernel.edge) == kernel
-    lower = kernel.composes
-    assert kernel in lower and {k.family for k in lower} == {kernel.family}
-    assert [k.rows for k in lower] == (list(range(1, kernel.rows + 1)) if kernel.composed else [kernel.rows])
+def test_a_scheme_and_what_it_shares(scheme: Scheme) -> None:
+    assert (
+        Scheme(scheme.kernel, scheme.edge, scheme.order) == scheme and scheme.family.family == scheme.family
+    )
+    assert scheme_with(scheme.family, rows=scheme.rows, edge=scheme.edge) == scheme
+    lower = scheme.heights
+    assert scheme in lower and {s.family for s in lower} == {scheme.family}
+    assert [s.rows for s in lower] == (list(range(1, scheme.rows + 1)) if scheme.composed else [scheme.rows])
 
 
 @pytest.mark.parametrize(
@@ -302,16 +306,16 @@ def test_a_micro_kernel_and_what_it_shares(kernel: MicroKernel) -> None:
     ],
 )
 def test_text_that_is_no_key_is_refused(key: str) -> None:
-    with pytest.raises(SpaceError, match=r"reads like 8x32\.u4\.ws\.p0 \(CPU\) or .*; got"):
-        MicroKernel.from_key(key)
+    with pytest.raises(SpaceError, match=r"reads like 8x32\.u4\.ws\.p0\.even \(CPU\) or .*; got"):
+        Scheme.from_key(key)
 
 
 @pytest.mark.parametrize("sizes", [(0, 32), (8, 0), (8, 32, 0), (-1, 32)])
 def test_micro_kernel_of_no_size_is_refused(sizes: tuple[int, ...]) -> None:
     with pytest.raises(SpaceError, match="sizes are positive"):
-        CpuMicroKernel(*sizes)
+        cpu_scheme(*sizes)
     with pytest.raises(SpaceError, match="sizes are positive"):
-        CpuMicroKernel(8, 32, prefetch=-1)
+        cpu_scheme(8, 32, prefetch=-1)
 
 
 # Plans
@@ -323,7 +327,7 @@ def test_a_plan_covers_every_row_exactly_once(kernel: MicroKernel, rows: int) ->
     next_row = 0
     for region in plan.regions:
         assert region.first_row == next_row and region.tiles > 0 and 0 < region.kernel.rows <= kernel.rows
-        assert region.kernel == replace(kernel, rows=region.kernel.rows)
+        assert region.kernel == with_rows(kernel.kernel, region.kernel.rows)
         next_row += region.rows
     assert next_row == rows == plan.rows
     assert plan.tiles == -(-rows // kernel.rows)
@@ -348,46 +352,45 @@ def test_plans_of_the_drawing() -> None:
         "partitioned": [(14, 0, 3)],
     }
     for edge in EDGES:
-        plan = plan_for(CpuMicroKernel(14, 32, edge=edge), 31)
+        plan = plan_for(cpu_scheme(14, 32, edge=edge), 31)
         assert [(r.kernel.rows, r.first_row, r.tiles) for r in plan.regions] == expected[edge]
-    assert (
-        str(plan_for(CpuMicroKernel(14, 32, edge="even"), 31))
-        == "1 x 11 + 2 x 10 rows of 14x32.u1.ws.p0.even"
-    )
+    assert str(plan_for(cpu_scheme(14, 32, edge="even"), 31)) == "1 x 11 + 2 x 10 rows of 14x32.u1.ws.p0.even"
 
 
 def test_plans_of_the_same_tiles_are_told_from_others() -> None:
     twins = ("12x32.u1.ws.p0.even", "12x32.u1.ws.p0.rest", "14x32.u1.ws.p0.even")
     others = ("14x32.u1.ws.p0.rest", "12x32.u1.is.p0.even", "12x32.u2.ws.p0.even", "12x32.u1.ws.p0.checked")
-    seen = [tiling(MicroKernel.from_key(key), 48, 64) for key in (*twins, *others, "12x32.u1.ws.p0")]
+    seen = [tiling(Scheme.from_key(key), *output(48, 64)) for key in (*twins, *others, "12x32.u1.ws.p0")]
     assert len(set(seen[:3])) == 1 and len(set(seen)) == 6
     # Dot products are composed along the columns too: 7 = 3 + 4 or 5 + 2.
-    dots = [MicroKernel.from_key(f"4x5.u1.ws.p0.depth.{edge}") for edge in ("even", "rest")]
-    assert tiling(dots[0], 8, 10) == tiling(dots[1], 8, 10) != tiling(dots[0], 8, 7)
-    assert tiling(dots[0], 8, 7) != tiling(dots[1], 8, 7)
+    dots = [Scheme.from_key(f"4x5.u1.ws.p0.depth.{edge}") for edge in ("even", "rest")]
+    assert (
+        tiling(dots[0], *output(8, 10)) == tiling(dots[1], *output(8, 10)) != tiling(dots[0], *output(8, 7))
+    )
+    assert tiling(dots[0], *output(8, 7)) != tiling(dots[1], *output(8, 7))
 
 
 def test_what_a_gpu_reserves_for_its_tallest_tile_makes_another_program() -> None:
     work, shape = Dense(T=Dim(1, 128), N=64, K=64), Shape.of(T=48)
-    cpu = [MicroKernel.from_key(f"{rows}x32.u1.ws.p0.even") for rows in (12, 14)]
-    gpu = [MicroKernel.from_key(f"{rows}x64x16.t16x16.s2.even") for rows in (64, 128)]
+    cpu = [Scheme.from_key(f"{rows}x32.u1.ws.p0.even") for rows in (12, 14)]
+    gpu = [Scheme.from_key(f"{rows}x64x16.t16x16.s2.even") for rows in (64, 128)]
     for pair, programs in ((cpu, 1), (gpu, 2)):
-        assert len({tiling_on(kernel, work, shape) for kernel in pair}) == 1
+        assert len({tiling(kernel, work, shape) for kernel in pair}) == 1
         assert len({program_on(kernel, work, shape) for kernel in pair}) == programs
 
 
 @given(kernels, kernels, st.integers(1, 300), st.integers(1, 100))
-def test_equal_tilings_have_equal_plans(one: MicroKernel, other: MicroKernel, rows: int, cols: int) -> None:
+def test_equal_tilings_have_equal_plans(one: Scheme, other: Scheme, rows: int, cols: int) -> None:
     heights_of = [[(r.kernel.rows, r.tiles) for r in plan_for(k, rows).regions] for k in (one, other)]
-    if tiling(one, rows, cols) == tiling(other, rows, cols):
+    if tiling(one, *output(rows, cols)) == tiling(other, *output(rows, cols)):
         assert one.family == other.family and heights_of[0] == heights_of[1]
-    assert tiling(one, rows, cols) == tiling(one, rows, cols)
+    assert tiling(one, *output(rows, cols)) == tiling(one, *output(rows, cols))
 
 
 @pytest.mark.parametrize("edge", EDGES)
 @pytest.mark.parametrize("rows", [1, 2, 3, 7, 14])
 def test_heights_are_those_that_plans_use(edge: Edge, rows: int) -> None:
-    kernel = CpuMicroKernel(rows, 16, edge=edge)
+    kernel = cpu_scheme(rows, 16, edge=edge)
     far = 3 * rows * rows + 50
     used = [{r.kernel.rows for r in plan_for(kernel, extent).regions} for extent in range(far)]
     for low in range(1, rows * rows + 10, max(1, rows // 3)):
@@ -408,7 +411,7 @@ trees = st.recursive(
 
 def by_hand(tree: Tree, rows: int) -> int:
     if isinstance(tree, Leaf):
-        return tree.kernel
+        return tree.scheme
     return by_hand(tree.low if rows <= tree.at_most else tree.high, rows)
 
 
@@ -438,7 +441,7 @@ def test_intervals_of_a_tree_partition_the_range(tree: Tree, low: int, high: int
 
 def test_depth_and_leaves_of_a_known_tree() -> None:
     tree = Split("T", 4, Leaf(2), Split("T", 9, Leaf(0), Leaf(1)))
-    assert depth(tree) == 2 and [leaf.kernel for leaf in leaves(tree)] == [2, 0, 1]
+    assert depth(tree) == 2 and [leaf.scheme for leaf in leaves(tree)] == [2, 0, 1]
     assert [route(tree, Shape.of(T=t)) for t in (0, 4, 5, 9, 10, 9999)] == [2, 2, 0, 0, 1, 1]
 
 

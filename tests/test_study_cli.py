@@ -119,8 +119,8 @@ def test_killed_at_several_moments_no_record_is_lost_or_doubled(tmp_path: Path, 
     facts = json.loads(done(*command, "--json"))
     assert records.read_bytes().startswith(before)
     found = read_records(records).records
-    assert len({(r.asked_by, r.micro_kernel, r.shape) for r in found}) == len(found) == facts["measurements"]
-    assert len({r.micro_kernel for r in found}) == facts["trials"] >= 8 and facts["failures"] == 0
+    assert len({(r.asked_by, r.scheme, r.shape) for r in found}) == len(found) == facts["measurements"]
+    assert len({r.scheme for r in found}) == facts["trials"] >= 8 and facts["failures"] == 0
     assert len(found) > 30
     complete = records.read_bytes()
     done(*command)
@@ -161,9 +161,9 @@ def test_study_searches_the_space_of_its_cover(
         assert Study.open(tmp_path / cover) == study and study.cover == cover
         assert {kernel.edge for kernel in study.space()} == edges
     run = study.tune(SyntheticRunner(here))
-    assert {record.micro_kernel.edge for record in run.records} == {edge}
+    assert {record.scheme.edge for record in run.records} == {edge}
     dispatcher = study.dispatch(3)
-    assert {plan.edge for plan in dispatcher.plans} == {edge} and 1 <= len(dispatcher.micro_kernels) <= 3
+    assert {plan.edge for plan in dispatcher.schemes} == {edge} and 1 <= len(dispatcher.micro_kernels) <= 3
 
 
 @pytest.mark.parametrize("count", [3, 7, 49])
@@ -265,7 +265,7 @@ def test_stages_of_a_study_that_was_not_tuned_say_what_is_missing(tmp_path: Path
 def test_tuned_study_gives_its_run_back_with_or_without_the_model(tmp_path: Path, here: Hardware) -> None:
     study = Study.create(tmp_path / "s", WORK, here, SHAPES, "smoke")
     run = study.tune(SyntheticRunner(here))
-    kernels = run.micro_kernels
+    kernels = run.schemes
     expected = run.seconds_table(kernels, SHAPES.shapes)
     for _ in range(2):
         again = study.run()
@@ -432,7 +432,7 @@ def test_an_evaluation_without_a_right_result_keeps_the_last_report(
 def test_replay_searches_recorded_measurements(tmp_path: Path) -> None:
     hardware = Hardware.preset("haswell-1core")
     space = build_space(WORK, hardware)
-    some = space.micro_kernels[::20]
+    some = space.schemes[::20]
     trials = [Trial(kernel, SHAPES.shapes) for kernel in some]
     header = {"workload": WORK.to_json(), "hardware": hardware.to_json()}
     path = tmp_path / "records.jsonl.gz"
@@ -443,7 +443,7 @@ def test_replay_searches_recorded_measurements(tmp_path: Path) -> None:
 
 def test_replay_of_padded_micro_kernels_searches_among_them(tmp_path: Path) -> None:
     hardware = Hardware.preset("haswell-1core")
-    some = build_space(WORK, hardware, ("padded",)).micro_kernels[::20]
+    some = build_space(WORK, hardware, ("padded",)).schemes[::20]
     trials = [Trial(kernel, SHAPES.shapes) for kernel in some]
     header = {"workload": WORK.to_json(), "hardware": hardware.to_json()}
     path = tmp_path / "records.jsonl.gz"
@@ -455,12 +455,12 @@ def test_replay_of_padded_micro_kernels_searches_among_them(tmp_path: Path) -> N
 def test_space_prints_what_fits_and_why_the_rest_does_not() -> None:
     value = json.loads(done("space", "dense", *DIMS, "--hardware", "haswell-1core", "--json"))
     space = build_space(WORK, Hardware.preset("haswell-1core"))
-    assert value["micro_kernels"] == [kernel.key for kernel in space]
+    assert value["schemes"] == [kernel.key for kernel in space]
     assert sum(r["rejected"] for r in value["rejections"]) == sum(r.count for r in space.rejected)
     padded = json.loads(
         done("space", "dense", *DIMS, "--hardware", "haswell-1core", "--json", "--cover", "paper")
     )
-    assert padded["micro_kernels"] and not any(".even" in key for key in padded["micro_kernels"])
+    assert padded["schemes"] and not any(".even" in key for key in padded["schemes"])
     text = done("space", "--hardware", "cascadelake-1core")
     assert "dense T=1..128 N=2304 K=768" in text and "fit the vector registers" in text
 

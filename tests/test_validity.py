@@ -13,22 +13,22 @@ from dietlab.bench.validity import EACH_UP_TO, HIGHEST, all_lengths, check_lengt
 from dietlab.dispatch import Dispatcher, build
 from dietlab.events import audience
 from dietlab.hardware import Hardware
+from dietlab.plans import Leaf, Split
 from dietlab.shapes import Dim
-from dietlab.space import CpuMicroKernel, Leaf, MicroKernel, Split
+from dietlab.space import CpuMicroKernel, MicroKernel, Scheme
 from dietlab.workloads import BatchMatmul, Dense, Workload
 
 NOBODY = audience(())
 TREE = Split("T", 128, Split("T", 9, Leaf(1), Leaf(0)), Leaf(2))
 AWKWARD = (*range(0, 40), 97, 127, 128, 129, 131, 1000)
 PACKED = tuple(
-    MicroKernel.from_key(k)
-    for k in ("5x32.u4.ws.p8a.k256.even", "2x96.u2.is.p0.even", "8x16.u4.ws.p8a.k128.rest")
+    Scheme.from_key(k) for k in ("5x32.u4.ws.p8a.k256.even", "2x96.u2.is.p0.even", "8x16.u4.ws.p8a.k128.rest")
 )
 DOTS = tuple(
-    MicroKernel.from_key(k) for k in ("9x16.u1.ws.p0a.even", "2x3.u2.ws.p0a.depth.rest", "4x32.u1.ws.p0.even")
+    Scheme.from_key(k) for k in ("9x16.u1.ws.p0a.even", "2x3.u2.ws.p0a.depth.rest", "4x32.u1.ws.p0.even")
 )
 DIRECT = tuple(
-    MicroKernel.from_key(k) for k in ("8x16.u4.is.p0a.even", "1x48.u2.is.p0.even", "5x64.u4.ws.p0a.rest")
+    Scheme.from_key(k) for k in ("8x16.u4.is.p0a.even", "1x48.u2.is.p0.even", "5x64.u4.ws.p0a.rest")
 )
 OPERATORS: tuple[tuple[Workload, tuple[MicroKernel, ...]], ...] = (
     (Dense(T=Dim(1, 128), N=2304, K=768), PACKED),
@@ -89,7 +89,7 @@ def test_the_small_operator_has_whole_tiles_and_a_rest() -> None:
     small = shrunk(Dispatcher(OPERATORS[0][0], Hardware.preset("zen4-1core"), PACKED, TREE))
     assert isinstance(small.workload, Dense) and (small.workload.N, small.workload.K) == (101, 42)
     # 768 steps in three parts and in six, as 42 are in three and in six
-    assert [k.block for k in small.plans if isinstance(k, CpuMicroKernel)] == [14, 0, 7]
+    assert [k.kernel.block for k in small.schemes if isinstance(k.kernel, CpuMicroKernel)] == [14, 0, 7]
 
 
 def test_every_length_of_a_dense_layer_is_checked_by_default() -> None:

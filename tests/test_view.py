@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from schemes import cpu_scheme
 
 from dietlab.errors import RecordError
 from dietlab.evaluation.report import ContenderInfo, Report, Row
 from dietlab.events import PhaseSeconds
 from dietlab.search import TuningRun
 from dietlab.shapes import Shape, ShapeSet
-from dietlab.space import CpuMicroKernel
 
 HOSTILE = "<script>alert('x')</script>"
 
@@ -99,7 +99,7 @@ def test_speedup_has_contenders_and_best_of_kind_without_wrong_results(report: R
         "seconds_median",
         "dietlab_seconds",
         "fastest",
-        *CpuMicroKernel(8, 48).columns,
+        *cpu_scheme(8, 48).columns,
         "reason",
     ]
     found = {(r.T, r.contender): r.speedup for r in frame.itertuples()}
@@ -252,8 +252,8 @@ def test_tuning_keeps_the_best_and_the_failures(synthetic_run: TuningRun) -> Non
         frame["gflops"].fillna(0).tolist() == speeds and speeds[0] == 0 and len(set(frame["best_gflops"])) > 2
     )
     assert frame["best_gflops"].tolist() == [max(speeds[: i + 1]) for i in range(len(speeds))]
-    assert frame["micro_kernel"][1] == second.micro_kernel.key and frame["shape"][1] == str(second.shape)
-    assert frame["rows"][1] == second.micro_kernel.rows and frame["seconds"][1] == second.seconds
+    assert frame["scheme"][1] == second.scheme.key and frame["shape"][1] == str(second.shape)
+    assert frame["rows"][1] == second.scheme.rows and frame["seconds"][1] == second.seconds
     figure = plot_tuning(run)
     assert axis_titles(figure) == ("records (count)", "throughput (GFLOP/s)")
     assert list(trace(figure, "failed").x) == [1] and len(trace(figure, "measured").x) == len(others) + 1

@@ -23,9 +23,10 @@ from dietlab.evaluation.report import OURS
 from dietlab.evaluation.timing_session import Entrant, TimingSession
 from dietlab.events import Observer, audience
 from dietlab.measure import CACHE_STATES
+from dietlab.plans import Leaf
 from dietlab.search import effort_named
 from dietlab.shapes import Shape
-from dietlab.space import CpuMicroKernel, Leaf, MicroKernel
+from dietlab.space import CpuMicroKernel, CpuScheme, Scheme, scheme_with
 from dietlab.study import Study
 from dietlab.workloads import NO_EPILOGUE, Dense, Epilogue, Workload
 
@@ -45,10 +46,10 @@ EPILOGUES = (
 
 @dataclass(frozen=True)
 class Variant:
-    """A micro-kernel, what it computes, and whether weights are packed for it, if they are constant."""
+    """A scheme, what it computes, and whether weights are packed for it, if they are constant."""
 
     name: str
-    kernel: CpuMicroKernel
+    scheme: CpuScheme
     workload: Workload
     packs: bool = True
 
@@ -61,22 +62,22 @@ class Variant:
         return replace(self.workload, constant=False)
 
 
-def variants(kernel: CpuMicroKernel, workload: Workload) -> tuple[Variant, ...]:
-    """Returns the composition of ``kernel`` and, by name, what is left without one of the ideas in it, and a
+def variants(scheme: CpuScheme, workload: Workload) -> tuple[Variant, ...]:
+    """Returns the composition of ``scheme`` and, by name, what is left without one of the ideas in it, and a
     dense layer with each epilogue, if it has none; an idea that was not in it has no variant."""
-    whole = replace(kernel, edge="even")
+    whole = scheme_with(scheme, edge="even")
     others = {
-        "full tiles, then the rest": replace(whole, edge="rest"),
-        "local padding": replace(whole, edge="padded"),
-        "loop partitioning": replace(whole, edge="partitioned"),
-        "bound checks": replace(whole, edge="checked"),
-        "no prefetch": replace(whole, prefetch=0, ahead=False),
+        "full tiles, then the rest": scheme_with(whole, edge="rest"),
+        "local padding": scheme_with(whole, edge="padded"),
+        "loop partitioning": scheme_with(whole, edge="partitioned"),
+        "bound checks": scheme_with(whole, edge="checked"),
+        "no prefetch": whole.changed(prefetch=0, ahead=False),
     }
     found = [Variant(OURS, whole, workload)]
     found += [Variant(name, other, workload) for name, other in others.items() if other != whole]
     if isinstance(workload, Dense) and workload.constant:
         # Only packed panels are prefetched, cut into K-blocks and passed over row by row.
-        loose = replace(whole, ahead=False, block=0, order="ws")
+        loose = whole.changed(ahead=False, block=0, order="ws")
         found.append(Variant("no packing", loose, workload, packs=False))
     if isinstance(workload, Dense) and workload.epilogue == NO_EPILOGUE:
         found += [Variant(str(epilogue), whole, _fused(workload, epilogue)) for epilogue in EPILOGUES]
@@ -87,19 +88,19 @@ def _fused(layer: Dense, epilogue: Epilogue) -> Dense:
     return replace(layer, bias=epilogue.bias, activation=epilogue.activation, residual=epilogue.residual)
 
 
-def dominating(dispatcher: Dispatcher, usual: int = USUAL) -> MicroKernel:
-    """Returns the micro-kernel that leads the plans of most lengths up to ``usual``."""
+def dominating(dispatcher: Dispatcher, usual: int = USUAL) -> Scheme:
+    """Returns the scheme of most lengths up to ``usual``."""
     ((name, dim),) = dispatcher.workload.dims.items()
     served = [Shape.of(**{name: length}) for length in dim if length <= usual] or [
         Shape.of(**{name: dim.low})
     ]
-    return Counter(dispatcher.kernel(shape) for shape in served).most_common(1)[0][0]
+    return Counter(dispatcher.scheme(shape) for shape in served).most_common(1)[0][0]
 
 
-def _register_tile(kernel: MicroKernel) -> CpuMicroKernel:
-    if not isinstance(kernel, CpuMicroKernel):
-        raise DietlabError("the ablation takes a CPU's micro-kernel apart", kernel.key)
-    return kernel
+def _register_tile(scheme: Scheme) -> CpuScheme:
+    if not isinstance(scheme.kernel, CpuMicroKernel):
+        raise DietlabError("the ablation takes a CPU's scheme apart", scheme.key)
+    return scheme
 
 
 def run_ablation(
@@ -107,19 +108,19 @@ def run_ablation(
     *,
     caches: Sequence[str] = ("hot", "rotating"),
     effort: str = "quick",
-    kernel: str | None = None,
+    scheme: str | None = None,
     observers: Iterable[Observer] = (),
 ) -> BenchTable:
-    """Builds every variant of one micro-kernel and times them in turns; goes on where it was stopped.
+    """Builds every variant of one scheme and times them in turns; goes on where it was stopped.
 
-    In the table ``dietlab`` is the composition of ``kernel`` alone, without a decision tree; the
+    In the table ``dietlab`` is the composition of ``scheme`` alone, without a decision tree; the
     contenders are the variants, and a speedup is what the idea is worth on that length, or what the
     epilogue costs.
 
     Args:
         study: a study that was built; the results go to ``ablation/`` in it.
         effort: which lengths are measured and how long they are timed.
-        kernel: a micro-kernel's key (default: the one that serves most lengths up to 128).
+        scheme: a scheme's key (default: the one that serves most lengths up to 128).
 
     Raises:
         DietlabError: if the study was not built, or a name among the arguments is unknown.
@@ -127,7 +128,7 @@ def run_ablation(
     require_names("cache states", CACHE_STATES, caches, at_least=1)
     opened = Study.open(study)
     dispatcher = Dispatcher.from_json(opened.operator().manifest)
-    chosen = _register_tile(MicroKernel.from_key(kernel) if kernel else dominating(dispatcher))
+    chosen = _register_tile(Scheme.from_key(scheme) if scheme else dominating(dispatcher))
     about = {
         "suite": f"ablation of {chosen.key}",
         "effort": effort,
@@ -159,24 +160,24 @@ def _turns(study: Study, caches: Sequence[str], effort: str) -> Iterator[Turn]:
 
 @contextmanager
 def _contest(
-    study: Study, dispatcher: Dispatcher, kernel: CpuMicroKernel, effort: str, journal: Journal
+    study: Study, dispatcher: Dispatcher, scheme: CpuScheme, effort: str, journal: Journal
 ) -> Iterator[Contest]:
     """Builds and opens the variants; what cannot be built is absent, with the reason."""
     entries: list[Entrant] = []
     absent: list[ContenderInfo] = []
-    single = replace(dispatcher, plans=(replace(kernel, edge="even"),), tree=Leaf(0))
-    for number, variant in enumerate(variants(kernel, study.workload)):
+    single = replace(dispatcher, schemes=(scheme_with(scheme, edge="even"),), tree=Leaf(0))
+    for number, variant in enumerate(variants(scheme, study.workload)):
         home = study.folder / FOLDER / f"variant-{number}"
         kind = "ours" if variant.name == OURS else "variant"
         try:
-            build(replace(single, workload=variant.built, plans=(variant.kernel,)), home)
+            build(replace(single, workload=variant.built, schemes=(variant.scheme,)), home)
         except BuildError as error:
             if variant.name == OURS:
                 raise
             absent.append(ContenderInfo(variant.name, kind, absent=str(error)))
             continue
         options = {"library": str(home / "library")}
-        entries.append(Entrant(variant.name, "library", kind, options, variant.kernel.key, variant.workload))
+        entries.append(Entrant(variant.name, "library", kind, options, variant.scheme.key, variant.workload))
     with TimingSession(study.workload, study.hardware, entries) as match:
         contest = Contest(Lineup(single, None, tuple(entries), tuple(absent)), match, effort_named(effort))
         if OURS not in match.names:

@@ -235,7 +235,7 @@ GPU_CRITERIA: tuple[Criterion, ...] = (
         suites=("llm-gpu",),
     ),
     on_gpu("tuning", "most", "tuning of one operator, with compilation", "s", at_most=600.0),
-    on_gpu("trials", "most", "micro-kernels tried for one operator", "", at_most=64.0),
+    on_gpu("trials", "most", "schemes tried for one operator", "", at_most=64.0),
     on_gpu("kernels", "most", "micro-kernels in a library", "", at_most=12.0),
     on_gpu("incorrect", "total", "evaluated shapes, wrong results", "", at_most=0.0),
 )

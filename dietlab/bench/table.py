@@ -161,7 +161,7 @@ class BenchTable:
     def to_frame(self) -> pd.DataFrame:
         """Returns the CSV as a pandas table: times in seconds, shares of 1.
 
-        In place of the plan there are its ``micro_kernel`` with the parameters, and the ``reason`` where
+        In place of the plan there are its ``scheme`` with the parameters, and the ``reason`` where
         there was no result, which is not ``correct``.
         """
         import pandas as pd

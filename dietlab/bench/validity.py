@@ -15,7 +15,6 @@ import numpy.typing as npt
 from dietlab.dispatch import Dispatcher, Operator, build
 from dietlab.events import Audience
 from dietlab.shapes import Shape
-from dietlab.space import CpuMicroKernel
 from dietlab.workloads import FloatArray, Workload, batch_of, largest, tolerance
 
 HIGHEST = 8192
@@ -74,18 +73,19 @@ def shrunk(dispatcher: Dispatcher) -> Dispatcher:
     """Returns the plans and tree over the operator with small static extents. K-blocking keeps its number
     of blocks."""
     workload = dispatcher.workload
-    kernels = [kernel for kernel in dispatcher.plans if isinstance(kernel, CpuMicroKernel)]
+    schemes = dispatcher.schemes
     whole = largest(workload, "depth")
-    parts = lcm(*(whole // kernel.block for kernel in kernels if kernel.block))
-    widest = max(kernel.cols for kernel in dispatcher.plans)
+    parts = lcm(*(whole // s.kernel.block for s in schemes if s.kernel.block))
+    widest = max(scheme.cols for scheme in schemes)
     extents = {**SMALL, "cols": widest + SMALL["cols"], "depth": -(-SMALL["depth"] // parts) * parts}
     static = [axis for axis in workload.axes if isinstance(axis.extent, int)]
     small: Workload = replace(
         workload,  # type: ignore[type-var]  # a protocol; all of its classes are dataclasses
         **{axis.name: extents[axis.role] for axis in static},
     )
-    shrunk_plans = (replace(k, block=k.block * extents["depth"] // whole) for k in kernels)
-    return replace(dispatcher, workload=small, plans=tuple(shrunk_plans))
+    blocks = (s.kernel.block * extents["depth"] // whole for s in schemes)
+    shrunk = tuple(s.changed(block=block) for s, block in zip(schemes, blocks, strict=True))
+    return replace(dispatcher, workload=small, schemes=shrunk)
 
 
 def _checker(op: Operator, highest: int) -> Callable[[int], bool]:

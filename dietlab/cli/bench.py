@@ -1,4 +1,4 @@
-"""``dietlab bench`` and ``dietlab ablate``: the whole table, and one micro-kernel taken apart."""
+"""``dietlab bench`` and ``dietlab ablate``: the whole table, and one scheme taken apart."""
 
 from __future__ import annotations
 
@@ -211,12 +211,12 @@ def packed(table: BenchTable, path: str) -> None:
     help=f"Cache states, out of {', '.join(CACHE_STATES)}.",
 )
 @click.option("--effort", default="quick", show_default=True, type=click.Choice(list(LENGTHS)))
-@click.option("--kernel", metavar="KEY", help="Default: the one that serves most lengths up to 128.")
+@click.option("--scheme", metavar="KEY", help="Default: the one that serves most lengths up to 128.")
 @quiet_option
-def ablate(study: str, caches: str, effort: str, kernel: str | None, quiet: bool) -> None:
-    """Take one micro-kernel apart: what is each idea worth?
+def ablate(study: str, caches: str, effort: str, scheme: str | None, quiet: bool) -> None:
+    """Take one scheme apart: what is each idea worth?
 
-    Times the composition of one micro-kernel against the same without an idea: bound checks, loop
+    Times the composition of one scheme against the same without an idea: bound checks, loop
     partitioning or local padding at the edge instead of composition, no prefetch, no packing. A
     speedup above 1 is what the idea saves. A dense layer without an epilogue is also timed with
     each: above 1 is what it costs. The results go to STUDY/ablation; an interrupted run goes on
@@ -227,7 +227,7 @@ def ablate(study: str, caches: str, effort: str, kernel: str | None, quiet: bool
     """
     with Telling("ablate", ("bench",), quiet) as telling:
         table = run_ablation(
-            study, caches=words(caches), effort=effort, kernel=kernel, observers=telling.observers
+            study, caches=words(caches), effort=effort, scheme=scheme, observers=telling.observers
         )
     show_bench(table, Path(study) / FOLDER)
 

@@ -55,7 +55,7 @@ def compile_command(
     table.insert(0, "arch", chip.gpu.arch)
     table.insert(1, "dtype", workload.dtype)
     if path:
-        head = f"# {workload} on {chip.name}: {len(kernels)} of {len(space)} micro-kernels, seed {seed}\n"
+        head = f"# {workload} on {chip.name}: {len(kernels)} of {len(space)} schemes, seed {seed}\n"
         Path(path).write_text(head + table.to_csv(index=False), encoding="utf-8")
     facts = {"space": len(space), "compiled": table.to_dict("records")}
     refused = int((table["status"] != "ok").sum())

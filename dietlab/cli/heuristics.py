@@ -57,7 +57,7 @@ def heuristics_command(
 ) -> None:
     """Rank what NVIDIA's heuristics would choose: needs no GPU.
 
-    For each shape: the tile that NVIDIA's matmul heuristics choose first, the micro-kernel of ours that is
+    For each shape: the tile that NVIDIA's matmul heuristics choose first, the scheme of ours that is
     nearest to it, its rank in our space, and how much slower than our own choice it is predicted to be. A
     bad rank is a question to measure, not an answer. Needs the package nvidia-matmul-heuristics.
 
@@ -84,10 +84,10 @@ def _preset_space(workload: Workload, cover: Cover, hardware: str | None) -> Spa
 def _text(space: Space, model: CostModel | None, reference: Heuristics, found: Sequence[Comparison]) -> str:
     frame = frame_heuristics(found)
     table = frame.astype(object).where(frame.notna(), "-").to_string(index=False)
-    ranked = f"the model of {model.samples} micro-kernels" if model else "the adaptation cost alone"
+    ranked = f"the model of {model.samples} schemes" if model else "the adaptation cost alone"
     held, asked = sum(one.in_space for one in found), sum(len(one.matches) for one in found)
     return (
-        f"{space.workload} on {space.hardware.name}: {len(space)} micro-kernels, ranked by {ranked}\n\n"
+        f"{space.workload} on {space.hardware.name}: {len(space)} schemes, ranked by {ranked}\n\n"
         f"{table}\n\nNVIDIA's choices are those for {reference.gpu}, {reference.target}: the space has the "
         f"tiles of {held} of {asked}"
     )

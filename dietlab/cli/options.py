@@ -126,7 +126,7 @@ strategy_option = click.option(
     type=click.Choice(list(STRATEGIES)),
     default="marginal",
     show_default=True,
-    help="What proposes the next micro-kernels.",
+    help="What proposes the next schemes.",
 )
 shapes_option = click.option("--shapes", default="uniform:8", show_default=True, help=SHAPES_HELP)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -46,7 +46,9 @@ def quickstart(out: str, threads: int | None, effort: str, shapes: str, quiet: b
     study = Study.create(out, workload, hardware, parse_shapes(shapes, workload), effort)
     with Telling("quickstart", (*TUNING, *BUILDING, *evaluating(QUICKSTART_AGAINST)), quiet) as telling:
         cores = counted(hardware.cores, "core")
-        telling.say(f"{workload} on {hardware.name}, {cores}: {len(study.space())} micro-kernels fit")
+        space = study.space()
+        fits = f"{len(space)} schemes of {len(space.micro_kernels)} micro-kernels fit"
+        telling.say(f"{workload} on {hardware.name}, {cores}: {fits}")
         telling.say(tuning_text(tuned(study, telling)))
         dispatcher = dispatched(study, telling)
         op = study.build(telling.observers)

@@ -49,7 +49,7 @@ def tuning_text(run: TuningRun) -> str:
     facts = tuning_facts(run)
     phases = ", ".join(f"{phase} {seconds:.1f} s" for phase, seconds in facts["seconds"].items())
     return (
-        f"{facts['trials']} micro-kernels of {facts['space']} measured ({facts['failures']} failed), best "
+        f"{facts['trials']} schemes of {facts['space']} measured ({facts['failures']} failed), best "
         f"{facts['best_gflops']:.1f} GFLOP/s, {run.seconds.total:.1f} s: {phases}"
     )
 
@@ -92,12 +92,12 @@ def replay_run(records: str | Path, effort: str, strategy: str, seed: int = 0) -
     file = read_records(records)
     runner = ReplayRunner(file.records)
     workload = workload_from_json(file.header["workload"])
-    edges = {kernel.edge for kernel in runner.micro_kernels}
+    edges = {kernel.edge for kernel in runner.schemes}
     whole = build_space(workload, Hardware.from_json(file.header["hardware"]), sorted(edges))
     preset = effort_named(effort)
     timing = replace(preset.timing, cache=file.header.get("cache", "hot"))
     chosen = replace(preset, timing=timing, confirm_shapes=0, verify_shapes=0)
-    recorded = whole.restricted_to(runner.micro_kernels)
+    recorded = whole.restricted_to(runner.schemes)
     shapes = ShapeSet.of(dict.fromkeys(runner.shapes, 1.0))
     return tune(recorded, shapes, runner, chosen, strategy, seed=seed)
 

@@ -39,13 +39,14 @@ from dietlab.workloads import Workload
 @hardware_option
 @json_option
 def space(workload: Workload, cover: Cover, threads: int | None, hardware: str | None, as_json: bool) -> None:
-    """Show which micro-kernels fit, and why the others do not."""
+    """Show which schemes fit, and why the others do not."""
     chosen = processor(hardware, threads, measure=False)
     found = build_space(workload, chosen, edges_of(cover, workload, chosen))
     rejections = found.rejections
-    value = {"micro_kernels": [k.key for k in found], "rejections": rejections.to_dict("records")}
+    value = {"schemes": [scheme.key for scheme in found], "rejections": rejections.to_dict("records")}
     table = rejections.to_string(index=False)
-    text = f"{workload} on {found.hardware.name}: {len(found)} micro-kernels fit\n\n{table}"
+    fits = f"{len(found)} schemes of {len(found.micro_kernels)} micro-kernels fit"
+    text = f"{workload} on {found.hardware.name}: {fits}\n\n{table}"
     show(value, as_json, text)
 
 
@@ -81,7 +82,7 @@ def tune_command(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Measure micro-kernels for all shapes; fit the cost model."""
+    """Measure schemes for all shapes; fit the cost model."""
     chosen = study_hardware(out, hardware, threads, target)
     wanted = parse_shapes(shapes, workload)
     study = Study.create(out, workload, chosen, wanted, effort, strategy, seed, cover)

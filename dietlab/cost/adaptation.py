@@ -1,4 +1,4 @@
-"""The analytic half of the cost model: the adaptation cost, which stitching a micro-kernel over a shape
+"""The analytic half of the cost model: the adaptation cost, which stitching micro-kernels over a shape
 loses.
 
 A micro-kernel computes at a throughput ``f_mk``. A plan made of it also pays for
@@ -21,7 +21,7 @@ from dietlab.cost.formulas import Parts
 from dietlab.hardware import Hardware
 from dietlab.measure import CacheState
 from dietlab.shapes import Shape
-from dietlab.space import MicroKernel
+from dietlab.space import Scheme
 from dietlab.workloads import Workload
 
 Adaptation = Literal["paper", "streamed"]
@@ -33,7 +33,7 @@ measured on."""
 
 
 class AdaptationCost(Protocol):
-    """The adaptation of micro-kernels of one workload to shapes on one processor, whose kind they are of."""
+    """The adaptation of schemes of one workload to shapes on one processor, whose kind they are of."""
 
     @property
     def workload(self) -> Workload: ...
@@ -50,27 +50,27 @@ class AdaptationCost(Protocol):
     def with_cache(self, cache: CacheState) -> AdaptationCost:
         """Returns the cost for calls whose operands are in another cache state."""
 
-    def static(self, kernel: Any, shape: Shape) -> float:
+    def static(self, scheme: Any, shape: Shape) -> float:
         """Returns ``f_pad * f_occ``: what is known before anything is measured."""
 
-    def seconds(self, kernel: Any, shape: Shape, throughput: Callable[[Any], float]) -> float:
+    def seconds(self, scheme: Any, shape: Shape, throughput: Callable[[Any], float]) -> float:
         """Returns the predicted seconds of a call.
 
         Args:
-            throughput: flop/s of one core or multiprocessor that a micro-kernel reaches by itself; asked
+            throughput: flop/s of one core or multiprocessor that a scheme reaches by itself; asked
                 for the lower ones of a composed plan too.
         """
 
-    def parts(self, kernel: Any, shape: Shape, throughput: Callable[[Any], float]) -> Parts:
+    def parts(self, scheme: Any, shape: Shape, throughput: Callable[[Any], float]) -> Parts:
         """Returns the seconds of a call by part, which add up to :meth:`seconds`."""
 
-    def throughput(self, kernel: Any, shape: Shape, seconds: float) -> float:
+    def throughput(self, scheme: Any, shape: Shape, seconds: float) -> float:
         """Returns the inverse of :meth:`seconds` with one throughput for the whole plan: the label that one
         measurement gives for every shape."""
 
-    def working_share(self, kernel: Any, shape: Shape) -> float:
+    def working_share(self, scheme: Any, shape: Shape) -> float:
         """Returns the share of a call that useful multiply-adds take, in [0, 1], if operands never keep them
-        waiting: how much a measurement on this shape says about the micro-kernel itself."""
+        waiting: how much a measurement on this shape says about the scheme itself."""
 
 
 def adaptation_cost(
@@ -114,9 +114,9 @@ def hiding_of(cost: AdaptationCost) -> Hiding | None:
     return cost.hiding if isinstance(cost, CpuAdaptation) else None
 
 
-def best_shape(kernel: MicroKernel, shapes: tuple[Shape, ...], cost: AdaptationCost) -> Shape:
-    """Returns ``S*``: the shape on which a micro-kernel wastes least; of equals the largest that is not so
+def best_shape(scheme: Scheme, shapes: tuple[Shape, ...], cost: AdaptationCost) -> Shape:
+    """Returns ``S*``: the shape on which a scheme wastes least; of equals the largest that is not so
     large that measuring it takes long."""
     peak = 1e9 * cost.hardware.cores * (cost.hardware.peak_for(cost.workload.dtype) or 100.0)
     short = [s for s in shapes if cost.workload.flops(s) <= MEASURED_SECONDS * peak] or [min(shapes)]
-    return max(short, key=lambda shape: (round(cost.static(kernel, shape), 6), shape))
+    return max(short, key=lambda shape: (round(cost.static(scheme, shape), 6), shape))

@@ -11,8 +11,9 @@ import numpy.typing as npt
 
 from dietlab.cost.model import CostModel
 from dietlab.measure import Record
+from dietlab.plans import tiling
 from dietlab.shapes import Shape
-from dietlab.space import MicroKernel, program_on
+from dietlab.space import Scheme
 from dietlab.workloads import Workload
 
 Values = npt.NDArray[np.float64]
@@ -38,7 +39,7 @@ NOISE = 0.01
 def settled_seconds(workload: Workload, records: Iterable[Record]) -> dict[Program, float]:
     """Returns one time for each program, out of rounds whose machine was quicker or slower.
 
-    Micro-kernels that are one program on a shape share a time, whichever was measured. On each
+    Schemes that are one program on a shape share a time, whichever was measured. On each
     shape a time is what the program takes, times how slow its round was for all (``asked_by``):
     records of a round ran in turns. Rounds that have programs in common are compared by these; then
     of two times of a program the lower one counts, and of three the middle one, since disturbances
@@ -47,7 +48,7 @@ def settled_seconds(workload: Workload, records: Iterable[Record]) -> dict[Progr
     shapes: dict[Shape, dict[Hashable, dict[Hashable, float]]] = {}
     for record in records:
         if record.ok and record.seconds:
-            program = program_on(record.micro_kernel, workload, record.shape)
+            program = program_on(record.scheme, workload, record.shape)
             rounds = shapes.setdefault(record.shape, {}).setdefault(program, {})
             rounds[record.asked_by] = min(record.seconds, rounds.get(record.asked_by, record.seconds))
     return {
@@ -58,7 +59,7 @@ def settled_seconds(workload: Workload, records: Iterable[Record]) -> dict[Progr
 
 
 Program = tuple[Hashable, Shape]
-"""What runs (:func:`dietlab.space.program_on`), and on which shape."""
+"""What runs (:func:`program_on`), and on which shape."""
 
 Times = Mapping[Hashable, Mapping[Hashable, float]]
 """Seconds on one shape by program and round."""
@@ -104,10 +105,16 @@ def _weights(own: Values) -> Values:
     return found
 
 
+def program_on(scheme: Scheme, workload: Workload, shape: Shape) -> Hashable:
+    """Returns a value that is equal for schemes that run one program on a shape and share its time: those
+    with the same tiles, unless the launch reserves what its tallest tile takes."""
+    return scheme if scheme.kernel.reserves else tiling(scheme, workload, shape)
+
+
 class Calibration:
     """A cost model and the records that correct it.
 
-    Where a micro-kernel was measured on a shape, or another that is the same program there, that time
+    Where a scheme was measured on a shape, or another that is the same program there, that time
     stands (:func:`settled_seconds`). Elsewhere its prediction is multiplied by the ratio of measured to
     predicted time of its family (those that differ from it in height and edge only), interpolated over the
     logarithm of the shapes' flops, times how much it deviates from its family where it was measured itself:
@@ -120,72 +127,72 @@ class Calibration:
         workload = model.cost.workload
         self._model = model
         self._measured = settled_seconds(workload, records)
-        self._families_on: dict[Shape, set[MicroKernel]] = {}
+        self._families_on: dict[Shape, set[Scheme]] = {}
         hardware = model.cost.hardware
         peak = hardware.peak_for(workload.dtype)
         self._peak = 1e9 * hardware.cores * peak if peak else np.inf
-        own: dict[MicroKernel, dict[float, list[float]]] = {}
-        family: dict[MicroKernel, dict[float, list[float]]] = {}
-        pairs = list(dict.fromkeys((record.micro_kernel, record.shape) for record in records))
-        for kernel, shape in pairs:
-            self._families_on.setdefault(shape, set()).add(kernel.family)
+        own: dict[Scheme, dict[float, list[float]]] = {}
+        family: dict[Scheme, dict[float, list[float]]] = {}
+        pairs = list(dict.fromkeys((record.scheme, record.shape) for record in records))
+        for scheme, shape in pairs:
+            self._families_on.setdefault(shape, set()).add(scheme.family)
         if pairs:
-            times = [self._measured[program_on(kernel, workload, shape), shape] for kernel, shape in pairs]
+            times = [self._measured[program_on(scheme, workload, shape), shape] for scheme, shape in pairs]
             logs = np.log(np.array(times) / model.seconds_of(pairs))
             places = self._positions([shape for _, shape in pairs])
-            for (kernel, _), place, ratio in zip(pairs, places.tolist(), logs.tolist(), strict=True):
-                own.setdefault(kernel, {}).setdefault(place, []).append(ratio)
-                family.setdefault(kernel.family, {}).setdefault(place, []).append(ratio)
+            for (scheme, _), place, ratio in zip(pairs, places.tolist(), logs.tolist(), strict=True):
+                own.setdefault(scheme, {}).setdefault(place, []).append(ratio)
+                family.setdefault(scheme.family, {}).setdefault(place, []).append(ratio)
         self._own, self._family = _medians(own), _medians(family)
 
-    def seconds(self, kernels: Sequence[MicroKernel], shapes: Sequence[Shape]) -> Values:
-        """Returns the seconds of a call, ``[micro-kernels, shapes]``."""
-        predicted = self._model.seconds(kernels, shapes)
+    def seconds(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Values:
+        """Returns the seconds of a call, ``[schemes, shapes]``."""
+        predicted = self._model.seconds(schemes, shapes)
         at = self._positions(shapes)
         least = [self._model.cost.workload.flops(shape) / self._peak for shape in shapes]
-        for row, kernel in enumerate(kernels):
+        for row, scheme in enumerate(schemes):
             # A ratio from elsewhere can promise more than the processor computes.
-            predicted[row] = np.maximum(predicted[row] * np.exp(self._correction(kernel, at)), least)
-            for column, known in enumerate(self._known(kernel, shapes)):
+            predicted[row] = np.maximum(predicted[row] * np.exp(self._correction(scheme, at)), least)
+            for column, known in enumerate(self._known(scheme, shapes)):
                 if known is not None:
                     predicted[row, column] = known
         return predicted
 
-    def _known(self, kernel: MicroKernel, shapes: Iterable[Shape]) -> list[float | None]:
-        """Returns the measured seconds of any micro-kernel that is the same program; None where there are
+    def _known(self, scheme: Scheme, shapes: Iterable[Shape]) -> list[float | None]:
+        """Returns the measured seconds of any scheme that is the same program; None where there are
         none."""
-        workload, family = self._model.cost.workload, kernel.family
+        workload, family = self._model.cost.workload, scheme.family
         return [
-            self._measured.get((program_on(kernel, workload, shape), shape))
+            self._measured.get((program_on(scheme, workload, shape), shape))
             if family in self._families_on.get(shape, ())
             else None
             for shape in shapes
         ]
 
-    def doubt(self, kernels: Sequence[MicroKernel], shapes: Sequence[Shape]) -> Values:
+    def doubt(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Values:
         """Returns the uncertainty of predictions, by how much they may be too low, as a logarithm,
-        ``[micro-kernels, shapes]``; 0 for measured pairs.
+        ``[schemes, shapes]``; 0 for measured pairs.
 
         Of many predictions the lowest are those that err most: who picks the least of them must count
         on it.
         """
         at = self._positions(shapes)
-        found = np.empty((len(kernels), len(shapes)))
-        for row, kernel in enumerate(kernels):
-            own = sorted(self._own.get(kernel, ()))
-            places = np.array(own or sorted(self._family.get(kernel.family, ())))
+        found = np.empty((len(schemes), len(shapes)))
+        for row, scheme in enumerate(schemes):
+            own = sorted(self._own.get(scheme, ()))
+            places = np.array(own or sorted(self._family.get(scheme.family, ())))
             if not len(places):
                 found[row] = MOST_DOUBT
                 continue
             distance = np.abs(at[:, None] - places[None, :]).min(axis=1)
             doubt = np.minimum(MOST_DOUBT, (0.0 if own else STRANGER) + DOUBT_A_STEP * distance)
-            known = [seconds is not None for seconds in self._known(kernel, shapes)]
+            known = [seconds is not None for seconds in self._known(scheme, shapes)]
             found[row] = np.where(known, 0.0, doubt)
         return found
 
-    def _correction(self, kernel: MicroKernel, at: Values) -> Values:
+    def _correction(self, scheme: Scheme, at: Values) -> Values:
         """Returns the logarithm of measured over predicted time at some positions."""
-        family, own = self._family.get(kernel.family, {}), self._own.get(kernel, {})
+        family, own = self._family.get(scheme.family, {}), self._own.get(scheme, {})
         if not family:
             return np.zeros(len(at))
         low, high = min(own, default=np.inf), max(own, default=-np.inf)
@@ -201,9 +208,9 @@ class Calibration:
 
 
 def _medians(
-    ratios: Mapping[MicroKernel, Mapping[float, list[float]]],
-) -> dict[MicroKernel, dict[float, float]]:
-    """Returns the median at each position, in ascending order of positions, for each micro-kernel."""
+    ratios: Mapping[Scheme, Mapping[float, list[float]]],
+) -> dict[Scheme, dict[float, float]]:
+    """Returns the median at each position, in ascending order of positions, for each scheme."""
     return {
-        kernel: {place: median(found[place]) for place in sorted(found)} for kernel, found in ratios.items()
+        scheme: {place: median(found[place]) for place in sorted(found)} for scheme, found in ratios.items()
     }

@@ -11,8 +11,9 @@ from typing import Literal, NamedTuple
 from dietlab.cost.formulas import Parts, f_occ, f_pad
 from dietlab.hardware import Hardware
 from dietlab.measure import CacheState
+from dietlab.plans import Plan, plan_for
 from dietlab.shapes import Shape
-from dietlab.space import FMA_LATENCY, CpuMicroKernel, Plan, plan_for
+from dietlab.space import FMA_LATENCY, CpuMicroKernel, CpuScheme
 from dietlab.workloads import Role, Workload, extents, largest
 
 FLOAT_BYTES = 4
@@ -59,113 +60,109 @@ class CpuAdaptation:
     def with_cache(self, cache: CacheState) -> CpuAdaptation:
         return replace(self, cache=cache)
 
-    def static(self, kernel: CpuMicroKernel, shape: Shape) -> float:
+    def static(self, scheme: CpuScheme, shape: Shape) -> float:
         sizes = extents(self.workload, shape)
-        pieces = self._pieces(kernel, plan_for(kernel, sizes["rows"]), sizes)
-        return f_pad(sizes, kernel.cover_tile) * f_occ(pieces, self.hardware.cores)
+        pieces = self._pieces(scheme, plan_for(scheme, sizes["rows"]), sizes)
+        return f_pad(sizes, scheme.cover_tile) * f_occ(pieces, self.hardware.cores)
 
-    def seconds(
-        self, kernel: CpuMicroKernel, shape: Shape, throughput: Callable[[CpuMicroKernel], float]
-    ) -> float:
-        return self.parts(kernel, shape, throughput).total
+    def seconds(self, scheme: CpuScheme, shape: Shape, throughput: Callable[[CpuScheme], float]) -> float:
+        return self.parts(scheme, shape, throughput).total
 
-    def parts(
-        self, kernel: CpuMicroKernel, shape: Shape, throughput: Callable[[CpuMicroKernel], float]
-    ) -> Parts:
+    def parts(self, scheme: CpuScheme, shape: Shape, throughput: Callable[[CpuScheme], float]) -> Parts:
         sizes = extents(self.workload, shape)
-        plan = plan_for(kernel, sizes["rows"])
+        plan = plan_for(scheme, sizes["rows"])
         if not plan.regions:
             return Parts(0.0, 0.0, 0.0, 0.0, 0.0)
-        column_tiles = ceil(sizes["cols"] / kernel.cols)
+        column_tiles = ceil(sizes["cols"] / scheme.cols)
         passes = sizes["batch"] * column_tiles / self.hardware.cores
-        width, edge_steps = self._width(kernel, sizes), self._edge_steps(kernel, sizes)
-        tiles = [region.kernel for region in plan.regions]
+        width, edge_steps = self._width(scheme, sizes), self._edge_steps(scheme, sizes)
+        tiles = [region.scheme for region in plan.regions]
         steps = [2.0 * tile.rows * width / (throughput(tile) * self._hidden(tile)) for tile in tiles]
         step_of_all = sum(step * r.tiles for step, r in zip(steps, plan.regions, strict=True))
         edges = edge_steps * step_of_all
         # However low the tiles are: exchanging registers waits for no multiply-add.
-        edges += self._transposed_rows(kernel) * sizes["depth"] * 2.0 * width / throughput(kernel)
+        edges += self._transposed_rows(scheme) * sizes["depth"] * 2.0 * width / throughput(scheme)
         warm = sizes["depth"] * step_of_all
         first = (sizes["depth"] + edge_steps) * steps[0]
-        waiting = self._waiting(kernel, plan.tiles, warm + edges, first, self._fetch(kernel))
-        useful = f_pad(sizes, kernel.cover_tile)
-        busy = f_occ(self._pieces(kernel, plan, sizes), self.hardware.cores)
+        waiting = self._waiting(scheme, plan.tiles, warm + edges, first, self._fetch(scheme))
+        useful = f_pad(sizes, scheme.cover_tile)
+        busy = f_occ(self._pieces(scheme, plan, sizes), self.hardware.cores)
         idle = (warm + edges + waiting) * (1 / busy - 1)
         return Parts(*(passes * p for p in (warm * useful, edges, warm * (1 - useful), waiting, idle)))
 
-    def throughput(self, kernel: CpuMicroKernel, shape: Shape, seconds: float) -> float:
+    def throughput(self, scheme: CpuScheme, shape: Shape, seconds: float) -> float:
         sizes = extents(self.workload, shape)
-        plan = plan_for(kernel, sizes["rows"])
-        passes = sizes["batch"] * ceil(sizes["cols"] / kernel.cols) / self.hardware.cores
-        spent = seconds / passes * f_occ(self._pieces(kernel, plan, sizes), self.hardware.cores)
-        paid = {r: r.executed_rows / self._hidden(r.kernel) for r in plan.regions}
+        plan = plan_for(scheme, sizes["rows"])
+        passes = sizes["batch"] * ceil(sizes["cols"] / scheme.cols) / self.hardware.cores
+        spent = seconds / passes * f_occ(self._pieces(scheme, plan, sizes), self.hardware.cores)
+        paid = {r: r.executed_rows / self._hidden(r.scheme) for r in plan.regions}
         head, rows = plan.regions[0], sum(paid.values())
         lead = paid[head] / head.tiles
-        steps = rows * (sizes["depth"] + self._edge_steps(kernel, sizes))
-        transposed = self._transposed_rows(kernel) * sizes["depth"]
-        flops = 2.0 * self._width(kernel, sizes) * (steps + transposed)
-        fetch, first = self._fetch(kernel), lead / rows
+        steps = rows * (sizes["depth"] + self._edge_steps(scheme, sizes))
+        transposed = self._transposed_rows(scheme) * sizes["depth"]
+        flops = 2.0 * self._width(scheme, sizes) * (steps + transposed)
+        fetch, first = self._fetch(scheme), lead / rows
         rest = spent - fetch
         # Only where the first tile waits for its weights does their fetch tell nothing about computing;
         # a time below the fetch's would give a senseless rest.
-        bound = kernel.order == "ws" and not kernel.ahead and fetch > spent * first
+        bound = scheme.order == "ws" and not scheme.kernel.ahead and fetch > spent * first
         if bound and rest > 0.5 * spent * (1 - first) > 0:
             return flops * (1 - first) / rest
         return flops / spent
 
-    def working_share(self, kernel: CpuMicroKernel, shape: Shape) -> float:
-        parts = self.parts(kernel, shape, lambda _: 1.0)
+    def working_share(self, scheme: CpuScheme, shape: Shape) -> float:
+        parts = self.parts(scheme, shape, lambda _: 1.0)
         return parts.compute / parts.total if parts.total else 0.0
 
     @staticmethod
-    def _width(kernel: CpuMicroKernel, sizes: Mapping[Role, int]) -> float:
+    def _width(scheme: CpuScheme, sizes: Mapping[Role, int]) -> float:
         """Returns the columns of a tile, on average: where they are composed no tile is wider than needed."""
-        if kernel.along == "cols":
-            return kernel.cols
-        return sizes["cols"] / ceil(sizes["cols"] / kernel.cols)
+        if scheme.kernel.along == "cols":
+            return scheme.cols
+        return sizes["cols"] / ceil(sizes["cols"] / scheme.cols)
 
-    def _hidden(self, kernel: CpuMicroKernel) -> float:
+    def _hidden(self, scheme: CpuScheme) -> float:
         """Returns the share of its throughput that a low tile reaches: with fewer accumulators than a
         multiply-add takes cycles the unit idles, and no candidate that low was measured by itself."""
-        across = kernel.cols if kernel.along == "depth" else kernel.vectors(self.hardware.cpu.lanes)
-        return min(1.0, kernel.rows * across / FMA_LATENCY)
+        across = (
+            scheme.cols if scheme.kernel.along == "depth" else scheme.kernel.vectors(self.hardware.cpu.lanes)
+        )
+        return min(1.0, scheme.rows * across / FMA_LATENCY)
 
-    def _edge_steps(self, kernel: CpuMicroKernel, sizes: Mapping[Role, int]) -> float:
+    def _edge_steps(self, scheme: CpuScheme, sizes: Mapping[Role, int]) -> float:
         """Steps in whose time a tile is begun and ended, once in each pass over the output."""
-        passes = ceil(sizes["depth"] / (kernel.block or max(1, sizes["depth"])))
-        sums = SUMS_STEPS * self.hardware.cpu.lanes if kernel.along == "depth" else 0.0
+        passes = ceil(sizes["depth"] / (scheme.kernel.block or max(1, sizes["depth"])))
+        sums = SUMS_STEPS * self.hardware.cpu.lanes if scheme.kernel.along == "depth" else 0.0
         return EDGE_STEPS * passes + sums
 
-    def _transposed_rows(self, kernel: CpuMicroKernel) -> float:
-        transposes = self.workload.weights == "transposed" and kernel.along == "cols"
+    def _transposed_rows(self, scheme: CpuScheme) -> float:
+        transposes = self.workload.weights == "transposed" and scheme.kernel.along == "cols"
         return TRANSPOSED_ROWS if transposes else 0.0
 
-    def _pieces(self, kernel: CpuMicroKernel, plan: Plan[CpuMicroKernel], sizes: Mapping[Role, int]) -> int:
+    def _pieces(self, scheme: CpuScheme, plan: Plan[CpuMicroKernel], sizes: Mapping[Role, int]) -> int:
         """Returns the pieces of work that are divided among the cores: products of a batch, transposed
         panels, or tiles."""
-        column_tiles = ceil(sizes["cols"] / kernel.cols)
+        column_tiles = ceil(sizes["cols"] / scheme.cols)
         if any(axis.role == "batch" for axis in self.workload.axes):
             return sizes["batch"]
         return column_tiles if self.workload.weights == "transposed" else column_tiles * plan.tiles
 
-    def _waiting(
-        self, kernel: CpuMicroKernel, tiles: int, computing: float, first: float, fetch: float
-    ) -> float:
+    def _waiting(self, scheme: CpuScheme, tiles: int, computing: float, first: float, fetch: float) -> float:
         """Returns the seconds that one pass waits for weights: all its tiles hide the fetch if each asks for
         a part of the next panel; else the first one alone, or every one if weights are fetched for each."""
-        if kernel.ahead:
+        if scheme.kernel.ahead:
             share = 1.0 if tiles == 1 else getattr(self.hiding, self.weights_from)
             return max(0.0, fetch - share * computing)
-        if kernel.order == "ws":
+        if scheme.order == "ws":
             return max(0.0, fetch - first)
         return max(0.0, tiles * fetch - computing)
 
-    def _fetch(self, kernel: CpuMicroKernel) -> float:
+    def _fetch(self, scheme: CpuScheme) -> float:
         """Returns the seconds to fetch the weights of one column tile."""
         rate = self._weights_gbps
         if not rate:
             return 0.0
-        return FLOAT_BYTES * kernel.cols * largest(self.workload, "depth") / (rate * 1e9)
+        return FLOAT_BYTES * scheme.cols * largest(self.workload, "depth") / (rate * 1e9)
 
     @cached_property
     def weights_from(self) -> Literal["memory", "cache"]:

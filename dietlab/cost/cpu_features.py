@@ -1,10 +1,10 @@
-"""The learned model's features of a CPU micro-kernel: its loops, reuse, registers and bytes by cache
+"""The learned model's features of a CPU scheme: its loops, reuse, registers and bytes by cache
 level."""
 
 from __future__ import annotations
 
 from dietlab.hardware import Hardware
-from dietlab.space import CpuMicroKernel
+from dietlab.space import CpuScheme
 from dietlab.workloads import Workload, largest
 
 CPU_FEATURES = (
@@ -30,9 +30,9 @@ CPU_FEATURES = (
 )
 
 
-def cpu_features(kernel: CpuMicroKernel, workload: Workload, hardware: Hardware) -> list[float]:
+def cpu_features(scheme: CpuScheme, workload: Workload, hardware: Hardware) -> list[float]:
     """Returns one number for each of :data:`CPU_FEATURES`; none depends on a dynamic dimension."""
-    cpu = hardware.cpu
+    cpu, kernel = hardware.cpu, scheme.kernel
     vectors = kernel.vectors(cpu.lanes)
     whole, cols = (largest(workload, "depth"), largest(workload, "cols"))
     depth = kernel.block or whole
@@ -43,12 +43,12 @@ def cpu_features(kernel: CpuMicroKernel, workload: Workload, hardware: Hardware)
         kernel.rows,
         vectors,
         kernel.unroll,
-        kernel.order == "ws",
+        scheme.order == "ws",
         kernel.prefetch,
         kernel.ahead,
         kernel.along == "depth",
-        kernel.edge == "checked",
-        kernel.edge == "partitioned",
+        scheme.edge == "checked",
+        scheme.edge == "partitioned",
         accumulators,
         kernel.registers(cpu.lanes) / cpu.vector_registers,
         (kernel.rows + vectors) / accumulators,

@@ -12,8 +12,9 @@ from dietlab.cost.formulas import Parts, f_occ, f_pad
 from dietlab.hardware import Hardware
 from dietlab.hardware.occupancy import blocks_per_sm
 from dietlab.measure import CacheState
+from dietlab.plans import Plan, plan_for
 from dietlab.shapes import Shape
-from dietlab.space import CudaMicroKernel, Plan, compiled_registers, plan_for, shared_bytes
+from dietlab.space import CudaMicroKernel, CudaScheme, compiled_registers, shared_bytes
 from dietlab.workloads import Role, Workload, extents, require_dtype
 
 Imbalance = tuple[float, float]
@@ -44,7 +45,7 @@ class CudaAdaptation:
         seconds = launch + padded flops / (f_mk * multiprocessors * f_occ)     f_occ = c g / ((c - 1) g + G)
 
     Args:
-        resident: blocks that really fit a multiprocessor, by micro-kernel (its ``code``), as its record
+        resident: blocks that really fit a multiprocessor, by micro-kernel, as its record
             tells; the others' are estimated from its sizes.
         imbalance: the paper's, or fitted.
     """
@@ -59,83 +60,77 @@ class CudaAdaptation:
     def with_cache(self, cache: CacheState) -> CudaAdaptation:
         return replace(self, cache=cache)
 
-    def static(self, kernel: CudaMicroKernel, shape: Shape) -> float:
+    def static(self, scheme: CudaScheme, shape: Shape) -> float:
         sizes = extents(self.workload, shape)
-        plan = plan_for(kernel, sizes["rows"])
-        return f_pad(sizes, _paid_tile(kernel)) * self._busy(kernel, plan, sizes)
+        plan = plan_for(scheme, sizes["rows"])
+        return f_pad(sizes, _paid_tile(scheme)) * self._busy(scheme, plan, sizes)
 
-    def seconds(
-        self, kernel: CudaMicroKernel, shape: Shape, throughput: Callable[[CudaMicroKernel], float]
-    ) -> float:
-        return self.parts(kernel, shape, throughput).total
+    def seconds(self, scheme: CudaScheme, shape: Shape, throughput: Callable[[CudaScheme], float]) -> float:
+        return self.parts(scheme, shape, throughput).total
 
-    def parts(
-        self, kernel: CudaMicroKernel, shape: Shape, throughput: Callable[[CudaMicroKernel], float]
-    ) -> Parts:
+    def parts(self, scheme: CudaScheme, shape: Shape, throughput: Callable[[CudaScheme], float]) -> Parts:
         sizes = extents(self.workload, shape)
-        plan = plan_for(kernel, sizes["rows"])
+        plan = plan_for(scheme, sizes["rows"])
         if not plan.regions:
             return Parts(0.0, 0.0, 0.0, 0.0, 0.0)
-        rates = [throughput(region.kernel) * self.hardware.cores for region in plan.regions]
-        works = self._works(kernel, plan, sizes)
+        rates = [throughput(region.scheme) * self.hardware.cores for region in plan.regions]
+        works = self._works(scheme, plan, sizes)
         padded = sum(work / rate for work, rate in zip(works, rates, strict=True))
-        edges = padded * _edges(kernel, sizes)
-        useful = f_pad(sizes, _paid_tile(kernel))
-        idle = (padded + edges) * (1 / self._busy(kernel, plan, sizes) - 1)
+        edges = padded * _edges(scheme, sizes)
+        useful = f_pad(sizes, _paid_tile(scheme))
+        idle = (padded + edges) * (1 / self._busy(scheme, plan, sizes) - 1)
         waiting = max(0.0, self._traffic_seconds(shape) - padded - edges - idle)
         return Parts(padded * useful, edges + LAUNCH_SECONDS, padded * (1 - useful), waiting, idle)
 
-    def throughput(self, kernel: CudaMicroKernel, shape: Shape, seconds: float) -> float:
+    def throughput(self, scheme: CudaScheme, shape: Shape, seconds: float) -> float:
         sizes = extents(self.workload, shape)
-        plan = plan_for(kernel, sizes["rows"])
-        paid = sum(self._works(kernel, plan, sizes)) * (1 + _edges(kernel, sizes))
+        plan = plan_for(scheme, sizes["rows"])
+        paid = sum(self._works(scheme, plan, sizes)) * (1 + _edges(scheme, sizes))
         # A launch is never all of a call: clocks are read a little apart.
         spent = max(seconds - LAUNCH_SECONDS, 0.2 * seconds)
-        return paid / (self._busy(kernel, plan, sizes) * self.hardware.cores * spent)
+        return paid / (self._busy(scheme, plan, sizes) * self.hardware.cores * spent)
 
-    def working_share(self, kernel: CudaMicroKernel, shape: Shape) -> float:
+    def working_share(self, scheme: CudaScheme, shape: Shape) -> float:
         rate = 1e9 * (self.hardware.peak_for(self.workload.dtype) or 100.0)
-        parts = self.parts(kernel, shape, lambda _: rate)
+        parts = self.parts(scheme, shape, lambda _: rate)
         return parts.compute / parts.total if parts.total else 0.0
 
     def places(self, kernel: CudaMicroKernel) -> int:
         """Blocks that fit a multiprocessor at once, 1 or more."""
-        known = self._places.get(kernel.code)
+        known = self._places.get(kernel)
         if known is None:
             shared = shared_bytes(kernel, require_dtype(self.workload.dtype).itemsize)
             registers = compiled_registers(kernel, self.hardware.gpu)
             known = max(1, blocks_per_sm(self.hardware.gpu, kernel.threads, registers, shared))
-            self._places[kernel.code] = known
+            self._places[kernel] = known
         return known
 
     @cached_property
     def _places(self) -> dict[CudaMicroKernel, int]:
         """The cache of :meth:`places`, which every prediction of a time asks for."""
-        return {code: max(1, blocks) for code, blocks in self.resident.items()}
+        return {kernel: max(1, blocks) for kernel, blocks in self.resident.items()}
 
-    def filling(self, kernel: CudaMicroKernel, shape: Shape) -> tuple[int, int]:
+    def filling(self, scheme: CudaScheme, shape: Shape) -> tuple[int, int]:
         """Blocks of a call, and places for blocks on all multiprocessors together."""
         sizes = extents(self.workload, shape)
-        return self._filling(kernel, plan_for(kernel, sizes["rows"]), sizes)
+        return self._filling(scheme, plan_for(scheme, sizes["rows"]), sizes)
 
     @staticmethod
-    def _works(
-        kernel: CudaMicroKernel, plan: Plan[CudaMicroKernel], sizes: Mapping[Role, int]
-    ) -> list[float]:
+    def _works(scheme: CudaScheme, plan: Plan[CudaMicroKernel], sizes: Mapping[Role, int]) -> list[float]:
         """Returns the executed flops of each region, padding included: blocks that share a reduction all wait
         for the one that has most steps."""
-        columns = kernel.cols * ceil(sizes["cols"] / kernel.cols)
-        depth = kernel.step * kernel.splits * _own_steps(kernel, sizes)
+        columns = scheme.cols * ceil(sizes["cols"] / scheme.cols)
+        depth = scheme.kernel.step * scheme.kernel.splits * _own_steps(scheme, sizes)
         return [2.0 * region.executed_rows * columns * depth * sizes["batch"] for region in plan.regions]
 
     def _filling(
-        self, kernel: CudaMicroKernel, plan: Plan[CudaMicroKernel], sizes: Mapping[Role, int]
+        self, scheme: CudaScheme, plan: Plan[CudaMicroKernel], sizes: Mapping[Role, int]
     ) -> tuple[int, int]:
-        blocks = plan.tiles * ceil(sizes["cols"] / kernel.cols) * sizes["batch"] * kernel.splits
-        return blocks, self.hardware.cores * self.places(kernel)
+        blocks = plan.tiles * ceil(sizes["cols"] / scheme.cols) * sizes["batch"] * scheme.kernel.splits
+        return blocks, self.hardware.cores * self.places(scheme.kernel)
 
-    def _busy(self, kernel: CudaMicroKernel, plan: Plan[CudaMicroKernel], sizes: Mapping[Role, int]) -> float:
-        blocks, places = self._filling(kernel, plan, sizes)
+    def _busy(self, scheme: CudaScheme, plan: Plan[CudaMicroKernel], sizes: Mapping[Role, int]) -> float:
+        blocks, places = self._filling(scheme, plan, sizes)
         below, above = self.imbalance
         return f_occ(blocks, places, below if blocks < places else above)
 
@@ -147,17 +142,17 @@ class CudaAdaptation:
         return self.workload.bytes(shape) / (1e9 * self.hardware.dram_gbps)
 
 
-def _paid_tile(kernel: CudaMicroKernel) -> dict[Role, int]:
+def _paid_tile(scheme: CudaScheme) -> dict[Role, int]:
     """Extents of which a plan pays for multiples: blocks that share a reduction take equally many steps, or
     wait as long."""
-    return {**kernel.cover_tile, "depth": kernel.step * kernel.splits}
+    return {**scheme.cover_tile, "depth": scheme.kernel.step * scheme.kernel.splits}
 
 
-def _own_steps(kernel: CudaMicroKernel, sizes: Mapping[Role, int]) -> int:
+def _own_steps(scheme: CudaScheme, sizes: Mapping[Role, int]) -> int:
     """Steps of the reduction that a block takes."""
-    return ceil(sizes["depth"] / (kernel.step * kernel.splits))
+    return ceil(sizes["depth"] / (scheme.kernel.step * scheme.kernel.splits))
 
 
-def _edges(kernel: CudaMicroKernel, sizes: Mapping[Role, int]) -> float:
+def _edges(scheme: CudaScheme, sizes: Mapping[Role, int]) -> float:
     """Returns the cost of prologue, epilogue and reduction across blocks, in units of the multiply-adds."""
-    return (EDGE_STEPS + (CLUSTER_STEPS if kernel.splits > 1 else 0.0)) / _own_steps(kernel, sizes)
+    return (EDGE_STEPS + (CLUSTER_STEPS if scheme.kernel.splits > 1 else 0.0)) / _own_steps(scheme, sizes)

@@ -31,7 +31,7 @@ from dietlab.errors import ModelError
 from dietlab.hardware import Hardware
 from dietlab.measure import CacheState, Record
 from dietlab.shapes import Shape
-from dietlab.space import MicroKernel, with_edge
+from dietlab.space import Scheme, scheme_with
 from dietlab.workloads import Workload, workload_from_json
 
 SCHEMA_VERSION = 3
@@ -42,15 +42,15 @@ ROUNDS = 120
 """Boosting rounds."""
 
 TELLING = 0.5
-"""The least share of computing, relative to the shape that suits the micro-kernel best, from which a
+"""The least share of computing, relative to the shape that suits the scheme best, from which a
 measurement that did not mostly wait for memory informs its throughput."""
 
 
 @dataclass(frozen=True)
 class CostModel:
-    """Predicted seconds of any (micro-kernel, shape), fitted by :func:`fit_cost_model`.
+    """Predicted seconds of any (scheme, shape), fitted by :func:`fit_cost_model`.
 
-    ``f_mk`` is a gradient-boosted regression of the logarithm of a micro-kernel's throughput a core
+    ``f_mk`` is a gradient-boosted regression of the logarithm of a scheme's throughput a core
     on its features. Its label divides the adaptation out of a measurement, so that one measurement
     on one shape informs every shape (paper, equation 2).
     """
@@ -71,25 +71,25 @@ class CostModel:
         on a GPU."""
         return hiding_of(self.cost)
 
-    def throughput(self, kernels: Sequence[MicroKernel]) -> npt.NDArray[np.float64]:
-        """Returns the predicted flop/s of one core for each micro-kernel, ``[micro-kernels]``."""
+    def throughput(self, schemes: Sequence[Scheme]) -> npt.NDArray[np.float64]:
+        """Returns the predicted flop/s of one core for each scheme, ``[schemes]``."""
         import xgboost as xgb
 
-        matrix = xgb.DMatrix(features(kernels, self.cost.workload, self.cost.hardware))
+        matrix = xgb.DMatrix(features(schemes, self.cost.workload, self.cost.hardware))
         return np.exp(np.asarray(self.booster.predict(matrix), np.float64))
 
-    def seconds(self, kernels: Sequence[MicroKernel], shapes: Sequence[Shape]) -> npt.NDArray[np.float64]:
-        """Returns the predicted seconds of a call, ``[micro-kernels, shapes]``."""
+    def seconds(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> npt.NDArray[np.float64]:
+        """Returns the predicted seconds of a call, ``[schemes, shapes]``."""
         known = self._known.setdefault(tuple(shapes), {})
-        new = [kernel for kernel in dict.fromkeys(kernels) if kernel not in known]
+        new = [scheme for scheme in dict.fromkeys(schemes) if scheme not in known]
         speed = self.speeds(new).__getitem__
-        for kernel in new:
-            known[kernel] = np.array([self.cost.seconds(kernel, shape, speed) for shape in shapes])
-        rows = [known[kernel] for kernel in kernels]
-        return np.array(rows, np.float64).reshape(len(kernels), len(shapes))
+        for scheme in new:
+            known[scheme] = np.array([self.cost.seconds(scheme, shape, speed) for shape in shapes])
+        rows = [known[scheme] for scheme in schemes]
+        return np.array(rows, np.float64).reshape(len(schemes), len(shapes))
 
     @cached_property
-    def _known(self) -> dict[tuple[Shape, ...], dict[MicroKernel, npt.NDArray[np.float64]]]:
+    def _known(self) -> dict[tuple[Shape, ...], dict[Scheme, npt.NDArray[np.float64]]]:
         """The cache of predictions: a portfolio is chosen several times, and only records change in
         between."""
         return {}
@@ -99,18 +99,18 @@ class CostModel:
         """The model for calls whose operands are in cache."""
         return replace(self, cost=self.cost.with_cache("hot"))
 
-    def seconds_of(self, pairs: Sequence[tuple[MicroKernel, Shape]]) -> npt.NDArray[np.float64]:
+    def seconds_of(self, pairs: Sequence[tuple[Scheme, Shape]]) -> npt.NDArray[np.float64]:
         """Returns the predicted seconds of single pairs, ``[pairs]``."""
-        speeds = self.speeds([kernel for kernel, _ in pairs])
-        return np.array([self.cost.seconds(kernel, shape, speeds.__getitem__) for kernel, shape in pairs])
+        speeds = self.speeds([scheme for scheme, _ in pairs])
+        return np.array([self.cost.seconds(scheme, shape, speeds.__getitem__) for scheme, shape in pairs])
 
-    def parts(self, kernel: MicroKernel, shape: Shape) -> Parts:
+    def parts(self, scheme: Scheme, shape: Shape) -> Parts:
         """Returns the parts of one plan's predicted time."""
-        return self.cost.parts(kernel, shape, self.speeds([kernel]).__getitem__)
+        return self.cost.parts(scheme, shape, self.speeds([scheme]).__getitem__)
 
-    def speeds(self, kernels: Sequence[MicroKernel]) -> dict[MicroKernel, float]:
-        """Returns the throughput of the micro-kernels and of all lower ones that their plans may use."""
-        needed = sorted({lower for kernel in kernels for lower in kernel.composes})
+    def speeds(self, schemes: Sequence[Scheme]) -> dict[Scheme, float]:
+        """Returns the throughput of the schemes and of all lower ones that their plans may use."""
+        needed = sorted({lower for scheme in schemes for lower in scheme.heights})
         if not needed:
             return {}
         return dict(zip(needed, self.throughput(needed).tolist(), strict=True))
@@ -159,7 +159,7 @@ class CostModel:
             raise unfit
         booster = xgb.Booster()
         booster.load_model(bytearray(json.dumps(value["booster"]).encode()))
-        resident = {MicroKernel.from_key(key): blocks for key, blocks in value.get("resident", {}).items()}
+        resident = {Scheme.from_key(key).kernel: blocks for key, blocks in value.get("resident", {}).items()}
         # Files from before these were fitted have the paper's.
         below, above = value.get("imbalance", IMBALANCE)
         kind, cache, hiding = value["adaptation"], value["cache"], Hiding(*value.get("hiding", ALL_HIDDEN))
@@ -179,7 +179,7 @@ def fit_cost_model(
     depend on them. (``paper`` keeps the paper's.) On a CPU, what hides the fetch of weights is fitted after:
     that depends on ``f_mk``.
 
-    Of several labels of one micro-kernel, on shapes where it mostly computes, the largest counts: on the
+    Of several labels of one scheme, on shapes where it mostly computes, the largest counts: on the
     others something else bounded the time. None is above the processor's peak: where a call does
     little but begin and end, what the adaptation cost says of that is too rough to be divided out.
 
@@ -189,7 +189,7 @@ def fit_cost_model(
     import xgboost as xgb
 
     measured = [record for record in records if record.ok and record.seconds]
-    resident = {r.micro_kernel.code: r.resources["blocks_per_sm"] for r in measured if r.resources}
+    resident = {r.scheme.kernel: r.resources["blocks_per_sm"] for r in measured if r.resources}
     cost = adaptation_cost(workload, hardware, adaptation, cache, resident)
     if not measured:
         raise ModelError(
@@ -197,25 +197,25 @@ def fit_cost_model(
         )
     telling = [record for record in measured if not _waits(cost, record)]
     cost = with_fitted_imbalance(cost, telling)
-    labels: dict[MicroKernel, list[tuple[float, float]]] = {}
+    labels: dict[Scheme, list[tuple[float, float]]] = {}
     for record in telling or measured:
-        kernel, shape = record.micro_kernel, record.shape
-        label = cost.throughput(kernel, shape, record.seconds or 0.0)
+        scheme, shape = record.scheme, record.shape
+        label = cost.throughput(scheme, shape, record.seconds or 0.0)
         # Tiles of both ways to compose are the same.
-        code = with_edge(kernel, "even") if kernel.composed else kernel
-        labels.setdefault(code, []).append((cost.working_share(kernel, shape), label))
+        same = scheme_with(scheme, edge="even") if scheme.composed else scheme
+        labels.setdefault(same, []).append((cost.working_share(scheme, shape), label))
     own = hardware.peak_for(workload.dtype)
     peak = 1e9 * own if own else np.inf
     speeds = np.log([min(_best_label(values), peak) for values in labels.values()])
     data = xgb.DMatrix(features(list(labels), workload, hardware), label=speeds)
     parameters = {**TREES, "base_score": float(speeds.mean()), "seed": seed}
     model = CostModel(cost, xgb.train(parameters, data, ROUNDS), len(labels))
-    speeds_of_all = model.speeds([record.micro_kernel for record in measured])
+    speeds_of_all = model.speeds([record.scheme for record in measured])
     return replace(model, cost=with_fitted_hiding(cost, measured, speeds_of_all.__getitem__))
 
 
 def _waits(cost: AdaptationCost, record: Record) -> bool:
-    """Returns whether a measurement mostly waited for memory, so that it says little of the micro-kernel."""
+    """Returns whether a measurement mostly waited for memory, so that it says little of the scheme."""
     memory = cost.hardware.dram_gbps
     if cost.cache != "rotating" or not memory or not record.seconds:
         return False
@@ -239,7 +239,7 @@ def evaluate_model(model: CostModel, records: Iterable[Record]) -> dict[str, flo
     rows = []
     for shape, group in by_shape.items():
         if len(group) > 1:
-            predicted = model.seconds([r.micro_kernel for r in group], [shape])[:, 0]
+            predicted = model.seconds([r.scheme for r in group], [shape])[:, 0]
             measured, noise = [r.seconds or 0.0 for r in group], [r.spread for r in group]
             rows.append(ranking_metrics(predicted, measured, noise))
     return mean_metrics(rows)

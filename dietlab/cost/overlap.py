@@ -20,13 +20,13 @@ import numpy as np
 from dietlab.cost.adaptation import AdaptationCost
 from dietlab.cost.cpu_adaptation import CpuAdaptation, Hiding
 from dietlab.measure import Record
-from dietlab.space import CpuMicroKernel
+from dietlab.space import CpuMicroKernel, Scheme
 
 TELLING = 0.3
 """The least ratio of fetching to computing from which a record informs the share."""
 
 LEAST_RECORDS, LEAST_KERNELS = 12, 3
-"""The fewest informative records, and micro-kernels among them, that a share is fitted from; with fewer it
+"""The fewest informative records, and schemes among them, that a share is fitted from; with fewer it
 keeps its default."""
 
 SHARES = np.linspace(0.0, 1.0, 51)
@@ -34,14 +34,14 @@ SHARES = np.linspace(0.0, 1.0, 51)
 
 
 def with_fitted_hiding(
-    cost: AdaptationCost, records: Iterable[Record], throughput: Callable[[CpuMicroKernel], float]
+    cost: AdaptationCost, records: Iterable[Record], throughput: Callable[[Scheme], float]
 ) -> AdaptationCost:
     """Returns the adaptation with the shares of the CPU that was measured; a GPU has none.
 
     Args:
         cost: its own shares stand where too few records tell of them (:data:`LEAST_RECORDS`).
         records: in the cache state of ``cost`` and, if they say so, with operands in the last-level cache.
-        throughput: flop/s of one core that a micro-kernel reaches by itself.
+        throughput: flop/s of one core that a scheme reaches by itself.
     """
     if not isinstance(cost, CpuAdaptation):
         return cost
@@ -56,22 +56,22 @@ def with_fitted_hiding(
 def _fitted(
     cost: CpuAdaptation,
     times: Iterable[tuple[Record, float | None]],
-    throughput: Callable[[CpuMicroKernel], float],
+    throughput: Callable[[Scheme], float],
 ) -> float | None:
     """Returns the share that explains these times best; None if too few tell."""
     none, all_of_it = (replace(cost, hiding=Hiding(share, share)) for share in (0.0, np.inf))
     found: list[tuple[float, float, float]] = []
-    kernels: set[CpuMicroKernel] = set()
+    schemes: set[Scheme] = set()
     for record, seconds in times:
-        kernel = record.micro_kernel
-        if not seconds or not isinstance(kernel, CpuMicroKernel) or not kernel.ahead:
+        scheme = record.scheme
+        if not seconds or not isinstance(scheme.kernel, CpuMicroKernel) or not scheme.kernel.ahead:
             continue
-        computing = all_of_it.seconds(kernel, record.shape, throughput)
-        fetch = none.seconds(kernel, record.shape, throughput) - computing
+        computing = all_of_it.seconds(scheme, record.shape, throughput)
+        fetch = none.seconds(scheme, record.shape, throughput) - computing
         if fetch > TELLING * computing:
             found.append((computing, fetch, seconds))
-            kernels.add(kernel)
-    if len(found) < LEAST_RECORDS or len(kernels) < LEAST_KERNELS:
+            schemes.add(scheme)
+    if len(found) < LEAST_RECORDS or len(schemes) < LEAST_KERNELS:
         return None
     computing, fetch, measured = np.array(found).T
     waiting = np.maximum(0.0, fetch - SHARES[:, None] * computing)

@@ -30,7 +30,8 @@ from dietlab.cost.adaptation import AdaptationCost
 from dietlab.cost.cuda_adaptation import LAUNCH_SECONDS, CudaAdaptation, Imbalance
 from dietlab.cost.formulas import f_occ
 from dietlab.measure import Record
-from dietlab.space import CudaMicroKernel, plan_for
+from dietlab.plans import plan_for
+from dietlab.space import CudaMicroKernel
 from dietlab.workloads import extents
 
 Values = npt.NDArray[np.float64]
@@ -153,14 +154,14 @@ def sighted(cost: CudaAdaptation, records: Iterable[Record]) -> dict[CudaMicroKe
     plain = replace(cost, imbalance=(1.0, 1.0))
     found: dict[CudaMicroKernel, list[Sighting]] = {}
     for record in records:
-        kernel, shape, seconds = record.micro_kernel, record.shape, record.seconds or 0.0
-        if not isinstance(kernel, CudaMicroKernel) or seconds < LAUNCHES * LAUNCH_SECONDS:
+        scheme, shape, seconds = record.scheme, record.shape, record.seconds or 0.0
+        if not isinstance(scheme.kernel, CudaMicroKernel) or seconds < LAUNCHES * LAUNCH_SECONDS:
             continue
-        blocks, places = cost.filling(kernel, shape)
-        regions = plan_for(kernel, extents(cost.workload, shape)["rows"]).regions
+        blocks, places = cost.filling(scheme, shape)
+        regions = plan_for(scheme, extents(cost.workload, shape)["rows"]).regions
         if blocks:
-            tile = max(regions, key=lambda region: region.executed_rows).kernel.code
-            label = log(plain.throughput(kernel, shape, seconds))
+            tile = max(regions, key=lambda region: region.executed_rows).kernel
+            label = log(plain.throughput(scheme, shape, seconds))
             found.setdefault(tile, []).append(Sighting(label, f_occ(blocks, places), blocks >= places))
     return found
 

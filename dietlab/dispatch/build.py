@@ -30,11 +30,11 @@ def build(
     if the operator runs on several cores, a copy of TVM's runtime, whose thread pool it uses.
 
     Args:
-        dispatcher: the plans to compile and the tree over them.
+        dispatcher: the schemes to compile and the tree over them.
         path: the folder that gets ``library/``.
-        every_plan: whether any plan can be run on any shape, for comparing plans; such a library has
+        every_plan: whether any scheme can be run on any shape, for comparing them; such a library has
             more code.
-        only: for each plan the row counts that it will be called with (default: any). For measurement
+        only: for each scheme the row counts that it will be called with (default: any). For measurement
             only: other row counts have undefined results.
 
     Raises:
@@ -50,7 +50,7 @@ def build(
     artifact = compile_plans(
         dispatcher.workload,
         hardware,
-        dispatcher.plans,
+        dispatcher.schemes,
         dispatcher.tree,
         folder / "building.so",
         every_plan=every_plan,
@@ -92,7 +92,7 @@ def entries(workload: Workload, *, every_plan: bool, packs: bool = True) -> dict
     if constants:
         operands.insert(1, "packed")
     call = ", ".join([*operands, out])
-    found = {"run": f"run({call})", "plan": "plan(T) -> number of the plan", "idle": "idle(T) -> 0"}
+    found = {"run": f"run({call})", "plan": "plan(T) -> number of the scheme", "idle": "idle(T) -> 0"}
     if every_plan:
         found["run_plan"] = f"run_plan({call}, plan)"
     return {**found, "pack": f"pack({', '.join(constants)}, packed)"} if constants else found

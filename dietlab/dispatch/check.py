@@ -11,9 +11,10 @@ from dietlab.dispatch.dispatcher import train_dispatcher
 from dietlab.dispatch.portfolio import Portfolio, choose_portfolio, lost, retimed
 from dietlab.events import Audience, Observer, audience
 from dietlab.measure import RecordStore, Round, Runner, Trial
+from dietlab.plans import tiling
 from dietlab.search import VERIFY, TuningRun, distinct, is_short, measure_missing, measured_together
 from dietlab.shapes import Shape, ShapeSet
-from dietlab.space import MicroKernel, tiling_on
+from dietlab.space import Scheme
 
 CHECK = "check"
 """The name of the stage."""
@@ -98,9 +99,9 @@ def undecided(portfolio: Portfolio, run: TuningRun) -> list[Trial]:
     """Returns trials of the plans that compete on a shape but were never measured there in one round of
     verifying or checking."""
     workload, matches = portfolio.workload, measured_together(run, VERIFY, CHECK)
-    wanted: dict[MicroKernel, list[Shape]] = {}
+    wanted: dict[Scheme, list[Shape]] = {}
     for shape, plans in rivals(portfolio).items():
-        tilings = {tiling_on(plan, workload, shape) for plan in plans}
+        tilings = {tiling(plan, workload, shape) for plan in plans}
         known = any(tilings <= match for match in matches.get(shape, ()))
         if is_short(run, shape) and not known:
             for plan in plans:
@@ -108,13 +109,13 @@ def undecided(portfolio: Portfolio, run: TuningRun) -> list[Trial]:
     return [Trial(plan, tuple(wanted[plan])) for plan in sorted(wanted)]
 
 
-def rivals(portfolio: Portfolio) -> dict[Shape, frozenset[MicroKernel]]:
+def rivals(portfolio: Portfolio) -> dict[Shape, frozenset[Scheme]]:
     """Returns, for each shape, the plan that a tree over ``portfolio`` chooses and the plans with other tiles
     that are expected to be within :data:`CLOSE` of the fastest."""
-    dispatcher, plans = train_dispatcher(portfolio), portfolio.plans
+    dispatcher, plans = train_dispatcher(portfolio), portfolio.schemes
     found = {}
     for shape, seconds in zip(portfolio.shapes, np.array(portfolio.seconds).T, strict=True):
-        chosen = plans.index(dispatcher.kernel(shape))
+        chosen = plans.index(dispatcher.scheme(shape))
         order = [chosen, *(i for i in seconds.argsort() if seconds[i] <= CLOSE * seconds.min())]
         close = distinct(plans, order, portfolio.workload, shape, RIVALS)
         found[shape] = frozenset(plans[i] for i in close)

@@ -15,67 +15,68 @@ from dietlab.cards import Card, Carded, Fold, Listing, Quantity, counted
 from dietlab.dispatch.portfolio import UNCOVERED, Portfolio, lost
 from dietlab.errors import DispatchError, require_type
 from dietlab.hardware import Hardware
-from dietlab.search import length_grid
-from dietlab.shapes import Shape, ShapeSet
-from dietlab.space import (
+from dietlab.plans import (
     Leaf,
-    MicroKernel,
     Plan,
     Split,
     Tree,
     depth,
     intervals,
-    kernel_table,
     leaves,
     needed,
     plan_for,
+    relabelled,
     route,
+    tree_from_json,
+    tree_to_json,
 )
-from dietlab.space.decision import relabelled, tree_from_json, tree_to_json
+from dietlab.search import length_grid
+from dietlab.shapes import Shape, ShapeSet
+from dietlab.space import MicroKernel, Scheme, parameter_table
 from dietlab.workloads import Workload, axis_of, workload_from_json
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 Values = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, repr=False)
 class Dispatcher(Carded):
-    """A dispatcher: plans and the decision tree over them, all that :func:`dietlab.build` compiles.
+    """A dispatcher: schemes and the decision tree over them, all that :func:`dietlab.build` compiles.
 
     Args:
-        plans: the micro-kernels that lead a plan, by the number that leaves name.
-        expected_slowdown: the weighted geometric mean over the training shapes of the chosen plan's
+        schemes: by the number that leaves name.
+        expected_slowdown: the weighted geometric mean over the training shapes of the chosen scheme's
             time over the best candidate's, measured or predicted.
     """
 
     workload: Workload
     hardware: Hardware
-    plans: tuple[MicroKernel, ...]
+    schemes: tuple[Scheme, ...]
     tree: Tree
     expected_slowdown: float = 1.0
 
     def __post_init__(self) -> None:
-        used = {leaf.kernel for leaf in leaves(self.tree)}
-        if not self.plans or not used <= set(range(len(self.plans))):
-            raise DispatchError("every leaf names a plan", sorted(used))
+        used = {leaf.scheme for leaf in leaves(self.tree)}
+        if not self.schemes or not used <= set(range(len(self.schemes))):
+            raise DispatchError("every leaf names a scheme", sorted(used))
 
     @property
     def micro_kernels(self) -> tuple[MicroKernel, ...]:
-        """The micro-kernels that are compiled: all that a plan needs for the shapes that reach it."""
+        """The micro-kernels that are compiled: all that a scheme needs for the shapes that reach it."""
         cuts = intervals(self.tree)
-        found = (needed(self.plans[number], low, high) for number, low, high in cuts)
-        return tuple(sorted({code for codes in found for code in codes}))
+        found = (needed(self.schemes[number], low, high) for number, low, high in cuts)
+        return tuple(sorted({kernel for kernels in found for kernel in kernels}))
 
-    def kernel(self, shape: Shape) -> MicroKernel:
-        """Returns the micro-kernel that leads the plan for ``shape``, inside the tuned range or beyond it."""
-        return self.plans[route(self.tree, shape)]
+    def scheme(self, shape: Shape) -> Scheme:
+        """Returns the scheme that covers ``shape``, inside the tuned range or beyond it."""
+        return self.schemes[route(self.tree, shape)]
 
     def plan(self, shape: Shape) -> Plan[MicroKernel]:
         """Returns the plan that covers ``shape``."""
-        return plan_for(self.kernel(shape), axis_of(self.workload, "rows").at(shape))
+        return plan_for(self.scheme(shape), axis_of(self.workload, "rows").at(shape))
 
     def to_source(self) -> str:
         """Returns the rules as a Python function, for people to read."""
@@ -89,7 +90,7 @@ class Dispatcher(Carded):
     def _rules(self, tree: Tree, level: int) -> list[str]:
         pad = "    " * level
         if isinstance(tree, Leaf):
-            return [f'{pad}return "{self.plans[tree.kernel].key}"']
+            return [f'{pad}return "{self.schemes[tree.scheme].key}"']
         return [
             f"{pad}if {tree.dim} <= {tree.at_most}:",
             *self._rules(tree.low, level + 1),
@@ -99,13 +100,12 @@ class Dispatcher(Carded):
 
     def to_frame(self) -> pd.DataFrame:
         """Returns a table, one row a rule: the extents that it serves, ``low`` to ``high`` (both included;
-        missing where there is no end), the number of its ``plan``, and the plan's ``micro_kernel`` with each
-        of its parameters.
+        missing where there is no end), the number of its ``plan``, and its ``scheme`` with each parameter.
         """
         import pandas as pd
 
         rows = [
-            {"low": low, "high": high, "plan": number, **self.plans[number].columns}
+            {"low": low, "high": high, "plan": number, **self.schemes[number].columns}
             for number, low, high in intervals(self.tree)
         ]
         return pd.DataFrame(rows).astype({"high": "Int64"})
@@ -114,29 +114,29 @@ class Dispatcher(Carded):
     def card(self) -> Card:
         facts = (
             counted(len(self.micro_kernels), "micro-kernel"),
-            counted(len(self.plans), "plan"),
+            counted(len(self.schemes), "scheme"),
             counted(len(leaves(self.tree)), "rule"),
             Quantity(str(depth(self.tree)), "comparisons at most"),
             Quantity(f"{self.expected_slowdown:.3f}x", "mean slowdown"),
         )
-        header = ("from", "to", "plan", "micro-kernel")
+        header = ("from", "to", "number", "scheme")
         sections = (
             Fold("Rules", lambda: Listing(header, intervals(self.tree), self._rule), unfolded=True),
-            Fold("Plans", lambda: kernel_table(self.plans)),
-            Fold("Micro-kernels", lambda: kernel_table(self.micro_kernels)),
+            Fold("Schemes", lambda: parameter_table(self.schemes)),
+            Fold("Micro-kernels", lambda: parameter_table(self.micro_kernels)),
         )
         return Card("Dispatcher", f"{self.workload} on {self.hardware.name}", facts, sections)
 
     def _rule(self, interval: tuple[int, int, int | None]) -> tuple[int, int | str, int, str]:
         number, low, high = interval
-        return low, "no end" if high is None else high, number, self.plans[number].key
+        return low, "no end" if high is None else high, number, self.schemes[number].key
 
     def to_json(self) -> dict[str, Any]:
         return {
             "schema_version": SCHEMA_VERSION,
             "workload": self.workload.to_json(),
             "hardware": self.hardware.to_json(),
-            "plans": [kernel.key for kernel in self.plans],
+            "schemes": [scheme.key for scheme in self.schemes],
             "tree": tree_to_json(self.tree),
             "expected_slowdown": self.expected_slowdown,
         }
@@ -150,7 +150,7 @@ class Dispatcher(Carded):
         return cls(
             workload_from_json(value["workload"]),
             Hardware.from_json(value["hardware"]),
-            tuple(MicroKernel.from_key(key) for key in value["plans"]),
+            tuple(Scheme.from_key(key) for key in value["schemes"]),
             tree_from_json(value["tree"]),
             float(value["expected_slowdown"]),
         )
@@ -205,7 +205,7 @@ def train_dispatcher(
     extents = [shape[names[0]] for shape in portfolio.shapes]
     tree = _balanced(names[0], [(extents[last], plan) for last, plan in cuts])
     dim = portfolio.workload.dims[names[0]]
-    safe = Leaf(len(portfolio.plans))
+    safe = Leaf(len(portfolio.schemes))
     return _dispatcher(portfolio, Split(names[0], dim.high, tree, safe), weights)
 
 
@@ -252,11 +252,11 @@ def _weights(portfolio: Portfolio, shapes: ShapeSet | None) -> Values:
 
 
 def _dispatcher(portfolio: Portfolio, tree: Tree, weights: Values) -> Dispatcher:
-    """Makes a dispatcher of the plans in use; leaf number ``len(portfolio.plans)`` is the safe plan."""
+    """Makes a dispatcher of the plans in use; leaf number ``len(portfolio.schemes)`` is the safe plan."""
     chosen = [route(tree, shape) for shape in portfolio.shapes]
     slowdowns = portfolio.slowdowns[chosen, np.arange(len(chosen))]
-    plans = (*portfolio.plans, portfolio.safe_plan)
-    used = sorted({plans[leaf.kernel] for leaf in leaves(tree)})
+    plans = (*portfolio.schemes, portfolio.safe_scheme)
+    used = sorted({plans[leaf.scheme] for leaf in leaves(tree)})
     numbers = {old: used.index(plan) for old, plan in enumerate(plans) if plan in used}
     return Dispatcher(
         portfolio.workload,

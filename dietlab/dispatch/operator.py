@@ -16,7 +16,7 @@ from dietlab.errors import DispatchError
 from dietlab.lower.runtime import aligned_empty, load_library
 from dietlab.workloads import Workload, workload_from_json
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 LIBRARY_NAME = "library.so"
 MANIFEST_NAME = "manifest.json"
 
@@ -94,13 +94,13 @@ class Operator:
         }
 
     @property
-    def plans(self) -> tuple[str, ...]:
-        """The micro-kernels that lead the plans, as keys, in the order of plan numbers."""
-        return tuple(str(key) for key in self.manifest["plans"])
+    def schemes(self) -> tuple[str, ...]:
+        """The schemes that its decision tree names, as keys, by number."""
+        return tuple(str(key) for key in self.manifest["schemes"])
 
-    def plan(self, size: int) -> str:
-        """Asks the library which plan it chooses for ``size``, the extent of the dynamic dimension."""
-        return self.plans[int(self.library.plan(size))]
+    def scheme(self, size: int) -> str:
+        """Asks the library which scheme it chooses for ``size``, the extent of the dynamic dimension."""
+        return self.schemes[int(self.library.plan(size))]
 
     def pack(self, w: Array, bias: Array | None = None) -> Layer:
         """Packs the constant weights ``w [N, K]``, and ``bias [N]`` with them, into panels once.
@@ -220,7 +220,8 @@ class Operator:
         return f"x.to('cuda', torch.{self.workload.dtype}).contiguous() makes such a tensor."
 
     def __repr__(self) -> str:
-        return f"Operator({self.workload}, {len(self.micro_kernels)} micro-kernels, {len(self.plans)} plans)"
+        made_of = f"{len(self.micro_kernels)} micro-kernels, {len(self.schemes)} schemes"
+        return f"Operator({self.workload}, {made_of})"
 
 
 class Layer:

@@ -14,9 +14,10 @@ import numpy.typing as npt
 from dietlab.cards import Card, Carded, Fold, Listing, Quantity, counted, share_text
 from dietlab.errors import DispatchError, require_type
 from dietlab.hardware import Hardware
+from dietlab.plans import needed, spans
 from dietlab.search import TuningRun, candidate_plans, length_grid
 from dietlab.shapes import Shape, ShapeSet
-from dietlab.space import COMPOSED, MicroKernel, kernel_table, needed, spans, with_edge, with_rows
+from dietlab.space import COMPOSED, MicroKernel, Scheme, parameter_table, scheme_with, with_rows
 from dietlab.workloads import Workload
 
 if TYPE_CHECKING:
@@ -55,39 +56,39 @@ class Portfolio(Carded):
     """A portfolio: micro-kernels, and the plans made of them with their times on a grid of shapes.
 
     Args:
-        micro_kernels: those that get compiled; plans that differ in loop order or edge share them.
-        plans: the micro-kernels that lead a plan, each with its loop order and edge.
-        seconds: ``[plan][shape]``, as the tuning run expects them; infinite where a plan needs a
+        micro_kernels: those that get compiled; schemes that differ in loop order or edge share them.
+        schemes: those that serve the shapes, made of these micro-kernels.
+        seconds: ``[scheme][shape]``, as the tuning run expects them; infinite where a scheme needs a
             micro-kernel that is not in the portfolio.
         best_seconds: for each shape the least expected time of any candidate, chosen or not.
         curve: ``(micro-kernels, mean slowdown)`` for every size up to the chosen one that covers all shapes.
-        safe_plan: serves shapes beyond the range: the plan predicted fastest on the range's end times
+        safe_scheme: serves shapes beyond the range: the plan predicted fastest on the range's end times
             :data:`BEYOND`.
     """
 
     workload: Workload
     hardware: Hardware
     micro_kernels: tuple[MicroKernel, ...]
-    plans: tuple[MicroKernel, ...]
+    schemes: tuple[Scheme, ...]
     shapes: ShapeSet
     seconds: tuple[tuple[float, ...], ...]
     best_seconds: tuple[float, ...]
     curve: tuple[tuple[int, float], ...]
-    safe_plan: MicroKernel
+    safe_scheme: Scheme
 
     def __len__(self) -> int:
         return len(self.micro_kernels)
 
     @property
     def slowdowns(self) -> Values:
-        """Time over the least time of any candidate, ``[plans, shapes]``, 1 or more."""
+        """Time over the least time of any candidate, ``[schemes, shapes]``, 1 or more."""
         table: Values = np.array(self.seconds) / np.array(self.best_seconds)
         return table
 
     def to_frame(self) -> pd.DataFrame:
-        """Returns a table with one row a shape and plan that covers it.
+        """Returns a table with one row a shape and scheme that covers it.
 
-        Columns: each dynamic dimension, ``weight`` (a share of the calls), the plan's ``micro_kernel`` and
+        Columns: each dynamic dimension, ``weight`` (a share of the calls), the ``scheme`` and
         each of its parameters, ``expected_seconds``, ``best_seconds`` (the least of any candidate, chosen or
         not) and ``slowdown``, their ratio (1 is no loss).
         """
@@ -104,7 +105,7 @@ class Portfolio(Carded):
                 "slowdown": seconds[column] / best,
             }
             for column, (shape, weight, best) in enumerate(shapes)
-            for plan, seconds in zip(self.plans, self.seconds, strict=True)
+            for plan, seconds in zip(self.schemes, self.seconds, strict=True)
             if isfinite(seconds[column])
         ]
         return pd.DataFrame(rows)
@@ -114,22 +115,22 @@ class Portfolio(Carded):
         slowdown = self.curve[-1][1] if self.curve else nan
         facts = (
             counted(len(self), "micro-kernel"),
-            counted(len(self.plans), "plan"),
+            counted(len(self.schemes), "scheme"),
             counted(len(self.shapes), "shape"),
             Quantity(f"{slowdown:.3f}x", "mean slowdown"),
         )
         sections = (
-            Fold("Micro-kernels", lambda: kernel_table(self.micro_kernels), unfolded=True),
-            Fold("Plans", self._plans),
+            Fold("Micro-kernels", lambda: parameter_table(self.micro_kernels), unfolded=True),
+            Fold("Schemes", self._schemes),
             Fold("Mean slowdown by size", lambda: Listing(("micro-kernels", "slowdown"), self.curve)),
         )
         return Card("Portfolio", f"{self.workload} on {self.hardware.name}", facts, sections)
 
-    def _plans(self) -> Listing:
+    def _schemes(self) -> Listing:
         """Returns, for each plan, the number of shapes on which it is the portfolio's fastest."""
         best, weights = np.array(self.seconds).argmin(axis=0), np.array(self.shapes.weights)
-        found = [(plan.key, best == number) for number, plan in enumerate(self.plans)]
-        header = ("plan", "shapes on which it is fastest", "share of the calls")
+        found = [(plan.key, best == number) for number, plan in enumerate(self.schemes)]
+        header = ("scheme", "shapes on which it is fastest", "share of the calls")
         return Listing(header, found, lambda p: (p[0], int(p[1].sum()), share_text(weights[p[1]].sum())))
 
 
@@ -162,7 +163,7 @@ def choose_portfolio(
     choice = _Choice(run.space.workload, plans, dense, table)
     chosen: tuple[int, ...] = ()
     curve: list[tuple[int, float]] = []
-    while len(chosen) < min(max_kernels, len(choice.codes)):
+    while len(chosen) < min(max_kernels, len(choice.kernels)):
         chosen = choice.with_best_addition(chosen)
         slowdown = choice.slowdown(chosen)
         if slowdown is not None:
@@ -182,12 +183,14 @@ def _portfolio(
     covered = choice.covered(chosen)
     table = np.where(covered, choice.table, np.inf)
     used = sorted({int(plan) for plan in table.argmin(axis=0)})
-    safe = _safest(run, [choice.plans[i] for i in choice.settled(chosen)] or [choice.plans[i] for i in used])
+    safe = _safest(
+        run, [choice.schemes[i] for i in choice.settled(chosen)] or [choice.schemes[i] for i in used]
+    )
     return Portfolio(
         run.space.workload,
         run.space.hardware,
-        tuple(sorted(choice.codes[i] for i in chosen)),
-        tuple(choice.plans[i] for i in used),
+        tuple(sorted(choice.kernels[i] for i in chosen)),
+        tuple(choice.schemes[i] for i in used),
         choice.shapes,
         tuple(tuple(table[i].tolist()) for i in used),
         tuple(choice.table.min(axis=0).tolist()),
@@ -196,14 +199,15 @@ def _portfolio(
     )
 
 
-def variants(portfolio: Portfolio) -> tuple[MicroKernel, ...]:
-    """Returns a portfolio's plans, and those of the same families with its other heights and both edges."""
-    plans = {*portfolio.plans, portfolio.safe_plan}
-    for plan in (*portfolio.plans, portfolio.safe_plan):
-        if plan.composed:
-            heights = [c.rows for c in portfolio.micro_kernels if c.family == plan.code.family]
-            plans.update(with_edge(with_rows(plan, rows), edge) for rows in heights for edge in COMPOSED)
-    return tuple(sorted(plans))
+def variants(portfolio: Portfolio) -> tuple[Scheme, ...]:
+    """Returns a portfolio's schemes, and those of the same families with its other heights and both edges."""
+    schemes = {*portfolio.schemes, portfolio.safe_scheme}
+    for scheme in tuple(schemes):
+        if scheme.composed:
+            family = scheme.family.kernel
+            same = [k.rows for k in portfolio.micro_kernels if with_rows(k, k.granule) == family]
+            schemes.update(scheme_with(scheme, rows=rows, edge=edge) for rows in same for edge in COMPOSED)
+    return tuple(sorted(schemes))
 
 
 def retimed(portfolio: Portfolio, run: TuningRun) -> Portfolio:
@@ -211,13 +215,13 @@ def retimed(portfolio: Portfolio, run: TuningRun) -> Portfolio:
     plans = variants(portfolio)
     table = run.expected_seconds(plans, portfolio.shapes.shapes)
     choice = _Choice(portfolio.workload, plans, portfolio.shapes, table)
-    chosen = tuple(n for n, code in enumerate(choice.codes) if code in set(portfolio.micro_kernels))
+    chosen = tuple(n for n, kernel in enumerate(choice.kernels) if kernel in set(portfolio.micro_kernels))
     found = _portfolio(run, choice, chosen, portfolio.curve)
     best = np.minimum(portfolio.best_seconds, found.best_seconds)
     return replace(found, best_seconds=tuple(best.tolist()))
 
 
-def _safest(run: TuningRun, plans: Sequence[MicroKernel]) -> MicroKernel:
+def _safest(run: TuningRun, plans: Sequence[Scheme]) -> Scheme:
     dims = run.space.workload.dims
     beyond = Shape.of(**{name: BEYOND * dim.high for name, dim in dims.items()})
     return plans[int(run.seconds_table(plans, [beyond])[:, 0].argmin())]
@@ -225,40 +229,42 @@ def _safest(run: TuningRun, plans: Sequence[MicroKernel]) -> MicroKernel:
 
 @dataclass(frozen=True)
 class _Choice:
-    """The choice of micro-kernels: which of them each plan needs on each shape, and the loss of a set."""
+    """The choice of micro-kernels: which of them each scheme needs on each shape, and the loss of a set."""
 
     workload: Workload
-    plans: tuple[MicroKernel, ...]
+    schemes: tuple[Scheme, ...]
     shapes: ShapeSet
     table: Values
 
     @cached_property
-    def codes(self) -> tuple[MicroKernel, ...]:
-        """All micro-kernels that some plan needs, as generated code."""
-        return tuple(sorted({lower.code for plan in self.plans for lower in plan.composes}))
+    def kernels(self) -> tuple[MicroKernel, ...]:
+        """All micro-kernels that some scheme needs."""
+        return tuple(sorted({lower.kernel for scheme in self.schemes for lower in scheme.heights}))
 
     @cached_property
     def _numbers(self) -> dict[MicroKernel, int]:
-        return {code: number for number, code in enumerate(self.codes)}
+        return {kernel: number for number, kernel in enumerate(self.kernels)}
 
     @cached_property
     def _needed(self) -> npt.NDArray[np.intp]:
-        """The micro-kernels of a plan's tiles, ``[plan, shape, MOST]``. A shape stands for all since the one
-        before it; a plan that needs more than ``MOST`` for them gets a number that no micro-kernel has."""
+        """The micro-kernels of a scheme's tiles, ``[scheme, shape, MOST]``. A shape stands for all since the
+        one before it; one that needs more than ``MOST`` for them gets a number that no micro-kernel has."""
         rows = spans(self.workload, self.shapes)
-        return np.array([[self._padded(self._codes(plan, *span)) for span in rows] for plan in self.plans])
+        return np.array(
+            [[self._padded(self._wanted(scheme, *span)) for span in rows] for scheme in self.schemes]
+        )
 
     @cached_property
     def _needed_beyond(self) -> list[tuple[int, ...]]:
-        """The micro-kernels of each plan for every shape beyond the range."""
+        """The micro-kernels of each scheme for every shape beyond the range."""
         last = max(high for _, high in spans(self.workload, self.shapes))
-        return [self._codes(plan, last + 1, None) for plan in self.plans]
+        return [self._wanted(scheme, last + 1, None) for scheme in self.schemes]
 
-    def _codes(self, plan: MicroKernel, low: int, high: int | None) -> tuple[int, ...]:
-        return tuple(self._numbers[code] for code in needed(plan, low, high))
+    def _wanted(self, scheme: Scheme, low: int, high: int | None) -> tuple[int, ...]:
+        return tuple(self._numbers[kernel] for kernel in needed(scheme, low, high))
 
     def _padded(self, found: tuple[int, ...]) -> tuple[int, ...]:
-        absent = len(self.codes)
+        absent = len(self.kernels)
         return (*found, *found[:1] * (MOST - len(found))) if len(found) <= MOST else (absent,) * MOST
 
     @cached_property
@@ -266,21 +272,21 @@ class _Choice:
         return lost(self.table / self.table.min(axis=0))
 
     def covered(self, chosen: Sequence[int]) -> npt.NDArray[np.bool_]:
-        """Returns whether the chosen micro-kernels cover each plan on each shape, ``[plan, shape]``."""
-        present = np.zeros(len(self.codes) + 1, bool)
+        """Returns whether the chosen micro-kernels cover each scheme's tiles, ``[scheme, shape]``."""
+        present = np.zeros(len(self.kernels) + 1, bool)
         present[list(chosen)] = True
         found: npt.NDArray[np.bool_] = np.asarray(present[self._needed].all(axis=2))
         return found
 
     def settled(self, chosen: Sequence[int]) -> list[int]:
-        """Plans that serve every shape beyond the range."""
+        """Schemes that serve every shape beyond the range."""
         present = set(chosen)
         return [i for i, needed in enumerate(self._needed_beyond) if present.issuperset(needed)]
 
     def loss(self, chosen: Sequence[int]) -> float:
-        """Returns the weighted mean loss when each shape takes its best plan."""
+        """Returns the weighted mean loss when each shape takes its best scheme."""
         losses = np.where(self.covered(chosen), self._losses, UNCOVERED).min(axis=0)
-        # A portfolio without a plan for shapes beyond the range would need further micro-kernels there.
+        # A portfolio without a scheme for shapes beyond the range would need further micro-kernels there.
         return float(losses @ np.array(self.shapes.weights)) + (0.0 if self.settled(chosen) else UNCOVERED)
 
     def slowdown(self, chosen: Sequence[int]) -> float | None:
@@ -293,15 +299,15 @@ class _Choice:
     def with_best_addition(self, chosen: tuple[int, ...]) -> tuple[int, ...]:
         """Adds the micro-kernel that lowers the loss most; all candidates are compared in one pass.
 
-        A plan that lacks exactly one micro-kernel on a shape becomes available there with it.
+        A scheme that lacks exactly one micro-kernel on a shape becomes available there with it.
         """
-        absent = np.ones(len(self.codes) + 1, bool)
+        absent = np.ones(len(self.kernels) + 1, bool)
         absent[list(chosen)] = False
         lacks = absent[self._needed]
         base = np.where(lacks.any(axis=2), UNCOVERED, self._losses).min(axis=0)
-        brought = np.tile(base, (len(self.codes) + 1, 1))
+        brought = np.tile(base, (len(self.kernels) + 1, 1))
         largest = np.where(lacks, self._needed, -1).max(axis=2)
-        least = np.where(lacks, self._needed, len(self.codes) + 1).min(axis=2)
+        least = np.where(lacks, self._needed, len(self.kernels) + 1).min(axis=2)
         plans, shapes = np.nonzero((largest == least) & (self._losses < base))
         np.minimum.at(brought, (largest[plans, shapes], shapes), self._losses[plans, shapes])
         losses = (brought @ np.array(self.shapes.weights))[:-1] + self._beyond_losses(chosen)
@@ -309,13 +315,13 @@ class _Choice:
         return (*chosen, int(losses.argmin()))
 
     def _beyond_losses(self, chosen: tuple[int, ...]) -> Values:
-        """Returns the loss beyond the range after each addition: 0 if some plan serves every shape there."""
+        """Returns the loss beyond the range after each addition: 0 if a scheme serves every shape there."""
         present = set(chosen)
-        losses = np.full(len(self.codes), UNCOVERED)
+        losses = np.full(len(self.kernels), UNCOVERED)
         for codes in self._needed_beyond:
             missing = set(codes) - present
             if not missing:
-                return np.zeros(len(self.codes))
+                return np.zeros(len(self.kernels))
             if len(missing) == 1:
                 losses[missing.pop()] = 0.0
         return losses
@@ -323,8 +329,8 @@ class _Choice:
     def family_starts(self, size: int) -> list[tuple[int, ...]]:
         """Returns each family's lowest ``size`` micro-kernels: even splits cover every shape with them."""
         families: dict[MicroKernel, list[int]] = {}
-        for number, code in enumerate(self.codes):
-            families.setdefault(code.family, []).append(number)
+        for number, kernel in enumerate(self.kernels):
+            families.setdefault(with_rows(kernel, kernel.granule), []).append(number)
         return [tuple(members[:size]) for members in families.values()]
 
     def exchanged(self, chosen: tuple[int, ...]) -> tuple[int, ...]:

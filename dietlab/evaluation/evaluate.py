@@ -25,7 +25,7 @@ from dietlab.events import Audience, Observer, audience
 from dietlab.measure.rotation import roofline_of
 from dietlab.search import Effort, TuningRun, effort_named
 from dietlab.shapes import Shape, ShapeSet
-from dietlab.space import MicroKernel
+from dietlab.space import Scheme
 from dietlab.workloads import extents
 
 
@@ -194,7 +194,7 @@ def _regret(turns: Mapping[str, SessionTurn], chosen: int) -> float | None:
     return regret({n: t.samples for n, t in finalists.items()}, chosen) if chosen in finalists else None
 
 
-def _with_oracle(turns: dict[str, SessionTurn], candidates: Sequence[MicroKernel]) -> dict[str, SessionTurn]:
+def _with_oracle(turns: dict[str, SessionTurn], candidates: Sequence[Scheme]) -> dict[str, SessionTurn]:
     """Finalists ``oracle#i`` become one contender: the one with the least median."""
     finalists = _finalists(turns)
     others = {name: turn for name, turn in turns.items() if not name.startswith("oracle#")}
@@ -210,7 +210,7 @@ def _row(lineup: Lineup, shape: Shape, held_out: bool, name: str, cache: str, tu
     time = median_interval(turn.samples) if turn.samples else None
     seconds = time.median if time else float("nan")
     roofline = roofline_of(workload, shape, hardware)
-    kernel = lineup.dispatcher.kernel(shape) if name == OURS else None
+    scheme = lineup.dispatcher.scheme(shape) if name == OURS else None
     return Row(
         shape=shape,
         held_out=held_out,
@@ -221,9 +221,9 @@ def _row(lineup: Lineup, shape: Shape, held_out: bool, name: str, cache: str, tu
         seconds_high=time.high if time else seconds,
         gflops=flops / seconds / 1e9 if time else 0.0,
         correct=turn.correct,
-        padding_waste=padding_waste(extents(workload, shape), kernel.cover_tile) if kernel else None,
+        padding_waste=padding_waste(extents(workload, shape), scheme.cover_tile) if scheme else None,
         roofline=roofline.least_seconds(cache) / seconds if roofline and time else None,
-        plan=kernel.key if kernel and turn.correct else turn.reason or None,
+        plan=scheme.key if scheme and turn.correct else turn.reason or None,
         retaken=turn.retaken,
     )
 

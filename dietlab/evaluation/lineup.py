@@ -16,9 +16,10 @@ from dietlab.evaluation.timing_session import Entrant
 from dietlab.evaluation.vendors import VENDORS, NoFormError
 from dietlab.events import Audience
 from dietlab.measure import CacheState
+from dietlab.plans import Leaf
 from dietlab.search import Effort, TuningRun, candidate_plans, distinct
 from dietlab.shapes import Shape, ShapeSet
-from dietlab.space import Leaf, MicroKernel
+from dietlab.space import Scheme
 from dietlab.workloads import extents
 
 BOUNDS = ("ansor", "largest-shape", "oracle")
@@ -39,21 +40,21 @@ ORACLE_FINALISTS = 4
 
 @dataclass(frozen=True)
 class Lineup:
-    """Contenders that were asked for; ``candidates`` are the oracle's micro-kernels by plan number, and
+    """Contenders that were asked for; ``candidates`` are the oracle's schemes by number, and
     ``finalists`` those that it times on a shape in a state of the caches."""
 
     dispatcher: Dispatcher
     tuned: TuningRun | None
     entries: tuple[Entrant, ...]
     absent: tuple[ContenderInfo, ...] = ()
-    candidates: tuple[MicroKernel, ...] = ()
+    candidates: tuple[Scheme, ...] = ()
     finalists: Mapping[tuple[Shape, str], tuple[int, ...]] = field(default_factory=dict)
     ansor: tuple[AnsorResult, ...] = ()
     notes: tuple[str, ...] = ()
 
     def chosen_plan(self, shape: Shape) -> int:
         """Returns the number among the candidates of the plan that ours chooses for a shape."""
-        return self.candidates.index(self.dispatcher.kernel(shape))
+        return self.candidates.index(self.dispatcher.scheme(shape))
 
 
 def assemble(
@@ -92,9 +93,9 @@ def with_largest_shape(lineup: Lineup, home: Path) -> Lineup:
     """Returns one program for all shapes, the fastest for the largest (Nimble's way, MLSys 2021)."""
     dispatcher, tuned = lineup.dispatcher, _tuned(lineup)
     largest = Shape.of(**{name: dim.high for name, dim in dispatcher.workload.dims.items()})
-    kernels = tuned.micro_kernels
-    best = kernels[int(tuned.seconds_table(kernels, [largest])[:, 0].argmin())]
-    library = build(replace(dispatcher, plans=(best,), tree=Leaf(0)), home)
+    schemes = tuned.schemes
+    best = schemes[int(tuned.seconds_table(schemes, [largest])[:, 0].argmin())]
+    library = build(replace(dispatcher, schemes=(best,), tree=Leaf(0)), home)
     options = {"library": str(library.path.parent)}
     detail = f"{best.key}, the fastest for {largest}"
     entry = Entrant("largest-shape", "library", "one schedule", options, detail)
@@ -109,7 +110,7 @@ def with_oracle(lineup: Lineup, home: Path, shapes: ShapeSet) -> Lineup:
     """
     tuned, dispatcher = _tuned(lineup), lineup.dispatcher
     known = candidate_plans(tuned, tuned.shapes.shapes)
-    entrants = tuple(dict.fromkeys((*known, *dispatcher.plans)))
+    entrants = tuple(dict.fromkeys((*known, *dispatcher.schemes)))
     finalists = _finalists(dispatcher, tuned, entrants, shapes)
     calls: dict[int, set[int]] = {}
     for (shape, _), numbers in finalists.items():
@@ -117,11 +118,11 @@ def with_oracle(lineup: Lineup, home: Path, shapes: ShapeSet) -> Lineup:
             calls.setdefault(number, set()).add(extents(dispatcher.workload, shape)["rows"])
     place = {number: new for new, number in enumerate(calls)}
     plans = tuple(entrants[number] for number in calls)
-    one_leaf = replace(dispatcher, plans=plans, tree=Leaf(0))
+    one_leaf = replace(dispatcher, schemes=plans, tree=Leaf(0))
     library = build(one_leaf, home, every_plan=True, only=[sorted(rows) for rows in calls.values()])
     note = (
         f"The oracle is the fastest of {ORACLE_FINALISTS} finalists for each shape, chosen from "
-        f"{len(known)} plans of the {tuned.trials} micro-kernels measured of {len(tuned.space)} in the space."
+        f"{len(known)} plans of the {tuned.trials} schemes measured of {len(tuned.space)} in the space."
     )
     options = {"library": str(library.path.parent)}
     entry = Entrant("oracle", "library", "bound", options, f"best of {len(known)} plans")
@@ -135,7 +136,7 @@ def with_oracle(lineup: Lineup, home: Path, shapes: ShapeSet) -> Lineup:
 
 
 def _finalists(
-    dispatcher: Dispatcher, tuned: TuningRun, plans: Sequence[MicroKernel], shapes: ShapeSet
+    dispatcher: Dispatcher, tuned: TuningRun, plans: Sequence[Scheme], shapes: ShapeSet
 ) -> dict[tuple[Shape, str], list[int]]:
     """Returns, by shape and cache state, the numbers of the plans that are predicted fastest and of the
     plan that we choose."""
@@ -143,7 +144,7 @@ def _finalists(
     tables = [tuned.seconds_table(plans, shapes.shapes, cached).argsort(axis=0) for cached in (False, True)]
     finalists: dict[tuple[Shape, str], list[int]] = {}
     for column, shape in enumerate(shapes.shapes):
-        chosen = numbers[dispatcher.kernel(shape)]
+        chosen = numbers[dispatcher.scheme(shape)]
         for cache in get_args(CacheState):
             order = tables[cache != "rotating"][:, column]
             found = distinct(plans, order, dispatcher.workload, shape, ORACLE_FINALISTS)

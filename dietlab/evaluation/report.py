@@ -181,7 +181,7 @@ class Report(Carded):
     def to_frame(self) -> pd.DataFrame:
         """Returns a table with one row a shape, contender and cache state: see :class:`Row`.
 
-        Each dynamic dimension has a column. In place of the plan there are its ``micro_kernel`` with the
+        Each dynamic dimension has a column. In place of the plan there are its ``scheme`` with the
         parameters, and the ``reason`` where there was no result, which is not ``correct``.
         """
         import pandas as pd
@@ -314,9 +314,9 @@ class Report(Carded):
 
 def with_reasons(frame: pd.DataFrame, kinds: Iterable[str]) -> pd.DataFrame:
     """Returns a table of rows in which the ``plan``, a key or the reason why there is no result, became a
-    ``micro_kernel`` with its parameters, and a ``reason``."""
+    ``scheme`` with its parameters, and a ``reason``."""
     found = with_parameters(frame, kinds)
-    return found.assign(reason=frame["plan"].where(found["micro_kernel"].isna()))
+    return found.assign(reason=frame["plan"].where(found["scheme"].isna()))
 
 
 SUMMARY_HEADER = ("cache", "contender", "shapes", "geomean", "held-out", "worst", "worst shape")

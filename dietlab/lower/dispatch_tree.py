@@ -1,4 +1,4 @@
-"""The decision tree in a library, and which heights of its plans are compiled: the same on every
+"""The decision tree in a library, and which heights of its schemes are compiled: the same on every
 processor."""
 
 from __future__ import annotations
@@ -10,27 +10,28 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from dietlab.space import Leaf, MicroKernel, Tree, heights, intervals
+from dietlab.plans import Leaf, Tree, heights, intervals
+from dietlab.space import Scheme
 
 
 def needed_heights(
-    kernels: Sequence[MicroKernel],
+    schemes: Sequence[Scheme],
     tree: Tree,
     *,
     every_plan: bool = False,
     only: Sequence[Sequence[int]] | None = None,
     low: int = 1,
 ) -> list[tuple[int, ...]]:
-    """Returns, for each plan, the heights of its tiles over all shapes of ``low`` rows or more that the
+    """Returns, for each scheme, the heights of its tiles over all shapes of ``low`` rows or more that the
     tree sends to it, or over those that ``only`` names for it."""
     if only is not None:
         return [
-            tuple(sorted({height for rows in called if rows for height in heights(kernel, rows, rows)}))
-            for kernel, called in zip(kernels, only, strict=True)
+            tuple(sorted({height for rows in called if rows for height in heights(scheme, rows, rows)}))
+            for scheme, called in zip(schemes, only, strict=True)
         ]
-    needed: list[set[int]] = [set(heights(kernel, low) if every_plan else ()) for kernel in kernels]
+    needed: list[set[int]] = [set(heights(scheme, low) if every_plan else ()) for scheme in schemes]
     for number, first, last in intervals(tree, low):
-        needed[number].update(heights(kernels[number], first, last))
+        needed[number].update(heights(schemes[number], first, last))
     return [tuple(sorted(rows)) for rows in needed]
 
 
@@ -42,14 +43,14 @@ def choice(tree: Tree, rows: Any) -> Any:
         Split("T", 16, Leaf(2), Leaf(0))   ->   if T <= 16 then 2 else 0
     """
     if isinstance(tree, Leaf):
-        return tirx.IntImm("int64", tree.kernel)
+        return tirx.IntImm("int64", tree.scheme)
     return tirx.if_then_else(
         rows <= tirx.IntImm("int64", tree.at_most), choice(tree.low, rows), choice(tree.high, rows)
     )
 
 
 def plan_function(name: str, size: str, tree: Tree) -> Any:
-    """Returns ``name(size) -> int``: the number of the plan that the tree chooses."""
+    """Returns ``name(size) -> int``: the number of the scheme that the tree chooses."""
     with IRBuilder() as builder, T.prim_func():
         T.func_name(name)
         T.func_attr({"global_symbol": name})

@@ -11,63 +11,64 @@ from typing import Any
 from dietlab.errors import BuildError
 from dietlab.hardware import Hardware
 from dietlab.lower.artifact import Artifact
-from dietlab.space import CpuMicroKernel, CudaMicroKernel, Leaf, MicroKernel, Tree, layout_limits
+from dietlab.plans import Leaf, Tree
+from dietlab.space import CpuMicroKernel, CudaMicroKernel, Scheme, layout_limits
 from dietlab.workloads import Workload
 
 
 def compile_plans(
     workload: Workload,
     hardware: Hardware,
-    plans: Sequence[MicroKernel],
+    schemes: Sequence[Scheme],
     tree: Tree,
     path: Path,
     *,
     every_plan: bool = False,
     only: Sequence[Sequence[int]] | None = None,
 ) -> Artifact:
-    """Compiles an operator that covers each shape by the plan that ``tree`` names.
+    """Compiles an operator that covers each shape by the scheme that ``tree`` names.
 
     Args:
-        plans: the micro-kernels that lead the plans, by number; all of the processor's kind.
-        every_plan: whether any plan can be run on any shape, for comparing plans.
-        only: for each plan the row counts that it will be called with (default: any).
+        schemes: by number; all of the processor's kind.
+        every_plan: whether any scheme can be run on any shape, for comparing them.
+        only: for each scheme the row counts that it will be called with (default: any).
 
     Raises:
-        BuildError: if the program does not compile, or a plan cannot be of this operator on this processor.
+        BuildError: if the program does not compile, or a scheme cannot be of this operator on this processor.
     """
     own, compile_own = {"cuda": (CudaMicroKernel, _cuda)}.get(hardware.kind, (CpuMicroKernel, _cpu))
-    strangers = [plan.key for plan in plans if not isinstance(plan, own)]
+    strangers = [scheme.key for scheme in schemes if not isinstance(scheme.kernel, own)]
     if strangers:
-        raise BuildError(f"plans are made for {hardware.name}, a {hardware.kind} processor", strangers[0])
-    return compile_own(workload, hardware, plans, tree, path, every_plan, only)
+        raise BuildError(f"schemes are made for {hardware.name}, a {hardware.kind} processor", strangers[0])
+    return compile_own(workload, hardware, schemes, tree, path, every_plan, only)
 
 
-def source_of(workload: Workload, hardware: Hardware, kernel: MicroKernel) -> str:
-    """Returns the program of one micro-kernel, to read: CUDA C++ for a GPU, its private functions as TensorIR
+def source_of(workload: Workload, hardware: Hardware, scheme: Scheme) -> str:
+    """Returns the program of one scheme, to read: CUDA C++ for a GPU, its private functions as TensorIR
     for a CPU. Needs TVM, but neither the processor nor its compiler.
 
     Raises:
-        BuildError: if the micro-kernel is of another processor.
+        BuildError: if the scheme is of another processor.
     """
-    if hardware.kind == "cuda" and isinstance(kernel, CudaMicroKernel):
+    if hardware.kind == "cuda" and isinstance(scheme.kernel, CudaMicroKernel):
         from dietlab.lower.cuda.compiler import cuda_source, kernel_texts, lower
         from dietlab.lower.cuda.geometry import BlockGeometry
         from dietlab.lower.cuda.library import library_module
 
-        module = library_module(BlockGeometry.of(workload, hardware), [kernel], Leaf(0))
+        module = library_module(BlockGeometry.of(workload, hardware), [scheme], Leaf(0))
         return kernel_texts(cuda_source(lower(module, hardware)))[0]
-    if hardware.kind == "cpu" and isinstance(kernel, CpuMicroKernel):
+    if hardware.kind == "cpu" and isinstance(scheme.kernel, CpuMicroKernel):
         from dietlab.lower.cpu.geometry import Geometry
         from dietlab.lower.cpu.micro_kernel import tile_function
 
-        return str(tile_function(kernel, Geometry.of(workload, hardware, [kernel]), "exact").script())
-    raise BuildError(f"a micro-kernel is made for {hardware.name}, a {hardware.kind} processor", kernel.key)
+        return str(tile_function(scheme.kernel, Geometry.of(workload, hardware, [scheme]), "exact").script())
+    raise BuildError(f"a scheme is made for {hardware.name}, a {hardware.kind} processor", scheme.key)
 
 
 def _cpu(
     workload: Workload,
     hardware: Hardware,
-    plans: Any,
+    schemes: Any,
     tree: Tree,
     path: Path,
     every_plan: bool,
@@ -77,11 +78,11 @@ def _cpu(
     from dietlab.lower.cpu.geometry import Geometry
     from dietlab.lower.cpu.library import library_module
 
-    for limit, plan in product(layout_limits(workload), plans):
-        if limit.excess(plan) > 0:
-            raise BuildError(limit.reason, plan.key, "dietlab.build_space() makes only such.")
-    geometry = Geometry.of(workload, hardware, plans)
-    module = library_module(geometry, plans, tree, every_plan=every_plan, only=only)
+    for limit, scheme in product(layout_limits(workload), schemes):
+        if limit.excess(scheme) > 0:
+            raise BuildError(limit.reason, scheme.key, "dietlab.build_space() makes only such.")
+    geometry = Geometry.of(workload, hardware, schemes)
+    module = library_module(geometry, schemes, tree, every_plan=every_plan, only=only)
     artifact = compile_library(module, hardware, path)
     return replace(artifact, packed_shape=geometry.packed_shape if workload.constants else None)
 
@@ -89,7 +90,7 @@ def _cpu(
 def _cuda(
     workload: Workload,
     hardware: Hardware,
-    plans: Any,
+    schemes: Any,
     tree: Tree,
     path: Path,
     every_plan: bool,
@@ -100,5 +101,5 @@ def _cuda(
     from dietlab.lower.cuda.library import library_module
 
     geometry = BlockGeometry.of(workload, hardware)
-    module = library_module(geometry, plans, tree, every_plan=every_plan, only=only)
+    module = library_module(geometry, schemes, tree, every_plan=every_plan, only=only)
     return compile_library(module, hardware, path)

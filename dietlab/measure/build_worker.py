@@ -1,4 +1,4 @@
-"""Builds one micro-kernel's library for each request: ``python -m dietlab.measure.build_worker``."""
+"""Builds one scheme's library for each request: ``python -m dietlab.measure.build_worker``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 from dietlab.hardware import Hardware
 from dietlab.lower.program import compile_plans
 from dietlab.measure.process import serve
-from dietlab.space import Leaf, MicroKernel
+from dietlab.plans import Leaf
+from dietlab.space import Scheme
 from dietlab.workloads import workload_from_json
 
 
@@ -16,7 +17,7 @@ def build(request: dict[str, Any]) -> dict[str, Any]:
     artifact = compile_plans(
         workload_from_json(request["workload"]),
         Hardware.from_json(request["hardware"]),
-        [MicroKernel.from_key(request["micro_kernel"])],
+        [Scheme.from_key(request["scheme"])],
         Leaf(0),
         Path(request["path"]),
         only=[request["rows"]],

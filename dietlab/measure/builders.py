@@ -15,7 +15,7 @@ from dietlab.hardware import Hardware
 from dietlab.measure.pool import WorkerPool
 from dietlab.measure.process import WorkerCrashed, WorkerProcess, WorkerRefused, WorkerTimeout
 from dietlab.measure.record import Status, Trial
-from dietlab.space import MicroKernel
+from dietlab.space import Scheme
 from dietlab.workloads import Workload, extents
 
 BUILDER = "dietlab.measure.build_worker"
@@ -26,7 +26,7 @@ DISK_FULL = ("No space left on device", "File too large", "Disk quota exceeded")
 class Built:
     """A library, or why there is none; ``seconds`` is the wall-clock time that building took."""
 
-    kernel: MicroKernel
+    scheme: Scheme
     path: Path
     answer: dict[str, Any]
     failure: tuple[Status, str] | None
@@ -63,18 +63,18 @@ class Builders:
         """Returns one library for each trial, in their order, each as soon as it is there.
 
         Raises:
-            BuildError: if the disk is full: no fault of a micro-kernel.
+            BuildError: if the disk is full: no fault of a scheme.
         """
         return self._workers.each(partial(self._one, workload), trials)
 
     def _one(self, workload: Workload, worker: WorkerProcess, trial: Trial) -> Built:
-        kernel = trial.micro_kernel
+        scheme = trial.scheme
         # A name is used once: the dynamic loader takes a path it has loaded for the library it loaded.
-        path = self._folder / f"{kernel.key}-{next(self._numbers)}.so"
+        path = self._folder / f"{scheme.key}-{next(self._numbers)}.so"
         request = {
             "workload": workload.to_json(),
             "hardware": self._hardware.to_json(),
-            "micro_kernel": kernel.key,
+            "scheme": scheme.key,
             "path": str(path),
             "rows": sorted({extents(workload, shape)["rows"] for shape in trial.shapes}),
         }
@@ -87,14 +87,14 @@ class Builders:
             failure = ("timeout", f"build: {error}")
         except (WorkerCrashed, WorkerRefused) as error:
             if any(sign in str(error) for sign in DISK_FULL):
-                # A record would keep the micro-kernel from being tried again.
+                # A record would keep the scheme from being tried again.
                 raise BuildError(
                     "libraries can be written",
                     f"{path}: {error}",
                     "Free some space and run the same command again: it goes on from here.",
                 ) from error
             failure = ("build_failed", str(error))
-        return Built(kernel, path, answer, failure or refusal(answer), perf_counter() - started)
+        return Built(scheme, path, answer, failure or refusal(answer), perf_counter() - started)
 
 
 def refusal(answer: dict[str, Any]) -> tuple[Status, str] | None:

@@ -12,7 +12,7 @@ from dietlab.hardware import Hardware
 from dietlab.measure.builders import Builders, Built
 from dietlab.measure.record import Trial
 from dietlab.shapes import Shape
-from dietlab.space import CudaMicroKernel, MicroKernel, thread_registers
+from dietlab.space import CudaMicroKernel, Scheme, thread_registers
 from dietlab.workloads import Workload
 
 if TYPE_CHECKING:
@@ -35,11 +35,11 @@ COLUMNS = (
 def frame_compiled(
     workload: Workload,
     hardware: Hardware,
-    kernels: Sequence[MicroKernel],
+    schemes: Sequence[Scheme],
     observers: Iterable[Observer] = (),
     workers: int | None = None,
 ) -> pd.DataFrame:
-    """Returns one row a micro-kernel, with its parameters: what its kernel uses of a multiprocessor, or why
+    """Returns one row a scheme, with its parameters: what its kernel uses of a multiprocessor, or why
     it was refused.
 
     Registers are a thread's, shared bytes a block's (what its launch asks for included), code bytes all of
@@ -49,7 +49,7 @@ def frame_compiled(
 
     dims = workload.dims
     shape = Shape.of(**{name: dim.high for name, dim in dims.items()})
-    trials = [Trial(kernel, (shape,)) for kernel in kernels]
+    trials = [Trial(scheme, (shape,)) for scheme in schemes]
     listeners = audience(observers)
     rows: list[dict[str, object]] = []
     with (
@@ -59,8 +59,8 @@ def frame_compiled(
     ):
         for built in _each(builders, workload, trials):
             rows.append(_row(built))
-            progress.advance(built.kernel.key, by=1)
-    return pd.DataFrame(rows, columns=None if rows else ["micro_kernel", *COLUMNS])
+            progress.advance(built.scheme.key, by=1)
+    return pd.DataFrame(rows, columns=None if rows else ["scheme", *COLUMNS])
 
 
 def _each(builders: Builders, workload: Workload, trials: Sequence[Trial]) -> Iterator[Built]:
@@ -72,7 +72,7 @@ def _each(builders: Builders, workload: Workload, trials: Sequence[Trial]) -> It
 def _row(built: Built) -> dict[str, object]:
     resources = built.answer.get("resources") or {}
     status, reason = built.failure or ("ok", "")
-    kernel = built.kernel
+    kernel = built.scheme.kernel
     estimated = thread_registers(kernel) if isinstance(kernel, CudaMicroKernel) else None
     threads = kernel.threads if isinstance(kernel, CudaMicroKernel) else None
     used = (resources.get(name) for name in ("registers", "spill_bytes", "shared_bytes", "blocks_per_sm"))
@@ -85,4 +85,4 @@ def _row(built: Built) -> dict[str, object]:
         built.answer.get("code_bytes"),
         round(built.seconds, 3),
     ]
-    return {**kernel.columns, **dict(zip(COLUMNS, values, strict=True))}
+    return {**built.scheme.columns, **dict(zip(COLUMNS, values, strict=True))}

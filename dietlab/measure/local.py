@@ -52,7 +52,7 @@ class LocalRunner:
     Building and timing never overlap: a builder beside it would disturb the measurement. Candidates that
     share a shape are timed in turns, since a shared machine is not the same from minute to minute. Generated
     code runs in a child process only, so that a crash or a hang becomes a record. What the compiler says
-    of a GPU's micro-kernel comes first: one that spills or does not fit is refused and never run.
+    of a GPU's scheme comes first: one that spills or does not fit is refused and never run.
 
     Args:
         hardware: what to compile for; its ``cores`` is how many threads the operator uses.
@@ -196,7 +196,7 @@ class Candidate:
     @classmethod
     def of(cls, built: Built, shape: Shape, compile_seconds: float) -> Candidate:
         record = Record(
-            built.kernel,
+            built.scheme,
             shape,
             "ok",
             at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -212,7 +212,7 @@ class Candidate:
     @property
     def code(self) -> str:
         """Equal for equal machine code."""
-        return self.record.code_hash or self.record.micro_kernel.key
+        return self.record.code_hash or self.record.scheme.key
 
     def note(self, answer: Mapping[str, Any]) -> None:
         """Keeps what the timer answered to one turn."""
@@ -254,7 +254,7 @@ class Candidate:
                 seconds=twin.seconds,
                 cached_seconds=twin.cached_seconds,
                 spread=twin.spread,
-                reason=f"same code as {twin.micro_kernel.key}",
+                reason=f"same code as {twin.scheme.key}",
             )
         if not self.record.ok:
             return self.record

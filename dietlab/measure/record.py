@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 from dietlab.errors import RecordError
 from dietlab.events import PhaseSeconds
 from dietlab.shapes import Shape
-from dietlab.space import MicroKernel
+from dietlab.space import Scheme
 from dietlab.workloads import Workload
 
 Status = Literal["ok", "build_failed", "wrong", "crashed", "timeout", "refused"]
@@ -19,9 +19,9 @@ Status = Literal["ok", "build_failed", "wrong", "crashed", "timeout", "refused"]
 
 @dataclass(frozen=True)
 class Trial:
-    """A micro-kernel to build once and to time on each of some shapes."""
+    """A scheme to build once and to time on each of some shapes."""
 
-    micro_kernel: MicroKernel
+    scheme: Scheme
     shapes: tuple[Shape, ...]
 
 
@@ -35,7 +35,7 @@ class Round:
     Args:
         stage: of tuning: ``search``, ``confirm``, ``verify`` or ``check``.
         number: within the stage, from 1; 0 if the stage has one round. Of a search, the number of
-            micro-kernels tried before; of a check, the number of the portfolio that it checks.
+            schemes tried before; of a check, the number of the portfolio that it checks.
         part: 1 for the rest of an interrupted round of the search; of a check, the number of the round.
     """
 
@@ -64,7 +64,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Record:
-    """One micro-kernel on one shape.
+    """One scheme on one shape.
 
     Args:
         status: ``ok``, or what went wrong; ``reason`` says it in words.
@@ -72,10 +72,10 @@ class Record:
             core, wall-clock time on several. None unless ``ok``.
         spread: (median of the blocks / least - 1): how noisy the machine was.
         phases: wall-clock seconds that this record cost, by phase.
-        code_bytes: machine code of the micro-kernel's own library.
+        code_bytes: machine code of the scheme's own library.
         code_hash: equal for equal machine code.
         at: when, in UTC (ISO 8601).
-        resources: on a GPU, what the compiled micro-kernel uses: ``registers`` of a thread,
+        resources: on a GPU, what the compiled scheme uses: ``registers`` of a thread,
             ``spill_bytes``, ``shared_bytes`` of a block, ``blocks_per_sm`` that fit a multiprocessor.
         cached_seconds: ``seconds`` with operands in the last-level cache and the private caches cold; None
             where that was not taken (on a GPU, of a slow program, or if ``seconds`` is of operands in cache).
@@ -84,7 +84,7 @@ class Record:
             between rounds.
     """
 
-    micro_kernel: MicroKernel
+    scheme: Scheme
     shape: Shape
     status: Status
     seconds: float | None = None
@@ -108,7 +108,7 @@ class Record:
 
     def to_json(self) -> dict[str, Any]:
         value: dict[str, Any] = {
-            "micro_kernel": self.micro_kernel.key,
+            "scheme": self.scheme.key,
             "shape": self.shape.to_json(),
             "status": self.status,
             "seconds": self.seconds,
@@ -132,7 +132,8 @@ class Record:
         """
         try:
             return cls(
-                micro_kernel=MicroKernel.from_key(value["micro_kernel"]),
+                # Older files name it micro_kernel.
+                scheme=Scheme.from_key(value["scheme" if "scheme" in value else "micro_kernel"]),
                 shape=Shape.from_json(value["shape"]),
                 status=value["status"],
                 seconds=value["seconds"],

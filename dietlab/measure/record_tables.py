@@ -19,7 +19,7 @@ PHASES = ("compile", "verify", "measure")
 
 COLUMNS = (
     "record",
-    "micro_kernel",
+    "scheme",
     "status",
     "seconds",
     "gflops",
@@ -36,7 +36,7 @@ COLUMNS = (
 def frame_records(records: Sequence[Record], workload: Workload) -> pd.DataFrame:
     """Returns a table with one row a record, in the order in which they were taken.
 
-    Columns: ``record`` (its number, from 1), each dynamic dimension, ``micro_kernel`` (its key) and each of
+    Columns: ``record`` (its number, from 1), each dynamic dimension, ``scheme`` (its key) and each of
     its parameters, ``status``, ``seconds`` of a call and useful ``gflops`` (missing where it failed),
     ``spread`` (a share of the time, 0 for none), ``cached_seconds``, ``asked_by``, the wall-clock seconds of
     each phase, ``code_bytes``, what a GPU's compiler told, ``at`` and ``reason``; see :class:`Record`.
@@ -52,7 +52,7 @@ def _row(number: int, record: Record, workload: Workload) -> dict[str, Any]:
     return {
         "record": number,
         **record.shape.to_json(),
-        **record.micro_kernel.columns,
+        **record.scheme.columns,
         "status": record.status,
         "seconds": record.seconds or nan,
         "gflops": record.gflops(workload) or nan,
@@ -68,11 +68,11 @@ def _row(number: int, record: Record, workload: Workload) -> dict[str, Any]:
 
 
 def record_quantities(records: Sequence[Record]) -> tuple[Quantity, ...]:
-    """Returns the number of records, of their micro-kernels, and of failures."""
+    """Returns the number of records, of their schemes, and of failures."""
     failed = sum(not record.ok for record in records)
     return (
         counted(len(records), "measurement"),
-        counted(len({record.micro_kernel for record in records}), "micro-kernel"),
+        counted(len({record.scheme for record in records}), "scheme"),
         Quantity(f"{failed:,}", "failed"),
     )
 
@@ -102,11 +102,11 @@ def _failures(records: Sequence[Record]) -> Listing:
 
 def _records(records: Sequence[Record], workload: Workload) -> Listing:
     return Listing(
-        ("shape", "micro-kernel", "status", "time", "GFLOP/s"),
+        ("shape", "scheme", "status", "time", "GFLOP/s"),
         records,
         lambda r: (
             str(r.shape),
-            r.micro_kernel.key,
+            r.scheme.key,
             r.status,
             seconds_text(r.seconds),
             r.gflops(workload) or None,

@@ -9,7 +9,7 @@ from dietlab.errors import RecordError
 from dietlab.measure.record import Record, Trial
 from dietlab.measure.store import read_records
 from dietlab.shapes import Shape
-from dietlab.space import MicroKernel
+from dietlab.space import Scheme
 from dietlab.workloads import Workload
 
 
@@ -20,7 +20,7 @@ class ReplayRunner:
     """
 
     def __init__(self, records: Iterable[Record]) -> None:
-        self._records = {(r.micro_kernel, r.shape): r for r in records}
+        self._records = {(r.scheme, r.shape): r for r in records}
 
     @classmethod
     def load(cls, path: str | Path) -> ReplayRunner:
@@ -28,8 +28,8 @@ class ReplayRunner:
         return cls(read_records(path).records)
 
     @property
-    def micro_kernels(self) -> tuple[MicroKernel, ...]:
-        return tuple(sorted({kernel for kernel, _ in self._records}))
+    def schemes(self) -> tuple[Scheme, ...]:
+        return tuple(sorted({scheme for scheme, _ in self._records}))
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
@@ -38,11 +38,11 @@ class ReplayRunner:
     def measure(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Record]:
         for trial in trials:
             for shape in trial.shapes:
-                record = self._records.get((trial.micro_kernel, shape))
+                record = self._records.get((trial.scheme, shape))
                 if record is None:
                     raise RecordError(
                         "the records to replay hold this measurement",
-                        f"{trial.micro_kernel} on {shape}",
-                        "Search only micro-kernels and shapes that were recorded, or measure.",
+                        f"{trial.scheme} on {shape}",
+                        "Search only schemes and shapes that were recorded, or measure.",
                     )
                 yield record

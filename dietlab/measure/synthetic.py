@@ -10,14 +10,16 @@ from dietlab.errors import MeasureError
 from dietlab.hardware import Hardware
 from dietlab.hardware.occupancy import blocks_per_sm
 from dietlab.measure.record import Record, Trial
+from dietlab.plans import plan_for
 from dietlab.shapes import Shape
 from dietlab.space import (
     FMA_LATENCY,
     CpuMicroKernel,
+    CpuScheme,
     CudaMicroKernel,
-    MicroKernel,
+    CudaScheme,
+    Scheme,
     compiled_registers,
-    plan_for,
     shared_bytes,
 )
 from dietlab.workloads import Workload, extents, require_dtype
@@ -27,29 +29,29 @@ BUSY_WARPS = 12.0
 """Warps of a multiprocessor that hide each other's latency."""
 
 
-def synthetic_seconds(hardware: Hardware, workload: Workload, kernel: MicroKernel, shape: Shape) -> float:
+def synthetic_seconds(hardware: Hardware, workload: Workload, scheme: Scheme, shape: Shape) -> float:
     """Returns the seconds of a call on a simple machine.
 
     Raises:
         MeasureError: if the micro-kernel is of another kind of processor.
     """
-    if hardware.kind == "cpu" and isinstance(kernel, CpuMicroKernel):
-        return _cpu_seconds(hardware, workload, kernel, shape)
-    if hardware.kind == "cuda" and isinstance(kernel, CudaMicroKernel):
-        return _cuda_seconds(hardware, workload, kernel, shape)
-    raise MeasureError(f"micro-kernels are of a {hardware.kind} processor", kernel.key)
+    if hardware.kind == "cpu" and isinstance(scheme.kernel, CpuMicroKernel):
+        return _cpu_seconds(hardware, workload, scheme, shape)
+    if hardware.kind == "cuda" and isinstance(scheme.kernel, CudaMicroKernel):
+        return _cuda_seconds(hardware, workload, scheme, shape)
+    raise MeasureError(f"micro-kernels are of a {hardware.kind} processor", scheme.key)
 
 
-def _cpu_seconds(hardware: Hardware, workload: Workload, kernel: CpuMicroKernel, shape: Shape) -> float:
+def _cpu_seconds(hardware: Hardware, workload: Workload, scheme: CpuScheme, shape: Shape) -> float:
     """Returns the seconds of the padded multiply-adds at a throughput that grows with the register tile, plus
     the weights' first trip from the last-level cache."""
-    sizes = extents(workload, shape)
-    plan = plan_for(kernel, sizes["rows"])
+    sizes, kernel = extents(workload, shape), scheme.kernel
+    plan = plan_for(scheme, sizes["rows"])
     column_tiles = -(-sizes["cols"] // kernel.cols)
     columns_a_core = -(-column_tiles // hardware.cores) * kernel.cols * sizes["batch"]
     steps = 2.0 * columns_a_core * sizes["depth"]
     compute = sum(steps * r.executed_rows / _cpu_throughput(hardware, r.kernel) for r in plan.regions)
-    weights = 4.0 * columns_a_core * sizes["depth"] * (1 if kernel.order == "ws" else plan.tiles)
+    weights = 4.0 * columns_a_core * sizes["depth"] * (1 if scheme.order == "ws" else plan.tiles)
     stream = (hardware.l3_gbps or 30.0) * 1e9
     return compute + (0.1 if kernel.ahead else 0.3) * weights / stream
 
@@ -63,12 +65,12 @@ def _cpu_throughput(hardware: Hardware, kernel: CpuMicroKernel) -> float:
     return (hardware.peak_gflops or 100.0) * 1e9 * reuse * hidden * (1 - 0.08 / kernel.unroll)
 
 
-def _cuda_seconds(hardware: Hardware, workload: Workload, kernel: CudaMicroKernel, shape: Shape) -> float:
+def _cuda_seconds(hardware: Hardware, workload: Workload, scheme: CudaScheme, shape: Shape) -> float:
     """Returns the seconds of a launch and of waves of blocks at a throughput that grows with the thread's
     tile and with the warps that a multiprocessor has to choose from; or the operands' trip from memory, if it
     takes longer."""
     sizes, itemsize = extents(workload, shape), require_dtype(workload.dtype).itemsize
-    plan = plan_for(kernel, sizes["rows"])
+    plan, kernel = plan_for(scheme, sizes["rows"]), scheme.kernel
     columns = -(-sizes["cols"] // kernel.cols) * sizes["batch"] * kernel.splits
     registers = compiled_registers(kernel, hardware.gpu)
     blocks = blocks_per_sm(hardware.gpu, kernel.threads, registers, shared_bytes(kernel, itemsize))
@@ -109,14 +111,14 @@ class SyntheticRunner:
     def measure(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Record]:
         for trial in trials:
             for shape in trial.shapes:
-                seconds = self.seconds(workload, trial.micro_kernel, shape)
-                yield Record(trial.micro_kernel, shape, "ok", seconds=seconds, code_bytes=2000)
+                seconds = self.seconds(workload, trial.scheme, shape)
+                yield Record(trial.scheme, shape, "ok", seconds=seconds, code_bytes=2000)
 
-    def seconds(self, workload: Workload, kernel: MicroKernel, shape: Shape) -> float:
-        plain = synthetic_seconds(self.hardware, workload, kernel, shape)
-        return plain * (1 + self.noise * self._disturbance(kernel, shape))
+    def seconds(self, workload: Workload, scheme: Scheme, shape: Shape) -> float:
+        plain = synthetic_seconds(self.hardware, workload, scheme, shape)
+        return plain * (1 + self.noise * self._disturbance(scheme, shape))
 
-    def _disturbance(self, kernel: MicroKernel, shape: Shape) -> float:
+    def _disturbance(self, scheme: Scheme, shape: Shape) -> float:
         """Returns a number in [-1, 1) that depends only on what is measured."""
-        digest = hashlib.sha256(f"{self.seed}/{kernel.key}/{shape}".encode()).digest()
+        digest = hashlib.sha256(f"{self.seed}/{scheme.key}/{shape}".encode()).digest()
         return int.from_bytes(digest[:8], "big") / 2**63 - 1

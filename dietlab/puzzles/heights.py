@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from random import Random
 from typing import TYPE_CHECKING
 
+from dietlab.plans import plan_for
 from dietlab.puzzles.pictures import stacked_bars
 from dietlab.puzzles.puzzle import Given, Puzzle, equals, same_sequence
-from dietlab.space import CpuMicroKernel, plan_for
+from dietlab.space import CpuMicroKernel, Scheme
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,7 +21,7 @@ COLS = 16
 
 
 def _heights(T: int, rows: int) -> list[int]:
-    plan = plan_for(CpuMicroKernel(rows, COLS, edge="even"), T)
+    plan = plan_for(Scheme(CpuMicroKernel(rows, COLS), "even"), T)
     return [region.kernel.rows for region in plan.regions for _ in range(region.tiles)]
 
 

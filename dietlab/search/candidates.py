@@ -1,4 +1,4 @@
-"""Candidate plans: the measured micro-kernels, and other heights and edges of the best families."""
+"""Candidate plans: the measured schemes, and other heights and edges of the best families."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from dietlab.plans import tiling
 from dietlab.shapes import Shape
-from dietlab.space import COMPOSED, MicroKernel, tiling_on, with_edge, with_rows
+from dietlab.space import COMPOSED, Scheme, scheme_with
 from dietlab.workloads import Workload
 
 FAMILIES = 10
@@ -17,54 +18,55 @@ FAMILIES = 10
 
 
 class Known(Protocol):
-    """A source of micro-kernels and their times, such as a tuning run."""
+    """A source of schemes and their times, such as a tuning run."""
 
     @property
-    def micro_kernels(self) -> tuple[MicroKernel, ...]: ...
+    def schemes(self) -> tuple[Scheme, ...]: ...
 
     def seconds_table(
-        self, kernels: Sequence[MicroKernel], shapes: Sequence[Shape]
+        self, schemes: Sequence[Scheme], shapes: Sequence[Shape]
     ) -> npt.NDArray[np.float64]: ...
 
 
-def best_together(run: Known, shapes: Sequence[Shape], count: int) -> list[MicroKernel]:
-    """Selects ``count`` micro-kernels greedily: each lowers the mean logarithm of the best time most."""
-    kernels = run.micro_kernels
-    logs = np.log(run.seconds_table(kernels, shapes))
+def best_together(run: Known, shapes: Sequence[Shape], count: int) -> list[Scheme]:
+    """Selects ``count`` schemes greedily: each lowers the mean logarithm of the best time most."""
+    schemes = run.schemes
+    logs = np.log(run.seconds_table(schemes, shapes))
     best = np.full(len(shapes), np.inf)
     chosen: list[int] = []
-    for _ in range(min(count, len(kernels))):
+    for _ in range(min(count, len(schemes))):
         reached = np.minimum(best, logs).mean(axis=1) + 1e-3 * logs.mean(axis=1)
         reached[chosen] = np.inf
         chosen.append(int(reached.argmin()))
         best = np.minimum(best, logs[chosen[-1]])
-    return [kernels[i] for i in chosen]
+    return [schemes[i] for i in chosen]
 
 
-def candidate_plans(run: Known, shapes: Sequence[Shape]) -> tuple[MicroKernel, ...]:
-    """Returns the measured micro-kernels and, where plans are composed, all lower heights and both edges of
+def candidate_plans(run: Known, shapes: Sequence[Shape]) -> tuple[Scheme, ...]:
+    """Returns the measured schemes and, where plans are composed, all lower heights and both edges of
     the families that do best together on ``shapes``."""
-    measured = run.micro_kernels
+    measured = run.schemes
     plans = set(measured)
-    tallest: dict[MicroKernel, int] = {}
-    for kernel in measured:
-        if kernel.composed:
-            tallest[kernel.family] = max(kernel.rows, tallest.get(kernel.family, 0))
-    families = dict.fromkeys(kernel.family for kernel in best_together(run, shapes, 2 * FAMILIES))
+    tallest: dict[Scheme, int] = {}
+    for scheme in measured:
+        if scheme.composed:
+            tallest[scheme.family] = max(scheme.rows, tallest.get(scheme.family, 0))
+    families = dict.fromkeys(scheme.family for scheme in best_together(run, shapes, 2 * FAMILIES))
     for family in list(families)[:FAMILIES]:
-        for rows in range(family.granule, tallest.get(family, 0) + 1, family.granule):
-            plans.update(with_edge(with_rows(family, rows), edge) for edge in COMPOSED)
+        granule = family.kernel.granule
+        for rows in range(granule, tallest.get(family, 0) + 1, granule):
+            plans.update(scheme_with(family, rows=rows, edge=edge) for edge in COMPOSED)
     return tuple(sorted(plans))
 
 
 def distinct(
-    plans: Sequence[MicroKernel], order: Iterable[int], workload: Workload, shape: Shape, count: int
+    plans: Sequence[Scheme], order: Iterable[int], workload: Workload, shape: Shape, count: int
 ) -> list[int]:
     """Returns the first ``count`` plan numbers of ``order`` that run different tiles on a shape, so that two
     finalists are never the same program."""
     found: dict[Hashable, int] = {}
     for number in order:
-        found.setdefault(tiling_on(plans[number], workload, shape), int(number))
+        found.setdefault(tiling(plans[number], workload, shape), int(number))
         if len(found) == count:
             break
     return list(found.values())

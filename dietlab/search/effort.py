@@ -13,9 +13,9 @@ class Effort:
     """A preset of counts and seconds: how much to try, measure and compare.
 
     Args:
-        trials: distinct micro-kernels measured.
-        batch: micro-kernels of one round of the search.
-        confirm_kernels, confirm_shapes: the best micro-kernels are measured on more shapes, so that
+        trials: distinct schemes measured.
+        batch: schemes of one round of the search.
+        confirm_kernels, confirm_shapes: the best schemes are measured on more shapes, so that
             the dispatcher knows how their throughput changes with the shape.
         verify_shapes: shapes on which the plans that are probably fastest are measured.
         verify_rounds: rounds of verifying. The first round's records change which plans are probably

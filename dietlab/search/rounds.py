@@ -9,7 +9,7 @@ from dataclasses import replace
 from dietlab.events import Audience, TrialMeasured
 from dietlab.measure import Record, RecordStore, Round, Runner, Trial
 from dietlab.search.tuning_run import TuningRun
-from dietlab.space import MicroKernel, Space
+from dietlab.space import Scheme, Space
 
 
 def measure_missing(
@@ -25,21 +25,21 @@ def measure_missing(
     left = missing(trials, (r for r in store.records if r.asked_by == asked_by or not r.ok))
     with listeners.stage(asked_by.stage, sum(len(trial.shapes) for trial in left), "measurement") as progress:
         measure_all(run.space, left, runner, store, listeners, progress.advance, asked_by)
-    wanted = {(trial.micro_kernel, shape) for trial in trials for shape in trial.shapes}
+    wanted = {(trial.scheme, shape) for trial in trials for shape in trial.shapes}
     return tuple(
         record
         for record in store.records
-        if record.asked_by == asked_by and (record.micro_kernel, record.shape) in wanted
+        if record.asked_by == asked_by and (record.scheme, record.shape) in wanted
     )
 
 
 def missing(trials: Iterable[Trial], records: Iterable[Record]) -> list[Trial]:
     """Returns the trials without a record, each with its missing shapes only."""
-    done = {(record.micro_kernel, record.shape) for record in records}
+    done = {(record.scheme, record.shape) for record in records}
     return [
-        Trial(trial.micro_kernel, left)
+        Trial(trial.scheme, left)
         for trial in trials
-        if (left := tuple(shape for shape in trial.shapes if (trial.micro_kernel, shape) not in done))
+        if (left := tuple(shape for shape in trial.shapes if (trial.scheme, shape) not in done))
     ]
 
 
@@ -52,16 +52,16 @@ def measure_all(
     advance: Callable[[str, int], None],
     asked_by: Round,
     *,
-    counted: Collection[MicroKernel] | None = None,
+    counted: Collection[Scheme] | None = None,
 ) -> None:
     """Runs the trials; every record is on disk before it is announced.
 
-    Progress counts records or, if ``counted`` is given, those micro-kernels, each once all its shapes are
+    Progress counts records or, if ``counted`` is given, those schemes, each once all its shapes are
     measured.
     """
     if not trials:
         return
-    left = {trial.micro_kernel: len(trial.shapes) for trial in trials}
+    left = {trial.scheme: len(trial.shapes) for trial in trials}
     best = max((record.gflops(space.workload) for record in store.records), default=0.0)
     with _closed_on_error(runner):
         for measurement in runner.measure(space.workload, trials):
@@ -70,14 +70,14 @@ def measure_all(
             gflops = record.gflops(space.workload)
             best = max(best, gflops)
             listeners.send(_announcement(record, gflops, len(store.records)))
-            left[record.micro_kernel] -= 1
-            complete = counted is None or (record.micro_kernel in counted and not left[record.micro_kernel])
+            left[record.scheme] -= 1
+            complete = counted is None or (record.scheme in counted and not left[record.scheme])
             advance(f"best {best:.1f} GFLOP/s", int(complete))
 
 
 def _announcement(record: Record, gflops: float, trials: int) -> TrialMeasured:
-    kernel, shape = record.micro_kernel.key, str(record.shape)
-    return TrialMeasured(kernel, shape, gflops, record.status, trials, record.reason, record.phases)
+    scheme, shape = record.scheme.key, str(record.shape)
+    return TrialMeasured(scheme, shape, gflops, record.status, trials, record.reason, record.phases)
 
 
 @contextmanager

@@ -1,9 +1,9 @@
-"""Search strategies: each proposes the micro-kernels of the next round through one method."""
+"""Search strategies: each proposes the schemes of the next round through one method."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import zip_longest
 from random import Random
@@ -16,7 +16,7 @@ from dietlab.cost import CostModel, adaptation_cost, best_shape
 from dietlab.errors import SpaceError
 from dietlab.measure import Record
 from dietlab.shapes import Shape, ShapeSet
-from dietlab.space import MicroKernel, Space, changed_in
+from dietlab.space import Scheme, Space
 
 
 @dataclass(frozen=True)
@@ -29,17 +29,17 @@ class SearchState:
     model: CostModel | None
 
     @cached_property
-    def tried(self) -> frozenset[MicroKernel]:
-        return frozenset(record.micro_kernel for record in self.records)
+    def tried(self) -> frozenset[Scheme]:
+        return frozenset(record.scheme for record in self.records)
 
     @cached_property
-    def untried(self) -> tuple[MicroKernel, ...]:
-        return tuple(kernel for kernel in self.space if kernel not in self.tried)
+    def untried(self) -> tuple[Scheme, ...]:
+        return tuple(scheme for scheme in self.space if scheme not in self.tried)
 
     @cached_property
     def best_seconds(self) -> dict[Shape, float]:
-        """Predicted seconds of the best measured micro-kernel on each shape."""
-        tried = [r.micro_kernel for r in self.records if r.ok]
+        """Predicted seconds of the best measured scheme on each shape."""
+        tried = [r.scheme for r in self.records if r.ok]
         if self.model is None or not tried:
             return dict.fromkeys(self.shapes, float("inf"))
         table = self.model.seconds(tried, self.shapes.shapes).min(axis=0)
@@ -47,24 +47,24 @@ class SearchState:
 
 
 class Strategy(Protocol):
-    """A search strategy proposes up to ``count`` untried micro-kernels; fewer when fewer are left."""
+    """A search strategy proposes up to ``count`` untried schemes; fewer when fewer are left."""
 
-    def propose(self, state: SearchState, count: int, random: Random) -> Sequence[MicroKernel]: ...
+    def propose(self, state: SearchState, count: int, random: Random) -> Sequence[Scheme]: ...
 
 
 @dataclass(frozen=True)
 class RandomStrategy:
     """Random search proposes uniformly, without replacement: the baseline of every strategy."""
 
-    def propose(self, state: SearchState, count: int, random: Random) -> Sequence[MicroKernel]:
+    def propose(self, state: SearchState, count: int, random: Random) -> Sequence[Scheme]:
         return random.sample(state.untried, min(count, len(state.untried)))
 
 
 @dataclass(frozen=True)
 class ExhaustiveStrategy:
-    """Exhaustive search proposes every micro-kernel in order: for small spaces and for replay."""
+    """Exhaustive search proposes every scheme in order: for small spaces and for replay."""
 
-    def propose(self, state: SearchState, count: int, random: Random) -> Sequence[MicroKernel]:
+    def propose(self, state: SearchState, count: int, random: Random) -> Sequence[Scheme]:
         return state.untried[:count]
 
 
@@ -72,33 +72,33 @@ class ExhaustiveStrategy:
 class MarginalStrategy:
     """Greedy search by marginal gain: each pick helps the shapes that earlier picks left slow.
 
-    Predicts every untried micro-kernel on every shape and adds, one by one, the one that lowers the
+    Predicts every untried scheme on every shape and adds, one by one, the one that lowers the
     weighted sum of logarithms of time most, given the best known time of each shape and the picks
     before it. A share at random keeps the model honest.
 
-    Predictions of similar micro-kernels are similar, and the first ones err together. So at most
+    Predictions of similar schemes are similar, and the first ones err together. So at most
     ``tile_share`` of the picks have one tile, and at most ``width_share`` one tile width, until only such
-    are left. (Replayed on all 1512 micro-kernels of a dense layer from a uniform first round, 64 trials end
+    are left. (Replayed on all 1512 schemes of a dense layer from a uniform first round, 64 trials end
     0.7 % above the fastest on average with these limits, 1.7 % without.)
 
     The first round, before there is a model, tries every access pattern
-    (:attr:`MicroKernel.access_pattern`) equally often: one that it leaves out has no evidence in its
-    favour and may never be proposed.
+    (:attr:`MicroKernel.access_pattern`) in each loop order equally often: one that it leaves out has no
+    evidence in its favour and may never be proposed.
     """
 
     random_share: float = 0.2
     tile_share: float = 1 / 8
     width_share: float = 1 / 4
 
-    def propose(self, state: SearchState, count: int, random: Random) -> Sequence[MicroKernel]:
+    def propose(self, state: SearchState, count: int, random: Random) -> Sequence[Scheme]:
         if state.model is None or not state.untried:
             return _dealt(state.untried, count, random)
         logs = np.log(state.model.seconds(state.untried, state.shapes.shapes))
         weights = np.array(state.shapes.weights)
         known = np.log([state.best_seconds[shape] for shape in state.shapes])
         guided = min(count - round(count * self.random_share), len(state.untried))
-        tiles = _numbered([tuple(kernel.tile.values()) for kernel in state.untried])
-        widths = _numbered([kernel.tile["cols"] for kernel in state.untried])
+        tiles = _numbered([tuple(scheme.kernel.tile.values()) for scheme in state.untried])
+        widths = _numbered([scheme.cols for scheme in state.untried])
         limits = ((tiles, guided * self.tile_share), (widths, guided * self.width_share))
         chosen: list[int] = []
         for _ in range(guided):
@@ -113,17 +113,17 @@ class MarginalStrategy:
             chosen.append(pick)
             known = np.minimum(known, logs[pick])
         picks = [state.untried[i] for i in chosen]
-        left = [kernel for kernel in state.untried if kernel not in picks]
+        left = [scheme for scheme in state.untried if scheme not in picks]
         return picks + random.sample(left, min(count - len(picks), len(left)))
 
 
-def _dealt(kernels: Sequence[MicroKernel], count: int, random: Random) -> list[MicroKernel]:
-    """Draws ``count`` micro-kernels at random, one of each access pattern in turn."""
-    ways: dict[Hashable, list[MicroKernel]] = {}
-    for kernel in random.sample(kernels, len(kernels)):
-        ways.setdefault(kernel.access_pattern, []).append(kernel)
+def _dealt(schemes: Sequence[Scheme], count: int, random: Random) -> list[Scheme]:
+    """Draws ``count`` schemes at random, one of each access pattern in turn."""
+    ways: dict[Hashable, list[Scheme]] = {}
+    for scheme in random.sample(schemes, len(schemes)):
+        ways.setdefault((scheme.order, scheme.kernel.access_pattern), []).append(scheme)
     turns = zip_longest(*ways.values())
-    return [kernel for turn in turns for kernel in turn if kernel is not None][:count]
+    return [scheme for turn in turns for scheme in turn if scheme is not None][:count]
 
 
 def _numbered(groups: Sequence[Hashable]) -> npt.NDArray[np.intp]:
@@ -146,7 +146,7 @@ class PaperStrategy:
     mutation: float = 0.85
     random_share: float = 0.05
 
-    def propose(self, state: SearchState, count: int, random: Random) -> Sequence[MicroKernel]:
+    def propose(self, state: SearchState, count: int, random: Random) -> Sequence[Scheme]:
         if state.model is None or not state.untried:
             return RandomStrategy().propose(state, count, random)
         members = list(state.untried)
@@ -154,50 +154,48 @@ class PaperStrategy:
         alive = frozenset(members)
         scores = _Scores(state)
         for _ in range(self.generations):
-            weights = [scores.fitness(kernel) for kernel in population]
+            weights = [scores.fitness(scheme) for scheme in population]
             parents = random.choices(population, weights, k=2 * self.population)
             population = [
                 self._child(parents[2 * i], parents[2 * i + 1], alive, random) for i in range(self.population)
             ]
         guided = count - round(count * self.random_share)
         picks = self._select(state, scores, set(population), guided, random)
-        left = [kernel for kernel in members if kernel not in picks]
+        left = [scheme for scheme in members if scheme not in picks]
         return picks + random.sample(left, min(count - len(picks), len(left)))
 
-    def _child(
-        self, mother: MicroKernel, father: MicroKernel, alive: frozenset[MicroKernel], random: Random
-    ) -> MicroKernel:
-        genes = [gene.name for gene in fields(mother)]  # type: ignore[arg-type]  # every kind is a dataclass
+    def _child(self, mother: Scheme, father: Scheme, alive: frozenset[Scheme], random: Random) -> Scheme:
+        genes, other = list(mother.parameters), father.parameters
         if random.random() < self.mutation:
             changed = [random.choice(genes)]
         else:
             changed = [gene for gene in genes if random.random() < 0.5]
         try:
-            child = changed_in(mother, {gene: getattr(father, gene) for gene in changed})
+            child = mother.changed(**{gene: other[gene] for gene in changed})
         except SpaceError:  # sizes that do not go together
             return mother
         return child if child in alive else mother
 
     def _select(
-        self, state: SearchState, scores: _Scores, pool: set[MicroKernel], count: int, random: Random
-    ) -> list[MicroKernel]:
+        self, state: SearchState, scores: _Scores, pool: set[Scheme], count: int, random: Random
+    ) -> list[Scheme]:
         """Selects the best of the pool for one drawn target shape after another."""
         time_spent = [
             weight * min(state.best_seconds[shape], 1.0)
             for shape, weight in zip(state.shapes, state.shapes.weights, strict=True)
         ]
-        picks: list[MicroKernel] = []
+        picks: list[Scheme] = []
         candidates = sorted(pool)
         while candidates and len(picks) < count:
             target = random.choices(range(len(state.shapes)), time_spent)[0]
-            best = max(candidates, key=lambda kernel: scores.score(kernel, target))
+            best = max(candidates, key=lambda scheme: scores.score(scheme, target))
             candidates.remove(best)
             picks.append(best)
         return picks
 
 
 class _Scores:
-    """Predicted throughput (flop/s) of the untried micro-kernels on each shape, computed once a round."""
+    """Predicted throughput (flop/s) of the untried schemes on each shape, computed once a round."""
 
     def __init__(self, state: SearchState) -> None:
         assert state.model is not None
@@ -205,11 +203,11 @@ class _Scores:
         flops = np.array([state.space.workload.flops(shape) for shape in state.shapes])
         self._rows = dict(zip(state.untried, flops / seconds, strict=True))
 
-    def score(self, kernel: MicroKernel, shape: int) -> float:
-        return float(self._rows[kernel][shape])
+    def score(self, scheme: Scheme, shape: int) -> float:
+        return float(self._rows[scheme][shape])
 
-    def fitness(self, kernel: MicroKernel) -> float:
-        return float(self._rows[kernel].max())
+    def fitness(self, scheme: Scheme) -> float:
+        return float(self._rows[scheme].max())
 
 
 STRATEGIES: dict[str, Callable[[], Strategy]] = {
@@ -233,7 +231,7 @@ def strategy_named(strategy: str | Strategy) -> Strategy:
     return STRATEGIES[strategy]()
 
 
-def target_shape(kernel: MicroKernel, state: SearchState) -> Shape:
+def target_shape(scheme: Scheme, state: SearchState) -> Shape:
     """Returns the shape ``S*`` on which a candidate is measured: the one with the least adaptation cost."""
     cost = adaptation_cost(state.space.workload, state.space.hardware)
-    return best_shape(kernel, state.shapes.shapes, cost)
+    return best_shape(scheme, state.shapes.shapes, cost)

@@ -1,4 +1,4 @@
-"""Surveys a space: measures every micro-kernel on every shape, for replay and for the oracle."""
+"""Surveys a space: measures every scheme on every shape, for replay and for the oracle."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dietlab.shapes import Shape
 from dietlab.space import Space
 
 BATCH = 32
-"""Micro-kernels that are built together before any of them is timed: enough to keep all cores compiling."""
+"""Schemes that are built together before any of them is timed: enough to keep all cores compiling."""
 
 
 def survey(
@@ -23,7 +23,7 @@ def survey(
 ) -> tuple[Record, ...]:
     """Measures the whole space and returns its records; those in ``store`` are not measured again."""
     store = RecordStore() if store is None else store
-    left = missing((Trial(kernel, tuple(shapes)) for kernel in space), store.records)
+    left = missing((Trial(scheme, tuple(shapes)) for scheme in space), store.records)
     listeners = audience(observers)
     with listeners.stage("survey", sum(len(trial.shapes) for trial in left), "measurement") as progress:
         best = 0.0

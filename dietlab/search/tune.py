@@ -18,14 +18,14 @@ from dietlab.search.strategies import SearchState, Strategy, strategy_named, tar
 from dietlab.search.tuning_run import TuningRun
 from dietlab.search.verify import confirm, verify
 from dietlab.shapes import Shape, ShapeSet
-from dietlab.space import MicroKernel, Space
+from dietlab.space import Scheme, Space
 from dietlab.workloads import smallest_shape
 
 REFERENCES = 2
-"""Micro-kernels of earlier rounds that each round of the search measures again, to compare rounds."""
+"""Schemes of earlier rounds that each round of the search measures again, to compare rounds."""
 
 SEARCH = "search"
-"""The name of the search's stage. A round has the number of micro-kernels tried before it; the rest of an
+"""The name of the search's stage. A round has the number of schemes tried before it; the rest of an
 interrupted round is a separate round."""
 
 
@@ -42,12 +42,12 @@ def tune(
 ) -> TuningRun:
     """Searches ``space`` for all ``shapes`` at once.
 
-    Each micro-kernel is measured once or twice (:func:`search_shapes`); then the best are confirmed on
+    Each scheme is measured once or twice (:func:`search_shapes`); then the best are confirmed on
     more shapes, and their plans verified where they compete. An interrupted run continues from the records
     in ``store``.
 
     Args:
-        space: the micro-kernels to search, of one workload and hardware.
+        space: the schemes to search, of one workload and hardware.
         shapes: the weighted shapes to tune for; only its training shapes are measured by the search.
         runner: measures trials: local, replay or synthetic.
         effort: a preset's name (``smoke``, ``quick``, ``full``) or counts of trials and seconds.
@@ -75,8 +75,8 @@ def tune(
         model = _fit(space, store.records, effort, adaptation, seed, clock)
     state = SearchState(space, shapes.train, searched(store.records), model)
     tried = min(goal, len(state.tried))
-    with listeners.stage(SEARCH, goal, "micro-kernel", done=tried) as progress:
-        begun = [Trial(kernel, search_shapes(kernel, state, effort)) for kernel in sorted(state.tried)]
+    with listeners.stage(SEARCH, goal, "scheme", done=tried) as progress:
+        begun = [Trial(scheme, search_shapes(scheme, state, effort)) for scheme in sorted(state.tried)]
         left = missing(begun, state.records)
         asked_by = Round(SEARCH, len(state.tried), part=1)
         trials = [*left, *references(state, effort)] if left else []
@@ -85,13 +85,13 @@ def tune(
             if len(state.tried) >= goal:
                 break
             random = Random(f"{seed}/{len(state.tried)}")  # the same after a restart
-            kernels = strategy.propose(state, min(effort.batch, goal - len(state.tried)), random)
-            if not kernels:
+            schemes = strategy.propose(state, min(effort.batch, goal - len(state.tried)), random)
+            if not schemes:
                 break
-            trials = [Trial(kernel, search_shapes(kernel, state, effort)) for kernel in kernels]
+            trials = [Trial(scheme, search_shapes(scheme, state, effort)) for scheme in schemes]
             trials += references(state, effort)
             asked_by = Round(SEARCH, len(state.tried))
-            measure_all(space, trials, runner, store, listeners, progress.advance, asked_by, counted=kernels)
+            measure_all(space, trials, runner, store, listeners, progress.advance, asked_by, counted=schemes)
             model = _fit(space, store.records, effort, adaptation, seed, clock)
             _announce(number, space, store, model, clock, listeners)
             state = SearchState(space, shapes.train, searched(store.records), model)
@@ -117,28 +117,28 @@ def tune(
     return TuningRun(space, shapes, tuple(store.records), model, seconds, metrics)
 
 
-def search_shapes(kernel: MicroKernel, state: SearchState, effort: Effort) -> tuple[Shape, ...]:
+def search_shapes(scheme: Scheme, state: SearchState, effort: Effort) -> tuple[Shape, ...]:
     """Returns the shapes on which the search measures a candidate: the one with the least adaptation cost
     and, if operands come from memory, the smallest of the range too. Memory bounds the time there, and how
-    well a micro-kernel streams its weights says nothing about how well it computes."""
-    target = target_shape(kernel, state)
+    well a scheme streams its weights says nothing about how well it computes."""
+    target = target_shape(scheme, state)
     if effort.timing.cache != "rotating":
         return (target,)
     return tuple(sorted({target, smallest_shape(state.space.workload)}))
 
 
 def references(state: SearchState, effort: Effort) -> list[Trial]:
-    """Returns trials of the best earlier micro-kernels on the smallest shape, to be measured again.
+    """Returns trials of the best earlier schemes on the smallest shape, to be measured again.
 
     The memory of a shared machine can be twice as fast a minute later, so rounds are compared by the
-    micro-kernels that they have in common (:func:`dietlab.cost.calibration.settled_seconds`).
+    schemes that they have in common (:func:`dietlab.cost.calibration.settled_seconds`).
     """
     if effort.timing.cache != "rotating":
         return []
     smallest = smallest_shape(state.space.workload)
-    seconds = {r.micro_kernel: r.seconds for r in state.records if r.shape == smallest and r.seconds}
-    best = sorted(seconds, key=lambda kernel: (seconds[kernel], kernel))[:REFERENCES]
-    return [Trial(kernel, (smallest,)) for kernel in sorted(best)]
+    seconds = {r.scheme: r.seconds for r in state.records if r.shape == smallest and r.seconds}
+    best = sorted(seconds, key=lambda scheme: (seconds[scheme], scheme))[:REFERENCES]
+    return [Trial(scheme, (smallest,)) for scheme in sorted(best)]
 
 
 def searched(records: Iterable[Record]) -> tuple[Record, ...]:

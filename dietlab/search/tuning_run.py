@@ -15,13 +15,13 @@ from dietlab.cost import Calibration, CostModel, too_few_pairs
 from dietlab.events import PhaseSeconds
 from dietlab.measure import Record, frame_records, record_quantities, record_sections
 from dietlab.shapes import Shape, ShapeSet
-from dietlab.space import MicroKernel, Space
+from dietlab.space import Scheme, Space
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Seconds = npt.NDArray[np.float64]
-"""``[micro-kernels, shapes]``."""
+"""``[schemes, shapes]``."""
 
 CACHED_SHARE, PREDICTED_SHARE = 0.5, 0.25
 """The share of calls, 0 to 1, whose operands are expected in cache, if times there were measured and if they
@@ -34,7 +34,7 @@ class TuningRun(Carded):
     """The result of a search: its records and the model fitted on them.
 
     Args:
-        space: the micro-kernels that were searched.
+        space: the schemes that were searched.
         shapes: the shapes that it tuned for.
         records: every measurement and failure.
         model: the cost model, fitted on all records.
@@ -51,54 +51,54 @@ class TuningRun(Carded):
     held_out_metrics: Mapping[str, float] = field(default_factory=dict)
 
     @property
-    def micro_kernels(self) -> tuple[MicroKernel, ...]:
-        """Micro-kernels that were measured successfully at least once."""
-        return tuple(sorted({record.micro_kernel for record in self.records if record.ok}))
+    def schemes(self) -> tuple[Scheme, ...]:
+        """Schemes that were measured successfully at least once."""
+        return tuple(sorted({record.scheme for record in self.records if record.ok}))
 
     @property
     def trials(self) -> int:
-        """The number of distinct micro-kernels tried."""
-        return len({record.micro_kernel for record in self.records})
+        """The number of distinct schemes tried."""
+        return len({record.scheme for record in self.records})
 
     @property
     def failures(self) -> int:
-        return len({record.micro_kernel for record in self.records if not record.ok})
+        return len({record.scheme for record in self.records if not record.ok})
 
     def seconds_table(
-        self, kernels: Sequence[MicroKernel], shapes: Sequence[Shape], cached: bool = False
+        self, schemes: Sequence[Scheme], shapes: Sequence[Shape], cached: bool = False
     ) -> Seconds:
-        """Returns seconds ``[micro-kernels, shapes]``, measured where there is a record and calibrated
+        """Returns seconds ``[schemes, shapes]``, measured where there is a record and calibrated
         predictions elsewhere: in the cache state of tuning or, if ``cached``, from the last-level cache.
 
         Without any record from cache, each time from memory is multiplied by the ratio of both
         predictions."""
         if not cached:
-            return self._calibration.seconds(kernels, shapes)
+            return self._calibration.seconds(schemes, shapes)
         if self._measured_cached:
-            return self._cached_calibration.seconds(kernels, shapes)
-        change = self.model.in_cache.seconds(kernels, shapes) / self.model.seconds(kernels, shapes)
-        return self._calibration.seconds(kernels, shapes) * change
+            return self._cached_calibration.seconds(schemes, shapes)
+        change = self.model.in_cache.seconds(schemes, shapes) / self.model.seconds(schemes, shapes)
+        return self._calibration.seconds(schemes, shapes) * change
 
-    def mean_seconds(self, kernels: Sequence[MicroKernel], shapes: Sequence[Shape]) -> Seconds:
+    def mean_seconds(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Seconds:
         """Returns the geometric mean of :meth:`seconds_table` over cache states.
 
         If tuning had operands in memory, times from cache weigh :data:`CACHED_SHARE`, or
         :data:`PREDICTED_SHARE` if none was measured: plans that memory bandwidth makes equal differ by how
         well they compute."""
-        table = self.seconds_table(kernels, shapes)
+        table = self.seconds_table(schemes, shapes)
         if self.model.cost.cache != "rotating":
             return table
-        cached = self.seconds_table(kernels, shapes, cached=True)
+        cached = self.seconds_table(schemes, shapes, cached=True)
         share = CACHED_SHARE if self._measured_cached else PREDICTED_SHARE
         mean: Seconds = table ** (1 - share) * cached**share
         return mean
 
-    def expected_seconds(self, kernels: Sequence[MicroKernel], shapes: Sequence[Shape]) -> Seconds:
+    def expected_seconds(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Seconds:
         """Returns :meth:`mean_seconds`, with predictions raised by their uncertainty
         (:meth:`~dietlab.cost.Calibration.doubt`), so that a measured plan is preferred to one that is only
         predicted to be as fast."""
-        doubt = np.exp(self._calibration.doubt(kernels, shapes))
-        expected: Seconds = self.mean_seconds(kernels, shapes) * doubt
+        doubt = np.exp(self._calibration.doubt(schemes, shapes))
+        expected: Seconds = self.mean_seconds(schemes, shapes) * doubt
         return expected
 
     @cached_property
@@ -144,6 +144,6 @@ class TuningRun(Carded):
         )
 
     def _quality(self) -> Listing:
-        fitted = {"micro-kernels that it was fitted on": float(self.model.samples)}
+        fitted = {"schemes that it was fitted on": float(self.model.samples)}
         told = {**fitted, **self.held_out_metrics, **too_few_pairs(self.held_out_metrics)}
         return Listing(("quality on held-out measurements", "value"), [*told.items()])

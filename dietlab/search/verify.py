@@ -8,13 +8,14 @@ import numpy as np
 
 from dietlab.events import Audience
 from dietlab.measure import Record, RecordStore, Round, Runner, Trial
+from dietlab.plans import tiling
 from dietlab.search.candidates import best_together, candidate_plans, distinct
 from dietlab.search.effort import Effort
 from dietlab.search.length_grid import length_grid
 from dietlab.search.rounds import measure_missing
 from dietlab.search.tuning_run import TuningRun
 from dietlab.shapes import Shape, ShapeSet
-from dietlab.space import MicroKernel, Space, tiling_on
+from dietlab.space import Scheme, Space
 from dietlab.workloads import axis_of
 
 FEW_ROWS = 8
@@ -32,9 +33,9 @@ CONFIRM, VERIFY = "confirm", "verify"
 def confirm(
     run: TuningRun, runner: Runner, effort: Effort, listeners: Audience, store: RecordStore
 ) -> tuple[Record, ...]:
-    """Measures the best micro-kernels on the tuned shapes and on further ones between them."""
+    """Measures the best schemes on the tuned shapes and on further ones between them."""
     shapes = confirm_shapes(run.shapes, run.space, effort.confirm_shapes)
-    trials = [Trial(kernel, shapes) for kernel in best_together(run, shapes, effort.confirm_kernels)]
+    trials = [Trial(scheme, shapes) for scheme in best_together(run, shapes, effort.confirm_kernels)]
     return measure_missing(Round(CONFIRM), run, trials, runner, listeners, store)
 
 
@@ -54,11 +55,11 @@ def verify(
     plans = candidate_plans(run, shapes)
     order = run.mean_seconds(plans, shapes).argsort(axis=0)
     rows, verified = axis_of(workload, "rows"), measured_together(run, VERIFY)
-    wanted: dict[MicroKernel, list[Shape]] = {}
+    wanted: dict[Scheme, list[Shape]] = {}
     for column, shape in enumerate(shapes):
         count = effort.short_finalists if rows.at(shape) <= FEW_ROWS else effort.finalists
         finalists = distinct(plans, order[:, column], workload, shape, count)
-        expected = tiling_on(plans[finalists[0]], workload, shape)
+        expected = tiling(plans[finalists[0]], workload, shape)
         if not any(expected in tilings for tilings in verified.get(shape, ())):
             for plan in finalists:
                 wanted.setdefault(plans[plan], []).append(shape)
@@ -85,7 +86,7 @@ def measured_together(run: TuningRun, *stages: str) -> dict[Shape, list[set[Hash
     found: dict[Shape, dict[Round, set[Hashable]]] = {}
     for record in run.records:
         if record.asked_by and record.asked_by.stage in stages:
-            tiles = tiling_on(record.micro_kernel, run.space.workload, record.shape)
+            tiles = tiling(record.scheme, run.space.workload, record.shape)
             found.setdefault(record.shape, {}).setdefault(record.asked_by, set()).add(tiles)
     return {shape: list(rounds.values()) for shape, rounds in found.items()}
 

@@ -1,8 +1,8 @@
-"""Stage 1, space: shape-generic micro-kernels from hardware limits."""
+"""Stage 1, space: shape-generic micro-kernels and schemes from hardware limits."""
 
-from dietlab.space.cpu_kernel import CpuMicroKernel, Order
+from dietlab.space.cpu_kernel import CpuMicroKernel, CpuScheme
 from dietlab.space.cpu_space import FMA_LATENCY, cpu_limits, layout_limits
-from dietlab.space.cuda_kernel import CudaMicroKernel
+from dietlab.space.cuda_kernel import CudaMicroKernel, CudaScheme
 from dietlab.space.cuda_space import (
     COPY_BYTES,
     LEAST_ASYNCHRONOUS_BYTES,
@@ -15,22 +15,11 @@ from dietlab.space.cuda_space import (
     thread_registers,
 )
 from dietlab.space.cuda_unit import Unit
-from dietlab.space.decision import Leaf, Split, Tree, depth, intervals, leaves, route
 from dietlab.space.limit import Limit
-from dietlab.space.micro_kernel import COMPOSED, EDGES, Edge, MicroKernel, changed_in, with_edge, with_rows
+from dietlab.space.micro_kernel import COMPOSED, EDGES, Edge, MicroKernel, Order, with_rows
 from dietlab.space.parameters import with_parameters
-from dietlab.space.plan import (
-    Plan,
-    Region,
-    heights,
-    needed,
-    plan_for,
-    program_on,
-    spans,
-    tiling,
-    tiling_on,
-)
-from dietlab.space.space import Cover, Rejection, Space, build_space, edges_of, kernel_table
+from dietlab.space.scheme import Scheme, scheme_with
+from dietlab.space.space import Cover, Rejection, Space, build_space, edges_of, parameter_table
 
 __all__ = [
     "COMPOSED",
@@ -40,44 +29,30 @@ __all__ = [
     "LEAST_ASYNCHRONOUS_BYTES",
     "Cover",
     "CpuMicroKernel",
+    "CpuScheme",
     "CudaMicroKernel",
+    "CudaScheme",
     "Edge",
-    "Leaf",
     "Limit",
     "MicroKernel",
     "Order",
-    "Plan",
-    "Region",
     "Rejection",
+    "Scheme",
     "Space",
-    "Split",
-    "Tree",
     "Unit",
     "build_space",
-    "changed_in",
     "compiled_registers",
     "copied_elements",
     "cpu_limits",
     "cuda_limits",
-    "depth",
     "edges_of",
-    "heights",
     "held_registers",
-    "intervals",
-    "kernel_table",
     "layout_limits",
-    "leaves",
-    "needed",
-    "plan_for",
-    "program_on",
-    "route",
+    "parameter_table",
+    "scheme_with",
     "shared_bytes",
     "shared_sums_bytes",
-    "spans",
     "thread_registers",
-    "tiling",
-    "tiling_on",
-    "with_edge",
     "with_parameters",
     "with_rows",
 ]

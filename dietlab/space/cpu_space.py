@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from itertools import product
 
 from dietlab.hardware import Hardware
-from dietlab.space.cpu_kernel import Along, CpuMicroKernel, Order
+from dietlab.space.cpu_kernel import Along, CpuMicroKernel
 from dietlab.space.limit import Limit
-from dietlab.space.micro_kernel import Edge
+from dietlab.space.micro_kernel import ORDERS, Edge
+from dietlab.space.scheme import Scheme
 from dietlab.workloads import NO_EPILOGUE, Workload, axis_of, batch_of, largest
 
 UNROLLS = (1, 2, 4, 8)
 """Reduction steps in one iteration of the inner loop."""
 
-ORDERS: tuple[Order, ...] = ("ws", "is")
 PREFETCHES = ((0, False), (16, False), (0, True))
 """Prefetch distances into L1 in steps, and whether the next panel of packed weights, or a batch's next
 product, is prefetched into L2."""
@@ -46,9 +46,9 @@ STACK_BYTES = 4 << 20
 
 def cpu_candidates(
     workload: Workload, hardware: Hardware, edges: tuple[Edge, ...]
-) -> Iterator[CpuMicroKernel]:
+) -> Iterator[Scheme[CpuMicroKernel]]:
     """Yields every register tile up to the size of the register file, with every value of the other
-    parameters."""
+    parameters, in every loop order."""
     lanes, registers = hardware.cpu.lanes, hardware.cpu.vector_registers
     # Along the depth vectors need it to be what is contiguous in the weights.
     axes: tuple[Along, ...] = ("cols", "depth") if workload.weights == "transposed" else ("cols",)
@@ -57,7 +57,7 @@ def cpu_candidates(
         sizes, UNROLLS, ORDERS, streams(workload), edges, axes
     ):
         cols = vectors * lanes if along == "cols" else vectors
-        yield CpuMicroKernel(rows, cols, unroll, order, steps, edge, ahead, along, block)
+        yield Scheme(CpuMicroKernel(rows, cols, unroll, steps, ahead, along, block), edge, order)
 
 
 def streams(workload: Workload) -> tuple[tuple[int, bool, int], ...]:
@@ -81,13 +81,13 @@ def cpu_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
             "accumulators and operands fit the vector registers",
             cpu.vector_registers,
             "registers",
-            lambda k: k.registers(lanes),
+            lambda s: s.kernel.registers(lanes),
         ),
         Limit(
             "accumulators hide the latency of a multiply-add",
             0,
             "idle cycles a step",
-            lambda k: FMA_LATENCY - k.rows * k.vectors(lanes),
+            lambda s: FMA_LATENCY - s.rows * s.kernel.vectors(lanes),
         ),
         *layout_limits(workload),
         *_size_limits(workload, hardware),
@@ -105,37 +105,37 @@ def layout_limits(workload: Workload) -> tuple[Limit, ...]:
             "what is prefetched is a packed panel that stays, or the next product of a batch",
             0,
             "panels ahead",
-            lambda k: int(k.ahead and not (batched or (packed and k.order == "ws"))),
+            lambda s: int(s.kernel.ahead and not (batched or (packed and s.order == "ws"))),
         ),
         Limit(
             "weights that vary and lie in rows are stationary",
             0,
             "passes over them",
-            lambda k: int(transposed and k.order != "ws"),
+            lambda s: int(transposed and s.order != "ws"),
         ),
         Limit(
             "dot products are composed, read both operands in order and leave no epilogue",
             0,
             "exceptions",
-            lambda k: (
-                (k.along == "depth")
-                * ((not k.composed) + (k.prefetch > 0) + (workload.epilogue != NO_EPILOGUE))
+            lambda s: (
+                (s.kernel.along == "depth")
+                * ((not s.composed) + (s.kernel.prefetch > 0) + (workload.epilogue != NO_EPILOGUE))
             ),
         ),
         Limit(
             "a reduction is cut into equal parts of packed, stationary weights under composed tiles",
             0,
             "exceptions",
-            lambda k: (
-                (k.block > 0)
-                * ((not packed) + (k.order != "ws") + (not k.composed) + bool(depth % (k.block or 1)))
+            lambda s: (
+                (s.kernel.block > 0)
+                * ((not packed) + (s.order != "ws") + (not s.composed) + bool(depth % (s.kernel.block or 1)))
             ),
         ),
         Limit(
             "a padded copy has a size known beforehand",
             0,
             "copies",
-            lambda k: int(k.edge == "padded" and k.rows > 1 and not static_depth),
+            lambda s: int(s.edge == "padded" and s.rows > 1 and not static_depth),
         ),
     )
 
@@ -148,37 +148,41 @@ def _size_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
     # The others have nothing to do, whatever the tile; products of a batch are dealt whole.
     busy_cores = min(hardware.cores, padded_cols // lanes) if batch_of(workload) is None else 1
     return (
-        Limit("the tile is no wider than the output", padded_cols, "columns", lambda k: k.cols),
+        Limit("the tile is no wider than the output", padded_cols, "columns", lambda s: s.cols),
         Limit(
             "every core gets a panel of weights",
             padded_cols,
             "columns",
-            lambda k: (busy_cores - 1) * k.cols + lanes,
+            lambda s: (busy_cores - 1) * s.cols + lanes,
         ),
         Limit(
             "the reduction axis fills an unrolled step",
             depth,
             "steps",
-            lambda k: k.unroll if k.along == "cols" else (k.unroll - 1) * lanes + 1,
+            lambda s: s.kernel.unroll if s.kernel.along == "cols" else (s.kernel.unroll - 1) * lanes + 1,
         ),
         Limit(
             "a stationary panel of weights fits L2",
             cpu.l2_bytes * L2_SHARE,
             "bytes",
-            lambda k: k.cols * (k.block or depth) * FLOAT_BYTES if k.order == "ws" and k.cols > lanes else 0,
+            lambda s: (
+                s.cols * (s.kernel.block or depth) * FLOAT_BYTES if s.order == "ws" and s.cols > lanes else 0
+            ),
         ),
         Limit(
             "a panel transposed on the fly fits the stack",
             STACK_BYTES,
             "bytes",
-            lambda k: (
-                k.cols * depth * FLOAT_BYTES if workload.weights == "transposed" and k.along == "cols" else 0
+            lambda s: (
+                s.cols * depth * FLOAT_BYTES
+                if workload.weights == "transposed" and s.kernel.along == "cols"
+                else 0
             ),
         ),
         Limit(
             "the padded copy of the edge tile fits half of L2",
             cpu.l2_bytes / 2,
             "bytes",
-            lambda k: k.rows * depth * FLOAT_BYTES if k.edge == "padded" and k.rows > 1 else 0,
+            lambda s: s.rows * depth * FLOAT_BYTES if s.edge == "padded" and s.rows > 1 else 0,
         ),
     )

@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from dietlab.errors import SpaceError
 from dietlab.space.cuda_unit import PIECES, Pieces, Unit
 from dietlab.space.micro_kernel import COMPOSED, Edge, MicroKernel
+from dietlab.space.scheme import Scheme
 from dietlab.workloads import Role
 
 CLUSTER = 8
@@ -50,9 +50,6 @@ class CudaMicroKernel(MicroKernel):
         unit: what multiplies: ``fma`` (CUDA cores, fp32), ``mma`` (tensor cores, fp16 and bf16 with fp32
             sums, operands from registers) or ``wgmma`` (the same from shared memory, of compute capability
             9.0 only).
-        edge: ``padded`` (one micro-kernel a shape, as DietCode does), ``even`` or ``rest`` (two heights
-            in one launch: a block's index says which); see :class:`MicroKernel`. ``checked`` shows what
-            local padding saves: nothing is filled with zeros, every multiply-add tests its bounds (fma only).
         splits: blocks that share one tile's reduction (split-K), each with every ``splits``-th step. They
             are one cluster, which adds up its sums through its blocks' shared memory: nothing is written
             twice, no second kernel is launched. From compute capability 9.0 on; 8 at most.
@@ -62,12 +59,12 @@ class CudaMicroKernel(MicroKernel):
     The paper's five numbers are ``rows``, ``cols``, ``step``, and the thread's tile ``rows / down`` x
     ``cols / across``.
 
-    ``key`` reads ``128x64x16.t16x16.s3``, with slices ``32x64x64.t4x16x4.s3.even``, on tensor cores
+    ``key`` reads ``128x64x16.t16x16.s3``, with slices ``32x64x64.t4x16x4.s3``, on tensor cores
     ``128x128x32.w2x2.s4``, with splits and two resident blocks ``64x64x32.w2x2.s4.k4.b2``, by groups of
     warps ``128x256x64.g2x1.s4``.
 
     Raises:
-        SpaceError: if a size is not positive, workers do not divide the tile, or there is no such edge.
+        SpaceError: if a size is not positive, or workers do not divide the tile.
     """
 
     rows: int
@@ -78,10 +75,10 @@ class CudaMicroKernel(MicroKernel):
     slices: int = 1
     stages: int = 2
     unit: Unit = "fma"
-    edge: Edge = "padded"
     splits: int = 1
     resident: int = 1
     reserves: ClassVar[bool] = True
+    ordered: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         sizes = (
@@ -108,12 +105,6 @@ class CudaMicroKernel(MicroKernel):
             "columns": (self.cols, self.across * self.pieces.cols),
             "steps": (self.step, self.slices * self.pieces.steps),
         }
-        if self.edge not in ("padded", *COMPOSED) and (self.edge, self.unit) != ("checked", "fma"):
-            raise SpaceError(
-                "a GPU's edge is padded, even, rest or, on CUDA cores, checked",
-                self.key,
-                "Choose one of them.",
-            )
         for what, (extent, share) in divided.items():
             if extent % share:
                 remedy = f"Change the {what} or how many workers share them."
@@ -124,23 +115,30 @@ class CudaMicroKernel(MicroKernel):
             )
 
     @property
+    def edges(self) -> tuple[Edge, ...]:
+        return ("padded", *COMPOSED, "checked") if self.unit == "fma" else ("padded", *COMPOSED)
+
+    @property
     def key(self) -> str:
+        return self.scheme_key("", "")
+
+    def scheme_key(self, order: str, edge: str) -> str:
         workers = f"{self.pieces.letter}{self.down}x{self.across}"
         workers += f"x{self.slices}" if self.slices > 1 else ""
         splits = f".k{self.splits}" if self.splits > 1 else ""
         resident = f".b{self.resident}" if self.resident > 1 else ""
-        edge = "" if self.edge == "padded" else f".{self.edge}"
-        return f"{self.rows}x{self.cols}x{self.step}.{workers}.s{self.stages}{splits}{resident}{edge}"
+        suffix = f".{edge}" if edge else ""
+        return f"{self.rows}x{self.cols}x{self.step}.{workers}.s{self.stages}{splits}{resident}{suffix}"
 
     @classmethod
-    def parse(cls, key: str) -> CudaMicroKernel | None:
+    def parse(cls, key: str) -> tuple[CudaMicroKernel, str, str] | None:
         match = _KEY.fullmatch(key)
         if not match:
             return None
         rows, cols, step, letter, down, across, slices, stages, splits, resident, edge = match.groups()
         sizes: Any = (int(size) for size in (rows, cols, step, down, across, slices or 1, stages))
-        names: dict[str, Any] = {"unit": _UNITS[letter], "edge": edge or "padded"}
-        return cls(*sizes, **names, splits=int(splits or 1), resident=int(resident or 1))
+        kernel = cls(*sizes, unit=_UNITS[letter], splits=int(splits or 1), resident=int(resident or 1))
+        return kernel, "", edge or ""
 
     @property
     def pieces(self) -> Pieces:
@@ -154,15 +152,6 @@ class CudaMicroKernel(MicroKernel):
     @property
     def tile(self) -> dict[Role, int]:
         return {"rows": self.rows, "cols": self.cols, "depth": self.step}
-
-    @property
-    def cover_tile(self) -> dict[Role, int]:
-        return {**self.tile, "rows": self.granule} if self.composed else self.tile
-
-    @cached_property
-    def code(self) -> CudaMicroKernel:
-        """The program of one block, whatever the edge treatment around it."""
-        return replace(self, edge="padded") if self.composed else self
 
     @property
     def access_pattern(self) -> Unit:
@@ -193,3 +182,6 @@ class CudaMicroKernel(MicroKernel):
     def accumulators(self) -> int:
         """fp32 sums that one thread holds."""
         return self.tile_rows * self.tile_cols // self.pieces.threads
+
+
+CudaScheme = Scheme[CudaMicroKernel]

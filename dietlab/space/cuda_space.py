@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import product
 from math import ceil
@@ -12,6 +12,7 @@ from dietlab.space.cuda_kernel import CLUSTER, CudaMicroKernel
 from dietlab.space.cuda_unit import PIECES, WARP, Unit
 from dietlab.space.limit import Limit
 from dietlab.space.micro_kernel import Edge
+from dietlab.space.scheme import Scheme
 from dietlab.workloads import Role, Workload, axis_of, batch_of, largest, require_dtype
 
 STEPS: dict[Unit, tuple[int, ...]] = {"fma": (8, 16, 32), "mma": (32, 64), "wgmma": (64, 128)}
@@ -63,20 +64,21 @@ ROW_PAD_BYTES = 16
 
 def cuda_candidates(
     workload: Workload, hardware: Hardware, edges: tuple[Edge, ...]
-) -> Iterator[CudaMicroKernel]:
+) -> Iterator[Scheme[CudaMicroKernel]]:
     """Yields every tile of every arrangement of workers, on the units for the operands' type."""
     shares = SHARES if hardware.gpu.clusters else [share for share in SHARES if share[1] == 1]
     for unit in units(workload, hardware):
-        for (down, across, rows, cols), step, (slices, splits), stages, edge in product(
-            product(*ARRANGEMENTS[unit]), STEPS[unit], shares, STAGES[unit], edges
+        for (down, across, rows, cols), step, (slices, splits), stages in product(
+            product(*ARRANGEMENTS[unit]), STEPS[unit], shares, STAGES[unit]
         ):
             if step % (slices * PIECES[unit].steps):
                 continue
             kernel = CudaMicroKernel(
-                down * rows, across * cols, step, down, across, slices, stages, unit, edge, splits
+                down * rows, across * cols, step, down, across, slices, stages, unit, splits
             )
-            for resident in RESIDENT if bounded(kernel, hardware) else RESIDENT[:1]:
-                yield replace(kernel, resident=resident)
+            few = RESIDENT if bounded(kernel, hardware) else RESIDENT[:1]
+            for resident, edge in product(few, edges):
+                yield Scheme(replace(kernel, resident=resident), edge)
 
 
 def units(workload: Workload, hardware: Hardware) -> tuple[Unit, ...]:
@@ -101,105 +103,110 @@ def cuda_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
     cols = largest(workload, "cols")
     narrow = 2 * THREADS_ACROSS[0] if workload.dtype == "float32" else PIECES["mma"].cols
     return (
-        Limit(
+        _limit(
             "tensor cores multiply 16 x 16 by 16 x 8 from compute capability 8.0 on",
             0,
             "too old",
             lambda k: int(k.unit == "mma" and not gpu.asynchronous),
         ),
-        Limit(
+        _limit(
             "groups of warps multiply from shared memory at compute capability 9.0",
             0,
             "other GPU",
             lambda k: int(k.unit == "wgmma" and not gpu.warp_groups),
         ),
-        Limit(
+        _limit(
             "batches lie along the second axis of the grid",
             MOST_BATCHES,
             "batches",
             lambda k: batch_of(workload) or 1,
         ),
-        Limit("a block's threads fit it", gpu.threads_per_block, "threads", lambda k: k.threads),
-        Limit("a block has two warps or more", -2 * WARP, "threads missing", lambda k: -k.threads),
-        Limit(
+        _limit("a block's threads fit it", gpu.threads_per_block, "threads", lambda k: k.threads),
+        _limit("a block has two warps or more", -2 * WARP, "threads missing", lambda k: -k.threads),
+        _limit(
             "a thread's sums, operands and copies fit its registers",
             gpu.registers_per_thread,
             "registers",
             lambda k: thread_registers(k) + held_registers(k, workload, gpu),
         ),
-        Limit(
+        _limit(
             "what a group of warps copies through registers leaves room for sums",
             MOST_HELD,
             "registers",
             lambda k: held_registers(k, workload, gpu) if k.unit == "wgmma" else 0,
         ),
-        Limit(
+        _limit(
             "all threads' registers fit the block",
             gpu.registers_per_block,
             "registers",
             lambda k: min(thread_registers(k), gpu.registers_per_thread) * k.threads,
         ),
-        Limit(
+        _limit(
             "resident blocks' registers fit the multiprocessor",
             gpu.registers_per_sm,
             "registers",
             lambda k: k.resident * thread_registers(k) * k.threads if k.resident > 1 else 0,
         ),
-        Limit(
+        _limit(
             "resident blocks fit the multiprocessor",
             gpu.threads_per_sm,
             "threads",
             lambda k: k.resident * k.threads,
         ),
-        Limit(
+        _limit(
             "resident blocks' shared memory fits the multiprocessor",
             gpu.smem_per_sm_bytes,
             "bytes",
             lambda k: k.resident * (shared_bytes(k, itemsize) + gpu.smem_reserved_bytes),
         ),
-        Limit(
+        _limit(
             "blocks share a reduction in clusters, from compute capability 9.0 on",
             CLUSTER if gpu.clusters else 1,
             "blocks",
             lambda k: k.splits,
         ),
-        Limit(
+        _limit(
             "each block of a cluster has two steps or more",
             largest(workload, "depth"),
             "deep",
             lambda k: 2 * k.splits * k.step if k.splits > 1 else 0,
         ),
-        Limit(
+        _limit(
             "the stages fit shared memory",
             gpu.smem_per_block_bytes,
             "bytes",
             lambda k: shared_bytes(k, itemsize),
         ),
-        Limit(
+        _limit(
             "copies without cp.async go through registers: two stages at most",
             2,
             "stages",
             lambda k: 0 if gpu.asynchronous else k.stages,
         ),
-        Limit(
+        _limit(
             "a thread reuses what it reads",
             3,
             "vectors read for four steps of multiply-adds",
             lambda k: 4 * (k.tile_rows + k.tile_cols) / k.accumulators if k.unit == "fma" else 0,
         ),
-        Limit(
+        _limit(
             "a fetch occupies most threads",
             0,
             "threads idle beyond half",
             lambda k: k.threads / 2 - (k.rows + k.cols) * k.step * itemsize / 16,
         ),
-        Limit(
+        _limit(
             "the tile is at most twice as wide as the output, or the narrowest",
             max(2 * cols, narrow),
             "columns",
             lambda k: k.cols,
         ),
     )
+
+
+def _limit(reason: str, most: float, unit: str, measure: Callable[[CudaMicroKernel], float]) -> Limit:
+    """Returns a limit of what is compiled, whatever the scheme around it."""
+    return Limit(reason, most, unit, lambda scheme: measure(scheme.kernel))
 
 
 def thread_registers(kernel: CudaMicroKernel) -> int:

@@ -1,4 +1,4 @@
-"""Limits that hardware or operator set to a micro-kernel."""
+"""Limits that hardware or operator set to a scheme."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Limit:
-    """A bound that the hardware or the operator sets: ``measure(kernel) <= most``."""
+    """A bound that the hardware or the operator sets: ``measure(scheme) <= most``."""
 
     reason: str
     most: float
     unit: str
     measure: Callable[[Any], float]
 
-    def excess(self, kernel: Any) -> float:
-        """Returns the excess over the bound, relative to it; 0 or less if the micro-kernel fits."""
-        return (self.measure(kernel) - self.most) / max(self.most, 1.0)
+    def excess(self, scheme: Any) -> float:
+        """Returns the excess over the bound, relative to it; 0 or less if the scheme fits."""
+        return (self.measure(scheme) - self.most) / max(self.most, 1.0)

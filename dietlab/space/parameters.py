@@ -1,4 +1,4 @@
-"""Micro-kernels in tables: the parameters of a key as columns."""
+"""Schemes in tables: the parameters of a key as columns."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 from dietlab.space.cpu_kernel import CpuMicroKernel
 from dietlab.space.cuda_kernel import CudaMicroKernel
 from dietlab.space.micro_kernel import MicroKernel
+from dietlab.space.scheme import parsed
 
 if TYPE_CHECKING:
     import pandas as pd
 
-KINDS: Mapping[str, type[CpuMicroKernel] | type[CudaMicroKernel]] = {
+KINDS: Mapping[str, type[MicroKernel]] = {
     "cpu": CpuMicroKernel,
     "cuda": CudaMicroKernel,
 }
@@ -27,8 +28,8 @@ REMEMBERED = 4096
 def with_parameters(
     frame: pd.DataFrame, kinds: Iterable[str] | None = None, column: str = "plan"
 ) -> pd.DataFrame:
-    """Returns a table with micro-kernels in place of a ``column`` of keys: ``micro_kernel`` is the key, and
-    each parameter has a column. They are missing where a text is no key.
+    """Returns a table with schemes in place of a ``column`` of keys: ``scheme`` is the key, and each
+    parameter has a column. They are missing where a text is no key.
 
     Args:
         kinds: of processors (``"cpu"``, ``"cuda"``), whose parameters become columns whatever the rows are
@@ -37,17 +38,21 @@ def with_parameters(
     import pandas as pd
 
     told = [_columns(key) for key in frame[column]]
-    known = told if kinds is None else [dict.fromkeys(f.name for f in fields(KINDS[kind])) for kind in kinds]
-    names = dict.fromkeys(name for columns in ({"micro_kernel": ""}, *known) for name in columns)
+    known = told if kinds is None else [dict.fromkeys(_names(KINDS[kind])) for kind in kinds]
+    names = dict.fromkeys(name for columns in ({"scheme": ""}, *known) for name in columns)
     found = pd.DataFrame(told, frame.index, list(names))
     numbers = found.convert_dtypes(convert_string=False, convert_floating=False)
     place = frame.columns.get_loc(column)
     return pd.concat([frame.iloc[:, :place], numbers, frame.iloc[:, place + 1 :]], axis=1)
 
 
+def _names(kind: type[MicroKernel]) -> list[str]:
+    """Returns the parameters of schemes of that kind of micro-kernel."""
+    order = ["order"] if kind.ordered else []
+    return [*(field.name for field in fields(kind)), "edge", *order]  # type: ignore[arg-type]
+
+
 @lru_cache(REMEMBERED)
 def _columns(key: Any) -> dict[str, int | str]:
-    kernel: MicroKernel | None = None
-    if isinstance(key, str):
-        kernel = next((found for kind in KINDS.values() if (found := kind.parse(key))), None)
-    return kernel.columns if kernel else {}
+    scheme = parsed(key) if isinstance(key, str) else None
+    return scheme.columns if scheme else {}

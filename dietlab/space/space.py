@@ -1,10 +1,10 @@
-"""Stage 1: builds the space of micro-kernels that fit the hardware, and keeps why the others do not."""
+"""Stage 1: builds the space of schemes that fit the hardware, and keeps why the others do not."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from dietlab.cards import Card, Carded, Cell, Fold, Listing, Quantity, cell_text, counted
@@ -14,6 +14,7 @@ from dietlab.space.cpu_space import cpu_candidates, cpu_limits
 from dietlab.space.cuda_space import cuda_candidates, cuda_limits
 from dietlab.space.limit import Limit
 from dietlab.space.micro_kernel import EDGES, Edge, MicroKernel
+from dietlab.space.scheme import Scheme
 from dietlab.workloads import Workload, axis_of
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class Rejection:
     count: int
     most: float
     unit: str
-    nearest_miss: MicroKernel
+    nearest_miss: Scheme
     nearest_value: float
 
 
@@ -43,39 +44,48 @@ SIZES = 10
 class Space(Carded):
     """The search space of one workload on one processor.
 
-    ``micro_kernels`` are in ascending order and serve *every* shape; sizes come from the hardware,
+    ``schemes`` are in ascending order and serve *every* shape; sizes come from the hardware,
     never from factors of a shape (paper, section 3.1).
     """
 
     workload: Workload
     hardware: Hardware
-    micro_kernels: tuple[MicroKernel, ...]
+    schemes: tuple[Scheme, ...]
     rejected: tuple[Rejection, ...] = ()
 
     def __len__(self) -> int:
-        return len(self.micro_kernels)
+        return len(self.schemes)
 
-    def __iter__(self) -> Iterator[MicroKernel]:
-        return iter(self.micro_kernels)
+    def __iter__(self) -> Iterator[Scheme]:
+        return iter(self.schemes)
 
-    def __contains__(self, kernel: object) -> bool:
-        return kernel in self.micro_kernels
+    def __contains__(self, scheme: object) -> bool:
+        return scheme in self._members
 
-    def restricted_to(self, kernels: Iterable[MicroKernel]) -> Space:
-        """Returns the space with only ``kernels`` in it, for example those that were recorded.
+    @cached_property
+    def _members(self) -> frozenset[Scheme]:
+        return frozenset(self.schemes)
+
+    @cached_property
+    def micro_kernels(self) -> tuple[MicroKernel, ...]:
+        """The micro-kernels of the schemes' tallest tiles, in ascending order."""
+        return tuple(sorted({scheme.kernel for scheme in self.schemes}))
+
+    def restricted_to(self, schemes: Iterable[Scheme]) -> Space:
+        """Returns the space with only ``schemes`` in it, for example those that were recorded.
 
         Raises:
             SpaceError: if one of them does not fit, or none is left.
         """
-        kept = tuple(sorted(set(kernels)))
-        strangers = [kernel.key for kernel in kept if kernel not in self]
+        kept = tuple(sorted(set(schemes)))
+        strangers = [scheme.key for scheme in kept if scheme not in self]
         if strangers or not kept:
             raise SpaceError(
-                "a space is restricted to some of its micro-kernels",
+                "a space is restricted to some of its schemes",
                 f"{', '.join(strangers[:3])}{' ...' if len(strangers) > 3 else ''}" or "none",
                 "Were they recorded on other hardware, or for another operator?",
             )
-        return replace(self, micro_kernels=kept)
+        return replace(self, schemes=kept)
 
     @property
     def rejections(self) -> pd.DataFrame:
@@ -86,21 +96,20 @@ class Space(Carded):
         return WholeTexts(map(_rejection_cells, self.rejected), columns=list(REJECTION_COLUMNS))
 
     def to_frame(self) -> pd.DataFrame:
-        """Returns a table with one row a micro-kernel: its key as ``micro_kernel``, and a column for each
-        parameter."""
+        """Returns a table with one row a scheme: its key as ``scheme``, and a column for each parameter."""
         import pandas as pd
 
-        return pd.DataFrame(kernel.columns for kernel in self.micro_kernels)
+        return pd.DataFrame(scheme.columns for scheme in self.schemes)
 
     @property
     def card(self) -> Card:
-        facts = [counted(len(self), "micro-kernel")]
+        facts = [counted(len(self), "scheme"), counted(len(self.micro_kernels), "micro-kernel")]
         if self.rejected:
             count = sum(rejection.count for rejection in self.rejected)
             facts.append(Quantity(f"{count:,}", "candidates rejected"))
         sections = (
-            Fold("Sizes", lambda: sizes_table(self.micro_kernels), unfolded=True),
-            Fold("Micro-kernels", lambda: kernel_table(self.micro_kernels)),
+            Fold("Sizes", lambda: sizes_table(self.schemes), unfolded=True),
+            Fold("Schemes", lambda: parameter_table(self.schemes)),
             Fold("Rejected candidates", lambda: Listing(REJECTION_HEADER, self.rejected, _rejection_cells)),
             Fold("Processor", self.hardware.table),
         )
@@ -116,16 +125,17 @@ def _rejection_cells(one: Rejection) -> tuple[Cell, ...]:
     return one.reason, one.count, one.most, one.unit, one.nearest_miss.key, one.nearest_value
 
 
-def kernel_table(kernels: Sequence[MicroKernel]) -> Listing:
-    """Returns a card's rows of micro-kernels with their parameters, all for one kind of processor."""
-    header = tuple(kernels[0].columns) if kernels else ()
-    return Listing(header, kernels, lambda kernel: tuple(kernel.columns.values()))
+def parameter_table(values: Sequence[MicroKernel] | Sequence[Scheme]) -> Listing:
+    """Returns a card's rows of micro-kernels or schemes with their parameters, all for one kind of
+    processor."""
+    header = tuple(values[0].columns) if values else ()
+    return Listing(header, values, lambda value: tuple(value.columns.values()))
 
 
-def sizes_table(kernels: Sequence[MicroKernel]) -> Listing:
+def sizes_table(schemes: Sequence[Scheme]) -> Listing:
     """Returns a card's rows of parameters: the number of values of each, and the values."""
-    rows = [kernel.columns for kernel in kernels]
-    names = [name for name in (rows[0] if rows else {}) if name != "micro_kernel"]
+    rows = [scheme.parameters for scheme in schemes]
+    names = list(rows[0] if rows else {})
     found = [(name, {row[name] for row in rows}) for name in names]
     return Listing(("parameter", "values", "which"), found, lambda p: (p[0], len(p[1]), _listed(p[1])))
 
@@ -136,7 +146,7 @@ def _listed(values: set[Any]) -> str:
 
 
 def build_space(workload: Workload, hardware: Hardware, edges: Iterable[Edge] = ("even",)) -> Space:
-    """Builds the space of all micro-kernels that fit ``hardware``, for every shape of ``workload`` at once.
+    """Builds the space of all schemes that fit ``hardware``, for every shape of ``workload`` at once.
 
     Args:
         edges: which treatments of the edge tile to include; one, unless they are compared.
@@ -160,18 +170,18 @@ def build_space(workload: Workload, hardware: Hardware, edges: Iterable[Edge] = 
 @lru_cache(maxsize=16)  # each stage of a study asks for its space, and a GPU's takes a second
 def _built(workload: Workload, hardware: Hardware, edges: tuple[Edge, ...]) -> Space:
     candidates, limits = _candidates(workload, hardware, edges)
-    kept: list[MicroKernel] = []
-    misses: dict[str, list[tuple[float, MicroKernel]]] = {limit.reason: [] for limit in limits}
-    for kernel in candidates:
-        broken = next((limit for limit in limits if limit.excess(kernel) > 0), None)
+    kept: list[Scheme] = []
+    misses: dict[str, list[tuple[float, Scheme]]] = {limit.reason: [] for limit in limits}
+    for scheme in candidates:
+        broken = next((limit for limit in limits if limit.excess(scheme) > 0), None)
         if broken is None:
-            kept.append(kernel)
+            kept.append(scheme)
         else:
-            misses[broken.reason].append((broken.excess(kernel), kernel))
+            misses[broken.reason].append((broken.excess(scheme), scheme))
     if not kept:
         reasons = ", ".join(f"{reason} ({len(found):,})" for reason, found in misses.items() if found)
         raise SpaceError(
-            f"at least one micro-kernel for {workload} fits {hardware.name}",
+            f"at least one scheme for {workload} fits {hardware.name}",
             f"none; rejected candidates: {reasons}",
             "Take another processor, or an operator of another type or size.",
         )
@@ -181,7 +191,7 @@ def _built(workload: Workload, hardware: Hardware, edges: tuple[Edge, ...]) -> S
 
 def _candidates(
     workload: Workload, hardware: Hardware, edges: tuple[Edge, ...]
-) -> tuple[Iterator[MicroKernel], tuple[Limit, ...]]:
+) -> tuple[Iterator[Scheme], tuple[Limit, ...]]:
     """Returns the candidates of such a processor, and their limits."""
     if hardware.kind == "cuda":
         return cuda_candidates(workload, hardware, edges), cuda_limits(workload, hardware)
@@ -200,6 +210,6 @@ def edges_of(cover: Cover, workload: Workload, hardware: Hardware) -> tuple[Edge
     return ("padded",) if padded else ("partitioned",)
 
 
-def _rejection(limit: Limit, misses: list[tuple[float, MicroKernel]]) -> Rejection:
+def _rejection(limit: Limit, misses: list[tuple[float, Scheme]]) -> Rejection:
     _, nearest = min(misses)
     return Rejection(limit.reason, len(misses), limit.most, limit.unit, nearest, limit.measure(nearest))

@@ -157,7 +157,7 @@ def study_table(table: BenchTable) -> Table:
         "workload",
         "threads",
         "tuning",
-        "micro-kernels tried",
+        "schemes tried",
         "in the library",
         "code",
         "FMA peak",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     "record",
-    "micro_kernel",
+    "scheme",
     "shape",
     "held_out",
     "seconds",
@@ -54,13 +54,13 @@ def frame_predictions(run: TuningRun, model: CostModel, count: int) -> pd.DataFr
     import pandas as pd
 
     numbered = [(number, r) for number, r in enumerate(run.records, 1) if r.ok and r.seconds]
-    pairs = [(r.micro_kernel, r.shape) for _, r in numbered]
+    pairs = [(r.scheme, r.shape) for _, r in numbered]
     predicted: list[float] = model.seconds_of(pairs).tolist() if pairs else []
     rows = [
         {
             **r.shape.to_json(),
             "record": number,
-            **r.micro_kernel.columns,
+            **r.scheme.columns,
             "shape": str(r.shape),
             "held_out": number > count,
             "seconds": r.seconds or 0.0,
@@ -80,13 +80,13 @@ def frame_importances(model: CostModel) -> pd.DataFrame:
 
 
 def plot_predictions(
-    frame: pd.DataFrame, colour: str, micro_kernel: str = "", template: str | None = None
+    frame: pd.DataFrame, colour: str, scheme: str = "", template: str | None = None
 ) -> go.Figure:
     """Draws a table of :func:`frame_predictions` on log axes: on the line, a prediction is right.
 
     Args:
         colour: the column that points are coloured by, a dimension or ``rows`` or ``cols`` of the tile.
-        micro_kernel: this one's records have rings.
+        scheme: this one's records have rings.
     """
     figure = new_figure(frame, "Predicted and measured time", template)
     if frame.empty:
@@ -102,13 +102,13 @@ def plot_predictions(
             hoverinfo="text",
             hovertext=[_hover(row) for row in part.itertuples()],
         )
-    marked = frame[frame["micro_kernel"] == micro_kernel]
+    marked = frame[frame["scheme"] == scheme]
     if len(marked):
         figure.add_scatter(
             x=MICRO * marked["seconds"],
             y=MICRO * marked["predicted_seconds"],
             mode="markers",
-            name=escape(micro_kernel),
+            name=escape(scheme),
             marker=ring(15),
             hoverinfo="skip",
         )
@@ -166,7 +166,7 @@ def _markers(part: pd.DataFrame, frame: pd.DataFrame, colour: str, held_out: boo
 def _hover(row: Any) -> str:
     how = "held out from the fit" if row.held_out else "fitted"
     return (
-        f"<b>{escape(row.micro_kernel)} at {escape(row.shape)}</b><br>measured {MICRO * row.seconds:.1f} us, "
+        f"<b>{escape(row.scheme)} at {escape(row.shape)}</b><br>measured {MICRO * row.seconds:.1f} us, "
         f"predicted {MICRO * row.predicted_seconds:.1f} us: {100 * row.ratio:.0f} % of it"
         f"<br>record {row.record}, {how}"
     )

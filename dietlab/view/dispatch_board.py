@@ -13,9 +13,10 @@ import numpy.typing as npt
 from dietlab.dispatch import Dispatcher, Portfolio
 from dietlab.dispatch.portfolio import BEYOND, variants
 from dietlab.errors import DispatchError
+from dietlab.plans import Leaf, Split, Tree, needed, spans
 from dietlab.search import TuningRun
 from dietlab.shapes import Shape, only_dim
-from dietlab.space import Leaf, MicroKernel, Split, Tree, needed, spans
+from dietlab.space import MicroKernel, Scheme
 from dietlab.view.dispatch_tree import dispatch_table
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Board:
     """
 
     portfolio: Portfolio
-    plans: tuple[MicroKernel, ...]
+    plans: tuple[Scheme, ...]
     seconds: Values
     beyond: Values
     needs: tuple[Needs, ...]
@@ -61,10 +62,10 @@ class Board:
         Raises:
             DispatchError: if it has a plan that is not on the board.
         """
-        strangers = [plan.key for plan in dispatcher.plans if plan not in self.plans]
+        strangers = [plan.key for plan in dispatcher.schemes if plan not in self.plans]
         if strangers:
             raise DispatchError("every plan is on the board", ", ".join(strangers))
-        rows = [self.plans.index(plan) for plan in dispatcher.plans]
+        rows = [self.plans.index(plan) for plan in dispatcher.schemes]
         return dispatch_table(dispatcher, self.portfolio.shapes, self.seconds[rows], self.best)
 
     def without(self, dropped: MicroKernel) -> Portfolio:
@@ -89,14 +90,14 @@ class Board:
         return replace(
             self.portfolio,
             micro_kernels=tuple(sorted(left)),
-            plans=tuple(self.plans[i] for i in kept),
+            schemes=tuple(self.plans[i] for i in kept),
             seconds=tuple(map(tuple, seconds.tolist())),
             best_seconds=tuple(self.best.tolist()),
             curve=(),
-            safe_plan=self._safest(kept.tolist(), left),
+            safe_scheme=self._safest(kept.tolist(), left),
         )
 
-    def _safest(self, kept: Sequence[int], left: frozenset[MicroKernel]) -> MicroKernel:
+    def _safest(self, kept: Sequence[int], left: frozenset[MicroKernel]) -> Scheme:
         """Returns the fastest beyond the range of those that need nothing else there; of all, if all do."""
         settled = [i for i in kept if self.needs_beyond[i] <= left] or kept
         return self.plans[min(settled, key=lambda i: float(self.beyond[i]))]
@@ -119,7 +120,7 @@ def board_of(run: TuningRun, portfolio: Portfolio) -> Board:
     )
 
 
-def by_hand(portfolio: Portfolio, cuts: Sequence[int], plans: Sequence[MicroKernel]) -> Dispatcher:
+def by_hand(portfolio: Portfolio, cuts: Sequence[int], plans: Sequence[Scheme]) -> Dispatcher:
     """Returns a tree made by hand: up to each cut (its extent included, in ascending order) one plan, then
     the last one; beyond the range the portfolio's safe plan.
 
@@ -132,9 +133,9 @@ def by_hand(portfolio: Portfolio, cuts: Sequence[int], plans: Sequence[MicroKern
     name, dim = only_dim(portfolio.workload)
     if len(plans) != len(cuts) + 1:
         raise DispatchError(f"{len(cuts)} cuts make {len(cuts) + 1} intervals with a plan each", len(plans))
-    used = tuple(sorted({*plans, portfolio.safe_plan}))
+    used = tuple(sorted({*plans, portfolio.safe_scheme}))
     tree: Tree = Leaf(used.index(plans[-1]))
     for cut, plan in zip(sorted(cuts)[::-1], plans[-2::-1], strict=True):
         tree = Split(name, cut, Leaf(used.index(plan)), tree)
-    safe = Leaf(used.index(portfolio.safe_plan))
+    safe = Leaf(used.index(portfolio.safe_scheme))
     return Dispatcher(portfolio.workload, portfolio.hardware, used, Split(name, dim.high, tree, safe))

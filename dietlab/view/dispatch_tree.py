@@ -12,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dietlab.dispatch import Dispatcher
+from dietlab.plans import Leaf, Split, Tree, intervals
 from dietlab.search import TuningRun, candidate_plans, length_grid
 from dietlab.shapes import Dim, Shape, ShapeSet, only_dim
-from dietlab.space import Leaf, Split, Tree, intervals, with_parameters
+from dietlab.space import with_parameters
 from dietlab.view.plots import MICRO, new_figure
 from dietlab.view.theme import ACCENTS, GRID, PALETTE, SYMBOLS, ring
 
@@ -27,7 +28,7 @@ Beside = tuple[str, "pd.DataFrame"]
 """A name and the table of another dispatcher to compare with."""
 
 BAR_WIDTH = 13
-COLUMNS = ("weight", "plan", "micro_kernel", "low", "high", "expected_seconds", "best_seconds", "slowdown")
+COLUMNS = ("weight", "plan", "scheme", "low", "high", "expected_seconds", "best_seconds", "slowdown")
 SPLIT_ROOM, LEAF_ROOM = 0.09, 0.035
 """Shares of the axis that the words of a split and the number of a leaf take."""
 BEYOND_SHOWN = 0.25
@@ -40,7 +41,7 @@ BEYOND_SHOWN = 0.25
 def frame_dispatch(run: TuningRun, dispatcher: Dispatcher) -> pd.DataFrame:
     """Returns one row a shape of the dispatcher's training: its rule, its plan and what that loses.
 
-    Columns: the dynamic dimension, ``shape``, ``weight``, the number of the ``plan`` and its ``micro_kernel``
+    Columns: the dynamic dimension, ``shape``, ``weight``, the number of the ``plan`` and its ``scheme``
     with the parameters, ``low`` and ``high`` (the extents that the rule serves, both included),
     ``expected_seconds``, ``best_seconds`` of the best plan known, and ``slowdown`` (their ratio; 1 is no
     loss). Times are measured where there are records and predicted elsewhere. A run without a successful
@@ -50,9 +51,9 @@ def frame_dispatch(run: TuningRun, dispatcher: Dispatcher) -> pd.DataFrame:
         WorkloadError: if there is not exactly one dynamic dimension.
     """
     shapes = length_grid(run.space.workload, run.shapes)
-    if not run.micro_kernels:
+    if not run.schemes:
         return dispatch_table(dispatcher, shapes, None, None)
-    seconds = run.expected_seconds(dispatcher.plans, shapes.shapes)
+    seconds = run.expected_seconds(dispatcher.schemes, shapes.shapes)
     known = run.expected_seconds(candidate_plans(run, shapes.shapes), shapes.shapes)
     return dispatch_table(dispatcher, shapes, seconds, np.vstack([known, seconds]).min(axis=0))
 
@@ -71,11 +72,11 @@ def dispatch_table(
         for column, (shape, weight) in enumerate(zip(shapes.shapes, shapes.weights, strict=True)):
             number, low, high = _rule(rules, shape[name])
             time, least = float(seconds[number, column]), float(best[column])
-            key = dispatcher.plans[number].key
+            key = dispatcher.schemes[number].key
             told = (weight, number, key, low, high, time, least, time / least)
             rows.append((shape[name], str(shape), *told))
     frame = pd.DataFrame(rows, columns=[name, "shape", *COLUMNS])
-    return with_parameters(frame, [dispatcher.hardware.kind], "micro_kernel")
+    return with_parameters(frame, [dispatcher.hardware.kind], "scheme")
 
 
 def mean_slowdown(frame: pd.DataFrame) -> float:
@@ -115,7 +116,7 @@ def tree_nodes(tree: Tree, low: int, high: int, above: Node | None = None) -> li
     level = 0 if above is None else above.level + 1
     left, right = low - 0.5, high + 0.5
     if isinstance(tree, Leaf):
-        return [Node(math.sqrt(left * right), level, above, low, high, plan=tree.kernel)]
+        return [Node(math.sqrt(left * right), level, above, low, high, plan=tree.scheme)]
     split = min(max(tree.at_most + 0.5, left), right)
     node = Node(split, level, above, low, high, at_most=tree.at_most)
     below = tree_nodes(tree.low, low, min(high, tree.at_most), node)
@@ -131,7 +132,7 @@ def path_words(dispatcher: Dispatcher, shape: Shape) -> str:
         yes = shape[tree.dim] <= tree.at_most
         asked.append(f"{tree.dim} <= {tree.at_most}? {'yes' if yes else 'no'}.")
         tree = tree.low if yes else tree.high
-    return " ".join([f"{shape}:", *asked, f"So plan {tree.kernel}: {dispatcher.plan(shape)}."])
+    return " ".join([f"{shape}:", *asked, f"So plan {tree.scheme}: {dispatcher.plan(shape)}."])
 
 
 def last_drawn(dim: Dim) -> int:
@@ -289,7 +290,7 @@ def _add_leaves(
             "line": {"width": 0},
         },
         hovertext=[
-            f"<b>plan {n}: {escape(dispatcher.plans[n].key)}</b><br>{_span(dim, node)} come here"
+            f"<b>plan {n}: {escape(dispatcher.schemes[n].key)}</b><br>{_span(dim, node)} come here"
             for n, node in zip(numbers, leaves, strict=True)
         ],
     )
@@ -306,7 +307,7 @@ def _add_intervals(
         hover: list[str] = []
         for node in (node for node in nodes if node.plan == number):
             inside = [int(extent) for extent in frame[dim] if node.low <= extent <= node.high]
-            whole = f"{_span(dim, node)}: plan {number}, {escape(dispatcher.plans[number].key)}"
+            whole = f"{_span(dim, node)}: plan {number}, {escape(dispatcher.schemes[number].key)}"
             x += [node.low - 0.5, *inside, node.high + 0.5, None]
             hover += [whole, *(said[extent] for extent in inside), whole, ""]
         figure.add_scatter(
@@ -316,7 +317,7 @@ def _add_intervals(
             line={"color": _colour(number), "width": BAR_WIDTH},
             hovertext=hover,
             hoverinfo="text",
-            name=f"{number}: {escape(dispatcher.plans[number].key)}",
+            name=f"{number}: {escape(dispatcher.schemes[number].key)}",
         )
 
 
@@ -357,7 +358,7 @@ def row_at(frame: pd.DataFrame, dim: str, extent: int) -> Any:
 def _hover(row: Any) -> str:
     percent = 100 * (row.slowdown - 1)
     loss = f"{percent:.1f} % slower than the best plan" if percent >= 0.05 else "as fast as the best plan"
-    told = f"{escape(row.micro_kernel)}<br>expected {MICRO * row.expected_seconds:.1f} us"
+    told = f"{escape(row.scheme)}<br>expected {MICRO * row.expected_seconds:.1f} us"
     return f"<b>{escape(row.shape)}: {loss}</b><br>{told}"
 
 

@@ -125,7 +125,7 @@ def cost_lab(run: TuningRun) -> Explorer:
     """Shows predictions of a run's cost model after its first records, and how they get better with more.
 
     Controls: ``records`` (how many the fit gets, from the first on; the others are held out), ``show`` (the
-    figure; ``explorer.frame`` is its table), ``colour`` (of points) and ``micro_kernel`` (its records have
+    figure; ``explorer.frame`` is its table), ``colour`` (of points) and ``scheme`` (its records have
     rings; a click on a point chooses one).
     """
     from dietlab.view.explorer import Drawn, Explorer
@@ -144,7 +144,7 @@ def cost_lab(run: TuningRun) -> Explorer:
     def predictions(count: int) -> pd.DataFrame:
         return frame_predictions(run, fitted(count), count)
 
-    def draw(records: int, show: str, colour: str, micro_kernel: str) -> Drawn:
+    def draw(records: int, show: str, colour: str, scheme: str) -> Drawn:
         features = frame_importances(fitted(records))
         if show == RANKING:
             frame = _frame_of([ranking(count) for count in counts])
@@ -153,7 +153,7 @@ def cost_lab(run: TuningRun) -> Explorer:
             frame, figure = features, plot_importances(features)
         else:
             frame = predictions(records)
-            figure = plot_predictions(frame, colour, micro_kernel)
+            figure = plot_predictions(frame, colour, scheme)
         note = f"The model looks most at {leading_words(features)}." if len(features) else ""
         return Drawn(figure, frame, _numbers(ranking(records), predictions(records)), note)
 
@@ -168,7 +168,7 @@ def _chosen(frame: pd.DataFrame, point: Mapping[str, Any]) -> Mapping[str, Any]:
     part, number = frame[frame["held_out"] == (point.get("trace") == 1)], point.get("point")
     if point.get("trace") not in (0, 1) or number is None or number >= len(part):
         return {}
-    return {"micro_kernel": part["micro_kernel"].iloc[number]}
+    return {"scheme": part["scheme"].iloc[number]}
 
 
 def usual_counts(run: TuningRun) -> list[int]:
@@ -187,11 +187,11 @@ def _controls(run: TuningRun, counts: Sequence[int]) -> dict[str, Any]:
 
     style = {"description_width": "initial"}
     start = max((count for count in counts if count <= (1 - REST) * counts[-1]), default=counts[0])
-    kernels = tuple(kernel.key for kernel in run.micro_kernels)
+    kernels = tuple(kernel.key for kernel in run.schemes)
     choices: dict[str, tuple[str, tuple[str, ...]]] = {
         "show": ("show", (PREDICTIONS, IMPORTANCES, RANKING)),
         "colour": ("colour by", (*run.space.workload.dims, *TILE)),
-        "micro_kernel": ("micro-kernel", (NONE, *kernels)),
+        "scheme": ("scheme", (NONE, *kernels)),
     }
     slider = ipywidgets.SelectionSlider(
         options=tuple(counts), value=start, description="records", continuous_update=False, style=style
@@ -213,7 +213,7 @@ def _frame_of(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
 
 def _numbers(ranking: Mapping[str, Any], predictions: pd.DataFrame) -> dict[str, str]:
     numbers = {
-        "fitted on": f"{ranking['records']} records of {ranking['samples']} micro-kernels",
+        "fitted on": f"{ranking['records']} records of {ranking['samples']} schemes",
         "held out": f"{ranking['judged']} records",
     }
     for metric, (name, *_) in LINES.items():

@@ -10,9 +10,10 @@ import numpy as np
 
 from dietlab.dispatch import Dispatcher, Portfolio, choose_portfolio, train_dispatcher
 from dietlab.errors import DispatchError
+from dietlab.plans import depth, leaves
 from dietlab.search import TuningRun
 from dietlab.shapes import Dim, Shape, only_dim
-from dietlab.space import MicroKernel, depth, leaves
+from dietlab.space import Scheme
 from dietlab.view.dispatch_board import Board, board_of, by_hand
 from dietlab.view.dispatch_tree import (
     draw_dispatch,
@@ -58,14 +59,16 @@ def dispatch_explorer(run: TuningRun, portfolio: Portfolio | None = None) -> Exp
     """
     from dietlab.view.explorer import Explorer
 
-    if not run.micro_kernels:
+    if not run.schemes:
         return nothing_measured(run)
     name, dim = only_dim(run.space.workload)
     board = board_of(run, choose_portfolio(run) if portfolio is None else portfolio)
 
+    compiled = {kernel.key: kernel for kernel in board.portfolio.micro_kernels}
+
     @cache
     def trained(without: str) -> Dispatcher:
-        left = board.portfolio if without == NOTHING else board.without(MicroKernel.from_key(without))
+        left = board.portfolio if without == NOTHING else board.without(compiled[without])
         return train_dispatcher(left)
 
     def draw(shape: int, without: str, tree: str, **hand: Any) -> Drawn:
@@ -81,7 +84,7 @@ def dispatch_explorer(run: TuningRun, portfolio: Portfolio | None = None) -> Exp
 
 
 def _mine(board: Board, hand: Mapping[str, Any]) -> Dispatcher:
-    plans = [MicroKernel.from_key(hand[name]) for name in PLANS]
+    plans = [Scheme.from_key(hand[name]) for name in PLANS]
     return by_hand(board.portfolio, [hand[name] for name in CUTS], plans)
 
 
@@ -97,7 +100,7 @@ def _controls(board: Board, name: str, dim: Dim) -> dict[str, Any]:
     import ipywidgets
 
     style = {"description_width": "initial"}
-    plans = [plan.key for plan in board.portfolio.plans]
+    plans = [plan.key for plan in board.portfolio.schemes]
     first = one_for_all(board).key
     third = (dim.high / dim.low) ** (1 / 3)
 
@@ -120,9 +123,9 @@ def _controls(board: Board, name: str, dim: Dim) -> dict[str, Any]:
     }
 
 
-def one_for_all(board: Board) -> MicroKernel:
+def one_for_all(board: Board) -> Scheme:
     """Returns the plan that loses least if it serves every shape: where the game begins."""
-    plans = board.portfolio.plans
+    plans = board.portfolio.schemes
     rows = [board.plans.index(plan) for plan in plans]
     losses = np.log(board.seconds[rows] / board.best) @ np.array(board.portfolio.shapes.weights)
     return plans[int(losses.argmin())]
@@ -155,9 +158,9 @@ def _drawn(
 
 
 def _options(board: Board, without: str) -> dict[str, list[str]]:
-    """Plans for the tree by hand: all but those that the missing micro-kernel leads."""
-    plans = board.portfolio.plans
-    kept = [plan.key for plan in plans if plan.code.key != without]
+    """Schemes for the tree by hand: all but those of the missing micro-kernel."""
+    plans = board.portfolio.schemes
+    kept = [plan.key for plan in plans if plan.kernel.key != without]
     return dict.fromkeys(PLANS, kept or [plan.key for plan in plans])
 
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from dietlab.cost import adaptation_cost, f_pad
 from dietlab.evaluation.policies import PLANS
 from dietlab.hardware import Hardware
+from dietlab.plans import plan_for
 from dietlab.shapes import Dim, Shape, only_dim
-from dietlab.space import CpuMicroKernel, Edge, cpu_limits, edges_of, plan_for
+from dietlab.space import CpuMicroKernel, CpuScheme, Edge, Scheme, cpu_limits, edges_of
 from dietlab.space.cpu_space import MAX_VECTORS
 from dietlab.view.padding_figures import (
     SHOWN,
@@ -62,13 +63,13 @@ def padding_explorer(workload: Workload, hardware: Hardware) -> Explorer:
     name, dim = only_dim(workload)
 
     def draw(rows: int, cols: int, edge: Edge, cores: int, **bound: int) -> Drawn:
-        kernel, shape = CpuMicroKernel(rows, cols, edge=edge), Shape.of(**bound)
+        scheme, shape = Scheme(CpuMicroKernel(rows, cols), edge), Shape.of(**bound)
         chip, sizes = hardware.with_cores(cores), extents(workload, shape)
         return Drawn(
-            _figure(workload, hardware, kernel, shape),
-            frame_tiling(kernel, sizes["rows"], sizes["cols"]),
-            _numbers(workload, chip, kernel, shape),
-            _note(workload, chip, kernel),
+            _figure(workload, hardware, scheme, shape),
+            frame_tiling(scheme, sizes["rows"], sizes["cols"]),
+            _numbers(workload, chip, scheme, shape),
+            _note(workload, chip, scheme),
         )
 
     def clicked(values: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, Any]:
@@ -108,50 +109,50 @@ def _controls(workload: Workload, hardware: Hardware, name: str, dim: Dim) -> di
 # --- numbers and words ------------------------------------------------------------------------
 
 
-def _numbers(workload: Workload, chip: Hardware, kernel: CpuMicroKernel, shape: Shape) -> dict[str, str]:
+def _numbers(workload: Workload, chip: Hardware, scheme: CpuScheme, shape: Shape) -> dict[str, str]:
     sizes = extents(workload, shape)
-    plan, useful = plan_for(kernel, sizes["rows"]), f_pad(sizes, kernel.cover_tile)
-    busy = adaptation_cost(workload, chip).static(kernel, shape) / useful
+    plan, useful = plan_for(scheme, sizes["rows"]), f_pad(sizes, scheme.cover_tile)
+    busy = adaptation_cost(workload, chip).static(scheme, shape) / useful
     products = f" in each of {sizes['batch']} products" if sizes["batch"] > 1 else ""
-    rows = " + ".join(f"{r.tiles} x {r.kernel.rows}" for r in plan.regions)
+    rows = " + ".join(f"{r.tiles} x {r.scheme.rows}" for r in plan.regions)
     return {
         "rows of the tiles": rows,
-        "tiles": f"{plan.tiles} down, {ceil(sizes['cols'] / kernel.cols)} across{products}",
+        "tiles": f"{plan.tiles} down, {ceil(sizes['cols'] / scheme.cols)} across{products}",
         "padding waste": f"{100 * (1 - useful):.1f} %",
         "executed for one needed": f"{1 / useful:.2f} multiply-adds",
         "idle": f"{100 * (1 - busy):.1f} % of the time of {chip.cores} core{'s' * (chip.cores > 1)}",
     }
 
 
-def _note(workload: Workload, chip: Hardware, kernel: CpuMicroKernel) -> str:
+def _note(workload: Workload, chip: Hardware, scheme: CpuScheme) -> str:
     """Returns whether the space has it, and if not, which limit it breaks first."""
-    broken = next((limit for limit in cpu_limits(workload, chip) if limit.excess(kernel) > 0), None)
+    broken = next((limit for limit in cpu_limits(workload, chip) if limit.excess(scheme) > 0), None)
     hint = "Click the map to choose its shape and height."
     if broken is None:
         return f"A micro-kernel of this size fits {chip.name}. {hint}"
-    found = f"{broken.measure(kernel):,.0f} {broken.unit}, at most {broken.most:,.0f}"
+    found = f"{broken.measure(scheme):,.0f} {broken.unit}, at most {broken.most:,.0f}"
     return f"No micro-kernel of this size is in the space, since it breaks: {broken.reason} ({found}). {hint}"
 
 
 # --- the figure -------------------------------------------------------------------------------
 
 
-def _figure(workload: Workload, hardware: Hardware, kernel: CpuMicroKernel, shape: Shape) -> go.Figure:
+def _figure(workload: Workload, hardware: Hardware, scheme: CpuScheme, shape: Shape) -> go.Figure:
     """Draws the output in tiles and, below, the map of waste and the policies."""
     name, dim = only_dim(workload)
     sizes = extents(workload, shape)
     heights = range(1, hardware.cpu.vector_registers + 1)
-    waste = frame_waste(workload, kernel, heights, _window(dim, shape[name]))
+    waste = frame_waste(workload, scheme, heights, _window(dim, shape[name]))
     outputs = f"{sizes['rows']} x {sizes['cols']} outputs{' of a product' if sizes['batch'] > 1 else ''}"
-    title = f"{shape}: {outputs} in tiles of {kernel.rows} x {kernel.cols}"
+    title = f"{shape}: {outputs} in tiles of {scheme.rows} x {scheme.cols}"
     figure = new_figure(waste, title, None)
-    figure.add_trace(tiling_trace(kernel, sizes["rows"], sizes["cols"]))
+    figure.add_trace(tiling_trace(scheme, sizes["rows"], sizes["cols"]))
     drawn = waste_trace(waste, name)
     drawn.update(xaxis="x2", yaxis="y2", colorbar=MAP_BAR)
     figure.add_trace(drawn)
     figure.add_scatter(
         x=[shape[name]],
-        y=[kernel.rows],
+        y=[scheme.rows],
         xaxis="x2",
         yaxis="y2",
         mode="markers",
@@ -160,9 +161,9 @@ def _figure(workload: Workload, hardware: Hardware, kernel: CpuMicroKernel, shap
         showlegend=False,
         marker={"symbol": f"circle{OPEN}", "size": 14, "color": PALETTE["ours"], "line": {"width": 3}},
     )
-    _add_policies(figure, workload, kernel, shape)
+    _add_policies(figure, workload, scheme, shape)
     add_key(figure)
-    _lay_out(figure, name, tiling_titles(kernel, sizes["rows"], sizes["cols"]))
+    _lay_out(figure, name, tiling_titles(scheme, sizes["rows"], sizes["cols"]))
     return figure
 
 
@@ -173,8 +174,8 @@ def _window(dim: Dim, extent: int) -> range:
     return range(low, min(dim.high, low + SHOWN - 1) + 1)
 
 
-def _add_policies(figure: go.Figure, workload: Workload, kernel: CpuMicroKernel, shape: Shape) -> None:
-    frame = frame_policies(workload, kernel, shape)
+def _add_policies(figure: go.Figure, workload: Workload, scheme: CpuScheme, shape: Shape) -> None:
+    frame = frame_policies(workload, scheme, shape)
     rows = list(frame.itertuples())
     figure.add_bar(
         x=[_two_lines(row.policy) for row in rows],

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dietlab.errors import SpaceError
 from dietlab.hardware import Hardware
-from dietlab.space import Cover, MicroKernel, Space, build_space, edges_of
+from dietlab.space import Cover, Scheme, Space, build_space, edges_of
 from dietlab.view.plots import new_figure
 from dietlab.view.theme import PALETTE
 from dietlab.workloads import Workload
@@ -192,7 +192,7 @@ def _rejected_hover(row: Any) -> str:
 
 
 def space_explorer(workload: Workload, hardware: Hardware) -> Explorer:
-    """Shows which micro-kernels fit, and why others do not, with the limits of the processor as sliders: what
+    """Shows which schemes fit, and why others do not, with the limits of the processor as sliders: what
     if it had twice the cache?
 
     Sliders follow the kind of the processor (:data:`KNOBS`). ``explorer.frame`` is
@@ -204,7 +204,7 @@ def space_explorer(workload: Workload, hardware: Hardware) -> Explorer:
     def built(chip: Hardware, cover: Cover) -> Space:
         return build_space(workload, chip, edges_of(cover, workload, chip))
 
-    def really(cover: Cover) -> frozenset[MicroKernel]:
+    def really(cover: Cover) -> frozenset[Scheme]:
         try:
             return frozenset(built(hardware, cover))
         except SpaceError:
@@ -214,9 +214,9 @@ def space_explorer(workload: Workload, hardware: Hardware) -> Explorer:
         chip = _turned(hardware, turned)
         space, real = built(chip, cover), really(cover)
         frame = frame_funnel(space)
-        largest = max(space, key=lambda kernel: kernel.rows * kernel.cols)
+        largest = max(space.micro_kernels, key=lambda kernel: kernel.rows * kernel.cols)
         numbers = {
-            "micro-kernels that fit": f"{len(space):,}",
+            "schemes that fit": f"{len(space):,}",
             "of candidates": f"{frame['left'].iloc[0]:,}",
             "on the real processor": f"{len(real):,}",
             "largest tile": f"{largest.rows} x {largest.cols} outputs",
@@ -233,7 +233,7 @@ def _turned(hardware: Hardware, values: dict[str, Any]) -> Hardware:
     return chip if chip == hardware else replace(chip, name=f"{hardware.name}, changed")
 
 
-def _what_if(hardware: Hardware, chip: Hardware, space: Space, real: frozenset[MicroKernel]) -> str:
+def _what_if(hardware: Hardware, chip: Hardware, space: Space, real: frozenset[Scheme]) -> str:
     """Tells in a sentence how the space changes with the changed limits."""
     knobs = [knob for knob in KNOBS[hardware.kind] if knob.of(chip) != knob.of(hardware)]
     if not knobs:
@@ -243,8 +243,8 @@ def _what_if(hardware: Hardware, chip: Hardware, space: Space, real: frozenset[M
     )
     gained, lost = len(set(space) - real), len(real - set(space))
     if not gained and not lost:
-        return f"With {changes}: exactly the same micro-kernels fit."
-    return f"With {changes}: {gained:,} more micro-kernels fit, {lost:,} fit no longer."
+        return f"With {changes}: exactly the same schemes fit."
+    return f"With {changes}: {gained:,} more schemes fit, {lost:,} fit no longer."
 
 
 def _controls(hardware: Hardware) -> dict[str, Any]:

@@ -15,8 +15,9 @@ from dietlab.bench import BenchTable
 from dietlab.cost import CostModel
 from dietlab.errors import DietlabError
 from dietlab.evaluation import Report
+from dietlab.plans import plan_for
 from dietlab.shapes import Shape
-from dietlab.space import MicroKernel, plan_for
+from dietlab.space import Scheme
 from dietlab.study import MODEL, Study
 from dietlab.view.bench_plots import JUDGES
 from dietlab.view.bench_text import cores
@@ -207,7 +208,7 @@ def _drawn(choice: Choice, model: Any) -> Drawn:
         said = [f"dietlab was compared with nobody in the {choice.cache} state."]
     else:
         shape = next(r.shape for r in choice.report.rows if str(r.shape) == choice.shape)
-        plan = row.micro_kernel if isinstance(row.micro_kernel, str) else row.reason
+        plan = row.scheme if isinstance(row.scheme, str) else row.reason
         said.append(plan_words(choice.report, shape, plan))
         parts, words = _parts(choice, shape, row, model)
         said.append(words)
@@ -221,7 +222,7 @@ def plan_words(report: Report, shape: Shape, plan: object) -> str:
         return f"{shape}: the plan is unknown."
     try:
         rows = axis_of(workload_from_json(report.workload), "rows").at(shape)
-        return f"{shape}: dietlab covers it by {plan_for(MicroKernel.from_key(plan), rows)}."
+        return f"{shape}: dietlab covers it by {plan_for(Scheme.from_key(plan), rows)}."
     except DietlabError:
         return f"{shape}: {plan}."
 
@@ -237,7 +238,7 @@ def _parts(choice: Choice, shape: Shape, row: Any, model: Any) -> tuple[pd.DataF
             )
         if known.cost.hardware.name != choice.report.hardware.get("name"):
             return None, f"The cost model is of {known.cost.hardware.name}: it predicts nothing here."
-        parts = frame_parts(known, str(row.micro_kernel), shape, choice.cache)
+        parts = frame_parts(known, str(row.scheme), shape, choice.cache)
     except DietlabError as error:
         return None, f"Its parts cannot be predicted: {error}"
     largest = parts.loc[parts["predicted_seconds"].idxmax()]

@@ -1,17 +1,17 @@
-"""Tiles of one output, the waste over shapes and tile heights, and what serving policies would waste."""
+"""CpuScheme of one output, the waste over shapes and tile heights, and what serving policies would waste."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from html import escape
 from typing import TYPE_CHECKING, NamedTuple
 
 from dietlab.cost import padding_waste
 from dietlab.errors import WorkloadError
 from dietlab.evaluation.policies import POLICIES, policy_waste
+from dietlab.plans import plan_for
 from dietlab.shapes import Shape, only_dim
-from dietlab.space import CpuMicroKernel, plan_for
+from dietlab.space import CpuScheme, scheme_with
 from dietlab.view.lab import lab_imports
 from dietlab.view.plots import new_figure
 from dietlab.view.theme import PALETTE
@@ -52,7 +52,7 @@ class Segment(NamedTuple):
 # --- tables -----------------------------------------------------------------------------------
 
 
-def frame_tiling(kernel: CpuMicroKernel, rows: int, cols: int) -> pd.DataFrame:
+def frame_tiling(scheme: CpuScheme, rows: int, cols: int) -> pd.DataFrame:
     """Returns one row a tile of an output of ``rows x cols``: its position and size, how much of it is
     needed, and ``padding_waste``, the share of its multiply-adds that no output needs.
 
@@ -62,7 +62,7 @@ def frame_tiling(kernel: CpuMicroKernel, rows: int, cols: int) -> pd.DataFrame:
     import numpy as np
     import pandas as pd
 
-    down, across = _bands(kernel, rows), _bands(_across(kernel), cols)
+    down, across = _bands(scheme, rows), _bands(_across(scheme), cols)
     row = np.repeat(np.array(down, dtype=int).reshape(-1, 3), len(across), axis=0)
     col = np.tile(np.array(across, dtype=int).reshape(-1, 3), (len(down), 1))
     useful = row[:, 2] * col[:, 2] / (row[:, 1] * col[:, 1])
@@ -83,7 +83,7 @@ def frame_tiling(kernel: CpuMicroKernel, rows: int, cols: int) -> pd.DataFrame:
 
 def frame_waste(
     workload: Workload,
-    kernel: CpuMicroKernel,
+    scheme: CpuScheme,
     heights: Iterable[int] | None = None,
     extents: Iterable[int] | None = None,
 ) -> pd.DataFrame:
@@ -91,7 +91,7 @@ def frame_waste(
     each height of the tile.
 
     Args:
-        kernel: gives the columns of the tile and its edge: what is composed has no padded rows.
+        scheme: gives the columns of the tile and its edge: what is composed has no padded rows.
         heights: rows of the tile (default: 1 to :data:`HEIGHTS`).
         extents: of the one dynamic dimension (default: the first :data:`SHOWN` of its range).
 
@@ -103,7 +103,7 @@ def frame_waste(
     name, dim = only_dim(workload)
     chosen = list(extents or range(dim.low, min(dim.high, dim.low + SHOWN - 1) + 1))
     tall = list(heights or range(1, HEIGHTS + 1))
-    tiles = [replace(kernel, rows=height).cover_tile for height in tall]
+    tiles = [scheme_with(scheme, rows=height).cover_tile for height in tall]
     sizes = {extent: sizes_of(workload, Shape.of(**{name: extent})) for extent in chosen}
     rows = [
         (extent, height, padding_waste(sizes[extent], tile))
@@ -113,12 +113,12 @@ def frame_waste(
     return pd.DataFrame(rows, columns=[name, "rows", "padding_waste"])
 
 
-def frame_policies(workload: Workload, kernel: CpuMicroKernel, shape: Shape) -> pd.DataFrame:
-    """Returns the padding of the plan of ``kernel`` and of each serving policy on one shape, as a share of
+def frame_policies(workload: Workload, scheme: CpuScheme, shape: Shape) -> pd.DataFrame:
+    """Returns the padding of the plan of ``scheme`` and of each serving policy on one shape, as a share of
     the multiply-adds, and how many are executed for one that is needed."""
     import pandas as pd
 
-    waste = {THIS: padding_waste(sizes_of(workload, shape), kernel.cover_tile)}
+    waste = {THIS: padding_waste(sizes_of(workload, shape), scheme.cover_tile)}
     waste |= {name: policy_waste(workload, shape, policy) for name, policy in POLICIES.items()}
     return pd.DataFrame(
         [(name, share, 1 / (1 - share)) for name, share in waste.items()],
@@ -129,31 +129,31 @@ def frame_policies(workload: Workload, kernel: CpuMicroKernel, shape: Shape) -> 
 # --- figures ----------------------------------------------------------------------------------
 
 
-def plot_tiling(kernel: CpuMicroKernel, rows: int, cols: int, template: str | None = None) -> go.Figure:
+def plot_tiling(scheme: CpuScheme, rows: int, cols: int, template: str | None = None) -> go.Figure:
     """Draws an output of ``rows x cols`` cut into tiles, told apart by two shades; what no output needs is
     orange. An output with very many tiles is drawn from its end."""
-    frame = frame_tiling(kernel, rows, cols)
+    frame = frame_tiling(scheme, rows, cols)
     executed, needed = (frame["rows"] * frame["cols"]).sum(), rows * cols
     waste = 100 * (1 - needed / executed) if executed else 0.0
-    title = f"{rows} x {cols} outputs in tiles of {kernel.rows} x {kernel.cols}: {waste:.1f} % padding"
+    title = f"{rows} x {cols} outputs in tiles of {scheme.rows} x {scheme.cols}: {waste:.1f} % padding"
     figure = new_figure(frame, title, template)
     if frame.empty:
         return figure
-    figure.add_trace(tiling_trace(kernel, rows, cols))
+    figure.add_trace(tiling_trace(scheme, rows, cols))
     add_key(figure)
-    down, across = tiling_titles(kernel, rows, cols)
+    down, across = tiling_titles(scheme, rows, cols)
     figure.update_layout(legend={"orientation": "h", "y": -0.2})
     figure.update_xaxes(title_text=across, showgrid=False)
     figure.update_yaxes(title_text=down, autorange="reversed", showgrid=False)
     return figure
 
 
-def tiling_trace(kernel: CpuMicroKernel, rows: int, cols: int) -> go.Heatmap:
+def tiling_trace(scheme: CpuScheme, rows: int, cols: int) -> go.Heatmap:
     """Returns a heat map whose cells are the needed and the padded parts of tiles, at their true sizes."""
     with lab_imports("figures"):
         import plotly.graph_objects as go
 
-    down, across = _segments(kernel, rows, cols)
+    down, across = _segments(scheme, rows, cols)
     return go.Heatmap(
         x=_edges(across),
         y=_edges(down),
@@ -167,13 +167,13 @@ def tiling_trace(kernel: CpuMicroKernel, rows: int, cols: int) -> go.Heatmap:
     )
 
 
-def tiling_titles(kernel: CpuMicroKernel, rows: int, cols: int) -> tuple[str, str]:
+def tiling_titles(scheme: CpuScheme, rows: int, cols: int) -> tuple[str, str]:
     """Titles of the row and the column axis of :func:`tiling_trace`."""
     titles = []
-    segments = _segments(kernel, rows, cols)
+    segments = _segments(scheme, rows, cols)
     for what, drawn, kind, extent in (
-        ("row", segments[0], kernel, rows),
-        ("column", segments[1], _across(kernel), cols),
+        ("row", segments[0], scheme, rows),
+        ("column", segments[1], _across(scheme), cols),
     ):
         tiles, shown = plan_for(kind, extent).tiles, len({segment.tile for segment in drawn})
         part = f" (the last {shown:,} of {tiles:,} tiles)" if shown < tiles else ""
@@ -190,16 +190,16 @@ def add_key(figure: go.Figure) -> None:
 
 def plot_waste(
     workload: Workload,
-    kernel: CpuMicroKernel,
+    scheme: CpuScheme,
     heights: Iterable[int] | None = None,
     extents: Iterable[int] | None = None,
     template: str | None = None,
 ) -> go.Figure:
     """Draws a heat map of padding waste over the dynamic dimension and the height of the tile; arguments as
     in :func:`frame_waste`."""
-    frame = frame_waste(workload, kernel, heights, extents)
+    frame = frame_waste(workload, scheme, heights, extents)
     name, _ = only_dim(workload)
-    title = f"Padding waste of {workload}: tiles {kernel.cols} columns wide, edge {kernel.edge}"
+    title = f"Padding waste of {workload}: tiles {scheme.cols} columns wide, edge {scheme.edge}"
     figure = new_figure(frame, title, template)
     figure.add_trace(waste_trace(frame, name))
     figure.update_xaxes(title_text=f"{name} (extent)", showgrid=False)
@@ -232,26 +232,27 @@ def waste_trace(frame: pd.DataFrame, name: str) -> go.Heatmap:
 # --- tiles along an axis ----------------------------------------------------------------------
 
 
-def _bands(kernel: CpuMicroKernel, extent: int) -> list[Band]:
+def _bands(scheme: CpuScheme, extent: int) -> list[Band]:
     if extent < 0:
         raise WorkloadError("an output has no negative extent", extent)
     bands: list[Band] = []
-    for region in plan_for(kernel, extent).regions:
-        size = region.kernel.rows
+    for region in plan_for(scheme, extent).regions:
+        size = region.scheme.rows
         for first in range(region.first_row, region.first_row + region.tiles * size, size):
             bands.append(Band(first, size, min(size, extent - first)))
     return bands
 
 
-def _across(kernel: CpuMicroKernel) -> CpuMicroKernel:
-    """Returns a micro-kernel whose rows are tiled as the columns of ``kernel`` are: composed only where
-    vectors run along the depth."""
-    return replace(kernel, rows=kernel.cols, edge=kernel.edge if kernel.along == "depth" else "padded")
+def _across(scheme: CpuScheme) -> CpuScheme:
+    """Returns a scheme whose rows are tiled as the columns of ``scheme`` are: composed only where vectors run
+    along the depth."""
+    edge = scheme.edge if scheme.kernel.composes_columns else "padded"
+    return scheme_with(scheme, rows=scheme.cols, edge=edge)
 
 
-def _segments(kernel: CpuMicroKernel, rows: int, cols: int) -> tuple[list[Segment], list[Segment]]:
-    down = _parts(_bands(kernel, rows), MOST_ROW_TILES, "row")
-    return down, _parts(_bands(_across(kernel), cols), MOST_CELLS // max(1, len(down)), "column")
+def _segments(scheme: CpuScheme, rows: int, cols: int) -> tuple[list[Segment], list[Segment]]:
+    down = _parts(_bands(scheme, rows), MOST_ROW_TILES, "row")
+    return down, _parts(_bands(_across(scheme), cols), MOST_CELLS // max(1, len(down)), "column")
 
 
 def _parts(bands: Sequence[Band], most: int, what: str) -> list[Segment]:

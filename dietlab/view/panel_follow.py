@@ -107,7 +107,7 @@ class StudyTail:
         if self._started:
             return []
         self._started = True
-        return [StageStarted(SEARCH, self._goal, "micro-kernel", min(self._goal, len(self._kernels)))]
+        return [StageStarted(SEARCH, self._goal, "scheme", min(self._goal, len(self._kernels)))]
 
     def _events_of(self, line: bytes) -> list[Event]:
         record = Record.from_json(_parsed(self._path, line))
@@ -116,7 +116,7 @@ class StudyTail:
         gflops, phases = record.gflops(self.study.workload), record.phases
         self._best = max(self._best, gflops)
         self._spent = self._spent.plus(compile=phases.compile, verify=phases.verify, measure=phases.measure)
-        key = record.micro_kernel.key
+        key = record.scheme.key
         events: list[Event] = [
             TrialMeasured(key, str(record.shape), gflops, record.status, self._records, record.reason, phases)
         ]

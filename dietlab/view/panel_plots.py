@@ -58,7 +58,7 @@ def frame_progress(state: TuningState) -> pd.DataFrame:
     """Returns trial, seconds spent tuning, GFLOP/s (0 where it failed), the highest so far, and the
     micro-kernel with its parameters: at most :data:`~dietlab.view.panel_state.MAX_POINTS` rows, of a long run
     the fastest of some trials in a row."""
-    return with_parameters(_progress(state), column="micro_kernel")
+    return with_parameters(_progress(state), column="scheme")
 
 
 def _progress(state: TuningState) -> pd.DataFrame:
@@ -66,17 +66,16 @@ def _progress(state: TuningState) -> pd.DataFrame:
     import pandas as pd
 
     rows = [
-        (p.trial, p.seconds, p.gflops, p.best_gflops, p.micro_kernel, p.shape, p.status)
-        for p in state.curve.points
+        (p.trial, p.seconds, p.gflops, p.best_gflops, p.scheme, p.shape, p.status) for p in state.curve.points
     ]
-    columns = ["trial", "seconds", "gflops", "best_gflops", "micro_kernel", "shape", "status"]
+    columns = ["trial", "seconds", "gflops", "best_gflops", "scheme", "shape", "status"]
     return pd.DataFrame(rows, columns=columns)
 
 
 def frame_best(state: TuningState) -> pd.DataFrame:
     """Returns the highest GFLOP/s of each shape and the micro-kernel with its parameters, in the order of the
     extents; some of the shapes, evenly, if there are very many."""
-    return with_parameters(_best(state), column="micro_kernel")
+    return with_parameters(_best(state), column="scheme")
 
 
 def _best(state: TuningState) -> pd.DataFrame:
@@ -85,8 +84,8 @@ def _best(state: TuningState) -> pd.DataFrame:
 
     shapes = sorted(state.shapes, key=_extents)
     stride = -(-len(shapes) // MAX_POINTS) or 1
-    rows = [(s, state.shapes[s].gflops, state.shapes[s].micro_kernel) for s in shapes[::stride]]
-    return pd.DataFrame(rows, columns=["shape", "gflops", "micro_kernel"])
+    rows = [(s, state.shapes[s].gflops, state.shapes[s].scheme) for s in shapes[::stride]]
+    return pd.DataFrame(rows, columns=["shape", "gflops", "scheme"])
 
 
 def frame_outcomes(state: TuningState) -> pd.DataFrame:
@@ -171,7 +170,7 @@ def draw_progress(state: TuningState, template: str | None = None) -> Drawing:
 
 def _dots(part: pd.DataFrame, name: str, every: str, colour: str, symbol: str, result: str) -> dict[str, Any]:
     """Returns a trace of single trials."""
-    columns = (part[column] for column in ("trial", "micro_kernel", "shape", "status"))
+    columns = (part[column] for column in ("trial", "scheme", "shape", "status"))
     return {
         "type": "scatter",
         "name": name,

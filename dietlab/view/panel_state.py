@@ -40,7 +40,7 @@ class Point:
     seconds: float
     gflops: float
     best_gflops: float
-    micro_kernel: str
+    scheme: str
     shape: str
     status: str
 
@@ -76,7 +76,7 @@ class Best:
     """The fastest on one shape, in GFLOP/s."""
 
     gflops: float
-    micro_kernel: str
+    scheme: str
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class TuningState:
         return replace(self, stages=kept, running=self.running & set(kept) | {event.stage})
 
     def _measured(self, event: TrialMeasured, now: float) -> TuningState:
-        source = event.shape if event.micro_kernel == PER_SHAPE else ""
+        source = event.shape if event.scheme == PER_SHAPE else ""
         before = self.counts.get(source, 0)
         if event.trials <= before:
             return self._afresh()._measured(event, now)
@@ -175,7 +175,7 @@ class TuningState:
             seconds,
             event.gflops,
             state.best_gflops,
-            event.micro_kernel,
+            event.scheme,
             event.shape,
             event.status,
         )
@@ -208,7 +208,7 @@ def _improved(shapes: Mapping[str, Best], event: TrialMeasured) -> Mapping[str, 
     known = shapes.get(event.shape)
     if event.gflops <= (known.gflops if known else 0.0):
         return shapes
-    return {**shapes, event.shape: Best(event.gflops, event.micro_kernel)}
+    return {**shapes, event.shape: Best(event.gflops, event.scheme)}
 
 
 def _plus(seconds: PhaseSeconds, more: PhaseSeconds) -> PhaseSeconds:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from dietlab.cost import CostModel
 from dietlab.dispatch import Dispatcher
+from dietlab.plans import Plan
 from dietlab.shapes import Shape, only_dim
-from dietlab.space import MicroKernel, Plan
 from dietlab.view.lab import lab_imports
 from dietlab.view.plots import MICRO
 from dietlab.view.theme import CLEAR, PALETTE, TEXT
@@ -31,7 +31,7 @@ PARTS = {
 def frame_plans(
     dispatcher: Dispatcher, model: CostModel, extents: Iterable[int] | None = None
 ) -> pd.DataFrame:
-    """Returns one row a shape: the ``micro_kernel`` that leads its plan with the parameters, how it covers
+    """Returns one row a shape: its ``scheme`` with the parameters, how it covers
     the rows (``cover``, and ``heights`` of the tiles in order), and the predicted seconds by part and in all.
 
     Args:
@@ -46,12 +46,12 @@ def frame_plans(
     rows: list[dict[str, Any]] = []
     for extent in extents or range(dim.low, min(dim.high, dim.low + SHOWN - 1) + 1):
         shape = Shape.of(**{name: extent})
-        kernel, plan = dispatcher.kernel(shape), dispatcher.plan(shape)
-        parts = model.parts(kernel, shape)
+        scheme, plan = dispatcher.scheme(shape), dispatcher.plan(shape)
+        parts = model.parts(scheme, shape)
         rows.append(
             {
                 name: extent,
-                **kernel.columns,
+                **scheme.columns,
                 "cover": _cover(plan),
                 "heights": " + ".join(map(str, _heights(plan))),
                 **{f"{part}_seconds": getattr(parts, part) for part in PARTS},
@@ -61,14 +61,14 @@ def frame_plans(
     return pd.DataFrame(rows)
 
 
-def _heights(plan: Plan[MicroKernel]) -> list[int]:
+def _heights(plan: Plan) -> list[int]:
     """Returns the rows of each tile, from the first to the last."""
     return [region.kernel.rows for region in plan.regions for _ in range(region.tiles)]
 
 
-def _cover(plan: Plan[MicroKernel]) -> str:
+def _cover(plan: Plan) -> str:
     tiles = " + ".join(f"{r.tiles} x {r.kernel.rows}" for r in plan.regions)
-    return f"{tiles} rows of {plan.kernel.cols} columns"
+    return f"{tiles} rows of {plan.scheme.cols} columns"
 
 
 def plot_plans(
@@ -90,7 +90,7 @@ def plot_plans(
     name = next(iter(dispatcher.workload.dims))
     figure = make_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.06, row_heights=[0.6, 0.4])
     tiles = [_heights(dispatcher.plan(Shape.of(**{name: extent}))) for extent in frame[name]]
-    hover = [f"{name}={row[name]}: {row['cover']}<br>{row['micro_kernel']}" for _, row in frame.iterrows()]
+    hover = [f"{name}={row[name]}: {row['cover']}<br>{row['scheme']}" for _, row in frame.iterrows()]
     figure.add_trace(_tiles(go, frame[name], tiles, hover), row=1, col=1)
     for part, (label, colour) in PARTS.items():
         share = 100 * frame[f"{part}_seconds"] / frame["predicted_seconds"]

@@ -43,7 +43,7 @@ def frame_speedup(report: Report, cache: str | None = None) -> pd.DataFrame:
 
     Besides the contenders there are ``best prepacked vendor`` and ``best plain vendor``, the
     fastest of their kind for each shape, as in ``report.summary``; ``fastest`` is who. Beside the medians
-    of both stands the micro-kernel that leads dietlab's plan. ``cache=None`` is the first cache state of the
+    of both stands dietlab's scheme. ``cache=None`` is the first cache state of the
     report. Wrong results are left out.
     """
     rows = [r for r in _rows(report, cache) if r.correct and r.speedup and math.isfinite(r.speedup)]
@@ -153,7 +153,7 @@ def _key(row: Row) -> dict[str, Any]:
 
 def _table(report: Report, columns: Sequence[str], rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
     """Returns a table with equal columns whether or not there are rows, in order of the dimensions. A
-    ``plan`` becomes its ``micro_kernel`` with the parameters, and a ``reason``: see
+    ``plan`` becomes its ``scheme`` with the parameters, and a ``reason``: see
     :meth:`Report.to_frame`."""
     import pandas as pd
 
@@ -293,7 +293,7 @@ def _interval_bars(part: pd.DataFrame) -> dict[str, Any]:
 
 def _where(row: Any) -> str:
     held_out = ", held out from tuning" if row.held_out else ""
-    plan = f"<br>dietlab's plan: {escape(row.micro_kernel)}" if isinstance(row.micro_kernel, str) else ""
+    plan = f"<br>dietlab's plan: {escape(row.scheme)}" if isinstance(row.scheme, str) else ""
     return f"<br>{escape(row.shape)}{held_out}{plan}"
 
 

@@ -11,7 +11,7 @@ from dietlab.cost import CostModel
 from dietlab.evaluation.report import OURS, Report
 from dietlab.measure import CACHE_STATES
 from dietlab.shapes import Shape
-from dietlab.space import MicroKernel
+from dietlab.space import Scheme
 from dietlab.view.plans import PARTS
 from dietlab.view.plots import (
     MICRO,
@@ -73,7 +73,7 @@ def frame_parts(model: CostModel, plan: str, shape: Shape, cache: str) -> pd.Dat
     """Returns the predicted parts of a plan's time on one shape: seconds, and ``share`` of their sum.
 
     Args:
-        plan: the key of the micro-kernel that leads it.
+        plan: the key of its scheme.
         cache: where operands come from; a state that the model does not know leaves it as it was fitted.
 
     Raises:
@@ -83,7 +83,7 @@ def frame_parts(model: CostModel, plan: str, shape: Shape, cache: str) -> pd.Dat
 
     state = next((known for known in CACHE_STATES if known == cache), model.cost.cache)
     told = replace(model, cost=model.cost.with_cache(state))
-    parts = told.parts(MicroKernel.from_key(plan), shape)
+    parts = told.parts(Scheme.from_key(plan), shape)
     rows = [(label, getattr(parts, field)) for field, (label, _) in PARTS.items()]
     frame = pd.DataFrame(rows, columns=["part", "predicted_seconds"])
     frame["share"] = frame["predicted_seconds"] / (frame["predicted_seconds"].sum() or 1.0)

@@ -63,7 +63,7 @@ def plot_tuning(run: TuningRun, template: str | None = None) -> go.Figure:
     for name, failed, symbol, colour in kinds:
         part = frame[(frame["status"] != "ok") == failed]
         hover = [
-            f"record {r.record}: {r.micro_kernel}, {r.shape}<br>"
+            f"record {r.record}: {r.scheme}, {r.shape}<br>"
             + (escape(f"{r.status}: {r.reason:.100}") if failed else f"{r.gflops:.1f} GFLOP/s")
             for r in part.itertuples()
         ]

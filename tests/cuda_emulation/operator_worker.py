@@ -27,9 +27,9 @@ from dietlab.lower.cuda.geometry import BlockGeometry  # noqa: E402
 from dietlab.lower.cuda.library import library_module  # noqa: E402
 from dietlab.lower.runtime import load_library  # noqa: E402
 from dietlab.measure.process import serve  # noqa: E402
+from dietlab.plans.tree import tree_from_json  # noqa: E402
 from dietlab.shapes import Shape  # noqa: E402
-from dietlab.space import MicroKernel  # noqa: E402
-from dietlab.space.decision import tree_from_json  # noqa: E402
+from dietlab.space import Scheme  # noqa: E402
 from dietlab.workloads import tolerance, workload_from_json  # noqa: E402
 
 from .shifted import Shifted  # noqa: E402
@@ -50,7 +50,7 @@ def built(request: str) -> Any:
     """The library of a request without its sizes."""
     value = json.loads(request)
     workload, hardware = workload_from_json(value["workload"]), Hardware.preset(value["hardware"])
-    plans: Any = [MicroKernel.from_key(key) for key in value["plans"]]
+    plans: Any = [Scheme.from_key(key) for key in value["plans"]]
     module = library_module(
         BlockGeometry.of(workload, hardware),
         plans,

@@ -9,11 +9,11 @@ from typing import Any
 from dietlab.errors import BuildError
 from dietlab.measure.build_worker import build
 from dietlab.measure.process import serve
-from dietlab.space import MicroKernel
+from dietlab.space import Scheme
 
 
 def moody(request: dict[str, Any]) -> dict[str, Any]:
-    rows = MicroKernel.from_key(request["micro_kernel"]).rows
+    rows = Scheme.from_key(request["scheme"]).rows
     if rows == 2:
         os.abort()
     if rows == 3:

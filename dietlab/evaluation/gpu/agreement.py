@@ -21,7 +21,7 @@ import numpy.typing as npt
 from dietlab.cost import AdaptationCost, adaptation_cost
 from dietlab.evaluation.gpu.heuristics import COUNT, Configuration, Heuristics, Reference
 from dietlab.shapes import Shape
-from dietlab.space import CudaMicroKernel, MicroKernel, Space
+from dietlab.space import CudaScheme, Scheme, Space
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,8 +32,8 @@ Values = npt.NDArray[np.float64]
 class Predictor(Protocol):
     """A predictor gives times: a :class:`~dietlab.cost.CostModel`, or :class:`AnalyticModel`."""
 
-    def seconds(self, kernels: Sequence[MicroKernel], shapes: Sequence[Shape]) -> Values:
-        """Returns the seconds of a call, ``[micro-kernels, shapes]``."""
+    def seconds(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Values:
+        """Returns the seconds of a call, ``[schemes, shapes]``."""
 
 
 @dataclass(frozen=True)
@@ -50,34 +50,34 @@ class AnalyticModel:
     def of(cls, space: Space) -> AnalyticModel:
         return cls(adaptation_cost(space.workload, space.hardware))
 
-    def seconds(self, kernels: Sequence[MicroKernel], shapes: Sequence[Shape]) -> Values:
-        """Returns the seconds of a call, ``[micro-kernels, shapes]``."""
+    def seconds(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Values:
+        """Returns the seconds of a call, ``[schemes, shapes]``."""
         # Without a known peak any speed ranks alike, but for the launch.
         peak = 1e9 * (self.cost.hardware.peak_for(self.cost.workload.dtype) or 100.0)
-        rows = [[self.cost.seconds(kernel, shape, lambda _: peak) for shape in shapes] for kernel in kernels]
-        return np.array(rows, np.float64).reshape(len(kernels), len(shapes))
+        rows = [[self.cost.seconds(scheme, shape, lambda _: peak) for shape in shapes] for scheme in schemes]
+        return np.array(rows, np.float64).reshape(len(schemes), len(shapes))
 
 
 @dataclass(frozen=True)
 class Match:
-    """A configuration and the micro-kernel that is nearest to it; None where the space lacks its tile.
+    """A configuration and the scheme that is nearest to it; None where the space lacks its tile.
 
     Args:
-        rank: of the micro-kernel among all of the space by predicted time, 1 for the fastest.
+        rank: of the scheme among all of the space by predicted time, 1 for the fastest.
         seconds: its predicted time.
     """
 
     configuration: Configuration
-    kernel: CudaMicroKernel | None = None
+    scheme: CudaScheme | None = None
     rank: int | None = None
     seconds: float | None = None
 
     @property
     def exact(self) -> bool:
         """True if step, stages and splits are equal too."""
-        wanted, kernel = self.configuration, self.kernel
-        if kernel is None:
+        if self.scheme is None:
             return False
+        wanted, kernel = self.configuration, self.scheme.kernel
         found = (kernel.step, kernel.stages, kernel.splits)
         return found == (wanted.step, wanted.stages, wanted.splits)
 
@@ -88,20 +88,20 @@ class Comparison:
 
     Args:
         matches: the heuristics' configurations, best first.
-        choice: the micro-kernel that the model predicts to be fastest, and its ``seconds``.
-        ranked: micro-kernels of the space.
+        choice: the scheme that the model predicts to be fastest, and its ``seconds``.
+        ranked: schemes of the space.
     """
 
     shape: Shape
     matches: tuple[Match, ...]
-    choice: CudaMicroKernel
+    choice: CudaScheme
     seconds: float
     ranked: int
 
     @property
     def in_space(self) -> int:
         """Configurations whose tile the space has."""
-        return sum(match.kernel is not None for match in self.matches)
+        return sum(match.scheme is not None for match in self.matches)
 
     @property
     def exact(self) -> int:
@@ -127,8 +127,8 @@ class Comparison:
             **self.shape.to_json(),
             "nvidia": first.configuration.key,
             "nvidia_seconds": first.configuration.seconds,
-            "micro_kernel": first.kernel.key if first.kernel else None,
-            "micro_kernel_seconds": first.seconds,
+            "scheme": first.scheme.key if first.scheme else None,
+            "scheme_seconds": first.seconds,
             "rank": first.rank,
             "ranked": self.ranked,
             "slowdown": self.slowdown,
@@ -148,10 +148,10 @@ def compare_with_heuristics(
     reference: Reference | None = None,
     count: int = COUNT,
 ) -> tuple[Comparison, ...]:
-    """Ranks, for each shape, the micro-kernels that NVIDIA's heuristics would choose by the model's
+    """Ranks, for each shape, the schemes that NVIDIA's heuristics would choose by the model's
     predictions.
 
-    Of all micro-kernels with a configuration's tile those count whose splits are nearest, then those whose
+    Of all schemes with a configuration's tile those count whose splits are nearest, then those whose
     step is, then those whose stages are; of these the one that is predicted to be fastest, since a
     configuration says nothing of the rest, such as how many threads share a tile.
 
@@ -166,42 +166,42 @@ def compare_with_heuristics(
     """
     _ = space.hardware.gpu
     reference = Heuristics(space.hardware) if reference is None else reference
-    chosen, kernels = tuple(shapes), [k for k in space if isinstance(k, CudaMicroKernel)]
-    table = (AnalyticModel.of(space) if model is None else model).seconds(kernels, chosen)
+    chosen, schemes = tuple(shapes), space.schemes
+    table = (AnalyticModel.of(space) if model is None else model).seconds(schemes, chosen)
     return tuple(
-        _compare(kernels, table[:, column], shape, reference.configurations(space.workload, shape, count))
+        _compare(schemes, table[:, column], shape, reference.configurations(space.workload, shape, count))
         for column, shape in enumerate(chosen)
     )
 
 
 def _compare(
-    kernels: Sequence[CudaMicroKernel], seconds: Values, shape: Shape, wanted: Sequence[Configuration]
+    schemes: Sequence[CudaScheme], seconds: Values, shape: Shape, wanted: Sequence[Configuration]
 ) -> Comparison:
     best = int(seconds.argmin())
-    matches = tuple(_match(one, kernels, seconds) for one in wanted)
-    return Comparison(shape, matches, kernels[best], float(seconds[best]), len(kernels))
+    matches = tuple(_match(one, schemes, seconds) for one in wanted)
+    return Comparison(shape, matches, schemes[best], float(seconds[best]), len(schemes))
 
 
-def _match(wanted: Configuration, kernels: Sequence[CudaMicroKernel], seconds: Values) -> Match:
-    same = [i for i, k in enumerate(kernels) if (k.rows, k.cols) == (wanted.rows, wanted.cols)]
+def _match(wanted: Configuration, schemes: Sequence[CudaScheme], seconds: Values) -> Match:
+    same = [i for i, k in enumerate(schemes) if (k.rows, k.cols) == (wanted.rows, wanted.cols)]
     if not same:
         return Match(wanted)
 
     def distance(i: int) -> tuple[float, ...]:
-        kernel = kernels[i]
+        kernel = schemes[i].kernel
         splits, step = kernel.splits / wanted.splits, kernel.step / wanted.step
         stages = abs(kernel.stages - wanted.stages)
         return abs(log2(splits)), abs(log2(step)), stages, float(seconds[i])
 
     nearest = min(same, key=distance)
     rank = 1 + int((seconds < seconds[nearest]).sum())
-    return Match(wanted, kernels[nearest], rank, float(seconds[nearest]))
+    return Match(wanted, schemes[nearest], rank, float(seconds[nearest]))
 
 
 def frame_heuristics(comparisons: Iterable[Comparison]) -> pd.DataFrame:
     """Returns one row a shape.
 
-    ``nvidia`` is the heuristics' first choice and ``nvidia_seconds`` their estimate; ``micro_kernel`` is ours
+    ``nvidia`` is the heuristics' first choice and ``nvidia_seconds`` their estimate; ``scheme`` is ours
     of that tile, with its predicted seconds and its ``rank`` among ``ranked``; ``choice`` is what the model
     prefers, and ``slowdown`` the predicted time of the first choice over its own. Of the configurations
     ``proposed`` the space has the tiles of ``in_space``, and step, stages and splits too of ``exact``;

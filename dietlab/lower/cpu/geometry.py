@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dietlab.hardware import Hardware
 from dietlab.lower.contraction import Contraction, contraction_of
 from dietlab.shapes import Dim
-from dietlab.space import CpuMicroKernel
+from dietlab.space import CpuMicroKernel, CpuScheme
 from dietlab.workloads import Workload, largest
 
 FLOAT_BYTES = 4
@@ -48,13 +48,13 @@ class Geometry(Contraction):
     balance: float
 
     @classmethod
-    def of(cls, workload: Workload, hardware: Hardware, kernels: Iterable[CpuMicroKernel]) -> Geometry:
-        """Returns the layout wide enough for the widest last tile of ``kernels``."""
+    def of(cls, workload: Workload, hardware: Hardware, schemes: Iterable[CpuScheme]) -> Geometry:
+        """Returns the layout wide enough for the widest last tile of ``schemes``."""
         shared = contraction_of(workload)
         lanes, cols, panels = hardware.cpu.lanes, shared["cols"], 0
         if workload.weights == "packed":
             assert isinstance(cols, int)
-            panels = max(-(-cols // kernel.cols) * kernel.cols for kernel in kernels) // lanes
+            panels = max(-(-cols // scheme.cols) * scheme.cols for scheme in schemes) // lanes
         return cls(
             **shared,
             lanes=lanes,

@@ -20,7 +20,8 @@ from dietlab.lower.cpu.region import call, region, scratch_floats, tiles_of
 from dietlab.lower.cpu.specialisation import Piece, pieces
 from dietlab.lower.cpu.tir import int64, stack_buffer, switch
 from dietlab.lower.dispatch_tree import choice, plan_function
-from dietlab.space import CpuMicroKernel, Leaf, Tree
+from dietlab.plans import Leaf, Tree
+from dietlab.space import CpuMicroKernel, CpuScheme
 
 ARRAY_ALIGNMENT_BYTES = 4
 """The least alignment of the caller's arrays, in bytes: any float32 array is accepted."""
@@ -30,7 +31,7 @@ PACKED_ALIGNMENT_BYTES = 64
 
 def library_module(
     geometry: Geometry,
-    kernels: Sequence[CpuMicroKernel],
+    schemes: Sequence[CpuScheme],
     tree: Tree,
     *,
     every_plan: bool = False,
@@ -48,18 +49,18 @@ def library_module(
     - ``pack(w[N, K], packed)`` or, with a bias, ``pack(w, bias[N], packed)``, if weights are constant.
 
     Args:
-        kernels: the micro-kernels that lead the plans, by number.
+        schemes: those that the tree names, by number.
         tree: chooses among them; only tiles that some shape needs are compiled.
         every_plan: whether any plan can be run on any shape.
         only: for each plan the row counts that it will be called with (default: any). For measuring only:
             results for others are undefined.
     """
-    chosen = pieces(geometry, kernels, tree, only)
-    any_plan = pieces(geometry, kernels, None, only) if every_plan else ()
+    chosen = pieces(geometry, schemes, tree, only)
+    any_plan = pieces(geometry, schemes, None, only) if every_plan else ()
     functions = {
         tile_name(tile, fit): _tile_function(tile, geometry, fit)
         for piece in (*chosen, *any_plan)
-        for tile, fit in tiles_of(piece.kernel, piece.heights, piece.widths)
+        for tile, fit in tiles_of(piece.scheme, piece.heights, piece.widths)
     }
     if geometry.weights != "direct":
         functions[PANEL_FUNCTION] = panel_function(geometry)
@@ -100,7 +101,7 @@ def _run(geometry: Geometry, served: Sequence[Piece], names: dict[str, Any], tre
         handles = {operand: T.arg(operand, T.handle()) for operand in shapes}
         plan = T.arg("plan", T.int64()) if tree is None else None
         arrays = {operand: _array(operand, handles[operand], shapes[operand]) for operand in shapes}
-        floats = scratch_floats([piece.kernel for piece in served], geometry) if geometry.cores == 1 else 0
+        floats = scratch_floats([piece.scheme for piece in served], geometry) if geometry.cores == 1 else 0
         operands = Operands(
             arrays["x"],
             arrays.get("packed", arrays.get("w")),
@@ -138,7 +139,7 @@ def _run(geometry: Geometry, served: Sequence[Piece], names: dict[str, Any], tre
 
 
 def _cover(geometry: Geometry, operands: Operands, names: dict[str, Any], piece: Piece) -> None:
-    region(piece.kernel, geometry, operands, names, piece.heights, piece.widths)
+    region(piece.scheme, geometry, operands, names, piece.heights, piece.widths)
 
 
 def operand_shapes(geometry: Geometry, size: Any) -> dict[str, tuple[Any, ...]]:

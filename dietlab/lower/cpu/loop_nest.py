@@ -10,7 +10,7 @@ from tvm import tirx
 
 from dietlab.lower.cpu.geometry import Geometry
 from dietlab.lower.cpu.tir import int64
-from dietlab.space import CpuMicroKernel
+from dietlab.space import CpuMicroKernel, CpuScheme
 
 if TYPE_CHECKING:
     from dietlab.lower.cpu.prefetch import Stream
@@ -37,7 +37,7 @@ class LoopNest:
     step of the K-block, ``parts`` how many K-blocks a tile takes one after the other, ``streams`` the
     operands that a batch prefetches."""
 
-    kernel: CpuMicroKernel
+    scheme: CpuScheme
     geometry: Geometry
     operands: Operands
     functions: Mapping[str, Any]
@@ -51,6 +51,10 @@ class LoopNest:
     begin: Any = 0
     parts: Any = 1
     streams: tuple[Stream, ...] = ()
+
+    @property
+    def kernel(self) -> CpuMicroKernel:
+        return self.scheme.kernel
 
     @property
     def size(self) -> Any:

@@ -153,11 +153,8 @@ def tile_arguments(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> tupl
 
 
 def tile_name(kernel: CpuMicroKernel, fit: Fit) -> str:
-    """Returns the name of the tile function, which micro-kernels of any loop order and edge share."""
-    ahead = "a" if kernel.ahead else ""
-    dots = "_depth" if kernel.along == "depth" else ""
-    block = f"_k{kernel.block}" if kernel.block else ""
-    return f"tile_{kernel.rows}x{kernel.cols}_u{kernel.unroll}_p{kernel.prefetch}{ahead}{block}{dots}_{fit}"
+    """Returns the name of the tile function, which all schemes of a micro-kernel share."""
+    return f"tile_{kernel.key.replace('.', '_')}_{fit}"
 
 
 def _weights_buffer(kernel: CpuMicroKernel, geometry: Geometry, pointer: Any, width: Any, depth: Any) -> Any:

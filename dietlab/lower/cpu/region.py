@@ -24,33 +24,33 @@ from dietlab.lower.cpu.prefetch import (
     streams,
 )
 from dietlab.lower.cpu.tir import forget, int64, stack_buffer, switch
-from dietlab.space import CpuMicroKernel
+from dietlab.space import CpuMicroKernel, CpuScheme
 
 
-def scratch_floats(kernels: Iterable[CpuMicroKernel], geometry: Geometry) -> int:
+def scratch_floats(schemes: Iterable[CpuScheme], geometry: Geometry) -> int:
     """Returns the scratch of one core, in floats: for the zero-filled copy of an edge tile, or for
     weights transposed on the fly."""
     floats = [0]
-    for kernel in kernels:
+    for scheme in schemes:
         needed = 0
-        if transposes(kernel, geometry):
-            needed += kernel.vectors(geometry.lanes) * geometry.panel_rows * geometry.lanes
-        if _pads(kernel):
+        if transposes(scheme.kernel, geometry):
+            needed += scheme.kernel.vectors(geometry.lanes) * geometry.panel_rows * geometry.lanes
+        if _pads(scheme):
             assert isinstance(geometry.depth, int)
-            needed += kernel.rows * geometry.depth
+            needed += scheme.rows * geometry.depth
         floats.append(needed)
     return max(floats)
 
 
 def region(
-    kernel: CpuMicroKernel,
+    scheme: CpuScheme,
     geometry: Geometry,
     operands: Operands,
     functions: Mapping[str, Any],
     heights: tuple[int, ...],
     widths: tuple[int, ...],
 ) -> None:
-    """Covers ``y`` as :func:`dietlab.space.plan_for` says.
+    """Covers ``y`` as :func:`dietlab.plans.plan_for` says.
 
     Draws ``ws`` (``is`` exchanges the two loops):
 
@@ -69,14 +69,14 @@ def region(
 
     Args:
         functions: the module's private functions by name.
-        heights: row counts of the tiles that shapes of this plan need.
+        heights: row counts of the tiles that shapes of this scheme need.
         widths: their column counts.
     """
     with _each_core(geometry) as core:
-        floats = scratch_floats([kernel], geometry)
+        floats = scratch_floats([scheme], geometry)
         if operands.scratch is None and floats:
             operands = replace(operands, scratch=stack_buffer(floats))
-        nest = LoopNest(kernel, geometry, operands, functions, heights, widths)
+        nest = LoopNest(scheme, geometry, operands, functions, heights, widths)
         if geometry.batch is not None:
             nest = replace(nest, streams=streams(nest))
             with T.serial(*_share(geometry.batch, core, geometry.cores)) as b:
@@ -114,7 +114,7 @@ def _piece(count: Any, number: Any, pieces: Any) -> tuple[Any, Any]:
 def _deal_panels(nest: LoopNest, core: Any, cores: int) -> None:
     """This core's column tiles, each with all its row tiles, or the other way round."""
     first, last = _share(nest.column_tiles, core, cores)
-    if nest.kernel.order == "is" and nest.geometry.weights != "transposed":
+    if nest.scheme.order == "is" and nest.geometry.weights != "transposed":
         with T.serial(int64(0), nest.row_tiles) as io, T.serial(first, last) as jo:
             _tile(nest, io, jo)
         return
@@ -142,7 +142,7 @@ def _deal_tiles(nest: LoopNest, core: Any) -> None:
     them one after the other: it reads its weights once anyway, and quickest in the order of addresses.
     """
     kernel, depth = nest.kernel, nest.depth
-    if kernel.order == "is":
+    if nest.scheme.order == "is":
         _deal_block(nest, core)
         return
     if not kernel.block:
@@ -166,7 +166,7 @@ def _deal_row_blocks(nest: LoopNest, core: Any) -> None:
 
 def _deal_block(nest: LoopNest, core: Any) -> None:
     """This core's share of a block's tiles; the inner loop is cut where a share begins or ends."""
-    stationary, columns = nest.kernel.order == "ws", int64(nest.column_tiles)
+    stationary, columns = nest.scheme.order == "ws", int64(nest.column_tiles)
     outer, inner = (columns, nest.pass_tiles) if stationary else (nest.pass_tiles, columns)
 
     def tile(o: Any, i: Any) -> None:
@@ -209,18 +209,18 @@ def _transpose_panels(nest: LoopNest, jo: Any) -> None:
 
 def _tile(nest: LoopNest, io: Any, jo: Any) -> None:
     """Emits row tile ``io`` of column tile ``jo``; the edge treatment decides which rows it has."""
-    kernel, nest = nest.kernel, replace(nest, row_tile=io)
+    nest = replace(nest, row_tile=io)
     prefetch_next_product(nest, jo, pieces_before(nest) + io)
-    if kernel.composed:
-        first, height = _part(kernel, nest.size, kernel.rows, io)
+    if nest.scheme.composed:
+        first, height = _part(nest.scheme.edge, nest.size, nest.scheme.rows, io)
         switch(height, nest.heights, lambda rows: _exact(nest, rows, first, jo))
     else:
         _one_micro_kernel(nest, io, jo)
 
 
-def _part(kernel: CpuMicroKernel, extent: Any, most: int, number: Any) -> tuple[Any, Any]:
+def _part(edge: str, extent: Any, most: int, number: Any) -> tuple[Any, Any]:
     """Returns the first row (or column) of a composed tile, and how many it has, ``most`` at most."""
-    if kernel.edge == "rest":
+    if edge == "rest":
         first = T.bind(number * most)
         return first, T.bind(tirx.min(int64(most), extent - first))
     tiles = T.bind(int64(ceil_div(extent, most)))
@@ -235,24 +235,24 @@ def _exact(nest: LoopNest, rows: int, first: Any, jo: Any) -> None:
     if kernel.along == "cols":
         _call_tile(nest, kernel, "exact", first, jo)
         return
-    column, width = _part(kernel, nest.cols, kernel.cols, jo)
+    column, width = _part(nest.scheme.edge, nest.cols, kernel.cols, jo)
     of = {cols: replace(kernel, cols=cols) for cols in nest.widths}
     switch(width, nest.widths, lambda cols: _call_tile(nest, of[cols], "exact", first, jo, column))
 
 
 def _one_micro_kernel(nest: LoopNest, io: Any, jo: Any) -> None:
     """Emits DietCode's loop nest with its treatment of the tile that sticks out."""
-    kernel, first = nest.kernel, io * nest.kernel.rows
+    kernel, edge, first = nest.kernel, nest.scheme.edge, io * nest.kernel.rows
     if kernel.rows == 1:
         _call_tile(nest, kernel, "exact", first, jo)
-    elif kernel.edge == "checked":
+    elif edge == "checked":
         _call_tile(nest, kernel, "checked", first, jo)
     else:
         with T.If(first + kernel.rows <= nest.size):
             with T.Then():
                 _call_tile(nest, kernel, "exact", first, jo)
             with T.Else():
-                _call_tile(nest, kernel, "guarded" if kernel.edge == "padded" else "checked", first, jo)
+                _call_tile(nest, kernel, "guarded" if edge == "padded" else "checked", first, jo)
 
 
 def _call_tile(
@@ -295,8 +295,8 @@ def _weights_pointer(nest: LoopNest, jo: Any, column: Any) -> Any:
     return operands.w.access_ptr("r", offset=jo * nest.tile_floats + nest.begin * geometry.lanes)
 
 
-def _pads(kernel: CpuMicroKernel) -> bool:
-    return kernel.edge == "padded" and kernel.rows > 1
+def _pads(scheme: CpuScheme) -> bool:
+    return scheme.edge == "padded" and scheme.rows > 1
 
 
 def _pad_offset(nest: LoopNest) -> int:
@@ -320,7 +320,7 @@ def _pad_edge_tile(nest: LoopNest) -> None:
     compute stage then reads ``rows`` valid rows whatever T is, without a bound check.
     """
     kernel, operands, depth = nest.kernel, nest.operands, nest.depth
-    if not _pads(kernel):
+    if not _pads(nest.scheme):
         return
     assert operands.scratch is not None
     full = T.bind(tirx.truncdiv(nest.size, int64(kernel.rows)))
@@ -342,10 +342,11 @@ def call(function: Any, arguments: list[Any]) -> None:
 
 
 def tiles_of(
-    kernel: CpuMicroKernel, heights: Iterable[int], widths: Iterable[int] | None = None
+    scheme: CpuScheme, heights: Iterable[int], widths: Iterable[int] | None = None
 ) -> tuple[tuple[CpuMicroKernel, Fit], ...]:
-    """Returns the tile functions a plan may call: for composition, one for each height (and width)."""
-    if kernel.composed:
+    """Returns the tile functions a scheme may call: for composition, one for each height (and width)."""
+    kernel = scheme.kernel
+    if scheme.composed:
         sizes = product(heights, (kernel.cols,) if widths is None else widths)
         return tuple((replace(kernel, rows=rows, cols=cols), "exact") for rows, cols in sizes)
     fits: dict[str, tuple[Fit, ...]] = {
@@ -353,4 +354,4 @@ def tiles_of(
         "checked": ("checked",),
         "partitioned": ("exact", "checked"),
     }
-    return tuple((kernel, fit) for fit in (("exact",) if kernel.rows == 1 else fits[kernel.edge]))
+    return tuple((kernel, fit) for fit in (("exact",) if kernel.rows == 1 else fits[scheme.edge]))

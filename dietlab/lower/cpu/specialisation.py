@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from dietlab.lower.cpu.geometry import Geometry
 from dietlab.lower.dispatch_tree import needed_heights
+from dietlab.plans import Leaf, Tree, heights, route
 from dietlab.shapes import Shape
-from dietlab.space import CpuMicroKernel, Leaf, Tree, heights, route
+from dietlab.space import CpuScheme, scheme_with
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Plan ``number``, led by ``kernel``, as it is compiled for one ``length`` of the dynamic dimension
+    """Scheme ``number`` as it is compiled for one ``length`` of the dynamic dimension
     or (None) for all lengths without a specialised piece; ``heights`` and ``widths`` of the tiles that it
     needs."""
 
     number: int
-    kernel: CpuMicroKernel
+    scheme: CpuScheme
     heights: tuple[int, ...]
     widths: tuple[int, ...]
     length: int | None = None
@@ -26,14 +27,14 @@ class Piece:
 
 def pieces(
     geometry: Geometry,
-    kernels: Sequence[CpuMicroKernel],
+    schemes: Sequence[CpuScheme],
     tree: Tree | None,
     only: Sequence[Sequence[int]] | None = None,
 ) -> tuple[Piece, ...]:
     """Returns all pieces that an entry function chooses among.
 
     Args:
-        kernels: the micro-kernels that lead the plans, by number.
+        schemes: those that the tree names, by number.
         tree: chooses among them (None: the caller does, any plan for any length).
         only: for each plan the lengths it will be called with (default: any).
     """
@@ -41,14 +42,14 @@ def pieces(
     longer = None if only is None else [sorted(set(called).difference(single)) for called in only]
     chooser, every = (Leaf(0), True) if tree is None else (tree, False)
     after = single[-1] + 1 if single else 1
-    rows = needed_heights(kernels, chooser, every_plan=every, only=longer, low=after)
-    cols = needed_widths(geometry, kernels, chooser, every_plan=every, only=longer, low=after)
+    rows = needed_heights(schemes, chooser, every_plan=every, only=longer, low=after)
+    cols = needed_widths(geometry, schemes, chooser, every_plan=every, only=longer, low=after)
     general = [
-        Piece(number, kernel, rows[number], cols[number])
-        for number, kernel in enumerate(kernels)
+        Piece(number, scheme, rows[number], cols[number])
+        for number, scheme in enumerate(schemes)
         if rows[number]
     ]
-    return (*(p for length in single for p in _of_length(geometry, kernels, tree, length, only)), *general)
+    return (*(p for length in single for p in _of_length(geometry, schemes, tree, length, only)), *general)
 
 
 def _single(geometry: Geometry, tree: Tree | None, only: Sequence[Sequence[int]] | None) -> list[int]:
@@ -61,25 +62,25 @@ def _single(geometry: Geometry, tree: Tree | None, only: Sequence[Sequence[int]]
 
 def _of_length(
     geometry: Geometry,
-    kernels: Sequence[CpuMicroKernel],
+    schemes: Sequence[CpuScheme],
     tree: Tree | None,
     length: int,
     only: Sequence[Sequence[int]] | None,
 ) -> list[Piece]:
     shape = Shape.of(**{geometry.size: length})
     found = []
-    for number in range(len(kernels)) if tree is None else (route(tree, shape),):
+    for number in range(len(schemes)) if tree is None else (route(tree, shape),):
         if only is not None and length not in only[number]:
             continue
-        kernel = kernels[number]
-        (widths,) = needed_widths(geometry, [kernel], Leaf(0), only=[[length]])
-        found.append(Piece(number, kernel, heights(kernel, length, length), widths, length))
+        scheme = schemes[number]
+        (widths,) = needed_widths(geometry, [scheme], Leaf(0), only=[[length]])
+        found.append(Piece(number, scheme, heights(scheme, length, length), widths, length))
     return found
 
 
 def needed_widths(
     geometry: Geometry,
-    kernels: Sequence[CpuMicroKernel],
+    schemes: Sequence[CpuScheme],
     tree: Tree,
     *,
     every_plan: bool = False,
@@ -88,9 +89,9 @@ def needed_widths(
 ) -> list[tuple[int, ...]]:
     """Returns what :func:`~dietlab.lower.dispatch_tree.needed_heights` returns, for columns: these are
     composed as rows are where vectors run along the depth."""
-    turned = [replace(kernel, rows=kernel.cols if kernel.along == "depth" else 1) for kernel in kernels]
+    turned = [scheme_with(s, rows=s.cols if s.kernel.composes_columns else 1) for s in schemes]
     if isinstance(geometry.cols, int):
-        needed = [heights(kernel, geometry.cols, geometry.cols) for kernel in turned]
+        needed = [heights(scheme, geometry.cols, geometry.cols) for scheme in turned]
     else:
         needed = needed_heights(turned, tree, every_plan=every_plan, only=only, low=low)
-    return [n if k.along == "depth" else (k.cols,) for k, n in zip(kernels, needed, strict=True)]
+    return [n if s.kernel.composes_columns else (s.cols,) for s, n in zip(schemes, needed, strict=True)]

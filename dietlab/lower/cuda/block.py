@@ -38,7 +38,8 @@ class Arrays:
 class BlockPosition:
     """The position of a block's tile: its batch, its first row and column, and its number of rows (all
     int32 expressions), in a block of threads numbered by ``thread``, which is number ``rank`` of those
-    that share the tile's reduction."""
+    that share the tile's reduction; ``checked`` if its multiply-adds test their bounds, in place of local
+    padding."""
 
     batch: Any
     first_row: Any
@@ -46,6 +47,7 @@ class BlockPosition:
     size: Any
     thread: Any
     rank: Any
+    checked: bool = False
 
 
 def block_program(
@@ -70,7 +72,7 @@ def block_program(
                                                   y[rows inside] = activation(sums + bias) + residual
 
     What a fetch would read beyond an operand is zero in shared memory (local padding, paper section 3.2):
-    only the fetch and the write-back know where the output ends. A ``checked`` micro-kernel has no local
+    only the fetch and the write-back know where the output ends. A ``checked`` scheme has no local
     padding: beyond the end its fetch reads the last elements again, and each multiply-add tests its bounds.
 
     Of ``splits`` blocks that share the reduction each takes every ``splits``-th step, from its rank on, and
@@ -127,7 +129,7 @@ def _walk(
         if not worker.asynchronous:
             begin()
         number = _number(kernel, place, step)
-        left = _left(kernel, geometry, place, depth, number) if kernel.edge == "checked" else None
+        left = _left(kernel, geometry, place, depth, number) if place.checked else None
         worker.multiply_add(tirx.truncmod(step, int32(kernel.stages)), left)
         if worker.asynchronous:
             begin()

@@ -35,6 +35,7 @@ class Fetch:
             reduction step 0, element; None where every tile lies inside.
         origin: the operand's element at the tile's first line and column, reduction index 0 (int64).
         stride: elements from one of its lines to the next.
+        checked: whether multiply-adds test their bounds, so that nothing is filled with zeros.
         base: the first element of the operand's panel in a stage; ``stage`` elements a stage.
     """
 
@@ -54,6 +55,7 @@ class Fetch:
     depth_lines: bool
     lines_left: Any | None
     length_left: Any | None
+    checked: bool
     held: Any | None
 
     @property
@@ -127,13 +129,13 @@ class Fetch:
         tests = [
             index < left
             for index, left in ((lines, self.lines_left), (length, self.length_left))
-            if left is not None and self.kernel.edge != "checked"
+            if left is not None and not self.checked
         ]
         return None if not tests else tests[0] if len(tests) == 1 else tirx.And(*tests)
 
     def _source(self, step: Any, line: Any, at: Any) -> Any:
         lines, length = self._place(step, line, at)
-        if self.kernel.edge == "checked":  # no zeros there: what is read again is never used
+        if self.checked:  # no zeros there: what is read again is never used
             lines = lines if self.lines_left is None else tirx.min(lines, self.lines_left - int32(1))
             if self.length_left is not None:
                 length = tirx.min(length, self.length_left - int32(self.width))
@@ -175,6 +177,7 @@ def fetches(
         False,
         rows_left,
         deep,
+        place.checked,
     )
     w_lines, w_length = (deep, wide) if geometry.direct else (wide, deep)
     w = _fetch(
@@ -192,6 +195,7 @@ def fetches(
         geometry.direct,
         w_lines,
         w_length,
+        place.checked,
     )
     return x, w
 
@@ -211,6 +215,7 @@ def _fetch(
     depth_lines: bool,
     lines_left: Any | None,
     length_left: Any | None,
+    checked: bool,
 ) -> Fetch:
     asynchronous = geometry.asynchronous and width * geometry.itemsize >= LEAST_ASYNCHRONOUS_BYTES
     fetch = Fetch(
@@ -230,6 +235,7 @@ def _fetch(
         depth_lines,
         lines_left,
         length_left,
+        checked,
         None,
     )
     if asynchronous:

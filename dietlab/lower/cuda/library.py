@@ -16,13 +16,14 @@ from dietlab.lower.cuda.block import Arrays, BlockPosition, block_program
 from dietlab.lower.cuda.geometry import BlockGeometry, shared_alignment, shared_elements
 from dietlab.lower.cuda.tir import bound, int32, int64
 from dietlab.lower.dispatch_tree import choice, needed_heights, plan_function
-from dietlab.space import COPY_BYTES, CudaMicroKernel, Leaf, Tree, with_rows
+from dietlab.plans import Leaf, Tree
+from dietlab.space import COPY_BYTES, CudaMicroKernel, CudaScheme, Scheme, scheme_with
 
 RESIDENT = "tirx.launch_bounds_min_blocks_per_sm"
 """The attribute by which TVM tells the CUDA compiler how many blocks a multiprocessor must have room for."""
 
 
-NARROW = CudaMicroKernel(32, 64, 32, 2, 2, unit="mma")
+NARROW = Scheme(CudaMicroKernel(32, 64, 32, 2, 2, unit="mma"))
 """What serves halves that begin anywhere where the library's own micro-kernels do not: right, if not fast."""
 
 
@@ -33,7 +34,7 @@ counted in 32 bits."""
 
 def library_module(
     geometry: BlockGeometry,
-    kernels: Sequence[CudaMicroKernel],
+    schemes: Sequence[CudaScheme],
     tree: Tree,
     *,
     every_plan: bool = False,
@@ -51,26 +52,26 @@ def library_module(
     - ``idle(T) -> 0``: does nothing; what a call costs, to be taken off when ``plan`` is timed.
 
     Args:
-        kernels: the micro-kernels that lead the plans, by number.
+        schemes: those that the tree names, by number.
         tree: chooses among them; only heights that some shape needs are compiled.
         every_plan: whether any plan can be run on any shape.
         only: for each plan the row counts that it will be called with (default: any). For measuring only:
             results for others are undefined.
     """
-    heights = needed_heights(kernels, tree, every_plan=every_plan, only=only)
+    heights = needed_heights(schemes, tree, every_plan=every_plan, only=only)
     entries = {
-        "run": _run(geometry, kernels, heights, tree),
+        "run": _run(geometry, schemes, heights, tree),
         "plan": plan_function("plan", geometry.size, tree),
         "idle": plan_function("idle", geometry.size, Leaf(0)),
     }
     if every_plan:
-        entries["run_plan"] = _run(geometry, kernels, heights, None)
+        entries["run_plan"] = _run(geometry, schemes, heights, None)
     return tvm.IRModule(entries)
 
 
 def _run(
     geometry: BlockGeometry,
-    kernels: Sequence[CudaMicroKernel],
+    schemes: Sequence[CudaScheme],
     heights: Sequence[tuple[int, ...]],
     tree: Tree | None,
 ) -> Any:
@@ -98,25 +99,26 @@ def _run(
         chosen = plan if tree is None else bound("plan", choice(tree, size))
         wide = max(geometry.x_width(), geometry.w_width()) > 1
         asserted = geometry.dtype == "bfloat16"  # see _array
-        most = _most_rows(geometry, kernels)
+        most = _most_rows(geometry, schemes)
         with T.Assert(size <= int64(most), f"a GPU's grid covers {most} rows at most", "ValueError"):
             pass
         with T.If(size > int64(0)), T.Then():
             if not wide or asserted:
-                _plans(geometry, kernels, heights, flat, size, chosen, aligned=wide)
+                _plans(geometry, schemes, heights, flat, size, chosen, aligned=wide)
             else:
                 with T.If(_aligned(flat.x, flat.w)):
                     with T.Then():
-                        _plans(geometry, kernels, heights, flat, size, chosen, aligned=True)
+                        _plans(geometry, schemes, heights, flat, size, chosen, aligned=True)
                     with T.Else():  # the code of one height serves every shape by itself
-                        _launches(_narrow(kernels[0]), geometry, flat, size, (), aligned=False)
+                        _launches(_narrow(schemes[0]), geometry, flat, size, (), aligned=False)
     return builder.get()
 
 
-def _most_rows(geometry: BlockGeometry, kernels: Sequence[CudaMicroKernel]) -> int:
+def _most_rows(geometry: BlockGeometry, schemes: Sequence[CudaScheme]) -> int:
     """Returns the number of rows that every plan has blocks for, whatever heights it splits them into."""
     found = [MOST_BLOCKS]
-    for kernel in {*kernels, *(_narrow(kernel) for kernel in kernels)}:
+    for scheme in {*schemes, *(_narrow(scheme) for scheme in schemes)}:
+        kernel = scheme.kernel
         blocks = MOST_BLOCKS // kernel.splits
         if isinstance(geometry.cols, int):
             found.append((blocks // -(-geometry.cols // kernel.cols) - 1) * kernel.granule)
@@ -125,15 +127,17 @@ def _most_rows(geometry: BlockGeometry, kernels: Sequence[CudaMicroKernel]) -> i
     return min(found)
 
 
-def _narrow(kernel: CudaMicroKernel) -> CudaMicroKernel:
-    """Returns the micro-kernel whose copies are single elements: this one, or one of warps in place of groups
+def _narrow(scheme: CudaScheme) -> CudaScheme:
+    """Returns the scheme whose copies are single elements: this one, or one of warps in place of groups
     of them, whose sums leave no registers for that."""
-    return NARROW if kernel.unit == "wgmma" else kernel.code
+    if scheme.kernel.unit == "wgmma":
+        return NARROW
+    return scheme_with(scheme, edge="padded") if scheme.composed else scheme
 
 
 def _plans(
     geometry: BlockGeometry,
-    kernels: Sequence[CudaMicroKernel],
+    schemes: Sequence[CudaScheme],
     heights: Sequence[tuple[int, ...]],
     arrays: Arrays,
     size: Any,
@@ -141,14 +145,14 @@ def _plans(
     *,
     aligned: bool,
 ) -> None:
-    for number, kernel in enumerate(kernels):
+    for number, scheme in enumerate(schemes):
         if heights[number]:
             with T.If(chosen == int64(number)), T.Then():
-                _launches(kernel, geometry, arrays, size, heights[number], aligned=aligned)
+                _launches(scheme, geometry, arrays, size, heights[number], aligned=aligned)
 
 
 def _launches(
-    kernel: CudaMicroKernel,
+    scheme: CudaScheme,
     geometry: BlockGeometry,
     arrays: Arrays,
     size: Any,
@@ -165,40 +169,40 @@ def _launches(
         if low == 2: launch(48 rows for `more` tiles, 32 for the others)
         ...
     """
-    granule, most = kernel.granule, kernel.rows // kernel.granule
-    if not kernel.composed:
-        count = bound("count", _ceil(size, kernel.rows))
-        _launch([(kernel, count)], geometry, arrays, size, aligned=aligned)
+    granule, most = scheme.kernel.granule, scheme.rows // scheme.kernel.granule
+    if not scheme.composed:
+        count = bound("count", _ceil(size, scheme.rows))
+        _launch([(scheme, count)], geometry, arrays, size, aligned=aligned)
         return
     granules = bound("granules", _ceil(size, granule))
-    if kernel.edge == "even":
-        tiles = bound("tiles", _ceil(size, kernel.rows))
+    if scheme.edge == "even":
+        tiles = bound("tiles", _ceil(size, scheme.rows))
         low = bound("low", tirx.truncdiv(granules, tiles))
         more = bound("more", granules - low * tiles)
         counts = (more, bound("others", tiles - more))
     else:
         low = bound("low", tirx.truncmod(granules, int64(most)))
         counts = (bound("full", tirx.truncdiv(granules, int64(most))), int64(1))
-    for height, parts in _pairs(kernel, heights):
-        regions = [(with_rows(kernel, rows).code, counts[which]) for rows, which in parts]
+    for height, parts in _pairs(scheme, heights):
+        regions = [(scheme_with(scheme, rows=rows), counts[which]) for rows, which in parts]
         with T.If(low == int64(height)), T.Then():
             _launch(regions, geometry, arrays, size, aligned=aligned)
 
 
-def _pairs(kernel: CudaMicroKernel, heights: tuple[int, ...]) -> list[tuple[int, list[tuple[int, int]]]]:
+def _pairs(scheme: CudaScheme, heights: tuple[int, ...]) -> list[tuple[int, list[tuple[int, int]]]]:
     """Returns, for each lower height in granules, the regions of its launch: rows, and the count that is
     theirs."""
-    granule = kernel.granule
-    if kernel.edge == "even":
+    granule = scheme.kernel.granule
+    if scheme.edge == "even":
         taller = {rows: [(rows + granule, 0)] if rows + granule in heights else [] for rows in heights}
         return [(rows // granule, [*taller[rows], (rows, 1)]) for rows in heights]
-    full = [(kernel.rows, 0)]
-    lower = [(rows // granule, [*full, (rows, 1)]) for rows in heights if rows < kernel.rows]
-    return [(0, full), *lower] if kernel.rows in heights else [(low, parts[1:]) for low, parts in lower]
+    full = [(scheme.rows, 0)]
+    lower = [(rows // granule, [*full, (rows, 1)]) for rows in heights if rows < scheme.rows]
+    return [(0, full), *lower] if scheme.rows in heights else [(low, parts[1:]) for low, parts in lower]
 
 
 def _launch(
-    regions: Sequence[tuple[CudaMicroKernel, Any]],
+    regions: Sequence[tuple[CudaScheme, Any]],
     geometry: BlockGeometry,
     arrays: Arrays,
     size: Any,
@@ -218,14 +222,15 @@ def _launch(
 
     Blocks that share a reduction are neighbours: a cluster of them stands where one block stands here.
     """
-    first = regions[0][0]
+    leading = regions[0][0]
+    first, checked = leading.kernel, leading.edge == "checked"
     cols = geometry.value(geometry.cols, size)
     column_tiles = -(-cols // first.cols) if isinstance(cols, int) else _ceil(cols, first.cols)
     row_tiles = bound("row_tiles", int32(sum((count for _, count in regions[1:]), regions[0][1])))
     counts = [bound("tiles_of_region", int32(count)) for _, count in regions]
     rows = bound("rows", int32(size))
     grid = bound("grid", row_tiles * int32(column_tiles))
-    elements = max(shared_elements(kernel, geometry) for kernel, _ in regions)
+    elements = max(shared_elements(scheme.kernel, geometry) for scheme, _ in regions)
     with ExitStack() as stack:
         block = stack.enter_context(T.launch_thread("blockIdx.x", grid * int32(first.splits)))
         batch = stack.enter_context(T.launch_thread("blockIdx.y", int32(geometry.batch or 1)))
@@ -244,13 +249,13 @@ def _launch(
         first_col = bound("first_col", tirx.truncdiv(block, row_tiles) * int32(first.cols))
 
         def emit(kernel: CudaMicroKernel, row: Any) -> None:
-            place = BlockPosition(batch, bound("first_row", row), first_col, rows, thread, rank)
+            place = BlockPosition(batch, bound("first_row", row), first_col, rows, thread, rank, checked)
             block_program(kernel, geometry, arrays, shared, place, aligned=aligned)
 
         if len(regions) == 1:
             emit(first, tile * int32(first.rows))
             return
-        last = regions[1][0]
+        last = regions[1][0].kernel
         with T.If(tile < counts[0]):
             with T.Then():
                 emit(first, tile * int32(first.rows))

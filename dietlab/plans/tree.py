@@ -12,9 +12,9 @@ from dietlab.shapes import Shape
 
 @dataclass(frozen=True)
 class Leaf:
-    """A leaf: shapes that reach it run plan number ``kernel``."""
+    """A leaf: shapes that reach it run scheme number ``scheme``."""
 
-    kernel: int
+    scheme: int
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,10 @@ Tree = Leaf | Split
 
 
 def route(tree: Tree, shape: Shape) -> int:
-    """Returns the number of the plan that serves ``shape``."""
+    """Returns the number of the scheme that serves ``shape``."""
     while isinstance(tree, Split):
         tree = tree.low if shape[tree.dim] <= tree.at_most else tree.high
-    return tree.kernel
+    return tree.scheme
 
 
 def leaves(tree: Tree) -> tuple[Leaf, ...]:
@@ -48,7 +48,7 @@ def intervals(tree: Tree, low: int = 1, high: int | None = None) -> list[tuple[i
     if high is not None and low > high:
         return []
     if isinstance(tree, Leaf):
-        return [(tree.kernel, low, high)]
+        return [(tree.scheme, low, high)]
     below = tree.at_most if high is None else min(high, tree.at_most)
     return intervals(tree.low, low, below) + intervals(tree.high, max(low, tree.at_most + 1), high)
 
@@ -59,16 +59,16 @@ def depth(tree: Tree) -> int:
 
 
 def relabelled(tree: Tree, numbers: Mapping[int, int]) -> Tree:
-    """Returns the tree with its plans renumbered."""
+    """Returns the tree with its schemes renumbered."""
     if isinstance(tree, Leaf):
-        return Leaf(numbers[tree.kernel])
+        return Leaf(numbers[tree.scheme])
     return Split(tree.dim, tree.at_most, relabelled(tree.low, numbers), relabelled(tree.high, numbers))
 
 
 def tree_to_json(tree: Tree) -> Any:
-    """Returns the tree as JSON: a plan number, or ``dim``, ``at_most``, ``low`` and ``high``."""
+    """Returns the tree as JSON: a scheme number, or ``dim``, ``at_most``, ``low`` and ``high``."""
     if isinstance(tree, Leaf):
-        return tree.kernel
+        return tree.scheme
     return {
         "dim": tree.dim,
         "at_most": tree.at_most,

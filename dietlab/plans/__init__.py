@@ -1,0 +1,35 @@
+"""Plans: how a scheme covers one shape, and the decision tree that names a scheme for every shape."""
+
+from dietlab.plans.plan import Plan, Region, heights, needed, plan_for, spans, tiling
+from dietlab.plans.tree import (
+    Leaf,
+    Split,
+    Tree,
+    depth,
+    intervals,
+    leaves,
+    relabelled,
+    route,
+    tree_from_json,
+    tree_to_json,
+)
+
+__all__ = [
+    "Leaf",
+    "Plan",
+    "Region",
+    "Split",
+    "Tree",
+    "depth",
+    "heights",
+    "intervals",
+    "leaves",
+    "needed",
+    "plan_for",
+    "relabelled",
+    "route",
+    "spans",
+    "tiling",
+    "tree_from_json",
+    "tree_to_json",
+]

@@ -1,0 +1,27 @@
+"""Schemes of made-up micro-kernels, in few words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dietlab.space import CpuMicroKernel, CpuScheme, CudaMicroKernel, CudaScheme, Edge, Order, Scheme
+
+
+def cpu_scheme(
+    rows: int,
+    cols: int,
+    unroll: int = 1,
+    order: Order = "ws",
+    prefetch: int = 0,
+    edge: Edge = "padded",
+    ahead: bool = False,
+    along: Any = "cols",
+    block: int = 0,
+) -> CpuScheme:
+    """Returns a scheme of a register tile."""
+    return Scheme(CpuMicroKernel(rows, cols, unroll, prefetch, ahead, along, block), edge, order)
+
+
+def cuda_scheme(*sizes: int, edge: Edge = "padded", **others: Any) -> CudaScheme:
+    """Returns a scheme of a thread block's tile; ``sizes`` and ``others`` are the micro-kernel's."""
+    return Scheme(CudaMicroKernel(*sizes, **others), edge)
