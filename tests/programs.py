@@ -12,6 +12,7 @@ import numpy as np
 
 from dietlab.hardware import Hardware
 from dietlab.lower.compiler import compile_library
+from dietlab.lower.contraction import sizes_of
 from dietlab.lower.cpu.geometry import Geometry
 from dietlab.lower.cpu.library import library_module
 from dietlab.lower.runtime import aligned_empty, load_library
@@ -60,13 +61,13 @@ class Program:
     ) -> None:
         self.work, self.kernels = work, kernels
         self.geometry = Geometry.of(work, hardware, kernels)
-        calls = None if only is None else [only] * len(kernels)
+        calls = None if only is None else [[sizes_of(work, shape_of(work, n)) for n in only]] * len(kernels)
         module = library_module(self.geometry, kernels, Leaf(0), every_plan=True, only=calls)
         self.artifact = compile_library(module, hardware, folder / "program.so")
         self.library = load_library(self.artifact.path, cores=hardware.cores)
 
     def packed(self, inputs: Mapping[str, FloatArray]) -> FloatArray:
-        packed = aligned_empty(self.geometry.packed_shape)
+        packed = aligned_empty((self.library.packed_floats(*inputs["w"].shape),))
         packed.fill(np.nan)
         self.library.pack(*(fenced(inputs[name]) for name in self.work.constants), packed)
         return packed

@@ -239,7 +239,7 @@ def test_a_manifest_tells_what_the_cubin_uses(
     assert set(used) == {"registers", "spill_bytes", "shared_bytes", "blocks_per_sm"}
     assert 16 <= used["registers"] <= 255 and used["spill_bytes"] == 0
     assert 0 < used["shared_bytes"] <= H100.gpu.smem_per_block_bytes and used["blocks_per_sm"] >= 1
-    assert manifest["packed_shape"] is None and "pack" not in manifest["entries"]
+    assert not manifest["packs"] and "pack" not in manifest["entries"]
     assert manifest["entries"]["run"].startswith("run(x ") and "y [" in manifest["entries"]["run"]
     assert manifest["needs"] == ["libtvm_ffi.so", "libtvm_runtime.so", "libtvm_runtime_cuda.so"]
     assert all((folder / needed).is_file() for needed in manifest["needs"][1:])

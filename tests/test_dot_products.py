@@ -109,15 +109,15 @@ def test_columns_are_composed_as_rows_are() -> None:
     geometry = Geometry.of(SCORES, ZEN4, [FIVE])
     kernels, tree = [FIVE, cpu_scheme(8, 32, edge="even")], Split("T", 10, Leaf(0), Leaf(1))
     assert needed_widths(geometry, kernels, tree) == [(1, 2, 3, 4, 5), (32,)]
-    assert needed_widths(geometry, kernels, tree, only=[[13], [13]]) == [(4, 5), (32,)]
+    assert needed_widths(geometry, kernels, tree, only=[[{"T": 13}], [{"T": 13}]]) == [(4, 5), (32,)]
     static = Geometry.of(VARIABLE, ZEN4, [WIDE])
-    assert needed_widths(static, [WIDE], Leaf(0), only=[[13]]) == [(2, 7)]
+    assert needed_widths(static, [WIDE], Leaf(0), only=[[{"T": 13}]]) == [(2, 7)]
     assert [(t.rows, t.cols) for t, _ in tiles_of(FIVE, (2, 3), (4, 5))] == [(2, 4), (2, 5), (3, 4), (3, 5)]
     assert heights(FIVE, 13, 13) == (4, 5)
 
 
 def test_dot_products_need_no_scratch() -> None:
-    assert scratch_floats([FIVE, WIDE], Geometry.of(SCORES, ZEN4, [FIVE, WIDE])) == 0
+    assert scratch_floats([FIVE, WIDE], Geometry.of(SCORES, ZEN4, [FIVE, WIDE]), 64) == 0
 
 
 @pytest.mark.parametrize(("depth", "cores"), in_turn((3, 8, 40, 64), (1, 2)))

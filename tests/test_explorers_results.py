@@ -728,7 +728,7 @@ def test_records_that_failed_teach_nothing(synthetic_run: TuningRun) -> None:
     assert usual_counts(run)[0] == 11 and usual_counts(run)[-1] == 40
     explorer = cost_lab(run)
     explorer.controls["records"].value = 11
-    assert "11 records of 1 micro-kernels" in explorer.drawn.numbers["fitted on"]
+    assert "11 records of 1 schemes" in explorer.drawn.numbers["fitted on"]
 
 
 @given(total=st.integers(1, 3000), broken=st.integers(0, 40))

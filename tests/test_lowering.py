@@ -25,7 +25,7 @@ from dietlab.errors import BuildError
 from dietlab.hardware import Hardware
 from dietlab.lower.compiler import compile_library
 from dietlab.lower.cpu import region
-from dietlab.lower.cpu.geometry import SHORT, Geometry
+from dietlab.lower.cpu.geometry import HEADER_FLOATS, SHORT, Geometry
 from dietlab.lower.cpu.library import library_module
 from dietlab.lower.cpu.micro_kernel import tile_arguments, tile_function, tile_name
 from dietlab.lower.cpu.region import scratch_floats, tiles_of
@@ -130,7 +130,7 @@ def test_tiles_of_known_depth_do_not_spill(
         monkeypatch.setattr(region, "forget", lambda *pointers: None)
     work, zen4 = BatchMatmul(Dim(1, 64), 192, 64, "nn"), Hardware.preset("zen4-1core")
     path = tmp_path / "kernel.so"
-    compile_plans(work, zen4, [Scheme.from_key(key)], Leaf(0), path, only=[[8]])
+    compile_plans(work, zen4, [Scheme.from_key(key)], Leaf(0), path, only=[[Shape.of(T=8)]])
     symbols, code = (
         subprocess.run(["objdump", *how, str(path)], capture_output=True, text=True, check=True).stdout
         for how in (["-T"], ["-d", "--no-show-raw-insn"])
@@ -146,7 +146,7 @@ def test_where_instructions_are_not_coherent_nothing_is_cleared() -> None:
     kernel, work = cpu_scheme(4, 16, edge="even"), BatchMatmul(Dim(1, 64), 3, 21, "nn")
     arm = replace(PROCESSOR, limits=replace(PROCESSOR.cpu, llvm_cpu="generic"))
     for processor in (PROCESSOR, arm):
-        module = library_module(Geometry.of(work, processor, [kernel]), [kernel], Leaf(0), only=[[8]])
+        module = library_module(Geometry.of(work, processor, [kernel]), [kernel], Leaf(0), only=[[{"T": 8}]])
         assert ("clear_cache" in module.script()) == (processor is PROCESSOR)
 
 
@@ -304,12 +304,14 @@ def test_packed_weights_are_panels_with_bias_first(depth: int, here: Hardware, t
     program = Program(work, here, [cpu_scheme(4, 3 * lanes, edge="even")], tmp_path)
     inputs = work.inputs(Shape.of(T=1))
     packed = program.packed(inputs)
-    assert packed.shape == (3, depth + 1, lanes) == program.geometry.packed_shape
-    assert np.isfinite(packed).all(), "what lies beyond the last column is still a number"
-    columns = np.moveaxis(packed, 1, 2).reshape(3 * lanes, depth + 1)
+    panels = 2 + 3 - 1  # two with columns, and what the widest tile may read beyond them
+    assert packed.shape == (HEADER_FLOATS + panels * (depth + 1) * lanes,)
+    body = packed[HEADER_FLOATS:].reshape(panels, depth + 1, lanes)
+    assert np.isfinite(body).all(), "what lies beyond the last column is still a number"
+    columns = np.moveaxis(body, 1, 2).reshape(panels * lanes, depth + 1)
     np.testing.assert_array_equal(columns[: work.N, 0], inputs["bias"])
     np.testing.assert_array_equal(columns[: work.N, 1:], inputs["w"])
-    assert not columns[work.N :, 0].any() and not packed[2].any()
+    assert not columns[work.N :, 0].any() and not body[2].any()
 
 
 # TensorIR
@@ -380,15 +382,15 @@ def test_only_what_some_shape_needs_is_compiled() -> None:
     dispatcher = Dispatcher(SMALL, PROCESSOR, kernels, tree)
     geometry = Geometry.of(SMALL, PROCESSOR, kernels)
     module = library_module(geometry, kernels, tree)
-    assert needed_heights(kernels, tree) == [(3, 4), (1, 2, 3, 4, 5, 6), (1, 2, 3, 4, 5)]
+    assert needed_heights(kernels, tree, "T") == [(3, 4), (1, 2, 3, 4, 5, 6), (1, 2, 3, 4, 5)]
     tiles = {tile_name(kernel, "exact") for kernel in dispatcher.micro_kernels}
-    assert functions_of(module) == tiles | {"run", "plan", "idle", "pack", "panel"}
+    assert functions_of(module) == tiles | {"run", "plan", "idle", "pack", "packed_floats", "panel"}
     every = library_module(geometry, kernels, tree, every_plan=True)
     assert functions_of(every) == functions_of(module) | {"run_plan"} | {
         tile_name(lower.kernel, "exact") for kernel in kernels for lower in kernel.heights
     }
-    assert needed_heights(kernels, tree, only=[[5]] * 3) == [(2, 3), (5,), (5,)]
-    assert needed_heights(kernels, Leaf(0), only=[[0, 13], [], [13]]) == [(3, 4), (), (4, 5)]
+    assert needed_heights(kernels, tree, "T", only=[[5]] * 3) == [(2, 3), (5,), (5,)]
+    assert needed_heights(kernels, Leaf(0), "T", only=[[0, 13], [], [13]]) == [(3, 4), (), (4, 5)]
 
 
 TREES = st.recursive(
@@ -409,7 +411,10 @@ def test_each_length_has_the_tiles_that_its_plan_needs(
     third = cpu_scheme(5, 2, along="depth", edge="even") if form == "nt" else cpu_scheme(2, 8)
     plans = [cpu_scheme(4, 8, edge="even"), cpu_scheme(6, 16, edge="rest"), third]
     geometry = Geometry.of(BatchMatmul(Dim(1, 64), 3, 24, form), PROCESSOR, plans)
-    found = {(piece.length, piece.number): piece for piece in pieces(geometry, plans, tree, only)}
+    found = {
+        (piece.length, piece.number): piece
+        for piece in pieces(geometry, plans, tree, only and [[{"T": n} for n in called] for called in only])
+    }
     assert all(piece.scheme is plans[number] for (_, number), piece in found.items())
     for length in range(1, 81):
         numbers = range(3) if tree is None else [route(tree, Shape.of(T=length))]
@@ -441,18 +446,18 @@ def test_scratch_is_what_the_most_demanding_plan_needs() -> None:
         cpu_scheme(9, 8, edge="even"),
     ]
     geometry = Geometry.of(SMALL, PROCESSOR, kernels)
-    assert scratch_floats(kernels, geometry) == 6 * 6
+    assert scratch_floats(kernels, geometry, 6) == 6 * 6
     variable = Geometry.of(replace(SMALL, constant=False), PROCESSOR, kernels)
     # Panels hold the bias too: seven rows for a depth of six.
-    assert scratch_floats(kernels, variable) == max(4 * 6 + 7 * 8, 6 * 6 + 7 * 16, 3 * 6 + 7 * 24, 7 * 8)
+    assert scratch_floats(kernels, variable, 6) == max(4 * 6 + 7 * 8, 6 * 6 + 7 * 16, 3 * 6 + 7 * 24, 7 * 8)
 
 
 def test_geometry_is_wide_enough_for_the_widest_last_tile() -> None:
     kernels = [cpu_scheme(4, 8), cpu_scheme(2, 24)]
     geometry = Geometry.of(SMALL, PROCESSOR, kernels)
-    assert geometry.panels * geometry.lanes == max(math.ceil(20 / 8) * 8, math.ceil(20 / 24) * 24) == 24
-    assert geometry.packed_shape == (3, 7, 8)
-    assert Geometry.of(replace(SMALL, constant=False), PROCESSOR, kernels).panels == 0
+    for cols in range(1, 100):
+        assert geometry.panels(cols) * 8 >= max(math.ceil(cols / 8) * 8, math.ceil(cols / 24) * 24)
+    assert geometry.packed_floats(20, 6) == HEADER_FLOATS + 5 * 7 * 8
 
 
 @settings(deadline=None)
@@ -469,7 +474,7 @@ def test_a_block_of_rows_leaves_room_for_weights_in_every_set_of_the_cache(
     assume(depth % (steps or 1) == 0)
     processor = replace(PROCESSOR, limits=replace(PROCESSOR.cpu, l2_bytes=size))
     geometry = Geometry.of(Dense(T=RANGE, N=24, K=depth), processor, [cpu_scheme(4, 16)])
-    first = depth // line_floats * np.arange(geometry.block_rows(steps))[:, None]
+    first = depth // line_floats * np.arange(geometry.block_rows(depth, steps))[:, None]
     lines = first + np.arange((steps or depth) // line_floats)
     in_sets = np.bincount((lines % (size // (4 * line_floats * ways))).ravel())
     assert in_sets.max() <= 0.75 * ways
@@ -478,7 +483,7 @@ def test_a_block_of_rows_leaves_room_for_weights_in_every_set_of_the_cache(
 def test_parts_of_rows_a_power_of_two_apart_are_not_more_rows_the_shorter_they_are() -> None:
     processor = replace(PROCESSOR, limits=replace(PROCESSOR.cpu, l2_bytes=2 << 20))
     geometry = Geometry.of(Dense(T=RANGE, N=24, K=3072), processor, [cpu_scheme(4, 16)])
-    assert [geometry.block_rows(steps) for steps in (0, 1024, 512, 256)] == [85, 256, 256, 256]
+    assert [geometry.block_rows(3072, steps) for steps in (0, 1024, 512, 256)] == [85, 256, 256, 256]
 
 
 # Libraries
@@ -553,7 +558,7 @@ def test_equal_programs_have_equal_code_and_other_programs_other_code(here: Hard
     work = Dense(T=Dim(1, 8), N=32, K=8)
 
     def code(kernel: MicroKernel, name: str, only: tuple[int, ...] | None = None) -> str:
-        calls = None if only is None else [only]
+        calls = None if only is None else [[{"T": n} for n in only]]
         module = library_module(Geometry.of(work, here, [kernel]), [kernel], Leaf(0), only=calls)
         artifact = compile_library(module, here, tmp_path / name / "kernel.so")
         assert 0 < artifact.code_bytes < artifact.path.stat().st_size

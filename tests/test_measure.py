@@ -738,12 +738,15 @@ def test_the_threads_of_the_pool_can_be_told_what_to_do() -> None:
 class Packing:
     """A library whose entry fills the packed weights, all but the last one, with this number."""
 
-    def __init__(self, value: float) -> None:
-        self.value, self.calls = value, 0
+    def __init__(self, value: float, size: int = 576) -> None:
+        self.value, self.size, self.calls = value, size, 0
+
+    def packed_floats(self, cols: int, depth: int) -> int:
+        return self.size
 
     def pack(self, weights: np.ndarray, packed: np.ndarray) -> None:
         self.calls += 1
-        packed.reshape(-1)[:-1] = self.value
+        packed[:-1] = self.value
 
     def run(self, *arrays: object) -> None: ...
 
@@ -755,8 +758,8 @@ def test_libraries_share_the_copies_of_weights_that_they_pack_alike() -> None:
         calls = library.calls(problem, [problem.arrays] * copies)
         return [np.from_dlpack(call.args[1]).ctypes.data for call in calls]  # type: ignore[attr-defined]
 
-    first, alike, other = (_Library(Packing(value), (3, 12, 16)) for value in (1.0, 1.0, 2.0))
-    longer = _Library(Packing(1.0), (4, 9, 16))
+    first, alike, other = (_Library(Packing(value), packs=True) for value in (1.0, 1.0, 2.0))
+    longer = _Library(Packing(1.0, 592), packs=True)
     shared = weights(first, 3)
     assert len(set(shared)) == 3 and weights(alike, 2) == shared[:2] and weights(alike, 4)[:3] == shared
     assert weights(first, 4) == weights(alike, 4)

@@ -15,6 +15,7 @@ from tvm.script.ir_builder import tirx as T
 
 from dietlab.hardware import Hardware
 from dietlab.lower.cpu import prefetch
+from dietlab.lower.cpu.geometry import HEADER_FLOATS
 from dietlab.lower.cpu.prefetch import PREFETCH_ALL_FROM
 from dietlab.lower.program import compile_plans
 from dietlab.lower.runtime import aligned_empty, load_library
@@ -56,11 +57,14 @@ class Layer:
     def asked(self, rows: int, block: int) -> Any:
         """How often each line is asked for, ``[core, panel, step]``."""
         lanes, cores = self.hardware.cpu.lanes, self.hardware.cores
-        packed = aligned_empty((self.work.N // lanes, DEPTH, lanes))  # a line is one step of one panel
-        packed.fill(0)
+        built, panels = library(self, block), self.work.N // lanes
+        packed = aligned_empty((built.packed_floats(self.work.N, DEPTH),))
+        built.pack(np.zeros((self.work.N, DEPTH), np.float32), packed)
         out = np.zeros((rows, self.work.N), np.float32)
-        library(self, block).run(np.zeros((rows, DEPTH), np.float32), packed, out)
-        return packed.sum(axis=2).reshape(cores, -1, DEPTH)
+        built.run(np.zeros((rows, DEPTH), np.float32), packed, out)
+        lines = packed[HEADER_FLOATS:].reshape(-1, DEPTH, lanes)  # a line is one step of one panel
+        assert not lines[panels:].any(), "empty panels are asked for"
+        return lines[:panels].sum(axis=2).reshape(cores, -1, DEPTH)
 
 
 @cache

@@ -96,6 +96,6 @@ def test_lab_without_jupyterlab_says_what_to_install(monkeypatch: pytest.MonkeyP
 def test_replay_takes_records_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(main, ["replay", "quickstart", "--effort", "smoke"])
-    assert result.exit_code == 0 and "micro-kernels of 1088 measured" in result.output
+    assert result.exit_code == 0 and "schemes of 1088 measured" in result.output
     result = CliRunner().invoke(main, ["replay", "quickstarts"])
     assert result.exit_code == 2 and "got 'quickstarts'. Such a name is quickstart." in result.stderr

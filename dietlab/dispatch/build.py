@@ -12,6 +12,7 @@ from dietlab.dispatch.dispatcher import Dispatcher
 from dietlab.dispatch.operator import LIBRARY_NAME, MANIFEST_NAME, SCHEMA_VERSION, Operator, load
 from dietlab.errors import BuildError, require_type
 from dietlab.lower.runtime import find_runtime, runtime_names
+from dietlab.shapes import Shape
 from dietlab.workloads import Workload
 
 PACKAGES = ("dietlab", "apache-tvm", "apache-tvm-ffi", "numpy", "xgboost-cpu")
@@ -22,7 +23,7 @@ def build(
     path: str | Path,
     *,
     every_plan: bool = False,
-    only: Sequence[Sequence[int]] | None = None,
+    only: Sequence[Sequence[Shape]] | None = None,
 ) -> Operator:
     """Builds ``path/library/`` and returns the operator in it, ready to call.
 
@@ -34,8 +35,8 @@ def build(
         path: the folder that gets ``library/``.
         every_plan: whether any scheme can be run on any shape, for comparing them; such a library has
             more code.
-        only: for each scheme the row counts that it will be called with (default: any). For measurement
-            only: other row counts have undefined results.
+        only: for each scheme the shapes that it will be called with (default: any). For measurement
+            only: other shapes have undefined results.
 
     Raises:
         BuildError: if the program does not compile, no linker is installed, or ``dispatcher`` is of another
@@ -61,10 +62,8 @@ def build(
         **dispatcher.to_json(),
         "schema_version": SCHEMA_VERSION,
         "micro_kernels": [kernel.key for kernel in dispatcher.micro_kernels],
-        "packed_shape": artifact.packed_shape,
-        "entries": entries(
-            dispatcher.workload, every_plan=every_plan, packs=artifact.packed_shape is not None
-        ),
+        "packs": artifact.packs,
+        "entries": entries(dispatcher.workload, every_plan=every_plan, packs=artifact.packs),
         "code_bytes": artifact.code_bytes,
         "file_bytes": artifact.path.stat().st_size,
         "needs": ["libtvm_ffi.so", *runtimes],
@@ -92,7 +91,12 @@ def entries(workload: Workload, *, every_plan: bool, packs: bool = True) -> dict
     if constants:
         operands.insert(1, "packed")
     call = ", ".join([*operands, out])
-    found = {"run": f"run({call})", "plan": "plan(T) -> number of the scheme", "idle": "idle(T) -> 0"}
+    dims = ", ".join(workload.dims) or "T"
+    found = {
+        "run": f"run({call})",
+        "plan": f"plan({dims}) -> number of the scheme",
+        "idle": f"idle({dims}) -> 0",
+    }
     if every_plan:
         found["run_plan"] = f"run_plan({call}, plan)"
     return {**found, "pack": f"pack({', '.join(constants)}, packed)"} if constants else found

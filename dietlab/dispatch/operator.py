@@ -117,9 +117,9 @@ class Operator:
             raise DispatchError(f"this operator packs {constants}", ", ".join(given))
         arrays = [_contiguous(array) for array in given.values()]
         try:
-            if self.manifest["packed_shape"] is None:
+            if not self.manifest["packs"]:
                 return Layer(self, arrays)
-            packed = aligned_empty(tuple(self.manifest["packed_shape"]))
+            packed = aligned_empty((int(self.library.packed_floats(*arrays[0].shape)),))
             self.library.pack(*arrays, packed)
         except CALL_ERRORS as error:
             raise self._explain(given, error) from None

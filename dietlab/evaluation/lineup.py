@@ -20,7 +20,6 @@ from dietlab.plans import Leaf
 from dietlab.search import Effort, TuningRun, candidate_plans, distinct
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import Scheme
-from dietlab.workloads import extents
 
 BOUNDS = ("ansor", "largest-shape", "oracle")
 CONTENDERS = (*VENDORS, *BOUNDS)
@@ -112,14 +111,14 @@ def with_oracle(lineup: Lineup, home: Path, shapes: ShapeSet) -> Lineup:
     known = candidate_plans(tuned, tuned.shapes.shapes)
     entrants = tuple(dict.fromkeys((*known, *dispatcher.schemes)))
     finalists = _finalists(dispatcher, tuned, entrants, shapes)
-    calls: dict[int, set[int]] = {}
+    calls: dict[int, set[Shape]] = {}
     for (shape, _), numbers in finalists.items():
         for number in numbers:
-            calls.setdefault(number, set()).add(extents(dispatcher.workload, shape)["rows"])
+            calls.setdefault(number, set()).add(shape)
     place = {number: new for new, number in enumerate(calls)}
     plans = tuple(entrants[number] for number in calls)
     one_leaf = replace(dispatcher, schemes=plans, tree=Leaf(0))
-    library = build(one_leaf, home, every_plan=True, only=[sorted(rows) for rows in calls.values()])
+    library = build(one_leaf, home, every_plan=True, only=[sorted(shapes) for shapes in calls.values()])
     note = (
         f"The oracle is the fastest of {ORACLE_FINALISTS} finalists for each shape, chosen from "
         f"{len(known)} plans of the {tuned.trials} schemes measured of {len(tuned.space)} in the space."

@@ -15,7 +15,7 @@ class Artifact:
         code_bytes: machine code and constants (a CPU object file's allocated sections as the file holds
             them; the kernels' of a cubin).
         code_hash: equal for equal code.
-        packed_shape: of the packed constant operand; None if nothing is packed.
+        packs: whether constant operands are packed.
         resources: what the GPU's kernels really use, the most of all of them: registers of a thread,
             spilled bytes, shared memory of a block with what its launch adds, blocks that fit a
             multiprocessor. Empty for a CPU.
@@ -26,6 +26,6 @@ class Artifact:
     code_bytes: int
     code_hash: str
     seconds: float
-    packed_shape: tuple[int, ...] | None = None
+    packs: bool = False
     resources: Mapping[str, int] = field(default_factory=dict)
     source: str = field(default="", repr=False)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dietlab.workloads import Epilogue, Role, Weights, Workload, axis_of, batch_of
+from dietlab.shapes import Shape
+from dietlab.workloads import Epilogue, Role, Weights, Workload, axis_of, batched
 
 Extent = int | str
-"""A static extent, or the name of the dynamic dimension."""
+"""A static extent, or the name of a dynamic dimension."""
+
+Sizes = Mapping[str, Any]
+"""The extents of a call's dynamic dimensions by name, as numbers or expressions."""
 
 
 @dataclass(frozen=True)
@@ -19,27 +24,28 @@ class Contraction:
     ``w[cols, depth]``, unless its ``weights`` are ``direct``: ``w[depth, cols]``.
     """
 
-    rows: Extent
+    rows: str
     cols: Extent
     depth: Extent
-    batch: int | None
+    batch: Extent | None
     weights: Weights
     epilogue: Epilogue
 
     @property
-    def size(self) -> str:
-        """The name of the dynamic dimension (``rows`` is taken from the call even if it is static)."""
-        return next((e for e in (self.rows, self.cols, self.depth) if isinstance(e, str)), "T")
+    def dims(self) -> tuple[str, ...]:
+        """The names of the dynamic dimensions, each once (``rows`` is taken from the call even if it is
+        static)."""
+        extents = (self.rows, self.cols, self.depth, self.batch)
+        return tuple(dict.fromkeys(extent for extent in extents if isinstance(extent, str)))
 
-    def value(self, extent: Extent, size: Any) -> Any:
-        """Returns the extent as a number or, if it is dynamic, as ``size``."""
-        return size if isinstance(extent, str) else extent
+    def value(self, extent: Extent, sizes: Sizes) -> Any:
+        """Returns the extent as a number or, if it is dynamic, as this call's."""
+        return sizes[extent] if isinstance(extent, str) else extent
 
-    def operands(self, size: Any) -> dict[str, tuple[Any, ...]]:
-        """Returns the arrays of a call, in order, with their extents; ``size`` stands for the dynamic
-        dimension."""
-        rows, cols, depth = (self.value(e, size) for e in (self.rows, self.cols, self.depth))
-        batch = () if self.batch is None else (self.batch,)
+    def operands(self, sizes: Sizes) -> dict[str, tuple[Any, ...]]:
+        """Returns the arrays of a call, in order, with their extents."""
+        rows, cols, depth = (self.value(e, sizes) for e in (self.rows, self.cols, self.depth))
+        batch = () if self.batch is None else (self.value(self.batch, sizes),)
         shapes: dict[str, tuple[Any, ...]] = {
             "x": (*batch, rows, depth),
             "w": (*batch, depth, cols) if self.weights == "direct" else (*batch, cols, depth),
@@ -55,10 +61,15 @@ def contraction_of(workload: Workload) -> dict[str, Any]:
     """Returns the fields of :class:`Contraction` for a workload."""
     return {
         **{role: _extent(workload, role) for role in ("rows", "cols", "depth")},
-        "batch": batch_of(workload),
+        "batch": _extent(workload, "batch") if batched(workload) else None,
         "weights": workload.weights,
         "epilogue": workload.epilogue,
     }
+
+
+def sizes_of(workload: Workload, shape: Shape) -> dict[str, int]:
+    """Returns every extent of a shape by the name of its axis."""
+    return {axis.name: axis.at(shape) for axis in workload.axes}
 
 
 def _extent(workload: Workload, role: Role) -> Any:

@@ -11,7 +11,9 @@ from typing import Any
 from dietlab.errors import BuildError
 from dietlab.hardware import Hardware
 from dietlab.lower.artifact import Artifact
+from dietlab.lower.contraction import Sizes, sizes_of
 from dietlab.plans import Leaf, Tree
+from dietlab.shapes import Shape
 from dietlab.space import CpuMicroKernel, CudaMicroKernel, Scheme, layout_limits
 from dietlab.workloads import Workload
 
@@ -24,14 +26,14 @@ def compile_plans(
     path: Path,
     *,
     every_plan: bool = False,
-    only: Sequence[Sequence[int]] | None = None,
+    only: Sequence[Sequence[Shape]] | None = None,
 ) -> Artifact:
     """Compiles an operator that covers each shape by the scheme that ``tree`` names.
 
     Args:
         schemes: by number; all of the processor's kind.
         every_plan: whether any scheme can be run on any shape, for comparing them.
-        only: for each scheme the row counts that it will be called with (default: any).
+        only: for each scheme the shapes that it will be called with (default: any).
 
     Raises:
         BuildError: if the program does not compile, or a scheme cannot be of this operator on this processor.
@@ -40,7 +42,8 @@ def compile_plans(
     strangers = [scheme.key for scheme in schemes if not isinstance(scheme.kernel, own)]
     if strangers:
         raise BuildError(f"schemes are made for {hardware.name}, a {hardware.kind} processor", strangers[0])
-    return compile_own(workload, hardware, schemes, tree, path, every_plan, only)
+    called = None if only is None else [[sizes_of(workload, s) for s in shapes] for shapes in only]
+    return compile_own(workload, hardware, schemes, tree, path, every_plan, called)
 
 
 def source_of(workload: Workload, hardware: Hardware, scheme: Scheme) -> str:
@@ -72,7 +75,7 @@ def _cpu(
     tree: Tree,
     path: Path,
     every_plan: bool,
-    only: Sequence[Sequence[int]] | None,
+    only: Sequence[Sequence[Sizes]] | None,
 ) -> Artifact:
     from dietlab.lower.compiler import compile_library
     from dietlab.lower.cpu.geometry import Geometry
@@ -84,7 +87,7 @@ def _cpu(
     geometry = Geometry.of(workload, hardware, schemes)
     module = library_module(geometry, schemes, tree, every_plan=every_plan, only=only)
     artifact = compile_library(module, hardware, path)
-    return replace(artifact, packed_shape=geometry.packed_shape if workload.constants else None)
+    return replace(artifact, packs=bool(workload.constants))
 
 
 def _cuda(
@@ -94,12 +97,13 @@ def _cuda(
     tree: Tree,
     path: Path,
     every_plan: bool,
-    only: Sequence[Sequence[int]] | None,
+    only: Sequence[Sequence[Sizes]] | None,
 ) -> Artifact:
     from dietlab.lower.cuda.compiler import compile_library
     from dietlab.lower.cuda.geometry import BlockGeometry
     from dietlab.lower.cuda.library import library_module
 
     geometry = BlockGeometry.of(workload, hardware)
-    module = library_module(geometry, schemes, tree, every_plan=every_plan, only=only)
+    rows = None if only is None else [sorted({s[geometry.size] for s in called}) for called in only]
+    module = library_module(geometry, schemes, tree, every_plan=every_plan, only=rows)
     return compile_library(module, hardware, path)

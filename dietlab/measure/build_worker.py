@@ -9,6 +9,7 @@ from dietlab.hardware import Hardware
 from dietlab.lower.program import compile_plans
 from dietlab.measure.process import serve
 from dietlab.plans import Leaf
+from dietlab.shapes import Shape
 from dietlab.space import Scheme
 from dietlab.workloads import workload_from_json
 
@@ -20,12 +21,12 @@ def build(request: dict[str, Any]) -> dict[str, Any]:
         [Scheme.from_key(request["scheme"])],
         Leaf(0),
         Path(request["path"]),
-        only=[request["rows"]],
+        only=[[Shape.from_json(shape) for shape in request["shapes"]]],
     )
     return {
         "code_bytes": artifact.code_bytes,
         "code_hash": artifact.code_hash,
-        "packed_shape": artifact.packed_shape,
+        "packs": artifact.packs,
         "resources": dict(artifact.resources),
     }
 

@@ -16,7 +16,7 @@ from dietlab.measure.pool import WorkerPool
 from dietlab.measure.process import WorkerCrashed, WorkerProcess, WorkerRefused, WorkerTimeout
 from dietlab.measure.record import Status, Trial
 from dietlab.space import Scheme
-from dietlab.workloads import Workload, extents
+from dietlab.workloads import Workload
 
 BUILDER = "dietlab.measure.build_worker"
 DISK_FULL = ("No space left on device", "File too large", "Disk quota exceeded")
@@ -76,7 +76,7 @@ class Builders:
             "hardware": self._hardware.to_json(),
             "scheme": scheme.key,
             "path": str(path),
-            "rows": sorted({extents(workload, shape)["rows"] for shape in trial.shapes}),
+            "shapes": [shape.to_json() for shape in trial.shapes],
         }
         started = perf_counter()
         answer: dict[str, Any] = {}

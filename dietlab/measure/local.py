@@ -128,7 +128,7 @@ class LocalRunner:
             "shape": candidate.record.shape.to_json(),
             "library": str(candidate.built.path),
             "cores": self.hardware.cores,
-            "packed_shape": candidate.built.answer["packed_shape"],
+            "packs": candidate.built.answer["packs"],
             "timing": timing.to_json(),
             "last_level_bytes": self.hardware.last_level_bytes,
             "turn": turn,

@@ -49,9 +49,9 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
     started = perf_counter()
     timing, cores = Timing(**request["timing"]), request["cores"]
     workload, shape = json.dumps(request["workload"]), Shape.from_json(request["shape"])
-    problem, packed = _problem(workload, shape), request["packed_shape"]
+    problem = _problem(workload, shape)
     private = _private(request["l2_bytes"], cores)  # before this thread is kept off the others' cores
-    library = _library(Path(request["library"]), cores, packed and tuple(packed))
+    library = _library(Path(request["library"]), cores, request["packs"])
     answer: dict[str, Any] = {"reason": "", "blocks": [], "cached_blocks": []}
     call_seconds = request.get("call_seconds")
     if request["turn"] == 0:
@@ -113,47 +113,46 @@ def _private(l2_bytes: int, cores: int) -> PrivateCaches:
 
 
 @lru_cache(maxsize=KEPT_LIBRARIES)
-def _library(path: Path, cores: int, packed_shape: tuple[int, ...] | None) -> _Library:
-    return _Library(load_library(path, cores=cores), packed_shape)
+def _library(path: Path, cores: int, packs: bool) -> _Library:
+    return _Library(load_library(path, cores=cores), packs)
 
 
 class _Library:
     """A candidate's library. Its own entry packs its constant operands; what comes out is the same for most
     libraries of a workload, and they share the copies of it."""
 
-    def __init__(self, module: Any, packed_shape: tuple[int, ...] | None) -> None:
+    def __init__(self, module: Any, packs: bool) -> None:
         self._module = module
-        self._packed_shape = packed_shape
-        self._content = b""
+        self._packs = packs
+        self._contents: dict[tuple[int, ...], bytes] = {}
 
     def calls(
         self, problem: Problem, copies: Sequence[Sequence[FloatArray]]
     ) -> Sequence[Callable[[], object]]:
         """Returns the call, once for each copy of operands and output; weights are packed once and copied."""
-        if self._packed_shape is None:
+        if not self._packs:
             return _Calls(self._module.run, copies)
-        packed = self._shared(problem, self._packed_shape)
+        packed = self._shared(problem)
         packed += [aligned(packed[0]) for _ in range(len(copies) - len(packed))]
         x, *others = problem.variables.values()
         arrays = [[x, weights, *others, problem.out] for weights in packed[: len(copies)]]
         return _Calls(self._module.run, arrays)
 
-    def _shared(self, problem: Problem, shape: tuple[int, ...]) -> list[FloatArray]:
+    def _shared(self, problem: Problem) -> list[FloatArray]:
         """Returns the packed weights and, so far, their copies."""
+        layer = problem.operands["w"].shape
 
         def pack() -> list[FloatArray]:
-            packed = aligned_empty(shape)
+            packed = aligned_empty((int(self._module.packed_floats(*layer)),))
             packed.fill(0.0)  # where no weight is written, too, they are equal
             self._module.pack(*problem.constants.values(), packed)
             return [packed]
 
-        if self._content:
-            return _packed.get(self._content, pack)
+        if layer in self._contents:
+            return _packed.get(self._contents[layer], pack)
         first = pack()
-        content = sha256(repr(shape).encode())
-        content.update(first[0].data)
-        self._content = content.digest()
-        return _packed.get(self._content, lambda: first)
+        self._contents[layer] = sha256(first[0].data).digest()
+        return _packed.get(self._contents[layer], lambda: first)
 
 
 class _Calls(Sequence[Callable[[], object]]):

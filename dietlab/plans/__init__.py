@@ -2,24 +2,30 @@
 
 from dietlab.plans.plan import Plan, Region, heights, needed, plan_for, spans, tiling
 from dietlab.plans.tree import (
+    Box,
     Leaf,
     Split,
     Tree,
+    boxes,
     depth,
     intervals,
     leaves,
     relabelled,
+    restricted,
     route,
+    split_dims,
     tree_from_json,
     tree_to_json,
 )
 
 __all__ = [
+    "Box",
     "Leaf",
     "Plan",
     "Region",
     "Split",
     "Tree",
+    "boxes",
     "depth",
     "heights",
     "intervals",
@@ -27,8 +33,10 @@ __all__ = [
     "needed",
     "plan_for",
     "relabelled",
+    "restricted",
     "route",
     "spans",
+    "split_dims",
     "tiling",
     "tree_from_json",
     "tree_to_json",

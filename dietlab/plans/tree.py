@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from dietlab.errors import DispatchError
@@ -42,15 +43,54 @@ def leaves(tree: Tree) -> tuple[Leaf, ...]:
     return (tree,) if isinstance(tree, Leaf) else leaves(tree.low) + leaves(tree.high)
 
 
+Range = tuple[int, int | None]
+"""The least and the greatest extent of a dimension, both included (None: no end)."""
+
+Box = Mapping[str, Range]
+"""Ranges of some dimensions; of the others any extent is meant."""
+
+
+def boxes(tree: Tree, within: Box = MappingProxyType({})) -> list[tuple[int, Box]]:
+    """Returns the scheme number and the extents of each leaf: those of ``within`` that reach it, for every
+    dimension that is split on the way or has a range in ``within`` (from 1 on). Leaves that no extent reaches
+    are left out."""
+    if isinstance(tree, Leaf):
+        return [(tree.scheme, within)]
+    low, high = within.get(tree.dim, (1, None))
+    below = tree.at_most if high is None else min(high, tree.at_most)
+    found: list[tuple[int, Box]] = []
+    if low <= below:
+        found += boxes(tree.low, {**within, tree.dim: (low, below)})
+    if high is None or high > tree.at_most:
+        found += boxes(tree.high, {**within, tree.dim: (max(low, tree.at_most + 1), high)})
+    return found
+
+
 def intervals(tree: Tree, low: int = 1, high: int | None = None) -> list[tuple[int, int, int | None]]:
-    """Returns ``(number, low, high)`` of each leaf: the extents of the one dimension that reach it, both ends
-    included (None: no end). Leaves that no extent reaches are left out."""
+    """Returns ``(number, low, high)`` of each leaf of a tree over one dimension: the extents that reach it,
+    both ends included (None: no end). Leaves that no extent reaches are left out."""
     if high is not None and low > high:
         return []
+    dims = split_dims(tree)
+    found = boxes(tree, dict.fromkeys(dims, (low, high)))
+    return [(number, *next(iter(box.values()), (low, high))) for number, box in found]
+
+
+def split_dims(tree: Tree) -> tuple[str, ...]:
+    """Returns the dimensions that a tree splits, in the order in which it asks for them first."""
     if isinstance(tree, Leaf):
-        return [(tree.scheme, low, high)]
-    below = tree.at_most if high is None else min(high, tree.at_most)
-    return intervals(tree.low, low, below) + intervals(tree.high, max(low, tree.at_most + 1), high)
+        return ()
+    return tuple(dict.fromkeys((tree.dim, *split_dims(tree.low), *split_dims(tree.high))))
+
+
+def restricted(tree: Tree, known: Mapping[str, int]) -> Tree:
+    """Returns what is left to ask if some extents are known."""
+    while isinstance(tree, Split) and tree.dim in known:
+        tree = tree.low if known[tree.dim] <= tree.at_most else tree.high
+    if isinstance(tree, Leaf):
+        return tree
+    low, high = restricted(tree.low, known), restricted(tree.high, known)
+    return low if low == high else Split(tree.dim, tree.at_most, low, high)
 
 
 def depth(tree: Tree) -> int:

@@ -128,3 +128,8 @@ def batch_of(workload: Workload) -> int | None:
     if isinstance(batch, Dim):
         raise WorkloadError("the batch axis is static", batch)
     return batch
+
+
+def batched(workload: Workload) -> bool:
+    """Returns whether one call computes a batch of independent products."""
+    return any(axis.role == "batch" for axis in workload.axes)

@@ -15,7 +15,16 @@ from tvm.script.ir_builder import tirx as T
 
 from dietlab.lower.cpu.geometry import Geometry
 from dietlab.lower.cpu.micro_kernel import tile_arguments, tile_name
-from dietlab.lower.cpu.tir import int64, masked_load, masked_store, stack_buffer, vector
+from dietlab.lower.cpu.tir import (
+    constant,
+    int64,
+    masked_load,
+    masked_store,
+    only,
+    quotient,
+    stack_buffer,
+    vector,
+)
 from dietlab.space import CpuMicroKernel
 
 
@@ -25,7 +34,7 @@ class _Tile:
 
     kernel: CpuMicroKernel
     lanes: int
-    depth: int
+    depth: Any
     width: Any
     accumulators: Any
     x: Any
@@ -56,13 +65,13 @@ def dot_products_function(kernel: CpuMicroKernel, geometry: Geometry) -> Any:
     Every output of the tile is inside: columns are composed as rows are.
     """
     names = tile_arguments(kernel, geometry, "exact")
-    lanes, depth = geometry.lanes, geometry.depth
-    assert isinstance(depth, int)
+    lanes = geometry.lanes
     with IRBuilder() as builder, T.prim_func(private=True):
         T.func_name(tile_name(kernel, "exact"))
         T.func_attr({"tirx.noalias": True})
-        given = {n: T.arg(n, T.handle("float32") if n in "xwy" else T.int64()) for n in names}
-        width = geometry.value(geometry.cols, given.get("size"))
+        given = {n: T.arg(n, T.handle("float32") if n in ("x", "w", "y") else T.int64()) for n in names}
+        sizes = {dim: given[dim] for dim in geometry.tile_dims}
+        width, depth = (geometry.value(extent, sizes) for extent in (geometry.cols, geometry.depth))
         tile = _Tile(
             kernel,
             lanes,
@@ -81,6 +90,9 @@ def dot_products_function(kernel: CpuMicroKernel, geometry: Geometry) -> Any:
 def _multiply_add(tile: _Tile) -> None:
     """Emits the compute stage: a vector of every row and column at a time; the tail of the depth is
     masked."""
+    if not isinstance(tile.depth, int):
+        _multiply_add_any(tile)
+        return
     unroll, lanes = tile.kernel.unroll, tile.lanes
     steps, left = divmod(tile.depth, lanes)
     if steps:
@@ -95,12 +107,30 @@ def _multiply_add(tile: _Tile) -> None:
         _step(tile, steps * lanes, left, first=steps == 0)
 
 
-def _step(tile: _Tile, k: Any, inside: int, *, first: bool = False) -> None:
+def _multiply_add_any(tile: _Tile) -> None:
+    """Emits the compute stage for a depth that only the call knows: accumulators begin with zero."""
+    unroll, lanes = tile.kernel.unroll, tile.lanes
+    for output in range(tile.outputs):
+        T.buffer_store(tile.accumulators, constant(0.0, lanes), [tile.slot(output)])
+    steps = T.bind(quotient(tile.depth, lanes))
+    iterations = T.bind(quotient(steps, unroll))
+    with T.serial(int64(0), iterations) as outer:
+        for step in range(unroll):
+            _step(tile, (outer * unroll + step) * lanes, lanes)
+    if unroll > 1:
+        with T.serial(iterations * unroll, steps) as step:
+            _step(tile, step * lanes, lanes)
+    left = T.bind(tile.depth - steps * lanes)
+    with only(left > 0):
+        _step(tile, steps * lanes, left)
+
+
+def _step(tile: _Tile, k: Any, inside: Any, *, first: bool = False) -> None:
     """Adds ``inside`` products to every accumulator; the first step begins it with them."""
     rows, cols, lanes = tile.kernel.rows, tile.kernel.cols, tile.lanes
 
     def load(buffer: Any, row: int) -> Any:
-        if inside < lanes:
+        if not isinstance(inside, int) or inside < lanes:
             return T.bind(masked_load(buffer, row * tile.depth + k, int64(inside), lanes))
         return T.bind(buffer[row, vector(k, lanes)])
 

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
 
 from dietlab.hardware import Hardware
 from dietlab.lower.contraction import Contraction, contraction_of
+from dietlab.lower.cpu.tir import ceil_div, int64, most, quotient
 from dietlab.shapes import Dim
 from dietlab.space import CpuMicroKernel, CpuScheme
-from dietlab.workloads import Workload, largest
+from dietlab.workloads import Workload, axis_of
 
 FLOAT_BYTES = 4
+
+HEADER_FLOATS = 16
+"""Elements before the first panel of packed weights: a cache line, so that panels begin on one."""
+
+LAYOUT = 0x646C0001
+"""The first word of packed weights: two letters and the number of the layout that this version writes."""
 
 SHORT = 32
 """The longest length that is compiled for itself, in rows, where strides or depth are the dynamic
@@ -32,16 +42,18 @@ class Geometry(Contraction):
     With a bias, row 0 of each panel holds it: it is the accumulators' first value. ``direct``
     weights ``w[depth, cols]`` are read as they are.
 
-    ``panels`` counts those of the whole operand (0 unless ``packed``); ``longest`` is the longest reduction,
-    ``l2_bytes`` a core's L2; lengths up to ``short`` are compiled one by one; ``coherent_code`` is the
-    processor's (:class:`~dietlab.hardware.CpuLimits`). ``balance`` is how many rows a core computes, at its
-    peak, while memory brings their weights; 0 if that is not known.
+    Packed weights begin with a tag (:attr:`tag`), by which weights of another layer, library or version
+    are refused, and end with as many empty panels as the widest tile may read beyond the last column.
+
+    ``widest`` is the widest tile's number of panels, ``l2_bytes`` a core's L2; lengths up to ``short`` are
+    compiled one by one; ``coherent_code`` is the processor's (:class:`~dietlab.hardware.CpuLimits`).
+    ``balance`` is how many rows a core computes, at its peak, while memory brings their weights; 0 if that is
+    not known.
     """
 
     lanes: int
     cores: int
-    panels: int
-    longest: int
+    widest: int
     l2_bytes: int
     short: int
     coherent_code: bool
@@ -49,18 +61,13 @@ class Geometry(Contraction):
 
     @classmethod
     def of(cls, workload: Workload, hardware: Hardware, schemes: Iterable[CpuScheme]) -> Geometry:
-        """Returns the layout wide enough for the widest last tile of ``schemes``."""
-        shared = contraction_of(workload)
-        lanes, cols, panels = hardware.cpu.lanes, shared["cols"], 0
-        if workload.weights == "packed":
-            assert isinstance(cols, int)
-            panels = max(-(-cols // scheme.cols) * scheme.cols for scheme in schemes) // lanes
+        """Returns the layout wide enough for the widest tile of ``schemes``."""
+        lanes = hardware.cpu.lanes
         return cls(
-            **shared,
+            **contraction_of(workload),
             lanes=lanes,
             cores=hardware.cores,
-            panels=panels,
-            longest=max(1, largest(workload, "depth")),
+            widest=max((scheme.kernel.vectors(lanes) for scheme in schemes), default=1),
             l2_bytes=hardware.cpu.l2_bytes,
             short=_short(workload),
             coherent_code=hardware.cpu.coherent_code,
@@ -68,21 +75,29 @@ class Geometry(Contraction):
         )
 
     @property
-    def dynamic(self) -> bool:
-        """True if a tile must be told the dynamic dimension, because its strides or its depth depend on
-        it."""
-        return isinstance(self.cols, str) or isinstance(self.depth, str)
+    def tile_dims(self) -> tuple[str, ...]:
+        """The dynamic dimensions that a tile must be told, since its strides or its depth depend on them."""
+        return tuple(dict.fromkeys(e for e in (self.cols, self.depth) if isinstance(e, str)))
 
-    @property
-    def panel_rows(self) -> int:
-        assert isinstance(self.depth, int)
-        return self.depth + self.epilogue.bias
+    def panel_rows(self, depth: Any) -> Any:
+        """Returns the rows of a panel: steps of the reduction and the bias."""
+        return depth + int(self.epilogue.bias)
 
-    @property
-    def packed_shape(self) -> tuple[int, int, int]:
-        return (self.panels, self.panel_rows, self.lanes)
+    def panels(self, cols: Any) -> Any:
+        """Returns the panels of packed weights with that many columns, empty ones included."""
+        return ceil_div(cols, self.lanes) + (self.widest - 1)
 
-    def block_rows(self, steps: int) -> int:
+    def packed_floats(self, cols: Any, depth: Any) -> Any:
+        """Returns the elements of packed weights, the header included."""
+        return HEADER_FLOATS + self.panels(cols) * self.panel_rows(depth) * self.lanes
+
+    def tag(self, cols: Any, depth: Any) -> tuple[Any, ...]:
+        """Returns the first words of packed weights, int32: the layout's version, lanes and whether there is
+        a bias, columns and depth."""
+        words = (LAYOUT, 2 * self.lanes + int(self.epilogue.bias), cols, depth)
+        return tuple(tirx.Cast("int32", int64(word)) for word in words)
+
+    def block_rows(self, depth: Any, steps: int) -> Any:
         """Returns the rows of x, of ``steps`` reduction steps each (0: all), that stay in half of a core's L2
         beside the weights; at least 1.
 
@@ -93,8 +108,9 @@ class Geometry(Contraction):
             address, modulo 4 KiB    0 ............ 2 KiB ............ 4 KiB
             part 0 of every row      xxxxxxxxxxxxxxxx
         """
-        apart = self.longest & -self.longest
-        return max(1, self.l2_bytes // (2 * FLOAT_BYTES * max(steps or self.longest, apart)))
+        apart = depth & -depth if isinstance(depth, int) else tirx.bitwise_and(depth, -depth)
+        read = most(steps or depth, apart)
+        return most(1, quotient(self.l2_bytes // (2 * FLOAT_BYTES), read))
 
     def has_column_tail(self, kernel: CpuMicroKernel) -> bool:
         """Returns whether the last column tile sticks out of the output (or may, if ``cols`` is dynamic)."""
@@ -105,9 +121,11 @@ class Geometry(Contraction):
 
 def _short(workload: Workload) -> int:
     """Returns the last length that is compiled for itself; 0 if none is: neither strides nor depth depend on
-    it, or the range begins later."""
-    extents = (axis.extent for axis in workload.axes if axis.role in ("cols", "depth"))
-    return SHORT if any(isinstance(extent, Dim) and extent.low <= SHORT for extent in extents) else 0
+    the rows' dimension, or its range begins later."""
+    rows = axis_of(workload, "rows")
+    others = {axis.name for axis in workload.axes if axis.role in ("cols", "depth")}
+    shared = rows.name in others and isinstance(rows.extent, Dim) and rows.extent.low <= SHORT
+    return SHORT if shared else 0
 
 
 def _balance(hardware: Hardware) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,22 +11,25 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
+from dietlab.lower.contraction import Sizes
 from dietlab.lower.cpu.dot_products import dot_products_function
-from dietlab.lower.cpu.geometry import Geometry
+from dietlab.lower.cpu.geometry import HEADER_FLOATS, Geometry
 from dietlab.lower.cpu.loop_nest import Operands
 from dietlab.lower.cpu.micro_kernel import Fit, tile_function, tile_name
 from dietlab.lower.cpu.panels import PANEL_FUNCTION, panel_function
-from dietlab.lower.cpu.region import call, region, scratch_floats, tiles_of
+from dietlab.lower.cpu.region import call, region, scratch_buffer, tiles_of
 from dietlab.lower.cpu.specialisation import Piece, pieces
-from dietlab.lower.cpu.tir import int64, stack_buffer, switch
+from dietlab.lower.cpu.tir import int64, only, switch
 from dietlab.lower.dispatch_tree import choice, plan_function
-from dietlab.plans import Leaf, Tree
+from dietlab.plans import Leaf, Tree, restricted
 from dietlab.space import CpuMicroKernel, CpuScheme
 
 ARRAY_ALIGNMENT_BYTES = 4
 """The least alignment of the caller's arrays, in bytes: any float32 array is accepted."""
 
 PACKED_ALIGNMENT_BYTES = 64
+
+FOREIGN_WEIGHTS = "packed weights are of another layer, library or version: pack them with this library"
 
 
 def library_module(
@@ -35,24 +38,25 @@ def library_module(
     tree: Tree,
     *,
     every_plan: bool = False,
-    only: Sequence[Sequence[int]] | None = None,
+    only: Sequence[Sequence[Sizes]] | None = None,
 ) -> Any:
     """Returns the module of one operator; all its functions take and return what DLPack describes.
 
-    Exported functions (``T`` is the dynamic dimension; operands in the order of the workload's
+    Exported functions (``T, ...`` are the dynamic dimensions; operands in the order of the workload's
     inputs, constant ones replaced by ``packed``):
 
-    - ``run(x, w or packed, [bias], [residual], y)``: computes ``y``; nested ``if``s choose the plan.
-    - ``run_plan(..., plan)``, with ``every_plan`` only: computes ``y`` by the plan that the caller chooses.
-    - ``plan(T) -> int``: the number of the plan that ``run`` chooses.
-    - ``idle(T) -> 0``: does nothing; what a call costs, to be taken off when ``plan`` is timed.
+    - ``run(x, w or packed, [bias], [residual], y)``: computes ``y``; nested ``if``s choose the scheme.
+    - ``run_plan(..., plan)``, with ``every_plan`` only: computes ``y`` by the scheme that the caller chooses.
+    - ``plan(T, ...) -> int``: the number of the scheme that ``run`` chooses.
+    - ``idle(T, ...) -> 0``: does nothing; what a call costs, to be taken off when ``plan`` is timed.
     - ``pack(w[N, K], packed)`` or, with a bias, ``pack(w, bias[N], packed)``, if weights are constant.
+    - ``packed_floats(N, K) -> int``: the elements of ``packed``.
 
     Args:
         schemes: those that the tree names, by number.
         tree: chooses among them; only tiles that some shape needs are compiled.
         every_plan: whether any plan can be run on any shape.
-        only: for each plan the row counts that it will be called with (default: any). For measuring only:
+        only: for each scheme the extents that it will be called with (default: any). For measuring only:
             results for others are undefined.
     """
     chosen = pieces(geometry, schemes, tree, only)
@@ -67,13 +71,13 @@ def library_module(
     names = {name: tvm.ir.GlobalVar(name) for name in functions}
     entries = {
         "run": _run(geometry, chosen, names, tree),
-        "plan": plan_function("plan", geometry.size, tree),
-        "idle": plan_function("idle", geometry.size, Leaf(0)),
+        "plan": plan_function("plan", geometry.dims, tree),
+        "idle": plan_function("idle", geometry.dims, Leaf(0)),
     }
     if every_plan:
         entries["run_plan"] = _run(geometry, any_plan, names, None)
     if geometry.weights == "packed":
-        entries["pack"] = _pack(geometry, names)
+        entries |= {"pack": _pack(geometry, names), "packed_floats": _packed_floats(geometry)}
     return tvm.IRModule({**{names[name]: function for name, function in functions.items()}, **entries})
 
 
@@ -96,57 +100,91 @@ def _run(geometry: Geometry, served: Sequence[Piece], names: dict[str, Any], tre
     with IRBuilder() as builder, T.prim_func():
         T.func_name(name)
         T.func_attr({"tirx.noalias": True, "global_symbol": name})
-        size = tirx.Var(geometry.size, "int64")
-        shapes = operand_shapes(geometry, size)
+        sizes = {dim: tirx.Var(dim, "int64") for dim in geometry.dims}
+        shapes = operand_shapes(geometry, sizes)
         handles = {operand: T.arg(operand, T.handle()) for operand in shapes}
         plan = T.arg("plan", T.int64()) if tree is None else None
         arrays = {operand: _array(operand, handles[operand], shapes[operand]) for operand in shapes}
-        floats = scratch_floats([piece.scheme for piece in served], geometry) if geometry.cores == 1 else 0
         operands = Operands(
             arrays["x"],
             arrays.get("packed", arrays.get("w")),
             arrays["y"],
             arrays.get("residual"),
             arrays.get("bias"),
-            size,
-            stack_buffer(floats) if floats else None,
+            sizes,
+            _scratch(geometry, served),
         )
 
         def serve(length: int | None) -> None:
             fitting = [piece for piece in served if piece.length == length]
-            here = operands if length is None else replace(operands, size=int64(length))
-            if length is not None and tree is not None:
-                _cover(geometry, here, names, *fitting)
+            here, left = operands, tree
+            if length is not None:
+                fixed = {geometry.rows: length}
+                here = replace(operands, sizes={**sizes, geometry.rows: int64(length)})
+                left = tree and restricted(tree, fixed)
+            if length is not None and isinstance(left, Leaf):
+                _cover(geometry, here, names, *[p for p in fitting if p.number == left.scheme])
                 return
-            number = plan if tree is None else T.bind(choice(tree, size))
+            number = plan if left is None else T.bind(choice(left, sizes))
             for piece in fitting:
                 with T.If(number == piece.number), T.Then():
                     _cover(geometry, here, names, piece)
 
+        rows = geometry.value(geometry.rows, sizes)
         single = sorted({piece.length for piece in served if piece.length is not None})
         # An empty call returns at once: it would start threads that find nothing to do. The test stands
         # around everything because the compiler moves divisions by a number of tiles up to it.
-        with T.If(size > 0), T.Then():
+        with only(_computes(geometry, sizes)):
+            if geometry.weights == "packed":
+                _require_tag(geometry, arrays["packed"], sizes)
             if not single:
                 serve(None)
             else:
-                with T.If(size <= single[-1]):
+                with T.If(rows <= single[-1]):
                     with T.Then():
-                        switch(size, single, serve)
+                        switch(rows, single, serve)
                     with T.Else():
                         serve(None)
     return builder.get()
+
+
+def _scratch(geometry: Geometry, served: Sequence[Piece]) -> Any | None:
+    """Returns one core's scratch for all pieces; None if regions allocate their own, for each core or of a
+    size that depends on the call."""
+    if geometry.cores > 1 or not isinstance(geometry.depth, int):
+        return None
+    return scratch_buffer([piece.scheme for piece in served], geometry, geometry.depth)
+
+
+def _computes(geometry: Geometry, sizes: Mapping[str, Any]) -> Any:
+    """Returns whether a call has any output."""
+    outer = (geometry.batch, geometry.rows, geometry.cols)
+    tests = [sizes[dim] > 0 for dim in dict.fromkeys(outer) if isinstance(dim, str)]
+    return tests[0] if len(tests) == 1 else tirx.all(*tests)
+
+
+def _require_tag(geometry: Geometry, packed: Any, sizes: Mapping[str, Any]) -> None:
+    """Refuses weights that are not of this layer, layout and processor."""
+    cols, depth = (geometry.value(extent, sizes) for extent in (geometry.cols, geometry.depth))
+    words = [
+        tirx.reinterpret("int32", packed[int64(number)]) == word
+        for number, word in enumerate(geometry.tag(cols, depth))
+    ]
+    enough = int64(packed.shape[0]) >= int64(geometry.packed_floats(cols, depth))
+    with T.Assert(tirx.all(enough, *words), FOREIGN_WEIGHTS, "ValueError"):
+        pass
 
 
 def _cover(geometry: Geometry, operands: Operands, names: dict[str, Any], piece: Piece) -> None:
     region(piece.scheme, geometry, operands, names, piece.heights, piece.widths)
 
 
-def operand_shapes(geometry: Geometry, size: Any) -> dict[str, tuple[Any, ...]]:
+def operand_shapes(geometry: Geometry, sizes: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
     """Returns the arrays of a call, in order; packed weights hold the bias too."""
-    x, *others = geometry.operands(size).items()
+    x, *others = geometry.operands(sizes).items()
     if geometry.weights == "packed":
-        others = [("packed", geometry.packed_shape), *((n, s) for n, s in others if n not in ("w", "bias"))]
+        packed = ("packed", (tirx.Var("packed_size", "int64"),))
+        others = [packed, *((n, s) for n, s in others if n not in ("w", "bias"))]
     return dict([x, *others])
 
 
@@ -157,24 +195,41 @@ def _array(name: str, handle: Any, shape: tuple[Any, ...]) -> Any:
 
 
 def _pack(geometry: Geometry, names: dict[str, Any]) -> Any:
-    """Lays the constant operand out in panels; see :class:`Geometry`."""
-    cols, depth, lanes = geometry.cols, geometry.depth, geometry.lanes
-    assert isinstance(cols, int) and isinstance(depth, int)
+    """Lays the constant operand out in panels, after a tag; see :class:`Geometry`."""
+    lanes = geometry.lanes
     with IRBuilder() as builder, T.prim_func():
         T.func_name("pack")
         T.func_attr({"tirx.noalias": True, "global_symbol": "pack"})
-        shapes = {"w": (cols, depth), "bias": (cols,), "packed": geometry.packed_shape}
+        sizes = {dim: tirx.Var(dim, "int64") for dim in geometry.tile_dims}
+        cols, depth = (geometry.value(extent, sizes) for extent in (geometry.cols, geometry.depth))
+        shapes: dict[str, tuple[Any, ...]] = {"w": (cols, depth), "bias": (cols,)}
         if not geometry.epilogue.bias:
             del shapes["bias"]
+        shapes["packed"] = (geometry.packed_floats(cols, depth),)
         handles = {operand: T.arg(operand, T.handle()) for operand in shapes}
         arrays = {operand: _array(operand, handles[operand], shape) for operand, shape in shapes.items()}
-        with T.serial(int64(0), int64(geometry.panels)) as p:
+        for number, word in enumerate(geometry.tag(cols, depth)):
+            T.buffer_store(arrays["packed"], tirx.reinterpret("float32", word), [int64(number)])
+        panel = int64(geometry.panel_rows(depth) * lanes)
+        with T.serial(int64(0), int64(geometry.panels(cols))) as p:
             arguments = [
                 arrays["w"].access_ptr("r", offset=p * (lanes * depth)),
-                arrays["packed"].access_ptr("w", offset=p * (geometry.panel_rows * lanes)),
+                arrays["packed"].access_ptr("w", offset=HEADER_FLOATS + p * panel),
                 cols - p * lanes,
             ]
+            if not isinstance(depth, int):
+                arguments.append(depth)
             if "bias" in arrays:
                 arguments.append(arrays["bias"].access_ptr("r", offset=p * lanes))
             call(names[PANEL_FUNCTION], arguments)
+    return builder.get()
+
+
+def _packed_floats(geometry: Geometry) -> Any:
+    """Returns ``packed_floats(N, K) -> int``: the elements of packed weights."""
+    with IRBuilder() as builder, T.prim_func():
+        T.func_name("packed_floats")
+        T.func_attr({"global_symbol": "packed_floats"})
+        cols, depth = (T.arg(name, T.int64()) for name in ("cols", "depth"))
+        T.Return(int64(geometry.packed_floats(cols, depth)))
     return builder.get()

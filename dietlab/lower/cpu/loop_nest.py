@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tvm import tirx
-
+from dietlab.lower.contraction import Sizes
 from dietlab.lower.cpu.geometry import Geometry
-from dietlab.lower.cpu.tir import int64
+from dietlab.lower.cpu.tir import ceil_div
 from dietlab.space import CpuMicroKernel, CpuScheme
 
 if TYPE_CHECKING:
@@ -18,14 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Operands:
-    """Buffers of the entry function, its dynamic dimension, and one core's scratch."""
+    """Buffers of the entry function, its dynamic extents by name, and one core's scratch."""
 
     x: Any
     w: Any
     y: Any
     residual: Any | None
     bias: Any | None
-    size: Any
+    sizes: Sizes
     scratch: Any | None = None
 
 
@@ -57,16 +56,22 @@ class LoopNest:
         return self.scheme.kernel
 
     @property
-    def size(self) -> Any:
-        return self.operands.size
+    def rows(self) -> Any:
+        return self.geometry.value(self.geometry.rows, self.operands.sizes)
 
     @property
     def cols(self) -> Any:
-        return self.geometry.value(self.geometry.cols, self.size)
+        return self.geometry.value(self.geometry.cols, self.operands.sizes)
 
     @property
     def depth(self) -> Any:
-        return self.geometry.value(self.geometry.depth, self.size)
+        return self.geometry.value(self.geometry.depth, self.operands.sizes)
+
+    @property
+    def products(self) -> Any:
+        """Independent products of the batch."""
+        assert self.geometry.batch is not None
+        return self.geometry.value(self.geometry.batch, self.operands.sizes)
 
     @property
     def panels(self) -> int:
@@ -74,9 +79,14 @@ class LoopNest:
         return self.kernel.vectors(self.geometry.lanes)
 
     @property
-    def tile_floats(self) -> int:
+    def panel_floats(self) -> Any:
+        """Weights of one panel."""
+        return self.geometry.panel_rows(self.depth) * self.geometry.lanes
+
+    @property
+    def tile_floats(self) -> Any:
         """Weights under one column tile."""
-        return self.panels * self.geometry.panel_rows * self.geometry.lanes
+        return self.panels * self.panel_floats
 
     @property
     def transposes(self) -> bool:
@@ -85,7 +95,7 @@ class LoopNest:
 
     @property
     def row_tiles(self) -> Any:
-        return ceil_div(self.size, self.kernel.rows)
+        return ceil_div(self.rows, self.kernel.rows)
 
     @property
     def pass_tiles(self) -> Any:
@@ -100,10 +110,3 @@ class LoopNest:
 def transposes(kernel: CpuMicroKernel, geometry: Geometry) -> bool:
     """Returns whether a plan transposes panels on the fly: its vectors run across the rows of the weights."""
     return geometry.weights == "transposed" and kernel.along == "cols"
-
-
-def ceil_div(extent: Any, tile: int) -> Any:
-    """Returns the number of tiles that cover an extent, a number or an expression."""
-    if isinstance(extent, int):
-        return -(-extent // tile)
-    return tirx.truncdiv(extent + (tile - 1), int64(tile))

@@ -13,6 +13,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
+from dietlab.lower.contraction import Sizes
 from dietlab.lower.cpu.epilogue import activated
 from dietlab.lower.cpu.geometry import Geometry
 from dietlab.lower.cpu.prefetch import NextPanel
@@ -23,6 +24,7 @@ from dietlab.lower.cpu.tir import (
     masked_load,
     masked_store,
     prefetch,
+    quotient,
     stack_buffer,
     vector,
 )
@@ -44,7 +46,7 @@ class Tile:
     w: Any
     y: Any
     residual: Any | None
-    size: Any | None
+    sizes: Sizes
     rows: Any | None
     cols: Any | None
     begin: Any | None
@@ -60,17 +62,20 @@ class Tile:
 
     @property
     def depth(self) -> Any:
-        return self.geometry.value(self.geometry.depth, self.size)
+        return self.geometry.value(self.geometry.depth, self.sizes)
 
     @property
     def steps(self) -> Any:
-        """Steps of the reduction in one call."""
-        return self.kernel.block or self.depth
+        """Steps of the reduction in one call: all, or a K-block, of which the last one may be shorter."""
+        block, depth = self.kernel.block, self.depth
+        if not block or (isinstance(depth, int) and depth % block == 0):
+            return block or depth
+        return tirx.min(int64(block), depth - self.begin)
 
     @property
     def width(self) -> Any:
         """Elements from one row of the output to the next."""
-        return self.geometry.value(self.geometry.cols, self.size)
+        return self.geometry.value(self.geometry.cols, self.sizes)
 
     def slot(self, i: int, j: int) -> Any:
         """Returns the accumulator of row ``i`` and vector ``j``."""
@@ -95,10 +100,10 @@ def tile_function(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> Any:
     before left in ``y``, and only the last one has activation and residual.
 
     ``x``, ``w``, ``y`` (and ``residual``) point at the tile's first element. Further arguments are there
-    only if needed, in the order of :func:`tile_arguments`: ``size`` (the dynamic dimension), ``rows`` and
-    ``cols`` (how much of the tile lies inside the output; only that much is written), ``begin`` (the first
-    step of the block), ``ahead`` and ``tiles`` (where to begin to ask for the tiles to come, and how many
-    row tiles share that).
+    only if needed, in the order of :func:`tile_arguments`: the dynamic dimensions that its strides and its
+    depth depend on, ``rows`` and ``cols`` (how much of the tile lies inside the output; only that much is
+    written), ``begin`` (the first step of the block), ``ahead`` and ``tiles`` (where to begin to ask for the
+    tiles to come, and how many row tiles share that).
     """
     names = tile_arguments(kernel, geometry, fit)
     with IRBuilder() as builder, T.prim_func(private=True):
@@ -106,8 +111,8 @@ def tile_function(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> Any:
         T.func_attr({"tirx.noalias": True})
         pointers = ("x", "w", "y", "residual", "ahead")
         given = {n: T.arg(n, T.handle("float32") if n in pointers else T.int64()) for n in names}
-        size = given.get("size")
-        width, depth = geometry.value(geometry.cols, size), geometry.value(geometry.depth, size)
+        sizes = {dim: given[dim] for dim in geometry.tile_dims}
+        width, depth = (geometry.value(extent, sizes) for extent in (geometry.cols, geometry.depth))
         outputs = {
             name: T.decl_buffer((kernel.rows, width), data=given[name], align=4)
             for name in ("y", "residual")
@@ -121,7 +126,7 @@ def tile_function(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> Any:
             _weights_buffer(kernel, geometry, given["w"], width, depth),
             outputs["y"],
             outputs.get("residual"),
-            size,
+            sizes,
             given.get("rows"),
             given.get("cols"),
             given.get("begin"),
@@ -142,7 +147,7 @@ def tile_arguments(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> tupl
         "w": True,
         "y": True,
         "residual": geometry.epilogue.residual,
-        "size": geometry.dynamic,
+        **dict.fromkeys(geometry.tile_dims, True),
         "rows": fit != "exact",
         "cols": geometry.has_column_tail(kernel),
         "begin": kernel.block > 0,
@@ -160,7 +165,7 @@ def tile_name(kernel: CpuMicroKernel, fit: Fit) -> str:
 def _weights_buffer(kernel: CpuMicroKernel, geometry: Geometry, pointer: Any, width: Any, depth: Any) -> Any:
     if geometry.weights == "direct":
         return T.decl_buffer((depth, width), data=pointer, align=4)
-    shape = (kernel.vectors(geometry.lanes), geometry.panel_rows, geometry.lanes)
+    shape = (kernel.vectors(geometry.lanes), geometry.panel_rows(depth), geometry.lanes)
     return T.decl_buffer(shape, data=pointer)
 
 
@@ -214,18 +219,19 @@ def multiply_add(tile: Tile, ahead: Any | None = None, tiles: Any | None = None)
                                       step(...) for what is left over
     """
     unroll, depth = tile.kernel.unroll, tile.steps
-    iterations = depth // unroll if isinstance(depth, int) else tirx.truncdiv(depth, int64(unroll))
+    depth = depth if isinstance(depth, int) else T.bind(depth)
+    iterations = quotient(depth, unroll)
     if ahead is None:
         with T.serial(int64(0), int64(iterations)) as outer:
             _iteration(tile, outer)
     else:
         _prefetching_iterations(tile, int64(iterations), ahead, tiles)
-    if not isinstance(depth, int):
+    if isinstance(depth, int):
+        for k in range(iterations * unroll, depth):
+            _step(tile, int64(k))
+    elif unroll > 1:
         with T.serial(iterations * unroll, depth) as k:
             _step(tile, k)
-        return
-    for k in range(iterations * unroll, depth):
-        _step(tile, int64(k))
 
 
 def _prefetching_iterations(tile: Tile, iterations: Any, ahead: Any, tiles: Any) -> None:
@@ -240,7 +246,7 @@ def _prefetching_iterations(tile: Tile, iterations: Any, ahead: Any, tiles: Any)
                                              iteration(ko)
     """
     lanes, kernel = tile.lanes, tile.kernel
-    apart = tile.geometry.panel_rows * lanes if kernel.block else None
+    apart = tile.geometry.panel_rows(tile.depth) * lanes if kernel.block else None
     panel = NextPanel.of(ahead, tiles, lanes, tile.vectors, apart)
     with T.serial(int64(0), tirx.truncdiv(iterations + tiles - 1, tiles)) as group:
         first = T.bind(group * tiles)
@@ -285,7 +291,7 @@ def _offset(tile: Tile, j: int, k: Any) -> Any:
     """Returns the elements from the tile's first weight to vector ``j`` at step ``k``."""
     if tile.geometry.weights == "direct":
         return k * tile.width + j * tile.lanes
-    return (j * tile.geometry.panel_rows + k + int(tile.geometry.epilogue.bias)) * tile.lanes
+    return (j * tile.geometry.panel_rows(tile.depth) + k + int(tile.geometry.epilogue.bias)) * tile.lanes
 
 
 def write_back(tile: Tile) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 from tvm import tirx
@@ -9,13 +10,14 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from dietlab.lower.cpu.geometry import Geometry
-from dietlab.lower.cpu.tir import constant, int64, masked_load, masked_store, vector
+from dietlab.lower.cpu.tir import constant, int64, masked_load, masked_store, only, quotient, vector
 
 PANEL_FUNCTION = "panel"
 
 
 def panel_function(geometry: Geometry) -> Any:
-    """Returns ``panel(w, out, cols[, bias])``: one panel of :class:`Geometry`, from row-major weights.
+    """Returns ``panel(w, out, cols[, depth][, bias])``: one panel of :class:`Geometry`, from row-major
+    weights.
 
     Draws, for ``lanes == 2``::
 
@@ -33,19 +35,19 @@ def panel_function(geometry: Geometry) -> Any:
     of different names are different memory, and with this function inlined LLVM would let a tile read
     its weights before they are written here.
     """
-    lanes, depth, below = geometry.lanes, geometry.depth, int(geometry.epilogue.bias)
-    assert isinstance(depth, int)
+    lanes, below = geometry.lanes, int(geometry.epilogue.bias)
     with IRBuilder() as builder, T.prim_func(private=True):
         T.func_name(PANEL_FUNCTION)
         T.func_attr({"tirx.noalias": True})
         pointers = [T.arg(name, T.handle("float32")) for name in ("w", "out")]
         cols = T.arg("cols", T.int64())
+        depth = geometry.depth if isinstance(geometry.depth, int) else T.arg("depth", T.int64())
         bias_pointer = T.arg("bias", T.handle("float32")) if below else None
         w = T.decl_buffer((lanes, depth), data=pointers[0], align=4)
-        out = T.decl_buffer((geometry.panel_rows, lanes), data=pointers[1])
+        out = T.decl_buffer((geometry.panel_rows(depth), lanes), data=pointers[1])
         with T.If(cols > 0):
             with T.Then():
-                _transpose(geometry, w, out, cols)
+                _transpose(geometry, w, out, cols, depth)
             with T.Else(), T.serial(int64(0), int64(depth)) as k:
                 _store(out, k + below, constant(0.0, lanes), lanes)
         if bias_pointer is not None:
@@ -58,20 +60,23 @@ def _store(out: Any, row: Any, value: Any, lanes: int) -> None:
     masked_store(out, row * lanes, value, int64(lanes), lanes)
 
 
-def _transpose(geometry: Geometry, w: Any, out: Any, cols: Any) -> None:
-    lanes, depth, below = geometry.lanes, geometry.depth, int(geometry.epilogue.bias)
-    assert isinstance(depth, int)
+def _transpose(geometry: Geometry, w: Any, out: Any, cols: Any, depth: Any) -> None:
+    lanes, below = geometry.lanes, int(geometry.epilogue.bias)
     sources = [T.bind(tirx.min(int64(v), cols - 1)) for v in range(lanes)]
-    blocks, left = divmod(depth, lanes)
+    blocks = quotient(depth, lanes)
     with T.serial(int64(0), int64(blocks)) as block:
         rows = [T.bind(w[source, vector(block * lanes, lanes)]) for source in sources]
         for k, column in enumerate(exchanged(rows, lanes)):
             _store(out, block * lanes + k + below, column, lanes)
-    if left:
-        first = blocks * lanes
+    first = blocks * lanes if isinstance(blocks, int) else T.bind(blocks * lanes)
+    left = depth - first
+    if isinstance(left, int) and not left:
+        return
+    with nullcontext() if isinstance(left, int) else only(left > 0):
         rows = [T.bind(masked_load(w, source * depth + first, int64(left), lanes)) for source in sources]
-        for k, column in enumerate(exchanged(rows, lanes)[:left]):
-            _store(out, first + k + below, column, lanes)
+        for k, column in enumerate(exchanged(rows, lanes)[: left if isinstance(left, int) else lanes]):
+            with nullcontext() if isinstance(left, int) else only(k < left):
+                _store(out, first + k + below, column, lanes)
 
 
 def exchanged(rows: list[Any], lanes: int) -> list[Any]:

@@ -9,7 +9,7 @@ from typing import Any
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from dietlab.lower.cpu.geometry import FLOAT_BYTES
+from dietlab.lower.cpu.geometry import FLOAT_BYTES, HEADER_FLOATS
 from dietlab.lower.cpu.loop_nest import LoopNest
 from dietlab.lower.cpu.tir import L2, int64, prefetch
 
@@ -63,9 +63,9 @@ def streams(nest: LoopNest) -> tuple[Stream, ...]:
     operands, lanes = nest.operands, nest.geometry.lanes
     pieces = T.bind(nest.column_tiles * (pieces_before(nest) + nest.row_tiles))
     sizes = (
-        (operands.x, nest.size * nest.depth),
+        (operands.x, nest.rows * nest.depth),
         (operands.w, nest.cols * nest.depth),
-        (operands.y, nest.size * nest.cols),
+        (operands.y, nest.rows * nest.cols),
     )
     return tuple(Stream.of(buffer, floats, pieces, lanes) for buffer, floats in sizes)
 
@@ -138,7 +138,7 @@ def first_prefetched_line(nest: LoopNest, jo: Any) -> Any:
     lines = before * (kernel.unroll if kernel.block else kernel.unroll * nest.panels)
     column, begin = _next_column_tile(nest, jo)
     following, own = (
-        tile * nest.tile_floats + steps * nest.geometry.lanes
+        HEADER_FLOATS + tile * nest.tile_floats + steps * nest.geometry.lanes
         for tile, steps in ((column, begin + lines), (jo, nest.begin))
     )
     offset = T.if_then_else(_alone(nest), int64(own), following)
@@ -158,7 +158,7 @@ def prefetching_tiles(nest: LoopNest) -> Any:
     tiles, alone = int64(nest.pass_tiles), int64(nest.kernel.block or nest.depth)
     if not nest.kernel.block:
         all_from = int(PREFETCH_ALL_FROM * nest.geometry.balance)
-        tiles = tirx.max(tiles, tirx.truncdiv(tiles * all_from, tirx.max(int64(nest.size), int64(1))))
+        tiles = tirx.max(tiles, tirx.truncdiv(tiles * all_from, tirx.max(int64(nest.rows), int64(1))))
     return T.if_then_else(_alone(nest), alone, tiles)
 
 

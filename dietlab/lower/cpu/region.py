@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -12,8 +13,8 @@ import tvm
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from dietlab.lower.cpu.geometry import Geometry
-from dietlab.lower.cpu.loop_nest import LoopNest, Operands, ceil_div, transposes
+from dietlab.lower.cpu.geometry import HEADER_FLOATS, Geometry
+from dietlab.lower.cpu.loop_nest import LoopNest, Operands, transposes
 from dietlab.lower.cpu.micro_kernel import Fit, tile_arguments, tile_name
 from dietlab.lower.cpu.panels import PANEL_FUNCTION
 from dietlab.lower.cpu.prefetch import (
@@ -23,23 +24,31 @@ from dietlab.lower.cpu.prefetch import (
     prefetching_tiles,
     streams,
 )
-from dietlab.lower.cpu.tir import forget, int64, stack_buffer, switch
+from dietlab.lower.cpu.tir import ceil_div, forget, int64, most, stack_buffer, switch
 from dietlab.space import CpuMicroKernel, CpuScheme
 
 
-def scratch_floats(schemes: Iterable[CpuScheme], geometry: Geometry) -> int:
+def scratch_floats(schemes: Iterable[CpuScheme], geometry: Geometry, depth: Any) -> Any:
     """Returns the scratch of one core, in floats: for the zero-filled copy of an edge tile, or for
     weights transposed on the fly."""
-    floats = [0]
+    found: Any = 0
     for scheme in schemes:
-        needed = 0
+        needed: Any = 0
         if transposes(scheme.kernel, geometry):
-            needed += scheme.kernel.vectors(geometry.lanes) * geometry.panel_rows * geometry.lanes
+            needed += scheme.kernel.vectors(geometry.lanes) * geometry.panel_rows(depth) * geometry.lanes
         if _pads(scheme):
-            assert isinstance(geometry.depth, int)
-            needed += scheme.rows * geometry.depth
-        floats.append(needed)
-    return max(floats)
+            needed += scheme.rows * depth
+        found = most(found, needed)
+    return found
+
+
+def scratch_buffer(schemes: Iterable[CpuScheme], geometry: Geometry, depth: Any) -> Any | None:
+    """Allocates one core's scratch: on the stack or, if its size depends on the call, by TVM's runtime; None
+    if nothing needs any."""
+    floats = scratch_floats(schemes, geometry, depth)
+    if isinstance(floats, int):
+        return stack_buffer(floats) if floats else None
+    return T.alloc_buffer((floats,), scope="global")
 
 
 def region(
@@ -73,13 +82,13 @@ def region(
         widths: their column counts.
     """
     with _each_core(geometry) as core:
-        floats = scratch_floats([scheme], geometry)
-        if operands.scratch is None and floats:
-            operands = replace(operands, scratch=stack_buffer(floats))
         nest = LoopNest(scheme, geometry, operands, functions, heights, widths)
+        if operands.scratch is None:
+            scratch = scratch_buffer([scheme], geometry, nest.depth)
+            nest = replace(nest, operands=replace(operands, scratch=scratch))
         if geometry.batch is not None:
             nest = replace(nest, streams=streams(nest))
-            with T.serial(*_share(geometry.batch, core, geometry.cores)) as b:
+            with T.serial(*_share(nest.products, core, geometry.cores)) as b:
                 nest = replace(nest, batch=b)
                 _pad_edge_tile(nest)
                 _deal_panels(nest, 0, 1)
@@ -148,9 +157,9 @@ def _deal_tiles(nest: LoopNest, core: Any) -> None:
     if not kernel.block:
         _deal_row_blocks(nest, core)
         return
-    parts, single = int64(ceil_div(depth, kernel.block)), int64(nest.row_tiles) == 1
-    nest = replace(nest, parts=T.bind(T.if_then_else(single, parts, int64(1))))
-    with T.serial(int64(0), T.bind(T.if_then_else(single, int64(1), parts))) as part:
+    parts, single = most(1, ceil_div(depth, kernel.block)), int64(nest.row_tiles) == 1
+    nest = replace(nest, parts=T.bind(T.if_then_else(single, int64(parts), int64(1))))
+    with T.serial(int64(0), T.bind(T.if_then_else(single, int64(1), int64(parts)))) as part:
         _deal_row_blocks(replace(nest, begin=T.bind(part * kernel.block)), core)
 
 
@@ -158,7 +167,8 @@ def _deal_row_blocks(nest: LoopNest, core: Any) -> None:
     """Divides the rows into blocks, each of which reads all weights once. Blocks are equal: a short last
     one would compute for less time than its weights take to arrive."""
     kernel = nest.kernel
-    blocks = T.bind(int64(ceil_div(nest.size, max(kernel.rows, nest.geometry.block_rows(kernel.block)))))
+    together = most(kernel.rows, nest.geometry.block_rows(nest.depth, kernel.block))
+    blocks = T.bind(int64(ceil_div(nest.rows, together)))
     with T.serial(int64(0), blocks) as block:
         first, last = _piece(nest.row_tiles, block, blocks)
         _deal_block(replace(nest, first_tile=first, block_tiles=T.bind(last - first)), core)
@@ -200,8 +210,10 @@ def _transpose_panels(nest: LoopNest, jo: Any) -> None:
         prefetch_next_product(nest, jo, panel)
         column = jo * nest.kernel.cols + panel * geometry.lanes
         w = operands.w.access_ptr("r", offset=(nest.batch * nest.cols + column) * nest.depth)
-        out = operands.scratch.access_ptr("w", offset=panel * geometry.panel_rows * geometry.lanes)
+        out = operands.scratch.access_ptr("w", offset=panel * nest.panel_floats)
         arguments = [w, out, nest.cols - column]
+        if not isinstance(geometry.depth, int):
+            arguments.append(nest.depth)
         if operands.bias is not None:
             arguments.append(operands.bias.access_ptr("r", offset=column))
         call(nest.functions[PANEL_FUNCTION], arguments)
@@ -212,7 +224,7 @@ def _tile(nest: LoopNest, io: Any, jo: Any) -> None:
     nest = replace(nest, row_tile=io)
     prefetch_next_product(nest, jo, pieces_before(nest) + io)
     if nest.scheme.composed:
-        first, height = _part(nest.scheme.edge, nest.size, nest.scheme.rows, io)
+        first, height = _part(nest.scheme.edge, nest.rows, nest.scheme.rows, io)
         switch(height, nest.heights, lambda rows: _exact(nest, rows, first, jo))
     else:
         _one_micro_kernel(nest, io, jo)
@@ -248,7 +260,7 @@ def _one_micro_kernel(nest: LoopNest, io: Any, jo: Any) -> None:
     elif edge == "checked":
         _call_tile(nest, kernel, "checked", first, jo)
     else:
-        with T.If(first + kernel.rows <= nest.size):
+        with T.If(first + kernel.rows <= nest.rows):
             with T.Then():
                 _call_tile(nest, kernel, "exact", first, jo)
             with T.Else():
@@ -260,7 +272,7 @@ def _call_tile(
 ) -> None:
     geometry, operands = nest.geometry, nest.operands
     column = jo * nest.kernel.cols if column is None else column
-    row = nest.batch * nest.size + first
+    row = nest.batch * nest.rows + first
     x = operands.x.access_ptr("r", offset=row * nest.depth + nest.begin)
     if fit == "guarded":
         x = operands.scratch.access_ptr("r", offset=_pad_offset(nest))  # type: ignore[union-attr]
@@ -269,15 +281,20 @@ def _call_tile(
         "w": lambda: _weights_pointer(nest, jo, column),
         "y": lambda: operands.y.access_ptr("w", offset=row * nest.cols + column),
         "residual": lambda: operands.residual.access_ptr("r", offset=row * nest.cols + column),  # type: ignore[union-attr]
-        "size": lambda: nest.size,
-        "rows": lambda: nest.size - first,
+        **{dim: partial(operands.sizes.__getitem__, dim) for dim in geometry.tile_dims},
+        "rows": lambda: nest.rows - first,
         "cols": lambda: nest.cols - column,
         "begin": lambda: nest.begin,
         "ahead": lambda: first_prefetched_line(nest, jo),
         "tiles": lambda: prefetching_tiles(nest),
     }
     names = tile_arguments(kernel, geometry, fit)
-    if kernel.along == "cols" and isinstance(nest.size, tirx.IntImm) and geometry.coherent_code:
+    if (
+        kernel.along == "cols"
+        and isinstance(nest.depth, (int, tirx.IntImm))
+        and isinstance(nest.rows, tirx.IntImm)
+        and geometry.coherent_code
+    ):
         # A short reduction of known depth is straight-line code. What several tiles read of x or w would be
         # read before all of them, into more registers than there are, and spilled.
         forget(x, values["w"]())
@@ -292,14 +309,15 @@ def _weights_pointer(nest: LoopNest, jo: Any, column: Any) -> Any:
         return operands.w.access_ptr("r", offset=(nest.batch * nest.cols + column) * nest.depth)
     if geometry.weights == "direct":
         return operands.w.access_ptr("r", offset=nest.batch * nest.depth * nest.cols + column)
-    return operands.w.access_ptr("r", offset=jo * nest.tile_floats + nest.begin * geometry.lanes)
+    offset = HEADER_FLOATS + jo * nest.tile_floats + nest.begin * geometry.lanes
+    return operands.w.access_ptr("r", offset=offset)
 
 
 def _pads(scheme: CpuScheme) -> bool:
     return scheme.edge == "padded" and scheme.rows > 1
 
 
-def _pad_offset(nest: LoopNest) -> int:
+def _pad_offset(nest: LoopNest) -> Any:
     """Returns the offset of the padded copy of the edge tile, which stands after the panels."""
     return nest.tile_floats if nest.transposes else 0
 
@@ -323,10 +341,10 @@ def _pad_edge_tile(nest: LoopNest) -> None:
     if not _pads(nest.scheme):
         return
     assert operands.scratch is not None
-    full = T.bind(tirx.truncdiv(nest.size, int64(kernel.rows)))
-    inside = T.bind(nest.size - full * kernel.rows)
+    full = T.bind(tirx.truncdiv(nest.rows, int64(kernel.rows)))
+    inside = T.bind(nest.rows - full * kernel.rows)
     base = _pad_offset(nest)
-    source = operands.x.access_ptr("r", offset=(nest.batch * nest.size + full * kernel.rows) * depth)
+    source = operands.x.access_ptr("r", offset=(nest.batch * nest.rows + full * kernel.rows) * depth)
     # The C library's functions, since stores would carry alias information that holds for one buffer's
     # name only, while tiles read the copy by another.
     with T.If(inside > 0), T.Then():

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dietlab.lower.contraction import Sizes
 from dietlab.lower.cpu.geometry import Geometry
 from dietlab.lower.dispatch_tree import needed_heights
-from dietlab.plans import Leaf, Tree, heights, route
-from dietlab.shapes import Shape
+from dietlab.plans import Leaf, Tree, heights, leaves, restricted
 from dietlab.space import CpuScheme, scheme_with
 
 
@@ -29,20 +29,22 @@ def pieces(
     geometry: Geometry,
     schemes: Sequence[CpuScheme],
     tree: Tree | None,
-    only: Sequence[Sequence[int]] | None = None,
+    only: Sequence[Sequence[Sizes]] | None = None,
 ) -> tuple[Piece, ...]:
     """Returns all pieces that an entry function chooses among.
 
     Args:
         schemes: those that the tree names, by number.
-        tree: chooses among them (None: the caller does, any plan for any length).
-        only: for each plan the lengths it will be called with (default: any).
+        tree: chooses among them (None: the caller does, any scheme for any shape).
+        only: for each scheme the shapes it will be called with (default: any).
     """
     single = _single(geometry, tree, only)
-    longer = None if only is None else [sorted(set(called).difference(single)) for called in only]
+    longer = None
+    if only is not None:
+        longer = [[sizes for sizes in called if sizes[geometry.rows] not in single] for called in only]
     chooser, every = (Leaf(0), True) if tree is None else (tree, False)
     after = single[-1] + 1 if single else 1
-    rows = needed_heights(schemes, chooser, every_plan=every, only=longer, low=after)
+    rows = _needed(geometry.rows, schemes, chooser, geometry, longer, every, after)
     cols = needed_widths(geometry, schemes, chooser, every_plan=every, only=longer, low=after)
     general = [
         Piece(number, scheme, rows[number], cols[number])
@@ -52,11 +54,30 @@ def pieces(
     return (*(p for length in single for p in _of_length(geometry, schemes, tree, length, only)), *general)
 
 
-def _single(geometry: Geometry, tree: Tree | None, only: Sequence[Sequence[int]] | None) -> list[int]:
-    """Returns the lengths with specialised pieces; none where any plan may be called at any length, since
-    there would be one for each plan and length."""
+def _needed(
+    dim: str | int,
+    schemes: Sequence[CpuScheme],
+    tree: Tree,
+    geometry: Geometry,
+    only: Sequence[Sequence[Sizes]] | None,
+    every: bool,
+    low: int,
+) -> list[tuple[int, ...]]:
+    """Returns the heights of each scheme's tiles over the extents of a dimension that the tree sends to it;
+    of a static one the extent is known."""
+    if isinstance(dim, int):
+        return [heights(scheme, dim, dim) for scheme in schemes]
+    called = None if only is None else [sorted({sizes[dim] for sizes in shapes}) for shapes in only]
+    from_low = low if dim == geometry.rows else 1
+    return needed_heights(schemes, tree, dim, every_plan=every, only=called, low=from_low)
+
+
+def _single(geometry: Geometry, tree: Tree | None, only: Sequence[Sequence[Sizes]] | None) -> list[int]:
+    """Returns the lengths with specialised pieces; none where any scheme may be called at any length, since
+    there would be one for each scheme and length."""
     if only is not None:
-        return sorted({length for called in only for length in called if 0 < length <= geometry.short})
+        called = {shape[geometry.rows] for shapes in only for shape in shapes}
+        return sorted(length for length in called if 0 < length <= geometry.short)
     return [] if tree is None else list(range(1, geometry.short + 1))
 
 
@@ -65,15 +86,21 @@ def _of_length(
     schemes: Sequence[CpuScheme],
     tree: Tree | None,
     length: int,
-    only: Sequence[Sequence[int]] | None,
+    only: Sequence[Sequence[Sizes]] | None,
 ) -> list[Piece]:
-    shape = Shape.of(**{geometry.size: length})
+    left = None if tree is None else restricted(tree, {geometry.rows: length})
+    numbers = range(len(schemes)) if left is None else sorted({leaf.scheme for leaf in leaves(left)})
     found = []
-    for number in range(len(schemes)) if tree is None else (route(tree, shape),):
-        if only is not None and length not in only[number]:
-            continue
+    for number in numbers:
+        called: Sequence[Sizes] | None = None
+        if only is not None:
+            called = [sizes for sizes in only[number] if sizes[geometry.rows] == length]
+            if not called:
+                continue
+        elif geometry.cols == geometry.rows:
+            called = [{geometry.rows: length}]
         scheme = schemes[number]
-        (widths,) = needed_widths(geometry, [scheme], Leaf(0), only=[[length]])
+        (widths,) = needed_widths(geometry, [scheme], Leaf(0), only=None if called is None else [called])
         found.append(Piece(number, scheme, heights(scheme, length, length), widths, length))
     return found
 
@@ -84,14 +111,11 @@ def needed_widths(
     tree: Tree,
     *,
     every_plan: bool = False,
-    only: Sequence[Sequence[int]] | None = None,
+    only: Sequence[Sequence[Sizes]] | None = None,
     low: int = 1,
 ) -> list[tuple[int, ...]]:
     """Returns what :func:`~dietlab.lower.dispatch_tree.needed_heights` returns, for columns: these are
     composed as rows are where vectors run along the depth."""
     turned = [scheme_with(s, rows=s.cols if s.kernel.composes_columns else 1) for s in schemes]
-    if isinstance(geometry.cols, int):
-        needed = [heights(scheme, geometry.cols, geometry.cols) for scheme in turned]
-    else:
-        needed = needed_heights(turned, tree, every_plan=every_plan, only=only, low=low)
+    needed = _needed(geometry.cols, turned, tree, geometry, only, every_plan, low)
     return [n if s.kernel.composes_columns else (s.cols,) for s, n in zip(schemes, needed, strict=True)]

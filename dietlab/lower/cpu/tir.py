@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from tvm import tirx
@@ -83,3 +84,31 @@ def switch(value: Any, cases: Sequence[int], emit: Callable[[int], None]) -> Non
             switch(value, cases[:middle], emit)
         with T.Else():
             switch(value, cases[middle:], emit)
+
+
+def ceil_div(extent: Any, tile: Any) -> Any:
+    """Returns the number of tiles that cover an extent; both are numbers or expressions."""
+    if isinstance(extent, int) and isinstance(tile, int):
+        return -(-extent // tile)
+    return tirx.truncdiv(extent + (tile - 1), int64(tile))
+
+
+def quotient(extent: Any, divisor: Any) -> Any:
+    """Returns how often a divisor goes into an extent; both are numbers or expressions."""
+    if isinstance(extent, int) and isinstance(divisor, int):
+        return extent // divisor
+    return tirx.truncdiv(int64(extent), int64(divisor))
+
+
+def most(one: Any, other: Any) -> Any:
+    """Returns the larger of two numbers or expressions."""
+    if isinstance(one, int) and isinstance(other, int):
+        return max(one, other)
+    return tirx.max(int64(one), int64(other))
+
+
+@contextmanager
+def only(condition: Any) -> Iterator[None]:
+    """What is emitted inside runs under a condition."""
+    with T.If(condition), T.Then():
+        yield

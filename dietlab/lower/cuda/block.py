@@ -89,7 +89,7 @@ def block_program(
     worker = worker_of(kernel, geometry, shared, place.thread)
     worker.start()
     x, w = fetches(kernel, geometry, arrays, shared, place, aligned=aligned)
-    depth = geometry.value(geometry.depth, place.size)
+    depth = geometry.extent(geometry.depth, place.size)
     steps = _steps(kernel, depth, place)
     for first in range(kernel.ahead):
         if not isinstance(steps, int) or first < steps:
@@ -158,7 +158,7 @@ def _left(
 ) -> Left:
     """Returns the rows, columns and steps from the tile's first to the operand's end, which bound checks
     compare with."""
-    cols = int32(geometry.value(geometry.cols, place.size))
+    cols = int32(geometry.extent(geometry.cols, place.size))
     return Left(
         bound("rows_left", place.size - place.first_row),
         bound("cols_left", cols - place.first_col),
@@ -193,7 +193,7 @@ def write_back(
     share a reduction take turns with a thread's rows.
     """
     kernel = worker.kernel
-    width = geometry.value(geometry.cols, place.size)
+    width = geometry.extent(geometry.cols, place.size)
     first = int64(place.batch) * int64(place.size) * int64(width) + (
         int64(place.first_row) * int64(width) + int64(place.first_col)
     )

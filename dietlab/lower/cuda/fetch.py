@@ -150,7 +150,7 @@ def fetches(
 ) -> tuple[Fetch, Fetch]:
     """Returns the copies of the tiles of ``x`` and ``w``, which lie side by side in each stage."""
     size = place.size
-    cols, depth = (int32(geometry.value(e, size)) for e in (geometry.cols, geometry.depth))
+    cols, depth = (int32(geometry.extent(e, size)) for e in (geometry.cols, geometry.depth))
     x_panel, w_panel = panels(kernel, geometry)
     stage = x_panel.elements + w_panel.elements
     deep = None if geometry.fits("depth", kernel.step) else depth

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from dietlab.errors import BuildError
 from dietlab.hardware import Hardware
 from dietlab.lower.contraction import Contraction, Extent, contraction_of
 from dietlab.space import COPY_BYTES, CudaMicroKernel, copied_elements, shared_sums_bytes
@@ -34,9 +35,24 @@ class BlockGeometry(Contraction):
     @classmethod
     def of(cls, workload: Workload, hardware: Hardware) -> BlockGeometry:
         gpu = hardware.gpu
+        if len(workload.dims) > 1:
+            raise BuildError(
+                "a GPU's operator has one dynamic dimension",
+                ", ".join(workload.dims),
+                "Give the others a number; several are served on a CPU.",
+            )
         return cls(
             **contraction_of(workload), dtype=workload.dtype, arch=gpu.arch, asynchronous=gpu.asynchronous
         )
+
+    @property
+    def size(self) -> str:
+        """The name of the one dynamic dimension."""
+        return self.dims[0]
+
+    def extent(self, extent: Extent, size: Any) -> Any:
+        """Returns an extent as a number or, if it is dynamic, as ``size``."""
+        return self.value(extent, {self.size: size})
 
     @property
     def direct(self) -> bool:

@@ -58,11 +58,11 @@ def library_module(
         only: for each plan the row counts that it will be called with (default: any). For measuring only:
             results for others are undefined.
     """
-    heights = needed_heights(schemes, tree, every_plan=every_plan, only=only)
+    heights = needed_heights(schemes, tree, geometry.size, every_plan=every_plan, only=only)
     entries = {
         "run": _run(geometry, schemes, heights, tree),
-        "plan": plan_function("plan", geometry.size, tree),
-        "idle": plan_function("idle", geometry.size, Leaf(0)),
+        "plan": plan_function("plan", geometry.dims, tree),
+        "idle": plan_function("idle", geometry.dims, Leaf(0)),
     }
     if every_plan:
         entries["run_plan"] = _run(geometry, schemes, heights, None)
@@ -91,12 +91,12 @@ def _run(
         T.func_name(name)
         T.func_attr({"tirx.noalias": True, "global_symbol": name})
         size = tirx.Var(geometry.size, "int64")
-        shapes = geometry.operands(size)
+        shapes = geometry.operands({geometry.size: size})
         handles = {operand: T.arg(operand, T.handle()) for operand in shapes}
         plan = T.arg("plan", T.int64()) if tree is None else None
         arrays = {n: _array(n, handles[n], shapes[n], geometry.dtype) for n in shapes}
         flat = Arrays(*(_flat(arrays.get(n), geometry) for n in ("x", "w", "y", "bias", "residual")))
-        chosen = plan if tree is None else bound("plan", choice(tree, size))
+        chosen = plan if tree is None else bound("plan", choice(tree, {geometry.size: size}))
         wide = max(geometry.x_width(), geometry.w_width()) > 1
         asserted = geometry.dtype == "bfloat16"  # see _array
         most = _most_rows(geometry, schemes)
@@ -224,7 +224,7 @@ def _launch(
     """
     leading = regions[0][0]
     first, checked = leading.kernel, leading.edge == "checked"
-    cols = geometry.value(geometry.cols, size)
+    cols = geometry.extent(geometry.cols, size)
     column_tiles = -(-cols // first.cols) if isinstance(cols, int) else _ceil(cols, first.cols)
     row_tiles = bound("row_tiles", int32(sum((count for _, count in regions[1:]), regions[0][1])))
     counts = [bound("tiles_of_region", int32(count)) for _, count in regions]
