@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from dietlab.errors import WorkloadError
+from dietlab.errors import WorkloadError, mismatch
 from dietlab.shapes import Dim
 from dietlab.workloads.batch_matmul import BatchMatmul
 from dietlab.workloads.contraction import (
@@ -18,8 +18,10 @@ from dietlab.workloads.contraction import (
     Workload,
     axis_of,
     batch_of,
+    batched,
     extents,
     largest,
+    largest_shape,
     smallest_shape,
 )
 from dietlab.workloads.dense import Dense
@@ -69,8 +71,10 @@ __all__ = [
     "Workload",
     "axis_of",
     "batch_of",
+    "batched",
     "extents",
     "largest",
+    "largest_shape",
     "make_workload",
     "require_dtype",
     "smallest_shape",
@@ -86,16 +90,9 @@ def make_workload(operator: str, dims: Mapping[str, Dim | int], **options: Any) 
         WorkloadError: if the operator, a dimension or an option is unknown, or one is missing.
     """
     known = _operator(operator)
-    if set(dims) != set(known.dims):
-        unknown, missing = set(dims) - set(known.dims), set(known.dims) - set(dims)
+    if wrong := mismatch(dims, known.dims):
         raise WorkloadError(
-            f"{operator} has the dimensions {', '.join(known.dims)}",
-            "; ".join(
-                f"{what} {', '.join(sorted(names))}"
-                for what, names in (("unknown", unknown), ("missing", missing))
-                if names
-            ),
-            f"For example {known.example}.",
+            f"{operator} has the dimensions {', '.join(known.dims)}", wrong, f"For example {known.example}."
         )
     try:
         return known.make(**{**dims, **options})
