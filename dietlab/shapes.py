@@ -29,7 +29,7 @@ MOST_SHAPES = 1_000_000
 """The most shapes of a grid: three ranges of a few thousand extents have billions, which fit no memory."""
 
 ENUMERATED = 4
-"""Where the ranges hold at most so many times the shapes that are drawn, all are listed: drawing until enough
+"""The number of shapes in the ranges for each that is drawn, up to which all are listed: drawing until enough
 differ would take long."""
 
 

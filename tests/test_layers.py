@@ -11,13 +11,16 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
+import click
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dietlab.cli.options import parse_shapes, shapes_option
 from dietlab.dims import HasDims
-from dietlab.errors import WorkloadError
+from dietlab.errors import DietlabError, WorkloadError
 from dietlab.layers import MODELS, Layer, block, family, layers_of, merged
 from dietlab.shapes import Dim, Shape, ShapeSet, only_dim
 from dietlab.workloads import BatchMatmul, Dense
@@ -333,8 +336,8 @@ def test_no_library_is_loaded_for_layers() -> None:
 
 
 NO_LAYER = (
-    r"^layers are pairs \(N, K\), Layer values, a network or the name of a model, at least one; got {}\. As in "
-    r"\[\(3072, 768\), \(768, 3072\)\], or one of bert-base, bert-large, gpt2, vit-base\.$"
+    r"^layers are pairs \(N, K\), Layer values, a network or the name of a model, at least one; got {}\. As "
+    r"in \[\(3072, 768\), \(768, 3072\)\], or one of bert-base, bert-large, gpt2, vit-base\.$"
 )
 
 
@@ -428,6 +431,77 @@ def test_other_operators_have_no_layers(work: HasDims) -> None:
         r"example Dense\(T=Dim\(1, 512\), N=Dim\(64, 4096\), K=Dim\(64, 4096\)\)\.$",
     ):
         ShapeSet.layers(BERT, [1], work)
+
+
+# --- on the command line ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes"),
+    [
+        ("log-uniform:5:2", ShapeSet.log_uniform(DENSE, 5, 2)),
+        ("log-uniform", ShapeSet.log_uniform(DENSE, 16)),
+        ("T=1,16; N=768;K=64,65", ShapeSet.grid(DENSE, T=[1, 16], N=768, K=[64, 65])),
+        ("bert-base@serving:9", ShapeSet.layers("bert-base", "serving", DENSE, 9)),
+        ("gpt2@bert", ShapeSet.layers("gpt2", "bert", DENSE)),
+        ("2304:768,768:768@1,16", ShapeSet.layers([(2304, 768), (768, 768)], [1, 16], DENSE)),
+    ],
+)
+def test_command_line_names_shape_sets_of_several_dimensions(text: str, shapes: ShapeSet) -> None:
+    found = parse_shapes(text, DENSE)
+    assert found == shapes and found.source == text and found.dropped == shapes.dropped
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("bert-base@", r"^a table of traffic is one of uniform, paper, bert, serving; got ''$"),
+        ("bert-base@1,x", r"^layers are bert-base, .*; lengths are .*; got 'bert-base', '1,x'$"),
+        ("1:2:3@1", r"^layers are .*; got '1:2:3', '1'$"),
+        ("64:@1", r"^layers are .*; got '64:', '1'$"),
+        ("bert-base@bert:", r"^layers are .*; got 'bert-base', 'bert:'$"),
+        ("bert-base@bert:x", r"^layers are .*; got 'bert-base', 'bert:x'$"),
+        ("@1", r"^a model is one of bert-base, bert-large, gpt2, vit-base; got ''$"),
+        ("bert-base@mail", r"^a table of traffic is one of uniform, paper, bert, serving; got 'mail'$"),
+        ("T=1;N=x;K=64", r"^shapes are uniform.*; got 'T=1;N=x;K=64'$"),
+        ("T=1;N", r"^shapes are uniform.*; got 'T=1;N'$"),
+        ("log-uniform:x", r"^shapes are uniform.*; got 'log-uniform:x'$"),
+        (
+            "uniform:8",
+            r"^shapes of several dimensions are log-uniform:N.*; got 'uniform:8'\. For example --layers bert-base "
+            r"--lengths serving:8\.$",
+        ),
+    ],
+)
+def test_command_line_refuses_other_shapes(text: str, complaint: str) -> None:
+    with pytest.raises(DietlabError, match=complaint):
+        parse_shapes(text, DENSE)
+
+
+@click.command()
+@shapes_option
+def shown(shapes: str) -> None:
+    click.echo(shapes)
+
+
+def run_shown(*arguments: str) -> Any:
+    return CliRunner().invoke(shown, arguments)
+
+
+def test_layers_and_lengths_take_the_place_of_shapes() -> None:
+    assert run_shown().output == "uniform:8\n"
+    assert run_shown("--shapes", "every").output == "every\n"
+    assert run_shown("--layers", "bert-base").output == "bert-base@paper\n"
+    assert run_shown("--layers", "64:65,65:64", "--lengths", "1,2").output == "64:65,65:64@1,2\n"
+    both = run_shown("--layers", "bert-base", "--shapes", "every").exception
+    assert (
+        str(both)
+        == "shapes come from --shapes or from --layers; got both, every and bert-base. Leave one out."
+    )
+    alone = str(run_shown("--lengths", "serving").exception)
+    assert alone.startswith(
+        "--lengths are those of --layers; got serving. Name them: bert-base, bert-large, "
+    )
 
 
 # --- held-out shapes and layers ---------------------------------------------------------------------
