@@ -468,8 +468,8 @@ def test_command_line_names_shape_sets_of_several_dimensions(text: str, shapes: 
         ("log-uniform:x", r"^shapes are uniform.*; got 'log-uniform:x'$"),
         (
             "uniform:8",
-            r"^shapes of several dimensions are log-uniform:N.*; got 'uniform:8'\. For example --layers bert-base "
-            r"--lengths serving:8\.$",
+            r"^shapes of several dimensions are log-uniform:N.*; got 'uniform:8'\. For example --layers "
+            r"bert-base --lengths serving:8\.$",
         ),
     ],
 )
