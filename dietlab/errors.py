@@ -120,3 +120,11 @@ def require_names(
     unknown = dict.fromkeys(str(name) for name in names if name not in known)
     if unknown or len(names) < at_least:
         raise error(invariant, ", ".join(unknown) or "none of them")
+
+
+def mismatch(names: Iterable[str], known: Iterable[str]) -> str:
+    """Returns how names differ from those that must be given, as ``"unknown M; missing K, T"``; nothing if
+    they are the same."""
+    given, needed = set(names), set(known)
+    parts = (("unknown", given - needed), ("missing", needed - given))
+    return "; ".join(f"{what} {', '.join(sorted(found))}" for what, found in parts if found)

@@ -1,7 +1,7 @@
-"""Dimensions, shapes and weighted shape sets.
+"""Weighted shape sets.
 
-A *dimension* has a range; a *shape* binds every dynamic dimension; a *shape set*
-gives shapes weights that sum to 1 and marks those held out from tuning.
+A *shape set* gives shapes weights that sum to 1 and marks those held out from tuning. Dimensions and
+shapes are in :mod:`dietlab.dims`; they have their names here, too.
 """
 
 from __future__ import annotations
@@ -10,114 +10,35 @@ import math
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from itertools import product
+from typing import TYPE_CHECKING, Any
 
 from dietlab.cards import Card, Carded, Fold, Listing, Quantity, counted, share_text
-from dietlab.errors import WorkloadError
-from dietlab.traffic import aggregated, read_table
+from dietlab.dims import Dim, HasDims, Shape, as_extent, only_dim, require_sizes
+from dietlab.errors import WorkloadError, mismatch
+from dietlab.layer_shapes import ANY_LAYER, weighted_layers
+from dietlab.layers import Layers
+from dietlab.traffic import Lengths, aggregated, read_table
 
 if TYPE_CHECKING:
     import pandas as pd
 
+__all__ = ["Dim", "HasDims", "Shape", "ShapeSet", "only_dim"]
 
-@dataclass(frozen=True, order=True)
-class Dim:
-    """A dynamic dimension: every integer of ``low..high``, both included.
+MOST_SHAPES = 1_000_000
+"""The most shapes of a grid: three ranges of a few thousand extents have billions, which fit no memory."""
 
-    Raises:
-        WorkloadError: if ``low`` is below 1 or above ``high``.
-    """
-
-    low: int
-    high: int
-
-    def __post_init__(self) -> None:
-        if self.low < 1 or self.high < self.low:
-            raise WorkloadError(
-                "a dynamic dimension needs 1 <= low <= high",
-                f"low={self.low}, high={self.high}",
-                "Write Dim(low, high), as in Dim(1, 128); T = 0 is always served and needs no range.",
-            )
-
-    def __contains__(self, extent: object) -> bool:
-        return isinstance(extent, int) and self.low <= extent <= self.high
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(range(self.low, self.high + 1))
-
-    def __len__(self) -> int:
-        return self.high - self.low + 1
-
-    def __str__(self) -> str:
-        return f"{self.low}..{self.high}"
-
-    @classmethod
-    def parse(cls, text: str) -> Dim | int:
-        """Parses ``"1:128"`` to a dynamic dimension, ``"768"`` to a static extent."""
-        low, colon, high = text.partition(":")
-        try:
-            return cls(int(low), int(high)) if colon else int(low)
-        except ValueError as error:
-            if isinstance(error, WorkloadError):
-                raise
-            raise WorkloadError(
-                "a dimension is a number or low:high", repr(text), "For example T=1:128 or N=2304."
-            ) from None
-
-
-@dataclass(frozen=True, order=True)
-class Shape:
-    """One binding of all dynamic dimensions; ``shape["T"]`` is an extent."""
-
-    bindings: tuple[tuple[str, int], ...]
-
-    @classmethod
-    def of(cls, **extents: int) -> Shape:
-        return cls(tuple(sorted(extents.items())))
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, int]) -> Shape:
-        return cls.of(**{str(name): int(extent) for name, extent in value.items()})
-
-    def to_json(self) -> dict[str, int]:
-        return dict(self.bindings)
-
-    def __getitem__(self, name: str) -> int:
-        for key, extent in self.bindings:
-            if key == name:
-                return extent
-        raise WorkloadError("a shape binds the dimension asked for", f"{name} in {self}")
-
-    def __str__(self) -> str:
-        return ",".join(f"{name}={extent}" for name, extent in self.bindings)
-
-
-class HasDims(Protocol):
-    """A workload as a shape set needs it: with dynamic dimensions."""
-
-    @property
-    def dims(self) -> Mapping[str, Dim]: ...
-
-
-def only_dim(workload: HasDims) -> tuple[str, Dim]:
-    """Returns the name and the range of the one dynamic dimension.
-
-    Raises:
-        WorkloadError: if there is not exactly one.
-    """
-    dims = dict(workload.dims)
-    if len(dims) != 1:
-        raise WorkloadError(
-            "the workload has exactly one dynamic dimension",
-            f"{len(dims)} ({', '.join(dims) or 'none'})",
-            "Give one dimension a range, as in T=Dim(1, 128); shape sets can be listed with ShapeSet.of().",
-        )
-    return next(iter(dims.items()))
+ENUMERATED = 4
+"""The number of shapes in the ranges for each that is drawn, up to which all are listed: drawing until enough
+differ would take long."""
 
 
 @dataclass(frozen=True, repr=False)
 class ShapeSet(Carded):
     """Shapes with weights that sum to 1, in ascending order, some of them held out.
+
+    Constructors that take a workload raise WorkloadError, too, if an operand of a shape has more than
+    2**31 - 1 elements.
 
     ``source`` says where the weights come from, and ``dropped`` which share of that (0 to below 1) lies
     outside the workload's range; sets that differ in these two only are equal.
@@ -171,8 +92,7 @@ class ShapeSet(Carded):
     @classmethod
     def extents(cls, workload: HasDims, extents: Iterable[int]) -> ShapeSet:
         """Makes a set of the given extents of the one dynamic dimension, with equal weights."""
-        name, _ = only_dim(workload)
-        return cls.of({Shape.of(**{name: extent}): 1.0 for extent in extents})
+        return cls.weighted(workload, dict.fromkeys(extents, 1.0))
 
     @classmethod
     def uniform(cls, workload: HasDims, n: int = 8) -> ShapeSet:
@@ -198,9 +118,9 @@ class ShapeSet(Carded):
 
     @classmethod
     def weighted(cls, workload: HasDims, weights: Mapping[int, float]) -> ShapeSet:
-        """Extents with weights of any positive scale, for example a histogram of lengths."""
+        """Makes a set of extents with weights of any positive scale, for example a histogram of lengths."""
         name, _ = only_dim(workload)
-        return cls.of({Shape.of(**{name: t}): weight for t, weight in weights.items()})
+        return cls._of(workload, {Shape.of(**{name: t}): weight for t, weight in weights.items()})
 
     @classmethod
     def traffic(cls, workload: HasDims, name: str, n: int | None = None) -> ShapeSet:
@@ -231,12 +151,113 @@ class ShapeSet(Carded):
         drawn = random.Random(seed).sample(range(dim.low, dim.high + 1), min(n, len(dim)))
         return cls.extents(workload, drawn)
 
-    def split(self, fraction: float = 0.25, seed: int = 0) -> ShapeSet:
-        """Marks a random ``fraction`` of the shapes as held out (never all of them)."""
+    @classmethod
+    def grid(cls, workload: HasDims, **extents: int | Iterable[int]) -> ShapeSet:
+        """Makes a set of all combinations of the extents of each dynamic dimension, with equal weights.
+
+        For example ``ShapeSet.grid(dense, T=[1, 16, 64], N=[768, 3072], K=[768])``: six shapes.
+
+        Raises:
+            WorkloadError: if a dimension is unknown, missing or without an extent, an extent lies outside the
+                range, or there are more than a million combinations.
+        """
+        names, dims = ", ".join(workload.dims) or "none", dict(workload.dims)
+        if wrong := mismatch(extents, dims):
+            raise WorkloadError(f"a grid has extents of the dynamic dimensions ({names})", wrong)
+        chosen = {name: _within(dim, name, extents[name]) for name, dim in dims.items()}
+        size = math.prod(map(len, chosen.values()))
+        if size > MOST_SHAPES:
+            remedy = "Give fewer extents, or draw some with ShapeSet.log_uniform()."
+            raise WorkloadError(f"a grid has at most {MOST_SHAPES:,} shapes", f"{size:,}", remedy)
+        shapes = (Shape.of(**dict(zip(chosen, bound, strict=True))) for bound in product(*chosen.values()))
+        return cls._of(workload, dict.fromkeys(shapes, 1.0))
+
+    @classmethod
+    def log_uniform(cls, workload: HasDims, n: int, seed: int = 0, held_out: float = 0.0) -> ShapeSet:
+        """Draws ``n`` distinct shapes, every extent evenly over the logarithm of its range and rounded; all
+        shapes of the ranges if there are no more.
+
+        Args:
+            n: number of shapes, 1 or more.
+            seed: of the generator; equal seeds draw equal sets.
+            held_out: share of the shapes that are held out, 0 to below 1, as by :meth:`split`.
+
+        Raises:
+            WorkloadError: if ``n`` or ``held_out`` is out of range.
+        """
+        if n < 1:
+            raise WorkloadError("a log-uniform shape set has at least one shape", n)
+        drawn = _log_uniform(workload.dims, n, random.Random(seed))
+        return cls._of(workload, dict.fromkeys(drawn, 1.0)).split(held_out, seed)
+
+    @classmethod
+    def layers(
+        cls, layers: Layers, lengths: Lengths, workload: HasDims | None = None, n: int | None = None
+    ) -> ShapeSet:
+        """Makes a set of every layer with every length: ``N`` and ``K`` are a layer's features, ``T`` is the
+        length. A shape's weight is the product of the layer's and the length's.
+
+        Args:
+            layers: a name of :data:`dietlab.layers.MODELS`, pairs ``(N, K)``, :class:`~dietlab.layers.Layer`
+                values such as those of :func:`~dietlab.layers.family`, or a :class:`torch.nn.Module`.
+            lengths: ints of 1 or more, a mapping from them to weights, or the name of a traffic table.
+            workload: a dense operator; what lies outside its ranges is left out, and ``dropped`` gives the
+                share of that. Default: one whose ``T``, ``N`` and ``K`` have any extent.
+            n: merges neighbouring lengths to at most ``n``, which keep the weight of all.
+
+        Raises:
+            WorkloadError: for an unknown model or table, no layer, no length, ranges that hold none, or an
+                operator with other dimensions.
+        """
+        weights, source, dropped = weighted_layers(layers, lengths, workload or ANY_LAYER, n)
+        return replace(cls._of(workload or ANY_LAYER, weights), source=source, dropped=dropped)
+
+    @classmethod
+    def _of(cls, workload: HasDims, weighted: Mapping[Shape, float]) -> ShapeSet:
+        require_sizes(workload, weighted)
+        return cls.of(weighted)
+
+    def split(self, fraction: float = 0.25, seed: int = 0, by: Sequence[str] = ()) -> ShapeSet:
+        """Marks a random ``fraction`` of the shapes as held out (never all of them), and only those.
+
+        Args:
+            fraction: 0 to below 1; of the groups if there are any.
+            seed: of the generator; equal seeds hold out the same.
+            by: dimensions; shapes that agree in them form a group, which is held out whole or not at all.
+                ``("N", "K")`` holds out layers with all of their lengths.
+
+        Raises:
+            WorkloadError: if the fraction is out of range, or ``by`` names an unknown dimension.
+        """
         if not 0 <= fraction < 1:
             raise WorkloadError("the held-out fraction lies in [0, 1)", fraction)
-        count = min(round(fraction * len(self)), len(self) - 1)
-        return replace(self, held_out=frozenset(random.Random(seed).sample(self.shapes, count)))
+        groups = dict[Any, list[Shape]]()
+        for shape in self.shapes:
+            groups.setdefault(tuple(shape[name] for name in by) if by else shape, []).append(shape)
+        count = min(round(fraction * len(groups)), len(groups) - 1)
+        chosen = random.Random(seed).sample(tuple(groups), count)
+        return replace(self, held_out=frozenset(shape for key in chosen for shape in groups[key]))
+
+    def hold_out(self, *where: Mapping[str, int | Iterable[int]]) -> ShapeSet:
+        """Marks every shape that has the extents of one of ``where`` as held out, besides those that are.
+
+        ``hold_out({"N": 3072, "K": 768}, {"T": [1, 2]})`` holds out one layer and two lengths of all layers.
+
+        Raises:
+            WorkloadError: if a dimension is unknown, no shape has these extents, or none would be left to
+                tune for.
+        """
+        held_out = self.held_out
+        for asked in where:
+            found = frozenset(_having(asked, self.shapes))
+            if not found:
+                raise WorkloadError(
+                    "a shape of the set has the extents to hold out", dict(asked), f"It has {self.ranges}."
+                )
+            held_out |= found
+        if len(held_out) == len(self):
+            raise WorkloadError("a shape is left to tune for", f"all {len(self):,} shapes held out")
+        return replace(self, held_out=held_out)
 
     def hold_out_all_but(self, train: Iterable[Shape]) -> ShapeSet:
         """Returns the set with all shapes that tuning did not measure marked as held out."""
@@ -300,3 +321,43 @@ class ShapeSet(Carded):
         shapes = {Shape.from_json(row["shape"]): float(row["weight"]) for row in rows}
         held_out = frozenset(Shape.from_json(row["shape"]) for row in rows if row["held_out"])
         return cls(tuple(sorted(shapes)), tuple(shapes[shape] for shape in sorted(shapes)), held_out)
+
+
+def _within(dim: Dim, name: str, extents: int | Iterable[int]) -> tuple[int, ...]:
+    """Returns distinct extents of a dimension in ascending order."""
+    listed = extents if isinstance(extents, Iterable) else [extents]
+    chosen = tuple(sorted({as_extent(extent) for extent in listed}))
+    outside = [extent for extent in chosen if extent not in dim]
+    if outside or not chosen:
+        raise WorkloadError(
+            f"the extents of {name} lie in its range {dim}, at least one",
+            f"{name}={outside[0]}" if outside else f"{name}=[]",
+            f"The operator takes a wider range, as in {name}=Dim({min(dim.low, *chosen)}, "
+            f"{max(dim.high, *chosen)})."
+            if outside
+            else "",
+        )
+    return chosen
+
+
+def _having(asked: Mapping[str, int | Iterable[int]], shapes: Iterable[Shape]) -> Iterator[Shape]:
+    """Yields the shapes with one of the extents asked for in each of these dimensions."""
+    wanted = {name: set(e) if isinstance(e, Iterable) else {e} for name, e in asked.items()}
+    for shape in shapes:
+        if all(shape[name] in extents for name, extents in wanted.items()):
+            yield shape
+
+
+def _log_uniform(dims: Mapping[str, Dim], n: int, source: random.Random) -> Iterator[Shape]:
+    """Draws distinct shapes one after the other, those drawn before being excluded."""
+    if math.prod(len(dim) for dim in dims.values()) <= ENUMERATED * n:
+        # The smallest of exponential variables of these rates are such draws (Efraimidis, Spirakis 2006).
+        every = (dict(zip(dims, bound, strict=True)) for bound in product(*dims.values()))
+        timed = [(source.expovariate(math.prod(dims[d].chance(e) for d, e in b.items())), b) for b in every]
+        timed.sort(key=lambda pair: pair[0])
+        yield from (Shape.of(**bound) for _, bound in timed[:n])
+        return
+    drawn = set[Shape]()
+    while len(drawn) < n:
+        drawn.add(Shape.of(**{name: dim.log_uniform(source) for name, dim in dims.items()}))
+    yield from drawn

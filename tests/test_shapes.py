@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -113,6 +115,15 @@ def test_impossible_range_names_rule_values_and_remedy(low: int, high: int) -> N
         Dim(low, high)
     with pytest.raises(WorkloadError, match=f"low={low}, high={high}"):
         Dim.parse(f"{low}:{high}")
+
+
+@pytest.mark.parametrize(("low", "high"), [(1.0, 4), (1, 1e3), ("1", 4)])
+def test_range_of_other_than_ints_is_refused(low: Any, high: Any) -> None:
+    ends = re.escape(f"Dim({low!r}, {high!r})")
+    with pytest.raises(
+        WorkloadError, match=rf"^the ends of a range are ints; got {ends}\. As in Dim\(1, 128\)\.$"
+    ):
+        Dim(low, high)
 
 
 @pytest.mark.parametrize("text", ["a:b", "", "1:", ":4", "1.5", "1:2:3"])

@@ -28,9 +28,13 @@ from dietlab.workloads import (
     Workload,
     axis_of,
     batch_of,
+    batched,
     extents,
+    largest,
+    largest_shape,
     make_workload,
     require_dtype,
+    smallest_shape,
     tolerance,
     workload_from_json,
 )
@@ -39,6 +43,7 @@ DENSE = Dense(T=Dim(1, 128), N=3, K=5)
 SCORES = BatchMatmul(T=Dim(1, 128), B=6, D=4, form="nt")
 CONTEXT = BatchMatmul(T=Dim(1, 128), B=6, D=4, form="nn")
 RICH = Dense(Dim(1, 8), 3, 5, bias=True, activation="gelu_tanh", residual=True, constant=False)
+NOTHING = Shape(())
 sizes = st.integers(1, 96)
 
 
@@ -217,17 +222,21 @@ def test_unknown_or_missing_dimension_is_named(dims: dict[str, Dim | int], compl
 @pytest.mark.parametrize(
     ("changed", "complaint"),
     [
-        ({"N": 0}, "at least 1; got N=0"),
+        (
+            {"N": 0},
+            r"^every dimension is at least 1; got N=0\. Give a number of 1 or more, or a range such as "
+            r"N=Dim\(1, 128\)\.$",
+        ),
         ({"K": -4}, "at least 1; got K=-4"),
         ({"T": 0}, "at least 1; got T=0"),
         (
-            {"K": Dim(1, 8)},
-            r"T is an int or a Dim, and N and K are ints; got K=Dim.*other dimensions have none",
+            {"K": (1, 8)},
+            r"^T, N and K are each an int or a Dim; got K=\(1, 8\)\. A range is written K=Dim\(1, 8\)\.$",
         ),
-        ({"T": (1, 128)}, r"T is an int or a Dim.*; got T=\(1, 128\)\. A range is written T=Dim\(1, 128\)"),
+        ({"T": (1, 128)}, r"each an int or a Dim; got T=\(1, 128\)\. A range is written T=Dim\(1, 128\)"),
         ({"T": [2, 9]}, r"got T=\[2, 9\]\. A range is written T=Dim\(2, 9\)"),
         ({"T": "1:128"}, r"got T='1:128'\. A range is written T=Dim\(1, 128\)"),
-        ({"N": 4.0}, r"N and K are ints; got N=4\.0"),
+        ({"N": 4.0}, r"N and K are each an int or a Dim; got N=4\.0"),
         ({"T": True}, "got T=True"),
         ({"dtype": "float64"}, "a dtype is one of float32, float16, bfloat16; got 'float64'"),
         ({"dtype": np.dtype("float16")}, r"one of float32, .*; got dtype\('float16'\)"),
@@ -244,7 +253,7 @@ def test_impossible_dense_layers_are_refused(changed: dict[str, Any], complaint:
     [
         ({"B": 0}, "at least 1; got B=0"),
         ({"D": -1}, "at least 1; got D=-1"),
-        ({"B": Dim(1, 8)}, r"T is an int or a Dim, and B and D are ints; got B=Dim"),
+        ({"B": 2.0}, r"T, B and D are each an int or a Dim; got B=2\.0\. A range is written B=Dim\(1, 128\)"),
         ({"T": (1, 8)}, r"got T=\(1, 8\)\. A range is written T=Dim\(1, 8\)"),
         ({"form": "tn"}, "the form is nt or nn; got 'tn'"),
         ({"dtype": "int8"}, "a dtype is one of float32, float16, bfloat16; got 'int8'"),
@@ -386,9 +395,131 @@ def test_tolerance_of_zeros_is_positive() -> None:
     assert 0 < tolerance(DENSE, zeros) < 1e-20
 
 
+# --- several dynamic dimensions -------------------------------------------------------------------
+
+ANY_DENSE = Dense(T=Dim(1, 64), N=Dim(2, 96), K=Dim(3, 80), bias=True, residual=True)
+
+
+@st.composite
+def bound_workloads(draw: st.DrawFn) -> tuple[Any, Any, Shape]:
+    """An operator some of whose dimensions are dynamic, the same one with static extents, and the shape."""
+    if draw(st.booleans()):
+        form: Any = draw(st.sampled_from(["nt", "nn"]))
+        static: Any = BatchMatmul(draw(sizes), draw(st.integers(1, 6)), draw(sizes), form)
+        names = ("T", "B", "D")
+    else:
+        flags = [draw(st.booleans()) for _ in range(3)]
+        static = Dense(draw(sizes), draw(sizes), draw(sizes), flags[0], residual=flags[1], constant=flags[2])
+        names = ("T", "N", "K")
+    found = {name: getattr(static, name) for name in names if draw(st.booleans())}
+    ranges = {name: Dim(max(1, e - draw(sizes)), e + draw(st.integers(0, 9))) for name, e in found.items()}
+    return replace(static, **ranges), static, Shape.of(**found)
+
+
+@given(bound_workloads(), st.integers(0, 5))
+def test_dynamic_operator_on_a_shape_is_the_static_one(case: tuple[Any, Any, Shape], seed: int) -> None:
+    work, static, shape = case
+    assert work.flops(shape) == static.flops(NOTHING) and work.bytes(shape) == static.bytes(NOTHING)
+    assert work.output_shape(shape) == static.output_shape(NOTHING)
+    assert extents(work, shape) == extents(static, NOTHING)
+    ours, theirs = work.inputs(shape, seed), static.inputs(NOTHING, seed)
+    assert list(ours) == list(theirs)
+    for name, array in ours.items():
+        np.testing.assert_array_equal(array, theirs[name])
+    np.testing.assert_array_equal(work.reference(ours), static.reference(theirs))
+
+
+@given(bound_workloads())
+def test_dimensions_signature_and_json_follow_the_ranges(case: tuple[Any, Any, Shape]) -> None:
+    work, static, shape = case
+    names = [name for name in ("T", "N", "K", "B", "D") if isinstance(getattr(work, name, None), Dim)]
+    assert list(work.dims) == names and all(shape[name] in dim for name, dim in work.dims.items())
+    bound = {
+        operand: tuple(shape[e] if isinstance(e, str) else e for e in size)
+        for operand, size in work.signature.items()
+    }
+    assert bound == static.signature
+    assert {e for size in work.signature.values() for e in size if isinstance(e, str)} == set(names)
+    assert workload_from_json(json.loads(json.dumps(work.to_json()))) == work
+    assert str(work).split()[0] == str(static).split()[0] == work.operator
+
+
+def test_dimensions_come_in_the_order_of_the_arguments() -> None:
+    assert list(ANY_DENSE.dims) == ["T", "N", "K"]
+    work = BatchMatmul(T=Dim(1, 4), B=Dim(1, 3), D=Dim(1, 2))
+    assert list(work.dims) == ["T", "B", "D"] and [axis.name for axis in work.axes] == ["B", "T", "T", "D"]
+    assert list(Dense(T=8, N=Dim(1, 4), K=2).dims) == ["N"]
+
+
+def test_signature_and_texts_name_what_is_dynamic() -> None:
+    assert ANY_DENSE.signature == {
+        "x": ("T", "K"),
+        "w": ("N", "K"),
+        "bias": ("N",),
+        "residual": ("T", "N"),
+        "out": ("T", "N"),
+    }
+    assert str(ANY_DENSE) == "dense T=1..64 N=2..96 K=3..80 +bias +residual"
+    work = BatchMatmul(T=5, B=Dim(1, 12), D=Dim(8, 64), form="nn")
+    assert work.signature == {"x": ("B", 5, 5), "w": ("B", 5, "D"), "out": ("B", 5, "D")}
+    assert str(work) == "batch-matmul-nn T=5 B=1..12 D=8..64"
+    assert work.to_json()["B"] == [1, 12] and work.to_json()["T"] == 5
+
+
+@given(st.integers(1, 64), st.integers(1, 64), st.integers(2, 96), st.integers(3, 80))
+def test_a_layer_has_the_same_weights_at_every_length(few: int, many: int, cols: int, depth: int) -> None:
+    few, many = sorted((few, many))
+    short, long = (ANY_DENSE.inputs(Shape.of(T=t, N=cols, K=depth)) for t in (few, many))
+    for name in ("w", "bias"):
+        np.testing.assert_array_equal(short[name], long[name])
+    for name in ("x", "residual"):
+        np.testing.assert_array_equal(short[name], long[name][:few])
+
+
+def test_smallest_and_largest_shapes_are_the_ends_of_all_ranges() -> None:
+    assert smallest_shape(ANY_DENSE) == Shape.of(T=1, N=2, K=3)
+    assert largest_shape(ANY_DENSE) == Shape.of(T=64, N=96, K=80)
+    assert smallest_shape(Dense(4, 2, 3)) == largest_shape(Dense(4, 2, 3)) == NOTHING
+    assert largest(ANY_DENSE, "cols") == 96
+
+
+def test_a_dynamic_batch_is_one_whose_number_is_not_known() -> None:
+    work = BatchMatmul(T=8, B=Dim(1, 12), D=4)
+    assert [batched(w) for w in (work, SCORES, CONTEXT, DENSE, ANY_DENSE)] == [True, True, True, False, False]
+    with pytest.raises(
+        WorkloadError,
+        match=r"^the batch axis is static; got 1\.\.12\. batched\(\) tells whether there is one; ",
+    ):
+        batch_of(work)
+
+
+MOST = r"an operand has at most 2,147,483,647 elements \(2\*\*31 - 1\); got "
+SMALLER = r"\. Make an extent smaller, or divide the operator into several\.$"
+
+
+@pytest.mark.parametrize(
+    ("make", "complaint"),
+    [
+        (lambda: Dense(1, 2**16, 2**15), r"w\[65536, 32768\] with 2,147,483,648"),
+        (lambda: Dense(Dim(1, 8), 2**16, 2**15), r"w\[65536, 32768\] with 2,147,483,648"),
+        (lambda: Dense(2**16, 1, 2**15), r"x\[65536, 32768\] with 2,147,483,648"),
+        (lambda: Dense(2**16, 2**15, 1), r"out\[65536, 32768\] with 2,147,483,648"),
+        (lambda: Dense(Dim(2**16, 2**17), Dim(2**15, 2**16), 1), r"out\[65536, 32768\] with 2,147,483,648"),
+        (lambda: BatchMatmul(2**13, 32, 1), r"out\[32, 8192, 8192\] with 2,147,483,648"),
+    ],
+)
+def test_operands_that_no_index_reaches_are_refused(make: Any, complaint: str) -> None:
+    with pytest.raises(WorkloadError, match=f"^{MOST}{complaint}{SMALLER}"):
+        make()
+
+
+def test_largest_operand_and_wider_ranges_are_allowed() -> None:
+    assert Dense(1, 2**31 - 1, 1).bytes(NOTHING) == 4 * (2**32 - 1)
+    assert list(Dense(Dim(1, 2**20), Dim(1, 2**20), 8).dims) == ["T", "N"]
+
+
 # --- float16 and bfloat16 ------------------------------------------------------------------------
 
-NOTHING = Shape(())
 HALVES = ("float16", "bfloat16")
 
 

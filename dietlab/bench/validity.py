@@ -15,7 +15,7 @@ import numpy.typing as npt
 from dietlab.dispatch import Dispatcher, Operator, build
 from dietlab.events import Audience
 from dietlab.shapes import Shape
-from dietlab.workloads import FloatArray, Workload, batch_of, largest, tolerance
+from dietlab.workloads import FloatArray, Workload, batched, largest, tolerance
 
 HIGHEST = 8192
 """The highest length at which a dense layer is checked; every length up to it is called."""
@@ -64,7 +64,7 @@ def check_lengths(
 
 def all_lengths(workload: Workload) -> tuple[int, ...]:
     """Returns the lengths that are checked by default."""
-    if batch_of(workload) is None:
+    if not batched(workload):
         return tuple(range(HIGHEST + 1))
     return (*range(EACH_UP_TO + 1), *range(EACH_UP_TO + THEN_EVERY, HIGHEST + 1, THEN_EVERY), HIGHEST)
 

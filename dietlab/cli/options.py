@@ -10,19 +10,30 @@ from pathlib import Path
 from typing import Any, Literal
 
 import click
+from click.core import ParameterSource
 
 from dietlab.errors import DietlabError, HardwareError, MissingDependencyError, closest
 from dietlab.hardware import Hardware
 from dietlab.hardware.detect import measure_peaks
+from dietlab.layers import MODELS
 from dietlab.search import EFFORTS, STRATEGIES
 from dietlab.shapes import Dim, ShapeSet
+from dietlab.traffic import TABLES
 from dietlab.workloads import ACTIVATIONS, OPERATORS, PRECISIONS, Workload, make_workload
 
 TRAFFIC = ("paper", "bert", "serving")
+SEVERAL_HELP = (
+    "log-uniform:N[:SEED], a grid such as T=1,16;N=768;K=768, or LAYERS@LENGTHS as --layers and --lengths "
+    "have them"
+)
 SHAPES_HELP = (
     "uniform[:N] (N evenly spaced), every, random:N[:SEED]; by recorded traffic: paper, bert, serving, each "
-    "with [:N] for N shapes that stand for all; or extents such as 5,24,43"
+    "with [:N] for N shapes that stand for all; or extents such as 5,24,43. Of several dimensions: "
+    f"{SEVERAL_HELP}"
 )
+LAYERS_HELP = f"{', '.join(MODELS)}, or sizes N:K such as 2304:768,768:768"
+LENGTHS_HELP = f"{', '.join(TABLES)}, each with [:N] for N lengths that stand for all, or such as 1,16,128"
+DEFAULT_LENGTHS = "paper"
 
 QUICKSTART = {"T": "1:128", "N": "2304", "K": "768"}
 """The operator of the quickstart: BERT-base's query, key and value projection."""
@@ -128,7 +139,39 @@ strategy_option = click.option(
     show_default=True,
     help="What proposes the next schemes.",
 )
-shapes_option = click.option("--shapes", default="uniform:8", show_default=True, help=SHAPES_HELP)
+_SHAPES_OPTIONS = (
+    click.option("--shapes", default="uniform:8", show_default=True, help=SHAPES_HELP),
+    click.option("--layers", help=f"In place of --shapes, every layer at every length. {LAYERS_HELP}."),
+    click.option("--lengths", help=f"T of the --layers (default: {DEFAULT_LENGTHS}). {LENGTHS_HELP}."),
+)
+
+
+def shapes_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options that describe a shape set; the command gets one text, ``shapes``, for
+    :func:`parse_shapes`."""
+
+    @wraps(command)
+    def with_shapes(shapes: str, layers: str | None, lengths: str | None, **others: Any) -> Any:
+        return command(shapes=_shapes_text(shapes, layers, lengths), **others)
+
+    for option in reversed(_SHAPES_OPTIONS):
+        with_shapes = option(with_shapes)
+    return with_shapes
+
+
+def _shapes_text(shapes: str, layers: str | None, lengths: str | None) -> str:
+    if layers is None and lengths is None:
+        return shapes
+    if layers is None:
+        raise DietlabError("--lengths are those of --layers", lengths, f"Name them: {LAYERS_HELP}.")
+    source = click.get_current_context().get_parameter_source("shapes")
+    if source is not ParameterSource.DEFAULT:
+        raise DietlabError(
+            "shapes come from --shapes or from --layers", f"both, {shapes} and {layers}", "Leave one out."
+        )
+    return f"{layers}@{lengths or DEFAULT_LENGTHS}"
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -153,7 +196,17 @@ def parse_shapes(text: str, workload: Workload) -> ShapeSet:
 
 
 def _shapes(text: str, workload: Workload) -> ShapeSet:
+    layers, at, lengths = text.partition("@")
+    if at:
+        return parse_layers(layers, lengths, workload)
+    if "=" in text:
+        return ShapeSet.grid(workload, **_grid(text))
     kind, *rest = text.split(":")
+    if kind == "log-uniform":
+        return ShapeSet.log_uniform(workload, *map(int, rest or ["16"]))
+    if len(workload.dims) > 1:
+        remedy = "For example --layers bert-base --lengths serving:8."
+        raise DietlabError(f"shapes of several dimensions are {SEVERAL_HELP}", repr(text), remedy)
     if kind == "every" and not rest:
         return ShapeSet.every(workload)
     if kind == "uniform":
@@ -163,6 +216,37 @@ def _shapes(text: str, workload: Workload) -> ShapeSet:
     if kind in TRAFFIC:
         return ShapeSet.traffic(workload, kind, *map(int, rest))
     return ShapeSet.extents(workload, sorted({int(extent) for extent in text.split(",")}))
+
+
+def _grid(text: str) -> dict[str, list[int]]:
+    """Returns the extents of each dimension out of ``"T=1,16;N=768"``."""
+    pairs = (part.partition("=") for part in text.split(";"))
+    return {name.strip(): [int(extent) for extent in listed.split(",")] for name, _, listed in pairs}
+
+
+def parse_layers(layers: str, lengths: str, workload: Workload) -> ShapeSet:
+    """Returns the shape set that ``--layers`` and ``--lengths`` name.
+
+    Raises:
+        DietlabError: if one of the texts cannot be read, or names nothing in the workload's ranges.
+    """
+    table, colon, n = lengths.partition(":")
+    try:
+        sizes = [_size(size) for size in layers.split(",")] if ":" in layers else layers
+        if table in TABLES or not table[:1].isdigit():
+            return ShapeSet.layers(sizes, table, workload, int(n) if colon else None)
+        return ShapeSet.layers(sizes, [int(length) for length in lengths.split(",")], workload)
+    except (TypeError, ValueError) as error:
+        if isinstance(error, DietlabError):
+            raise
+        raise DietlabError(
+            f"layers are {LAYERS_HELP}; lengths are {LENGTHS_HELP}", f"{layers!r}, {lengths!r}"
+        ) from None
+
+
+def _size(text: str) -> tuple[int, int]:
+    features, _, depth = text.partition(":")
+    return int(features), int(depth)
 
 
 def processor(

@@ -20,6 +20,7 @@ from dietlab.plans import Leaf
 from dietlab.search import Effort, TuningRun, candidate_plans, distinct
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import Scheme
+from dietlab.workloads import largest_shape
 
 BOUNDS = ("ansor", "largest-shape", "oracle")
 CONTENDERS = (*VENDORS, *BOUNDS)
@@ -91,7 +92,7 @@ def assemble(
 def with_largest_shape(lineup: Lineup, home: Path) -> Lineup:
     """Returns one program for all shapes, the fastest for the largest (Nimble's way, MLSys 2021)."""
     dispatcher, tuned = lineup.dispatcher, _tuned(lineup)
-    largest = Shape.of(**{name: dim.high for name, dim in dispatcher.workload.dims.items()})
+    largest = largest_shape(dispatcher.workload)
     schemes = tuned.schemes
     best = schemes[int(tuned.seconds_table(schemes, [largest])[:, 0].argmin())]
     library = build(replace(dispatcher, schemes=(best,), tree=Leaf(0)), home)

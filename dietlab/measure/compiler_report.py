@@ -11,9 +11,8 @@ from dietlab.events import Observer, audience
 from dietlab.hardware import Hardware
 from dietlab.measure.builders import Builders, Built
 from dietlab.measure.record import Trial
-from dietlab.shapes import Shape
 from dietlab.space import CudaMicroKernel, Scheme, thread_registers
-from dietlab.workloads import Workload
+from dietlab.workloads import Workload, largest_shape
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,9 +46,7 @@ def frame_compiled(
     """
     import pandas as pd
 
-    dims = workload.dims
-    shape = Shape.of(**{name: dim.high for name, dim in dims.items()})
-    trials = [Trial(scheme, (shape,)) for scheme in schemes]
+    trials = [Trial(scheme, (largest_shape(workload),)) for scheme in schemes]
     listeners = audience(observers)
     rows: list[dict[str, object]] = []
     with (

@@ -10,7 +10,7 @@ from dietlab.space.cpu_kernel import Along, CpuMicroKernel
 from dietlab.space.limit import Limit
 from dietlab.space.micro_kernel import ORDERS, Edge
 from dietlab.space.scheme import Scheme
-from dietlab.workloads import NO_EPILOGUE, Workload, axis_of, batch_of, largest
+from dietlab.workloads import NO_EPILOGUE, Workload, axis_of, batched, largest
 
 UNROLLS = (1, 2, 4, 8)
 """Reduction steps in one iteration of the inner loop."""
@@ -63,7 +63,7 @@ def cpu_candidates(
 def streams(workload: Workload) -> tuple[tuple[int, bool, int], ...]:
     """Returns the access patterns of a micro-kernel: prefetch distance into L1 in steps, whether the next
     panel is prefetched into L2, and the K-block."""
-    if batch_of(workload) is not None:
+    if batched(workload):
         return tuple((*prefetch, 0) for prefetch in PREFETCHES)
     depth = largest(workload, "depth")
     parts = [block for block in BLOCKS if block < depth and depth % block == 0]
@@ -98,14 +98,13 @@ def layout_limits(workload: Workload) -> tuple[Limit, ...]:
     """Returns the limits that the layout of the weights sets; beyond them there is no program."""
     packed, transposed = workload.weights == "packed", workload.weights == "transposed"
     static_depth = isinstance(axis_of(workload, "depth").extent, int)
-    batched = batch_of(workload) is not None
-    depth = largest(workload, "depth")
+    depth, in_batch = largest(workload, "depth"), batched(workload)
     return (
         Limit(
             "what is prefetched is a packed panel that stays, or the next product of a batch",
             0,
             "panels ahead",
-            lambda s: int(s.kernel.ahead and not (batched or (packed and s.order == "ws"))),
+            lambda s: int(s.kernel.ahead and not (in_batch or (packed and s.order == "ws"))),
         ),
         Limit(
             "weights that vary and lie in rows are stationary",
@@ -146,7 +145,7 @@ def _size_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
     cols, depth = (largest(workload, role) for role in ("cols", "depth"))
     padded_cols = -(-cols // lanes) * lanes
     # The others have nothing to do, whatever the tile; products of a batch are dealt whole.
-    busy_cores = min(hardware.cores, padded_cols // lanes) if batch_of(workload) is None else 1
+    busy_cores = min(hardware.cores, padded_cols // lanes) if not batched(workload) else 1
     return (
         Limit("the tile is no wider than the output", padded_cols, "columns", lambda s: s.cols),
         Limit(

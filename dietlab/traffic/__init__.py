@@ -6,11 +6,19 @@ Where each table comes from and under which licence stands in its header and in 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
+from typing import TypeVar
 
+from dietlab.dims import as_extent
 from dietlab.errors import WorkloadError
+
+Lengths = str | Mapping[int, float] | Iterable[int]
+"""Lengths as people give them: the name of a table, lengths with weights of any positive scale, or lengths
+alone."""
+
+Count = TypeVar("Count", int, float)
 
 TABLES = ("uniform", "paper", "bert", "serving")
 COLUMNS = "extent,count"
@@ -62,7 +70,30 @@ def parse_table(name: str, text: str) -> Table:
     return Table(name, " ".join(header), counts)
 
 
-def aggregated(counts: Mapping[int, int], groups: int) -> dict[int, int]:
+def weights_of(lengths: Lengths) -> dict[int, float]:
+    """Returns the weight of each length: its count in a table, as it is given, or how often it is listed.
+
+    Raises:
+        WorkloadError: for an unknown table, no length, one that is no int of 1 or more, or a weight that is
+            not positive and finite.
+    """
+    if isinstance(lengths, str):
+        return dict(read_table(lengths).counts)
+    weights = dict[int, float]()
+    for length in lengths:
+        extent = as_extent(length)
+        weight = lengths[length] if isinstance(lengths, Mapping) else weights.get(extent, 0) + 1
+        if not (weight > 0 and math.isfinite(weight)):
+            raise WorkloadError("every length has a positive, finite weight", f"{weight} for {extent}")
+        weights[extent] = weight
+    if not weights:
+        raise WorkloadError(
+            "there is a length", "none", f"For example [1, 16, 128], or a table: {', '.join(TABLES)}."
+        )
+    return weights
+
+
+def aggregated(counts: Mapping[int, Count], groups: int) -> dict[int, Count]:
     """Merges neighbouring extents into at most ``groups``, and adds up each group's counts.
 
     The pair of neighbouring groups that differ least in ratio is merged first (Ward's criterion on the
@@ -97,6 +128,6 @@ def _merge_cost(weights: list[float], centres: list[float], i: int) -> float:
     return a * b / (a + b) * (centres[i] - centres[i + 1]) ** 2
 
 
-def _representative(members: list[int], counts: Mapping[int, int]) -> int:
+def _representative(members: list[int], counts: Mapping[int, Count]) -> int:
     mean = sum(t * counts[t] for t in members) / sum(counts[t] for t in members)
     return min(members, key=lambda t: (abs(t - mean), t))

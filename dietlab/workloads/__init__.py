@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from dietlab.errors import WorkloadError
+from dietlab.errors import WorkloadError, mismatch
 from dietlab.shapes import Dim
 from dietlab.workloads.batch_matmul import BatchMatmul
 from dietlab.workloads.contraction import (
@@ -21,6 +21,7 @@ from dietlab.workloads.contraction import (
     batched,
     extents,
     largest,
+    largest_shape,
     smallest_shape,
 )
 from dietlab.workloads.dense import Dense
@@ -73,6 +74,7 @@ __all__ = [
     "batched",
     "extents",
     "largest",
+    "largest_shape",
     "make_workload",
     "require_dtype",
     "smallest_shape",
@@ -88,16 +90,9 @@ def make_workload(operator: str, dims: Mapping[str, Dim | int], **options: Any) 
         WorkloadError: if the operator, a dimension or an option is unknown, or one is missing.
     """
     known = _operator(operator)
-    if set(dims) != set(known.dims):
-        unknown, missing = set(dims) - set(known.dims), set(known.dims) - set(dims)
+    if wrong := mismatch(dims, known.dims):
         raise WorkloadError(
-            f"{operator} has the dimensions {', '.join(known.dims)}",
-            "; ".join(
-                f"{what} {', '.join(sorted(names))}"
-                for what, names in (("unknown", unknown), ("missing", missing))
-                if names
-            ),
-            f"For example {known.example}.",
+            f"{operator} has the dimensions {', '.join(known.dims)}", wrong, f"For example {known.example}."
         )
     try:
         return known.make(**{**dims, **options})

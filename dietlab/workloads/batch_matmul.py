@@ -10,19 +10,21 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from dietlab.dims import Dim, Shape
 from dietlab.errors import WorkloadError
-from dietlab.shapes import Dim, Shape
 from dietlab.workloads.contraction import Axis, Inputs, Weights
-from dietlab.workloads.dense import dim_from_json, dim_to_json, require_extents
+from dietlab.workloads.dimensions import bound, dim_from_json, dim_to_json, dynamic, named, require_extents
 from dietlab.workloads.epilogue import NO_EPILOGUE, Epilogue
 from dietlab.workloads.precision import FloatArray, require_dtype
 
 Form = Literal["nt", "nn"]
+DIMENSIONS = ("T", "B", "D")
 
 
 @dataclass(frozen=True)
 class BatchMatmul:
-    """``B`` independent products (batch x heads) over a sequence of dynamic length ``T``.
+    """``B`` independent products (batch x heads) over a sequence of length ``T``, each dimension of which is
+    dynamic (a range) or static (a number).
 
     ========  ==================================  ======  ======  =======
     ``form``  computes, for each ``b``            rows    cols    depth
@@ -35,25 +37,26 @@ class BatchMatmul:
     whose *reduction* axis is dynamic (paper, section 5: 192 x T x 64 x T and 192 x T x T x 64).
 
     Args:
-        T: sequence length; a range, or a number.
+        T: sequence length, 1 or more.
         B: products in one call, 1 or more.
         D: size of a head, 1 or more.
         dtype: of both operands and the output: ``float32``, ``float16`` or ``bfloat16``; sums are float32.
 
     Raises:
-        WorkloadError: if an extent is below 1, ``B`` or ``D`` has a range, or the form or dtype is unknown.
+        WorkloadError: if an extent is below 1 or no int, an operand of the smallest shape has more than
+            2**31 - 1 elements, or the form or dtype is unknown.
     """
 
     T: Dim | int
-    B: int
-    D: int
+    B: Dim | int
+    D: Dim | int
     form: Form = "nt"
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
         if self.form not in ("nt", "nn"):
             raise WorkloadError("the form is nt or nn", repr(self.form))
-        require_extents(self, "T", ("B", "D"))
+        require_extents(self, DIMENSIONS)
         require_dtype(self.dtype)
 
     @property
@@ -72,7 +75,7 @@ class BatchMatmul:
 
     @property
     def dims(self) -> Mapping[str, Dim]:
-        return {"T": self.T} if isinstance(self.T, Dim) else {}
+        return dynamic(self, DIMENSIONS)
 
     @property
     def weights(self) -> Weights:
@@ -88,34 +91,34 @@ class BatchMatmul:
 
     def flops(self, shape: Shape) -> int:
         """Returns ``2 B T T D``."""
-        return 2 * self.B * self._length(shape) ** 2 * self.D
+        length, products, size = self._extents(shape)
+        return 2 * products * length**2 * size
 
     def bytes(self, shape: Shape) -> int:
-        length = self._length(shape)
-        values = self.B * (2 * length * self.D + length * length)
+        length, products, size = self._extents(shape)
+        values = products * (2 * length * size + length * length)
         return require_dtype(self.dtype).itemsize * values
 
     @property
     def signature(self) -> Mapping[str, tuple[int | str, ...]]:
-        length: int | str = "T" if isinstance(self.T, Dim) else self.T
-        x_depth, cols = (self.D, length) if self.form == "nt" else (length, self.D)
-        return {"x": (self.B, length, x_depth), "w": (self.B, length, self.D), "out": (self.B, length, cols)}
+        length, products, size = named(self, DIMENSIONS)
+        depth, cols = (size, length) if self.form == "nt" else (length, size)
+        return {
+            "x": (products, length, depth),
+            "w": (products, length, size),
+            "out": (products, length, cols),
+        }
 
     def output_shape(self, shape: Shape) -> tuple[int, ...]:
-        length = self._length(shape)
-        return (self.B, length, length if self.form == "nt" else self.D)
+        length, products, size = self._extents(shape)
+        return (products, length, length if self.form == "nt" else size)
 
     def inputs(self, shape: Shape, seed: int = 0) -> dict[str, FloatArray]:
         """Returns ``x`` and ``w``, standard normal: float32 numbers rounded to the dtype."""
-        length = self._length(shape)
-        precision = require_dtype(self.dtype)
-        sizes = {
-            "x": (self.B, length, self.D if self.form == "nt" else length),
-            "w": (self.B, length, self.D),
-        }
+        precision, sizes = require_dtype(self.dtype), self.signature
         return {
-            name: precision.standard_normal((seed, number), size)
-            for number, (name, size) in enumerate(sizes.items())
+            name: precision.standard_normal((seed, number), bound(sizes[name], shape))
+            for number, name in enumerate(("x", "w"))
         }
 
     def reference(self, inputs: Inputs) -> npt.NDArray[np.float64]:
@@ -126,21 +129,20 @@ class BatchMatmul:
     def to_json(self) -> dict[str, Any]:
         return {
             "operator": self.operator,
-            "T": dim_to_json(self.T),
-            "B": self.B,
-            "D": self.D,
+            **{name: dim_to_json(getattr(self, name)) for name in DIMENSIONS},
             "dtype": self.dtype,
         }
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> BatchMatmul:
         form: Form = "nt" if value["operator"].endswith("nt") else "nn"
-        return cls(
-            dim_from_json(value["T"]), int(value["B"]), int(value["D"]), form, value.get("dtype", "float32")
-        )
+        length, products, size = (dim_from_json(value[name]) for name in DIMENSIONS)
+        return cls(length, products, size, form, value.get("dtype", "float32"))
 
-    def _length(self, shape: Shape) -> int:
-        return self.axes[1].at(shape)
+    def _extents(self, shape: Shape) -> tuple[int, int, int]:
+        """Returns T, B and D under one shape."""
+        length, products, size = bound(named(self, DIMENSIONS), shape)
+        return length, products, size
 
     def __str__(self) -> str:
         dtype = "" if self.dtype == "float32" else f" {self.dtype}"

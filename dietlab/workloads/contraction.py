@@ -122,14 +122,27 @@ def smallest_shape(workload: Workload) -> Shape:
     return Shape.of(**{name: dim.low for name, dim in workload.dims.items()})
 
 
-def batch_of(workload: Workload) -> int | None:
-    """Returns the number of independent products in one call; None for an operator without that axis."""
-    batch = next((axis.extent for axis in workload.axes if axis.role == "batch"), None)
-    if isinstance(batch, Dim):
-        raise WorkloadError("the batch axis is static", batch)
-    return batch
+def largest_shape(workload: Workload) -> Shape:
+    """Returns every dynamic dimension at the upper end of its range."""
+    return Shape.of(**{name: dim.high for name, dim in workload.dims.items()})
 
 
 def batched(workload: Workload) -> bool:
-    """Returns whether one call computes a batch of independent products."""
+    """Returns whether a call computes independent products, be their number static or dynamic."""
     return any(axis.role == "batch" for axis in workload.axes)
+
+
+def batch_of(workload: Workload) -> int | None:
+    """Returns the static number of independent products in one call; None for an operator without that axis.
+
+    Raises:
+        WorkloadError: if their number is dynamic.
+    """
+    batch = next((axis.extent for axis in workload.axes if axis.role == "batch"), None)
+    if isinstance(batch, Dim):
+        raise WorkloadError(
+            "the batch axis is static",
+            batch,
+            "batched() tells whether there is one; extents(), how long it is.",
+        )
+    return batch

@@ -10,19 +10,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dietlab.errors import WorkloadError
-from dietlab.shapes import Dim, Shape
+from dietlab.dims import Dim, Shape
 from dietlab.workloads.contraction import Axis, Inputs, Weights
+from dietlab.workloads.dimensions import bound, dim_from_json, dim_to_json, dynamic, named, require_extents
 from dietlab.workloads.epilogue import Activation, Epilogue
 from dietlab.workloads.precision import FloatArray, require_dtype
+
+DIMENSIONS = ("T", "N", "K")
 
 
 @dataclass(frozen=True)
 class Dense:
-    """A dense layer whose row count ``T`` is dynamic.
+    """A dense layer, each dimension of which is dynamic (a range) or static (a number).
 
     Args:
-        T: rows of the input (tokens); a range, or a number for a static layer.
+        T: rows of the input (tokens), 1 or more.
         N: output features, 1 or more; need not be a multiple of the vector width.
         K: input features, 1 or more.
         bias: whether ``bias[N]`` is added.
@@ -34,13 +36,13 @@ class Dense:
             they come with every call and are transposed on the fly, panel by panel.
 
     Raises:
-        WorkloadError: if an extent is below 1, ``N`` or ``K`` has a range, or there is no such
-            activation or dtype.
+        WorkloadError: if an extent is below 1 or no int, an operand of the smallest shape has more than
+            2**31 - 1 elements, or there is no such activation or dtype.
     """
 
     T: Dim | int
-    N: int
-    K: int
+    N: Dim | int
+    K: Dim | int
     bias: bool = False
     dtype: str = "float32"
     activation: Activation = "none"
@@ -50,7 +52,7 @@ class Dense:
     operator = "dense"
 
     def __post_init__(self) -> None:
-        require_extents(self, "T", ("N", "K"))
+        require_extents(self, DIMENSIONS)
         _ = self.epilogue
         require_dtype(self.dtype)
 
@@ -60,7 +62,7 @@ class Dense:
 
     @property
     def dims(self) -> Mapping[str, Dim]:
-        return {"T": self.T} if isinstance(self.T, Dim) else {}
+        return dynamic(self, DIMENSIONS)
 
     @property
     def weights(self) -> Weights:
@@ -76,41 +78,41 @@ class Dense:
 
     def flops(self, shape: Shape) -> int:
         """Returns ``2 T N K``; the epilogue is not counted."""
-        return 2 * self.axes[0].at(shape) * self.N * self.K
+        rows, cols, depth = (axis.at(shape) for axis in self.axes)
+        return 2 * rows * cols * depth
 
     def bytes(self, shape: Shape) -> int:
-        rows = self.axes[0].at(shape)
-        outputs = rows * self.N * (2 if self.residual else 1)
-        values = rows * self.K + self.N * self.K + outputs + self.N * self.bias
+        rows, cols, depth = (axis.at(shape) for axis in self.axes)
+        outputs = rows * cols * (2 if self.residual else 1)
+        values = rows * depth + cols * depth + outputs + cols * self.bias
         return require_dtype(self.dtype).itemsize * values
 
     @property
     def signature(self) -> Mapping[str, tuple[int | str, ...]]:
-        rows = "T" if isinstance(self.T, Dim) else self.T
-        shapes: dict[str, tuple[int | str, ...]] = {"x": (rows, self.K), "w": (self.N, self.K)}
+        rows, cols, depth = named(self, DIMENSIONS)
+        shapes: dict[str, tuple[int | str, ...]] = {"x": (rows, depth), "w": (cols, depth)}
         if self.bias:
-            shapes["bias"] = (self.N,)
+            shapes["bias"] = (cols,)
         if self.residual:
-            shapes["residual"] = (rows, self.N)
-        return {**shapes, "out": (rows, self.N)}
+            shapes["residual"] = (rows, cols)
+        return {**shapes, "out": (rows, cols)}
 
     def output_shape(self, shape: Shape) -> tuple[int, ...]:
-        return (self.axes[0].at(shape), self.N)
+        rows, cols, _ = (axis.at(shape) for axis in self.axes)
+        return (rows, cols)
 
     def inputs(self, shape: Shape, seed: int = 0) -> dict[str, FloatArray]:
         """Returns ``x [T, K]``, ``w [N, K]`` and, if there are any, ``bias [N]`` and ``residual [T, N]``:
         standard normal, float32 numbers rounded to the dtype.
 
-        Weights do not depend on the shape, and ``x`` of a smaller T is the first rows of a larger.
+        Weights do not depend on T, and ``x`` of a smaller T is the first rows of a larger, at the same N and
+        K.
         """
-        rows = self.axes[0].at(shape)
         precision, seeds = require_dtype(self.dtype), {"x": 0, "w": 1, "bias": 2, "residual": 3}
-        sizes = {name: size for name, size in self.signature.items() if name != "out"}
         return {
-            name: precision.standard_normal(
-                (seed, seeds[name]), tuple(rows if extent == "T" else int(extent) for extent in size)
-            )
-            for name, size in sizes.items()
+            name: precision.standard_normal((seed, seeds[name]), bound(size, shape))
+            for name, size in self.signature.items()
+            if name != "out"
         }
 
     def reference(self, inputs: Inputs) -> npt.NDArray[np.float64]:
@@ -120,9 +122,7 @@ class Dense:
     def to_json(self) -> dict[str, Any]:
         return {
             "operator": self.operator,
-            "T": dim_to_json(self.T),
-            "N": self.N,
-            "K": self.K,
+            **{name: dim_to_json(getattr(self, name)) for name in DIMENSIONS},
             "bias": self.bias,
             "activation": self.activation,
             "residual": self.residual,
@@ -134,8 +134,8 @@ class Dense:
     def from_json(cls, value: Mapping[str, Any]) -> Dense:
         return cls(
             T=dim_from_json(value["T"]),
-            N=int(value["N"]),
-            K=int(value["K"]),
+            N=dim_from_json(value["N"]),
+            K=dim_from_json(value["K"]),
             bias=bool(value.get("bias", False)),
             dtype=str(value.get("dtype", "float32")),
             activation=value.get("activation", "none"),
@@ -148,32 +148,3 @@ class Dense:
         extras += [str(self.epilogue)] if str(self.epilogue) else []
         extras += [] if self.constant else ["variable weights"]
         return " ".join([f"dense T={self.T} N={self.N} K={self.K}", *extras])
-
-
-def require_extents(workload: Any, dynamic: str, fixed: tuple[str, ...]) -> None:
-    """Checks the dimensions of an operator, of which only ``dynamic`` may have a range.
-
-    Raises:
-        WorkloadError: if an extent is below 1 or no integer, or a fixed one has a range.
-    """
-    for name in (dynamic, *fixed):
-        extent = getattr(workload, name)
-        if name == dynamic and isinstance(extent, Dim):
-            continue
-        if not isinstance(extent, int) or isinstance(extent, bool):
-            low, high = extent if isinstance(extent, tuple | list) and len(extent) == 2 else (1, 128)
-            raise WorkloadError(
-                f"{dynamic} is an int or a Dim, and {' and '.join(fixed)} are ints",
-                f"{name}={extent!r}",
-                f"A range is written {dynamic}=Dim({low}, {high}); other dimensions have none.",
-            )
-        if extent < 1:
-            raise WorkloadError("every dimension is at least 1", f"{name}={extent}")
-
-
-def dim_to_json(dim: Dim | int) -> list[int] | int:
-    return [dim.low, dim.high] if isinstance(dim, Dim) else dim
-
-
-def dim_from_json(value: Any) -> Dim | int:
-    return Dim(*value) if isinstance(value, (list, tuple)) else int(value)

@@ -13,7 +13,7 @@ from dietlab.evaluation.gpu.tensors import Tensor, Tensors
 from dietlab.evaluation.vendors import Call, NoFormError
 from dietlab.evaluation.vendors.interface import absent, sequence
 from dietlab.evaluation.vendors.pytorch import GELU_FORM, import_torch
-from dietlab.workloads import Workload
+from dietlab.workloads import Workload, largest_shape
 
 MODE = "max-autotune-no-cudagraphs"
 """Inductor tries its own templates beside the vendor's library; whether calls are recorded as a graph is the
@@ -176,9 +176,9 @@ def _layer(torch: Any, workload: Workload) -> Callable[..., Tensor]:
 
 def _example(workload: Workload, operands: Tensors) -> Tensors:
     """Operands of the largest shape, all zeros."""
-    highest = {name: dim.high for name, dim in workload.dims.items()}
+    largest = largest_shape(workload)
 
     def size(name: str) -> list[int]:
-        return [e if isinstance(e, int) else highest[e] for e in workload.signature[name]]
+        return [e if isinstance(e, int) else largest[e] for e in workload.signature[name]]
 
     return {name: tensor.new_zeros(size(name)) for name, tensor in operands.items()}
