@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,12 +16,13 @@ from dietlab.dispatch.portfolio import UNCOVERED, Portfolio, lost
 from dietlab.errors import DispatchError, require_type
 from dietlab.hardware import Hardware
 from dietlab.plans import (
+    Box,
     Leaf,
     Plan,
     Split,
     Tree,
+    boxes,
     depth,
-    intervals,
     leaves,
     needed,
     plan_for,
@@ -66,8 +67,9 @@ class Dispatcher(Carded):
     @property
     def micro_kernels(self) -> tuple[MicroKernel, ...]:
         """The micro-kernels that are compiled: all that a scheme needs for the shapes that reach it."""
-        cuts = intervals(self.tree)
-        found = (needed(self.schemes[number], low, high) for number, low, high in cuts)
+        rows = axis_of(self.workload, "rows").name
+        reached = boxes(self.tree, {rows: (1, None)})
+        found = (needed(self.schemes[number], *box[rows]) for number, box in reached)
         return tuple(sorted({kernel for kernels in found for kernel in kernels}))
 
     def scheme(self, shape: Shape) -> Scheme:
@@ -100,15 +102,30 @@ class Dispatcher(Carded):
 
     def to_frame(self) -> pd.DataFrame:
         """Returns a table, one row a rule: the extents that it serves, ``low`` to ``high`` (both included;
-        missing where there is no end), the number of its ``plan``, and its ``scheme`` with each parameter.
+        missing where there is no end; of several dimensions ``low_T``, ``high_T`` and so on), the number of
+        its ``plan``, and its ``scheme`` with each parameter.
         """
         import pandas as pd
 
         rows = [
-            {"low": low, "high": high, "plan": number, **self.schemes[number].columns}
-            for number, low, high in intervals(self.tree)
+            {**self._ends(box), "plan": number, **self.schemes[number].columns}
+            for number, box in self._rules_of
         ]
-        return pd.DataFrame(rows).astype({"high": "Int64"})
+        frame = pd.DataFrame(rows)
+        return frame.astype({name: "Int64" for name in frame if name.startswith("high")})
+
+    @property
+    def _rules_of(self) -> list[tuple[int, Box]]:
+        """Each rule: the number of its scheme, and the extents of every dynamic dimension."""
+        return boxes(self.tree, dict.fromkeys(self.workload.dims, (1, None)))
+
+    def _ends(self, box: Box) -> dict[str, int | None]:
+        several = len(box) > 1
+        return {
+            f"{end}_{name}" if several else end: value
+            for name, ends in box.items()
+            for end, value in zip(("low", "high"), ends, strict=True)
+        }
 
     @property
     def card(self) -> Card:
@@ -119,17 +136,18 @@ class Dispatcher(Carded):
             Quantity(str(depth(self.tree)), "comparisons at most"),
             Quantity(f"{self.expected_slowdown:.3f}x", "mean slowdown"),
         )
-        header = ("from", "to", "number", "scheme")
+        header = (*self._ends(self._rules_of[0][1]), "number", "scheme")
         sections = (
-            Fold("Rules", lambda: Listing(header, intervals(self.tree), self._rule), unfolded=True),
+            Fold("Rules", lambda: Listing(header, self._rules_of, self._rule), unfolded=True),
             Fold("Schemes", lambda: parameter_table(self.schemes)),
             Fold("Micro-kernels", lambda: parameter_table(self.micro_kernels)),
         )
         return Card("Dispatcher", f"{self.workload} on {self.hardware.name}", facts, sections)
 
-    def _rule(self, interval: tuple[int, int, int | None]) -> tuple[int, int | str, int, str]:
-        number, low, high = interval
-        return low, "no end" if high is None else high, number, self.schemes[number].key
+    def _rule(self, rule: tuple[int, Box]) -> tuple[int | str, ...]:
+        number, box = rule
+        ends = ("no end" if end is None else end for end in self._ends(box).values())
+        return *ends, number, self.schemes[number].key
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -172,8 +190,9 @@ def train_dispatcher(
     """Trains the decision tree that loses least *time*: a wrong choice counts by its slowdown, not as an
     error.
 
-    Over one dynamic dimension a tree cuts the range into intervals with a plan each; the best cut is
-    found exactly, by dynamic programming over the training shapes, and becomes a balanced tree.
+    Over one dynamic dimension a tree cuts the range into intervals with a scheme each; the best cut is
+    found exactly, by dynamic programming over the training shapes, and becomes a balanced tree. Over several
+    it is grown split by split (:func:`grown`). Beyond the range of any dimension the safe scheme serves.
 
     Args:
         shapes: re-weights the training shapes (default: the portfolio's own weights).
@@ -183,7 +202,7 @@ def train_dispatcher(
     Plans that no rule uses are dropped from the library.
 
     Raises:
-        DispatchError: if there is more than one dynamic dimension, or ``portfolio`` is of another class.
+        DispatchError: if ``portfolio`` is of another class.
     """
     require_type(
         "the first argument of train_dispatcher",
@@ -193,20 +212,88 @@ def train_dispatcher(
         "choose_portfolio() returns one.",
     )
     weights = _weights(portfolio, shapes)
-    losses = lost(portfolio.slowdowns).T * weights[:, None]  # [shapes, plans]
-    # Whatever its weight: a plan that lacks micro-kernels on a shape would add them to the library.
+    losses = lost(portfolio.slowdowns).T * weights[:, None]  # [shapes, schemes]
+    # Whatever its weight: a scheme that lacks micro-kernels on a shape would add them to the library.
     losses[np.isinf(portfolio.slowdowns.T)] += UNCOVERED
-    names = list(portfolio.workload.dims)
-    if len(names) > 1:
-        raise DispatchError("a dispatcher decides over one dynamic dimension", ", ".join(names))
-    if not names:
-        return _dispatcher(portfolio, Leaf(int(losses.sum(axis=0).argmin())), weights)
-    cuts = best_cuts(losses, tolerance)
-    extents = [shape[names[0]] for shape in portfolio.shapes]
-    tree = _balanced(names[0], [(extents[last], plan) for last, plan in cuts])
-    dim = portfolio.workload.dims[names[0]]
+    dims = portfolio.workload.dims
+    extents = {name: np.array([shape[name] for shape in portfolio.shapes]) for name in dims}
+    if len(dims) == 1:
+        ((name, column),) = extents.items()
+        tree = _balanced(name, [(int(column[last]), scheme) for last, scheme in best_cuts(losses, tolerance)])
+    else:
+        tree = grown(losses, extents, tolerance)
     safe = Leaf(len(portfolio.schemes))
-    return _dispatcher(portfolio, Split(names[0], dim.high, tree, safe), weights)
+    for name, dim in dims.items():
+        tree = Split(name, dim.high, tree, safe)
+    return _dispatcher(portfolio, tree, weights)
+
+
+def grown(losses: Values, extents: Mapping[str, npt.NDArray[np.int_]], price: float) -> Tree:
+    """Grows a tree over several dimensions from the root: each split is the one that leaves least loss if
+    both sides take their best choice, as long as that saves more than ``price``.
+
+    A split that saves too little by itself may make room for one that saves much, so that one level more is
+    looked ahead. The threshold is the last extent below, so that what lies between belongs to the side above.
+
+    Args:
+        losses: ``[shape, choice]``, the loss of a choice on a shape.
+        extents: of each dimension ``[shape]``.
+    """
+    best = Leaf(int(losses.sum(axis=0).argmin()))
+    least = losses[:, best.scheme].sum()
+    found = _best_split(losses, extents, price)
+    if found is None or found.loss > least - price:
+        return best
+    below = extents[found.dim] <= found.at_most
+    sides = [
+        grown(losses[part], {name: column[part] for name, column in extents.items()}, price)
+        for part in (below, ~below)
+    ]
+    return Split(found.dim, found.at_most, *sides)
+
+
+class _Cut(NamedTuple):
+    loss: float
+    dim: str
+    at_most: int
+
+
+MOST_AHEAD = 24
+"""The splits that are looked behind, those that leave least loss by themselves."""
+
+
+def _best_split(
+    losses: Values, extents: Mapping[str, npt.NDArray[np.int_]], price: float, ahead: bool = True
+) -> _Cut | None:
+    """Returns the split that leaves least loss, and the price of a further one where it takes two."""
+    cuts: list[_Cut] = []
+    for dim, column in extents.items():
+        order = column.argsort(kind="stable")
+        sums = losses[order].cumsum(axis=0)
+        ends = np.flatnonzero(np.diff(column[order]))
+        totals = sums[ends].min(axis=1) + (sums[-1] - sums[ends]).min(axis=1)
+        cuts += [
+            _Cut(float(total), dim, int(column[order[end]])) for total, end in zip(totals, ends, strict=True)
+        ]
+    cuts.sort()
+    if not ahead:
+        return cuts[0] if cuts else None
+    return min((_looked_behind(losses, extents, price, cut) for cut in cuts[:MOST_AHEAD]), default=None)
+
+
+def _looked_behind(
+    losses: Values, extents: Mapping[str, npt.NDArray[np.int_]], price: float, cut: _Cut
+) -> _Cut:
+    """Returns a split with the loss that it leaves if each side is split once more where that saves more than
+    its price."""
+    total = 0.0
+    below = extents[cut.dim] <= cut.at_most
+    for part in (below, ~below):
+        inside = {name: column[part] for name, column in extents.items()}
+        further = _best_split(losses[part], inside, price, ahead=False)
+        one = float(losses[part].sum(axis=0).min())
+        total += min(one, further.loss + price if further else one)
+    return cut._replace(loss=total)
 
 
 def best_cuts(losses: Values, price: float) -> list[tuple[int, int]]:

@@ -117,13 +117,14 @@ class Operator:
             raise DispatchError(f"this operator packs {constants}", ", ".join(given))
         arrays = [_contiguous(array) for array in given.values()]
         try:
+            cols = arrays[0].shape[0]
             if not self.manifest["packs"]:
-                return Layer(self, arrays)
+                return Layer(self, arrays, cols)
             packed = aligned_empty((int(self.library.packed_floats(*arrays[0].shape)),))
             self.library.pack(*arrays, packed)
         except CALL_ERRORS as error:
             raise self._explain(given, error) from None
-        return Layer(self, [packed])
+        return Layer(self, [packed], cols)
 
     def __call__(self, *operands: Array, out: Array | None = None) -> Array:
         """Computes once, with all operands in the order of ``op.workload.signature``; see :meth:`pack` for
@@ -230,13 +231,13 @@ class Layer:
     No copy is made of ``x`` or ``out``; both may be NumPy arrays or PyTorch tensors.
     """
 
-    def __init__(self, operator: Operator, constants: Sequence[Array]) -> None:
+    def __init__(self, operator: Operator, constants: Sequence[Array], cols: int) -> None:
         import tvm_ffi
 
         self._operator = operator
         self._run = operator.library.run
         self._constants = [tvm_ffi.from_dlpack(array) for array in constants]
-        self._cols = operator.workload.signature["out"][-1]
+        self._cols = cols
 
     def __call__(self, x: Array, residual: Array | None = None, *, out: Array | None = None) -> Array:
         """Computes ``y[T, N]`` for any T >= 0, into ``out`` if given.

@@ -140,7 +140,8 @@ def _split(edge: Edge, granules: int, most: int) -> list[tuple[int, int]]:
 
 
 def spans(workload: Workload, shapes: ShapeSet) -> list[tuple[int, int]]:
-    """Returns the rows that each shape of an ascending set stands for: all since the shape before it."""
+    """Returns the rows that each shape of a set stands for: all since the next fewer rows of any shape."""
     rows = [axis_of(workload, "rows").at(shape) for shape in shapes]
-    since = [min(rows[0], 1), *(extent + 1 for extent in rows[:-1])]
-    return list(zip(since, rows, strict=True))
+    known = sorted(set(rows))
+    since = dict(zip(known, [min(known[0], 1), *(extent + 1 for extent in known)], strict=False))
+    return [(since[extent], extent) for extent in rows]

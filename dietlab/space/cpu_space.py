@@ -10,7 +10,7 @@ from dietlab.space.cpu_kernel import Along, CpuMicroKernel
 from dietlab.space.limit import Limit
 from dietlab.space.micro_kernel import ORDERS, Edge
 from dietlab.space.scheme import Scheme
-from dietlab.workloads import NO_EPILOGUE, Workload, axis_of, batched, largest
+from dietlab.workloads import NO_EPILOGUE, Workload, axis_of, batched, largest, smallest
 
 UNROLLS = (1, 2, 4, 8)
 """Reduction steps in one iteration of the inner loop."""
@@ -65,8 +65,8 @@ def streams(workload: Workload) -> tuple[tuple[int, bool, int], ...]:
     panel is prefetched into L2, and the K-block."""
     if batched(workload):
         return tuple((*prefetch, 0) for prefetch in PREFETCHES)
-    depth = largest(workload, "depth")
-    parts = [block for block in BLOCKS if block < depth and depth % block == 0]
+    depth, static = largest(workload, "depth"), _static_depth(workload)
+    parts = [block for block in BLOCKS if block < depth and not (static and depth % block)]
     blocks = (0, *(parts if workload.weights == "packed" else ()))
     return (*((*prefetch, 0) for prefetch in PREFETCHES), *((*OWN_AND_NEXT, block) for block in blocks))
 
@@ -97,8 +97,8 @@ def cpu_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
 def layout_limits(workload: Workload) -> tuple[Limit, ...]:
     """Returns the limits that the layout of the weights sets; beyond them there is no program."""
     packed, transposed = workload.weights == "packed", workload.weights == "transposed"
-    static_depth = isinstance(axis_of(workload, "depth").extent, int)
-    depth, in_batch = largest(workload, "depth"), batched(workload)
+    static_depth = _static_depth(workload)
+    in_batch = batched(workload)
     return (
         Limit(
             "what is prefetched is a packed panel that stays, or the next product of a batch",
@@ -122,13 +122,10 @@ def layout_limits(workload: Workload) -> tuple[Limit, ...]:
             ),
         ),
         Limit(
-            "a reduction is cut into equal parts of packed, stationary weights under composed tiles",
+            "K-blocks are of packed, stationary weights under composed tiles",
             0,
             "exceptions",
-            lambda s: (
-                (s.kernel.block > 0)
-                * ((not packed) + (s.order != "ws") + (not s.composed) + bool(depth % (s.kernel.block or 1)))
-            ),
+            lambda s: (s.kernel.block > 0) * ((not packed) + (s.order != "ws") + (not s.composed)),
         ),
         Limit(
             "a padded copy has a size known beforehand",
@@ -139,10 +136,16 @@ def layout_limits(workload: Workload) -> tuple[Limit, ...]:
     )
 
 
+def _static_depth(workload: Workload) -> bool:
+    return isinstance(axis_of(workload, "depth").extent, int)
+
+
 def _size_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
     """Returns the limits that extents and caches set; a dynamic extent counts with its largest value."""
     cpu, lanes = hardware.cpu, hardware.cpu.lanes
     cols, depth = (largest(workload, role) for role in ("cols", "depth"))
+    # What stays in a cache is a question to each shape if the depth is dynamic: some may fit.
+    least_depth = smallest(workload, "depth")
     padded_cols = -(-cols // lanes) * lanes
     # The others have nothing to do, whatever the tile; products of a batch are dealt whole.
     busy_cores = min(hardware.cores, padded_cols // lanes) if not batched(workload) else 1
@@ -165,7 +168,9 @@ def _size_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
             cpu.l2_bytes * L2_SHARE,
             "bytes",
             lambda s: (
-                s.cols * (s.kernel.block or depth) * FLOAT_BYTES if s.order == "ws" and s.cols > lanes else 0
+                s.cols * (s.kernel.block or least_depth) * FLOAT_BYTES
+                if s.order == "ws" and s.cols > lanes
+                else 0
             ),
         ),
         Limit(

@@ -22,6 +22,7 @@ from dietlab.workloads.contraction import (
     extents,
     largest,
     largest_shape,
+    smallest,
     smallest_shape,
 )
 from dietlab.workloads.dense import Dense
@@ -77,6 +78,7 @@ __all__ = [
     "largest_shape",
     "make_workload",
     "require_dtype",
+    "smallest",
     "smallest_shape",
     "tolerance",
     "workload_from_json",

@@ -117,6 +117,12 @@ def largest(workload: Workload, role: Role) -> int:
     return extent.high if isinstance(extent, Dim) else extent
 
 
+def smallest(workload: Workload, role: Role) -> int:
+    """Returns the static extent of an axis, or the lower end of a dynamic one."""
+    extent = axis_of(workload, role).extent
+    return extent.low if isinstance(extent, Dim) else extent
+
+
 def smallest_shape(workload: Workload) -> Shape:
     """Returns every dynamic dimension at the lower end of its range."""
     return Shape.of(**{name: dim.low for name, dim in workload.dims.items()})

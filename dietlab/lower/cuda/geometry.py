@@ -35,15 +35,16 @@ class BlockGeometry(Contraction):
     @classmethod
     def of(cls, workload: Workload, hardware: Hardware) -> BlockGeometry:
         gpu = hardware.gpu
-        if len(workload.dims) > 1:
+        found = cls(
+            **contraction_of(workload), dtype=workload.dtype, arch=gpu.arch, asynchronous=gpu.asynchronous
+        )
+        if len(found.dims) > 1:
             raise BuildError(
-                "a GPU's operator has one dynamic dimension",
+                "a GPU's operator has one dynamic dimension, its rows",
                 ", ".join(workload.dims),
                 "Give the others a number; several are served on a CPU.",
             )
-        return cls(
-            **contraction_of(workload), dtype=workload.dtype, arch=gpu.arch, asynchronous=gpu.asynchronous
-        )
+        return found
 
     @property
     def size(self) -> str:
