@@ -1,6 +1,6 @@
 """Plans: how a scheme covers one shape, and the decision tree that names a scheme for every shape."""
 
-from dietlab.plans.plan import Plan, Region, heights, needed, plan_for, spans, tiling
+from dietlab.plans.plan import Plan, Region, heights, needed, plan_for, spans, tiles_of, tiling
 from dietlab.plans.tree import (
     Leaf,
     Split,
@@ -29,6 +29,7 @@ __all__ = [
     "relabelled",
     "route",
     "spans",
+    "tiles_of",
     "tiling",
     "tree_from_json",
     "tree_to_json",

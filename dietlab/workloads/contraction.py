@@ -8,7 +8,7 @@ role, how the second operand lies in memory and whether it is constant.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -27,6 +27,8 @@ constant; ``transposed`` on the fly from ``w[cols, depth]`` (unless vectors run 
 ``direct`` from ``w[depth, cols]``."""
 
 Inputs = Mapping[str, FloatArray]
+
+IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,14 @@ def extents(workload: Workload, shape: Shape) -> dict[Role, int]:
     """Extents by role under one shape: ``{"batch": 1, "rows": 43, "cols": 2304, "depth": 768}``."""
     found: dict[Role, int] = {axis.role: axis.at(shape) for axis in workload.axes}
     return {"batch": 1, **found}
+
+
+def extents_of(workload: Workload, shapes: Sequence[Shape]) -> dict[Role, IntArray]:
+    """Extents by role under many shapes, ``[shapes]`` each."""
+    found: dict[Role, IntArray] = {
+        axis.role: np.array([axis.at(shape) for shape in shapes], np.int64) for axis in workload.axes
+    }
+    return {"batch": np.ones(len(shapes), np.int64), **found}
 
 
 def largest(workload: Workload, role: Role) -> int:
