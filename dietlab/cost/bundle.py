@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,8 +23,20 @@ from dietlab.workloads import IntArray, Role, Workload, extents_of
 Speed = Callable[[Any], float]
 """The flop/s of one core or multiprocessor that a scheme reaches by itself."""
 
-FiveParts = tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]
-"""The fields of :class:`~dietlab.cost.formulas.Parts`, for many plans."""
+
+class FiveParts(NamedTuple):
+    """The fields of :class:`~dietlab.cost.formulas.Parts`, for many calls."""
+
+    compute: FloatArray
+    edges: FloatArray
+    padding: FloatArray
+    weights: FloatArray
+    idle: FloatArray
+
+    @property
+    def total(self) -> FloatArray:
+        # In the order of Parts.total, so that both are the same number.
+        return self.compute + self.edges + self.padding + self.weights + self.idle
 
 
 @dataclass(frozen=True)
@@ -113,40 +125,85 @@ class Bundled(ABC):
     def _parts(self, bundle: Bundle, calls: Calls) -> FiveParts:
         """Returns the seconds of the calls by part."""
 
+    @abstractmethod
+    def working_shares(self, schemes: Sequence[Any], shapes: Sequence[Shape]) -> FloatArray: ...
+
+    @abstractmethod
+    def _static(self, bundle: Bundle, calls: Calls) -> FloatArray:
+        """Returns ``f_pad * f_occ`` of the calls."""
+
+    @abstractmethod
+    def _throughput(self, bundle: Bundle, calls: Calls, seconds: FloatArray) -> FloatArray:
+        """Returns the throughput with which the calls take these seconds."""
+
     def table(self, schemes: Sequence[Any], shapes: Sequence[Shape], throughput: Speed) -> FloatArray:
-        """Returns :meth:`seconds` of every scheme on every shape, ``[schemes, shapes]``."""
-        found, calls = np.empty((len(schemes), len(shapes))), Calls.of(self.workload, shapes)
-        for numbers in self._groups(schemes):
-            bundle = self._bundle([schemes[number] for number in numbers], throughput)
-            found[numbers] = sum(self._parts(bundle.column, calls))
-        return found
+        return self._table(schemes, shapes, throughput, self._seconds)
+
+    def statics(self, schemes: Sequence[Any], shapes: Sequence[Shape]) -> FloatArray:
+        return self._table(schemes, shapes, _equal, self._static)
 
     def seconds_of(self, schemes: Sequence[Any], shapes: Sequence[Shape], throughput: Speed) -> FloatArray:
-        """Returns :meth:`seconds` of the first scheme on the first shape, the second on the second ..."""
         found, calls = np.empty(len(schemes)), Calls.of(self.workload, shapes)
-        for numbers in self._groups(schemes):
-            bundle = self._bundle([schemes[number] for number in numbers], throughput)
-            found[numbers] = sum(self._parts(bundle, calls.at(numbers)))
+        for numbers, bundle in self._bundles(schemes, throughput):
+            found[numbers] = self._seconds(bundle, calls.at(numbers))
         return found
 
-    def seconds(self, scheme: Any, shape: Shape, throughput: Speed) -> float:
-        return self.parts(scheme, shape, throughput).total
+    def throughputs(
+        self, schemes: Sequence[Any], shapes: Sequence[Shape], seconds: Sequence[float]
+    ) -> FloatArray:
+        found, calls, spent = np.empty(len(schemes)), Calls.of(self.workload, shapes), np.array(seconds)
+        for numbers, bundle in self._bundles(schemes, _equal):
+            found[numbers] = self._throughput(bundle, calls.at(numbers), spent[numbers])
+        return found
 
     def parts(self, scheme: Any, shape: Shape, throughput: Speed) -> Parts:
-        found = self._parts(self._bundle([scheme], throughput), self._call(shape))
+        found = self._parts(self._bundle([scheme], throughput), Calls.of(self.workload, [shape]))
         return Parts(*(float(part[0]) for part in found))
 
-    def _call(self, shape: Shape) -> Calls:
-        return Calls.of(self.workload, [shape])
+    def seconds(self, scheme: Any, shape: Shape, throughput: Speed) -> float:
+        return float(self.seconds_of([scheme], [shape], throughput)[0])
 
-    def _groups(self, schemes: Sequence[Any]) -> Iterator[list[int]]:
-        """Yields the numbers of schemes that are alike."""
+    def static(self, scheme: Any, shape: Shape) -> float:
+        return float(self.statics([scheme], [shape])[0, 0])
+
+    def throughput(self, scheme: Any, shape: Shape, seconds: float) -> float:
+        return float(self.throughputs([scheme], [shape], [seconds])[0])
+
+    def working_share(self, scheme: Any, shape: Shape) -> float:
+        return float(self.working_shares([scheme], [shape])[0])
+
+    def _shares(self, schemes: Sequence[Any], shapes: Sequence[Shape], throughput: Speed) -> FloatArray:
+        """Returns the share of each call that useful multiply-adds take at a throughput."""
+        found, calls = np.empty(len(schemes)), Calls.of(self.workload, shapes)
+        for numbers, bundle in self._bundles(schemes, throughput):
+            parts = self._parts(bundle, calls.at(numbers))
+            found[numbers] = parts.compute / np.where(parts.total > 0, parts.total, 1.0)
+        return found
+
+    def _table(
+        self,
+        schemes: Sequence[Any],
+        shapes: Sequence[Shape],
+        throughput: Speed,
+        of: Callable[[Bundle, Calls], FloatArray],
+    ) -> FloatArray:
+        found, calls = np.empty((len(schemes), len(shapes))), Calls.of(self.workload, shapes)
+        for numbers, bundle in self._bundles(schemes, throughput):
+            found[numbers] = of(bundle.column, calls)
+        return found
+
+    def _seconds(self, bundle: Bundle, calls: Calls) -> FloatArray:
+        return self._parts(bundle, calls).total
+
+    def _bundles(self, schemes: Sequence[Any], throughput: Speed) -> Iterator[tuple[list[int], Bundle]]:
+        """Yields the numbers of schemes that are alike, and their bundle."""
         found: dict[Hashable, list[int]] = {}
         for number, scheme in enumerate(schemes):
             found.setdefault(self._alike(scheme), []).append(number)
-        yield from found.values()
+        for numbers in found.values():
+            yield numbers, self._bundle([schemes[number] for number in numbers], throughput)
 
-    def _bundle(self, schemes: Sequence[Any], throughput: Speed = lambda _: 1.0) -> Bundle:
+    def _bundle(self, schemes: Sequence[Any], throughput: Speed) -> Bundle:
         sizes, paid = [self._sizes(scheme) for scheme in schemes], [self._paid(scheme) for scheme in schemes]
         speeds = [[throughput(lower) for lower in scheme.heights] for scheme in schemes]
         return Bundle(
@@ -161,3 +218,8 @@ class Bundled(ABC):
 def _arrays(found: Sequence[Mapping[Any, int]]) -> dict[Any, IntArray]:
     """Returns an array for each key."""
     return {key: np.array([one[key] for one in found], np.int64) for key in found[0]}
+
+
+def _equal(scheme: Any) -> float:
+    """Returns the same throughput for every scheme, for what depends on none."""
+    return 1.0

@@ -61,38 +61,14 @@ class CpuAdaptation(Bundled):
     def with_cache(self, cache: CacheState) -> CpuAdaptation:
         return replace(self, cache=cache)
 
-    def static(self, scheme: CpuScheme, shape: Shape) -> float:
-        bundle, calls = self._bundle([scheme]), self._call(shape)
-        tiles = sum(count for _, count in bundle.tiles(calls["rows"]))
-        return float(bundle.useful(calls)[0] * self._busy(bundle, calls, np.asarray(tiles))[0])
-
-    def throughput(self, scheme: CpuScheme, shape: Shape, seconds: float) -> float:
-        bundle, calls = self._bundle([scheme]), self._call(shape)
-        heights, counts = zip(*bundle.tiles(calls["rows"]), strict=True)
-        passes = calls["batch"] * bundle.column_tiles(calls) / self.hardware.cores
-        spent = seconds / passes * self._busy(bundle, calls, sum(counts))
-        paid = [height / self._hidden(bundle, height) for height in heights]
-        rows = sum(one * count for one, count in zip(paid, counts, strict=True))
-        steps = rows * (calls["depth"] + self._edge_steps(bundle, calls))
-        transposed = self._transposed_rows(bundle) * calls["depth"]
-        flops = 2.0 * self._width(bundle, calls) * (steps + transposed)
-        fetch, first = self._fetch(bundle, calls), _of_first(paid, counts) / rows
-        rest = spent - fetch
-        # Only where the first tile waits for its weights does their fetch tell nothing about computing;
-        # a time below the fetch's would give a senseless rest.
-        bound = _fetches_once(bundle) & (fetch > spent * first)
-        bound &= (rest > 0.5 * spent * (1 - first)) & (first < 1)
-        return float(np.where(bound, flops * (1 - first) / np.where(bound, rest, 1.0), flops / spent)[0])
-
-    def working_share(self, scheme: CpuScheme, shape: Shape) -> float:
-        parts = self.parts(scheme, shape, lambda _: 1.0)
-        return parts.compute / parts.total if parts.total else 0.0
+    def working_shares(self, schemes: Sequence[CpuScheme], shapes: Sequence[Shape]) -> FloatArray:
+        return self._shares(schemes, shapes, lambda _: 1.0)
 
     def from_cache(self, calls: Calls) -> npt.NDArray[np.bool_]:
         """Returns where the last-level cache holds the weights between calls; they come from memory if they
         rotate or would fill more than half of it."""
         weight_bytes = FLOAT_BYTES * calls["cols"] * calls["depth"]
-        return (self.cache != "rotating") & (2 * weight_bytes <= self.hardware.cpu.l3_bytes)
+        return np.asarray((self.cache != "rotating") & (2 * weight_bytes <= self.hardware.cpu.l3_bytes))
 
     def _alike(self, scheme: CpuScheme) -> Hashable:
         return scheme.edge, scheme.order, scheme.kernel.ahead, scheme.kernel.along
@@ -122,7 +98,29 @@ class CpuAdaptation(Bundled):
         # A call without rows makes no pass.
         passes = (tiles > 0) * calls["batch"] * bundle.column_tiles(calls) / self.hardware.cores
         parts = warm * useful, edges, warm * (1 - useful), waiting, idle
-        return tuple(passes * part for part in parts)
+        return FiveParts(*(passes * part for part in parts))
+
+    def _static(self, bundle: Bundle, calls: Calls) -> FloatArray:
+        tiles = np.asarray(sum(count for _, count in bundle.tiles(calls["rows"])))
+        static: FloatArray = bundle.useful(calls) * self._busy(bundle, calls, tiles)
+        return static
+
+    def _throughput(self, bundle: Bundle, calls: Calls, seconds: FloatArray) -> FloatArray:
+        heights, counts = zip(*bundle.tiles(calls["rows"]), strict=True)
+        passes = calls["batch"] * bundle.column_tiles(calls) / self.hardware.cores
+        spent = seconds / passes * self._busy(bundle, calls, sum(counts))
+        paid = [height / self._hidden(bundle, height) for height in heights]
+        rows = sum(one * count for one, count in zip(paid, counts, strict=True))
+        steps = rows * (calls["depth"] + self._edge_steps(bundle, calls))
+        transposed = self._transposed_rows(bundle) * calls["depth"]
+        flops = 2.0 * self._width(bundle, calls) * (steps + transposed)
+        fetch, first = self._fetch(bundle, calls), _of_first(paid, counts) / rows
+        rest = spent - fetch
+        # Only where the first tile waits for its weights does their fetch tell nothing about computing;
+        # a time below the fetch's would give a senseless rest.
+        bound = _fetches_once(bundle) & (fetch > spent * first)
+        bound &= (rest > 0.5 * spent * (1 - first)) & (first < 1)
+        return np.asarray(np.where(bound, flops * (1 - first) / np.where(bound, rest, 1.0), flops / spent))
 
     @staticmethod
     def _width(bundle: Bundle, calls: Calls) -> FloatArray:
@@ -134,13 +132,13 @@ class CpuAdaptation(Bundled):
     def _hidden(self, bundle: Bundle, heights: IntArray) -> FloatArray:
         """Returns the share of its throughput that a low tile reaches: with fewer accumulators than a
         multiply-add takes cycles the unit idles, and no candidate that low was measured by itself."""
-        return np.minimum(1.0, heights * bundle["across"] / FMA_LATENCY)
+        return np.asarray(np.minimum(1.0, heights * bundle["across"] / FMA_LATENCY))
 
     def _edge_steps(self, bundle: Bundle, calls: Calls) -> FloatArray:
         """Steps in whose time a tile is begun and ended, once in each pass over the output."""
         blocks = np.where(bundle["block"] > 0, bundle["block"], np.maximum(1, calls["depth"]))
         sums = SUMS_STEPS * self.hardware.cpu.lanes if bundle.like.kernel.along == "depth" else 0.0
-        return EDGE_STEPS * -(-calls["depth"] // blocks) + sums
+        return np.asarray(EDGE_STEPS * -(-calls["depth"] // blocks) + sums)
 
     def _transposed_rows(self, bundle: Bundle) -> float:
         transposes = self.workload.weights == "transposed" and bundle.like.kernel.along == "cols"
@@ -175,7 +173,8 @@ class CpuAdaptation(Bundled):
         # What is not known or modelled takes no time.
         modelled = self.kind != "paper" and self.workload.weights == "packed"
         cache, own = (1e9 * gbps if gbps and modelled else np.inf for gbps in levels)
-        return FLOAT_BYTES * bundle["cols"] * calls["depth"] / np.where(self.from_cache(calls), cache, own)
+        rates = np.where(self.from_cache(calls), cache, own)
+        return np.asarray(FLOAT_BYTES * bundle["cols"] * calls["depth"] / rates)
 
 
 def _fetches_once(bundle: Bundle) -> bool:

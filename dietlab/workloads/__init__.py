@@ -23,6 +23,7 @@ from dietlab.workloads.contraction import (
     extents_of,
     largest,
     smallest_shape,
+    static_extent,
 )
 from dietlab.workloads.dense import Dense
 from dietlab.workloads.epilogue import ACTIVATIONS, NO_EPILOGUE, Activation, Epilogue
@@ -78,6 +79,7 @@ __all__ = [
     "make_workload",
     "require_dtype",
     "smallest_shape",
+    "static_extent",
     "tolerance",
     "workload_from_json",
 ]

@@ -127,6 +127,12 @@ def largest(workload: Workload, role: Role) -> int:
     return extent.high if isinstance(extent, Dim) else extent
 
 
+def static_extent(workload: Workload, role: Role) -> int | None:
+    """Returns the extent of an axis that has one; None for a dynamic axis."""
+    extent = axis_of(workload, role).extent
+    return None if isinstance(extent, Dim) else extent
+
+
 def smallest_shape(workload: Workload) -> Shape:
     """Returns every dynamic dimension at the lower end of its range."""
     return Shape.of(**{name: dim.low for name, dim in workload.dims.items()})
