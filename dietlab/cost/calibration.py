@@ -163,11 +163,17 @@ class Calibration:
         columns: dict[Shape, list[int]] = {}
         for column, shape in enumerate(shapes):
             columns.setdefault(shape, []).append(column)
+        places = {
+            family: [
+                (shape, columns[shape]) for shape in self._measured_on.get(family, ()) if shape in columns
+            ]
+            for family in dict.fromkeys(scheme.family for scheme in schemes)
+        }
         for row, scheme in enumerate(schemes):
-            for shape in self._measured_on.get(scheme.family, {}).keys() & columns.keys():
-                known = self._measured.get((program_on(scheme, workload, shape), shape))
-                for column in columns[shape] if known is not None else ():
-                    yield row, column, known or 0.0
+            for shape, at in places[scheme.family]:
+                known = self._measured.get((program_on(scheme, workload, shape), shape), 0.0)
+                for column in at if known else ():
+                    yield row, column, known
 
     def doubt(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Values:
         """Returns the uncertainty of predictions, by how much they may be too low, as a logarithm,

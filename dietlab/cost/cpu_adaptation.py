@@ -126,7 +126,7 @@ class CpuAdaptation(Bundled):
     def _width(bundle: Bundle, calls: Calls) -> FloatArray:
         """Returns the columns of a tile, on average: where they are composed no tile is wider than needed."""
         if bundle.like.kernel.composes_columns:
-            return calls["cols"] / np.maximum(1, bundle.column_tiles(calls))
+            return np.asarray(calls["cols"] / np.maximum(1, bundle.column_tiles(calls)))
         return bundle["cols"].astype(np.float64)
 
     def _hidden(self, bundle: Bundle, heights: IntArray) -> FloatArray:
