@@ -12,12 +12,14 @@ its regions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol
+
+import numpy as np
 
 from dietlab.cost.cpu_adaptation import ALL_HIDDEN, CpuAdaptation, Hiding
 from dietlab.cost.cuda_adaptation import IMBALANCE, CudaAdaptation, Imbalance
-from dietlab.cost.formulas import Parts
+from dietlab.cost.formulas import FloatArray, Parts
 from dietlab.hardware import Hardware
 from dietlab.measure import CacheState
 from dietlab.shapes import Shape
@@ -53,6 +55,9 @@ class AdaptationCost(Protocol):
     def static(self, scheme: Any, shape: Shape) -> float:
         """Returns ``f_pad * f_occ``: what is known before anything is measured."""
 
+    def statics(self, schemes: Sequence[Any], shapes: Sequence[Shape]) -> FloatArray:
+        """Returns :meth:`static` of every scheme on every shape, ``[schemes, shapes]``."""
+
     def seconds(self, scheme: Any, shape: Shape, throughput: Callable[[Any], float]) -> float:
         """Returns the predicted seconds of a call.
 
@@ -61,6 +66,16 @@ class AdaptationCost(Protocol):
                 for the lower ones of a composed plan too.
         """
 
+    def table(
+        self, schemes: Sequence[Any], shapes: Sequence[Shape], throughput: Callable[[Any], float]
+    ) -> FloatArray:
+        """Returns :meth:`seconds` of every scheme on every shape, ``[schemes, shapes]``."""
+
+    def seconds_of(
+        self, schemes: Sequence[Any], shapes: Sequence[Shape], throughput: Callable[[Any], float]
+    ) -> FloatArray:
+        """Returns :meth:`seconds` of single pairs: of the first scheme on the first shape, and so on."""
+
     def parts(self, scheme: Any, shape: Shape, throughput: Callable[[Any], float]) -> Parts:
         """Returns the seconds of a call by part, which add up to :meth:`seconds`."""
 
@@ -68,9 +83,17 @@ class AdaptationCost(Protocol):
         """Returns the inverse of :meth:`seconds` with one throughput for the whole plan: the label that one
         measurement gives for every shape."""
 
+    def throughputs(
+        self, schemes: Sequence[Any], shapes: Sequence[Shape], seconds: Sequence[float]
+    ) -> FloatArray:
+        """Returns :meth:`throughput` of single pairs."""
+
     def working_share(self, scheme: Any, shape: Shape) -> float:
         """Returns the share of a call that useful multiply-adds take, in [0, 1], if operands never keep them
         waiting: how much a measurement on this shape says about the scheme itself."""
+
+    def working_shares(self, schemes: Sequence[Any], shapes: Sequence[Shape]) -> FloatArray:
+        """Returns :meth:`working_share` of single pairs."""
 
 
 def adaptation_cost(
@@ -119,4 +142,5 @@ def best_shape(scheme: Scheme, shapes: tuple[Shape, ...], cost: AdaptationCost) 
     large that measuring it takes long."""
     peak = 1e9 * cost.hardware.cores * (cost.hardware.peak_for(cost.workload.dtype) or 100.0)
     short = [s for s in shapes if cost.workload.flops(s) <= MEASURED_SECONDS * peak] or [min(shapes)]
-    return max(short, key=lambda shape: (round(cost.static(scheme, shape), 6), shape))
+    known = np.round(cost.statics([scheme], short)[0], 6).tolist()
+    return max(zip(known, short, strict=True))[1]

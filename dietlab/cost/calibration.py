@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from math import exp, log
 from statistics import median, median_low
 
@@ -127,7 +127,7 @@ class Calibration:
         workload = model.cost.workload
         self._model = model
         self._measured = settled_seconds(workload, records)
-        self._families_on: dict[Shape, set[Scheme]] = {}
+        self._measured_on: dict[Scheme, dict[Shape, None]] = {}
         hardware = model.cost.hardware
         peak = hardware.peak_for(workload.dtype)
         self._peak = 1e9 * hardware.cores * peak if peak else np.inf
@@ -135,7 +135,7 @@ class Calibration:
         family: dict[Scheme, dict[float, list[float]]] = {}
         pairs = list(dict.fromkeys((record.scheme, record.shape) for record in records))
         for scheme, shape in pairs:
-            self._families_on.setdefault(shape, set()).add(scheme.family)
+            self._measured_on.setdefault(scheme.family, {})[shape] = None
         if pairs:
             times = [self._measured[program_on(scheme, workload, shape), shape] for scheme, shape in pairs]
             logs = np.log(np.array(times) / model.seconds_of(pairs))
@@ -148,26 +148,32 @@ class Calibration:
     def seconds(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Values:
         """Returns the seconds of a call, ``[schemes, shapes]``."""
         predicted = self._model.seconds(schemes, shapes)
-        at = self._positions(shapes)
         least = [self._model.cost.workload.flops(shape) / self._peak for shape in shapes]
-        for row, scheme in enumerate(schemes):
-            # A ratio from elsewhere can promise more than the processor computes.
-            predicted[row] = np.maximum(predicted[row] * np.exp(self._correction(scheme, at)), least)
-            for column, known in enumerate(self._known(scheme, shapes)):
-                if known is not None:
-                    predicted[row, column] = known
-        return predicted
+        # A ratio from elsewhere can promise more than the processor computes.
+        found: Values = np.maximum(
+            predicted * np.exp(self._corrections(schemes, self._positions(shapes))), least
+        )
+        for row, column, known in self._known(schemes, shapes):
+            found[row, column] = known
+        return found
 
-    def _known(self, scheme: Scheme, shapes: Iterable[Shape]) -> list[float | None]:
-        """Returns the measured seconds of any scheme that is the same program; None where there are
-        none."""
-        workload, family = self._model.cost.workload, scheme.family
-        return [
-            self._measured.get((program_on(scheme, workload, shape), shape))
-            if family in self._families_on.get(shape, ())
-            else None
-            for shape in shapes
-        ]
+    def _known(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Iterator[tuple[int, int, float]]:
+        """Yields the measured seconds of any scheme that is the same program, with its row and column."""
+        workload = self._model.cost.workload
+        columns: dict[Shape, list[int]] = {}
+        for column, shape in enumerate(shapes):
+            columns.setdefault(shape, []).append(column)
+        places = {
+            family: [
+                (shape, columns[shape]) for shape in self._measured_on.get(family, ()) if shape in columns
+            ]
+            for family in dict.fromkeys(scheme.family for scheme in schemes)
+        }
+        for row, scheme in enumerate(schemes):
+            for shape, at in places[scheme.family]:
+                known = self._measured.get((program_on(scheme, workload, shape), shape), 0.0)
+                for column in at if known else ():
+                    yield row, column, known
 
     def doubt(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Values:
         """Returns the uncertainty of predictions, by how much they may be too low, as a logarithm,
@@ -178,33 +184,55 @@ class Calibration:
         """
         at = self._positions(shapes)
         found = np.empty((len(schemes), len(shapes)))
+        # Schemes of a family that were not measured themselves are as doubtful.
+        strange: dict[Scheme, Values] = {}
         for row, scheme in enumerate(schemes):
-            own = sorted(self._own.get(scheme, ()))
-            places = np.array(own or sorted(self._family.get(scheme.family, ())))
-            if not len(places):
-                found[row] = MOST_DOUBT
+            if scheme in self._own:
+                found[row] = _doubt(at, self._own[scheme], 0.0)
                 continue
-            distance = np.abs(at[:, None] - places[None, :]).min(axis=1)
-            doubt = np.minimum(MOST_DOUBT, (0.0 if own else STRANGER) + DOUBT_A_STEP * distance)
-            known = [seconds is not None for seconds in self._known(scheme, shapes)]
-            found[row] = np.where(known, 0.0, doubt)
+            if scheme.family not in strange:
+                strange[scheme.family] = _doubt(at, self._family.get(scheme.family, {}), STRANGER)
+            found[row] = strange[scheme.family]
+        for row, column, _ in self._known(schemes, shapes):
+            found[row, column] = 0.0
         return found
 
-    def _correction(self, scheme: Scheme, at: Values) -> Values:
-        """Returns the logarithm of measured over predicted time at some positions."""
-        family, own = self._family.get(scheme.family, {}), self._own.get(scheme, {})
-        if not family:
-            return np.zeros(len(at))
-        low, high = min(own, default=np.inf), max(own, default=-np.inf)
+    def _corrections(self, schemes: Sequence[Scheme], at: Values) -> Values:
+        """Returns the logarithm of measured over predicted time at some positions, ``[schemes, at]``."""
+        families = {
+            family: np.interp(at, list(known), list(known.values()))
+            for family in dict.fromkeys(scheme.family for scheme in schemes)
+            if (known := self._family.get(family))
+        }
+        found = np.zeros((len(schemes), len(at)))
+        for row, scheme in enumerate(schemes):
+            if scheme.family in families:
+                found[row] = families[scheme.family]
+            if scheme in self._own:
+                found[row] += self._deviation(scheme, at)
+        return found
+
+    def _deviation(self, scheme: Scheme, at: Values) -> Values:
+        """Returns the logarithm by which a measured scheme deviates from its family at some positions."""
+        family, own = self._family[scheme.family], self._own[scheme]
+        low, high = min(own), max(own)
         # Between its own places it deviates as there; at the family's next ones beyond, no more.
         kept = [place for place in family if place in own or not low <= place <= high]
         deviations = [own[place] - family[place] if place in own else 0.0 for place in kept]
-        found: Values = np.interp(at, list(family), list(family.values())) + np.interp(at, kept, deviations)
-        return found
+        return np.asarray(np.interp(at, kept, deviations))
 
     def _positions(self, shapes: Sequence[Shape]) -> Values:
         flops = self._model.cost.workload.flops
         return np.log([max(1, flops(shape)) for shape in shapes])
+
+
+def _doubt(at: Values, places: Iterable[float], least: float) -> Values:
+    """Returns the uncertainty at some positions of a plan that was measured at others."""
+    measured = np.array(list(places))
+    if not len(measured):
+        return np.full(len(at), MOST_DOUBT)
+    distance = np.abs(at[:, None] - measured[None, :]).min(axis=1)
+    return np.asarray(np.minimum(MOST_DOUBT, least + DOUBT_A_STEP * distance))
 
 
 def _medians(

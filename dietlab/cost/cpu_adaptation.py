@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from math import ceil
 from typing import Literal, NamedTuple
 
-from dietlab.cost.formulas import Parts, f_occ, f_pad
+import numpy as np
+import numpy.typing as npt
+
+from dietlab.cost.bundle import Bundle, Bundled, Calls, FiveParts
+from dietlab.cost.formulas import FloatArray, f_occ
 from dietlab.hardware import Hardware
 from dietlab.measure import CacheState
-from dietlab.plans import Plan, plan_for
 from dietlab.shapes import Shape
-from dietlab.space import FMA_LATENCY, CpuMicroKernel, CpuScheme
-from dietlab.workloads import Role, Workload, extents, largest
+from dietlab.space import FMA_LATENCY, CpuScheme
+from dietlab.workloads import IntArray, Role, Workload
 
 FLOAT_BYTES = 4
 
@@ -40,7 +41,7 @@ ALL_HIDDEN = Hiding(1.0, 1.0)
 
 
 @dataclass(frozen=True)
-class CpuAdaptation:
+class CpuAdaptation(Bundled):
     """The adaptation of register tiles; see :class:`~dietlab.cost.adaptation.AdaptationCost`.
 
     A call also pays for the first trip of the weights from where they stay between calls (an addition to
@@ -60,124 +61,130 @@ class CpuAdaptation:
     def with_cache(self, cache: CacheState) -> CpuAdaptation:
         return replace(self, cache=cache)
 
-    def static(self, scheme: CpuScheme, shape: Shape) -> float:
-        sizes = extents(self.workload, shape)
-        pieces = self._pieces(scheme, plan_for(scheme, sizes["rows"]), sizes)
-        return f_pad(sizes, scheme.cover_tile) * f_occ(pieces, self.hardware.cores)
+    def working_shares(self, schemes: Sequence[CpuScheme], shapes: Sequence[Shape]) -> FloatArray:
+        return self._shares(schemes, shapes, lambda _: 1.0)
 
-    def seconds(self, scheme: CpuScheme, shape: Shape, throughput: Callable[[CpuScheme], float]) -> float:
-        return self.parts(scheme, shape, throughput).total
+    def from_cache(self, calls: Calls) -> npt.NDArray[np.bool_]:
+        """Returns where the last-level cache holds the weights between calls; they come from memory if they
+        rotate or would fill more than half of it."""
+        weight_bytes = FLOAT_BYTES * calls["cols"] * calls["depth"]
+        return np.asarray((self.cache != "rotating") & (2 * weight_bytes <= self.hardware.cpu.l3_bytes))
 
-    def parts(self, scheme: CpuScheme, shape: Shape, throughput: Callable[[CpuScheme], float]) -> Parts:
-        sizes = extents(self.workload, shape)
-        plan = plan_for(scheme, sizes["rows"])
-        if not plan.regions:
-            return Parts(0.0, 0.0, 0.0, 0.0, 0.0)
-        column_tiles = ceil(sizes["cols"] / scheme.cols)
-        passes = sizes["batch"] * column_tiles / self.hardware.cores
-        width, edge_steps = self._width(scheme, sizes), self._edge_steps(scheme, sizes)
-        tiles = [region.scheme for region in plan.regions]
-        steps = [2.0 * tile.rows * width / (throughput(tile) * self._hidden(tile)) for tile in tiles]
-        step_of_all = sum(step * r.tiles for step, r in zip(steps, plan.regions, strict=True))
-        edges = edge_steps * step_of_all
+    def _alike(self, scheme: CpuScheme) -> Hashable:
+        return scheme.edge, scheme.order, scheme.kernel.ahead, scheme.kernel.along
+
+    def _sizes(self, scheme: CpuScheme) -> dict[str, int]:
+        kernel = scheme.kernel
+        across = kernel.vectors(self.hardware.cpu.lanes)
+        sizes = {"rows": kernel.rows, "cols": kernel.cols, "granule": kernel.granule}
+        return {**sizes, "across": across, "block": kernel.block}
+
+    def _paid(self, scheme: CpuScheme) -> dict[Role, int]:
+        return scheme.cover_tile
+
+    def _parts(self, bundle: Bundle, calls: Calls) -> FiveParts:
+        heights, counts = zip(*bundle.tiles(calls["rows"]), strict=True)
+        tiles, depth = sum(counts), calls["depth"]
+        width, edge_steps = self._width(bundle, calls), self._edge_steps(bundle, calls)
+        steps = [2.0 * h * width / (bundle.speed(h) * self._hidden(bundle, h)) for h in heights]
+        step_of_all = sum(step * count for step, count in zip(steps, counts, strict=True))
+        warm, edges = depth * step_of_all, edge_steps * step_of_all
         # However low the tiles are: exchanging registers waits for no multiply-add.
-        edges += self._transposed_rows(scheme) * sizes["depth"] * 2.0 * width / throughput(scheme)
-        warm = sizes["depth"] * step_of_all
-        first = (sizes["depth"] + edge_steps) * steps[0]
-        waiting = self._waiting(scheme, plan.tiles, warm + edges, first, self._fetch(scheme))
-        useful = f_pad(sizes, scheme.cover_tile)
-        busy = f_occ(self._pieces(scheme, plan, sizes), self.hardware.cores)
+        edges = edges + self._transposed_rows(bundle) * depth * 2.0 * width / bundle.speed(bundle["rows"])
+        first = (depth + edge_steps) * _of_first(steps, counts)
+        waiting = self._waiting(bundle, calls, tiles, warm + edges, first)
+        useful, busy = bundle.useful(calls), self._busy(bundle, calls, tiles)
         idle = (warm + edges + waiting) * (1 / busy - 1)
-        return Parts(*(passes * p for p in (warm * useful, edges, warm * (1 - useful), waiting, idle)))
+        # A call without rows makes no pass.
+        passes = (tiles > 0) * calls["batch"] * bundle.column_tiles(calls) / self.hardware.cores
+        parts = warm * useful, edges, warm * (1 - useful), waiting, idle
+        return FiveParts(*(passes * part for part in parts))
 
-    def throughput(self, scheme: CpuScheme, shape: Shape, seconds: float) -> float:
-        sizes = extents(self.workload, shape)
-        plan = plan_for(scheme, sizes["rows"])
-        passes = sizes["batch"] * ceil(sizes["cols"] / scheme.cols) / self.hardware.cores
-        spent = seconds / passes * f_occ(self._pieces(scheme, plan, sizes), self.hardware.cores)
-        paid = {r: r.executed_rows / self._hidden(r.scheme) for r in plan.regions}
-        head, rows = plan.regions[0], sum(paid.values())
-        lead = paid[head] / head.tiles
-        steps = rows * (sizes["depth"] + self._edge_steps(scheme, sizes))
-        transposed = self._transposed_rows(scheme) * sizes["depth"]
-        flops = 2.0 * self._width(scheme, sizes) * (steps + transposed)
-        fetch, first = self._fetch(scheme), lead / rows
+    def _static(self, bundle: Bundle, calls: Calls) -> FloatArray:
+        tiles = np.asarray(sum(count for _, count in bundle.tiles(calls["rows"])))
+        static: FloatArray = bundle.useful(calls) * self._busy(bundle, calls, tiles)
+        return static
+
+    def _throughput(self, bundle: Bundle, calls: Calls, seconds: FloatArray) -> FloatArray:
+        heights, counts = zip(*bundle.tiles(calls["rows"]), strict=True)
+        passes = calls["batch"] * bundle.column_tiles(calls) / self.hardware.cores
+        spent = seconds / passes * self._busy(bundle, calls, sum(counts))
+        paid = [height / self._hidden(bundle, height) for height in heights]
+        rows = sum(one * count for one, count in zip(paid, counts, strict=True))
+        steps = rows * (calls["depth"] + self._edge_steps(bundle, calls))
+        transposed = self._transposed_rows(bundle) * calls["depth"]
+        flops = 2.0 * self._width(bundle, calls) * (steps + transposed)
+        fetch, first = self._fetch(bundle, calls), _of_first(paid, counts) / rows
         rest = spent - fetch
         # Only where the first tile waits for its weights does their fetch tell nothing about computing;
         # a time below the fetch's would give a senseless rest.
-        bound = scheme.order == "ws" and not scheme.kernel.ahead and fetch > spent * first
-        if bound and rest > 0.5 * spent * (1 - first) > 0:
-            return flops * (1 - first) / rest
-        return flops / spent
-
-    def working_share(self, scheme: CpuScheme, shape: Shape) -> float:
-        parts = self.parts(scheme, shape, lambda _: 1.0)
-        return parts.compute / parts.total if parts.total else 0.0
+        bound = _fetches_once(bundle) & (fetch > spent * first)
+        bound &= (rest > 0.5 * spent * (1 - first)) & (first < 1)
+        return np.asarray(np.where(bound, flops * (1 - first) / np.where(bound, rest, 1.0), flops / spent))
 
     @staticmethod
-    def _width(scheme: CpuScheme, sizes: Mapping[Role, int]) -> float:
+    def _width(bundle: Bundle, calls: Calls) -> FloatArray:
         """Returns the columns of a tile, on average: where they are composed no tile is wider than needed."""
-        if scheme.kernel.along == "cols":
-            return scheme.cols
-        return sizes["cols"] / ceil(sizes["cols"] / scheme.cols)
+        if bundle.like.kernel.composes_columns:
+            return np.asarray(calls["cols"] / np.maximum(1, bundle.column_tiles(calls)))
+        return bundle["cols"].astype(np.float64)
 
-    def _hidden(self, scheme: CpuScheme) -> float:
+    def _hidden(self, bundle: Bundle, heights: IntArray) -> FloatArray:
         """Returns the share of its throughput that a low tile reaches: with fewer accumulators than a
         multiply-add takes cycles the unit idles, and no candidate that low was measured by itself."""
-        across = (
-            scheme.cols if scheme.kernel.along == "depth" else scheme.kernel.vectors(self.hardware.cpu.lanes)
-        )
-        return min(1.0, scheme.rows * across / FMA_LATENCY)
+        return np.asarray(np.minimum(1.0, heights * bundle["across"] / FMA_LATENCY))
 
-    def _edge_steps(self, scheme: CpuScheme, sizes: Mapping[Role, int]) -> float:
+    def _edge_steps(self, bundle: Bundle, calls: Calls) -> FloatArray:
         """Steps in whose time a tile is begun and ended, once in each pass over the output."""
-        passes = ceil(sizes["depth"] / (scheme.kernel.block or max(1, sizes["depth"])))
-        sums = SUMS_STEPS * self.hardware.cpu.lanes if scheme.kernel.along == "depth" else 0.0
-        return EDGE_STEPS * passes + sums
+        blocks = np.where(bundle["block"] > 0, bundle["block"], np.maximum(1, calls["depth"]))
+        sums = SUMS_STEPS * self.hardware.cpu.lanes if bundle.like.kernel.along == "depth" else 0.0
+        return np.asarray(EDGE_STEPS * -(-calls["depth"] // blocks) + sums)
 
-    def _transposed_rows(self, scheme: CpuScheme) -> float:
-        transposes = self.workload.weights == "transposed" and scheme.kernel.along == "cols"
+    def _transposed_rows(self, bundle: Bundle) -> float:
+        transposes = self.workload.weights == "transposed" and bundle.like.kernel.along == "cols"
         return TRANSPOSED_ROWS if transposes else 0.0
 
-    def _pieces(self, scheme: CpuScheme, plan: Plan[CpuMicroKernel], sizes: Mapping[Role, int]) -> int:
-        """Returns the pieces of work that are divided among the cores: products of a batch, transposed
-        panels, or tiles."""
-        column_tiles = ceil(sizes["cols"] / scheme.cols)
+    def _busy(self, bundle: Bundle, calls: Calls, tiles: IntArray) -> FloatArray:
+        """Returns ``f_occ`` of the pieces of work that are divided among the cores: products of a batch,
+        transposed panels, or tiles."""
         if any(axis.role == "batch" for axis in self.workload.axes):
-            return sizes["batch"]
-        return column_tiles if self.workload.weights == "transposed" else column_tiles * plan.tiles
+            pieces = calls["batch"]
+        else:
+            pieces = bundle.column_tiles(calls) * (1 if self.workload.weights == "transposed" else tiles)
+        return f_occ(pieces, self.hardware.cores)
 
-    def _waiting(self, scheme: CpuScheme, tiles: int, computing: float, first: float, fetch: float) -> float:
+    def _waiting(
+        self, bundle: Bundle, calls: Calls, tiles: IntArray, computing: FloatArray, first: FloatArray
+    ) -> FloatArray:
         """Returns the seconds that one pass waits for weights: all its tiles hide the fetch if each asks for
         a part of the next panel; else the first one alone, or every one if weights are fetched for each."""
-        if scheme.kernel.ahead:
-            share = 1.0 if tiles == 1 else getattr(self.hiding, self.weights_from)
-            return max(0.0, fetch - share * computing)
-        if scheme.order == "ws":
-            return max(0.0, fetch - first)
-        return max(0.0, tiles * fetch - computing)
+        fetch = self._fetch(bundle, calls)
+        if bundle.like.kernel.ahead:
+            shares = np.where(self.from_cache(calls), self.hiding.cache, self.hiding.memory)
+            return np.maximum(0.0, fetch - np.where(tiles == 1, 1.0, shares) * computing)
+        if _fetches_once(bundle):
+            return np.maximum(0.0, fetch - first)
+        return np.maximum(0.0, tiles * fetch - computing)
 
-    def _fetch(self, scheme: CpuScheme) -> float:
+    def _fetch(self, bundle: Bundle, calls: Calls) -> FloatArray:
         """Returns the seconds to fetch the weights of one column tile."""
-        rate = self._weights_gbps
-        if not rate:
-            return 0.0
-        return FLOAT_BYTES * scheme.cols * largest(self.workload, "depth") / (rate * 1e9)
-
-    @cached_property
-    def weights_from(self) -> Literal["memory", "cache"]:
-        """The level that holds the weights between calls: the last-level cache, or memory if they rotate
-        or would fill more than half of it."""
-        weight_bytes = FLOAT_BYTES * largest(self.workload, "cols") * largest(self.workload, "depth")
-        kept = self.cache != "rotating" and 2 * weight_bytes <= self.hardware.cpu.l3_bytes
-        return "cache" if kept else "memory"
-
-    @cached_property
-    def _weights_gbps(self) -> float | None:
-        """The bandwidth of that level for one core, in GB/s; None if traffic is not modelled."""
-        if self.kind == "paper" or self.workload.weights != "packed":
-            return None
-        if self.weights_from == "cache":
-            return self.hardware.l3_gbps
         memory = self.hardware.dram_gbps
-        return memory / self.hardware.cores if memory else None
+        levels = self.hardware.l3_gbps, memory / self.hardware.cores if memory else None
+        # What is not known or modelled takes no time.
+        modelled = self.kind != "paper" and self.workload.weights == "packed"
+        cache, own = (1e9 * gbps if gbps and modelled else np.inf for gbps in levels)
+        rates = np.where(self.from_cache(calls), cache, own)
+        return np.asarray(FLOAT_BYTES * bundle["cols"] * calls["depth"] / rates)
+
+
+def _fetches_once(bundle: Bundle) -> bool:
+    """Returns whether a pass waits for its weights in its first tile only."""
+    return bundle.like.order == "ws" and not bundle.like.kernel.ahead
+
+
+def _of_first(values: Sequence[FloatArray], counts: Sequence[IntArray]) -> FloatArray:
+    """Returns the value of each plan's first region that has tiles."""
+    found = values[-1]
+    for value, count in zip(reversed(values), reversed(counts), strict=True):
+        found = np.where(count > 0, value, found)
+    return found

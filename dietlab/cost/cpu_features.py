@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dietlab.hardware import Hardware
 from dietlab.space import CpuScheme
-from dietlab.workloads import Workload, largest
+from dietlab.workloads import Workload, static_extent
 
 CPU_FEATURES = (
     "rows",
@@ -29,12 +29,18 @@ CPU_FEATURES = (
     "passes",
 )
 
+REFERENCE_DEPTH = 768
+"""Steps that a dynamic reduction axis counts as in features of the caches: a micro-kernel has one throughput
+for all depths, so that any number will do that is alike for all; this is the depth of BERT-base's layers."""
+
 
 def cpu_features(scheme: CpuScheme, workload: Workload, hardware: Hardware) -> list[float]:
     """Returns one number for each of :data:`CPU_FEATURES`; none depends on a dynamic dimension."""
     cpu, kernel = hardware.cpu, scheme.kernel
     vectors = kernel.vectors(cpu.lanes)
-    whole, cols = (largest(workload, "depth"), largest(workload, "cols"))
+    whole = static_extent(workload, "depth") or REFERENCE_DEPTH
+    # Dynamic columns are wasted as the shape has it, which the adaptation cost counts.
+    cols = static_extent(workload, "cols") or kernel.cols
     depth = kernel.block or whole
     accumulators = kernel.rows * vectors
     step_bytes = 4.0 * (kernel.rows + kernel.cols)

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import ceil
 from typing import Literal
 
-from dietlab.cost.formulas import Parts, f_occ, f_pad
+import numpy as np
+
+from dietlab.cost.bundle import Bundle, Bundled, Calls, FiveParts
+from dietlab.cost.formulas import FloatArray, f_occ
 from dietlab.hardware import Hardware
 from dietlab.hardware.occupancy import blocks_per_sm
 from dietlab.measure import CacheState
-from dietlab.plans import Plan, plan_for
 from dietlab.shapes import Shape
 from dietlab.space import CudaMicroKernel, CudaScheme, compiled_registers, shared_bytes
-from dietlab.workloads import Role, Workload, extents, require_dtype
+from dietlab.workloads import IntArray, Role, Workload, require_dtype
 
 Imbalance = tuple[float, float]
 """``c`` of ``f_occ``, below one wave of blocks and above."""
@@ -36,7 +37,7 @@ LAUNCH_SECONDS = 2e-6
 
 
 @dataclass(frozen=True)
-class CudaAdaptation:
+class CudaAdaptation(Bundled):
     """The adaptation of thread blocks; see :class:`~dietlab.cost.adaptation.AdaptationCost`.
 
     A block occupies one of ``C = multiprocessors x blocks a multiprocessor`` places, so ``g`` blocks pay
@@ -60,40 +61,9 @@ class CudaAdaptation:
     def with_cache(self, cache: CacheState) -> CudaAdaptation:
         return replace(self, cache=cache)
 
-    def static(self, scheme: CudaScheme, shape: Shape) -> float:
-        sizes = extents(self.workload, shape)
-        plan = plan_for(scheme, sizes["rows"])
-        return f_pad(sizes, _paid_tile(scheme)) * self._busy(scheme, plan, sizes)
-
-    def seconds(self, scheme: CudaScheme, shape: Shape, throughput: Callable[[CudaScheme], float]) -> float:
-        return self.parts(scheme, shape, throughput).total
-
-    def parts(self, scheme: CudaScheme, shape: Shape, throughput: Callable[[CudaScheme], float]) -> Parts:
-        sizes = extents(self.workload, shape)
-        plan = plan_for(scheme, sizes["rows"])
-        if not plan.regions:
-            return Parts(0.0, 0.0, 0.0, 0.0, 0.0)
-        rates = [throughput(region.scheme) * self.hardware.cores for region in plan.regions]
-        works = self._works(scheme, plan, sizes)
-        padded = sum(work / rate for work, rate in zip(works, rates, strict=True))
-        edges = padded * _edges(scheme, sizes)
-        useful = f_pad(sizes, _paid_tile(scheme))
-        idle = (padded + edges) * (1 / self._busy(scheme, plan, sizes) - 1)
-        waiting = max(0.0, self._traffic_seconds(shape) - padded - edges - idle)
-        return Parts(padded * useful, edges + LAUNCH_SECONDS, padded * (1 - useful), waiting, idle)
-
-    def throughput(self, scheme: CudaScheme, shape: Shape, seconds: float) -> float:
-        sizes = extents(self.workload, shape)
-        plan = plan_for(scheme, sizes["rows"])
-        paid = sum(self._works(scheme, plan, sizes)) * (1 + _edges(scheme, sizes))
-        # A launch is never all of a call: clocks are read a little apart.
-        spent = max(seconds - LAUNCH_SECONDS, 0.2 * seconds)
-        return paid / (self._busy(scheme, plan, sizes) * self.hardware.cores * spent)
-
-    def working_share(self, scheme: CudaScheme, shape: Shape) -> float:
+    def working_shares(self, schemes: Sequence[CudaScheme], shapes: Sequence[Shape]) -> FloatArray:
         rate = 1e9 * (self.hardware.peak_for(self.workload.dtype) or 100.0)
-        parts = self.parts(scheme, shape, lambda _: rate)
-        return parts.compute / parts.total if parts.total else 0.0
+        return self._shares(schemes, shapes, lambda _: rate)
 
     def places(self, kernel: CudaMicroKernel) -> int:
         """Blocks that fit a multiprocessor at once, 1 or more."""
@@ -112,47 +82,76 @@ class CudaAdaptation:
 
     def filling(self, scheme: CudaScheme, shape: Shape) -> tuple[int, int]:
         """Blocks of a call, and places for blocks on all multiprocessors together."""
-        sizes = extents(self.workload, shape)
-        return self._filling(scheme, plan_for(scheme, sizes["rows"]), sizes)
+        bundle, calls = self._bundle([scheme], lambda _: 1.0), Calls.of(self.workload, [shape])
+        blocks, places = self._filling(bundle, calls)
+        return int(blocks[0]), int(places[0])
+
+    def _alike(self, scheme: CudaScheme) -> Hashable:
+        return scheme.edge
+
+    def _sizes(self, scheme: CudaScheme) -> dict[str, int]:
+        kernel = scheme.kernel
+        # Blocks that share a reduction take equally many steps, or wait as long.
+        sizes = {"splits": kernel.splits, "step": kernel.step * kernel.splits, "places": self.places(kernel)}
+        return {**sizes, "rows": kernel.rows, "cols": kernel.cols, "granule": kernel.granule}
+
+    def _paid(self, scheme: CudaScheme) -> dict[Role, int]:
+        return {**scheme.cover_tile, "depth": scheme.kernel.step * scheme.kernel.splits}
+
+    def _static(self, bundle: Bundle, calls: Calls) -> FloatArray:
+        return bundle.useful(calls) * self._busy(bundle, calls)
+
+    def _parts(self, bundle: Bundle, calls: Calls) -> FiveParts:
+        works = self._works(bundle, calls)
+        padded = sum((work / (bundle.speed(h) * self.hardware.cores) for h, work in works), np.zeros(1))
+        edges, useful = padded * _edges(bundle, calls), bundle.useful(calls)
+        idle = (padded + edges) * (1 / self._busy(bundle, calls) - 1)
+        called = calls["rows"] > 0
+        waiting = called * np.maximum(0.0, self._traffic_seconds(calls) - padded - edges - idle)
+        launched = edges + called * LAUNCH_SECONDS
+        return FiveParts(padded * useful, launched, padded * (1 - useful), waiting, idle)
+
+    def _throughput(self, bundle: Bundle, calls: Calls, seconds: FloatArray) -> FloatArray:
+        works = [work for _, work in self._works(bundle, calls)]
+        paid = sum(works, np.zeros(1)) * (1 + _edges(bundle, calls))
+        # A launch is never all of a call: clocks are read a little apart.
+        spent = np.maximum(seconds - LAUNCH_SECONDS, 0.2 * seconds)
+        return np.asarray(paid / (self._busy(bundle, calls) * self.hardware.cores * spent))
 
     @staticmethod
-    def _works(scheme: CudaScheme, plan: Plan[CudaMicroKernel], sizes: Mapping[Role, int]) -> list[float]:
-        """Returns the executed flops of each region, padding included: blocks that share a reduction all wait
-        for the one that has most steps."""
-        columns = scheme.cols * ceil(sizes["cols"] / scheme.cols)
-        depth = scheme.kernel.step * scheme.kernel.splits * _own_steps(scheme, sizes)
-        return [2.0 * region.executed_rows * columns * depth * sizes["batch"] for region in plan.regions]
+    def _works(bundle: Bundle, calls: Calls) -> list[tuple[IntArray, FloatArray]]:
+        """Returns each region's height and executed flops, padding included: blocks that share a reduction
+        all wait for the one that has most steps."""
+        columns = bundle["cols"] * bundle.column_tiles(calls)
+        depth = bundle["step"] * _own_steps(bundle, calls)
+        area = np.asarray(2.0 * columns * depth * calls["batch"], np.float64)
+        return [(height, area * (height * tiles)) for height, tiles in bundle.tiles(calls["rows"])]
 
-    def _filling(
-        self, scheme: CudaScheme, plan: Plan[CudaMicroKernel], sizes: Mapping[Role, int]
-    ) -> tuple[int, int]:
-        blocks = plan.tiles * ceil(sizes["cols"] / scheme.cols) * sizes["batch"] * scheme.kernel.splits
-        return blocks, self.hardware.cores * self.places(scheme.kernel)
+    def _filling(self, bundle: Bundle, calls: Calls) -> tuple[IntArray, IntArray]:
+        tiles = np.asarray(sum(count for _, count in bundle.tiles(calls["rows"])))
+        blocks = tiles * bundle.column_tiles(calls) * calls["batch"] * bundle["splits"]
+        return blocks, self.hardware.cores * bundle["places"]
 
-    def _busy(self, scheme: CudaScheme, plan: Plan[CudaMicroKernel], sizes: Mapping[Role, int]) -> float:
-        blocks, places = self._filling(scheme, plan, sizes)
+    def _busy(self, bundle: Bundle, calls: Calls) -> FloatArray:
+        blocks, places = self._filling(bundle, calls)
         below, above = self.imbalance
-        return f_occ(blocks, places, below if blocks < places else above)
+        return f_occ(blocks, places, np.where(blocks < places, below, above))
 
-    def _traffic_seconds(self, shape: Shape) -> float:
+    def _traffic_seconds(self, calls: Calls) -> FloatArray:
         """Returns the seconds to read every operand from memory once, where they do not stay in L2
         between calls."""
         if self.kind == "paper" or self.cache != "rotating" or not self.hardware.dram_gbps:
-            return 0.0
-        return self.workload.bytes(shape) / (1e9 * self.hardware.dram_gbps)
+            return np.zeros(len(calls.shapes))
+        moved = np.array([self.workload.bytes(shape) for shape in calls.shapes], np.float64)
+        return moved / (1e9 * self.hardware.dram_gbps)
 
 
-def _paid_tile(scheme: CudaScheme) -> dict[Role, int]:
-    """Extents of which a plan pays for multiples: blocks that share a reduction take equally many steps, or
-    wait as long."""
-    return {**scheme.cover_tile, "depth": scheme.kernel.step * scheme.kernel.splits}
-
-
-def _own_steps(scheme: CudaScheme, sizes: Mapping[Role, int]) -> int:
+def _own_steps(bundle: Bundle, calls: Calls) -> IntArray:
     """Steps of the reduction that a block takes."""
-    return ceil(sizes["depth"] / (scheme.kernel.step * scheme.kernel.splits))
+    return -(-calls["depth"] // bundle["step"])
 
 
-def _edges(scheme: CudaScheme, sizes: Mapping[Role, int]) -> float:
+def _edges(bundle: Bundle, calls: Calls) -> FloatArray:
     """Returns the cost of prologue, epilogue and reduction across blocks, in units of the multiply-adds."""
-    return (EDGE_STEPS + (CLUSTER_STEPS if scheme.kernel.splits > 1 else 0.0)) / _own_steps(scheme, sizes)
+    steps = EDGE_STEPS + np.where(bundle["splits"] > 1, CLUSTER_STEPS, 0.0)
+    return np.asarray(steps / np.maximum(1, _own_steps(bundle, calls)))

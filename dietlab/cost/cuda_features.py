@@ -5,7 +5,7 @@ from __future__ import annotations
 from dietlab.hardware import Hardware
 from dietlab.hardware.occupancy import blocks_per_sm
 from dietlab.space import CudaMicroKernel, Unit, compiled_registers, shared_bytes
-from dietlab.workloads import Workload, largest, require_dtype
+from dietlab.workloads import Workload, require_dtype, static_extent
 
 CUDA_FEATURES = (
     "rows",
@@ -42,7 +42,8 @@ def cuda_features(kernel: CudaMicroKernel, workload: Workload, hardware: Hardwar
     registers = compiled_registers(kernel, gpu)
     shared = shared_bytes(kernel, itemsize)
     blocks = blocks_per_sm(gpu, kernel.threads, registers, shared)
-    cols = largest(workload, "cols")
+    # Dynamic columns are wasted as the shape has it, which the adaptation cost counts.
+    cols = static_extent(workload, "cols") or kernel.cols
     part = kernel.step // kernel.slices
     return [
         kernel.rows,

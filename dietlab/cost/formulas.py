@@ -4,22 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import ceil, prod
+from math import prod
+from typing import Any, overload
 
-from dietlab.workloads import Role
+import numpy as np
+import numpy.typing as npt
+
+from dietlab.workloads import IntArray, Role
+
+FloatArray = npt.NDArray[np.float64]
 
 
-def f_pad(sizes: Mapping[Role, int], tile: Mapping[Role, int], *, spatial_only: bool = False) -> float:
+@overload
+def f_pad(sizes: Mapping[Role, int], tile: Mapping[Role, int], *, spatial_only: bool = False) -> float: ...
+
+
+@overload
+def f_pad(
+    sizes: Mapping[Role, IntArray], tile: Mapping[Role, IntArray], *, spatial_only: bool = False
+) -> FloatArray: ...
+
+
+def f_pad(sizes: Mapping[Role, Any], tile: Mapping[Role, Any], *, spatial_only: bool = False) -> Any:
     """Returns the ratio of useful over executed multiply-adds: ``prod extent / (tile * ceil(extent /
-    tile))``.
+    tile))``, for numbers or for arrays of them.
 
     The paper's definition (section 3.3) counts the spatial axes only (``spatial_only``); a padded
     reduction axis costs as much, so it is counted by default. An empty shape wastes nothing.
     """
     counted = [role for role in tile if not (spatial_only and role == "depth")]
-    if any(sizes[role] == 0 for role in counted):
-        return 1.0
-    return prod(sizes[role] / (tile[role] * ceil(sizes[role] / tile[role])) for role in counted)
+    useful = prod(sizes[role] for role in counted)
+    executed = prod(tile[role] * -(-sizes[role] // tile[role]) for role in counted)
+    empty = executed == 0
+    return (useful + empty) / (executed + empty)
 
 
 def padding_waste(sizes: Mapping[Role, int], tile: Mapping[Role, int]) -> float:
@@ -27,20 +44,29 @@ def padding_waste(sizes: Mapping[Role, int], tile: Mapping[Role, int]) -> float:
     return 1.0 - f_pad(sizes, tile)
 
 
-def f_occ(tiles: int, processors: int, imbalance: float | None = None) -> float:
+@overload
+def f_occ(tiles: int, processors: int, imbalance: float | None = None) -> float: ...
+
+
+@overload
+def f_occ(
+    tiles: IntArray, processors: int | IntArray, imbalance: float | FloatArray | None = None
+) -> FloatArray: ...
+
+
+def f_occ(tiles: Any, processors: Any, imbalance: Any = None) -> Any:
     """Returns the occupancy: busy over paid processors for ``g`` equal tiles on ``C`` processors (paper,
-    section 3.3).
+    section 3.3), for numbers or for arrays of them.
 
     ``g / G`` with ``G = C * ceil(g / C)``. With a fitted ``imbalance`` c it is
     ``c g / ((c - 1) g + G)``, which is 1 at full waves, ``g / G`` at c = 1 and tends to 1 for large c; the
     paper fits c = 1.433 below one wave and 2.14 above on a T4.
     """
-    if tiles == 0:
-        return 1.0
-    paid = processors * ceil(tiles / processors)
+    none = tiles == 0
+    paid = processors * -(-tiles // processors) + none
     if imbalance is None:
-        return tiles / paid
-    return imbalance * tiles / ((imbalance - 1) * tiles + paid)
+        return (tiles + none) / paid
+    return (imbalance * tiles + none) / ((imbalance - 1) * tiles + paid)
 
 
 @dataclass(frozen=True)

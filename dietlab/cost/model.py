@@ -83,8 +83,7 @@ class CostModel:
         known = self._known.setdefault(tuple(shapes), {})
         new = [scheme for scheme in dict.fromkeys(schemes) if scheme not in known]
         speed = self.speeds(new).__getitem__
-        for scheme in new:
-            known[scheme] = np.array([self.cost.seconds(scheme, shape, speed) for shape in shapes])
+        known.update(zip(new, self.cost.table(new, shapes, speed), strict=True))
         rows = [known[scheme] for scheme in schemes]
         return np.array(rows, np.float64).reshape(len(schemes), len(shapes))
 
@@ -101,8 +100,8 @@ class CostModel:
 
     def seconds_of(self, pairs: Sequence[tuple[Scheme, Shape]]) -> npt.NDArray[np.float64]:
         """Returns the predicted seconds of single pairs, ``[pairs]``."""
-        speeds = self.speeds([scheme for scheme, _ in pairs])
-        return np.array([self.cost.seconds(scheme, shape, speeds.__getitem__) for scheme, shape in pairs])
+        schemes, shapes = [scheme for scheme, _ in pairs], [shape for _, shape in pairs]
+        return self.cost.seconds_of(schemes, shapes, self.speeds(schemes).__getitem__)
 
     def parts(self, scheme: Scheme, shape: Shape) -> Parts:
         """Returns the parts of one plan's predicted time."""
@@ -110,10 +109,16 @@ class CostModel:
 
     def speeds(self, schemes: Sequence[Scheme]) -> dict[Scheme, float]:
         """Returns the throughput of the schemes and of all lower ones that their plans may use."""
-        needed = sorted({lower for scheme in schemes for lower in scheme.heights})
-        if not needed:
-            return {}
-        return dict(zip(needed, self.throughput(needed).tolist(), strict=True))
+        known = self._speeds
+        needed = dict.fromkeys(lower for scheme in dict.fromkeys(schemes) for lower in scheme.heights)
+        new = [scheme for scheme in needed if scheme not in known]
+        known.update(zip(new, self.throughput(new).tolist() if new else (), strict=True))
+        return {scheme: known[scheme] for scheme in needed}
+
+    @cached_property
+    def _speeds(self) -> dict[Scheme, float]:
+        """The cache of throughputs."""
+        return {}
 
     def importances(self) -> dict[str, float]:
         """Returns the share of the loss that splits on each feature removed, largest first."""
@@ -198,12 +203,14 @@ def fit_cost_model(
     telling = [record for record in measured if not _waits(cost, record)]
     cost = with_fitted_imbalance(cost, telling)
     labels: dict[Scheme, list[tuple[float, float]]] = {}
-    for record in telling or measured:
-        scheme, shape = record.scheme, record.shape
-        label = cost.throughput(scheme, shape, record.seconds or 0.0)
+    told = telling or measured
+    schemes, shapes = [record.scheme for record in told], [record.shape for record in told]
+    found = cost.throughputs(schemes, shapes, [record.seconds or 0.0 for record in told])
+    shares = cost.working_shares(schemes, shapes)
+    for scheme, share, label in zip(schemes, shares.tolist(), found.tolist(), strict=True):
         # Tiles of both ways to compose are the same.
         same = scheme_with(scheme, edge="even") if scheme.composed else scheme
-        labels.setdefault(same, []).append((cost.working_share(scheme, shape), label))
+        labels.setdefault(same, []).append((share, label))
     own = hardware.peak_for(workload.dtype)
     peak = 1e9 * own if own else np.inf
     speeds = np.log([min(_best_label(values), peak) for values in labels.values()])

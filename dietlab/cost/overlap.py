@@ -12,13 +12,15 @@ logarithms of predicted times deviate least from the records', by absolute value
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from dietlab.cost.adaptation import AdaptationCost
+from dietlab.cost.bundle import Calls
 from dietlab.cost.cpu_adaptation import CpuAdaptation, Hiding
+from dietlab.cost.formulas import FloatArray
 from dietlab.measure import Record
 from dietlab.space import CpuMicroKernel, Scheme
 
@@ -47,33 +49,36 @@ def with_fitted_hiding(
         return cost
     hot, records = cost.with_cache("hot"), list(records)
     for seen, times in ((hot, [r.cached_seconds for r in records]), (cost, [r.seconds for r in records])):
-        share = _fitted(seen, zip(records, times, strict=True), throughput)
-        if share is not None:
-            cost = replace(cost, hiding=cost.hiding._replace(**{seen.weights_from: share}))
+        measured = [(r, t) for r, t in zip(records, times, strict=True) if t and _asks_ahead(r.scheme)]
+        for level, share in _fitted(seen, measured, throughput).items():
+            cost = replace(cost, hiding=cost.hiding._replace(**{level: share}))
     return cost
 
 
+def _asks_ahead(scheme: Scheme) -> bool:
+    return isinstance(scheme.kernel, CpuMicroKernel) and scheme.kernel.ahead
+
+
 def _fitted(
-    cost: CpuAdaptation,
-    times: Iterable[tuple[Record, float | None]],
-    throughput: Callable[[Scheme], float],
-) -> float | None:
-    """Returns the share that explains these times best; None if too few tell."""
-    none, all_of_it = (replace(cost, hiding=Hiding(share, share)) for share in (0.0, np.inf))
-    found: list[tuple[float, float, float]] = []
-    schemes: set[Scheme] = set()
-    for record, seconds in times:
-        scheme = record.scheme
-        if not seconds or not isinstance(scheme.kernel, CpuMicroKernel) or not scheme.kernel.ahead:
-            continue
-        computing = all_of_it.seconds(scheme, record.shape, throughput)
-        fetch = none.seconds(scheme, record.shape, throughput) - computing
-        if fetch > TELLING * computing:
-            found.append((computing, fetch, seconds))
-            schemes.add(scheme)
-    if len(found) < LEAST_RECORDS or len(schemes) < LEAST_KERNELS:
-        return None
-    computing, fetch, measured = np.array(found).T
+    cost: CpuAdaptation, times: Sequence[tuple[Record, float]], throughput: Callable[[Scheme], float]
+) -> dict[str, float]:
+    """Returns the share of each level that explains its times best, where enough of them tell."""
+    schemes, shapes = [record.scheme for record, _ in times], [record.shape for record, _ in times]
+    waits, computing = (
+        replace(cost, hiding=Hiding(share, share)).seconds_of(schemes, shapes, throughput)
+        for share in (0.0, np.inf)
+    )
+    fetch, measured = waits - computing, np.array([seconds for _, seconds in times])
+    telling, cached = fetch > TELLING * computing, cost.from_cache(Calls.of(cost.workload, shapes))
+    found = {}
+    for level, here in (("memory", telling & ~cached), ("cache", telling & cached)):
+        kernels = {scheme for scheme, tells in zip(schemes, here, strict=True) if tells}
+        if np.count_nonzero(here) >= LEAST_RECORDS and len(kernels) >= LEAST_KERNELS:
+            found[level] = _best_share(computing[here], fetch[here], measured[here])
+    return found
+
+
+def _best_share(computing: FloatArray, fetch: FloatArray, measured: FloatArray) -> float:
     waiting = np.maximum(0.0, fetch - SHARES[:, None] * computing)
     off = np.abs(np.log((computing + waiting) / measured)).sum(axis=1)
     return round(float(SHARES[off.argmin()]), 2)

@@ -1,6 +1,6 @@
 """Plans: how a scheme covers one shape, and the decision tree that names a scheme for every shape."""
 
-from dietlab.plans.plan import Plan, Region, heights, needed, plan_for, spans, tiling
+from dietlab.plans.plan import Plan, Region, heights, needed, plan_for, spans, tiles_of, tiling
 from dietlab.plans.tree import (
     Box,
     Leaf,
@@ -37,6 +37,7 @@ __all__ = [
     "route",
     "spans",
     "split_dims",
+    "tiles_of",
     "tiling",
     "tree_from_json",
     "tree_to_json",

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Generic
+from typing import Generic, TypeVar
 
 from dietlab.shapes import Shape, ShapeSet
-from dietlab.space import Edge, MicroKernel, Scheme, scheme_with, with_rows
+from dietlab.space import COMPOSED, Edge, MicroKernel, Scheme, scheme_with, with_rows
 from dietlab.space.micro_kernel import Kernel
-from dietlab.workloads import Workload, axis_of, extents
+from dietlab.workloads import IntArray, Workload, axis_of, extents
+
+Count = TypeVar("Count", int, IntArray)
+"""A number, or an array of numbers: one for each of many plans."""
 
 
 @dataclass(frozen=True)
@@ -101,8 +104,8 @@ def heights(scheme: Scheme, low: int = 1, high: int | None = None) -> tuple[int,
     # repeats after most.
     settled = max(first, most * (most - 1)) + most
     last = settled if high is None else min(-(-high // granule), settled)
-    splits = (_split(scheme.edge, granules, most) for granules in range(max(first, 1), last + 1))
-    return tuple(sorted({granule * height for split in splits for height, _ in split}))
+    covers = (cover(scheme, granule * granules) for granules in range(max(first, 1), last + 1))
+    return tuple(sorted({height for found in covers for height, _ in found}))
 
 
 @lru_cache(maxsize=1 << 17)  # a portfolio is chosen several times, among nearly the same schemes
@@ -117,26 +120,25 @@ def needed(scheme: Scheme, low: int = 1, high: int | None = None) -> tuple[Micro
 
 def cover(scheme: Scheme, rows: int) -> list[tuple[int, int]]:
     """Returns the heights of the tiles that cover ``rows`` rows, and the number of tiles of each height."""
-    if rows == 0:
-        return []
-    if not scheme.composed:
-        return [(scheme.rows, -(-rows // scheme.rows))]
-    granule = scheme.kernel.granule
-    split = _split(scheme.edge, -(-rows // granule), scheme.rows // granule)
-    return [(height * granule, count) for height, count in split]
+    found = tiles_of(scheme.edge, scheme.kernel.granule, scheme.rows, rows)
+    return [(height, tiles) for height, tiles in found if tiles]
 
 
-def _split(edge: Edge, granules: int, most: int) -> list[tuple[int, int]]:
-    """Splits at least one row into heights of at most ``most`` (all in granules); returns each height and its
-    number of tiles."""
+def tiles_of(edge: Edge, granule: Count, most: Count, rows: Count) -> list[tuple[Count, Count]]:
+    """Splits rows into tiles of at most ``most`` rows; returns the height and the number of the tiles of each
+    region, from the first row to the last. A region may have no tile, and its height then says nothing.
+
+    All are numbers, or arrays of them: many plans at once.
+    """
+    if edge not in COMPOSED:
+        return [(most, -(-rows // most))]
+    granules, highest = -(-rows // granule), most // granule
     if edge == "even":
-        tiles = -(-granules // most)
-        low, more = divmod(granules, tiles)
-        parts = [(low + 1, more), (low, tiles - more)]
-    else:
-        full, left = divmod(granules, most)
-        parts = [(most, full), (left, 1 if left else 0)]
-    return [part for part in parts if part[1]]
+        tiles = -(-granules // highest)
+        low, more = divmod(granules, tiles + (tiles == 0))
+        return [(granule * (low + 1), more), (granule * low, tiles - more)]
+    full, left = divmod(granules, highest)
+    return [(granule * highest, full), (granule * left, -(-left // highest))]
 
 
 def spans(workload: Workload, shapes: ShapeSet) -> list[tuple[int, int]]:

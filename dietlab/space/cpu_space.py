@@ -10,7 +10,7 @@ from dietlab.space.cpu_kernel import Along, CpuMicroKernel
 from dietlab.space.limit import Limit
 from dietlab.space.micro_kernel import ORDERS, Edge
 from dietlab.space.scheme import Scheme
-from dietlab.workloads import NO_EPILOGUE, Workload, axis_of, batched, largest, smallest
+from dietlab.workloads import NO_EPILOGUE, Workload, batched, largest, smallest, static_extent
 
 UNROLLS = (1, 2, 4, 8)
 """Reduction steps in one iteration of the inner loop."""
@@ -65,7 +65,7 @@ def streams(workload: Workload) -> tuple[tuple[int, bool, int], ...]:
     panel is prefetched into L2, and the K-block."""
     if batched(workload):
         return tuple((*prefetch, 0) for prefetch in PREFETCHES)
-    depth, static = largest(workload, "depth"), _static_depth(workload)
+    depth, static = largest(workload, "depth"), static_extent(workload, "depth") is not None
     parts = [block for block in BLOCKS if block < depth and not (static and depth % block)]
     blocks = (0, *(parts if workload.weights == "packed" else ()))
     return (*((*prefetch, 0) for prefetch in PREFETCHES), *((*OWN_AND_NEXT, block) for block in blocks))
@@ -97,7 +97,7 @@ def cpu_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
 def layout_limits(workload: Workload) -> tuple[Limit, ...]:
     """Returns the limits that the layout of the weights sets; beyond them there is no program."""
     packed, transposed = workload.weights == "packed", workload.weights == "transposed"
-    static_depth = _static_depth(workload)
+    static_depth = static_extent(workload, "depth") is not None
     in_batch = batched(workload)
     return (
         Limit(
@@ -134,10 +134,6 @@ def layout_limits(workload: Workload) -> tuple[Limit, ...]:
             lambda s: int(s.edge == "padded" and s.rows > 1 and not static_depth),
         ),
     )
-
-
-def _static_depth(workload: Workload) -> bool:
-    return isinstance(axis_of(workload, "depth").extent, int)
 
 
 def _size_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:

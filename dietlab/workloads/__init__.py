@@ -13,6 +13,7 @@ from dietlab.workloads.batch_matmul import BatchMatmul
 from dietlab.workloads.contraction import (
     Axis,
     Inputs,
+    IntArray,
     Role,
     Weights,
     Workload,
@@ -20,10 +21,12 @@ from dietlab.workloads.contraction import (
     batch_of,
     batched,
     extents,
+    extents_of,
     largest,
     largest_shape,
     smallest,
     smallest_shape,
+    static_extent,
 )
 from dietlab.workloads.dense import Dense
 from dietlab.workloads.epilogue import ACTIVATIONS, NO_EPILOGUE, Activation, Epilogue
@@ -66,6 +69,7 @@ __all__ = [
     "Epilogue",
     "FloatArray",
     "Inputs",
+    "IntArray",
     "Precision",
     "Role",
     "Weights",
@@ -74,12 +78,14 @@ __all__ = [
     "batch_of",
     "batched",
     "extents",
+    "extents_of",
     "largest",
     "largest_shape",
     "make_workload",
     "require_dtype",
     "smallest",
     "smallest_shape",
+    "static_extent",
     "tolerance",
     "workload_from_json",
 ]

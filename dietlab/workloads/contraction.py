@@ -8,7 +8,7 @@ role, how the second operand lies in memory and whether it is constant.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -27,6 +27,8 @@ constant; ``transposed`` on the fly from ``w[cols, depth]`` (unless vectors run 
 ``direct`` from ``w[depth, cols]``."""
 
 Inputs = Mapping[str, FloatArray]
+
+IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,14 @@ def extents(workload: Workload, shape: Shape) -> dict[Role, int]:
     return {"batch": 1, **found}
 
 
+def extents_of(workload: Workload, shapes: Sequence[Shape]) -> dict[Role, IntArray]:
+    """Extents by role under many shapes, ``[shapes]`` each."""
+    found: dict[Role, IntArray] = {
+        axis.role: np.array([axis.at(shape) for shape in shapes], np.int64) for axis in workload.axes
+    }
+    return {"batch": np.ones(len(shapes), np.int64), **found}
+
+
 def largest(workload: Workload, role: Role) -> int:
     """Returns the static extent of an axis, or the upper end of a dynamic one."""
     extent = axis_of(workload, role).extent
@@ -121,6 +131,12 @@ def smallest(workload: Workload, role: Role) -> int:
     """Returns the static extent of an axis, or the lower end of a dynamic one."""
     extent = axis_of(workload, role).extent
     return extent.low if isinstance(extent, Dim) else extent
+
+
+def static_extent(workload: Workload, role: Role) -> int | None:
+    """Returns the extent of an axis that has one; None for a dynamic axis."""
+    extent = axis_of(workload, role).extent
+    return None if isinstance(extent, Dim) else extent
 
 
 def smallest_shape(workload: Workload) -> Shape:

@@ -54,8 +54,7 @@ class AnalyticModel:
         """Returns the seconds of a call, ``[schemes, shapes]``."""
         # Without a known peak any speed ranks alike, but for the launch.
         peak = 1e9 * (self.cost.hardware.peak_for(self.cost.workload.dtype) or 100.0)
-        rows = [[self.cost.seconds(scheme, shape, lambda _: peak) for shape in shapes] for scheme in schemes]
-        return np.array(rows, np.float64).reshape(len(schemes), len(shapes))
+        return self.cost.table(schemes, shapes, lambda _: peak)
 
 
 @dataclass(frozen=True)
