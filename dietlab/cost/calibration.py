@@ -116,8 +116,8 @@ class Calibration:
 
     Where a scheme was measured on a shape, or another that is the same program there, that time
     stands (:func:`settled_seconds`). Elsewhere its prediction is multiplied by the ratio of measured to
-    predicted time of its family (those that differ from it in height and edge only), interpolated over the
-    logarithm of the shapes' flops, times how much it deviates from its family where it was measured itself:
+    predicted time of its family (those that differ from it in height and edge only), interpolated between
+    shapes (:func:`_interpolated`), times how much it deviates from its family where it was measured itself:
     one measurement at an end of the range says nothing about the other end. The adaptation cost draws the
     saw-tooth; the ratio corrects what no model knows (cache effects, the cost of a call).
     """
@@ -131,16 +131,16 @@ class Calibration:
         hardware = model.cost.hardware
         peak = hardware.peak_for(workload.dtype)
         self._peak = 1e9 * hardware.cores * peak if peak else np.inf
-        own: dict[Scheme, dict[float, list[float]]] = {}
-        family: dict[Scheme, dict[float, list[float]]] = {}
+        own: dict[Scheme, dict[Place, list[float]]] = {}
+        family: dict[Scheme, dict[Place, list[float]]] = {}
         pairs = list(dict.fromkeys((record.scheme, record.shape) for record in records))
         for scheme, shape in pairs:
             self._measured_on.setdefault(scheme.family, {})[shape] = None
         if pairs:
             times = [self._measured[program_on(scheme, workload, shape), shape] for scheme, shape in pairs]
             logs = np.log(np.array(times) / model.seconds_of(pairs))
-            places = self._positions([shape for _, shape in pairs])
-            for (scheme, _), place, ratio in zip(pairs, places.tolist(), logs.tolist(), strict=True):
+            places = map(tuple, self._positions([shape for _, shape in pairs]).tolist())
+            for (scheme, _), place, ratio in zip(pairs, places, logs.tolist(), strict=True):
                 own.setdefault(scheme, {}).setdefault(place, []).append(ratio)
                 family.setdefault(scheme.family, {}).setdefault(place, []).append(ratio)
         self._own, self._family = _medians(own), _medians(family)
@@ -200,7 +200,7 @@ class Calibration:
     def _corrections(self, schemes: Sequence[Scheme], at: Values) -> Values:
         """Returns the logarithm of measured over predicted time at some positions, ``[schemes, at]``."""
         families = {
-            family: np.interp(at, list(known), list(known.values()))
+            family: _interpolated(at, known)
             for family in dict.fromkeys(scheme.family for scheme in schemes)
             if (known := self._family.get(family))
         }
@@ -215,29 +215,64 @@ class Calibration:
     def _deviation(self, scheme: Scheme, at: Values) -> Values:
         """Returns the logarithm by which a measured scheme deviates from its family at some positions."""
         family, own = self._family[scheme.family], self._own[scheme]
-        low, high = min(own), max(own)
-        # Between its own places it deviates as there; at the family's next ones beyond, no more.
-        kept = [place for place in family if place in own or not low <= place <= high]
-        deviations = [own[place] - family[place] if place in own else 0.0 for place in kept]
-        return np.asarray(np.interp(at, kept, deviations))
+        deviations = {place: own[place] - family[place] for place in own}
+        if at.shape[1] == 1:
+            # Between its own places it deviates as there; at the family's next ones beyond, no more.
+            low, high = min(own), max(own)
+            deviations |= {place: 0.0 for place in family if not low <= place <= high}
+        else:
+            deviations |= {place: 0.0 for place in family if place not in own}
+        return _interpolated(at, deviations)
 
     def _positions(self, shapes: Sequence[Shape]) -> Values:
-        flops = self._model.cost.workload.flops
-        return np.log([max(1, flops(shape)) for shape in shapes])
+        """Returns the places of shapes, ``[shapes, axes]``: the logarithm of their flops or, of several
+        dimensions, of each dynamic extent."""
+        workload = self._model.cost.workload
+        if len(workload.dims) > 1:
+            return np.log([[max(1, shape[name]) for name in workload.dims] for shape in shapes])
+        return np.log([[max(1, workload.flops(shape))] for shape in shapes])
 
 
-def _doubt(at: Values, places: Iterable[float], least: float) -> Values:
+Place = tuple[float, ...]
+"""The logarithm of a shape's flops, or of each of its dynamic extents."""
+
+REACH = 0.7
+"""The distance, as a logarithm of extents, at which the weight of a measurement of another shape falls to
+0.6: about a factor of two in one extent."""
+
+
+def _interpolated(at: Values, known: Mapping[Place, float]) -> Values:
+    """Returns values between and beyond places where they are known: along one axis linearly, over several as
+    a mean weighted by nearness, which tends to the median of all far from any.
+
+    Args:
+        at: ``[n, axes]``.
+    """
+    places, values = np.array(list(known)), np.array(list(known.values()))
+    if at.shape[1] == 1:
+        order = places[:, 0].argsort()
+        return np.asarray(np.interp(at[:, 0], places[order, 0], values[order]))
+    near = np.exp(-_squared_distances(at, places) / (2 * REACH**2))
+    far = 1e-3
+    return np.asarray((near @ values + far * np.median(values)) / (near.sum(axis=1) + far))
+
+
+def _squared_distances(at: Values, places: Values) -> Values:
+    return np.asarray(((at[:, None, :] - places[None, :, :]) ** 2).sum(axis=2))
+
+
+def _doubt(at: Values, places: Iterable[Place], least: float) -> Values:
     """Returns the uncertainty at some positions of a plan that was measured at others."""
     measured = np.array(list(places))
     if not len(measured):
         return np.full(len(at), MOST_DOUBT)
-    distance = np.abs(at[:, None] - measured[None, :]).min(axis=1)
+    distance = np.sqrt(_squared_distances(at, measured).min(axis=1))
     return np.asarray(np.minimum(MOST_DOUBT, least + DOUBT_A_STEP * distance))
 
 
 def _medians(
-    ratios: Mapping[Scheme, Mapping[float, list[float]]],
-) -> dict[Scheme, dict[float, float]]:
+    ratios: Mapping[Scheme, Mapping[Place, list[float]]],
+) -> dict[Scheme, dict[Place, float]]:
     """Returns the median at each position, in ascending order of positions, for each scheme."""
     return {
         scheme: {place: median(found[place]) for place in sorted(found)} for scheme, found in ratios.items()

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from dietlab.lower.runtime import aligned_empty
 from dietlab.measure.rotation import copies_beyond
 from dietlab.shapes import Shape
-from dietlab.workloads import FloatArray, Workload, smallest_shape, tolerance
+from dietlab.workloads import FloatArray, Workload, axis_of, tolerance
 
 GUARD = 64
 """Elements before and after the output that must stay as they are; a multiple of a cache line."""
@@ -53,7 +53,9 @@ class Problem:
 
     @classmethod
     def make(cls, workload: Workload, shape: Shape, seed: int = 0) -> Problem:
-        constants = _constants(workload, seed)
+        rows = axis_of(workload, "rows")
+        least = Shape.of(**{**shape.to_json(), **({rows.name: 1} if rows.name in workload.dims else {})})
+        constants = _constants(workload, least, seed)
         operands = {
             name: constants[name][0] if name in constants else aligned(value)
             for name, value in workload.inputs(shape, seed).items()
@@ -114,10 +116,10 @@ class Problem:
 
 
 @lru_cache(maxsize=1)
-def _constants(workload: Workload, seed: int) -> dict[str, tuple[FloatArray, FloatArray]]:
-    """Returns constant operands, which are the same for all shapes, as they are and in float64: large arrays,
+def _constants(workload: Workload, shape: Shape, seed: int) -> dict[str, tuple[FloatArray, FloatArray]]:
+    """Returns constant operands, which are the same for any rows, as they are and in float64: large arrays,
     of which each shape would make its own."""
-    inputs = workload.inputs(smallest_shape(workload), seed)
+    inputs = workload.inputs(shape, seed)
     return {name: (aligned(inputs[name]), inputs[name].astype(np.float64)) for name in workload.constants}
 
 

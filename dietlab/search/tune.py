@@ -19,7 +19,7 @@ from dietlab.search.tuning_run import TuningRun
 from dietlab.search.verify import confirm, verify
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import Scheme, Space
-from dietlab.workloads import smallest_shape
+from dietlab.workloads import axis_of, smallest_shape
 
 REFERENCES = 2
 """Schemes of earlier rounds that each round of the search measures again, to compare rounds."""
@@ -124,7 +124,17 @@ def search_shapes(scheme: Scheme, state: SearchState, effort: Effort) -> tuple[S
     target = target_shape(scheme, state)
     if effort.timing.cache != "rotating":
         return (target,)
-    return tuple(sorted({target, smallest_shape(state.space.workload)}))
+    return tuple(sorted({target, streaming_shape(state)}))
+
+
+def streaming_shape(state: SearchState) -> Shape:
+    """Returns the shape whose time memory bounds most: the fewest rows of the largest weights. Of one
+    dimension it is the lower end of the range, whichever shapes were given."""
+    workload = state.space.workload
+    if len(workload.dims) < 2:
+        return smallest_shape(workload)
+    rows = axis_of(workload, "rows")
+    return min(state.shapes, key=lambda shape: (rows.at(shape), -workload.bytes(shape)))
 
 
 def references(state: SearchState, effort: Effort) -> list[Trial]:
@@ -135,7 +145,7 @@ def references(state: SearchState, effort: Effort) -> list[Trial]:
     """
     if effort.timing.cache != "rotating":
         return []
-    smallest = smallest_shape(state.space.workload)
+    smallest = streaming_shape(state)
     seconds = {r.scheme: r.seconds for r in state.records if r.shape == smallest and r.seconds}
     best = sorted(seconds, key=lambda scheme: (seconds[scheme], scheme))[:REFERENCES]
     return [Trial(scheme, (smallest,)) for scheme in sorted(best)]
