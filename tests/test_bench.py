@@ -771,6 +771,7 @@ def rows_in(data: bytes) -> list[dict[str, Any]]:
     return [value for line in data.splitlines()[1:] if "rows" in (value := json.loads(line))]
 
 
+@pytest.mark.thorough
 def test_a_killed_bench_goes_on_from_its_state_without_the_packages_of_figures(
     killed: tuple[Path, bytes], tmp_path: Path
 ) -> None:

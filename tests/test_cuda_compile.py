@@ -37,7 +37,7 @@ from dietlab.space import (
 )
 from dietlab.workloads import Dense, Workload, axis_of, require_dtype
 
-ARCHES = (*(pytest.param(name, marks=pytest.mark.thorough) for name in ("t4", "a100")), "h100", "groups")
+ARCHES = ("h100", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("t4", "a100", "groups")))
 """Presets, and ``groups`` for what only groups of warps of an H200 compute."""
 
 RELU = Dense(T=Dim(1, 2048), N=2300, K=768, bias=True, activation="relu", residual=True)

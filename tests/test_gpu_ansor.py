@@ -201,7 +201,13 @@ def opening(workload: Workload, hardware: Hardware, trials: int) -> dict[str, An
     ("workload", "gpu", "sm", "trials"),
     [
         (BatchMatmul(T, 3, 16, "nt"), "t4", 75, 1),
-        (replace(DENSE, activation="gelu_tanh", residual=True, dtype="float16"), "h100", 90, 2),
+        pytest.param(
+            replace(DENSE, activation="gelu_tanh", residual=True, dtype="float16"),
+            "h100",
+            90,
+            2,
+            marks=pytest.mark.thorough,
+        ),
     ],
     ids=str,
 )
@@ -247,8 +253,8 @@ def emulated(stand_in: StandIn) -> Iterator[WorkerProcess]:
     ("workload", "trials"),
     [
         (replace(DENSE, activation="gelu_erf", residual=True), 1),
-        (BatchMatmul(T, 2, 20, "nt"), 1),
-        (BatchMatmul(T, 2, 20, "nn"), 1),
+        pytest.param(BatchMatmul(T, 2, 20, "nt"), 1, marks=pytest.mark.thorough),
+        pytest.param(BatchMatmul(T, 2, 20, "nn"), 1, marks=pytest.mark.thorough),
     ],
     ids=str,
 )

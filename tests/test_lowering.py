@@ -82,7 +82,7 @@ def test_every_plan_is_right_on_every_size(name: str, cores: int, here: Hardware
     Program(work, here.with_cores(cores), kernels, tmp_path).check(SIZES)
 
 
-ALONE = (1, 2, 3, 5, 8, 13, 16, 31, SHORT, SHORT + 1, 97)
+ALONE = (1, 2, 5, 8, 13, SHORT, SHORT + 1, 97)
 """Lengths that have pieces of their own, and two that have none."""
 
 

@@ -1,0 +1,197 @@
+"""One library for every layer: rows, columns and depth are dynamic."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dietlab.cost import CostModel
+from dietlab.cost.calibration import Calibration
+from dietlab.dispatch import Dispatcher, Operator, build, choose_portfolio, load, train_dispatcher
+from dietlab.dispatch.dispatcher import grown
+from dietlab.errors import BuildError, DispatchError
+from dietlab.hardware import Hardware
+from dietlab.lower.program import compile_plans
+from dietlab.lower.runtime import aligned_empty
+from dietlab.measure import Record, SyntheticRunner
+from dietlab.plans import Leaf, Split, boxes, depth, intervals, leaves, restricted, route, split_dims
+from dietlab.search import TuningRun, tune
+from dietlab.shapes import Dim, Shape, ShapeSet
+from dietlab.space import Scheme, build_space
+from dietlab.workloads import Dense, tolerance
+
+EVERY = Dense(T=Dim(1, 64), N=Dim(16, 256), K=Dim(16, 256))
+KEYS = ("8x32.u4.ws.p0a.even", "6x48.u2.ws.p24a.k256.rest", "1x64.u8.ws.p0.even", "4x16.u8.is.p16.even")
+TREE = Split("T", 10, Split("N", 100, Leaf(0), Leaf(2)), Split("K", 90, Leaf(3), Leaf(1)))
+BERT = [(2304, 768), (768, 768), (3072, 768), (768, 3072)]
+
+
+@pytest.fixture(scope="module", params=[1, pytest.param(2, marks=pytest.mark.thorough)], ids="{}-core".format)
+def library(
+    request: pytest.FixtureRequest, here: Hardware, tmp_path_factory: pytest.TempPathFactory
+) -> Operator:
+    schemes = tuple(map(Scheme.from_key, KEYS))
+    folder = tmp_path_factory.mktemp("every-layer")
+    return build(Dispatcher(EVERY, here.with_cores(request.param), schemes, TREE), folder)
+
+
+def drawn(count: int, most: float, seed: int) -> list[Shape]:
+    """Returns shapes of 1 to 2 ** most rows, columns and steps."""
+    dice = random.Random(seed)
+    return [Shape.of(**{dim: round(2 ** dice.uniform(0, most)) for dim in "TNK"}) for _ in range(count)]
+
+
+@pytest.mark.parametrize("shape", [*drawn(40, 7, 0), *drawn(6, 10, 1), Shape.of(T=1, N=1, K=1)], ids=str)
+def test_any_layer_is_right_inside_the_range_and_beyond(library: Operator, shape: Shape) -> None:
+    inputs = EVERY.inputs(shape)
+    result = library(*inputs.values())
+    assert np.abs(result - EVERY.reference(inputs)).max() <= tolerance(EVERY, inputs)
+    sizes = shape.to_json()
+    assert library.schemes[library.library.plan(sizes["T"], sizes["N"], sizes["K"])] in KEYS
+
+
+def test_layers_of_different_sizes_share_a_library_in_one_process(library: Operator) -> None:
+    shapes = [Shape.of(T=5, N=n, K=k) for n, k in ((37, 19), (64, 200), (200, 64))]
+    inputs = [EVERY.inputs(shape) for shape in shapes]
+    layers = [library.pack(given["w"]) for given in inputs]
+    for layer, given in zip(layers[::-1], inputs[::-1], strict=True):
+        assert np.abs(layer(given["x"]) - EVERY.reference(given)).max() <= tolerance(EVERY, given)
+
+
+@pytest.mark.parametrize("empty", [{"T": 0}, {"N": 0}])
+def test_an_empty_output_is_no_work(library: Operator, empty: dict[str, int]) -> None:
+    sizes = {"T": 3, "N": 32, "K": 16, **empty}
+    packed = np.zeros(library.library.packed_floats(sizes["N"], sizes["K"]), np.float32)
+    out = np.empty((sizes["T"], sizes["N"]), np.float32)
+    library.library.run(np.ones((sizes["T"], sizes["K"]), np.float32), packed, out)
+
+
+def test_weights_without_depth_give_zero(library: Operator) -> None:
+    result = library(np.empty((3, 0), np.float32), np.empty((20, 0), np.float32))
+    assert result.shape == (3, 20) and not result.any()
+
+
+def test_weights_of_another_layer_library_or_version_are_refused(
+    library: Operator, here: Hardware, tmp_path: Path
+) -> None:
+    inputs = EVERY.inputs(Shape.of(T=3, N=48, K=40))
+    layer = library.pack(inputs["w"])
+    with pytest.raises(DispatchError, match="of another layer, library or version: pack them with this"):
+        layer(np.ones((3, 39), np.float32))
+    out, run = np.empty((3, 48), np.float32), library.library.run
+    packed = aligned_empty((library.library.packed_floats(48, 40),))
+    library.library.pack(inputs["w"], packed)
+    run(inputs["x"], packed, out)
+    for word in range(4):
+        packed.view(np.int32)[word] += 1
+        with pytest.raises(ValueError, match="of another layer, library or version"):
+            run(inputs["x"], packed, out)
+        packed.view(np.int32)[word] -= 1
+    # A library of narrower tiles leaves fewer empty panels behind the last column.
+    narrow = build(Dispatcher(EVERY, here, (Scheme.from_key("4x16.u4.ws.p0.even"),), Leaf(0)), tmp_path)
+    few = aligned_empty((narrow.library.packed_floats(48, 40),))
+    narrow.library.pack(inputs["w"], few)
+    with pytest.raises(ValueError, match="of another layer, library or version"):
+        run(inputs["x"], few, out)
+
+
+def test_a_gpu_serves_one_dynamic_dimension(tmp_path: Path) -> None:
+    scheme = Scheme.from_key("64x64x16.t16x16.s2.even")
+    with pytest.raises(BuildError, match="one dynamic dimension, its rows; got T, N, K"):
+        compile_plans(EVERY, Hardware.preset("h100"), [scheme], Leaf(0), tmp_path / "library.so")
+
+
+# Trees over several dimensions
+
+
+def test_boxes_of_a_tree_are_the_extents_of_its_leaves() -> None:
+    assert split_dims(TREE) == ("T", "N", "K")
+    found = boxes(TREE, {"T": (1, None)})
+    assert found[0] == (0, {"T": (1, 10), "N": (1, 100)}) and found[-1][1] == {
+        "T": (11, None),
+        "K": (91, None),
+    }
+    for shape in drawn(200, 9, 3):
+        inside = [
+            number
+            for number, box in found
+            if all(
+                low <= shape[dim] and (high is None or shape[dim] <= high) for dim, (low, high) in box.items()
+            )
+        ]
+        assert inside == [route(TREE, shape)]
+        left = restricted(TREE, {"T": shape["T"], "K": shape["K"]})
+        assert route(left, shape) == route(TREE, shape) and set(split_dims(left)) <= {"N"}
+    assert boxes(TREE, {"T": (1, 5)}) == [
+        (0, {"T": (1, 5), "N": (1, 100)}),
+        (2, {"T": (1, 5), "N": (101, None)}),
+    ]
+    assert intervals(Split("N", 4, Leaf(1), Leaf(0))) == [(1, 1, 4), (0, 5, None)]
+
+
+def test_a_grown_tree_finds_a_rule_of_two_dimensions() -> None:
+    """Neither split alone saves anything: the better choice changes with both (exclusive or)."""
+    shapes = [(t, n) for t in range(1, 17) for n in range(1, 17)]
+    extents = {name: np.array([shape[i] for shape in shapes]) for i, name in enumerate("TN")}
+    right = np.array([int((t <= 8) != (n <= 5)) for t, n in shapes])
+    losses = np.where(right[:, None] == np.arange(2), 0.0, 1.0)
+    tree = grown(losses, extents, 0.5)
+    assert depth(tree) == 2 and len(leaves(tree)) == 4
+    assert all(route(tree, Shape.of(T=t, N=n)) == right[i] for i, (t, n) in enumerate(shapes))
+    assert grown(losses, extents, 1000.0) == Leaf(0)
+
+
+# Tuning for every layer at once
+
+
+@pytest.fixture(scope="module")
+def whole() -> TuningRun:
+    hardware = Hardware.preset("haswell-1core")
+    work = Dense(T=Dim(1, 256), N=Dim(64, 4096), K=Dim(64, 4096))
+    shapes = ShapeSet.layers(BERT, lengths=(1, 3, 8, 24, 64, 200), workload=work)
+    return tune(build_space(work, hardware), shapes, SyntheticRunner(hardware), "smoke")
+
+
+def test_one_tuning_serves_layers_that_it_never_saw(whole: TuningRun) -> None:
+    portfolio = choose_portfolio(whole, max_kernels=12)
+    dispatcher = train_dispatcher(portfolio)
+    assert len(portfolio) <= 12
+    for shape in ShapeSet.log_uniform(whole.space.workload, 60, seed=4):
+        plan = dispatcher.plan(shape)
+        assert plan.rows == shape["T"]
+        assert {region.kernel for region in plan.regions} <= set(dispatcher.micro_kernels)
+    assert dispatcher.to_source().startswith("def choose(T, N, K):")
+    frame = dispatcher.to_frame()
+    assert {"low_T", "high_T", "low_N", "high_K", "plan", "scheme"} <= set(frame.columns)
+    assert len(frame) == len(leaves(dispatcher.tree)) and dispatcher._repr_html_()
+
+
+def test_beyond_the_range_of_any_dimension_the_safe_scheme_serves(whole: TuningRun) -> None:
+    portfolio = choose_portfolio(whole)
+    dispatcher = train_dispatcher(portfolio)
+    inside = {"T": 200, "N": 768, "K": 768}
+    for name in inside:
+        beyond = Shape.of(**{**inside, name: 10**6})
+        assert dispatcher.scheme(beyond) == portfolio.safe_scheme
+
+
+def test_what_was_measured_of_a_layer_corrects_its_neighbours_most(whole: TuningRun) -> None:
+    model: CostModel = whole.model
+    scheme, seen = whole.schemes[0], Shape.of(T=8, N=768, K=768)
+    (plain,) = model.seconds([scheme], [seen])[0]
+    calibration = Calibration(model, [Record(scheme, seen, "ok", seconds=2 * plain)])
+    near, far = Shape.of(T=8, N=1024, K=768), Shape.of(T=200, N=4096, K=4096)
+    ratios = (
+        calibration.seconds([scheme], [seen, near, far])[0] / model.seconds([scheme], [seen, near, far])[0]
+    )
+    np.testing.assert_allclose(ratios[:2], 2.0, rtol=0.05)
+    doubts = calibration.doubt([scheme], [seen, near, far])[0]
+    assert doubts[0] == 0 < doubts[1] < doubts[2]
+
+
+def test_a_library_is_loaded_with_its_dimensions(library: Operator) -> None:
+    again = load(library.path)
+    assert again.workload == EVERY and again.schemes == library.schemes
