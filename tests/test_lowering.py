@@ -574,7 +574,6 @@ def test_equal_programs_have_equal_code_and_other_programs_other_code(here: Hard
     ("key", "work", "reason"),
     [
         ("4x8.u4.ws.p0.k8", Dense(RANGE, 37, 24), "composed tiles"),
-        ("4x8.u4.ws.p0.k7.even", Dense(RANGE, 37, 24), "equal parts"),
         ("4x8.u4.is.p0.even", Dense(RANGE, 37, 24, constant=False), "stationary"),
         ("4x8.u4.ws.p0", BatchMatmul(RANGE, 3, 37, "nn"), "size known beforehand"),
     ],

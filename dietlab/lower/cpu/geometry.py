@@ -109,7 +109,7 @@ class Geometry(Contraction):
             part 0 of every row      xxxxxxxxxxxxxxxx
         """
         apart = depth & -depth if isinstance(depth, int) else tirx.bitwise_and(depth, -depth)
-        read = most(steps or depth, apart)
+        read = most(1, most(steps or depth, apart))  # without depth nothing is read
         return most(1, quotient(self.l2_bytes // (2 * FLOAT_BYTES), read))
 
     def has_column_tail(self, kernel: CpuMicroKernel) -> bool:

@@ -218,8 +218,22 @@ def multiply_add(tile: Tile, ahead: Any | None = None, tiles: Any | None = None)
           step(k)                       step(ko * unroll); ...; step(ko * unroll + unroll - 1)
                                       step(...) for what is left over
     """
-    unroll, depth = tile.kernel.unroll, tile.steps
-    depth = depth if isinstance(depth, int) else T.bind(depth)
+    steps, block = tile.steps, tile.kernel.block
+    if isinstance(steps, int) or not block:
+        _iterations(tile, steps if isinstance(steps, int) else T.bind(steps), ahead, tiles)
+        return
+    # The number of steps is a constant in all K-blocks but the last one.
+    steps = T.bind(steps)
+    with T.If(steps == block):
+        with T.Then():
+            _iterations(tile, block, ahead, tiles)
+        with T.Else():
+            _iterations(tile, steps, ahead, tiles)
+
+
+def _iterations(tile: Tile, depth: Any, ahead: Any | None, tiles: Any | None) -> None:
+    """Emits the iterations over ``depth`` steps, and the steps that fill none."""
+    unroll = tile.kernel.unroll
     iterations = quotient(depth, unroll)
     if ahead is None:
         with T.serial(int64(0), int64(iterations)) as outer:

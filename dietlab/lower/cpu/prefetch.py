@@ -11,7 +11,7 @@ from tvm.script.ir_builder import tirx as T
 
 from dietlab.lower.cpu.geometry import FLOAT_BYTES, HEADER_FLOATS
 from dietlab.lower.cpu.loop_nest import LoopNest
-from dietlab.lower.cpu.tir import L2, int64, prefetch
+from dietlab.lower.cpu.tir import L2, int64, most, prefetch
 
 LEAST_BYTES = 8 << 10
 """The shortest prefetch distance of a batch's products, in bytes: several times what memory delivers during
@@ -155,7 +155,7 @@ def prefetching_tiles(nest: LoopNest) -> Any:
     lines of a K-block belong to all its panels: when they end, the hardware would have to begin with all
     others at once.)
     """
-    tiles, alone = int64(nest.pass_tiles), int64(nest.kernel.block or nest.depth)
+    tiles, alone = int64(nest.pass_tiles), int64(most(1, nest.kernel.block or nest.depth))
     if not nest.kernel.block:
         all_from = int(PREFETCH_ALL_FROM * nest.geometry.balance)
         tiles = tirx.max(tiles, tirx.truncdiv(tiles * all_from, tirx.max(int64(nest.rows), int64(1))))

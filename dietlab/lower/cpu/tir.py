@@ -109,6 +109,6 @@ def most(one: Any, other: Any) -> Any:
 
 @contextmanager
 def only(condition: Any) -> Iterator[None]:
-    """What is emitted inside runs under a condition."""
+    """Emits what is inside so that it runs under a condition."""
     with T.If(condition), T.Then():
         yield
