@@ -163,7 +163,7 @@ TENSOR_CORES = ("32x32x32.w2x2.s3", "48x64x32.w1x2.s2.even", "32x32x64.w1x1x2.s3
 @pytest.mark.parametrize(
     ("work", "key"), in_turn((DENSE, replace(DENSE, N=40, K=72), SCORES, CONTEXT), TENSOR_CORES), ids=str
 )
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float16", pytest.param("bfloat16", marks=pytest.mark.thorough)])
 def test_tensor_cores_compute_half_precision(
     emulated: Emulated, work: Dense | BatchMatmul, key: str, dtype: str
 ) -> None:
@@ -221,7 +221,10 @@ def test_a_processor_without_asynchronous_copies(emulated: Emulated) -> None:
         emulated.check(work, ["32x32x16.t8x8.s2.even"], SIZES, hardware="t4")
 
 
-@pytest.mark.parametrize("activation", ["none", "relu", "gelu_tanh", "gelu_erf"])
+@pytest.mark.parametrize(
+    "activation",
+    ["gelu_tanh", "gelu_erf", *(pytest.param(a, marks=pytest.mark.thorough) for a in ("none", "relu"))],
+)
 def test_epilogues(emulated: Emulated, activation: Any) -> None:
     work = Dense(T=Dim(1, 128), N=96, K=64, bias=True, activation=activation, residual=True)
     emulated.check(work, ["32x32x16.t8x8.s3.even"], [1, 33, 64])

@@ -7,6 +7,7 @@ from itertools import product
 from typing import Any
 
 import pytest
+from conftest import in_turn
 from cuda_samples import CONTEXT, CUDA_EDGES, DENSE, GPUS, SCORES, WORKS, cuda_kernels, few, typed
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -260,9 +261,8 @@ def check_fits(kernel: CudaScheme, work: Workload, limits: GpuLimits) -> None:
     assert kernel.kernel.resident == 1 or 2 * sums * threads <= 65536
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("name", WORKS)
-@pytest.mark.parametrize("preset", GPUS)
+@pytest.mark.parametrize(("preset", "dtype"), in_turn(GPUS, ("float32", "float16")))
 def test_space_is_of_a_useful_size_and_all_of_it_fits(preset: str, name: str, dtype: str) -> None:
     work, hardware = typed(WORKS[name], dtype), Hardware.preset(preset)
     if preset == "t4" and dtype != "float32":

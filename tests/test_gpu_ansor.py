@@ -225,6 +225,7 @@ def test_candidates_become_cubins(
 
 
 @compiles
+@pytest.mark.thorough
 @pytest.mark.cuda_compile
 def test_a_timer_that_faults_or_crashes_starts_anew(
     worker: WorkerProcess, stand_in: StandIn, tmp_path: Path

@@ -11,6 +11,7 @@ from pathlib import Path
 from dietlab.dispatch.dispatcher import Dispatcher
 from dietlab.dispatch.operator import LIBRARY_NAME, MANIFEST_NAME, SCHEMA_VERSION, Operator, load
 from dietlab.errors import BuildError, require_type
+from dietlab.lower.contraction import called_dims
 from dietlab.lower.runtime import find_runtime, runtime_names
 from dietlab.shapes import Shape
 from dietlab.workloads import Workload
@@ -91,7 +92,7 @@ def entries(workload: Workload, *, every_plan: bool, packs: bool = True) -> dict
     if constants:
         operands.insert(1, "packed")
     call = ", ".join([*operands, out])
-    dims = ", ".join(workload.dims) or "T"
+    dims = ", ".join(called_dims(workload))
     found = {
         "run": f"run({call})",
         "plan": f"plan({dims}) -> number of the scheme",

@@ -98,9 +98,10 @@ class Operator:
         """The schemes that its decision tree names, as keys, by number."""
         return tuple(str(key) for key in self.manifest["schemes"])
 
-    def scheme(self, size: int) -> str:
-        """Asks the library which scheme it chooses for ``size``, the extent of the dynamic dimension."""
-        return self.schemes[int(self.library.plan(size))]
+    def scheme(self, *extents: int) -> str:
+        """Asks the library which scheme it chooses for the extents of the dynamic dimensions, in the order of
+        ``op.workload.dims``."""
+        return self.schemes[int(self.library.plan(*extents))]
 
     def pack(self, w: Array, bias: Array | None = None) -> Layer:
         """Packs the constant weights ``w [N, K]``, and ``bias [N]`` with them, into panels once.

@@ -179,7 +179,7 @@ def _overheads(op: Operator, lineup: Lineup, shapes: ShapeSet) -> dict[str, floa
     calls use NumPy's arrays."""
     if lineup.dispatcher.hardware.kind == "cuda":
         return {}
-    return overheads(op, [t for shape in shapes for t in shape.to_json().values()])
+    return overheads(op, shapes)
 
 
 def _finalists(turns: Mapping[str, SessionTurn]) -> dict[int, SessionTurn]:

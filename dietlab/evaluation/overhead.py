@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from dietlab.dispatch import Operator
+from dietlab.lower.contraction import called_dims, sizes_of
 from dietlab.shapes import Shape
-from dietlab.workloads import FloatArray, Workload, workload_from_json
+from dietlab.workloads import FloatArray, Workload, axis_of, smallest_shape, workload_from_json
 
 CALLS = 2000
 """Calls of one repeat, which are timed together."""
@@ -21,29 +22,31 @@ REPEATS = 25
 """Repeats, of which the least counts."""
 
 
-def overheads(op: Operator, extents: Iterable[int]) -> dict[str, float]:
+def overheads(op: Operator, shapes: Iterable[Shape]) -> dict[str, float]:
     """Returns ``dispatch_ns`` and ``python_call_us``, the least of many repeats.
 
-    - ``dispatch_ns``: nanoseconds that the tree takes inside the library: ``plan(T)``, averaged over
-      ``extents``, less ``idle(T)``, a call of the same form that decides nothing.
+    - ``dispatch_ns``: nanoseconds that the tree takes inside the library: ``plan(T, ...)``, averaged over
+      ``shapes``, less ``idle(T, ...)``, a call of the same form that decides nothing.
     - ``python_call_us``: microseconds of ``layer(x, out=y)`` (of ``op(x, w, out=y)`` if nothing is
-      constant) on NumPy arrays with ``T = 0``: argument conversion and checks, dispatch, and no
-      kernel. Left out for static operators, none of whose calls is empty.
+      constant) on NumPy arrays of no rows: argument conversion and checks, dispatch, and no kernel. Left out
+      for operators with a static number of rows, none of whose calls is empty.
     """
-    rows = list(extents)
-    plan, idle = op.library.plan, op.library.idle
-    decide = _least(lambda: [plan(t) for t in rows], 1) / len(rows)
-    nothing = _least(lambda: [idle(t) for t in rows], 1) / len(rows)
-    found = {"dispatch_ns": round(max(0.0, decide - nothing) * 1e9, 1)}
     workload = workload_from_json(op.manifest["workload"])
-    if not workload.dims:
+    sizes = [sizes_of(workload, shape) for shape in shapes]
+    calls = [[extents[name] for name in called_dims(workload)] for extents in sizes]
+    plan, idle = op.library.plan, op.library.idle
+    decide = _least(lambda: [plan(*extents) for extents in calls], 1) / len(calls)
+    nothing = _least(lambda: [idle(*extents) for extents in calls], 1) / len(calls)
+    found = {"dispatch_ns": round(max(0.0, decide - nothing) * 1e9, 1)}
+    if axis_of(workload, "rows").name not in workload.dims:
         return found
     return found | {"python_call_us": round(_least(_empty_call(op, workload), CALLS) * 1e6, 2)}
 
 
 def _empty_call(op: Any, workload: Workload) -> Callable[[], object]:
-    """Returns a call whose dynamic extents are all 0."""
-    shape = Shape.of(**dict.fromkeys(workload.dims, 0))
+    """Returns a call of no rows; the other dynamic extents are the least of their ranges."""
+    rows = axis_of(workload, "rows").name
+    shape = Shape.of(**{**smallest_shape(workload).to_json(), rows: 0})
     operands, out = workload.inputs(shape), _compact(np.zeros(workload.output_shape(shape), np.float32))
     constants = [operands.pop(name) for name in workload.constants]
     target = op.pack(*constants) if constants else op

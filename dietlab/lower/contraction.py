@@ -20,23 +20,18 @@ Sizes = Mapping[str, Any]
 class Contraction:
     """``y[batch, rows, cols]``, summed over ``depth``, and then its epilogue.
 
-    ``batch`` is None for an operator without that axis. ``x`` lies in rows along the depth; ``w`` too,
-    ``w[cols, depth]``, unless its ``weights`` are ``direct``: ``w[depth, cols]``.
+    ``dims`` are the dynamic dimensions in the workload's order (``rows`` is taken from the call even if it is
+    static). ``batch`` is None for an operator without that axis. ``x`` lies in rows along the depth; ``w``
+    too, ``w[cols, depth]``, unless its ``weights`` are ``direct``: ``w[depth, cols]``.
     """
 
+    dims: tuple[str, ...]
     rows: str
     cols: Extent
     depth: Extent
     batch: Extent | None
     weights: Weights
     epilogue: Epilogue
-
-    @property
-    def dims(self) -> tuple[str, ...]:
-        """The names of the dynamic dimensions, each once (``rows`` is taken from the call even if it is
-        static)."""
-        extents = (self.rows, self.cols, self.depth, self.batch)
-        return tuple(dict.fromkeys(extent for extent in extents if isinstance(extent, str)))
 
     def value(self, extent: Extent, sizes: Sizes) -> Any:
         """Returns the extent as a number or, if it is dynamic, as this call's."""
@@ -60,11 +55,19 @@ class Contraction:
 def contraction_of(workload: Workload) -> dict[str, Any]:
     """Returns the fields of :class:`Contraction` for a workload."""
     return {
+        "dims": called_dims(workload),
         **{role: _extent(workload, role) for role in ("rows", "cols", "depth")},
         "batch": _extent(workload, "batch") if batched(workload) else None,
         "weights": workload.weights,
         "epilogue": workload.epilogue,
     }
+
+
+def called_dims(workload: Workload) -> tuple[str, ...]:
+    """Returns the dimensions that a library's functions take: the dynamic ones in the workload's order and,
+    if its rows are static, these before them."""
+    rows = axis_of(workload, "rows").name
+    return tuple(workload.dims) if rows in workload.dims else (rows, *workload.dims)
 
 
 def sizes_of(workload: Workload, shape: Shape) -> dict[str, int]:

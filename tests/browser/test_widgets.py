@@ -142,7 +142,14 @@ def picture(notebook: Notebook, name: str, screenshots: Path) -> None:
 # --- explorers ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [name for name in WIDGETS if name != "panel"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in ("space", "cost") else pytest.mark.thorough)
+        for name in WIDGETS
+        if name != "panel"
+    ],
+)
 def test_widgets_read_well_in_both_themes(notebook: Notebook, name: str, screenshots: Path) -> None:
     picture(notebook, name, screenshots)
 
