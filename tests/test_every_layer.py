@@ -158,7 +158,7 @@ def whole() -> TuningRun:
 def test_one_tuning_serves_layers_that_it_never_saw(whole: TuningRun) -> None:
     portfolio = choose_portfolio(whole, max_kernels=12)
     dispatcher = train_dispatcher(portfolio)
-    assert len(portfolio) <= 12
+    assert len(portfolio) <= 12 and set(dispatcher.micro_kernels) <= set(portfolio.micro_kernels)
     for shape in ShapeSet.log_uniform(whole.space.workload, 60, seed=4):
         plan = dispatcher.plan(shape)
         assert plan.rows == shape["T"]

@@ -6,7 +6,7 @@ import math
 
 from dietlab.hardware import Hardware, Roofline
 from dietlab.shapes import Shape
-from dietlab.workloads import Workload
+from dietlab.workloads import Workload, bound
 from dietlab.workloads.precision import require_dtype
 
 ROTATED_CACHES = 2.0
@@ -32,7 +32,7 @@ def memory_bytes(workload: Workload, shape: Shape, hardware: Hardware) -> int:
     any, and on a GPU, those of all operands and the output. They are 0 for a small layer, whose copies are
     limited in number and fit the last-level cache."""
     constants = workload.constants if hardware.kind == "cpu" else ()
-    values = sum(math.prod(map(int, workload.signature[name])) for name in constants)
+    values = sum(math.prod(bound(workload.signature[name], shape)) for name in constants)
     rotated = require_dtype(workload.dtype).itemsize * values or workload.bytes(shape)
     level = hardware.last_level_bytes
     return rotated if rotated * copies_beyond(rotated, level, packed=bool(constants)) > level else 0

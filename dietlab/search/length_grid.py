@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 
 from dietlab.shapes import Shape, ShapeSet
-from dietlab.workloads import Workload
+from dietlab.workloads import Workload, axis_of
 
 DENSE_SHAPES = 256
 """The most shapes that a dispatcher is trained on; a range of at most this length is covered whole."""
@@ -15,6 +17,10 @@ ELSEWHERE = 0.25
 """The share of the calls, 0 to 1, that is expected on other shapes of the range than the given ones."""
 
 
+LEAST_LAYERS = 8
+"""The fewest layers that are drawn from the range beside the given ones."""
+
+
 def length_grid(workload: Workload, shapes: ShapeSet, limit: int = DENSE_SHAPES) -> ShapeSet:
     """Returns every shape of a one-dimensional range, or ``limit`` of them.
 
@@ -22,8 +28,8 @@ def length_grid(workload: Workload, shapes: ShapeSet, limit: int = DENSE_SHAPES)
     most; the second half is evenly spread over the logarithm of the length. The weight of each given shape
     is divided equally among the grid's shapes nearest to it.
 
-    Over several dimensions the grid is the given shapes and as many drawn from the whole range, for layers
-    that nobody named (:data:`ELSEWHERE`).
+    Over several dimensions the grid is the given shapes, and layers that nobody named at the same numbers of
+    rows (:data:`ELSEWHERE`).
     """
     if len(workload.dims) > 1:
         return _with_others(workload, shapes, limit)
@@ -47,8 +53,28 @@ def length_grid(workload: Workload, shapes: ShapeSet, limit: int = DENSE_SHAPES)
 
 
 def _with_others(workload: Workload, shapes: ShapeSet, limit: int) -> ShapeSet:
-    """Returns the given shapes and others, drawn evenly over the logarithm of each extent."""
-    given = {shape: (1 - ELSEWHERE) * shapes.weight(shape) for shape in shapes}
-    drawn = ShapeSet.log_uniform(workload, max(1, limit - len(shapes)))
-    others = [shape for shape in drawn if shape not in given]
-    return ShapeSet.of({**given, **dict.fromkeys(others, ELSEWHERE / max(1, len(others)))})
+    """Returns every number of rows that was given, and the range's ends, for each given layer and for others,
+    which are drawn evenly over the logarithm of their extents.
+
+    Without gaps in its rows: a leaf of the tree needs micro-kernels for all rows between those of its shapes.
+    """
+    name = axis_of(workload, "rows").name
+    dims = {other: dim for other, dim in workload.dims.items() if other != name}
+    rows = sorted({shape[name] for shape in shapes if name in workload.dims})
+    if name in workload.dims:
+        rows = sorted({*rows, workload.dims[name].low, workload.dims[name].high})
+    given = {_without(shape, name) for shape in shapes}
+    dice = Random(0)
+    for _ in range(max(LEAST_LAYERS, limit // max(1, len(rows)) - len(given))):
+        given.add(Shape.of(**{other: dim.log_uniform(dice) for other, dim in dims.items()}))
+    every = [
+        Shape.of(**layer.to_json(), **({name: n} if rows else {})) for layer in given for n in rows or [0]
+    ]
+    known = dict(zip(shapes.shapes, shapes.weights, strict=True))
+    others = [shape for shape in every if shape not in known]
+    weights = {shape: (1 - ELSEWHERE) * weight for shape, weight in known.items()}
+    return ShapeSet.of({**weights, **dict.fromkeys(others, ELSEWHERE / max(1, len(others)))})
+
+
+def _without(shape: Shape, name: str) -> Shape:
+    return Shape.of(**{other: extent for other, extent in shape.bindings if other != name})

@@ -29,6 +29,7 @@ from dietlab.workloads.contraction import (
     static_extent,
 )
 from dietlab.workloads.dense import Dense
+from dietlab.workloads.dimensions import bound
 from dietlab.workloads.epilogue import ACTIVATIONS, NO_EPILOGUE, Activation, Epilogue
 from dietlab.workloads.precision import PRECISIONS, FloatArray, Precision, require_dtype
 from dietlab.workloads.tolerance import tolerance
@@ -77,6 +78,7 @@ __all__ = [
     "axis_of",
     "batch_of",
     "batched",
+    "bound",
     "extents",
     "extents_of",
     "largest",
