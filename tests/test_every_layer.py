@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from dietlab.cli.options import parse_shapes
 from dietlab.cost import CostModel
 from dietlab.cost.calibration import Calibration
 from dietlab.dispatch import Dispatcher, Operator, build, choose_portfolio, load, train_dispatcher
 from dietlab.dispatch.dispatcher import grown
-from dietlab.errors import BuildError, DispatchError
+from dietlab.errors import BuildError, DietlabError, DispatchError
 from dietlab.hardware import Hardware
 from dietlab.lower.program import compile_plans
 from dietlab.lower.runtime import aligned_empty
@@ -142,6 +144,21 @@ def test_a_grown_tree_finds_a_rule_of_two_dimensions() -> None:
     assert depth(tree) == 2 and len(leaves(tree)) == 4
     assert all(route(tree, Shape.of(T=t, N=n)) == right[i] for i, (t, n) in enumerate(shapes))
     assert grown(losses, extents, 1000.0) == Leaf(0)
+
+
+# The command line
+
+
+def test_held_out_layers_are_drawn_from_the_ranges() -> None:
+    work = Dense(T=Dim(1, 64), N=Dim(64, 4096), K=Dim(64, 4096))
+    shapes = parse_shapes("held-out/5/3@1,7", work)
+    layers = {(shape["N"], shape["K"]) for shape in shapes}
+    assert len(layers) == 5 and len(shapes) == 10 and {shape["T"] for shape in shapes} == {1, 7}
+    assert parse_shapes("held-out/5/3@1,7", work) == shapes != parse_shapes("held-out/5/4@1,7", work)
+    assert all(64 <= extent <= 4096 for layer in layers for extent in layer)
+    assert len({(s["N"], s["K"]) for s in parse_shapes("held-out@3", work)}) == 12
+    with pytest.raises(DietlabError, match="layers are drawn from ranges of N and K; got dense"):
+        parse_shapes("held-out@1", replace(work, N=64, K=64))
 
 
 # Tuning for every layer at once

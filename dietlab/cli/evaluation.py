@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from dietlab.cli.options import SHAPES_HELP, page_or_reason, parse_shapes, words
+from dietlab.cli.options import page_or_reason, parse_shapes, shapes_option, words
 from dietlab.cli.telling import Telling, evaluating, quiet_option
 from dietlab.evaluation import CONTENDERS, DEFAULT_CONTENDERS, Report
 from dietlab.measure import CACHE_STATES
@@ -19,7 +19,7 @@ from dietlab.view.html_report import render_text, write_html
 
 @click.command("evaluate")
 @click.argument("study", type=click.Path(exists=True))
-@click.option("--shapes", default="every", show_default=True, help=SHAPES_HELP)
+@shapes_option("every")
 @click.option(
     "--against",
     default=",".join(DEFAULT_CONTENDERS),
@@ -60,7 +60,10 @@ def evaluate_command(
         chosen = replace(chosen, ansor_trials=ansor_trials)
     if ansor_seconds is not None:
         chosen = replace(chosen, ansor_seconds=ansor_seconds or None)
-    wanted, names = parse_shapes(shapes, opened.workload), words(against)
+    names = words(against)
+    # Every shape of several dimensions is too many: those that it was tuned for.
+    own = shapes == "every" and len(opened.workload.dims) > 1
+    wanted = opened.shapes if own else parse_shapes(shapes, opened.workload)
     with Telling("evaluate", evaluating(names), quiet) as telling:
         report = opened.evaluate(wanted, names, words(caches), chosen, telling.observers)
     click.echo(render_text(report))

@@ -35,7 +35,7 @@ from dietlab.workloads import Workload
     help="Rank by this study's fitted cost model: its operator and its GPU count, not those given here. "
     "Without, the adaptation cost alone ranks: padding, idle multiprocessors, edges.",
 )
-@shapes_option
+@shapes_option("uniform:8")
 @click.option("--top", default=COUNT, show_default=True, type=click.IntRange(1), help="Choices a shape.")
 @click.option(
     "--target",

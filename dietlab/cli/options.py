@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
+from random import Random
 from typing import Any, Literal
 
 import click
@@ -31,7 +32,11 @@ SHAPES_HELP = (
     "with [:N] for N shapes that stand for all; or extents such as 5,24,43. Of several dimensions: "
     f"{SEVERAL_HELP}"
 )
-LAYERS_HELP = f"{', '.join(MODELS)}, or sizes N:K such as 2304:768,768:768"
+HELD_OUT = "held-out"
+LAYERS_HELP = (
+    f"{', '.join(MODELS)}, sizes N:K such as 2304:768,768:768, or {HELD_OUT}[/COUNT[/SEED]]: drawn from the "
+    "whole range"
+)
 LENGTHS_HELP = f"{', '.join(TABLES)}, each with [:N] for N lengths that stand for all, or such as 1,16,128"
 DEFAULT_LENGTHS = "paper"
 
@@ -139,24 +144,27 @@ strategy_option = click.option(
     show_default=True,
     help="What proposes the next schemes.",
 )
-_SHAPES_OPTIONS = (
-    click.option("--shapes", default="uniform:8", show_default=True, help=SHAPES_HELP),
-    click.option("--layers", help=f"In place of --shapes, every layer at every length. {LAYERS_HELP}."),
-    click.option("--lengths", help=f"T of the --layers (default: {DEFAULT_LENGTHS}). {LENGTHS_HELP}."),
-)
 
 
-def shapes_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options that describe a shape set; the command gets one text, ``shapes``, for
-    :func:`parse_shapes`."""
+def shapes_option(usual: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Returns what adds the options that describe a shape set; the command gets one text, ``shapes``, for
+    :func:`parse_shapes`. ``usual`` is its default."""
+    options = (
+        click.option("--shapes", default=usual, show_default=True, help=SHAPES_HELP),
+        click.option("--layers", help=f"In place of --shapes, every layer at every length. {LAYERS_HELP}."),
+        click.option("--lengths", help=f"T of the --layers (default: {DEFAULT_LENGTHS}). {LENGTHS_HELP}."),
+    )
 
-    @wraps(command)
-    def with_shapes(shapes: str, layers: str | None, lengths: str | None, **others: Any) -> Any:
-        return command(shapes=_shapes_text(shapes, layers, lengths), **others)
+    def added(command: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(command)
+        def with_shapes(shapes: str, layers: str | None, lengths: str | None, **others: Any) -> Any:
+            return command(shapes=_shapes_text(shapes, layers, lengths), **others)
 
-    for option in reversed(_SHAPES_OPTIONS):
-        with_shapes = option(with_shapes)
-    return with_shapes
+        for option in reversed(options):
+            with_shapes = option(with_shapes)
+        return with_shapes
+
+    return added
 
 
 def _shapes_text(shapes: str, layers: str | None, lengths: str | None) -> str:
@@ -231,8 +239,11 @@ def parse_layers(layers: str, lengths: str, workload: Workload) -> ShapeSet:
         DietlabError: if one of the texts cannot be read, or names nothing in the workload's ranges.
     """
     table, colon, n = lengths.partition(":")
+    kind, *drawn = layers.split("/")
     try:
-        sizes = [_size(size) for size in layers.split(",")] if ":" in layers else layers
+        sizes: Any = [_size(size) for size in layers.split(",")] if ":" in layers else layers
+        if kind == HELD_OUT:
+            sizes = drawn_layers(workload, *map(int, drawn))
         if table in TABLES or not table[:1].isdigit():
             return ShapeSet.layers(sizes, table, workload, int(n) if colon else None)
         return ShapeSet.layers(sizes, [int(length) for length in lengths.split(",")], workload)
@@ -242,6 +253,19 @@ def parse_layers(layers: str, lengths: str, workload: Workload) -> ShapeSet:
         raise DietlabError(
             f"layers are {LAYERS_HELP}; lengths are {LENGTHS_HELP}", f"{layers!r}, {lengths!r}"
         ) from None
+
+
+def drawn_layers(workload: Workload, count: int = 12, seed: int = 1) -> list[tuple[int, int]]:
+    """Returns layers that nobody named, as (N, K), drawn evenly over the logarithm of their ranges."""
+    dims = {name: workload.dims[name] for name in ("N", "K") if name in workload.dims}
+    if len(dims) < 2:
+        raise DietlabError(
+            "layers are drawn from ranges of N and K",
+            f"{workload}",
+            "Tune it with --dim N=64:4096 --dim K=64:4096.",
+        )
+    dice = Random(seed)
+    return [(dims["N"].log_uniform(dice), dims["K"].log_uniform(dice)) for _ in range(count)]
 
 
 def _size(text: str) -> tuple[int, int]:

@@ -105,7 +105,7 @@ def replay_run(records: str | Path, effort: str, strategy: str, seed: int = 0) -
 @click.command("survey")
 @workload_options
 @threads_option
-@shapes_option
+@shapes_option("uniform:8")
 @click.option(
     "--records", required=True, type=click.Path(dir_okay=False), help="The .jsonl file; goes on in it."
 )

@@ -58,7 +58,7 @@ def space(workload: Workload, cover: Cover, threads: int | None, hardware: str |
 @hardware_option
 @effort_option
 @strategy_option
-@shapes_option
+@shapes_option("uniform:8")
 @click.option("--seed", default=0, show_default=True)
 @click.option(
     "--out",
