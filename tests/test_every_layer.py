@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import in_turn
 
 from dietlab.cli.options import parse_shapes
 from dietlab.cost import CostModel
@@ -23,7 +26,7 @@ from dietlab.plans import Leaf, Split, boxes, depth, intervals, leaves, restrict
 from dietlab.search import TuningRun, tune
 from dietlab.shapes import Dim, Shape, ShapeSet
 from dietlab.space import Scheme, build_space
-from dietlab.workloads import Dense, tolerance
+from dietlab.workloads import BatchMatmul, Dense, Workload, tolerance
 
 EVERY = Dense(T=Dim(1, 64), N=Dim(16, 256), K=Dim(16, 256))
 KEYS = ("8x32.u4.ws.p0a.even", "6x48.u2.ws.p24a.k256.rest", "1x64.u8.ws.p0.even", "4x16.u8.is.p16.even")
@@ -61,6 +64,43 @@ def test_layers_of_different_sizes_share_a_library_in_one_process(library: Opera
     layers = [library.pack(given["w"]) for given in inputs]
     for layer, given in zip(layers[::-1], inputs[::-1], strict=True):
         assert np.abs(layer(given["x"]) - EVERY.reference(given)).max() <= tolerance(EVERY, given)
+
+
+OTHERS = (
+    Dense(T=Dim(1, 64), N=Dim(16, 256), K=Dim(16, 256), bias=True, constant=False),
+    BatchMatmul(T=Dim(1, 64), B=Dim(1, 8), D=Dim(16, 128), form="nt"),
+    BatchMatmul(T=Dim(1, 64), B=Dim(1, 8), D=Dim(16, 128), form="nn"),
+)
+"""Weights that come with every call: panels are transposed to memory of a size that depends on the call,
+vectors run along a depth that nobody knows, lengths up to 32 are compiled one by one."""
+
+
+@pytest.mark.parametrize(("work", "cores"), in_turn(OTHERS, (1, 2)), ids=str)
+def test_operands_that_vary_are_right_in_every_dimension(
+    work: Workload, cores: int, here: Hardware, tmp_path: Path
+) -> None:
+    last = "5x5.u4.ws.p0.depth.even" if "nt" in work.operator else "6x48.u2.ws.p16.rest"
+    schemes = (Scheme.from_key("8x32.u4.ws.p0.even"), Scheme.from_key(last))
+    tree = Split("T", 20, Leaf(0), Split(list(work.dims)[-1], 60, Leaf(1), Leaf(0)))
+    op = build(Dispatcher(work, here.with_cores(cores), schemes, tree), tmp_path)
+    dice = random.Random(5)
+    for _ in range(40):
+        sizes = {name: round(2 ** dice.uniform(0, 3 if name == "B" else 7.5)) for name in work.dims}
+        inputs = work.inputs(Shape.of(**sizes))
+        error = np.abs(op(*inputs.values()) - work.reference(inputs)).max()
+        assert error <= tolerance(work, inputs), (str(work), sizes)
+
+
+def test_such_a_library_needs_no_runtime(here: Hardware, tmp_path: Path) -> None:
+    """Its memory comes from the C library; TVM's own would be absent where only dietlab.load() is used."""
+    build(Dispatcher(OTHERS[1], here, (Scheme.from_key("8x32.u4.ws.p0.even"),), Leaf(0)), tmp_path)
+    script = (
+        "import sys; sys.modules['tvm'] = None; import numpy as np, dietlab as dl\n"
+        "x = np.ones((2, 5, 20), np.float32); y = dl.load(sys.argv[1])(x, x)\n"
+        "assert y.shape == (2, 5, 5) and (y == 20).all()"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
 
 
 @pytest.mark.parametrize("empty", [{"T": 0}, {"N": 0}])

@@ -17,9 +17,9 @@ from dietlab.lower.cpu.geometry import HEADER_FLOATS, Geometry
 from dietlab.lower.cpu.loop_nest import Operands
 from dietlab.lower.cpu.micro_kernel import Fit, tile_function, tile_name
 from dietlab.lower.cpu.panels import PANEL_FUNCTION, panel_function
-from dietlab.lower.cpu.region import call, region, scratch_buffer, tiles_of
+from dietlab.lower.cpu.region import call, region, scratch_floats, tiles_of
 from dietlab.lower.cpu.specialisation import Piece, pieces
-from dietlab.lower.cpu.tir import int64, only, switch
+from dietlab.lower.cpu.tir import int64, only, stack_buffer, switch
 from dietlab.lower.dispatch_tree import choice, plan_function
 from dietlab.plans import Leaf, Tree, restricted
 from dietlab.space import CpuMicroKernel, CpuScheme
@@ -153,7 +153,8 @@ def _scratch(geometry: Geometry, served: Sequence[Piece]) -> Any | None:
     size that depends on the call."""
     if geometry.cores > 1 or not isinstance(geometry.depth, int):
         return None
-    return scratch_buffer([piece.scheme for piece in served], geometry, geometry.depth)
+    floats = scratch_floats([piece.scheme for piece in served], geometry, geometry.depth)
+    return stack_buffer(floats) if floats else None
 
 
 def _computes(geometry: Geometry, sizes: Mapping[str, Any]) -> Any:

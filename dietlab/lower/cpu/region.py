@@ -13,7 +13,7 @@ import tvm
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from dietlab.lower.cpu.geometry import HEADER_FLOATS, Geometry
+from dietlab.lower.cpu.geometry import FLOAT_BYTES, HEADER_FLOATS, Geometry
 from dietlab.lower.cpu.loop_nest import LoopNest, Operands, transposes
 from dietlab.lower.cpu.micro_kernel import Fit, tile_arguments, tile_name
 from dietlab.lower.cpu.panels import PANEL_FUNCTION
@@ -42,13 +42,23 @@ def scratch_floats(schemes: Iterable[CpuScheme], geometry: Geometry, depth: Any)
     return found
 
 
-def scratch_buffer(schemes: Iterable[CpuScheme], geometry: Geometry, depth: Any) -> Any | None:
-    """Allocates one core's scratch: on the stack or, if its size depends on the call, by TVM's runtime; None
-    if nothing needs any."""
+LINE_BYTES = 64
+"""A cache line: vectors are read and written at multiples of it."""
+
+
+@contextmanager
+def scratch_buffer(schemes: Iterable[CpuScheme], geometry: Geometry, depth: Any) -> Iterator[Any | None]:
+    """Allocates one core's scratch for what is emitted inside: on the stack or, if its size depends on the
+    call, by the C library; None if nothing needs any."""
     floats = scratch_floats(schemes, geometry, depth)
     if isinstance(floats, int):
-        return stack_buffer(floats) if floats else None
-    return T.alloc_buffer((floats,), scope="global")
+        yield stack_buffer(floats) if floats else None
+        return
+    lines = ceil_div(floats * FLOAT_BYTES, LINE_BYTES)
+    sizes = (tirx.Cast("uint64", int64(size)) for size in (LINE_BYTES, lines * LINE_BYTES))
+    pointer = T.bind(tirx.call_extern("handle", "aligned_alloc", *sizes))
+    yield T.decl_buffer((floats,), data=pointer)
+    T.evaluate(tirx.call_extern("void", "free", pointer))
 
 
 def region(
@@ -83,21 +93,28 @@ def region(
     """
     with _each_core(geometry) as core:
         nest = LoopNest(scheme, geometry, operands, functions, heights, widths)
-        if operands.scratch is None:
-            scratch = scratch_buffer([scheme], geometry, nest.depth)
-            nest = replace(nest, operands=replace(operands, scratch=scratch))
-        if geometry.batch is not None:
-            nest = replace(nest, streams=streams(nest))
-            with T.serial(*_share(nest.products, core, geometry.cores)) as b:
-                nest = replace(nest, batch=b)
-                _pad_edge_tile(nest)
-                _deal_panels(nest, 0, 1)
+        if operands.scratch is not None:
+            _deal(nest, core)
             return
-        _pad_edge_tile(nest)
-        if geometry.weights == "transposed":
-            _deal_panels(nest, core, geometry.cores)
-        else:
-            _deal_tiles(nest, core)
+        with scratch_buffer([scheme], geometry, nest.depth) as scratch:
+            _deal(replace(nest, operands=replace(operands, scratch=scratch)), core)
+
+
+def _deal(nest: LoopNest, core: Any) -> None:
+    """This core's share of the work: products of a batch, transposed panels, or tiles."""
+    geometry = nest.geometry
+    if geometry.batch is not None:
+        nest = replace(nest, streams=streams(nest))
+        with T.serial(*_share(nest.products, core, geometry.cores)) as b:
+            nest = replace(nest, batch=b)
+            _pad_edge_tile(nest)
+            _deal_panels(nest, 0, 1)
+        return
+    _pad_edge_tile(nest)
+    if geometry.weights == "transposed":
+        _deal_panels(nest, core, geometry.cores)
+    else:
+        _deal_tiles(nest, core)
 
 
 @contextmanager
