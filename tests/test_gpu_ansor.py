@@ -250,12 +250,13 @@ def emulated(stand_in: StandIn) -> Iterator[WorkerProcess]:
         yield process
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("workload", "trials"),
     [
         (replace(DENSE, activation="gelu_erf", residual=True), 1),
-        pytest.param(BatchMatmul(T, 2, 20, "nt"), 1, marks=pytest.mark.thorough),
-        pytest.param(BatchMatmul(T, 2, 20, "nn"), 1, marks=pytest.mark.thorough),
+        (BatchMatmul(T, 2, 20, "nt"), 1),
+        (BatchMatmul(T, 2, 20, "nn"), 1),
     ],
     ids=str,
 )

@@ -479,7 +479,7 @@ def test_command_line_refuses_other_shapes(text: str, complaint: str) -> None:
 
 
 @click.command()
-@shapes_option
+@shapes_option("uniform:8")
 def shown(shapes: str) -> None:
     click.echo(shapes)
 
