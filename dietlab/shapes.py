@@ -23,7 +23,7 @@ from dietlab.traffic import Lengths, aggregated, read_table
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Dim", "HasDims", "Shape", "ShapeSet", "only_dim"]
+__all__ = ["Dim", "HasDims", "Shape", "ShapeSet", "drawn_shapes", "only_dim"]
 
 MOST_SHAPES = 1_000_000
 """The most shapes of a grid: three ranges of a few thousand extents have billions, which fit no memory."""
@@ -187,7 +187,7 @@ class ShapeSet(Carded):
         """
         if n < 1:
             raise WorkloadError("a log-uniform shape set has at least one shape", n)
-        drawn = _log_uniform(workload.dims, n, random.Random(seed))
+        drawn = drawn_shapes(workload.dims, n, random.Random(seed))
         return cls._of(workload, dict.fromkeys(drawn, 1.0)).split(held_out, seed)
 
     @classmethod
@@ -348,8 +348,9 @@ def _having(asked: Mapping[str, int | Iterable[int]], shapes: Iterable[Shape]) -
             yield shape
 
 
-def _log_uniform(dims: Mapping[str, Dim], n: int, source: random.Random) -> Iterator[Shape]:
-    """Draws distinct shapes one after the other, those drawn before being excluded."""
+def drawn_shapes(dims: Mapping[str, Dim], n: int, source: random.Random) -> Iterator[Shape]:
+    """Draws ``n`` distinct shapes evenly over the logarithm of each extent, one after the other, those drawn
+    before being excluded; all of them if there are no more."""
     if math.prod(len(dim) for dim in dims.values()) <= ENUMERATED * n:
         # The smallest of exponential variables of these rates are such draws (Efraimidis, Spirakis 2006).
         every = (dict(zip(dims, bound, strict=True)) for bound in product(*dims.values()))

@@ -55,7 +55,7 @@ def test_any_layer_is_right_inside_the_range_and_beyond(library: Operator, shape
     result = library(*inputs.values())
     assert np.abs(result - EVERY.reference(inputs)).max() <= tolerance(EVERY, inputs)
     sizes = shape.to_json()
-    assert library.schemes[library.library.plan(sizes["T"], sizes["N"], sizes["K"])] in KEYS
+    assert library.scheme(sizes["T"], sizes["N"], sizes["K"]) == KEYS[route(TREE, shape)]
 
 
 def test_layers_of_different_sizes_share_a_library_in_one_process(library: Operator) -> None:

@@ -18,7 +18,7 @@ from dietlab.hardware import Hardware
 from dietlab.hardware.detect import measure_peaks
 from dietlab.layers import MODELS
 from dietlab.search import EFFORTS, STRATEGIES
-from dietlab.shapes import Dim, ShapeSet
+from dietlab.shapes import Dim, ShapeSet, drawn_shapes
 from dietlab.traffic import TABLES
 from dietlab.workloads import ACTIVATIONS, OPERATORS, PRECISIONS, Workload, make_workload
 
@@ -209,20 +209,20 @@ def _shapes(text: str, workload: Workload) -> ShapeSet:
         return parse_layers(layers, lengths, workload)
     if "=" in text:
         return ShapeSet.grid(workload, **_grid(text))
-    kind, *rest = text.split(":")
-    if kind == "log-uniform":
+    name, *rest = text.split(":")
+    if name == "log-uniform":
         return ShapeSet.log_uniform(workload, *map(int, rest or ["16"]))
     if len(workload.dims) > 1:
         remedy = "For example --layers bert-base --lengths serving:8."
         raise DietlabError(f"shapes of several dimensions are {SEVERAL_HELP}", repr(text), remedy)
-    if kind == "every" and not rest:
+    if name == "every" and not rest:
         return ShapeSet.every(workload)
-    if kind == "uniform":
+    if name == "uniform":
         return ShapeSet.uniform(workload, *map(int, rest))
-    if kind == "random":
+    if name == "random":
         return ShapeSet.random(workload, *map(int, rest or ["16"]))
-    if kind in TRAFFIC:
-        return ShapeSet.traffic(workload, kind, *map(int, rest))
+    if name in TRAFFIC:
+        return ShapeSet.traffic(workload, name, *map(int, rest))
     return ShapeSet.extents(workload, sorted({int(extent) for extent in text.split(",")}))
 
 
@@ -239,10 +239,10 @@ def parse_layers(layers: str, lengths: str, workload: Workload) -> ShapeSet:
         DietlabError: if one of the texts cannot be read, or names nothing in the workload's ranges.
     """
     table, colon, n = lengths.partition(":")
-    kind, *drawn = layers.split("/")
+    name, *drawn = layers.split("/")
     try:
         sizes: Any = [_size(size) for size in layers.split(",")] if ":" in layers else layers
-        if kind == HELD_OUT:
+        if name == HELD_OUT:
             sizes = drawn_layers(workload, *map(int, drawn))
         if table in TABLES or not table[:1].isdigit():
             return ShapeSet.layers(sizes, table, workload, int(n) if colon else None)
@@ -264,8 +264,7 @@ def drawn_layers(workload: Workload, count: int = 12, seed: int = 1) -> list[tup
             f"{workload}",
             "Tune it with --dim N=64:4096 --dim K=64:4096.",
         )
-    dice = Random(seed)
-    return [(dims["N"].log_uniform(dice), dims["K"].log_uniform(dice)) for _ in range(count)]
+    return [(layer["N"], layer["K"]) for layer in drawn_shapes(dims, count, Random(seed))]
 
 
 def _size(text: str) -> tuple[int, int]:

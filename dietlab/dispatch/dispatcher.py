@@ -108,14 +108,13 @@ class Dispatcher(Carded):
         import pandas as pd
 
         rows = [
-            {**self._ends(box), "plan": number, **self.schemes[number].columns}
-            for number, box in self._rules_of
+            {**self._ends(box), "plan": number, **self.schemes[number].columns} for number, box in self._boxes
         ]
         frame = pd.DataFrame(rows)
         return frame.astype({name: "Int64" for name in frame if name.startswith("high")})
 
     @property
-    def _rules_of(self) -> list[tuple[int, Box]]:
+    def _boxes(self) -> list[tuple[int, Box]]:
         """Each rule: the number of its scheme, and the extents of every dynamic dimension."""
         return boxes(self.tree, dict.fromkeys(self.workload.dims, (1, None)))
 
@@ -136,9 +135,9 @@ class Dispatcher(Carded):
             Quantity(str(depth(self.tree)), "comparisons at most"),
             Quantity(f"{self.expected_slowdown:.3f}x", "mean slowdown"),
         )
-        header = (*self._ends(self._rules_of[0][1]), "number", "scheme")
+        header = (*self._ends(self._boxes[0][1]), "number", "scheme")
         sections = (
-            Fold("Rules", lambda: Listing(header, self._rules_of, self._rule), unfolded=True),
+            Fold("Rules", lambda: Listing(header, self._boxes, self._rule), unfolded=True),
             Fold("Schemes", lambda: parameter_table(self.schemes)),
             Fold("Micro-kernels", lambda: parameter_table(self.micro_kernels)),
         )
@@ -259,7 +258,7 @@ class _Cut(NamedTuple):
 
 
 MOST_AHEAD = 24
-"""The splits that are looked behind, those that leave least loss by themselves."""
+"""The splits for which one level more is looked ahead: those that leave least loss by themselves."""
 
 
 def _best_split(
@@ -278,10 +277,10 @@ def _best_split(
     cuts.sort()
     if not ahead:
         return cuts[0] if cuts else None
-    return min((_looked_behind(losses, extents, price, cut) for cut in cuts[:MOST_AHEAD]), default=None)
+    return min((_with_next_split(losses, extents, price, cut) for cut in cuts[:MOST_AHEAD]), default=None)
 
 
-def _looked_behind(
+def _with_next_split(
     losses: Values, extents: Mapping[str, npt.NDArray[np.int_]], price: float, cut: _Cut
 ) -> _Cut:
     """Returns a split with the loss that it leaves if each side is split once more where that saves more than

@@ -6,7 +6,7 @@ from random import Random
 
 import numpy as np
 
-from dietlab.shapes import Shape, ShapeSet
+from dietlab.shapes import Shape, ShapeSet, drawn_shapes
 from dietlab.workloads import Workload, axis_of
 
 DENSE_SHAPES = 256
@@ -60,16 +60,14 @@ def _with_others(workload: Workload, shapes: ShapeSet, limit: int) -> ShapeSet:
     """
     name = axis_of(workload, "rows").name
     dims = {other: dim for other, dim in workload.dims.items() if other != name}
-    rows = sorted({shape[name] for shape in shapes if name in workload.dims})
+    lengths: list[dict[str, int]] = [{}]
     if name in workload.dims:
-        rows = sorted({*rows, workload.dims[name].low, workload.dims[name].high})
+        dim = workload.dims[name]
+        lengths = [{name: rows} for rows in sorted({dim.low, dim.high, *(shape[name] for shape in shapes)})]
     given = {_without(shape, name) for shape in shapes}
-    dice = Random(0)
-    for _ in range(max(LEAST_LAYERS, limit // max(1, len(rows)) - len(given))):
-        given.add(Shape.of(**{other: dim.log_uniform(dice) for other, dim in dims.items()}))
-    every = [
-        Shape.of(**layer.to_json(), **({name: n} if rows else {})) for layer in given for n in rows or [0]
-    ]
+    count = max(LEAST_LAYERS, limit // len(lengths) - len(given))
+    layers = {*given, *drawn_shapes(dims, count, Random(0))}
+    every = [Shape.of(**layer.to_json(), **length) for layer in layers for length in lengths]
     known = dict(zip(shapes.shapes, shapes.weights, strict=True))
     others = [shape for shape in every if shape not in known]
     weights = {shape: (1 - ELSEWHERE) * weight for shape, weight in known.items()}

@@ -64,11 +64,7 @@ def prefetch(buffer: Any, offset: Any, level: int) -> None:
 def forget(*pointers: Any) -> None:
     """Makes the compiler read again what two pointers point to, without an instruction. LLVM's
     ``clear_cache`` may change memory for all that the compiler knows, and is nothing where the instruction
-    cache is coherent (LLVM Language Reference).
-
-    LLVM's ``clear_cache`` may change memory for all that the compiler knows, and is nothing where the cache
-    of instructions is coherent (LLVM Language Reference).
-    """
+    cache is coherent (LLVM Language Reference)."""
     T.evaluate(tirx.call_llvm_intrin("void", "llvm.clear_cache", *pointers))
 
 
