@@ -99,6 +99,10 @@ class Shape:
                 return extent
         raise WorkloadError("a shape binds the dimension asked for", f"{name} in {self}")
 
+    def without(self, name: str) -> Shape:
+        """Returns the bindings of all other dimensions: of a layer, if ``name`` is the length."""
+        return Shape(tuple(pair for pair in self.bindings if pair[0] != name))
+
     def __str__(self) -> str:
         return ",".join(f"{name}={extent}" for name, extent in self.bindings)
 

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import math
 import re
 import subprocess
 import sys
+from bisect import bisect
 from dataclasses import replace
 from html.parser import HTMLParser
+from itertools import product
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 import pytest
+from layers import CHIP, EVERY, LENGTHS, ODD, TUNED, layers_report
+from matplotlib.collections import QuadMesh
+from matplotlib.colors import to_rgb
 from schemes import cpu_scheme
 
-from dietlab.errors import RecordError
+from dietlab.dispatch import Dispatcher, Portfolio, choose_portfolio, train_dispatcher
+from dietlab.errors import DietlabError, DispatchError, RecordError, WorkloadError
 from dietlab.evaluation.report import ContenderInfo, Report, Row
+from dietlab.evaluation.summary import length_place
 from dietlab.events import PhaseSeconds
-from dietlab.search import TuningRun
+from dietlab.measure import SyntheticRunner
+from dietlab.plans import Leaf, Split, route
+from dietlab.search import TuningRun, tune
 from dietlab.shapes import Shape, ShapeSet
+from dietlab.space import Scheme, build_space
+from dietlab.view.theme import ACCENTS, PALETTE
 
 HOSTILE = "<script>alert('x')</script>"
 
@@ -478,3 +491,270 @@ def test_light_imports() -> None:
         "sys.exit(str(heavy) if heavy else 0)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parent.parent)
+
+
+# --- several dynamic dimensions ---------------------------------------------------------------
+
+
+def test_a_report_is_told_by_layer_and_by_length() -> None:
+    report = layers_report("hot", "rotating")
+    assert report.dims == ("K", "N", "T") and report.length == "T" and len(report.layers) == 5
+    vendor = [part for part in report.by_layer if part.summary.contender == "best prepacked vendor"]
+    assert len(vendor) == 2 * 5
+    for part in vendor:
+        rows = [
+            r for r in report.groups(part.summary.cache)["mkl-packed"] if str(r.shape).startswith(part.where)
+        ]
+        speedups = [r.speedup for r in rows if r.speedup]
+        assert part.summary.shapes == len(rows) == 6
+        assert part.summary.geomean_speedup == pytest.approx(geometric_mean(speedups))
+        assert part.summary.worst_speedup == min(speedups)
+        assert Shape.from_json(part.summary.worst_shape).without("T") == Shape.of(**part.columns)
+        assert (
+            part.held_out == (part.where == str(ODD)) == (part.summary.geomean_speedup_held_out is not None)
+        )
+    lengths = [part for part in report.by_length if part.summary.contender == "oracle"]
+    assert [part.where for part in lengths] == 2 * [f"T={length}" for length in LENGTHS]
+    assert {part.summary.shapes for part in lengths} == {5} and not any(part.held_out for part in lengths)
+
+
+def test_many_lengths_share_a_line_from_each_power_of_two_to_the_next() -> None:
+    place = length_place("T", range(1, 40))
+    shares = {T: place(Shape.of(N=9, T=T)) for T in range(1, 40)}
+    assert shares[1] == ("T=1", {"low_T": 1, "high_T": 1}) and shares[2][0] == "T=2"
+    assert shares[33] == ("T=33..64", {"low_T": 33, "high_T": 64})
+    assert all(columns["low_T"] <= T <= columns["high_T"] for T, (_, columns) in shares.items())
+    assert length_place("T", (5, 6))(Shape.of(N=9, T=6))[0] == "T=6"
+
+
+def test_the_texts_have_tables_by_layer_and_by_length(report: Report) -> None:
+    from dietlab.view.html_report import render_html, render_text
+
+    several = layers_report()
+    text = render_text(several)
+    assert "speedup of dietlab by layer, in times\ncache  contender              layer  " in text
+    odd = [line.split() for line in text.splitlines() if "K=333,N=100   " in line]
+    vendor = "hot best prepacked vendor K=333,N=100 6 1.15x 1.15x 1.10x K=333,N=100,T=200"
+    assert odd[0] == vendor.split() and odd[1][1] == "oracle"
+    assert "speedup of dietlab by length, in times" in text
+    page = Page(render_html(several))
+    assert {"Speedup by layer", "Speedup by length", "K=768,N=2304", "T=200"} <= set(page.text)
+    assert "Speedup by layer" not in render_html(report) and "by layer" not in render_text(report)
+    assert report.by_layer == report.by_length == ()
+    assert "Speedup by layer" in several._repr_html_() and "by layer" not in report._repr_html_()
+
+
+def test_the_report_of_a_layer_is_like_any_of_one_dimension() -> None:
+    from dietlab.view.plots import frame_speedup, plot_speedup
+    from dietlab.view.traffic import plot_traffic
+
+    several = layers_report("hot", "rotating")
+    report = several.of_layer({"N": 2304, "K": 768})
+    assert report.title == "dense T=1..256 N=2304 K=768" and report.dims == ("T",)
+    whole = frame_speedup(several, "rotating")
+    mine = whole[(whole["N"] == 2304) & (whole["K"] == 768)]
+    assert frame_speedup(report, "rotating")["speedup"].tolist() == mine["speedup"].tolist()
+    assert axis_titles(plot_speedup(report))[0] == "T (extent)"
+    assert sum(report.weights.values()) == pytest.approx(1) and len(report.weights) == len(LENGTHS)
+    assert plot_traffic(report).data and report.padding
+    assert all(row.held_out for row in several.of_layer(ODD.to_json()).rows)
+    assert Report.from_json(report.to_json()) == report
+    with pytest.raises(RecordError, match=r"has this layer; got K=768,N=5\. Of its 5: K=333,N=100; "):
+        several.of_layer({"N": 5, "K": 768})
+    with pytest.raises(WorkloadError, match=r"dimension but T: N, K; got missing K\. Give layer="):
+        several.of_layer({"N": 2304})
+    with pytest.raises(WorkloadError, match=r"dimension but T: none; got unknown N\. Give no layer\."):
+        report.of_layer({"N": 2304})
+    assert report.of_layer({}) == report
+
+
+def test_layers_and_lengths_are_drawn_with_their_worst(report: Report) -> None:
+    from dietlab.view.layer_figures import frame_layers, frame_lengths, plot_layers, plot_lengths
+
+    several = layers_report("hot", "rotating")
+    frame = frame_layers(several)
+    assert len(frame) == 2 * 5 * 5
+    assert frame.columns[:6].tolist() == ["cache", "contender", "layer", "K", "N", "held_out"]
+    figure = plot_layers(several, "rotating")
+    vendor = trace(figure, "best prepacked vendor")
+    shown = frame[(frame["cache"] == "rotating") & (frame["contender"] == "best prepacked vendor")]
+    assert list(vendor.x) == shown["layer"].tolist() == [str(layer) for layer in several.layers]
+    ends = [y - below for y, below in zip(vendor.y, vendor.error_y.arrayminus, strict=True)]
+    assert ends == pytest.approx(shown["worst_speedup"].tolist())
+    assert list(vendor.marker.symbol) == ["circle-open", *4 * ["circle"]] and vendor.mode == "markers"
+    assert figure.layout.title.text == "Speedup of dietlab by layer (rotating cache)"
+    lengths = frame_lengths(several)
+    assert lengths[["low_T", "high_T"]].drop_duplicates().to_numpy().tolist() == [[n, n] for n in LENGTHS]
+    assert list(trace(plot_lengths(several), "oracle").x) == [f"T={n}" for n in LENGTHS]
+    with pytest.raises(RecordError, match=r"by layer has several dynamic dimensions; got T\. frame_speedup"):
+        frame_layers(report)
+    with pytest.raises(RecordError, match="the report has this cache state; got 'cold'"):
+        plot_layers(several, "cold")
+
+
+def test_the_page_of_several_dimensions_has_maps() -> None:
+    from dietlab.view.html_report import render_html
+
+    report = layers_report("hot", "rotating")
+    html = render_html(report)
+    # For each cache state: by layer, by length, and maps of speedup, regret, padding waste and roofline.
+    assert html.count('class="plotly-graph-div"') == 2 * 6
+    stranger = replace(report, workload={"operator": HOSTILE})
+    assert stranger.length == "T" and HOSTILE not in render_html(stranger)
+
+
+@pytest.fixture(scope="module")
+def every_layer() -> tuple[TuningRun, Portfolio, Dispatcher]:
+    run = tune(build_space(EVERY, CHIP), TUNED, SyntheticRunner(CHIP), "smoke")
+    portfolio = choose_portfolio(run, max_kernels=6)
+    return run, portfolio, train_dispatcher(portfolio)
+
+
+TREE = Split("T", 10, Split("N", 1000, Leaf(0), Leaf(2)), Split("K", 900, Leaf(1), Leaf(0)))
+
+
+@pytest.fixture
+def by_tree() -> Dispatcher:
+    keys = ("8x32.u4.ws.p0.even", "6x16.u2.ws.p24.even", "1x64.u8.ws.p0.even")
+    return Dispatcher(EVERY, CHIP, tuple(map(Scheme.from_key, keys)), Split("T", 256, TREE, Leaf(2)))
+
+
+def test_a_map_of_a_tree_has_the_plan_of_every_shape(by_tree: Dispatcher) -> None:
+    from dietlab.view.shape_map import frame_map, plot_map
+
+    for fixed in ({"K": 100}, {"K": 901}):
+        frame, figure = frame_map(by_tree, fixed=fixed), plot_map(by_tree, fixed=fixed)
+        cells = next(t for t in figure.data if t.type == "heatmap")
+        assert (figure.layout.xaxis.type, figure.layout.yaxis.type) == ("log", "log")
+        assert axis_titles(figure) == ("T (extent)", "N (extent)")
+        for T, N in product((1, 10, 11, 256, 257, 320), (64, 1000, 1001, 4096)):
+            shape = Shape.of(T=T, N=N, **fixed)
+            plan = route(by_tree.tree, shape)
+            inside = frame[(frame["low_T"] <= T) & (frame["low_N"] <= N)]
+            inside = inside[(inside["high_T"].fillna(T) >= T) & (inside["high_N"].fillna(N) >= N)]
+            assert inside["plan"].tolist() == [plan]
+            assert inside["scheme"].tolist() == [by_tree.scheme(shape).key]
+            place = bisect(cells.y, N) - 1, bisect(cells.x, T) - 1
+            assert cells.z[place[0]][place[1]] == plan
+            assert cells.text[place[0]][place[1]].startswith(
+                f"<b>plan {plan}: {by_tree.scheme(shape).key}</b>"
+            )
+    assert plot_map(by_tree).layout.title.text == f"Plans of {EVERY}, K=512"
+    across = plot_map(by_tree, x="N", y="K", fixed={"T": 5})
+    assert axis_titles(across) == ("N (extent)", "K (extent)")
+    assert {t.name for t in across.data if t.name} == {f"{n}: {by_tree.schemes[n].key}" for n in (0, 2)}
+
+
+def test_a_map_of_a_report_has_means_over_the_shapes_of_a_place() -> None:
+    from dietlab.view.shape_map import frame_map, plot_map
+
+    report = layers_report("hot", "rotating")
+    layers = frame_map(report)
+    assert len(layers) == 5 * len(LENGTHS) and (layers["shapes"] == 1).all()
+    assert layers.columns.tolist() == ["T", "layer", "speedup", "worst", "shapes", "held_out"]
+    assert layers.loc[layers["layer"] == str(ODD), "held_out"].all()
+    mean = frame_map(report, y="N", contender="mkl-packed")
+    here = mean[(mean["T"] == 8) & (mean["N"] == 768)].iloc[0]
+    rows = [r for r in report.groups("hot")["mkl-packed"] if r.shape["T"] == 8 and r.shape["N"] == 768]
+    speedups = [r.speedup for r in rows if r.speedup]
+    assert here["shapes"] == len(speedups) == 2
+    assert (here["speedup"], here["worst"]) == pytest.approx((geometric_mean(speedups), min(speedups)))
+    assert (frame_map(report, y="N", fixed={"K": 768})["shapes"] == 1).all()
+    figure = plot_map(report, cache="rotating")
+    points = figure.data[0]
+    assert figure.layout.title.text == "Speedup of dietlab over best prepacked vendor (rotating cache)"
+    assert list(points.marker.color) == pytest.approx([math.log2(s) for s in layers["speedup"]])
+    assert points.marker.cmin == -points.marker.cmax and list(points.y) == layers["layer"].tolist()
+    assert points.marker.symbol[0] == "square-open" and figure.layout.yaxis.type == "category"
+    regret = plot_map(report, "regret", y="K")
+    assert max(regret.data[0].marker.color) == pytest.approx(100 * 0.02 * 5)
+    assert regret.layout.title.text == "Regret of dietlab, any N (hot cache)"
+    assert plot_map(report, "roofline").data[0].marker.colorscale[0][1] == PALETTE["wasted"]
+
+
+def test_a_map_of_a_portfolio_has_what_is_lost(every_layer: tuple[TuningRun, Portfolio, Dispatcher]) -> None:
+    from dietlab.view.shape_map import frame_map, plot_map
+
+    _, portfolio, dispatcher = every_layer
+    best, chosen = frame_map(portfolio), frame_map(portfolio, dispatcher=dispatcher)
+    assert len(best) == len(portfolio.shapes) and (chosen["slowdown"] >= best["slowdown"] - 1e-12).all()
+    names = {(row.T, row.layer): row.slowdown for row in chosen.itertuples()}
+    weights = portfolio.shapes.weights
+    logs = [
+        weight * math.log(names[shape["T"], str(shape.without("T"))])
+        for shape, weight in zip(portfolio.shapes, weights, strict=True)
+    ]
+    assert math.exp(sum(logs)) == pytest.approx(dispatcher.expected_slowdown)
+    figure = plot_map(portfolio, dispatcher=dispatcher, y="N")
+    assert figure.layout.title.text == "Expected loss of the dispatcher, any K"
+    stranger = replace(dispatcher, schemes=tuple(Scheme.from_key(f"{n}x16.u1.is.p0") for n in range(1, 9)))
+    with pytest.raises(
+        DispatchError, match=r"was trained on this portfolio; got the scheme .*, which it lacks"
+    ):
+        frame_map(portfolio, dispatcher=stranger)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ({"x": "Q"}, "dimensions of the map are T, K, N; got Q"),
+        ({"x": "N", "y": "N"}, "two dimensions that differ; got N on both axes"),
+        ({"x": "N", "y": "layer"}, "beside the length; got N and layers of a Report. Give two dim"),
+        ({"fixed": {"K": 768}}, "dimensions that can be fixed are ; got K"),
+        ({"y": "N", "fixed": {"K": 0}}, "an extent is at least 1; got 0"),
+        (
+            {"y": "N", "fixed": {"K": 7}},
+            "has the extents that are fixed; got K=7. For example K=333,N=100,T=1 ",
+        ),
+        ({"value": "plan"}, "values of this map are speedup, regret, padding_waste, roofline; got plan"),
+        ({"contender": "nobody"}, "contenders of the report are .*; got nobody"),
+        ({"cache": "cold"}, "has this cache state; got 'cold'"),
+    ],
+    ids=str,
+)
+def test_a_map_refuses_what_it_cannot_draw(arguments: dict[str, Any], complaint: str) -> None:
+    from dietlab.view.shape_map import plot_map
+
+    with pytest.raises(DietlabError, match=complaint):
+        plot_map(layers_report(), **arguments)
+
+
+def test_a_map_has_two_dimensions(report: Report, by_tree: Dispatcher) -> None:
+    from dietlab.view.shape_map import plot_map
+
+    with pytest.raises(
+        DietlabError, match=r"two dynamic dimensions; got T\. plot_dispatch\(\) and plot_speedup"
+    ):
+        plot_map(report)
+    with pytest.raises(DietlabError, match="beside the length; got T and layers of a Dispatcher"):
+        plot_map(by_tree, y="layer")
+    with pytest.raises(
+        DietlabError, match="a Dispatcher, a Portfolio or a Report; got a value of class Dense"
+    ):
+        plot_map(EVERY)  # type: ignore[arg-type]
+
+
+def test_maps_have_static_pictures(
+    by_tree: Dispatcher, every_layer: tuple[TuningRun, Portfolio, Dispatcher]
+) -> None:
+    from dietlab.view.layer_figures import plot_layers
+    from dietlab.view.shape_map import plot_map
+    from dietlab.view.static import picture, redraw
+
+    figures = (
+        plot_map(by_tree),
+        plot_map(every_layer[1]),
+        plot_map(layers_report()),
+        plot_layers(layers_report()),
+    )
+    for figure in figures:
+        assert picture(figure)[:4] == b"\x89PNG"
+        assert not [t for t in redraw(figure).texts if "Not in this picture" in t.get_text()]
+    regions = redraw(figures[0]).axes[0]
+    mesh = next(c for c in regions.collections if isinstance(c, QuadMesh))
+    assert mesh.get_array().shape == (len(figures[0].data[0].y) - 1, len(figures[0].data[0].x) - 1)
+    assert (regions.get_xscale(), regions.get_yscale()) == ("log", "log")
+    assert regions.get_xlim() == pytest.approx((0.5, 320.5))
+    assert to_rgb(mesh.to_rgba([1.0])[0][:3]) == pytest.approx(to_rgb(ACCENTS[1]))
+    layers = [label.get_text() for label in redraw(figures[2]).axes[0].get_yticklabels()]
+    assert layers == [str(layer) for layer in layers_report().layers]

@@ -2,6 +2,16 @@
 
 from dietlab.evaluation.evaluate import evaluate
 from dietlab.evaluation.lineup import CONTENDERS, DEFAULT_CONTENDERS
-from dietlab.evaluation.report import ContenderInfo, Report, Row, Summary
+from dietlab.evaluation.report import ContenderInfo, Report, Row
+from dietlab.evaluation.summary import Part, Summary
 
-__all__ = ["CONTENDERS", "DEFAULT_CONTENDERS", "ContenderInfo", "Report", "Row", "Summary", "evaluate"]
+__all__ = [
+    "CONTENDERS",
+    "DEFAULT_CONTENDERS",
+    "ContenderInfo",
+    "Part",
+    "Report",
+    "Row",
+    "Summary",
+    "evaluate",
+]

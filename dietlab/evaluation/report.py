@@ -5,20 +5,35 @@ from __future__ import annotations
 import gzip
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from statistics import fmean, geometric_mean, median
 from typing import TYPE_CHECKING, Any
 
 from dietlab.cards import Card, Carded, Fold, Listing, Quantity, counted
 from dietlab.errors import RecordError, WorkloadError
+from dietlab.evaluation.one_layer import report_of_layer
 from dietlab.evaluation.policies import Padding, padding_over
+from dietlab.evaluation.summary import (
+    SUMMARY_HEADER,
+    Part,
+    Place,
+    Summary,
+    judged,
+    layer_place,
+    length_place,
+    part_cells,
+    part_header,
+    parts,
+    quality,
+    summarise,
+    summary_cells,
+)
 from dietlab.evaluation.trace import TraceTime, trace_time
 from dietlab.hardware import above_roofline
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import with_parameters
-from dietlab.workloads import workload_from_json
+from dietlab.workloads import length_dim, workload_from_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,19 +94,6 @@ class ContenderInfo:
     detail: str = ""
 
 
-@dataclass(frozen=True)
-class Summary:
-    """The speedup of dietlab over one contender (above 1: dietlab is faster)."""
-
-    contender: str
-    cache: str
-    shapes: int
-    geomean_speedup: float
-    geomean_speedup_held_out: float | None
-    worst_speedup: float
-    worst_shape: dict[str, int]
-
-
 @dataclass(frozen=True, repr=False)
 class Report(Carded):
     """Everything an evaluation found out; :meth:`save` writes it, :meth:`load` reads it.
@@ -124,16 +126,63 @@ class Report(Carded):
     def summary(self) -> tuple[Summary, ...]:
         """One row a contender and cache state, with the combined ``best-prepacked`` and ``plain``."""
         return tuple(
-            summarise(name, cache, rows)
-            for cache in self.caches
-            for name, rows in self._groups(cache).items()
+            summarise(name, cache, rows) for cache in self.caches for name, rows in self.groups(cache).items()
         )
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """The dynamic dimensions of its shapes, in alphabetical order."""
+        return tuple(self.rows[0].shape.to_json()) if self.rows else ()
+
+    @property
+    def length(self) -> str:
+        """The dimension that is the length (:func:`~dietlab.workloads.length_dim`); of an operator that this
+        version does not know the last one, and ``""`` if no dimension is dynamic."""
+        try:
+            return length_dim(workload_from_json(self.workload))
+        except WorkloadError:
+            return self.dims[-1] if self.dims else ""
+
+    @property
+    def layers(self) -> tuple[Shape, ...]:
+        """The layers of its shapes, ascending: the extents of all dimensions but the length."""
+        return tuple(sorted({row.shape.without(self.length) for row in self.rows}))
+
+    @property
+    def by_layer(self) -> tuple[Part, ...]:
+        """:attr:`summary` for each layer; nothing if there are not several dynamic dimensions."""
+        return self._parts(layer_place(self.length))
+
+    @property
+    def by_length(self) -> tuple[Part, ...]:
+        """:attr:`summary` for each length, or from one power of two to the next if there are many; nothing
+        if there are not several dynamic dimensions."""
+        lengths = {row.shape[self.length] for row in self.rows} if len(self.dims) > 1 else set()
+        return self._parts(length_place(self.length, lengths))
+
+    def _parts(self, place: Callable[[Shape], Place]) -> tuple[Part, ...]:
+        caches = self.caches if len(self.dims) > 1 else ()
+        found = ((cache, *group) for cache in caches for group in self.groups(cache).items())
+        return tuple(part for cache, name, rows in found for part in parts(name, cache, rows, place))
+
+    def of_layer(self, layer: Mapping[str, int]) -> Report:
+        """Returns the report of one layer: the length is its only dynamic dimension.
+
+        Args:
+            layer: the extent of every dynamic dimension but the length, as in ``{"N": 2304, "K": 768}``.
+
+        Raises:
+            WorkloadError: if a dimension is missing or unknown, or the operator is.
+            RecordError: if no shape is of this layer.
+        """
+        return report_of_layer(self, layer)
 
     @property
     def quality(self) -> dict[str, dict[str, float]]:
         """The quality of our choices by cache state: regret against the oracle (mean, mean over held-out
         shapes, worst) and the median share of the roofline; unknown figures are left out."""
-        return {cache: quality([r for r in self.rows if r.cache == cache]) for cache in self.caches}
+        ours = [row for row in self.rows if row.contender == OURS and row.correct]
+        return {cache: quality([row for row in ours if row.cache == cache]) for cache in self.caches}
 
     @property
     def weights(self) -> dict[Shape, float]:
@@ -149,7 +198,7 @@ class Report(Carded):
         weights, found = self.weights, []
         for cache in self.caches:
             ours = [r for r in self.rows if r.cache == cache and r.contender == OURS]
-            for name, rows in {OURS: ours, **self._groups(cache)}.items():
+            for name, rows in {OURS: ours, **self.groups(cache)}.items():
                 found.append(trace_time(name, cache, rows, weights, ours))
         return tuple(line for line in found if line is not None)
 
@@ -164,7 +213,7 @@ class Report(Carded):
             return ()
         return padding_over(workload, self.weights, waste)
 
-    def _groups(self, cache: str) -> dict[str, list[Row]]:
+    def groups(self, cache: str) -> dict[str, list[Row]]:
         """Returns rows by contender; a group of vendors is represented by the fastest for each shape."""
         rows = [r for r in self.rows if r.cache == cache and r.speedup is not None and r.correct]
         kinds = {c.name: c.kind for c in self.contenders}
@@ -213,6 +262,7 @@ class Report(Carded):
             facts.append(Quantity(f"{line.worst_speedup:.2f}x", "at worst"))
         sections = (
             Fold("Speedup of dietlab", self._speedups, unfolded=True),
+            *([Fold("Speedup by layer", self._layers)] if len(self.dims) > 1 else []),
             Fold("Quality of dispatch", self._qualities),
             Fold("Contenders", self._who),
             Fold("Notes", lambda: Listing(("note",), self.remarks, lambda note: (note,))),
@@ -234,6 +284,9 @@ class Report(Carded):
 
     def _speedups(self) -> Listing:
         return Listing(SUMMARY_HEADER, self.summary, summary_cells)
+
+    def _layers(self) -> Listing:
+        return Listing(part_header("layer"), judged(self.by_layer), part_cells)
 
     def _qualities(self) -> Listing:
         items = [(cache, *item) for cache, found in self.quality.items() for item in found.items()]
@@ -319,23 +372,6 @@ def with_reasons(frame: pd.DataFrame, kinds: Iterable[str]) -> pd.DataFrame:
     return found.assign(reason=frame["plan"].where(found["scheme"].isna()))
 
 
-SUMMARY_HEADER = ("cache", "contender", "shapes", "geomean", "held-out", "worst", "worst shape")
-
-
-def summary_cells(line: Summary) -> tuple[str, ...]:
-    """Returns the cells below ``SUMMARY_HEADER``."""
-    held_out = line.geomean_speedup_held_out
-    return (
-        line.cache,
-        line.contender,
-        str(line.shapes),
-        f"{line.geomean_speedup:.2f}x",
-        "-" if held_out is None else f"{held_out:.2f}x",
-        f"{line.worst_speedup:.2f}x",
-        ",".join(f"{name}={extent}" for name, extent in line.worst_shape.items()) or "-",
-    )
-
-
 def _shapes_to_json(shapes: ShapeSet | None) -> dict[str, Any] | None:
     if shapes is None:
         return None
@@ -356,35 +392,3 @@ def fastest(rows: Sequence[Row]) -> list[Row]:
         if row.shape not in best or row.seconds_median < best[row.shape].seconds_median:
             best[row.shape] = row
     return list(best.values())
-
-
-def summarise(contender: str, cache: str, rows: Sequence[Row]) -> Summary:
-    """Returns the geometric mean and worst case of the speedups in ``rows`` (at least one)."""
-    speedups = {row: row.speedup for row in rows if row.speedup is not None and math.isfinite(row.speedup)}
-    worst = min(speedups, key=lambda row: speedups[row])
-    held_out = [speedups[row] for row in speedups if row.held_out]
-    return Summary(
-        contender=contender,
-        cache=cache,
-        shapes=len(speedups),
-        geomean_speedup=geometric_mean(speedups.values()),
-        geomean_speedup_held_out=geometric_mean(held_out) if held_out else None,
-        worst_speedup=speedups[worst],
-        worst_shape=worst.shape.to_json(),
-    )
-
-
-def quality(rows: Sequence[Row]) -> dict[str, float]:
-    """Returns regret and roofline share of our rows, as percentages."""
-    ours = [row for row in rows if row.contender == OURS and row.correct]
-    regrets = {
-        "mean_regret_percent": [r.regret for r in ours if r.regret is not None],
-        "held_out_mean_regret_percent": [r.regret for r in ours if r.held_out and r.regret is not None],
-    }
-    found = {name: 100 * fmean(values) for name, values in regrets.items() if values}
-    if regrets["mean_regret_percent"]:
-        found["worst_regret_percent"] = 100 * max(regrets["mean_regret_percent"])
-    shares = [row.roofline for row in ours if row.roofline is not None]
-    if shares:
-        found["median_roofline_percent"] = 100 * median(shares)
-    return {name: round(value, 2) for name, value in found.items()}

@@ -20,6 +20,7 @@ _HOMES = {
     "dietlab.view.explore_speedup": ("speedup_explorer",),
     "dietlab.view.explorer": ("Drawn", "Explorer"),
     "dietlab.view.html_report": ("render_html", "render_text", "write_html"),
+    "dietlab.view.layer_figures": ("frame_layers", "frame_lengths", "plot_layers", "plot_lengths"),
     "dietlab.view.live": ("LiveFigure", "show"),
     "dietlab.view.padding_figures": (
         "frame_policies",
@@ -42,6 +43,7 @@ _HOMES = {
     ),
     "dietlab.view.progress": ("LogObserver",),
     "dietlab.view.progress_bar": ("ProgressBar",),
+    "dietlab.view.shape_map": ("frame_map", "plot_map"),
     "dietlab.view.slowdown": ("frame_slowdown", "plot_slowdown"),
     "dietlab.view.speedup_figures": ("frame_against", "frame_parts", "plot_against"),
     "dietlab.view.traffic": ("frame_traffic", "plot_traffic", "traffic_words"),
@@ -84,6 +86,10 @@ if TYPE_CHECKING:
     from dietlab.view.html_report import render_html as render_html
     from dietlab.view.html_report import render_text as render_text
     from dietlab.view.html_report import write_html as write_html
+    from dietlab.view.layer_figures import frame_layers as frame_layers
+    from dietlab.view.layer_figures import frame_lengths as frame_lengths
+    from dietlab.view.layer_figures import plot_layers as plot_layers
+    from dietlab.view.layer_figures import plot_lengths as plot_lengths
     from dietlab.view.live import LiveFigure as LiveFigure
     from dietlab.view.live import show as show
     from dietlab.view.padding_figures import frame_policies as frame_policies
@@ -104,6 +110,8 @@ if TYPE_CHECKING:
     from dietlab.view.plots import plot_throughput as plot_throughput
     from dietlab.view.progress import LogObserver as LogObserver
     from dietlab.view.progress_bar import ProgressBar as ProgressBar
+    from dietlab.view.shape_map import frame_map as frame_map
+    from dietlab.view.shape_map import plot_map as plot_map
     from dietlab.view.slowdown import frame_slowdown as frame_slowdown
     from dietlab.view.slowdown import plot_slowdown as plot_slowdown
     from dietlab.view.speedup_figures import frame_against as frame_against

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 from dietlab.bench.table import BenchTable
 from dietlab.evaluation.report import OURS, Report
+from dietlab.evaluation.summary import JUDGES
 from dietlab.view.bench_text import cores
 from dietlab.view.plots import (
     doubling_axis,
     frame_speedup,
     frame_throughput,
     is_wide,
+    name_x_axis,
     new_figure,
     plot_speedup,
 )
@@ -24,8 +26,6 @@ if TYPE_CHECKING:
 
 WORST = 3
 """Shapes that are named in the legend: more would cover the curves."""
-JUDGES = ("best prepacked vendor", "best plain vendor")
-"""Contenders that the worst shapes are sought against: the first of them that took part."""
 
 
 def frame_worst(report: Report, cache: str, count: int = WORST) -> pd.DataFrame:
@@ -44,9 +44,8 @@ def plot_bench_speedup(
     figure = plot_speedup(report, cache, template)
     figure.update_layout(title_text=f"{escape(workload)}, {cores(threads)}, {cache}: speedup")
     worst = frame_worst(report, cache)
-    (dim,) = report.rows[0].shape.to_json()
     figure.add_scatter(
-        x=worst[dim],
+        x=worst[name_x_axis(figure, report)],
         y=worst["speedup"],
         mode="markers",
         name="worst: " + "<br>".join(f"{r.shape} {r.speedup:.2f}x" for r in worst.itertuples()),
@@ -63,12 +62,12 @@ def plot_bench_roofline(
     report = table.report(workload, threads)
     whole = frame_throughput(report).drop(columns="cache")
     figure = new_figure(whole, f"{workload}, {cores(threads)}: share of the roofline", template)
-    (dim,) = report.rows[0].shape.to_json()
+    x = name_x_axis(figure, report)
     for cache, dash in zip(report.caches, ("solid", "dash", "dot"), strict=False):
         frame = frame_throughput(report, cache)
         mine = frame[(frame["contender"] == OURS) & frame["roofline"].notna()]
         figure.add_scatter(
-            x=mine[dim],
+            x=mine[x],
             y=100 * mine["roofline"],
             name=cache,
             mode="lines+markers",
@@ -79,12 +78,11 @@ def plot_bench_roofline(
         )
     figure.add_hline(y=100, line=TIE)
     figure.update_yaxes(rangemode="tozero", title_text="share of the roofline (%)")
-    figure.update_xaxes(title_text=f"{dim} (extent)")
     return _with_axis(figure, report)
 
 
 def _with_axis(figure: go.Figure, report: Report) -> go.Figure:
-    lengths = [row.shape.bindings[0][1] for row in report.rows]
-    if is_wide(lengths):
+    """Makes the axis of one dynamic dimension logarithmic if its range is wide."""
+    if len(report.dims) == 1 and is_wide([row.shape[report.length] for row in report.rows]):
         doubling_axis(figure)
     return figure

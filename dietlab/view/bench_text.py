@@ -11,8 +11,8 @@ from dietlab.bench.summary import Line, by_workload, summarise
 from dietlab.bench.table import BenchTable, Entry
 from dietlab.cards import counted
 from dietlab.evaluation.report import OURS
-from dietlab.evaluation.report import SUMMARY_HEADER as CONTENDER_HEADER
-from dietlab.evaluation.report import summary_cells as contender_cells
+from dietlab.evaluation.summary import SUMMARY_HEADER as CONTENDER_HEADER
+from dietlab.evaluation.summary import summary_cells as contender_cells
 from dietlab.hardware import above_roofline
 from dietlab.view.progress import duration
 

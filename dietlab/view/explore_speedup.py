@@ -15,11 +15,11 @@ from dietlab.bench import BenchTable
 from dietlab.cost import CostModel
 from dietlab.errors import DietlabError
 from dietlab.evaluation import Report
+from dietlab.evaluation.summary import JUDGES
 from dietlab.plans import plan_for
 from dietlab.shapes import Shape
 from dietlab.space import Scheme
 from dietlab.study import MODEL, Study
-from dietlab.view.bench_plots import JUDGES
 from dietlab.view.bench_text import cores
 from dietlab.view.plots import MICRO, frame_speedup, new_figure
 from dietlab.view.speedup_figures import (

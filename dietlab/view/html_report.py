@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dietlab.cards import counted
-from dietlab.evaluation.report import OURS, SUMMARY_HEADER, Report, Row, summary_cells
+from dietlab.evaluation.report import OURS, Report, Row
+from dietlab.evaluation.summary import SUMMARY_HEADER, judged, part_cells, part_header, summary_cells
 from dietlab.view.page import figure_markup, render_page
 from dietlab.view.progress import duration
 from dietlab.view.traffic import PADDING_HEADER, TRACE_HEADER, padding_cells, trace_cells, traffic_words
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 TRACE_CAPTION = "time of a mean call over the trace, and the speedup of dietlab on the same calls"
 PADDING_CAPTION = "multiply-adds that no output needs, over all executed, over the trace"
@@ -24,6 +28,14 @@ class Fact(NamedTuple):
     value: str
 
 
+class PartTable(NamedTuple):
+    """A table of speedups by layer or by length: its title, its header and its cells."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+
+
 def render_html(report: Report) -> str:
     """Renders the whole report as one HTML page; light or dark as the reader's system is."""
     return render_page(
@@ -34,6 +46,7 @@ def render_html(report: Report) -> str:
         caption=SUMMARY_CAPTION,
         summary_header=SUMMARY_HEADER,
         summary=[summary_cells(line) for line in report.summary],
+        parts=_part_tables(report),
         traffic=traffic_words(report),
         trace_caption=TRACE_CAPTION,
         trace_header=TRACE_HEADER,
@@ -64,6 +77,7 @@ def render_text(report: Report) -> str:
         "",
         SUMMARY_CAPTION,
         *_aligned(SUMMARY_HEADER, [summary_cells(line) for line in report.summary], left=2),
+        *_parts_text(report),
         *_trace_text(report),
     ]
     for title, entries in (
@@ -80,6 +94,22 @@ def render_text(report: Report) -> str:
         if entries:
             lines += ["", title, *(f"  {entry}" for entry in entries)]
     return "\n".join(lines) + "\n"
+
+
+def _part_tables(report: Report) -> list[PartTable]:
+    """Returns the speedups by layer and by length; nothing if there are not several dynamic dimensions."""
+    tables = (("layer", judged(report.by_layer)), ("length", judged(report.by_length)))
+    return [
+        PartTable(f"by {what}", part_header(what), [part_cells(part) for part in found])
+        for what, found in tables
+        if found
+    ]
+
+
+def _parts_text(report: Report) -> Iterator[str]:
+    for table in _part_tables(report):
+        yield from ("", f"speedup of dietlab {table.title}, in times")
+        yield from _aligned(table.header, table.rows, left=3)
 
 
 def _trace_text(report: Report) -> Iterator[str]:
@@ -160,22 +190,44 @@ def _fact_tables(report: Report) -> list[tuple[str, list[Fact]]]:
 
 
 def _figures(report: Report) -> Iterator[tuple[str, str]]:
-    """Returns a heading and a ``div`` for each figure: three for each cache state, then padding and
-    traffic."""
+    """Yields a heading and a ``div`` for each figure."""
+    drawn = _along_the_length(report) if len(report.dims) < 2 else _over_layers(report)
+    # Numbered: a name out of the report has no place in a script.
+    for number, (heading, figure) in enumerate(drawn):
+        yield heading, figure_markup(figure, f"figure-{number}")
+
+
+def _along_the_length(report: Report) -> Iterator[tuple[str, go.Figure]]:
+    """Yields three figures for each cache state, then padding and traffic."""
     from dietlab.view.plots import plot_latency, plot_padding, plot_speedup, plot_throughput
     from dietlab.view.traffic import plot_traffic
 
     plots = (("speedup", plot_speedup), ("throughput", plot_throughput), ("latency", plot_latency))
-    drawn = [
-        (f"{name}, {cache} cache", plot(report, cache)) for cache in report.caches for name, plot in plots
-    ]
-    if any(row.contender == OURS and row.padding_waste is not None for row in report.rows):
-        drawn.append(("padding waste", plot_padding(report)))
+    for cache in report.caches:
+        for name, plot in plots:
+            yield f"{name}, {cache} cache", plot(report, cache)
+    if _any_has(report, "padding_waste"):
+        yield "padding waste", plot_padding(report)
     if report.padding:
-        drawn.append(("traffic and padding", plot_traffic(report)))
-    # Numbered: a name out of the report has no place in a script.
-    for number, (heading, figure) in enumerate(drawn):
-        yield heading, figure_markup(figure, f"figure-{number}")
+        yield "traffic and padding", plot_traffic(report)
+
+
+def _over_layers(report: Report) -> Iterator[tuple[str, go.Figure]]:
+    """Yields two figures by layer and length and maps for each cache state."""
+    from dietlab.view.layer_figures import plot_layers, plot_lengths
+    from dietlab.view.shape_map import LAYER, map_values, plot_map
+
+    for cache in report.caches:
+        yield f"speedup by layer, {cache} cache", plot_layers(report, cache)
+        yield f"speedup by length, {cache} cache", plot_lengths(report, cache)
+        for value in map_values(report):
+            if value == "speedup" or _any_has(report, value):
+                heading = f"{value.replace('_', ' ')}, {cache} cache"
+                yield heading, plot_map(report, value, y=LAYER, cache=cache)
+
+
+def _any_has(report: Report, field: str) -> bool:
+    return any(row.contender == OURS and getattr(row, field) is not None for row in report.rows)
 
 
 def _aligned(header: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> list[str]:

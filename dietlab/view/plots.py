@@ -31,6 +31,9 @@ MICRO = 1e6
 WIDE = 8
 """An axis is logarithmic if its ends are this many doublings apart, or more."""
 
+DOUBLINGS: dict[str, Any] = {"type": "log", "dtick": math.log10(2)}
+"""The settings of a logarithmic axis with a tick at each doubling."""
+
 RATIO_TICKS = [0.05, 0.1, 0.2, 0.5, 0.75, 1, 1.25, 1.5, 2, 3, 5, 10, 20, 50, 100, 200]
 
 
@@ -132,12 +135,21 @@ def peak_gflops(report: Report) -> float | None:
     return None if one is None else float(one) * int(report.hardware.get("cores", 1))
 
 
-def _rows(report: Report, cache: str | None) -> list[Row]:
+def cache_of(report: Report, cache: str | None) -> str | None:
+    """Returns the cache state, or the report's first one for None; None if it has none.
+
+    Raises:
+        RecordError: if the report does not have it.
+    """
     if cache is not None and cache not in report.caches:
         raise RecordError(
             "the report has this cache state", repr(cache), f"It has: {', '.join(report.caches) or 'none'}."
         )
-    chosen = cache if cache is not None else next(iter(report.caches), None)
+    return cache if cache is not None else next(iter(report.caches), None)
+
+
+def _rows(report: Report, cache: str | None) -> list[Row]:
+    chosen = cache_of(report, cache)
     return [row for row in report.rows if row.cache == chosen]
 
 
@@ -157,7 +169,7 @@ def _table(report: Report, columns: Sequence[str], rows: Iterable[dict[str, Any]
     :meth:`Report.to_frame`."""
     import pandas as pd
 
-    dims = list(report.rows[0].shape.to_json()) if report.rows else []
+    dims = list(report.dims)
     frame = pd.DataFrame(list(rows), columns=[*dims, "shape", "held_out", "contender", "cache", *columns])
     frame = with_reasons(frame, [report.hardware.get("kind", "cpu")])
     return frame.sort_values(dims, kind="stable", ignore_index=True) if dims else frame
@@ -233,7 +245,7 @@ def new_figure(frame: pd.DataFrame, title: str, template: str | None) -> go.Figu
 
 def name_x_axis(figure: go.Figure, report: Report) -> str:
     """Titles the x axis and returns the column that goes on it."""
-    dims = list(report.rows[0].shape.to_json()) if report.rows else []
+    dims = report.dims
     figure.update_xaxes(title_text=f"{dims[0]} (extent)" if len(dims) == 1 else "shape (extents)")
     return dims[0] if len(dims) == 1 else "shape"
 
@@ -245,7 +257,7 @@ def is_wide(extents: Collection[int]) -> bool:
 
 def doubling_axis(figure: go.Figure) -> None:
     """Makes the x axis logarithmic, with a tick at each doubling."""
-    figure.update_xaxes(type="log", dtick=math.log10(2))
+    figure.update_xaxes(**DOUBLINGS)
 
 
 Hover = Callable[[Any], str]

@@ -118,16 +118,21 @@ class Page:
         return layout[key] if key in layout else layout[key[:5]]
 
     def places(self, name: str, values: Any) -> Any:
-        """Positions on an axis. Texts stand at 0, 1, 2, ... in the order in which they come."""
+        """Returns positions on an axis. Texts stand at 0, 1, 2, ... in the order that the axis gives, or in
+        which they come."""
         import numpy as np
 
-        known = self.known.setdefault(name, {})
-        texts = self.settings(name).type == "category"
+        settings = self.settings(name)
+        given = {str(text): float(at) for at, text in enumerate(default(settings.categoryarray, ()))}
+        known = self.known.setdefault(name, given)
+        texts = settings.type == "category"
 
         def place(value: Any) -> float:
+            if value is None:
+                return np.nan
             if texts or isinstance(value, str):
                 return known.setdefault(str(value), float(len(known)))
-            return np.nan if value is None else float(value)
+            return float(value)
 
         return np.array([place(value) for value in values], dtype=float)
 

@@ -47,6 +47,9 @@ CLEAR = "rgba(0,0,0,0)"
 SCALE = [[0, PALETTE["needed"]], [1, PALETTE["wasted"]]]
 """The colour scale of points, from few to many: both ends read on light and on dark pages."""
 
+BALANCE = [[0, PALETTE["wasted"]], [0.5, PALETTE["muted"]], [1, PALETTE["needed"]]]
+"""The colour scale of ratios: slower, as fast, faster."""
+
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross", "triangle-down")
 PLACES = len(DASHES) * len(SYMBOLS)

@@ -31,6 +31,7 @@ from dietlab.workloads.contraction import (
 from dietlab.workloads.dense import Dense
 from dietlab.workloads.dimensions import bound
 from dietlab.workloads.epilogue import ACTIVATIONS, NO_EPILOGUE, Activation, Epilogue
+from dietlab.workloads.layer import at_layer, length_dim
 from dietlab.workloads.precision import PRECISIONS, FloatArray, Precision, require_dtype
 from dietlab.workloads.tolerance import tolerance
 
@@ -75,6 +76,7 @@ __all__ = [
     "Role",
     "Weights",
     "Workload",
+    "at_layer",
     "axis_of",
     "batch_of",
     "batched",
@@ -83,6 +85,7 @@ __all__ = [
     "extents_of",
     "largest",
     "largest_shape",
+    "length_dim",
     "make_workload",
     "require_dtype",
     "smallest",
