@@ -15,6 +15,7 @@ import pytest
 from conftest import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from layers import CHIP, EVERY, LENGTHS, TUNED
 
 from dietlab.bench import BenchTable, Entry, StudyFacts
 from dietlab.cost import evaluate_model
@@ -64,6 +65,8 @@ from dietlab.view.explore_dispatch import (
     plot_dispatch,
 )
 from dietlab.view.explore_speedup import by_setting, plan_words, speedup_explorer
+from dietlab.view.plans import frame_plans, plot_plans
+from dietlab.view.shape_map import frame_map
 from dietlab.view.speedup_figures import (
     frame_against,
     frame_parts,
@@ -786,3 +789,105 @@ def test_every_view_has_a_static_picture(replayed: TuningRun, study: Study) -> N
         data, _ = explorer._repr_mimebundle_()
         assert data["image/png"].startswith("iVBOR")
     assert TRAINED in game.controls["tree"].options
+
+
+# --- several dynamic dimensions ---------------------------------------------------------------
+
+BERT_LAYER = {"N": 2304, "K": 768}
+
+
+@pytest.fixture(scope="module")
+def every_layer() -> tuple[TuningRun, Portfolio]:
+    run = tune(build_space(EVERY, CHIP), TUNED, SyntheticRunner(CHIP), "smoke")
+    return run, choose_portfolio(run, max_kernels=6)
+
+
+def test_a_tree_is_shown_at_a_layer(every_layer: tuple[TuningRun, Portfolio]) -> None:
+    run, portfolio = every_layer
+    dispatcher = train_dispatcher(portfolio)
+    frame = frame_dispatch(run, dispatcher, BERT_LAYER)
+    assert frame.columns[0] == "T" and set(LENGTHS) <= set(frame["T"])
+    for r in frame.itertuples():
+        shape = Shape.of(T=r.T, **BERT_LAYER)
+        assert r.scheme == dispatcher.scheme(shape).key and r.low <= r.T <= (r.high or r.T)
+        assert r.expected_seconds == run.expected_seconds([dispatcher.scheme(shape)], [shape])[0, 0]
+    figure = plot_dispatch(run, dispatcher, extent=24, layer=BERT_LAYER)
+    assert figure.layout.title.text == "Dispatch of dense T=1..256 N=2304 K=768"
+    assert trace(figure, "path of T=24").x[-1] == 24
+    elsewhere = frame_dispatch(run, dispatcher, {"N": 5000, "K": 7})
+    assert elsewhere["T"].tolist() == frame["T"].tolist() and elsewhere["weight"].nunique() == 1
+    assert set(elsewhere["scheme"]) == {portfolio.safe_scheme.key}
+    for layer in (None, {}, {"N": 2304}):
+        with pytest.raises(
+            WorkloadError, match="an extent for each dynamic dimension but T: N, K; got missing"
+        ):
+            plot_dispatch(run, dispatcher, layer=layer)
+
+
+def test_the_board_of_a_layer_is_a_part_of_the_whole(every_layer: tuple[TuningRun, Portfolio]) -> None:
+    run, portfolio = every_layer
+    whole = board_of(run, portfolio)
+    board = whole.along(BERT_LAYER)
+    assert board.portfolio.shapes.shapes[0].to_json().keys() == {"T"}
+    for column, shape in enumerate(board.portfolio.shapes):
+        there = portfolio.shapes.shapes.index(Shape.of(T=shape["T"], **BERT_LAYER))
+        assert board.seconds[:, column].tolist() == whole.seconds[:, there].tolist()
+        assert board.best[column] == whole.best[there]
+        assert [need[column] for need in board.needs] == [need[there] for need in whole.needs]
+    with pytest.raises(WorkloadError, match=r"is of this layer; got K=7,N=5\. Of the \d+ that are: "):
+        whole.along({"N": 5, "K": 7})
+
+
+def test_the_dispatch_explorer_has_layers_and_maps(every_layer: tuple[TuningRun, Portfolio]) -> None:
+    run, portfolio = every_layer
+    dispatcher = train_dispatcher(portfolio)
+    explorer = dispatch_explorer(run, portfolio)
+    options = explorer.controls["layer"].options
+    assert options[:4] == tuple(
+        f"K={K},N={N}" for K, N in ((768, 768), (768, 2304), (768, 3072), (3072, 768))
+    )
+    assert len(options) == len({shape.without("T") for shape in portfolio.shapes})
+    explorer.set(layer="K=768,N=2304", shape=24)
+    assert explorer.drawn.note.startswith("T=24: T <= 256? yes.")
+    assert explorer.figure.layout.title.text == "Dispatch of dense T=1..256 N=2304 K=768"
+    frame = frame_dispatch(run, dispatcher, BERT_LAYER)
+    assert explorer.frame["scheme"].tolist() == frame["scheme"].tolist()
+    expected = f"{100 * (dispatcher.expected_slowdown - 1):.2f} %"
+    assert explorer.drawn.numbers["over all layers"] == expected
+    explorer.controls["tree"].value = BY_HAND
+    assert explorer.frame["scheme"].nunique() == 1 and "trained one" in explorer.drawn.note
+    assert explorer.controls["show"].options == (
+        "along T",
+        "map over T and N",
+        "map over T and K",
+        "map over N and K",
+    )
+    explorer.controls["show"].value = "map over T and N"
+    assert explorer.frame.equals(frame_map(dispatcher, x="T", y="N", fixed={"K": 768}))
+    ring = trace(explorer.figure, "K=768,N=2304,T=24")
+    assert (list(ring.x), list(ring.y)) == ([24], [2304])
+    explorer.live.clicked = {"trace": 0, "point": 0, "x": 60.4, "y": 3000, "count": 1}
+    assert explorer.values["shape"] == 60
+    explorer.controls["show"].value = "map over N and K"
+    explorer.live.clicked = {"trace": 0, "point": 0, "x": 3000, "y": 3000, "count": 2}
+    assert explorer.values["shape"] == 60
+    assert explorer._repr_mimebundle_()[0]["image/png"].startswith("iVBOR")
+
+
+def test_one_dimension_has_neither_layers_nor_maps(synthetic_run: TuningRun, composed: Portfolio) -> None:
+    assert not {"layer", "show"} & set(dispatch_explorer(synthetic_run, composed).controls)
+    assert not {"layer", "show"} & set(speedup_explorer(TABLE).controls)
+
+
+def test_plans_are_shown_at_a_layer(every_layer: tuple[TuningRun, Portfolio]) -> None:
+    run, portfolio = every_layer
+    dispatcher = train_dispatcher(portfolio)
+    frame = frame_plans(dispatcher, run.model, [1, 8, 30], BERT_LAYER)
+    shape = Shape.of(T=30, **BERT_LAYER)
+    assert frame["T"].tolist() == [1, 8, 30] and frame["scheme"].iloc[2] == dispatcher.scheme(shape).key
+    parts = run.model.parts(dispatcher.scheme(shape), shape)
+    assert frame["predicted_seconds"].iloc[2] == pytest.approx(parts.total)
+    figure = plot_plans(dispatcher, run.model, [1, 8, 30], layer=BERT_LAYER)
+    assert figure.layout.title.text == "Plans of dense T=1..256 N=2304 K=768"
+    with pytest.raises(WorkloadError, match="but T: N, K; got missing K, N"):
+        plot_plans(dispatcher, run.model)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from layers import EVERY
 from schemes import cpu_scheme
 
 from dietlab.cost import f_occ, f_pad, padding_waste
@@ -350,9 +351,9 @@ def test_policies_waste_what_the_report_says(work: Workload) -> None:
 
 
 def test_padding_needs_a_dynamic_dimension() -> None:
-    with pytest.raises(WorkloadError, match="one dynamic dimension"):
+    with pytest.raises(WorkloadError, match="a dimension is dynamic; got dense T=43"):
         frame_waste(Dense(T=43, N=64, K=8), cpu_scheme(14, 32))
-    with pytest.raises(WorkloadError, match="one dynamic dimension"):
+    with pytest.raises(WorkloadError, match="a dimension is dynamic; got dense T=43"):
         padding_explorer(Dense(T=43, N=64, K=8))
 
 
@@ -461,3 +462,31 @@ def test_both_explorers_keep_a_picture(work: Workload) -> None:
     for explorer in (space_explorer(work), padding_explorer(work)):
         data, _ = explorer._repr_mimebundle_()
         assert len(data["image/png"]) > 1000
+
+
+def test_padding_of_several_dimensions_has_a_slider_for_each() -> None:
+    from dietlab.view.shape_map import middle
+
+    explorer = padding_explorer(EVERY, HASWELL)
+    assert list(explorer.values)[:3] == ["T", "N", "K"]
+    assert explorer.values["N"] == middle(EVERY.dims["N"]) == 512
+    explorer.set(T=11, N=100, K=64, rows=4, cols=16, edge="even")
+    layer = replace(EVERY, N=100, K=64)
+    assert explorer.frame.equals(frame_tiling(cpu_scheme(4, 16, edge="even"), 11, 100))
+    alone = padding_explorer(layer, HASWELL)
+    alone.set(T=11, rows=4, cols=16, edge="even")
+    assert explorer.drawn.numbers == alone.drawn.numbers and explorer.drawn.note == alone.drawn.note
+    explorer.live.clicked = {"trace": 1, "point": 0, "x": 20, "y": 5, "count": 1}
+    assert (explorer.values["T"], explorer.values["rows"], explorer.values["N"]) == (20, 5, 100)
+
+
+def test_waste_of_several_dimensions_is_of_a_layer() -> None:
+    kernel = cpu_scheme(6, 16, edge="padded")
+    layer = {"N": 100, "K": 64}
+    frame = frame_waste(EVERY, kernel, [4, 6], [10, 11], layer)
+    assert frame.equals(frame_waste(replace(EVERY, **layer), kernel, [4, 6], [10, 11]))
+    assert "N=100 K=64" in plot_waste(EVERY, kernel, layer=layer).layout.title.text
+    with pytest.raises(
+        WorkloadError, match=r"but T: N, K; got missing K, N\. Give layer=\{'N': 512, 'K': 512\}"
+    ):
+        plot_waste(EVERY, kernel)

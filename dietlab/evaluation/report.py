@@ -172,8 +172,7 @@ class Report(Carded):
             layer: the extent of every dynamic dimension but the length, as in ``{"N": 2304, "K": 768}``.
 
         Raises:
-            WorkloadError: if a dimension is missing or unknown, or the operator is.
-            RecordError: if no shape is of this layer.
+            WorkloadError: if a dimension is missing or unknown, the operator is, or no shape has the layer.
         """
         return report_of_layer(self, layer)
 

@@ -18,6 +18,8 @@ from dietlab.search import TuningRun
 from dietlab.shapes import Shape, only_dim
 from dietlab.space import MicroKernel, Scheme
 from dietlab.view.dispatch_tree import dispatch_table
+from dietlab.view.one_layer import Layer
+from dietlab.workloads import at_layer, length_dim, shapes_of_layer
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,6 +69,25 @@ class Board:
             raise DispatchError("every plan is on the board", ", ".join(strangers))
         rows = [self.plans.index(plan) for plan in dispatcher.schemes]
         return dispatch_table(dispatcher, self.portfolio.shapes, self.seconds[rows], self.best)
+
+    def along(self, layer: Layer) -> Board:
+        """Returns the board of one layer, where the length is the only dynamic dimension.
+
+        Raises:
+            WorkloadError: if the portfolio has no shape of this layer.
+        """
+        whole, length = self.portfolio, length_dim(self.portfolio.workload)
+        shapes, wanted = shapes_of_layer(whole.shapes, layer, length), Shape.of(**layer)
+        columns = [i for i, shape in enumerate(whole.shapes) if shape.without(length) == wanted]
+        portfolio = replace(
+            whole,
+            workload=at_layer(whole.workload, layer),
+            shapes=shapes,
+            seconds=tuple(tuple(row[i] for i in columns) for row in whole.seconds),
+            best_seconds=tuple(whole.best_seconds[i] for i in columns),
+        )
+        needs = tuple(tuple(row[i] for i in columns) for row in self.needs)
+        return replace(self, portfolio=portfolio, seconds=self.seconds[:, columns], needs=needs)
 
     def without(self, dropped: MicroKernel) -> Portfolio:
         """Returns the portfolio without one micro-kernel, ready to train a tree on.

@@ -16,6 +16,7 @@ from dietlab.plans import Leaf, Split, Tree, intervals
 from dietlab.search import TuningRun, candidate_plans, length_grid
 from dietlab.shapes import Dim, Shape, ShapeSet, only_dim
 from dietlab.space import with_parameters
+from dietlab.view.one_layer import Layer, dispatcher_at, lengths_at, with_layer
 from dietlab.view.plots import MICRO, new_figure
 from dietlab.view.theme import ACCENTS, GRID, PALETTE, SYMBOLS, ring
 
@@ -38,7 +39,7 @@ BEYOND_SHOWN = 0.25
 # --- tables -----------------------------------------------------------------------------------
 
 
-def frame_dispatch(run: TuningRun, dispatcher: Dispatcher) -> pd.DataFrame:
+def frame_dispatch(run: TuningRun, dispatcher: Dispatcher, layer: Layer | None = None) -> pd.DataFrame:
     """Returns one row a shape of the dispatcher's training: its rule, its plan and what that loses.
 
     Columns: the dynamic dimension, ``shape``, ``weight``, the number of the ``plan`` and its ``scheme``
@@ -47,15 +48,21 @@ def frame_dispatch(run: TuningRun, dispatcher: Dispatcher) -> pd.DataFrame:
     loss). Times are measured where there are records and predicted elsewhere. A run without a successful
     record gives no rows.
 
+    Args:
+        layer: of several dynamic dimensions the extents of all but the length, as in
+            ``{"N": 2304, "K": 768}``: the table is of what the tree asks there.
+
     Raises:
-        WorkloadError: if there is not exactly one dynamic dimension.
+        WorkloadError: if the layer lacks a dynamic dimension, or has an unknown one.
     """
-    shapes = length_grid(run.space.workload, run.shapes)
+    here = dispatcher_at(dispatcher, layer)
+    lengths = lengths_at(dispatcher, length_grid(run.space.workload, run.shapes), layer)
     if not run.schemes:
-        return dispatch_table(dispatcher, shapes, None, None)
-    seconds = run.expected_seconds(dispatcher.schemes, shapes.shapes)
-    known = run.expected_seconds(candidate_plans(run, shapes.shapes), shapes.shapes)
-    return dispatch_table(dispatcher, shapes, seconds, np.vstack([known, seconds]).min(axis=0))
+        return dispatch_table(here, lengths, None, None)
+    shapes = with_layer(lengths, layer)
+    seconds = run.expected_seconds(dispatcher.schemes, shapes)
+    known = run.expected_seconds(candidate_plans(run, shapes), shapes)
+    return dispatch_table(here, lengths, seconds, np.vstack([known, seconds]).min(axis=0))
 
 
 def dispatch_table(
@@ -144,14 +151,23 @@ def last_drawn(dim: Dim) -> int:
 
 
 def plot_dispatch(
-    run: TuningRun, dispatcher: Dispatcher, extent: int | None = None, template: str | None = None
+    run: TuningRun,
+    dispatcher: Dispatcher,
+    extent: int | None = None,
+    template: str | None = None,
+    layer: Layer | None = None,
 ) -> go.Figure:
     """Draws the decision tree over the extents that reach each rule and, below, the loss of its choices.
 
     Args:
         extent: of a shape whose path is drawn thick.
+        layer: as in :func:`frame_dispatch`; :func:`dietlab.plot_map` draws two dimensions.
+
+    Raises:
+        WorkloadError: if the layer lacks a dynamic dimension, or has an unknown one.
     """
-    return draw_dispatch(frame_dispatch(run, dispatcher), dispatcher, extent, template=template)
+    frame = frame_dispatch(run, dispatcher, layer)
+    return draw_dispatch(frame, dispatcher_at(dispatcher, layer), extent, template=template)
 
 
 def draw_dispatch(

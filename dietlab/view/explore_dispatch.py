@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache, partial
+from dataclasses import replace
+from functools import cache
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +27,11 @@ from dietlab.view.dispatch_tree import (
     row_at,
 )
 from dietlab.view.explore_cost import nothing_measured
+from dietlab.view.one_layer import dispatcher_at
 from dietlab.view.plots import MICRO
+from dietlab.view.shape_map import frame_map, plot_map
+from dietlab.view.theme import ring
+from dietlab.workloads import length_dim
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,37 +56,93 @@ def dispatch_explorer(run: TuningRun, portfolio: Portfolio | None = None) -> Exp
     ``cut_1``, ``plan_2`` up to ``cut_2``, then ``plan_3``. ``explorer.frame`` is :func:`frame_dispatch` of
     the tree that is shown; times are measured where there are records and predicted elsewhere.
 
+    Of several dynamic dimensions ``layer`` chooses the extents of all but the length, at which the tree is
+    shown and yours is made, and ``show`` the picture along the length or a map of the trained tree over two
+    dimensions (:func:`~dietlab.view.shape_map.plot_map`; ``explorer.frame`` is its table).
+
     Args:
         portfolio: what to dispatch between (default: the best 8 micro-kernels for the run's shapes; to
             choose them takes seconds where plans are composed and the range is long).
 
     Raises:
-        WorkloadError: if there is not exactly one dynamic dimension.
+        WorkloadError: if no dimension is dynamic.
     """
     from dietlab.view.explorer import Explorer
 
     if not run.schemes:
         return nothing_measured(run)
-    name, dim = only_dim(run.space.workload)
     board = board_of(run, choose_portfolio(run) if portfolio is None else portfolio)
-
-    compiled = {kernel.key: kernel for kernel in board.portfolio.micro_kernels}
+    length, compiled = length_dim(board.portfolio.workload), {k.key: k for k in board.portfolio.micro_kernels}
+    layers, maps = _layers(board, run, length), _maps(board, length)
 
     @cache
     def trained(without: str) -> Dispatcher:
         left = board.portfolio if without == NOTHING else board.without(compiled[without])
         return train_dispatcher(left)
 
-    def draw(shape: int, without: str, tree: str, **hand: Any) -> Drawn:
+    @cache
+    def at(layer: str) -> Board:
+        return board.along(layers[layer].to_json()) if layer else board
+
+    def draw(shape: int, without: str, tree: str, layer: str = "", show: str = "", **hand: Any) -> Drawn:
         note = ""
         try:
             automatic = trained(without)
         except DispatchError as error:
             without, automatic, note = NOTHING, trained(NOTHING), f"{error} The whole portfolio is shown. "
-        trees = {WHOLE: trained(NOTHING), TRAINED: automatic, BY_HAND: _mine(board, hand)}
-        return _drawn(board, trees, shape, without, tree, note)
+        bound = layers[layer].to_json() if layer else {}
+        here = {
+            WHOLE: dispatcher_at(trained(NOTHING), bound),
+            TRAINED: dispatcher_at(automatic, bound),
+            BY_HAND: _mine(at(layer), hand),
+        }
+        drawn = _drawn(at(layer), here, shape, without, tree, note)
+        if layer:
+            everywhere = {
+                "over all layers": regret_words(automatic.expected_slowdown),
+                "micro-kernels compiled": str(len(automatic.micro_kernels)),
+            }
+            drawn = replace(drawn, numbers={**drawn.numbers, **everywhere})
+        if show not in maps:
+            return drawn
+        chosen = {**bound, length: shape}
+        return replace(drawn, **_map_of(automatic, maps[show], chosen))
 
-    return Explorer(draw, _controls(board, name, dim), partial(_clicked, dim))
+    def clicked(values: Mapping[str, Any], point: Mapping[str, Any]) -> Mapping[str, Any]:
+        across, _ = maps.get(values.get("show", ""), (length, ""))
+        return _clicked(board.portfolio.workload.dims[length], point) if across == length else {}
+
+    return Explorer(draw, _controls(board, length, layers, maps), clicked)
+
+
+def _layers(board: Board, run: TuningRun, length: str) -> dict[str, Shape]:
+    """Returns the layers of a portfolio by name, those that were tuned for first; none of one dimension."""
+    if len(board.portfolio.workload.dims) == 1:
+        return {}
+    tuned, known = ({s.without(length) for s in shapes} for shapes in (run.shapes, board.portfolio.shapes))
+    return {str(layer): layer for layer in (*sorted(tuned & known), *sorted(known - tuned))}
+
+
+def _maps(board: Board, length: str) -> dict[str, tuple[str, str]]:
+    """Returns the pairs of dimensions that a map can have, by what the control says."""
+    others = [name for name in board.portfolio.workload.dims if name != length]
+    return {f"map over {x} and {y}": (x, y) for x, y in combinations((length, *others), 2)}
+
+
+def _map_of(dispatcher: Dispatcher, axes: tuple[str, str], chosen: Mapping[str, int]) -> dict[str, Any]:
+    """Returns the figure and the table of a map, with a ring around the shape that is chosen."""
+    x, y = axes
+    fixed = {name: extent for name, extent in chosen.items() if name not in axes}
+    figure = plot_map(dispatcher, x=x, y=y, fixed=fixed)
+    figure.add_scatter(
+        x=[chosen[x]],
+        y=[chosen[y]],
+        mode="markers",
+        marker=ring(16),
+        hoverinfo="skip",
+        name=str(Shape.of(**chosen)),
+    )
+    return {"figure": figure, "frame": frame_map(dispatcher, x=x, y=y, fixed=fixed)}
 
 
 def _mine(board: Board, hand: Mapping[str, Any]) -> Dispatcher:
@@ -88,20 +150,23 @@ def _mine(board: Board, hand: Mapping[str, Any]) -> Dispatcher:
     return by_hand(board.portfolio, [hand[name] for name in CUTS], plans)
 
 
-def _clicked(dim: Dim, values: Mapping[str, Any], point: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the extent that was clicked: both halves of the figure have it on their x axis."""
+def _clicked(dim: Dim, point: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the extent that was clicked: all parts of the figure have it on their x axis."""
     x = point.get("x")
     if not isinstance(x, (int, float)):
         return {}
     return {"shape": min(max(round(x), dim.low), last_drawn(dim))}
 
 
-def _controls(board: Board, name: str, dim: Dim) -> dict[str, Any]:
+def _controls(
+    board: Board, name: str, layers: Mapping[str, Shape], maps: Mapping[str, tuple[str, str]]
+) -> dict[str, Any]:
     import ipywidgets
 
     style = {"description_width": "initial"}
     plans = [plan.key for plan in board.portfolio.schemes]
     first = one_for_all(board).key
+    dim = board.portfolio.workload.dims[name]
     third = (dim.high / dim.low) ** (1 / 3)
 
     def slider(value: float, high: int, words: str) -> Any:
@@ -111,7 +176,12 @@ def _controls(board: Board, name: str, dim: Dim) -> dict[str, Any]:
         return ipywidgets.Dropdown(options=tuple(options), value=value, description=words, style=style)
 
     codes = [kernel.key for kernel in board.portfolio.micro_kernels]
+    several: dict[str, Any] = {}
+    if layers:
+        several["layer"] = dropdown(tuple(layers), next(iter(layers)), "layer")
+        several["show"] = dropdown((f"along {name}", *maps), f"along {name}", "show")
     return {
+        **several,
         "shape": slider((dim.low * dim.high) ** 0.5, last_drawn(dim), f"path of {name}"),
         "without": dropdown([NOTHING, *codes], NOTHING, "without"),
         "tree": dropdown([TRAINED, BY_HAND], TRAINED, "tree"),

@@ -25,9 +25,10 @@ from dietlab.view.padding_figures import (
     waste_trace,
 )
 from dietlab.view.plots import new_figure
+from dietlab.view.shape_map import middle
 from dietlab.view.theme import GRID, OPEN, PALETTE
 from dietlab.view.traffic import COLOURS
-from dietlab.workloads import Workload, extents
+from dietlab.workloads import Workload, at_layer, extents, length_dim
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -52,24 +53,26 @@ def padding_explorer(workload: Workload, hardware: Hardware) -> Explorer:
     waste and the idle cores as numbers; below, the waste over shapes and tile heights, and the usual serving
     policies.
 
-    A click on the heat map chooses its shape and height. ``explorer.frame`` is :func:`frame_tiling`.
+    Every dynamic dimension has a slider; the heat map is over the length. A click on it chooses its shape and
+    height. ``explorer.frame`` is :func:`frame_tiling`.
 
     Raises:
-        WorkloadError: if there is not exactly one dynamic dimension.
+        WorkloadError: if no dimension is dynamic.
         HardwareError: if ``hardware`` is no CPU.
     """
     from dietlab.view.explorer import Drawn, Explorer
 
-    name, dim = only_dim(workload)
+    name = length_dim(workload)
 
     def draw(rows: int, cols: int, edge: Edge, cores: int, **bound: int) -> Drawn:
-        scheme, shape = Scheme(CpuMicroKernel(rows, cols), edge), Shape.of(**bound)
-        chip, sizes = hardware.with_cores(cores), extents(workload, shape)
+        scheme, shape = Scheme(CpuMicroKernel(rows, cols), edge), Shape.of(**{name: bound.pop(name)})
+        layer = at_layer(workload, bound)
+        chip, sizes = hardware.with_cores(cores), extents(layer, shape)
         return Drawn(
-            _figure(workload, hardware, scheme, shape),
+            _figure(layer, hardware, scheme, shape),
             frame_tiling(scheme, sizes["rows"], sizes["cols"]),
-            _numbers(workload, chip, scheme, shape),
-            _note(workload, chip, scheme),
+            _numbers(layer, chip, scheme, shape),
+            _note(layer, chip, scheme),
         )
 
     def clicked(values: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, Any]:
@@ -77,10 +80,10 @@ def padding_explorer(workload: Workload, hardware: Hardware) -> Explorer:
             return {}
         return {name: round(point["x"]), "rows": round(point["y"])}
 
-    return Explorer(draw, _controls(workload, hardware, name, dim), clicked)
+    return Explorer(draw, _controls(workload, hardware, name), clicked)
 
 
-def _controls(workload: Workload, hardware: Hardware, name: str, dim: Dim) -> dict[str, Any]:
+def _controls(workload: Workload, hardware: Hardware, name: str) -> dict[str, Any]:
     import ipywidgets
 
     lanes, registers = hardware.cpu.lanes, hardware.cpu.vector_registers
@@ -92,8 +95,11 @@ def _controls(workload: Workload, hardware: Hardware, name: str, dim: Dim) -> di
 
     edges: tuple[Edge, ...] = ("even", "rest", *edges_of("paper", workload, hardware))
     tallest = max(1, (registers - 1) // 2 - 1)  # two vectors wide, with operands beside the accumulators
+    dim = workload.dims[name]
+    others = {other: ends for other, ends in workload.dims.items() if other != name}
     return {
         name: slider(name, dim.low + (dim.high - dim.low) // 3, dim.low, dim.high),
+        **{other: slider(other, middle(ends), ends.low, ends.high) for other, ends in others.items()},
         "rows": slider("tile: rows", tallest, 1, registers),
         "cols": slider("tile: columns", 2 * lanes, lanes, MAX_VECTORS * lanes, lanes),
         "edge": ipywidgets.Dropdown(

@@ -13,9 +13,10 @@ from dietlab.plans import plan_for
 from dietlab.shapes import Shape, only_dim
 from dietlab.space import CpuScheme, scheme_with
 from dietlab.view.lab import lab_imports
+from dietlab.view.one_layer import Layer
 from dietlab.view.plots import new_figure
 from dietlab.view.theme import PALETTE
-from dietlab.workloads import Workload
+from dietlab.workloads import Workload, at_layer
 from dietlab.workloads import extents as sizes_of
 
 if TYPE_CHECKING:
@@ -86,20 +87,22 @@ def frame_waste(
     scheme: CpuScheme,
     heights: Iterable[int] | None = None,
     extents: Iterable[int] | None = None,
+    layer: Layer | None = None,
 ) -> pd.DataFrame:
-    """Returns the share of the multiply-adds that are padding, for each extent of the dynamic dimension and
-    each height of the tile.
+    """Returns the share of the multiply-adds that are padding, for each length and each height of the tile.
 
     Args:
         scheme: gives the columns of the tile and its edge: what is composed has no padded rows.
         heights: rows of the tile (default: 1 to :data:`HEIGHTS`).
-        extents: of the one dynamic dimension (default: the first :data:`SHOWN` of its range).
+        extents: of the length (default: the first :data:`SHOWN` of its range).
+        layer: the extents of all other dynamic dimensions, as in ``{"N": 2304, "K": 768}``.
 
     Raises:
-        WorkloadError: if there is not exactly one dynamic dimension.
+        WorkloadError: if the layer lacks a dynamic dimension, or has an unknown one.
     """
     import pandas as pd
 
+    workload = at_layer(workload, layer)
     name, dim = only_dim(workload)
     chosen = list(extents or range(dim.low, min(dim.high, dim.low + SHOWN - 1) + 1))
     tall = list(heights or range(1, HEIGHTS + 1))
@@ -194,9 +197,11 @@ def plot_waste(
     heights: Iterable[int] | None = None,
     extents: Iterable[int] | None = None,
     template: str | None = None,
+    layer: Layer | None = None,
 ) -> go.Figure:
-    """Draws a heat map of padding waste over the dynamic dimension and the height of the tile; arguments as
-    in :func:`frame_waste`."""
+    """Draws a heat map of padding waste over the length and the height of the tile; arguments as in
+    :func:`frame_waste`."""
+    workload = at_layer(workload, layer)
     frame = frame_waste(workload, scheme, heights, extents)
     name, _ = only_dim(workload)
     title = f"Padding waste of {workload}: tiles {scheme.cols} columns wide, edge {scheme.edge}"

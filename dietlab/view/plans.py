@@ -10,8 +10,10 @@ from dietlab.dispatch import Dispatcher
 from dietlab.plans import Plan
 from dietlab.shapes import Shape, only_dim
 from dietlab.view.lab import lab_imports
+from dietlab.view.one_layer import Layer
 from dietlab.view.plots import MICRO
 from dietlab.view.theme import CLEAR, PALETTE, TEXT
+from dietlab.workloads import at_layer
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,23 +31,27 @@ PARTS = {
 
 
 def frame_plans(
-    dispatcher: Dispatcher, model: CostModel, extents: Iterable[int] | None = None
+    dispatcher: Dispatcher,
+    model: CostModel,
+    extents: Iterable[int] | None = None,
+    layer: Layer | None = None,
 ) -> pd.DataFrame:
     """Returns one row a shape: its ``scheme`` with the parameters, how it covers
     the rows (``cover``, and ``heights`` of the tiles in order), and the predicted seconds by part and in all.
 
     Args:
-        extents: of the one dynamic dimension (default: the first :data:`SHOWN` of its range).
+        extents: of the length (default: the first :data:`SHOWN` of its range).
+        layer: the extents of all other dynamic dimensions, as in ``{"N": 2304, "K": 768}``.
 
     Raises:
-        WorkloadError: if there is not exactly one dynamic dimension.
+        WorkloadError: if the layer lacks a dynamic dimension, or has an unknown one.
     """
     import pandas as pd
 
-    name, dim = only_dim(dispatcher.workload)
+    name, dim = only_dim(at_layer(dispatcher.workload, layer))
     rows: list[dict[str, Any]] = []
     for extent in extents or range(dim.low, min(dim.high, dim.low + SHOWN - 1) + 1):
-        shape = Shape.of(**{name: extent})
+        shape = Shape.of(**{name: extent}, **(layer or {}))
         scheme, plan = dispatcher.scheme(shape), dispatcher.plan(shape)
         parts = model.parts(scheme, shape)
         rows.append(
@@ -76,8 +82,10 @@ def plot_plans(
     model: CostModel,
     extents: Iterable[int] | None = None,
     template: str | None = None,
+    layer: Layer | None = None,
 ) -> go.Figure:
-    """Draws, above, how the rows of each shape are covered; below, where its predicted time goes.
+    """Draws, above, how the rows of each shape are covered; below, where its predicted time goes. Arguments
+    as in :func:`frame_plans`.
 
     Every column is a shape: its rows are coloured by the height of the tile they belong to, and tiles
     are told apart by a lighter and a darker shade in turns.
@@ -86,10 +94,11 @@ def plot_plans(
         import plotly.graph_objects as go
         from plotly.subplots import make_subplots
 
-    frame = frame_plans(dispatcher, model, extents)
-    name = next(iter(dispatcher.workload.dims))
+    frame, workload = frame_plans(dispatcher, model, extents, layer), at_layer(dispatcher.workload, layer)
+    name, _ = only_dim(workload)
     figure = make_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.06, row_heights=[0.6, 0.4])
-    tiles = [_heights(dispatcher.plan(Shape.of(**{name: extent}))) for extent in frame[name]]
+    shapes = [Shape.of(**{name: extent}, **(layer or {})) for extent in frame[name]]
+    tiles = [_heights(dispatcher.plan(shape)) for shape in shapes]
     hover = [f"{name}={row[name]}: {row['cover']}<br>{row['scheme']}" for _, row in frame.iterrows()]
     figure.add_trace(_tiles(go, frame[name], tiles, hover), row=1, col=1)
     for part, (label, colour) in PARTS.items():
@@ -115,7 +124,7 @@ def plot_plans(
         paper_bgcolor=CLEAR,
         plot_bgcolor=CLEAR,
         font_color=TEXT,
-        title=f"Plans of {dispatcher.workload}",
+        title=f"Plans of {workload}",
         legend={"orientation": "h", "y": -0.15},
     )
     figure.update_yaxes(title_text="row of the output", row=1, col=1)

@@ -31,7 +31,7 @@ from dietlab.workloads.contraction import (
 from dietlab.workloads.dense import Dense
 from dietlab.workloads.dimensions import bound
 from dietlab.workloads.epilogue import ACTIVATIONS, NO_EPILOGUE, Activation, Epilogue
-from dietlab.workloads.layer import at_layer, length_dim
+from dietlab.workloads.layer import at_layer, length_dim, shapes_of_layer
 from dietlab.workloads.precision import PRECISIONS, FloatArray, Precision, require_dtype
 from dietlab.workloads.tolerance import tolerance
 
@@ -88,6 +88,7 @@ __all__ = [
     "length_dim",
     "make_workload",
     "require_dtype",
+    "shapes_of_layer",
     "smallest",
     "smallest_shape",
     "static_extent",

@@ -6,9 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
-from dietlab.dims import as_extent
+from dietlab.dims import Shape, as_extent
 from dietlab.errors import WorkloadError, mismatch
+from dietlab.shapes import ShapeSet
 from dietlab.workloads.contraction import Workload
+
+NAMED = 4
+"""The most layers that a message lists."""
 
 
 def length_dim(workload: Workload) -> str:
@@ -47,3 +51,21 @@ def at_layer(workload: Workload, layer: Mapping[str, int] | None = None) -> Work
     bound = {name: as_extent(extent) for name, extent in given.items()}
     # Operators are frozen dataclasses with a field a dimension; the protocol cannot say so.
     return cast(Workload, replace(cast(Any, workload), **bound)) if bound else workload
+
+
+def shapes_of_layer(shapes: ShapeSet, layer: Mapping[str, int], length: str) -> ShapeSet:
+    """Returns the shapes of one layer with the ``length`` as their only dimension; weights sum to 1 again.
+
+    Raises:
+        WorkloadError: if no shape is of this layer.
+    """
+    wanted = Shape.of(**layer)
+    here = {shape: Shape.of(**{length: shape[length]}) for shape in shapes if shape.without(length) == wanted}
+    if not here:
+        known = sorted({shape.without(length) for shape in shapes})
+        some = "; ".join(map(str, known[:NAMED]))
+        raise WorkloadError("a shape is of this layer", wanted, f"Of the {len(known)} that are: {some}.")
+    weights = dict(zip(shapes.shapes, shapes.weights, strict=True))
+    held_out = (short for shape, short in here.items() if shape in shapes.held_out)
+    chosen = ShapeSet.of({short: weights[shape] for shape, short in here.items()}, held_out)
+    return replace(chosen, source=shapes.source)
