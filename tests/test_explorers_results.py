@@ -15,7 +15,7 @@ import pytest
 from conftest import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from layers import CHIP, EVERY, LENGTHS, TUNED
+from layers import CHIP, EVERY, LENGTHS, TUNED, layers_report
 
 from dietlab.bench import BenchTable, Entry, StudyFacts
 from dietlab.cost import evaluate_model
@@ -891,3 +891,41 @@ def test_plans_are_shown_at_a_layer(every_layer: tuple[TuningRun, Portfolio]) ->
     assert figure.layout.title.text == "Plans of dense T=1..256 N=2304 K=768"
     with pytest.raises(WorkloadError, match="but T: N, K; got missing K, N"):
         plot_plans(dispatcher, run.model)
+
+
+def test_the_speedup_explorer_has_layers_and_a_map() -> None:
+    report = layers_report("hot", "rotating")
+    explorer = speedup_explorer(report)
+    assert list(explorer.controls["layer"].options) == [str(layer) for layer in report.layers]
+    explorer.set(layer="K=768,N=2304", shape="T=24")
+    expected = frame_against(report.of_layer(BERT_LAYER), "best prepacked vendor", "hot")
+    assert explorer.frame.equals(expected)
+    assert explorer.figure.layout.xaxis.title.text == "T (extent)"
+    assert "T=24: dietlab covers it by " in explorer.drawn.note
+    explorer.controls["show"].value = "map of all layers"
+    assert explorer.frame.equals(frame_map(report, contender="best prepacked vendor", cache="hot"))
+    chosen = trace(explorer.figure, "K=768,N=2304,T=24")
+    assert (list(chosen.x), list(chosen.y)) == ([24], ["K=768,N=2304"])
+    explorer.live.clicked = {"trace": 0, "point": 2, "x": 8, "y": "K=333,N=100", "count": 1}
+    assert (explorer.values["layer"], explorer.values["shape"]) == ("K=333,N=100", "T=8")
+    explorer.set(contender="oracle", cache="rotating")
+    assert explorer.frame.equals(frame_map(report, contender="oracle", cache="rotating"))
+    assert explorer._repr_mimebundle_()[0]["image/png"].startswith("iVBOR")
+
+
+def test_reports_of_one_and_of_several_dimensions_stand_side_by_side() -> None:
+    explorer = speedup_explorer([layers_report(), TABLE])
+    explorer.controls["workload"].value = "qkv"
+    assert explorer.controls["layer"].options == ("the only one",)
+    assert explorer.controls["show"].options == ("along the length",)
+    assert explorer.frame["T"].tolist() == [8, 64]
+
+
+def test_the_parts_of_a_layers_time_are_of_the_whole_shape(every_layer: tuple[TuningRun, Portfolio]) -> None:
+    from dietlab.view.explore_speedup import _parts, chosen
+
+    report, (run, _) = layers_report(), every_layer
+    choice = chosen(by_setting([report]), {"layer": "K=768,N=2304", "shape": "T=24"})
+    parts, words = _parts(choice, Shape.of(T=24), choice.row, lambda: run.model)
+    assert parts is not None and words.startswith("Predicted: ")
+    assert parts.equals(frame_parts(run.model, PLAN, Shape.of(T=24, **BERT_LAYER), "hot"))

@@ -22,12 +22,14 @@ from dietlab.space import Scheme
 from dietlab.study import MODEL, Study
 from dietlab.view.bench_text import cores
 from dietlab.view.plots import MICRO, frame_speedup, new_figure
+from dietlab.view.shape_map import frame_map, plot_map
 from dietlab.view.speedup_figures import (
     frame_against,
     frame_parts,
     plot_against,
     time_words,
 )
+from dietlab.view.theme import ring
 from dietlab.workloads import axis_of, workload_from_json
 
 if TYPE_CHECKING:
@@ -42,6 +44,8 @@ Runs = Mapping[tuple[str, int], str | Path]
 
 BARS = "Bars span every ratio that the 95 % intervals of both times allow."
 NOBODY = "nobody"
+NO_LAYER = "the only one"
+ALONG, MAP = "along the length", "map of all layers"
 
 
 @dataclass(frozen=True)
@@ -55,10 +59,17 @@ class Setting:
 
 @dataclass(frozen=True)
 class Choice:
-    """The values of the dropdowns, and the options that each of them has then."""
+    """The values of the dropdowns, and the options that each of them has then.
+
+    ``whole`` is the report of the setting and ``report`` what it has of the chosen layer, if several
+    dimensions are dynamic; otherwise they are the same and ``layer`` is empty.
+    """
 
     setting: Setting
+    whole: Report
     report: Report
+    layer: Mapping[str, int]
+    show: str
     cache: str
     contender: str
     shape: str
@@ -70,6 +81,11 @@ class Choice:
         """The chosen shape's row of ``frame``; None if there is none."""
         return next((row for row in self.frame.itertuples() if row.shape == self.shape), None)
 
+    @property
+    def map(self) -> pd.DataFrame:
+        """The speedups over the contender by length and layer."""
+        return frame_map(self.whole, contender=self.contender, cache=self.cache)
+
 
 def speedup_explorer(table: Source | Sequence[Source], runs: Runs | None = None) -> Explorer:
     """Explores the speedup of dietlab for each shape against a chosen contender, cache state and number of
@@ -79,6 +95,10 @@ def speedup_explorer(table: Source | Sequence[Source], runs: Runs | None = None)
     a click on a shape tells its plan. ``explorer.frame`` has, shape by shape, the speedup, both times and
     their 95 % intervals (us).
 
+    Where several dimensions are dynamic, ``layer`` chooses the extents of all but the length, and ``show``
+    the picture along the length or a map over lengths and layers
+    (:func:`~dietlab.view.shape_map.plot_map`; ``explorer.frame`` is its table).
+
     Args:
         table: a bench or the path of its CSV, an evaluation's report, or several of these.
         runs: study folders, as ``{("dense-k768-n2304", 1): "runs/dense"}`` (1 thread): their cost models
@@ -86,6 +106,7 @@ def speedup_explorer(table: Source | Sequence[Source], runs: Runs | None = None)
 
     Raises:
         RecordError: if a file cannot be read.
+        WorkloadError: if several dimensions are dynamic of an operator that this version does not know.
     """
     from dietlab.view.explorer import Explorer
 
@@ -104,12 +125,16 @@ def speedup_explorer(table: Source | Sequence[Source], runs: Runs | None = None)
         return _drawn(choice, functools.partial(model, choice.setting.workload, choice.setting.threads))
 
     def clicked(values: Mapping[str, Any], point: Mapping[str, Any]) -> Mapping[str, Any]:
-        shapes = chosen(reports, values).options["shape"]
-        number = point.get("point")
+        choice, number = chosen(reports, values), point.get("point")
+        on_map = choice.show == MAP
+        shown = choice.map if on_map else choice.frame
         # The first trace has the shapes; in the others a point is something else.
-        if point.get("trace") != 0 or number is None or number >= len(shapes):
+        if point.get("trace") != 0 or number is None or number >= len(shown):
             return {}
-        return {"shape": shapes[number]}
+        row, length = shown.iloc[number], choice.whole.length
+        return (
+            {"layer": row["layer"], "shape": f"{length}={row[length]}"} if on_map else {"shape": row["shape"]}
+        )
 
     return Explorer(draw, _controls(chosen(reports, {}).options), clicked)
 
@@ -167,16 +192,24 @@ def chosen(reports: Mapping[Setting, Report], values: Mapping[str, Any]) -> Choi
         options[name] = found
         return values[name] if values.get(name) in found else found[0]
 
-    left = list(reports)
+    left, several = list(reports), any(len(report.dims) > 1 for report in reports.values())
     for name in ("hardware", "workload", "threads"):
         value = pick(name, list(dict.fromkeys(getattr(setting, name) for setting in left)))
         left = [setting for setting in left if getattr(setting, name) == value]
-    report = reports[left[0]]
+    whole = report = reports[left[0]]
+    layer: Mapping[str, int] = {}
+    show = ALONG
+    if several:
+        layers = {str(found): found for found in whole.layers} if len(whole.dims) > 1 else {}
+        layer_name = pick("layer", list(layers) or [NO_LAYER])
+        show = pick("show", [ALONG, MAP] if layers else [ALONG])
+        layer = layers[layer_name].to_json() if layers else {}
+        report = whole.of_layer(layer)
     cache = pick("cache", report.caches)
     contender = pick("contender", contenders(report, cache) or [NOBODY])
     frame = frame_against(report, contender, cache)
     shape = pick("shape", list(frame["shape"]) or [NOBODY])
-    return Choice(left[0], report, cache, contender, shape, frame, options)
+    return Choice(left[0], whole, report, layer, show, cache, contender, shape, frame, options)
 
 
 def contenders(report: Report, cache: str) -> list[str]:
@@ -212,8 +245,20 @@ def _drawn(choice: Choice, model: Any) -> Drawn:
         said.append(plan_words(choice.report, shape, plan))
         parts, words = _parts(choice, shape, row, model)
         said.append(words)
+    frame = choice.frame
     figure = plot_against(choice.report, choice.contender, choice.cache, choice.shape, parts)
-    return Drawn(figure, choice.frame, _numbers(choice), " ".join(said), choice.options)
+    if choice.show == MAP and row is not None:
+        frame = choice.map
+        figure = plot_map(choice.whole, contender=choice.contender, cache=choice.cache)
+        length, place = choice.whole.length, str(Shape.of(**choice.layer))
+        ringed = {
+            "name": f"{place},{choice.shape}",
+            "mode": "markers",
+            "hoverinfo": "skip",
+            "marker": ring(26),
+        }
+        figure.add_scatter(x=[shape[length]], y=[place], **ringed)
+    return Drawn(figure, frame, _numbers(choice), " ".join(said), choice.options)
 
 
 def plan_words(report: Report, shape: Shape, plan: object) -> str:
@@ -238,7 +283,8 @@ def _parts(choice: Choice, shape: Shape, row: Any, model: Any) -> tuple[pd.DataF
             )
         if known.cost.hardware.name != choice.report.hardware.get("name"):
             return None, f"The cost model is of {known.cost.hardware.name}: it predicts nothing here."
-        parts = frame_parts(known, str(row.scheme), shape, choice.cache)
+        whole = Shape.of(**shape.to_json(), **choice.layer)
+        parts = frame_parts(known, str(row.scheme), whole, choice.cache)
     except DietlabError as error:
         return None, f"Its parts cannot be predicted: {error}"
     largest = parts.loc[parts["predicted_seconds"].idxmax()]

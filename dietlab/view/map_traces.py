@@ -1,4 +1,4 @@
-"""How a map is drawn: regions of plans, squares in the colours of numbers, and its axes."""
+"""The traces and the axes of a map: regions of plans, squares in the colours of numbers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LABELLED = 0.045
 
 @dataclass(frozen=True)
 class Look:
-    """How numbers become colours and words.
+    """The colours and words of the numbers of a map.
 
     Args:
         key: the title of the key.
