@@ -22,8 +22,8 @@ from schemes import cpu_scheme
 
 from dietlab.dispatch import Dispatcher, Portfolio, choose_portfolio, train_dispatcher
 from dietlab.errors import DietlabError, DispatchError, RecordError, WorkloadError
+from dietlab.evaluation.parts import length_place
 from dietlab.evaluation.report import ContenderInfo, Report, Row
-from dietlab.evaluation.summary import length_place
 from dietlab.events import PhaseSeconds
 from dietlab.measure import SyntheticRunner
 from dietlab.plans import Leaf, Split, route

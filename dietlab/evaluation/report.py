@@ -13,22 +13,18 @@ from typing import TYPE_CHECKING, Any
 from dietlab.cards import Card, Carded, Fold, Listing, Quantity, counted
 from dietlab.errors import RecordError, WorkloadError
 from dietlab.evaluation.one_layer import report_of_layer
-from dietlab.evaluation.policies import Padding, padding_over
-from dietlab.evaluation.summary import (
-    SUMMARY_HEADER,
+from dietlab.evaluation.parts import (
     Part,
     Place,
-    Summary,
     judged,
     layer_place,
     length_place,
     part_cells,
     part_header,
     parts,
-    quality,
-    summarise,
-    summary_cells,
 )
+from dietlab.evaluation.policies import Padding, padding_over
+from dietlab.evaluation.summary import SUMMARY_HEADER, Summary, quality, summarise, summary_cells
 from dietlab.evaluation.trace import TraceTime, trace_time
 from dietlab.hardware import above_roofline
 from dietlab.shapes import Shape, ShapeSet
