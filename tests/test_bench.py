@@ -500,7 +500,7 @@ def test_targets_hold_where_they_are_meant() -> None:
     from dietlab.bench.samples import Sample
 
     criterion = Criterion("peak", "mean", "", "%", at_least=88.0, threads=(1,), caches=("hot",))
-    found = [Sample("w", 128, 90.0)]
+    found = [Sample("w", Shape.of(T=128), 90.0)]
     assert line_of(criterion, 1, "hot", found).verdict == "met"
     assert line_of(criterion, 2, "hot", found).verdict == ""
     assert line_of(criterion, 1, "rotating", found).verdict == ""
