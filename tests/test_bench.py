@@ -182,8 +182,8 @@ def test_a_suite_is_narrowed_by_a_pattern_and_by_contenders() -> None:
         bert.only("conv")
     with pytest.raises(
         DietlabError,
-        match="a suite is one of bert-cpu, llm-cpu, smoke, smoke-gpu, paper-gpu, bert-gpu, llm-gpu; "
-        "got 'gpt'",
+        match="a suite is one of bert-cpu, layers, llm-cpu, smoke, smoke-layers, smoke-gpu, paper-gpu, "
+        "bert-gpu, llm-gpu; got 'gpt'",
     ):
         suite_named("gpt")
 
@@ -661,7 +661,7 @@ def test_a_task_that_fails_leaves_a_reason(tmp_path: Path, monkeypatch: pytest.M
     def refuse(*_: Any) -> None:
         raise BuildError("a linker is installed", "none")
 
-    monkeypatch.setattr("dietlab.bench.run.built", refuse)
+    monkeypatch.setattr("dietlab.bench.studies.built", refuse)
     monkeypatch.setattr("dietlab.bench.run.measure_peaks", lambda hardware: hardware)
     heard = Heard()
     found = run_bench(suite_named("smoke"), tmp_path, caches=("hot",), effort="smoke", observers=[heard])

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import astuple
 
 from dietlab.bench.criteria import criteria_of
+from dietlab.bench.parts import COLUMNS as PART_COLUMNS
+from dietlab.bench.parts import Part, by_layer, by_length
 from dietlab.bench.samples import bounds
 from dietlab.bench.summary import Line, by_workload, suite_of, summarise
 from dietlab.bench.table import LENGTH, BenchTable, Entry, layer_of
@@ -79,6 +81,8 @@ def tables(table: BenchTable) -> list[tuple[str, Table]]:
     found = [
         ("Summary", (SUMMARY_HEADER, [summary_cells(line) for line in summarise(table)])),
         ("By workload", workload_table(table)),
+        ("By layer", part_table("layer", by_layer(table))),
+        ("By length", part_table("length", by_length(table))),
         ("By contender", contender_table(table)),
         ("Roofline", roofline_table(table)),
         ("Studies", study_table(table)),
@@ -111,6 +115,28 @@ def workload_table(table: BenchTable) -> Table:
     chosen = [c for c in criteria_of(suite_of(table)) if c.measure in WORKLOAD_MEASURES]
     rows = [(line.workloads[0], *summary_cells(line)) for line in by_workload(table, chosen)]
     return ("workload", *SUMMARY_HEADER), rows
+
+
+def part_table(what: str, parts: Sequence[Part]) -> Table:
+    """Returns the values of layers or lengths: speedups (x) and regrets (%)."""
+    rows = [
+        (
+            part.workload,
+            str(part.threads),
+            part.cache,
+            str(part.part),
+            "yes" if part.held_out else "",
+            str(part.shapes),
+            *(_value(part, name) for name in PART_COLUMNS),
+        )
+        for part in parts
+    ]
+    return ("workload", "threads", "cache", what, "held out", "shapes", *PART_COLUMNS), rows
+
+
+def _value(part: Part, name: str) -> str:
+    unit = PART_COLUMNS[name].unit
+    return f"{_number(part.values[name], unit)} {unit}" if name in part.values else "-"
 
 
 def contender_table(table: BenchTable) -> Table:
@@ -210,6 +236,11 @@ def notes_of(table: BenchTable) -> list[tuple[str, list[str]]]:
         for facts in table.studies
         for c in facts.contenders
         if c.absent
+    }
+    absent |= {
+        f"own ({facts.name}, {layer}): {reason}": None
+        for facts in table.studies
+        for layer, reason in facts.tuning.get("own_failures", {}).items()
     }
     failed = [f"{facts.name}, {cores(facts.threads)}: {facts.failure}" for facts in table.failures]
     found = [
