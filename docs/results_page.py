@@ -11,13 +11,14 @@ from results_text import DIGITS, MISSED, Place, bare, in_order, misses, number, 
 
 from dietlab.bench import BenchTable, Criterion, Line, by_workload, summarise
 from dietlab.bench.criteria import EPILOGUE_AT_MOST, SHORT, criteria_of
+from dietlab.bench.parts import by_layer, by_length
 from dietlab.bench.samples import Block, blocks
 from dietlab.bench.summary import STATISTICS, interval, suite_of
 from dietlab.bench.table import COLUMNS, LENGTH
 from dietlab.evaluation.report import OURS
 from dietlab.measure import read_records
 from dietlab.shapes import Shape
-from dietlab.view.bench_text import markdown, notes_of, study_table, who_table
+from dietlab.view.bench_text import markdown, notes_of, part_table, study_table, who_table
 from dietlab.workloads import workload_from_json
 
 INTRO = Path(__file__).with_name("results_intro.md")
@@ -125,6 +126,8 @@ def _details(result: Result) -> Iterator[str]:
         return
     table = result.table
     yield _workload_text(table)
+    for what, parts in (("layer", by_layer(table)), ("length", by_length(table))):
+        yield f"By {what}:\n\n{markdown(*part_table(what, parts))}" if parts else ""
     yield f"Dense layers, T <= {SHORT[1]}, over each contender, with the worst length:"
     yield _contenders(table)
     yield "Studies: one line for each operator and number of cores.\n\n" + markdown(*study_table(table))
@@ -158,9 +161,10 @@ def _workload_text(table: BenchTable) -> str:
 
 
 def _by_operator(criterion: Criterion) -> bool:
-    """Whether the table of operators has this line: a speedup over all short lengths, or regret."""
-    return criterion.measure == "regret" or (
-        criterion.measure in ("prepacked", "plain") and criterion.lengths == SHORT
+    """Whether the table of operators has this line: a speedup over all short lengths or over a layer's
+    own library, or regret."""
+    return criterion.measure in ("own", "regret", "held-out") or (
+        criterion.measure in ("prepacked", "plain") and criterion.lengths in (SHORT, EVERY)
     )
 
 
