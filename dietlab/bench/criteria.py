@@ -248,7 +248,7 @@ GPU_CRITERIA: tuple[Criterion, ...] = (
 """The lines that a GPU is judged by, from top to bottom; the targets are set for an H200."""
 
 CRITERIA = (*CPU_CRITERIA, *GPU_CRITERIA)
-"""Every line of a summary, but for the suites that have lines of their own. A study counts for those of its
+"""Every line of a summary, but for the suites in SUITE_CRITERIA. A study counts for those of its
 kind of processor only."""
 
 dense, batched = partial(Criterion, operators="dense"), partial(Criterion, operators="batch-matmul")

@@ -1,4 +1,4 @@
-"""Which layers a task is tuned for, evaluated on and compared on, if one library serves every layer."""
+"""The layers that a task is tuned for, evaluated on and compared on, if one library serves all."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class EveryLayer:
         tuned: the layers that it is tuned for: a name of :data:`dietlab.layers.MODELS`, or pairs (N, K).
         held_out: layers that tuning never sees, as (N, K).
         lengths, held_out_lengths: by effort, the lengths that each layer of either kind is evaluated at.
-        own: by effort, for how many layers of either kind a library of their own is tuned, those that come
+        own: by effort, for how many layers of either kind an own library is tuned, those that come
             first; each takes as long as a study of one layer.
 
     Raises:
@@ -53,7 +53,7 @@ class EveryLayer:
                 yield from ((layer, length) for length in lengths[effort])
 
     def owners(self, effort: str) -> tuple[Layer, ...]:
-        """Returns the layers that get a library of their own."""
+        """Returns the layers that get an own library."""
         tuned, held_out = self.own[effort]
         return (*self._tuned[:tuned], *self._held_out[:held_out])
 

@@ -45,7 +45,7 @@ class OwnLibraries:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What they cost, as facts of the task's tuning; nothing without any."""
+        """Their cost, as facts of the task's tuning; nothing without any."""
         facts = {"own_seconds": dict(self.seconds), "own_failures": dict(self.failures)}
         return {name: value for name, value in facts.items() if value}
 

@@ -96,7 +96,7 @@ HELD_OUT_LENGTHS: Mapping[str, tuple[int, ...]] = {
 }
 """Evaluated lengths of the other layers, none of which tuning sees."""
 OWN_LIBRARIES: Mapping[str, tuple[int, int]] = {"smoke": (1, 1), "quick": (4, 4), "full": (4, 12)}
-"""The number of BERT's layers and of held-out ones with a library of their own, by effort: each takes some
+"""The number of BERT's layers and of held-out ones with an own library, by effort: each takes some
 two minutes of tuning."""
 
 

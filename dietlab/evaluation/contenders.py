@@ -94,7 +94,7 @@ class LibraryContender:
 
 
 class LibrariesContender:
-    """Several libraries of ours under one name: each serves the shapes of its own operator only."""
+    """Several libraries of ours under one name: each serves only the shapes that its operator has."""
 
     def __init__(self, folders: Sequence[str]) -> None:
         self._operators = [load(folder) for folder in folders]

@@ -90,7 +90,7 @@ def assemble(
 
 
 def libraries_entrant(name: str, kind: str, operators: Sequence[Operator], detail: str) -> Entrant:
-    """Returns a contender that is several libraries of ours: each serves the shapes of its own operator, and
+    """Returns a contender that is several libraries of ours: each serves the shapes of one operator, and
     the contender has nothing for any other."""
     folders = [str(operator.path.parent) for operator in operators]
     return Entrant(name, "libraries", kind, {"libraries": folders}, detail)
