@@ -23,7 +23,7 @@ from dietlab.traffic import Lengths, aggregated, read_table
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Dim", "HasDims", "Shape", "ShapeSet", "drawn_shapes", "only_dim"]
+__all__ = ["Dim", "HasDims", "Shape", "ShapeSet", "drawn_layers", "drawn_shapes", "only_dim"]
 
 MOST_SHAPES = 1_000_000
 """The most shapes of a grid: three ranges of a few thousand extents have billions, which fit no memory."""
@@ -362,3 +362,20 @@ def drawn_shapes(dims: Mapping[str, Dim], n: int, source: random.Random) -> Iter
     while len(drawn) < n:
         drawn.add(Shape.of(**{name: dim.log_uniform(source) for name, dim in dims.items()}))
     yield from drawn
+
+
+def drawn_layers(workload: HasDims, count: int = 12, seed: int = 1) -> list[tuple[int, int]]:
+    """Returns ``count`` layers that nobody named, as (N, K), drawn evenly over the logarithm of their ranges;
+    equal seeds draw the same.
+
+    Raises:
+        WorkloadError: if N or K has no range.
+    """
+    dims = {name: workload.dims[name] for name in ("N", "K") if name in workload.dims}
+    if len(dims) < 2:
+        raise WorkloadError(
+            "layers are drawn from ranges of N and K",
+            f"{workload}",
+            "Tune it with --dim N=64:4096 --dim K=64:4096.",
+        )
+    return [(layer["N"], layer["K"]) for layer in drawn_shapes(dims, count, random.Random(seed))]

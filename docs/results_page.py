@@ -10,14 +10,15 @@ from results_index import Machine, Result
 from results_text import DIGITS, MISSED, Place, bare, in_order, misses, number, pivot, value_text
 
 from dietlab.bench import BenchTable, Criterion, Line, by_workload, summarise
-from dietlab.bench.criteria import CRITERIA, EPILOGUE_AT_MOST, SHORT
+from dietlab.bench.criteria import EPILOGUE_AT_MOST, SHORT, criteria_of
+from dietlab.bench.parts import by_layer, by_length
 from dietlab.bench.samples import Block, blocks
-from dietlab.bench.summary import STATISTICS, interval
-from dietlab.bench.table import COLUMNS
+from dietlab.bench.summary import STATISTICS, interval, suite_of
+from dietlab.bench.table import COLUMNS, LENGTH
 from dietlab.evaluation.report import OURS
 from dietlab.measure import read_records
 from dietlab.shapes import Shape
-from dietlab.view.bench_text import markdown, notes_of, study_table, who_table
+from dietlab.view.bench_text import markdown, notes_of, part_table, study_table, who_table
 from dietlab.workloads import workload_from_json
 
 INTRO = Path(__file__).with_name("results_intro.md")
@@ -105,7 +106,10 @@ def _findings(result: Result) -> Iterator[str]:
     if _is_ablation(table):
         yield _ablation(table)
         return
-    lines = summarise(table, [c for c in CRITERIA if not result.measures or c.measure in result.measures])
+    lines = summarise(
+        table,
+        [c for c in criteria_of(suite_of(table)) if not result.measures or c.measure in result.measures],
+    )
     yield from _summary_tables(lines)
     yield misses(lines)
     if result.measures:
@@ -122,6 +126,8 @@ def _details(result: Result) -> Iterator[str]:
         return
     table = result.table
     yield _workload_text(table)
+    for what, parts in (("layer", by_layer(table)), ("length", by_length(table))):
+        yield f"By {what}:\n\n{markdown(*part_table(what, parts))}" if parts else ""
     yield f"Dense layers, T <= {SHORT[1]}, over each contender, with the worst length:"
     yield _contenders(table)
     yield "Studies: one line for each operator and number of cores.\n\n" + markdown(*study_table(table))
@@ -146,7 +152,7 @@ def _summary_tables(lines: Sequence[Line]) -> Iterator[str]:
 
 def _workload_text(table: BenchTable) -> str:
     """Mean speedup over the best vendor and mean regret for each operator by itself."""
-    chosen = [c for c in CRITERIA if c.statistic in MEANS and _by_operator(c)]
+    chosen = [c for c in criteria_of(suite_of(table)) if c.statistic in MEANS and _by_operator(c)]
     lines = by_workload(table, chosen)
     lines = tuple(sorted(lines, key=lambda line: (line.workloads[0], chosen.index(line.criterion))))
     return "By operator:\n\n" + pivot(
@@ -155,9 +161,10 @@ def _workload_text(table: BenchTable) -> str:
 
 
 def _by_operator(criterion: Criterion) -> bool:
-    """Whether the table of operators has this line: a speedup over all short lengths, or regret."""
-    return criterion.measure == "regret" or (
-        criterion.measure in ("prepacked", "plain") and criterion.lengths == SHORT
+    """Whether the table of operators has this line: a speedup over all short lengths or over a layer's
+    own library, or regret."""
+    return criterion.measure in ("own", "regret", "held-out") or (
+        criterion.measure in ("prepacked", "plain") and criterion.lengths in (SHORT, EVERY)
     )
 
 
@@ -184,10 +191,10 @@ def _contenders(table: BenchTable) -> str:
 
 def _speedups(block: Block, lengths: tuple[int, int] = EVERY) -> Iterator[tuple[str, int, float]]:
     """Contender, length and speedup of each row that is not ours, in a range of lengths."""
-    for length, rows in block.rows.items():
+    for shape, rows in block.rows.items():
         for contender, row in rows.items():
-            if contender != OURS and row.speedup and lengths[0] <= length <= lengths[1]:
-                yield contender, length, row.speedup
+            if contender != OURS and row.speedup and lengths[0] <= shape[LENGTH] <= lengths[1]:
+                yield contender, shape[LENGTH], row.speedup
 
 
 def _mean_and_least(ratios: Sequence[float]) -> str:

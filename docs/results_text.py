@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from dietlab.bench import Criterion, Line
+from dietlab.shapes import Shape
 from dietlab.view.bench_text import cores, markdown
 
 MISSED = "**missed**"
-DIGITS = {"x": 2, "%": 1, "s": 0, "KiB": 0, "": 0}
+DIGITS = {"x": 2, "%": 1, "s": 0, "us": 2, "ns": 0, "KiB": 0, "GB": 2, "": 0}
 """Decimals of a value by its unit: what changes beyond them is noise."""
 COLDEST_FIRST = ("rotating", "interleaved", "hot", "")
 
@@ -60,9 +61,14 @@ def value_text(line: Line) -> str:
     said = value_of(line)
     if line.low is not None and line.high is not None:
         said += f" ({bare(line.low, line.criterion.unit)} to {bare(line.high, line.criterion.unit)})"
-    elif line.criterion.statistic in ("worst", "most") and line.worst.length:
-        said += f" ({line.worst.workload}, T = {line.worst.length})"
+    elif line.criterion.statistic in ("worst", "most") and line.worst.shape.bindings:
+        said += f" ({line.worst.workload}, {shape_text(line.worst.shape)})"
     return f"{said} {MISSED}" if line.met is False else said
+
+
+def shape_text(shape: Shape) -> str:
+    """Returns ``"T = 7"``, or ``"K = 768, N = 2304, T = 7"``."""
+    return ", ".join(f"{name} = {extent}" for name, extent in shape.bindings)
 
 
 def value_of(line: Line) -> str:
@@ -109,5 +115,5 @@ def _miss(line: Line) -> str:
     if line.ceiling is not None:
         said += f", at the roofline {number(line.ceiling, unit)}"
     worst = "" if line.criterion.statistic == "worst" else f" {number(line.worst.value, unit)}"
-    where = f" at T = {line.worst.length}" if line.worst.length else ""
+    where = f" at {shape_text(line.worst.shape)}" if line.worst.shape.bindings else ""
     return f"{said}; worst{worst}: `{line.worst.workload}`{where}"

@@ -182,8 +182,8 @@ def test_a_suite_is_narrowed_by_a_pattern_and_by_contenders() -> None:
         bert.only("conv")
     with pytest.raises(
         DietlabError,
-        match="a suite is one of bert-cpu, llm-cpu, smoke, smoke-gpu, paper-gpu, bert-gpu, llm-gpu; "
-        "got 'gpt'",
+        match="a suite is one of bert-cpu, layers, llm-cpu, smoke, smoke-layers, smoke-gpu, paper-gpu, "
+        "bert-gpu, llm-gpu; got 'gpt'",
     ):
         suite_named("gpt")
 
@@ -500,7 +500,7 @@ def test_targets_hold_where_they_are_meant() -> None:
     from dietlab.bench.samples import Sample
 
     criterion = Criterion("peak", "mean", "", "%", at_least=88.0, threads=(1,), caches=("hot",))
-    found = [Sample("w", 128, 90.0)]
+    found = [Sample("w", Shape.of(T=128), 90.0)]
     assert line_of(criterion, 1, "hot", found).verdict == "met"
     assert line_of(criterion, 2, "hot", found).verdict == ""
     assert line_of(criterion, 1, "rotating", found).verdict == ""
@@ -661,7 +661,7 @@ def test_a_task_that_fails_leaves_a_reason(tmp_path: Path, monkeypatch: pytest.M
     def refuse(*_: Any) -> None:
         raise BuildError("a linker is installed", "none")
 
-    monkeypatch.setattr("dietlab.bench.run.built", refuse)
+    monkeypatch.setattr("dietlab.bench.studies.built", refuse)
     monkeypatch.setattr("dietlab.bench.run.measure_peaks", lambda hardware: hardware)
     heard = Heard()
     found = run_bench(suite_named("smoke"), tmp_path, caches=("hot",), effort="smoke", observers=[heard])

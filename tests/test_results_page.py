@@ -15,6 +15,7 @@ from results_index import INDEX, Machine, read_index
 from results_page import MEANINGS, results_page
 from results_text import MISSED, value_of
 from speedup_picture import DARK, LIGHT, Curve, Theme, curve_of, draw, is_drawn
+from test_bench_layers import HAND_MADE
 
 from dietlab.bench import summarise
 from dietlab.bench.table import COLUMNS
@@ -159,3 +160,18 @@ def test_readme_without_a_place_for_the_table_is_refused(text: str) -> None:
     with pytest.raises(RecordError, match="has a place for its table"):
         with_block(text, "table")
     assert with_block(f"a\n{START}\nold\n{END}\nb", "new") == f"a\n{START}\nnew\n{END}\nb"
+
+
+def test_a_table_of_layers_joins_the_page(copied: Path) -> None:
+    HAND_MADE.save(copied / "zen4-layers.csv.gz")
+    index = json.loads((copied / INDEX).read_text())
+    entry = {"title": "Every layer", "measured": "2031-01-01, 10:00", "commands": ["dietlab bench"]}
+    index["machines"][0]["tables"].append({"file": "zen4-layers.csv.gz", **entry})
+    (copied / INDEX).write_text(json.dumps(index))
+    found = read_index(copied)
+    section = results_page(found).split("### Every layer\n")[1].split("\n## ")[0]
+    worst = next(line for line in section.splitlines() if "library, worst layer" in line)
+    assert ">= 0.95x" in worst and "0.91x (dense-every-layer, K = 301, N = 97) **missed**" in worst
+    assert "By layer:" in section and "By length:" in section and "| K=301,N=97 " in section
+    assert "peak memory of tuning" in section and "0.60 GB" in section
+    assert readme_table(found) == readme_table(read_index(RESULTS))

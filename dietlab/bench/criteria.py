@@ -10,6 +10,7 @@ from typing import Literal
 from dietlab.hardware.description import Target
 
 Measure = Literal[
+    "own",
     "prepacked",
     "plain",
     "ansor",
@@ -25,8 +26,12 @@ Measure = Literal[
     "incorrect",
     "tuning",
     "trials",
+    "measurements",
+    "memory",
     "kernels",
     "code",
+    "dispatch",
+    "call",
     "wrong",
 ]
 Statistic = Literal["geomean", "mean", "worst", "p99", "most", "total"]
@@ -42,8 +47,9 @@ class Criterion:
         measure: what is looked at; see :mod:`dietlab.bench.samples`.
         statistic: how many shapes become one number.
         what: the line's name, for people.
-        unit: ``x`` (times), ``%``, ``s``, ``KiB``, or nothing.
-        lengths: the range of T that counts, both ends included; a value over many lengths has T = 0.
+        unit: ``x`` (times), ``%``, ``s``, ``us``, ``ns``, ``KiB``, ``GB``, or nothing.
+        lengths: the range of T that counts, both ends included; a value over all lengths counts always.
+        by_layer: each layer counts once, with the geometric mean over its lengths.
         at_least, at_most: the target; none if both are None.
         caches: states that the target holds for; in the others the line has no target.
         threads: the target holds on these numbers of threads (empty: on all).
@@ -60,6 +66,7 @@ class Criterion:
     what: str
     unit: str = "x"
     lengths: tuple[int, int] = (1, 1 << 30)
+    by_layer: bool = False
     at_least: float | None = None
     at_most: float | None = None
     caches: tuple[str, ...] = ()
@@ -229,7 +236,6 @@ GPU_CRITERIA: tuple[Criterion, ...] = (
         "padding",
         "most",
         "executed over useful multiply-adds, serving trace",
-        lengths=(0, 0),
         at_most=1.03,
         dtypes=("bfloat16",),
         suites=("llm-gpu",),
@@ -242,9 +248,83 @@ GPU_CRITERIA: tuple[Criterion, ...] = (
 """The lines that a GPU is judged by, from top to bottom; the targets are set for an H200."""
 
 CRITERIA = (*CPU_CRITERIA, *GPU_CRITERIA)
-"""Every line that a summary can have. A study counts for those of its kind of processor only."""
+"""Every line of a summary, but for the suites in SUITE_CRITERIA. A study counts for those of its
+kind of processor only."""
 
-STUDY_MEASURES: tuple[Measure, ...] = ("tuning", "trials", "kernels", "code", "wrong")
+dense, batched = partial(Criterion, operators="dense"), partial(Criterion, operators="batch-matmul")
+most = partial(Criterion, statistic="most", operators="")
+total = partial(Criterion, statistic="total", operators="", at_most=0.0)
+
+LAYER_CRITERIA: tuple[Criterion, ...] = (
+    dense("own", "geomean", "over each layer's own library", at_least=0.98, caches=COLD),
+    dense(
+        "own",
+        "worst",
+        "over each layer's own library, worst layer",
+        by_layer=True,
+        at_least=0.95,
+        caches=COLD,
+    ),
+    dense(
+        "prepacked",
+        "geomean",
+        "over the best prepacked vendor, T<=128",
+        lengths=SHORT,
+        at_least=1.10,
+        caches=COLD,
+    ),
+    dense(
+        "prepacked",
+        "geomean",
+        "over the best prepacked vendor, T>128",
+        lengths=LONG,
+        at_least=1.0,
+        caches=COLD,
+    ),
+    dense("prepacked", "worst", "over the best prepacked vendor, worst shape", at_least=0.92, caches=COLD),
+    batched("plain", "geomean", "batched, over the best plain vendor"),
+    batched("plain", "worst", "batched, over the best plain vendor, worst shape"),
+    dense("held-out", "mean", "mean regret of held-out shapes and layers", "%", at_most=1.5),
+    dense("held-out", "p99", "99th percentile of regret, held-out", "%", at_most=8.0),
+    batched("held-out", "mean", "batched, mean regret of held-out shapes", "%", at_most=1.5),
+    batched("held-out", "p99", "batched, 99th percentile of regret, held-out", "%", at_most=8.0),
+    dense("cores", "geomean", "two cores over one, T>=32", lengths=(32, 1 << 30)),
+    most("tuning", what="tuning of dense for every layer", unit="s", at_most=240.0, operators="dense"),
+    total("tuning", what="tuning, all three operators", unit="s", at_most=480.0, needs=3),
+    most("measurements", what="measurements of one operator", unit="", at_most=1000.0),
+    most("memory", what="peak memory of tuning", unit="GB", at_most=2.0),
+    most("kernels", what="micro-kernels in a library", unit="", at_most=12.0),
+    most("code", what="machine code of a library", unit="KiB", at_most=256.0),
+    most("dispatch", what="dispatch in the library", unit="ns", at_most=50.0),
+    most("call", what="call from Python without work", unit="us", at_most=2.0),
+    total("wrong", what="random shapes called, wrong results", unit="", operators="dense"),
+    total("wrong", what="batched, lengths called, wrong results", unit="", operators="batch-matmul"),
+    total("incorrect", what="evaluated shapes, wrong results", unit=""),
+)
+"""The lines of a suite whose layers share one library, from top to bottom."""
+
+SUITE_CRITERIA: Mapping[str, tuple[Criterion, ...]] = dict.fromkeys(
+    ("layers", "smoke-layers"), LAYER_CRITERIA
+)
+"""The lines of suites that have their own, by the suite's name."""
+
+
+def criteria_of(suite: str) -> tuple[Criterion, ...]:
+    """Returns the lines of a suite's summary; those of all others for a table that names no suite."""
+    return SUITE_CRITERIA.get(suite, CRITERIA)
+
+
+STUDY_MEASURES: tuple[Measure, ...] = (
+    "tuning",
+    "trials",
+    "measurements",
+    "memory",
+    "kernels",
+    "code",
+    "dispatch",
+    "call",
+    "wrong",
+)
 """Measures of a whole study: they have no cache state and no shape."""
 
 LOWER_IS_BETTER: tuple[Measure, ...] = ("regret", "held-out", "padding", "incorrect", *STUDY_MEASURES)

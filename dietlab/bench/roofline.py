@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dietlab.bench.table import StudyFacts
+from dietlab.bench.table import LENGTH, StudyFacts
 from dietlab.evaluation.report import Row
 from dietlab.hardware import Roofline
 from dietlab.measure.rotation import roofline_of
+from dietlab.shapes import Shape
 
 
 @dataclass(frozen=True)
@@ -23,11 +24,16 @@ class Bound:
     workload: str
     threads: int
     cache: str
-    length: int
+    shape: Shape
     flops: int
     bytes: int
     roofline: Roofline
     seconds: float
+
+    @property
+    def length(self) -> int:
+        """The extent of T."""
+        return self.shape[LENGTH]
 
     @property
     def compute_share(self) -> float:
@@ -40,11 +46,11 @@ class Bound:
         return self.roofline.least_seconds(self.cache) / self.seconds
 
 
-def bound_of(facts: StudyFacts, cache: str, length: int, row: Row) -> Bound | None:
+def bound_of(facts: StudyFacts, cache: str, row: Row) -> Bound | None:
     """Returns the bound of one of our rows; None for a processor whose peaks are not known."""
     workload = facts.operator
     roofline = roofline_of(workload, row.shape, facts.processor)
     if roofline is None:
         return None
     flops, moved = workload.flops(row.shape), workload.bytes(row.shape)
-    return Bound(facts.name, facts.threads, cache, length, flops, moved, roofline, row.seconds_median)
+    return Bound(facts.name, facts.threads, cache, row.shape, flops, moved, roofline, row.seconds_median)

@@ -14,27 +14,31 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from dietlab.bench.deadline import Deadline, OutOfTime
+from dietlab.bench.every_layer import OWN
 from dietlab.bench.journal import Journal, Turn
+from dietlab.bench.random_shapes import check_shapes
+from dietlab.bench.studies import own_libraries, watched
 from dietlab.bench.suite import PAPER_LENGTHS, Suite, Task
 from dietlab.bench.table import BenchTable, StudyFacts, study_folder
 from dietlab.bench.validity import check_lengths
 from dietlab.cards import counted
 from dietlab.dispatch import Operator, versions
-from dietlab.errors import DietlabError, DispatchError, StudyError, require_names
+from dietlab.errors import DietlabError, StudyError, require_names
 from dietlab.evaluation import Row
-from dietlab.evaluation.contenders import contenders_for
 from dietlab.evaluation.evaluate import Contest, contest
 from dietlab.evaluation.gpu.machine import machine_facts
 from dietlab.evaluation.lineup import spread
+from dietlab.evaluation.overhead import overheads
 from dietlab.events import Audience, Observer, Stage, StageFinished, StageStarted, audience
 from dietlab.hardware import Hardware
 from dietlab.hardware.description import Target
 from dietlab.hardware.detect import measure_peaks
-from dietlab.measure import LocalRunner
 from dietlab.search import Effort, effort_named
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.study import Study
 
+PEAK = "peak_bytes"
+"""The fact of a study's tuning that is its peak memory."""
 JOURNAL, TABLE = "rows.jsonl", "bench.csv"
 TUNING_EFFORT = {"smoke": "smoke", "quick": "quick", "full": "quick"}
 """By the bench's effort: more lengths and longer timing need no longer tuning."""
@@ -64,6 +68,7 @@ class Bench:
     out: Path
     journal: Journal
     listeners: Audience
+    effort: str
     tuning: str
     timing: Effort
     target: Target
@@ -111,7 +116,7 @@ def run_bench(
     with locked(folder):
         journal = Journal(folder / JOURNAL, _about(suite, effort, effort_named(tuning), timing))
         bench = Bench(
-            folder, journal, audience((*observers, deadline)), tuning, timing, suite.target, deadline
+            folder, journal, audience((*observers, deadline)), effort, tuning, timing, suite.target, deadline
         )
         todo = jobs(chosen, threads, caches, effort, journal)
         try:
@@ -138,7 +143,7 @@ def _about(suite: Suite, effort: str, tuning: Effort, timing: Effort) -> dict[st
 
 def _require_known(suite: Suite, threads: Sequence[int], caches: Sequence[str]) -> None:
     named = (name for task in suite.tasks for name in task.against)
-    require_names("contenders", contenders_for(suite.target), named)
+    require_names("contenders", suite.contenders, named)
     require_names("cache states", suite.caches, caches, at_least=1)
     if suite.target == "cuda" and tuple(threads) != (1,):
         raise DietlabError("threads count cores of a CPU", list(threads), "A GPU is used as a whole.")
@@ -178,12 +183,13 @@ def _unchecked(bench: Bench, job: Job) -> bool:
     """Returns whether a library was measured, but not called at every length."""
     facts = bench.journal.studies.get((job.task.name, job.threads))
     on_cpu = bench.target == "cpu"
-    return on_cpu and facts is not None and not facts.failure and not _lengths(facts)
+    return on_cpu and facts is not None and not facts.failure and not _checks(facts)
 
 
-def _lengths(facts: StudyFacts | None) -> dict[str, Any]:
-    """Returns the known results of the check of every length."""
-    return {k: v for k, v in facts.library.items() if k.startswith("lengths_")} if facts else {}
+def _checks(facts: StudyFacts | None) -> dict[str, Any]:
+    """Returns the known results of the check of every length, or of random shapes."""
+    found = facts.library.items() if facts else ()
+    return {name: value for name, value in found if name.startswith(("lengths_", "shapes_"))}
 
 
 def _attempt(bench: Bench, job: Job, progress: Stage) -> None:
@@ -203,32 +209,56 @@ def _attempt(bench: Bench, job: Job, progress: Stage) -> None:
 def _measure(bench: Bench, job: Job, hardware: Hardware, progress: Stage) -> None:
     task, folder = job.task, bench.out / job.name
     study = Study.create(folder, task.workload, hardware, task.shapes, bench.tuning)
-    op, run = built(study, bench.listeners), study.run()
-    known = bench.journal.studies.get((task.name, job.threads))
-    lengths = _lengths(known) or _checked(study, bench.listeners)
+    op, memory = watched(study, bench.listeners, task.max_kernels)
+    if memory is not None:
+        _keep_memory(bench, job, study, memory)
+    known, run = bench.journal.studies.get((task.name, job.threads)), study.run()
+    checks = _checks(known) or _checked(study, op, bench.listeners)
     if known is not None and not job.turns:
-        bench.journal.add_study(replace(known, library={**known.library, **lengths}))
+        bench.journal.add_study(replace(known, library={**known.library, **checks}))
         return
+    own = own_libraries(task, bench.effort, hardware, bench.out, bench.tuning, bench.listeners)
+    library = {**op.facts, **checks, **_overheads(study, op)}
     seen = {record.shape for record in run.records}
     with contest(
         op,
-        task.against,
+        [name for name in task.against if name != OWN],
         ShapeSet.of(dict.fromkeys((turn.shape for turn in job.turns), 1.0)),
         effort=bench.timing,
         tuned=run,
         folder=folder,
         listeners=bench.listeners,
         ansor_shapes=_paper_shapes(task),
+        more=own.entrants,
     ) as opened:
-        bench.journal.add_study(_facts(job, study, {**op.facts, **lengths}, opened))
+        peak = known.tuning if known else {}
+        tuning = {**opened.tuning, **own.facts, **{k: v for k, v in peak.items() if k == PEAK}}
+        bench.journal.add_study(_facts(job, study, tuning, library, opened))
         play(opened, job.turns, seen, bench.journal, progress, bench.deadline)
 
 
-def _checked(study: Study, listeners: Audience) -> dict[str, Any]:
-    """Checks a library at every length. A GPU's is judged only where it is evaluated: the check of every
-    length calls it with NumPy's arrays."""
+def _keep_memory(bench: Bench, job: Job, study: Study, peak: int) -> None:
+    """Keeps the peak of tuning at once: nobody can measure it later. A study that was tuned in several
+    sittings has that of the greatest."""
+    bare = StudyFacts(job.task.name, job.threads, study.workload.to_json(), study.hardware.to_json())
+    known = bench.journal.studies.get((job.task.name, job.threads), bare)
+    tuning = {**known.tuning, PEAK: max(peak, known.tuning.get(PEAK, 0))}
+    bench.journal.add_study(replace(known, tuning=tuning))
+
+
+def _overheads(study: Study, op: Operator) -> dict[str, float]:
+    """Returns the cost of a call besides the micro-kernel; nothing for a GPU, whose calls take no arrays of
+    NumPy."""
+    return {} if study.hardware.kind == "cuda" else overheads(op, study.shapes)
+
+
+def _checked(study: Study, op: Operator, listeners: Audience) -> dict[str, Any]:
+    """Checks a library at every length, or on random shapes of several dimensions. A GPU's is judged only
+    where it is evaluated: the check calls it with NumPy's arrays."""
     if study.hardware.kind == "cuda":
         return {}
+    if len(study.workload.dims) > 1:
+        return check_shapes(op, listeners).to_json()
     return check_lengths(study.dispatcher(), listeners).to_json()
 
 
@@ -265,19 +295,11 @@ def progress_of(listeners: Audience, done: int, left: int) -> Iterator[Stage]:
         listeners.send(StageFinished("bench", perf_counter() - started))
 
 
-def built(study: Study, listeners: Audience) -> Operator:
-    """Returns the study's operator; tuned, dispatched and built first where that is still to do."""
-    try:
-        return study.operator()
-    except DispatchError:
-        with LocalRunner(study.hardware, effort_named(study.effort).timing) as runner:
-            study.tune(runner, listeners.observers)
-            study.dispatch(runner=runner, observers=listeners.observers)
-        return study.build(listeners.observers)
-
-
 def _paper_shapes(task: Task) -> ShapeSet:
-    """Returns the shapes that ``ansor`` is tuned for: the paper's lengths, or the task's tuned lengths."""
+    """Returns the shapes that ``ansor`` is tuned for: the paper's lengths, or the task's tuned lengths; of
+    many layers all that the task is tuned for."""
+    if task.layers is not None:
+        return task.shapes
     tuned = [length for length, _ in task.tuned]
     return ShapeSet.extents(task.workload, [t for t in tuned if t in PAPER_LENGTHS] or tuned)
 
@@ -303,14 +325,16 @@ def _processor(bench: Bench, threads: int) -> Hardware:
     return here if bench.target == "cuda" else measure_peaks(here.with_cores(threads))
 
 
-def _facts(job: Job, study: Study, library: Mapping[str, Any], opened: Contest) -> StudyFacts:
+def _facts(
+    job: Job, study: Study, tuning: Mapping[str, Any], library: Mapping[str, Any], opened: Contest
+) -> StudyFacts:
     return StudyFacts(
         job.task.name,
         job.threads,
         study.workload.to_json(),
         study.hardware.to_json(),
         opened.contenders,
-        opened.tuning,
+        tuning,
         library,
     )
 

@@ -6,6 +6,7 @@ measure         value of a shape
 prepacked       time of the fastest prepacked vendor over ours
 plain           time of the fastest plain vendor over ours
 ansor           time of the program tuned for this very shape over ours
+own             time of the library that was tuned for this layer alone over ours
 cublas          time of this contender over ours; ``cublaslt`` and ``cublaslt-tuned`` likewise
 regret          time of the plan we choose over that of the fastest plan, minus 1, in percent
 held-out        the same, of shapes that tuning did not see
@@ -27,7 +28,7 @@ from functools import partial
 
 from dietlab.bench.criteria import Criterion, Measure
 from dietlab.bench.roofline import Bound, bound_of
-from dietlab.bench.table import BenchTable, StudyFacts
+from dietlab.bench.table import LENGTH, BenchTable, StudyFacts, layer_of
 from dietlab.evaluation.policies import padding_over
 from dietlab.evaluation.report import OURS, Row, fastest
 from dietlab.shapes import Shape
@@ -41,11 +42,19 @@ TRACED = 0.5
 """The least share of a trace's calls at measured lengths from which its sum is shown: fewer do not stand
 for the rest."""
 
-Rows = Mapping[int, Mapping[str, Row]]
-"""Correct rows of one study and cache state, by length and contender."""
+Rows = Mapping[Shape, Mapping[str, Row]]
+"""Correct rows of one study and cache state, by shape and contender."""
 
 
-SPEEDUPS: tuple[Measure, ...] = ("prepacked", "plain", "ansor", "cublas", "cublaslt", "cublaslt-tuned")
+SPEEDUPS: tuple[Measure, ...] = (
+    "own",
+    "prepacked",
+    "plain",
+    "ansor",
+    "cublas",
+    "cublaslt",
+    "cublaslt-tuned",
+)
 """Measures that compare our time with another's."""
 
 SHOWN = (1, 8, 16, 32, 64, 128, 512, 2048)
@@ -55,42 +64,48 @@ SHOWN = (1, 8, 16, 32, 64, 128, 512, 2048)
 @dataclass(frozen=True)
 class Sample:
     """One shape's value; of a speedup or a prime length also the ``ceiling``: what it would be with ours at
-    the roofline (None where that is not known)."""
+    the roofline (None where that is not known). The shape of a layer has no length, that of a whole study no
+    dimension at all."""
 
     workload: str
-    length: int
+    shape: Shape
     value: float
     ceiling: float | None = None
+
+    @property
+    def length(self) -> int:
+        """The extent of T; 0 where the value is of no single length."""
+        return self.shape.to_json().get(LENGTH, 0)
 
 
 @dataclass(frozen=True)
 class Block:
-    """All that was measured of one workload on some threads in one cache state; ``wrong`` has the lengths at
+    """All that was measured of one workload on some threads in one cache state; ``wrong`` has the shapes at
     which our result was wrong, or there was none."""
 
     facts: StudyFacts
     cache: str
     rows: Rows
     one_core: Rows
-    wrong: tuple[int, ...] = ()
+    wrong: tuple[Shape, ...] = ()
 
     @property
-    def ours(self) -> Mapping[int, Row]:
-        """Our own rows by length."""
-        return {length: rows[OURS] for length, rows in self.rows.items() if OURS in rows}
+    def ours(self) -> Mapping[Shape, Row]:
+        """Our own rows by shape."""
+        return {shape: rows[OURS] for shape, rows in self.rows.items() if OURS in rows}
 
 
 def blocks(table: BenchTable) -> tuple[Block, ...]:
     """Returns the table by workload, threads and cache state."""
-    found: dict[tuple[str, int, str], dict[int, dict[str, Row]]] = {}
-    wrong: dict[tuple[str, int, str], list[int]] = {}
+    found: dict[tuple[str, int, str], dict[Shape, dict[str, Row]]] = {}
+    wrong: dict[tuple[str, int, str], list[Shape]] = {}
     for entry in table.entries:
         key = (entry.workload, entry.threads, entry.row.cache)
-        lengths = found.setdefault(key, {})
+        shapes = found.setdefault(key, {})
         if entry.row.correct:
-            lengths.setdefault(entry.length, {})[entry.row.contender] = entry.row
+            shapes.setdefault(entry.row.shape, {})[entry.row.contender] = entry.row
         elif entry.row.contender == OURS:
-            wrong.setdefault(key, []).append(entry.length)
+            wrong.setdefault(key, []).append(entry.row.shape)
     return tuple(
         Block(
             table.facts(workload, threads),
@@ -119,14 +134,14 @@ def samples(criterion: Criterion, block: Block) -> list[Sample]:
     low, high = criterion.lengths
     values = MEASURES[criterion.measure](block)
     return [
-        Sample(block.facts.name, length, value, _ceiling(criterion, block, length, value))
-        for length, value in values
-        if low <= length <= high
+        Sample(block.facts.name, shape, value, _ceiling(criterion, block, shape, value))
+        for shape, value in values
+        if not shape.bindings or low <= shape[LENGTH] <= high
     ]
 
 
-def _ceiling(criterion: Criterion, block: Block, length: int, value: float) -> float | None:
-    looked_at = (length, *multiples_beside(length)) if criterion.measure == "prime" else (length,)
+def _ceiling(criterion: Criterion, block: Block, shape: Shape, value: float) -> float | None:
+    looked_at = (shape, *_multiples_beside(shape)) if criterion.measure == "prime" else (shape,)
     found = [_bound(block, other) for other in looked_at if other in block.ours]
     known = [bound for bound in found if bound is not None]
     if len(known) < len(looked_at):
@@ -136,65 +151,65 @@ def _ceiling(criterion: Criterion, block: Block, length: int, value: float) -> f
     return value / known[0].share if criterion.measure in SPEEDUPS else None
 
 
-def _bound(block: Block, length: int) -> Bound | None:
-    return bound_of(block.facts, block.cache, length, block.ours[length])
+def _bound(block: Block, shape: Shape) -> Bound | None:
+    return bound_of(block.facts, block.cache, block.ours[shape])
 
 
 def bounds(table: BenchTable, lengths: tuple[int, ...] = SHOWN) -> Iterator[Bound]:
     """Returns the bounds of our rows at some lengths, for processors whose peaks are known."""
     for block in blocks(table):
-        for length in sorted(set(lengths) & set(block.ours)):
-            bound = _bound(block, length)
+        for shape in sorted(shape for shape in block.ours if shape[LENGTH] in lengths):
+            bound = _bound(block, shape)
             if bound is not None:
                 yield bound
 
 
-Values = Iterator[tuple[int, float]]
+Values = Iterator[tuple[Shape, float]]
 
 
 def _over_fastest(kind: str, block: Block) -> Values:
-    for length, rows in block.rows.items():
+    for shape, rows in block.rows.items():
         candidates = [row for name, row in rows.items() if block.facts.kind(name) == kind and row.speedup]
         for row in fastest(candidates):
-            yield length, row.speedup or 0.0
+            yield shape, row.speedup or 0.0
 
 
 def _over(contender: str, block: Block) -> Values:
-    for length, rows in block.rows.items():
+    for shape, rows in block.rows.items():
         if contender in rows and rows[contender].speedup:
-            yield length, rows[contender].speedup or 0.0
+            yield shape, rows[contender].speedup or 0.0
 
 
 def _regret(block: Block, held_out_only: bool = False) -> Values:
-    for length, row in block.ours.items():
+    for shape, row in block.ours.items():
         if row.regret is not None and (row.held_out or not held_out_only):
-            yield length, 100 * row.regret
+            yield shape, 100 * row.regret
 
 
 def _padding(block: Block) -> Values:
     """Returns one value for all lengths, of which more count that are called more often."""
     trace, weights, waste = read_table(TRACE).counts, dict[Shape, float](), dict[Shape, float]()
-    for length, row in block.ours.items():
-        if row.padding_waste is not None and length in trace:
-            weights[row.shape], waste[row.shape] = trace[length], row.padding_waste
+    for shape, row in block.ours.items():
+        if row.padding_waste is not None and shape[LENGTH] in trace:
+            weights[shape], waste[shape] = trace[shape[LENGTH]], row.padding_waste
     if sum(weights.values()) >= TRACED * sum(trace.values()):
         plans, *_ = padding_over(block.facts.operator, weights, waste)
-        yield 0, plans.ratio
+        yield Shape(()), plans.ratio
 
 
 def _peak(block: Block) -> Values:
     peak = block.facts.processor.total_gflops
-    for length, row in block.ours.items():
+    for shape, row in block.ours.items():
         if peak:
-            yield length, 100 * row.gflops / peak
+            yield shape, 100 * row.gflops / peak
 
 
 def _prime(block: Block) -> Values:
     ours = block.ours
-    for length in ours:
-        below, above = multiples_beside(length)
-        if is_prime(length) and below in ours and above in ours:
-            yield length, _over_faster(ours[length].gflops, ours[below].gflops, ours[above].gflops)
+    for shape in ours:
+        below, above = _multiples_beside(shape)
+        if is_prime(shape[LENGTH]) and below in ours and above in ours:
+            yield shape, _over_faster(ours[shape].gflops, ours[below].gflops, ours[above].gflops)
 
 
 def _over_faster(throughput: float, *others: float) -> float:
@@ -204,10 +219,10 @@ def _over_faster(throughput: float, *others: float) -> float:
 def _cores(block: Block) -> Values:
     if block.facts.threads == 1:
         return
-    for length, row in block.ours.items():
-        alone = block.one_core.get(length, {}).get(OURS)
+    for shape, row in block.ours.items():
+        alone = block.one_core.get(shape, {}).get(OURS)
         if alone is not None:
-            yield length, alone.seconds_median / row.seconds_median
+            yield shape, alone.seconds_median / row.seconds_median
 
 
 def _incorrect(block: Block) -> Values:
@@ -219,6 +234,7 @@ MEASURES: Mapping[Measure, Callable[[Block], Values]] = {
     "prepacked": partial(_over_fastest, "prepacked"),
     "plain": partial(_over_fastest, "plain"),
     "ansor": partial(_over, "ansor"),
+    "own": partial(_over, "own"),
     "cublas": partial(_over, "cublas"),
     "cublaslt": partial(_over, "cublaslt"),
     "cublaslt-tuned": partial(_over, "cublaslt-tuned"),
@@ -233,10 +249,10 @@ MEASURES: Mapping[Measure, Callable[[Block], Values]] = {
 """Measures of the rows of a study."""
 
 
-def multiples_beside(length: int) -> tuple[int, int]:
-    """Returns the multiples of ``STEP`` below and above a length that is none."""
-    below = length // STEP * STEP
-    return below, below + STEP
+def _multiples_beside(shape: Shape) -> tuple[Shape, Shape]:
+    """Returns the shapes whose lengths are the multiples of ``STEP`` below and above one that is none."""
+    below, layer = shape[LENGTH] // STEP * STEP, layer_of(shape).to_json()
+    return Shape.of(**layer, **{LENGTH: below}), Shape.of(**layer, **{LENGTH: below + STEP})
 
 
 def is_prime(number: int) -> bool:

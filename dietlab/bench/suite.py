@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
+from dietlab.bench.every_layer import OWN, EveryLayer
 from dietlab.errors import DietlabError
-from dietlab.evaluation.contenders import cache_states_for
+from dietlab.evaluation.contenders import cache_states_for, contenders_for
 from dietlab.hardware.description import Target
-from dietlab.shapes import Dim, Shape, ShapeSet
+from dietlab.layers import Layer
+from dietlab.shapes import Dim, Shape, ShapeSet, drawn_layers
 from dietlab.workloads import BatchMatmul, Dense, Workload
 
 PAPER_LENGTHS = (5, 24, 43, 62, 81, 100, 119, 128)
@@ -80,19 +82,48 @@ LLM_TUNED = (
 )
 
 
+LAYERS_AGAINST = (OWN, "mkl", "mkl-packed", "onednn-packed", "zendnn-packed", "onnxruntime", "oracle")
+LAYER_LENGTHS: Mapping[str, tuple[int, ...]] = {
+    "smoke": (1, 24),
+    "quick": (1, 5, 24, 61, 128, 509),
+    "full": (1, 2, 5, 8, 16, 24, 32, 43, 61, 64, 97, 128, 131, 256, 300, 509, 1024, 2048),
+}
+"""Evaluated lengths of layers that tuning sees: ends, tuned ones and primes."""
+HELD_OUT_LENGTHS: Mapping[str, tuple[int, ...]] = {
+    "smoke": (17,),
+    "quick": (2, 17, 100, 300),
+    "full": (1, 2, 8, 17, 31, 64, 100, 127, 300, 1000),
+}
+"""Evaluated lengths of the other layers, none of which tuning sees."""
+OWN_LIBRARIES: Mapping[str, tuple[int, int]] = {"smoke": (1, 1), "quick": (4, 4), "full": (4, 12)}
+"""The number of BERT's layers and of held-out ones with an own library, by effort: each takes some
+two minutes of tuning."""
+
+
+TINY_LAYERS = EveryLayer(
+    ((64, 32), (96, 64)),
+    ((37, 19), (50, 61)),
+    dict.fromkeys(LENGTHS, (1, 7)),
+    dict.fromkeys(LENGTHS, (5,)),
+    dict.fromkeys(LENGTHS, (1, 1)),
+)
+
+
 @dataclass(frozen=True)
 class Task:
     """One operator of a suite.
 
     Args:
         name: unique in the suite; a folder's name begins with it.
-        workload: its one dynamic dimension is the length.
-        tuned: lengths that tuning sees, with their weights.
+        workload: its one dynamic dimension is the length; a dense operator with ``layers`` has T, N and K.
+        tuned: lengths that tuning sees, with their weights; of each layer, if there are ``layers``.
         against: contenders, unless the caller names others.
-        lengths: evaluated lengths by effort, as far as they lie in the range.
+        lengths: evaluated lengths by effort, as far as they lie in the range; ``layers`` have their own.
+        layers: the layers of an operator that serves many.
+        max_kernels: the most micro-kernels of the library.
 
     Raises:
-        DietlabError: if the operator has not exactly one dynamic dimension.
+        DietlabError: if the operator has other dynamic dimensions.
     """
 
     name: str
@@ -100,18 +131,28 @@ class Task:
     tuned: tuple[tuple[int, float], ...]
     against: tuple[str, ...]
     lengths: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: LENGTHS, hash=False, repr=False)
+    layers: EveryLayer | None = field(default=None, hash=False, repr=False)
+    max_kernels: int = 8
 
     def __post_init__(self) -> None:
-        if len(self.workload.dims) != 1:
-            raise DietlabError("a task has one dynamic dimension", list(self.workload.dims))
+        dims = list(self.workload.dims)
+        if self.layers is None and len(dims) != 1:
+            raise DietlabError("a task without layers has one dynamic dimension", dims, "Name its layers.")
+        if self.layers is not None and dims != ["T", "N", "K"]:
+            raise DietlabError("a task with layers has the dynamic dimensions T, N and K", dims)
 
     @property
     def shapes(self) -> ShapeSet:
         """The shapes that it is tuned for."""
+        if self.layers is not None:
+            return ShapeSet.layers(self.layers.tuned, dict(self.tuned), self.workload)
         return ShapeSet.weighted(self.workload, dict(self.tuned))
 
     def evaluated(self, effort: str) -> tuple[Shape, ...]:
         """Returns the shapes that an effort evaluates, in ascending order."""
+        if self.layers is not None:
+            bound = self.layers.evaluated(effort)
+            return tuple(sorted(Shape.of(T=length, N=layer.N, K=layer.K) for layer, length in bound))
         ((name, dim),) = self.workload.dims.items()
         chosen = lengths_named(effort, self.lengths)
         return tuple(Shape.of(**{name: length}) for length in chosen if length in dim)
@@ -129,6 +170,12 @@ class Suite:
     def caches(self) -> tuple[str, ...]:
         """The cache states that its contenders can be timed in."""
         return cache_states_for(self.target)
+
+    @property
+    def contenders(self) -> tuple[str, ...]:
+        """The names of all who can take part; libraries of single layers where one task serves many."""
+        many = any(task.layers is not None for task in self.tasks)
+        return (*contenders_for(self.target), *((OWN,) if many else ()))
 
     def only(self, pattern: str) -> Suite:
         """Returns the tasks whose name holds ``pattern`` (``*`` and ``?`` as in a shell); all if it is empty.
@@ -157,6 +204,21 @@ def dense_task(cols: int, depth: int, high: int) -> Task:
     return Task(
         f"dense-k{depth}-n{cols}", Dense(T=Dim(1, high), N=cols, K=depth), _tuned(high), DENSE_AGAINST
     )
+
+
+def own_task(task: Task, layer: Layer) -> Task:
+    """Returns one layer of a task with many, alone: tuned for the same lengths."""
+    rows = task.workload.dims["T"]
+    return replace(dense_task(layer.N, layer.K, rows.high), tuned=task.tuned)
+
+
+def every_layer_task() -> Task:
+    """Returns a dense operator that serves all layers of up to 4096 features."""
+    workload = Dense(T=Dim(1, 2048), N=Dim(64, 4096), K=Dim(64, 4096))
+    layers = EveryLayer(
+        "bert-base", tuple(drawn_layers(workload, 12)), LAYER_LENGTHS, HELD_OUT_LENGTHS, OWN_LIBRARIES
+    )
+    return Task("dense-every-layer", workload, _tuned(2048), LAYERS_AGAINST, layers=layers, max_kernels=12)
 
 
 def batch_task(form: str, batch: int, size: int, high: int) -> Task:
@@ -219,6 +281,7 @@ SUITES: Mapping[str, Suite] = {
                 batch_task("nn", 192, 64, 128),
             ),
         ),
+        Suite("layers", (every_layer_task(), batch_task("nt", 192, 64, 128), batch_task("nn", 192, 64, 128))),
         Suite("llm-cpu", (dense_task(4096, 4096, 512),)),
         Suite(
             "smoke",
@@ -228,6 +291,18 @@ SUITES: Mapping[str, Suite] = {
                     Dense(T=Dim(1, 16), N=64, K=32),
                     ((1, 1.0), (8, 1.0), (16, 1.0)),
                     ("openblas", "oracle"),
+                ),
+            ),
+        ),
+        Suite(
+            "smoke-layers",
+            (
+                Task(
+                    "dense-tiny-layers",
+                    Dense(T=Dim(1, 16), N=Dim(16, 96), K=Dim(16, 64)),
+                    ((1, 1.0), (8, 1.0), (16, 1.0)),
+                    (OWN, "openblas", "oracle"),
+                    layers=TINY_LAYERS,
                 ),
             ),
         ),

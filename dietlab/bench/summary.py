@@ -4,32 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dietlab.bench.criteria import (
-    CRITERIA,
     LOWER_IS_BETTER,
     STUDY_MEASURES,
     Criterion,
     Measure,
     Statistic,
+    criteria_of,
 )
 from dietlab.bench.samples import Block, Sample, blocks, counts, samples
-from dietlab.bench.table import BenchTable, StudyFacts
+from dietlab.bench.table import BenchTable, StudyFacts, layer_of
+from dietlab.shapes import Shape
 
 RESAMPLES = 2000
 """Draws of a bootstrap interval over shapes."""
 
 CONFIDENCE = 0.95
-KIB = 1024
+KIB, GB = 1024, 1e9
 
 UNITS = {
     "x": ("ratio", 1.0),
     "%": ("share", 0.01),
     "s": ("s", 1.0),
+    "us": ("s", 1e-6),
+    "ns": ("s", 1e-9),
+    "GB": ("bytes", GB),
     "KiB": ("bytes", float(KIB)),
     "": ("count", 1.0),
 }
@@ -45,11 +50,11 @@ class Line:
     Args:
         cache: empty where there is none (tuning, code).
         workloads: what it is about.
-        shapes: how many values it is made of.
+        shapes: how many values it is made of: shapes, layers or studies.
         value, low, high: the statistic in the criterion's unit, and its 95 % interval from resampling
             shapes (None where that says nothing: extremes and sums).
         met: whether the target is reached; None where there is none, or too little was measured.
-        worst: the shape that is furthest on the wrong side; a whole study has length 0.
+        worst: the shape that is furthest on the wrong side; a whole study has no dimension.
         ceiling: of speedups and prime lengths, what the statistic would be if ours ran at the roofline on
             every shape.
     """
@@ -93,6 +98,7 @@ class Line:
             "met": self.met,
             "worst_workload": self.worst.workload,
             "worst_T": self.worst.length or None,
+            "worst_layer": str(layer_of(self.worst.shape)),
         }
 
     @property
@@ -101,9 +107,11 @@ class Line:
         return "" if self.met is None else "met" if self.met else "missed"
 
 
-def summarise(table: BenchTable, criteria: Sequence[Criterion] = CRITERIA) -> tuple[Line, ...]:
-    """Returns every criterion that is meant for a study's kind of processor, on every number of threads and
-    in every cache state, all its workloads together; what was not measured has no line."""
+def summarise(table: BenchTable, criteria: Sequence[Criterion] | None = None) -> tuple[Line, ...]:
+    """Returns every criterion (default: of the table's suite) that is meant for a study's kind of processor,
+    on every number of threads and in every cache state, all its workloads together; what was not measured has
+    no line."""
+    criteria = criteria_of(suite_of(table)) if criteria is None else criteria
     groups: dict[tuple[int, str], list[Block]] = {}
     for block in blocks(table):
         groups.setdefault((block.facts.threads, block.cache), []).append(block)
@@ -130,8 +138,10 @@ def suite_of(table: BenchTable) -> str:
     return str(table.about.get("suite", ""))
 
 
-def by_workload(table: BenchTable, criteria: Sequence[Criterion] = CRITERIA) -> tuple[Line, ...]:
-    """Returns the criteria that look at shapes, for each workload by itself."""
+def by_workload(table: BenchTable, criteria: Sequence[Criterion] | None = None) -> tuple[Line, ...]:
+    """Returns the criteria that look at shapes (default: of the table's suite), for each workload by
+    itself."""
+    criteria = criteria_of(suite_of(table)) if criteria is None else criteria
     return tuple(
         line_of(criterion, block.facts.threads, block.cache, found, suite_of(table))
         for block in blocks(table)
@@ -147,42 +157,52 @@ def study_samples(criterion: Criterion, studies: Iterable[StudyFacts], threads: 
         if facts.threads == threads and facts.complete and counts(criterion, facts):
             value = STUDY_VALUES[criterion.measure](facts)
             if value is not None:
-                yield Sample(facts.name, 0, value)
+                yield Sample(facts.name, Shape(()), value)
 
 
 def _wrong(facts: StudyFacts) -> float | None:
-    """Lengths with a wrong result; None where they were not called."""
-    wrong = facts.library.get("lengths_wrong")
+    """Lengths or shapes with a wrong result; None where none was called."""
+    wrong = facts.library.get("lengths_wrong", facts.library.get("shapes_wrong"))
     return None if wrong is None else float(len(wrong))
 
 
-def _trials(facts: StudyFacts) -> float | None:
-    """Returns the number of micro-kernels tried; None where that was not kept."""
-    trials = facts.tuning.get("trials")
-    return None if trials is None else float(trials)
+def _tuned(name: str, scale: float, facts: StudyFacts) -> float | None:
+    """Returns a fact of tuning in units of ``scale``; None where it was not kept."""
+    return _scaled(facts.tuning.get(name), scale)
+
+
+def _built(name: str, scale: float, facts: StudyFacts) -> float | None:
+    """Returns a fact of the library in units of ``scale``; None where it was not kept."""
+    return _scaled(facts.library.get(name), scale)
+
+
+def _scaled(value: float | None, scale: float) -> float | None:
+    return None if value is None else value / scale
 
 
 STUDY_VALUES: Mapping[Measure, Callable[[StudyFacts], float | None]] = {
-    "tuning": lambda facts: float(facts.tuning["total_seconds"]),
-    "trials": _trials,
-    "kernels": lambda facts: float(facts.library["kernels"]),
-    "code": lambda facts: facts.library["bytes"] / KIB,
+    "tuning": partial(_tuned, "total_seconds", 1.0),
+    "trials": partial(_tuned, "trials", 1.0),
+    "measurements": partial(_tuned, "measurements", 1.0),
+    "memory": partial(_tuned, "peak_bytes", GB),
+    "kernels": partial(_built, "kernels", 1.0),
+    "code": partial(_built, "bytes", KIB),
+    "dispatch": partial(_built, "dispatch_ns", 1.0),
+    "call": partial(_built, "python_call_us", 1.0),
     "wrong": _wrong,
 }
 
 
 def line_of(criterion: Criterion, threads: int, cache: str, found: Sequence[Sample], suite: str = "") -> Line:
     """Returns the line that summarises some values (at least one) of a suite."""
-    values = np.array([sample.value for sample in found])
-    value = float(STATISTICS[criterion.statistic](values))
-    low, high = interval(criterion.statistic, values)
+    found = layer_means(found) if criterion.by_layer else found
+    value = over(criterion.statistic, found)
+    low, high = interval(criterion.statistic, np.array([sample.value for sample in found]))
     workloads = tuple(dict.fromkeys(sample.workload for sample in found))
     # A sum over some of the workloads says nothing against its limit, unless it is beyond it already.
     judged = bool(criterion.target) and _holds(criterion, threads, cache, suite)
     if len(workloads) < criterion.needs and criterion.met(value):
         judged = False
-    ceilings = [sample.ceiling for sample in found if sample.ceiling is not None]
-    known = len(ceilings) == len(found)
     furthest = max if criterion.measure in LOWER_IS_BETTER else min
     return Line(
         criterion,
@@ -195,8 +215,31 @@ def line_of(criterion: Criterion, threads: int, cache: str, found: Sequence[Samp
         high,
         criterion.met(value) if judged else None,
         furthest(found, key=lambda sample: sample.value),
-        float(STATISTICS[criterion.statistic](np.array(ceilings))) if known else None,
+        ceiling_of(criterion.statistic, found),
     )
+
+
+def layer_means(found: Iterable[Sample]) -> list[Sample]:
+    """Returns one value for each workload and layer: the geometric mean over its lengths, likewise of the
+    ceilings, which are missing where one of them is."""
+    groups: dict[tuple[str, Shape], list[Sample]] = {}
+    for sample in found:
+        groups.setdefault((sample.workload, layer_of(sample.shape)), []).append(sample)
+    return [
+        Sample(workload, layer, over("geomean", members), ceiling_of("geomean", members))
+        for (workload, layer), members in groups.items()
+    ]
+
+
+def over(statistic: Statistic, found: Iterable[Sample]) -> float:
+    """Returns the statistic of some values, at least one."""
+    return float(STATISTICS[statistic](np.array([sample.value for sample in found])))
+
+
+def ceiling_of(statistic: Statistic, found: Sequence[Sample]) -> float | None:
+    """Returns the statistic of the ceilings; None if one of them is not known."""
+    known = [sample.ceiling for sample in found if sample.ceiling is not None]
+    return float(STATISTICS[statistic](np.array(known))) if len(known) == len(found) else None
 
 
 def _holds(criterion: Criterion, threads: int, cache: str, suite: str) -> bool:

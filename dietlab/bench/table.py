@@ -25,11 +25,14 @@ SCHEMA_VERSION = 2
 DIGITS = 7
 """Significant digits of a number in the CSV: far below what repeats."""
 
+LENGTH = "T"
+"""The dimension that is called a *length*; the others of a shape make its layer."""
+
 COLUMNS = (
     "workload",
     "threads",
     "cache",
-    "T",
+    LENGTH,
     "held_out",
     "contender",
     "kind",
@@ -57,8 +60,8 @@ class Entry:
 
     @property
     def length(self) -> int:
-        """The extent of the one dynamic dimension."""
-        return self.row.shape.bindings[0][1]
+        """The extent of T."""
+        return self.row.shape[LENGTH]
 
 
 @dataclass(frozen=True)
@@ -120,6 +123,17 @@ class BenchTable:
         return tuple(dict.fromkeys(entry.row.cache for entry in self.entries))
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the CSV: :data:`COLUMNS`, and behind the length any other dynamic dimension of a
+        workload."""
+        return columns_with(name for facts in self.studies for name in facts.operator.dims)
+
+    @property
+    def has_layers(self) -> bool:
+        """True if a workload has other dynamic dimensions than the length."""
+        return self.columns != COLUMNS
+
+    @property
     def threads(self) -> tuple[int, ...]:
         return tuple(sorted({entry.threads for entry in self.entries}))
 
@@ -167,6 +181,7 @@ class BenchTable:
         import pandas as pd
 
         frame = pd.read_csv(io.StringIO(self.to_csv()))
+        frame = frame.astype(dict.fromkeys(set(self.columns) - set(COLUMNS), "Int64"))
         kinds = dict.fromkeys(facts.processor.kind for facts in self.studies)
         return with_reasons(frame.assign(correct=frame["correct"].eq(True)), kinds)
 
@@ -176,22 +191,24 @@ class BenchTable:
 
         ``value``, its 95 % interval ``low`` to ``high``, ``target``, ``worst`` and ``ceiling`` (at the
         roofline) are numbers in ``unit``; ``better`` is ``higher`` or ``lower``. A target that is not judged
-        is missing, as is ``met``; ``worst_T`` is missing where the worst is a whole study.
+        is missing, as is ``met``; ``worst_T`` is missing where the worst is a whole study or layer.
+        ``worst_layer`` is there if workloads have layers.
         """
         import pandas as pd
 
         from dietlab.bench.summary import summarise  # it reads this module's tables
 
-        frame = pd.DataFrame([line.columns for line in summarise(self)])
+        lines = [line.columns for line in summarise(self)]
+        frame = pd.DataFrame(lines).drop(columns=["worst_layer"] if lines and not self.has_layers else [])
         types = {"low": float, "high": float, "target": float, "ceiling": float}
         return frame.astype({**types, "met": "boolean", "worst_T": "Int64"} if len(frame) else {})
 
     def to_csv(self) -> str:
         """Returns the table, with the same columns and the same order of rows whatever was measured first."""
         kinds = {(f.name, f.threads, c.name): c.kind for f in self.studies for c in f.contenders}
-        ordered = sorted(self.entries, key=lambda e: (e.workload, e.threads, e.row.cache, e.length))
+        ordered = sorted(self.entries, key=lambda e: (e.workload, e.threads, e.row.cache, e.row.shape))
         text = io.StringIO()
-        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+        writer = csv.DictWriter(text, self.columns, restval="", lineterminator="\n")
         writer.writeheader()
         writer.writerows(_cells(e, kinds.get((e.workload, e.threads, e.row.contender), "")) for e in ordered)
         return text.getvalue()
@@ -233,6 +250,18 @@ CORRECT = {"True": True, "False": False, "": None}
 """The cells of the column ``correct``; empty if there was no result."""
 
 
+def columns_with(dims: Iterable[str]) -> tuple[str, ...]:
+    """Returns the columns of a table whose workloads have these dynamic dimensions."""
+    behind = COLUMNS.index(LENGTH) + 1
+    others = (name for name in dict.fromkeys(dims) if name != LENGTH)
+    return (*COLUMNS[:behind], *others, *COLUMNS[behind:])
+
+
+def layer_of(shape: Shape) -> Shape:
+    """Returns the dimensions of a shape besides the length; none of an operator with one dimension."""
+    return Shape(tuple(pair for pair in shape.bindings if pair[0] != LENGTH))
+
+
 def study_folder(name: str, threads: int) -> str:
     """Returns ``dense-k768-n2304-2t``."""
     return f"{name}-{threads}t"
@@ -259,7 +288,7 @@ def _cells(entry: Entry, kind: str) -> dict[str, str]:
         "workload": entry.workload,
         "threads": entry.threads,
         "cache": row.cache,
-        "T": entry.length,
+        **row.shape.to_json(),
         "held_out": row.held_out,
         "contender": row.contender,
         "kind": kind,
@@ -287,10 +316,11 @@ def _text(value: Any) -> str:
 
 
 def _entries(text: str, studies: Sequence[StudyFacts], source: Path) -> Iterable[Entry]:
-    dims = {facts.name: next(iter(facts.operator.dims)) for facts in studies}
+    dims = {facts.name: tuple(facts.operator.dims) for facts in studies}
+    columns = columns_with(name for names in dims.values() for name in names)
     reader = csv.DictReader(io.StringIO(text))
-    if tuple(reader.fieldnames or ()) != COLUMNS:
-        raise RecordError("a bench's CSV has these columns", reader.fieldnames, ", ".join(COLUMNS))
+    if tuple(reader.fieldnames or ()) != columns:
+        raise RecordError("a bench's CSV has these columns", reader.fieldnames, ", ".join(columns))
     for number, cells in enumerate(reader, 2):
         try:
             yield _entry(cells, dims)
@@ -299,7 +329,7 @@ def _entries(text: str, studies: Sequence[StudyFacts], source: Path) -> Iterable
             raise RecordError("every line of a bench's CSV is a row", where) from None
 
 
-def _entry(cells: Mapping[str, str], dims: Mapping[str, str]) -> Entry:
+def _entry(cells: Mapping[str, str], dims: Mapping[str, Sequence[str]]) -> Entry:
     def number(name: str) -> float | None:
         return float(cells[name]) if cells[name] else None
 
@@ -308,7 +338,7 @@ def _entry(cells: Mapping[str, str], dims: Mapping[str, str]) -> Entry:
         cells["workload"],
         int(cells["threads"]),
         Row(
-            shape=Shape.of(**{dims[cells["workload"]]: int(cells["T"])}),
+            shape=Shape.of(**{name: int(cells[name]) for name in dims[cells["workload"]]}),
             held_out=cells["held_out"] == "True",
             contender=cells["contender"],
             cache=cells["cache"],

@@ -101,7 +101,7 @@ def _variable_checker(op: Operator) -> Callable[[int], bool]:
         inputs = workload.inputs(_shape(workload, length))
         out = _poisoned(workload, length)
         op(*inputs.values(), out=out)
-        return _close(out, workload.reference(inputs), tolerance(workload, inputs))
+        return close(out, workload.reference(inputs), tolerance(workload, inputs))
 
     return right
 
@@ -116,7 +116,7 @@ def _constant_checker(op: Operator, highest: int) -> Callable[[int], bool]:
     def right(length: int) -> bool:
         out = _poisoned(workload, length)
         layer(*(array[:length] for array in variable), out=out)
-        return _close(out, reference[:length], most)
+        return close(out, reference[:length], most)
 
     return right
 
@@ -130,5 +130,6 @@ def _poisoned(workload: Workload, length: int) -> FloatArray:
     return np.full(workload.output_shape(_shape(workload, length)), POISON, np.float32)
 
 
-def _close(out: FloatArray, expected: npt.NDArray[np.float64], most: float) -> bool:
+def close(out: FloatArray, expected: npt.NDArray[np.float64], most: float) -> bool:
+    """Returns whether every output is a number within ``most`` of the right result."""
     return bool(np.abs(out - expected).max(initial=0.0) <= most)

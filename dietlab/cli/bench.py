@@ -8,6 +8,7 @@ import click
 
 from dietlab.bench.ablation import FOLDER, run_ablation
 from dietlab.bench.deadline import Deadline
+from dietlab.bench.every_layer import OWN
 from dietlab.bench.journal import read_journal
 from dietlab.bench.run import JOURNAL, TABLE, run_bench
 from dietlab.bench.state import StateArchive, restore
@@ -44,7 +45,8 @@ LEFT_OVER = 75
 @click.option(
     "--against",
     metavar="[+]NAME[,NAME]",
-    help=f"Out of {', '.join(contenders_for('cpu'))}; on a GPU {', '.join(contenders_for('cuda'))}. "
+    help=f"Out of {', '.join(contenders_for('cpu'))}, and {OWN} where layers share a library; on a GPU "
+    f"{', '.join(contenders_for('cuda'))}. "
     "A + before them adds them to the suite's own.",
 )
 @click.option(
@@ -105,8 +107,12 @@ def bench(
     Suites:
       bert-cpu   four dense layers of BERT-base, T=1..2048, and both batched products
                  of its attention, 192 x T x T x 64, T=1..128
+      layers     one dense operator for all layers, T=1..2048, N, K=64..4096, on BERT-base's
+                 four layers and 12 others, also against each layer's own library; and both
+                 batched products
       llm-cpu    a dense layer 4096 x 4096, T=1..512
       smoke      one tiny dense layer, for a first look: under a minute
+      smoke-layers  four tiny layers with one library
       smoke-gpu  the same layer on a GPU
       paper-gpu  on a GPU: the paper's dense layer of 16 T rows and both batched products,
                  float32; eight T, or every T of 1..128 with --effort full

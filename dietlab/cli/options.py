@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
-from random import Random
 from typing import Any, Literal
 
 import click
@@ -18,7 +17,7 @@ from dietlab.hardware import Hardware
 from dietlab.hardware.detect import measure_peaks
 from dietlab.layers import MODELS
 from dietlab.search import EFFORTS, STRATEGIES
-from dietlab.shapes import Dim, ShapeSet, drawn_shapes
+from dietlab.shapes import Dim, ShapeSet, drawn_layers
 from dietlab.traffic import TABLES
 from dietlab.workloads import ACTIVATIONS, OPERATORS, PRECISIONS, Workload, make_workload
 
@@ -253,18 +252,6 @@ def parse_layers(layers: str, lengths: str, workload: Workload) -> ShapeSet:
         raise DietlabError(
             f"layers are {LAYERS_HELP}; lengths are {LENGTHS_HELP}", f"{layers!r}, {lengths!r}"
         ) from None
-
-
-def drawn_layers(workload: Workload, count: int = 12, seed: int = 1) -> list[tuple[int, int]]:
-    """Returns layers that nobody named, as (N, K), drawn evenly over the logarithm of their ranges."""
-    dims = {name: workload.dims[name] for name in ("N", "K") if name in workload.dims}
-    if len(dims) < 2:
-        raise DietlabError(
-            "layers are drawn from ranges of N and K",
-            f"{workload}",
-            "Tune it with --dim N=64:4096 --dim K=64:4096.",
-        )
-    return [(layer["N"], layer["K"]) for layer in drawn_shapes(dims, count, Random(seed))]
 
 
 def _size(text: str) -> tuple[int, int]:

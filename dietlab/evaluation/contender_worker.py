@@ -10,11 +10,11 @@
         -> {"seconds", "calls", "copies", "retaken", "kept", "probe"}
 
 Contenders are the vendors, ``library`` (``options``: ``{"library": folder}``; ``check`` and ``time``
-may name a ``plan``) and ``ansor`` (``{"library": folder}``), which answers ``{"absent": reason}`` for
-shapes that were not tuned. ``options`` may override the caches' sizes (``l2_bytes``, ``l3_bytes``) and
-bring a ``probe`` (see :func:`~dietlab.evaluation.disturbance.fma_probe`); ``time`` names the ``usual_probe``
-and answers the one around this block. Start the process with
-:func:`~dietlab.evaluation.vendors.contender_env`.
+may name a ``plan``), ``libraries`` (``{"libraries": [folder, ..]}``) and ``ansor`` (``{"library": folder}``);
+the last two answer ``{"absent": reason}`` for shapes that none was tuned for. ``options`` may override the
+caches' sizes (``l2_bytes``, ``l3_bytes``) and bring a ``probe`` (see
+:func:`~dietlab.evaluation.disturbance.fma_probe`); ``time`` names the ``usual_probe`` and answers the one
+around this block. Start the process with :func:`~dietlab.evaluation.vendors.contender_env`.
 
 What ``cache`` says about the moment before a timed call:
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, Protocol
 
 from dietlab.cards import counted
-from dietlab.dispatch.operator import load
+from dietlab.dispatch.operator import Operator, load
 from dietlab.errors import MeasureError
 from dietlab.evaluation.ansor import AnsorLayer, load_ansor
 from dietlab.evaluation.gpu import GPU_CACHE_STATES, GPU_CONTENDERS
@@ -16,7 +16,7 @@ from dietlab.evaluation.lineup import CONTENDERS
 from dietlab.evaluation.vendors import VENDORS, Call, NoFormError, Operands, Vendor
 from dietlab.hardware.description import Target
 from dietlab.measure import CACHE_STATES
-from dietlab.shapes import Shape
+from dietlab.shapes import Dim, Shape
 from dietlab.workloads import FloatArray, Workload
 
 
@@ -90,9 +90,48 @@ class LibraryContender:
         return str(counted(len(self._operator.micro_kernels), "micro-kernel"))
 
     def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Prepared:
-        if not self._operator.workload.constants:
-            return LibraryCalls(self._operator, constants)
-        return LibraryLayer(self._operator.pack(constants["w"], constants.get("bias")))
+        return prepared(self._operator, constants)
+
+
+class LibrariesContender:
+    """Several libraries of ours under one name: each serves only the shapes that its operator has."""
+
+    def __init__(self, folders: Sequence[str]) -> None:
+        self._operators = [load(folder) for folder in folders]
+
+    def kind(self, workload: Workload) -> str:
+        return "library"
+
+    def version(self) -> str:
+        return str(counted(len(self._operators), "layer"))
+
+    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Prepared:
+        for operator in self._operators:
+            if serves(operator.workload, workload, shape):
+                return prepared(operator, constants)
+        names = "; ".join(str(operator.workload) for operator in self._operators)
+        raise NotTunedError("one of the libraries serves the shape", shape, f"They are {names}.")
+
+
+def serves(operator: Workload, workload: Workload, shape: Shape) -> bool:
+    """Returns whether an operator was made for a shape of another workload: each axis has that extent, or a
+    range with it."""
+    if operator.operator != workload.operator:
+        return False
+    extents = {axis.name: axis.at(shape) for axis in workload.axes}
+    return all(
+        extents[axis.name] in axis.extent
+        if isinstance(axis.extent, Dim)
+        else extents[axis.name] == axis.extent
+        for axis in operator.axes
+    )
+
+
+def prepared(operator: Operator, constants: Operands) -> Prepared:
+    """Returns a library of ours with its weights packed, if they are constant."""
+    if not operator.workload.constants:
+        return LibraryCalls(operator, constants)
+    return LibraryLayer(operator.pack(constants["w"], constants.get("bias")))
 
 
 @dataclass(frozen=True)
@@ -163,9 +202,13 @@ def make_contender(name: str, threads: int, options: Mapping[str, Any]) -> Conte
         return VendorContender(VENDORS[name](threads))
     if name == "library":
         return LibraryContender(options["library"])
+    if name == "libraries":
+        return LibrariesContender(options["libraries"])
     if name == "ansor":
         return AnsorContender(options["library"])
-    raise MeasureError(f"a contender is one of {', '.join([*VENDORS, 'library', 'ansor'])}", repr(name))
+    raise MeasureError(
+        f"a contender is one of {', '.join([*VENDORS, 'library', 'libraries', 'ansor'])}", repr(name)
+    )
 
 
 def contenders_for(target: Target) -> tuple[str, ...]:

@@ -137,14 +137,17 @@ def contest(
     folder: str | Path | None = None,
     listeners: Audience | None = None,
     ansor_shapes: ShapeSet | None = None,
+    more: Sequence[Entrant] = (),
 ) -> Iterator[Contest]:
     """Builds, tunes and opens the contenders; closes them at the end. The arguments are those of
-    :func:`evaluate`; the oracle knows the ``shapes`` only, and ``ansor`` is tuned for ``ansor_shapes``
-    (default: those of ``shapes`` that the operator was tuned for)."""
+    :func:`evaluate`; the oracle knows the ``shapes`` only, ``ansor`` is tuned for ``ansor_shapes``
+    (default: those of ``shapes`` that the operator was tuned for), and ``more`` are contenders that the
+    caller made (:func:`~dietlab.evaluation.lineup.libraries_entrant`)."""
     listeners = listeners or audience(())
     with ExitStack() as stack:
         home = Path(folder) if folder else Path(stack.enter_context(tempfile.TemporaryDirectory()))
         lineup = _assembled(op, against, tuned, home, shapes, effort, listeners, ansor_shapes)
+        lineup = replace(lineup, entries=(*lineup.entries, *more))
         workload, hardware = lineup.dispatcher.workload, lineup.dispatcher.hardware
         with listeners.stage("open", len(lineup.entries), "contender") as progress:
             session = stack.enter_context(TimingSession(workload, hardware, lineup.entries))

@@ -89,6 +89,13 @@ def assemble(
     return lineup
 
 
+def libraries_entrant(name: str, kind: str, operators: Sequence[Operator], detail: str) -> Entrant:
+    """Returns a contender that is several libraries of ours: each serves the shapes of one operator, and
+    the contender has nothing for any other."""
+    folders = [str(operator.path.parent) for operator in operators]
+    return Entrant(name, "libraries", kind, {"libraries": folders}, detail)
+
+
 def with_largest_shape(lineup: Lineup, home: Path) -> Lineup:
     """Returns one program for all shapes, the fastest for the largest (Nimble's way, MLSys 2021)."""
     dispatcher, tuned = lineup.dispatcher, _tuned(lineup)

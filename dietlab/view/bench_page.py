@@ -54,27 +54,33 @@ def write_bench(table: BenchTable, path: str | Path, plans: Mapping[str, go.Figu
 
 def plans_in(folder: str | Path, table: BenchTable) -> dict[str, go.Figure]:
     """Returns, for the studies of a bench in ``folder``, a figure of the plan that each length got, and
-    why."""
+    why. Studies of several dynamic dimensions have none: a layer is fixed first.
+    """
     from dietlab.view.plans import plot_plans
 
     found = {}
     for facts in table.studies:
         study = Path(folder) / facts.folder
-        if facts.complete and (study / MODEL).exists() and (study / DISPATCHER).exists():
+        drawn = facts.complete and len(facts.operator.dims) == 1
+        if drawn and (study / MODEL).exists() and (study / DISPATCHER).exists():
             dispatcher, model = Dispatcher.load(study / DISPATCHER), CostModel.load(study / MODEL)
             found[f"{facts.name}, {cores(facts.threads)}"] = plot_plans(dispatcher, model)
     return found
 
 
 def _sections(table: BenchTable) -> Iterator[Section]:
-    """Returns, for each workload, speedups by threads and cache state, then the shares of the roofline."""
-    from dietlab.view.bench_plots import plot_bench_roofline, plot_bench_speedup
+    """Returns, for each workload, speedups by threads and cache state, then the shares of the roofline; of
+    one with layers, the speedups of each layer."""
+    from dietlab.view.bench_plots import plot_bench_layers, plot_bench_roofline, plot_bench_speedup
 
     measured = dict.fromkeys((entry.workload, entry.threads, entry.row.cache) for entry in table.entries)
     for number, name in enumerate(sorted({workload for workload, _, _ in measured})):
         turns = sorted((threads, cache) for workload, threads, cache in measured if workload == name)
-        drawn = [plot_bench_speedup(table, name, threads, cache) for threads, cache in turns]
-        drawn += [plot_bench_roofline(table, name, threads) for threads in sorted({t for t, _ in turns})]
+        if len(table.facts(name, turns[0][0]).operator.dims) > 1:
+            drawn = [figure for place in turns for figure in plot_bench_layers(table, name, *place)]
+        else:
+            drawn = [plot_bench_speedup(table, name, threads, cache) for threads, cache in turns]
+            drawn += [plot_bench_roofline(table, name, threads) for threads in sorted({t for t, _ in turns})]
         # Numbered: a name out of the table has no place in a script.
         markup = [figure_markup(figure, f"figure-{number}-{i}") for i, figure in enumerate(drawn)]
         yield Section(name, markup)

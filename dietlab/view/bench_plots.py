@@ -5,11 +5,13 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from dietlab.bench.table import BenchTable
+from dietlab.bench.table import LENGTH, BenchTable
 from dietlab.evaluation.report import OURS, Report
 from dietlab.evaluation.summary import JUDGES
 from dietlab.view.bench_text import cores
 from dietlab.view.plots import (
+    RATIO_TICKS,
+    SPEEDUP_TITLE,
     doubling_axis,
     frame_speedup,
     frame_throughput,
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
 
 WORST = 3
 """Shapes that are named in the legend: more would cover the curves."""
+
+
+LAYER_JUDGES = ("own", *JUDGES[:1], "oracle")
+"""Contenders that layers are drawn against: their own libraries, vendors, and the fastest known plan."""
 
 
 def frame_worst(report: Report, cache: str, count: int = WORST) -> pd.DataFrame:
@@ -79,6 +85,42 @@ def plot_bench_roofline(
     figure.add_hline(y=100, line=TIE)
     figure.update_yaxes(rangemode="tozero", title_text="share of the roofline (%)")
     return _with_axis(figure, report)
+
+
+def plot_bench_layers(
+    table: BenchTable, workload: str, threads: int = 1, cache: str = "rotating", template: str | None = None
+) -> list[go.Figure]:
+    """Draws the speedup of every layer against T, a figure for each of :data:`LAYER_JUDGES` that took part.
+    Open marks were held out from tuning."""
+    frame = frame_speedup(table.report(workload, threads), cache)
+    figures = []
+    for judge in LAYER_JUDGES:
+        part = frame[frame["contender"] == judge]
+        if len(part):
+            title = f"{workload}, {cores(threads)}: over {judge}"
+            figures.append(_layer_lines(new_figure(part, title, template), part))
+    return figures
+
+
+def _layer_lines(figure: go.Figure, frame: pd.DataFrame) -> go.Figure:
+    """Adds a line for each layer; names a layer held out if all of its shapes are."""
+    for (depth, cols), layer in frame.groupby(["K", "N"], sort=True):
+        note = " (held out)" if layer["held_out"].all() else ""
+        figure.add_scatter(
+            x=layer[LENGTH],
+            y=layer["speedup"],
+            name=f"N={cols} K={depth}{note}",
+            mode="lines+markers",
+            marker={"symbol": marks("circle", layer["held_out"])},
+            hovertext=[f"{r.shape}: {r.speedup:.2f}x, {r.fastest}" for r in layer.itertuples()],
+            hoverinfo="text",
+        )
+    figure.add_hline(y=1, line=TIE)
+    figure.update_yaxes(type="log", tickvals=RATIO_TICKS, title_text=SPEEDUP_TITLE)
+    figure.update_xaxes(title_text=f"{LENGTH} (extent)")
+    if is_wide(list(frame[LENGTH])):
+        doubling_axis(figure)
+    return figure
 
 
 def _with_axis(figure: go.Figure, report: Report) -> go.Figure:

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple
 
-from dietlab.bench.criteria import CRITERIA
+from dietlab.bench.criteria import criteria_of
+from dietlab.bench.parts import COLUMNS as PART_COLUMNS
+from dietlab.bench.parts import Part, by_layer, by_length
 from dietlab.bench.samples import bounds
-from dietlab.bench.summary import Line, by_workload, summarise
-from dietlab.bench.table import BenchTable, Entry
+from dietlab.bench.summary import Line, by_workload, suite_of, summarise
+from dietlab.bench.table import LENGTH, BenchTable, Entry, layer_of
 from dietlab.cards import counted
 from dietlab.evaluation.report import OURS
 from dietlab.evaluation.summary import SUMMARY_HEADER as CONTENDER_HEADER
 from dietlab.evaluation.summary import summary_cells as contender_cells
 from dietlab.hardware import above_roofline
+from dietlab.shapes import Shape
 from dietlab.view.progress import duration
 
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]
@@ -32,8 +35,17 @@ SUMMARY_HEADER = (
     "verdict",
 )
 SHOWN = 8
-"""The most lengths of wrong results that are listed."""
-WORKLOAD_MEASURES = ("prepacked", "plain", "cublas", "cublaslt", "cublaslt-tuned", "regret", "held-out")
+"""The most shapes of wrong results that are listed."""
+WORKLOAD_MEASURES = (
+    "own",
+    "prepacked",
+    "plain",
+    "cublas",
+    "cublaslt",
+    "cublaslt-tuned",
+    "regret",
+    "held-out",
+)
 
 
 def render_bench(table: BenchTable) -> str:
@@ -69,6 +81,8 @@ def tables(table: BenchTable) -> list[tuple[str, Table]]:
     found = [
         ("Summary", (SUMMARY_HEADER, [summary_cells(line) for line in summarise(table)])),
         ("By workload", workload_table(table)),
+        ("By layer", part_table("layer", by_layer(table))),
+        ("By length", part_table("length", by_length(table))),
         ("By contender", contender_table(table)),
         ("Roofline", roofline_table(table)),
         ("Studies", study_table(table)),
@@ -81,7 +95,7 @@ def summary_cells(line: Line) -> tuple[str, ...]:
     """Returns the cells below ``SUMMARY_HEADER``."""
     unit = line.criterion.unit
     between = "" if line.low is None else f"{_number(line.low, unit)} to {_number(line.high, unit)}"
-    where = f" T={line.worst.length}" if line.worst.length else ""
+    where = f" {line.worst.shape}" if line.worst.shape.bindings else ""
     return (
         line.criterion.what,
         str(line.threads),
@@ -98,9 +112,31 @@ def summary_cells(line: Line) -> tuple[str, ...]:
 
 def workload_table(table: BenchTable) -> Table:
     """Returns the summary's speedups and regrets for each workload by itself."""
-    chosen = [c for c in CRITERIA if c.measure in WORKLOAD_MEASURES]
+    chosen = [c for c in criteria_of(suite_of(table)) if c.measure in WORKLOAD_MEASURES]
     rows = [(line.workloads[0], *summary_cells(line)) for line in by_workload(table, chosen)]
     return ("workload", *SUMMARY_HEADER), rows
+
+
+def part_table(what: str, parts: Sequence[Part]) -> Table:
+    """Returns the values of layers or lengths: speedups (x) and regrets (%)."""
+    rows = [
+        (
+            part.workload,
+            str(part.threads),
+            part.cache,
+            str(part.part),
+            "yes" if part.held_out else "",
+            str(part.shapes),
+            *(_value(part, name) for name in PART_COLUMNS),
+        )
+        for part in parts
+    ]
+    return ("workload", "threads", "cache", what, "held out", "shapes", *PART_COLUMNS), rows
+
+
+def _value(part: Part, name: str) -> str:
+    unit = PART_COLUMNS[name].unit
+    return f"{_number(part.values[name], unit)} {unit}" if name in part.values else "-"
 
 
 def contender_table(table: BenchTable) -> Table:
@@ -119,6 +155,7 @@ def roofline_table(table: BenchTable) -> Table:
         "workload",
         "threads",
         "cache",
+        *(["layer"] if table.has_layers else []),
         "T",
         "Mflop",
         "MB",
@@ -134,6 +171,7 @@ def roofline_table(table: BenchTable) -> Table:
             b.workload,
             str(b.threads),
             b.cache,
+            *([str(layer_of(b.shape))] if table.has_layers else []),
             str(b.length),
             f"{b.flops / 1e6:.1f}",
             f"{b.bytes / 1e6:.2f}",
@@ -199,6 +237,11 @@ def notes_of(table: BenchTable) -> list[tuple[str, list[str]]]:
         for c in facts.contenders
         if c.absent
     }
+    absent |= {
+        f"own ({facts.name}, {layer}): {reason}": None
+        for facts in table.studies
+        for layer, reason in facts.tuning.get("own_failures", {}).items()
+    }
     failed = [f"{facts.name}, {cores(facts.threads)}: {facts.failure}" for facts in table.failures]
     found = [
         ("Failed", failed),
@@ -217,11 +260,18 @@ def _uncounted(table: BenchTable, *, wrong: bool) -> Iterable[str]:
             key = (entry.workload, entry.threads, entry.row.cache, entry.row.contender)
             found.setdefault(key, []).append(entry)
     for (workload, threads, cache, contender), entries in found.items():
-        lengths = sorted(entry.length for entry in entries)
-        shown = ", ".join(map(str, lengths[:SHOWN])) + (", ..." if len(lengths) > SHOWN else "")
+        shown = _listed(sorted(entry.row.shape for entry in entries))
         reason = f": {entries[0].row.plan}" if entries[0].row.plan else ""
         where = f"{contender}, {workload}, {cores(threads)}, {cache}"
-        yield f"{where}: {counted(len(lengths), 'shape')}, T={shown}{reason}"
+        yield f"{where}: {counted(len(entries), 'shape')}, {shown}{reason}"
+
+
+def _listed(shapes: Sequence[Shape]) -> str:
+    """Formats shapes: ``"T=7, 64"`` of one dimension, ``"K=96,N=64,T=7; ..."`` of several."""
+    more = ["..."] if len(shapes) > SHOWN else []
+    if len(shapes[0].bindings) == 1:
+        return f"{LENGTH}=" + ", ".join([*(str(shape[LENGTH]) for shape in shapes[:SHOWN]), *more])
+    return "; ".join([*map(str, shapes[:SHOWN]), *more])
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -1,0 +1,100 @@
+"""Tunes and builds the studies of a bench: those of its tasks, and each layer's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dietlab.bench.every_layer import OWN
+from dietlab.bench.memory import PeakMemory
+from dietlab.bench.suite import Task, own_task
+from dietlab.bench.table import study_folder
+from dietlab.cards import counted
+from dietlab.dispatch import Operator
+from dietlab.errors import DietlabError, DispatchError
+from dietlab.evaluation.lineup import libraries_entrant
+from dietlab.evaluation.timing_session import Entrant
+from dietlab.events import Audience
+from dietlab.hardware import Hardware
+from dietlab.measure import LocalRunner
+from dietlab.search import effort_named
+from dietlab.study import Study
+
+
+@dataclass(frozen=True)
+class OwnLibraries:
+    """The libraries of single layers; a layer without one has a reason in ``failures``.
+
+    ``seconds`` are those of tuning, by layer.
+    """
+
+    operators: tuple[Operator, ...] = ()
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    failures: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def entrants(self) -> tuple[Entrant, ...]:
+        """The contender that they are together; none without a library."""
+        if not self.operators:
+            return ()
+        seconds = sum(self.seconds.values())
+        detail = f"{counted(len(self.operators), 'layer')}, each tuned alone, in {seconds:.0f} s together"
+        return (libraries_entrant(OWN, "own tuning", self.operators, detail),)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Their cost, as facts of the task's tuning; nothing without any."""
+        facts = {"own_seconds": dict(self.seconds), "own_failures": dict(self.failures)}
+        return {name: value for name, value in facts.items() if value}
+
+
+def built(study: Study, listeners: Audience, max_kernels: int = 8) -> Operator:
+    """Returns the study's operator; tuned, dispatched and built first where that is still to do.
+
+    Args:
+        max_kernels: the most micro-kernels of a library that is still to be built.
+    """
+    try:
+        return study.operator()
+    except DispatchError:
+        with LocalRunner(study.hardware, effort_named(study.effort).timing) as runner:
+            study.tune(runner, listeners.observers)
+            study.dispatch(max_kernels, runner, listeners.observers)
+        return study.build(listeners.observers)
+
+
+def watched(study: Study, listeners: Audience, max_kernels: int) -> tuple[Operator, int | None]:
+    """Returns what :func:`built` does, and the peak memory of tuning in bytes; None if nothing was measured
+    now."""
+    memory = PeakMemory()
+    op = built(study, Audience((memory, *listeners.observers)), max_kernels)
+    return op, memory.bytes
+
+
+def own_libraries(
+    task: Task, evaluation: str, hardware: Hardware, out: Path, tuning: str, listeners: Audience
+) -> OwnLibraries:
+    """Tunes and builds each layer's own library in the bench's folder; what stands there is not tuned again.
+
+    Args:
+        evaluation: the bench's effort: for how many layers.
+        tuning: the effort of tuning.
+    """
+    if task.layers is None or OWN not in task.against:
+        return OwnLibraries()
+    owners = task.layers.owners(evaluation)
+    operators, seconds, failures = [], dict[str, float](), dict[str, str]()
+    with listeners.stage("own libraries", len(owners), "layer") as progress:
+        for layer in owners:
+            alone = own_task(task, layer)
+            folder = out / study_folder(alone.name, hardware.cores)
+            try:
+                study = Study.create(folder, alone.workload, hardware, alone.shapes, tuning)
+                operators.append(built(study, listeners, alone.max_kernels))
+                seconds[str(layer)] = round(study.run().seconds.total, 2)
+            except DietlabError as error:
+                failures[str(layer)] = str(error)
+            progress.advance(str(layer))
+    return OwnLibraries(tuple(operators), seconds, failures)
