@@ -29,6 +29,7 @@ from dietlab.errors import StudyError
 from dietlab.evaluation import Report, evaluate
 from dietlab.events import Observer, PhaseSeconds, audience
 from dietlab.hardware import Hardware
+from dietlab.lower.decisions import DEFAULTS
 from dietlab.measure import RecordStore, Runner, read_records
 from dietlab.search import Effort, PhaseTimer, TuningRun, effort_named, tune, with_records
 from dietlab.shapes import ShapeSet
@@ -223,6 +224,7 @@ class Study(Carded):
             "hardware": self.hardware.to_json(),
             "versions": versions(),
             "cache": effort_named(self.effort).timing.cache,
+            "lowering": DEFAULTS.to_json() if self.hardware.kind == "cpu" else {},
         }
 
     def space(self) -> Space:

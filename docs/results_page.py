@@ -10,6 +10,7 @@ from results_index import Machine, Result
 from results_text import DIGITS, MISSED, Place, bare, in_order, misses, number, pivot, value_text
 
 from dietlab.bench import BenchTable, Criterion, Line, by_workload, summarise
+from dietlab.bench.ablation import SYMBOLIC
 from dietlab.bench.criteria import EPILOGUE_AT_MOST, SHORT, criteria_of
 from dietlab.bench.parts import by_layer, by_length
 from dietlab.bench.samples import Block, blocks
@@ -104,7 +105,7 @@ def _findings(result: Result) -> Iterator[str]:
     table = result.table
     yield _versions(table)
     if _is_ablation(table):
-        yield _ablation(table)
+        yield ablation_text(table)
         return
     lines = summarise(
         table,
@@ -204,13 +205,16 @@ def _mean_and_least(ratios: Sequence[float]) -> str:
     return f"{number(STATISTICS['geomean'](values), 'x')} (worst {number(values.min(), 'x')})"
 
 
-def _ablation(table: BenchTable) -> str:
+def ablation_text(table: BenchTable) -> str:
     """What a call takes without each idea, and with each epilogue, over the whole micro-kernel's time."""
     (block, *_) = blocks(table)
     (kernel,) = [c.detail for c in block.facts.contenders if c.name == OURS]
     ideas: dict[str, list[float]] = {}
     epilogues: dict[str, list[float]] = {}
+    symbolic = _symbolic_ratios(block)
     for name, length, ratio in _speedups(block):
+        if name in symbolic or name.endswith(SYMBOLIC):
+            continue
         if not name.startswith(EPILOGUE):
             ideas.setdefault(name, []).append(ratio)
         elif length >= EPILOGUE_FROM:
@@ -224,7 +228,25 @@ def _ablation(table: BenchTable) -> str:
         f"the target is at most {EPILOGUE_AT_MOST:.2f}x.",
         markdown(("epilogue", "time"), [(name, _judged(values)) for name, values in epilogues.items()]),
     ]
+    if symbolic:
+        parts += [
+            "Tiles compiled for any columns and depth: their time over that of the same tiles compiled for "
+            "these alone.",
+            markdown(("tile", "time"), [(name, _with_interval(v, digits=3)) for name, v in symbolic.items()]),
+        ]
     return "\n\n".join(parts)
+
+
+def _symbolic_ratios(block: Block) -> dict[str, list[float]]:
+    """Returns what symbolic extents cost each height of tiles, and the whole micro-kernel, at each length."""
+    found: dict[str, list[float]] = {}
+    for rows in block.rows.values():
+        for name, row in rows.items():
+            constant = rows.get(name.removesuffix(f", {SYMBOLIC}") if name != SYMBOLIC else OURS)
+            if name.endswith(SYMBOLIC) and constant and row.seconds_median and constant.seconds_median:
+                height = "the micro-kernel" if name == SYMBOLIC else name.removesuffix(f", {SYMBOLIC}")
+                found.setdefault(height, []).append(row.seconds_median / constant.seconds_median)
+    return found
 
 
 def _with_interval(ratios: Sequence[float], digits: int = DIGITS["x"]) -> str:

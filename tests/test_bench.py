@@ -30,7 +30,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from schemes import cpu_scheme
 
-from dietlab.bench.ablation import dominating, variants
+from dietlab.bench.ablation import SYMBOLIC, dominating, heights, variants
 from dietlab.bench.criteria import COLD, CPU_CRITERIA, CRITERIA, Criterion
 from dietlab.bench.deadline import Deadline, OutOfTime
 from dietlab.bench.journal import Journal, Turn, read_journal
@@ -50,6 +50,7 @@ from dietlab.hardware import Hardware
 from dietlab.plans import Leaf, Split
 from dietlab.shapes import Dim, Shape, ShapeSet
 from dietlab.space import Scheme, layout_limits
+from dietlab.study import Study
 from dietlab.view.bench_page import render_bench_page, write_bench
 from dietlab.view.bench_text import markdown, render_bench
 from dietlab.view.html_report import render_html, render_text
@@ -937,6 +938,22 @@ def test_without_packing_a_kernel_fits_weights_that_vary(key: str) -> None:
     assert all(limit.excess(found.scheme) <= 0 for limit in layout_limits(found.built))
 
 
+def test_tiles_of_several_heights_are_timed_with_constant_and_with_symbolic_extents() -> None:
+    scheme, avx2 = cpu_scheme(4, 24, 4, ahead=True, edge="even"), Hardware.preset("haswell-1core")
+    whole, *pairs = heights(scheme, QKV, avx2)
+    assert (whole.name, whole.scheme, whole.workload) == ("symbolic extents", scheme, QKV)
+    assert whole.built == replace(QKV, N=Dim(1, 2304), K=Dim(1, 768))
+    # A tile of 4 x 24 is the scheme itself; 16 registers hold 8 x 8 and 14 x 8.
+    assert [(v.name, v.scheme.rows, v.scheme.cols, v.built == QKV) for v in pairs] == [
+        ("8 rows", 8, 8, True),
+        ("8 rows, symbolic extents", 8, 8, False),
+        ("14 rows", 14, 8, True),
+        ("14 rows, symbolic extents", 14, 8, False),
+    ]
+    for other in (whole.built, replace(QKV, constant=False), SUITES["bert-cpu"].tasks[-1].workload):
+        assert heights(scheme, other, avx2) == ()
+
+
 def test_the_dominating_micro_kernel_serves_most_usual_lengths() -> None:
     few, most, long = (cpu_scheme(rows, 32) for rows in (2, 6, 8))
     tree = Split("T", 10, Leaf(0), Split("T", 128, Leaf(1), Leaf(2)))
@@ -955,7 +972,10 @@ def test_a_micro_kernel_is_taken_apart(killed: tuple[Path, bytes]) -> None:
     assert done.exit_code == 0, (done.output, done.exception)
     found = BenchTable.load(study / "ablation" / TABLE)
     assert all(entry.row.correct for entry in found.entries), [e.row.plan for e in found.entries]
-    names = [variant.name for variant in variants(Scheme.from_key(command[-1]), Dense(Dim(1, 16), 64, 32))]
+    layer, taken = Dense(Dim(1, 16), 64, 32), Scheme.from_key(command[-1])
+    pairs = heights(taken, layer, Study.open(study).hardware)
+    names = [variant.name for variant in (*variants(taken, layer), *pairs)]
+    assert SYMBOLIC in names and f"8 rows, {SYMBOLIC}" in names
     lengths = [shape["T"] for shape in suite_named("smoke").tasks[0].evaluated("smoke")]
     assert {(e.row.contender, e.length) for e in found.entries} == {(n, t) for n in names for t in lengths}
     assert "| bound checks" in done.stdout and "6x16.u2.ws.p16.checked" in done.stdout

@@ -25,11 +25,12 @@ from dietlab.errors import BuildError
 from dietlab.hardware import Hardware
 from dietlab.lower.compiler import compile_library
 from dietlab.lower.cpu import region
-from dietlab.lower.cpu.geometry import HEADER_FLOATS, SHORT, Geometry
+from dietlab.lower.cpu.geometry import HEADER_FLOATS, Geometry
 from dietlab.lower.cpu.library import library_module
 from dietlab.lower.cpu.micro_kernel import tile_arguments, tile_function, tile_name
 from dietlab.lower.cpu.region import scratch_floats, tiles_of
 from dietlab.lower.cpu.specialisation import pieces
+from dietlab.lower.decisions import DEFAULTS, Lowering
 from dietlab.lower.dispatch_tree import needed_heights
 from dietlab.lower.program import compile_plans
 from dietlab.plans import Leaf, Split, Tree, heights, route
@@ -82,7 +83,8 @@ def test_every_plan_is_right_on_every_size(name: str, cores: int, here: Hardware
     Program(work, here.with_cores(cores), kernels, tmp_path).check(SIZES)
 
 
-ALONE = (1, 2, 5, 8, 13, SHORT, SHORT + 1, 97)
+SHORT = DEFAULTS.short_rows
+ALONE = (1, 2, 5, 8, 13, SHORT + 1, 97)
 """Lengths that have pieces of their own, and two that have none."""
 
 
@@ -101,7 +103,7 @@ def test_lengths_that_are_compiled_one_by_one_are_right(
 
 
 @pytest.mark.parametrize("form", ["nt", "nn"])
-@pytest.mark.parametrize("low", [1, 5, SHORT + 1])
+@pytest.mark.parametrize("low", [1, 5 + 1])
 def test_a_library_with_pieces_for_short_lengths_is_right_on_all(
     low: int, form: Any, here: Hardware, tmp_path: Path
 ) -> None:
@@ -125,12 +127,14 @@ def test_a_library_with_pieces_for_short_lengths_is_right_on_all(
 def test_tiles_of_known_depth_do_not_spill(
     forgets: bool, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They would if the compiler could keep from tile to tile what it has read."""
+    """They would if the compiler could keep from tile to tile what it has read of rows with pointers of their
+    own."""
     if not forgets:
         monkeypatch.setattr(region, "forget", lambda *pointers: None)
     work, zen4 = BatchMatmul(Dim(1, 64), 192, 64, "nn"), Hardware.preset("zen4-1core")
     path = tmp_path / "kernel.so"
-    compile_plans(work, zen4, [Scheme.from_key(key)], Leaf(0), path, only=[[Shape.of(T=8)]])
+    calls, each_row = [[Shape.of(T=8)]], Lowering(rows_together=0)
+    compile_plans(work, zen4, [Scheme.from_key(key)], Leaf(0), path, only=calls, lowering=each_row)
     symbols, code = (
         subprocess.run(["objdump", *how, str(path)], capture_output=True, text=True, check=True).stdout
         for how in (["-T"], ["-d", "--no-show-raw-insn"])

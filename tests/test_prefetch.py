@@ -16,7 +16,7 @@ from tvm.script.ir_builder import tirx as T
 from dietlab.hardware import Hardware
 from dietlab.lower.cpu import prefetch
 from dietlab.lower.cpu.geometry import HEADER_FLOATS
-from dietlab.lower.cpu.prefetch import PREFETCH_ALL_FROM
+from dietlab.lower.decisions import DEFAULTS
 from dietlab.lower.program import compile_plans
 from dietlab.lower.runtime import aligned_empty, load_library
 from dietlab.plans import Leaf, plan_for
@@ -96,7 +96,7 @@ def test_the_row_tiles_of_a_pass_share_the_lines_that_come_next(layer: Layer, bl
 def test_few_rows_ask_for_a_part_and_leave_the_others_to_the_hardware(layer: Layer, rows: int) -> None:
     """In proportion to the rows, the first lines of each column tile, none of them twice but for a share's
     rounding. Of a reduction's block all is asked for."""
-    memory = 2 * layer.hardware.cores * 60.0 / (26 / PREFETCH_ALL_FROM)
+    memory = 2 * layer.hardware.cores * 60.0 / (26 / DEFAULTS.prefetch_all_from)
     slow = replace(layer, hardware=replace(layer.hardware, peak_gflops=60.0, dram_gbps=memory))
     tiles, iterations = plan_for(layer.kernel(0), rows).tiles, DEPTH // UNROLL
     of = max(tiles, tiles * 26 // rows)

@@ -12,14 +12,16 @@ import pytest
 from conftest import ROOT
 from readme_table import END, START, readme_table, with_block
 from results_index import INDEX, Machine, read_index
-from results_page import MEANINGS, results_page
+from results_page import MEANINGS, ablation_text, results_page
 from results_text import MISSED, value_of
 from speedup_picture import DARK, LIGHT, Curve, Theme, curve_of, draw, is_drawn
 from test_bench_layers import HAND_MADE
 
 from dietlab.bench import summarise
-from dietlab.bench.table import COLUMNS
+from dietlab.bench.ablation import SYMBOLIC
+from dietlab.bench.table import COLUMNS, BenchTable, Entry
 from dietlab.errors import RecordError
+from dietlab.evaluation.report import OURS
 
 RESULTS = ROOT / "data" / "results"
 PAGE = ROOT / "docs" / "results.md"
@@ -79,6 +81,28 @@ def test_a_miss_never_looks_like_its_target(machines: tuple[Machine, ...]) -> No
             close = replace(line, value=limit - 0.001, met=False)
             assert value_of(close) == f"{limit - 0.001:.3f}x"
             assert value_of(replace(line, value=limit, met=True)) == f"{limit:.2f}x"
+
+
+def test_an_ablation_gives_symbolic_extents_over_constant_ones_of_the_same_tile() -> None:
+    found = BenchTable.load(RESULTS / "zen4-ablation.csv.gz")
+    seconds = {
+        OURS: 1.0,
+        SYMBOLIC: 1.01,
+        "8 rows": 2.0,
+        f"8 rows, {SYMBOLIC}": 1.0,
+        f"4 rows, {SYMBOLIC}": 3.0,
+    }
+    first = found.entries[0]
+
+    def entry(name: str) -> Entry:
+        row = replace(first.row, contender=name, seconds_median=seconds[name], speedup=seconds[name])
+        return replace(first, row=row)
+
+    table = replace(found, entries=tuple(entry(name) for name in seconds))
+    text = ablation_text(table)
+    assert "| the micro-kernel | 1.010x |" in text and "| 8 rows           | 0.500x |" in text
+    assert "4 rows" not in text, "its tile with constants was not timed"
+    assert SYMBOLIC not in ablation_text(found)
 
 
 def test_every_column_is_explained() -> None:

@@ -1,5 +1,5 @@
 """Ablates one micro-kernel: times it without one of its ideas, or with an epilogue, against all ideas
-together."""
+together; and tiles of several heights with symbolic extents against such with constants."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ from dietlab.evaluation.lineup import Lineup, spread
 from dietlab.evaluation.report import OURS
 from dietlab.evaluation.timing_session import Entrant, TimingSession
 from dietlab.events import Observer, audience
+from dietlab.hardware import Hardware
 from dietlab.measure import CACHE_STATES
 from dietlab.plans import Leaf
 from dietlab.search import effort_named
-from dietlab.shapes import Shape
+from dietlab.shapes import Dim, Shape
 from dietlab.space import CpuMicroKernel, CpuScheme, Scheme, scheme_with
 from dietlab.study import Study
 from dietlab.workloads import NO_EPILOGUE, Dense, Epilogue, Workload
@@ -43,23 +44,33 @@ EPILOGUES = (
 )
 """Those of a transformer's layers."""
 
+SYMBOLIC = "symbolic extents"
+"""The variant, or the end of its name, whose columns and depth are known by the call only."""
+
+HEIGHTS = (4, 8, 14)
+"""Rows of the tiles that are timed with constant and with symbolic extents: from few, whose rows' addresses
+fit the 16 scalar registers of x86-64, to the most that 16 vector registers hold."""
+
 
 @dataclass(frozen=True)
 class Variant:
-    """A scheme, what it computes, and whether weights are packed for it, if they are constant."""
+    """A scheme, what it computes, whether weights are packed for it, if they are constant, and whether it is
+    compiled for any columns and depth."""
 
     name: str
     scheme: CpuScheme
     workload: Workload
     packs: bool = True
+    symbolic: bool = False
 
     @property
     def built(self) -> Workload:
         """The workload that it is built for. Called with operands of ``workload``, a variant that packs
-        nothing finds as much in the caches as the others."""
-        if self.packs or not isinstance(self.workload, Dense):
+        nothing, or knows no extents, finds as much in the caches as the others."""
+        if not isinstance(self.workload, Dense):
             return self.workload
-        return replace(self.workload, constant=False)
+        layer = _symbolic(self.workload) if self.symbolic else self.workload
+        return layer if self.packs else replace(layer, constant=False)
 
 
 def variants(scheme: CpuScheme, workload: Workload) -> tuple[Variant, ...]:
@@ -82,6 +93,37 @@ def variants(scheme: CpuScheme, workload: Workload) -> tuple[Variant, ...]:
     if isinstance(workload, Dense) and workload.epilogue == NO_EPILOGUE:
         found += [Variant(str(epilogue), whole, _fused(workload, epilogue)) for epilogue in EPILOGUES]
     return tuple(found)
+
+
+def heights(scheme: CpuScheme, workload: Workload, hardware: Hardware) -> tuple[Variant, ...]:
+    """Returns ``scheme`` with symbolic extents, then tiles of each of :data:`HEIGHTS`, with constant and with
+    symbolic extents; none if the workload has no constant ones.
+
+    A tile is as wide as ``scheme``'s or as the registers allow. What symbolic extents cost a height is the
+    ratio of its two variants, which are timed in turns.
+    """
+    if not isinstance(workload, Dense) or not workload.constant or _symbolic(workload) == workload:
+        return ()
+    whole, cpu = scheme_with(scheme, edge="even"), hardware.cpu
+    found = [Variant(SYMBOLIC, whole, workload, symbolic=True)]
+    for rows in HEIGHTS:
+        fitting = [
+            tile
+            for cols in range(whole.cols, 0, -cpu.lanes)
+            if (tile := whole.changed(rows=rows, cols=cols)).kernel.registers(cpu.lanes)
+            <= cpu.vector_registers
+        ]
+        if fitting and fitting[0] != whole:
+            name = f"{rows} rows"
+            found.append(Variant(name, fitting[0], workload))
+            found.append(Variant(f"{name}, {SYMBOLIC}", fitting[0], workload, symbolic=True))
+    return tuple(found)
+
+
+def _symbolic(layer: Dense) -> Dense:
+    """Returns the layer with ranges in place of numbers."""
+    n, k = (Dim(1, extent) if isinstance(extent, int) else extent for extent in (layer.N, layer.K))
+    return replace(layer, N=n, K=k)
 
 
 def _fused(layer: Dense, epilogue: Epilogue) -> Dense:
@@ -115,7 +157,7 @@ def run_ablation(
 
     In the table ``dietlab`` is the composition of ``scheme`` alone, without a decision tree; the
     contenders are the variants, and a speedup is what the idea is worth on that length, or what the
-    epilogue costs.
+    epilogue or the symbolic extents cost.
 
     Args:
         study: a study that was built; the results go to ``ablation/`` in it.
@@ -166,7 +208,8 @@ def _contest(
     entries: list[Entrant] = []
     absent: list[ContenderInfo] = []
     single = replace(dispatcher, schemes=(scheme_with(scheme, edge="even"),), tree=Leaf(0))
-    for number, variant in enumerate(variants(scheme, study.workload)):
+    every = (*variants(scheme, study.workload), *heights(scheme, study.workload, study.hardware))
+    for number, variant in enumerate(every):
         home = study.folder / FOLDER / f"variant-{number}"
         kind = "ours" if variant.name == OURS else "variant"
         try:

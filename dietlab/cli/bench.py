@@ -225,8 +225,9 @@ def ablate(study: str, caches: str, effort: str, scheme: str | None, quiet: bool
     Times the composition of one scheme against the same without an idea: bound checks, loop
     partitioning or local padding at the edge instead of composition, no prefetch, no packing. A
     speedup above 1 is what the idea saves. A dense layer without an epilogue is also timed with
-    each: above 1 is what it costs. The results go to STUDY/ablation; an interrupted run goes on
-    with the same command.
+    each: above 1 is what it costs. The same scheme, and tiles of several heights, are also timed
+    with columns and depth that the call alone knows. The results go to STUDY/ablation; an
+    interrupted run goes on with the same command.
 
     \b
     dietlab ablate runs/bench/dense-k768-n2304-1t --effort full

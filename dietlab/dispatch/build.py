@@ -12,6 +12,7 @@ from dietlab.dispatch.dispatcher import Dispatcher
 from dietlab.dispatch.operator import LIBRARY_NAME, MANIFEST_NAME, SCHEMA_VERSION, Operator, load
 from dietlab.errors import BuildError, require_type
 from dietlab.lower.contraction import called_dims
+from dietlab.lower.decisions import DEFAULTS, Lowering
 from dietlab.lower.runtime import find_runtime, runtime_names
 from dietlab.shapes import Shape
 from dietlab.workloads import Workload
@@ -25,6 +26,7 @@ def build(
     *,
     every_plan: bool = False,
     only: Sequence[Sequence[Shape]] | None = None,
+    lowering: Lowering = DEFAULTS,
 ) -> Operator:
     """Builds ``path/library/`` and returns the operator in it, ready to call.
 
@@ -38,6 +40,7 @@ def build(
             more code.
         only: for each scheme the shapes that it will be called with (default: any). For measurement
             only: other shapes have undefined results.
+        lowering: the decisions for a CPU that no scheme names; the manifest keeps them.
 
     Raises:
         BuildError: if the program does not compile, no linker is installed, or ``dispatcher`` is of another
@@ -57,6 +60,7 @@ def build(
         folder / "building.so",
         every_plan=every_plan,
         only=only,
+        lowering=lowering,
     )
     runtimes = runtime_names(hardware.kind, hardware.cores)
     manifest = {
@@ -64,6 +68,7 @@ def build(
         "schema_version": SCHEMA_VERSION,
         "micro_kernels": [kernel.key for kernel in dispatcher.micro_kernels],
         "packs": artifact.packs,
+        "lowering": lowering.to_json() if hardware.kind == "cpu" else {},
         "entries": entries(dispatcher.workload, every_plan=every_plan, packs=artifact.packs),
         "code_bytes": artifact.code_bytes,
         "file_bytes": artifact.path.stat().st_size,

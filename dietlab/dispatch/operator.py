@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from dietlab.errors import DispatchError
+from dietlab.lower.decisions import Lowering
 from dietlab.lower.runtime import aligned_empty, load_library
 from dietlab.workloads import Workload, workload_from_json
 
@@ -97,6 +98,11 @@ class Operator:
     def schemes(self) -> tuple[str, ...]:
         """The schemes that its decision tree names, as keys, by number."""
         return tuple(str(key) for key in self.manifest["schemes"])
+
+    @property
+    def lowering(self) -> Lowering:
+        """The decisions of its code that no scheme names; of a CPU only."""
+        return Lowering.from_json(self.manifest.get("lowering"))
 
     def scheme(self, *extents: int) -> str:
         """Asks the library which scheme it chooses for the extents of the dynamic dimensions, in the order of

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from dietlab.errors import BuildError
 from dietlab.hardware import Hardware
 from dietlab.lower.artifact import Artifact
 from dietlab.lower.contraction import Sizes, sizes_of
+from dietlab.lower.decisions import DEFAULTS, Lowering
 from dietlab.plans import Leaf, Tree
 from dietlab.shapes import Shape
 from dietlab.space import CpuMicroKernel, CudaMicroKernel, Scheme, layout_limits
@@ -27,6 +29,7 @@ def compile_plans(
     *,
     every_plan: bool = False,
     only: Sequence[Sequence[Shape]] | None = None,
+    lowering: Lowering = DEFAULTS,
 ) -> Artifact:
     """Compiles an operator that covers each shape by the scheme that ``tree`` names.
 
@@ -34,11 +37,13 @@ def compile_plans(
         schemes: by number; all of the processor's kind.
         every_plan: whether any scheme can be run on any shape, for comparing them.
         only: for each scheme the shapes that it will be called with (default: any).
+        lowering: decisions that no scheme names; a GPU has none.
 
     Raises:
         BuildError: if the program does not compile, or a scheme cannot be of this operator on this processor.
     """
-    own, compile_own = {"cuda": (CudaMicroKernel, _cuda)}.get(hardware.kind, (CpuMicroKernel, _cpu))
+    compile_cpu = partial(_cpu, lowering)
+    own, compile_own = {"cuda": (CudaMicroKernel, _cuda)}.get(hardware.kind, (CpuMicroKernel, compile_cpu))
     strangers = [scheme.key for scheme in schemes if not isinstance(scheme.kernel, own)]
     if strangers:
         raise BuildError(f"schemes are made for {hardware.name}, a {hardware.kind} processor", strangers[0])
@@ -69,6 +74,7 @@ def source_of(workload: Workload, hardware: Hardware, scheme: Scheme) -> str:
 
 
 def _cpu(
+    lowering: Lowering,
     workload: Workload,
     hardware: Hardware,
     schemes: Any,
@@ -84,7 +90,7 @@ def _cpu(
     for limit, scheme in product(layout_limits(workload), schemes):
         if limit.excess(scheme) > 0:
             raise BuildError(limit.reason, scheme.key, "dietlab.build_space() makes only such.")
-    geometry = Geometry.of(workload, hardware, schemes)
+    geometry = Geometry.of(workload, hardware, schemes, lowering)
     module = library_module(geometry, schemes, tree, every_plan=every_plan, only=only)
     artifact = compile_library(module, hardware, path)
     return replace(artifact, packs=bool(workload.constants))

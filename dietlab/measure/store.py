@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dietlab.cards import Card, Carded, Fold, Listing, Quantity
 from dietlab.errors import DietlabError, RecordError
 from dietlab.hardware import Hardware
+from dietlab.lower.decisions import Lowering
 from dietlab.measure.record import Record
 from dietlab.measure.record_tables import frame_records, record_quantities, record_sections
 from dietlab.workloads import Workload, workload_from_json
@@ -48,6 +49,16 @@ class RecordFile(Carded):
             RecordError: if the header has none.
         """
         return Hardware.from_json(self._headed("hardware"))
+
+    @property
+    def lowering(self) -> Lowering:
+        """The decisions of the programs that were measured; those of a file that does not say them are
+        :data:`~dietlab.lower.decisions.UNRECORDED`.
+
+        Raises:
+            RecordError: if this version does not know one of them.
+        """
+        return Lowering.from_json(self.header.get("lowering"))
 
     def _headed(self, name: str) -> Mapping[str, Any]:
         value = self.header.get(name)
@@ -89,10 +100,11 @@ class RecordStore:
 
     Args:
         path: the file; it is made if missing.
-        header: workload, hardware and versions; must equal the header of an existing file.
+        header: workload, hardware, lowering and versions; an existing file's must be equal in the first
+            three.
 
     Raises:
-        RecordError: if the file belongs to another workload, hardware or schema, or a line other
+        RecordError: if the file belongs to another workload, hardware, lowering or schema, or a line other
             than the last is damaged.
     """
 
@@ -104,7 +116,7 @@ class RecordStore:
             return
         if path.exists() and repair(path):
             found = read_records(path)
-            self._check_header(found.header)
+            self._check_header(found)
             self.records.extend(found.records)
         else:
             self._write(path, self._header)
@@ -131,12 +143,20 @@ class RecordStore:
                 "Free some space and run the same command again: it goes on from here.",
             ) from error
 
-    def _check_header(self, found: Mapping[str, Any]) -> None:
+    def _check_header(self, file: RecordFile) -> None:
+        found = file.header
         for name in ("schema_version", "workload", "hardware"):
             if found.get(name) != json.loads(json.dumps(self._header.get(name))):
                 raise RecordError(
                     f"the records in {self.path} are of this {name}", found.get(name), "Use another folder."
                 )
+        changes = file.lowering.differences(Lowering.from_json(self._header.get("lowering")))
+        if changes:
+            raise RecordError(
+                f"the records in {self.path} are of the programs that are measured now",
+                changes,
+                "Tune into a new folder: these records are of other programs.",
+            )
 
 
 def append_line(path: Path, value: Mapping[str, Any]) -> None:

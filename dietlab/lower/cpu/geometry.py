@@ -11,6 +11,7 @@ from tvm import tirx
 from dietlab.hardware import Hardware
 from dietlab.lower.contraction import Contraction, contraction_of
 from dietlab.lower.cpu.tir import ceil_div, int64, most, quotient
+from dietlab.lower.decisions import DEFAULTS, Lowering
 from dietlab.shapes import Dim
 from dietlab.space import CpuMicroKernel, CpuScheme
 from dietlab.workloads import Workload, axis_of
@@ -22,10 +23,6 @@ HEADER_FLOATS = 16
 
 LAYOUT = 0x646C0001
 """The first word of packed weights: two letters and the number of the layout that this version writes."""
-
-SHORT = 32
-"""The longest length that is compiled for itself, in rows, where strides or depth are the dynamic
-dimension: with constants some products take a third less time."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +45,7 @@ class Geometry(Contraction):
     ``widest`` is the widest tile's number of panels, ``l2_bytes`` a core's L2; lengths up to ``short`` are
     compiled one by one; ``coherent_code`` is the processor's (:class:`~dietlab.hardware.CpuLimits`).
     ``balance`` is how many rows a core computes, at its peak, while memory brings their weights; 0 if that is
-    not known.
+    not known. ``lowering`` holds what no scheme says.
     """
 
     lanes: int
@@ -58,9 +55,16 @@ class Geometry(Contraction):
     short: int
     coherent_code: bool
     balance: float
+    lowering: Lowering
 
     @classmethod
-    def of(cls, workload: Workload, hardware: Hardware, schemes: Iterable[CpuScheme]) -> Geometry:
+    def of(
+        cls,
+        workload: Workload,
+        hardware: Hardware,
+        schemes: Iterable[CpuScheme],
+        lowering: Lowering = DEFAULTS,
+    ) -> Geometry:
         """Returns the layout wide enough for the widest tile of ``schemes``."""
         lanes = hardware.cpu.lanes
         return cls(
@@ -69,9 +73,10 @@ class Geometry(Contraction):
             cores=hardware.cores,
             widest=max((scheme.kernel.vectors(lanes) for scheme in schemes), default=1),
             l2_bytes=hardware.cpu.l2_bytes,
-            short=_short(workload),
+            short=_short(workload, lowering.short_rows),
             coherent_code=hardware.cpu.coherent_code,
             balance=_balance(hardware),
+            lowering=lowering,
         )
 
     @property
@@ -98,8 +103,8 @@ class Geometry(Contraction):
         return tuple(tirx.Cast("int32", int64(word)) for word in words)
 
     def block_rows(self, depth: Any, steps: int) -> Any:
-        """Returns the rows of x, of ``steps`` reduction steps each (0: all), that stay in half of a core's L2
-        beside the weights; at least 1.
+        """Returns the rows of x, of ``steps`` reduction steps each (0: all), that stay in their share of a
+        core's L2 beside the weights; at least 1.
 
         A cache's sets go by the address, and rows begin at multiples of the largest power of two that divides
         their length. Shorter parts leave the sets between unused, so that fewer of them stay. Draws, for rows
@@ -110,7 +115,8 @@ class Geometry(Contraction):
         """
         apart = depth & -depth if isinstance(depth, int) else tirx.bitwise_and(depth, -depth)
         read = most(1, most(steps or depth, apart))  # without depth nothing is read
-        return most(1, quotient(self.l2_bytes // (2 * FLOAT_BYTES), read))
+        share = int(self.lowering.rows_l2_share * self.l2_bytes)
+        return most(1, quotient(share // FLOAT_BYTES, read))
 
     def has_column_tail(self, kernel: CpuMicroKernel) -> bool:
         """Returns whether the last column tile sticks out of the output (or may, if ``cols`` is dynamic)."""
@@ -119,13 +125,13 @@ class Geometry(Contraction):
         return isinstance(self.cols, str) or self.cols % kernel.cols != 0
 
 
-def _short(workload: Workload) -> int:
+def _short(workload: Workload, short_rows: int) -> int:
     """Returns the last length that is compiled for itself; 0 if none is: neither strides nor depth depend on
     the rows' dimension, or its range begins later."""
     rows = axis_of(workload, "rows")
     others = {axis.name for axis in workload.axes if axis.role in ("cols", "depth")}
-    shared = rows.name in others and isinstance(rows.extent, Dim) and rows.extent.low <= SHORT
-    return SHORT if shared else 0
+    shared = rows.name in others and isinstance(rows.extent, Dim) and rows.extent.low <= short_rows
+    return short_rows if shared else 0
 
 
 def _balance(hardware: Hardware) -> float:

@@ -5,26 +5,21 @@ Every function here is one visible step; :func:`tile_function` is their list.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal
 
-from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from dietlab.lower.contraction import Sizes
+from dietlab.lower.cpu.compute_stage import multiply_add
 from dietlab.lower.cpu.epilogue import activated
 from dietlab.lower.cpu.geometry import Geometry
-from dietlab.lower.cpu.prefetch import NextPanel
+from dietlab.lower.cpu.tile import Tile
 from dietlab.lower.cpu.tir import (
     L1,
     constant,
-    int64,
     masked_load,
     masked_store,
     prefetch,
-    quotient,
     stack_buffer,
     vector,
 )
@@ -33,53 +28,6 @@ from dietlab.space import CpuMicroKernel
 Fit = Literal["exact", "guarded", "checked"]
 """What a tile knows of its rows: all are inside the output; all can be read, but only some are inside
 (local padding); or only those inside can be read, so that the compute stage tests each."""
-
-
-@dataclass(frozen=True)
-class Tile:
-    """The values that the steps share while one tile function is written; names as in its signature."""
-
-    kernel: CpuMicroKernel
-    geometry: Geometry
-    accumulators: Any
-    x: Any
-    w: Any
-    y: Any
-    residual: Any | None
-    sizes: Sizes
-    rows: Any | None
-    cols: Any | None
-    begin: Any | None
-    checked: bool
-
-    @property
-    def lanes(self) -> int:
-        return self.geometry.lanes
-
-    @property
-    def vectors(self) -> int:
-        return self.kernel.vectors(self.lanes)
-
-    @property
-    def depth(self) -> Any:
-        return self.geometry.value(self.geometry.depth, self.sizes)
-
-    @property
-    def steps(self) -> Any:
-        """Steps of the reduction in one call: all, or a K-block, of which the last one may be shorter."""
-        block, depth = self.kernel.block, self.depth
-        if not block or (isinstance(depth, int) and depth % block == 0):
-            return block or depth
-        return tirx.min(int64(block), depth - self.begin)
-
-    @property
-    def width(self) -> Any:
-        """Elements from one row of the output to the next."""
-        return self.geometry.value(self.geometry.cols, self.sizes)
-
-    def slot(self, i: int, j: int) -> Any:
-        """Returns the accumulator of row ``i`` and vector ``j``."""
-        return vector(i * self.kernel.cols + j * self.lanes, self.lanes)
 
 
 def tile_function(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> Any:
@@ -207,105 +155,6 @@ def _start_with_sums(tile: Tile) -> None:
                 inside = tile.cols - j * tile.lanes
                 sums = masked_load(tile.y, i * tile.width + j * tile.lanes, inside, tile.lanes)
             T.buffer_store(tile.accumulators, sums, [tile.slot(i, j)])
-
-
-def multiply_add(tile: Tile, ahead: Any | None = None, tiles: Any | None = None) -> None:
-    """Emits the compute stage: ``depth`` steps, ``kernel.unroll`` of them in one iteration.
-
-    Draws::
-
-        for k in range(depth):        for ko in range(depth // unroll):
-          step(k)                       step(ko * unroll); ...; step(ko * unroll + unroll - 1)
-                                      step(...) for what is left over
-    """
-    steps, block = tile.steps, tile.kernel.block
-    if isinstance(steps, int) or not block:
-        _iterations(tile, steps if isinstance(steps, int) else T.bind(steps), ahead, tiles)
-        return
-    # The number of steps is a constant in all K-blocks but the last one.
-    steps = T.bind(steps)
-    with T.If(steps == block):
-        with T.Then():
-            _iterations(tile, block, ahead, tiles)
-        with T.Else():
-            _iterations(tile, steps, ahead, tiles)
-
-
-def _iterations(tile: Tile, depth: Any, ahead: Any | None, tiles: Any | None) -> None:
-    """Emits the iterations over ``depth`` steps, and the steps that fill none."""
-    unroll = tile.kernel.unroll
-    iterations = quotient(depth, unroll)
-    if ahead is None:
-        with T.serial(int64(0), int64(iterations)) as outer:
-            _iteration(tile, outer)
-    else:
-        _prefetching_iterations(tile, int64(iterations), ahead, tiles)
-    if isinstance(depth, int):
-        for k in range(iterations * unroll, depth):
-            _step(tile, int64(k))
-    elif unroll > 1:
-        with T.serial(iterations * unroll, depth) as k:
-            _step(tile, k)
-
-
-def _prefetching_iterations(tile: Tile, iterations: Any, ahead: Any, tiles: Any) -> None:
-    """Emits iterations of which one in ``tiles`` prefetches lines of the next panel, so that the row tiles of
-    a pass together prefetch each line once: a second prefetch takes another place in the queue of misses.
-
-    Draws::
-
-        for ko in range(iterations):     for group in range(ceil(iterations / tiles)):
-          iteration(ko)                    iteration(group * tiles), which asks
-                                           for ko in the group's others:
-                                             iteration(ko)
-    """
-    lanes, kernel = tile.lanes, tile.kernel
-    apart = tile.geometry.panel_rows(tile.depth) * lanes if kernel.block else None
-    panel = NextPanel.of(ahead, tiles, lanes, tile.vectors, apart)
-    with T.serial(int64(0), tirx.truncdiv(iterations + tiles - 1, tiles)) as group:
-        first = T.bind(group * tiles)
-        _iteration(tile, first, lambda step: panel.prefetch(group * kernel.unroll + step))
-        with T.serial(first + 1, tirx.min(first + tiles, iterations)) as outer:
-            _iteration(tile, outer)
-
-
-def _iteration(tile: Tile, outer: Any, prefetch_at: Callable[[int], None] | None = None) -> None:
-    for step in range(tile.kernel.unroll):
-        if prefetch_at is not None:
-            prefetch_at(step)
-        _step(tile, outer * tile.kernel.unroll + step)
-
-
-def _step(tile: Tile, k: Any) -> None:
-    """Emits one step of the reduction: every accumulator gains one product."""
-    if tile.kernel.prefetch:
-        for j in range(tile.vectors):
-            prefetch(tile.w, _offset(tile, j, k + tile.kernel.prefetch), L1)
-    for i in range(tile.kernel.rows):
-        value = tile.x[i, k]
-        if tile.checked and tile.rows is not None and i > 0:  # a tile has at least one row inside
-            value = T.if_then_else(i < tile.rows, value, tirx.FloatImm("float32", 0))
-        for j in range(tile.vectors):
-            slot = tile.slot(i, j)
-            product = tirx.Broadcast(value, tile.lanes) * _weights(tile, j, k)
-            T.buffer_store(tile.accumulators, tile.accumulators[slot] + product, [slot])
-
-
-def _weights(tile: Tile, j: int, k: Any) -> Any:
-    """Returns vector ``j`` of the weights at step ``k``."""
-    if tile.geometry.weights != "direct":
-        return tile.w[j, k + int(tile.geometry.epilogue.bias), vector(0, tile.lanes)]
-    if tile.cols is None:
-        return tile.w[k, vector(j * tile.lanes, tile.lanes)]
-    # The last row's vector could reach beyond the array.
-    return masked_load(tile.w, _offset(tile, j, k), tile.cols - j * tile.lanes, tile.lanes)
-
-
-def _offset(tile: Tile, j: int, k: Any) -> Any:
-    """Returns the elements from the tile's first weight to vector ``j`` at step ``k``."""
-    if tile.geometry.weights == "direct":
-        return k * tile.width + j * tile.lanes
-    return (j * tile.geometry.panel_rows(tile.depth) + k + int(tile.geometry.epilogue.bias)) * tile.lanes
 
 
 def write_back(tile: Tile) -> None:

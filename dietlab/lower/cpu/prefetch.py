@@ -13,14 +13,6 @@ from dietlab.lower.cpu.geometry import FLOAT_BYTES, HEADER_FLOATS
 from dietlab.lower.cpu.loop_nest import LoopNest
 from dietlab.lower.cpu.tir import L2, int64, most, prefetch
 
-LEAST_BYTES = 8 << 10
-"""The shortest prefetch distance of a batch's products, in bytes: several times what memory delivers during
-one miss. The next product alone can be shorter."""
-
-PREFETCH_ALL_FROM = 1.2
-"""The number of rows, divided by :attr:`Geometry.balance`, from which a pass prefetches the whole next
-panel."""
-
 
 @dataclass(frozen=True)
 class Stream:
@@ -39,12 +31,12 @@ class Stream:
     share: Any
 
     @classmethod
-    def of(cls, buffer: Any, floats: Any, pieces: Any, lanes: int) -> Stream:
+    def of(cls, buffer: Any, floats: Any, pieces: Any, lanes: int, least_bytes: int) -> Stream:
         """Computes once a call what all products have in common: divisions cost more than a tile."""
         floats = T.bind(int64(floats))
         lines = T.bind(tirx.truncdiv(floats + (lanes - 1), int64(lanes)))
         share = T.bind(tirx.truncdiv(lines + pieces - 1, pieces))
-        distance = T.bind(tirx.max(floats, int64(LEAST_BYTES // FLOAT_BYTES)))
+        distance = T.bind(tirx.max(floats, int64(least_bytes // FLOAT_BYTES)))
         return cls(buffer, floats, distance, lines, share)
 
     def prefetch_share(self, batch: Any, piece: Any, lanes: int) -> None:
@@ -67,7 +59,8 @@ def streams(nest: LoopNest) -> tuple[Stream, ...]:
         (operands.w, nest.cols * nest.depth),
         (operands.y, nest.rows * nest.cols),
     )
-    return tuple(Stream.of(buffer, floats, pieces, lanes) for buffer, floats in sizes)
+    least = nest.geometry.lowering.least_ahead_bytes
+    return tuple(Stream.of(buffer, floats, pieces, lanes, least) for buffer, floats in sizes)
 
 
 def prefetch_next_product(nest: LoopNest, jo: Any, piece: Any) -> None:
@@ -128,9 +121,8 @@ def first_prefetched_line(nest: LoopNest, jo: Any) -> Any:
     """Returns where in the next column tile's weights this row tile's prefetches begin.
 
     They follow the lines that the earlier row tiles of the pass prefetch, each in as many iterations. A
-    single row tile uses weights as fast as memory delivers them, and the hardware's own prefetcher, which
-    follows the loads, is then quicker alone: such a tile prefetches its own first lines, which are on their
-    way already.
+    single row tile prefetches its own first lines, which are on their way already, once
+    (:attr:`Lowering.single_tile_own_lines`).
     """
     kernel = nest.kernel
     iterations = tirx.truncdiv(int64(kernel.block or nest.depth), int64(kernel.unroll))
@@ -141,7 +133,7 @@ def first_prefetched_line(nest: LoopNest, jo: Any) -> Any:
         HEADER_FLOATS + tile * nest.tile_floats + steps * nest.geometry.lanes
         for tile, steps in ((column, begin + lines), (jo, nest.begin))
     )
-    offset = T.if_then_else(_alone(nest), int64(own), following)
+    offset = _if_alone(nest, int64(own), following)
     return nest.operands.w.access_ptr("r", offset=offset)
 
 
@@ -157,13 +149,17 @@ def prefetching_tiles(nest: LoopNest) -> Any:
     """
     tiles, alone = int64(nest.pass_tiles), int64(most(1, nest.kernel.block or nest.depth))
     if not nest.kernel.block:
-        all_from = int(PREFETCH_ALL_FROM * nest.geometry.balance)
+        all_from = int(nest.geometry.lowering.prefetch_all_from * nest.geometry.balance)
         tiles = tirx.max(tiles, tirx.truncdiv(tiles * all_from, tirx.max(int64(nest.rows), int64(1))))
-    return T.if_then_else(_alone(nest), alone, tiles)
+    return _if_alone(nest, alone, tiles)
 
 
-def _alone(nest: LoopNest) -> Any:
-    return int64(nest.pass_tiles) == 1
+def _if_alone(nest: LoopNest, alone: Any, other: Any) -> Any:
+    """Returns the first value for a pass of a single row tile that prefetches its own lines, else the
+    second."""
+    if not nest.geometry.lowering.single_tile_own_lines:
+        return other
+    return T.if_then_else(int64(nest.pass_tiles) == 1, alone, other)
 
 
 def _next_column_tile(nest: LoopNest, jo: Any) -> tuple[Any, Any]:

@@ -155,7 +155,7 @@ def _deal_tiles(nest: LoopNest, core: Any) -> None:
     """This core's share of all tiles. A long reduction is taken part by part, and rows that would not stay
     in L2 block by block.
 
-    Draws, for weights that stay, ``m`` rows of x in half of L2 and blocks of ``s`` steps::
+    Draws, for weights that stay, ``m`` rows of x in their share of L2 and blocks of ``s`` steps::
 
         before                     after
         for jo in range(N / n):    for begin in range(0, depth, s):
@@ -165,7 +165,7 @@ def _deal_tiles(nest: LoopNest, core: Any) -> None:
                                            tile(io, jo): steps begin to begin + s
 
     A tile has the same core in all its parts, since each row block is dealt alike. A single row tile takes
-    them one after the other: it reads its weights once anyway, and quickest in the order of addresses.
+    them one after the other (:attr:`Lowering.single_tile_whole_depth`).
     """
     kernel, depth = nest.kernel, nest.depth
     if nest.scheme.order == "is":
@@ -174,9 +174,12 @@ def _deal_tiles(nest: LoopNest, core: Any) -> None:
     if not kernel.block:
         _deal_row_blocks(nest, core)
         return
-    parts, single = most(1, ceil_div(depth, kernel.block)), int64(nest.row_tiles) == 1
-    nest = replace(nest, parts=T.bind(T.if_then_else(single, int64(parts), int64(1))))
-    with T.serial(int64(0), T.bind(T.if_then_else(single, int64(1), int64(parts)))) as part:
+    parts: Any = int64(most(1, ceil_div(depth, kernel.block)))
+    if nest.geometry.lowering.single_tile_whole_depth:
+        single = int64(nest.row_tiles) == 1
+        nest = replace(nest, parts=T.bind(T.if_then_else(single, parts, int64(1))))
+        parts = T.bind(T.if_then_else(single, int64(1), parts))
+    with T.serial(int64(0), parts) as part:
         _deal_row_blocks(replace(nest, begin=T.bind(part * kernel.block)), core)
 
 
