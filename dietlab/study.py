@@ -13,12 +13,11 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from dietlab.cards import Card, Carded, Fold, Listing, Quantity, bytes_text, counted
-from dietlab.cost import CostModel, fit_cost_model
+from dietlab.cost import Calibrated, CostModel, fit_cost_model
 from dietlab.dispatch import (
     Dispatcher,
     Operator,
     build,
-    checked_portfolio,
     choose_portfolio,
     load,
     train_dispatcher,
@@ -31,12 +30,19 @@ from dietlab.events import Observer, PhaseSeconds, audience
 from dietlab.hardware import Hardware
 from dietlab.lower.decisions import DEFAULTS
 from dietlab.measure import RecordStore, Runner, read_records
-from dietlab.search import Effort, PhaseTimer, TuningRun, effort_named, tune, with_records
+from dietlab.search import (
+    Effort,
+    PhaseTimer,
+    TuningRun,
+    effort_named,
+    tune,
+    with_records,
+)
 from dietlab.shapes import ShapeSet
 from dietlab.space import Cover, Space, build_space, edges_of
 from dietlab.workloads import Workload, workload_from_json
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 MANIFEST, RECORDS, MODEL, FACTS, DISPATCHER, REPORT = (
     "manifest.json",
     "records.jsonl",
@@ -61,6 +67,7 @@ class Study(Carded):
     strategy: str
     seed: int
     cover: Cover = "composed"
+    max_kernels: int = 8
 
     @classmethod
     def create(
@@ -73,16 +80,31 @@ class Study(Carded):
         strategy: str = "marginal",
         seed: int = 0,
         cover: Cover = "composed",
+        max_kernels: int | None = None,
     ) -> Study:
         """Creates a study, or opens the one in ``folder`` if it is equal.
+
+        Args:
+            folder: empty, new, or that of an equal study.
+            workload: the operator.
+            hardware: the processor that it is tuned on.
+            shapes: the weighted shapes to tune for.
+            effort: a preset's name; the one thing that may differ from an equal study's.
+            strategy: what proposes the schemes of the search, by name.
+            seed: of the proposals and of the model.
+            cover: how plans cover a shape.
+            max_kernels: the most micro-kernels of the library (default: that of an equal study in ``folder``,
+                else :func:`usual_kernels`).
 
         Raises:
             StudyError: if the folder holds another study, or something else.
         """
         path = Path(folder)
-        study = cls(path, workload, hardware, shapes, effort, strategy, seed, cover)
-        if (path / MANIFEST).exists():
-            return cls.open(path)._same_as(study)
+        known = cls.open(path) if (path / MANIFEST).exists() else None
+        most = max_kernels or (known.max_kernels if known else usual_kernels(workload))
+        study = cls(path, workload, hardware, shapes, effort, strategy, seed, cover, most)
+        if known:
+            return known._same_as(study)
         # A kill between mkdir and the manifest's last step leaves nothing but the unfinished manifest.
         if path.exists() and (
             not path.is_dir() or any(p.name != MANIFEST + UNFINISHED for p in path.iterdir())
@@ -127,12 +149,13 @@ class Study(Carded):
             value["strategy"],
             value["seed"],
             value["cover"],
+            value["max_kernels"],
         )
 
     def _same_as(self, other: Study) -> Study:
         """This study, which must have the other's workload, processor and settings; it keeps its own
         measured peaks."""
-        for what in ("workload", "shapes", "strategy", "seed", "cover"):
+        for what in ("workload", "shapes", "strategy", "seed", "cover", "max_kernels"):
             mine, theirs = getattr(self, what), getattr(other, what)
             if mine != theirs:
                 raise StudyError(f"the study in {self.folder} has the same {what}", theirs, f"It has {mine}.")
@@ -155,6 +178,7 @@ class Study(Carded):
             "effort": self.effort,
             "strategy": self.strategy,
             "cover": self.cover,
+            "max_kernels": self.max_kernels,
             "seed": self.seed,
             "versions": versions(),
         }
@@ -181,6 +205,7 @@ class Study(Carded):
             Quantity(self.effort, "effort"),
             Quantity(self.strategy, "strategy"),
             Quantity(self.cover, "cover"),
+            counted(self.max_kernels, "micro-kernel"),
         )
         sections = (
             Fold("Stages", self._stages, unfolded=True),
@@ -243,6 +268,7 @@ class Study(Carded):
                 self.strategy,
                 observers,
                 store,
+                max_kernels=self.max_kernels,
                 seed=self.seed,
             )
             self._write(MODEL, json.dumps(run.model.to_json()))
@@ -268,10 +294,11 @@ class Study(Carded):
             cache = effort_named(self.effort).timing.cache
             model = fit_cost_model(self.workload, self.hardware, records, seed=self.seed, cache=cache)
         facts = self._facts()
-        # What checking the dispatcher's choices took, after tuning, is part of the cost.
+        # What choosing the portfolio took, after tuning, is part of the cost.
         seconds = with_records(PhaseSeconds(**facts["seconds"]), records)
         seconds = seconds.plus(search=facts.get("choosing_seconds", 0.0))
-        return TuningRun(self.space(), self.shapes, records, model, seconds, facts["held_out_metrics"])
+        predictor = Calibrated(model, records)
+        return TuningRun(self.space(), self.shapes, records, predictor, seconds, facts["held_out_metrics"])
 
     def _keep_facts(self, **found: Any) -> None:
         """Writes the facts that records do not hold: time of the model and of choosing, and the model's
@@ -285,18 +312,14 @@ class Study(Carded):
             facts = json.loads(path.read_text(encoding="utf-8"))
         return facts
 
-    def dispatch(
-        self, max_kernels: int = 8, runner: Runner | None = None, observers: Iterable[Observer] = ()
-    ) -> Dispatcher:
-        """Runs stage 4: chooses the portfolio and trains the tree; with a ``runner``, on measured times
-        where they were predicted (:func:`dietlab.dispatch.checked_portfolio`)."""
-        run, clock = self.run(), PhaseTimer()
-        if runner is None:
-            portfolio = choose_portfolio(run, self.shapes, max_kernels)
-        else:
-            with self.locked():
-                store, watched = RecordStore(self.folder / RECORDS, self.header), clock.watched(runner)
-                portfolio = checked_portfolio(run, watched, store, self.shapes, max_kernels, observers)
+    def dispatch(self, max_kernels: int | None = None) -> Dispatcher:
+        """Runs stage 4: chooses the portfolio and trains the tree.
+
+        Args:
+            max_kernels: the most micro-kernels (default: the study's, which tuning had in mind).
+        """
+        clock = PhaseTimer()
+        portfolio = choose_portfolio(self.run(), self.shapes, max_kernels or self.max_kernels)
         dispatcher = train_dispatcher(portfolio)
         self._keep_facts(choosing_seconds=round(clock.seconds.search, 3))
         self._write(DISPATCHER, json.dumps(dispatcher.to_json(), indent=1))
@@ -355,6 +378,12 @@ class Study(Carded):
 
     def report(self) -> Report:
         return Report.load(self.folder / REPORT)
+
+
+def usual_kernels(workload: Workload) -> int:
+    """Returns the most micro-kernels of a library unless a number is asked for: 8 where one dimension varies,
+    12 for layers of several sizes, whose cache levels differ."""
+    return 8 if len(workload.dims) < 2 else 12
 
 
 def _size(path: Path) -> str:

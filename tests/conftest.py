@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import settings
 
 from dietlab.hardware import Hardware
 from dietlab.measure import SyntheticRunner
-from dietlab.search import TuningRun, tune
+from dietlab.search import EFFORTS, TuningRun, tune
 from dietlab.shapes import Dim, ShapeSet
 from dietlab.space import build_space
 from dietlab.workloads import Dense
@@ -75,4 +76,5 @@ def synthetic_run() -> TuningRun:
     """A search for Dense(T=1..128) whose times are computed: the same on every machine."""
     workload, hardware = Dense(T=Dim(1, 128), N=768, K=256), Hardware.preset("haswell-1core")
     shapes = ShapeSet.uniform(workload)
-    return tune(build_space(workload, hardware), shapes, SyntheticRunner(hardware), "quick")
+    effort = replace(EFFORTS["quick"], decisions=240)
+    return tune(build_space(workload, hardware), shapes, SyntheticRunner(hardware), effort)

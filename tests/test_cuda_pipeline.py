@@ -16,10 +16,10 @@ import pytest
 from conftest import ROOT
 from cuda_samples import few, has_driver, typed
 
-from dietlab.dispatch import Dispatcher, checked_portfolio, choose_portfolio, train_dispatcher
+from dietlab.dispatch import Dispatcher, choose_portfolio, train_dispatcher
 from dietlab.hardware import Hardware
 from dietlab.lower.cuda.nvcc import compilers
-from dietlab.measure import RecordStore, SyntheticRunner
+from dietlab.measure import SyntheticRunner
 from dietlab.measure.synthetic import synthetic_seconds
 from dietlab.plans import route
 from dietlab.search import TuningRun, tune
@@ -58,22 +58,19 @@ def tuned(name: str, effort: str, seed: int = 0) -> TuningRun:
     work = WORKS[name]
     space = build_space(work, H100)
     space = few(space, CANDIDATES) if effort == "quick" else space
-    return tune(space, ShapeSet.uniform(work), SyntheticRunner(H100), effort, seed=seed)
+    return tune(
+        space,
+        ShapeSet.uniform(work),
+        SyntheticRunner(H100),
+        effort,
+        max_kernels=MOST_KERNELS,
+        seed=seed,
+    )
 
 
 @cache
-def checked(name: str, seed: int = 0) -> tuple[Dispatcher, frozenset[Shape]]:
-    """As ``dietlab build`` trains it, and the shapes that anything was measured on until then."""
-    run, store = tuned(name, "quick", seed), RecordStore()
-    portfolio = checked_portfolio(run, SyntheticRunner(H100), store, max_kernels=MOST_KERNELS)
-    return train_dispatcher(portfolio), frozenset(record.shape for record in (*run.records, *store.records))
-
-
-def dispatcher_of(name: str, effort: str) -> Dispatcher:
-    """After a first look the choice is not checked."""
-    if effort == "quick":
-        return checked(name)[0]
-    return train_dispatcher(choose_portfolio(tuned(name, effort), max_kernels=MOST_KERNELS))
+def dispatcher_of(name: str, effort: str, seed: int = 0) -> Dispatcher:
+    return train_dispatcher(choose_portfolio(tuned(name, effort, seed), max_kernels=MOST_KERNELS))
 
 
 @pytest.mark.parametrize(("name", "effort"), EACH)
@@ -122,7 +119,7 @@ def test_regret_is_small_on_lengths_that_were_not_tuned(name: str) -> None:
     """On average over two searches: that of one goes from a twentieth of a percent to five."""
     lost: list[float] = []
     for seed in (0, 1):
-        run, (dispatcher, _) = tuned(name, "quick", seed), checked(name, seed)
+        run, dispatcher = tuned(name, "quick", seed), dispatcher_of(name, "quick", seed)
         work = run.space.workload
         held_out = [shape for shape in ShapeSet.every(work) if shape not in set(run.shapes.train)]
         assert len(held_out) > 100 and len(dispatcher.micro_kernels) <= MOST_KERNELS
@@ -132,8 +129,9 @@ def test_regret_is_small_on_lengths_that_were_not_tuned(name: str) -> None:
 
 @pytest.mark.thorough
 def test_regret_is_small_on_lengths_that_nothing_was_measured_on() -> None:
-    """In a range that is too long to check a choice on each of its lengths."""
-    work, (dispatcher, seen) = WORKS["bfloat16"], checked("bfloat16")
+    """In a range that is too long to measure on each of its lengths."""
+    work, dispatcher = WORKS["bfloat16"], dispatcher_of("bfloat16", "quick")
+    seen = {record.shape for record in tuned("bfloat16", "quick").records}
     unseen = [shape for shape in ShapeSet.every(work) if shape not in seen]
     lost = regrets(work, dispatcher, unseen)
     assert len(unseen) > 100 and float(np.mean(lost)) <= MOST_REGRET, sorted(lost)

@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import combinations
 from operator import methodcaller
 from pathlib import Path
@@ -23,29 +23,24 @@ from hypothesis.extra.numpy import arrays
 from schemes import cpu_scheme
 
 from dietlab.dispatch import (
+    Choice,
     Dispatcher,
     Operator,
     Portfolio,
     build,
-    check,
-    checked_portfolio,
     choose_portfolio,
     load,
     train_dispatcher,
 )
 from dietlab.dispatch.build import entries
-from dietlab.dispatch.check import CHECK, CHOICES, check_choices, rivals, undecided
 from dietlab.dispatch.dispatcher import best_cuts
-from dietlab.dispatch.portfolio import _Choice
 from dietlab.errors import DispatchError
-from dietlab.events import audience
 from dietlab.hardware import Hardware
-from dietlab.measure import Record, RecordStore, SyntheticRunner, Trial
-from dietlab.plans import Leaf, Split, depth, heights, leaves, plan_for, tiling
+from dietlab.plans import Leaf, Split, depth, heights, leaves, plan_for
 from dietlab.search import TuningRun
 from dietlab.shapes import Dim, Shape, ShapeSet
 from dietlab.space import CpuMicroKernel, with_rows
-from dietlab.workloads import BatchMatmul, Dense, Workload, tolerance
+from dietlab.workloads import BatchMatmul, Dense, tolerance
 
 try:
     import torch
@@ -93,7 +88,7 @@ def test_plans_of_a_portfolio_need_its_micro_kernels_only(synthetic_run: TuningR
         assert {dispatcher.plan(Shape.of(T=t)).rows for t in range(300)} == set(range(300))
 
 
-def choices(draw: st.DrawFn) -> _Choice:
+def choices(draw: st.DrawFn) -> Choice:
     """Plans of three families over sixteen shapes, with times at random; one of dot products, which need
     several widths."""
     families = [cpu_scheme(1, 16, edge="even"), cpu_scheme(1, 32, edge="even", ahead=True)]
@@ -112,7 +107,7 @@ def choices(draw: st.DrawFn) -> _Choice:
     plans = sorted(draw(st.lists(st.sampled_from(plans), min_size=1, max_size=9, unique=True)))
     shapes = ShapeSet.extents(shapes_work(), range(1, 17))
     table = draw(arrays(np.float64, (len(plans), 16), elements=st.floats(1, 9, width=16)))
-    return _Choice(shapes_work(), tuple(plans), shapes, table)
+    return Choice(shapes_work(), tuple(plans), shapes, table)
 
 
 def shapes_work() -> BatchMatmul:
@@ -121,7 +116,7 @@ def shapes_work() -> BatchMatmul:
 
 @settings(max_examples=60)
 @given(st.composite(choices)(), st.data())
-def test_the_best_addition_is_the_best_of_all(choice: _Choice, data: st.DataObject) -> None:
+def test_the_best_addition_is_the_best_of_all(choice: Choice, data: st.DataObject) -> None:
     codes = range(len(choice.kernels))
     chosen = tuple(
         data.draw(st.sets(st.sampled_from(codes), max_size=len(codes) - 1)) if len(codes) > 1 else ()
@@ -138,14 +133,58 @@ def test_the_best_addition_is_the_best_of_all(choice: _Choice, data: st.DataObje
         assert choice.loss(better) <= min(others) + 1e-8
 
 
+@settings(max_examples=40)
+@given(st.composite(choices)(), st.data())
+def test_what_is_filled_reaches_the_size_and_loses_no_more(choice: Choice, data: st.DataObject) -> None:
+    codes = range(len(choice.kernels))
+    chosen = tuple(sorted(data.draw(st.sets(st.sampled_from(codes)))))
+    size = data.draw(st.integers(len(chosen), len(codes)))
+    filled = choice.filled(chosen, size)
+    assert filled[: len(chosen)] == chosen and len(set(filled)) == len(filled) == size
+    assert choice.loss(filled) <= choice.loss(chosen) + 1e-9
+    assert choice.filled(chosen, len(chosen)) == chosen
+
+
+@settings(max_examples=40)
+@given(st.composite(choices)(), st.integers(1, 6))
+def test_the_best_library_is_as_large_as_allowed_while_more_would_help(choice: Choice, size: int) -> None:
+    chosen, curve = choice.best(size)
+    assert curve[-1][0] == len(set(chosen)) == len(chosen) <= size
+    if len(chosen) < min(size, len(choice.kernels)):
+        more = [choice.loss((*chosen, code)) for code in range(len(choice.kernels)) if code not in chosen]
+        assert choice.loss(chosen) <= min(more) + 1e-9
+    assert choice.loss(chosen) <= choice.loss(choice.filled((), len(chosen))) + 1e-9
+
+
+@settings(max_examples=40)
+@given(st.composite(choices)(), st.integers(1, 6))
+def test_each_shape_is_served_by_the_fastest_scheme_that_is_covered(choice: Choice, size: int) -> None:
+    chosen, _ = choice.best(size)
+    covered = choice.covered(chosen)
+    for column, number in enumerate(choice.fastest(chosen)):
+        able = [n for n in range(len(choice.schemes)) if covered[n, column]]
+        if able:
+            assert number in able
+            assert choice.table[number, column] == min(choice.table[n, column] for n in able)
+
+
 def test_a_large_slowdown_counts_more_than_small_ones_together() -> None:
     shapes = ShapeSet.extents(shapes_work(), range(1, 17))
     plans = tuple(cpu_scheme(1, cols, edge="padded") for cols in (16, 32, 48))
     one_bad, all_meagre, best = [1.0] * 15 + [2.0], [1.05] * 16, [1.0] * 16
-    choice = _Choice(shapes_work(), plans, shapes, np.array([one_bad, all_meagre, best]))
+    choice = Choice(shapes_work(), plans, shapes, np.array([one_bad, all_meagre, best]))
     assert np.mean(np.log(one_bad)) < np.mean(np.log(all_meagre))
     assert choice.loss((1,)) < choice.loss((0,)) and choice.loss((2,)) == 0
     assert choice.slowdown((0,)) == pytest.approx(2 ** (1 / 16)) and choice.slowdown(()) is None
+
+
+@pytest.mark.parametrize("max_kernels", [2, 5, 8])
+def test_no_portfolio_ends_while_another_micro_kernel_would_help(
+    synthetic_run: TuningRun, max_kernels: int
+) -> None:
+    smaller = choose_portfolio(synthetic_run, max_kernels=max_kernels)
+    larger = choose_portfolio(synthetic_run, max_kernels=max_kernels + 1)
+    assert larger.curve[-1][1] < smaller.curve[-1][1] and len(smaller) == max_kernels
 
 
 def test_portfolio_stops_at_the_slowdown_that_suffices(synthetic_run: TuningRun) -> None:
@@ -809,83 +848,3 @@ def test_library_runs_where_tvm_cannot_be_imported(op: Operator, way: str) -> No
         [sys.executable, "-c", script, str(op.path)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-
-
-class Counting:
-    """A synthetic machine that counts what it measures."""
-
-    def __init__(self, hardware: Hardware) -> None:
-        self.runner, self.measured = SyntheticRunner(hardware), 0
-
-    def measure(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Record]:
-        for record in self.runner.measure(workload, trials):
-            self.measured += 1
-            yield record
-
-
-def test_what_the_tree_chooses_is_measured_beside_its_rivals(synthetic_run: TuningRun) -> None:
-    hardware, store = synthetic_run.space.hardware, RecordStore()
-    portfolio, runner = choose_portfolio(synthetic_run), Counting(hardware)
-    predicted = undecided(portfolio, synthetic_run)
-    dispatcher, competing = train_dispatcher(portfolio), rivals(portfolio)
-    assert predicted and any(len(plans) > 1 for plans in competing.values())
-    assert all(dispatcher.scheme(shape) in plans for shape, plans in competing.items())
-    asked = {(trial.scheme, shape) for trial in predicted for shape in trial.shapes}
-    wanted = {(plan, shape) for shape, plans in competing.items() for plan in plans}
-    verified = {shape for _, shape in wanted - asked}  # all that compete there were measured in one round
-    assert asked == {(plan, shape) for plan, shape in wanted if shape not in verified}
-    for shape in verified:
-        rounds: dict[object, set[object]] = {}
-        for record in synthetic_run.records:
-            if record.shape == shape and record.asked_by and record.asked_by.stage == "verify":
-                tiles = tiling(record.scheme, portfolio.workload, shape)
-                rounds.setdefault(record.asked_by, set()).add(tiles)
-        tilings = {tiling(plan, portfolio.workload, shape) for plan in competing[shape]}
-        assert any(tilings <= found for found in rounds.values())
-    checked, known = check_choices(portfolio, synthetic_run, runner, store, audience(()))
-    assert set(checked.micro_kernels) <= set(portfolio.micro_kernels)
-    assert runner.measured == len(store.records) >= sum(len(trial.shapes) for trial in predicted)
-    assert known.records == (*synthetic_run.records, *store.records)
-    left = undecided(checked, known)
-    assert len({shape for trial in left for shape in trial.shapes}) <= len(portfolio.shapes) / 10
-    before, after = (
-        sum(
-            runner.runner.seconds(portfolio.workload, train_dispatcher(p).scheme(s), s)
-            for s in portfolio.shapes
-        )
-        for p in (portfolio, checked)
-    )
-    assert after <= before
-
-
-def test_checking_again_measures_nothing(synthetic_run: TuningRun) -> None:
-    runner, store = Counting(synthetic_run.space.hardware), RecordStore()
-    first = checked_portfolio(synthetic_run, runner, store)
-    again = Counting(synthetic_run.space.hardware)
-    assert checked_portfolio(synthetic_run, again, store) == first and again.measured == 0
-    choices = {(CHECK, number) for number in range(1, 1 + CHOICES)}
-    assert {(r.asked_by.stage, r.asked_by.number) for r in store.records if r.asked_by} <= choices
-
-
-@pytest.mark.parametrize(("gain", "most"), [(1.0, 1), (-10.0, CHOICES)])
-def test_a_choice_that_promises_too_little_is_not_checked(
-    gain: float, most: int, synthetic_run: TuningRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(check, "GAIN", gain)
-    store = RecordStore()
-    checked_portfolio(synthetic_run, SyntheticRunner(synthetic_run.space.hardware), store)
-    asked = {(r.asked_by.stage, r.asked_by.number) for r in store.records if r.asked_by}
-    assert asked == {(CHECK, number) for number in range(1, 1 + most)}
-
-
-def test_a_checked_portfolio_loses_no_more_than_the_first_choice(synthetic_run: TuningRun) -> None:
-    """As the synthetic machine really is, not as the run expects it."""
-    runner = SyntheticRunner(synthetic_run.space.hardware)
-    first = choose_portfolio(synthetic_run)
-    checked = checked_portfolio(synthetic_run, runner, RecordStore())
-    assert len(checked) <= 8
-    times = [
-        sum(runner.seconds(p.workload, train_dispatcher(p).scheme(s), s) for s in p.shapes)
-        for p in (first, checked)
-    ]
-    assert times[1] <= times[0]

@@ -15,13 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dietlab.dispatch import Operator, build, choose_portfolio, train_dispatcher
+from dietlab.dispatch import Operator, build, candidate_plans, choose_portfolio, train_dispatcher
 from dietlab.errors import DispatchError, RecordError
 from dietlab.evaluation import ContenderInfo, Report, Row, evaluate
 from dietlab.evaluation.statistics import median_interval, paired_ratio, regret
 from dietlab.hardware import Hardware
 from dietlab.measure import SyntheticRunner
-from dietlab.search import EFFORTS, TuningRun, candidate_plans, tune
+from dietlab.search import EFFORTS, TuningRun, tune
 from dietlab.shapes import Dim, Shape, ShapeSet
 from dietlab.space import build_space
 from dietlab.view.html_report import render_html, render_text

@@ -19,8 +19,7 @@ from layers import CHIP, EVERY, LENGTHS, TUNED, layers_report
 
 from dietlab.bench import BenchTable, Entry, StudyFacts
 from dietlab.cost import evaluate_model
-from dietlab.dispatch import Dispatcher, Portfolio, choose_portfolio, train_dispatcher
-from dietlab.dispatch.portfolio import lost
+from dietlab.dispatch import Dispatcher, Portfolio, choose_portfolio, lost, train_dispatcher
 from dietlab.errors import DispatchError, ModelError, RecordError, WorkloadError
 from dietlab.evaluation.report import ContenderInfo, Report, Row
 from dietlab.hardware import Hardware
@@ -400,7 +399,7 @@ def replayed() -> TuningRun:
     hardware = Hardware.from_json(recorded.header["hardware"])
     runner = ReplayRunner(recorded.records)
     space = build_space(work, hardware, edges=["padded"]).restricted_to(runner.schemes)
-    effort = replace(EFFORTS["quick"], confirm_shapes=0, verify_shapes=0, timing=Timing())
+    effort = replace(EFFORTS["quick"], decisions=96, timing=Timing())
     return tune(space, ShapeSet.uniform(work, n=8), runner, effort)
 
 
@@ -810,7 +809,8 @@ def test_a_tree_is_shown_at_a_layer(every_layer: tuple[TuningRun, Portfolio]) ->
     for r in frame.itertuples():
         shape = Shape.of(T=r.T, **BERT_LAYER)
         assert r.scheme == dispatcher.scheme(shape).key and r.low <= r.T <= (r.high or r.T)
-        assert r.expected_seconds == run.expected_seconds([dispatcher.scheme(shape)], [shape])[0, 0]
+        expected = run.expected_seconds([dispatcher.scheme(shape)], [shape])[0, 0]
+        assert r.expected_seconds == pytest.approx(expected)
     figure = plot_dispatch(run, dispatcher, extent=24, layer=BERT_LAYER)
     assert figure.layout.title.text == "Dispatch of dense T=1..256 N=2304 K=768"
     assert trace(figure, "path of T=24").x[-1] == 24

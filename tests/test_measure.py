@@ -157,6 +157,8 @@ def test_damaged_middle_line_is_refused_with_its_number(damage: bytes, tmp_path:
     [
         ("search 0", Round("search", 0)),
         ("search 16.1", Round("search", 16, 1)),
+        ("decide 3", Round("decide", 3)),
+        ("decide 3.1", Round("decide", 3, 1)),
         ("confirm", Round("confirm")),
         ("verify 2", Round("verify", 2)),
         ("check 2.1", Round("check", 2, 1)),
@@ -170,7 +172,7 @@ def test_round_is_its_name_in_a_record(text: str, round_: Round) -> None:
 
 def test_rounds_of_earlier_records_are_read_and_others_refused() -> None:
     assert Round.parse("search 24, resumed") == Round("search", 24, 1)
-    with pytest.raises(RecordError, match=r"a round reads like search 16, confirm.*got 'Search'"):
+    with pytest.raises(RecordError, match=r"a round reads like search 16 or decide 2; got .*Search"):
         Record.from_json({**record(0).to_json(), "asked_by": "Search"})
 
 

@@ -99,7 +99,7 @@ def test_an_argument_in_the_place_of_another_is_named(tmp_path: Path) -> None:
             lambda: dietlab.tune(space, runner, shapes),
             "second .* tune is of class ShapeSet; got .*SyntheticRunner",
         ),
-        (lambda: dietlab.choose_portfolio(shapes), r"choose_portfolio is of class TuningRun.*tune\(\)"),
+        (lambda: dietlab.choose_portfolio(shapes), r"choose_portfolio is of class Known.*tune\(\)"),
         (
             lambda: dietlab.train_dispatcher(shapes),
             r"train_dispatcher is of class Portfolio.*choose_portfolio",

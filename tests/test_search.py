@@ -1,57 +1,73 @@
-"""Strategies and the joint loop: no waste, good finds, and nothing lost by an interruption."""
+"""Strategies and the loop of tuning: no waste, good finds, and nothing lost by an interruption."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import pairwise
+from math import log
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dietlab.cost import adaptation_cost, best_shape
-from dietlab.errors import DietlabError, ModelError, SpaceError
+from dietlab.cost import Known, adaptation_cost, best_shape, evaluate_model
+from dietlab.dispatch import (
+    best_together,
+    candidate_plans,
+    choose_portfolio,
+    length_grid,
+    train_dispatcher,
+)
+from dietlab.errors import DietlabError, ModelError, RecordError, SpaceError
 from dietlab.events import Event, ModelFitted, RoundFinished, StageAdvanced, StageStarted, TrialMeasured
 from dietlab.hardware import Hardware
-from dietlab.measure import Record, RecordStore, Round, Runner, SyntheticRunner, Timing, Trial
+from dietlab.measure import Record, RecordStore, ReplayRunner, Round, Runner, SyntheticRunner, Timing, Trial
 from dietlab.search import (
     EFFORTS,
     STRATEGIES,
+    Decision,
     Effort,
     PhaseTimer,
+    Proposal,
     SearchState,
+    Tuner,
     TuningRun,
-    best_together,
-    candidate_plans,
     effort_named,
-    length_grid,
     tune,
 )
 from dietlab.search.strategies import strategy_named
-from dietlab.search.verify import FEW_ROWS
 from dietlab.shapes import Dim, Shape, ShapeSet
-from dietlab.space import MicroKernel, Space, build_space
+from dietlab.space import Scheme, Space, build_space
 from dietlab.workloads import Dense, Workload
 
 HARDWARE = Hardware.preset("cascadelake-1core")
 WORK = Dense(T=Dim(1, 128), N=2304, K=768)
 SHAPES = ShapeSet.uniform(WORK)
+SHORT = Dense(T=Dim(1, 32), N=2304, K=768)
+LENGTHS = ShapeSet.uniform(SHORT)
+ANY = Dense(T=Dim(1, 64), N=Dim(64, 4096), K=Dim(64, 4096))
+LAYERS = ShapeSet.layers([(2304, 768), (768, 768)], lengths=(1, 8, 24, 64), workload=ANY)
+RUNNER = SyntheticRunner(HARDWARE)
+OTHER = SyntheticRunner(Hardware.preset("haswell-1core"), noise=0.1)
 SMALL = replace(
     EFFORTS["quick"],
-    trials=24,
-    batch=8,
-    confirm_kernels=3,
-    confirm_shapes=6,
-    verify_shapes=0,
+    trials=18,
+    batch=6,
+    decisions=24,
+    decision_batch=12,
+    decided_loss=0.0,
     timing=Timing(3, 0.001),
 )
 ROTATING = replace(SMALL, timing=Timing(3, 0.001, cache="rotating"))
-VERIFIED = replace(SMALL, verify_shapes=6)
-THOROUGH = {"hot": SMALL, "rotating": ROTATING, "verified": VERIFIED}
+BOTH = {"hot": SMALL, "rotating": ROTATING}
+each_cache = pytest.mark.parametrize("effort", BOTH.values(), ids=BOTH)
 
 
 @pytest.fixture(scope="module")
@@ -60,12 +76,101 @@ def space() -> Space:
 
 
 @pytest.fixture(scope="module")
-def whole_runs(space: Space) -> dict[str, TuningRun]:
-    return {name: tune(space, SHAPES, SyntheticRunner(HARDWARE), effort) for name, effort in THOROUGH.items()}
+def short() -> Space:
+    return few(build_space(SHORT, HARDWARE), 40)
 
 
 def few(space: Space, count: int) -> Space:
-    return replace(space, schemes=tuple(sorted(Random(1).sample(space.schemes, count))))
+    return space.restricted_to(Random(1).sample(space.schemes, count))
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A predictor that learns nothing and costs no time: another processor's times, and what was measured."""
+
+    other: SyntheticRunner = OTHER
+    times: dict[tuple[Scheme, Shape], float] = field(default_factory=dict, hash=False)
+
+    def fit(self, space: Space, records: Sequence[Record]) -> Guessed:
+        found = {(r.scheme, r.shape): r.seconds for r in records if r.seconds}
+        if not found:
+            raise ModelError("at least one record is successful", len(records))
+        return Guessed(self, space.workload, found)
+
+    def seconds(self, workload: Workload, scheme: Scheme, shape: Shape) -> float:
+        if (scheme, shape) not in self.times:
+            self.times[scheme, shape] = self.other.seconds(workload, scheme, shape)
+        return self.times[scheme, shape]
+
+
+@dataclass(frozen=True)
+class Guessed:
+    guess: Guess
+    workload: Workload
+    measured: Mapping[tuple[Scheme, Shape], float]
+
+    @cached_property
+    def factor(self) -> float:
+        ratios = [t / self.guess.seconds(self.workload, *pair) for pair, t in self.measured.items()]
+        return float(np.median(ratios))
+
+    def seconds(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> np.ndarray:
+        def one(scheme: Scheme, shape: Shape) -> float:
+            known = self.measured.get((scheme, shape))
+            return known or self.factor * self.guess.seconds(self.workload, scheme, shape)
+
+        return np.array([[one(scheme, shape) for shape in shapes] for scheme in schemes])
+
+    def doubt(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> np.ndarray:
+        return np.array([[0.01 if (k, s) in self.measured else 0.1 for s in shapes] for k in schemes])
+
+
+GUESS = Guess()
+
+
+def tuned(
+    space: Space,
+    runner: Runner = RUNNER,
+    effort: Effort = SMALL,
+    shapes: ShapeSet = LENGTHS,
+    **others: Any,
+) -> TuningRun:
+    """A quick run: its predictor learns nothing."""
+    return tune(space, shapes, runner, effort, **{"predictor": GUESS, **others})
+
+
+def by_hand(tuner: Tuner, runner: Runner = RUNNER) -> Iterator[tuple[Tuner, Proposal]]:
+    """Yields each proposal and the tuner that made it; the last tuner has nothing left to ask."""
+    while proposal := tuner.ask():
+        yield tuner, proposal
+        tuner = tuner.tell(proposal, runner.measure(tuner.space.workload, proposal.trials))
+
+
+def ended(tuner: Tuner, runner: Runner = RUNNER) -> Tuner:
+    """The tuner after its last proposal."""
+    for asking, proposal in by_hand(tuner, runner):
+        tuner = asking.tell(proposal, runner.measure(asking.space.workload, proposal.trials))
+    return tuner
+
+
+def tuner_of(space: Space, effort: Effort = SMALL, shapes: ShapeSet = LENGTHS, **others: Any) -> Tuner:
+    strategy = strategy_named(others.pop("strategy", "marginal"))
+    return Tuner(space, shapes, effort, strategy, **{"predictor": GUESS, **others})
+
+
+def stage(records: Iterable[Record], name: str) -> list[Record]:
+    return [record for record in records if record.asked_by and record.asked_by.stage == name]
+
+
+def distinct(records: Sequence[Record]) -> bool:
+    """Whether no round measured a pair twice."""
+    return len({(r.asked_by, r.scheme, r.shape) for r in records}) == len(records)
+
+
+@pytest.fixture(scope="module")
+def whole(short: Space) -> dict[str, TuningRun]:
+    """Runs that nothing interrupted."""
+    return {name: tuned(short, effort=effort) for name, effort in BOTH.items()}
 
 
 @settings(max_examples=12)
@@ -77,12 +182,12 @@ def few(space: Space, count: int) -> Space:
     fitted=st.booleans(),
 )
 def test_proposals_are_new_distinct_as_many_as_asked_and_repeatable(
-    space: Space, synthetic_run: TuningRun, name: str, tried: int, count: int, seed: int, fitted: bool
+    space: Space, name: str, tried: int, count: int, seed: int, fitted: bool
 ) -> None:
     pool = few(space, 48)
     trials = [Trial(kernel, (SHAPES.shapes[0],)) for kernel in pool.schemes[:tried]]
-    records = tuple(SyntheticRunner(HARDWARE).measure(WORK, trials))
-    state = SearchState(pool, SHAPES, records, synthetic_run.model if fitted and tried else None)
+    records = tuple(RUNNER.measure(WORK, trials))
+    state = SearchState(pool, SHAPES, records, GUESS.fit(pool, records) if fitted and tried else None)
     strategy = strategy_named(name)
     proposed = list(strategy.propose(state, count, Random(seed)))
     assert len(proposed) == len(set(proposed)) == min(count, 48 - tried)
@@ -106,95 +211,130 @@ def slowdown(run: TuningRun, space: Space) -> float:
     """Geometric mean over the shapes of the best found over the best of the space."""
     runner = SyntheticRunner(HARDWARE)
 
-    def best(kernels: Sequence[MicroKernel]) -> np.ndarray:
+    def best(kernels: Sequence[Scheme]) -> np.ndarray:
         return np.array([min(runner.seconds(WORK, kernel, shape) for kernel in kernels) for shape in SHAPES])
 
     return float(np.exp(np.log(best(run.schemes) / best(space.schemes)).mean()))
 
 
 def test_sixty_four_trials_come_within_three_percent_of_the_best(space: Space) -> None:
-    found = {}
-    effort = replace(SMALL, trials=64, batch=16, confirm_shapes=0)
+    found, pool = {}, few(space, 260)
+    effort = replace(SMALL, trials=64, batch=16, decisions=0)
     for strategy in ("marginal", "paper", "random"):
-        runs = [
-            tune(space, SHAPES, SyntheticRunner(HARDWARE), effort, strategy, seed=seed) for seed in range(2)
-        ]
-        assert all(run.trials == 64 < len(space) / 4 and run.failures == 0 for run in runs)
-        found[strategy] = sorted(slowdown(run, space) for run in runs)
+        runs = [tune(pool, SHAPES, RUNNER, effort, strategy, seed=seed) for seed in range(2)]
+        assert all(run.trials == len(run.records) == 64 and run.failures == 0 for run in runs)
+        found[strategy] = sorted(slowdown(run, pool) for run in runs)
     assert found["marginal"][-1] < 1.03, found
     assert found["paper"][0] < 1.03, found
     assert sum(found["marginal"]) < sum(found["random"]), found
 
 
-def test_each_micro_kernel_is_measured_once_before_confirmation(whole_runs: dict[str, TuningRun]) -> None:
-    run = whole_runs["hot"]
+def test_each_scheme_is_measured_once_in_the_search(short: Space) -> None:
+    run = tuned(short)
     searched = run.records[: SMALL.trials]
-    assert len({r.scheme for r in searched}) == SMALL.trials
-    assert all(r.shape in SHAPES.shapes for r in searched)
-    assert len({r.scheme for r in run.records[SMALL.trials :]}) == SMALL.confirm_kernels
-    assert len({(r.asked_by, r.scheme, r.shape) for r in run.records}) == len(run.records)
+    assert stage(run.records, "search") == list(searched)
+    assert len({r.scheme for r in searched}) == SMALL.trials and distinct(run.records)
+    assert all(r.shape in LENGTHS.shapes for r in searched)
+    rounds = list(dict.fromkeys(str(r.asked_by) for r in run.records))
+    assert rounds[:5] == ["search 0", "search 6", "search 12", "decide 1", "decide 2"]
+    assert rounds[3:] == [f"decide {number}" for number in range(1, len(rounds) - 2)]
 
 
-def test_where_weights_rotate_the_smallest_shape_is_measured_too(space: Space) -> None:
-    run = tune(space, SHAPES, SyntheticRunner(HARDWARE), ROTATING, "random")
-    first = list(dict.fromkeys(r.scheme for r in run.records))
-    assert len(first) == ROTATING.trials
-    cost = adaptation_cost(WORK, HARDWARE)
-    for kernel in first:
-        expected = {Shape.of(T=1), best_shape(kernel, SHAPES.shapes, cost)}
-        assert expected <= {r.shape for r in run.records if r.scheme == kernel}
-    searched = run.records[: 2 * ROTATING.trials]
-    assert {r.shape for r in searched} <= {Shape.of(T=1), *SHAPES} and len(set(first)) == len(first)
+def test_where_weights_rotate_the_smallest_shape_is_measured_too(short: Space) -> None:
+    run = tuned(short, effort=ROTATING, strategy="random")
+    searched = stage(run.records, "search")
+    first = list(dict.fromkeys(r.scheme for r in searched))
+    assert len(first) == ROTATING.trials and distinct(run.records)
+    cost = adaptation_cost(SHORT, HARDWARE)
+    for scheme in first:
+        expected = {Shape.of(T=1), best_shape(scheme, LENGTHS.shapes, cost)}
+        assert expected == {r.shape for r in searched if r.scheme == scheme}
 
 
-@pytest.mark.parametrize("name", THOROUGH)
-def test_no_round_measures_anything_twice(name: str, whole_runs: dict[str, TuningRun]) -> None:
-    run = whole_runs[name]
-    assert len({(r.asked_by, r.scheme, r.shape) for r in run.records}) == len(run.records)
+def test_where_weights_rotate_each_round_measures_the_best_of_earlier_ones_again(short: Space) -> None:
+    searched, bound = stage(tuned(short, effort=ROTATING).records, "search"), Shape.of(T=1)
+    for number in (6, 12):
+        earlier = [r for r in searched if r.asked_by and r.asked_by.number < number]
+        seconds = {r.scheme: r.seconds for r in earlier if r.shape == bound and r.seconds}
+        again = {r.scheme for r in searched if r.asked_by == Round("search", number)} & set(seconds)
+        assert again == set(sorted(seconds, key=lambda scheme: seconds[scheme])[:2])
 
 
-def test_the_model_ranks_what_it_did_not_see_better_than_chance(space: Space) -> None:
-    """On few confirmed micro-kernels, so that one run alone says little."""
-    runs = [tune(space, SHAPES, SyntheticRunner(HARDWARE), SMALL, seed=seed) for seed in range(4)]
-    assert np.mean([run.held_out_metrics["pairwise"] for run in runs]) > 0.6
+def test_the_model_ranks_what_it_did_not_see_better_than_chance(short: Space) -> None:
+    run = tune(short, LENGTHS, RUNNER, replace(SMALL, decisions=0))
+    unseen = [scheme for scheme in short if scheme not in set(run.schemes)]
+    trials = [Trial(scheme, LENGTHS.shapes[:4]) for scheme in unseen]
+    found = evaluate_model(run.predictor, list(RUNNER.measure(SHORT, trials)))
+    assert len(unseen) == 22 and found["pairwise"] > 0.6
 
 
-def test_plans_are_verified_where_they_compete(whole_runs: dict[str, TuningRun]) -> None:
-    plain, run = whole_runs["hot"], whole_runs["verified"]
-    assert run.records[: len(plain.records)] == plain.records
-    verified = run.records[len(plain.records) :]
-    first, more = (length_grid(WORK, SHAPES, n * VERIFIED.verify_shapes).shapes for n in (1, 2))
-    shapes = {*first, *more}
-    # The ends of the range and some in between; in the second round also those between them.
-    by_round = {n: {r.shape for r in verified if r.asked_by == Round("verify", n)} for n in (1, 2)}
-    assert by_round[1] == set(first) and len(first) >= 4
-    assert set(more) - set(first) < by_round[2] <= shapes
-    for shape in shapes:
-        least = VERIFIED.short_finalists if shape["T"] <= FEW_ROWS else VERIFIED.finalists
-        assert len([r for r in run.records if r.shape == shape]) >= least
-    assert {r.scheme.edge for r in verified} <= {"even", "rest"}
+# The loop as a value
 
 
-def test_what_is_probably_fastest_was_measured(space: Space) -> None:
-    """Little else can be counted on to be far below it."""
-    first, more = (length_grid(WORK, SHAPES, n * VERIFIED.verify_shapes).shapes for n in (1, 2))
-    shapes, means = {*first, *more}, []
-    for seed in range(6):
-        run = tune(space, SHAPES, SyntheticRunner(HARDWARE), VERIFIED, seed=seed)
-        plans, ratios = candidate_plans(run, tuple(shapes)), {}
-        for shape in shapes:
-            seconds = run.expected_seconds(plans, [shape])[:, 0]
-            measured = {r.scheme for r in run.records if r.shape == shape}
-            best = min(t for plan, t in zip(plans, seconds, strict=True) if plan in measured)
-            ratios[shape] = seconds.min() / best
-        assert min(ratios[shape] for shape in first) > 0.85, ratios
-        means.append(np.mean(list(ratios.values())))
-    assert np.mean(means) > 0.93, means
+@each_cache
+def test_to_ask_and_to_tell_by_hand_is_to_tune(effort: Effort, short: Space) -> None:
+    run, last = tuned(short, effort=effort), ended(tuner_of(short, effort))
+    assert last.ask() is None and last.records == run.records
+    assert last.held_out_metrics == run.held_out_metrics != {}
+    assert last.rounds == len({r.asked_by for r in run.records})
+    assert last.decided == len(stage(run.records, "decide"))
 
 
-def test_candidates_are_what_was_measured_and_its_lower_relatives(synthetic_run: TuningRun) -> None:
-    shapes = tuple(length_grid(synthetic_run.space.workload, synthetic_run.shapes, 16))
-    plans, measured = candidate_plans(synthetic_run, shapes), set(synthetic_run.schemes)
+def test_to_ask_and_to_tell_by_hand_is_to_tune_with_a_model_too(short: Space) -> None:
+    effort = replace(SMALL, trials=16, decisions=16)
+    run = tune(short, LENGTHS, RUNNER, effort)
+    last = ended(Tuner(short, LENGTHS, effort, strategy_named("marginal")))
+    assert last.records == run.records and stage(run.records, "decide")
+
+
+@each_cache
+def test_the_same_records_give_the_same_proposals(effort: Effort, short: Space) -> None:
+    asked = 0
+    for tuner, proposal in by_hand(tuner_of(short, effort)):
+        assert replace(tuner, predictor=Guess()).ask() == tuner.ask() == proposal
+        assert len(set(proposal.pairs)) == len(proposal.pairs)
+        tried = {record.scheme for record in tuner.records}
+        if proposal.round.stage == "search":
+            assert set(proposal.new) == {trial.scheme for trial in proposal.trials} - tried
+        asked += 1
+    assert asked > 4
+
+
+def test_another_seed_searches_other_schemes(short: Space) -> None:
+    first, other = (tuner_of(short, seed=seed).ask() for seed in (0, 1))
+    assert first and other and set(first.new) != set(other.new)
+
+
+def test_to_tell_leaves_the_tuner_that_asked_as_it_was(short: Space) -> None:
+    tuner = tuner_of(short)
+    proposal = tuner.ask()
+    assert proposal is not None
+    later = tuner.tell(proposal, RUNNER.measure(SHORT, proposal.trials))
+    assert tuner.records == () and tuner.ask() == proposal != later.ask()
+    assert {record.asked_by for record in later.records} == {proposal.round}
+
+
+@pytest.mark.parametrize(
+    ("work", "shapes"), [(SHORT, LENGTHS), (ANY, LAYERS)], ids=["lengths", "layers and lengths"]
+)
+def test_one_and_several_dynamic_dimensions_are_tuned(work: Dense, shapes: ShapeSet) -> None:
+    run = tuned(few(build_space(work, HARDWARE), 40), shapes=shapes)
+    decided = stage(run.records, "decide")
+    grid = set(length_grid(work, shapes).shapes)
+    assert run.trials >= SMALL.trials and {r.shape for r in stage(run.records, "search")} <= set(shapes)
+    assert len({r.shape for r in decided}) > 3 and {r.shape for r in decided} <= grid
+    dispatcher = train_dispatcher(choose_portfolio(run, max_kernels=4))
+    assert len(dispatcher.micro_kernels) <= 4
+    assert {dispatcher.plan(shape).rows for shape in grid} == {shape["T"] for shape in grid}
+
+
+# Candidates and grids
+
+
+def test_candidates_are_what_was_measured_and_its_lower_relatives(whole: dict[str, TuningRun]) -> None:
+    run = whole["hot"]
+    shapes = tuple(length_grid(run.space.workload, run.shapes, 16))
+    plans, measured = candidate_plans(run, shapes), set(run.schemes)
     assert list(plans) == sorted(set(plans)) and measured <= set(plans)
     families = {plan.family for plan in set(plans) - measured}
     assert 0 < len(families) <= 10
@@ -205,14 +345,15 @@ def test_candidates_are_what_was_measured_and_its_lower_relatives(synthetic_run:
             assert found == list(range(1, tallest + 1))
 
 
-def test_best_together_is_greedy(synthetic_run: TuningRun) -> None:
-    shapes = synthetic_run.shapes.shapes
-    kernels = synthetic_run.schemes
-    chosen = best_together(synthetic_run, shapes, 4)
-    assert len(set(chosen)) == 4 and best_together(synthetic_run, shapes, 2) == chosen[:2]
-    logs = dict(zip(kernels, np.log(synthetic_run.seconds_table(kernels, shapes)), strict=True))
+def test_best_together_is_greedy(whole: dict[str, TuningRun]) -> None:
+    run = whole["hot"]
+    shapes = run.shapes.shapes
+    kernels = run.schemes
+    chosen = best_together(run, shapes, 4)
+    assert len(set(chosen)) == 4 and best_together(run, shapes, 2) == chosen[:2]
+    logs = dict(zip(kernels, np.log(run.seconds_table(kernels, shapes)), strict=True))
     assert logs[chosen[0]].mean() == min(row.mean() for row in logs.values())
-    assert len(best_together(synthetic_run, shapes, 10_000)) == len(kernels)
+    assert len(best_together(run, shapes, 10_000)) == len(kernels)
 
 
 def test_dense_shapes_share_the_weight_of_their_nearest() -> None:
@@ -234,23 +375,207 @@ def test_dense_shapes_reach_from_end_to_end_and_are_few(limit: int, dim: Dim) ->
     assert set(range(dim.low, min(dim.high, dim.low + limit // 2))) <= set(extents)
 
 
-def test_held_out_shapes_are_never_measured(space: Space) -> None:
-    shapes = ShapeSet.every(WORK).split(0.75)
-    run = tune(space, shapes, SyntheticRunner(HARDWARE), replace(SMALL, confirm_shapes=0))
+# Deciding
+
+
+@dataclass(frozen=True)
+class Told:
+    """Times that one shape has in common with all others, and their doubts, by scheme."""
+
+    found: Mapping[Scheme, tuple[float, float]]
+
+    def seconds(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> np.ndarray:
+        return np.array([[self.found.get(scheme, (9.0, 0.0))[0]] * len(shapes) for scheme in schemes])
+
+    def doubt(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> np.ndarray:
+        return np.array([[self.found.get(scheme, (9.0, 0.0))[1]] * len(shapes) for scheme in schemes])
+
+
+PADDED = build_space(SHORT, HARDWARE, ("padded",)).schemes[:3]
+SHIPS, HOPED, SLOW = PADDED
+
+
+def decision(found: Mapping[Scheme, tuple[float, float]], **others: Any) -> Decision:
+    """A decision between three padded schemes, for a library of one micro-kernel; all were measured once."""
+    space = build_space(SHORT, HARDWARE, ("padded",)).restricted_to(PADDED)
+    records = others.pop(
+        "records", tuple(RUNNER.measure(SHORT, [Trial(s, LENGTHS.shapes[:1]) for s in space]))
+    )
+    known = Known(space, others.pop("shapes", LENGTHS), records, Told(found))
+    return Decision(known, **{"max_kernels": 1, **others})
+
+
+OPEN = {SHIPS: (1.0, 0.01), HOPED: (1.02, 0.1), SLOW: (2.0, 0.1)}
+
+
+def test_the_rivals_of_a_shape_are_measured_together_and_no_others() -> None:
+    trials = decision(OPEN).trials(8)
+    assert [trial.scheme for trial in trials] == sorted([SHIPS, HOPED])
+    assert trials[0].shapes == trials[1].shapes and len(trials[0].shapes) == 4
+    lengths = [shape["T"] for shape in trials[0].shapes]
+    assert min(b / a for a, b in pairwise(lengths)) > 1.4, "shapes far from each other"
+
+
+def test_what_would_ship_is_among_the_rivals_of_each_round(short: Space) -> None:
+    """On each shape that a round asks for, the scheme that is fastest of a library at its time at worst."""
+    rounds = 0
+    for tuner, proposal in by_hand(tuner_of(short, max_kernels=2)):
+        if proposal.round.stage == "search":
+            continue
+        rounds += 1
+        dispatched = choose_portfolio(tuner.known, max_kernels=2)
+        table, shapes = np.array(dispatched.seconds), dispatched.shapes.shapes
+        by_shape: dict[Shape, set[Scheme]] = {}
+        for scheme, shape in proposal.pairs:
+            by_shape.setdefault(shape, set()).add(scheme)
+        agreed = [dispatched.schemes[table[:, shapes.index(s)].argmin()] in by_shape[s] for s in by_shape]
+        assert all(1 <= len(schemes) <= 4 for schemes in by_shape.values())
+        assert max(map(len, by_shape.values())) > 1
+        assert np.mean(agreed) > 0.5, (proposal.round, agreed)
+    assert rounds > 1
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        {SHIPS: (1.0, 0.0), HOPED: (1.02, 0.0), SLOW: (2.0, 0.0)},
+        {SHIPS: (1.0, 0.01), HOPED: (1.2, 0.1), SLOW: (2.0, 0.1)},
+    ],
+    ids=["nothing is doubted", "no rival is near"],
+)
+def test_nothing_is_left_to_decide_between_what_is_known(
+    found: Mapping[Scheme, tuple[float, float]],
+) -> None:
+    assert decision(found).expected_loss == 0 and decision(found).trials(8) == ()
+    assert decision(OPEN).expected_loss > 0
+
+
+def test_less_is_hoped_for_the_more_was_decided() -> None:
+    losses = [decision(OPEN, progress=progress).expected_loss for progress in (0.0, 0.5, 1.0)]
+    assert losses == sorted(losses, reverse=True) and losses[0] > 2 * losses[-1] > 0
+
+
+def test_a_scheme_that_failed_is_no_rival() -> None:
+    records = (
+        *RUNNER.measure(SHORT, [Trial(SHIPS, LENGTHS.shapes[:1])]),
+        Record(HOPED, LENGTHS.shapes[0], "crashed", reason="signal 11"),
+    )
+    assert decision(OPEN).trials(8) and decision(OPEN, records=records).trials(8) == ()
+
+
+def test_only_pairs_that_can_be_measured_are_rivals() -> None:
+    pairs = {(scheme, Shape.of(T=t)) for scheme in PADDED for t in range(1, 33, 3)}
+    pairs -= {(HOPED, Shape.of(T=t)) for t in range(1, 17)}
+    trials = decision(OPEN, measurable=frozenset(pairs)).trials(30)
+    asked = {(trial.scheme, shape) for trial in trials for shape in trial.shapes}
+    assert {scheme for scheme, _ in asked} == {SHIPS, HOPED} and asked <= pairs
+
+
+@pytest.mark.parametrize("count", [2, 3, 8, 9])
+def test_a_decision_asks_for_no_more_than_it_may(count: int) -> None:
+    assert sum(len(trial.shapes) for trial in decision(OPEN).trials(count)) == count // 2 * 2
+
+
+@pytest.mark.parametrize("decisions", [0, 10, 21])
+def test_decisions_end_at_the_number_of_the_effort(decisions: int, short: Space) -> None:
+    run = tuned(short, effort=replace(SMALL, decisions=decisions))
+    decided = stage(run.records, "decide")
+    assert decisions - 4 < len(decided) <= decisions
+    assert max(Counter(r.asked_by for r in decided).values(), default=0) <= SMALL.decision_batch
+
+
+def test_decisions_end_once_little_can_be_lost(short: Space) -> None:
+    effort = replace(SMALL, decisions=200, decision_batch=24, decided_loss=0.08)
+    left, last = [], tuner_of(short, effort)
+    for asking, proposal in by_hand(last):
+        last = asking.tell(proposal, RUNNER.measure(SHORT, proposal.trials))
+        if proposal.round.stage == "decide":
+            left.append(Decision(asking.known, 8, asking.decided / 200).expected_loss)
+    assert left and min(left) > 0.08 and last.decided < 190
+    assert Decision(last.known, 8, last.decided / 200).expected_loss <= 0.08
+    content = tuned(short, effort=replace(effort, decided_loss=max(left) + 0.01))
+    assert not stage(content.records, "decide")
+
+
+def library_loss(known: Known, max_kernels: int) -> float:
+    """The weighted mean logarithm of the library's time over that of the best scheme of the space, as the
+    synthetic machine really is."""
+    work, grid = known.space.workload, length_grid(known.space.workload, known.shapes)
+    dispatcher = train_dispatcher(choose_portfolio(known, max_kernels=max_kernels))
+    return sum(
+        weight
+        * log(
+            RUNNER.seconds(work, dispatcher.scheme(shape), shape)
+            / min(RUNNER.seconds(work, scheme, shape) for scheme in known.space)
+        )
+        for shape, weight in zip(grid.shapes, grid.weights, strict=True)
+    )
+
+
+def test_a_library_loses_less_after_deciding_than_before(short: Space) -> None:
+    before, after = [], []
+    for seed in range(3):
+        effort = replace(SMALL, decisions=60, decision_batch=30)
+        tuner = tuner_of(short, effort, seed=seed, max_kernels=4)
+        searched = next(asking for asking, p in by_hand(tuner) if p.round.stage == "decide")
+        before.append(library_loss(searched.known, 4))
+        after.append(library_loss(ended(searched).known, 4))
+    assert np.mean(after) < np.mean(before), (before, after)
+
+
+def test_a_library_loses_less_after_deciding_by_the_model_than_before(short: Space) -> None:
+    before, after = [], []
+    for seed in range(3):
+        effort = replace(SMALL, trials=16, decisions=48, decision_batch=24)
+        tuner = Tuner(short, LENGTHS, effort, strategy_named("marginal"), seed=seed, max_kernels=4)
+        searched = next(asking for asking, p in by_hand(tuner) if p.round.stage == "decide")
+        before.append(library_loss(searched.known, 4))
+        after.append(library_loss(ended(searched).known, 4))
+    assert np.mean(after) < np.mean(before), (before, after)
+
+
+@each_cache
+def test_held_out_shapes_are_never_measured(effort: Effort, short: Space) -> None:
+    shapes = ShapeSet.every(SHORT).split(0.75)
+    run = tuned(short, effort=effort, shapes=shapes)
+    assert shapes.held_out and stage(run.records, "decide")
     assert not {r.shape for r in run.records} & shapes.held_out
+
+
+@each_cache
+@pytest.mark.parametrize("share", [1.0, 0.7], ids=["all pairs", "some pairs"])
+def test_a_replay_asks_only_for_what_was_recorded(share: float, effort: Effort, short: Space) -> None:
+    every = build_space(SHORT, HARDWARE)
+    families = sorted({scheme.family for scheme in short})[::8]
+    pool = every.restricted_to(scheme for scheme in every if scheme.family in families)
+    lengths = (*LENGTHS.shapes, *(Shape.of(T=t) for t in range(2, 32, 4)))
+    draw = Random(2)
+    trials = [Trial(s, tuple(x for x in sorted(set(lengths)) if draw.random() < share)) for s in pool]
+    runner = ReplayRunner(RUNNER.measure(SHORT, trials))
+    for max_kernels in (2, 8):
+        run = tuned(pool, runner, effort, max_kernels=max_kernels, measurable=runner.pairs)
+        assert len(stage(run.records, "decide")) > 4
+        assert {(r.scheme, r.shape) for r in run.records} <= runner.pairs
+    with pytest.raises(RecordError, match="the records to replay hold this measurement"):
+        tuned(pool, runner, effort)
+
+
+# Interruptions
 
 
 def test_exhaustive_search_ends_with_the_space(space: Space) -> None:
     tiny = few(space, 5)
-    run = tune(tiny, SHAPES, SyntheticRunner(HARDWARE), SMALL, "exhaustive")
+    run = tuned(tiny, effort=replace(SMALL, decisions=0), shapes=SHAPES, strategy="exhaustive")
     assert run.schemes == tiny.schemes and run.trials == 5
 
 
 @dataclass
 class Troubled:
-    """Measures like the synthetic machine, except that some candidates crash and Ctrl-C comes once."""
+    """Measures like the synthetic machine, except that some candidates crash, such as those that are
+    of no space, and Ctrl-C comes once."""
 
-    crash: frozenset[MicroKernel] = frozenset()
+    crash: frozenset[Scheme] = frozenset()
+    strangers_to: Space | None = None
     interrupt_after: int | None = None
     asked: int = 0
 
@@ -261,97 +586,136 @@ class Troubled:
                     self.interrupt_after = None
                     raise KeyboardInterrupt
                 self.asked += 1
-                if trial.scheme in self.crash:
+                stranger = self.strangers_to is not None and trial.scheme not in self.strangers_to
+                if stranger or trial.scheme in self.crash:
                     yield Record(trial.scheme, shape, "crashed", reason="signal 11")
                 else:
-                    yield from SyntheticRunner(HARDWARE).measure(workload, [Trial(trial.scheme, (shape,))])
+                    yield from RUNNER.measure(workload, [Trial(trial.scheme, (shape,))])
 
 
-def in_store(path: Path, space: Space, runner: Runner, effort: Effort = SMALL) -> TuningRun:
-    return tune(space, SHAPES, runner, effort, store=RecordStore(path, {"workload": WORK.to_json()}))
+def in_store(path: Path, space: Space, runner: Runner, effort: Effort = SMALL, **others: Any) -> TuningRun:
+    store = RecordStore(path, {"workload": SHORT.to_json()})
+    return tuned(space, runner, effort, store=store, **others)
 
 
-def searched_records(run: TuningRun, effort: Effort, batches: int) -> int:
-    """How many records the first batches left."""
-    seen: set[MicroKernel] = set()
-    for count, made in enumerate(run.records):
-        if made.scheme not in seen and len(seen) == effort.batch * batches:
-            return count
-        seen.add(made.scheme)
-        if len(seen) == effort.trials and run.records[count + 1].scheme != made.scheme:
-            return count + 1
-    raise AssertionError("the search is longer than that")
+def bounds(run: TuningRun) -> list[int]:
+    """The number of records before each round but the first."""
+    names = [record.asked_by for record in run.records]
+    return [n for n in range(1, len(names)) if names[n] != names[n - 1]]
 
 
-@pytest.mark.parametrize(
-    ("name", "batches"),
-    [("hot", 0), ("hot", 2), ("rotating", 2), ("verified", 3)],
-)
-def test_run_resumed_between_rounds_equals_the_uninterrupted_one(
-    name: str, batches: int, space: Space, whole_runs: dict[str, TuningRun], tmp_path: Path
+@pytest.mark.parametrize("name", BOTH)
+def test_a_run_resumed_between_rounds_equals_the_uninterrupted_one(
+    name: str, short: Space, whole: dict[str, TuningRun], tmp_path: Path
 ) -> None:
-    whole, effort = whole_runs[name], THOROUGH[name]
-    after = searched_records(whole, effort, batches)
-    with pytest.raises(KeyboardInterrupt):
-        in_store(tmp_path / "r.jsonl", space, Troubled(interrupt_after=after), effort)
-    resumed = in_store(tmp_path / "r.jsonl", space, SyntheticRunner(HARDWARE), effort)
-    assert resumed.records == whole.records
-    np.testing.assert_array_equal(
-        resumed.seconds_table(whole.schemes, SHAPES.shapes),
-        whole.seconds_table(whole.schemes, SHAPES.shapes),
-    )
+    run, effort = whole[name], BOTH[name]
+    assert len(bounds(run)) >= 4
+    for after in (0, *bounds(run)):
+        path = tmp_path / f"{after}.jsonl"
+        with pytest.raises(KeyboardInterrupt):
+            in_store(path, short, Troubled(interrupt_after=after), effort)
+        resumed = in_store(path, short, RUNNER, effort)
+        assert resumed.records == run.records and resumed.held_out_metrics == run.held_out_metrics
+        np.testing.assert_array_equal(
+            resumed.seconds_table(run.schemes, LENGTHS.shapes),
+            run.seconds_table(run.schemes, LENGTHS.shapes),
+        )
 
 
-@pytest.mark.parametrize("name", ["rotating", "verified"])
-def test_finished_run_measures_nothing_when_it_is_repeated(
-    name: str, space: Space, whole_runs: dict[str, TuningRun], tmp_path: Path
+@pytest.mark.parametrize("name", BOTH)
+def test_a_run_resumed_within_a_round_keeps_every_record_and_doubles_none(
+    name: str, short: Space, whole: dict[str, TuningRun], tmp_path: Path
 ) -> None:
-    first = in_store(tmp_path / "r.jsonl", space, SyntheticRunner(HARDWARE), THOROUGH[name])
+    """In the middle of each round of the search and of deciding; where weights rotate, of each second one."""
+    run, effort = whole[name], BOTH[name]
+    begins = (0, *bounds(run))[:: 1 if name == "hot" else 2]
+    for after in [bound + 4 for bound in begins if bound + 4 < len(run.records)]:
+        path, broken = tmp_path / f"{after}.jsonl", run.records[after].asked_by
+        with pytest.raises(KeyboardInterrupt):
+            in_store(path, short, Troubled(interrupt_after=after), effort)
+        kept = RecordStore(path, {"workload": SHORT.to_json()}).records
+        assert tuple(kept) == run.records[:after]
+        runner = Troubled()
+        resumed = in_store(path, short, runner, effort)
+        assert resumed.records[:after] == tuple(kept) and runner.asked == len(resumed.records) - after
+        assert distinct(resumed.records) and broken is not None
+        rest = replace(broken, part=1)
+        assert {r.asked_by for r in resumed.records if r.asked_by and r.asked_by.part} == {rest}
+        asked = [(r.scheme, r.shape) for r in run.records if r.asked_by == broken]
+        assert asked == [(r.scheme, r.shape) for r in resumed.records if r.asked_by in (broken, rest)]
+    again = Troubled()
+    assert in_store(path, short, again, effort).records == resumed.records and again.asked == 0
+
+
+def test_each_part_of_a_round_that_was_interrupted_twice_is_a_round_of_its_own(
+    short: Space, tmp_path: Path
+) -> None:
+    for after in (3, 2):
+        with pytest.raises(KeyboardInterrupt):
+            in_store(tmp_path / "r.jsonl", short, Troubled(interrupt_after=after))
+    run = in_store(tmp_path / "r.jsonl", short, RUNNER)
+    assert [str(r.asked_by) for r in run.records[:6]] == [
+        *["search 0"] * 3,
+        *["search 0.1"] * 2,
+        "search 0.2",
+    ]
+    assert distinct(run.records) and len({r.scheme for r in run.records[:6]}) == 6
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_a_finished_run_measures_nothing_when_it_is_repeated(
+    name: str, short: Space, whole: dict[str, TuningRun], tmp_path: Path
+) -> None:
+    first = in_store(tmp_path / "r.jsonl", short, RUNNER, BOTH[name])
     runner = Troubled()
-    again = in_store(tmp_path / "r.jsonl", space, runner, THOROUGH[name])
-    assert runner.asked == 0 and again.records == first.records == whole_runs[name].records
+    again = in_store(tmp_path / "r.jsonl", short, runner, BOTH[name])
+    assert runner.asked == 0 and again.records == first.records == whole[name].records
     assert again.held_out_metrics == first.held_out_metrics
 
 
-@pytest.mark.parametrize("after", [55, 70])
-def test_run_resumed_while_verifying_equals_the_uninterrupted_one(
-    after: int, space: Space, whole_runs: dict[str, TuningRun], tmp_path: Path
-) -> None:
-    whole = whole_runs["verified"]
-    assert after < len(whole.records)
-    with pytest.raises(KeyboardInterrupt):
-        in_store(tmp_path / "r.jsonl", space, Troubled(interrupt_after=after), VERIFIED)
-    assert in_store(tmp_path / "r.jsonl", space, Troubled(), VERIFIED).records == whole.records
+def test_a_finished_run_with_a_model_measures_nothing_when_it_is_repeated(short: Space) -> None:
+    store, runner, effort = RecordStore(), Troubled(), replace(SMALL, trials=16, decisions=16)
+    first = tune(short, LENGTHS, RUNNER, effort, store=store)
+    again = tune(short, LENGTHS, runner, effort, store=store)
+    assert runner.asked == 0 and again.records == first.records and stage(first.records, "decide")
 
 
-@pytest.mark.parametrize(
-    ("name", "after"),
-    [("hot", 13), ("hot", 25), ("rotating", 5), ("rotating", 47), ("verified", 50)],
-)
-def test_interruption_anywhere_keeps_every_record_and_doubles_none(
-    name: str, after: int, space: Space, tmp_path: Path
-) -> None:
-    path, effort = tmp_path / "r.jsonl", THOROUGH[name]
-    with pytest.raises(KeyboardInterrupt):
-        in_store(path, space, Troubled(interrupt_after=after), effort)
-    kept = RecordStore(path, {"workload": WORK.to_json()}).records
-    assert len(kept) == after
-    runner = Troubled()
-    resumed = in_store(path, space, runner, effort)
-    assert resumed.records[:after] == tuple(kept) and runner.asked == len(resumed.records) - after
-    assert len({(r.asked_by, r.scheme, r.shape) for r in resumed.records}) == len(resumed.records)
-    assert resumed.trials >= SMALL.trials
-    if effort is not VERIFIED:
-        assert resumed.trials == SMALL.trials
+@each_cache
+def test_a_higher_effort_in_the_same_store_measures_only_what_it_lacks(effort: Effort, short: Space) -> None:
+    store, runner, higher = RecordStore(), Troubled(), replace(effort, trials=30, decisions=48)
+    first = tuned(short, effort=effort, store=store)
+    fresh = tuned(short, effort=higher)
+    raised = tuned(short, runner, higher, store=store)
+    assert raised.records[: len(first.records)] == first.records and distinct(raised.records)
+    assert runner.asked == len(raised.records) - len(first.records)
+    assert runner.asked < len(fresh.records) - effort.trials
+    assert {r.scheme for r in raised.records} >= {r.scheme for r in stage(fresh.records, "search")}
+    again = Troubled()
+    assert tuned(short, again, higher, store=store).records == raised.records and again.asked == 0
+    assert tuned(short, again, effort, store=store).records == raised.records and again.asked == 0
 
 
-def test_failing_candidates_are_records_and_not_tried_again(space: Space) -> None:
-    pool = few(space, 24)
+# Failures
+
+
+def test_failing_candidates_are_records_and_not_tried_again(short: Space) -> None:
+    pool = short.restricted_to(short.schemes[:18])
     crash = frozenset(pool.schemes[::2])
-    run = tune(pool, SHAPES, Troubled(crash), SMALL)
-    assert run.failures == 12 and run.trials == 24
-    assert set(run.schemes) == set(pool.schemes) - crash
-    assert len([r for r in run.records if not r.ok]) == 12
+    run = tuned(pool, Troubled(crash))
+    assert {r.scheme for r in run.records if not r.ok} == crash == {*pool} - set(run.schemes)
+    assert len([r for r in run.records if not r.ok]) == run.failures == 9
+    assert stage(run.records, "decide")
+
+
+def test_a_scheme_that_failed_in_a_decision_is_not_asked_for_again(short: Space) -> None:
+    """Lower tiles of what was searched are of no space; here all of them crash."""
+    run = tuned(short, Troubled(strangers_to=short))
+    asked: dict[Scheme, set[Round | None]] = {}
+    for record in run.records:
+        if not record.ok:
+            asked.setdefault(record.scheme, set()).add(record.asked_by)
+    assert asked and {len(rounds) for rounds in asked.values()} == {1}
+    assert len(stage(run.records, "decide")) > len([r for r in run.records if not r.ok])
 
 
 def test_only_failures_is_an_error_that_points_at_the_records(space: Space) -> None:
@@ -372,44 +736,89 @@ def test_unknown_names_are_answered_with_the_known_ones() -> None:
         effort_named("huge")
 
 
-@pytest.mark.parametrize("name", THOROUGH)
-def test_observers_see_every_trial_with_rising_progress(name: str, space: Space) -> None:
-    effort = THOROUGH[name]
-    events: list[Event] = []
+# Progress
 
-    class Recorder:
-        def on_event(self, event: Event) -> None:
-            events.append(event)
 
-    run = tune(space, SHAPES, SyntheticRunner(HARDWARE), effort, observers=[Recorder()])
-    measured = [e for e in events if isinstance(e, TrialMeasured)]
+@dataclass
+class Recorder:
+    events: list[Event] = field(default_factory=list)
+
+    def on_event(self, event: Event) -> None:
+        self.events.append(event)
+
+    def of(self, kind: type[Any]) -> list[Any]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def rises_to_the_end(self) -> None:
+        """Each stage is told to its end, and none goes back."""
+        done, total = 0, 0
+        for event in self.events:
+            if isinstance(event, StageStarted):
+                assert done == total, "the stage before went to its end"
+                done, total = event.done, event.total
+                assert 0 <= done <= total
+            elif isinstance(event, StageAdvanced):
+                assert done <= event.done <= total
+                done = event.done
+        assert done == total
+
+
+@each_cache
+def test_observers_see_every_trial_with_rising_progress(effort: Effort, short: Space) -> None:
+    seen = Recorder()
+    run = tuned(short, effort=effort, observers=[seen])
+    measured, stages = seen.of(TrialMeasured), seen.of(StageStarted)
     assert [e.trials for e in measured] == list(range(1, len(run.records) + 1))
     assert [e.scheme for e in measured] == [r.scheme.key for r in run.records]
-    stages = [e.stage for e in events if isinstance(e, StageStarted)]
-    assert stages == ["search", "confirm"] + (["verify", "verify"] if name == "verified" else [])
-    assert next(e.total for e in events if isinstance(e, StageStarted)) == effort.trials
-    done, total = 0, 0
-    for event in events:
-        if isinstance(event, StageStarted):
-            assert done == total, "the stage before went to its end"
-            done, total = 0, event.total
-        elif isinstance(event, StageAdvanced):
-            assert done <= event.done <= total
-            done = event.done
-    assert done == total
-    rounds = [e for e in events if isinstance(e, RoundFinished)]
-    assert [e.round for e in rounds] == [1, 2, 3]
-    assert name == "rotating" or [e.trials for e in rounds] == [8, 16, 24]
-    assert [e.samples for e in events if isinstance(e, ModelFitted)] == [8, 16, 24]
+    assert [(e.stage, e.total, e.done) for e in stages] == [
+        ("search", effort.trials, 0),
+        ("decide", effort.decisions, 0),
+    ]
+    seen.rises_to_the_end()
+    rounds, fits = seen.of(RoundFinished), seen.of(ModelFitted)
+    assert [e.round for e in rounds] == [e.round for e in fits] == list(range(1, len(rounds) + 1))
+    ends = [*bounds(run), len(run.records)]
+    assert [e.trials for e in rounds] == ends and len(ends) > 4
+    assert [e.samples for e in fits] == [len({r.scheme for r in run.records[:end]}) for end in ends]
 
 
-def test_seconds_add_up_the_phases_of_the_records(space: Space) -> None:
+@each_cache
+def test_progress_rises_to_the_end_of_a_stage_that_ends_early(effort: Effort, short: Space) -> None:
+    seen = Recorder()
+    run = tuned(short, effort=replace(effort, decisions=200, decided_loss=0.08), observers=[seen])
+    assert 0 < len(stage(run.records, "decide")) < 190
+    seen.rises_to_the_end()
+
+
+@each_cache
+@pytest.mark.parametrize("after", [3, 8, 17, 20, 33])
+def test_progress_of_a_resumed_run_rises_from_where_it_was(after: int, effort: Effort, short: Space) -> None:
+    store = RecordStore()
+    with pytest.raises(KeyboardInterrupt):
+        tuned(short, Troubled(interrupt_after=after), effort, store=store)
+    seen = Recorder()
+    known = len({record.scheme for record in stage(store.records, "search")})
+    tuned(short, effort=effort, store=store, observers=[seen])
+    assert next(e.done for e in seen.of(StageStarted)) == known
+    seen.rises_to_the_end()
+
+
+@each_cache
+def test_progress_of_a_higher_effort_rises_to_the_end(effort: Effort, short: Space) -> None:
+    store, seen = RecordStore(), Recorder()
+    tuned(short, effort=effort, store=store)
+    tuned(short, effort=replace(effort, trials=30, decisions=40), store=store, observers=[seen])
+    assert seen.of(TrialMeasured)
+    seen.rises_to_the_end()
+
+
+def test_seconds_add_up_the_phases_of_the_records(short: Space) -> None:
     class Slow:
         def measure(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Record]:
-            for made in SyntheticRunner(HARDWARE).measure(workload, trials):
+            for made in RUNNER.measure(workload, trials):
                 yield replace(made, phases=made.phases.plus(compile=2.0, measure=1.0))
 
-    run = tune(space, SHAPES, Slow(), SMALL)
+    run = tuned(short, Slow())
     assert run.seconds.compile == 2.0 * len(run.records) and run.seconds.measure == len(run.records)
     assert run.seconds.model > 0 and run.seconds.total == pytest.approx(sum(run.seconds.__dict__.values()))
     frame = run.to_frame()
@@ -427,7 +836,7 @@ def test_time_that_neither_runner_nor_model_took_is_search(space: Space) -> None
         closed = False
 
         def measure(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Record]:
-            for made in SyntheticRunner(HARDWARE).measure(workload, trials):
+            for made in RUNNER.measure(workload, trials):
                 passes(100.0)
                 yield made
 

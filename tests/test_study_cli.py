@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from time import sleep
@@ -20,7 +19,7 @@ import psutil
 import pytest
 from click.testing import CliRunner, Result
 
-from dietlab.cli import main, stages
+from dietlab.cli import main
 from dietlab.cli.commands import HEADINGS, CommandGroup
 from dietlab.dispatch import load
 from dietlab.errors import StudyError
@@ -216,9 +215,9 @@ def test_folder_with_other_things_is_left_alone(tmp_path: Path, here: Hardware) 
     [
         (None, "a study folder has a readable manifest.json.*dietlab tune --out FOLDER"),
         ("{", "a study folder has a readable manifest.json"),
-        ('{"schema_version": 99}', "a study has schema 2; got 99. Open it with the version"),
-        ('{"schema_version": 1}', "a study has schema 2; got 1. .* or tune again"),
-        ("[]", "a study has schema 2"),
+        ('{"schema_version": 99}', "a study has schema 3; got 99. Open it with the version"),
+        ('{"schema_version": 1}', "a study has schema 3; got 1. .* or tune again"),
+        ("[]", "a study has schema 3"),
     ],
 )
 def test_folder_that_is_no_study_is_refused(text: str | None, complaint: str, tmp_path: Path) -> None:
@@ -314,8 +313,8 @@ def test_a_command_tells_its_stages_and_the_next_command_or_the_result_only(
     _, result = tuned
     command = tuning(study, processor)
     assert result.stdout.splitlines()[1:] == [f"next: dietlab build '{study}'"]
-    lines = [re.match(r"tune (\d/3 \w+): \d+ \S+ in ", line) for line in result.stderr.splitlines()]
-    assert [line and line[1] for line in lines] == ["1/3 search", "2/3 confirm", "3/3 verify"]
+    lines = [re.match(r"tune (\d/2 \w+): \d+ \S+ in ", line) for line in result.stderr.splitlines()]
+    assert [line and line[1] for line in lines] == ["1/2 search", "2/2 decide"]
     assert "next:" not in done(*command, "--json")
     built = dietlab("build", study)
     assert built.stderr.startswith("build: 1 library in ") and built.stderr.count("\n") == 1
@@ -345,24 +344,6 @@ def test_a_library_of_an_earlier_dispatcher_is_not_evaluated(study: Path) -> Non
     assert re.search(r"the library holds the study's dispatcher; got .*dietlab build", result.stderr)
     done("build", study)
     assert Study.open(study).operator().micro_kernels == load(study).micro_kernels
-
-
-@pytest.mark.parametrize("there", [True, False])
-def test_choices_of_a_gpu_s_study_are_checked_on_that_gpu(
-    there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gpu, detect = Hardware.preset("h100"), Hardware.detect
-    work = Dense(T=Dim(1, 512), N=512, K=256)
-    study = Study.create(tmp_path / "gpu", work, gpu, ShapeSet.uniform(work, 4), "smoke")
-    tuned = len(study.tune(SyntheticRunner(gpu)).records)
-    found = gpu if there else replace(gpu, name="another")
-    monkeypatch.setattr(
-        Hardware, "detect", lambda target="cpu", **more: found if target == "cuda" else detect(target, **more)
-    )
-    monkeypatch.setattr(stages, "LocalRunner", lambda hardware, _: nullcontext(SyntheticRunner(hardware)))
-    assert "def choose(T):" in done("dispatch", study.folder)
-    later = study.run().records[tuned:]
-    assert bool(later) == there and {r.asked_by.stage for r in later if r.asked_by} <= {"check"}
 
 
 def test_evaluate_writes_the_report_that_report_prints(
@@ -438,7 +419,7 @@ def test_replay_searches_recorded_measurements(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl.gz"
     write_compressed(path, header, SyntheticRunner(hardware).measure(WORK, trials))
     facts = json.loads(done("replay", path, "--effort", "smoke", "--strategy", "paper", "--json"))
-    assert facts["trials"] == 8 and facts["space"] == len(some)
+    assert 8 <= facts["trials"] <= facts["space"] == len(some) and facts["measurements"] > 8
 
 
 def test_replay_of_padded_micro_kernels_searches_among_them(tmp_path: Path) -> None:
@@ -449,7 +430,7 @@ def test_replay_of_padded_micro_kernels_searches_among_them(tmp_path: Path) -> N
     path = tmp_path / "records.jsonl.gz"
     write_compressed(path, header, SyntheticRunner(hardware).measure(WORK, trials))
     facts = json.loads(done("replay", path, "--effort", "smoke", "--json"))
-    assert facts["trials"] == 8 and facts["space"] == len(some)
+    assert 8 <= facts["trials"] <= facts["space"] == len(some) and facts["measurements"] > 8
 
 
 def test_space_prints_what_fits_and_why_the_rest_does_not() -> None:

@@ -20,7 +20,7 @@ from dietlab.events import (
     TrialMeasured,
 )
 from dietlab.view.progress import LogObserver, StageClock, describe, duration
-from dietlab.view.progress_bar import STEPS, ProgressBar
+from dietlab.view.progress_bar import SHARES, ProgressBar
 
 
 @dataclass
@@ -78,7 +78,7 @@ def test_time_left_ignores_what_was_done_before() -> None:
     assert clock.line(20.0) == "measure: 90/100 trials, 20.0 s left, best 3"
 
 
-STAGES = ("search", "confirm", "verify")
+STAGES = ("prepare", "search", "decide")
 
 
 def played(bar: ProgressBar, clock: Clock, name: str, total: int, unit: str = "trial") -> None:
@@ -94,13 +94,13 @@ def test_a_file_gets_one_line_for_each_stage_with_work() -> None:
     clock, stream = Clock(), io.StringIO()
     with ProgressBar("tune", STAGES, stream, clock) as bar:
         played(bar, clock, "search", 8, "micro-kernel")
-        played(bar, clock, "confirm", 0, "measurement")
+        played(bar, clock, "decide", 0, "measurement")
         for _ in range(5):
-            played(bar, clock, "verify", 1, "measurement")
-        played(bar, clock, "verify", 0, "measurement")
+            played(bar, clock, "decide", 1, "measurement")
+        played(bar, clock, "decide", 0, "measurement")
     assert stream.getvalue().splitlines() == [
-        "tune 1/3 search: 8 micro-kernels in 8.0 s, best 8 GFLOP/s",
-        "tune 3/3 verify: 5 measurements in 5.0 s, best 1 GFLOP/s",
+        "tune 2/3 search: 8 micro-kernels in 8.0 s, best 8 GFLOP/s",
+        "tune 3/3 decide: 5 measurements in 5.0 s, best 1 GFLOP/s",
     ]
 
 
@@ -123,7 +123,7 @@ def test_stages_without_a_plan_are_commands_and_late_observers_are_silent() -> N
     clock, stream = Clock(), io.StringIO()
     bar = ProgressBar(stream=stream, clock=clock)
     played(bar, clock, "survey", 1, "micro-kernel")
-    played(bar, clock, "confirm", 0)
+    played(bar, clock, "decide", 0)
     bar.on_event(StageAdvanced("never started", 3))
     bar.on_event(StageFinished("never started", 60.0))
     assert stream.getvalue() == "survey: 1 micro-kernel in 1.0 s, best 1 GFLOP/s\n"
@@ -137,17 +137,16 @@ def test_a_terminal_has_one_line_for_the_whole_command(monkeypatch: pytest.Monke
     monkeypatch.setenv("COLUMNS", "120")
     clock, stream = Clock(), Terminal()
     with ProgressBar("tune", STAGES, stream, clock) as bar:
+        played(bar, clock, "prepare", 3, "contender")
         played(bar, clock, "search", 8, "micro-kernel")
         assert drawn(stream)[-1] == (
-            "tune 1/3 search [======              ] 32 %, 16.9 s left, 8/8 micro-kernels, best 8 GFLOP/s"
+            "tune 2/3 search [======              ] 32 %, 23.6 s left, 8/8 micro-kernels, best 8 GFLOP/s"
         )
-        played(bar, clock, "confirm", 3, "measurement")
-        played(bar, clock, "verify", 4, "measurement")
-        bar.on_event(StageStarted("verify", 4, "measurement"))
+        bar.on_event(StageStarted("decide", 4, "measurement"))
         clock.now += 1.0
-        bar.on_event(StageAdvanced("verify", 1))
+        bar.on_event(StageAdvanced("decide", 1))
         assert (
-            drawn(stream)[-1] == "tune 3/3 verify [================    ] 81 %, 3.0 s left, 1/4 measurements"
+            drawn(stream)[-1] == "tune 3/3 decide [=========           ] 49 %, 3.0 s left, 1/4 measurements"
         )
     text = stream.getvalue()
     assert "\n" not in text
@@ -170,21 +169,21 @@ def test_the_time_left_counts_stages_that_have_not_begun() -> None:
     """What was done before the start, or takes no time, does not count as speed."""
     clock, stream = Clock(), Terminal()
     bar = ProgressBar("tune", STAGES, stream, clock)
-    bar.on_event(StageStarted("search", 64, "micro-kernel", done=64))
-    bar.on_event(StageFinished("search", 0.0))
-    bar.on_event(StageStarted("confirm", 10, "measurement"))
+    bar.on_event(StageStarted("prepare", 64, "contender", done=64))
+    bar.on_event(StageFinished("prepare", 0.0))
+    bar.on_event(StageStarted("search", 10, "measurement"))
     assert " left" not in stream.getvalue()
     clock.now += 6.0
-    bar.on_event(StageAdvanced("confirm", 10))
-    share = STEPS["verify"].share / STEPS["confirm"].share
+    bar.on_event(StageAdvanced("search", 10))
+    share = SHARES["decide"] / SHARES["search"]
     assert f"{duration(6.0 * share)} left, 10/10 measurements" in drawn(stream)[-1]
 
 
-def test_more_rounds_than_usual_never_turn_the_bar_back() -> None:
+def test_a_stage_that_begins_again_never_turn_the_bar_back() -> None:
     clock, stream = Clock(), Terminal()
-    bar = ProgressBar("build", ("check", "build"), stream, clock)
+    bar = ProgressBar("build", ("search", "build"), stream, clock)
     for _ in range(9):
-        played(bar, clock, "check", 2, "measurement")
+        played(bar, clock, "search", 2, "scheme")
     played(bar, clock, "build", 1, "library")
     parts = [int(found) for found in re.findall(r"(\d+) %", stream.getvalue())]
     assert parts == sorted(parts) and parts[-1] == 100 and parts[0] == 0

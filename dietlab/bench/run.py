@@ -208,8 +208,10 @@ def _attempt(bench: Bench, job: Job, progress: Stage) -> None:
 
 def _measure(bench: Bench, job: Job, hardware: Hardware, progress: Stage) -> None:
     task, folder = job.task, bench.out / job.name
-    study = Study.create(folder, task.workload, hardware, task.shapes, bench.tuning)
-    op, memory = watched(study, bench.listeners, task.max_kernels)
+    study = Study.create(
+        folder, task.workload, hardware, task.shapes, bench.tuning, max_kernels=task.max_kernels
+    )
+    op, memory = watched(study, bench.listeners)
     if memory is not None:
         _keep_memory(bench, job, study, memory)
     known, run = bench.journal.studies.get((task.name, job.threads)), study.run()

@@ -50,26 +50,22 @@ class OwnLibraries:
         return {name: value for name, value in facts.items() if value}
 
 
-def built(study: Study, listeners: Audience, max_kernels: int = 8) -> Operator:
-    """Returns the study's operator; tuned, dispatched and built first where that is still to do.
-
-    Args:
-        max_kernels: the most micro-kernels of a library that is still to be built.
-    """
+def built(study: Study, listeners: Audience) -> Operator:
+    """Returns the study's operator; tuned, dispatched and built first where that is still to do."""
     try:
         return study.operator()
     except DispatchError:
         with LocalRunner(study.hardware, effort_named(study.effort).timing) as runner:
             study.tune(runner, listeners.observers)
-            study.dispatch(max_kernels, runner, listeners.observers)
+        study.dispatch()
         return study.build(listeners.observers)
 
 
-def watched(study: Study, listeners: Audience, max_kernels: int) -> tuple[Operator, int | None]:
+def watched(study: Study, listeners: Audience) -> tuple[Operator, int | None]:
     """Returns what :func:`built` does, and the peak memory of tuning in bytes; None if nothing was measured
     now."""
     memory = PeakMemory()
-    op = built(study, Audience((memory, *listeners.observers)), max_kernels)
+    op = built(study, Audience((memory, *listeners.observers)))
     return op, memory.bytes
 
 
@@ -91,8 +87,15 @@ def own_libraries(
             alone = own_task(task, layer)
             folder = out / study_folder(alone.name, hardware.cores)
             try:
-                study = Study.create(folder, alone.workload, hardware, alone.shapes, tuning)
-                operators.append(built(study, listeners, alone.max_kernels))
+                study = Study.create(
+                    folder,
+                    alone.workload,
+                    hardware,
+                    alone.shapes,
+                    tuning,
+                    max_kernels=alone.max_kernels,
+                )
+                operators.append(built(study, listeners))
                 seconds[str(layer)] = round(study.run().seconds.total, 2)
             except DietlabError as error:
                 failures[str(layer)] = str(error)

@@ -145,6 +145,14 @@ strategy_option = click.option(
 )
 
 
+max_kernels_option = click.option(
+    "--max-kernels",
+    type=click.IntRange(1),
+    help="The most micro-kernels of the library (default: the study's; of a new study 8, or 12 for layers of "
+    "several sizes).",
+)
+
+
 def shapes_option(usual: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Returns what adds the options that describe a shape set; the command gets one text, ``shapes``, for
     :func:`parse_shapes`. ``usual`` is its default."""

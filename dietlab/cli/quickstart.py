@@ -8,7 +8,7 @@ from dietlab.cards import counted
 from dietlab.cli.evaluation import save_report
 from dietlab.cli.options import QUICKSTART, SHAPES_HELP, effort_option, parse_shapes, threads_option
 from dietlab.cli.recorded import tuning_text
-from dietlab.cli.stages import dispatched, study_hardware, tuned
+from dietlab.cli.stages import study_hardware, tuned
 from dietlab.cli.telling import BUILDING, TUNING, Telling, evaluating, quiet_option
 from dietlab.shapes import Dim, ShapeSet
 from dietlab.study import Study
@@ -50,7 +50,7 @@ def quickstart(out: str, threads: int | None, effort: str, shapes: str, quiet: b
         fits = f"{len(space)} schemes of {len(space.micro_kernels)} micro-kernels fit"
         telling.say(f"{workload} on {hardware.name}, {cores}: {fits}")
         telling.say(tuning_text(tuned(study, telling)))
-        dispatcher = dispatched(study, telling)
+        dispatcher = study.dispatch()
         op = study.build(telling.observers)
         telling.say(f"dispatcher: {dispatcher.card.summary}")
         telling.say(f"{op.path}: {op.manifest['file_bytes'] / 1024:.0f} KiB\n")

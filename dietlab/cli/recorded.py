@@ -23,6 +23,7 @@ from dietlab.cli.telling import Telling, quiet_option
 from dietlab.dispatch import versions
 from dietlab.errors import RecordError
 from dietlab.hardware import Hardware
+from dietlab.lower.decisions import Lowering
 from dietlab.measure import LocalRunner, RecordStore, ReplayRunner, read_records, write_compressed
 from dietlab.search import TuningRun, effort_named, survey, tune
 from dietlab.shapes import ShapeSet
@@ -96,7 +97,7 @@ def replay_run(records: str | Path, effort: str, strategy: str, seed: int = 0) -
     whole = build_space(workload, Hardware.from_json(file.header["hardware"]), sorted(edges))
     preset = effort_named(effort)
     timing = replace(preset.timing, cache=file.header.get("cache", "hot"))
-    chosen = replace(preset, timing=timing, confirm_shapes=0, verify_shapes=0)
+    chosen = replace(preset, timing=timing)
     recorded = whole.restricted_to(runner.schemes)
     shapes = ShapeSet.of(dict.fromkeys(runner.shapes, 1.0))
     return tune(recorded, shapes, runner, chosen, strategy, seed=seed)
@@ -129,6 +130,7 @@ def survey_command(
         "hardware": hardware.to_json(),
         "versions": versions(),
         "cache": timing.cache,
+        "lowering": Lowering().to_json(),
     }
     store = RecordStore(path, header)
     wanted = parse_shapes(shapes, workload).shapes

@@ -12,6 +12,7 @@ from dietlab.cli.options import (
     effort_option,
     hardware_option,
     json_option,
+    max_kernels_option,
     parse_shapes,
     processor,
     shapes_option,
@@ -23,7 +24,6 @@ from dietlab.cli.options import (
 )
 from dietlab.cli.recorded import tuning_facts, tuning_text
 from dietlab.cli.telling import BUILDING, TUNING, Telling, quiet_option
-from dietlab.dispatch import Dispatcher
 from dietlab.hardware import Hardware
 from dietlab.measure import LocalRunner
 from dietlab.search import TuningRun, effort_named
@@ -59,6 +59,7 @@ def space(workload: Workload, cover: Cover, threads: int | None, hardware: str |
 @effort_option
 @strategy_option
 @shapes_option("uniform:8")
+@max_kernels_option
 @click.option("--seed", default=0, show_default=True)
 @click.option(
     "--out",
@@ -77,15 +78,16 @@ def tune_command(
     effort: str,
     strategy: str,
     shapes: str,
+    max_kernels: int | None,
     seed: int,
     out: str,
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Measure schemes for all shapes; fit the cost model."""
+    """Search schemes for all shapes, then measure where the library depends on it."""
     chosen = study_hardware(out, hardware, threads, target)
     wanted = parse_shapes(shapes, workload)
-    study = Study.create(out, workload, chosen, wanted, effort, strategy, seed, cover)
+    study = Study.create(out, workload, chosen, wanted, effort, strategy, seed, cover, max_kernels)
     with Telling("tune", TUNING, quiet) as telling:
         run = tuned(study, telling)
     show(tuning_facts(run), as_json, tuning_text(run))
@@ -114,42 +116,25 @@ def tuned(study: Study, telling: Telling) -> TuningRun:
 
 @click.command()
 @click.argument("study", type=click.Path(exists=True))
-@click.option("--max-kernels", default=8, show_default=True, type=click.IntRange(1))
-@click.option(
-    "--measure/--no-measure",
-    default=None,
-    help="Measure what the tree chooses, up to 128 rows, where it was only predicted (default: if the "
-    "study is of this machine).",
-)
+@max_kernels_option
 @quiet_option
-def dispatch(study: str, max_kernels: int, measure: bool | None, quiet: bool) -> None:
+def dispatch(study: str, max_kernels: int | None, quiet: bool) -> None:
     """Choose the portfolio, train the decision tree, print it."""
-    with Telling("dispatch", BUILDING[:1], quiet) as telling:
-        dispatcher = dispatched(Study.open(study), telling, max_kernels, measure)
+    dispatcher = Study.open(study).dispatch(max_kernels)
     click.echo(f"{dispatcher.card.summary}\n\n{dispatcher.to_source()}")
-    telling.suggest(study)
-
-
-def dispatched(
-    study: Study, telling: Telling, max_kernels: int = 8, measure: bool | None = None
-) -> Dispatcher:
-    if not (study.hardware.is_here if measure is None else measure):
-        return study.dispatch(max_kernels)
-    with LocalRunner(study.hardware, effort_named(study.effort).timing) as runner:
-        return study.dispatch(max_kernels, runner, telling.observers)
+    Telling("dispatch", (), quiet).suggest(study)
 
 
 @click.command("build")
 @click.argument("study", type=click.Path(exists=True))
-@click.option("--max-kernels", type=click.IntRange(1), help="The most micro-kernels of a new portfolio.")
+@max_kernels_option
 @quiet_option
 def build_command(study: str, max_kernels: int | None, quiet: bool) -> None:
     """Compile the dispatcher into one shared library."""
     opened = Study.open(study)
-    chosen = max_kernels is None and (opened.folder / DISPATCHER).exists()
-    with Telling("build", BUILDING[chosen:], quiet) as telling:
-        if not chosen:
-            dispatched(opened, telling, max_kernels or 8)
+    with Telling("build", BUILDING, quiet) as telling:
+        if max_kernels is not None or not (opened.folder / DISPATCHER).exists():
+            opened.dispatch(max_kernels)
         op = opened.build(telling.observers)
     click.echo(
         f"{op}\n{op.path}: {op.manifest['file_bytes'] / 1024:.0f} KiB, of which "

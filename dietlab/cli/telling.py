@@ -11,8 +11,8 @@ import click
 from dietlab.events import Observer
 from dietlab.view.progress_bar import ProgressBar
 
-TUNING = ("search", "confirm", "verify")
-BUILDING = ("check", "build")
+TUNING = ("search", "decide")
+BUILDING = ("build",)
 NEXT = {
     "tune": "dietlab build {}",
     "dispatch": "dietlab build {}",

@@ -3,15 +3,23 @@
 from dietlab.cost.adaptation import Adaptation, AdaptationCost, adaptation_cost, best_shape
 from dietlab.cost.calibration import Calibration
 from dietlab.cost.formulas import Parts, f_occ, f_pad, padding_waste
+from dietlab.cost.known import Known
 from dietlab.cost.metrics import ranking_metrics, too_few_pairs
 from dietlab.cost.model import CostModel, evaluate_model, fit_cost_model
+from dietlab.cost.predictor import Calibrated, Fitted, LearnedPredictor, Predictor, Seconds
 
 __all__ = [
     "Adaptation",
     "AdaptationCost",
+    "Calibrated",
     "Calibration",
     "CostModel",
+    "Fitted",
+    "Known",
+    "LearnedPredictor",
     "Parts",
+    "Predictor",
+    "Seconds",
     "adaptation_cost",
     "best_shape",
     "evaluate_model",

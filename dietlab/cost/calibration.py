@@ -1,7 +1,8 @@
-"""Predictions corrected by what was measured: the model fills in between measured shapes."""
+"""Times of whole tables: near what was measured where it was, and elsewhere what that lets expect."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from math import exp, log
 from statistics import median, median_low
@@ -9,7 +10,9 @@ from statistics import median, median_low
 import numpy as np
 import numpy.typing as npt
 
-from dietlab.cost.model import CostModel
+from dietlab.cost.adaptation import AdaptationCost
+from dietlab.cost.gaussian_process import GaussianProcess
+from dietlab.errors import ModelError
 from dietlab.measure import Record
 from dietlab.plans import tiling
 from dietlab.shapes import Shape
@@ -17,17 +20,6 @@ from dietlab.space import Scheme
 from dietlab.workloads import Workload
 
 Values = npt.NDArray[np.float64]
-
-DOUBT_A_STEP = 0.05
-"""The uncertainty of a prediction, as a logarithm of time, for each factor of e in flops between a shape
-and the nearest one on which the plan or its family was measured."""
-
-STRANGER = 0.03
-"""The further uncertainty, as a logarithm of time, of a plan that was never measured itself."""
-
-MOST_DOUBT = 0.3
-"""The most uncertainty of a prediction, as a logarithm of time: 35 %."""
-
 
 FITS = 16
 """Reweighted fits of the rounds' slowness; each weighs less what the one before left unexplained."""
@@ -112,54 +104,75 @@ def program_on(scheme: Scheme, workload: Workload, shape: Shape) -> Hashable:
 
 
 class Calibration:
-    """A cost model and the records that correct it.
+    """An adaptation cost and the records that correct it.
 
-    Where a scheme was measured on a shape, or another that is the same program there, that time
-    stands (:func:`settled_seconds`). Elsewhere its prediction is multiplied by the ratio of measured to
-    predicted time of its family (those that differ from it in height and edge only), interpolated between
-    shapes (:func:`_interpolated`), times how much it deviates from its family where it was measured itself:
-    one measurement at an end of the range says nothing about the other end. The adaptation cost draws the
-    saw-tooth; the ratio corrects what no model knows (cache effects, the cost of a call).
+    The adaptation cost of a micro-kernel at the processor's peak draws the saw-tooth, and a Gaussian process
+    of the ratios of measured times to it says how much slower alike tiles were on alike extents
+    (:mod:`dietlab.cost.gaussian_process`): the micro-kernel's own throughput, cache effects, the cost of a
+    call. Where a scheme was measured itself, or another that is the same program there, that time counts
+    most (:func:`settled_seconds`), the more often it was taken; one measurement may have been lucky. No time
+    is below what the processor's peak allows.
+
+    Raises:
+        ModelError: if no record is successful.
     """
 
-    def __init__(self, model: CostModel, records: Iterable[Record]) -> None:
+    def __init__(self, cost: AdaptationCost, records: Iterable[Record]) -> None:
         records = [record for record in records if record.ok and record.seconds]
-        workload = model.cost.workload
-        self._model = model
-        self._measured = settled_seconds(workload, records)
+        if not records:
+            raise ModelError("an adaptation cost is corrected by successful records", "none")
+        self._cost = cost
         self._measured_on: dict[Scheme, dict[Shape, None]] = {}
-        hardware = model.cost.hardware
-        peak = hardware.peak_for(workload.dtype)
-        self._peak = 1e9 * hardware.cores * peak if peak else np.inf
-        own: dict[Scheme, dict[Place, list[float]]] = {}
-        family: dict[Scheme, dict[Place, list[float]]] = {}
-        pairs = list(dict.fromkeys((record.scheme, record.shape) for record in records))
-        for scheme, shape in pairs:
-            self._measured_on.setdefault(scheme.family, {})[shape] = None
-        if pairs:
-            times = [self._measured[program_on(scheme, workload, shape), shape] for scheme, shape in pairs]
-            logs = np.log(np.array(times) / model.seconds_of(pairs))
-            places = map(tuple, self._positions([shape for _, shape in pairs]).tolist())
-            for (scheme, _), place, ratio in zip(pairs, places, logs.tolist(), strict=True):
-                own.setdefault(scheme, {}).setdefault(place, []).append(ratio)
-                family.setdefault(scheme.family, {}).setdefault(place, []).append(ratio)
-        self._own, self._family = _medians(own), _medians(family)
+        for record in records:
+            self._measured_on.setdefault(record.scheme.family, {})[record.shape] = None
+        peak = cost.hardware.peak_for(cost.workload.dtype)
+        self._peak = 1e9 * peak if peak else np.inf
+        distinct: dict[Program, Record] = {}
+        for record in records:
+            program = program_on(record.scheme, cost.workload, record.shape), record.shape
+            distinct.setdefault(program, record)
+        schemes, shapes = [r.scheme for r in distinct.values()], [r.shape for r in distinct.values()]
+        settled = settled_seconds(cost.workload, records)
+        seconds = np.array([settled[program] for program in distinct])
+        rounds = {(program_on(r.scheme, cost.workload, r.shape), r.shape, r.asked_by) for r in records}
+        times = Counter((program, shape) for program, shape, _ in rounds)
+        ratios = np.log(seconds / cost.seconds_of(schemes, shapes, self._speed))
+        often = np.array([times[program] for program in distinct], np.float64)
+        self._process = GaussianProcess(cost.workload, schemes, shapes, ratios, often)
+        self._numbers = {program: number for number, program in enumerate(distinct)}
 
     def seconds(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Values:
         """Returns the seconds of a call, ``[schemes, shapes]``."""
-        predicted = self._model.seconds(schemes, shapes)
-        least = [self._model.cost.workload.flops(shape) / self._peak for shape in shapes]
-        # A ratio from elsewhere can promise more than the processor computes.
-        found: Values = np.maximum(
-            predicted * np.exp(self._corrections(schemes, self._positions(shapes))), least
-        )
-        for row, column, known in self._known(schemes, shapes):
-            found[row, column] = known
-        return found
+        at_peak = self._cost.table(schemes, shapes, self._speed)
+        cores = self._cost.hardware.cores
+        least = [self._cost.workload.flops(shape) / (cores * self._peak) for shape in shapes]
+        logs, own = self._process.mean(schemes, shapes), self._process.own
+        for row, column, number in self._known(schemes, shapes):
+            logs[row, column] += own[number]
+        return np.asarray(np.maximum(at_peak * np.exp(logs), least))
 
-    def _known(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Iterator[tuple[int, int, float]]:
-        """Yields the measured seconds of any scheme that is the same program, with its row and column."""
-        workload = self._model.cost.workload
+    def doubt(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Values:
+        """Returns the standard deviation of the logarithms of predictions, ``[schemes, shapes]``; least for
+        pairs that were measured often.
+
+        Of many predictions the lowest are those that err most: who picks the least of them must count
+        on it.
+        """
+        process = self._process
+        squares, trust = process.deviation(schemes, shapes) ** 2, process.trust
+        left = squares + process.pair**2
+        for row, column, number in self._known(schemes, shapes):
+            known = trust[number]
+            left[row, column] = (1 - known) ** 2 * squares[row, column] + (1 - known) * process.pair**2
+        return np.asarray(np.sqrt(left))
+
+    def _speed(self, _: Scheme) -> float:
+        # Without a known peak any speed ranks alike, but for what is fetched meanwhile.
+        return self._peak if np.isfinite(self._peak) else 1e11
+
+    def _known(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Iterator[tuple[int, int, int]]:
+        """Yields row, column and the number of the measured pair that is the same program."""
+        workload = self._cost.workload
         columns: dict[Shape, list[int]] = {}
         for column, shape in enumerate(shapes):
             columns.setdefault(shape, []).append(column)
@@ -171,109 +184,6 @@ class Calibration:
         }
         for row, scheme in enumerate(schemes):
             for shape, at in places[scheme.family]:
-                known = self._measured.get((program_on(scheme, workload, shape), shape), 0.0)
-                for column in at if known else ():
-                    yield row, column, known
-
-    def doubt(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Values:
-        """Returns the uncertainty of predictions, by how much they may be too low, as a logarithm,
-        ``[schemes, shapes]``; 0 for measured pairs.
-
-        Of many predictions the lowest are those that err most: who picks the least of them must count
-        on it.
-        """
-        at = self._positions(shapes)
-        found = np.empty((len(schemes), len(shapes)))
-        # Schemes of a family that were not measured themselves are as doubtful.
-        strange: dict[Scheme, Values] = {}
-        for row, scheme in enumerate(schemes):
-            if scheme in self._own:
-                found[row] = _doubt(at, self._own[scheme], 0.0)
-                continue
-            if scheme.family not in strange:
-                strange[scheme.family] = _doubt(at, self._family.get(scheme.family, {}), STRANGER)
-            found[row] = strange[scheme.family]
-        for row, column, _ in self._known(schemes, shapes):
-            found[row, column] = 0.0
-        return found
-
-    def _corrections(self, schemes: Sequence[Scheme], at: Values) -> Values:
-        """Returns the logarithm of measured over predicted time at some positions, ``[schemes, at]``."""
-        families = {
-            family: _interpolated(at, known)
-            for family in dict.fromkeys(scheme.family for scheme in schemes)
-            if (known := self._family.get(family))
-        }
-        found = np.zeros((len(schemes), len(at)))
-        for row, scheme in enumerate(schemes):
-            if scheme.family in families:
-                found[row] = families[scheme.family]
-            if scheme in self._own:
-                found[row] += self._deviation(scheme, at)
-        return found
-
-    def _deviation(self, scheme: Scheme, at: Values) -> Values:
-        """Returns the logarithm by which a measured scheme deviates from its family at some positions."""
-        family, own = self._family[scheme.family], self._own[scheme]
-        deviations = {place: own[place] - family[place] for place in own}
-        if at.shape[1] == 1:
-            # Between its own places it deviates as there; at the family's next ones beyond, no more.
-            low, high = min(own), max(own)
-            deviations |= {place: 0.0 for place in family if not low <= place <= high}
-        else:
-            deviations |= {place: 0.0 for place in family if place not in own}
-        return _interpolated(at, deviations)
-
-    def _positions(self, shapes: Sequence[Shape]) -> Values:
-        """Returns the places of shapes, ``[shapes, axes]``: the logarithm of their flops or, of several
-        dimensions, of each dynamic extent."""
-        workload = self._model.cost.workload
-        if len(workload.dims) > 1:
-            return np.log([[max(1, shape[name]) for name in workload.dims] for shape in shapes])
-        return np.log([[max(1, workload.flops(shape))] for shape in shapes])
-
-
-Place = tuple[float, ...]
-"""The logarithm of a shape's flops, or of each of its dynamic extents."""
-
-REACH = 0.7
-"""The distance, as a logarithm of extents, at which the weight of a measurement of another shape falls to
-0.6: about a factor of two in one extent."""
-
-
-def _interpolated(at: Values, known: Mapping[Place, float]) -> Values:
-    """Returns values between and beyond places where they are known: along one axis linearly, over several as
-    a mean weighted by nearness, which tends to the median of all far from any.
-
-    Args:
-        at: ``[n, axes]``.
-    """
-    places, values = np.array(list(known)), np.array(list(known.values()))
-    if at.shape[1] == 1:
-        order = places[:, 0].argsort()
-        return np.asarray(np.interp(at[:, 0], places[order, 0], values[order]))
-    near = np.exp(-_squared_distances(at, places) / (2 * REACH**2))
-    far = 1e-3
-    return np.asarray((near @ values + far * np.median(values)) / (near.sum(axis=1) + far))
-
-
-def _squared_distances(at: Values, places: Values) -> Values:
-    return np.asarray(((at[:, None, :] - places[None, :, :]) ** 2).sum(axis=2))
-
-
-def _doubt(at: Values, places: Iterable[Place], least: float) -> Values:
-    """Returns the uncertainty at some positions of a plan that was measured at others."""
-    measured = np.array(list(places))
-    if not len(measured):
-        return np.full(len(at), MOST_DOUBT)
-    distance = np.sqrt(_squared_distances(at, measured).min(axis=1))
-    return np.asarray(np.minimum(MOST_DOUBT, least + DOUBT_A_STEP * distance))
-
-
-def _medians(
-    ratios: Mapping[Scheme, Mapping[Place, list[float]]],
-) -> dict[Scheme, dict[Place, float]]:
-    """Returns the median at each position, in ascending order of positions, for each scheme."""
-    return {
-        scheme: {place: median(found[place]) for place in sorted(found)} for scheme, found in ratios.items()
-    }
+                known = self._numbers.get((program_on(scheme, workload, shape), shape))
+                if known is not None:
+                    yield from ((row, column, known) for column in at)

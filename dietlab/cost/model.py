@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +44,12 @@ ROUNDS = 120
 TELLING = 0.5
 """The least share of computing, relative to the shape that suits the scheme best, from which a
 measurement that did not mostly wait for memory informs its throughput."""
+
+
+class Predicts(Protocol):
+    """Anything that predicts times, such as a cost model."""
+
+    def seconds(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> npt.NDArray[np.float64]: ...
 
 
 @dataclass(frozen=True)
@@ -236,7 +242,7 @@ def _best_label(labels: Sequence[tuple[float, float]]) -> float:
     return max(label for share, label in labels if share >= least)
 
 
-def evaluate_model(model: CostModel, records: Iterable[Record]) -> dict[str, float]:
+def evaluate_model(model: Predicts, records: Iterable[Record]) -> dict[str, float]:
     """Returns ranking metrics on records, averaged over the shapes that have at least two
     (:func:`dietlab.cost.metrics.mean_metrics`); the noise is the spread of each record."""
     by_shape: dict[Shape, list[Record]] = {}

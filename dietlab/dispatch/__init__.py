@@ -1,20 +1,28 @@
 """Stage 4, dispatch: portfolio, decision tree, one shared library."""
 
 from dietlab.dispatch.build import build, versions
-from dietlab.dispatch.check import checked_portfolio
+from dietlab.dispatch.candidates import best_together, candidate_plans, distinct
+from dietlab.dispatch.choice import Choice, lost
 from dietlab.dispatch.dispatcher import Dispatcher, train_dispatcher
+from dietlab.dispatch.length_grid import DENSE_SHAPES, length_grid
 from dietlab.dispatch.operator import Layer, Operator, load
 from dietlab.dispatch.portfolio import Portfolio, choose_portfolio
 
 __all__ = [
+    "DENSE_SHAPES",
+    "Choice",
     "Dispatcher",
     "Layer",
     "Operator",
     "Portfolio",
+    "best_together",
     "build",
-    "checked_portfolio",
+    "candidate_plans",
     "choose_portfolio",
+    "distinct",
+    "length_grid",
     "load",
+    "lost",
     "train_dispatcher",
     "versions",
 ]

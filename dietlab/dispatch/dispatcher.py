@@ -12,7 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dietlab.cards import Card, Carded, Fold, Listing, Quantity, counted
-from dietlab.dispatch.portfolio import UNCOVERED, Portfolio, lost
+from dietlab.dispatch.choice import UNCOVERED, lost
+from dietlab.dispatch.length_grid import length_grid
+from dietlab.dispatch.portfolio import Portfolio
 from dietlab.errors import DispatchError, require_type
 from dietlab.hardware import Hardware
 from dietlab.plans import (
@@ -31,7 +33,6 @@ from dietlab.plans import (
     tree_from_json,
     tree_to_json,
 )
-from dietlab.search import length_grid
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import MicroKernel, Scheme, parameter_table
 from dietlab.workloads import Workload, axis_of, workload_from_json
@@ -196,7 +197,7 @@ def train_dispatcher(
     Args:
         shapes: re-weights the training shapes (default: the portfolio's own weights).
         tolerance: a further rule must lower the weighted mean loss
-            (:func:`~dietlab.dispatch.portfolio.lost`) by more than this.
+            (:func:`~dietlab.dispatch.choice.lost`) by more than this.
 
     Plans that no rule uses are dropped from the library.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import get_args
 
-from dietlab.dispatch import Dispatcher, Operator, build
+from dietlab.dispatch import Dispatcher, Operator, build, candidate_plans, distinct
 from dietlab.errors import DispatchError, MissingDependencyError, require_names
 from dietlab.evaluation.ansor import AnsorResult, tune_static
 from dietlab.evaluation.report import OURS, ContenderInfo
@@ -17,7 +17,7 @@ from dietlab.evaluation.vendors import VENDORS, NoFormError
 from dietlab.events import Audience
 from dietlab.measure import CacheState
 from dietlab.plans import Leaf
-from dietlab.search import Effort, TuningRun, candidate_plans, distinct
+from dietlab.search import Effort, TuningRun
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import Scheme
 from dietlab.workloads import largest_shape

@@ -30,13 +30,12 @@ _ROUND = re.compile(r"([a-z]+)(?: (\d+))?(?:\.(\d+)|(, resumed))?")
 
 @dataclass(frozen=True, order=True)
 class Round:
-    """Trials that were proposed together and timed in turns, as in ``verify 2`` or ``check 2.1``.
+    """Trials that were proposed together and timed in turns, as in ``search 16`` or ``decide 2``.
 
     Args:
-        stage: of tuning: ``search``, ``confirm``, ``verify`` or ``check``.
-        number: within the stage, from 1; 0 if the stage has one round. Of a search, the number of
-            schemes tried before; of a check, the number of the portfolio that it checks.
-        part: 1 for the rest of an interrupted round of the search; of a check, the number of the round.
+        stage: of tuning: ``search`` or ``decide``; in older files ``confirm``, ``verify`` and ``check``, too.
+        number: of a search, the number of schemes tried before; of a decision, its number, from 1.
+        part: 1 for the rest of a round that was interrupted (of an older check, the number of its round).
     """
 
     stage: str
@@ -57,7 +56,7 @@ class Round:
         """
         match = _ROUND.fullmatch(text)
         if not match:
-            raise RecordError("a round reads like search 16, confirm, verify 2 or check 2.1", repr(text))
+            raise RecordError("a round reads like search 16 or decide 2", repr(text))
         stage, number, part, resumed = match.groups()
         return cls(stage, int(number or 0), int(part or bool(resumed)))
 
@@ -152,7 +151,8 @@ class Record:
 
 
 class Runner(Protocol):
-    """A runner measures trials. Records come as soon as they are known, in any order."""
+    """A runner measures trials. Records come as soon as they are known, in any order. One that can measure
+    some pairs of a scheme and a shape only has them as ``pairs``."""
 
     def measure(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Record]:
         """Returns one record for every shape of every trial, failures included; raises for no candidate. Who

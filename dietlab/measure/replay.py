@@ -35,6 +35,11 @@ class ReplayRunner:
     def shapes(self) -> tuple[Shape, ...]:
         return tuple(sorted({shape for _, shape in self._records}))
 
+    @property
+    def pairs(self) -> frozenset[tuple[Scheme, Shape]]:
+        """The pairs that were recorded: what a replayed tuning may ask for."""
+        return frozenset(self._records)
+
     def measure(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Record]:
         for trial in trials:
             for shape in trial.shapes:

@@ -15,14 +15,10 @@ class Effort:
     Args:
         trials: distinct schemes measured.
         batch: schemes of one round of the search.
-        confirm_kernels, confirm_shapes: the best schemes are measured on more shapes, so that
-            the dispatcher knows how their throughput changes with the shape.
-        verify_shapes: shapes on which the plans that are probably fastest are measured.
-        verify_rounds: rounds of verifying. The first round's records change which plans are probably
-            fastest; the next takes shapes between those of the first, and again those where another plan
-            is now expected to win.
-        finalists, short_finalists: the most plans measured for each shape of a round of verifying, and for
-            one of few rows (:data:`~dietlab.search.verify.FEW_ROWS`).
+        decisions: the most measurements that deciding between plans takes, of pairs of a scheme and a shape.
+        decision_batch: measurements of one round of deciding.
+        decided_loss: deciding ends once what is undecided can lose no more than this share of the time
+            (:attr:`~dietlab.search.decide.Decision.expected_loss`).
         timing: how a candidate is timed.
         evaluation_blocks, evaluation_block_seconds: how contenders are timed.
         ansor_trials, ansor_seconds: the per-shape baseline: trials a shape, and the time after
@@ -32,12 +28,9 @@ class Effort:
     name: str
     trials: int
     batch: int
-    confirm_kernels: int
-    confirm_shapes: int
-    verify_shapes: int
-    verify_rounds: int
-    finalists: int
-    short_finalists: int
+    decisions: int
+    decision_batch: int
+    decided_loss: float
     timing: Timing
     evaluation_blocks: int
     evaluation_block_seconds: float
@@ -55,12 +48,9 @@ EFFORTS = {
             name="smoke",
             trials=8,
             batch=8,
-            confirm_kernels=3,
-            confirm_shapes=4,
-            verify_shapes=4,
-            verify_rounds=1,
-            finalists=2,
-            short_finalists=2,
+            decisions=24,
+            decision_batch=12,
+            decided_loss=0.03,
             timing=Timing(blocks=3, block_seconds=0.001, stop_beyond=LONG_CALL, cache="rotating"),
             evaluation_blocks=3,
             evaluation_block_seconds=0.002,
@@ -71,12 +61,9 @@ EFFORTS = {
             name="quick",
             trials=64,
             batch=16,
-            confirm_kernels=12,
-            confirm_shapes=16,
-            verify_shapes=64,
-            verify_rounds=2,
-            finalists=3,
-            short_finalists=8,
+            decisions=800,
+            decision_batch=80,
+            decided_loss=0.01,
             timing=Timing(blocks=5, block_seconds=0.002, stop_beyond=LONG_CALL, cache="rotating"),
             evaluation_blocks=7,
             evaluation_block_seconds=0.004,
@@ -87,12 +74,9 @@ EFFORTS = {
             name="full",
             trials=512,
             batch=64,
-            confirm_kernels=32,
-            confirm_shapes=48,
-            verify_shapes=160,
-            verify_rounds=2,
-            finalists=3,
-            short_finalists=8,
+            decisions=2400,
+            decision_batch=160,
+            decided_loss=0.005,
             timing=Timing(blocks=9, block_seconds=0.005, stop_beyond=LONG_CALL, cache="rotating"),
             evaluation_blocks=15,
             evaluation_block_seconds=0.006,

@@ -1,83 +1,123 @@
-"""Rounds of measurement: runs the trials of a stage that have no record yet."""
+"""Runs the rounds of a tuner: what the store has no record of is measured."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
-from dietlab.events import Audience, TrialMeasured
+from dietlab.events import Audience, RoundFinished, TrialMeasured
 from dietlab.measure import Record, RecordStore, Round, Runner, Trial
-from dietlab.search.tuning_run import TuningRun
-from dietlab.space import Scheme, Space
+from dietlab.search.decide import Pair
+from dietlab.search.phases import PhaseTimer, with_records
+from dietlab.search.tuner import Proposal
+from dietlab.space import Space
 
-
-def measure_missing(
-    asked_by: Round,
-    run: TuningRun,
-    trials: Sequence[Trial],
-    runner: Runner,
-    listeners: Audience,
-    store: RecordStore,
-) -> tuple[Record, ...]:
-    """Measures the ``trials`` that the store has no record of, except those that failed before, and returns
-    all records of these trials in round ``asked_by``."""
-    left = missing(trials, (r for r in store.records if r.asked_by == asked_by or not r.ok))
-    with listeners.stage(asked_by.stage, sum(len(trial.shapes) for trial in left), "measurement") as progress:
-        measure_all(run.space, left, runner, store, listeners, progress.advance, asked_by)
-    wanted = {(trial.scheme, shape) for trial in trials for shape in trial.shapes}
-    return tuple(
-        record
-        for record in store.records
-        if record.asked_by == asked_by and (record.scheme, record.shape) in wanted
-    )
+Advance = Callable[[str, int], None]
+"""Is told of each new record: a note, and 1 if the record was the last of a scheme that no earlier round had
+tried, else 0."""
 
 
 def missing(trials: Iterable[Trial], records: Iterable[Record]) -> list[Trial]:
     """Returns the trials without a record, each with its missing shapes only."""
-    done = {(record.scheme, record.shape) for record in records}
+    return without(trials, {(record.scheme, record.shape) for record in records})
+
+
+def without(trials: Iterable[Trial], pairs: Collection[Pair]) -> list[Trial]:
+    """Returns the trials less some pairs of a scheme and a shape."""
     return [
         Trial(trial.scheme, left)
         for trial in trials
-        if (left := tuple(shape for shape in trial.shapes if (trial.scheme, shape) not in done))
+        if (left := tuple(shape for shape in trial.shapes if (trial.scheme, shape) not in pairs))
     ]
 
 
-def measure_all(
-    space: Space,
-    trials: Sequence[Trial],
-    runner: Runner,
-    store: RecordStore,
-    listeners: Audience,
-    advance: Callable[[str, int], None],
-    asked_by: Round,
-    *,
-    counted: Collection[Scheme] | None = None,
-) -> None:
-    """Runs the trials; every record is on disk before it is announced.
+@dataclass
+class Sitting:
+    """One run of a tuning: the records of earlier ones answer first, each once.
 
-    Progress counts records or, if ``counted`` is given, those schemes, each once all its shapes are
-    measured.
+    Args:
+        space: what is tuned.
+        runner: measures what has no record yet.
+        store: receives every record before it is announced.
+        listeners: are told of every new record.
+        clock: tells time that the runner takes from the search's own.
     """
-    if not trials:
-        return
-    left = {trial.scheme: len(trial.shapes) for trial in trials}
-    best = max((record.gflops(space.workload) for record in store.records), default=0.0)
-    with _closed_on_error(runner):
-        for measurement in runner.measure(space.workload, trials):
-            record = replace(measurement, asked_by=asked_by)
-            store.append(record)
-            gflops = record.gflops(space.workload)
-            best = max(best, gflops)
-            listeners.send(_announcement(record, gflops, len(store.records)))
-            left[record.scheme] -= 1
-            complete = counted is None or (record.scheme in counted and not left[record.scheme])
-            advance(f"best {best:.1f} GFLOP/s", int(complete))
+
+    space: Space
+    runner: Runner
+    store: RecordStore
+    listeners: Audience
+    clock: PhaseTimer = field(default_factory=PhaseTimer)
+    _taken: set[int] = field(default_factory=set)
+
+    def records(self, proposal: Proposal, advance: Advance) -> tuple[Record, ...]:
+        """Returns the records of a proposal, in its order; measures those that no earlier sitting left.
+
+        The rest of an interrupted round is another round: the machine may be another by now.
+        """
+        known = self._left_over(proposal)
+        asked_by = replace(proposal.round, part=self._earlier_parts(proposal.round))
+        rest = without(proposal.trials, known)
+        known |= self._measured(rest, proposal, advance, asked_by=asked_by)
+        return tuple(known[pair] for pair in proposal.pairs if pair in known)
+
+    def _left_over(self, proposal: Proposal) -> dict[Pair, Record]:
+        """Returns records of the proposal's pairs that no round has taken yet: its own or, after another
+        effort, one of any round."""
+        wanted, found = set(proposal.pairs), dict[Pair, int]()
+        numbered = enumerate(self.store.records)
+        for number, record in sorted(numbered, key=lambda item: not _is_of(item[1], proposal.round)):
+            pair = record.scheme, record.shape
+            if pair in wanted and number not in self._taken:
+                found.setdefault(pair, number)
+        self._taken.update(found.values())
+        return {pair: self.store.records[number] for pair, number in found.items()}
+
+    def _earlier_parts(self, asked_by: Round) -> int:
+        """Returns how many parts of a round other sittings, or another effort's round of its name, left."""
+        parts = [r.asked_by.part for r in self.store.records if r.asked_by and _is_of(r, asked_by)]
+        return 1 + max(parts, default=-1)
+
+    def _measured(
+        self, trials: Sequence[Trial], proposal: Proposal, advance: Advance, *, asked_by: Round
+    ) -> dict[Pair, Record]:
+        if not trials:
+            return {}
+        left = {trial.scheme: len(trial.shapes) for trial in trials}
+        workload = self.space.workload
+        best = max((record.gflops(workload) for record in self.store.records), default=0.0)
+        found: dict[Pair, Record] = {}
+        with _closed_on_error(self.runner):
+            for measurement in self.clock.watched(self.runner).measure(workload, trials):
+                record = replace(measurement, asked_by=asked_by)
+                self._taken.add(len(self.store.records))
+                self.store.append(record)
+                found[record.scheme, record.shape] = record
+                best = max(best, record.gflops(workload))
+                self.listeners.send(self._announcement(record))
+                left[record.scheme] -= 1
+                last = record.scheme in proposal.new and not left[record.scheme]
+                advance(f"best {best:.1f} GFLOP/s", int(last))
+        return found
+
+    def _announcement(self, record: Record) -> TrialMeasured:
+        gflops = record.gflops(self.space.workload)
+        scheme, shape, trials = record.scheme.key, str(record.shape), len(self.store.records)
+        return TrialMeasured(scheme, shape, gflops, record.status, trials, record.reason, record.phases)
+
+    def announce_round(self, number: int) -> None:
+        """Tells what all rounds so far have come to."""
+        records, workload = self.store.records, self.space.workload
+        failures = sum(not record.ok for record in records)
+        best = max((record.gflops(workload) for record in records), default=0.0)
+        seconds = with_records(self.clock.seconds, records)
+        self.listeners.send(RoundFinished(number, len(records), failures, best, seconds))
 
 
-def _announcement(record: Record, gflops: float, trials: int) -> TrialMeasured:
-    scheme, shape = record.scheme.key, str(record.shape)
-    return TrialMeasured(scheme, shape, gflops, record.status, trials, record.reason, record.phases)
+def _is_of(record: Record, asked_by: Round) -> bool:
+    """Whether a record is of a part of that round."""
+    return record.asked_by is not None and replace(record.asked_by, part=0) == asked_by
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from dietlab.cost import CostModel, adaptation_cost, best_shape
+from dietlab.cost import Fitted, adaptation_cost, best_shape
 from dietlab.errors import SpaceError
 from dietlab.measure import Record
 from dietlab.shapes import Shape, ShapeSet
@@ -21,12 +21,12 @@ from dietlab.space import Scheme, Space
 
 @dataclass(frozen=True)
 class SearchState:
-    """The knowledge that a strategy proposes from; ``model`` is None before the first fit."""
+    """The knowledge that a strategy proposes from; ``predictor`` is None before the first fit."""
 
     space: Space
     shapes: ShapeSet
     records: tuple[Record, ...]
-    model: CostModel | None
+    predictor: Fitted | None
 
     @cached_property
     def tried(self) -> frozenset[Scheme]:
@@ -40,9 +40,9 @@ class SearchState:
     def best_seconds(self) -> dict[Shape, float]:
         """Predicted seconds of the best measured scheme on each shape."""
         tried = [r.scheme for r in self.records if r.ok]
-        if self.model is None or not tried:
+        if self.predictor is None or not tried:
             return dict.fromkeys(self.shapes, float("inf"))
-        table = self.model.seconds(tried, self.shapes.shapes).min(axis=0)
+        table = self.predictor.seconds(tried, self.shapes.shapes).min(axis=0)
         return dict(zip(self.shapes, table.tolist(), strict=True))
 
 
@@ -81,7 +81,7 @@ class MarginalStrategy:
     are left. (Replayed on all 1512 schemes of a dense layer from a uniform first round, 64 trials end
     0.7 % above the fastest on average with these limits, 1.7 % without.)
 
-    The first round, before there is a model, tries every access pattern
+    The first round, before there is a predictor, tries every access pattern
     (:attr:`MicroKernel.access_pattern`) in each loop order equally often: one that it leaves out has no
     evidence in its favour and may never be proposed.
     """
@@ -91,9 +91,9 @@ class MarginalStrategy:
     width_share: float = 1 / 4
 
     def propose(self, state: SearchState, count: int, random: Random) -> Sequence[Scheme]:
-        if state.model is None or not state.untried:
+        if state.predictor is None or not state.untried:
             return _dealt(state.untried, count, random)
-        logs = np.log(state.model.seconds(state.untried, state.shapes.shapes))
+        logs = np.log(state.predictor.seconds(state.untried, state.shapes.shapes))
         weights = np.array(state.shapes.weights)
         known = np.log([state.best_seconds[shape] for shape in state.shapes])
         guided = min(count - round(count * self.random_share), len(state.untried))
@@ -147,7 +147,7 @@ class PaperStrategy:
     random_share: float = 0.05
 
     def propose(self, state: SearchState, count: int, random: Random) -> Sequence[Scheme]:
-        if state.model is None or not state.untried:
+        if state.predictor is None or not state.untried:
             return RandomStrategy().propose(state, count, random)
         members = list(state.untried)
         population = [random.choice(members) for _ in range(self.population)]
@@ -198,8 +198,8 @@ class _Scores:
     """Predicted throughput (flop/s) of the untried schemes on each shape, computed once a round."""
 
     def __init__(self, state: SearchState) -> None:
-        assert state.model is not None
-        seconds = state.model.seconds(state.untried, state.shapes.shapes)
+        assert state.predictor is not None
+        seconds = state.predictor.seconds(state.untried, state.shapes.shapes)
         flops = np.array([state.space.workload.flops(shape) for shape in state.shapes])
         self._rows = dict(zip(state.untried, flops / seconds, strict=True))
 
@@ -231,7 +231,6 @@ def strategy_named(strategy: str | Strategy) -> Strategy:
     return STRATEGIES[strategy]()
 
 
-def target_shape(scheme: Scheme, state: SearchState) -> Shape:
+def target_shape(scheme: Scheme, space: Space, shapes: tuple[Shape, ...]) -> Shape:
     """Returns the shape ``S*`` on which a candidate is measured: the one with the least adaptation cost."""
-    cost = adaptation_cost(state.space.workload, state.space.hardware)
-    return best_shape(scheme, state.shapes.shapes, cost)
+    return best_shape(scheme, shapes, adaptation_cost(space.workload, space.hardware))

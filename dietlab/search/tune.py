@@ -1,32 +1,24 @@
-"""The joint loop: propose, build, measure once each, refit, for all shapes at once."""
+"""Tuning: runs the rounds of a tuner, and keeps every record."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import partial
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import count
-from random import Random
 
-from dietlab.cost import Adaptation, CostModel, evaluate_model, fit_cost_model
-from dietlab.errors import ModelError, SpaceError, require_type
-from dietlab.events import Audience, ModelFitted, Observer, RoundFinished, audience
-from dietlab.measure import Record, RecordStore, Round, Runner, Trial
+from dietlab.cost import Fitted, LearnedPredictor, Predictor, evaluate_model
+from dietlab.errors import SpaceError, require_type
+from dietlab.events import ModelFitted, Observer, Stage, audience
+from dietlab.measure import Record, RecordStore, Runner
+from dietlab.search.decide import Pair
 from dietlab.search.effort import Effort, effort_named
 from dietlab.search.phases import PhaseTimer, with_records
-from dietlab.search.rounds import measure_all, missing
-from dietlab.search.strategies import SearchState, Strategy, strategy_named, target_shape
+from dietlab.search.rounds import Advance, Sitting
+from dietlab.search.strategies import Strategy, strategy_named
+from dietlab.search.tuner import DECIDE, SEARCH, Proposal, Tuner
 from dietlab.search.tuning_run import TuningRun
-from dietlab.search.verify import confirm, verify
-from dietlab.shapes import Shape, ShapeSet
-from dietlab.space import Scheme, Space
-from dietlab.workloads import axis_of, smallest_shape
-
-REFERENCES = 2
-"""Schemes of earlier rounds that each round of the search measures again, to compare rounds."""
-
-SEARCH = "search"
-"""The name of the search's stage. A round has the number of schemes tried before it; the rest of an
-interrupted round is a separate round."""
+from dietlab.shapes import ShapeSet
+from dietlab.space import Space
 
 
 def tune(
@@ -37,25 +29,29 @@ def tune(
     strategy: str | Strategy = "marginal",
     observers: Iterable[Observer] = (),
     store: RecordStore | None = None,
-    adaptation: Adaptation = "streamed",
+    predictor: Predictor | None = None,
+    max_kernels: int = 8,
     seed: int = 0,
+    measurable: Collection[Pair] | None = None,
 ) -> TuningRun:
-    """Searches ``space`` for all ``shapes`` at once.
+    """Tunes for all ``shapes`` at once: searches ``space``, then measures where the library depends on it.
 
-    Each scheme is measured once or twice (:func:`search_shapes`); then the best are confirmed on
-    more shapes, and their plans verified where they compete. An interrupted run continues from the records
-    in ``store``.
+    The rounds are those of :class:`~dietlab.search.tuner.Tuner`. An interrupted run continues from the
+    records in ``store``.
 
     Args:
         space: the schemes to search, of one workload and hardware.
-        shapes: the weighted shapes to tune for; only its training shapes are measured by the search.
+        shapes: the weighted shapes to tune for; held-out ones are never measured.
         runner: measures trials: local, replay or synthetic.
         effort: a preset's name (``smoke``, ``quick``, ``full``) or counts of trials and seconds.
         strategy: a strategy's name or an object with ``propose``.
         observers: get every progress event.
         store: receives every record before it is announced; in memory if None.
-        adaptation: the adaptation cost of the model: ``streamed`` knows cache levels, ``paper`` does not.
-        seed: of the proposals and of the model.
+        predictor: what predicts times from records (default: :class:`~dietlab.cost.LearnedPredictor`).
+        max_kernels: the most micro-kernels of the library that the tuning is for.
+        seed: of the proposals and of the default predictor.
+        measurable: pairs of a scheme and a shape that ``runner`` can measure (None: its ``pairs``, if it has
+            such, as a replay does; else all).
 
     Raises:
         ModelError: if every candidate failed.
@@ -64,126 +60,83 @@ def tune(
     order = "The order is tune(space, shapes, runner)."
     require_type("the first argument of tune", space, Space, SpaceError, order)
     require_type("the second argument of tune", shapes, ShapeSet, SpaceError, order)
-    effort, strategy = effort_named(effort), strategy_named(strategy)
+    effort, clock = effort_named(effort), PhaseTimer()
     store = RecordStore() if store is None else store
-    listeners = audience(observers)
-    clock = PhaseTimer()
-    runner = clock.watched(runner)
-    goal = min(effort.trials, len(space))
-    model: CostModel | None = None
-    if store.records:
-        model = _fit(space, store.records, effort, adaptation, seed, clock)
-    state = SearchState(space, shapes.train, searched(store.records), model)
-    tried = min(goal, len(state.tried))
-    with listeners.stage(SEARCH, goal, "scheme", done=tried) as progress:
-        begun = [Trial(scheme, search_shapes(scheme, state, effort)) for scheme in sorted(state.tried)]
-        left = missing(begun, state.records)
-        asked_by = Round(SEARCH, len(state.tried), part=1)
-        trials = [*left, *references(state, effort)] if left else []
-        measure_all(space, trials, runner, store, listeners, lambda *_: None, asked_by)
-        for number in count(1):
-            if len(state.tried) >= goal:
-                break
-            random = Random(f"{seed}/{len(state.tried)}")  # the same after a restart
-            schemes = strategy.propose(state, min(effort.batch, goal - len(state.tried)), random)
-            if not schemes:
-                break
-            trials = [Trial(scheme, search_shapes(scheme, state, effort)) for scheme in schemes]
-            trials += references(state, effort)
-            asked_by = Round(SEARCH, len(state.tried))
-            measure_all(space, trials, runner, store, listeners, progress.advance, asked_by, counted=schemes)
-            model = _fit(space, store.records, effort, adaptation, seed, clock)
-            _announce(number, space, store, model, clock, listeners)
-            state = SearchState(space, shapes.train, searched(store.records), model)
-    known = searched(store.records)
-    model = _fit(space, known, effort, adaptation, seed, clock)
-    if model is None:
-        raise ModelError(
-            "at least one candidate is measured",
-            f"{len(store.records)} failures",
-            "Their reasons stand in the records; `dietlab doctor` checks the machine.",
-        )
-    # Each stage sees what those before it measured, whatever else is in the store: a finished run that is
-    # repeated asks for the same measurements, and has them all.
-    confirmed = confirm(TuningRun(space, shapes, known, model), runner, effort, listeners, store)
-    metrics = evaluate_model(model, confirmed)
-    known += confirmed
-    for number in range(1, 1 + effort.verify_rounds):
-        model = _fit(space, known, effort, adaptation, seed, clock) or model
-        run = TuningRun(space, shapes, known, model)
-        known += verify(run, runner, effort, listeners, store, number)
-    model = _fit(space, store.records, effort, adaptation, seed, clock) or model
-    seconds = with_records(clock.seconds, store.records)
-    return TuningRun(space, shapes, tuple(store.records), model, seconds, metrics)
-
-
-def search_shapes(scheme: Scheme, state: SearchState, effort: Effort) -> tuple[Shape, ...]:
-    """Returns the shapes on which the search measures a candidate: the one with the least adaptation cost
-    and, if operands come from memory, the smallest of the range too. Memory bounds the time there, and how
-    well a scheme streams its weights says nothing about how well it computes."""
-    target = target_shape(scheme, state)
-    if effort.timing.cache != "rotating":
-        return (target,)
-    return tuple(sorted({target, streaming_shape(state)}))
-
-
-def streaming_shape(state: SearchState) -> Shape:
-    """Returns the shape whose time memory bounds most: the fewest rows of the largest weights. Of one
-    dimension it is the lower end of the range, whichever shapes were given."""
-    workload = state.space.workload
-    if len(workload.dims) < 2:
-        return smallest_shape(workload)
-    rows = axis_of(workload, "rows")
-    return min(state.shapes, key=lambda shape: (rows.at(shape), -workload.bytes(shape)))
-
-
-def references(state: SearchState, effort: Effort) -> list[Trial]:
-    """Returns trials of the best earlier schemes on the smallest shape, to be measured again.
-
-    The memory of a shared machine can be twice as fast a minute later, so rounds are compared by the
-    schemes that they have in common (:func:`dietlab.cost.calibration.settled_seconds`).
-    """
-    if effort.timing.cache != "rotating":
-        return []
-    smallest = streaming_shape(state)
-    seconds = {r.scheme: r.seconds for r in state.records if r.shape == smallest and r.seconds}
-    best = sorted(seconds, key=lambda scheme: (seconds[scheme], scheme))[:REFERENCES]
-    return [Trial(scheme, (smallest,)) for scheme in sorted(best)]
-
-
-def searched(records: Iterable[Record]) -> tuple[Record, ...]:
-    """Returns the records of the search itself, without those that confirmed or verified it later, so that a
-    repeated command continues in the same way. Records without a round count as the search's."""
-    return tuple(r for r in records if not r.asked_by or r.asked_by.stage == SEARCH)
-
-
-def _fit(
-    space: Space,
-    records: Sequence[Record],
-    effort: Effort,
-    adaptation: Adaptation,
-    seed: int,
-    clock: PhaseTimer,
-) -> CostModel | None:
-    if not any(record.ok for record in records):
-        return None
-    fit = partial(
-        fit_cost_model, space.workload, space.hardware, records, adaptation, seed, effort.timing.cache
+    predictor = predictor or LearnedPredictor(cache=effort.timing.cache, seed=seed)
+    tuner = Tuner(
+        space=space,
+        shapes=shapes,
+        effort=effort,
+        strategy=strategy_named(strategy),
+        predictor=_Timed(predictor, clock),
+        max_kernels=max_kernels,
+        seed=seed,
+        measurable=getattr(runner, "pairs", None) if measurable is None else measurable,
     )
-    return clock.fit(fit)
-
-
-def _announce(
-    number: int,
-    space: Space,
-    store: RecordStore,
-    model: CostModel | None,
-    clock: PhaseTimer,
-    listeners: Audience,
-) -> None:
-    if model is not None:
-        listeners.send(ModelFitted(number, model.samples, evaluate_model(model, store.records)))
-    failures = sum(not record.ok for record in store.records)
-    best = max((record.gflops(space.workload) for record in store.records), default=0.0)
+    sitting = Sitting(space, runner, store, audience(observers), clock)
+    tuner = _searched(tuner, sitting)
+    tuner = _decided(tuner, sitting)
+    metrics = tuner.held_out_metrics
+    fitted = tuner.predictor.fit(space, store.records)
     seconds = with_records(clock.seconds, store.records)
-    listeners.send(RoundFinished(number, len(store.records), failures, best, seconds))
+    return TuningRun(space, shapes, tuple(store.records), fitted, seconds, metrics)
+
+
+@dataclass(frozen=True)
+class _Timed:
+    """A predictor whose fitting is charged to the model."""
+
+    predictor: Predictor
+    clock: PhaseTimer
+
+    def fit(self, space: Space, records: Sequence[Record]) -> Fitted:
+        return self.clock.fit(lambda: self.predictor.fit(space, records))
+
+
+def _searched(tuner: Tuner, sitting: Sitting) -> Tuner:
+    """Returns the tuner after the rounds of its search."""
+    goal = tuner.goal
+    known = {r.scheme for r in sitting.store.records if r.asked_by is None or r.asked_by.stage == SEARCH}
+    with sitting.listeners.stage(SEARCH, goal, "scheme", min(goal, len(known))) as progress:
+        for number in count(1):
+            proposal = tuner.search_round()
+            if proposal is None:
+                progress.advance("", goal - progress.done)
+                return tuner
+            tuner = _told(tuner, sitting, proposal, number, _up_to(goal, progress))
+    raise AssertionError
+
+
+def _decided(tuner: Tuner, sitting: Sitting) -> Tuner:
+    """Returns the tuner after all decisions; where fewer measurements decide, the stage ends early."""
+    goal = tuner.effort.decisions
+    earlier = sum(r.asked_by is not None and r.asked_by.stage == DECIDE for r in sitting.store.records)
+    with sitting.listeners.stage(DECIDE, goal, "measurement", min(goal, earlier)) as progress:
+        advance = _up_to(goal, progress)
+        for number in count(tuner.rounds + 1):
+            proposal = tuner.decide_round()
+            if proposal is None:
+                progress.advance("", goal - progress.done)
+                return tuner
+            tuner = _told(tuner, sitting, proposal, number, lambda note, _: advance(note, 1))
+    raise AssertionError
+
+
+def _up_to(goal: int, progress: Stage) -> Advance:
+    """Returns what advances a stage, but no further than to its goal: how much of it was done before is a
+    guess if the store holds records of another effort."""
+    return lambda note, by: progress.advance(note, min(by, goal - progress.done))
+
+
+def _told(tuner: Tuner, sitting: Sitting, proposal: Proposal, number: int, advance: Advance) -> Tuner:
+    """Returns the tuner that knows the records of a proposal, and tells how well it had predicted them."""
+    before, known = tuner.fitted, {(record.scheme, record.shape) for record in tuner.records}
+    found = sitting.records(proposal, advance)
+    tuner = tuner.tell(proposal, found)
+    if tuner.fitted is not None:
+        new = [record for record in found if (record.scheme, record.shape) not in known]
+        samples = len({record.scheme for record in tuner.records if record.ok})
+        metrics = evaluate_model(before, new) if before else {}
+        sitting.listeners.send(ModelFitted(number, samples, metrics))
+    sitting.announce_round(number)
+    return tuner

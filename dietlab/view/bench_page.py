@@ -71,13 +71,13 @@ def plans_in(folder: str | Path, table: BenchTable) -> dict[str, go.Figure]:
 def _sections(table: BenchTable) -> Iterator[Section]:
     """Returns, for each workload, speedups by threads and cache state, then the shares of the roofline; of
     one with layers, the speedups of each layer."""
-    from dietlab.view.bench_plots import plot_bench_layers, plot_bench_roofline, plot_bench_speedup
+    from dietlab.view.bench_plots import bench_layer_figures, plot_bench_roofline, plot_bench_speedup
 
     measured = dict.fromkeys((entry.workload, entry.threads, entry.row.cache) for entry in table.entries)
     for number, name in enumerate(sorted({workload for workload, _, _ in measured})):
         turns = sorted((threads, cache) for workload, threads, cache in measured if workload == name)
         if len(table.facts(name, turns[0][0]).operator.dims) > 1:
-            drawn = [figure for place in turns for figure in plot_bench_layers(table, name, *place)]
+            drawn = [figure for place in turns for figure in bench_layer_figures(table, name, *place)]
         else:
             drawn = [plot_bench_speedup(table, name, threads, cache) for threads, cache in turns]
             drawn += [plot_bench_roofline(table, name, threads) for threads in sorted({t for t, _ in turns})]

@@ -87,7 +87,7 @@ def plot_bench_roofline(
     return _with_axis(figure, report)
 
 
-def plot_bench_layers(
+def bench_layer_figures(
     table: BenchTable, workload: str, threads: int = 1, cache: str = "rotating", template: str | None = None
 ) -> list[go.Figure]:
     """Draws the speedup of every layer against T, a figure for each of :data:`LAYER_JUDGES` that took part.

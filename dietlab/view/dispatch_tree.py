@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from dietlab.dispatch import Dispatcher
+from dietlab.dispatch import Dispatcher, candidate_plans, length_grid
 from dietlab.plans import Leaf, Split, Tree, intervals
-from dietlab.search import TuningRun, candidate_plans, length_grid
+from dietlab.search import TuningRun
 from dietlab.shapes import Dim, Shape, ShapeSet, only_dim
 from dietlab.space import with_parameters
 from dietlab.view.one_layer import Layer, dispatcher_at, lengths_at, with_layer

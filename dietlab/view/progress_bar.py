@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import NamedTuple, TextIO
+from typing import TextIO
 
 from dietlab.cards import counted
 from dietlab.events import Event, StageAdvanced, StageFinished, StageStarted
@@ -25,35 +25,28 @@ TRUSTED = 0.03
 the speed of all stages."""
 
 
-class Step(NamedTuple):
-    """The work that a stage is known for: its share of a command's time, relative to the other stages', and
-    its usual number of rounds."""
-
-    share: float
-    rounds: int = 1
-
-
-STEPS = {
-    "search": Step(9),
-    "confirm": Step(5),
-    "verify": Step(14, rounds=2),
-    "check": Step(15, rounds=3),
-    "build": Step(2),
-    "prepare": Step(5),
-    "ansor": Step(18),
-    "open": Step(4),
-    "evaluate": Step(16),
+SHARES = {
+    "search": 9.0,
+    "decide": 30.0,
+    "build": 2.0,
+    "prepare": 5.0,
+    "ansor": 25.0,
+    "open": 4.0,
+    "evaluate": 16.0,
 }
-"""The stages in their order. The shares are those of ``dietlab quickstart`` with effort quick, on one core
-of a Zen 4 that was busy with other things, too. They only say how much is left for the stages that have not
-begun."""
+"""The stages in their order, and their shares of a command's time relative to each other, those of ``dietlab
+quickstart`` with effort quick on one core of a Zen 3 that was shared. They only say how much is left for the
+stages that have not begun."""
+
+USUAL_SHARE = 1.0
+"""The share of a stage that has none in :data:`SHARES`."""
 
 
 @dataclass
 class _Course:
     """The progress of a command: its planned stages, the one that it is in, and those that run inside of it.
 
-    Times are readings of one monotonic clock, in seconds; work is in units of :class:`Step`'s share.
+    Times are readings of one monotonic clock, in seconds; work is in units of :data:`SHARES`.
     """
 
     stages: tuple[str, ...]
@@ -78,7 +71,7 @@ class _Course:
 
     @property
     def head(self) -> str:
-        """Returns ``"3/6 verify"``, and nothing for a command of one stage."""
+        """Returns ``"2/6 decide"``, and nothing for a command of one stage."""
         return self.named(self.stage) if len(self.stages) > 1 else ""
 
     def named(self, stage: str) -> str:
@@ -95,25 +88,23 @@ class _Course:
         if event.stage == self.stage:
             self.units += after.done - before.done
             self.note = after.note
-            self.worked += (after.done - before.done) / max(1, after.total) * self._round_share
+            self.worked += (after.done - before.done) / max(1, after.total) * self._share
 
     def part(self) -> float:
         """Returns the part of the command's work that is done, 0 to 1."""
         if self.place < 0:
             return 0.0
-        before = sum(_step(stage).share for stage in self.stages[: self.place])
-        rounds = self.round - 1.0 if self.clock else float(self.round)
+        before = sum(_share(stage) for stage in self.stages[: self.place])
+        here = self.round - 1.0 if self.clock else float(self.round)
         if self.clock:
-            rounds += self.clock.done / max(1, self.clock.total)
-        here = min(1.0, max(0.0, rounds) * self._round_share / _step(self.stage).share)
-        return min(1.0, (before + here * _step(self.stage).share) / self._whole)
+            here += self.clock.done / max(1, self.clock.total)
+        return min(1.0, (before + min(1.0, max(0.0, here)) * self._share) / self._whole)
 
     def seconds_left(self, now: float) -> float | None:
         """Returns the time left: of the present round at its own speed, of the rest at the command's; None
         as long as too little is done to tell."""
         of_round = self.clock.seconds_left(now) if self.clock else None
-        last = self.place == len(self.stages) - 1 and self.round >= _step(self.stage).rounds
-        if of_round is not None and last:
+        if of_round is not None and self.place == len(self.stages) - 1:
             return of_round
         if self.worked < TRUSTED * self._whole:
             return None
@@ -121,20 +112,19 @@ class _Course:
         if of_round is None:
             return pace * (1 - self.part()) * self._whole
         done = self.clock.done / max(1, self.clock.total) if self.clock else 0.0
-        return of_round + pace * max(0.0, (1 - self.part()) * self._whole - (1 - done) * self._round_share)
+        return of_round + pace * max(0.0, (1 - self.part()) * self._whole - (1 - done) * self._share)
 
     @property
     def _whole(self) -> float:
-        return sum(_step(stage).share for stage in self.stages)
+        return sum(map(_share, self.stages))
 
     @property
-    def _round_share(self) -> float:
-        step = _step(self.stage)
-        return step.share / step.rounds
+    def _share(self) -> float:
+        return _share(self.stage)
 
 
-def _step(stage: str) -> Step:
-    return STEPS.get(stage, Step(1))
+def _share(stage: str) -> float:
+    return SHARES.get(stage, USUAL_SHARE)
 
 
 class ProgressBar:
@@ -146,7 +136,7 @@ class ProgressBar:
     over. A stage that is not among ``stages`` counts as a part of the one that it runs in; outside of all it
     is a command by itself.
 
-    ``with ProgressBar("tune", ("search", "confirm", "verify")) as bar: ...`` closes it.
+    ``with ProgressBar("tune", ("search", "decide")) as bar: ...`` closes it.
 
     Args:
         command: what the line begins with.
@@ -245,7 +235,7 @@ class ProgressBar:
         self._shown = line
 
     def _text(self, now: float) -> str:
-        """Returns ``"tune 3/3 verify [========    ] 41 %, 1 min 20 s left, 12/24 measurements, ..."``."""
+        """Returns ``"tune 2/2 decide [========    ] 41 %, 1 min 20 s left, 12/24 measurements, ..."``."""
         assert self._course is not None
         course, part = self._course, self._course.part()
         head = f"{self._command} {course.head}".strip() or course.stage

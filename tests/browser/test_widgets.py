@@ -52,7 +52,7 @@ class Paced(dl.ReplayRunner):
             yield record
 
 runner, store = Paced(lessons.recorded().records), dl.RecordStore()
-effort = replace(dl.EFFORTS["quick"], trials=1088, confirm_shapes=0, verify_shapes=0, timing=dl.Timing())
+effort = replace(dl.EFFORTS["quick"], trials=1088, decisions=0, timing=dl.Timing())
 
 def work(observers):
     return dl.tune(lessons.space(), run.shapes, runner, effort, observers=observers, store=store)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from dietlab.cost import Known
 from dietlab.plans import tiling
 from dietlab.shapes import Shape
 from dietlab.space import COMPOSED, Scheme, scheme_with
@@ -15,17 +14,6 @@ from dietlab.workloads import Workload
 
 FAMILIES = 10
 """The most families that candidate plans are made of, in the order of :func:`best_together`."""
-
-
-class Known(Protocol):
-    """A source of schemes and their times, such as a tuning run."""
-
-    @property
-    def schemes(self) -> tuple[Scheme, ...]: ...
-
-    def seconds_table(
-        self, schemes: Sequence[Scheme], shapes: Sequence[Shape]
-    ) -> npt.NDArray[np.float64]: ...
 
 
 def best_together(run: Known, shapes: Sequence[Shape], count: int) -> list[Scheme]:

@@ -1,4 +1,4 @@
-"""The grid of lengths that a dispatcher is trained on and plans are verified on."""
+"""The grid of lengths that a dispatcher is trained on and plans compete on."""
 
 from __future__ import annotations
 

@@ -1,0 +1,299 @@
+"""A Gaussian process over schemes and shapes: it fills in between measured pairs, and says how sure it is.
+
+What is predicted is a logarithm, such as that of a measured time over the adaptation cost's. Two pairs are
+alike if their tiles and extents are (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006,
+chapter 2)::
+
+    covariance = WIDE^2 * near(parameters) * near(tile height) * near(extents)     what a processor does
+               + own^2  * same family      * near(tile height) * near(extents)     what one program does
+               + LEVEL^2                                                           what all share
+               + pair^2 * same pair                                                what no other pair shares
+
+    measured   = value + noise
+
+Each factor is that of a squared exponential, so that whole tables ``[schemes, shapes]`` are products of
+matrices. Measured again, the same pair takes another time, since operands lie elsewhere and the machine is
+shared: on one CPU by 11 % (standard deviation), where neighbouring pairs explain all but 14 %. So half of
+the variance that neighbours leave unexplained counts as the pair's own, half as noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import cho_solve, cholesky, solve_triangular
+
+from dietlab.plans import tiles_of
+from dietlab.shapes import Shape
+from dietlab.space import Scheme
+from dietlab.workloads import Role, Workload, extents_of
+
+Values = npt.NDArray[np.float64]
+
+WIDE, LEVEL = 0.6, 0.15
+"""Standard deviations, of a logarithm: of what depends on parameters and extents, and of what all share. Of
+the order that the likelihood finds for 5000 records of two CPUs; a factor of two changes little."""
+
+OWN, UNEXPLAINED = (0.03, 0.06, 0.12), (0.02, 0.04, 0.08, 0.16)
+"""Standard deviations that are tried: of one family's own deviation, and of a pair's and the noise together.
+Machines differ in both; the likelihood of the records decides."""
+
+ROWS, OTHERS, HEIGHT, WIDTH = 2.5, 8.0, 1.0, 2.0
+"""Differences, of natural logarithms, over which extents (of rows, of other axes) and sizes of tiles become
+unlike: at one of them the covariance has fallen to 0.6."""
+
+PARAMETER = 20.0
+"""The same of any other parameter that is a number, in steps of a factor of two: unrolling, prefetch and
+K-blocks shift times a little and alike for all sizes."""
+
+NEAR_HEIGHT, NEAR_EXTENT = 0.1, 5.0
+"""The same of heights and extents for what one family does by itself."""
+
+PIVOTS = 256
+"""The most measured pairs that the uncertainty is computed from, the most telling ones: the others lower it
+little, and its cost grows with the square of their number."""
+
+SAMPLE = 400
+"""The most pairs that the likelihood is computed from: it chooses among a few values only."""
+
+CHUNK = 1 << 11
+"""Pairs whose uncertainty is computed at once: their covariances, some 4 MB, stay in the caches."""
+
+
+class GaussianProcess:
+    """The process after ``values`` were measured at pairs of ``schemes`` and ``shapes``, all ``[n]``.
+
+    Args:
+        workload: whose shapes they are.
+        schemes, shapes: the pairs.
+        values: measured at them.
+        times: how often each was measured: its noise falls with the root.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        schemes: Sequence[Scheme],
+        shapes: Sequence[Shape],
+        values: Values,
+        times: Values,
+    ) -> None:
+        self._workload = workload
+        self._groups: dict[object, int] = {}
+        self._families: dict[Scheme, int] = {}
+        self._seen = self._schemes(schemes)
+        self._at = self._extents(shapes)
+        self._heights = np.log([height(s, x) for s, x in zip(schemes, self._rows(shapes), strict=True)])
+        self.level = float(np.median(values))
+        values = values - self.level
+        every = np.arange(len(values))
+        self._own, unexplained = self._most_likely(values)
+        self.pair = self.noise = unexplained / np.sqrt(2)
+        self._noises = self.noise**2 / times
+        covariance = self._covariance(every) + np.diag(self.pair**2 + self._noises)
+        self._weights = cho_solve((cholesky(covariance, lower=True), True), values)
+        self._covariances = covariance
+
+    def mean(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Values:
+        """Returns the expected values, ``[schemes, shapes]``, without what is a pair's own."""
+        tall = heights_of(schemes, self._rows(shapes))
+        families, rows = self._distinct(schemes)
+        wide, own = self._likeness(families)
+        near, nearer = self._nearness(shapes)
+        found = np.full(tall.shape, self.level)
+        for one in np.unique(tall):
+            weights = self._weights * _near(np.log(one) - self._heights, HEIGHT)
+            closely = self._weights * _near(np.log(one) - self._heights, NEAR_HEIGHT)
+            table = WIDE**2 * (wide * weights) @ near.T + self._own**2 * (own * closely) @ nearer.T
+            here = tall == one
+            found[here] += table[rows][here]
+        return np.asarray(found + LEVEL**2 * self._weights.sum())
+
+    def deviation(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Values:
+        """Returns the standard deviation of :meth:`mean`, ``[schemes, shapes]``."""
+        tall = heights_of(schemes, self._rows(shapes))
+        families, rows = self._distinct(schemes)
+        pivots, factor = self._pivots
+        wide, own = (part[:, pivots] for part in self._likeness(families))
+        near, nearer = (part[:, pivots] for part in self._nearness(shapes))
+        sizes = np.unique(tall)
+        apart = np.log(sizes)[:, None] - self._heights[pivots]
+        wide, own = WIDE**2 * wide, self._own**2 * own
+        tallness, closeness = _near(apart, HEIGHT), _near(apart, NEAR_HEIGHT)
+        row, column = np.indices(tall.shape).reshape(2, -1)
+        # Pairs of one family, height and shape are as uncertain.
+        keys = np.stack([rows[row], np.searchsorted(sizes, tall.ravel()), column])
+        distinct, places = np.unique(keys, axis=1, return_inverse=True)
+        found = np.empty(distinct.shape[1])
+        for start in range(0, len(found), CHUNK):
+            family, tallest, shape = distinct[:, start : start + CHUNK]
+            covariance = wide[family] * near[shape] * tallness[tallest]
+            covariance += own[family] * nearer[shape] * closeness[tallest]
+            covariance += LEVEL**2
+            known = solve_triangular(factor, covariance.T, lower=True, check_finite=False)
+            found[start : start + CHUNK] = WIDE**2 + self._own**2 + LEVEL**2 - (known**2).sum(axis=0)
+        return np.asarray(np.sqrt(np.maximum(found, 0.0)))[places.ravel()].reshape(tall.shape)
+
+    @property
+    def own(self) -> Values:
+        """The part of each measured pair's expected value that no other pair shares, beside :meth:`mean`,
+        ``[n]``."""
+        return np.asarray(self.pair**2 * self._weights)
+
+    @property
+    def trust(self) -> Values:
+        """The share, 0 to 1, to which a pair's own measurement counts beside all others, ``[n]``."""
+        return np.asarray(self.pair**2 / (self.pair**2 + self._noises))
+
+    @cached_property
+    def _pivots(self) -> tuple[npt.NDArray[np.intp], Values]:
+        """The most telling pairs, and the Cholesky factor of their covariance with noise."""
+        chosen = most_telling(self._covariances, PIVOTS)
+        return chosen, cholesky(self._covariances[np.ix_(chosen, chosen)], lower=True)
+
+    def _most_likely(self, values: Values) -> tuple[float, float]:
+        """Returns the deviations, of families and unexplained, under which the values are most likely."""
+        sample = np.unique(np.linspace(0, len(values) - 1, min(SAMPLE, len(values))).astype(int))
+        wide = self._covariance(sample, own=0.0)
+        alone = self._covariance(sample, own=1.0) - wide
+        tried = [(own, left) for own in OWN for left in UNEXPLAINED]
+        return min(tried, key=lambda t: _unlikeliness(wide + t[0] ** 2 * alone, t[1], values[sample]))
+
+    def _covariance(self, at: npt.NDArray[np.intp], own: float | None = None) -> Values:
+        own = self._own if own is None else own
+        wide, same = self._seen_likeness
+        near, nearer = self._seen_nearness
+        here, apart = np.ix_(at, at), self._heights[at][:, None] - self._heights[at]
+        found = WIDE**2 * wide[here] * near[here] * _near(apart, HEIGHT) + LEVEL**2
+        return np.asarray(found + own**2 * same[here] * nearer[here] * _near(apart, NEAR_HEIGHT))
+
+    @cached_property
+    def _seen_likeness(self) -> tuple[Values, Values]:
+        return _likeness(self._seen, self._seen)
+
+    @cached_property
+    def _seen_nearness(self) -> tuple[Values, Values]:
+        apart = self._at[:, None] - self._at[None]
+        return _nearness(apart)
+
+    def _likeness(self, families: Sequence[Scheme]) -> tuple[Values, Values]:
+        return _likeness(self._schemes(families), self._seen)
+
+    def _nearness(self, shapes: Sequence[Shape]) -> tuple[Values, Values]:
+        return _nearness(self._extents(shapes)[:, None] - self._at[None])
+
+    @staticmethod
+    def _distinct(schemes: Sequence[Scheme]) -> tuple[list[Scheme], npt.NDArray[np.intp]]:
+        """Returns one scheme of each family and group, and the number of each scheme's."""
+        numbers: dict[tuple[Scheme, object], int] = {}
+        keys = [(scheme.family, group_of(scheme)) for scheme in schemes]
+        rows = [numbers.setdefault(key, len(numbers)) for key in keys]
+        firsts = dict(zip(reversed(keys), reversed(schemes), strict=True))
+        return [firsts[key] for key in numbers], np.array(rows, np.intp)
+
+    def _schemes(self, schemes: Sequence[Scheme]) -> _Schemes:
+        families = [self._families.setdefault(s.family, len(self._families)) for s in schemes]
+        groups = [self._groups.setdefault(group_of(s), len(self._groups)) for s in schemes]
+        places = np.array([coordinates(s) for s in schemes])
+        return _Schemes(np.array(groups), np.array(families), places)
+
+    def _rows(self, shapes: Sequence[Shape]) -> npt.NDArray[np.int64]:
+        return extents_of(self._workload, shapes)["rows"]
+
+    def _extents(self, shapes: Sequence[Shape]) -> Values:
+        """Returns the logarithms of the extents, ``[shapes, axes]``, rows first."""
+        found = extents_of(self._workload, shapes)
+        roles: list[Role] = ["rows", *(role for role in found if role != "rows")]
+        places: Values = np.log(np.maximum(1, np.stack([found[role] for role in roles], axis=1)))
+        return places
+
+
+@dataclass(frozen=True)
+class _Schemes:
+    """Schemes in numbers: of their group and family, ``[n]``, and their coordinates, ``[n, parameters]``."""
+
+    groups: npt.NDArray[np.intp]
+    families: npt.NDArray[np.intp]
+    places: Values
+
+
+@lru_cache(maxsize=1 << 16)
+def group_of(scheme: Scheme) -> object:
+    """Returns what schemes must share to tell of each other what a processor does: every parameter that is no
+    number, such as the loop order, but for the edge of composed plans, whose tiles are the same."""
+    named = {name: value for name, value in scheme.parameters.items() if isinstance(value, str)}
+    edge = "" if scheme.composed else scheme.edge
+    return tuple(sorted({**named, "edge": edge}.items()))
+
+
+def coordinates(scheme: Scheme) -> list[float]:
+    """Returns the parameters of a family that are numbers, each divided by the difference over which they
+    become unlike; without its height."""
+    numbers = {name: v for name, v in scheme.kernel.parameters.items() if not isinstance(v, str)}
+    del numbers["rows"]
+    width = float(np.log(numbers.pop("cols"))) / WIDTH
+    return [width, *(float(np.log2(1 + v)) / PARAMETER for v in numbers.values())]
+
+
+def height(scheme: Scheme, rows: int) -> int:
+    """Returns the height of the tallest tile that a scheme has for ``rows`` rows."""
+    return int(heights_of([scheme], np.array([rows]))[0, 0])
+
+
+def heights_of(schemes: Sequence[Scheme], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Returns :func:`height` of every scheme for every number of rows, ``[schemes, rows]``."""
+    known: dict[tuple[str, int, int], npt.NDArray[np.int64]] = {}
+    found = []
+    for scheme in schemes:
+        key = scheme.edge, scheme.kernel.granule, scheme.rows
+        if key not in known:
+            (tall, tiles), *lower = tiles_of(scheme.edge, key[1], np.full_like(rows, key[2]), rows)
+            known[key] = np.maximum(1, np.where(tiles > 0, tall, lower[0][0]) if lower else tall)
+        found.append(known[key])
+    return np.array(found, np.int64).reshape(len(schemes), len(rows))
+
+
+def most_telling(covariance: Values, count: int) -> npt.NDArray[np.intp]:
+    """Returns the numbers of ``count`` pairs, each the one that those before it tell least about (a pivoted
+    Cholesky factorisation)."""
+    left = covariance.diagonal().copy()
+    columns = np.zeros((len(left), min(count, len(left))))
+    chosen: list[int] = []
+    for number in range(columns.shape[1]):
+        pivot = int(left.argmax())
+        column = covariance[:, pivot] - columns[:, :number] @ columns[pivot, :number]
+        columns[:, number] = column / np.sqrt(left[pivot])
+        left -= columns[:, number] ** 2
+        left[pivot] = -np.inf
+        chosen.append(pivot)
+    return np.array(chosen, np.intp)
+
+
+def _likeness(some: _Schemes, others: _Schemes) -> tuple[Values, Values]:
+    """Returns how alike families are by their parameters, and whether they are the same, ``[some,
+    others]``."""
+    squares = ((some.places[:, None] - others.places[None]) ** 2).sum(axis=2)
+    alike = np.exp(-0.5 * squares) * (some.groups[:, None] == others.groups)
+    return alike, (some.families[:, None] == others.families).astype(np.float64)
+
+
+def _nearness(apart: Values) -> tuple[Values, Values]:
+    """Returns the factors of extents that are ``apart``, of logarithms, ``[., ., axes]``."""
+    scales = np.array([ROWS, *[OTHERS] * (apart.shape[2] - 1)])
+    return _near(apart / scales, 1.0, axis=2), _near(apart, NEAR_EXTENT, axis=2)
+
+
+def _near(apart: Values, scale: float, axis: int | None = None) -> Values:
+    squares = (apart / scale) ** 2
+    return np.asarray(np.exp(-0.5 * (squares if axis is None else squares.sum(axis=axis))))
+
+
+def _unlikeliness(covariance: Values, noise: float, values: Values) -> float:
+    """Returns the negative logarithm of the values' likelihood, less a constant."""
+    factor = cholesky(covariance + noise**2 * np.eye(len(values)), lower=True)
+    scaled = solve_triangular(factor, values, lower=True)
+    return float(0.5 * scaled @ scaled + np.log(factor.diagonal()).sum())

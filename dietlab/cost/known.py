@@ -1,0 +1,64 @@
+"""The knowledge of a tuning: records, a predictor, and the times that follow of any scheme on any shape."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dietlab.cost.model import CostModel
+from dietlab.cost.predictor import Calibrated, Fitted, Seconds, model_of
+from dietlab.measure import Record
+from dietlab.shapes import Shape, ShapeSet
+from dietlab.space import Scheme, Space
+
+
+@dataclass(frozen=True, repr=False)
+class Known:
+    """The knowledge of a tuning: records, and what is predicted from them.
+
+    Args:
+        space: the schemes that are searched.
+        shapes: the shapes that are tuned for.
+        records: every measurement and failure so far.
+        predictor: fitted on all of them.
+    """
+
+    space: Space
+    shapes: ShapeSet
+    records: tuple[Record, ...]
+    predictor: Fitted
+
+    @property
+    def schemes(self) -> tuple[Scheme, ...]:
+        """Schemes that were measured successfully at least once."""
+        return tuple(sorted({record.scheme for record in self.records if record.ok}))
+
+    @property
+    def model(self) -> CostModel:
+        """The cost model behind the predictor.
+
+        Raises:
+            ModelError: if it has none.
+        """
+        return model_of(self.predictor)
+
+    def seconds_table(
+        self, schemes: Sequence[Scheme], shapes: Sequence[Shape], cached: bool = False
+    ) -> Seconds:
+        """Returns seconds ``[schemes, shapes]`` as predicted from the records: in the cache state of tuning
+        or, if ``cached``, from the last-level cache (where the predictor tells them apart)."""
+        if isinstance(self.predictor, Calibrated):
+            return self.predictor.seconds_in(schemes, shapes, cached=cached)
+        return self.predictor.seconds(schemes, shapes)
+
+    def mean_seconds(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Seconds:
+        """Returns seconds ``[schemes, shapes]`` over all cache states, as the predictor weighs them."""
+        return self.predictor.seconds(schemes, shapes)
+
+    def expected_seconds(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Seconds:
+        """Returns :meth:`mean_seconds`, with predictions raised by their uncertainty, so that a measured plan
+        is preferred to one that is only predicted to be as fast."""
+        doubt = np.exp(self.predictor.doubt(schemes, shapes))
+        return np.asarray(self.mean_seconds(schemes, shapes) * doubt)

@@ -1,0 +1,211 @@
+"""Chooses micro-kernels among those that the schemes of a table need: greedily, then by exchanges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import exp, inf
+
+import numpy as np
+import numpy.typing as npt
+
+from dietlab.plans import needed, spans
+from dietlab.shapes import ShapeSet
+from dietlab.space import MicroKernel, Scheme, with_rows
+from dietlab.workloads import Workload
+
+Values = npt.NDArray[np.float64]
+
+STARTS = 3
+"""Families whose lowest micro-kernels are tried as starts of the exchanges, beside the greedy
+choice."""
+
+MOST = 2
+"""The most micro-kernels that a plan may need for one shape: two heights."""
+
+UNCOVERED = 1000.0
+"""The loss of a shape that no plan covers, in units of :func:`lost`: larger than any sum of other losses."""
+
+TAIL = 60.0
+"""The weight of the squared logarithm in :func:`lost`: with 60, a slowdown of 5 % counts four times as
+much as its logarithm. A program waits for its slowest calls, and small differences are noise."""
+
+
+def lost(slowdowns: Values) -> Values:
+    """Returns the loss of slowdowns (ratios >= 1): their logarithm plus :data:`TAIL` times its square."""
+    logs = np.log(slowdowns)
+    found: Values = np.minimum(logs + TAIL * logs**2, UNCOVERED)
+    return found
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The choice of micro-kernels: which of them each scheme needs on each shape, and the loss of a set."""
+
+    workload: Workload
+    schemes: tuple[Scheme, ...]
+    shapes: ShapeSet
+    table: Values
+
+    @cached_property
+    def kernels(self) -> tuple[MicroKernel, ...]:
+        """All micro-kernels that some scheme needs."""
+        return tuple(sorted({lower.kernel for scheme in self.schemes for lower in scheme.heights}))
+
+    @cached_property
+    def _numbers(self) -> dict[MicroKernel, int]:
+        return {kernel: number for number, kernel in enumerate(self.kernels)}
+
+    @cached_property
+    def _needed(self) -> npt.NDArray[np.intp]:
+        """The micro-kernels of a scheme's tiles, ``[scheme, shape, MOST]``. A shape stands for all since the
+        one before it; one that needs more than ``MOST`` for them gets a number that no micro-kernel has."""
+        distinct: dict[tuple[int, int], int] = {}
+        columns = [distinct.setdefault(s, len(distinct)) for s in spans(self.workload, self.shapes)]
+        found = np.array(
+            [[self._padded(self._wanted(scheme, *span)) for span in distinct] for scheme in self.schemes]
+        )
+        return np.asarray(found[:, columns])
+
+    @cached_property
+    def _both(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+        """The two micro-kernels of each scheme on each shape, ``[scheme, shape]`` each; the same one twice if
+        it needs one."""
+        one, other = np.moveaxis(self._needed, 2, 0)
+        return np.ascontiguousarray(one), np.ascontiguousarray(other)
+
+    @cached_property
+    def _needed_beyond(self) -> list[tuple[int, ...]]:
+        """The micro-kernels of each scheme for every shape beyond the range; of several dimensions, a shape
+        beyond it in one may have any number of rows."""
+        last = max(high for _, high in spans(self.workload, self.shapes))
+        first = 1 if len(self.workload.dims) > 1 else last + 1
+        return [self._wanted(scheme, first, None) for scheme in self.schemes]
+
+    def _wanted(self, scheme: Scheme, low: int, high: int | None) -> tuple[int, ...]:
+        return tuple(self._numbers[kernel] for kernel in needed(scheme, low, high))
+
+    def _padded(self, found: tuple[int, ...]) -> tuple[int, ...]:
+        absent = len(self.kernels)
+        return (*found, *found[:1] * (MOST - len(found))) if len(found) <= MOST else (absent,) * MOST
+
+    def best(
+        self, max_kernels: int, max_slowdown: float = 1.0
+    ) -> tuple[tuple[int, ...], tuple[tuple[int, float], ...]]:
+        """Returns the numbers of the micro-kernels that lose least together, and ``(micro-kernels, mean
+        slowdown)`` of every size that covers all shapes.
+
+        Adds them one by one, then exchanges single ones, from there and from the best families' lowest.
+
+        Args:
+            max_kernels: the most micro-kernels.
+            max_slowdown: stops early once the mean slowdown, a ratio, is at most this (1 means never).
+        """
+        chosen: tuple[int, ...] = ()
+        curve: list[tuple[int, float]] = []
+        while len(chosen) < min(max_kernels, len(self.kernels)):
+            chosen = self.filled(chosen, len(chosen) + 1)
+            slowdown = self.slowdown(chosen)
+            if slowdown is not None:
+                curve.append((len(chosen), slowdown))
+                if slowdown <= max_slowdown:
+                    break
+        size = len(chosen)
+        starts = [chosen, *sorted(self.family_starts(size), key=self.loss)[:STARTS]]
+        chosen = min((self.exchanged(self.filled(start, size)) for start in starts), key=self.loss)
+        curve = [point for point in curve if point[0] < len(chosen)]
+        return chosen, (*curve, (len(chosen), self.slowdown(chosen) or inf))
+
+    def fastest(self, chosen: Sequence[int]) -> npt.NDArray[np.intp]:
+        """Returns the number of the scheme that serves each shape, ``[shape]``, out of those that the chosen
+        micro-kernels cover."""
+        return np.asarray(np.where(self.covered(chosen), self.table, np.inf).argmin(axis=0))
+
+    @cached_property
+    def _losses(self) -> Values:
+        return lost(self.table / self.table.min(axis=0))
+
+    def covered(self, chosen: Sequence[int]) -> npt.NDArray[np.bool_]:
+        """Returns whether the chosen micro-kernels cover each scheme's tiles, ``[scheme, shape]``."""
+        present = np.zeros(len(self.kernels) + 1, bool)
+        present[list(chosen)] = True
+        one, other = self._both
+        found: npt.NDArray[np.bool_] = present[one] & present[other]
+        return found
+
+    def settled(self, chosen: Sequence[int]) -> list[int]:
+        """Schemes that serve every shape beyond the range."""
+        present = set(chosen)
+        return [i for i, needed in enumerate(self._needed_beyond) if present.issuperset(needed)]
+
+    def loss(self, chosen: Sequence[int]) -> float:
+        """Returns the weighted mean loss when each shape takes its best scheme."""
+        losses = np.where(self.covered(chosen), self._losses, UNCOVERED).min(axis=0)
+        # A portfolio without a scheme for shapes beyond the range would need further micro-kernels there.
+        return float(losses @ np.array(self.shapes.weights)) + (0.0 if self.settled(chosen) else UNCOVERED)
+
+    def slowdown(self, chosen: Sequence[int]) -> float | None:
+        """Returns the weighted geometric mean of the slowdown; None until every shape is covered."""
+        least = np.where(self.covered(chosen), self.table, np.inf).min(axis=0) / self.table.min(axis=0)
+        if not (np.isfinite(least).all() and self.settled(chosen)):
+            return None
+        return exp(float(np.log(least) @ np.array(self.shapes.weights)))
+
+    def with_best_addition(self, chosen: tuple[int, ...]) -> tuple[int, ...]:
+        """Adds the micro-kernel that lowers the loss most; all candidates are compared in one pass.
+
+        A scheme that lacks exactly one micro-kernel on a shape becomes available there with it.
+        """
+        absent = np.ones(len(self.kernels) + 1, bool)
+        absent[list(chosen)] = False
+        one, other = self._both
+        lacks_one, lacks_other = absent[one], absent[other]
+        base = np.where(lacks_one | lacks_other, UNCOVERED, self._losses).min(axis=0)
+        brought = np.tile(base, (len(self.kernels) + 1, 1))
+        single = (lacks_one != lacks_other) | (lacks_one & (one == other))
+        plans, shapes = np.nonzero(single & (self._losses < base))
+        lacked = np.where(lacks_one, one, other)[plans, shapes]
+        np.minimum.at(brought, (lacked, shapes), self._losses[plans, shapes])
+        losses = (brought @ np.array(self.shapes.weights))[:-1] + self._beyond_losses(chosen)
+        losses[list(chosen)] = np.inf
+        return (*chosen, int(losses.argmin()))
+
+    def _beyond_losses(self, chosen: tuple[int, ...]) -> Values:
+        """Returns the loss beyond the range after each addition: 0 if a scheme serves every shape there."""
+        present = set(chosen)
+        losses = np.full(len(self.kernels), UNCOVERED)
+        for codes in self._needed_beyond:
+            missing = set(codes) - present
+            if not missing:
+                return np.zeros(len(self.kernels))
+            if len(missing) == 1:
+                losses[missing.pop()] = 0.0
+        return losses
+
+    def family_starts(self, size: int) -> list[tuple[int, ...]]:
+        """Returns each family's lowest ``size`` micro-kernels: even splits cover every shape with them."""
+        families: dict[MicroKernel, list[int]] = {}
+        for number, kernel in enumerate(self.kernels):
+            families.setdefault(with_rows(kernel, kernel.granule), []).append(number)
+        return [tuple(members[:size]) for members in families.values()]
+
+    def filled(self, chosen: tuple[int, ...], size: int) -> tuple[int, ...]:
+        """Adds the best micro-kernels one by one until there are ``size``."""
+        while len(chosen) < size:
+            chosen = self.with_best_addition(chosen)
+        return chosen
+
+    def exchanged(self, chosen: tuple[int, ...]) -> tuple[int, ...]:
+        """Exchanges one member for the best other as long as that lowers the loss."""
+        least = self.loss(chosen)
+        improved = True
+        while improved:
+            improved = False
+            for member in chosen:
+                candidate = self.with_best_addition(tuple(code for code in chosen if code != member))
+                found = self.loss(candidate)
+                if found < least - 1e-9:
+                    chosen, least, improved = candidate, found, True
+                    break
+        return chosen

@@ -1,0 +1,216 @@
+"""The loop of tuning as a value: it proposes rounds of trials, and is told their records."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from random import Random
+
+from dietlab.cost import Fitted, Known, LearnedPredictor, Predictor, evaluate_model
+from dietlab.dispatch import length_grid
+from dietlab.errors import ModelError
+from dietlab.measure import Record, Round, Trial
+from dietlab.search.decide import Decision, Pair
+from dietlab.search.effort import Effort
+from dietlab.search.strategies import SearchState, Strategy, target_shape
+from dietlab.shapes import Shape, ShapeSet
+from dietlab.space import Scheme, Space
+
+SEARCH, DECIDE = "search", "decide"
+"""The stages: schemes of the whole space are tried; then plans that compete for a shape are measured where
+the library depends on them."""
+
+REFERENCES = 2
+"""Schemes of earlier rounds that each round of the search measures again, to compare rounds."""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """Trials that a tuner wants measured together, in turns, as one round.
+
+    Args:
+        round: its name in the records.
+        trials: schemes, each with the shapes that it is to be timed on.
+        new: the schemes that no earlier round has tried.
+    """
+
+    round: Round
+    trials: tuple[Trial, ...]
+    new: tuple[Scheme, ...] = ()
+
+    @property
+    def pairs(self) -> tuple[Pair, ...]:
+        return tuple((trial.scheme, shape) for trial in self.trials for shape in trial.shapes)
+
+
+@dataclass(frozen=True)
+class Tuner:
+    """A tuner proposes what to measure next; told the same records, it proposes the same.
+
+    ``tuner.ask()`` returns a proposal, or None at the end; ``tuner.tell(proposal, records)`` returns the
+    tuner that knows them::
+
+        tuner = Tuner(space, shapes, effort, strategy)
+        while proposal := tuner.ask():
+            tuner = tuner.tell(proposal, runner.measure(space.workload, proposal.trials))
+
+    First, rounds of the search try schemes all over the space, each on the shape where it wastes least.
+    Then rounds of deciding measure the pairs on which the best library depends
+    (:class:`~dietlab.search.decide.Decision`), until that is known or the effort is spent.
+
+    Args:
+        space: the schemes to search, of one workload and hardware.
+        shapes: the weighted shapes to tune for; held-out ones are never measured.
+        effort: how much to try and to measure.
+        strategy: what proposes the schemes of the search.
+        predictor: what is fitted on the records, to predict all other times.
+        max_kernels: the most micro-kernels of the library that the tuning is for.
+        seed: of the proposals.
+        measurable: pairs that can be measured, as in a replay (None: all).
+        records: everything told so far.
+        searched: how many of these the search asked for.
+        rounds: proposals told so far.
+        decide_rounds: how many of these were decisions.
+    """
+
+    space: Space
+    shapes: ShapeSet
+    effort: Effort
+    strategy: Strategy
+    predictor: Predictor = field(default_factory=LearnedPredictor)
+    max_kernels: int = 8
+    seed: int = 0
+    measurable: Collection[Pair] | None = None
+    records: tuple[Record, ...] = ()
+    searched: int = 0
+    rounds: int = 0
+    decide_rounds: int = 0
+
+    def ask(self) -> Proposal | None:
+        """Returns the next round; None if there is nothing left to search or to decide.
+
+        Raises:
+            ModelError: if every scheme of the search failed.
+        """
+        return self.search_round() or self.decide_round()
+
+    def decide_round(self) -> Proposal | None:
+        """Returns the next round of deciding; None once the library's expected loss is below the effort's, or
+        its measurements are spent.
+
+        Raises:
+            ModelError: if every scheme of the search failed.
+        """
+        if self.fitted is None:
+            raise ModelError(
+                "at least one candidate is measured",
+                f"{len(self.records)} failures",
+                "Their reasons stand in the records; `dietlab doctor` checks the machine.",
+            )
+        left = self.effort.decisions - self.decided
+        if left <= 0:
+            return None
+        progress = self.decided / self.effort.decisions
+        decision = Decision(self.known, self.max_kernels, progress, self.measurable)
+        if decision.expected_loss <= self.effort.decided_loss:
+            return None
+        trials = decision.trials(min(left, self.effort.decision_batch))
+        return Proposal(Round(DECIDE, 1 + self.decide_rounds), trials) if trials else None
+
+    def tell(self, proposal: Proposal, records: Iterable[Record]) -> Tuner:
+        """Returns the tuner that knows the records of a proposal, failures included; those that name no round
+        are of the proposal's."""
+        named = (r if r.asked_by else replace(r, asked_by=proposal.round) for r in records)
+        found, rounds = (*self.records, *named), self.rounds + 1
+        if proposal.round.stage == SEARCH:
+            return replace(self, records=found, rounds=rounds, searched=len(found))
+        return replace(self, records=found, rounds=rounds, decide_rounds=self.decide_rounds + 1)
+
+    @cached_property
+    def fitted(self) -> Fitted | None:
+        """The predictor fitted on all records; None before one is successful."""
+        return self._fitted(self.records)
+
+    @property
+    def known(self) -> Known:
+        assert self.fitted is not None
+        return Known(self.space, self.shapes, self.records, self.fitted)
+
+    @property
+    def goal(self) -> int:
+        """The number of schemes that the search tries."""
+        return min(self.effort.trials, len(self.space))
+
+    @cached_property
+    def state(self) -> SearchState:
+        """The knowledge that a strategy proposes from."""
+        return SearchState(self.space, self.shapes.train, self.records, self.fitted)
+
+    @property
+    def decided(self) -> int:
+        """The number of measurements that decisions have cost."""
+        return len(self.records) - self.searched
+
+    @property
+    def held_out_metrics(self) -> dict[str, float]:
+        """Ranking metrics of the predictor that the search ended with, on the pairs that were measured since;
+        empty if there are none."""
+        first, since = self.records[: self.searched], self.records[self.searched :]
+        fitted, known = self._fitted(first), {(record.scheme, record.shape) for record in first}
+        new = [record for record in since if (record.scheme, record.shape) not in known]
+        return evaluate_model(fitted, new) if fitted and new else {}
+
+    def _fitted(self, records: Sequence[Record]) -> Fitted | None:
+        if not any(record.ok for record in records):
+            return None
+        return self.predictor.fit(self.space, records)
+
+    def search_round(self) -> Proposal | None:
+        """Returns the next round of the search; None once the effort's schemes were tried."""
+        tried = len(self.state.tried)
+        if tried >= self.goal or self.decided:
+            return None
+        random = Random(f"{self.seed}/{tried}")  # the same after a restart
+        schemes = self.strategy.propose(self.state, min(self.effort.batch, self.goal - tried), random)
+        if not schemes:
+            return None
+        trials = [Trial(scheme, self._shapes_of(scheme)) for scheme in schemes]
+        return Proposal(Round(SEARCH, tried), (*trials, *self._references()), tuple(schemes))
+
+    def _shapes_of(self, scheme: Scheme) -> tuple[Shape, ...]:
+        """Returns the shapes on which the search measures a scheme: the one with the least adaptation cost
+        and, if operands come from memory, the one that waits for it most. How well a scheme streams its
+        weights says nothing about how well it computes."""
+        shapes, told = self.state.shapes.shapes, self.measurable
+        if told is not None:
+            shapes = tuple(shape for shape in shapes if (scheme, shape) in told) or shapes
+        found = {target_shape(scheme, self.space, shapes)}
+        bound = self._most_bound_by_memory if self.effort.timing.cache == "rotating" else None
+        if bound is not None and (told is None or (scheme, bound) in told):
+            found.add(bound)
+        return tuple(sorted(found))
+
+    @cached_property
+    def _most_bound_by_memory(self) -> Shape:
+        """The shape with the most bytes at the fewest flops a byte; of layers of a network, one row of the
+        largest."""
+        workload, held_out = self.space.workload, self.shapes.held_out
+        grid = [shape for shape in length_grid(workload, self.shapes) if shape not in held_out]
+        if self.measurable is not None:
+            told = {shape for _, shape in self.measurable}
+            grid = [shape for shape in grid if shape in told]
+        return max(grid, key=lambda shape: workload.bytes(shape) ** 2 / max(1, workload.flops(shape)))
+
+    def _references(self) -> tuple[Trial, ...]:
+        """Returns trials of the best earlier schemes on the shape that memory bounds, to be measured again.
+
+        The memory of a shared machine can be twice as fast a minute later, so rounds are compared by the
+        schemes that they have in common (:func:`dietlab.cost.calibration.settled_seconds`).
+        """
+        if self.effort.timing.cache != "rotating":
+            return ()
+        shape = self._most_bound_by_memory
+        seconds = {r.scheme: r.seconds for r in self.records if r.shape == shape and r.seconds}
+        best = sorted(seconds, key=lambda scheme: (seconds[scheme], scheme))[:REFERENCES]
+        return tuple(Trial(scheme, (shape,)) for scheme in sorted(best))
