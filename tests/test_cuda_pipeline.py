@@ -154,7 +154,14 @@ def test_both_covers_are_searched() -> None:
 def studies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Study]:
     found = {}
     for name, work in WORKS.items():
-        study = Study.create(tmp_path_factory.mktemp(name), work, H100, ShapeSet.uniform(work), "smoke")
+        study = Study.create(
+            tmp_path_factory.mktemp(name),
+            work,
+            H100,
+            ShapeSet.uniform(work),
+            "smoke",
+            max_kernels=MOST_KERNELS,
+        )
         study.tune(SyntheticRunner(H100))
         study.dispatch(3)
         found[name] = study

@@ -242,7 +242,7 @@ def test_what_was_measured_of_a_layer_corrects_its_neighbours_most(whole: Tuning
     seen = Record(scheme, shapes[0], "ok", seconds=2 * plain[0])
     calibration = Calibration(cost, [*whole.records, seen])
     changes = np.log(calibration.seconds([scheme], shapes)[0] / plain)
-    assert np.log(2) > changes[0] > changes[1] > changes[2] and changes[1] > 0.1
+    assert np.log(2) > changes[0] > changes[1:].max() and changes[1] > 0.1
     doubts = calibration.doubt([scheme], shapes)[0]
     assert 0 < doubts[0] < doubts[1] < doubts[2]
 

@@ -83,7 +83,7 @@ def test_strategies_are_compared_on_equal_axes(search: dict[str, Any]) -> None:
 
 
 def test_background_search_ends_and_the_panel_saw_it(search: dict[str, Any]) -> None:
-    assert (search["state"], search["trials"]) == ("finished", 64)
+    assert search["state"] == "finished" and search["trials"] >= 64
     assert search["seen"] >= 64
 
 

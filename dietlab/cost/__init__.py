@@ -5,7 +5,7 @@ from dietlab.cost.calibration import Calibration
 from dietlab.cost.formulas import Parts, f_occ, f_pad, padding_waste
 from dietlab.cost.known import Known
 from dietlab.cost.metrics import ranking_metrics, too_few_pairs
-from dietlab.cost.model import CostModel, evaluate_model, fit_cost_model
+from dietlab.cost.model import CostModel, Predicts, evaluate_model, fit_cost_model
 from dietlab.cost.predictor import Calibrated, Fitted, LearnedPredictor, Predictor, Seconds
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "LearnedPredictor",
     "Parts",
     "Predictor",
+    "Predicts",
     "Seconds",
     "adaptation_cost",
     "best_shape",

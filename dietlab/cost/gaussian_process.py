@@ -25,7 +25,6 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import cho_solve, cholesky, solve_triangular
 
 from dietlab.plans import tiles_of
 from dietlab.shapes import Shape
@@ -95,7 +94,7 @@ class GaussianProcess:
         self.pair = self.noise = unexplained / np.sqrt(2)
         self._noises = self.noise**2 / times
         covariance = self._covariance(every) + np.diag(self.pair**2 + self._noises)
-        self._weights = cho_solve((cholesky(covariance, lower=True), True), values)
+        self._weights = np.linalg.solve(covariance, values)
         self._covariances = covariance
 
     def mean(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Values:
@@ -117,7 +116,7 @@ class GaussianProcess:
         """Returns the standard deviation of :meth:`mean`, ``[schemes, shapes]``."""
         tall = heights_of(schemes, self._rows(shapes))
         families, rows = self._distinct(schemes)
-        pivots, factor = self._pivots
+        pivots, inverse = self._pivots
         wide, own = (part[:, pivots] for part in self._likeness(families))
         near, nearer = (part[:, pivots] for part in self._nearness(shapes))
         sizes = np.unique(tall)
@@ -134,7 +133,7 @@ class GaussianProcess:
             covariance = wide[family] * near[shape] * tallness[tallest]
             covariance += own[family] * nearer[shape] * closeness[tallest]
             covariance += LEVEL**2
-            known = solve_triangular(factor, covariance.T, lower=True, check_finite=False)
+            known = inverse @ covariance.T
             found[start : start + CHUNK] = WIDE**2 + self._own**2 + LEVEL**2 - (known**2).sum(axis=0)
         return np.asarray(np.sqrt(np.maximum(found, 0.0)))[places.ravel()].reshape(tall.shape)
 
@@ -151,9 +150,10 @@ class GaussianProcess:
 
     @cached_property
     def _pivots(self) -> tuple[npt.NDArray[np.intp], Values]:
-        """The most telling pairs, and the Cholesky factor of their covariance with noise."""
+        """The most telling pairs, and the inverse of the Cholesky factor of their covariance with noise."""
         chosen = most_telling(self._covariances, PIVOTS)
-        return chosen, cholesky(self._covariances[np.ix_(chosen, chosen)], lower=True)
+        factor = np.linalg.cholesky(self._covariances[np.ix_(chosen, chosen)])
+        return chosen, np.linalg.inv(factor)
 
     def _most_likely(self, values: Values) -> tuple[float, float]:
         """Returns the deviations, of families and unexplained, under which the values are most likely."""
@@ -294,6 +294,6 @@ def _near(apart: Values, scale: float, axis: int | None = None) -> Values:
 
 def _unlikeliness(covariance: Values, noise: float, values: Values) -> float:
     """Returns the negative logarithm of the values' likelihood, less a constant."""
-    factor = cholesky(covariance + noise**2 * np.eye(len(values)), lower=True)
-    scaled = solve_triangular(factor, values, lower=True)
+    factor = np.linalg.cholesky(covariance + noise**2 * np.eye(len(values)))
+    scaled = np.linalg.solve(factor, values)
     return float(0.5 * scaled @ scaled + np.log(factor.diagonal()).sum())

@@ -116,7 +116,7 @@ class Sitting:
 
 
 def _is_of(record: Record, asked_by: Round) -> bool:
-    """Whether a record is of a part of that round."""
+    """Returns whether a record is of a part of that round."""
     return record.asked_by is not None and replace(record.asked_by, part=0) == asked_by
 
 

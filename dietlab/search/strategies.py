@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from dietlab.cost import Fitted, adaptation_cost, best_shape
+from dietlab.cost import Predicts, adaptation_cost, best_shape
 from dietlab.errors import SpaceError
 from dietlab.measure import Record
 from dietlab.shapes import Shape, ShapeSet
@@ -26,7 +26,7 @@ class SearchState:
     space: Space
     shapes: ShapeSet
     records: tuple[Record, ...]
-    predictor: Fitted | None
+    predictor: Predicts | None
 
     @cached_property
     def tried(self) -> frozenset[Scheme]:

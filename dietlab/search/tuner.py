@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from random import Random
 
-from dietlab.cost import Fitted, Known, LearnedPredictor, Predictor, evaluate_model
+from dietlab.cost import Calibrated, Fitted, Known, LearnedPredictor, Predictor, evaluate_model
 from dietlab.dispatch import length_grid
 from dietlab.errors import ModelError
 from dietlab.measure import Record, Round, Trial
@@ -145,7 +145,10 @@ class Tuner:
     @cached_property
     def state(self) -> SearchState:
         """The knowledge that a strategy proposes from."""
-        return SearchState(self.space, self.shapes.train, self.records, self.fitted)
+        # The cost model tells micro-kernels apart that were never measured; what was measured on their
+        # neighbours would blur that.
+        model = self.fitted.model if isinstance(self.fitted, Calibrated) else self.fitted
+        return SearchState(self.space, self.shapes.train, self.records, model)
 
     @property
     def decided(self) -> int:
