@@ -29,7 +29,7 @@ from dietlab.evaluation import Report, evaluate
 from dietlab.events import Observer, PhaseSeconds, audience
 from dietlab.hardware import Hardware
 from dietlab.lower.decisions import DEFAULTS
-from dietlab.measure import RecordStore, Runner, read_records
+from dietlab.measure import CacheState, RecordStore, Runner, read_records
 from dietlab.search import (
     Effort,
     PhaseTimer,
@@ -244,13 +244,7 @@ class Study(Carded):
     @property
     def header(self) -> dict[str, Any]:
         """The first line of the study's records."""
-        return {
-            "workload": self.workload.to_json(),
-            "hardware": self.hardware.to_json(),
-            "versions": versions(),
-            "cache": effort_named(self.effort).timing.cache,
-            "lowering": DEFAULTS.to_json() if self.hardware.kind == "cpu" else {},
-        }
+        return records_header(self.workload, self.hardware, effort_named(self.effort).timing.cache)
 
     def space(self) -> Space:
         return build_space(self.workload, self.hardware, edges_of(self.cover, self.workload, self.hardware))
@@ -378,6 +372,17 @@ class Study(Carded):
 
     def report(self) -> Report:
         return Report.load(self.folder / REPORT)
+
+
+def records_header(workload: Workload, hardware: Hardware, cache: CacheState) -> dict[str, Any]:
+    """Returns the first line of a file of records: what was measured, on what, and by which programs."""
+    return {
+        "workload": workload.to_json(),
+        "hardware": hardware.to_json(),
+        "versions": versions(),
+        "cache": cache,
+        "lowering": DEFAULTS.recorded(hardware),
+    }
 
 
 def usual_kernels(workload: Workload) -> int:

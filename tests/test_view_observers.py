@@ -140,13 +140,13 @@ def test_a_terminal_has_one_line_for_the_whole_command(monkeypatch: pytest.Monke
         played(bar, clock, "prepare", 3, "contender")
         played(bar, clock, "search", 8, "micro-kernel")
         assert drawn(stream)[-1] == (
-            "tune 2/3 search [======              ] 32 %, 23.6 s left, 8/8 micro-kernels, best 8 GFLOP/s"
+            "tune 2/3 search [======              ] 30 %, 25.4 s left, 8/8 micro-kernels, best 8 GFLOP/s"
         )
         bar.on_event(StageStarted("decide", 4, "measurement"))
         clock.now += 1.0
         bar.on_event(StageAdvanced("decide", 1))
         assert (
-            drawn(stream)[-1] == "tune 3/3 decide [=========           ] 49 %, 3.0 s left, 1/4 measurements"
+            drawn(stream)[-1] == "tune 3/3 decide [=========           ] 48 %, 3.0 s left, 1/4 measurements"
         )
     text = stream.getvalue()
     assert "\n" not in text

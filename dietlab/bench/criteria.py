@@ -5,35 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Literal, get_args
 
 from dietlab.hardware.description import Target
 
-Measure = Literal[
-    "own",
-    "prepacked",
-    "plain",
-    "ansor",
-    "cublas",
-    "cublaslt",
-    "cublaslt-tuned",
-    "regret",
-    "held-out",
-    "padding",
-    "peak",
-    "prime",
-    "cores",
-    "incorrect",
-    "tuning",
-    "trials",
-    "measurements",
-    "memory",
-    "kernels",
-    "code",
-    "dispatch",
-    "call",
-    "wrong",
+Speedup = Literal["own", "prepacked", "plain", "ansor", "cublas", "cublaslt", "cublaslt-tuned"]
+OfShapes = Literal["regret", "held-out", "padding", "peak", "prime", "cores", "incorrect"]
+OfStudy = Literal[
+    "tuning", "trials", "measurements", "memory", "kernels", "code", "dispatch", "call", "wrong"
 ]
+Measure = Speedup | OfShapes | OfStudy
+
+SPEEDUPS: tuple[Measure, ...] = get_args(Speedup)
+"""Measures that compare our time with another's."""
+
+STUDY_MEASURES: tuple[Measure, ...] = get_args(OfStudy)
+"""Measures of a whole study: they have no cache state and no shape."""
+
 Statistic = Literal["geomean", "mean", "worst", "p99", "most", "total"]
 COLD = ("interleaved", "rotating")
 """Cache states in which weights come from memory, as in a model with many layers."""
@@ -313,19 +301,6 @@ def criteria_of(suite: str) -> tuple[Criterion, ...]:
     """Returns the lines of a suite's summary; those of all others for a table that names no suite."""
     return SUITE_CRITERIA.get(suite, CRITERIA)
 
-
-STUDY_MEASURES: tuple[Measure, ...] = (
-    "tuning",
-    "trials",
-    "measurements",
-    "memory",
-    "kernels",
-    "code",
-    "dispatch",
-    "call",
-    "wrong",
-)
-"""Measures of a whole study: they have no cache state and no shape."""
 
 LOWER_IS_BETTER: tuple[Measure, ...] = ("regret", "held-out", "padding", "incorrect", *STUDY_MEASURES)
 """Measures whose worst value is the largest."""

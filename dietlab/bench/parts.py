@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dietlab.bench.criteria import Criterion
 from dietlab.bench.samples import Block, Sample, blocks, samples
 from dietlab.bench.summary import over
-from dietlab.bench.table import LENGTH, BenchTable, layer_of
+from dietlab.bench.table import LENGTH, BenchTable
 from dietlab.shapes import Shape
 
 COLUMNS: Mapping[str, Criterion] = {
@@ -51,7 +51,7 @@ def length_of(shape: Shape) -> Shape:
 
 def by_layer(table: BenchTable) -> tuple[Part, ...]:
     """Returns every layer over its lengths; nothing for workloads of one dimension."""
-    return tuple(_parts(table, layer_of))
+    return tuple(_parts(table, lambda shape: shape.without(LENGTH)))
 
 
 def by_length(table: BenchTable) -> tuple[Part, ...]:

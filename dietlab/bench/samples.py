@@ -26,9 +26,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from dietlab.bench.criteria import Criterion, Measure
+from dietlab.bench.criteria import SPEEDUPS, Criterion, Measure
 from dietlab.bench.roofline import Bound, bound_of
-from dietlab.bench.table import LENGTH, BenchTable, StudyFacts, layer_of
+from dietlab.bench.table import LENGTH, BenchTable, StudyFacts
 from dietlab.evaluation.policies import padding_over
 from dietlab.evaluation.report import OURS, Row, fastest
 from dietlab.shapes import Shape
@@ -45,17 +45,6 @@ for the rest."""
 Rows = Mapping[Shape, Mapping[str, Row]]
 """Correct rows of one study and cache state, by shape and contender."""
 
-
-SPEEDUPS: tuple[Measure, ...] = (
-    "own",
-    "prepacked",
-    "plain",
-    "ansor",
-    "cublas",
-    "cublaslt",
-    "cublaslt-tuned",
-)
-"""Measures that compare our time with another's."""
 
 SHOWN = (1, 8, 16, 32, 64, 128, 512, 2048)
 """Lengths whose bounds are shown."""
@@ -251,7 +240,7 @@ MEASURES: Mapping[Measure, Callable[[Block], Values]] = {
 
 def _multiples_beside(shape: Shape) -> tuple[Shape, Shape]:
     """Returns the shapes whose lengths are the multiples of ``STEP`` below and above one that is none."""
-    below, layer = shape[LENGTH] // STEP * STEP, layer_of(shape).to_json()
+    below, layer = shape[LENGTH] // STEP * STEP, shape.without(LENGTH).to_json()
     return Shape.of(**layer, **{LENGTH: below}), Shape.of(**layer, **{LENGTH: below + STEP})
 
 

@@ -19,7 +19,7 @@ from dietlab.bench.criteria import (
     criteria_of,
 )
 from dietlab.bench.samples import Block, Sample, blocks, counts, samples
-from dietlab.bench.table import BenchTable, StudyFacts, layer_of
+from dietlab.bench.table import LENGTH, BenchTable, StudyFacts
 from dietlab.shapes import Shape
 
 RESAMPLES = 2000
@@ -98,7 +98,7 @@ class Line:
             "met": self.met,
             "worst_workload": self.worst.workload,
             "worst_T": self.worst.length or None,
-            "worst_layer": str(layer_of(self.worst.shape)),
+            "worst_layer": str(self.worst.shape.without(LENGTH)),
         }
 
     @property
@@ -224,7 +224,7 @@ def layer_means(found: Iterable[Sample]) -> list[Sample]:
     ceilings, which are missing where one of them is."""
     groups: dict[tuple[str, Shape], list[Sample]] = {}
     for sample in found:
-        groups.setdefault((sample.workload, layer_of(sample.shape)), []).append(sample)
+        groups.setdefault((sample.workload, sample.shape.without(LENGTH)), []).append(sample)
     return [
         Sample(workload, layer, over("geomean", members), ceiling_of("geomean", members))
         for (workload, layer), members in groups.items()

@@ -257,11 +257,6 @@ def columns_with(dims: Iterable[str]) -> tuple[str, ...]:
     return (*COLUMNS[:behind], *others, *COLUMNS[behind:])
 
 
-def layer_of(shape: Shape) -> Shape:
-    """Returns the dimensions of a shape besides the length; none of an operator with one dimension."""
-    return Shape(tuple(pair for pair in shape.bindings if pair[0] != LENGTH))
-
-
 def study_folder(name: str, threads: int) -> str:
     """Returns ``dense-k768-n2304-2t``."""
     return f"{name}-{threads}t"

@@ -36,7 +36,7 @@ QUICKSTART_AGAINST = (
 @click.option("--shapes", default="uniform:8", show_default=True, help=f"What to tune for. {SHAPES_HELP}")
 @quiet_option
 def quickstart(out: str, threads: int | None, effort: str, shapes: str, quiet: bool) -> None:
-    """Tune, build and evaluate one layer of BERT: at most 5 minutes.
+    """Tune, build and evaluate one layer of BERT, in some minutes.
 
     The layer is the query, key and value projection of BERT-base, tuned for this machine. OUT holds the
     study; an interrupted command goes on in it.

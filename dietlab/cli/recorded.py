@@ -20,15 +20,14 @@ from dietlab.cli.options import (
     workload_options,
 )
 from dietlab.cli.telling import Telling, quiet_option
-from dietlab.dispatch import versions
 from dietlab.errors import RecordError
 from dietlab.hardware import Hardware
-from dietlab.lower.decisions import Lowering
 from dietlab.measure import LocalRunner, RecordStore, ReplayRunner, read_records, write_compressed
 from dietlab.search import TuningRun, effort_named, survey, tune
 from dietlab.shapes import ShapeSet
 from dietlab.shipped import data_names, data_path
 from dietlab.space import build_space
+from dietlab.study import records_header
 from dietlab.workloads import Workload, workload_from_json
 
 RECORDS = "records.jsonl.gz"
@@ -125,13 +124,7 @@ def survey_command(
     else:
         hardware = processor(None, threads, measure=True)
     timing = effort_named("quick").timing
-    header = {
-        "workload": workload.to_json(),
-        "hardware": hardware.to_json(),
-        "versions": versions(),
-        "cache": timing.cache,
-        "lowering": Lowering().to_json(),
-    }
+    header = records_header(workload, hardware, timing.cache)
     store = RecordStore(path, header)
     wanted = parse_shapes(shapes, workload).shapes
     with LocalRunner(hardware, timing) as runner, Telling("survey", ("survey",), quiet) as telling:

@@ -68,7 +68,7 @@ def build(
         "schema_version": SCHEMA_VERSION,
         "micro_kernels": [kernel.key for kernel in dispatcher.micro_kernels],
         "packs": artifact.packs,
-        "lowering": lowering.to_json() if hardware.kind == "cpu" else {},
+        "lowering": lowering.recorded(hardware),
         "entries": entries(dispatcher.workload, every_plan=every_plan, packs=artifact.packs),
         "code_bytes": artifact.code_bytes,
         "file_bytes": artifact.path.stat().st_size,

@@ -64,7 +64,7 @@ def _with_others(workload: Workload, shapes: ShapeSet, limit: int) -> ShapeSet:
     if name in workload.dims:
         dim = workload.dims[name]
         lengths = [{name: rows} for rows in sorted({dim.low, dim.high, *(shape[name] for shape in shapes)})]
-    given = {_without(shape, name) for shape in shapes}
+    given = {shape.without(name) for shape in shapes}
     count = max(LEAST_LAYERS, limit // len(lengths) - len(given))
     layers = {*given, *drawn_shapes(dims, count, Random(0))}
     every = [Shape.of(**layer.to_json(), **length) for layer in layers for length in lengths]
@@ -72,7 +72,3 @@ def _with_others(workload: Workload, shapes: ShapeSet, limit: int) -> ShapeSet:
     others = [shape for shape in every if shape not in known]
     weights = {shape: (1 - ELSEWHERE) * weight for shape, weight in known.items()}
     return ShapeSet.of({**weights, **dict.fromkeys(others, ELSEWHERE / max(1, len(others)))})
-
-
-def _without(shape: Shape, name: str) -> Shape:
-    return Shape.of(**{other: extent for other, extent in shape.bindings if other != name})

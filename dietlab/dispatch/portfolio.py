@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import isfinite, nan
 from typing import TYPE_CHECKING
 
@@ -174,17 +174,6 @@ def variants(portfolio: Portfolio) -> tuple[Scheme, ...]:
             same = [k.rows for k in portfolio.micro_kernels if with_rows(k, k.granule) == family]
             schemes.update(scheme_with(scheme, rows=rows, edge=edge) for rows in same for edge in COMPOSED)
     return tuple(sorted(schemes))
-
-
-def retimed(portfolio: Portfolio, run: Known) -> Portfolio:
-    """Returns the portfolio with the times that ``run`` expects and all plans its micro-kernels allow."""
-    plans = variants(portfolio)
-    table = run.expected_seconds(plans, portfolio.shapes.shapes)
-    choice = Choice(portfolio.workload, plans, portfolio.shapes, table)
-    chosen = tuple(n for n, kernel in enumerate(choice.kernels) if kernel in set(portfolio.micro_kernels))
-    found = _portfolio(run, choice, chosen, portfolio.curve)
-    best = np.minimum(portfolio.best_seconds, found.best_seconds)
-    return replace(found, best_seconds=tuple(best.tolist()))
 
 
 def _safest(run: Known, plans: Sequence[Scheme]) -> Scheme:

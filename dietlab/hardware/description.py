@@ -237,14 +237,6 @@ class Hardware(Carded):
         """Returns whether both are the same processor, however many of its cores an operator uses."""
         return (self.name, self.limits) == (other.name, other.limits)
 
-    @property
-    def is_here(self) -> bool:
-        """True if this machine has the processor, or this GPU among its GPUs as the first."""
-        try:
-            return self.is_same_as(Hardware.detect(self.kind, measure=False))
-        except HardwareError:
-            return False
-
     def with_cores(self, cores: int) -> Hardware:
         """Returns the processor with an operator that uses ``cores`` of it."""
         return replace(self, cores=cores)

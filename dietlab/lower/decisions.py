@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from dietlab.errors import BuildError, RecordError
+from dietlab.hardware import Hardware
 
 UNRECORDED: Mapping[str, Any] = {
     "short_rows": 32,
@@ -67,6 +68,11 @@ class Lowering:
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+    def recorded(self, hardware: Hardware) -> dict[str, Any]:
+        """Returns what headers and manifests hold of programs for a processor: nothing for a GPU, whose
+        programs do not depend on it."""
+        return self.to_json() if hardware.kind == "cpu" else {}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any] | None) -> Lowering:

@@ -45,10 +45,11 @@ class Decision:
 
     A *library* is the few micro-kernels that lose least over all shapes. By the times that are expected, each
     raised by its doubt, it is what would ship now; by those lowered by their doubt it is the best that one
-    may hope for. Where both agree and were measured, nothing is left to decide::
+    may hope for. A scheme of what is hoped for, or another one of what would ship, may be faster than the one
+    that serves a shape::
 
-        gain(shape) = loss of what would ship, at its time at worst
-                      over what is hoped for, at its time at best
+        gain(shape) = loss of what would serve it, at its time at worst
+                      over the better of the two rivals, at its time at best
 
     Args:
         known: what was measured, and what is predicted.
@@ -70,8 +71,8 @@ class Decision:
     def trials(self, count: int) -> tuple[Trial, ...]:
         """Returns trials of up to ``count`` pairs, those that promise the largest gain for their cost first.
 
-        On each shape the scheme that is hoped for is timed next to the one that would ship. A measurement
-        tells of neighbouring shapes, too, so that those come later.
+        On each shape the scheme that would serve it is timed next to its rivals and to the one that is
+        expected to be fastest. A measurement tells of neighbouring shapes, too, so that those come later.
         """
         left = lost(np.exp(self._gained)) * np.array(self._grid.weights) / self._costs
         near = _nearness(self._places)

@@ -10,7 +10,7 @@ from dietlab.bench.parts import COLUMNS as PART_COLUMNS
 from dietlab.bench.parts import Part, by_layer, by_length
 from dietlab.bench.samples import bounds
 from dietlab.bench.summary import Line, by_workload, suite_of, summarise
-from dietlab.bench.table import LENGTH, BenchTable, Entry, layer_of
+from dietlab.bench.table import LENGTH, BenchTable, Entry
 from dietlab.cards import counted
 from dietlab.evaluation.report import OURS
 from dietlab.evaluation.summary import SUMMARY_HEADER as CONTENDER_HEADER
@@ -171,7 +171,7 @@ def roofline_table(table: BenchTable) -> Table:
             b.workload,
             str(b.threads),
             b.cache,
-            *([str(layer_of(b.shape))] if table.has_layers else []),
+            *([str(b.shape.without(LENGTH))] if table.has_layers else []),
             str(b.length),
             f"{b.flops / 1e6:.1f}",
             f"{b.bytes / 1e6:.2f}",

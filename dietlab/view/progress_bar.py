@@ -26,17 +26,17 @@ the speed of all stages."""
 
 
 SHARES = {
-    "search": 9.0,
+    "search": 10.0,
     "decide": 30.0,
     "build": 2.0,
-    "prepare": 5.0,
-    "ansor": 25.0,
-    "open": 4.0,
-    "evaluate": 16.0,
+    "prepare": 3.0,
+    "ansor": 30.0,
+    "open": 6.0,
+    "evaluate": 28.0,
 }
-"""The stages in their order, and their shares of a command's time relative to each other, those of ``dietlab
-quickstart`` with effort quick on one core of a Zen 3 that was shared. They only say how much is left for the
-stages that have not begun."""
+"""The stages in their order, and their shares of a command's time relative to each other: a third of the
+seconds of ``dietlab quickstart`` with effort quick on one core of a Zen 3. They only say how much is left for
+the stages that have not begun."""
 
 USUAL_SHARE = 1.0
 """The share of a stage that has none in :data:`SHARES`."""
