@@ -38,6 +38,7 @@ from dietlab.measure import (
     read_records,
     write_compressed,
 )
+from dietlab.measure.local import TOGETHER
 from dietlab.measure.lru_by_bytes import LruByBytes
 from dietlab.measure.pool import WorkerPool
 from dietlab.measure.problem import GUARD, Problem, Verdict, rotating_copies
@@ -540,45 +541,57 @@ def in_turns(here: Hardware, timing: Timing) -> LocalRunner:
 
 
 @pytest.mark.usefixtures("no_child_is_left")
-def test_candidates_on_one_shape_take_turns(here: Hardware) -> None:
-    """Forwards, then backwards: a machine that gets slower is as slow for both."""
+def test_candidates_on_all_shapes_take_turns(here: Hardware) -> None:
+    """Forwards, then backwards: a machine that gets slower is as slow for all, and blocks lie far apart."""
     lanes = here.cpu.lanes
     kernels = [cpu_scheme(rows, lanes, edge="even") for rows in (4, 5)]
     trials = [Trial(kernel, (Shape.of(T=7), Shape.of(T=9))) for kernel in kernels]
     with in_turns(here, Timing(3, 0.001, cache="rotating")) as runner:
         found = list(runner.measure(WORK, trials))
     assert [(r.scheme, r.shape["T"]) for r in found] == [(k, t) for t in (7, 9) for k in kernels]
-    # The questions about T=7: 1, 4, 5 and 2, 3, 6; about T=9 six later.
-    assert [r.seconds for r in found] == pytest.approx([1e-3, 2e-3, 7e-3, 8e-3])
-    assert [r.spread for r in found] == pytest.approx([3.0, 0.5, 3 / 7, 1 / 8])
-    assert [r.cached_seconds for r in found] == pytest.approx([1e-6, 2e-6, 7e-6, 8e-6])
+    # The questions about T=7: 1, 8, 9 and 2, 7, 10; about T=9: 3, 6, 11 and 4, 5, 12.
+    assert [r.seconds for r in found] == pytest.approx([1e-3, 2e-3, 3e-3, 4e-3])
+    assert [r.spread for r in found] == pytest.approx([7.0, 2.5, 1.0, 0.25])
+    assert [r.cached_seconds for r in found] == pytest.approx([1e-6, 2e-6, 3e-6, 4e-6])
     assert all(r.phases.measure == pytest.approx(0.6) for r in found)
     assert all(Record.from_json(r.to_json()).cached_seconds == r.cached_seconds for r in found)
 
 
 @pytest.mark.usefixtures("no_child_is_left")
+def test_only_so_many_shapes_take_turns(here: Hardware) -> None:
+    """Their operands stay in memory meanwhile."""
+    shapes = tuple(Shape.of(T=t) for t in range(1, 2 * TOGETHER + 2, 2))
+    with in_turns(here, Timing(2, 0.001)) as runner:
+        *first, last = runner.measure(WORK, [Trial(cpu_scheme(4, here.cpu.lanes, edge="even"), shapes)])
+    assert [r.seconds for r in first] == pytest.approx([(1 + n) / 1000 for n in range(TOGETHER)])
+    assert last.seconds == pytest.approx((2 * TOGETHER + 1) / 1000)
+
+
+@pytest.mark.usefixtures("no_child_is_left")
 @pytest.mark.parametrize("cache", ["hot", "rotating"])
 def test_who_is_clearly_behind_after_three_turns_is_not_asked_again(cache: Any, here: Hardware) -> None:
-    """On T=1 the second one takes twice as long; on T=5, for which the questions begin at 17, 6 % longer."""
-    shapes = tuple(Shape.of(T=t) for t in (1, 3, 5))
+    """The second question about T is number T + 1: 11 % and more up to T=9, 9 % and less from T=11."""
+    lengths = tuple(range(1, 15, 2))
+    shapes = tuple(Shape.of(T=t) for t in lengths)
     trials = [Trial(cpu_scheme(rows, here.cpu.lanes, edge="even"), shapes) for rows in (4, 5)]
     with in_turns(here, Timing(5, 0.001, cache=cache)) as runner:
         found = {(r.shape["T"], r.scheme.rows): r for r in runner.measure(WORK, trials)}
-    assert [found[t, 4].seconds for t in (1, 5)] == pytest.approx([1e-3, 17e-3])
+    assert [found[t, 4].seconds for t in lengths] == pytest.approx([t / 1000 for t in lengths])
     turns = {key: round(r.phases.measure / 0.2) for key, r in found.items()}
-    assert turns == {(1, 4): 5, (1, 5): 3, (3, 4): 5, (3, 5): 3, (5, 4): 5, (5, 5): 5}
+    assert turns == {**{(t, 4): 5 for t in lengths}, **{(t, 5): 3 if t < 10 else 5 for t in lengths}}
 
 
 @pytest.mark.usefixtures("no_child_is_left")
 def test_slow_candidates_have_three_turns_if_they_are_among_the_fastest(here: Hardware) -> None:
-    """The questions about T=7 begin at 13: the second one takes 8 % longer there, 11 % and more elsewhere."""
-    shapes = tuple(Shape.of(T=t) for t in (1, 3, 5, 7))
+    """The second question about T is number T + 1: 11 % and more up to T=9, 9 % and less from T=11."""
+    lengths = tuple(range(1, 15, 2))
+    shapes = tuple(Shape.of(T=t) for t in lengths)
     trials = [Trial(cpu_scheme(rows, here.cpu.lanes, edge="even"), shapes) for rows in (4, 5)]
     with in_turns(here, Timing(5, 0.001, stop_beyond=0.0)) as runner:
         found = {(r.shape["T"], r.scheme.rows): r for r in runner.measure(WORK, trials)}
-    assert [found[7, rows].seconds for rows in (4, 5)] == pytest.approx([13e-3, 14e-3])
+    assert [found[13, rows].seconds for rows in (4, 5)] == pytest.approx([13e-3, 14e-3])
     turns = {key: round(r.phases.measure / 0.2) for key, r in found.items()}
-    assert turns == {**{(t, 4): 3 for t in (1, 3, 5, 7)}, **{(t, 5): 1 for t in (1, 3, 5)}, (7, 5): 3}
+    assert turns == {**{(t, 4): 3 for t in lengths}, **{(t, 5): 1 if t < 10 else 3 for t in lengths}}
 
 
 @pytest.mark.usefixtures("no_child_is_left")

@@ -12,9 +12,9 @@ chapter 2)::
     measured   = value + noise
 
 Each factor is that of a squared exponential, so that whole tables ``[schemes, shapes]`` are products of
-matrices. Measured again, the same pair takes another time, since operands lie elsewhere and the machine is
-shared: on one CPU by 11 % (standard deviation), where neighbouring pairs explain all but 14 %. So half of
-the variance that neighbours leave unexplained counts as the pair's own, half as noise.
+matrices. Measured again, the same pair takes another time, since the machine is shared: on one CPU by 8 %
+(standard deviation). So half of the variance that neighbours leave unexplained counts as the pair's own, half
+as noise.
 """
 
 from __future__ import annotations

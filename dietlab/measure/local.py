@@ -44,6 +44,11 @@ FEWEST_TURNS, BEHIND = 3, 1.1
 a ratio; a slow program leaves after its first. (One block of calls of 15 ms or more is 10 % off now and
 then, which is more than good plans differ by.)"""
 
+TOGETHER = 16
+"""The most shapes whose candidates take turns: on a shared machine with two threads a core, a neighbour made
+all programs slower by 1.3 times, for tenths of a second each, a third of the time, and the blocks of a few
+candidates lay within one such moment. The operands of these shapes stay in memory meanwhile."""
+
 
 @dataclass
 class LocalRunner:
@@ -97,29 +102,30 @@ class LocalRunner:
             compile_seconds = wall * library.seconds / busy / max(1, len(trial.shapes))
             for shape in trial.shapes:
                 rivals.setdefault(shape, []).append(Candidate.of(library, shape, compile_seconds))
-        for shape in sorted(rivals):
-            yield from self._side_by_side(workload, rivals[shape])
+        ordered = [rivals[shape] for shape in sorted(rivals)]
+        for start in range(0, len(ordered), TOGETHER):
+            yield from self._in_turns(workload, ordered[start : start + TOGETHER])
         for library in built:
             library.path.unlink(missing_ok=True)
 
-    def _side_by_side(self, workload: Workload, rivals: Sequence[Candidate]) -> Iterator[Record]:
-        """Yields the records of candidates on one shape. On a CPU, whose shared memory is faster in one
-        second than in the next, they take turns, a block each, until they are clearly slower; a GPU runs
-        no other program."""
-        alike: dict[str, Candidate] = {}
-        for candidate in rivals:
-            first = alike.setdefault(candidate.code, candidate)
-            candidate.twin = None if first is candidate else first
-        playing = [candidate for candidate in rivals if candidate.record.ok and candidate.twin is None]
+    def _in_turns(self, workload: Workload, contests: Sequence[Sequence[Candidate]]) -> Iterator[Record]:
+        """Yields the records of candidates on some shapes, the rivals of each shape together.
+
+        On a CPU, which is slower in one moment than in the next, all of them take turns, a block each, so
+        that the blocks of one lie far apart; those of one shape follow each other until they are clearly
+        slower than the fastest. A GPU runs no other program::
+
+            turn 0: a(T=5) b(T=5) c(T=5), a(T=24) d(T=24)     turn 1: d(T=24) a(T=24), c(T=5) b(T=5) a(T=5)
+        """
         in_turns = self.hardware.kind == "cpu"
         timing = replace(self.timing, blocks=1) if in_turns else self.timing
+        playing = [_different(contest) for contest in contests]
         for turn in range(self.timing.blocks if in_turns else 1):
-            for candidate in playing[:: -1 if turn % 2 else 1]:
-                self._take(workload, candidate, timing, turn)
-            playing = [candidate for candidate in playing if candidate.record.ok]
-            most = BEHIND * min((candidate.mean_seconds for candidate in playing), default=0.0)
-            playing = [candidate for candidate in playing if candidate.plays_on(self.timing, turn + 1, most)]
-        yield from (candidate.result for candidate in rivals)
+            for rivals in playing[:: -1 if turn % 2 else 1]:
+                for candidate in rivals[:: -1 if turn % 2 else 1]:
+                    self._take(workload, candidate, timing, turn)
+            playing = [_playing_on(rivals, self.timing, turn + 1) for rivals in playing]
+        yield from (candidate.result for contest in contests for candidate in contest)
 
     def _take(self, workload: Workload, candidate: Candidate, timing: Timing, turn: int) -> None:
         """Takes one turn of one candidate; the first turn verifies it."""
@@ -178,6 +184,23 @@ class LocalRunner:
                 require_gpu(self.hardware)
             require_compiler()
         require_linker()
+
+
+def _different(contest: Sequence[Candidate]) -> list[Candidate]:
+    """Returns the candidates of a shape that were built; of equal machine code the first, whose twins the
+    others become."""
+    alike: dict[str, Candidate] = {}
+    for candidate in contest:
+        first = alike.setdefault(candidate.code, candidate)
+        candidate.twin = None if first is candidate else first
+    return [candidate for candidate in contest if candidate.record.ok and candidate.twin is None]
+
+
+def _playing_on(rivals: Sequence[Candidate], timing: Timing, turns: int) -> list[Candidate]:
+    """Returns the rivals on a shape of which another block would tell more."""
+    right = [candidate for candidate in rivals if candidate.record.ok]
+    most = BEHIND * min((candidate.mean_seconds for candidate in right), default=0.0)
+    return [candidate for candidate in right if candidate.plays_on(timing, turns, most)]
 
 
 @dataclass

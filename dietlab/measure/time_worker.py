@@ -27,8 +27,9 @@ from dietlab.measure.timing import Timing, time_alone, time_blocks
 from dietlab.shapes import Shape
 from dietlab.workloads import FloatArray, workload_from_json
 
-KEPT_BYTES = 2 << 30
-"""The most bytes of packed weights and their copies that stay in memory."""
+KEPT_BYTES = 1 << 30
+"""The most bytes of packed weights and their copies that stay in memory, and of other operands and theirs.
+With 32 MB of last-level cache, those of 14 layers or shapes do."""
 
 KEPT_LIBRARIES = 256
 """The most libraries that stay loaded, the latest ones; another is loaded, and packs, again."""
@@ -97,14 +98,17 @@ def _problem(workload: str, shape: Shape) -> Problem:
     return Problem.make(workload_from_json(json.loads(workload)), shape)
 
 
-@lru_cache(maxsize=1)
 def _copies(workload: str, shape: Shape, copies: int) -> list[list[FloatArray]]:
     """Returns the shape's operands and its output, so often; the first are the problem's own. Where weights
     are packed, those are copied, and there is one of the others."""
     problem = _problem(workload, shape)
     if problem.constants:
         return [problem.arrays] * copies
-    return [problem.arrays, *([aligned(array) for array in problem.arrays] for _ in range(copies - 1))]
+
+    def make() -> list[list[FloatArray]]:
+        return [problem.arrays, *([aligned(array) for array in problem.arrays] for _ in range(copies - 1))]
+
+    return _operands.get((workload, shape, copies), make)
 
 
 @lru_cache(maxsize=1)
@@ -173,6 +177,11 @@ _packed: LruByBytes[list[FloatArray]] = LruByBytes(
     KEPT_BYTES, lambda copies: sum(packed.nbytes for packed in copies)
 )
 """By what is in them."""
+
+_operands: LruByBytes[list[list[FloatArray]]] = LruByBytes(
+    KEPT_BYTES, lambda copies: sum(array.nbytes for arrays in copies for array in arrays)
+)
+"""Copies of all operands and outputs of shapes, where none is constant."""
 
 
 if __name__ == "__main__":
