@@ -17,7 +17,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dietlab.cost import Known, adaptation_cost, best_shape, evaluate_model
+from dietlab.cost import (
+    Known,
+    LearnedPredictor,
+    adaptation_cost,
+    best_shape,
+    evaluate_model,
+    mean_metrics,
+)
 from dietlab.dispatch import (
     best_together,
     candidate_plans,
@@ -266,6 +273,26 @@ def test_the_model_ranks_what_it_did_not_see_better_than_chance(short: Space) ->
     trials = [Trial(scheme, LENGTHS.shapes[:4]) for scheme in unseen]
     found = evaluate_model(run.predictor, list(RUNNER.measure(SHORT, trials)))
     assert len(unseen) == 22 and found["pairwise"] > 0.6
+
+
+def test_the_model_is_judged_one_round_ahead(short: Space) -> None:
+    """Decisions measure what is expected to be as fast: they do not count."""
+    effort = replace(SMALL, trials=9, batch=3)
+    run = tune(short, LENGTHS, RUNNER, effort)
+    first, second, third = (
+        [r for r in run.records if r.asked_by == Round("search", tried)] for tried in (0, 3, 6)
+    )
+    predictor = LearnedPredictor(cache=effort.timing.cache)
+    expected = [
+        evaluate_model(
+            predictor.fit(short, known), [r for r in new if r.scheme not in {k.scheme for k in known}]
+        )
+        for known, new in ((first, second), ([*first, *second], third))
+    ]
+    assert run.held_out_metrics == mean_metrics(expected) != {}
+    assert stage(run.records, "decide")
+    decided = tune(short, LENGTHS, RUNNER, replace(effort, decisions=0))
+    assert decided.held_out_metrics == run.held_out_metrics
 
 
 # The loop as a value

@@ -4,7 +4,7 @@ from dietlab.cost.adaptation import Adaptation, AdaptationCost, adaptation_cost,
 from dietlab.cost.calibration import Calibration
 from dietlab.cost.formulas import Parts, f_occ, f_pad, padding_waste
 from dietlab.cost.known import Known
-from dietlab.cost.metrics import ranking_metrics, too_few_pairs
+from dietlab.cost.metrics import mean_metrics, ranking_metrics, too_few_pairs
 from dietlab.cost.model import CostModel, Predicts, evaluate_model, fit_cost_model
 from dietlab.cost.predictor import Calibrated, Fitted, LearnedPredictor, Predictor, Seconds
 
@@ -27,6 +27,7 @@ __all__ = [
     "f_occ",
     "f_pad",
     "fit_cost_model",
+    "mean_metrics",
     "padding_waste",
     "ranking_metrics",
     "too_few_pairs",

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from random import Random
 
-from dietlab.cost import Calibrated, Fitted, Known, LearnedPredictor, Predictor, evaluate_model
+from dietlab.cost import Calibrated, Fitted, Known, LearnedPredictor, Predictor, evaluate_model, mean_metrics
 from dietlab.dispatch import length_grid
 from dietlab.errors import ModelError
 from dietlab.measure import Record, Round, Trial
@@ -157,12 +158,20 @@ class Tuner:
 
     @property
     def held_out_metrics(self) -> dict[str, float]:
-        """Ranking metrics of the predictor that the search ended with, on the pairs that were measured since;
-        empty if there are none."""
-        first, since = self.records[: self.searched], self.records[self.searched :]
-        fitted, known = self._fitted(first), {(record.scheme, record.shape) for record in first}
-        new = [record for record in since if (record.scheme, record.shape) not in known]
-        return evaluate_model(fitted, new) if fitted and new else {}
+        """Ranking metrics of predictions one round ahead: of each round of the search, by the predictor that
+        was fitted on the rounds before; their mean. Empty if the search had one round.
+
+        Decisions do not count: they measure what is expected to be as fast, whose order is mostly noise.
+        """
+        searched = self.records[: self.searched]
+        numbers = [record.asked_by.number if record.asked_by else 0 for record in searched]
+        starts = [at for at in range(1, len(searched)) if numbers[at] != numbers[at - 1]]
+        rounds = []
+        for start, end in pairwise([*starts, len(searched)]):
+            fitted, known = self._fitted(searched[:start]), {(r.scheme, r.shape) for r in searched[:start]}
+            new = [record for record in searched[start:end] if (record.scheme, record.shape) not in known]
+            rounds += [evaluate_model(fitted, new)] if fitted and new else []
+        return mean_metrics(filter(None, rounds))
 
     def _fitted(self, records: Sequence[Record]) -> Fitted | None:
         if not any(record.ok for record in records):

@@ -21,8 +21,8 @@ class TuningRun(Known, Carded):
 
     Args:
         seconds: wall-clock time by phase; of a resumed run's earlier parts only compile, verify and measure.
-        held_out_metrics: ranking metrics of the predictor that the search ended with, on the pairs that
-            were measured to decide; empty if there were none.
+        held_out_metrics: ranking metrics of predictions one round ahead: of each round of the search, by
+            the predictor fitted on those before; empty if there was one round.
     """
 
     seconds: PhaseSeconds = field(default_factory=PhaseSeconds)
