@@ -28,8 +28,9 @@ from dietlab.errors import StudyError
 from dietlab.evaluation import Report, evaluate
 from dietlab.events import Observer, PhaseSeconds, audience
 from dietlab.hardware import Hardware
-from dietlab.lower.decisions import DEFAULTS
+from dietlab.lower.decisions import DEFAULTS, Lowering
 from dietlab.measure import CacheState, RecordStore, Runner, read_records
+from dietlab.measure.store import require_programs
 from dietlab.search import (
     Effort,
     PhaseTimer,
@@ -276,12 +277,15 @@ class Study(Carded):
 
         Raises:
             StudyError: if nothing was measured yet.
+            RecordError: if the records are of programs of another lowering.
         """
         if not (self.folder / RECORDS).exists():
             raise StudyError(
                 "the study was tuned", f"no {RECORDS} in {self.folder}", "Run `dietlab tune` first."
             )
-        records = read_records(self.folder / RECORDS).records
+        file = read_records(self.folder / RECORDS)
+        require_programs(self.folder / RECORDS, file, Lowering.from_json(self.header["lowering"]))
+        records = file.records
         if (self.folder / MODEL).exists():
             model = CostModel.load(self.folder / MODEL)
         else:

@@ -10,10 +10,12 @@ from results_text import target_of, value_of
 
 from dietlab.bench import Criterion, Line, summarise
 from dietlab.bench.criteria import CRITERIA, LONG, SHORTEST
+from dietlab.bench.summary import suite_of
 from dietlab.errors import RecordError
 from dietlab.view.bench_text import cores, markdown
 
 START, END = "<!-- results:start -->", "<!-- results:end -->"
+SUITE = "bert-cpu"
 CACHES = ("rotating", "interleaved")
 """Cache states in a cell's order: weights from memory, then from the last-level cache."""
 MISS = " ✗"
@@ -45,7 +47,9 @@ QUESTIONS = (
 
 
 def readme_table(machines: Sequence[Machine]) -> str:
-    """Returns the table as Markdown, and below it each machine with the day of its measurement."""
+    """Returns the table as Markdown, and below it each machine with the day of its measurement; of machines
+    whose bench is the suite :data:`SUITE`."""
+    machines = [machine for machine in machines if suite_of(machine.bench) == SUITE]
     columns = [(machine, threads) for machine in machines for threads in machine.bench.threads]
     header = ["", "goal", *(f"{machine.name}, {cores(threads)}" for machine, threads in columns)]
     rows = [

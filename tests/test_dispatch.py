@@ -116,6 +116,24 @@ def shapes_work() -> BatchMatmul:
 
 @settings(max_examples=60)
 @given(st.composite(choices)(), st.data())
+def test_the_best_pair_is_the_best_of_those_that_a_scheme_needs(choice: Choice, data: st.DataObject) -> None:
+    codes = range(len(choice.kernels))
+    chosen = tuple(data.draw(st.sets(st.sampled_from(codes), max_size=max(0, len(codes) - 2))))
+    if len(codes) - len(chosen) < 2:
+        return
+    longer = choice.with_best_pair(chosen)
+    assert longer[:-2] == chosen and len(set(longer)) == len(chosen) + 2
+    needed = {(min(pair), max(pair)) for pair in choice._needed.reshape(-1, 2).tolist()}
+    pairs = [pair for pair in combinations(codes, 2) if pair in needed and not {*pair} & {*chosen}]
+    if pairs:
+        assert longer[-2:] in pairs
+        assert choice.loss(longer) == pytest.approx(min(choice.loss((*chosen, *pair)) for pair in pairs))
+    filled = choice.filled_in_pairs((), len(codes))
+    assert sorted(filled) == [*codes]
+
+
+@settings(max_examples=60)
+@given(st.composite(choices)(), st.data())
 def test_the_best_addition_is_the_best_of_all(choice: Choice, data: st.DataObject) -> None:
     codes = range(len(choice.kernels))
     chosen = tuple(

@@ -38,14 +38,13 @@ from dietlab.measure import (
     read_records,
     write_compressed,
 )
-from dietlab.measure.local import TOGETHER
 from dietlab.measure.lru_by_bytes import LruByBytes
 from dietlab.measure.pool import WorkerPool
 from dietlab.measure.problem import GUARD, Problem, Verdict, rotating_copies
 from dietlab.measure.process import WorkerCrashed, WorkerProcess, WorkerTimeout
 from dietlab.measure.threads import keep_apart
 from dietlab.measure.time_worker import _calls_alone, _Library, _packed
-from dietlab.measure.timing import LONGEST_PAUSE, RETAKES, time_blocks
+from dietlab.measure.timing import LONGEST_PAUSE, RETAKES, TOGETHER, time_blocks
 from dietlab.shapes import Dim, Shape
 from dietlab.space import EDGES
 from dietlab.workloads import BatchMatmul, Dense, Workload

@@ -96,7 +96,8 @@ class Choice:
         """Returns the numbers of the micro-kernels that lose least together, and ``(micro-kernels, mean
         slowdown)`` of every size that covers all shapes.
 
-        Adds them one by one, then exchanges single ones, from there and from the best families' lowest.
+        Adds them one by one, then exchanges single ones, from there, from what is best added in pairs, and
+        from the best families' lowest.
 
         Args:
             max_kernels: the most micro-kernels.
@@ -112,15 +113,18 @@ class Choice:
                 if slowdown <= max_slowdown:
                     break
         size = len(chosen)
-        starts = [chosen, *sorted(self.family_starts(size), key=self.loss)[:STARTS]]
+        paired = self.filled_in_pairs((), size)
+        starts = [chosen, paired, *sorted(self.family_starts(size), key=self.loss)[:STARTS]]
         chosen = min((self.exchanged(self.filled(start, size)) for start in starts), key=self.loss)
         curve = [point for point in curve if point[0] < len(chosen)]
         return chosen, (*curve, (len(chosen), self.slowdown(chosen) or inf))
 
     def fastest(self, chosen: Sequence[int]) -> npt.NDArray[np.intp]:
         """Returns the number of the scheme that serves each shape, ``[shape]``, out of those that the chosen
-        micro-kernels cover."""
-        return np.asarray(np.where(self.covered(chosen), self.table, np.inf).argmin(axis=0))
+        micro-kernels cover; where they cover none, as in a replay with gaps, out of all."""
+        covered = self.covered(chosen)
+        covered |= ~covered.any(axis=0)
+        return np.asarray(np.where(covered, self.table, np.inf).argmin(axis=0))
 
     @cached_property
     def _losses(self) -> Values:
@@ -157,6 +161,33 @@ class Choice:
 
         A scheme that lacks exactly one micro-kernel on a shape becomes available there with it.
         """
+        brought, _ = self._brought(chosen)
+        losses = (brought @ np.array(self.shapes.weights))[:-1] + self._beyond_losses(chosen)
+        losses[list(chosen)] = np.inf
+        return (*chosen, int(losses.argmin()))
+
+    def with_best_pair(self, chosen: tuple[int, ...]) -> tuple[int, ...]:
+        """Adds the two micro-kernels that lower the loss most together, out of those that some scheme needs
+        both on a shape: a tall tile alone is worth little where the last rows want one of another height."""
+        brought, lacks_both = self._brought(chosen)
+        plans, shapes = np.nonzero(lacks_both)
+        one, other = (needed[plans, shapes] for needed in self._both)
+        codes = np.minimum(one, other) * len(self.kernels) + np.maximum(one, other)
+        distinct, places = np.unique(codes, return_inverse=True)
+        if not len(distinct):
+            return self.with_best_addition(self.with_best_addition(chosen))
+        low, high = distinct // len(self.kernels), distinct % len(self.kernels)
+        together = np.minimum(brought[low], brought[high])
+        np.minimum.at(together, (places, shapes), self._losses[plans, shapes])
+        losses = together @ np.array(self.shapes.weights)
+        beyond = self._beyond_losses(chosen)
+        losses += np.minimum(beyond[low], beyond[high])
+        best = int(losses.argmin())
+        return (*chosen, int(low[best]), int(high[best]))
+
+    def _brought(self, chosen: tuple[int, ...]) -> tuple[Values, npt.NDArray[np.bool_]]:
+        """Returns the loss of each shape after the addition of each micro-kernel, ``[micro-kernels + 1,
+        shapes]``, last that of none, and whether a scheme lacks two on a shape, ``[schemes, shapes]``."""
         absent = np.ones(len(self.kernels) + 1, bool)
         absent[list(chosen)] = False
         one, other = self._both
@@ -167,9 +198,9 @@ class Choice:
         plans, shapes = np.nonzero(single & (self._losses < base))
         lacked = np.where(lacks_one, one, other)[plans, shapes]
         np.minimum.at(brought, (lacked, shapes), self._losses[plans, shapes])
-        losses = (brought @ np.array(self.shapes.weights))[:-1] + self._beyond_losses(chosen)
-        losses[list(chosen)] = np.inf
-        return (*chosen, int(losses.argmin()))
+        brought[-1] = base
+        present = one < len(self.kernels)  # needs no more than MOST
+        return brought, lacks_one & lacks_other & (one != other) & present
 
     def _beyond_losses(self, chosen: tuple[int, ...]) -> Values:
         """Returns the loss beyond the range after each addition: 0 if a scheme serves every shape there."""
@@ -195,6 +226,19 @@ class Choice:
         while len(chosen) < size:
             chosen = self.with_best_addition(chosen)
         return chosen
+
+    def filled_in_pairs(self, chosen: tuple[int, ...], size: int) -> tuple[int, ...]:
+        """Adds the best pairs of micro-kernels, or the best one where that lowers the loss more than half as
+        much, until there are ``size``."""
+        while len(chosen) + 1 < min(size, len(self.kernels)):
+            before, alone, pair = (
+                self.loss(chosen),
+                self.with_best_addition(chosen),
+                self.with_best_pair(chosen),
+            )
+            gained = before - self.loss(pair)
+            chosen = alone if 2 * (before - self.loss(alone)) >= gained else pair
+        return self.filled(chosen, min(size, len(self.kernels)))
 
     def exchanged(self, chosen: tuple[int, ...]) -> tuple[int, ...]:
         """Exchanges one member for the best other as long as that lowers the loss."""

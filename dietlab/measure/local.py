@@ -21,7 +21,7 @@ from dietlab.measure.builders import BUILDER, Builders, Built
 from dietlab.measure.cuda_clock import require_gpu
 from dietlab.measure.process import WorkerCrashed, WorkerProcess, WorkerRefused, WorkerTimeout
 from dietlab.measure.record import Record, Status, Trial
-from dietlab.measure.timing import Timing
+from dietlab.measure.timing import TOGETHER, Timing
 from dietlab.shapes import Shape
 from dietlab.workloads import Workload
 
@@ -43,11 +43,6 @@ FEWEST_TURNS, BEHIND = 3, 1.1
 """The turns after which a program leaves, if it is slower than the fastest by more than the second number,
 a ratio; a slow program leaves after its first. (One block of calls of 15 ms or more is 10 % off now and
 then, which is more than good plans differ by.)"""
-
-TOGETHER = 16
-"""The most shapes whose candidates take turns: on a shared machine with two threads a core, a neighbour made
-all programs slower by 1.3 times, for tenths of a second each, a third of the time, and the blocks of a few
-candidates lay within one such moment. The operands of these shapes stay in memory meanwhile."""
 
 
 @dataclass

@@ -150,13 +150,22 @@ class RecordStore:
                 raise RecordError(
                     f"the records in {self.path} are of this {name}", found.get(name), "Use another folder."
                 )
-        changes = file.lowering.differences(Lowering.from_json(self._header.get("lowering")))
-        if changes:
-            raise RecordError(
-                f"the records in {self.path} are of the programs that are measured now",
-                changes,
-                "Tune into a new folder: these records are of other programs.",
-            )
+        require_programs(self.path, file, Lowering.from_json(self._header.get("lowering")))
+
+
+def require_programs(path: Path | None, file: RecordFile, lowering: Lowering) -> None:
+    """Requires that records are of the programs that a lowering makes.
+
+    Raises:
+        RecordError: if they are of others, with what differs.
+    """
+    changes = file.lowering.differences(lowering)
+    if changes:
+        raise RecordError(
+            f"the records in {path} are of the programs that are measured now",
+            changes,
+            "Tune into a new folder: these records are of other programs.",
+        )
 
 
 def append_line(path: Path, value: Mapping[str, Any]) -> None:

@@ -23,13 +23,13 @@ from dietlab.measure.private_caches import PrivateCaches
 from dietlab.measure.problem import Problem, aligned, rotating_copies
 from dietlab.measure.process import serve
 from dietlab.measure.threads import keep_apart
-from dietlab.measure.timing import Timing, time_alone, time_blocks
+from dietlab.measure.timing import TOGETHER, Timing, time_alone, time_blocks
 from dietlab.shapes import Shape
 from dietlab.workloads import FloatArray, workload_from_json
 
-KEPT_BYTES = 1 << 30
+KEPT_BYTES = 1 << 29
 """The most bytes of packed weights and their copies that stay in memory, and of other operands and theirs.
-With 32 MB of last-level cache, those of 14 layers or shapes do."""
+With 32 MB of last-level cache, those of seven layers or shapes do."""
 
 KEPT_LIBRARIES = 256
 """The most libraries that stay loaded, the latest ones; another is loaded, and packs, again."""
@@ -93,7 +93,7 @@ def _calls_alone(seconds: float, timing: Timing, turn: int) -> int:
     return 0 if size < MOST_ALONE and turn % 2 else size
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=TOGETHER)
 def _problem(workload: str, shape: Shape) -> Problem:
     return Problem.make(workload_from_json(json.loads(workload)), shape)
 

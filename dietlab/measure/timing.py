@@ -17,6 +17,11 @@ the last level; ``rotating``: weights (or all operands, if none is constant) bey
 
 CACHE_STATES: tuple[CacheState, ...] = get_args(CacheState)
 
+TOGETHER = 16
+"""The most shapes whose candidates take turns: on a shared machine with two threads a core, a neighbour made
+all programs slower by 1.3 times, for tenths of a second each, a third of the time, and the blocks of a few
+candidates lay within one such moment. The operands of these shapes stay in memory meanwhile."""
+
 
 @dataclass(frozen=True)
 class Timing:
