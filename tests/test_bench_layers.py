@@ -158,9 +158,9 @@ def test_quick_tunes_own_libraries_of_bert_and_of_odd_layers() -> None:
     (task, *_) = SUITES["layers"].tasks
     assert task.layers is not None
     owners = task.layers.owners("quick")
-    assert len(owners) == 8 and len(task.layers.owners("full")) == 16
-    assert {(layer.N, layer.K) for layer in owners[:4]} == set(BERT)
-    assert any(layer.N % 2 or layer.K % 2 for layer in owners[4:])
+    assert len(owners) == 6 and len(task.layers.owners("full")) == 16
+    assert {(layer.N, layer.K) for layer in owners[:3]} < set(BERT)
+    assert any(layer.N % 2 or layer.K % 2 for layer in owners[3:])
     alone = own_task(task, owners[0])
     assert alone.workload == Dense(T=Dim(1, 2048), N=owners[0].N, K=owners[0].K)
     assert alone.tuned == task.tuned and alone.max_kernels == 8
