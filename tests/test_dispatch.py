@@ -128,7 +128,7 @@ def test_the_best_pair_is_the_best_of_those_that_a_scheme_needs(choice: Choice, 
     if pairs:
         assert longer[-2:] in pairs
         assert choice.loss(longer) == pytest.approx(min(choice.loss((*chosen, *pair)) for pair in pairs))
-    filled = choice.filled_in_pairs((), len(codes))
+    filled = choice.filled_in_pairs(len(codes))
     assert sorted(filled) == [*codes]
 
 

@@ -113,7 +113,7 @@ class Choice:
                 if slowdown <= max_slowdown:
                     break
         size = len(chosen)
-        paired = self.filled_in_pairs((), size)
+        paired = self.filled_in_pairs(size)
         starts = [chosen, paired, *sorted(self.family_starts(size), key=self.loss)[:STARTS]]
         chosen = min((self.exchanged(self.filled(start, size)) for start in starts), key=self.loss)
         curve = [point for point in curve if point[0] < len(chosen)]
@@ -162,7 +162,7 @@ class Choice:
         A scheme that lacks exactly one micro-kernel on a shape becomes available there with it.
         """
         brought, _ = self._brought(chosen)
-        losses = (brought @ np.array(self.shapes.weights))[:-1] + self._beyond_losses(chosen)
+        losses = brought @ np.array(self.shapes.weights) + self._beyond_losses(chosen)
         losses[list(chosen)] = np.inf
         return (*chosen, int(losses.argmin()))
 
@@ -186,8 +186,8 @@ class Choice:
         return (*chosen, int(low[best]), int(high[best]))
 
     def _brought(self, chosen: tuple[int, ...]) -> tuple[Values, npt.NDArray[np.bool_]]:
-        """Returns the loss of each shape after the addition of each micro-kernel, ``[micro-kernels + 1,
-        shapes]``, last that of none, and whether a scheme lacks two on a shape, ``[schemes, shapes]``."""
+        """Returns the loss of each shape after each addition of a micro-kernel, ``[micro-kernels, shapes]``,
+        and whether a scheme lacks two on a shape, ``[schemes, shapes]``."""
         absent = np.ones(len(self.kernels) + 1, bool)
         absent[list(chosen)] = False
         one, other = self._both
@@ -198,9 +198,7 @@ class Choice:
         plans, shapes = np.nonzero(single & (self._losses < base))
         lacked = np.where(lacks_one, one, other)[plans, shapes]
         np.minimum.at(brought, (lacked, shapes), self._losses[plans, shapes])
-        brought[-1] = base
-        present = one < len(self.kernels)  # needs no more than MOST
-        return brought, lacks_one & lacks_other & (one != other) & present
+        return brought[:-1], lacks_one & lacks_other & (one != other)
 
     def _beyond_losses(self, chosen: tuple[int, ...]) -> Values:
         """Returns the loss beyond the range after each addition: 0 if a scheme serves every shape there."""
@@ -227,9 +225,10 @@ class Choice:
             chosen = self.with_best_addition(chosen)
         return chosen
 
-    def filled_in_pairs(self, chosen: tuple[int, ...], size: int) -> tuple[int, ...]:
+    def filled_in_pairs(self, size: int) -> tuple[int, ...]:
         """Adds the best pairs of micro-kernels, or the best one where that lowers the loss more than half as
         much, until there are ``size``."""
+        chosen: tuple[int, ...] = ()
         while len(chosen) + 1 < min(size, len(self.kernels)):
             before, alone, pair = (
                 self.loss(chosen),
