@@ -392,6 +392,18 @@ def test_dense_shapes_share_the_weight_of_their_nearest() -> None:
     assert len({round(dense.weight(Shape.of(T=t)), 12) for t in range(1, 20)}) == 1
 
 
+def test_a_grid_over_layers_fills_gaps_of_lengths_and_shares_their_weight() -> None:
+    work = Dense(T=Dim(1, 64), N=Dim(16, 256), K=Dim(16, 256))
+    layers = ShapeSet.layers([(64, 32)], {1: 1.0, 5: 3.0, 9: 1.0}, work)
+    grid = length_grid(work, layers)
+    of_layer = {s["T"]: grid.weight(s) for s in grid if (s["N"], s["K"]) == (64, 32)}
+    assert sorted(of_layer) == [1, 2, 3, 5, 9, 17, 33, 64]
+    assert of_layer[1] == of_layer[2] == of_layer[3] == pytest.approx(0.75 * 0.2 / 3)
+    assert of_layer[5] == pytest.approx(0.75 * 0.6) and of_layer[9] == pytest.approx(0.75 * 0.2)
+    unnamed = {grid.weight(s) for s in grid if (s["N"], s["K"]) != (64, 32)}
+    assert unnamed == {of_layer[64]} and sum(grid.weights) == pytest.approx(1)
+
+
 @pytest.mark.parametrize("limit", [3, 4, 7, 64, 256])
 @pytest.mark.parametrize("dim", [Dim(1, 5000), Dim(17, 17), Dim(3, 128), Dim(1000, 1001)])
 def test_dense_shapes_reach_from_end_to_end_and_are_few(limit: int, dim: Dim) -> None:

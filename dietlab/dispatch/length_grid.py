@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from math import ceil, log
 from random import Random
 
 import numpy as np
@@ -12,13 +15,15 @@ from dietlab.workloads import Workload, axis_of
 DENSE_SHAPES = 256
 """The most shapes that a dispatcher is trained on; a range of at most this length is covered whole."""
 
-
 ELSEWHERE = 0.25
-"""The share of the calls, 0 to 1, that is expected on other shapes of the range than the given ones."""
-
+"""The share of the calls, 0 to 1, that is expected on other layers and lengths than near the given ones."""
 
 LEAST_LAYERS = 8
 """The fewest layers that are drawn from the range beside the given ones."""
+
+STEP = 2.0
+"""The largest ratio of two neighbouring lengths of a grid over several dimensions: between lengths of 1 and 5
+lie 2 and 3, whose best tiles are others."""
 
 
 def length_grid(workload: Workload, shapes: ShapeSet, limit: int = DENSE_SHAPES) -> ShapeSet:
@@ -28,8 +33,9 @@ def length_grid(workload: Workload, shapes: ShapeSet, limit: int = DENSE_SHAPES)
     most; the second half is evenly spread over the logarithm of the length. The weight of each given shape
     is divided equally among the grid's shapes nearest to it.
 
-    Over several dimensions the grid is the given shapes, and layers that nobody named at the same numbers of
-    rows (:data:`ELSEWHERE`).
+    Over several dimensions the grid is the given layers and others that nobody named, all at the given
+    lengths and at some between them (:data:`STEP`). The weight of each given shape is divided among the
+    lengths of its layer that are nearest to it; the rest shares :data:`ELSEWHERE`.
     """
     if len(workload.dims) > 1:
         return _with_others(workload, shapes, limit)
@@ -53,22 +59,50 @@ def length_grid(workload: Workload, shapes: ShapeSet, limit: int = DENSE_SHAPES)
 
 
 def _with_others(workload: Workload, shapes: ShapeSet, limit: int) -> ShapeSet:
-    """Returns every number of rows that was given, and the range's ends, for each given layer and for others,
-    which are drawn evenly over the logarithm of their extents.
+    """Returns each length for each given layer and for others, which are drawn evenly over the logarithm of
+    their extents.
 
     Without gaps in its rows: a leaf of the tree needs micro-kernels for all rows between those of its shapes.
     """
     name = axis_of(workload, "rows").name
-    dims = {other: dim for other, dim in workload.dims.items() if other != name}
     lengths: list[dict[str, int]] = [{}]
     if name in workload.dims:
         dim = workload.dims[name]
-        lengths = [{name: rows} for rows in sorted({dim.low, dim.high, *(shape[name] for shape in shapes)})]
-    given = {shape.without(name) for shape in shapes}
+        lengths = [{name: rows} for rows in _filled({dim.low, dim.high, *(shape[name] for shape in shapes)})]
+    given: dict[Shape, dict[Shape, float]] = {}
+    for shape, weight in zip(shapes.shapes, shapes.weights, strict=True):
+        given.setdefault(shape.without(name), {})[shape] = weight
+    others = {other: dim for other, dim in workload.dims.items() if other != name}
     count = max(LEAST_LAYERS, limit // len(lengths) - len(given))
-    layers = {*given, *drawn_shapes(dims, count, Random(0))}
-    every = [Shape.of(**layer.to_json(), **length) for layer in layers for length in lengths]
-    known = dict(zip(shapes.shapes, shapes.weights, strict=True))
-    others = [shape for shape in every if shape not in known]
-    weights = {shape: (1 - ELSEWHERE) * weight for shape, weight in known.items()}
-    return ShapeSet.of({**weights, **dict.fromkeys(others, ELSEWHERE / max(1, len(others)))})
+    weights = dict[Shape, float]()
+    for layer in {**given, **dict.fromkeys(drawn_shapes(others, count, Random(0)))}:
+        every = [Shape.of(**layer.to_json(), **length) for length in lengths]
+        weights |= dict.fromkeys(every, 0.0)
+        if layer in given:
+            weights |= _divided(given[layer], every, name) if name in workload.dims else given[layer]
+    unnamed = [shape for shape, weight in weights.items() if not weight]
+    share = ELSEWHERE / len(unnamed) if unnamed else 0.0
+    return ShapeSet.of({shape: (1 - ELSEWHERE) * weight or share for shape, weight in weights.items()})
+
+
+def _filled(lengths: Iterable[int]) -> list[int]:
+    """Returns the lengths, and as many between them that none is more than :data:`STEP` times the one before
+    (but for rounding), in order."""
+    known = sorted(set(lengths))
+    found = set(known)
+    for low, high in pairwise(known):
+        intervals = ceil(log(high / low, STEP) - 1e-9)
+        found.update(round(low * (high / low) ** (at / intervals)) for at in range(1, intervals))
+    return sorted(found)
+
+
+def _divided(given: Mapping[Shape, float], shapes: Iterable[Shape], name: str) -> dict[Shape, float]:
+    """Returns the weight of each given shape, divided among those of ``shapes`` that are nearest to it and
+    not beyond all of them."""
+    low, high = (end(shape[name] for shape in given) for end in (min, max))
+    near: dict[Shape, list[Shape]] = {}
+    for shape in shapes:
+        if low <= shape[name] <= high:
+            nearest = min(given, key=lambda known: abs(known[name] - shape[name]))
+            near.setdefault(nearest, []).append(shape)
+    return {shape: given[known] / len(found) for known, found in near.items() for shape in found}
