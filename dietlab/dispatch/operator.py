@@ -78,6 +78,9 @@ class Operator:
         hardware = manifest["hardware"]
         self.place = "on the CPU" if hardware["kind"] == "cpu" else f"on one GPU like {hardware['name']}"
         self.library = load_library(self.path, hardware["kind"], int(hardware["cores"]))
+        self._run = self.library.run
+        self._inputs = tuple(name for name in self.workload.signature if name != "out")
+        self._has_constants = bool(self.workload.constants)
 
     @property
     def micro_kernels(self) -> tuple[str, ...]:
@@ -141,22 +144,23 @@ class Operator:
             DispatchError: if an array has the wrong dtype, rank, strides, size or device, or if ``out``
                 overlaps an operand.
         """
-        names = [name for name in self.workload.signature if name != "out"]
-        if len(operands) != len(names):
-            raise DispatchError(f"the operands are {', '.join(names)}", f"{len(operands)} arrays")
-        given = dict(zip(names, operands, strict=True))
-        constants = {name: given.pop(name) for name in self.workload.constants}
-        if constants:
-            return self.pack(*constants.values())(*given.values(), out=out)
-        arrays = list(given.values())
+        # Every line here is paid in each call, of some microseconds.
+        if len(operands) != len(self._inputs):
+            raise DispatchError(f"the operands are {', '.join(self._inputs)}", f"{len(operands)} arrays")
+        if self._has_constants:
+            given = dict(zip(self._inputs, operands, strict=True))
+            constants = [given.pop(name) for name in self.workload.constants]
+            return self.pack(*constants)(*given.values(), out=out)
         try:
             if out is None:
-                out = self._empty_output(given)
-            elif any(_overlap(array, out) for array in arrays):
-                raise ValueError("out shares memory with an operand")
-            self.library.run(*arrays, out)
+                out = self._empty_output(operands)
+            else:
+                for array in operands:
+                    if _overlap(array, out):
+                        raise ValueError("out shares memory with an operand")
+            self._run(*operands, out)
         except CALL_ERRORS as error:
-            return self.excuse(given, out, error)
+            return self.excuse(dict(zip(self._inputs, operands, strict=True)), out, error)
         return out
 
     def bind(self, operands: Mapping[str, Array], out: Array, plan: int | None = None) -> Call:
@@ -174,12 +178,12 @@ class Operator:
             raise self._explain({**given, **({} if out is None else {"out": out})}, error) from None
         return out
 
-    def _empty_output(self, given: Mapping[str, Array]) -> Array:
+    def _empty_output(self, operands: Sequence[Array]) -> Array:
         sizes: dict[int | str, int] = {}
-        for name, array in given.items():
+        for name, array in zip(self._inputs, operands, strict=True):
             sizes.update(zip(self.workload.signature[name], array.shape, strict=False))
         shape = [sizes[e] if isinstance(e, str) else e for e in self.workload.signature["out"]]
-        x = given["x"]
+        x = operands[0]
         return np.empty(shape, x.dtype) if type(x) is np.ndarray else x.new_empty(shape)
 
     def _is_empty_call(self, given: Mapping[str, Array], out: Array | None) -> bool:
