@@ -78,6 +78,14 @@ PROBES = {
         "by_hand": by_hand, "threads": first["threads"], "cache": first["cache"],
         "contenders": sorted(set(frame["contender"])),
     """,
+    "11_every_layer": """
+        "measured_on": sorted({layer(r) for r in file.records}), "tuned": layers, "price": price,
+        "tiles": tiles.groupby("T")["tile"].agg(lambda t: t.value_counts(normalize=True).iloc[0]).to_dict(),
+        "accuracy": accuracy.min().min(), "kernels": [kernel.key for kernel in dispatcher.micro_kernels],
+        "source": dispatcher.to_source(), "own": over["own"].dropna().to_dict(),
+        "vendors": vendors.groupby("seen")["geomean_speedup"].agg(["size", "mean"]).to_dict("index"),
+        "worst": worst["regret"].tolist(), "plan": dispatcher.scheme(dl.Shape.of(T=43, N=1000, K=1000)).key,
+    """,
     "puzzles": """
         "solved": [p.check(a).solved for p, a in zip(puzzles.PUZZLES, answers)],
     """,

@@ -1,8 +1,9 @@
-"""What the notebooks on search, dispatch, evaluation, one's own operator and the bench show when they run."""
+"""What the notebooks on search, dispatch, evaluation, one's own operator, the bench and every layer show."""
 
 from __future__ import annotations
 
 from itertools import pairwise
+from statistics import geometric_mean
 from typing import Any
 
 import pytest
@@ -221,3 +222,40 @@ def test_notebook_computes_the_summary_by_hand() -> None:
         and (line.threads, line.cache) == (found["threads"], found["cache"])
     ]
     assert [line.value for line in lines] == pytest.approx([found["by_hand"]]) and found["contenders"]
+
+
+# --- 11 ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def every_layer() -> dict[str, Any]:
+    return probed("11_every_layer")[0]
+
+
+def test_tiles_follow_the_length_more_than_the_layer(every_layer: dict[str, Any]) -> None:
+    shares = list(by_length(every_layer["tiles"]).values())
+    assert sum(shares) / len(shares) > 0.5, "most layers have the same fastest tile at a length"
+
+
+def test_one_library_costs_little_beside_four(every_layer: dict[str, Any]) -> None:
+    assert len(every_layer["tuned"]) == 4 < len(every_layer["measured_on"])
+    assert all(-1 < percent < 5 for percent in every_layer["price"].values())
+    assert 0.85 < geometric_mean(every_layer["own"].values()) < 1.15
+
+
+def test_one_layer_orders_the_schemes_of_another(every_layer: dict[str, Any]) -> None:
+    assert every_layer["accuracy"] > 0.6
+
+
+def test_the_tree_of_every_layer_is_that_of_its_source(every_layer: dict[str, Any]) -> None:
+    names: dict[str, Any] = {}
+    exec(every_layer["source"], names)
+    assert names["choose"](43, 1000, 1000) == every_layer["plan"]
+    assert 4 <= len(every_layer["kernels"]) <= 12
+
+
+def test_layers_that_nobody_named_gain_too(every_layer: dict[str, Any]) -> None:
+    vendors = every_layer["vendors"]
+    assert (vendors["tuned for"]["size"], vendors["never seen"]["size"]) == (4, 12)
+    assert min(found["mean"] for found in vendors.values()) > 1
+    assert every_layer["worst"] == sorted(every_layer["worst"], reverse=True)

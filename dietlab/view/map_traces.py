@@ -27,6 +27,9 @@ ROOM = (620, 330)
 """The size of a map, in pixels, among whose places the squares share it."""
 WIDE = 4
 """An axis is logarithmic if its ends are this many doublings apart: layers differ by factors."""
+STRONGEST = 1.0
+"""The speedup, in doublings, from which a colour is no stronger: differences of some percent show beside a
+single factor of five."""
 LABELLED = 0.045
 """The number of a plan stands in regions that have this share of both axes, or more."""
 
@@ -72,7 +75,7 @@ class Look:
             high = float(max(drawn.max(), 1e-3))
             bar: dict[str, Any] = {"title": {"text": self.key}, "ticksuffix": " %"}
             return {"cmin": 0.0, "cmax": high, "colorscale": self.scale, "colorbar": bar, "showscale": True}
-        most = float(max(np.abs(drawn).max(), 0.05))
+        most = min(STRONGEST, float(max(np.abs(drawn).max(), 0.05)))
         ticks = [tick for tick in RATIO_TICKS if abs(math.log2(tick)) <= most]
         bar = {"title": {"text": self.key}, "tickvals": [math.log2(tick) for tick in ticks]}
         bar["ticktext"] = [f"{tick:g}" for tick in ticks]
@@ -106,6 +109,8 @@ def add_points(figure: go.Figure, table: pd.DataFrame, value: str, look: Look) -
         },
     )
     add_held_out_key(figure, table)
+    # Beside the plot it would lie on the key of the colours.
+    figure.update_layout(legend={"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"})
 
 
 def _hover(row: dict[str, Any], x: str, y: str, value: str, look: Look) -> str:
