@@ -34,13 +34,12 @@ WORKS: dict[str, Workload] = {
     "bfloat16": typed(Dense(T=Dim(1, 512), N=4096, K=4096), "bfloat16"),
     "context": BatchMatmul(T=Dim(1, 128), B=192, D=64, form="nn"),
 }
-SWEEP = ["dense", *(pytest.param(name, marks=pytest.mark.thorough) for name in WORKS if name != "dense")]
-"""Operators of a longer search: the others take half a minute each."""
+SWEEP = [pytest.param(name, marks=pytest.mark.thorough) for name in WORKS]
+"""Operators of a longer search, half a minute each."""
 
 EACH = [
     *((name, "smoke") for name in WORKS),
-    ("dense", "quick"),
-    *(pytest.param(name, "quick", marks=pytest.mark.thorough) for name in WORKS if name != "dense"),
+    *(pytest.param(name, "quick", marks=pytest.mark.thorough) for name in WORKS),
 ]
 """Operators and efforts: a short search of each."""
 

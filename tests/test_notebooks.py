@@ -72,6 +72,7 @@ def test_solutions_notebook_solves_all() -> None:
     assert found["solved"] == [True] * len(puzzles.PUZZLES)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("stem", [path.stem for path in NOTEBOOKS if path.stem not in PROBES])
 def test_notebook_runs_whose_values_no_test_compares(stem: str) -> None:
     *_, last = (cell for cell in ran(stem).cells if cell.cell_type == "code")

@@ -98,4 +98,5 @@ def test_replay_takes_records_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path:
     result = CliRunner().invoke(main, ["replay", "quickstart", "--effort", "smoke"])
     assert result.exit_code == 0 and "schemes of 1088 measured" in result.output
     result = CliRunner().invoke(main, ["replay", "quickstarts"])
-    assert result.exit_code == 2 and "got 'quickstarts'. Such a name is quickstart." in result.stderr
+    assert result.exit_code == 2
+    assert "got 'quickstarts'. Such a name is layers or quickstart." in result.stderr

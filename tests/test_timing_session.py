@@ -159,7 +159,7 @@ def test_interleaved_reads_other_data_before_each_timed_call(monkeypatch: pytest
     contender = Lying()
     monkeypatch.setattr(PrivateCaches, "empty", lambda self: contender.log.append("read"))
     timed = bench(contender).time({"shape": {"T": 5}, "cache": "interleaved", "min_seconds": 1e-4})
-    assert timed["calls"] >= 9 and timed["copies"] == 1
+    assert timed["calls"] > 1 and timed["copies"] == 1
     block = contender.log[-2 * timed["calls"] :]
     assert block == ["read", "call"] * timed["calls"]
 
