@@ -10,8 +10,6 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from dietlab.cards import Card, Carded, Fold, Listing, Quantity, bytes_text, counted
 from dietlab.cost import Calibrated, CostModel, fit_cost_model
 from dietlab.dispatch import (
@@ -27,6 +25,7 @@ from dietlab.dispatch.operator import LIBRARY_NAME
 from dietlab.errors import StudyError
 from dietlab.evaluation import Report, evaluate
 from dietlab.events import Observer, PhaseSeconds, audience
+from dietlab.files import GO_ON, UNFINISHED, locked, write_whole
 from dietlab.hardware import Hardware
 from dietlab.lower.decisions import DEFAULTS, Lowering
 from dietlab.measure import CacheState, RecordStore, Runner, read_records
@@ -52,7 +51,6 @@ MANIFEST, RECORDS, MODEL, FACTS, DISPATCHER, REPORT = (
     "dispatcher.json",
     "report.json",
 )
-UNFINISHED = ".new"
 
 
 @dataclass(frozen=True, repr=False)
@@ -107,9 +105,7 @@ class Study(Carded):
         if known:
             return known._same_as(study)
         # A kill between mkdir and the manifest's last step leaves nothing but the unfinished manifest.
-        if path.exists() and (
-            not path.is_dir() or any(p.name != MANIFEST + UNFINISHED for p in path.iterdir())
-        ):
+        if path.exists() and (not path.is_dir() or any(p.suffix != UNFINISHED for p in path.iterdir())):
             raise StudyError("a new study gets an empty or new folder", path, "Choose another --out.")
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -187,17 +183,11 @@ class Study(Carded):
 
     def _write(self, name: str, text: str) -> None:
         """Replaces a file whole or not at all, whenever the process dies or the disk fills."""
-        temporary = self.folder / f"{name}{UNFINISHED}"
         try:
-            temporary.write_text(text + "\n", encoding="utf-8")
-            temporary.replace(self.folder / name)
+            write_whole(self.folder / name, text + "\n")
         except OSError as error:
-            temporary.unlink(missing_ok=True)
-            raise StudyError(
-                "the study folder can be written",
-                f"{self.folder / name}: {error}",
-                "Free some space and run the same command again: it goes on from here.",
-            ) from error
+            where = f"{self.folder / name}: {error}"
+            raise StudyError("the study folder can be written", where, GO_ON) from error
 
     @property
     def card(self) -> Card:
@@ -228,19 +218,8 @@ class Study(Carded):
         Raises:
             StudyError: if another process holds it.
         """
-        lock = FileLock(self.folder / "lock")
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            raise StudyError(
-                "one tuner at a time works on a study",
-                self.folder,
-                "Wait for the other, or use another folder.",
-            ) from None
-        try:
+        with locked(self.folder, "one tuner at a time works on a study"):
             yield
-        finally:
-            lock.release()
 
     @property
     def header(self) -> dict[str, Any]:

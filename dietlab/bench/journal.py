@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from dietlab.bench.table import BenchTable, Entry, StudyFacts
 from dietlab.errors import RecordError, StudyError
 from dietlab.evaluation import Row
-from dietlab.measure.store import append_line, repair
+from dietlab.files import append_line, cut_truncated
 from dietlab.shapes import Shape
 
 SCHEMA_VERSION = 1
@@ -63,7 +63,7 @@ class Journal:
     def __init__(self, path: Path, about: Mapping[str, Any]) -> None:
         self.path = path
         self.kept = Kept({"schema_version": SCHEMA_VERSION, **about}, {}, {})
-        if path.exists() and repair(path):
+        if path.exists() and cut_truncated(path):
             found = read_journal(path)
             _require_same(found.about, self.kept.about, path)
             self.kept = found
@@ -90,16 +90,7 @@ class Journal:
         self.kept.rows[turn] = tuple(rows)
 
     def _append(self, value: Mapping[str, Any]) -> None:
-        try:
-            append_line(self.path, value)
-        except OSError as error:
-            if self.path.exists():
-                repair(self.path)
-            raise RecordError(
-                "rows can be written",
-                f"{self.path}: {error}",
-                "Free some space and run the same command again: it goes on from here.",
-            ) from error
+        append_line(self.path, value, "rows")
 
 
 def read_journal(path: Path) -> Kept:

@@ -11,8 +11,6 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from dietlab.bench.deadline import Deadline, OutOfTime
 from dietlab.bench.every_layer import OWN
 from dietlab.bench.journal import Journal, Turn
@@ -30,6 +28,7 @@ from dietlab.evaluation.gpu.machine import machine_facts
 from dietlab.evaluation.lineup import spread
 from dietlab.evaluation.overhead import overheads
 from dietlab.events import Audience, Observer, Stage, StageFinished, StageStarted, audience
+from dietlab.files import locked
 from dietlab.hardware import Hardware
 from dietlab.hardware.description import Target
 from dietlab.hardware.detect import measure_peaks
@@ -113,7 +112,7 @@ def run_bench(
     timing = effort_named(effort)
     timing = replace(timing, ansor_trials=ansor_trials or timing.ansor_trials, ansor_seconds=None)
     chosen, deadline = suite.only(only), deadline or Deadline()
-    with locked(folder):
+    with locked(folder, "one bench at a time works in a folder"):
         journal = Journal(folder / JOURNAL, _about(suite, effort, effort_named(tuning), timing))
         bench = Bench(
             folder, journal, audience((*observers, deadline)), effort, tuning, timing, suite.target, deadline
@@ -346,18 +345,3 @@ def _standing(rows: Sequence[Row]) -> str:
     speedups.pop("oracle", None)
     nearest = min(speedups, key=lambda name: speedups[name], default="")
     return f": {speedups[nearest]:.2f}x {nearest}" if nearest else ""
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Keeps another bench out of the folder; the lock goes with the process, however it ends."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder / "lock").acquire(timeout=0):
-            yield
-    except Timeout:
-        raise StudyError(
-            "one bench at a time works in a folder", folder, "Wait for the other, or use another --out."
-        ) from None
-    except OSError as error:
-        raise StudyError("the bench's folder can be made", f"{folder}: {error}") from error

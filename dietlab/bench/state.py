@@ -12,17 +12,15 @@ from time import monotonic
 from dietlab.bench.run import JOURNAL
 from dietlab.errors import StudyError
 from dietlab.events import Event, StageAdvanced, StageFinished
+from dietlab.files import LOCK, UNFINISHED, replacing
 
 SECONDS_BETWEEN = 5.0
 """The archive is at most this much older than the records of a search, in seconds, as long as records come.
 Writing it takes some 50 ms, 1 % of this."""
 
-LEFT_OUT = (".so", ".html", ".new")
+LEFT_OUT = (".so", ".html", UNFINISHED)
 """Endings of files that no archive holds: compiled libraries and pages, which are large and made again, and
 files that are being written."""
-
-LOCK = "lock"
-"""The name of files that keep a second process out; they are of the machine that made them."""
 
 
 class StateArchive:
@@ -52,15 +50,16 @@ class StateArchive:
         Raises:
             StudyError: if it cannot be written.
         """
-        unfinished = self._path.with_name(f"{self._path.name}.new")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            with tarfile.open(unfinished, "w:gz", compresslevel=6) as archive:
+            with (
+                replacing(self._path) as unfinished,
+                tarfile.open(unfinished, "w:gz", compresslevel=6) as archive,
+            ):
                 for name, data in _kept(self._folder):
                     entry = tarfile.TarInfo(name)
                     entry.size = len(data)
                     archive.addfile(entry, BytesIO(data))
-            unfinished.replace(self._path)
         except OSError as error:
             raise StudyError(
                 "the state of a bench can be written", f"{self._path}: {error}", "Free some space, go on."

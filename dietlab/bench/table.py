@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dietlab.errors import RecordError
 from dietlab.evaluation.report import OURS, ContenderInfo, Report, Row, with_reasons
+from dietlab.files import write_whole
 from dietlab.hardware import Hardware
 from dietlab.shapes import Shape
 from dietlab.workloads import Workload, workload_from_json
@@ -268,12 +269,9 @@ def facts_path(table: Path) -> Path:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    temporary = path.with_name(path.name + ".new")
     try:
-        temporary.write_bytes(data)
-        temporary.replace(path)
+        write_whole(path, data)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise RecordError("the table can be written", f"{path}: {error}", "Free some space.") from error
 
 

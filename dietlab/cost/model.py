@@ -28,6 +28,7 @@ from dietlab.cost.metrics import mean_metrics, ranking_metrics
 from dietlab.cost.overlap import with_fitted_hiding
 from dietlab.cost.wave_cost import with_fitted_imbalance
 from dietlab.errors import ModelError
+from dietlab.files import write_json
 from dietlab.hardware import Hardware
 from dietlab.measure import CacheState, Record
 from dietlab.shapes import Shape
@@ -152,7 +153,7 @@ class CostModel:
 
     def save(self, path: str | Path) -> None:
         """Writes JSON; reading it back runs no code."""
-        Path(path).write_text(json.dumps(self.to_json()) + "\n", encoding="utf-8")
+        write_json(Path(path), self.to_json(), indent=None)
 
     @classmethod
     def load(cls, path: str | Path) -> CostModel:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -11,6 +10,7 @@ from pathlib import Path
 from dietlab.dispatch.dispatcher import Dispatcher
 from dietlab.dispatch.operator import LIBRARY_NAME, MANIFEST_NAME, SCHEMA_VERSION, Operator, load
 from dietlab.errors import BuildError, require_type
+from dietlab.files import write_json
 from dietlab.lower.contraction import called_dims
 from dietlab.lower.decisions import DEFAULTS, Lowering
 from dietlab.lower.runtime import find_runtime, runtime_names
@@ -81,7 +81,7 @@ def build(
         # A process that has the old library open keeps it: the file is replaced, never rewritten.
         artifact.path.replace(folder / LIBRARY_NAME)
         _copy_runtimes(folder, runtimes)
-        (folder / MANIFEST_NAME).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+        write_json(folder / MANIFEST_NAME, manifest)
     except OSError as error:
         raise BuildError("the library can be written", f"{folder}: {error}") from error
     return load(folder)

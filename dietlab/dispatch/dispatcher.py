@@ -16,6 +16,7 @@ from dietlab.dispatch.choice import UNCOVERED, lost
 from dietlab.dispatch.length_grid import length_grid
 from dietlab.dispatch.portfolio import Portfolio
 from dietlab.errors import DispatchError, require_type
+from dietlab.files import write_json
 from dietlab.hardware import Hardware
 from dietlab.plans import (
     Box,
@@ -174,7 +175,7 @@ class Dispatcher(Carded):
         )
 
     def save(self, path: str | Path) -> None:
-        Path(path).write_text(json.dumps(self.to_json(), indent=1) + "\n", encoding="utf-8")
+        write_json(Path(path), self.to_json())
 
     @classmethod
     def load(cls, path: str | Path) -> Dispatcher:

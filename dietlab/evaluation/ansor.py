@@ -29,6 +29,7 @@ from typing import Any
 from dietlab.errors import MeasureError, MissingDependencyError, RecordError
 from dietlab.evaluation.vendors import Call, NoFormError, contender_env
 from dietlab.events import Audience, Observer, TrialMeasured, audience
+from dietlab.files import write_json
 from dietlab.hardware import Hardware
 from dietlab.lower.compiler import require_linker, tvm_module
 from dietlab.lower.cuda.nvcc import require_compiler
@@ -135,7 +136,7 @@ def tune_static(
         found |= worker.ask({"op": "save", "path": str(path)}, OPEN_SECONDS)
     found |= {"schema_version": SCHEMA_VERSION, "settings": asked, "versions": _versions(hardware)}
     found["gflops"] = workload.flops(shape) / found["best_seconds"] / 1e9
-    _write(path.with_suffix(".json"), found)
+    write_json(path.with_suffix(".json"), found)
     return _result(shape, path, found)
 
 
@@ -226,12 +227,6 @@ def _read(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError) as error:
         raise RecordError("a result of tuning is readable JSON", f"{path}: {error}", "Delete it.") from None
     return value if value.get("schema_version") == SCHEMA_VERSION else None
-
-
-def _write(path: Path, value: Mapping[str, Any]) -> None:
-    part = path.with_suffix(".json.part")
-    part.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
-    os.replace(part, path)
 
 
 def require_packages() -> None:

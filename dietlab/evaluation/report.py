@@ -26,6 +26,7 @@ from dietlab.evaluation.parts import (
 from dietlab.evaluation.policies import Padding, padding_over
 from dietlab.evaluation.summary import SUMMARY_HEADER, Summary, quality, summarise, summary_cells
 from dietlab.evaluation.trace import TraceTime, trace_time
+from dietlab.files import write_json
 from dietlab.hardware import above_roofline
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import with_parameters
@@ -324,7 +325,7 @@ class Report(Carded):
                 f"{len(self.rows)} rows without one{': ' if reasons else ''}{'; '.join(reasons)}",
                 f"{path} is as it was." if Path(path).exists() else "",
             )
-        Path(path).write_text(json.dumps(self.to_json(), indent=1) + "\n", encoding="utf-8")
+        write_json(Path(path), self.to_json())
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Report:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dietlab.cards import Card, Carded, Cell, Fold, Listing, Quantity, bytes_text, cell_text, counted
 from dietlab.errors import HardwareError
+from dietlab.files import write_json
 from dietlab.hardware.roofline import Roofline
 
 if TYPE_CHECKING:
@@ -345,7 +346,7 @@ class Hardware(Carded):
             raise HardwareError("a hardware file has all fields of Hardware", error) from None
 
     def save(self, path: str | Path) -> None:
-        Path(path).write_text(json.dumps(self.to_json(), indent=2) + "\n", encoding="utf-8")
+        write_json(Path(path), self.to_json())
 
     @classmethod
     def load(cls, path: str | Path) -> Hardware:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dietlab.cards import Card, Carded, Fold, Listing, Quantity
 from dietlab.errors import DietlabError, RecordError
+from dietlab.files import append_line, cut_truncated, write_whole
 from dietlab.hardware import Hardware
 from dietlab.lower.decisions import Lowering
 from dietlab.measure.record import Record
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SCHEMA_VERSION = 1
+RECORDS = "records"
+"""The name of the lines in errors."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -114,12 +116,12 @@ class RecordStore:
         self._header = {"schema_version": SCHEMA_VERSION, **(header or {})}
         if path is None:
             return
-        if path.exists() and repair(path):
+        if path.exists() and cut_truncated(path):
             found = read_records(path)
             self._check_header(found)
             self.records.extend(found.records)
         else:
-            self._write(path, self._header)
+            append_line(path, self._header, RECORDS)
 
     def append(self, record: Record) -> None:
         """Keeps one record.
@@ -128,20 +130,8 @@ class RecordStore:
             RecordError: if it cannot be written (a full disk, say); what stood before stays.
         """
         if self.path is not None:
-            self._write(self.path, record.to_json())
+            append_line(self.path, record.to_json(), RECORDS)
         self.records.append(record)
-
-    def _write(self, path: Path, value: Mapping[str, Any]) -> None:
-        try:
-            append_line(path, value)
-        except OSError as error:
-            if path.exists():
-                repair(path)
-            raise RecordError(
-                "records can be written",
-                f"{path}: {error}",
-                "Free some space and run the same command again: it goes on from here.",
-            ) from error
 
     def _check_header(self, file: RecordFile) -> None:
         found = file.header
@@ -166,32 +156,6 @@ def require_programs(path: Path | None, file: RecordFile, lowering: Lowering) ->
             changes,
             "Tune into a new folder: these records are of other programs.",
         )
-
-
-def append_line(path: Path, value: Mapping[str, Any]) -> None:
-    """Writes one line of JSON by one ``write`` and forces it to disk.
-
-    Raises:
-        OSError: if it could not be written whole.
-    """
-    line = (json.dumps(value, separators=(",", ":")) + "\n").encode()
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    try:
-        written = os.write(descriptor, line)
-        if written != len(line):
-            raise OSError(f"only {written} of {len(line)} bytes were written")
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def repair(path: Path) -> bool:
-    """Cuts off a truncated last line; False if no whole line is left."""
-    data = path.read_bytes()
-    whole = data.rfind(b"\n") + 1
-    if whole < len(data):
-        os.truncate(path, whole)
-    return whole > 0
 
 
 def read_records(path: str | Path) -> RecordFile:
@@ -246,4 +210,4 @@ def write_compressed(path: str | Path, header: Mapping[str, Any], records: Itera
     with gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as file:
         for value in ({"schema_version": SCHEMA_VERSION, **header}, *(r.to_json() for r in records)):
             file.write((json.dumps(value, separators=(",", ":")) + "\n").encode())
-    Path(path).write_bytes(buffer.getvalue())
+    write_whole(Path(path), buffer.getvalue())

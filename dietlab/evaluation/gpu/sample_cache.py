@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dietlab.files import replacing
 from dietlab.measure.sample import SampledProblem
 from dietlab.shapes import Shape
 from dietlab.workloads import Workload, require_dtype
@@ -40,19 +41,14 @@ def _write(path: Path, sample: SampledProblem) -> None:
     others = sorted(path.parent.glob("*.npz"), key=lambda old: old.stat().st_mtime_ns, reverse=True)
     for old in others[KEPT - 1 :]:
         old.unlink()
-    unfinished = path.with_suffix(".part")
-    try:
-        with unfinished.open("wb") as file:
-            np.savez(
-                file,
-                rows=sample.rows,
-                reference=sample.reference,
-                tolerance=np.float64(sample.tolerance),
-                **operands,
-            )
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with replacing(path) as unfinished, unfinished.open("wb") as file:
+        np.savez(
+            file,
+            rows=sample.rows,
+            reference=sample.reference,
+            tolerance=np.float64(sample.tolerance),
+            **operands,
+        )
 
 
 def _read(path: Path, workload: Workload, shape: Shape) -> SampledProblem:

@@ -18,9 +18,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory, mkstemp
+from tempfile import TemporaryDirectory
 
 from dietlab.errors import BuildError, MissingDependencyError
+from dietlab.files import write_whole
 from dietlab.lower.cuda.cubin import Cubin, architecture, read_cubin
 from dietlab.lower.nvidia_packages import package_folders
 
@@ -294,13 +295,7 @@ def _store(entry: Path, log: str, data: bytes) -> None:
     # A cache that cannot be written (a full disk, another's folder) costs time only.
     with suppress(OSError):
         entry.parent.mkdir(parents=True, exist_ok=True)
-        handle, part = mkstemp(dir=entry.parent, suffix=".part")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(head + b"\n" + data)
-            os.replace(part, entry)
-        except OSError:
-            os.unlink(part)
+        write_whole(entry, head + b"\n" + data)
 
 
 def _digest(log: str, data: bytes) -> str:
