@@ -53,10 +53,10 @@ _HOMES = {
         "load",
         "train_dispatcher",
     ),
-    "dietlab.evaluation": ("CONTENDERS", "Report", "evaluate"),
+    "dietlab.results": ("BenchTable", "Report"),
+    "dietlab.evaluation": ("CONTENDERS", "evaluate"),
     "dietlab.evaluation.gpu.agreement": ("compare_with_heuristics", "frame_heuristics"),
     "dietlab.evaluation.gpu.heuristics": ("Heuristics",),
-    "dietlab.bench": ("BenchTable",),
     "dietlab.shipped": ("data_path",),
     "dietlab.study": ("Study",),
     "dietlab.background": ("BackgroundRun", "run_in_background"),
@@ -127,7 +127,6 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = ["__version__", *sorted(_HOME_OF)]
 
 if TYPE_CHECKING:
-    from dietlab.bench import BenchTable as BenchTable
     from dietlab.cost import *  # noqa: F403
     from dietlab.dispatch import *  # noqa: F403
     from dietlab.errors import DietlabError as DietlabError
@@ -137,6 +136,7 @@ if TYPE_CHECKING:
     from dietlab.evaluation.gpu.heuristics import Heuristics as Heuristics
     from dietlab.hardware import *  # noqa: F403
     from dietlab.measure import *  # noqa: F403
+    from dietlab.results import *  # noqa: F403
     from dietlab.search import *  # noqa: F403
     from dietlab.shapes import Dim as Dim
     from dietlab.shapes import Shape as Shape

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from dietlab.cost import adaptation_cost, best_shape, fit_cost_model
 from dietlab.dispatch import Dispatcher, choose_portfolio, train_dispatcher, versions
 from dietlab.errors import DietlabError
-from dietlab.evaluation.report import Report, fastest
 from dietlab.hardware import Hardware
 from dietlab.measure import CacheState, Record, RecordFile, ReplayRunner, Timing, read_records
+from dietlab.results.report import Report, fastest
 from dietlab.search import EFFORTS, TuningRun, tune
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.shipped import data_path

@@ -23,13 +23,14 @@ from dietlab.dispatch import (
 )
 from dietlab.dispatch.operator import LIBRARY_NAME
 from dietlab.errors import StudyError
-from dietlab.evaluation import Report, evaluate
+from dietlab.evaluation import evaluate
 from dietlab.events import Observer, PhaseSeconds, audience
 from dietlab.files import GO_ON, UNFINISHED, locked, write_whole
 from dietlab.hardware import Hardware
 from dietlab.lower.decisions import DEFAULTS, Lowering
 from dietlab.measure import CacheState, RecordStore, Runner, read_records
 from dietlab.measure.store import require_programs
+from dietlab.results import Report
 from dietlab.search import (
     Effort,
     PhaseTimer,

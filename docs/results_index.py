@@ -9,8 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from dietlab.bench import BenchTable
 from dietlab.errors import RecordError
+from dietlab.results import BenchTable
 
 INDEX = "index.json"
 RECORDS = ".jsonl.gz"

@@ -9,15 +9,15 @@ import numpy as np
 from results_index import Machine, Result
 from results_text import DIGITS, MISSED, Place, bare, in_order, misses, number, pivot, value_text
 
-from dietlab.bench import BenchTable, Criterion, Line, by_workload, summarise
 from dietlab.bench.ablation import SYMBOLIC
-from dietlab.bench.criteria import EPILOGUE_AT_MOST, SHORT, criteria_of
-from dietlab.bench.parts import by_layer, by_length
-from dietlab.bench.samples import Block, blocks
-from dietlab.bench.summary import STATISTICS, interval, suite_of
-from dietlab.bench.table import COLUMNS, LENGTH
-from dietlab.evaluation.report import OURS
 from dietlab.measure import read_records
+from dietlab.results import BenchTable, Criterion, Line, by_workload, summarise
+from dietlab.results.criteria import EPILOGUE_AT_MOST, SHORT, criteria_of
+from dietlab.results.report import OURS
+from dietlab.results.samples import Block, blocks
+from dietlab.results.summary import STATISTICS, interval, suite_of
+from dietlab.results.table import COLUMNS, LENGTH
+from dietlab.results.table_parts import by_layer, by_length
 from dietlab.shapes import Shape
 from dietlab.view.bench_text import markdown, notes_of, part_table, study_table, who_table
 from dietlab.workloads import workload_from_json

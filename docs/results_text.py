@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from dietlab.bench import Criterion, Line
+from dietlab.results import Criterion, Line
 from dietlab.shapes import Shape
 from dietlab.view.bench_text import cores, markdown
 

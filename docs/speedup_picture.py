@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from results_index import Machine
 
-from dietlab.bench import Criterion
-from dietlab.bench.samples import blocks, samples
-from dietlab.bench.summary import STATISTICS
+from dietlab.results import Criterion
+from dietlab.results.samples import blocks, samples
+from dietlab.results.summary import STATISTICS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dietlab.evaluation import ContenderInfo, Report, Row
 from dietlab.hardware import Hardware
+from dietlab.results import ContenderInfo, Report, Row
 from dietlab.shapes import Dim, Shape, ShapeSet
 from dietlab.workloads import Dense
 

@@ -31,23 +31,23 @@ from hypothesis import strategies as st
 from schemes import cpu_scheme
 
 from dietlab.bench.ablation import SYMBOLIC, dominating, heights, variants
-from dietlab.bench.criteria import COLD, CPU_CRITERIA, CRITERIA, Criterion
 from dietlab.bench.deadline import Deadline, OutOfTime
-from dietlab.bench.journal import Journal, Turn, read_journal
 from dietlab.bench.run import JOURNAL, TABLE, jobs, play, run_bench
-from dietlab.bench.samples import bounds, is_prime
 from dietlab.bench.suite import LENGTHS, PAPER_LENGTHS, SUITES, suite_named
-from dietlab.bench.summary import Line, by_workload, interval, line_of, summarise
-from dietlab.bench.table import COLUMNS, BenchTable, Entry, StudyFacts
 from dietlab.cli import main
 from dietlab.cli.bench import LEFT_OVER, chosen_suite
 from dietlab.dispatch import Dispatcher
 from dietlab.errors import BuildError, DietlabError, RecordError, StudyError
 from dietlab.evaluation.contenders import contenders_for
-from dietlab.evaluation.report import ContenderInfo, Row
 from dietlab.events import Event, Stage, StageAdvanced, StageFinished, StageStarted, audience
 from dietlab.hardware import Hardware
 from dietlab.plans import Leaf, Split
+from dietlab.results.criteria import COLD, CPU_CRITERIA, CRITERIA, Criterion
+from dietlab.results.journal import Journal, Turn, read_journal
+from dietlab.results.report import ContenderInfo, Row
+from dietlab.results.samples import bounds, is_prime
+from dietlab.results.summary import Line, by_workload, interval, line_of, summarise
+from dietlab.results.table import COLUMNS, BenchTable, Entry, StudyFacts
 from dietlab.shapes import Dim, Shape, ShapeSet
 from dietlab.space import Scheme, layout_limits
 from dietlab.study import Study
@@ -498,7 +498,7 @@ def test_a_target_is_met_exactly_from_its_bound_on(value: float, bound: float) -
 
 
 def test_targets_hold_where_they_are_meant() -> None:
-    from dietlab.bench.samples import Sample
+    from dietlab.results.samples import Sample
 
     criterion = Criterion("peak", "mean", "", "%", at_least=88.0, threads=(1,), caches=("hot",))
     found = [Sample("w", Shape.of(T=128), 90.0)]

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from dietlab.bench.criteria import CPU_CRITERIA, CRITERIA, GPU_CRITERIA
-from dietlab.bench.samples import counts
 from dietlab.bench.suite import SUITES
-from dietlab.bench.summary import Line, by_workload, summarise
-from dietlab.bench.table import BenchTable, Entry, StudyFacts
 from dietlab.evaluation.gpu import GPU_CACHE_STATES, GPU_VENDORS
-from dietlab.evaluation.report import ContenderInfo, Row
 from dietlab.hardware import Hardware
+from dietlab.results.criteria import CPU_CRITERIA, CRITERIA, GPU_CRITERIA
+from dietlab.results.report import ContenderInfo, Row
+from dietlab.results.samples import counts
+from dietlab.results.summary import Line, by_workload, summarise
+from dietlab.results.table import BenchTable, Entry, StudyFacts
 from dietlab.shapes import Dim, Shape
 from dietlab.traffic import read_table
 from dietlab.view.bench_text import render_bench

@@ -13,26 +13,26 @@ import pytest
 from click.testing import CliRunner
 
 from dietlab.bench import random_shapes, run_bench
-from dietlab.bench.criteria import CRITERIA, LAYER_CRITERIA, criteria_of
 from dietlab.bench.every_layer import OWN, EveryLayer
-from dietlab.bench.journal import read_journal
 from dietlab.bench.memory import SECONDS_BETWEEN, PeakMemory, tree_bytes
-from dietlab.bench.parts import by_layer, by_length
 from dietlab.bench.random_shapes import check_shapes
 from dietlab.bench.run import JOURNAL, TABLE
 from dietlab.bench.suite import LENGTHS, SUITES, Task, own_task, suite_named
-from dietlab.bench.summary import Line, summarise
-from dietlab.bench.table import COLUMNS, BenchTable, Entry, StudyFacts
 from dietlab.cli import main
 from dietlab.dispatch import Dispatcher, Operator, build
 from dietlab.errors import DietlabError, DispatchError, RecordError
 from dietlab.evaluation.contenders import LibrariesContender, NotTunedError
-from dietlab.evaluation.report import ContenderInfo, Row
 from dietlab.events import Audience, StageStarted, TrialMeasured, audience
 from dietlab.hardware import Hardware
 from dietlab.layers import MODELS
 from dietlab.measure import SyntheticRunner
 from dietlab.plans import Leaf
+from dietlab.results.criteria import CRITERIA, LAYER_CRITERIA, criteria_of
+from dietlab.results.journal import read_journal
+from dietlab.results.report import ContenderInfo, Row
+from dietlab.results.summary import Line, summarise
+from dietlab.results.table import COLUMNS, BenchTable, Entry, StudyFacts
+from dietlab.results.table_parts import by_layer, by_length
 from dietlab.shapes import Dim, Shape
 from dietlab.space import Scheme
 from dietlab.study import Study

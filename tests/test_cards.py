@@ -36,9 +36,9 @@ from dietlab.cards import (
     seconds_text,
 )
 from dietlab.dispatch import choose_portfolio
-from dietlab.evaluation.report import ContenderInfo, Report
 from dietlab.hardware import Hardware
 from dietlab.measure import RecordFile
+from dietlab.results.report import ContenderInfo, Report
 from dietlab.shapes import Dim, Shape, ShapeSet
 from dietlab.space import CpuMicroKernel, Scheme, build_space
 from dietlab.study import Study

@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 
 from dietlab.dispatch import Operator, build, candidate_plans, choose_portfolio, train_dispatcher
 from dietlab.errors import DispatchError, RecordError
-from dietlab.evaluation import ContenderInfo, Report, Row, evaluate
-from dietlab.evaluation.statistics import median_interval, paired_ratio, regret
+from dietlab.evaluation import evaluate
 from dietlab.hardware import Hardware
 from dietlab.measure import SyntheticRunner
+from dietlab.results import ContenderInfo, Report, Row
+from dietlab.results.statistics import median_interval, paired_ratio, regret
 from dietlab.search import EFFORTS, TuningRun, tune
 from dietlab.shapes import Dim, Shape, ShapeSet
 from dietlab.space import build_space

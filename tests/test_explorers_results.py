@@ -17,14 +17,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from layers import CHIP, EVERY, LENGTHS, TUNED, layers_report
 
-from dietlab.bench import BenchTable, Entry, StudyFacts
 from dietlab.cost import evaluate_model
 from dietlab.dispatch import Dispatcher, Portfolio, choose_portfolio, lost, train_dispatcher
 from dietlab.errors import DispatchError, ModelError, RecordError, WorkloadError
-from dietlab.evaluation.report import ContenderInfo, Report, Row
 from dietlab.hardware import Hardware
 from dietlab.measure import Record, ReplayRunner, SyntheticRunner, Timing, read_records
 from dietlab.plans import Leaf, Split, Tree, intervals, route
+from dietlab.results import BenchTable, Entry, StudyFacts
+from dietlab.results.report import ContenderInfo, Report, Row
 from dietlab.search import EFFORTS, TuningRun, tune
 from dietlab.shapes import Dim, Shape, ShapeSet
 from dietlab.space import Scheme, build_space

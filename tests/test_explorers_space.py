@@ -14,9 +14,9 @@ from schemes import cpu_scheme
 
 from dietlab.cost import f_occ, f_pad, padding_waste
 from dietlab.errors import HardwareError, WorkloadError
-from dietlab.evaluation.policies import POLICIES, policy_waste
 from dietlab.hardware import GpuLimits, Hardware
 from dietlab.plans import plan_for
+from dietlab.results.policies import POLICIES, policy_waste
 from dietlab.shapes import Dim, Shape
 from dietlab.space import EDGES, CpuMicroKernel, MicroKernel, build_space, cpu_limits, edges_of
 from dietlab.view.explore_space import KNOBS, amount, frame_funnel, plot_funnel

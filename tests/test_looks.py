@@ -13,9 +13,9 @@ import pytest
 from matplotlib.colors import same_color, to_rgb
 
 from dietlab import lessons
-from dietlab.bench import BenchTable
 from dietlab.dispatch import choose_portfolio, train_dispatcher
-from dietlab.evaluation.report import OURS
+from dietlab.results import BenchTable
+from dietlab.results.report import OURS
 from dietlab.search import TuningRun
 from dietlab.shapes import ShapeSet
 from dietlab.shipped import data_path

@@ -10,8 +10,8 @@ import pytest
 from notebook_runs import probed, ran
 
 from dietlab import lessons
-from dietlab.bench.summary import summarise
-from dietlab.bench.table import BenchTable
+from dietlab.results.summary import summarise
+from dietlab.results.table import BenchTable
 from dietlab.shipped import data_path
 from dietlab.space import Scheme
 

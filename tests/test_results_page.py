@@ -17,11 +17,11 @@ from results_text import MISSED, value_of
 from speedup_picture import DARK, LIGHT, Curve, Theme, curve_of, draw, is_drawn
 from test_bench_layers import HAND_MADE
 
-from dietlab.bench import summarise
 from dietlab.bench.ablation import SYMBOLIC
-from dietlab.bench.table import COLUMNS, BenchTable, Entry
 from dietlab.errors import RecordError
-from dietlab.evaluation.report import OURS
+from dietlab.results import summarise
+from dietlab.results.report import OURS
+from dietlab.results.table import COLUMNS, BenchTable, Entry
 
 RESULTS = ROOT / "data" / "results"
 PAGE = ROOT / "docs" / "results.md"

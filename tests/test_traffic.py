@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from dietlab.cli.options import parse_shapes
 from dietlab.errors import DietlabError, WorkloadError
-from dietlab.evaluation.policies import (
+from dietlab.results.policies import (
     PLANS,
     POLICIES,
     multiply_adds,

@@ -22,11 +22,11 @@ from schemes import cpu_scheme
 
 from dietlab.dispatch import Dispatcher, Portfolio, choose_portfolio, train_dispatcher
 from dietlab.errors import DietlabError, DispatchError, RecordError, WorkloadError
-from dietlab.evaluation.parts import length_place
-from dietlab.evaluation.report import ContenderInfo, Report, Row
 from dietlab.events import PhaseSeconds
 from dietlab.measure import SyntheticRunner
 from dietlab.plans import Leaf, Split, route
+from dietlab.results.parts import length_place
+from dietlab.results.report import ContenderInfo, Report, Row
 from dietlab.search import TuningRun, tune
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import Scheme, build_space

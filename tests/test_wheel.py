@@ -207,7 +207,7 @@ def test_every_module_is_imported_from_the_wheel(installed: Installed) -> None:
 VIEWS = """
 import dietlab as dl
 from dietlab.errors import DietlabError
-from dietlab.evaluation.report import Report
+from dietlab.results.report import Report
 report = Report({}, {}, {}, {}, {}, ())
 tried = {
     "figure": lambda: dl.plot_speedup(report), "page": lambda: dl.write_html(report, "page.html"),

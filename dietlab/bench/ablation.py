@@ -10,21 +10,21 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-from dietlab.bench.journal import Journal, Turn
 from dietlab.bench.run import JOURNAL, TABLE, locked, play, progress_of
 from dietlab.bench.suite import lengths_named
-from dietlab.bench.table import BenchTable, StudyFacts
 from dietlab.dispatch import Dispatcher, build, versions
 from dietlab.errors import BuildError, DietlabError, require_names
-from dietlab.evaluation import ContenderInfo
 from dietlab.evaluation.evaluate import Contest
 from dietlab.evaluation.lineup import Lineup, spread
-from dietlab.evaluation.report import OURS
 from dietlab.evaluation.timing_session import Entrant, TimingSession
 from dietlab.events import Observer, audience
 from dietlab.hardware import Hardware
 from dietlab.measure import CACHE_STATES
 from dietlab.plans import Leaf
+from dietlab.results import ContenderInfo
+from dietlab.results.journal import Journal, Turn
+from dietlab.results.report import OURS
+from dietlab.results.table import BenchTable, StudyFacts
 from dietlab.search import effort_named
 from dietlab.shapes import Dim, Shape
 from dietlab.space import CpuMicroKernel, CpuScheme, Scheme, scheme_with

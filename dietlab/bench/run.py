@@ -13,16 +13,13 @@ from typing import Any
 
 from dietlab.bench.deadline import Deadline, OutOfTime
 from dietlab.bench.every_layer import OWN
-from dietlab.bench.journal import Journal, Turn
 from dietlab.bench.random_shapes import check_shapes
 from dietlab.bench.studies import own_libraries, watched
 from dietlab.bench.suite import PAPER_LENGTHS, Suite, Task
-from dietlab.bench.table import BenchTable, StudyFacts, study_folder
 from dietlab.bench.validity import check_lengths
 from dietlab.cards import counted
 from dietlab.dispatch import Operator, versions
 from dietlab.errors import DietlabError, StudyError, require_names
-from dietlab.evaluation import Row
 from dietlab.evaluation.evaluate import Contest, contest
 from dietlab.evaluation.gpu.machine import machine_facts
 from dietlab.evaluation.lineup import spread
@@ -32,6 +29,9 @@ from dietlab.files import locked
 from dietlab.hardware import Hardware
 from dietlab.hardware.description import Target
 from dietlab.hardware.detect import measure_peaks
+from dietlab.results import Row
+from dietlab.results.journal import Journal, Turn
+from dietlab.results.table import BenchTable, StudyFacts, study_folder
 from dietlab.search import Effort, effort_named
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.study import Study

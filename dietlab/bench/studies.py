@@ -10,7 +10,6 @@ from typing import Any
 from dietlab.bench.every_layer import OWN
 from dietlab.bench.memory import PeakMemory
 from dietlab.bench.suite import Task, own_task
-from dietlab.bench.table import study_folder
 from dietlab.cards import counted
 from dietlab.dispatch import Operator
 from dietlab.errors import DietlabError, DispatchError
@@ -19,6 +18,7 @@ from dietlab.evaluation.timing_session import Entrant
 from dietlab.events import Audience
 from dietlab.hardware import Hardware
 from dietlab.measure import LocalRunner
+from dietlab.results.table import study_folder
 from dietlab.search import effort_named
 from dietlab.study import Study
 

@@ -9,17 +9,17 @@ import click
 from dietlab.bench.ablation import FOLDER, run_ablation
 from dietlab.bench.deadline import Deadline
 from dietlab.bench.every_layer import OWN
-from dietlab.bench.journal import read_journal
 from dietlab.bench.run import JOURNAL, TABLE, run_bench
 from dietlab.bench.state import StateArchive, restore
 from dietlab.bench.suite import LENGTHS, SUITES, Suite, suite_named
-from dietlab.bench.table import BenchTable, facts_path
 from dietlab.cli.options import page_or_reason, words
 from dietlab.cli.telling import Telling, quiet_option
 from dietlab.errors import DietlabError
 from dietlab.evaluation.contenders import contenders_for
 from dietlab.evaluation.gpu import GPU_CACHE_STATES
 from dietlab.measure import CACHE_STATES
+from dietlab.results.journal import read_journal
+from dietlab.results.table import BenchTable, facts_path
 from dietlab.search import EFFORTS
 from dietlab.view.bench_page import plans_in, write_bench
 from dietlab.view.bench_text import render_bench

@@ -10,8 +10,9 @@ import click
 
 from dietlab.cli.options import page_or_reason, parse_shapes, shapes_option, words
 from dietlab.cli.telling import Telling, evaluating, quiet_option
-from dietlab.evaluation import CONTENDERS, DEFAULT_CONTENDERS, Report
+from dietlab.evaluation import CONTENDERS, DEFAULT_CONTENDERS
 from dietlab.measure import CACHE_STATES
+from dietlab.results import Report
 from dietlab.search import EFFORTS, effort_named
 from dietlab.study import REPORT, Study
 from dietlab.view.html_report import render_text, write_html

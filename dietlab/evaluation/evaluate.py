@@ -18,11 +18,11 @@ from dietlab.evaluation.contenders import cache_states_for, contenders_for
 from dietlab.evaluation.gpu import GPU_VENDORS
 from dietlab.evaluation.lineup import DEFAULT_CONTENDERS, Lineup, assemble
 from dietlab.evaluation.overhead import overheads
-from dietlab.evaluation.report import OURS, ContenderInfo, Report, Row
-from dietlab.evaluation.statistics import median_interval, paired_ratio, regret
 from dietlab.evaluation.timing_session import Entrant, SessionTurn, TimingSession
 from dietlab.events import Audience, Observer, audience
 from dietlab.measure.rotation import roofline_of
+from dietlab.results.report import OURS, ContenderInfo, Report, Row
+from dietlab.results.statistics import median_interval, paired_ratio, regret
 from dietlab.search import Effort, TuningRun, effort_named
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import Scheme

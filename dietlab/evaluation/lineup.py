@@ -11,12 +11,12 @@ from typing import get_args
 from dietlab.dispatch import Dispatcher, Operator, build, candidate_plans, distinct
 from dietlab.errors import DispatchError, MissingDependencyError, require_names
 from dietlab.evaluation.ansor import AnsorResult, tune_static
-from dietlab.evaluation.report import OURS, ContenderInfo
 from dietlab.evaluation.timing_session import Entrant
 from dietlab.evaluation.vendors import VENDORS, NoFormError
 from dietlab.events import Audience
 from dietlab.measure import CacheState
 from dietlab.plans import Leaf
+from dietlab.results.report import OURS, ContenderInfo
 from dietlab.search import Effort, TuningRun
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import Scheme

@@ -15,10 +15,10 @@ from typing import Any
 from dietlab.errors import BuildError, MeasureError, MissingDependencyError
 from dietlab.evaluation.disturbance import Pace, Taken
 from dietlab.evaluation.gpu import WORKER as GPU_WORKER
-from dietlab.evaluation.report import ContenderInfo
 from dietlab.evaluation.vendors import contender_env
 from dietlab.hardware import Hardware
 from dietlab.measure.process import WorkerCrashed, WorkerProcess, WorkerTimeout
+from dietlab.results.report import ContenderInfo
 from dietlab.shapes import Shape
 from dietlab.workloads import Workload
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from dietlab.bench.table import BenchTable
 from dietlab.cost import CostModel
 from dietlab.dispatch import Dispatcher
+from dietlab.results.table import BenchTable
 from dietlab.study import DISPATCHER, MODEL
 from dietlab.view.bench_text import bench_title, cores, machine_lines, notes_of, tables
 from dietlab.view.page import figure_markup, render_page

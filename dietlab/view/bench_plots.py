@@ -5,9 +5,9 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from dietlab.bench.table import LENGTH, BenchTable
-from dietlab.evaluation.report import OURS, Report
-from dietlab.evaluation.summary import JUDGES
+from dietlab.results.report import OURS, Report
+from dietlab.results.speedups import JUDGES
+from dietlab.results.table import LENGTH, BenchTable
 from dietlab.view.bench_text import cores
 from dietlab.view.plots import (
     RATIO_TICKS,

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple
 
-from dietlab.bench.criteria import criteria_of
-from dietlab.bench.parts import COLUMNS as PART_COLUMNS
-from dietlab.bench.parts import Part, by_layer, by_length
-from dietlab.bench.samples import bounds
-from dietlab.bench.summary import Line, by_workload, suite_of, summarise
-from dietlab.bench.table import LENGTH, BenchTable, Entry
 from dietlab.cards import counted
-from dietlab.evaluation.report import OURS
-from dietlab.evaluation.summary import SUMMARY_HEADER as CONTENDER_HEADER
-from dietlab.evaluation.summary import summary_cells as contender_cells
 from dietlab.hardware import above_roofline
+from dietlab.results.criteria import criteria_of
+from dietlab.results.report import OURS
+from dietlab.results.samples import bounds
+from dietlab.results.speedups import SUMMARY_HEADER as CONTENDER_HEADER
+from dietlab.results.speedups import summary_cells as contender_cells
+from dietlab.results.summary import Line, by_workload, suite_of, summarise
+from dietlab.results.table import LENGTH, BenchTable, Entry
+from dietlab.results.table_parts import COLUMNS as PART_COLUMNS
+from dietlab.results.table_parts import Part, by_layer, by_length
 from dietlab.shapes import Shape
 from dietlab.view.progress import duration
 

@@ -7,9 +7,9 @@ from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from dietlab.cost import adaptation_cost, f_pad
-from dietlab.evaluation.policies import PLANS
 from dietlab.hardware import Hardware
 from dietlab.plans import plan_for
+from dietlab.results.policies import PLANS
 from dietlab.shapes import Dim, Shape, only_dim
 from dietlab.space import CpuMicroKernel, CpuScheme, Edge, Scheme, cpu_limits, edges_of
 from dietlab.space.cpu_space import MAX_VECTORS

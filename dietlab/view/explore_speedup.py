@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dietlab.bench import BenchTable
 from dietlab.cost import CostModel
 from dietlab.errors import DietlabError
-from dietlab.evaluation import Report
-from dietlab.evaluation.summary import JUDGES
 from dietlab.plans import plan_for
+from dietlab.results import BenchTable, Report
+from dietlab.results.speedups import JUDGES
 from dietlab.shapes import Shape
 from dietlab.space import Scheme
 from dietlab.study import MODEL, Study

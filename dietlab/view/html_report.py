@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dietlab.cards import counted
-from dietlab.evaluation.parts import judged, part_cells, part_header
-from dietlab.evaluation.report import OURS, Report, Row
-from dietlab.evaluation.summary import SUMMARY_HEADER, summary_cells
+from dietlab.results.parts import judged, part_cells, part_header
+from dietlab.results.report import OURS, Report, Row
+from dietlab.results.speedups import SUMMARY_HEADER, summary_cells
 from dietlab.view.page import figure_markup, render_page
 from dietlab.view.progress import duration
 from dietlab.view.traffic import PADDING_HEADER, TRACE_HEADER, padding_cells, trace_cells, traffic_words

@@ -8,7 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from dietlab.errors import RecordError
-from dietlab.evaluation import Part, Report
+from dietlab.results import Part, Report
 from dietlab.shapes import Shape
 from dietlab.view.plots import RATIO_TICKS, SPEEDUP_TITLE, add_held_out_key, cache_of, new_figure
 from dietlab.view.theme import TIE, legend_rank, marks, styles

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dietlab.cost import padding_waste
 from dietlab.errors import WorkloadError
-from dietlab.evaluation.policies import POLICIES, policy_waste
 from dietlab.plans import plan_for
+from dietlab.results.policies import POLICIES, policy_waste
 from dietlab.shapes import Shape, only_dim
 from dietlab.space import CpuScheme, scheme_with
 from dietlab.view.lab import lab_imports

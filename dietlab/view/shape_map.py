@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dietlab.dims import Dim, Shape, as_extent
 from dietlab.dispatch import Dispatcher, Portfolio
 from dietlab.errors import DietlabError, DispatchError, RecordError, require_names
-from dietlab.evaluation import Report
-from dietlab.evaluation.report import OURS
-from dietlab.evaluation.summary import JUDGES
 from dietlab.plans import boxes, restricted
+from dietlab.results import Report
+from dietlab.results.report import OURS
+from dietlab.results.speedups import JUDGES
 from dietlab.space import with_parameters
 from dietlab.view.map_traces import (
     LOSSES,

@@ -8,8 +8,8 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from dietlab.cost import CostModel
-from dietlab.evaluation.report import OURS, Report
 from dietlab.measure import CACHE_STATES
+from dietlab.results.report import OURS, Report
 from dietlab.shapes import Shape
 from dietlab.space import Scheme
 from dietlab.view.plans import PARTS

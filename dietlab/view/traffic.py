@@ -10,9 +10,9 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from dietlab.errors import WorkloadError
-from dietlab.evaluation.policies import PLANS, POLICIES, Padding, policy_waste
-from dietlab.evaluation.report import Report
-from dietlab.evaluation.trace import TraceTime
+from dietlab.results.policies import PLANS, POLICIES, Padding, policy_waste
+from dietlab.results.report import Report
+from dietlab.results.trace import TraceTime
 from dietlab.view.plots import MICRO, doubling_axis, is_wide, name_x_axis, new_figure
 from dietlab.view.theme import GRID, PALETTE
 from dietlab.workloads import workload_from_json

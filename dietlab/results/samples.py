@@ -26,11 +26,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from dietlab.bench.criteria import SPEEDUPS, Criterion, Measure
-from dietlab.bench.roofline import Bound, bound_of
-from dietlab.bench.table import LENGTH, BenchTable, StudyFacts
-from dietlab.evaluation.policies import padding_over
-from dietlab.evaluation.report import OURS, Row, fastest
+from dietlab.results.bounds import Bound, bound_of
+from dietlab.results.criteria import SPEEDUPS, Criterion, Measure
+from dietlab.results.policies import padding_over
+from dietlab.results.report import OURS, Row, fastest
+from dietlab.results.table import LENGTH, BenchTable, StudyFacts
 from dietlab.shapes import Shape
 from dietlab.traffic import read_table
 

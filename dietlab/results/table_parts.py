@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from dietlab.bench.criteria import Criterion
-from dietlab.bench.samples import Block, Sample, blocks, samples
-from dietlab.bench.summary import over
-from dietlab.bench.table import LENGTH, BenchTable
+from dietlab.results.criteria import Criterion
+from dietlab.results.samples import Block, Sample, blocks, samples
+from dietlab.results.summary import over
+from dietlab.results.table import LENGTH, BenchTable
 from dietlab.shapes import Shape
 
 COLUMNS: Mapping[str, Criterion] = {

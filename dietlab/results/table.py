@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dietlab.errors import RecordError
-from dietlab.evaluation.report import OURS, ContenderInfo, Report, Row, with_reasons
 from dietlab.files import write_whole
 from dietlab.hardware import Hardware
+from dietlab.results.report import OURS, ContenderInfo, Report, Row, with_reasons
 from dietlab.shapes import Shape
 from dietlab.workloads import Workload, workload_from_json
 
@@ -197,7 +197,7 @@ class BenchTable:
         """
         import pandas as pd
 
-        from dietlab.bench.summary import summarise  # it reads this module's tables
+        from dietlab.results.summary import summarise  # it reads this module's tables
 
         lines = [line.columns for line in summarise(self)]
         frame = pd.DataFrame(lines).drop(columns=["worst_layer"] if lines and not self.has_layers else [])

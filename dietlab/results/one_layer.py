@@ -10,11 +10,11 @@ from dietlab.shapes import Shape, ShapeSet
 from dietlab.workloads import at_layer, shapes_of_layer, workload_from_json
 
 if TYPE_CHECKING:
-    from dietlab.evaluation.report import Report
+    from dietlab.results.report import Report
 
 
 def report_of_layer(report: Report, layer: Mapping[str, int]) -> Report:
-    """Returns :meth:`Report.of_layer <dietlab.evaluation.report.Report.of_layer>`."""
+    """Returns :meth:`Report.of_layer <dietlab.results.report.Report.of_layer>`."""
     bound = at_layer(workload_from_json(report.workload), layer)
     length, wanted = report.length, Shape.of(**layer)
     measured = shapes_of_layer(report.shape_set or ShapeSet.of(report.weights), layer, length)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dietlab.bench.table import LENGTH, StudyFacts
-from dietlab.evaluation.report import Row
 from dietlab.hardware import Roofline
 from dietlab.measure.rotation import roofline_of
+from dietlab.results.report import Row
+from dietlab.results.table import LENGTH, StudyFacts
 from dietlab.shapes import Shape
 
 

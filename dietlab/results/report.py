@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from dietlab.cards import Card, Carded, Fold, Listing, Quantity, counted
 from dietlab.errors import RecordError, WorkloadError
-from dietlab.evaluation.one_layer import report_of_layer
-from dietlab.evaluation.parts import (
+from dietlab.files import write_json
+from dietlab.hardware import above_roofline
+from dietlab.results.one_layer import report_of_layer
+from dietlab.results.parts import (
     Part,
     Place,
     judged,
@@ -23,11 +25,9 @@ from dietlab.evaluation.parts import (
     part_header,
     parts,
 )
-from dietlab.evaluation.policies import Padding, padding_over
-from dietlab.evaluation.summary import SUMMARY_HEADER, Summary, quality, summarise, summary_cells
-from dietlab.evaluation.trace import TraceTime, trace_time
-from dietlab.files import write_json
-from dietlab.hardware import above_roofline
+from dietlab.results.policies import Padding, padding_over
+from dietlab.results.speedups import SUMMARY_HEADER, Summary, quality, summarise, summary_cells
+from dietlab.results.trace import TraceTime, trace_time
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import with_parameters
 from dietlab.workloads import length_dim, workload_from_json
@@ -47,7 +47,7 @@ class Row:
 
     ``seconds_*`` are the median of the block means and its 95 % bootstrap interval; ``speedup`` is
     this contender's median over ours in the same blocks (above 1: ours is faster); ``regret`` is
-    what our choice of a plan loses (:func:`~dietlab.evaluation.statistics.regret`) and stands in our rows
+    what our choice of a plan loses (:func:`~dietlab.results.statistics.regret`) and stands in our rows
     only; ``correct`` is None if there was no result, since the contender crashed, hung or refused (``plan``
     says why); ``roofline`` is the least time that flops and traffic allow over the median; ``retaken`` counts
     blocks that were timed again because the processor was slow.

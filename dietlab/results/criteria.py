@@ -32,7 +32,7 @@ class Criterion:
     """One line of the summary.
 
     Args:
-        measure: what is looked at; see :mod:`dietlab.bench.samples`.
+        measure: what is looked at; see :mod:`dietlab.results.samples`.
         statistic: how many shapes become one number.
         what: the line's name, for people.
         unit: ``x`` (times), ``%``, ``s``, ``us``, ``ns``, ``KiB``, ``GB``, or nothing.

@@ -7,11 +7,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dietlab.evaluation.summary import JUDGES, SUMMARY_HEADER, Summary, summarise, summary_cells
+from dietlab.results.speedups import JUDGES, SUMMARY_HEADER, Summary, summarise, summary_cells
 from dietlab.shapes import Shape
 
 if TYPE_CHECKING:
-    from dietlab.evaluation.report import Row
+    from dietlab.results.report import Row
 
 BOUND = "oracle"
 """The contender that is a bound, and stands beside the judge."""

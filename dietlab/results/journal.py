@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dietlab.bench.table import BenchTable, Entry, StudyFacts
 from dietlab.errors import RecordError, StudyError
-from dietlab.evaluation import Row
 from dietlab.files import append_line, cut_truncated
+from dietlab.results.report import Row
+from dietlab.results.table import BenchTable, Entry, StudyFacts
 from dietlab.shapes import Shape
 
 SCHEMA_VERSION = 1

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dietlab.bench.criteria import (
+from dietlab.results.criteria import (
     LOWER_IS_BETTER,
     STUDY_MEASURES,
     Criterion,
@@ -18,8 +18,8 @@ from dietlab.bench.criteria import (
     Statistic,
     criteria_of,
 )
-from dietlab.bench.samples import Block, Sample, blocks, counts, samples
-from dietlab.bench.table import LENGTH, BenchTable, StudyFacts
+from dietlab.results.samples import Block, Sample, blocks, counts, samples
+from dietlab.results.table import LENGTH, BenchTable, StudyFacts
 from dietlab.shapes import Shape
 
 RESAMPLES = 2000
