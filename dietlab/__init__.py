@@ -53,7 +53,7 @@ _HOMES = {
         "load",
         "train_dispatcher",
     ),
-    "dietlab.results": ("BenchTable", "Report"),
+    "dietlab.results": ("ResultTable", "Report"),
     "dietlab.evaluation": ("CONTENDERS", "evaluate"),
     "dietlab.evaluation.gpu.agreement": ("compare_with_heuristics", "frame_heuristics"),
     "dietlab.evaluation.gpu.heuristics": ("Heuristics",),

@@ -99,7 +99,7 @@ def locked(folder: Path, rule: str) -> Iterator[None]:
     however it ends.
 
     Args:
-        rule: the invariant in errors, as in ``"one tuner at a time works on a study"``.
+        rule: the invariant in errors, as in ``"one bench at a time works in a folder"``.
 
     Raises:
         StudyError: if another process holds it, or it cannot be made.

@@ -18,7 +18,8 @@ from dietlab.dispatch import Dispatcher, choose_portfolio, train_dispatcher, ver
 from dietlab.errors import DietlabError
 from dietlab.hardware import Hardware
 from dietlab.measure import CacheState, Record, RecordFile, ReplayRunner, Timing, read_records
-from dietlab.results.report import Report, fastest
+from dietlab.results.report import Report
+from dietlab.results.row import fastest
 from dietlab.search import EFFORTS, TuningRun, tune
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.shipped import data_path

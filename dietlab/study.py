@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from dietlab.lower.decisions import DEFAULTS, Lowering
 from dietlab.measure import CacheState, RecordStore, Runner, read_records
 from dietlab.measure.store import require_programs
 from dietlab.results import Report
+from dietlab.results.journal import resumed
 from dietlab.search import (
     Effort,
     PhaseTimer,
@@ -44,12 +46,13 @@ from dietlab.space import Cover, Space, build_space, edges_of
 from dietlab.workloads import Workload, workload_from_json
 
 SCHEMA_VERSION = 3
-MANIFEST, RECORDS, MODEL, FACTS, DISPATCHER, REPORT = (
+MANIFEST, RECORDS, MODEL, FACTS, DISPATCHER, EVALUATION, REPORT = (
     "manifest.json",
     "records.jsonl",
     "model.json",
     "tuning.json",
     "dispatcher.json",
+    "evaluation.jsonl",
     "report.json",
 )
 
@@ -212,15 +215,14 @@ class Study(Carded):
         left = [(stage, self.folder / name) for stage, name in files.items()]
         return Listing(("stage", "file", "size"), left, lambda pair: (pair[0], pair[1].name, _size(pair[1])))
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Keeps other tuners out of the folder; the lock goes with the process, however it ends.
+    def locked(self) -> AbstractContextManager[None]:
+        """Keeps other processes that tune or evaluate out of the folder; the lock goes with the process,
+        however it ends.
 
         Raises:
             StudyError: if another process holds it.
         """
-        with locked(self.folder, "one tuner at a time works on a study"):
-            yield
+        return locked(self.folder, "one tuning or evaluation at a time works on a study")
 
     @property
     def header(self) -> dict[str, Any]:
@@ -340,19 +342,32 @@ class Study(Carded):
         effort: str | Effort | None = None,
         observers: Iterable[Observer] = (),
     ) -> Report:
-        """Runs stage 5; every shape that tuning did not measure is marked as held out."""
-        run = self.run()
+        """Runs stage 5; every shape that tuning did not measure is marked as held out. The same evaluation
+        of the same library goes on where an earlier call was stopped."""
+        run, op, effort = self.run(), self.operator(), effort_named(effort or self.effort)
         seen = {record.shape for record in run.records}
-        return evaluate(
-            self.operator(),
-            shapes.hold_out_all_but(seen),
-            against,
-            caches=caches,
-            effort=effort_named(effort or self.effort),
-            tuned=run,
-            folder=self.folder,
-            observers=observers,
-        )
+        with self.locked():
+            journal = resumed(
+                self.folder / EVALUATION,
+                library=sha256(op.path.read_bytes()).hexdigest(),
+                shapes=shapes.to_json(),
+                against=list(against),
+                caches=list(caches),
+                effort=asdict(effort),
+            )
+            report = evaluate(
+                op,
+                shapes.hold_out_all_but(seen),
+                against,
+                caches=caches,
+                effort=effort,
+                tuned=run,
+                folder=self.folder,
+                observers=observers,
+                journal=journal,
+            )
+            (self.folder / EVALUATION).unlink()
+        return report
 
     def report(self) -> Report:
         return Report.load(self.folder / REPORT)

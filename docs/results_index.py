@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dietlab.errors import RecordError
-from dietlab.results import BenchTable
+from dietlab.results import ResultTable
 
 INDEX = "index.json"
 RECORDS = ".jsonl.gz"
@@ -45,13 +45,13 @@ class Result:
         return not self.path.name.endswith(RECORDS)
 
     @cached_property
-    def table(self) -> BenchTable:
+    def table(self) -> ResultTable:
         """The bench's table, read once.
 
         Raises:
             RecordError: if the file or the facts beside it cannot be read.
         """
-        return BenchTable.load(self.path)
+        return ResultTable.load(self.path)
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Machine:
     results: tuple[Result, ...]
 
     @property
-    def bench(self) -> BenchTable:
+    def bench(self) -> ResultTable:
         """The table that the README shows."""
         return self.results[0].table
 

@@ -11,9 +11,9 @@ from results_text import DIGITS, MISSED, Place, bare, in_order, misses, number, 
 
 from dietlab.bench.ablation import SYMBOLIC
 from dietlab.measure import read_records
-from dietlab.results import BenchTable, Criterion, Line, by_workload, summarise
+from dietlab.results import Criterion, Line, ResultTable, by_workload, summarise
 from dietlab.results.criteria import EPILOGUE_AT_MOST, SHORT, criteria_of
-from dietlab.results.report import OURS
+from dietlab.results.row import OURS
 from dietlab.results.samples import Block, blocks
 from dietlab.results.summary import STATISTICS, interval, suite_of
 from dietlab.results.table import COLUMNS, LENGTH
@@ -71,7 +71,7 @@ def results_page(machines: Sequence[Machine]) -> str:
 
 
 def _machine_text(machine: Machine) -> str:
-    hardware = machine.bench.studies[0].processor
+    hardware = machine.bench.reports[0].processor
     limits = hardware.cpu
     lines = [
         f"## {machine.name}",
@@ -117,8 +117,8 @@ def _findings(result: Result) -> Iterator[str]:
         yield _scheduler_seconds(table)
 
 
-def _is_ablation(table: BenchTable) -> bool:
-    return any(contender.kind == VARIANT for facts in table.studies for contender in facts.contenders)
+def _is_ablation(table: ResultTable) -> bool:
+    return any(contender.kind == VARIANT for report in table.reports for contender in report.contenders)
 
 
 def _details(result: Result) -> Iterator[str]:
@@ -139,7 +139,7 @@ def _details(result: Result) -> Iterator[str]:
         yield "\n".join([f"{heading}:", "", *(f"- {note}" for note in notes)])
 
 
-def _versions(table: BenchTable) -> str:
+def _versions(table: ResultTable) -> str:
     versions = table.about.get("versions", {})
     return "Versions: " + ", ".join(f"{name} {version}" for name, version in versions.items()) + "."
 
@@ -151,7 +151,7 @@ def _summary_tables(lines: Sequence[Line]) -> Iterator[str]:
             yield pivot(chosen, lambda line: line.criterion.what, value_text, with_target=True)
 
 
-def _workload_text(table: BenchTable) -> str:
+def _workload_text(table: ResultTable) -> str:
     """Mean speedup over the best vendor and mean regret for each operator by itself."""
     chosen = [c for c in criteria_of(suite_of(table)) if c.statistic in MEANS and _by_operator(c)]
     lines = by_workload(table, chosen)
@@ -173,14 +173,14 @@ def _plain(line: Line) -> str:
     return number(line.value, line.criterion.unit)
 
 
-def _contenders(table: BenchTable) -> str:
+def _contenders(table: ResultTable) -> str:
     """Speedups over each contender on the short lengths of dense layers."""
     found: dict[tuple[str, str], dict[Place, list[float]]] = {}
     for block in blocks(table):
-        if block.facts.operator.operator == "dense":
+        if block.report.operator.operator == "dense":
             for contender, _, ratio in _speedups(block, lengths=SHORT):
-                key = (contender, block.facts.kind(contender))
-                place = Place(block.facts.threads, block.cache)
+                key = (contender, block.report.kind(contender))
+                place = Place(block.report.threads, block.cache)
                 found.setdefault(key, {}).setdefault(place, []).append(ratio)
     places = in_order({place for cells in found.values() for place in cells})
     rows = [
@@ -205,10 +205,10 @@ def _mean_and_least(ratios: Sequence[float]) -> str:
     return f"{number(STATISTICS['geomean'](values), 'x')} (worst {number(values.min(), 'x')})"
 
 
-def ablation_text(table: BenchTable) -> str:
+def ablation_text(table: ResultTable) -> str:
     """What a call takes without each idea, and with each epilogue, over the whole micro-kernel's time."""
     (block, *_) = blocks(table)
-    (kernel,) = [c.detail for c in block.facts.contenders if c.name == OURS]
+    (kernel,) = [c.detail for c in block.report.contenders if c.name == OURS]
     ideas: dict[str, list[float]] = {}
     epilogues: dict[str, list[float]] = {}
     symbolic = _symbolic_ratios(block)
@@ -219,9 +219,9 @@ def ablation_text(table: BenchTable) -> str:
             ideas.setdefault(name, []).append(ratio)
         elif length >= EPILOGUE_FROM:
             epilogues.setdefault(name, []).append(ratio)
-    place = Place(block.facts.threads, block.cache).words
+    place = Place(block.report.threads, block.cache).words
     parts = [
-        f"The micro-kernel `{kernel}` on `{block.facts.name}`, {place}: its time without one idea over its "
+        f"The micro-kernel `{kernel}` on `{block.report.name}`, {place}: its time without one idea over its "
         "time with all. Padding, bound checks and partitioned loops replace the exact cover by row tiles.",
         markdown(("without", "time"), [(name, _with_interval(values)) for name, values in ideas.items()]),
         f"Its time with a fused epilogue over that without, T >= {EPILOGUE_FROM}; "
@@ -261,14 +261,14 @@ def _judged(ratios: Sequence[float]) -> str:
     return _with_interval(ratios, digits=3) + (f" {MISSED}" if missed else "")
 
 
-def _scheduler_seconds(table: BenchTable) -> str:
+def _scheduler_seconds(table: ResultTable) -> str:
     """How long the per-shape scheduler and dietlab tuned."""
-    (facts,) = table.studies
-    theirs, trials = facts.tuning["ansor_seconds"], facts.tuning["ansor_trials"]
+    (report,) = table.reports
+    theirs, trials = report.tuning["ansor_seconds"], report.tuning["ansor_trials"]
     (count,) = set(trials.values())
     return (
         f"Ansor tuned {len(theirs)} lengths for {sum(theirs.values()):.0f} s, {count} trials each (about "
-        f"1000 are usual); dietlab tuned once, for all lengths, in {facts.tuning['total_seconds']:.0f} s."
+        f"1000 are usual); dietlab tuned once, for all lengths, in {report.tuning['total_seconds']:.0f} s."
     )
 
 

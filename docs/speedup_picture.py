@@ -79,7 +79,7 @@ def curve_of(machine: Machine) -> Curve:
     """Returns what the picture shows of a machine's bench."""
     found: dict[int, list[float]] = {}
     for block in blocks(machine.bench):
-        if (block.facts.threads, block.cache) == (THREADS, CACHE):
+        if (block.report.threads, block.cache) == (THREADS, CACHE):
             for sample in samples(CRITERION, block):
                 found.setdefault(sample.length, []).append(sample.value)
     lengths = tuple(sorted(found))

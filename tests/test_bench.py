@@ -44,10 +44,11 @@ from dietlab.hardware import Hardware
 from dietlab.plans import Leaf, Split
 from dietlab.results.criteria import COLD, CPU_CRITERIA, CRITERIA, Criterion
 from dietlab.results.journal import Journal, Turn, read_journal
-from dietlab.results.report import ContenderInfo, Row
+from dietlab.results.report import Report
+from dietlab.results.row import ContenderInfo, Row
 from dietlab.results.samples import bounds, is_prime
 from dietlab.results.summary import Line, by_workload, interval, line_of, summarise
-from dietlab.results.table import COLUMNS, BenchTable, Entry, StudyFacts
+from dietlab.results.table import COLUMNS, ResultTable
 from dietlab.shapes import Dim, Shape, ShapeSet
 from dietlab.space import Scheme, layout_limits
 from dietlab.study import Study
@@ -87,24 +88,24 @@ def row(length: int, contender: str, us: float, ours: float | None = None, **cha
     return replace(made, **changed)
 
 
-def facts(name: str = "qkv", threads: int = 1, **changed: Any) -> StudyFacts:
+def facts(name: str = "qkv", threads: int = 1, **changed: Any) -> Report:
     hardware = replace(Hardware.preset("haswell-1core"), peak_gflops=100.0, dram_gbps=20.0, l3_gbps=60.0)
-    made = StudyFacts(
-        name,
-        threads,
+    made = Report(
         QKV.to_json(),
         hardware.with_cores(threads).to_json(),
-        CONTENDERS,
-        {"total_seconds": 30.0, "trials": 64},
-        {"bytes": 20480, "kernels": 4},
+        tuning={"total_seconds": 30.0, "trials": 64},
+        library={"bytes": 20480, "kernels": 4},
+        contenders=CONTENDERS,
+        name=name,
     )
     return replace(made, **changed)
 
 
-def table(rows: Iterable[Row], studies: tuple[StudyFacts, ...] = (), threads: int = 1) -> BenchTable:
-    chosen = studies or (facts(threads=threads),)
-    entries = tuple(Entry(study.name, study.threads, r) for study in chosen for r in rows)
-    return BenchTable(entries, chosen, {"suite": "hand-made", "effort": "none", "versions": {"dietlab": "0"}})
+def table(rows: Iterable[Row], studies: tuple[Report, ...] = (), threads: int = 1) -> ResultTable:
+    found = tuple(rows)
+    reports = (replace(study, rows=found) for study in studies or (facts(threads=threads),))
+    about = {"suite": "hand-made", "effort": "none", "versions": {"dietlab": "0"}}
+    return ResultTable(tuple(reports), about)
 
 
 def turn_rows(length: int, ours: float = 100.0, cache: str = "rotating", **others: float) -> list[Row]:
@@ -242,9 +243,11 @@ def test_table_has_the_promised_columns(golden: Golden) -> None:
 def test_table_survives_its_files(tmp_path: Path) -> None:
     for name in ("bench.csv", "bench.csv.gz"):
         HAND_MADE.save(tmp_path / name)
-        loaded = BenchTable.load(tmp_path / name)
+        loaded = ResultTable.load(tmp_path / name)
         assert loaded.to_csv() == HAND_MADE.to_csv()
-        assert loaded.studies == HAND_MADE.studies and loaded.about == HAND_MADE.about
+        assert [r.facts for r in loaded.reports] == [
+            r.facts for r in HAND_MADE.reports
+        ] and loaded.about == HAND_MADE.about
         assert [line.value for line in summarise(loaded)] == pytest.approx(
             [line.value for line in summarise(HAND_MADE)], rel=1e-5
         )
@@ -275,11 +278,12 @@ def test_frame_of_the_summary_has_the_numbers_of_its_lines() -> None:
             above = row["value"] >= row["target"]
             assert line.met == (above if row["better"] == "higher" else row["value"] <= row["target"])
     assert set(frame["unit"]) <= {"ratio", "share", "s", "bytes", "count"} and frame["target"].notna().any()
-    assert BenchTable((), ()).summary_frame().empty
+    assert ResultTable(()).summary_frame().empty
 
 
 def test_order_of_the_table_does_not_depend_on_the_order_of_measuring() -> None:
-    turned = replace(HAND_MADE, entries=HAND_MADE.entries[4:] + HAND_MADE.entries[:4])
+    (report,) = HAND_MADE.reports
+    turned = replace(HAND_MADE, reports=(replace(report, rows=report.rows[4:] + report.rows[:4]),))
     lines = csv.DictReader(io.StringIO(turned.to_csv()))
     key = [(r["workload"], int(r["threads"]), r["cache"], int(r["T"])) for r in lines]
     assert key == sorted(key)
@@ -297,19 +301,19 @@ def test_foreign_tables_are_refused(content: str, complaint: str, tmp_path: Path
     HAND_MADE.save(tmp_path / "bench.csv")
     (tmp_path / "bench.csv").write_text(content)
     with pytest.raises(RecordError, match=complaint):
-        BenchTable.load(tmp_path / "bench.csv")
+        ResultTable.load(tmp_path / "bench.csv")
 
 
 def test_a_table_without_its_facts_is_refused(tmp_path: Path) -> None:
     HAND_MADE.save(tmp_path / "bench.csv")
     (tmp_path / "bench.json").write_text('{"schema_version": 9}')
     with pytest.raises(RecordError, match="schema 2"):
-        BenchTable.load(tmp_path / "bench.csv")
+        ResultTable.load(tmp_path / "bench.csv")
     (tmp_path / "bench.json").unlink()
     with pytest.raises(RecordError, match="JSON beside it"):
-        BenchTable.load(tmp_path / "bench.csv")
-    with pytest.raises(RecordError, match=r"name every study.*other, 3 threads"):
-        HAND_MADE.facts("other", 3)
+        ResultTable.load(tmp_path / "bench.csv")
+    with pytest.raises(RecordError, match=r"has every study.*other, 3 threads"):
+        HAND_MADE.report("other", 3)
 
 
 # The journal
@@ -403,11 +407,10 @@ def test_regret_peak_and_prime() -> None:
 
 
 def test_two_cores_are_compared_with_one() -> None:
-    studies = (facts(threads=1), facts(threads=2))
-    entries = [Entry("qkv", 1, row(t, "dietlab", 200.0)) for t in (8, 32, 64)]
-    entries += [Entry("qkv", 2, row(t, "dietlab", us)) for t, us in ((8, 1.0), (32, 100.0), (64, 125.0))]
-    entries += [Entry("qkv", 2, row(96, "dietlab", 1.0))]  # not measured on one core
-    line = pick(summarise(BenchTable(tuple(entries), studies)), "cores", "geomean")
+    one = facts(rows=tuple(row(t, "dietlab", 200.0) for t in (8, 32, 64)))
+    on_two = ((8, 1.0), (32, 100.0), (64, 125.0), (96, 1.0))  # 96 was not measured on one core
+    two = facts(threads=2, rows=tuple(row(t, "dietlab", us) for t, us in on_two))
+    line = pick(summarise(ResultTable((one, two))), "cores", "geomean")
     assert (line.threads, line.shapes) == (2, 2)
     assert line.value == pytest.approx(math.sqrt(2.0 * 1.6)) and line.met is False
 
@@ -425,7 +428,7 @@ def test_tuning_is_judged_when_all_workloads_are_there() -> None:
 
 def test_failed_studies_are_named_and_count_nowhere() -> None:
     failed = facts("broken", failure="the linker is missing " + HOSTILE, tuning={}, library={})
-    found = replace(HAND_MADE, studies=(*HAND_MADE.studies, failed))
+    found = replace(HAND_MADE, reports=(*HAND_MADE.reports, failed))
     assert found.failures == (failed,)
     assert pick(summarise(found), "tuning", "total", "").value == 30
     assert "broken, one core: the linker is missing" in render_bench(found)
@@ -587,8 +590,7 @@ def test_page_is_self_contained_and_escapes(tmp_path: Path) -> None:
 def test_names_have_no_place_in_a_script() -> None:
     hostile = replace(
         HAND_MADE,
-        entries=tuple(replace(entry, workload=HOSTILE) for entry in HAND_MADE.entries),
-        studies=(facts(HOSTILE),),
+        reports=tuple(replace(report, name=HOSTILE) for report in HAND_MADE.reports),
         about={"suite": HOSTILE},
     )
     assert HOSTILE not in render_bench_page(hostile)
@@ -757,7 +759,7 @@ def test_a_killed_bench_goes_on_at_the_next_length(killed: tuple[Path, bytes]) -
     lengths = [shape["T"] for shape in suite_named("smoke").tasks[0].evaluated("smoke")]
     assert len(keys) == len(set(keys))
     assert set(keys) == {("dense-tiny", 1, cache, t) for cache in ("hot", "rotating") for t in lengths}
-    found = BenchTable.load(out / TABLE)
+    found = ResultTable.load(out / TABLE)
     assert len(found.entries) == 2 * len(keys) and all(entry.row.correct for entry in found.entries)
     assert {e.length for e in found.entries if e.row.held_out} < set(lengths)
     for made in found.entries:
@@ -894,7 +896,7 @@ def test_a_bench_is_packed_small(tmp_path: Path) -> None:
     packed = tmp_path / "packed.csv.gz"
     done = CliRunner().invoke(main, ["bench", "--out", str(tmp_path), "--pack", str(packed)])
     assert done.exit_code == 0 and "2 rows" in done.stdout
-    assert BenchTable.load(packed).to_csv() == journal.kept.table.to_csv()
+    assert ResultTable.load(packed).to_csv() == journal.kept.table.to_csv()
     assert {path.name for path in tmp_path.iterdir()} == {JOURNAL, "packed.csv.gz", "packed.json"}
     other = CliRunner().invoke(main, ["bench", "--out", str(tmp_path), "--pack", "table.csv"])
     assert other.exit_code == 2 and "is a .csv.gz" in (other.stderr or other.output)
@@ -970,7 +972,7 @@ def test_a_micro_kernel_is_taken_apart(killed: tuple[Path, bytes]) -> None:
     command = ["ablate", str(study), "--effort", "smoke", "--caches", "hot", "--scheme", "6x16.u2.ws.p16"]
     done = CliRunner().invoke(main, command)
     assert done.exit_code == 0, (done.output, done.exception)
-    found = BenchTable.load(study / "ablation" / TABLE)
+    found = ResultTable.load(study / "ablation" / TABLE)
     assert all(entry.row.correct for entry in found.entries), [e.row.plan for e in found.entries]
     layer, taken = Dense(Dim(1, 16), 64, 32), Scheme.from_key(command[-1])
     pairs = heights(taken, layer, Study.open(study).hardware)

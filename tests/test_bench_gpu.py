@@ -12,10 +12,11 @@ from dietlab.bench.suite import SUITES
 from dietlab.evaluation.gpu import GPU_CACHE_STATES, GPU_VENDORS
 from dietlab.hardware import Hardware
 from dietlab.results.criteria import CPU_CRITERIA, CRITERIA, GPU_CRITERIA
-from dietlab.results.report import ContenderInfo, Row
+from dietlab.results.report import Report
+from dietlab.results.row import ContenderInfo, Row
 from dietlab.results.samples import counts
 from dietlab.results.summary import Line, by_workload, summarise
-from dietlab.results.table import BenchTable, Entry, StudyFacts
+from dietlab.results.table import ResultTable
 from dietlab.shapes import Dim, Shape
 from dietlab.traffic import read_table
 from dietlab.view.bench_text import render_bench
@@ -35,15 +36,14 @@ CONTENDERS = (
 )
 
 
-def study(name: str, work: Workload = DENSE, hardware: Hardware = H200, **changed: Any) -> StudyFacts:
-    made = StudyFacts(
-        name,
-        1,
+def study(name: str, work: Workload = DENSE, hardware: Hardware = H200, **changed: Any) -> Report:
+    made = Report(
         work.to_json(),
         hardware.to_json(),
-        CONTENDERS,
-        {"total_seconds": 300.0, "trials": 64},
-        {"bytes": 1 << 16, "kernels": 10},
+        tuning={"total_seconds": 300.0, "trials": 64},
+        library={"bytes": 1 << 16, "kernels": 10},
+        contenders=CONTENDERS,
+        name=name,
     )
     return replace(made, **changed)
 
@@ -61,23 +61,22 @@ def turn(
     return [replace(ours, **(of_ours or {})), *rows]
 
 
-Measured = tuple[StudyFacts, list[Row]]
+Measured = tuple[Report, list[Row]]
 
 
-def table(*measured: Measured, suite: str = "paper-gpu") -> BenchTable:
-    entries = tuple(Entry(facts.name, facts.threads, row) for facts, rows in measured for row in rows)
+def table(*measured: Measured, suite: str = "paper-gpu") -> ResultTable:
     about = {"suite": suite, "effort": "none", "versions": {}}
-    return BenchTable(entries, tuple(facts for facts, _ in measured), about)
+    return ResultTable(tuple(replace(report, rows=tuple(rows)) for report, rows in measured), about)
 
 
-def lines(found: BenchTable, measure: str, cache: str = "hot") -> dict[str, Line]:
+def lines(found: ResultTable, measure: str, cache: str = "hot") -> dict[str, Line]:
     """By statistic."""
     chosen = [x for x in summarise(found) if (x.criterion.measure, x.cache) == (measure, cache)]
     assert len({line.criterion.statistic for line in chosen}) == len(chosen)
     return {line.criterion.statistic: line for line in chosen}
 
 
-def line(found: BenchTable, measure: str, cache: str = "hot") -> Line:
+def line(found: ResultTable, measure: str, cache: str = "hot") -> Line:
     (only,) = lines(found, measure, cache).values()
     return only
 

@@ -29,9 +29,10 @@ from dietlab.measure import SyntheticRunner
 from dietlab.plans import Leaf
 from dietlab.results.criteria import CRITERIA, LAYER_CRITERIA, criteria_of
 from dietlab.results.journal import read_journal
-from dietlab.results.report import ContenderInfo, Row
+from dietlab.results.report import Report
+from dietlab.results.row import ContenderInfo, Row
 from dietlab.results.summary import Line, summarise
-from dietlab.results.table import COLUMNS, BenchTable, Entry, StudyFacts
+from dietlab.results.table import COLUMNS, ResultTable
 from dietlab.results.table_parts import by_layer, by_length
 from dietlab.shapes import Dim, Shape
 from dietlab.space import Scheme
@@ -76,15 +77,12 @@ def rows(shape: Shape, regret: float, **others: float) -> list[Row]:
     ]
 
 
-def facts(name: str = "dense-every-layer", work: Any = EVERY, **changed: Any) -> StudyFacts:
-    made = StudyFacts(
-        name,
-        1,
+def facts(name: str = "dense-every-layer", work: Any = EVERY, **changed: Any) -> Report:
+    made = Report(
         work.to_json(),
         replace(Hardware.preset("haswell-1core"), peak_gflops=100.0, dram_gbps=20.0, l3_gbps=60.0).to_json(),
-        CONTENDERS,
-        {"total_seconds": 200.0, "trials": 64, "measurements": 900, "peak_bytes": 6e8},
-        {
+        tuning={"total_seconds": 200.0, "trials": 64, "measurements": 900, "peak_bytes": 6e8},
+        library={
             "bytes": 90 << 10,
             "kernels": 11,
             "dispatch_ns": 12.0,
@@ -92,14 +90,16 @@ def facts(name: str = "dense-every-layer", work: Any = EVERY, **changed: Any) ->
             "shapes_checked": 4000,
             "shapes_wrong": [],
         },
+        contenders=CONTENDERS,
+        name=name,
     )
     return replace(made, **changed)
 
 
-def table(found: Iterable[Row], studies: tuple[StudyFacts, ...] = (), suite: str = "layers") -> BenchTable:
-    chosen = studies or (facts(),)
-    entries = tuple(Entry(chosen[0].name, 1, row) for row in found)
-    return BenchTable(entries, chosen, {"suite": suite, "effort": "none", "versions": {"dietlab": "0"}})
+def table(found: Iterable[Row], studies: tuple[Report, ...] = (), suite: str = "layers") -> ResultTable:
+    first, *others = studies or (facts(),)
+    about = {"suite": suite, "effort": "none", "versions": {"dietlab": "0"}}
+    return ResultTable((replace(first, rows=tuple(found)), *others), about)
 
 
 FOUR = {
@@ -190,19 +190,20 @@ def test_impossible_tasks_are_refused(tmp_path: Path) -> None:
 
 def test_the_table_has_a_column_for_each_dimension(tmp_path: Path) -> None:
     work = BatchMatmul(T=Dim(1, 128), B=192, D=64, form="nt")
-    batched = facts("batch-matmul-nt", work)
-    more = Entry(batched.name, 1, replace(rows(Shape.of(T=9, N=1, K=1), 0.0)[0], shape=Shape.of(T=9)))
-    both = replace(HAND_MADE, entries=(*HAND_MADE.entries[::-1], more), studies=(*HAND_MADE.studies, batched))
+    more = replace(rows(Shape.of(T=9, N=1, K=1), 0.0)[0], shape=Shape.of(T=9))
+    batched = facts("batch-matmul-nt", work, rows=(more,))
+    turned = (replace(report, rows=report.rows[::-1]) for report in HAND_MADE.reports)
+    both = replace(HAND_MADE, reports=(*turned, batched))
     both.save(tmp_path / "bench.csv.gz")
-    loaded = BenchTable.load(tmp_path / "bench.csv.gz")
+    loaded = ResultTable.load(tmp_path / "bench.csv.gz")
     assert loaded.to_csv() == both.to_csv()
-    assert {e.row.shape for e in loaded.entries} == {*FOUR, more.row.shape}
+    assert {e.row.shape for e in loaded.entries} == {*FOUR, more.shape}
     header, first, *_ = both.to_csv().splitlines()
     assert header.startswith("workload,threads,cache,T,N,K,held_out,")
     assert first.startswith("batch-matmul-nt,1,rotating,9,,,")
     frame = both.to_frame()
     assert frame["N"].isna().sum() == 1 and str(frame["N"].dtype) == "Int64"
-    alone = replace(both, entries=(more,), studies=(batched,))
+    alone = replace(both, reports=(batched,))
     assert alone.columns == COLUMNS and not alone.has_layers
 
 
@@ -211,10 +212,10 @@ def test_a_table_of_layers_without_a_dimension_is_refused(tmp_path: Path) -> Non
     text = (tmp_path / "bench.csv").read_text()
     (tmp_path / "bench.csv").write_text(text.replace(",T,N,K,", ",T,N,", 1))
     with pytest.raises(RecordError, match="a bench's CSV has these columns"):
-        BenchTable.load(tmp_path / "bench.csv")
+        ResultTable.load(tmp_path / "bench.csv")
     (tmp_path / "bench.csv").write_text(text.replace(",5,97,301,", ",5,97,,", 1))
     with pytest.raises(RecordError, match="line 2"):
-        BenchTable.load(tmp_path / "bench.csv")
+        ResultTable.load(tmp_path / "bench.csv")
 
 
 # The summary
@@ -303,8 +304,9 @@ def test_parts_by_hand() -> None:
 
 
 def test_text_and_page_show_layers_and_lengths() -> None:
-    failed = facts(tuning={**facts().tuning, "own_failures": {"N=1 K=1": "no linker"}})
-    text = render_bench(replace(HAND_MADE, studies=(failed,)))
+    tuning = {**facts().tuning, "own_failures": {"N=1 K=1": "no linker"}}
+    failed = facts(tuning=tuning, rows=HAND_MADE.reports[0].rows)
+    text = render_bench(replace(HAND_MADE, reports=(failed,)))
     assert "## By layer" in text and "## By length" in text
     odd = next(row for row in text.splitlines() if "| K=301,N=97 " in row and "0.910 x" in row)
     assert [cell.strip() for cell in odd.split("|")][4:7] == ["K=301,N=97", "yes", "2"]
@@ -426,7 +428,7 @@ def test_a_suite_of_layers_runs_and_goes_on(tmp_path: Path, monkeypatch: pytest.
     command += ["--out", str(tmp_path)]
     done = CliRunner().invoke(main, command)
     assert done.exit_code == 0, (done.output, done.exception)
-    found, shapes = BenchTable.load(tmp_path / TABLE), TINY.evaluated("smoke")
+    found, shapes = ResultTable.load(tmp_path / TABLE), TINY.evaluated("smoke")
     assert all(entry.row.correct for entry in found.entries)
     by_name = {
         name: {e.row.shape for e in found.entries if e.row.contender == name}
@@ -435,7 +437,7 @@ def test_a_suite_of_layers_runs_and_goes_on(tmp_path: Path, monkeypatch: pytest.
     assert by_name["dietlab"] == by_name["openblas"] == by_name["oracle"] == set(shapes)
     assert {(s["N"], s["K"]) for s in by_name[OWN]} == {(64, 32), (37, 19)}, "others are not served"
     assert {e.row.shape for e in found.entries if e.row.held_out} >= {s for s in shapes if s["N"] in (37, 50)}
-    (study,) = found.studies
+    (study,) = found.reports
     assert study.library["shapes_checked"] == 200 and study.library["shapes_wrong"] == []
     assert {"dispatch_ns", "python_call_us"} <= set(study.library)
     assert set(study.tuning["own_seconds"]) == {"N=64 K=32", "N=37 K=19"}

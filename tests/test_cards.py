@@ -38,7 +38,8 @@ from dietlab.cards import (
 from dietlab.dispatch import choose_portfolio
 from dietlab.hardware import Hardware
 from dietlab.measure import RecordFile
-from dietlab.results.report import ContenderInfo, Report
+from dietlab.results.report import Report
+from dietlab.results.row import ContenderInfo
 from dietlab.shapes import Dim, Shape, ShapeSet
 from dietlab.space import CpuMicroKernel, Scheme, build_space
 from dietlab.study import Study
@@ -412,7 +413,7 @@ def test_every_value_with_a_table_calls_it_to_frame() -> None:
     values = [getattr(dl, name) for name in dl.__all__]
     offered = {value.__name__ for value in values if hasattr(value, "to_frame")}
     assert offered >= {
-        *("BenchTable", "Dispatcher", "Hardware", "Portfolio", "Report", "ShapeSet", "Space", "TuningRun")
+        *("ResultTable", "Dispatcher", "Hardware", "Portfolio", "Report", "ShapeSet", "Space", "TuningRun")
     }
     named = [value.__name__ for value in values if inspect.isfunction(vars_of(value).get("frame"))]
     assert not named, "a method frame(); an explorer's property is the table that it shows now"

@@ -23,8 +23,9 @@ from dietlab.errors import DispatchError, ModelError, RecordError, WorkloadError
 from dietlab.hardware import Hardware
 from dietlab.measure import Record, ReplayRunner, SyntheticRunner, Timing, read_records
 from dietlab.plans import Leaf, Split, Tree, intervals, route
-from dietlab.results import BenchTable, Entry, StudyFacts
-from dietlab.results.report import ContenderInfo, Report, Row
+from dietlab.results import ResultTable
+from dietlab.results.report import Report
+from dietlab.results.row import ContenderInfo, Row
 from dietlab.search import EFFORTS, TuningRun, tune
 from dietlab.shapes import Dim, Shape, ShapeSet
 from dietlab.space import Scheme, build_space
@@ -131,16 +132,15 @@ KINDS = {
 }
 
 
-def facts(name: str = "qkv", threads: int = 1, **changed: Any) -> StudyFacts:
+def facts(name: str = "qkv", threads: int = 1, **changed: Any) -> Report:
     contenders = tuple(ContenderInfo(who, kind) for who, kind in KINDS.items())
     hardware = HARDWARE.with_cores(threads).to_json()
-    return replace(StudyFacts(name, threads, WORK.to_json(), hardware, contenders), **changed)
+    return replace(Report(WORK.to_json(), hardware, contenders=contenders, name=name), **changed)
 
 
-def bench(parts: Mapping[tuple[str, int], Iterable[Row]], *more: StudyFacts) -> BenchTable:
-    studies = [facts(name, threads) for name, threads in parts]
-    entries = [Entry(name, threads, r) for (name, threads), rows in parts.items() for r in rows]
-    return BenchTable(tuple(entries), (*studies, *more))
+def bench(parts: Mapping[tuple[str, int], Iterable[Row]], *more: Report) -> ResultTable:
+    reports = (facts(name, threads, rows=tuple(rows)) for (name, threads), rows in parts.items())
+    return ResultTable((*reports, *more))
 
 
 ONE_CORE = [
@@ -267,7 +267,7 @@ def test_a_click_on_a_shape_tells_its_plan_and_a_click_elsewhere_nothing() -> No
 
 def test_several_sources_are_never_mixed(report: Report, tmp_path: Path) -> None:
     TABLE.save(tmp_path / "first.csv")
-    explorer = speedup_explorer([tmp_path / "first.csv", TABLE, report])
+    explorer = speedup_explorer([tmp_path / "first.csv", TABLE, replace(report, name="")])
     names = explorer.controls["hardware"].options
     assert names == (HARDWARE.name, f"{HARDWARE.name} (2)")
     assert explorer.controls["workload"].options == ("qkv", "other", str(WORK))
@@ -325,14 +325,14 @@ def test_a_study_that_says_nothing_of_the_shape_is_a_sentence(study: Study, tmp_
     missing = speedup_explorer(TABLE, runs={("qkv", 1): tmp_path / "no study"})
     assert "Its parts cannot be predicted: a study folder has a readable manifest.json" in missing.drawn.note
     assert len(missing.frame) == 2
-    elsewhere = facts(hardware={**HARDWARE.to_json(), "name": "another CPU"})
-    table = replace(bench({("qkv", 1): ONE_CORE}), studies=(elsewhere,))
+    elsewhere = facts(hardware={**HARDWARE.to_json(), "name": "another CPU"}, rows=tuple(ONE_CORE))
+    table = ResultTable((elsewhere,))
     other = speedup_explorer(table, runs={("qkv", 1): study.folder})
     assert f"The cost model is of {HARDWARE.name}: it predicts nothing here." in other.drawn.note
 
 
 def test_tables_without_a_row_say_so() -> None:
-    for empty in (BenchTable((), ()), [], Report({}, {}, {}, {}, {}, ())):
+    for empty in (ResultTable(()), [], Report({}, {}, {}, {}, {}, ())):
         explorer = speedup_explorer(empty)
         assert explorer.figure.layout.annotations[0].text == "nothing was measured"
         assert explorer.drawn.note == "There is no row to compare."
@@ -358,7 +358,7 @@ def test_a_wrong_result_of_ours_has_no_time() -> None:
 
 def test_every_choice_of_the_shipped_bench_agrees_with_its_summary() -> None:
     explorer = speedup_explorer(BENCH)
-    table = BenchTable.load(BENCH)
+    table = ResultTable.load(BENCH)
     seen = 0
     for threads in explorer.controls["threads"].options:
         report = table.report(explorer.values["workload"], threads)

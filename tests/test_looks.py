@@ -14,8 +14,8 @@ from matplotlib.colors import same_color, to_rgb
 
 from dietlab import lessons
 from dietlab.dispatch import choose_portfolio, train_dispatcher
-from dietlab.results import BenchTable
-from dietlab.results.report import OURS
+from dietlab.results import ResultTable
+from dietlab.results.row import OURS
 from dietlab.search import TuningRun
 from dietlab.shapes import ShapeSet
 from dietlab.shipped import data_path
@@ -148,8 +148,8 @@ def test_roles_are_the_only_colours() -> None:
 def figures(synthetic_run: TuningRun) -> Mapping[str, go.Figure]:
     """One figure of each kind, of real reports and a synthetic run."""
     report, run = lessons.report(), synthetic_run
-    bench = BenchTable.load(data_path(lessons.BENCH))
-    study = bench.studies[0]
+    bench = ResultTable.load(data_path(lessons.BENCH))
+    study = bench.reports[0]
     portfolio = choose_portfolio(run)
     dispatcher = train_dispatcher(portfolio)
     model = fit_first(run, 40)

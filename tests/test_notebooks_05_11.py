@@ -11,7 +11,7 @@ from notebook_runs import probed, ran
 
 from dietlab import lessons
 from dietlab.results.summary import summarise
-from dietlab.results.table import BenchTable
+from dietlab.results.table import ResultTable
 from dietlab.shipped import data_path
 from dietlab.space import Scheme
 
@@ -215,7 +215,7 @@ def test_notebook_computes_the_summary_by_hand() -> None:
     path = data_path(ran("09_bench").cells[1].source.split('"')[1])
     lines = [
         line
-        for line in summarise(BenchTable.load(path))
+        for line in summarise(ResultTable.load(path))
         if line.criterion.measure == "prepacked"
         and line.criterion.lengths == (1, 128)
         and line.criterion.statistic == "geomean"

@@ -20,8 +20,8 @@ from test_bench_layers import HAND_MADE
 from dietlab.bench.ablation import SYMBOLIC
 from dietlab.errors import RecordError
 from dietlab.results import summarise
-from dietlab.results.report import OURS
-from dietlab.results.table import COLUMNS, BenchTable, Entry
+from dietlab.results.row import OURS
+from dietlab.results.table import COLUMNS, ResultTable
 
 RESULTS = ROOT / "data" / "results"
 PAGE = ROOT / "docs" / "results.md"
@@ -84,7 +84,7 @@ def test_a_miss_never_looks_like_its_target(machines: tuple[Machine, ...]) -> No
 
 
 def test_an_ablation_gives_symbolic_extents_over_constant_ones_of_the_same_tile() -> None:
-    found = BenchTable.load(RESULTS / "zen4-ablation.csv.gz")
+    found = ResultTable.load(RESULTS / "zen4-ablation.csv.gz")
     seconds = {
         OURS: 1.0,
         SYMBOLIC: 1.01,
@@ -92,13 +92,10 @@ def test_an_ablation_gives_symbolic_extents_over_constant_ones_of_the_same_tile(
         f"8 rows, {SYMBOLIC}": 1.0,
         f"4 rows, {SYMBOLIC}": 3.0,
     }
-    first = found.entries[0]
-
-    def entry(name: str) -> Entry:
-        row = replace(first.row, contender=name, seconds_median=seconds[name], speedup=seconds[name])
-        return replace(first, row=row)
-
-    table = replace(found, entries=tuple(entry(name) for name in seconds))
+    (report,) = found.reports
+    first = report.rows[0]
+    rows = (replace(first, contender=name, seconds_median=us, speedup=us) for name, us in seconds.items())
+    table = replace(found, reports=(replace(report, rows=tuple(rows)),))
     text = ablation_text(table)
     assert "| the micro-kernel | 1.010x |" in text and "| 8 rows           | 0.500x |" in text
     assert "4 rows" not in text, "its tile with constants was not timed"

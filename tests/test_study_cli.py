@@ -23,9 +23,11 @@ from dietlab.cli import main
 from dietlab.cli.commands import HEADINGS, CommandGroup
 from dietlab.dispatch import load
 from dietlab.errors import StudyError
+from dietlab.evaluation.evaluate import Contest
 from dietlab.hardware import Hardware
 from dietlab.measure import SyntheticRunner, Trial, read_records, write_compressed
-from dietlab.shapes import Dim, ShapeSet
+from dietlab.results import Row
+from dietlab.shapes import Dim, Shape, ShapeSet
 from dietlab.space import build_space
 from dietlab.study import Study
 from dietlab.workloads import BatchMatmul, Dense, Workload
@@ -246,7 +248,9 @@ def test_second_tuner_is_refused_until_the_first_is_gone(tmp_path: Path, here: H
     )
     assert holder.stdout is not None and holder.stdout.readline() == "held\n"
     try:
-        with pytest.raises(StudyError, match=r"one tuner at a time works on a study; got .*another folder"):
+        with pytest.raises(
+            StudyError, match=r"one tuning or evaluation at a time works on a study; got .*another folder"
+        ):
             study.tune(SyntheticRunner(here))
         assert not (study.folder / "records.jsonl").exists()
     finally:
@@ -378,6 +382,34 @@ def test_evaluate_writes_the_report_that_report_prints(
     wanted = dietlab("report", study, "--html", tmp_path / "other.html")
     assert wanted.exit_code == 2 and "openblas" in wanted.stdout
     assert "pip install 'dietlab[lab]'" in wanted.stderr and not (tmp_path / "other.html").exists()
+
+
+def test_an_evaluation_that_was_stopped_goes_on_at_the_next_shape(
+    study: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, work = Study.open(study), Study.open(study).workload
+    played: list[int] = []
+    rows = Contest.rows
+
+    def stopping(self: Contest, shape: Shape, *others: Any) -> list[Row]:
+        if len(played) == 2:
+            played.append(0)
+            raise KeyboardInterrupt
+        played.append(shape["T"])
+        return rows(self, shape, *others)
+
+    monkeypatch.setattr(Contest, "rows", stopping)
+    every = ShapeSet.extents(work, [1, 5, 7, 16])
+    with pytest.raises(KeyboardInterrupt):
+        opened.evaluate(every, ["openblas"], effort="smoke")
+    report = opened.evaluate(every, ["openblas"], effort="smoke")
+    assert played[2] == 0 and sorted(played) == [0, 1, 5, 7, 16], "no shape is measured twice"
+    assert {row.shape["T"] for row in report.rows} == {1, 5, 7, 16} and len(report.rows) == 8
+    assert not (study / "evaluation.jsonl").exists()
+    # Another evaluation, or one that is complete, begins anew.
+    (study / "evaluation.jsonl").write_text("damaged\n")
+    opened.evaluate(ShapeSet.extents(work, [1]), ["openblas"], effort="smoke")
+    assert played[-1] == 1 and len(played) == 6
 
 
 @pytest.fixture(scope="module")

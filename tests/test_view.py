@@ -26,7 +26,8 @@ from dietlab.events import PhaseSeconds
 from dietlab.measure import SyntheticRunner
 from dietlab.plans import Leaf, Split, route
 from dietlab.results.parts import length_place
-from dietlab.results.report import ContenderInfo, Report, Row
+from dietlab.results.report import Report
+from dietlab.results.row import ContenderInfo, Row
 from dietlab.search import TuningRun, tune
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import Scheme, build_space

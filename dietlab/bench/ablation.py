@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-from dietlab.bench.run import JOURNAL, TABLE, locked, play, progress_of
+from dietlab.bench.run import JOURNAL, ONE_AT_A_TIME, TABLE, play
 from dietlab.bench.suite import lengths_named
 from dietlab.dispatch import Dispatcher, build, versions
 from dietlab.errors import BuildError, DietlabError, require_names
@@ -18,13 +18,15 @@ from dietlab.evaluation.evaluate import Contest
 from dietlab.evaluation.lineup import Lineup, spread
 from dietlab.evaluation.timing_session import Entrant, TimingSession
 from dietlab.events import Observer, audience
+from dietlab.files import locked
 from dietlab.hardware import Hardware
 from dietlab.measure import CACHE_STATES
 from dietlab.plans import Leaf
 from dietlab.results import ContenderInfo
 from dietlab.results.journal import Journal, Turn
-from dietlab.results.report import OURS
-from dietlab.results.table import BenchTable, StudyFacts
+from dietlab.results.report import Report
+from dietlab.results.row import OURS
+from dietlab.results.table import ResultTable
 from dietlab.search import effort_named
 from dietlab.shapes import Dim, Shape
 from dietlab.space import CpuMicroKernel, CpuScheme, Scheme, scheme_with
@@ -152,7 +154,7 @@ def run_ablation(
     effort: str = "quick",
     scheme: str | None = None,
     observers: Iterable[Observer] = (),
-) -> BenchTable:
+) -> ResultTable:
     """Builds every variant of one scheme and times them in turns; goes on where it was stopped.
 
     In the table ``dietlab`` is the composition of ``scheme`` alone, without a decision tree; the
@@ -178,12 +180,13 @@ def run_ablation(
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
     folder = opened.folder / FOLDER
-    with locked(folder):
+    with locked(folder, ONE_AT_A_TIME):
         journal = Journal(folder / JOURNAL, about)
         left = [turn for turn in _turns(opened, caches, effort) if turn not in journal.rows]
         seen = {record.shape for record in opened.run().records}
         try:
-            with progress_of(audience(observers), len(journal.rows), len(left)) as progress:
+            done = len(journal.rows)
+            with audience(observers).stage("bench", done + len(left), "shape", done) as progress:
                 if left:
                     with _contest(opened, dispatcher, chosen, effort, journal) as contest:
                         play(contest, left, seen, journal, progress)
@@ -226,12 +229,11 @@ def _contest(
         if OURS not in match.names:
             raise DietlabError("the composition opens", contest.contenders[0].absent)
         journal.add_study(
-            StudyFacts(
-                study.folder.name,
-                study.hardware.cores,
+            Report(
                 study.workload.to_json(),
                 study.hardware.to_json(),
-                contest.contenders,
+                contenders=contest.contenders,
+                name=study.folder.name,
             )
         )
         yield contest

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -24,14 +24,15 @@ from dietlab.evaluation.evaluate import Contest, contest
 from dietlab.evaluation.gpu.machine import machine_facts
 from dietlab.evaluation.lineup import spread
 from dietlab.evaluation.overhead import overheads
-from dietlab.events import Audience, Observer, Stage, StageFinished, StageStarted, audience
+from dietlab.events import Audience, Observer, Stage, audience
 from dietlab.files import locked
 from dietlab.hardware import Hardware
 from dietlab.hardware.description import Target
 from dietlab.hardware.detect import measure_peaks
 from dietlab.results import Row
 from dietlab.results.journal import Journal, Turn
-from dietlab.results.table import BenchTable, StudyFacts, study_folder
+from dietlab.results.report import Report, study_folder
+from dietlab.results.table import ResultTable
 from dietlab.search import Effort, effort_named
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.study import Study
@@ -39,6 +40,7 @@ from dietlab.study import Study
 PEAK = "peak_bytes"
 """The fact of a study's tuning that is its peak memory."""
 JOURNAL, TABLE = "rows.jsonl", "bench.csv"
+ONE_AT_A_TIME = "one bench at a time works in a folder"
 TUNING_EFFORT = {"smoke": "smoke", "quick": "quick", "full": "quick"}
 """By the bench's effort: more lengths and longer timing need no longer tuning."""
 RECENT_TURNS = 8
@@ -86,7 +88,7 @@ def run_bench(
     only: str = "",
     observers: Iterable[Observer] = (),
     deadline: Deadline | None = None,
-) -> BenchTable:
+) -> ResultTable:
     """Returns the whole table of a suite; what stands in ``out`` already is not measured again.
 
     A task that cannot be tuned, built or opened becomes a study with a ``failure``; the others go on.
@@ -112,7 +114,7 @@ def run_bench(
     timing = effort_named(effort)
     timing = replace(timing, ansor_trials=ansor_trials or timing.ansor_trials, ansor_seconds=None)
     chosen, deadline = suite.only(only), deadline or Deadline()
-    with locked(folder, "one bench at a time works in a folder"):
+    with locked(folder, ONE_AT_A_TIME):
         journal = Journal(folder / JOURNAL, _about(suite, effort, effort_named(tuning), timing))
         bench = Bench(
             folder, journal, audience((*observers, deadline)), effort, tuning, timing, suite.target, deadline
@@ -171,7 +173,7 @@ def jobs(
 
 def _run_jobs(bench: Bench, todo: Sequence[Job]) -> None:
     left, done = sum(len(job.turns) for job in todo), len(bench.journal.rows)
-    with progress_of(bench.listeners, done, left) as progress:
+    with bench.listeners.stage("bench", done + left, "shape", done) as progress:
         for job in todo:
             if job.turns or _unchecked(bench, job):
                 _attempt(bench, job, progress)
@@ -185,7 +187,7 @@ def _unchecked(bench: Bench, job: Job) -> bool:
     return on_cpu and facts is not None and not facts.failure and not _checks(facts)
 
 
-def _checks(facts: StudyFacts | None) -> dict[str, Any]:
+def _checks(facts: Report | None) -> dict[str, Any]:
     """Returns the known results of the check of every length, or of random shapes."""
     found = facts.library.items() if facts else ()
     return {name: value for name, value in found if name.startswith(("lengths_", "shapes_"))}
@@ -194,7 +196,7 @@ def _checks(facts: StudyFacts | None) -> dict[str, Any]:
 def _attempt(bench: Bench, job: Job, progress: Stage) -> None:
     """Measures one job; what stops it is kept as its failure, with the rows that were measured."""
     hardware, before = _processor(bench, job.threads), progress.done
-    facts = StudyFacts(job.task.name, job.threads, job.task.workload.to_json(), hardware.to_json())
+    facts = Report(job.task.workload.to_json(), hardware.to_json(), name=job.task.name)
     try:
         with bench.listeners.stage(job.name, 1, "study") as studies:
             _measure(bench, job, hardware, progress)
@@ -234,14 +236,23 @@ def _measure(bench: Bench, job: Job, hardware: Hardware, progress: Stage) -> Non
     ) as opened:
         peak = known.tuning if known else {}
         tuning = {**opened.tuning, **own.facts, **{k: v for k, v in peak.items() if k == PEAK}}
-        bench.journal.add_study(_facts(job, study, tuning, library, opened))
+        bench.journal.add_study(
+            Report(
+                study.workload.to_json(),
+                study.hardware.to_json(),
+                tuning=tuning,
+                library=library,
+                contenders=opened.contenders,
+                name=task.name,
+            )
+        )
         play(opened, job.turns, seen, bench.journal, progress, bench.deadline)
 
 
 def _keep_memory(bench: Bench, job: Job, study: Study, peak: int) -> None:
     """Keeps the peak of tuning at once: nobody can measure it later. A study that was tuned in several
     sittings has that of the greatest."""
-    bare = StudyFacts(job.task.name, job.threads, study.workload.to_json(), study.hardware.to_json())
+    bare = Report(study.workload.to_json(), study.hardware.to_json(), name=job.task.name)
     known = bench.journal.studies.get((job.task.name, job.threads), bare)
     tuning = {**known.tuning, PEAK: max(peak, known.tuning.get(PEAK, 0))}
     bench.journal.add_study(replace(known, tuning=tuning))
@@ -278,22 +289,11 @@ def play(
     for turn in turns:
         deadline.check(max(recent, default=0.0))
         started = perf_counter()
-        rows = opened.rows(turn.shape, turn.cache, turn.shape not in seen)
-        journal.add_rows(turn, rows)
+        held_out = turn.shape not in seen
+        rows = journal.measured(turn, partial(opened.rows, turn.shape, turn.cache, held_out))
         where = f"{turn.workload}, {counted(turn.threads, 'core')}, {turn.cache}, {turn.shape}"
         recent.append(perf_counter() - started)
         progress.advance(f"{where}{_standing(rows)}")
-
-
-@contextmanager
-def progress_of(listeners: Audience, done: int, left: int) -> Iterator[Stage]:
-    """Returns the progress of a bench of which ``done`` turns were measured before."""
-    listeners.send(StageStarted("bench", done + left, "shape", done))
-    started = perf_counter()
-    try:
-        yield Stage(listeners, "bench", done)
-    finally:
-        listeners.send(StageFinished("bench", perf_counter() - started))
 
 
 def _paper_shapes(task: Task) -> ShapeSet:
@@ -324,20 +324,6 @@ def _processor(bench: Bench, threads: int) -> Hardware:
         if facts.threads == threads:
             return known
     return here if bench.target == "cuda" else measure_peaks(here.with_cores(threads))
-
-
-def _facts(
-    job: Job, study: Study, tuning: Mapping[str, Any], library: Mapping[str, Any], opened: Contest
-) -> StudyFacts:
-    return StudyFacts(
-        job.task.name,
-        job.threads,
-        study.workload.to_json(),
-        study.hardware.to_json(),
-        opened.contenders,
-        tuning,
-        library,
-    )
 
 
 def _standing(rows: Sequence[Row]) -> str:

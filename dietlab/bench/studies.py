@@ -18,7 +18,7 @@ from dietlab.evaluation.timing_session import Entrant
 from dietlab.events import Audience
 from dietlab.hardware import Hardware
 from dietlab.measure import LocalRunner
-from dietlab.results.table import study_folder
+from dietlab.results.report import study_folder
 from dietlab.search import effort_named
 from dietlab.study import Study
 

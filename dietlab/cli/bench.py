@@ -19,7 +19,7 @@ from dietlab.evaluation.contenders import contenders_for
 from dietlab.evaluation.gpu import GPU_CACHE_STATES
 from dietlab.measure import CACHE_STATES
 from dietlab.results.journal import read_journal
-from dietlab.results.table import BenchTable, facts_path
+from dietlab.results.table import ResultTable, facts_path
 from dietlab.search import EFFORTS
 from dietlab.view.bench_page import plans_in, write_bench
 from dietlab.view.bench_text import render_bench
@@ -196,7 +196,7 @@ def chosen_suite(name: str, target: str | None, against: str | None) -> Suite:
     return suite.against(tuple(words(against.removeprefix("+"))), added=against.startswith("+"))
 
 
-def packed(table: BenchTable, path: str) -> None:
+def packed(table: ResultTable, path: str) -> None:
     """Writes a table small, to be kept with others of its kind in data/results.
 
     Raises:
@@ -239,7 +239,7 @@ def ablate(study: str, caches: str, effort: str, scheme: str | None, quiet: bool
     show_bench(table, Path(study) / FOLDER)
 
 
-def show_bench(table: BenchTable, folder: Path, left: int = 0) -> None:
+def show_bench(table: ResultTable, folder: Path, left: int = 0) -> None:
     """Writes the text and the page, prints the text; exit status :data:`LEFT_OVER` if something is ``left``
     to measure, otherwise 1 if a study failed or a result of ours is wrong."""
     text = render_bench(table)

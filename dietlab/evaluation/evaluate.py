@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
@@ -21,7 +22,9 @@ from dietlab.evaluation.overhead import overheads
 from dietlab.evaluation.timing_session import Entrant, SessionTurn, TimingSession
 from dietlab.events import Audience, Observer, audience
 from dietlab.measure.rotation import roofline_of
-from dietlab.results.report import OURS, ContenderInfo, Report, Row
+from dietlab.results.journal import Journal, Turn
+from dietlab.results.report import Report
+from dietlab.results.row import OURS, ContenderInfo, Row
 from dietlab.results.statistics import median_interval, paired_ratio, regret
 from dietlab.search import Effort, TuningRun, effort_named
 from dietlab.shapes import Shape, ShapeSet
@@ -39,6 +42,7 @@ def evaluate(
     tuned: TuningRun | None = None,
     folder: str | Path | None = None,
     observers: Iterable[Observer] = (),
+    journal: Journal | None = None,
 ) -> Report:
     """Times ``op`` and its contenders in turns on every shape, after checking their results.
 
@@ -52,6 +56,8 @@ def evaluate(
             of tuning is ``rotating``.
         tuned: the run behind the operator; ``oracle`` and ``largest-shape`` need it.
         folder: where per-shape tunings are kept between evaluations (default: nowhere).
+        journal: keeps the rows of each shape at once; what it has is not measured again (default: in
+            memory).
 
     Raises:
         DispatchError: for an unknown contender or cache state, no cache state, a contender that needs
@@ -63,26 +69,26 @@ def evaluate(
     require_type("the second argument of evaluate", shapes, ShapeSet, DispatchError)
     target = Dispatcher.from_json(op.manifest).hardware.kind
     require_names("cache states", cache_states_for(target), caches, DispatchError, at_least=1)
-    effort, listeners = effort_named(effort), audience(observers)
+    effort, listeners, journal = effort_named(effort), audience(observers), journal or Journal(None, {})
     with contest(
         op, against, shapes, effort=effort, tuned=tuned, folder=folder, listeners=listeners
     ) as opened:
-        lineup = opened.lineup
-        rows: list[Row] = []
-        with listeners.stage("evaluate", len(shapes) * len(caches), "shape") as progress:
-            for cache in caches:
-                for shape in shapes:
-                    rows += opened.rows(shape, cache, shape in shapes.held_out)
-                    progress.advance(_standing(rows))
+        lineup, rows = opened.lineup, list[Row]()
+        threads = lineup.dispatcher.hardware.cores
+        turns = [Turn("", threads, cache, shape) for cache in caches for shape in shapes]
+        with listeners.stage("evaluate", len(turns), "shape") as progress:
+            for turn in turns:
+                held_out = turn.shape in shapes.held_out
+                rows += journal.measured(turn, partial(opened.rows, turn.shape, turn.cache, held_out))
+                progress.advance(_standing(rows))
         return Report(
             workload=lineup.dispatcher.workload.to_json(),
             hardware=lineup.dispatcher.hardware.to_json(),
             versions=versions(),
             tuning=opened.tuning,
-            library=op.facts,
+            library={**op.facts, **_overheads(op, lineup, shapes)},
             rows=tuple(rows),
             contenders=opened.contenders,
-            overheads=_overheads(op, lineup, shapes),
             notes=(*lineup.notes, opened.match.note),
             shape_set=shapes,
         )

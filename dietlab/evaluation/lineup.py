@@ -16,7 +16,7 @@ from dietlab.evaluation.vendors import VENDORS, NoFormError
 from dietlab.events import Audience
 from dietlab.measure import CacheState
 from dietlab.plans import Leaf
-from dietlab.results.report import OURS, ContenderInfo
+from dietlab.results.row import OURS, ContenderInfo
 from dietlab.search import Effort, TuningRun
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import Scheme

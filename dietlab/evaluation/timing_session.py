@@ -18,7 +18,7 @@ from dietlab.evaluation.gpu import WORKER as GPU_WORKER
 from dietlab.evaluation.vendors import contender_env
 from dietlab.hardware import Hardware
 from dietlab.measure.process import WorkerCrashed, WorkerProcess, WorkerTimeout
-from dietlab.results.report import ContenderInfo
+from dietlab.results.row import ContenderInfo
 from dietlab.shapes import Shape
 from dietlab.workloads import Workload
 

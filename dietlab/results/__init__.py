@@ -2,22 +2,22 @@
 
 from dietlab.results.criteria import CRITERIA, Criterion
 from dietlab.results.parts import Part
-from dietlab.results.report import ContenderInfo, Report, Row
+from dietlab.results.report import Report
+from dietlab.results.row import ContenderInfo, Row
 from dietlab.results.speedups import Summary
 from dietlab.results.summary import Line, by_workload, summarise
-from dietlab.results.table import BenchTable, Entry, StudyFacts
+from dietlab.results.table import Entry, ResultTable
 
 __all__ = [
     "CRITERIA",
-    "BenchTable",
     "ContenderInfo",
     "Criterion",
     "Entry",
     "Line",
     "Part",
     "Report",
+    "ResultTable",
     "Row",
-    "StudyFacts",
     "Summary",
     "by_workload",
     "summarise",

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from dietlab.hardware import Roofline
 from dietlab.measure.rotation import roofline_of
-from dietlab.results.report import Row
-from dietlab.results.table import LENGTH, StudyFacts
+from dietlab.results.report import Report
+from dietlab.results.row import Row
+from dietlab.results.table import LENGTH
 from dietlab.shapes import Shape
 
 
@@ -46,11 +47,11 @@ class Bound:
         return self.roofline.least_seconds(self.cache) / self.seconds
 
 
-def bound_of(facts: StudyFacts, cache: str, row: Row) -> Bound | None:
+def bound_of(report: Report, cache: str, row: Row) -> Bound | None:
     """Returns the bound of one of our rows; None for a processor whose peaks are not known."""
-    workload = facts.operator
-    roofline = roofline_of(workload, row.shape, facts.processor)
+    workload = report.operator
+    roofline = roofline_of(workload, row.shape, report.processor)
     if roofline is None:
         return None
     flops, moved = workload.flops(row.shape), workload.bytes(row.shape)
-    return Bound(facts.name, facts.threads, cache, row.shape, flops, moved, roofline, row.seconds_median)
+    return Bound(report.name, report.threads, cache, row.shape, flops, moved, roofline, row.seconds_median)

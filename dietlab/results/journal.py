@@ -1,4 +1,4 @@
-"""The bench's append-only journal: a run that was killed goes on at the next shape.
+"""The append-only journal of a bench or an evaluation: a run that was killed goes on at the next shape.
 
 The first line says what is run and where. Every other line is one study's facts or all rows of one
 workload, number of threads, cache state and shape: they were measured in turns, so they count
@@ -8,15 +8,16 @@ together or not at all.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from dietlab.errors import RecordError, StudyError
 from dietlab.files import append_line, cut_truncated
-from dietlab.results.report import Row
-from dietlab.results.table import BenchTable, Entry, StudyFacts
+from dietlab.results.report import Report
+from dietlab.results.row import Row
+from dietlab.results.table import ResultTable
 from dietlab.shapes import Shape
 
 SCHEMA_VERSION = 1
@@ -38,20 +39,22 @@ class Kept:
 
     about: Mapping[str, Any]
     rows: dict[Turn, tuple[Row, ...]]
-    studies: dict[tuple[str, int], StudyFacts]
+    studies: dict[tuple[str, int], Report]
 
     @property
-    def table(self) -> BenchTable:
-        turns = self.rows.items()
-        entries = [Entry(turn.workload, turn.threads, row) for turn, rows in turns for row in rows]
-        return BenchTable(tuple(entries), tuple(self.studies.values()), self.about)
+    def table(self) -> ResultTable:
+        rows: dict[tuple[str, int], list[Row]] = {study: [] for study in self.studies}
+        for turn, found in self.rows.items():
+            rows[turn.workload, turn.threads] += found
+        reports = (replace(facts, rows=tuple(rows[study])) for study, facts in self.studies.items())
+        return ResultTable(tuple(reports), self.about)
 
 
 class Journal:
     """Rows and facts in memory and on disk.
 
     Args:
-        path: the file; it is made if missing, and a torn last line is cut off.
+        path: the file; it is made if missing, and a torn last line is cut off. None: in memory only.
         about: what is run; must equal the first line of an existing file, but for ``started``
             and ``versions``, which are those of the first run.
 
@@ -60,10 +63,10 @@ class Journal:
         RecordError: if it is damaged before its last line, or cannot be written.
     """
 
-    def __init__(self, path: Path, about: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path | None, about: Mapping[str, Any]) -> None:
         self.path = path
         self.kept = Kept({"schema_version": SCHEMA_VERSION, **about}, {}, {})
-        if path.exists() and cut_truncated(path):
+        if path is not None and path.exists() and cut_truncated(path):
             found = read_journal(path)
             _require_same(found.about, self.kept.about, path)
             self.kept = found
@@ -75,12 +78,13 @@ class Journal:
         return self.kept.rows
 
     @property
-    def studies(self) -> Mapping[tuple[str, int], StudyFacts]:
+    def studies(self) -> Mapping[tuple[str, int], Report]:
+        """Reports without their rows, by name and threads."""
         return self.kept.studies
 
-    def add_study(self, facts: StudyFacts) -> None:
-        """Keeps what is known about a study; later facts replace earlier ones."""
-        self._append({"study": facts.to_json()})
+    def add_study(self, facts: Report) -> None:
+        """Keeps a report without its rows; a later one replaces an earlier one."""
+        self._append({"study": facts.facts})
         self.kept.studies[facts.name, facts.threads] = facts
 
     def add_rows(self, turn: Turn, rows: Sequence[Row]) -> None:
@@ -89,8 +93,24 @@ class Journal:
         self._append(value)
         self.kept.rows[turn] = tuple(rows)
 
+    def measured(self, turn: Turn, measure: Callable[[], Sequence[Row]]) -> Sequence[Row]:
+        """Returns the rows of one turn, which are measured now and kept unless they were before."""
+        if turn not in self.rows:
+            self.add_rows(turn, measure())
+        return self.rows[turn]
+
     def _append(self, value: Mapping[str, Any]) -> None:
-        append_line(self.path, value, "rows")
+        if self.path is not None:
+            append_line(self.path, value, "rows")
+
+
+def resumed(path: Path, **about: Any) -> Journal:
+    """Returns the journal of the same work that was stopped, or a new one in the place of any other."""
+    try:
+        return Journal(path, about)
+    except (RecordError, StudyError):
+        path.unlink()
+        return Journal(path, about)
 
 
 def read_journal(path: Path) -> Kept:
@@ -109,7 +129,7 @@ def read_journal(path: Path) -> Kept:
     kept = Kept(about, {}, {})
     for value in values:
         if "study" in value:
-            facts = StudyFacts.from_json(value["study"])
+            facts = Report.of_facts(value["study"])
             kept.studies[facts.name, facts.threads] = facts
         else:
             shape = Shape.from_json(value["shape"])

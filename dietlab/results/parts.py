@@ -11,7 +11,7 @@ from dietlab.results.speedups import JUDGES, SUMMARY_HEADER, Summary, summarise,
 from dietlab.shapes import Shape
 
 if TYPE_CHECKING:
-    from dietlab.results.report import Row
+    from dietlab.results.row import Row
 
 BOUND = "oracle"
 """The contender that is a bound, and stands beside the judge."""

@@ -1,11 +1,10 @@
-"""The result of an evaluation: a frozen value that reads and writes ``report.json``."""
+"""The result of one study: a frozen value that reads and writes ``report.json``."""
 
 from __future__ import annotations
 
 import gzip
 import json
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dietlab.cards import Card, Carded, Fold, Listing, Quantity, counted
 from dietlab.errors import RecordError, WorkloadError
 from dietlab.files import write_json
-from dietlab.hardware import above_roofline
+from dietlab.hardware import Hardware, above_roofline
 from dietlab.results.one_layer import report_of_layer
 from dietlab.results.parts import (
     Part,
@@ -26,88 +25,85 @@ from dietlab.results.parts import (
     parts,
 )
 from dietlab.results.policies import Padding, padding_over
+from dietlab.results.row import OURS, ContenderInfo, Row, fastest, with_reasons
 from dietlab.results.speedups import SUMMARY_HEADER, Summary, quality, summarise, summary_cells
 from dietlab.results.trace import TraceTime, trace_time
 from dietlab.shapes import Shape, ShapeSet
-from dietlab.space import with_parameters
-from dietlab.workloads import length_dim, workload_from_json
+from dietlab.workloads import Workload, length_dim, workload_from_json
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA_VERSION = 2
-# Version 1 had no weights: its shapes count alike.
-READABLE_VERSIONS = (1, 2)
-OURS = "dietlab"
-
-
-@dataclass(frozen=True)
-class Row:
-    """One shape, contender and cache state.
-
-    ``seconds_*`` are the median of the block means and its 95 % bootstrap interval; ``speedup`` is
-    this contender's median over ours in the same blocks (above 1: ours is faster); ``regret`` is
-    what our choice of a plan loses (:func:`~dietlab.results.statistics.regret`) and stands in our rows
-    only; ``correct`` is None if there was no result, since the contender crashed, hung or refused (``plan``
-    says why); ``roofline`` is the least time that flops and traffic allow over the median; ``retaken`` counts
-    blocks that were timed again because the processor was slow.
-    """
-
-    shape: Shape
-    held_out: bool
-    contender: str
-    cache: str
-    seconds_median: float
-    seconds_low: float
-    seconds_high: float
-    gflops: float
-    correct: bool | None
-    speedup: float | None = None
-    padding_waste: float | None = None
-    regret: float | None = None
-    roofline: float | None = None
-    plan: str | None = None
-    retaken: int = 0
-
-    def to_json(self) -> dict[str, Any]:
-        value = {**asdict(self), "shape": self.shape.to_json()}
-        # A result that does not count has no time; JSON has no NaN.
-        return {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in value.items()}
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Row:
-        times = {k: math.nan if value[k] is None else value[k] for k in value if k.startswith("seconds_")}
-        return cls(**{**value, **times, "shape": Shape.from_json(value["shape"])})
-
-
-@dataclass(frozen=True)
-class ContenderInfo:
-    """A contender's name, kind and version; if it is ``absent``, the reason."""
-
-    name: str
-    kind: str
-    version: str = ""
-    absent: str = ""
-    detail: str = ""
+SCHEMA_VERSION = 3
+READABLE_VERSIONS = (1, 2, 3)
+"""Version 1 had no weights: its shapes count alike. Until 2, ``overheads`` stood beside the library."""
 
 
 @dataclass(frozen=True, repr=False)
 class Report(Carded):
-    """Everything an evaluation found out; :meth:`save` writes it, :meth:`load` reads it.
+    """Everything that was found out about one operator; :meth:`save` writes it, :meth:`load` reads it.
 
-    ``shape_set`` has the weights of the shapes, and where they come from; without it they count alike.
+    Args:
+        workload, hardware: as JSON: another version may not know them.
+        versions: of packages.
+        tuning: seconds, trials and the cost model's metrics.
+        library: bytes of code, micro-kernels, and what a call costs besides the micro-kernel.
+        rows: one for each shape, contender and cache state.
+        contenders: who took part, and who was absent.
+        notes: what a reader should know.
+        shape_set: the weights of the shapes, and where they come from; without it they count alike.
+        name: of the study in a table of several.
+        failure: why there are no rows, or not all.
     """
 
     workload: Mapping[str, Any]
     hardware: Mapping[str, Any]
-    versions: Mapping[str, str]
-    tuning: Mapping[str, Any]
-    library: Mapping[str, Any]
-    rows: tuple[Row, ...]
+    versions: Mapping[str, str] = field(default_factory=dict)
+    tuning: Mapping[str, Any] = field(default_factory=dict)
+    library: Mapping[str, Any] = field(default_factory=dict)
+    rows: tuple[Row, ...] = ()
     contenders: tuple[ContenderInfo, ...] = ()
-    overheads: Mapping[str, float] = field(default_factory=dict)
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
     shape_set: ShapeSet | None = None
+    name: str = ""
+    failure: str = ""
+
+    @property
+    def operator(self) -> Workload:
+        """The operator.
+
+        Raises:
+            WorkloadError: if this version does not know it.
+        """
+        return workload_from_json(self.workload)
+
+    @property
+    def processor(self) -> Hardware:
+        """The processor with all it is known by.
+
+        Raises:
+            HardwareError: if a field is missing.
+        """
+        return Hardware.from_json(self.hardware)
+
+    @property
+    def threads(self) -> int:
+        """The cores that a call uses on a CPU; a GPU is used as a whole, as one."""
+        return int(self.hardware.get("cores", 1)) if self.hardware.get("kind", "cpu") == "cpu" else 1
+
+    @property
+    def folder(self) -> str:
+        """The study's folder inside a bench's."""
+        return study_folder(self.name, self.threads)
+
+    @property
+    def complete(self) -> bool:
+        """True if it was tuned, built and measured without failure."""
+        return bool(self.tuning and self.library) and not self.failure
+
+    def kind(self, contender: str) -> str:
+        """Returns ``"plain"``, ``"prepacked"`` and so on; empty if it is unknown."""
+        return next((c.kind for c in self.contenders if c.name == contender), "")
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -136,7 +132,7 @@ class Report(Carded):
         """The dimension that is the length (:func:`~dietlab.workloads.length_dim`); of an operator that this
         version does not know the last one, and ``""`` if no dimension is dynamic."""
         try:
-            return length_dim(workload_from_json(self.workload))
+            return length_dim(self.operator)
         except WorkloadError:
             return self.dims[-1] if self.dims else ""
 
@@ -204,7 +200,7 @@ class Report(Carded):
         for an operator that this version does not know."""
         waste = {r.shape: r.padding_waste for r in self.rows if r.padding_waste is not None}
         try:
-            workload = workload_from_json(self.workload)
+            workload = self.operator
         except WorkloadError:
             return ()
         return padding_over(workload, self.weights, waste)
@@ -263,18 +259,18 @@ class Report(Carded):
             Fold("Contenders", self._who),
             Fold("Notes", lambda: Listing(("note",), self.remarks, lambda note: (note,))),
         )
-        return Card("Report", f"{self.title} on {self.processor}", tuple(facts), sections)
+        return Card("Report", f"{self.title} on {self.processor_name}", tuple(facts), sections)
 
     @property
     def title(self) -> str:
         """The operator with its dimensions, as in ``dense T=1..128 N=2304 K=768``."""
         try:
-            return str(workload_from_json(self.workload))
+            return str(self.operator)
         except WorkloadError:
             return str(self.workload.get("operator", "an unknown operator"))
 
     @property
-    def processor(self) -> str:
+    def processor_name(self) -> str:
         """The name of the processor."""
         return str(self.hardware.get("name", "an unknown processor"))
 
@@ -296,13 +292,7 @@ class Report(Carded):
     def to_json(self) -> dict[str, Any]:
         return {
             "schema_version": SCHEMA_VERSION,
-            "workload": dict(self.workload),
-            "hardware": dict(self.hardware),
-            "versions": dict(self.versions),
-            "tuning": dict(self.tuning),
-            "library": dict(self.library),
-            "overheads": dict(self.overheads),
-            "contenders": [asdict(c) for c in self.contenders],
+            **self.facts,
             "rows": [row.to_json() for row in self.rows],
             "summary": [asdict(s) for s in self.summary],
             "quality": self.quality,
@@ -311,6 +301,35 @@ class Report(Carded):
             "padding": [{**asdict(p), "waste": p.waste} for p in self.padding],
             "notes": list(self.notes),
         }
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Everything but the rows and what follows from them, as JSON."""
+        return {
+            "name": self.name,
+            "workload": dict(self.workload),
+            "hardware": dict(self.hardware),
+            "versions": dict(self.versions),
+            "tuning": dict(self.tuning),
+            "library": dict(self.library),
+            "contenders": [asdict(c) for c in self.contenders],
+            "failure": self.failure,
+        }
+
+    @classmethod
+    def of_facts(cls, facts: Mapping[str, Any], rows: Iterable[Row] = ()) -> Report:
+        """Returns the report of :attr:`facts` with other ``rows``."""
+        return cls(
+            workload=facts["workload"],
+            hardware=facts["hardware"],
+            versions=facts.get("versions", {}),
+            tuning=facts["tuning"],
+            library={**facts["library"], **facts.get("overheads", {})},
+            rows=tuple(rows),
+            contenders=tuple(ContenderInfo(**c) for c in facts["contenders"]),
+            name=facts.get("name", ""),
+            failure=facts.get("failure", ""),
+        )
 
     def save(self, path: str | Path) -> None:
         """Writes ``report.json``.
@@ -334,15 +353,8 @@ class Report(Carded):
             remedy = "Evaluate again with this version."
             known = " or ".join(map(str, READABLE_VERSIONS))
             raise RecordError(f"a report has schema {known}", repr(schema), remedy)
-        return cls(
-            workload=value["workload"],
-            hardware=value["hardware"],
-            versions=value["versions"],
-            tuning=value["tuning"],
-            library=value["library"],
-            rows=tuple(Row.from_json(row) for row in value["rows"]),
-            contenders=tuple(ContenderInfo(**c) for c in value["contenders"]),
-            overheads=value["overheads"],
+        return replace(
+            cls.of_facts(value, map(Row.from_json, value["rows"])),
             notes=tuple(value["notes"]),
             shape_set=_shapes_from_json(value.get("shapes")),
         )
@@ -361,11 +373,9 @@ class Report(Carded):
             raise RecordError("a report is readable JSON", f"{path}: {error}") from None
 
 
-def with_reasons(frame: pd.DataFrame, kinds: Iterable[str]) -> pd.DataFrame:
-    """Returns a table of rows in which the ``plan``, a key or the reason why there is no result, became a
-    ``scheme`` with its parameters, and a ``reason``."""
-    found = with_parameters(frame, kinds)
-    return found.assign(reason=frame["plan"].where(found["scheme"].isna()))
+def study_folder(name: str, threads: int) -> str:
+    """Returns ``dense-k768-n2304-2t``."""
+    return f"{name}-{threads}t"
 
 
 def _shapes_to_json(shapes: ShapeSet | None) -> dict[str, Any] | None:
@@ -379,12 +389,3 @@ def _shapes_from_json(value: Mapping[str, Any] | None) -> ShapeSet | None:
         return None
     shapes = ShapeSet.from_json(value["weights"])
     return replace(shapes, source=value["source"], dropped=value["dropped"])
-
-
-def fastest(rows: Sequence[Row]) -> list[Row]:
-    """Returns, for each shape, the row with the least median time."""
-    best: dict[Shape, Row] = {}
-    for row in rows:
-        if row.shape not in best or row.seconds_median < best[row.shape].seconds_median:
-            best[row.shape] = row
-    return list(best.values())

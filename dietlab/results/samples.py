@@ -22,15 +22,16 @@ Wrong results count nowhere else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
 from dietlab.results.bounds import Bound, bound_of
 from dietlab.results.criteria import SPEEDUPS, Criterion, Measure
 from dietlab.results.policies import padding_over
-from dietlab.results.report import OURS, Row, fastest
-from dietlab.results.table import LENGTH, BenchTable, StudyFacts
+from dietlab.results.report import Report
+from dietlab.results.row import OURS, Row, fastest
+from dietlab.results.table import LENGTH, ResultTable
 from dietlab.shapes import Shape
 from dietlab.traffic import read_table
 
@@ -72,7 +73,7 @@ class Block:
     """All that was measured of one workload on some threads in one cache state; ``wrong`` has the shapes at
     which our result was wrong, or there was none."""
 
-    facts: StudyFacts
+    report: Report
     cache: str
     rows: Rows
     one_core: Rows
@@ -84,46 +85,52 @@ class Block:
         return {shape: rows[OURS] for shape, rows in self.rows.items() if OURS in rows}
 
 
-def blocks(table: BenchTable) -> tuple[Block, ...]:
-    """Returns the table by workload, threads and cache state."""
-    found: dict[tuple[str, int, str], dict[Shape, dict[str, Row]]] = {}
-    wrong: dict[tuple[str, int, str], list[Shape]] = {}
-    for entry in table.entries:
-        key = (entry.workload, entry.threads, entry.row.cache)
-        shapes = found.setdefault(key, {})
-        if entry.row.correct:
-            shapes.setdefault(entry.row.shape, {})[entry.row.contender] = entry.row
-        elif entry.row.contender == OURS:
-            wrong.setdefault(key, []).append(entry.row.shape)
+def blocks(table: ResultTable) -> tuple[Block, ...]:
+    """Returns the table by workload, threads and cache state, in this order."""
+    reports = sorted(table.reports, key=lambda report: (report.name, report.threads))
+    found = {
+        (report.name, report.threads, cache): _by_shape(row for row in report.rows if row.cache == cache)
+        for report in reports
+        for cache in sorted(report.caches)
+    }
     return tuple(
         Block(
-            table.facts(workload, threads),
+            report,
             cache,
-            rows,
-            found.get((workload, 1, cache), {}),
-            tuple(wrong.get((workload, threads, cache), ())),
+            found[report.name, report.threads, cache],
+            found.get((report.name, 1, cache), {}),
+            tuple(e.shape for e in report.rows if e.cache == cache and e.contender == OURS and not e.correct),
         )
-        for (workload, threads, cache), rows in found.items()
+        for report in reports
+        for cache in sorted(report.caches)
     )
 
 
-def counts(criterion: Criterion, facts: StudyFacts) -> bool:
+def _by_shape(rows: Iterable[Row]) -> Rows:
+    found: dict[Shape, dict[str, Row]] = {}
+    for row in rows:
+        if row.correct:
+            found.setdefault(row.shape, {})[row.contender] = row
+    return found
+
+
+def counts(criterion: Criterion, report: Report) -> bool:
     """Returns whether a study belongs to a line of the summary."""
-    if facts.processor.kind != criterion.processor:
+    if report.processor.kind != criterion.processor:
         return False
-    operator, dtypes = facts.operator, criterion.dtypes
+    operator, dtypes = report.operator, criterion.dtypes
     fits = operator.operator.startswith(criterion.operators) and (not dtypes or operator.dtype in dtypes)
-    return fits and all(facts.workload.get(name) == extent for name, extent in criterion.dims)
+    return fits and all(report.workload.get(name) == extent for name, extent in criterion.dims)
 
 
 def samples(criterion: Criterion, block: Block) -> list[Sample]:
     """Returns the values of every shape of a block that the criterion looks at."""
-    if not counts(criterion, block.facts):
+    if not counts(criterion, block.report):
         return []
     low, high = criterion.lengths
     values = MEASURES[criterion.measure](block)
     return [
-        Sample(block.facts.name, shape, value, _ceiling(criterion, block, shape, value))
+        Sample(block.report.name, shape, value, _ceiling(criterion, block, shape, value))
         for shape, value in values
         if not shape.bindings or low <= shape[LENGTH] <= high
     ]
@@ -141,10 +148,10 @@ def _ceiling(criterion: Criterion, block: Block, shape: Shape, value: float) -> 
 
 
 def _bound(block: Block, shape: Shape) -> Bound | None:
-    return bound_of(block.facts, block.cache, block.ours[shape])
+    return bound_of(block.report, block.cache, block.ours[shape])
 
 
-def bounds(table: BenchTable, lengths: tuple[int, ...] = SHOWN) -> Iterator[Bound]:
+def bounds(table: ResultTable, lengths: tuple[int, ...] = SHOWN) -> Iterator[Bound]:
     """Returns the bounds of our rows at some lengths, for processors whose peaks are known."""
     for block in blocks(table):
         for shape in sorted(shape for shape in block.ours if shape[LENGTH] in lengths):
@@ -158,7 +165,7 @@ Values = Iterator[tuple[Shape, float]]
 
 def _over_fastest(kind: str, block: Block) -> Values:
     for shape, rows in block.rows.items():
-        candidates = [row for name, row in rows.items() if block.facts.kind(name) == kind and row.speedup]
+        candidates = [row for name, row in rows.items() if block.report.kind(name) == kind and row.speedup]
         for row in fastest(candidates):
             yield shape, row.speedup or 0.0
 
@@ -182,12 +189,12 @@ def _padding(block: Block) -> Values:
         if row.padding_waste is not None and shape[LENGTH] in trace:
             weights[shape], waste[shape] = trace[shape[LENGTH]], row.padding_waste
     if sum(weights.values()) >= TRACED * sum(trace.values()):
-        plans, *_ = padding_over(block.facts.operator, weights, waste)
+        plans, *_ = padding_over(block.report.operator, weights, waste)
         yield Shape(()), plans.ratio
 
 
 def _peak(block: Block) -> Values:
-    peak = block.facts.processor.total_gflops
+    peak = block.report.processor.total_gflops
     for shape, row in block.ours.items():
         if peak:
             yield shape, 100 * row.gflops / peak
@@ -206,7 +213,7 @@ def _over_faster(throughput: float, *others: float) -> float:
 
 
 def _cores(block: Block) -> Values:
-    if block.facts.threads == 1:
+    if block.report.threads == 1:
         return
     for shape, row in block.ours.items():
         alone = block.one_core.get(shape, {}).get(OURS)

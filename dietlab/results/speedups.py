@@ -9,7 +9,7 @@ from statistics import fmean, geometric_mean, median
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dietlab.results.report import Row
+    from dietlab.results.row import Row
 
 JUDGES = ("best prepacked vendor", "best plain vendor")
 """Contenders that a result is judged by: the first of them that took part."""

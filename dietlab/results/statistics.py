@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
+Values = npt.NDArray[np.float64]
 Plan = TypeVar("Plan", bound=Hashable)
 
-RESAMPLES = 1000
-"""Draws of a bootstrap interval over blocks."""
+RESAMPLES = 2000
+"""Draws of a bootstrap interval."""
 
 CONFIDENCE = 0.95
 
@@ -29,11 +31,21 @@ class Interval:
 def median_interval(samples: Sequence[float], seed: int = 0) -> Interval:
     """Returns the median of ``samples`` (at least one) and where resampling says it could lie."""
     values = np.asarray(samples, np.float64)
+    low, high = bootstrap(values, lambda drawn: np.asarray(np.median(drawn, axis=1)), seed)
+    return Interval(float(np.median(values)), low, high)
+
+
+def bootstrap(values: Values, statistic: Callable[[Values], Values], seed: int = 0) -> tuple[float, float]:
+    """Returns the 95 % interval, by the percentile method, of a statistic of ``values [n]``, n >= 1.
+
+    Args:
+        statistic: of each row of ``[draws, n]``.
+        seed: of the draws: the same values have the same interval.
+    """
     picks = np.random.default_rng(seed).integers(0, len(values), (RESAMPLES, len(values)))
-    medians = np.median(values[picks], axis=1)
     tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(medians, [tail, 1 - tail])
-    return Interval(float(np.median(values)), float(low), float(high))
+    low, high = np.quantile(statistic(values[picks]), [tail, 1 - tail])
+    return float(low), float(high)
 
 
 def paired_ratio(samples: Sequence[float], ours: Sequence[float]) -> float:

@@ -18,14 +18,12 @@ from dietlab.results.criteria import (
     Statistic,
     criteria_of,
 )
+from dietlab.results.report import Report
 from dietlab.results.samples import Block, Sample, blocks, counts, samples
-from dietlab.results.table import LENGTH, BenchTable, StudyFacts
+from dietlab.results.statistics import bootstrap
+from dietlab.results.table import LENGTH, ResultTable
 from dietlab.shapes import Shape
 
-RESAMPLES = 2000
-"""Draws of a bootstrap interval over shapes."""
-
-CONFIDENCE = 0.95
 KIB, GB = 1024, 1e9
 
 UNITS = {
@@ -73,7 +71,7 @@ class Line:
 
     @property
     def columns(self) -> dict[str, Any]:
-        """The columns of :meth:`BenchTable.summary_frame`: numbers in ``unit``; None where there is none."""
+        """The columns of :meth:`ResultTable.summary_frame`: numbers in ``unit``; None where there is none."""
         criterion = self.criterion
         unit, factor = UNITS[criterion.unit]
         target = criterion.at_most if criterion.at_least is None else criterion.at_least
@@ -107,23 +105,23 @@ class Line:
         return "" if self.met is None else "met" if self.met else "missed"
 
 
-def summarise(table: BenchTable, criteria: Sequence[Criterion] | None = None) -> tuple[Line, ...]:
+def summarise(table: ResultTable, criteria: Sequence[Criterion] | None = None) -> tuple[Line, ...]:
     """Returns every criterion (default: of the table's suite) that is meant for a study's kind of processor,
     on every number of threads and in every cache state, all its workloads together; what was not measured has
     no line."""
     criteria = criteria_of(suite_of(table)) if criteria is None else criteria
     groups: dict[tuple[int, str], list[Block]] = {}
     for block in blocks(table):
-        groups.setdefault((block.facts.threads, block.cache), []).append(block)
+        groups.setdefault((block.report.threads, block.cache), []).append(block)
     return tuple(line for criterion in criteria for line in _lines(criterion, table, groups))
 
 
 def _lines(
-    criterion: Criterion, table: BenchTable, groups: Mapping[tuple[int, str], Sequence[Block]]
+    criterion: Criterion, table: ResultTable, groups: Mapping[tuple[int, str], Sequence[Block]]
 ) -> Iterator[Line]:
     if criterion.measure in STUDY_MEASURES:
         for threads in table.threads:
-            found = list(study_samples(criterion, table.studies, threads))
+            found = list(study_samples(criterion, table.reports, threads))
             if found:
                 yield line_of(criterion, threads, "", found, suite_of(table))
         return
@@ -133,17 +131,17 @@ def _lines(
             yield line_of(criterion, threads, cache, found, suite_of(table))
 
 
-def suite_of(table: BenchTable) -> str:
+def suite_of(table: ResultTable) -> str:
     """Returns the name of the suite; empty for a table that does not tell."""
     return str(table.about.get("suite", ""))
 
 
-def by_workload(table: BenchTable, criteria: Sequence[Criterion] | None = None) -> tuple[Line, ...]:
+def by_workload(table: ResultTable, criteria: Sequence[Criterion] | None = None) -> tuple[Line, ...]:
     """Returns the criteria that look at shapes (default: of the table's suite), for each workload by
     itself."""
     criteria = criteria_of(suite_of(table)) if criteria is None else criteria
     return tuple(
-        line_of(criterion, block.facts.threads, block.cache, found, suite_of(table))
+        line_of(criterion, block.report.threads, block.cache, found, suite_of(table))
         for block in blocks(table)
         for criterion in criteria
         if criterion.measure not in STUDY_MEASURES
@@ -151,36 +149,36 @@ def by_workload(table: BenchTable, criteria: Sequence[Criterion] | None = None) 
     )
 
 
-def study_samples(criterion: Criterion, studies: Iterable[StudyFacts], threads: int) -> Iterator[Sample]:
+def study_samples(criterion: Criterion, reports: Iterable[Report], threads: int) -> Iterator[Sample]:
     """Returns one value for each study that was tuned and built."""
-    for facts in studies:
-        if facts.threads == threads and facts.complete and counts(criterion, facts):
-            value = STUDY_VALUES[criterion.measure](facts)
+    for report in reports:
+        if report.threads == threads and report.complete and counts(criterion, report):
+            value = STUDY_VALUES[criterion.measure](report)
             if value is not None:
-                yield Sample(facts.name, Shape(()), value)
+                yield Sample(report.name, Shape(()), value)
 
 
-def _wrong(facts: StudyFacts) -> float | None:
+def _wrong(report: Report) -> float | None:
     """Lengths or shapes with a wrong result; None where none was called."""
-    wrong = facts.library.get("lengths_wrong", facts.library.get("shapes_wrong"))
+    wrong = report.library.get("lengths_wrong", report.library.get("shapes_wrong"))
     return None if wrong is None else float(len(wrong))
 
 
-def _tuned(name: str, scale: float, facts: StudyFacts) -> float | None:
+def _tuned(name: str, scale: float, report: Report) -> float | None:
     """Returns a fact of tuning in units of ``scale``; None where it was not kept."""
-    return _scaled(facts.tuning.get(name), scale)
+    return _scaled(report.tuning.get(name), scale)
 
 
-def _built(name: str, scale: float, facts: StudyFacts) -> float | None:
+def _built(name: str, scale: float, report: Report) -> float | None:
     """Returns a fact of the library in units of ``scale``; None where it was not kept."""
-    return _scaled(facts.library.get(name), scale)
+    return _scaled(report.library.get(name), scale)
 
 
 def _scaled(value: float | None, scale: float) -> float | None:
     return None if value is None else value / scale
 
 
-STUDY_VALUES: Mapping[Measure, Callable[[StudyFacts], float | None]] = {
+STUDY_VALUES: Mapping[Measure, Callable[[Report], float | None]] = {
     "tuning": partial(_tuned, "total_seconds", 1.0),
     "trials": partial(_tuned, "trials", 1.0),
     "measurements": partial(_tuned, "measurements", 1.0),
@@ -269,8 +267,6 @@ def interval(statistic: Statistic, values: Values, seed: int = 0) -> tuple[float
     """
     if statistic not in ("geomean", "mean") or len(values) < 2:
         return None, None
-    picks = np.random.default_rng(seed).integers(0, len(values), (RESAMPLES, len(values)))
-    means = (np.log(values) if statistic == "geomean" else values)[picks].mean(axis=1)
-    tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(np.exp(means) if statistic == "geomean" else means, [tail, 1 - tail])
-    return float(low), float(high)
+    if statistic == "mean":
+        return bootstrap(values, lambda drawn: drawn.mean(axis=1), seed)
+    return bootstrap(np.log(values), lambda drawn: np.exp(drawn.mean(axis=1)), seed)

@@ -8,16 +8,15 @@ import io
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dietlab.errors import RecordError
 from dietlab.files import write_whole
-from dietlab.hardware import Hardware
-from dietlab.results.report import OURS, ContenderInfo, Report, Row, with_reasons
+from dietlab.results.report import Report
+from dietlab.results.row import OURS, Row, with_reasons
 from dietlab.shapes import Shape
-from dietlab.workloads import Workload, workload_from_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,12 +50,10 @@ COLUMNS = (
 )
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One row of the table: a contender's :class:`~dietlab.evaluation.Row` with whose it is."""
+class Entry(NamedTuple):
+    """A row of the table, and the report that it is of."""
 
-    workload: str
-    threads: int
+    report: Report
     row: Row
 
     @property
@@ -66,58 +63,16 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class StudyFacts:
-    """The facts of one workload on one number of threads, besides its rows.
+class ResultTable:
+    """A table of the reports of several studies, and the command and versions (``about``) that made it."""
 
-    ``tuning`` and ``library`` are the sections of a report; ``failure`` says why there are no rows.
-    """
-
-    name: str
-    threads: int
-    workload: Mapping[str, Any]
-    hardware: Mapping[str, Any]
-    contenders: tuple[ContenderInfo, ...] = ()
-    tuning: Mapping[str, Any] = field(default_factory=dict)
-    library: Mapping[str, Any] = field(default_factory=dict)
-    failure: str = ""
-
-    @property
-    def operator(self) -> Workload:
-        return workload_from_json(self.workload)
-
-    @property
-    def processor(self) -> Hardware:
-        return Hardware.from_json(self.hardware)
-
-    @property
-    def folder(self) -> str:
-        """The study's folder inside the bench's folder."""
-        return study_folder(self.name, self.threads)
-
-    @property
-    def complete(self) -> bool:
-        """True if it was tuned, built and measured without failure."""
-        return bool(self.tuning and self.library) and not self.failure
-
-    def kind(self, contender: str) -> str:
-        """Returns ``"plain"``, ``"prepacked"`` and so on; empty if it is unknown."""
-        return next((c.kind for c in self.contenders if c.name == contender), "")
-
-    def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "contenders": [asdict(c) for c in self.contenders]}
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> StudyFacts:
-        return cls(**{**value, "contenders": tuple(ContenderInfo(**c) for c in value["contenders"])})
-
-
-@dataclass(frozen=True)
-class BenchTable:
-    """A table of every measured row, the facts of each study, and the command and versions (``about``)."""
-
-    entries: tuple[Entry, ...]
-    studies: tuple[StudyFacts, ...]
+    reports: tuple[Report, ...]
     about: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """Every row."""
+        return tuple(Entry(report, row) for report in self.reports for row in report.rows)
 
     @property
     def caches(self) -> tuple[str, ...]:
@@ -127,7 +82,7 @@ class BenchTable:
     def columns(self) -> tuple[str, ...]:
         """The columns of the CSV: :data:`COLUMNS`, and behind the length any other dynamic dimension of a
         workload."""
-        return columns_with(name for facts in self.studies for name in facts.operator.dims)
+        return columns_with(name for report in self.reports for name in report.operator.dims)
 
     @property
     def has_layers(self) -> bool:
@@ -136,42 +91,29 @@ class BenchTable:
 
     @property
     def threads(self) -> tuple[int, ...]:
-        return tuple(sorted({entry.threads for entry in self.entries}))
+        return tuple(sorted({report.threads for report in self.reports if report.rows}))
 
     @property
-    def failures(self) -> tuple[StudyFacts, ...]:
-        """Studies that could not be measured."""
-        return tuple(facts for facts in self.studies if facts.failure)
+    def failures(self) -> tuple[Report, ...]:
+        """Reports of studies that could not be measured."""
+        return tuple(report for report in self.reports if report.failure)
 
     @property
     def wrong(self) -> tuple[Entry, ...]:
         """Our own rows that have no time: a wrong result, or none."""
         return tuple(e for e in self.entries if e.row.contender == OURS and not e.row.correct)
 
-    def facts(self, workload: str, threads: int) -> StudyFacts:
-        """Returns the facts of one study.
+    def report(self, name: str, threads: int) -> Report:
+        """Returns the report of one study, its rows by shape.
 
         Raises:
             RecordError: if the table has none.
         """
-        for facts in self.studies:
-            if (facts.name, facts.threads) == (workload, threads):
-                return facts
-        raise RecordError("the facts name every study of the table", f"{workload}, {threads} threads")
-
-    def report(self, workload: str, threads: int) -> Report:
-        """Returns one study's rows as an evaluation's report, for its figures."""
-        facts = self.facts(workload, threads)
-        rows = [e.row for e in self.entries if (e.workload, e.threads) == (workload, threads)]
-        return Report(
-            facts.workload,
-            facts.hardware,
-            self.about.get("versions", {}),
-            facts.tuning,
-            facts.library,
-            tuple(sorted(rows, key=lambda row: row.shape)),
-            facts.contenders,
-        )
+        for report in self.reports:
+            if (report.name, report.threads) == (name, threads):
+                rows = tuple(sorted(report.rows, key=lambda row: row.shape))
+                return replace(report, rows=rows, versions=report.versions or self.about.get("versions", {}))
+        raise RecordError("the table has every study that is asked for", f"{name}, {threads} threads")
 
     def to_frame(self) -> pd.DataFrame:
         """Returns the CSV as a pandas table: times in seconds, shares of 1.
@@ -183,7 +125,7 @@ class BenchTable:
 
         frame = pd.read_csv(io.StringIO(self.to_csv()))
         frame = frame.astype(dict.fromkeys(set(self.columns) - set(COLUMNS), "Int64"))
-        kinds = dict.fromkeys(facts.processor.kind for facts in self.studies)
+        kinds = dict.fromkeys(report.processor.kind for report in self.reports)
         return with_reasons(frame.assign(correct=frame["correct"].eq(True)), kinds)
 
     def summary_frame(self) -> pd.DataFrame:
@@ -206,12 +148,13 @@ class BenchTable:
 
     def to_csv(self) -> str:
         """Returns the table, with the same columns and the same order of rows whatever was measured first."""
-        kinds = {(f.name, f.threads, c.name): c.kind for f in self.studies for c in f.contenders}
-        ordered = sorted(self.entries, key=lambda e: (e.workload, e.threads, e.row.cache, e.row.shape))
+        ordered = sorted(
+            self.entries, key=lambda e: (e.report.name, e.report.threads, e.row.cache, e.row.shape)
+        )
         text = io.StringIO()
         writer = csv.DictWriter(text, self.columns, restval="", lineterminator="\n")
         writer.writeheader()
-        writer.writerows(_cells(e, kinds.get((e.workload, e.threads, e.row.contender), "")) for e in ordered)
+        writer.writerows(map(_cells, ordered))
         return text.getvalue()
 
     def save(self, path: str | Path) -> None:
@@ -223,12 +166,12 @@ class BenchTable:
         facts = {
             "schema_version": SCHEMA_VERSION,
             "about": dict(self.about),
-            "studies": [facts.to_json() for facts in self.studies],
+            "studies": [{**report.facts, "threads": report.threads} for report in self.reports],
         }
         _replace(facts_path(target), (json.dumps(facts, indent=1) + "\n").encode())
 
     @classmethod
-    def load(cls, path: str | Path) -> BenchTable:
+    def load(cls, path: str | Path) -> ResultTable:
         """Returns the table in ``path`` with the facts beside it.
 
         Raises:
@@ -243,8 +186,10 @@ class BenchTable:
             raise RecordError("a bench is a readable CSV with its JSON beside it", error) from None
         if not isinstance(facts, dict) or facts.get("schema_version") != SCHEMA_VERSION:
             raise RecordError(f"a bench has schema {SCHEMA_VERSION}", facts_path(source), "Run it again.")
-        studies = tuple(StudyFacts.from_json(value) for value in facts["studies"])
-        return cls(tuple(_entries(text, studies, source)), studies, facts["about"])
+        reports = tuple(map(Report.of_facts, facts["studies"]))
+        rows = _rows(text, reports, source)
+        found = (replace(r, rows=tuple(rows.get((r.name, r.threads), ()))) for r in reports)
+        return cls(tuple(found), facts["about"])
 
 
 CORRECT = {"True": True, "False": False, "": None}
@@ -256,11 +201,6 @@ def columns_with(dims: Iterable[str]) -> tuple[str, ...]:
     behind = COLUMNS.index(LENGTH) + 1
     others = (name for name in dict.fromkeys(dims) if name != LENGTH)
     return (*COLUMNS[:behind], *others, *COLUMNS[behind:])
-
-
-def study_folder(name: str, threads: int) -> str:
-    """Returns ``dense-k768-n2304-2t``."""
-    return f"{name}-{threads}t"
 
 
 def facts_path(table: Path) -> Path:
@@ -275,16 +215,16 @@ def _replace(path: Path, data: bytes) -> None:
         raise RecordError("the table can be written", f"{path}: {error}", "Free some space.") from error
 
 
-def _cells(entry: Entry, kind: str) -> dict[str, str]:
-    row = entry.row
+def _cells(entry: Entry) -> dict[str, str]:
+    report, row = entry
     values: dict[str, Any] = {
-        "workload": entry.workload,
-        "threads": entry.threads,
+        "workload": report.name,
+        "threads": report.threads,
         "cache": row.cache,
         **row.shape.to_json(),
         "held_out": row.held_out,
         "contender": row.contender,
-        "kind": kind,
+        "kind": report.kind(row.contender),
         "correct": row.correct,
         "seconds_median": row.seconds_median,
         "seconds_low": row.seconds_low,
@@ -308,41 +248,40 @@ def _text(value: Any) -> str:
     return f"{value:.{DIGITS}g}" if isinstance(value, float) else str(value)
 
 
-def _entries(text: str, studies: Sequence[StudyFacts], source: Path) -> Iterable[Entry]:
-    dims = {facts.name: tuple(facts.operator.dims) for facts in studies}
+def _rows(text: str, reports: Sequence[Report], source: Path) -> dict[tuple[str, int], list[Row]]:
+    """Returns the rows of a CSV by name and threads of their study."""
+    dims = {report.name: tuple(report.operator.dims) for report in reports}
     columns = columns_with(name for names in dims.values() for name in names)
     reader = csv.DictReader(io.StringIO(text))
     if tuple(reader.fieldnames or ()) != columns:
         raise RecordError("a bench's CSV has these columns", reader.fieldnames, ", ".join(columns))
+    known: dict[tuple[str, int], list[Row]] = {(report.name, report.threads): [] for report in reports}
     for number, cells in enumerate(reader, 2):
         try:
-            yield _entry(cells, dims)
+            known[cells["workload"], int(cells["threads"])].append(_row(cells, dims))
         except (KeyError, TypeError, ValueError) as error:
             where = f"{source}, line {number}: {error!r}"
             raise RecordError("every line of a bench's CSV is a row", where) from None
+    return known
 
 
-def _entry(cells: Mapping[str, str], dims: Mapping[str, Sequence[str]]) -> Entry:
+def _row(cells: Mapping[str, str], dims: Mapping[str, Sequence[str]]) -> Row:
     def number(name: str) -> float | None:
         return float(cells[name]) if cells[name] else None
 
     times = {name: number(name) for name in ("seconds_median", "seconds_low", "seconds_high")}
-    return Entry(
-        cells["workload"],
-        int(cells["threads"]),
-        Row(
-            shape=Shape.of(**{name: int(cells[name]) for name in dims[cells["workload"]]}),
-            held_out=cells["held_out"] == "True",
-            contender=cells["contender"],
-            cache=cells["cache"],
-            gflops=number("gflops") or 0.0,
-            correct=CORRECT[cells["correct"]],
-            speedup=number("speedup"),
-            regret=number("regret"),
-            roofline=number("roofline"),
-            padding_waste=number("padding_waste"),
-            plan=cells["plan"] or None,
-            retaken=int(cells["retaken"] or 0),
-            **{name: math.nan if value is None else value for name, value in times.items()},
-        ),
+    return Row(
+        shape=Shape.of(**{name: int(cells[name]) for name in dims[cells["workload"]]}),
+        held_out=cells["held_out"] == "True",
+        contender=cells["contender"],
+        cache=cells["cache"],
+        gflops=number("gflops") or 0.0,
+        correct=CORRECT[cells["correct"]],
+        speedup=number("speedup"),
+        regret=number("regret"),
+        roofline=number("roofline"),
+        padding_waste=number("padding_waste"),
+        plan=cells["plan"] or None,
+        retaken=int(cells["retaken"] or 0),
+        **{name: math.nan if value is None else value for name, value in times.items()},
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dietlab.results.criteria import Criterion
 from dietlab.results.samples import Block, Sample, blocks, samples
 from dietlab.results.summary import over
-from dietlab.results.table import LENGTH, BenchTable
+from dietlab.results.table import LENGTH, ResultTable
 from dietlab.shapes import Shape
 
 COLUMNS: Mapping[str, Criterion] = {
@@ -49,19 +49,19 @@ def length_of(shape: Shape) -> Shape:
     return Shape.of(**{LENGTH: shape[LENGTH]})
 
 
-def by_layer(table: BenchTable) -> tuple[Part, ...]:
+def by_layer(table: ResultTable) -> tuple[Part, ...]:
     """Returns every layer over its lengths; nothing for workloads of one dimension."""
     return tuple(_parts(table, lambda shape: shape.without(LENGTH)))
 
 
-def by_length(table: BenchTable) -> tuple[Part, ...]:
+def by_length(table: ResultTable) -> tuple[Part, ...]:
     """Returns every length over all layers; nothing for workloads of one dimension."""
     return tuple(_parts(table, length_of))
 
 
-def _parts(table: BenchTable, key: Key) -> Iterator[Part]:
+def _parts(table: ResultTable, key: Key) -> Iterator[Part]:
     for block in blocks(table):
-        if len(block.facts.operator.dims) > 1:
+        if len(block.report.operator.dims) > 1:
             yield from _parts_of(block, key)
 
 
@@ -70,8 +70,8 @@ def _parts_of(block: Block, key: Key) -> Iterator[Part]:
     for part in sorted({key(shape) for shape in block.ours}):
         rows = [row for shape, row in block.ours.items() if key(shape) == part]
         yield Part(
-            block.facts.name,
-            block.facts.threads,
+            block.report.name,
+            block.report.threads,
             block.cache,
             part,
             len(rows),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from dietlab.shapes import Shape
 
 if TYPE_CHECKING:
-    from dietlab.results.report import Row
+    from dietlab.results.row import Row
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dietlab.cost import CostModel
 from dietlab.dispatch import Dispatcher
-from dietlab.results.table import BenchTable
+from dietlab.results.table import ResultTable
 from dietlab.study import DISPATCHER, MODEL
 from dietlab.view.bench_text import bench_title, cores, machine_lines, notes_of, tables
 from dietlab.view.page import figure_markup, render_page
@@ -24,7 +24,7 @@ class Section(NamedTuple):
     figures: list[str]
 
 
-def render_bench_page(table: BenchTable, plans: Mapping[str, go.Figure] | None = None) -> str:
+def render_bench_page(table: ResultTable, plans: Mapping[str, go.Figure] | None = None) -> str:
     """Returns the summary, every table, and for each workload its figures.
 
     Args:
@@ -45,38 +45,38 @@ def render_bench_page(table: BenchTable, plans: Mapping[str, go.Figure] | None =
     )
 
 
-def write_bench(table: BenchTable, path: str | Path, plans: Mapping[str, go.Figure] | None = None) -> Path:
+def write_bench(table: ResultTable, path: str | Path, plans: Mapping[str, go.Figure] | None = None) -> Path:
     """Writes :func:`render_bench_page` to ``path``."""
     target = Path(path)
     target.write_text(render_bench_page(table, plans), encoding="utf-8")
     return target
 
 
-def plans_in(folder: str | Path, table: BenchTable) -> dict[str, go.Figure]:
+def plans_in(folder: str | Path, table: ResultTable) -> dict[str, go.Figure]:
     """Returns, for the studies of a bench in ``folder``, a figure of the plan that each length got, and
     why. Studies of several dynamic dimensions have none: a layer is fixed first.
     """
     from dietlab.view.plans import plot_plans
 
     found = {}
-    for facts in table.studies:
-        study = Path(folder) / facts.folder
-        drawn = facts.complete and len(facts.operator.dims) == 1
+    for report in table.reports:
+        study = Path(folder) / report.folder
+        drawn = report.complete and len(report.operator.dims) == 1
         if drawn and (study / MODEL).exists() and (study / DISPATCHER).exists():
             dispatcher, model = Dispatcher.load(study / DISPATCHER), CostModel.load(study / MODEL)
-            found[f"{facts.name}, {cores(facts.threads)}"] = plot_plans(dispatcher, model)
+            found[f"{report.name}, {cores(report.threads)}"] = plot_plans(dispatcher, model)
     return found
 
 
-def _sections(table: BenchTable) -> Iterator[Section]:
+def _sections(table: ResultTable) -> Iterator[Section]:
     """Returns, for each workload, speedups by threads and cache state, then the shares of the roofline; of
     one with layers, the speedups of each layer."""
     from dietlab.view.bench_plots import bench_layer_figures, plot_bench_roofline, plot_bench_speedup
 
-    measured = dict.fromkeys((entry.workload, entry.threads, entry.row.cache) for entry in table.entries)
+    measured = [(report.name, report.threads, cache) for report in table.reports for cache in report.caches]
     for number, name in enumerate(sorted({workload for workload, _, _ in measured})):
         turns = sorted((threads, cache) for workload, threads, cache in measured if workload == name)
-        if len(table.facts(name, turns[0][0]).operator.dims) > 1:
+        if len(table.report(name, turns[0][0]).operator.dims) > 1:
             drawn = [figure for place in turns for figure in bench_layer_figures(table, name, *place)]
         else:
             drawn = [plot_bench_speedup(table, name, threads, cache) for threads, cache in turns]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from dietlab.results.report import OURS, Report
+from dietlab.results.report import Report
+from dietlab.results.row import OURS
 from dietlab.results.speedups import JUDGES
-from dietlab.results.table import LENGTH, BenchTable
+from dietlab.results.table import LENGTH, ResultTable
 from dietlab.view.bench_text import cores
 from dietlab.view.plots import (
     RATIO_TICKS,
@@ -42,7 +43,7 @@ def frame_worst(report: Report, cache: str, count: int = WORST) -> pd.DataFrame:
 
 
 def plot_bench_speedup(
-    table: BenchTable, workload: str, threads: int = 1, cache: str = "hot", template: str | None = None
+    table: ResultTable, workload: str, threads: int = 1, cache: str = "hot", template: str | None = None
 ) -> go.Figure:
     """Draws the speedup over every contender against T. Open marks were held out from tuning; the worst
     shapes against the best prepacked vendor (or plain, if none is prepacked) are named."""
@@ -62,7 +63,7 @@ def plot_bench_speedup(
 
 
 def plot_bench_roofline(
-    table: BenchTable, workload: str, threads: int = 1, template: str | None = None
+    table: ResultTable, workload: str, threads: int = 1, template: str | None = None
 ) -> go.Figure:
     """Draws the share of the roofline that dietlab reaches against T, a line for each cache state."""
     report = table.report(workload, threads)
@@ -88,7 +89,7 @@ def plot_bench_roofline(
 
 
 def bench_layer_figures(
-    table: BenchTable, workload: str, threads: int = 1, cache: str = "rotating", template: str | None = None
+    table: ResultTable, workload: str, threads: int = 1, cache: str = "rotating", template: str | None = None
 ) -> list[go.Figure]:
     """Draws the speedup of every layer against T, a figure for each of :data:`LAYER_JUDGES` that took part.
     Open marks were held out from tuning."""

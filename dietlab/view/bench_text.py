@@ -8,12 +8,12 @@ from dataclasses import astuple
 from dietlab.cards import counted
 from dietlab.hardware import above_roofline
 from dietlab.results.criteria import criteria_of
-from dietlab.results.report import OURS
+from dietlab.results.row import OURS
 from dietlab.results.samples import bounds
 from dietlab.results.speedups import SUMMARY_HEADER as CONTENDER_HEADER
 from dietlab.results.speedups import summary_cells as contender_cells
 from dietlab.results.summary import Line, by_workload, suite_of, summarise
-from dietlab.results.table import LENGTH, BenchTable, Entry
+from dietlab.results.table import LENGTH, Entry, ResultTable
 from dietlab.results.table_parts import COLUMNS as PART_COLUMNS
 from dietlab.results.table_parts import Part, by_layer, by_length
 from dietlab.shapes import Shape
@@ -48,7 +48,7 @@ WORKLOAD_MEASURES = (
 )
 
 
-def render_bench(table: BenchTable) -> str:
+def render_bench(table: ResultTable) -> str:
     """Formats the summary with its targets, that of each workload, the roofline, and the absent
     contenders."""
     lines = [f"# {bench_title(table)}", "", *machine_lines(table)]
@@ -59,7 +59,7 @@ def render_bench(table: BenchTable) -> str:
     return "\n".join(lines) + "\n"
 
 
-def bench_title(table: BenchTable) -> str:
+def bench_title(table: ResultTable) -> str:
     about = table.about
     return f"Bench {about.get('suite', '')}, effort {about.get('effort', '')}"
 
@@ -69,14 +69,14 @@ def cores(threads: int) -> str:
     return "one core" if threads == 1 else f"{threads} cores"
 
 
-def machine_lines(table: BenchTable) -> list[str]:
+def machine_lines(table: ResultTable) -> list[str]:
     """Formats processor, date and versions."""
-    names = dict.fromkeys(str(facts.hardware.get("name")) for facts in table.studies)
+    names = dict.fromkeys(str(report.hardware.get("name")) for report in table.reports)
     versions = ", ".join(f"{name} {version}" for name, version in table.about.get("versions", {}).items())
     return [f"{', '.join(names) or 'nothing was measured'}; {table.about.get('started', '')}; {versions}"]
 
 
-def tables(table: BenchTable) -> list[tuple[str, Table]]:
+def tables(table: ResultTable) -> list[tuple[str, Table]]:
     """Returns heading and cells of every table that has rows."""
     found = [
         ("Summary", (SUMMARY_HEADER, [summary_cells(line) for line in summarise(table)])),
@@ -110,7 +110,7 @@ def summary_cells(line: Line) -> tuple[str, ...]:
     )
 
 
-def workload_table(table: BenchTable) -> Table:
+def workload_table(table: ResultTable) -> Table:
     """Returns the summary's speedups and regrets for each workload by itself."""
     chosen = [c for c in criteria_of(suite_of(table)) if c.measure in WORKLOAD_MEASURES]
     rows = [(line.workloads[0], *summary_cells(line)) for line in by_workload(table, chosen)]
@@ -139,17 +139,17 @@ def _value(part: Part, name: str) -> str:
     return f"{_number(part.values[name], unit)} {unit}" if name in part.values else "-"
 
 
-def contender_table(table: BenchTable) -> Table:
+def contender_table(table: ResultTable) -> Table:
     """Returns the speedup over each contender, over all lengths and over held-out ones."""
     rows = [
-        (facts.name, str(facts.threads), *cells)
-        for facts in table.studies
-        for cells in map(contender_cells, table.report(facts.name, facts.threads).summary)
+        (report.name, str(report.threads), *cells)
+        for report in table.reports
+        for cells in map(contender_cells, report.summary)
     ]
     return ("workload", "threads", *CONTENDER_HEADER), rows
 
 
-def roofline_table(table: BenchTable) -> Table:
+def roofline_table(table: ResultTable) -> Table:
     """Returns work, bounds and dietlab's time at some lengths."""
     header = (
         "workload",
@@ -189,7 +189,7 @@ def _microseconds(seconds: float | None) -> str:
     return "-" if seconds is None else f"{seconds * 1e6:.1f}"
 
 
-def study_table(table: BenchTable) -> Table:
+def study_table(table: ResultTable) -> Table:
     """Returns what each study cost, and the peaks that its rooflines are made of."""
     header = (
         "workload",
@@ -203,46 +203,46 @@ def study_table(table: BenchTable) -> Table:
         "L3, one core",
     )
     rows = []
-    for facts in table.studies:
-        if not facts.complete:
+    for report in table.reports:
+        if not report.complete:
             continue
-        hardware = facts.processor
+        hardware = report.processor
         peaks = ((hardware.total_gflops, "GFLOP/s"), (hardware.dram_gbps, "GB/s"), (hardware.l3_gbps, "GB/s"))
         rows.append(
             (
-                facts.name,
-                str(facts.threads),
-                duration(facts.tuning["total_seconds"]),
-                str(facts.tuning["trials"]),
-                str(facts.library["kernels"]),
-                f"{facts.library['bytes'] / 1024:.0f} KiB",
+                report.name,
+                str(report.threads),
+                duration(report.tuning["total_seconds"]),
+                str(report.tuning["trials"]),
+                str(report.library["kernels"]),
+                f"{report.library['bytes'] / 1024:.0f} KiB",
                 *("-" if value is None else f"{value:.0f} {unit}" for value, unit in peaks),
             )
         )
     return header, rows
 
 
-def who_table(table: BenchTable) -> Table:
+def who_table(table: ResultTable) -> Table:
     """Returns all contenders with kind, version and detail."""
-    present = (c for facts in table.studies for c in facts.contenders if not c.absent)
+    present = (c for report in table.reports for c in report.contenders if not c.absent)
     rows = dict.fromkeys((c.name, c.kind, c.version, c.detail) for c in present)
     return ("contender", "kind", "version", "detail"), list(rows)
 
 
-def notes_of(table: BenchTable) -> list[tuple[str, list[str]]]:
+def notes_of(table: ResultTable) -> list[tuple[str, list[str]]]:
     """Returns, under headings, what failed or did not take part; headings without notes are left out."""
     absent = {
-        f"{c.name} ({facts.name}): {c.absent}": None
-        for facts in table.studies
-        for c in facts.contenders
+        f"{c.name} ({report.name}): {c.absent}": None
+        for report in table.reports
+        for c in report.contenders
         if c.absent
     }
     absent |= {
-        f"own ({facts.name}, {layer}): {reason}": None
-        for facts in table.studies
-        for layer, reason in facts.tuning.get("own_failures", {}).items()
+        f"own ({report.name}, {layer}): {reason}": None
+        for report in table.reports
+        for layer, reason in report.tuning.get("own_failures", {}).items()
     }
-    failed = [f"{facts.name}, {cores(facts.threads)}: {facts.failure}" for facts in table.failures]
+    failed = [f"{report.name}, {cores(report.threads)}: {report.failure}" for report in table.failures]
     found = [
         ("Failed", failed),
         ("Wrong results, not counted", list(_uncounted(table, wrong=True))),
@@ -253,11 +253,11 @@ def notes_of(table: BenchTable) -> list[tuple[str, list[str]]]:
     return [(heading, notes) for heading, notes in found if notes]
 
 
-def _uncounted(table: BenchTable, *, wrong: bool) -> Iterable[str]:
+def _uncounted(table: ResultTable, *, wrong: bool) -> Iterable[str]:
     found: dict[tuple[str, int, str, str], list[Entry]] = {}
     for entry in table.entries:
         if not entry.row.correct and (entry.row.correct is None) != wrong:
-            key = (entry.workload, entry.threads, entry.row.cache, entry.row.contender)
+            key = (entry.report.name, entry.report.threads, entry.row.cache, entry.row.contender)
             found.setdefault(key, []).append(entry)
     for (workload, threads, cache, contender), entries in found.items():
         shown = _listed(sorted(entry.row.shape for entry in entries))

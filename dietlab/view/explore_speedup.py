@@ -14,7 +14,7 @@ import numpy as np
 from dietlab.cost import CostModel
 from dietlab.errors import DietlabError
 from dietlab.plans import plan_for
-from dietlab.results import BenchTable, Report
+from dietlab.results import Report, ResultTable
 from dietlab.results.speedups import JUDGES
 from dietlab.shapes import Shape
 from dietlab.space import Scheme
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from dietlab.view.explorer import Drawn, Explorer
 
-Source = BenchTable | Report | str | Path
+Source = ResultTable | Report | str | Path
 """A bench, an evaluation's report, or the path of a bench's CSV."""
 Runs = Mapping[tuple[str, int], str | Path]
 """Study folders by the workload's name and the number of threads."""
@@ -151,13 +151,13 @@ def _controls(options: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
 # --- what there is to choose from -------------------------------------------------------------
 
 
-def loaded_tables(table: Source | Sequence[Source]) -> list[BenchTable | Report]:
+def loaded_tables(table: Source | Sequence[Source]) -> list[ResultTable | Report]:
     """Returns one source or several, read where they are paths."""
-    sources = [table] if isinstance(table, (BenchTable, Report, str, Path)) else table
-    return [BenchTable.load(s) if isinstance(s, (str, Path)) else s for s in sources]
+    sources = [table] if isinstance(table, (ResultTable, Report, str, Path)) else table
+    return [ResultTable.load(s) if isinstance(s, (str, Path)) else s for s in sources]
 
 
-def by_setting(sources: Sequence[BenchTable | Report]) -> dict[Setting, Report]:
+def by_setting(sources: Sequence[ResultTable | Report]) -> dict[Setting, Report]:
     """Returns every report that has rows. Where a second source is of the same setting, all that it has gets
     its number beside the processor's name: two runs are never mixed."""
     found: dict[Setting, Report] = {}
@@ -172,14 +172,11 @@ def by_setting(sources: Sequence[BenchTable | Report]) -> dict[Setting, Report]:
     return found
 
 
-def _reports(source: BenchTable | Report) -> Iterator[tuple[Setting, Report]]:
-    if isinstance(source, BenchTable):
-        named = [(f.name, f.threads, source.report(f.name, f.threads)) for f in source.studies]
-    else:
-        named = [(source.title, int(source.hardware.get("cores", 1)), source)]
-    for workload, threads, report in named:
+def _reports(source: ResultTable | Report) -> Iterator[tuple[Setting, Report]]:
+    for report in source.reports if isinstance(source, ResultTable) else [source]:
         if report.rows:
-            yield Setting(str(report.hardware.get("name", "?")), workload, threads), report
+            name = str(report.hardware.get("name", "?"))
+            yield Setting(name, report.name or report.title, report.threads), report
 
 
 def chosen(reports: Mapping[Setting, Report], values: Mapping[str, Any]) -> Choice:
@@ -318,14 +315,14 @@ def _mean(frame: pd.DataFrame) -> str:
     return f"{math.exp(np.log(frame['speedup']).mean()):.2f} times"
 
 
-def _nothing(sources: Sequence[BenchTable | Report]) -> Drawn:
+def _nothing(sources: Sequence[ResultTable | Report]) -> Drawn:
     """Tells why a table has no row, as far as it says so."""
     import pandas as pd
 
     from dietlab.view.explorer import Drawn
 
-    failures = [facts for source in sources if isinstance(source, BenchTable) for facts in source.failures]
-    rows = [(facts.name, facts.threads, facts.failure) for facts in failures]
+    failures = [report for source in sources if isinstance(source, ResultTable) for report in source.failures]
+    rows = [(report.name, report.threads, report.failure) for report in failures]
     frame = pd.DataFrame(rows, columns=["workload", "threads", "failure"])
     why = [f"{name}, {cores(threads)}: {failure}" for name, threads, failure in rows]
     note = " ".join(["There is no row to compare.", *why])

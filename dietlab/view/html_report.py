@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dietlab.cards import counted
 from dietlab.results.parts import judged, part_cells, part_header
-from dietlab.results.report import OURS, Report, Row
+from dietlab.results.report import Report
+from dietlab.results.row import OURS, Row
 from dietlab.results.speedups import SUMMARY_HEADER, summary_cells
 from dietlab.view.page import figure_markup, render_page
 from dietlab.view.progress import duration
@@ -74,7 +75,7 @@ def render_text(report: Report) -> str:
     """Renders the summary for a terminal: aligned, in plain characters, with units."""
     lines = [
         report.title,
-        f"on {report.processor}, cores: {report.hardware.get('cores', '?')}",
+        f"on {report.processor_name}, cores: {report.hardware.get('cores', '?')}",
         "",
         SUMMARY_CAPTION,
         *_aligned(SUMMARY_HEADER, [summary_cells(line) for line in report.summary], left=2),
@@ -87,7 +88,6 @@ def render_text(report: Report) -> str:
         ("wrong results, not counted", uncounted(report, wrong=True)),
         ("no results", uncounted(report, wrong=False)),
         ("quality of dispatch", [": ".join(fact) for fact in facts(report.quality)]),
-        ("cost of a call besides the kernel", [": ".join(fact) for fact in facts(report.overheads)]),
         ("tuning", [": ".join(fact) for fact in facts(report.tuning)]),
         ("library", [": ".join(fact) for fact in facts(report.library)]),
         ("notes", list(report.remarks)),
@@ -183,7 +183,6 @@ def _fact_tables(report: Report) -> list[tuple[str, list[Fact]]]:
         ("Workload", facts(report.workload)),
         ("Hardware", facts(report.hardware)),
         ("Quality of dispatch", facts(report.quality)),
-        ("Cost of a call besides the kernel", facts(report.overheads)),
         ("Tuning", facts(report.tuning)),
         ("Library", facts(report.library)),
         ("Versions", facts(report.versions)),

@@ -13,7 +13,8 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from dietlab.errors import RecordError
-from dietlab.results.report import OURS, Report, Row, fastest, with_reasons
+from dietlab.results.report import Report
+from dietlab.results.row import OURS, Row, fastest, with_reasons
 from dietlab.view.lab import lab_imports
 from dietlab.view.theme import CLEAR, GRID, OPEN, PALETTE, TEXT, TIE, legend_rank, marks, styles
 

@@ -13,7 +13,7 @@ from dietlab.dispatch import Dispatcher, Portfolio
 from dietlab.errors import DietlabError, DispatchError, RecordError, require_names
 from dietlab.plans import boxes, restricted
 from dietlab.results import Report
-from dietlab.results.report import OURS
+from dietlab.results.row import OURS
 from dietlab.results.speedups import JUDGES
 from dietlab.space import with_parameters
 from dietlab.view.map_traces import (

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from dietlab.cost import CostModel
 from dietlab.measure import CACHE_STATES
-from dietlab.results.report import OURS, Report
+from dietlab.results.report import Report
+from dietlab.results.row import OURS
 from dietlab.shapes import Shape
 from dietlab.space import Scheme
 from dietlab.view.plans import PARTS

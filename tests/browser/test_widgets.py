@@ -68,8 +68,7 @@ CELLS = {
     "cost": "dl.cost_lab(run)",
     "dispatch": "dl.dispatch_explorer(run)",
     "map": """\
-from dietlab.results import BenchTable
-table = BenchTable.load(dl.data_path("results/zen3-layers.csv.gz"))
+table = dl.ResultTable.load(dl.data_path("results/zen3-layers.csv.gz"))
 dl.show(dl.plot_map(table.report("dense-every-layer", 1), "speedup", cache="rotating"))""",
     "panel": PANEL,
     "figure": "dl.show(dl.plot_phases(run.seconds))",

@@ -1,0 +1,83 @@
+"""One row of a result: a contender on a shape, and who the contenders are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from dietlab.shapes import Shape
+from dietlab.space import with_parameters
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+OURS = "dietlab"
+"""The contender that is ours."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One shape, contender and cache state.
+
+    ``seconds_*`` are the median of the block means and its 95 % bootstrap interval; ``speedup`` is
+    this contender's median over ours in the same blocks (above 1: ours is faster); ``regret`` is
+    what our choice of a plan loses (:func:`~dietlab.results.statistics.regret`) and stands in our rows
+    only; ``correct`` is None if there was no result, since the contender crashed, hung or refused (``plan``
+    says why); ``roofline`` is the least time that flops and traffic allow over the median; ``retaken`` counts
+    blocks that were timed again because the processor was slow.
+    """
+
+    shape: Shape
+    held_out: bool
+    contender: str
+    cache: str
+    seconds_median: float
+    seconds_low: float
+    seconds_high: float
+    gflops: float
+    correct: bool | None
+    speedup: float | None = None
+    padding_waste: float | None = None
+    regret: float | None = None
+    roofline: float | None = None
+    plan: str | None = None
+    retaken: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        value = {**asdict(self), "shape": self.shape.to_json()}
+        # A result that does not count has no time; JSON has no NaN.
+        return {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in value.items()}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Row:
+        times = {k: math.nan if value[k] is None else value[k] for k in value if k.startswith("seconds_")}
+        return cls(**{**value, **times, "shape": Shape.from_json(value["shape"])})
+
+
+@dataclass(frozen=True)
+class ContenderInfo:
+    """A contender's name, kind and version; if it is ``absent``, the reason."""
+
+    name: str
+    kind: str
+    version: str = ""
+    absent: str = ""
+    detail: str = ""
+
+
+def fastest(rows: Sequence[Row]) -> list[Row]:
+    """Returns, for each shape, the row with the least median time."""
+    best: dict[Shape, Row] = {}
+    for row in rows:
+        if row.shape not in best or row.seconds_median < best[row.shape].seconds_median:
+            best[row.shape] = row
+    return list(best.values())
+
+
+def with_reasons(frame: pd.DataFrame, kinds: Iterable[str]) -> pd.DataFrame:
+    """Returns a table of rows in which the ``plan``, a key or the reason why there is no result, became a
+    ``scheme`` with its parameters, and a ``reason``."""
+    found = with_parameters(frame, kinds)
+    return found.assign(reason=frame["plan"].where(found["scheme"].isna()))
