@@ -181,9 +181,17 @@ class Choice:
         np.minimum.at(together, (places, shapes), self._losses[plans, shapes])
         losses = together @ np.array(self.shapes.weights)
         beyond = self._beyond_losses(chosen)
-        losses += np.minimum(beyond[low], beyond[high])
+        losses += np.where(self._settled_by(chosen, distinct), 0.0, np.minimum(beyond[low], beyond[high]))
         best = int(losses.argmin())
         return (*chosen, int(low[best]), int(high[best]))
+
+    def _settled_by(self, chosen: Sequence[int], pairs: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
+        """Returns whether a scheme that serves every shape beyond the range lacks exactly these two, for each
+        pair by its number in :meth:`with_best_pair`."""
+        missing = {tuple(sorted({*codes} - {*chosen})) for codes in self._needed_beyond}
+        both = [pair[0] * len(self.kernels) + pair[1] for pair in missing if len(pair) == 2]
+        found: npt.NDArray[np.bool_] = np.isin(pairs, np.array(both, np.intp))
+        return found
 
     def _brought(self, chosen: tuple[int, ...]) -> tuple[Values, npt.NDArray[np.bool_]]:
         """Returns the loss of each shape after each addition of a micro-kernel, ``[micro-kernels, shapes]``,
