@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from threading import get_ident
 from typing import Any
 
 from filelock import FileLock, Timeout
@@ -26,13 +27,13 @@ GO_ON = "Free some space and run the same command again: it goes on from here."
 def replacing(path: Path) -> Iterator[Path]:
     """Yields a path to write to, and puts that file in the place of ``path`` at the end.
 
-    Readers see the old file or the new one. The name has the process's number in it, so that several
-    processes may write the same file: the last one counts.
+    Readers see the old file or the new one. The name has the numbers of process and thread in it, so that
+    several may write the same file: the last one counts.
 
     Raises:
         OSError: if it cannot be written; ``path`` stays as it was.
     """
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}{UNFINISHED}")
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}-{get_ident()}{UNFINISHED}")
     try:
         yield unfinished
         unfinished.replace(path)

@@ -84,7 +84,7 @@ PROBES = {
         "accuracy": accuracy.min().min(), "kernels": [kernel.key for kernel in dispatcher.micro_kernels],
         "source": dispatcher.to_source(), "own": over["own"].dropna().to_dict(),
         "vendors": vendors.groupby("seen")["geomean_speedup"].agg(["size", "mean"]).to_dict("index"),
-        "worst": worst["regret"].tolist(), "plan": dispatcher.scheme(dl.Shape.of(T=43, N=1000, K=1000)).key,
+        "plan": dispatcher.scheme(dl.Shape.of(T=43, N=1000, K=1000)).key,
     """,
     "puzzles": """
         "solved": [p.check(a).solved for p, a in zip(puzzles.PUZZLES, answers)],

@@ -340,6 +340,13 @@ def test_journal_keeps_whole_turns_and_drops_a_torn_line(tmp_path: Path) -> None
     assert again.kept.about["started"] == "today"
 
 
+def test_rows_without_their_study_are_no_table(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / JOURNAL, {})
+    journal.add_rows(turn(7), turn_rows(7, mkl=1.5))
+    with pytest.raises(RecordError, match=r"the study of each of its rows; got .*qkv"):
+        _ = journal.kept.table
+
+
 def test_journal_of_another_bench_or_damaged_is_refused(tmp_path: Path) -> None:
     path = tmp_path / JOURNAL
     Journal(path, {"suite": "s"})

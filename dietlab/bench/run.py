@@ -221,7 +221,7 @@ def _measure(bench: Bench, job: Job, hardware: Hardware, progress: Stage) -> Non
         bench.journal.add_study(replace(known, library={**known.library, **checks}))
         return
     own = own_libraries(task, bench.effort, hardware, bench.out, bench.tuning, bench.listeners)
-    library = {**op.facts, **checks, **_overheads(study, op)}
+    library = {**op.facts, **checks, **overheads(op, study.shapes)}
     seen = {record.shape for record in run.records}
     with contest(
         op,
@@ -256,12 +256,6 @@ def _keep_memory(bench: Bench, job: Job, study: Study, peak: int) -> None:
     known = bench.journal.studies.get((job.task.name, job.threads), bare)
     tuning = {**known.tuning, PEAK: max(peak, known.tuning.get(PEAK, 0))}
     bench.journal.add_study(replace(known, tuning=tuning))
-
-
-def _overheads(study: Study, op: Operator) -> dict[str, float]:
-    """Returns the cost of a call besides the micro-kernel; nothing for a GPU, whose calls take no arrays of
-    NumPy."""
-    return {} if study.hardware.kind == "cuda" else overheads(op, study.shapes)
 
 
 def _checked(study: Study, op: Operator, listeners: Audience) -> dict[str, Any]:

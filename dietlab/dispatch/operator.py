@@ -80,7 +80,6 @@ class Operator:
         self.library = load_library(self.path, hardware["kind"], int(hardware["cores"]))
         self._run = self.library.run
         self._inputs = tuple(name for name in self.workload.signature if name != "out")
-        self._has_constants = bool(self.workload.constants)
 
     @property
     def micro_kernels(self) -> tuple[str, ...]:
@@ -147,7 +146,7 @@ class Operator:
         # Every line here is paid in each call, of some microseconds.
         if len(operands) != len(self._inputs):
             raise DispatchError(f"the operands are {', '.join(self._inputs)}", f"{len(operands)} arrays")
-        if self._has_constants:
+        if self.workload.constants:
             given = dict(zip(self._inputs, operands, strict=True))
             constants = [given.pop(name) for name in self.workload.constants]
             return self.pack(*constants)(*given.values(), out=out)

@@ -86,7 +86,7 @@ def evaluate(
             hardware=lineup.dispatcher.hardware.to_json(),
             versions=versions(),
             tuning=opened.tuning,
-            library={**op.facts, **_overheads(op, lineup, shapes)},
+            library={**op.facts, **overheads(op, shapes)},
             rows=tuple(rows),
             contenders=opened.contenders,
             notes=(*lineup.notes, opened.match.note),
@@ -181,14 +181,6 @@ def _assembled(
     lineup = assemble(op, bounds, tuned, home, shapes, effort, listeners, ansor_shapes)
     ours, *others = lineup.entries
     return replace(lineup, entries=(ours, *vendors, *others))
-
-
-def _overheads(op: Operator, lineup: Lineup, shapes: ShapeSet) -> dict[str, float]:
-    """Returns the cost of a call besides the micro-kernel; empty for a GPU's library, since the probing
-    calls use NumPy's arrays."""
-    if lineup.dispatcher.hardware.kind == "cuda":
-        return {}
-    return overheads(op, shapes)
 
 
 def _finalists(turns: Mapping[str, SessionTurn]) -> dict[int, SessionTurn]:

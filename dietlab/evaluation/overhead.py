@@ -30,7 +30,11 @@ def overheads(op: Operator, shapes: Iterable[Shape]) -> dict[str, float]:
     - ``python_call_us``: microseconds of ``layer(x, out=y)`` (of ``op(x, w, out=y)`` if nothing is
       constant) on NumPy arrays of no rows: argument conversion and checks, dispatch, and no kernel. Left out
       for operators with a static number of rows, none of whose calls is empty.
+
+    Nothing for a GPU's library, whose calls take no arrays of NumPy.
     """
+    if op.manifest["hardware"]["kind"] == "cuda":
+        return {}
     workload = workload_from_json(op.manifest["workload"])
     sizes = [sizes_of(workload, shape) for shape in shapes]
     calls = [[extents[name] for name in called_dims(workload)] for extents in sizes]

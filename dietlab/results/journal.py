@@ -45,6 +45,8 @@ class Kept:
     def table(self) -> ResultTable:
         rows: dict[tuple[str, int], list[Row]] = {study: [] for study in self.studies}
         for turn, found in self.rows.items():
+            if (turn.workload, turn.threads) not in rows:
+                raise RecordError("a journal has the study of each of its rows", turn)
             rows[turn.workload, turn.threads] += found
         reports = (replace(facts, rows=tuple(rows[study])) for study, facts in self.studies.items())
         return ResultTable(tuple(reports), self.about)
@@ -109,7 +111,7 @@ def resumed(path: Path, **about: Any) -> Journal:
     try:
         return Journal(path, about)
     except (RecordError, StudyError):
-        path.unlink()
+        path.unlink(missing_ok=True)  # there is none if it could not be begun
         return Journal(path, about)
 
 

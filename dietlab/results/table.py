@@ -130,7 +130,7 @@ class ResultTable:
 
     def summary_frame(self) -> pd.DataFrame:
         """Returns the summary as a table: one row for each criterion, number of threads and cache state
-        (:func:`~dietlab.bench.summarise`).
+        (:func:`~dietlab.results.summarise`).
 
         ``value``, its 95 % interval ``low`` to ``high``, ``target``, ``worst`` and ``ceiling`` (at the
         roofline) are numbers in ``unit``; ``better`` is ``higher`` or ``lower``. A target that is not judged
