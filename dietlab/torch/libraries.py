@@ -1,0 +1,66 @@
+"""The libraries of a study that a model's layers need: one for each epilogue, built once and kept with it."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from dataclasses import replace
+from hashlib import sha256
+from typing import TypeVar
+
+import torch
+
+from dietlab.dispatch import build, load
+from dietlab.errors import DietlabError, StudyError
+from dietlab.hardware import Hardware
+from dietlab.study import Study
+from dietlab.workloads import BatchMatmul, Dense
+
+Served = TypeVar("Served", Dense, BatchMatmul)
+
+
+def library_of(study: Study, **epilogue: object) -> str:
+    """Returns the folder of a study's library, with another ``epilogue`` where one is given.
+
+    It is built unless it stands there. The folder's name says which dispatcher it was built from: a process
+    keeps the libraries that it opened, and a study that was tuned further gets others.
+
+    Args:
+        epilogue: fields of :class:`~dietlab.workloads.Dense`, such as ``bias=True``.
+
+    Raises:
+        StudyError: if the study was not tuned.
+        BuildError: if the library does not compile.
+    """
+    dispatcher = replace(study.dispatcher(), workload=replace(study.workload, **epilogue))  # type: ignore[type-var]
+    digest = sha256(json.dumps(dispatcher.to_json(), sort_keys=True).encode()).hexdigest()[:12]
+    home = study.folder / "epilogues" / digest
+    try:
+        operator = load(home)
+    except DietlabError:
+        operator = build(dispatcher, home)
+    return str(operator.path.parent.resolve())
+
+
+def require_served(study: Study, operator: type[Served], what: str) -> Served:
+    """Returns the workload of a study, which must be of this operator and of this processor.
+
+    Raises:
+        StudyError: if it is not.
+
+    Warns:
+        if it is of another number of cores than PyTorch has threads.
+    """
+    if not isinstance(study.workload, operator):
+        raise StudyError(f"{what} are served by a study of {operator.__name__}", study.workload)
+    if not study.hardware.is_same_as(Hardware.detect(measure=False)):
+        raise StudyError("the study is of this processor", study.hardware.name, "Tune here: `dietlab tune`.")
+    threads, cores = torch.get_num_threads(), study.hardware.cores
+    if threads != cores:
+        warnings.warn(
+            f"the study is for {cores} cores, and PyTorch runs {threads} threads: "
+            f"torch.set_num_threads({cores}) makes them equal, `dietlab tune --threads {threads}` tunes for "
+            "those",
+            stacklevel=3,
+        )
+    return study.workload

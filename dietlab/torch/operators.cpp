@@ -1,0 +1,371 @@
+// The operators dietlab::linear and dietlab::batch_matmul of PyTorch, which run tuned libraries.
+//
+// In C++, because a call through Python takes as long as a whole product of one row, and because a graph
+// that PyTorch compiled calls them without Python. Parallel loops of a library run on PyTorch's own threads:
+// a second pool would wait for the same cores.
+
+#include <dlfcn.h>
+
+#include <array>
+#include <map>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+#include <tvm/ffi/c_api.h>
+
+namespace {
+
+using at::Tensor;
+using OptionalTensor = std::optional<Tensor>;
+
+// ---- A library and its functions ----
+
+// What TVM hands to a part of a parallel loop (tvm/runtime/c_backend_api.h).
+struct ParallelGroup {
+  void* sync_handle;
+  int32_t num_task;
+};
+using ParallelPart = int (*)(int number, ParallelGroup* group, void* data);
+
+// Runs a library's parallel loop on PyTorch's threads, as many as PyTorch may use here: one inside of
+// another parallel loop.
+int launch(ParallelPart part, void* data, int) {
+  ParallelGroup group{nullptr, at::in_parallel_region() ? 1 : at::get_num_threads()};
+  at::parallel_for(0, group.num_task, 1, [&](int64_t from, int64_t to) {
+    for (int64_t number = from; number < to; ++number) part(static_cast<int>(number), &group, data);
+  });
+  return 0;
+}
+
+using Launch = decltype(&launch);
+
+struct Library {
+  TVMFFISafeCallType run, pack, packed_floats;
+  Launch* launched_by;  // null in a library for one core
+};
+
+Library open(const std::string& folder) {
+  const std::string path = folder + "/library.so";
+  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  TORCH_CHECK(handle, "dietlab: a layer's library can be loaded; got ", dlerror(),
+              ". Replace the layers again with dietlab.torch.replace_linears().");
+  auto function = [&](const char* name) {
+    return reinterpret_cast<TVMFFISafeCallType>(dlsym(handle, name));
+  };
+  Library library{function("__tvm_ffi_run"), function("__tvm_ffi_pack"), function("__tvm_ffi_packed_floats"),
+                  static_cast<Launch*>(dlsym(handle, "__TVMBackendParallelLaunch"))};
+  TORCH_CHECK(library.run, "dietlab: ", path, " has a function `run`; it has none. Build it again.");
+  return library;
+}
+
+std::mutex opened_mutex, packed_mutex;
+
+const Library& library_of(c10::string_view folder) {
+  static std::unordered_map<std::string, Library> opened;
+  std::lock_guard<std::mutex> guard(opened_mutex);
+  const std::string key(folder);
+  auto found = opened.find(key);
+  if (found == opened.end()) found = opened.emplace(key, open(key)).first;
+  // Whoever loads the same file through TVM meanwhile sets this to TVM's own threads.
+  if (found->second.launched_by) *found->second.launched_by = &launch;
+  return found->second;
+}
+
+// ---- Calls of its functions ----
+
+// An array as a library takes it: float32 on the CPU, contiguous, seen with another shape.
+template <size_t rank>
+struct Array {
+  std::array<int64_t, rank> shape;
+  DLTensor seen;
+
+  Array(const Tensor& tensor, std::array<int64_t, rank> as) : shape(as) {
+    seen = {tensor.data_ptr(), {kDLCPU, 0}, rank, {kDLFloat, 32, 1}, shape.data(), nullptr, 0};
+  }
+  Array(const Array&) = delete;
+};
+
+template <size_t rank>
+TVMFFIAny argument(Array<rank>& array) {
+  TVMFFIAny any{};
+  any.type_index = kTVMFFIDLTensorPtr;
+  any.v_ptr = &array.seen;
+  return any;
+}
+
+TVMFFIAny argument(int64_t value) {
+  TVMFFIAny any{};
+  any.type_index = kTVMFFIInt;
+  any.v_int64 = value;
+  return any;
+}
+
+template <typename... Arguments>
+int64_t call(TVMFFISafeCallType function, Arguments&&... arguments) {
+  TVMFFIAny given[] = {argument(arguments)...}, result{};
+  if (function(nullptr, given, sizeof...(arguments), &result) != 0) {
+    TVMFFIObjectHandle error = nullptr;
+    TVMFFIErrorMoveFromRaised(&error);
+    const TVMFFIByteArray said = TVMFFIErrorGetCellPtr(error)->message;
+    const std::string message(said.data, said.size);
+    TVMFFIObjectDecRef(error);
+    TORCH_CHECK(false, "dietlab: the arrays fit the library; got ", message);
+  }
+  return result.type_index == kTVMFFIInt ? result.v_int64 : 0;
+}
+
+// ---- Packed weights ----
+
+// Weights that were packed once, and what they were packed from.
+struct Packed {
+  Tensor panels;
+  std::vector<int64_t> versions;
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> sources;
+};
+
+// Returns the weights (and bias) packed, now unless they were. They are packed again after PyTorch changed
+// them in place, as an optimizer or load_state_dict does; a change through `weight.data` leaves no trace.
+Tensor packed(const Library& library, const Tensor& weight, const OptionalTensor& bias) {
+  using Key = std::vector<const void*>;
+  static std::map<Key, Packed> all;
+
+  Key key{&library, weight.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl(), weight.data_ptr()};
+  std::vector<int64_t> versions{weight._version()};
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> sources{weight.storage().getWeakStorageImpl()};
+  if (bias) {
+    key.push_back(bias->unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
+    key.push_back(bias->data_ptr());
+    versions.push_back(bias->_version());
+    sources.push_back(bias->storage().getWeakStorageImpl());
+  }
+  std::lock_guard<std::mutex> guard(packed_mutex);
+  const auto found = all.find(key);
+  if (found != all.end() && found->second.versions == versions) return found->second.panels;
+
+  // While a weak reference lives, no other storage gets the address of its own.
+  for (auto entry = all.begin(); entry != all.end();) {
+    bool gone = false;
+    for (const auto& source : entry->second.sources) gone |= source.expired();
+    entry = gone ? all.erase(entry) : std::next(entry);
+  }
+  const int64_t n = weight.size(0), k = weight.size(1);
+  const Tensor w = weight.contiguous(), b = bias ? bias->contiguous() : Tensor();
+  const Tensor panels = at::empty({call(library.packed_floats, n, k)}, weight.options());
+  Array<2> w_array(w, {n, k});
+  Array<1> panels_array(panels, {panels.size(0)});
+  if (bias) {
+    Array<1> b_array(b, {n});
+    call(library.pack, w_array, b_array, panels_array);
+  } else {
+    call(library.pack, w_array, panels_array);
+  }
+  all[key] = Packed{panels, versions, sources};
+  return panels;
+}
+
+// ---- dietlab::linear ----
+
+Tensor activated(const Tensor& y, c10::string_view activation) {
+  if (activation == "none") return y;
+  if (activation == "relu") return at::relu(y);
+  return at::gelu(y, activation == "gelu_tanh" ? "tanh" : "none");
+}
+
+// What the operator computes, by PyTorch: for tensors that no library takes.
+Tensor linear_reference(const Tensor& x, const Tensor& weight, const OptionalTensor& bias,
+                        c10::string_view activation, c10::string_view) {
+  return activated(at::linear(x, weight, bias), activation);
+}
+
+bool served(const Tensor& tensor) {
+  return tensor.is_cpu() && tensor.scalar_type() == at::kFloat && !tensor.is_neg();
+}
+
+Tensor linear_cpu(const Tensor& x, const Tensor& weight, const OptionalTensor& bias,
+                  c10::string_view activation, c10::string_view folder) {
+  const bool fits = served(x) && served(weight) && (!bias || served(*bias)) && x.dim() > 0 &&
+                    weight.dim() == 2 && x.size(-1) == weight.size(1) &&
+                    // The changes of such weights are not counted.
+                    !weight.is_inference() && !(bias && bias->is_inference());
+  if (!fits) return linear_reference(x, weight, bias, activation, folder);
+  const int64_t k = weight.size(1), n = weight.size(0), rows = k ? x.numel() / k : 0;
+  auto shape = x.sizes().vec();
+  shape.back() = n;
+  Tensor y = at::empty(shape, x.options());
+  if (rows == 0 || n == 0) return y;
+  const Library& library = library_of(folder);
+  const Tensor source = x.contiguous(), panels = packed(library, weight, bias);
+  Array<2> x_array(source, {rows, k}), y_array(y, {rows, n});
+  Array<1> panels_array(panels, {panels.size(0)});
+  call(library.run, x_array, panels_array, y_array);
+  return y;
+}
+
+// What comes out, for any length, without computing it.
+Tensor linear_meta(const Tensor& x, const Tensor& weight, const OptionalTensor&, c10::string_view,
+                   c10::string_view) {
+  auto shape = x.sym_sizes().vec();
+  shape.back() = weight.sym_size(0);
+  return at::empty_symint(shape, x.options());
+}
+
+using LinearFunction = decltype(linear_cpu);
+
+Tensor linear(const Tensor& x, const Tensor& weight, const OptionalTensor& bias, c10::string_view activation,
+              c10::string_view folder) {
+  static auto op = c10::Dispatcher::singleton().findSchemaOrThrow("dietlab::linear", "").typed<LinearFunction>();
+  return op.call(x, weight, bias, activation, folder);
+}
+
+bool wants(const Tensor& tensor) { return tensor.defined() && tensor.requires_grad(); }
+bool wants(const OptionalTensor& tensor) { return tensor && wants(*tensor); }
+
+// The backward is PyTorch's: gradients are other products than the one that was tuned.
+struct LinearGradient : torch::autograd::Function<LinearGradient> {
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x, const Tensor& weight,
+                        const OptionalTensor& bias, const std::string& activation,
+                        const std::string& folder) {
+    at::AutoDispatchBelowADInplaceOrView below;
+    context->save_for_backward({x, weight, bias.value_or(Tensor())});
+    context->saved_data["activation"] = activation;
+    return linear(x, weight, bias, activation, folder);
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    const auto saved = context->get_saved_variables();
+    const Tensor &x = saved[0], &weight = saved[1], &bias = saved[2];
+    const std::string activation = context->saved_data["activation"].toStringRef();
+    const bool has_bias = bias.defined();
+    Tensor passed = gradients[0];
+    if (activation != "none") {
+      const Tensor before = at::linear(x, weight, has_bias ? OptionalTensor(bias) : std::nullopt);
+      passed = activation == "relu"
+                   ? at::threshold_backward(passed, before, 0)
+                   : at::gelu_backward(passed, before, activation == "gelu_tanh" ? "tanh" : "none");
+    }
+    const Tensor rows = passed.reshape_symint({-1, passed.sym_size(-1)});
+    return {
+        context->needs_input_grad(0) ? at::matmul(passed, weight) : Tensor(),
+        context->needs_input_grad(1) ? rows.t().matmul(x.reshape_symint({-1, x.sym_size(-1)})) : Tensor(),
+        // A bias that is absent has no number.
+        has_bias && context->needs_input_grad(2) ? rows.sum(0) : Tensor(),
+        Tensor(),
+        Tensor(),
+    };
+  }
+};
+
+Tensor linear_autograd(const Tensor& x, const Tensor& weight, const OptionalTensor& bias,
+                       c10::string_view activation, c10::string_view folder) {
+  if (at::GradMode::is_enabled() && (wants(x) || wants(weight) || wants(bias))) {
+    return LinearGradient::apply(x, weight, bias, std::string(activation), std::string(folder));
+  }
+  at::AutoDispatchBelowADInplaceOrView below;
+  return linear(x, weight, bias, activation, folder);
+}
+
+// ---- dietlab::batch_matmul ----
+
+Tensor batch_matmul_reference(const Tensor& x, const Tensor& w, bool transposed, c10::string_view) {
+  return at::matmul(x, transposed ? w.transpose(-2, -1) : w);
+}
+
+Tensor batch_matmul_cpu(const Tensor& x, const Tensor& w, bool transposed, c10::string_view folder) {
+  const bool fits = served(x) && served(w) && x.dim() > 2 && x.dim() == w.dim() &&
+                    x.sizes().slice(0, x.dim() - 2) == w.sizes().slice(0, w.dim() - 2) &&
+                    // Queries and keys of different lengths were not tuned for.
+                    x.size(-2) == w.size(-2) && (transposed ? x.size(-1) == w.size(-1) : x.size(-1) == w.size(-2));
+  if (!fits) return batch_matmul_reference(x, w, transposed, folder);
+  const int64_t rows = x.size(-2), depth = x.size(-1), cols = transposed ? w.size(-2) : w.size(-1);
+  auto shape = x.sizes().vec();
+  shape.back() = cols;
+  Tensor y = at::empty(shape, x.options());
+  if (y.numel() == 0 || depth == 0) return y.zero_();
+  const int64_t products = y.numel() / (rows * cols);
+  const Tensor left = x.contiguous(), right = w.contiguous();
+  Array<3> x_array(left, {products, rows, depth}), y_array(y, {products, rows, cols});
+  Array<3> w_array(right, {products, w.size(-2), w.size(-1)});
+  call(library_of(folder).run, x_array, w_array, y_array);
+  return y;
+}
+
+Tensor batch_matmul_meta(const Tensor& x, const Tensor& w, bool transposed, c10::string_view) {
+  auto shape = x.sym_sizes().vec();
+  shape.back() = w.sym_size(transposed ? -2 : -1);
+  return at::empty_symint(shape, x.options());
+}
+
+using BatchMatmulFunction = decltype(batch_matmul_cpu);
+
+Tensor batch_matmul(const Tensor& x, const Tensor& w, bool transposed, c10::string_view folder) {
+  static auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("dietlab::batch_matmul", "").typed<BatchMatmulFunction>();
+  return op.call(x, w, transposed, folder);
+}
+
+struct BatchMatmulGradient : torch::autograd::Function<BatchMatmulGradient> {
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x, const Tensor& w,
+                        bool transposed, const std::string& folder) {
+    at::AutoDispatchBelowADInplaceOrView below;
+    context->save_for_backward({x, w});
+    context->saved_data["transposed"] = transposed;
+    return batch_matmul(x, w, transposed, folder);
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    const auto saved = context->get_saved_variables();
+    const Tensor &x = saved[0], &w = saved[1], &passed = gradients[0];
+    const bool transposed = context->saved_data["transposed"].toBool();
+    return {
+        at::matmul(passed, transposed ? w : w.transpose(-2, -1)),
+        transposed ? at::matmul(passed.transpose(-2, -1), x) : at::matmul(x.transpose(-2, -1), passed),
+        Tensor(),
+        Tensor(),
+    };
+  }
+};
+
+Tensor batch_matmul_autograd(const Tensor& x, const Tensor& w, bool transposed, c10::string_view folder) {
+  if (at::GradMode::is_enabled() && (wants(x) || wants(w))) {
+    return BatchMatmulGradient::apply(x, w, transposed, std::string(folder));
+  }
+  at::AutoDispatchBelowADInplaceOrView below;
+  return batch_matmul(x, w, transposed, folder);
+}
+
+}  // namespace
+
+TORCH_LIBRARY(dietlab, m) {
+  // A compiler hands over rows that lie one behind the other, and no copy is needed here.
+  const std::vector<at::Tag> tags{at::Tag::needs_contiguous_strides, at::Tag::pt2_compliant_tag};
+  m.def("linear(Tensor x, Tensor weight, Tensor? bias, str activation, str library) -> Tensor", tags);
+  m.def("batch_matmul(Tensor x, Tensor w, bool transposed, str library) -> Tensor", tags);
+}
+
+TORCH_LIBRARY_IMPL(dietlab, CompositeExplicitAutograd, m) {
+  m.impl("linear", &linear_reference);
+  m.impl("batch_matmul", &batch_matmul_reference);
+}
+
+TORCH_LIBRARY_IMPL(dietlab, CPU, m) {
+  m.impl("linear", &linear_cpu);
+  m.impl("batch_matmul", &batch_matmul_cpu);
+}
+
+TORCH_LIBRARY_IMPL(dietlab, Meta, m) {
+  m.impl("linear", &linear_meta);
+  m.impl("batch_matmul", &batch_matmul_meta);
+}
+
+TORCH_LIBRARY_IMPL(dietlab, Autograd, m) {
+  m.impl("linear", &linear_autograd);
+  m.impl("batch_matmul", &batch_matmul_autograd);
+}

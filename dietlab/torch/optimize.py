@@ -1,0 +1,145 @@
+"""Replaces the linear layers of a model by tuned ones, and tunes first where this machine has no study."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from dietlab.bench.studies import built
+from dietlab.bench.suite import Task, every_layer_task
+from dietlab.dims import Dim
+from dietlab.errors import DietlabError
+from dietlab.events import Observer, audience
+from dietlab.hardware import Hardware
+from dietlab.layers import layers_of
+from dietlab.results import ResultTable
+from dietlab.shipped import data_path
+from dietlab.study import Study
+from dietlab.torch.replace import linears, replace_linears
+from dietlab.view import ProgressBar
+from dietlab.workloads import Dense
+
+STUDIES = Path("dietlab") / "studies"
+"""Where studies that no one gave a folder are kept, in the folder for such things (XDG base directories)."""
+
+
+def optimize(
+    model: torch.nn.Module,
+    folder: str | Path | None = None,
+    *,
+    effort: str = "quick",
+    observers: Iterable[Observer] | None = None,
+) -> torch.nn.Module:
+    """Replaces the linear layers of a model by those of this machine's study, in place, and returns it.
+
+    A study that stands in the folder and serves all layers is taken. Otherwise one is tuned, for as many
+    cores as PyTorch has threads: once, and for the next model as well.
+
+    Args:
+        model: float32, on the CPU.
+        folder: where studies are looked for and kept (default: ``~/.cache/dietlab/studies``).
+        effort: of tuning.
+        observers: of tuning (default: a progress bar).
+
+    Raises:
+        DietlabError: if the model has no linear layer in float32 on the CPU.
+        MeasureError: if tuning fails.
+
+    Warns:
+        as :func:`~dietlab.torch.replace_linears`.
+    """
+    sizes = {(linear.out_features, linear.in_features) for *_, linear in linears(model) if _ours(linear)}
+    if not sizes:
+        raise DietlabError(
+            "the model has linear layers in float32 on the CPU",
+            type(model).__name__,
+            "model.float().cpu() makes it such a model.",
+        )
+    hardware = Hardware.detect(measure=False).with_cores(torch.get_num_threads())
+    home = Path(folder) if folder is not None else default_folder()
+    study = next((s for s in _studies(home) if _serves(s, hardware, sizes)), None)
+    if study is None:
+        task = task_for(sizes)
+        measured = Hardware.detect().with_cores(hardware.cores)
+        place = home / f"{task.name}-{measured.cores}t-{len(list(_studies(home)))}"
+        study = Study.create(
+            place, task.workload, measured, task.shapes, effort, max_kernels=task.max_kernels
+        )
+        print(_announcement(study), file=sys.stderr)
+        if observers is not None:
+            built(study, audience(observers))
+        else:
+            with ProgressBar("tune", ("search", "decide", "build")) as bar:
+                built(study, audience([bar]))
+    return replace_linears(model, study)
+
+
+def default_folder() -> Path:
+    """Returns the folder of studies that no one gave another."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / STUDIES
+
+
+def task_for(sizes: Iterable[tuple[int, int]]) -> Task:
+    """Returns the task of one library for every layer, widened to hold layers of other ``sizes`` (N, K)."""
+    task = every_layer_task()
+    work, layers = task.workload, task.layers
+    assert isinstance(work, Dense) and isinstance(work.N, Dim) and isinstance(work.K, Dim) and layers
+    outside = [(n, k) for n, k in sorted(sizes) if n not in work.N or k not in work.K]
+    if not outside:
+        return task
+    wide = replace(
+        work, N=_holding(work.N, (n for n, _ in outside)), K=_holding(work.K, (k for _, k in outside))
+    )
+    tuned = (*((layer.N, layer.K) for layer in layers_of(layers.tuned)), *outside)
+    return replace(task, workload=wide, layers=replace(layers, tuned=tuned))
+
+
+def _holding(dim: Dim, extents: Iterable[int]) -> Dim:
+    """Returns a range that holds the extents too."""
+    every = (dim.low, dim.high, *extents)
+    return Dim(min(every), max(every))
+
+
+def _ours(linear: torch.nn.Linear) -> bool:
+    return linear.weight.dtype is torch.float32 and linear.weight.is_cpu
+
+
+def _studies(home: Path) -> Iterator[Study]:
+    """Yields the studies of a folder that can be opened, by name."""
+    for path in sorted(home.iterdir()) if home.is_dir() else ():
+        try:
+            yield Study.open(path)
+        except DietlabError:
+            continue
+
+
+def _serves(study: Study, hardware: Hardware, sizes: Iterable[tuple[int, int]]) -> bool:
+    """Returns whether a study, perhaps one that was stopped, is of these layers, processor and cores."""
+    work = study.workload
+    return (
+        isinstance(work, Dense)
+        and isinstance(work.N, Dim)
+        and isinstance(work.K, Dim)
+        and study.hardware.is_same_as(hardware)
+        and study.hardware.cores == hardware.cores
+        and all(n in work.N and k in work.K for n, k in sizes)
+    )
+
+
+def _announcement(study: Study) -> str:
+    """Says what is tuned, and how long that took on the machines of the recorded results."""
+    recorded = [
+        f"{report.tuning['total_seconds']:.0f} s on {report.processor_name} ({report.threads}t)"
+        for path in sorted((data_path("results")).glob("*-layers*.csv.gz"))
+        for report in ResultTable.load(path).reports
+        if report.name == study.folder.name.rsplit("-", 2)[0] and "total_seconds" in report.tuning
+    ]
+    return (
+        f"dietlab tunes linear layers for this machine, once; it took {', '.join(recorded) or 'minutes'}. "
+        f"The study is kept in {study.folder}."
+    )

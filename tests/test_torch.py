@@ -1,0 +1,488 @@
+"""Layers of a PyTorch model that run through a tuned library: right, compiled whole, the same model."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from dietlab.bench.suite import every_layer_task
+from dietlab.dispatch import load
+from dietlab.errors import DietlabError, StudyError
+from dietlab.hardware import Hardware
+from dietlab.measure import SyntheticRunner
+from dietlab.shapes import Dim, Shape, ShapeSet
+from dietlab.study import Study
+from dietlab.workloads import BatchMatmul, Dense
+
+torch = pytest.importorskip("torch")
+prune = pytest.importorskip("torch.nn.utils.prune")
+
+from dietlab.torch import Linear, optimize, replace_attention, replace_linears  # noqa: E402
+from dietlab.torch.libraries import library_of  # noqa: E402
+from dietlab.torch.optimize import task_for  # noqa: E402
+
+EVERY = Dense(T=Dim(1, 64), N=Dim(16, 256), K=Dim(16, 256))
+LENGTHS = (1, 2, 3, 7, 17, 64, 100)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def study(here: Hardware, tmp_path_factory: pytest.TempPathFactory) -> Study:
+    shapes = ShapeSet.layers([(48, 32), (200, 100)], lengths=[1, 8, 64], workload=EVERY)
+    made = Study.create(tmp_path_factory.mktemp("torch") / "study", EVERY, here, shapes, "smoke")
+    made.tune(SyntheticRunner(here))
+    return made
+
+
+def network() -> torch.nn.Module:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(
+        torch.nn.Linear(32, 100),
+        torch.nn.GELU(),
+        torch.nn.Linear(100, 96),
+        torch.nn.GELU(approximate="tanh"),
+        torch.nn.Linear(96, 50, bias=False),
+        torch.nn.ReLU(),
+        torch.nn.LayerNorm(50),
+        torch.nn.Linear(50, 17),
+    )
+
+
+@pytest.fixture
+def model(study: Study) -> torch.nn.Module:
+    return replace_linears(network(), study)
+
+
+def close(found: torch.Tensor, wanted: torch.Tensor) -> None:
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("form", ["rows", "batches", "columns first", "every second"])
+def test_a_replaced_model_computes_the_same(model: torch.nn.Module, length: int, form: str) -> None:
+    x = {
+        "rows": torch.randn(length, 32),
+        "batches": torch.randn(2, 3, length, 32),
+        "columns first": torch.randn(32, length).T,
+        "every second": torch.randn(2 * length, 32)[::2],
+    }[form]
+    with torch.no_grad():
+        close(model(x), network()(x))
+
+
+def test_activations_are_computed_with_the_layer_before(model: torch.nn.Module) -> None:
+    layers = [child for child in model if isinstance(child, Linear)]
+    assert [layer.activation for layer in layers] == ["gelu_erf", "gelu_tanh", "relu", "none"]
+    assert sum(isinstance(child, torch.nn.Identity) for child in model) == 3
+    assert "activation=gelu_erf" in repr(model)
+
+
+class Block(torch.nn.Module):
+    """As in a transformer: the activation is an attribute behind the layer."""
+
+    def __init__(self, twice: bool = False) -> None:
+        super().__init__()
+        self.dense, self.act, self.twice = torch.nn.Linear(32, 48), torch.nn.GELU(), twice
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.act(self.dense(x))
+        return self.act(y) if self.twice else y
+
+
+@pytest.mark.parametrize(("twice", "activation"), [(False, "gelu_erf"), (True, "none")])
+def test_an_activation_is_fused_only_where_it_is_the_one_thing_behind(
+    study: Study, twice: bool, activation: str
+) -> None:
+    torch.manual_seed(1)
+    before = Block(twice)
+    after = replace_linears(copy.deepcopy(before), study)
+    assert after.dense.activation == activation
+    x = torch.randn(5, 32)
+    with torch.no_grad():
+        close(after(x), before(x))
+
+
+@pytest.mark.parametrize("shape", [(0, 32), (2, 0, 32)])
+def test_no_rows_are_no_work(model: torch.nn.Module, shape: tuple[int, ...]) -> None:
+    with torch.no_grad():
+        assert model(torch.empty(shape)).shape == (*shape[:-1], 17)
+
+
+def test_gradients_are_pytorchs(model: torch.nn.Module) -> None:
+    original, x = network(), torch.randn(7, 32)
+    found, wanted = x.clone().requires_grad_(), x.clone().requires_grad_()
+    model(found).square().sum().backward()
+    original(wanted).square().sum().backward()
+    close(found.grad, wanted.grad)
+    for mine, theirs in zip(model.parameters(), original.parameters(), strict=True):
+        close(mine.grad, theirs.grad)
+
+
+def test_the_operator_keeps_pytorchs_rules(study: Study, model: torch.nn.Module) -> None:
+    layer = model[0]
+    x = torch.randn(3, 32, requires_grad=True)
+    arguments = (x, layer.weight, layer.bias, layer.activation, layer.library)
+    torch.library.opcheck(torch.ops.dietlab.linear.default, arguments)
+
+
+def test_compiled_whole_for_every_length(model: torch.nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.compiler.reset()
+    compiled = torch.compile(model, fullgraph=True, dynamic=True, backend="aot_eager")
+    with torch.no_grad():
+        compiled(torch.randn(5, 32))
+        monkeypatch.setattr(torch._dynamo.config, "error_on_recompile", True)
+        for length in LENGTHS[1:]:
+            x = torch.randn(length, 32)
+            close(compiled(x), network()(x))
+
+
+def test_exported_whole(model: torch.nn.Module) -> None:
+    rows = torch.export.Dim("rows", min=2, max=1000)
+    with torch.no_grad():
+        exported = torch.export.export(model, (torch.randn(5, 32),), dynamic_shapes=({0: rows},))
+        kept = [node.target for node in exported.graph.nodes if "dietlab" in str(node.target)]
+        assert len(kept) == 4
+        saved = io.BytesIO()
+        torch.export.save(exported, saved)
+        saved.seek(0)
+        x = torch.randn(9, 32)
+        close(torch.export.load(saved).module()(x), network()(x))
+
+
+def test_its_state_is_the_originals(model: torch.nn.Module) -> None:
+    state, original = model.state_dict(), network().state_dict()
+    assert list(state) == list(original)
+    assert all(torch.equal(state[name], original[name]) for name in original)
+
+
+@pytest.mark.parametrize("twin", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_a_copy_is_a_model_of_its_own(model: torch.nn.Module, twin: object) -> None:
+    x = torch.randn(4, 32)
+    with torch.no_grad():
+        before = model(x)
+        other = twin(model)  # type: ignore[operator]
+        other[0].weight.zero_()
+        close(model(x), before)
+        assert not torch.allclose(other(x), before)
+
+
+def test_weights_that_changed_are_packed_again(model: torch.nn.Module) -> None:
+    original, x = network(), torch.randn(6, 32)
+    with torch.no_grad():
+        model(x)
+        for changed in (model, original):
+            changed[2].weight.mul_(2.0)
+            changed[0].bias.add_(1.0)
+        close(model(x), original(x))
+        for changed in (model, original):
+            changed[2].weight = torch.nn.Parameter(torch.ones(96, 100))
+        close(model(x), original(x))
+        model.load_state_dict(network().state_dict())
+        close(model(x), network()(x))
+        twice = model.to(torch.float64)(x.double())
+        close(twice.float(), network()(x))
+        close(model.to(torch.float32)(x), network()(x))
+
+
+def test_an_optimizer_trains_the_replaced_model(model: torch.nn.Module) -> None:
+    torch.manual_seed(0)
+    x, y = torch.randn(64, 32), torch.randn(64, 17)
+    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    losses = []
+    for _ in range(20):
+        loss = (model(x) - y).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.7 * losses[0]
+    with torch.no_grad():
+        close((model(x) - y).square().mean(), (model.double()(x.double()) - y).square().mean().float())
+
+
+def test_tied_weights_stay_tied(study: Study) -> None:
+    model = torch.nn.ModuleDict({"one": torch.nn.Linear(32, 32), "other": torch.nn.Linear(32, 32)})
+    model["other"].weight = model["one"].weight
+    model["again"] = model["one"]
+    replaced = replace_linears(model, study)
+    assert replaced["one"].weight is replaced["other"].weight
+    assert replaced["again"] is replaced["one"] and isinstance(replaced["one"], Linear)
+
+
+def test_a_layer_that_is_used_twice_has_no_activation_fused(study: Study) -> None:
+    torch.manual_seed(3)
+    shared = torch.nn.Linear(32, 32)
+    before = torch.nn.Sequential(shared, torch.nn.GELU(), shared, torch.nn.ReLU())
+    after = replace_linears(copy.deepcopy(before), study)
+    assert after[0] is after[2] and after[0].activation == "none"
+    x = torch.randn(5, 32)
+    with torch.no_grad():
+        close(after(x), before(x))
+
+
+def test_a_model_that_was_replaced_stays_as_it_is(model: torch.nn.Module, study: Study) -> None:
+    before = list(model)
+    assert all(a is b for a, b in zip(before, replace_linears(model, study), strict=True))
+
+
+def test_what_a_library_does_not_serve_stays_pytorchs(study: Study) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(32, 8), torch.nn.Linear(8, 48).half())
+    with pytest.warns(UserWarning, match="stays PyTorch") as told:
+        replace_linears(model, study)
+    assert [str(w.message).split(":")[0] for w in told] == ["0 stays PyTorch's", "1 stays PyTorch's"]
+    assert "N = 8, and the study was tuned for N = 16..256" in str(told[0].message)
+    assert "float16" in str(told[1].message)
+    assert not any(isinstance(child, Linear) for child in model)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_other_types_go_through_pytorch(model: torch.nn.Module, dtype: torch.dtype) -> None:
+    x = torch.randn(5, 32)
+    with torch.no_grad():
+        close(model.to(dtype)(x.to(dtype)), network().to(dtype)(x.to(dtype)))
+    with pytest.raises(RuntimeError, match="dtype"):
+        model(x)
+
+
+def test_studies_of_something_else_are_refused(here: Hardware, tmp_path: Path) -> None:
+    far = Hardware.preset("haswell-1core")
+    shapes = ShapeSet.layers([(48, 32)], lengths=[1, 8], workload=EVERY)
+    elsewhere = Study.create(tmp_path / "far", EVERY, far, shapes, "smoke")
+    with pytest.raises(StudyError, match="the study is of this processor"):
+        replace_linears(network(), elsewhere)
+    products = BatchMatmul(T=Dim(1, 64), B=2, D=16, form="nt")
+    other = Study.create(tmp_path / "products", products, here, ShapeSet.uniform(products, 2), "smoke")
+    with pytest.raises(StudyError, match="served by a study of Dense; got batch-matmul"):
+        replace_linears(network(), other)
+
+
+def test_packed_weights_go_with_their_model(study: Study) -> None:
+    def resident() -> int:
+        return psutil.Process().memory_info().rss
+
+    def call_and_drop() -> None:
+        layer = replace_linears(torch.nn.Sequential(torch.nn.Linear(256, 256)), study)
+        with torch.no_grad():
+            layer(torch.randn(1, 256))
+
+    for _ in range(20):
+        call_and_drop()
+    before = resident()
+    for _ in range(200):  # of 256 KiB each
+        call_and_drop()
+    assert resident() - before < 10 * 2**20
+
+
+def test_threads_share_a_model(model: torch.nn.Module) -> None:
+    xs = [torch.randn(length, 32) for length in LENGTHS]
+    with torch.no_grad():
+        wanted = [network()(x) for x in xs]
+    found: dict[int, torch.Tensor] = {}
+
+    def work(number: int) -> None:
+        with torch.no_grad():
+            for _ in range(20):
+                found[number] = model(xs[number])
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(xs))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for number, y in enumerate(wanted):
+        close(found[number], y)
+
+
+class Pruned(torch.nn.Linear):
+    """A linear layer of another class: somebody else's."""
+
+
+def test_hooks_stay_and_their_layers_keep_their_activation_apart(study: Study) -> None:
+    model, seen = network(), list[torch.Tensor]()
+    model[0].register_forward_hook(lambda module, args, y: seen.append(y))
+    prune.random_unstructured(model[2], "weight", 0.5)
+    model[7] = Pruned(50, 17)
+    with pytest.warns(UserWarning, match="2 stays PyTorch's: its weight is not its parameter"):
+        replace_linears(model, study)
+    assert (model[0].activation, type(model[2]), type(model[7])) == ("none", torch.nn.Linear, Pruned)
+    x = torch.randn(3, 32)
+    with torch.no_grad():
+        model(x)
+        close(seen[0], torch.nn.functional.linear(x, model[0].weight, model[0].bias))
+
+
+def test_another_load_of_its_library_leaves_it_on_pytorchs_threads(study: Study) -> None:
+    layer = replace_linears(torch.nn.Sequential(torch.nn.Linear(32, 100)), study)[0]
+    x = torch.randn(9, 32)
+    with torch.no_grad():
+        before = layer(x)
+        own = load(layer.library).pack(layer.weight.detach().numpy(), layer.bias.detach().numpy())
+        close(torch.from_numpy(own(x.numpy())), before)
+        close(layer(x), before)
+
+
+def test_the_machines_study_serves_the_next_model(study: Study) -> None:
+    replaced = optimize(network(), study.folder.parent)
+    assert all(
+        Path(child.library).is_relative_to(study.folder) for child in replaced if isinstance(child, Linear)
+    )
+    with pytest.raises(DietlabError, match="has linear layers in float32"):
+        optimize(network().half(), study.folder.parent)
+
+
+def test_the_task_of_a_model_holds_all_its_layers() -> None:
+    usual = task_for({(768, 3072), (64, 64)})
+    assert usual == every_layer_task()
+    wide = task_for({(768, 768), (32000, 48)})
+    assert Dim(64, 32000) == wide.workload.N and Dim(48, 4096) == wide.workload.K
+    assert any((shape["N"], shape["K"]) == (32000, 48) for shape in wide.shapes)
+
+
+@pytest.mark.thorough
+def test_a_model_is_optimized_without_a_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    sizes = torch.nn.Sequential(torch.nn.Linear(64, 96), torch.nn.ReLU(), torch.nn.Linear(96, 70))
+    original = copy.deepcopy(sizes)
+    optimize(sizes, effort="smoke")
+    told = capsys.readouterr().err
+    assert "once; it took" in told and " s on " in told and str(tmp_path) in told
+    x = torch.randn(11, 64)
+    with torch.no_grad():
+        close(sizes(x), original(x))
+    assert isinstance(optimize(original, effort="smoke")[0], Linear)
+    assert capsys.readouterr().err == ""
+
+
+# --- attention -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def products(here: Hardware, tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, Study]:
+    found = []
+    for form in ("nt", "nn"):
+        work = BatchMatmul(T=Dim(1, 32), B=Dim(1, 16), D=8, form=form)  # type: ignore[arg-type]
+        shapes = ShapeSet.of({Shape.of(T=4, B=4): 1.0, Shape.of(T=32, B=8): 1.0})
+        made = Study.create(tmp_path_factory.mktemp("products") / form, work, here, shapes, "smoke")
+        made.tune(SyntheticRunner(here))
+        found.append(made)
+    return found[0], found[1]
+
+
+def bert(**more: object) -> torch.nn.Module:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    config = transformers.BertConfig(vocab_size=50, **sizes, **more)
+    torch.manual_seed(0)
+    return transformers.BertModel(config, add_pooling_layer=False).eval()
+
+
+@pytest.mark.parametrize("is_decoder", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+def test_attention_computes_the_same(products: tuple[Study, Study], is_decoder: bool, masked: bool) -> None:
+    original, model = bert(is_decoder=is_decoder), replace_attention(bert(is_decoder=is_decoder), *products)
+    words = torch.randint(0, 50, (2, 9))
+    mask = torch.ones(2, 9)
+    if masked:
+        mask[0, 6:] = 0
+    with torch.no_grad():
+        found, wanted = (m(input_ids=words, attention_mask=mask)[0] for m in (model, original))
+        close(found[mask.bool()], wanted[mask.bool()])
+        torch.compiler.reset()
+        compiled = torch.compile(model, dynamic=True, fullgraph=True, backend="aot_eager")
+        close(compiled(input_ids=words, attention_mask=mask)[0][mask.bool()], wanted[mask.bool()])
+
+
+def test_attention_has_pytorchs_gradients(products: tuple[Study, Study]) -> None:
+    gradients = []
+    for model in (bert(), replace_attention(bert(), *products)):
+        model(input_ids=torch.arange(14).view(2, 7))[0].square().sum().backward()
+        gradients.append(model.encoder.layer[0].attention.self.query.weight.grad)
+    close(*gradients)
+
+
+def test_products_of_other_lengths_and_types_go_through_pytorch(products: tuple[Study, Study]) -> None:
+    library = library_of(products[0])
+    for x, w in (
+        (torch.randn(2, 3, 8), torch.randn(2, 5, 8)),
+        (torch.randn(2, 3, 8).double(), torch.randn(2, 3, 8).double()),
+        (torch.randn(0, 3, 8), torch.randn(0, 3, 8)),
+    ):
+        close(torch.ops.dietlab.batch_matmul(x, w, True, library), x @ w.transpose(1, 2))
+
+
+def test_attention_of_other_models_and_studies_is_refused(
+    products: tuple[Study, Study], study: Study
+) -> None:
+    with pytest.raises(StudyError, match="models of transformers"):
+        replace_attention(network(), *products)
+    with pytest.raises(StudyError, match="the study is of batch-matmul-nt"):
+        replace_attention(bert(), *reversed(products))
+    with pytest.raises(StudyError, match="products of attention are served by a study of BatchMatmul"):
+        replace_attention(bert(), study, study)
+
+
+@pytest.fixture(scope="module")
+def two_cores(here: Hardware, tmp_path_factory: pytest.TempPathFactory) -> Study:
+    shapes = ShapeSet.layers([(200, 100)], lengths=[1, 64], workload=EVERY)
+    made = Study.create(tmp_path_factory.mktemp("torch") / "two", EVERY, here.with_cores(2), shapes, "smoke")
+    made.tune(SyntheticRunner(made.hardware))
+    return made
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_parallel_loops_run_on_as_many_threads_as_pytorch_has(two_cores: Study, threads: int) -> None:
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    original = torch.nn.Sequential(torch.nn.Linear(100, 200), torch.nn.Linear(200, 256))
+    if threads == 2:
+        model = replace_linears(copy.deepcopy(original), two_cores)
+    else:
+        with pytest.warns(UserWarning, match=f"for 2 cores, and PyTorch runs {threads} threads"):
+            model = replace_linears(copy.deepcopy(original), two_cores)
+    with torch.no_grad():
+        for length in LENGTHS:
+            x = torch.randn(length, 100)
+            close(model(x), original(x))
+
+
+FORKED = """
+import os, pickle, sys, torch
+model, x, wanted = pickle.load(open(sys.argv[1], "rb"))
+with torch.no_grad():
+    model(x)
+    child = os.fork()
+    if not child:
+        torch.set_num_threads(1)  # as PyTorch's own workers do: threads do not survive a fork
+        ok = torch.allclose(model(x), wanted, rtol=1e-4, atol=1e-4)
+        os._exit(0 if ok else 1)
+    _, status = os.waitpid(child, 0)
+sys.exit(status)
+"""
+
+
+def test_spawned_and_forked_processes_share_a_model(model: torch.nn.Module, tmp_path: Path) -> None:
+    x = torch.randn(9, 32)
+    with torch.no_grad():
+        wanted = network()(x)
+    (tmp_path / "model").write_bytes(pickle.dumps((model, x, wanted)))
+    command = [sys.executable, "-c", FORKED, str(tmp_path / "model")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
