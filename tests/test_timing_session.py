@@ -323,7 +323,7 @@ def test_contender_that_falls_on_one_shape_plays_the_next(
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(FALLING_MATMUL.format(fall=fall))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(timing_session, "ANSWER_SECONDS", 3.0)
+    monkeypatch.setattr(timing_session, "CPU_OPERATORS", timing_session.CPU_OPERATORS._replace(seconds=3.0))
     with TimingSession(DENSE, here, [Entrant("openblas", "openblas")]) as played:
         assert played.unprobed == ""
         turns = [played.play(Shape.of(T=t), "hot", 2, 0.001, {})["openblas"] for t in (2, 3, 4)]

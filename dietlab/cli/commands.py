@@ -19,7 +19,7 @@ HEADINGS = {
         "evaluate",
         "report",
     ),
-    "Compare": ("bench", "ablate", "survey", "replay"),
+    "Compare": ("bench", "model", "ablate", "survey", "replay"),
     "Look at a GPU without one": ("compile", "heuristics"),
     "This machine": ("doctor", "lab"),
 }

@@ -12,6 +12,7 @@ from dietlab.cli.doctor import doctor
 from dietlab.cli.evaluation import evaluate_command, report_command
 from dietlab.cli.heuristics import heuristics_command
 from dietlab.cli.lab import lab
+from dietlab.cli.model import model_command
 from dietlab.cli.quickstart import quickstart
 from dietlab.cli.recorded import replay, survey_command
 from dietlab.cli.stages import build_command, dispatch, space, tune_command
@@ -39,6 +40,7 @@ for command in (
     build_command,
     evaluate_command,
     report_command,
+    model_command,
     bench,
     ablate,
     survey_command,

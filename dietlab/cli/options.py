@@ -12,6 +12,7 @@ from typing import Any, Literal
 import click
 from click.core import ParameterSource
 
+from dietlab.dims import HasDims
 from dietlab.errors import DietlabError, HardwareError, MissingDependencyError, closest
 from dietlab.hardware import Hardware
 from dietlab.hardware.detect import measure_peaks
@@ -19,7 +20,7 @@ from dietlab.layers import MODELS
 from dietlab.search import EFFORTS, STRATEGIES
 from dietlab.shapes import Dim, ShapeSet, drawn_layers
 from dietlab.traffic import TABLES
-from dietlab.workloads import ACTIVATIONS, OPERATORS, PRECISIONS, Workload, make_workload
+from dietlab.workloads import ACTIVATIONS, OPERATORS, PRECISIONS, make_workload
 
 TRAFFIC = ("paper", "bert", "serving")
 SEVERAL_HELP = (
@@ -200,7 +201,7 @@ def parse_dims(pairs: Sequence[str]) -> dict[str, Dim | int]:
     return dims
 
 
-def parse_shapes(text: str, workload: Workload) -> ShapeSet:
+def parse_shapes(text: str, workload: HasDims) -> ShapeSet:
     """Returns the shape set that ``--shapes`` names, with that text as its ``source``."""
     try:
         return replace(_shapes(text, workload), source=text)
@@ -210,7 +211,7 @@ def parse_shapes(text: str, workload: Workload) -> ShapeSet:
         raise DietlabError(f"shapes are {SHAPES_HELP}", repr(text)) from None
 
 
-def _shapes(text: str, workload: Workload) -> ShapeSet:
+def _shapes(text: str, workload: HasDims) -> ShapeSet:
     layers, at, lengths = text.partition("@")
     if at:
         return parse_layers(layers, lengths, workload)
@@ -239,7 +240,7 @@ def _grid(text: str) -> dict[str, list[int]]:
     return {name.strip(): [int(extent) for extent in listed.split(",")] for name, _, listed in pairs}
 
 
-def parse_layers(layers: str, lengths: str, workload: Workload) -> ShapeSet:
+def parse_layers(layers: str, lengths: str, workload: HasDims) -> ShapeSet:
     """Returns the shape set that ``--layers`` and ``--lengths`` name.
 
     Raises:

@@ -19,13 +19,13 @@ from dietlab.evaluation.contenders import cache_states_for, contenders_for
 from dietlab.evaluation.gpu import GPU_VENDORS
 from dietlab.evaluation.lineup import DEFAULT_CONTENDERS, Lineup, assemble
 from dietlab.evaluation.overhead import overheads
-from dietlab.evaluation.timing_session import Entrant, SessionTurn, TimingSession
+from dietlab.evaluation.timing_session import Entrant, SessionTurn, TimingSession, timed_row, with_speedup
 from dietlab.events import Audience, Observer, audience
 from dietlab.measure.rotation import roofline_of
 from dietlab.results.journal import Journal, Turn
 from dietlab.results.report import Report
 from dietlab.results.row import OURS, ContenderInfo, Row
-from dietlab.results.statistics import median_interval, paired_ratio, regret
+from dietlab.results.statistics import regret
 from dietlab.search import Effort, TuningRun, effort_named
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import Scheme
@@ -124,10 +124,7 @@ class Contest:
         rows = []
         for name, turn in turns.items():
             row = _row(self.lineup, shape, held_out, name, cache, turn)
-            if name == OURS:
-                row = replace(row, regret=lost)
-            elif ours and turn.samples:
-                row = replace(row, speedup=paired_ratio(turn.samples, ours))
+            row = replace(row, regret=lost) if name == OURS else with_speedup(row, turn, ours)
             rows.append(row)
         return rows
 
@@ -207,25 +204,14 @@ def _with_oracle(turns: dict[str, SessionTurn], candidates: Sequence[Scheme]) ->
 
 def _row(lineup: Lineup, shape: Shape, held_out: bool, name: str, cache: str, turn: SessionTurn) -> Row:
     workload, hardware = lineup.dispatcher.workload, lineup.dispatcher.hardware
-    flops = workload.flops(shape)
-    time = median_interval(turn.samples) if turn.samples else None
-    seconds = time.median if time else float("nan")
+    row = timed_row(shape, name, cache, turn, flops=workload.flops(shape), held_out=held_out)
     roofline = roofline_of(workload, shape, hardware)
     scheme = lineup.dispatcher.scheme(shape) if name == OURS else None
-    return Row(
-        shape=shape,
-        held_out=held_out,
-        contender=name,
-        cache=cache,
-        seconds_median=seconds,
-        seconds_low=time.low if time else seconds,
-        seconds_high=time.high if time else seconds,
-        gflops=flops / seconds / 1e9 if time else 0.0,
-        correct=turn.correct,
+    return replace(
+        row,
         padding_waste=padding_waste(extents(workload, shape), scheme.cover_tile) if scheme else None,
-        roofline=roofline.least_seconds(cache) / seconds if roofline and time else None,
-        plan=scheme.key if scheme and turn.correct else turn.reason or None,
-        retaken=turn.retaken,
+        roofline=roofline.least_seconds(cache) / row.seconds_median if roofline and turn.samples else None,
+        plan=scheme.key if scheme and turn.correct else row.plan,
     )
 
 

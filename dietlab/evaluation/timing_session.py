@@ -6,11 +6,11 @@ import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from time import sleep
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from dietlab.errors import BuildError, MeasureError, MissingDependencyError
 from dietlab.evaluation.disturbance import Pace, Taken
@@ -18,21 +18,21 @@ from dietlab.evaluation.gpu import WORKER as GPU_WORKER
 from dietlab.evaluation.vendors import contender_env
 from dietlab.hardware import Hardware
 from dietlab.measure.process import WorkerCrashed, WorkerProcess, WorkerTimeout
-from dietlab.results.row import ContenderInfo
+from dietlab.results.row import OURS, ContenderInfo, Row
+from dietlab.results.statistics import median_interval, paired_ratio
 from dietlab.shapes import Shape
-from dietlab.workloads import Workload
 
-WORKER = "dietlab.evaluation.contender_worker"
 OPEN_SECONDS = 120.0
 """Seconds until a contender that does not open is given up: it imports its libraries first."""
 
-ANSWER_SECONDS = 120.0
-"""Seconds until a contender that does not answer is given up."""
-
-GPU_ANSWER_SECONDS = 400.0
-"""Seconds until a contender on a GPU is given up: the first call of one that compiles takes minutes."""
 SETTLE_SECONDS = 0.005
 """Seconds between two contenders: threads of the first spin for a few milliseconds before they sleep."""
+
+
+class Computed(Protocol):
+    """The operator or the whole model that contenders compute."""
+
+    def to_json(self) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Entrant:
     kind: str = ""
     options: Mapping[str, Any] | None = None
     detail: str = ""
-    workload: Workload | None = None
+    workload: Computed | None = None
 
 
 @dataclass(frozen=True)
@@ -63,19 +63,32 @@ class SessionTurn:
     kept: int = 0
 
 
+class WorkerModule(NamedTuple):
+    """The module that a contender's process runs, and the seconds until one that does not answer is given
+    up."""
+
+    name: str
+    seconds: float
+
+
+CPU_OPERATORS = WorkerModule("dietlab.evaluation.contender_worker", 120.0)
+GPU_OPERATORS = WorkerModule(GPU_WORKER, 400.0)
+"""The first call of a contender that compiles takes minutes."""
+
+
 class SessionWorker:
     """A contender's process and its ``pace``. One that crashed or hung is opened again for the next request.
 
     Args:
         request: what opens it.
         cores: threads of its libraries.
-        on_gpu: whether its worker is that of a GPU.
+        module: what its process runs.
     """
 
-    def __init__(self, request: Mapping[str, Any], cores: int, on_gpu: bool = False) -> None:
+    def __init__(self, request: Mapping[str, Any], cores: int, module: WorkerModule) -> None:
         self._request = request
-        self._worker = WorkerProcess(GPU_WORKER if on_gpu else WORKER, contender_env(cores))
-        self._seconds = GPU_ANSWER_SECONDS if on_gpu else ANSWER_SECONDS
+        self._worker = WorkerProcess(module.name, contender_env(cores))
+        self._seconds = module.seconds
         self._open = False
         self.pace = Pace()
 
@@ -147,10 +160,21 @@ class TimingSession:
 
     Each contender has a process, because OpenMP runtimes collide in one; only one runs at a time.
     ``unprobed`` says why the processor was not probed for slow moments, if so.
+
+    Args:
+        workload: what all compute, but for entries that have their own.
+        module: what each process runs (default: that for operators on this kind of processor).
     """
 
-    def __init__(self, workload: Workload, hardware: Hardware, entries: Sequence[Entrant]) -> None:
+    def __init__(
+        self,
+        workload: Computed,
+        hardware: Hardware,
+        entries: Sequence[Entrant],
+        module: WorkerModule | None = None,
+    ) -> None:
         self._workload, self._hardware = workload, hardware
+        self._module = module or (GPU_OPERATORS if self._on_gpu else CPU_OPERATORS)
         self._entries = entries
         self._open = ExitStack()
         self._seats: dict[str, SessionWorker] = {}
@@ -225,7 +249,7 @@ class TimingSession:
                 "options": {**options, **(entry.options or {})},
             },
             cores,
-            self._on_gpu,
+            self._module,
         )
         self._open.callback(seat.close)
         try:
@@ -277,3 +301,31 @@ class TimingSession:
         taken = Taken(answer["seconds"], answer["retaken"], answer["kept"], answer["probe"])
         player.seat.pace.note(taken)
         player.blocks.append(taken)
+
+
+def timed_row(
+    shape: Shape, contender: str, cache: str, turn: SessionTurn, *, flops: int, held_out: bool
+) -> Row:
+    """Returns what a contender's blocks say: the median with its interval, and the throughput."""
+    time = median_interval(turn.samples) if turn.samples else None
+    seconds = time.median if time else float("nan")
+    return Row(
+        shape=shape,
+        held_out=held_out,
+        contender=contender,
+        cache=cache,
+        seconds_median=seconds,
+        seconds_low=time.low if time else seconds,
+        seconds_high=time.high if time else seconds,
+        gflops=flops / seconds / 1e9 if time else 0.0,
+        correct=turn.correct,
+        plan=turn.reason or None,
+        retaken=turn.retaken,
+    )
+
+
+def with_speedup(row: Row, turn: SessionTurn, ours: Sequence[float]) -> Row:
+    """Returns another's row with our speedup over it, in the same blocks."""
+    if row.contender == OURS or not ours or not turn.samples:
+        return row
+    return replace(row, speedup=paired_ratio(turn.samples, ours))

@@ -1,0 +1,99 @@
+"""``dietlab model``: a whole model from end to end, with tuned layers and without."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import click
+
+from dietlab.cli.options import page_or_reason, parse_shapes, shapes_option, words
+from dietlab.cli.telling import Telling, quiet_option
+from dietlab.dims import Dim
+from dietlab.files import GO_ON, locked
+from dietlab.models import CONFIGURATIONS, MODEL_CONTENDERS, Model, evaluate_model
+from dietlab.results.journal import resumed
+from dietlab.search import EFFORTS
+from dietlab.study import EVALUATION, REPORT, Study
+from dietlab.view.html_report import render_text, write_html
+
+
+@click.command("model")
+@click.argument("study", type=click.Path(exists=True, file_okay=False))
+@click.option(
+    "--name",
+    type=click.Choice(list(CONFIGURATIONS)),
+    default="bert-base",
+    show_default=True,
+    help="The model.",
+)
+@click.option("--batch", type=click.IntRange(1), default=1, show_default=True, help="Sentences in a call.")
+@click.option(
+    "--longest", type=click.IntRange(1, 512), default=128, show_default=True, help="The most tokens."
+)
+@click.option(
+    "--weights",
+    type=click.Path(exists=True, file_okay=False),
+    help="A folder with its weights (default: random ones).",
+)
+@shapes_option("paper")
+@click.option(
+    "--attention",
+    nargs=2,
+    type=click.Path(exists=True, file_okay=False),
+    help="Studies of attention's products, batch-matmul-nt and -nn (default: attention stays PyTorch's).",
+)
+@click.option(
+    "--against",
+    default=",".join(MODEL_CONTENDERS),
+    show_default=True,
+    help=f"Contenders, out of {', '.join(MODEL_CONTENDERS)}.",
+)
+@click.option("--effort", type=click.Choice(list(EFFORTS)), default="quick", show_default=True)
+@click.option("--out", required=True, type=click.Path(file_okay=False), help="The report's folder.")
+@quiet_option
+def model_command(
+    study: str,
+    name: str,
+    batch: int,
+    longest: int,
+    weights: str | None,
+    shapes: str,
+    attention: tuple[str, str] | None,
+    against: str,
+    effort: str,
+    out: str,
+    quiet: bool,
+) -> None:
+    """Time a whole model, its layers from a library, against PyTorch and others.
+
+    STUDY is a folder of `dietlab tune dense` that serves all layers of the model, for as many cores as the
+    model is to run on. The same command goes on where it was stopped.
+    """
+    model = Model(name, batch, Dim(1, longest), weights or "")
+    studies = [Study.open(folder) for folder in (study, *(attention or ()))]
+    lengths = parse_shapes(shapes, model)
+    folder, names = Path(out), words(against)
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder, GO_ON), Telling("model", ("open", "evaluate"), quiet) as telling:
+        journal = resumed(
+            folder / EVALUATION,
+            model=model.to_json(),
+            studies=[str(s.folder) for s in studies],
+            lengths=lengths.to_json(),
+            against=names,
+            effort=effort,
+        )
+        report = evaluate_model(
+            model,
+            studies,
+            lengths,
+            names,
+            effort=effort,
+            folder=folder,
+            observers=telling.observers,
+            journal=journal,
+        )
+        report.save(folder / REPORT)
+    click.echo(render_text(report))
+    click.echo(page_or_reason(partial(write_html, report, folder / "report.html")))

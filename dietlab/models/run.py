@@ -1,0 +1,154 @@
+"""Times a whole model at many lengths: PyTorch with dietlab against all others, in turns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from statistics import geometric_mean
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from dietlab.dispatch import versions
+from dietlab.errors import DietlabError, MissingDependencyError, require_names
+from dietlab.evaluation.timing_session import Entrant, TimingSession, WorkerModule, timed_row, with_speedup
+from dietlab.events import Observer, audience
+from dietlab.models.runtimes import COMPILED, KINDS, OURS_EAGER, write_onnx
+from dietlab.models.zoo import Model
+from dietlab.results.journal import Journal, Turn
+from dietlab.results.report import Report
+from dietlab.results.row import OURS, ContenderInfo, Row
+from dietlab.search import Effort, effort_named
+from dietlab.shapes import Shape, ShapeSet
+from dietlab.study import Study
+
+MODEL_CONTENDERS = tuple(name for name in KINDS if name != OURS)
+"""Who can take part, besides the model that PyTorch compiled with dietlab inside."""
+
+CACHE = "model"
+"""The cache state: each layer's weights were last read one call ago, and all together exceed any cache."""
+
+WORKER = WorkerModule("dietlab.models.worker", 600.0)
+"""The first call of a model that is compiled takes minutes."""
+
+assert COMPILED == OURS
+
+
+def evaluate_model(
+    model: Model,
+    studies: Sequence[Study],
+    lengths: ShapeSet,
+    against: Sequence[str] = MODEL_CONTENDERS,
+    *,
+    effort: str | Effort = "quick",
+    folder: str | Path | None = None,
+    observers: Iterable[Observer] = (),
+    journal: Journal | None = None,
+) -> Report:
+    """Times a model whose layers run through tuned libraries, after checking its results.
+
+    Args:
+        model: and the batch that is timed.
+        studies: of the dense layers; and where attention runs through libraries, of its scores and
+            context. All are of this processor and as many cores.
+        lengths: in tokens. Held out are those whose rows (batch x T) no dense layer was tuned for.
+        against: names of :data:`MODEL_CONTENDERS`; what is not installed is reported as absent.
+        effort: how long each is timed.
+        folder: keeps the model's file for ONNX Runtime between evaluations (default: nowhere).
+        journal: keeps the rows of each length at once; what it has is not measured again.
+
+    Returns:
+        The report; ``seconds`` are those of one call.
+
+    Raises:
+        DietlabError: for an unknown contender, no study, or studies of several processors.
+        MissingDependencyError: without PyTorch or ``transformers``.
+    """
+    require_names("contenders", MODEL_CONTENDERS, against, DietlabError)
+    hardware = _processor(studies)
+    tuned = {shape["T"] for shape in studies[0].shapes}
+    lengths = lengths.hold_out_all_but(shape for shape in lengths if model.batch * shape["T"] in tuned)
+    effort, listeners, journal = effort_named(effort), audience(observers), journal or Journal(None, {})
+    with ExitStack() as stack:
+        home = Path(folder) if folder else Path(stack.enter_context(TemporaryDirectory()))
+        entries, absent = _entries(model, studies, against, home)
+        with listeners.stage("open", len(entries), "contender") as progress:
+            match = stack.enter_context(TimingSession(model, hardware, entries, WORKER))
+            progress.advance(by=len(entries))
+        rows = list[Row]()
+        with listeners.stage("evaluate", len(lengths), "length") as progress:
+            for shape in lengths:
+                turn = Turn("", hardware.cores, CACHE, shape)
+                held_out = shape in lengths.held_out
+                rows += journal.measured(turn, partial(_rows, match, model, effort, shape, held_out))
+                progress.advance(_standing(rows))
+        return Report(
+            workload=model.to_json(),
+            hardware=hardware.to_json(),
+            versions=versions(),
+            tuning=_tuning(studies),
+            rows=tuple(rows),
+            contenders=(*match.contenders, *absent),
+            notes=(match.note,),
+            shape_set=lengths,
+        )
+
+
+def _processor(studies: Sequence[Study]) -> Any:
+    if len(studies) not in (1, 3):
+        raise DietlabError(
+            "a model has a study of its dense layers, and two of its attention or none", len(studies)
+        )
+    first, *others = (study.hardware for study in studies)
+    for other in others:
+        if not other.is_same_as(first) or other.cores != first.cores:
+            raise DietlabError("the studies of a model are of one processor and as many cores", other)
+    return first
+
+
+def _entries(
+    model: Model, studies: Sequence[Study], against: Sequence[str], home: Path
+) -> tuple[list[Entrant], list[ContenderInfo]]:
+    """Returns who takes part, ours first, and who cannot."""
+    folders = [str(study.folder.resolve()) for study in studies]
+    ours = {"studies": folders}
+    options: dict[str, dict[str, Any]] = {COMPILED: ours, OURS_EAGER: ours}
+    absent = list[ContenderInfo]()
+    if "onnxruntime" in against:
+        home.mkdir(parents=True, exist_ok=True)
+        try:
+            options["onnxruntime"] = {"onnx": str(write_onnx(model, home / f"{model.name}.onnx"))}
+        except MissingDependencyError as error:
+            absent.append(ContenderInfo("onnxruntime", KINDS["onnxruntime"], absent=str(error)))
+    missing = {info.name for info in absent}
+    names = [COMPILED, *(name for name in against if name not in missing)]
+    return [Entrant(name, name, options=options.get(name)) for name in names], absent
+
+
+def _rows(match: TimingSession, model: Model, effort: Effort, shape: Shape, held_out: bool) -> list[Row]:
+    turns = match.play(shape, CACHE, effort.evaluation_blocks, effort.evaluation_block_seconds, {})
+    flops, ours = model.flops(shape), turns[COMPILED].samples if COMPILED in turns else ()
+    return [
+        with_speedup(timed_row(shape, name, CACHE, turn, flops=flops, held_out=held_out), turn, ours)
+        for name, turn in turns.items()
+    ]
+
+
+def _standing(rows: Sequence[Row]) -> str:
+    """Returns our geometric mean so far against the fastest other of each length."""
+    best: dict[Shape, float] = {}
+    for row in rows:
+        if row.speedup and row.correct and row.contender != OURS_EAGER:
+            best[row.shape] = min(best.get(row.shape, float("inf")), row.speedup)
+    return f"{geometric_mean(best.values()):.2f}x the best contender" if best else ""
+
+
+def _tuning(studies: Sequence[Study]) -> dict[str, Any]:
+    """Returns what tuning all libraries of the model cost together."""
+    runs = [study.run() for study in studies]
+    return {
+        "total_seconds": round(sum(run.seconds.total for run in runs), 2),
+        "trials": sum(run.trials for run in runs),
+        "measurements": sum(len(run.records) for run in runs),
+    }

@@ -1,0 +1,83 @@
+"""Checks a contender's results for a whole model, then times it, in a process of its own.
+
+``python -m dietlab.models.worker`` answers as :mod:`dietlab.evaluation.contender_worker` does. Calls follow
+each other without other work between: a model's weights are larger than any cache.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from dietlab.errors import MissingDependencyError
+from dietlab.evaluation.disturbance import fma_probe, take, taken_cores
+from dietlab.measure.process import serve
+from dietlab.measure.timing import clock_for
+from dietlab.measure.worker import show_torch
+from dietlab.models.runtimes import KINDS, runtime
+from dietlab.models.zoo import Model
+from dietlab.shapes import Shape
+
+TOLERANCE = 1e-4
+"""The most that an output may differ from PyTorch's; they are of the size of 1, being normalised."""
+
+
+class Service:
+    """Answers the requests that the module's text lists."""
+
+    def __call__(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        import torch
+
+        with torch.no_grad():
+            answers = {"open": self._open, "check": self._check, "time": self._time}
+            return answers[request["op"]](request)
+
+    def _open(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        import torch
+
+        options, threads = request["options"], int(request["threads"])
+        torch.set_num_threads(threads)
+        self.model = Model.from_json(request["workload"])
+        self.clock, self.threads = clock_for(threads), threads
+        self.probe = fma_probe(options["probe"], self.clock) if options.get("probe") else None
+        try:
+            self.original = self.model.build()
+            self.run, version = runtime(
+                request["contender"], self.model, self.original, {**options, "threads": threads}
+            )
+        except MissingDependencyError as error:
+            return {"absent": str(error)}
+        return {"version": version, "kind": KINDS[request["contender"]]}
+
+    def _check(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        words = self.model.words(Shape.from_json(request["shape"]))
+        wanted = self.original(input_ids=words)[0]
+        error = (self.run(words) - wanted).abs().max().item()
+        right = math.isfinite(error) and error <= TOLERANCE
+        reason = "" if right else f"differs by {error:.1e} from PyTorch, above {TOLERANCE:.0e}"
+        return {"correct": right, "max_error": error, "tolerance": TOLERANCE, "reason": reason}
+
+    def _time(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        words = self.model.words(Shape.from_json(request["shape"]))
+        started = self.clock()
+        self.run(words)  # others ran meanwhile
+        count = max(1, math.ceil(float(request["min_seconds"]) / (self.clock() - started)))
+        block = partial(self._block, words, count)
+        interruptions = taken_cores if self.threads > 1 else lambda: 0
+        taken = take(block, self.probe, request.get("usual_probe"), interruptions=interruptions)
+        return {**vars(taken), "calls": count, "copies": 1}
+
+    def _block(self, words: Any, count: int) -> float:
+        started = self.clock()
+        for _ in range(count):
+            self.run(words)
+        return (self.clock() - started) / count
+
+
+if __name__ == "__main__":
+    import tvm_ffi  # noqa: F401, before PyTorch shows
+
+    show_torch()
+    serve(Service())

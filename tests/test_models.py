@@ -1,0 +1,125 @@
+"""A whole model from end to end: the same results from all who run it, timed, and told on a page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from dietlab.cli.main import main
+from dietlab.errors import DietlabError, WorkloadError
+from dietlab.hardware import Hardware
+from dietlab.measure import SyntheticRunner
+from dietlab.models import MODEL_CONTENDERS, Model, evaluate_model
+from dietlab.results import Report
+from dietlab.shapes import Dim, Shape, ShapeSet
+from dietlab.study import Study
+from dietlab.workloads import BatchMatmul, Dense
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from dietlab.models import worker  # noqa: E402
+
+TINY = Model("bert-tiny", 2, Dim(1, 32))
+
+
+@pytest.fixture(scope="module")
+def studies(here: Hardware, tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, ...]:
+    home = tmp_path_factory.mktemp("studies")
+    dense = Dense(T=Dim(1, 64), N=Dim(16, 256), K=Dim(16, 256))
+    layers = ShapeSet.layers([(64, 64), (128, 64), (64, 128)], lengths=[2, 16, 64], workload=dense)
+    works = {"dense": (dense, layers)}
+    for form in ("nt", "nn"):
+        work = BatchMatmul(T=Dim(1, 32), B=Dim(1, 16), D=16, form=form)  # type: ignore[arg-type]
+        works[form] = work, ShapeSet.of({Shape.of(T=4, B=8): 1.0, Shape.of(T=32, B=8): 1.0})
+    made = [Study.create(home / name, work, here, shapes, "smoke") for name, (work, shapes) in works.items()]
+    for study in made:
+        study.tune(SyntheticRunner(here))
+    return tuple(made)
+
+
+def test_a_model_counts_its_own_operations() -> None:
+    bert = Model("bert-base", 16, Dim(1, 128))
+    assert bert.layers() == {(768, 768): 48, (3072, 768): 12, (768, 3072): 12}
+    # 85 million weights of the encoder, twice each word; scores and context.
+    assert bert.flops(Shape.of(T=1)) == 16 * (2 * 12 * 12 * 768 * 768 + 12 * 4 * 768)
+    assert Model.from_json(json.loads(json.dumps(bert.to_json()))) == bert
+
+
+@pytest.mark.parametrize(("name", "batch"), [("bert-huge", 1), ("bert-base", 0)])
+def test_no_model(name: str, batch: int) -> None:
+    with pytest.raises(WorkloadError, match=r"models|a batch has"):
+        Model(name, batch)
+
+
+def test_random_weights_and_words_repeat() -> None:
+    first, second = TINY.build(), TINY.build()
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
+    assert torch.equal(TINY.words(Shape.of(T=5)), TINY.words(Shape.of(T=5)))
+
+
+def test_weights_are_read_from_a_folder(tmp_path: Path) -> None:
+    model = TINY.build()
+    with torch.no_grad():
+        model.encoder.layer[0].output.dense.weight.fill_(0.25)
+    model.save_pretrained(tmp_path)
+    read = Model("bert-tiny", 1, weights=str(tmp_path)).build()
+    assert torch.equal(read.encoder.layer[0].output.dense.weight, model.encoder.layer[0].output.dense.weight)
+
+
+@pytest.mark.thorough
+def test_everybody_computes_the_same(studies: tuple[Study, ...], tmp_path: Path) -> None:
+    lengths = ShapeSet.extents(TINY, [1, 9, 32])
+    report = evaluate_model(TINY, studies, lengths, effort="smoke", folder=tmp_path)
+    present = {info.name for info in report.contenders if not info.absent}
+    assert {"dietlab", "dietlab-eager", "torch", "torch-compile"} <= present
+    assert {info.name for info in report.contenders} == {"dietlab", *MODEL_CONTENDERS}
+    assert len(report.rows) == 3 * len(present)
+    assert all(row.correct and row.seconds_median > 0 for row in report.rows), report.rows
+    assert {row.shape["T"] for row in report.rows if row.held_out} == {9}  # 2 x 9 rows are no shape of tuning
+    assert all(row.speedup for row in report.rows if row.contender != "dietlab")
+
+
+def test_a_model_that_differs_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slightly_off(name: str, model: Model, original: torch.nn.Module, options: object) -> object:
+        return lambda words: original(input_ids=words)[0] + 2e-4, "1.0"
+
+    monkeypatch.setattr(worker, "runtime", slightly_off)
+    service = worker.Service()
+    opened = {"op": "open", "contender": "torch", "workload": TINY.to_json(), "threads": 1, "options": {}}
+    assert service(opened) == {"version": "1.0", "kind": "eager"}
+    answer = service({"op": "check", "shape": {"T": 5}})
+    assert answer["correct"] is False
+    assert answer["reason"].startswith("differs by 2.0e-04 from PyTorch")
+
+
+def test_studies_that_do_not_fit_are_refused(studies: tuple[Study, ...], tmp_path: Path) -> None:
+    lengths = ShapeSet.extents(TINY, [9])
+    with pytest.raises(DietlabError, match="two of its attention or none"):
+        evaluate_model(TINY, studies[:2], lengths)
+    far = Study.create(
+        tmp_path / "far",
+        studies[0].workload,
+        Hardware.preset("haswell-1core"),
+        studies[0].shapes,
+        "smoke",
+    )
+    with pytest.raises(DietlabError, match="one processor and as many cores"):
+        evaluate_model(TINY, [far, *studies[1:]], lengths)
+    with pytest.raises(DietlabError, match="contenders"):
+        evaluate_model(TINY, studies, lengths, ["tensorflow"])
+
+
+def test_the_command_goes_on_and_tells(studies: tuple[Study, ...], tmp_path: Path) -> None:
+    dense, scores, context = (str(study.folder) for study in studies)
+    command = ["model", dense, "--name", "bert-tiny", "--batch", "2", "--longest", "32", "--quiet"]
+    command += ["--against", "torch", "--effort", "smoke", "--attention", scores, context]
+    done = CliRunner().invoke(main, [*command, "--shapes", "4,9", "--out", str(tmp_path / "out")])
+    assert done.exit_code == 0, done.output
+    assert "bert-tiny" in done.output and "torch" in done.output
+    report = Report.load(tmp_path / "out" / "report.json")
+    assert [row.shape["T"] for row in report.rows] == [4, 4, 9, 9]
+    assert (tmp_path / "out" / "report.html").read_text(encoding="utf-8").count("bert-tiny")
