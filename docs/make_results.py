@@ -1,4 +1,5 @@
-"""Writes ``docs/results.md``, the README's table and its picture from ``data/results``.
+"""Writes ``docs/results.md``, ``docs/claims.md``, the tables of ``docs/pytorch.md`` and of the README, and
+its picture, from ``data``.
 
     python docs/make_results.py
 
@@ -10,6 +11,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from claims_page import claims_page
+from model_table import END, START, model_table
 from readme_table import readme_table, with_block
 from results_index import read_index
 from results_page import results_page
@@ -22,6 +25,10 @@ def main() -> None:
     """Writes every file whose text or data changed."""
     machines = read_index(ROOT / "data" / "results")
     (ROOT / "docs" / "results.md").write_text(results_page(machines), encoding="utf-8")
+    (ROOT / "docs" / "claims.md").write_text(claims_page(ROOT / "data"), encoding="utf-8")
+    pytorch = ROOT / "docs" / "pytorch.md"
+    table = model_table(ROOT / "data" / "results")
+    pytorch.write_text(with_block(pytorch.read_text(encoding="utf-8"), table, START, END), encoding="utf-8")
     readme = ROOT / "README.md"
     text = with_block(readme.read_text(encoding="utf-8"), readme_table(machines))
     readme.write_text(text, encoding="utf-8")

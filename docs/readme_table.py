@@ -74,14 +74,14 @@ def _values(lines: Sequence[Line]) -> Iterator[str]:
             yield value_of(worst) + (MISS if worst.met is False else "")
 
 
-def with_block(text: str, block: str) -> str:
+def with_block(text: str, block: str, start: str = START, end: str = END) -> str:
     """Returns ``text`` with ``block`` between the two markers.
 
     Raises:
         RecordError: if the text has not each marker once, in order.
     """
-    before, start, rest = text.partition(START)
-    _, end, after = rest.partition(END)
-    if not (start and end) or START in after or END in after:
-        raise RecordError("the README has a place for its table", f"{START} ... {END}", "Put both lines in.")
+    before, found, rest = text.partition(start)
+    _, closed, after = rest.partition(end)
+    if not (found and closed) or start in after or end in after:
+        raise RecordError("the page has a place for its table", f"{start} ... {end}", "Put both lines in.")
     return f"{before}{start}\n{block}\n{end}{after}"

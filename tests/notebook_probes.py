@@ -86,6 +86,11 @@ PROBES = {
         "vendors": vendors.groupby("seen")["geomean_speedup"].agg(["size", "mean"]).to_dict("index"),
         "plan": dispatcher.scheme(dl.Shape.of(T=43, N=1000, K=1000)).key,
     """,
+    "12_bert": """
+        "best": table.loc[table["contender"] == BEST, ["batch", "cores", "geomean"]].values.tolist(),
+        "curves": sorted(curves), "lengths": sorted(curves.dropna().index), "dense": (dense[64], flops[64]),
+        "share": share.to_dict(),
+    """,
     "puzzles": """
         "solved": [p.check(a).solved for p, a in zip(puzzles.PUZZLES, answers)],
     """,

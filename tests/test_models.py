@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,10 @@ from dietlab.cli.main import main
 from dietlab.errors import DietlabError, WorkloadError
 from dietlab.hardware import Hardware
 from dietlab.measure import SyntheticRunner
-from dietlab.models import MODEL_CONTENDERS, Model, evaluate_model
-from dietlab.results import Report
+from dietlab.models import MODEL_CONTENDERS, Model, evaluate_model, frame_models, speedups, time_shares
+from dietlab.models.runtimes import called
+from dietlab.models.summary import BEST
+from dietlab.results import Report, Row
 from dietlab.shapes import Dim, Shape, ShapeSet
 from dietlab.study import Study
 from dietlab.workloads import BatchMatmul, Dense
@@ -123,3 +126,47 @@ def test_the_command_goes_on_and_tells(studies: tuple[Study, ...], tmp_path: Pat
     report = Report.load(tmp_path / "out" / "report.json")
     assert [row.shape["T"] for row in report.rows] == [4, 4, 9, 9]
     assert (tmp_path / "out" / "report.html").read_text(encoding="utf-8").count("bert-tiny")
+
+
+# --- what reports say together ---------------------------------------------------------------------
+
+
+def report(times: dict[str, dict[int, float]]) -> Report:
+    """A report of seconds by contender and length; ours took 1 s everywhere."""
+    rows = [
+        Row(Shape.of(T=t), False, name, "model", s, s, s, 1.0, True, None if name == "dietlab" else s)
+        for name, by_length in times.items()
+        for t, s in by_length.items()
+    ]
+    return Report(TINY.to_json(), Hardware.preset("haswell-1core").to_json(), rows=tuple(rows))
+
+
+def test_the_best_of_all_is_another_one_at_each_length() -> None:
+    made = report(
+        {
+            "dietlab": {1: 1.0, 2: 1.0},
+            "torch": {1: 2.0, 2: 4.0},
+            "onnxruntime": {1: 3.0, 2: 1.5},
+            "dietlab-eager": {1: 1.1, 2: 1.1},
+        }
+    )
+    assert speedups(made)[BEST] == {1: 2.0, 2: 1.5}, "ours without the compiler is no rival"
+    first, *others = frame_models([made]).to_dict("records")
+    assert (first["contender"], first["batch"], first["cores"], first["lengths"]) == (BEST, 2, 1, 2)
+    assert first["geomean"] == pytest.approx(3**0.5)
+    assert (first["low"], first["high"]) == (pytest.approx(1.5), pytest.approx(2.0))
+    assert (first["worst"], first["worst_T"]) == (1.5, 2)
+    assert [row["contender"] for row in others] == ["torch", "onnxruntime", "dietlab-eager"]
+
+
+def test_wrong_results_count_nowhere() -> None:
+    made = report({"dietlab": {1: 1.0}, "torch": {1: 2.0}, "onnxruntime": {1: 1.5}})
+    wrong = [replace(row, correct=row.contender != "onnxruntime") for row in made.rows]
+    assert speedups(replace(made, rows=tuple(wrong)))[BEST] == {1: 2.0}
+
+
+def test_shares_of_the_time_are_of_the_whole() -> None:
+    shares = time_shares(called(TINY.build()), TINY.words(Shape.of(T=8)), calls=2)
+    assert set(shares) == {"contractions", "attention", "rest"}
+    assert sum(shares.values()) == pytest.approx(1.0)
+    assert 0 < shares["contractions"] < 1 and 0 < shares["attention"] < 1

@@ -258,3 +258,27 @@ def test_layers_that_nobody_named_gain_too(every_layer: dict[str, Any]) -> None:
     vendors = every_layer["vendors"]
     assert (vendors["tuned for"]["size"], vendors["never seen"]["size"]) == (4, 12)
     assert min(found["mean"] for found in vendors.values()) > 1
+
+
+# --- 12 ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def bert() -> dict[str, Any]:
+    return probed("12_bert")[0]
+
+
+def test_whole_models_gain_less_than_their_layers(bert: dict[str, Any]) -> None:
+    assert sorted((batch, cores) for batch, cores, _ in bert["best"]) == [(1, 1), (1, 2), (16, 1), (16, 2)]
+    assert all(1 < gain < 1.3 for *_, gain in bert["best"])
+
+
+def test_the_paper_and_ours_share_lengths(bert: dict[str, Any]) -> None:
+    assert len(bert["curves"]) == 3
+    assert set(bert["lengths"]) <= {5, 24, 43, 62, 81, 100, 119, 128} and len(bert["lengths"]) >= 4
+
+
+def test_nearly_all_operations_are_in_dense_layers(bert: dict[str, Any]) -> None:
+    dense, every = bert["dense"]
+    assert 0.95 < dense / every < 1
+    assert all(0 < share <= 1 for share in bert["share"].values())

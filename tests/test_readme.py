@@ -85,6 +85,34 @@ def test_ten_lines_are_ten() -> None:
     assert len([line for line in blocks(README, "python")[0].splitlines() if line]) == 10
 
 
+def test_a_model_in_ten_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With computed times and a smaller model; PyTorch's compiler writes no code."""
+    pytest.importorskip("transformers")
+    torch = pytest.importorskip("torch")
+    block = blocks(README, "python")[1]
+    assert len([line for line in block.splitlines() if line]) <= 10
+    small = "BertConfig(hidden_size=64, num_hidden_layers=1, num_attention_heads=4, intermediate_size=96)"
+    for old, new in {
+        "BertConfig()": small,
+        "optimize(model)": 'optimize(model, effort="smoke", observers=[])',
+        "dynamic=True": 'dynamic=True, backend="aot_eager"',
+    }.items():
+        assert old in block
+        block = block.replace(old, new)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    studies = import_module("dietlab.bench.studies")
+    runner = lambda hardware, timing: nullcontext(SyntheticRunner(hardware))  # noqa: E731
+    monkeypatch.setattr(studies, "LocalRunner", runner)
+    before, names = torch.get_num_threads(), dict[str, Any]()
+    try:
+        exec(block, names)
+    finally:
+        torch.set_num_threads(before)
+    layers = [m for m in names["model"].modules() if type(m).__name__ == "Linear"]
+    assert {type(layer).__module__ for layer in layers} == {"dietlab.torch.linear"}
+    assert names["hidden"].shape == (1, 43, 64)
+
+
 def test_loading_example(loop: tuple[Path, dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
     folder, _ = loop
     monkeypatch.chdir(folder)

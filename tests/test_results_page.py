@@ -8,8 +8,11 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import model_table as model_table_module
 import pytest
+from claims_page import claims_page
 from conftest import ROOT
+from model_table import model_table
 from readme_table import END, START, readme_table, with_block
 from results_index import INDEX, Machine, read_index
 from results_page import MEANINGS, ablation_text, results_page
@@ -46,6 +49,26 @@ def curve(machines: tuple[Machine, ...]) -> Curve:
 
 def test_page_is_what_the_tables_say(machines: tuple[Machine, ...]) -> None:
     assert PAGE.read_text(encoding="utf-8") == results_page(machines), REMEDY
+
+
+def test_claims_are_what_the_data_say() -> None:
+    page = claims_page(ROOT / "data")
+    assert (ROOT / "docs/claims.md").read_text(encoding="utf-8") == page
+
+
+def test_the_page_on_pytorch_has_the_table_of_the_models() -> None:
+    page = (ROOT / "docs/pytorch.md").read_text(encoding="utf-8")
+    table = model_table(RESULTS)
+    assert "the best of all" in table
+    assert with_block(page, table, model_table_module.START, model_table_module.END) == page, REMEDY
+
+
+def test_a_claim_that_nobody_looks_for_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "paper").mkdir()
+    text = "id,claim,source,reported\nmoon,the moon,section 9,1.5\n"
+    (tmp_path / "paper" / "claims.csv").write_text(text, encoding="utf-8")
+    with pytest.raises(KeyError, match="moon"):
+        claims_page(tmp_path)
 
 
 def test_readme_has_the_table_of_the_same_data(machines: tuple[Machine, ...]) -> None:

@@ -1,9 +1,11 @@
-"""Who runs a whole model: PyTorch as it is and compiled, ONNX Runtime, ZenDNN, and PyTorch with dietlab."""
+"""Runtimes of a whole model: PyTorch as it is and compiled, ONNX Runtime, ZenDNN, PyTorch with dietlab."""
 
 from __future__ import annotations
 
 import copy
 import importlib
+import logging
+import warnings
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -144,18 +146,22 @@ def write_onnx(model: Model, path: Path) -> Path:
         def forward(self, words: torch.Tensor) -> torch.Tensor:
             return self.model(input_ids=words)[0]
 
+    # It says of packages that have nothing to do with the model that they are not installed.
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     dims = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}
     try:
-        torch.onnx.export(
-            Outer().eval(),
-            (torch.zeros(2, 7, dtype=torch.long),),
-            str(path),
-            input_names=["words"],
-            output_names=["hidden"],
-            dynamic_shapes=(dims,),
-            dynamo=True,
-            verbose=False,
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            torch.onnx.export(
+                Outer().eval(),
+                (torch.zeros(2, 7, dtype=torch.long),),
+                str(path),
+                input_names=["words"],
+                output_names=["hidden"],
+                dynamic_shapes=(dims,),
+                dynamo=True,
+                verbose=False,
+            )
     except ImportError as error:
         raise MissingDependencyError(
             "a model is written for ONNX Runtime by onnx and onnxscript",

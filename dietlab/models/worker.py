@@ -1,4 +1,4 @@
-"""Checks a contender's results for a whole model, then times it, in a process of its own.
+"""Checks a contender's results for a whole model, then times it, in a separate process.
 
 ``python -m dietlab.models.worker`` answers as :mod:`dietlab.evaluation.contender_worker` does. Calls follow
 each other without other work between: a model's weights are larger than any cache.
@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from dietlab.errors import MissingDependencyError
-from dietlab.evaluation.disturbance import fma_probe, take, taken_cores
+from dietlab.evaluation.disturbance import fma_probe, take
 from dietlab.measure.process import serve
 from dietlab.measure.timing import clock_for
 from dietlab.measure.worker import show_torch
@@ -40,7 +40,7 @@ class Service:
         options, threads = request["options"], int(request["threads"])
         torch.set_num_threads(threads)
         self.model = Model.from_json(request["workload"])
-        self.clock, self.threads = clock_for(threads), threads
+        self.clock = clock_for(threads)
         self.probe = fma_probe(options["probe"], self.clock) if options.get("probe") else None
         try:
             self.original = self.model.build()
@@ -65,8 +65,8 @@ class Service:
         self.run(words)  # others ran meanwhile
         count = max(1, math.ceil(float(request["min_seconds"]) / (self.clock() - started)))
         block = partial(self._block, words, count)
-        interruptions = taken_cores if self.threads > 1 else lambda: 0
-        taken = take(block, self.probe, request.get("usual_probe"), interruptions=interruptions)
+        # A call that takes longer than the scheduler's slice is always interrupted: the probe alone tells.
+        taken = take(block, self.probe, request.get("usual_probe"))
         return {**vars(taken), "calls": count, "copies": 1}
 
     def _block(self, words: Any, count: int) -> float:

@@ -1,0 +1,71 @@
+"""Speedups that reports of whole models show: over each contender and over the best, with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dietlab.models.runtimes import OURS_EAGER
+from dietlab.results.report import Report
+from dietlab.results.row import OURS
+from dietlab.results.statistics import Values, bootstrap
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+BEST = "the best of all"
+"""The contender that is, at each length, the fastest other one."""
+
+
+def speedups(report: Report) -> dict[str, dict[int, float]]:
+    """Returns, by contender, the speedup of the compiled model with dietlab at each length; first that over
+    :data:`BEST`. Results that were wrong do not count."""
+    found: dict[str, dict[int, float]] = {BEST: {}}
+    for row in report.rows:
+        if row.correct and row.speedup is not None and row.contender != OURS:
+            length = row.shape["T"]
+            found.setdefault(row.contender, {})[length] = row.speedup
+            if row.contender != OURS_EAGER:
+                found[BEST][length] = min(found[BEST].get(length, float("inf")), row.speedup)
+    return found
+
+
+def frame_models(reports: Iterable[Report]) -> pd.DataFrame:
+    """Returns one row for each report and contender.
+
+    ``geomean`` is over all lengths, which count alike, with the 95 % bootstrap interval over lengths from
+    ``low`` to ``high``; ``worst`` is the least of them, at ``worst_T``. All are times (x).
+    """
+    import pandas as pd
+
+    return pd.DataFrame([row for report in reports for row in _rows(report)])
+
+
+def _rows(report: Report) -> Iterable[dict[str, Any]]:
+    for contender, by_length in speedups(report).items():
+        if by_length:
+            values = [*by_length.values()]
+            low, high = bootstrap(np.asarray(values), _geomeans)
+            worst = min(by_length, key=lambda length: by_length[length])
+            yield {
+                "model": report.workload["operator"],
+                "batch": report.workload["batch"],
+                "cores": report.threads,
+                "contender": contender,
+                "lengths": len(values),
+                "geomean": _geomean(values),
+                "low": low,
+                "high": high,
+                "worst": by_length[worst],
+                "worst_T": worst,
+            }
+
+
+def _geomean(values: Sequence[float]) -> float:
+    return float(_geomeans(np.asarray([values]))[0])
+
+
+def _geomeans(drawn: Values) -> Values:
+    return np.asarray(np.exp(np.log(drawn).mean(axis=1)))
