@@ -107,6 +107,11 @@ class Shape:
         return ",".join(f"{name}={extent}" for name, extent in self.bindings)
 
 
+def holds(extent: Dim | int, value: int) -> bool:
+    """Returns whether a dimension, dynamic or static, has a value."""
+    return value in extent if isinstance(extent, Dim) else value == extent
+
+
 class HasDims(Protocol):
     """A workload as a shape set needs it: with dynamic dimensions and the sizes of operands."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from dietlab.dims import MOST_ELEMENTS, Dim, HasDims, Shape
+from dietlab.dims import MOST_ELEMENTS, Dim, HasDims, Shape, holds
 from dietlab.errors import WorkloadError
 from dietlab.layers import Layer, Layers, layers_of
 from dietlab.traffic import Lengths, aggregated, weights_of
@@ -48,7 +48,7 @@ def weighted_layers(
     if not inside:
         raise _no_layer(extents, every)
     given = weights_of(lengths)
-    counts = {t: weight for t, weight in given.items() if _has(extents["T"], t)}
+    counts = {t: weight for t, weight in given.items() if holds(extents["T"], t)}
     if not counts:
         raise _no_length(extents["T"], given)
     share = sum(layer.weight for layer in inside) / sum(layer.weight for layer in every)
@@ -74,12 +74,8 @@ def _extents(workload: HasDims) -> dict[str, Dim | int]:
     return {name: extent for name, extent in found.items() if extent is not None}
 
 
-def _has(extent: Dim | int, value: int) -> bool:
-    return value in extent if isinstance(extent, Dim) else value == extent
-
-
 def _holds(extents: Mapping[str, Dim | int], layer: Layer) -> bool:
-    return _has(extents["N"], layer.N) and _has(extents["K"], layer.K)
+    return holds(extents["N"], layer.N) and holds(extents["K"], layer.K)
 
 
 def _no_layer(extents: Mapping[str, Dim | int], layers: Sequence[Layer]) -> WorkloadError:

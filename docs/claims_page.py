@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import geometric_mean
@@ -12,7 +12,7 @@ from dietlab.models import speedups
 from dietlab.models.summary import BEST
 from dietlab.results import Report, ResultTable
 from dietlab.results.criteria import SHORT
-from dietlab.shapes import Shape
+from dietlab.results.row import over_best
 from dietlab.view.bench_text import cores, markdown
 
 DENSE = "dense-k768-n2304"
@@ -64,11 +64,7 @@ def claims_page(data: Path) -> str:
         claims = [Claim(c["id"], c["claim"], c["source"], float(c["reported"])) for c in csv.DictReader(file)]
     rows = [row for claim in claims for row in _rows(claim, [*FINDERS[claim.id](data / "results")])]
     header = ("claim", "reported", "ours", "on", "method", "reached")
-    missing = [claim for claim in claims if not [*FINDERS[claim.id](data / "results")]]
-    lines = [INTRO, markdown(header, rows)]
-    if missing:
-        lines += ["", "Not measured yet: " + "; ".join(f"{c.claim} ({c.source})" for c in missing) + "."]
-    return "\n".join(lines) + "\n"
+    return f"{INTRO}\n{markdown(header, rows)}\n"
 
 
 def _rows(claim: Claim, findings: Sequence[Finding]) -> Iterator[tuple[str, ...]]:
@@ -77,7 +73,7 @@ def _rows(claim: Claim, findings: Sequence[Finding]) -> Iterator[tuple[str, ...]
         yield (
             f"{claim.claim} ({claim.source})" if first else "",
             f"{claim.reported:g}x" if first else "",
-            f"{found.value:.2f}x" if findings else "-",
+            f"{found.value:.3f}x" if findings else "-",
             found.where,
             found.method,
             "" if not findings else "yes" if found.value >= claim.reported else "no",
@@ -107,14 +103,15 @@ def _machine(path: Path) -> str:
     return path.name.split("-")[0].replace("zen", "Zen ").replace("xeon", "Xeon")
 
 
-def _over(report: Report, chosen: Callable[[str], bool]) -> list[float]:
-    """Returns our speedup over the fastest of the chosen contenders, at each length of the paper's range."""
-    best: dict[Shape, float] = {}
-    for row in report.rows:
-        inside = row.cache == FROM_MEMORY and SHORT[0] <= row.shape["T"] <= SHORT[1]
-        if inside and row.correct and row.speedup and chosen(row.contender):
-            best[row.shape] = min(best.get(row.shape, float("inf")), row.speedup)
-    return [*best.values()]
+def _over(report: Report, contenders: Collection[str]) -> list[float]:
+    """Returns our speedup over the fastest of some contenders, at each length of the paper's range."""
+    besides = {row.contender for row in report.rows} - {*contenders}
+    best = over_best(report.rows, besides)
+    return [
+        speedup
+        for (shape, cache), speedup in best.items()
+        if cache == FROM_MEMORY and SHORT[0] <= shape["T"] <= SHORT[1]
+    ]
 
 
 MODEL_METHOD = "the same model with random weights, over the best of PyTorch's compiler and ONNX Runtime"
@@ -133,21 +130,21 @@ def _bert_vendor_best(results: Path) -> Iterator[Finding]:
 
 def _dense_vendor(results: Path) -> Iterator[Finding]:
     for where, report in _tables(results, "bench"):
-        found = _over(report, lambda name: report.kind(name) == "prepacked")  # noqa: B023
+        found = _over(report, [info.name for info in report.contenders if info.kind == "prepacked"])
         method = "over the best library that packs weights beforehand; rows are tokens, weights from memory"
         yield Finding(where, geometric_mean(found), f"{method}; {len(found)} lengths")
 
 
 def _dense_ansor(results: Path) -> Iterator[Finding]:
     for where, report in _tables(results, "ansor"):
-        found = _over(report, lambda name: name == "ansor")
+        found = _over(report, ["ansor"])
         yield Finding(where, geometric_mean(found), f"MetaSchedule, {_trials(report)} trials a length")
 
 
 def _dense_one_schedule(results: Path) -> Iterator[Finding]:
     for path in sorted(results.glob("*core.report.json.gz")):
         if "-bert-" not in path.name and FROM_MEMORY in (report := Report.load(path)).caches:
-            found = _over(report, lambda name: name == "largest-shape")
+            found = _over(report, ["largest-shape"])
             where = f"{_machine(path)}, {cores(report.threads)}"
             yield Finding(
                 where, geometric_mean(found), f"the largest shape's best plan; {len(found)} lengths"

@@ -17,6 +17,7 @@ from dietlab.models import MODEL_CONTENDERS, Model, evaluate_model, frame_models
 from dietlab.models.runtimes import called
 from dietlab.models.summary import BEST
 from dietlab.results import Report, Row
+from dietlab.results.journal import Journal, Turn
 from dietlab.shapes import Dim, Shape, ShapeSet
 from dietlab.study import Study
 from dietlab.workloads import BatchMatmul, Dense
@@ -87,7 +88,7 @@ def test_everybody_computes_the_same(studies: tuple[Study, ...], tmp_path: Path)
 
 
 def test_a_model_that_differs_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    def slightly_off(name: str, model: Model, original: torch.nn.Module, options: object) -> object:
+    def slightly_off(name: str, original: torch.nn.Module, options: object) -> object:
         return lambda words: original(input_ids=words)[0] + 2e-4, "1.0"
 
     monkeypatch.setattr(worker, "runtime", slightly_off)
@@ -116,7 +117,16 @@ def test_studies_that_do_not_fit_are_refused(studies: tuple[Study, ...], tmp_pat
         evaluate_model(TINY, studies, lengths, ["tensorflow"])
 
 
-def test_the_command_goes_on_and_tells(studies: tuple[Study, ...], tmp_path: Path) -> None:
+def test_lengths_of_a_stopped_run_are_not_timed_again(studies: tuple[Study, ...], tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "kept.jsonl", {"model": TINY.to_json()})
+    kept = [Row(Shape.of(T=9), True, "dietlab", "model", 7.0, 7.0, 7.0, 1.0, True)]
+    journal.add_rows(Turn("", 1, "model", Shape.of(T=9)), kept)
+    lengths = ShapeSet.extents(TINY, [9])
+    made = evaluate_model(TINY, studies[:1], lengths, [], effort="smoke", journal=journal)
+    assert [*made.rows] == kept
+
+
+def test_the_command_tells_and_keeps_a_report(studies: tuple[Study, ...], tmp_path: Path) -> None:
     dense, scores, context = (str(study.folder) for study in studies)
     command = ["model", dense, "--name", "bert-tiny", "--batch", "2", "--longest", "32", "--quiet"]
     command += ["--against", "torch", "--effort", "smoke", "--attention", scores, context]

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import psutil
@@ -200,6 +201,13 @@ def test_weights_that_changed_are_packed_again(model: torch.nn.Module) -> None:
         close(model.to(torch.float32)(x), network()(x))
 
 
+def test_a_weight_and_its_transpose_are_packed_apart(study: Study) -> None:
+    library = replace_linears(torch.nn.Sequential(torch.nn.Linear(48, 48, bias=False)), study)[0].library
+    weight, x = torch.randn(48, 48), torch.randn(3, 48)
+    for seen in (weight, weight.T, weight):
+        close(torch.ops.dietlab.linear(x, seen, None, "none", library), x @ seen.T)
+
+
 def test_an_optimizer_trains_the_replaced_model(model: torch.nn.Module) -> None:
     torch.manual_seed(0)
     x, y = torch.randn(64, 32), torch.randn(64, 17)
@@ -346,6 +354,18 @@ def test_the_machines_study_serves_the_next_model(study: Study) -> None:
         optimize(network().half(), study.folder.parent)
 
 
+def test_tuning_that_was_stopped_goes_on(
+    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stopped = Study.create(tmp_path / "home" / "stopped", EVERY, study.hardware, study.shapes, "smoke")
+    runner = lambda hardware, timing: nullcontext(SyntheticRunner(hardware))  # noqa: E731
+    monkeypatch.setattr("dietlab.bench.studies.LocalRunner", runner)
+    replaced = optimize(network(), stopped.folder.parent, observers=[])
+    assert Path(replaced[0].library).is_relative_to(stopped.folder)
+    assert "tunes linear layers" in capsys.readouterr().err
+    assert [path.name for path in stopped.folder.parent.iterdir()] == ["stopped"]
+
+
 def test_the_task_of_a_model_holds_all_its_layers() -> None:
     usual = task_for({(768, 3072), (64, 64)})
     assert usual == every_layer_task()
@@ -389,7 +409,7 @@ def products(here: Hardware, tmp_path_factory: pytest.TempPathFactory) -> tuple[
 def bert(**more: object) -> torch.nn.Module:
     transformers = pytest.importorskip("transformers")
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-    config = transformers.BertConfig(vocab_size=50, **sizes, **more)
+    config = transformers.BertConfig(vocab_size=50, **{**sizes, **more})
     torch.manual_seed(0)
     return transformers.BertModel(config, add_pooling_layer=False).eval()
 
@@ -435,6 +455,8 @@ def test_attention_of_other_models_and_studies_is_refused(
         replace_attention(network(), *products)
     with pytest.raises(StudyError, match="the study is of batch-matmul-nt"):
         replace_attention(bert(), *reversed(products))
+    with pytest.raises(StudyError, match="with D=16, the size of a head"):
+        replace_attention(bert(num_attention_heads=2), *products)
     with pytest.raises(StudyError, match="products of attention are served by a study of BatchMatmul"):
         replace_attention(bert(), study, study)
 

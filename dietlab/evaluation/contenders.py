@@ -8,6 +8,7 @@ from importlib.metadata import version
 from typing import Any, Protocol
 
 from dietlab.cards import counted
+from dietlab.dims import holds
 from dietlab.dispatch.operator import Operator, load
 from dietlab.errors import MeasureError
 from dietlab.evaluation.ansor import AnsorLayer, load_ansor
@@ -16,7 +17,7 @@ from dietlab.evaluation.lineup import CONTENDERS
 from dietlab.evaluation.vendors import VENDORS, Call, NoFormError, Operands, Vendor
 from dietlab.hardware.description import Target
 from dietlab.measure import CACHE_STATES
-from dietlab.shapes import Dim, Shape
+from dietlab.shapes import Shape
 from dietlab.workloads import FloatArray, Workload
 
 
@@ -119,12 +120,7 @@ def serves(operator: Workload, workload: Workload, shape: Shape) -> bool:
     if operator.operator != workload.operator:
         return False
     extents = {axis.name: axis.at(shape) for axis in workload.axes}
-    return all(
-        extents[axis.name] in axis.extent
-        if isinstance(axis.extent, Dim)
-        else extents[axis.name] == axis.extent
-        for axis in operator.axes
-    )
+    return all(holds(axis.extent, extents[axis.name]) for axis in operator.axes)
 
 
 def prepared(operator: Operator, constants: Operands) -> Prepared:

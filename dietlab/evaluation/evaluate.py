@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,7 +24,7 @@ from dietlab.events import Audience, Observer, audience
 from dietlab.measure.rotation import roofline_of
 from dietlab.results.journal import Journal, Turn
 from dietlab.results.report import Report
-from dietlab.results.row import OURS, ContenderInfo, Row
+from dietlab.results.row import OURS, ContenderInfo, Row, over_best
 from dietlab.results.statistics import regret
 from dietlab.search import Effort, TuningRun, effort_named
 from dietlab.shapes import Shape, ShapeSet
@@ -80,7 +80,7 @@ def evaluate(
             for turn in turns:
                 held_out = turn.shape in shapes.held_out
                 rows += journal.measured(turn, partial(opened.rows, turn.shape, turn.cache, held_out))
-                progress.advance(_standing(rows))
+                progress.advance(standing(rows))
         return Report(
             workload=lineup.dispatcher.workload.to_json(),
             hardware=lineup.dispatcher.hardware.to_json(),
@@ -215,13 +215,9 @@ def _row(lineup: Lineup, shape: Shape, held_out: bool, name: str, cache: str, tu
     )
 
 
-def _standing(rows: Sequence[Row]) -> str:
-    """Returns our geometric mean so far against the fastest contender of each shape."""
-    best: dict[tuple[Shape, str], float] = {}
-    for row in rows:
-        if row.speedup and row.correct and row.contender not in ("oracle", "largest-shape"):
-            key = (row.shape, row.cache)
-            best[key] = min(best.get(key, float("inf")), row.speedup)
+def standing(rows: Sequence[Row], besides: Collection[str] = ("oracle", "largest-shape")) -> str:
+    """Returns our geometric mean so far against the fastest contender of each shape, as progress tells it."""
+    best = over_best(rows, besides)
     return f"{geometric_mean(best.values()):.2f}x the best contender" if best else ""
 
 

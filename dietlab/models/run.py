@@ -6,15 +6,16 @@ from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from statistics import geometric_mean
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from dietlab.dispatch import versions
 from dietlab.errors import DietlabError, MissingDependencyError, require_names
+from dietlab.evaluation.evaluate import standing
 from dietlab.evaluation.timing_session import Entrant, TimingSession, WorkerModule, timed_row, with_speedup
 from dietlab.events import Observer, audience
-from dietlab.models.runtimes import COMPILED, KINDS, OURS_EAGER, write_onnx
+from dietlab.hardware import Hardware
+from dietlab.models.runtimes import KINDS, OURS_EAGER, write_onnx
 from dietlab.models.zoo import Model
 from dietlab.results.journal import Journal, Turn
 from dietlab.results.report import Report
@@ -31,8 +32,6 @@ CACHE = "model"
 
 WORKER = WorkerModule("dietlab.models.worker", 600.0)
 """The first call of a model that is compiled takes minutes."""
-
-assert COMPILED == OURS
 
 
 def evaluate_model(
@@ -82,7 +81,7 @@ def evaluate_model(
                 turn = Turn("", hardware.cores, CACHE, shape)
                 held_out = shape in lengths.held_out
                 rows += journal.measured(turn, partial(_rows, match, model, effort, shape, held_out))
-                progress.advance(_standing(rows))
+                progress.advance(standing(rows, (OURS_EAGER,)))
         return Report(
             workload=model.to_json(),
             hardware=hardware.to_json(),
@@ -95,7 +94,7 @@ def evaluate_model(
         )
 
 
-def _processor(studies: Sequence[Study]) -> Any:
+def _processor(studies: Sequence[Study]) -> Hardware:
     if len(studies) not in (1, 3):
         raise DietlabError(
             "a model has a study of its dense layers, and two of its attention or none", len(studies)
@@ -113,7 +112,7 @@ def _entries(
     """Returns who takes part, ours first, and who cannot."""
     folders = [str(study.folder.resolve()) for study in studies]
     ours = {"studies": folders}
-    options: dict[str, dict[str, Any]] = {COMPILED: ours, OURS_EAGER: ours}
+    options: dict[str, dict[str, Any]] = {OURS: ours, OURS_EAGER: ours}
     absent = list[ContenderInfo]()
     if "onnxruntime" in against:
         home.mkdir(parents=True, exist_ok=True)
@@ -122,26 +121,17 @@ def _entries(
         except MissingDependencyError as error:
             absent.append(ContenderInfo("onnxruntime", KINDS["onnxruntime"], absent=str(error)))
     missing = {info.name for info in absent}
-    names = [COMPILED, *(name for name in against if name not in missing)]
+    names = [OURS, *(name for name in against if name not in missing)]
     return [Entrant(name, name, options=options.get(name)) for name in names], absent
 
 
 def _rows(match: TimingSession, model: Model, effort: Effort, shape: Shape, held_out: bool) -> list[Row]:
     turns = match.play(shape, CACHE, effort.evaluation_blocks, effort.evaluation_block_seconds, {})
-    flops, ours = model.flops(shape), turns[COMPILED].samples if COMPILED in turns else ()
+    flops, ours = model.flops(shape), turns[OURS].samples if OURS in turns else ()
     return [
         with_speedup(timed_row(shape, name, CACHE, turn, flops=flops, held_out=held_out), turn, ours)
         for name, turn in turns.items()
     ]
-
-
-def _standing(rows: Sequence[Row]) -> str:
-    """Returns our geometric mean so far against the fastest other of each length."""
-    best: dict[Shape, float] = {}
-    for row in rows:
-        if row.speedup and row.correct and row.contender != OURS_EAGER:
-            best[row.shape] = min(best.get(row.shape, float("inf")), row.speedup)
-    return f"{geometric_mean(best.values()):.2f}x the best contender" if best else ""
 
 
 def _tuning(studies: Sequence[Study]) -> dict[str, Any]:

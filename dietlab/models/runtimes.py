@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dietlab.errors import MissingDependencyError
 from dietlab.hardware.detect import processor_vendor
 from dietlab.models.zoo import Model
+from dietlab.results.row import OURS
 
 if TYPE_CHECKING:
     import torch
@@ -22,9 +23,8 @@ Words = Any
 Run = Callable[[Words], Any]
 """Computes ``[batch, T, hidden]`` of words ``[batch, T]``, all PyTorch tensors."""
 
-OURS_EAGER = "dietlab-eager"
-COMPILED = "dietlab"
-"""Ours in a model that PyTorch compiled."""
+OURS_EAGER = f"{OURS}-eager"
+"""Ours in a model that PyTorch did not compile; :data:`~dietlab.results.row.OURS` is in one that it did."""
 
 KINDS: Mapping[str, str] = {
     "torch": "eager",
@@ -32,14 +32,12 @@ KINDS: Mapping[str, str] = {
     "onnxruntime": "prepacked",
     "zentorch": "prepacked",
     OURS_EAGER: "eager",
-    COMPILED: "compiled",
+    OURS: "compiled",
 }
 """How each runs the model."""
 
 
-def runtime(
-    name: str, model: Model, original: torch.nn.Module, options: Mapping[str, Any]
-) -> tuple[Run, str]:
+def runtime(name: str, original: torch.nn.Module, options: Mapping[str, Any]) -> tuple[Run, str]:
     """Returns one that runs the model, by name, and its version.
 
     Args:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from statistics import geometric_mean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dietlab.models.runtimes import OURS_EAGER
 from dietlab.results.report import Report
-from dietlab.results.row import OURS
+from dietlab.results.row import over_best
 from dietlab.results.statistics import Values, bootstrap
 
 if TYPE_CHECKING:
@@ -22,13 +23,11 @@ BEST = "the best of all"
 def speedups(report: Report) -> dict[str, dict[int, float]]:
     """Returns, by contender, the speedup of the compiled model with dietlab at each length; first that over
     :data:`BEST`. Results that were wrong do not count."""
-    found: dict[str, dict[int, float]] = {BEST: {}}
+    best = over_best(report.rows, besides=(OURS_EAGER,))
+    found = {BEST: {shape["T"]: speedup for (shape, _), speedup in best.items()}}
     for row in report.rows:
-        if row.correct and row.speedup is not None and row.contender != OURS:
-            length = row.shape["T"]
-            found.setdefault(row.contender, {})[length] = row.speedup
-            if row.contender != OURS_EAGER:
-                found[BEST][length] = min(found[BEST].get(length, float("inf")), row.speedup)
+        if row.correct and row.speedup is not None:
+            found.setdefault(row.contender, {})[row.shape["T"]] = row.speedup
     return found
 
 
@@ -55,16 +54,12 @@ def _rows(report: Report) -> Iterable[dict[str, Any]]:
                 "cores": report.threads,
                 "contender": contender,
                 "lengths": len(values),
-                "geomean": _geomean(values),
+                "geomean": geometric_mean(values),
                 "low": low,
                 "high": high,
                 "worst": by_length[worst],
                 "worst_T": worst,
             }
-
-
-def _geomean(values: Sequence[float]) -> float:
-    return float(_geomeans(np.asarray([values]))[0])
 
 
 def _geomeans(drawn: Values) -> Values:

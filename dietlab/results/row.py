@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +65,17 @@ class ContenderInfo:
     version: str = ""
     absent: str = ""
     detail: str = ""
+
+
+def over_best(rows: Iterable[Row], besides: Collection[str] = ()) -> dict[tuple[Shape, str], float]:
+    """Returns our speedup over the fastest other contender, for each shape and cache state; wrong results
+    and the contenders ``besides`` do not count."""
+    best: dict[tuple[Shape, str], float] = {}
+    for row in rows:
+        if row.correct and row.speedup and row.contender not in (OURS, *besides):
+            key = row.shape, row.cache
+            best[key] = min(best.get(key, math.inf), row.speedup)
+    return best
 
 
 def fastest(rows: Sequence[Row]) -> list[Row]:

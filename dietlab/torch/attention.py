@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dietlab.dims import holds
 from dietlab.errors import MissingDependencyError, StudyError
 from dietlab.study import Study
 from dietlab.torch import operators  # noqa: F401, which registers torch.ops.dietlab
@@ -50,8 +51,11 @@ def replace_attention(
         raise StudyError("attention can be replaced in models of transformers", type(model).__name__)
     studies = [s if isinstance(s, Study) else Study.open(s) for s in (scores, context)]
     for study, form in zip(studies, ("nt", "nn"), strict=True):
-        if require_served(study, BatchMatmul, "products of attention").form != form:
-            raise StudyError(f"the study is of batch-matmul-{form}", study.workload)
+        work = require_served(study, BatchMatmul, "products of attention")
+        if work.form != form or not holds(work.D, _head_size(model)):
+            raise StudyError(
+                f"the study is of batch-matmul-{form} with D={_head_size(model)}, the size of a head", work
+            )
     libraries = tuple(library_of(study) for study in studies)
     AttentionInterface.register(NAME, attention)
     AttentionMaskInterface.register(NAME, sdpa_mask)
@@ -60,6 +64,11 @@ def replace_attention(
         if hasattr(module, "scaling") and hasattr(module, "is_causal"):
             setattr(module, LIBRARIES, libraries)
     return model
+
+
+def _head_size(model: torch.nn.Module) -> int:
+    config = model.config
+    return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
 
 
 def attention(
@@ -91,9 +100,8 @@ def attention(
     scores = torch.ops.dietlab.batch_matmul(query * scale, key, True, scores_by)
     causal = getattr(module, "is_causal", False) if is_causal is None else is_causal
     if attention_mask is None and causal and query.shape[2] > 1:
-        attention_mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril(
-            scores.shape[-1] - scores.shape[-2]
-        )
+        every = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device)
+        attention_mask = every.tril(scores.shape[-1] - scores.shape[-2])
     if attention_mask is not None:
         if attention_mask.dtype is torch.bool:
             scores = scores.masked_fill(~attention_mask, -torch.inf)

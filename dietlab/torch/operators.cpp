@@ -132,18 +132,23 @@ struct Packed {
 // Returns the weights (and bias) packed, now unless they were. They are packed again after PyTorch changed
 // them in place, as an optimizer or load_state_dict does; a change through `weight.data` leaves no trace.
 Tensor packed(const Library& library, const Tensor& weight, const OptionalTensor& bias) {
-  using Key = std::vector<const void*>;
+  // A storage may be seen in several ways: a weight and its transpose share one.
+  using Key = std::vector<int64_t>;
   static std::map<Key, Packed> all;
 
-  Key key{&library, weight.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl(), weight.data_ptr()};
-  std::vector<int64_t> versions{weight._version()};
-  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> sources{weight.storage().getWeakStorageImpl()};
-  if (bias) {
-    key.push_back(bias->unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
-    key.push_back(bias->data_ptr());
-    versions.push_back(bias->_version());
-    sources.push_back(bias->storage().getWeakStorageImpl());
-  }
+  Key key{reinterpret_cast<int64_t>(&library)};
+  std::vector<int64_t> versions;
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> sources;
+  auto add = [&](const Tensor& tensor) {
+    key.push_back(reinterpret_cast<int64_t>(tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl()));
+    key.push_back(tensor.storage_offset());
+    key.insert(key.end(), tensor.sizes().begin(), tensor.sizes().end());
+    key.insert(key.end(), tensor.strides().begin(), tensor.strides().end());
+    versions.push_back(tensor._version());
+    sources.push_back(tensor.storage().getWeakStorageImpl());
+  };
+  add(weight);
+  if (bias) add(*bias);
   std::lock_guard<std::mutex> guard(packed_mutex);
   const auto found = all.find(key);
   if (found != all.end() && found->second.versions == versions) return found->second.panels;

@@ -6,18 +6,21 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import torch
 
 from dietlab.bench.studies import built
 from dietlab.bench.suite import Task, every_layer_task
-from dietlab.dims import Dim
+from dietlab.cards import counted
+from dietlab.dims import Dim, holds
 from dietlab.errors import DietlabError
 from dietlab.events import Observer, audience
 from dietlab.hardware import Hardware
 from dietlab.layers import layers_of
 from dietlab.results import ResultTable
+from dietlab.results.report import study_folder
 from dietlab.shipped import data_path
 from dietlab.study import Study
 from dietlab.torch.replace import linears, replace_linears
@@ -37,8 +40,8 @@ def optimize(
 ) -> torch.nn.Module:
     """Replaces the linear layers of a model by those of this machine's study, in place, and returns it.
 
-    A study that stands in the folder and serves all layers is taken. Otherwise one is tuned, for as many
-    cores as PyTorch has threads: once, and for the next model as well.
+    A study that stands in the folder and serves all layers is taken; tuning that was stopped goes on.
+    Otherwise one is tuned, for as many cores as PyTorch has threads: once, and for the next model as well.
 
     Args:
         model: float32, on the CPU.
@@ -66,10 +69,12 @@ def optimize(
     if study is None:
         task = task_for(sizes)
         measured = Hardware.detect().with_cores(hardware.cores)
-        place = home / f"{task.name}-{measured.cores}t-{len(list(_studies(home)))}"
+        names = (f"{study_folder(task.name, measured.cores)}-{number}" for number in count())
+        place = next(folder for name in names if not (folder := home / name).exists())
         study = Study.create(
             place, task.workload, measured, task.shapes, effort, max_kernels=task.max_kernels
         )
+    if not _is_tuned(study):
         print(_announcement(study), file=sys.stderr)
         if observers is not None:
             built(study, audience(observers))
@@ -123,22 +128,28 @@ def _serves(study: Study, hardware: Hardware, sizes: Iterable[tuple[int, int]]) 
     work = study.workload
     return (
         isinstance(work, Dense)
-        and isinstance(work.N, Dim)
-        and isinstance(work.K, Dim)
         and study.hardware.is_same_as(hardware)
         and study.hardware.cores == hardware.cores
-        and all(n in work.N and k in work.K for n, k in sizes)
+        and all(holds(work.N, n) and holds(work.K, k) for n, k in sizes)
     )
+
+
+def _is_tuned(study: Study) -> bool:
+    try:
+        study.dispatcher()
+    except DietlabError:
+        return False
+    return True
 
 
 def _announcement(study: Study) -> str:
     """Says what is tuned, and how long that took on the machines of the recorded results."""
-    recorded = [
-        f"{report.tuning['total_seconds']:.0f} s on {report.processor_name} ({report.threads}t)"
-        for path in sorted((data_path("results")).glob("*-layers*.csv.gz"))
-        for report in ResultTable.load(path).reports
-        if report.name == study.folder.name.rsplit("-", 2)[0] and "total_seconds" in report.tuning
-    ]
+    usual, recorded = every_layer_task().name, list[str]()
+    for path in sorted(data_path("results").glob("*-layers*.csv.gz")):
+        for report in ResultTable.load(path).reports:
+            if report.name == usual and (seconds := report.tuning.get("total_seconds")):
+                place = f"{counted(report.threads, 'core')} of {report.processor_name}"
+                recorded.append(f"{seconds:.0f} s on {place}")
     return (
         f"dietlab tunes linear layers for this machine, once; it took {', '.join(recorded) or 'minutes'}. "
         f"The study is kept in {study.folder}."

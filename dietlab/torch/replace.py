@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from dietlab.dims import Dim
+from dietlab.dims import holds
 from dietlab.study import Study
 from dietlab.torch.libraries import library_of, require_served
 from dietlab.torch.linear import Linear
@@ -88,7 +88,7 @@ def _unserved(linear: torch.nn.Linear, work: Dense) -> str:
     if linear.weight.dtype is not torch.float32 or not linear.weight.is_cpu:
         return f"its weights are {linear.weight.dtype} on {linear.weight.device.type}, not float32 on the CPU"
     for name, extent, tuned in (("N", linear.out_features, work.N), ("K", linear.in_features, work.K)):
-        if (extent not in tuned) if isinstance(tuned, Dim) else extent != tuned:
+        if not holds(tuned, extent):
             return f"{name} = {extent}, and the study was tuned for {name} = {tuned}"
     return ""
 
