@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -63,6 +63,14 @@ def in_turn(first: Iterable[Any], second: Sequence[Any]) -> list[Any]:
         for row, one in enumerate(first)
         for column, other in enumerate(second)
     ]
+
+
+@pytest.fixture(autouse=True)
+def gradients_stay_on() -> Iterator[None]:
+    """A contender turns gradients off for its whole process, which here is that of all tests."""
+    yield
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_grad_enabled(True)
 
 
 @pytest.fixture(scope="session")
