@@ -64,8 +64,8 @@ def test_every_decision_changes_a_program(name: str) -> None:
 @pytest.mark.parametrize(
     ("work", "key"),
     [
-        (EVERY, "14x8.u4.ws.p0a.even"),
-        (EVERY, "5x24.u3.ws.p24a.k256.rest"),
+        (EVERY, "13x16.u4.ws.p0a.even"),
+        (EVERY, "5x32.u3.ws.p24a.k256.rest"),
         (LAYER, "6x16.u4.ws.p0a.k256.even"),
         (PRODUCTS, "4x16.u2.ws.p0a.even"),
         (replace(PRODUCTS, form="nn", D=21), "7x16.u4.ws.p16.even"),
@@ -84,6 +84,13 @@ def test_programs_are_right_whatever_was_decided(
         assert error <= tolerance(work, inputs), sizes
     assert Operator(op.path.parent, op.manifest).lowering == lowering
     assert json.loads((op.path.parent / "manifest.json").read_text())["lowering"] == lowering.to_json()
+
+
+def test_tiles_that_are_no_whole_vectors_are_refused(tmp_path: Path) -> None:
+    wide = Hardware.preset("zen4-1core")
+    dispatcher = Dispatcher(EVERY, wide, (Scheme.from_key("14x8.u4.ws.p0a.even"),), Leaf(0))
+    with pytest.raises(BuildError, match="whole vectors of 16 columns"):
+        build(dispatcher, tmp_path)
 
 
 # Rows whose distance only the call knows

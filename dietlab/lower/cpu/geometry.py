@@ -8,6 +8,7 @@ from typing import Any
 
 from tvm import tirx
 
+from dietlab.errors import BuildError
 from dietlab.hardware import Hardware
 from dietlab.lower.contraction import Contraction, contraction_of
 from dietlab.lower.cpu.tir import ceil_div, int64, most, quotient
@@ -65,8 +66,19 @@ class Geometry(Contraction):
         schemes: Iterable[CpuScheme],
         lowering: Lowering = DEFAULTS,
     ) -> Geometry:
-        """Returns the layout wide enough for the widest tile of ``schemes``."""
-        lanes = hardware.cpu.lanes
+        """Returns the layout wide enough for the widest tile of ``schemes``.
+
+        Raises:
+            BuildError: if a tile is of no whole number of this processor's vectors.
+        """
+        lanes, schemes = hardware.cpu.lanes, tuple(schemes)
+        for scheme in schemes:
+            if scheme.kernel.along == "cols" and scheme.cols % lanes:
+                raise BuildError(
+                    f"tiles for {hardware.name} are as wide as whole vectors of {lanes} columns",
+                    scheme.key,
+                    "Take one from build_space().",
+                )
         return cls(
             **contraction_of(workload),
             lanes=lanes,
