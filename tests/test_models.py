@@ -13,8 +13,17 @@ from dietlab.cli.main import main
 from dietlab.errors import DietlabError, WorkloadError
 from dietlab.hardware import Hardware
 from dietlab.measure import SyntheticRunner
-from dietlab.models import MODEL_CONTENDERS, Model, evaluate_model, frame_models, speedups, time_shares
-from dietlab.models.runtimes import called
+from dietlab.models import (
+    MODEL_CONTENDERS,
+    Model,
+    evaluate_model,
+    frame_models,
+    frame_padding,
+    padded_lengths,
+    speedups,
+    time_shares,
+)
+from dietlab.models.runtimes import called, replaced
 from dietlab.models.summary import BEST
 from dietlab.results import Report, Row
 from dietlab.results.journal import Journal, Turn
@@ -180,3 +189,57 @@ def test_shares_of_the_time_are_of_the_whole() -> None:
     assert set(shares) == {"contractions", "attention", "rest"}
     assert sum(shares.values()) == pytest.approx(1.0)
     assert 0 < shares["contractions"] < 1 and 0 < shares["attention"] < 1
+
+
+@pytest.mark.parametrize("name", ["decoder-tiny", "experts-tiny"])
+def test_a_decoder_computes_the_same(name: str, studies: tuple[Study, ...]) -> None:
+    model = Model(name, 1, Dim(1, 64))
+    original = model.build()
+    ours = replaced(original, [str(studies[0].folder)])
+    with torch.no_grad():
+        for length in (1, 9, 64):
+            words = model.words(Shape.of(T=length))
+            assert (called(ours)(words) - called(original)(words)).abs().max() < worker.TOLERANCE
+
+
+def test_a_token_meets_the_experts_that_it_chooses() -> None:
+    decoder, mixture = Model("decoder"), Model("experts")
+    assert decoder.layers() == {(1280, 1280): 12, (320, 1280): 12, (3456, 1280): 12, (1280, 3456): 6}
+    assert mixture.layers()[2816, 1024] == 2 * 2  # two layers, two experts each
+    # A token sees those before it and itself.
+    dense = 2 * sum(count * n * k for (n, k), count in decoder.layers().items())
+    assert decoder.flops(Shape.of(T=3)) == 3 * dense + 6 * 4 * 6 * 1280
+
+
+def test_no_model_is_longer_than_its_positions() -> None:
+    with pytest.raises(WorkloadError, match="positions for 512 tokens"):
+        Model("bert-base", 1, Dim(1, 513)).build()
+
+
+def served(times: dict[str, dict[int, float]]) -> Report:
+    rows = tuple(
+        Row(Shape.of(T=length), True, name, "model", s, s, s, 1.0, True)
+        for name, by_length in times.items()
+        for length, s in by_length.items()
+    )
+    model = Model("decoder-tiny", 1, Dim(1, 40))
+    lengths = ShapeSet.of({Shape.of(T=5): 3.0, Shape.of(T=33): 1.0})
+    return Report(model.to_json(), {}, rows=rows, shape_set=lengths)
+
+
+def test_padding_takes_the_time_of_the_padded_length() -> None:
+    model = Model("decoder-tiny", 1, Dim(1, 40))
+    lengths = ShapeSet.extents(model, [5, 33])
+    # Multiples of 16, powers of two, and never beyond the longest.
+    assert [shape["T"] for shape in padded_lengths(model, lengths)] == [8, 16, 40]
+    report = served({"dietlab": {5: 1.0, 33: 3.0}, "torch": {5: 2.0, 8: 2.5, 33: 4.0, 40: 5.0}})
+    frame = frame_padding(report).set_index(["policy", "contender"])
+    assert frame.step_ms["none", "dietlab"] == pytest.approx(1500)
+    assert frame.step_ms["none", "torch"] == pytest.approx(2500)
+    assert frame.step_ms["to powers of two", "torch"] == pytest.approx(3125)
+    assert frame.speedup["to powers of two", "torch"] == pytest.approx(3125 / 1500)
+    asked, executed = 0.75 * 5 + 0.25 * 33, 0.75 * 8 + 0.25 * 40
+    assert frame.waste["to powers of two", "torch"] == pytest.approx(1 - asked / executed)
+    assert frame.tokens_per_second["none", "dietlab"] == pytest.approx(asked / 1.5)
+    # Nobody timed 16 tokens.
+    assert ("to multiples of 16", "torch") not in frame.index

@@ -11,7 +11,7 @@ from dietlab.cli.options import page_or_reason, parse_shapes, shapes_option, wor
 from dietlab.cli.telling import Telling, quiet_option
 from dietlab.dims import Dim
 from dietlab.files import GO_ON, locked
-from dietlab.models import CONFIGURATIONS, MODEL_CONTENDERS, Model, evaluate_model
+from dietlab.models import CONFIGURATIONS, MODEL_CONTENDERS, Model, evaluate_model, padded_lengths
 from dietlab.results.journal import resumed
 from dietlab.search import EFFORTS
 from dietlab.study import EVALUATION, REPORT, Study
@@ -28,15 +28,16 @@ from dietlab.view.html_report import render_text, write_html
     help="The model.",
 )
 @click.option("--batch", type=click.IntRange(1), default=1, show_default=True, help="Sentences in a call.")
-@click.option(
-    "--longest", type=click.IntRange(1, 512), default=128, show_default=True, help="The most tokens."
-)
+@click.option("--longest", type=click.IntRange(1), default=128, show_default=True, help="The most tokens.")
 @click.option(
     "--weights",
     type=click.Path(exists=True, file_okay=False),
     help="A folder with its weights (default: random ones).",
 )
 @shapes_option("paper")
+@click.option(
+    "--padded", is_flag=True, help="Also time the lengths to which padding policies of servers pad these."
+)
 @click.option(
     "--attention",
     nargs=2,
@@ -59,6 +60,7 @@ def model_command(
     longest: int,
     weights: str | None,
     shapes: str,
+    padded: bool,
     attention: tuple[str, str] | None,
     against: str,
     effort: str,
@@ -69,6 +71,16 @@ def model_command(
 
     STUDY is a folder of `dietlab tune dense` that serves all layers of the model, for as many cores as the
     model is to run on. The same command goes on where it was stopped.
+
+    \b
+    Models, with random weights unless --weights names a folder:
+      bert-base  12 encoder layers, hidden 768 (the paper's figure 8)
+      decoder    6 decoder layers, hidden 1280: one step of a server on T tokens
+      experts    2 decoder layers, hidden 1024, 2 of 8 experts for each token
+
+    \b
+    dietlab model runs/every-layer --shapes paper --out runs/bert
+    dietlab model runs/every-layer --name decoder --longest 2048 --shapes serving:16 --padded --out runs/llm
     """
     model = Model(name, batch, Dim(1, longest), weights or "")
     studies = [Study.open(folder) for folder in (study, *(attention or ()))]
@@ -81,6 +93,7 @@ def model_command(
             model=model.to_json(),
             studies=[str(s.folder) for s in studies],
             lengths=lengths.to_json(),
+            padded=padded,
             against=names,
             effort=effort,
         )
@@ -89,6 +102,7 @@ def model_command(
             studies,
             lengths,
             names,
+            also=padded_lengths(model, lengths) if padded else (),
             effort=effort,
             folder=folder,
             observers=telling.observers,

@@ -1,5 +1,9 @@
-"""Whole models from end to end: the same words through PyTorch, its rivals, and PyTorch with dietlab."""
+"""Whole models from end to end: the same words through PyTorch, its rivals, and PyTorch with dietlab.
 
+This layer knows PyTorch, `transformers` and the libraries of studies; studies know nothing of models.
+"""
+
+from dietlab.models.padding import frame_padding, padded_lengths
 from dietlab.models.run import MODEL_CONTENDERS, evaluate_model
 from dietlab.models.shares import time_shares
 from dietlab.models.summary import frame_models, speedups
@@ -11,6 +15,8 @@ __all__ = [
     "Model",
     "evaluate_model",
     "frame_models",
+    "frame_padding",
+    "padded_lengths",
     "speedups",
     "time_shares",
 ]

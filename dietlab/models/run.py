@@ -40,6 +40,7 @@ def evaluate_model(
     lengths: ShapeSet,
     against: Sequence[str] = MODEL_CONTENDERS,
     *,
+    also: Iterable[Shape] = (),
     effort: str | Effort = "quick",
     folder: str | Path | None = None,
     observers: Iterable[Observer] = (),
@@ -53,6 +54,7 @@ def evaluate_model(
             context. All are of this processor and as many cores.
         lengths: in tokens. Held out are those whose rows (batch x T) no dense layer was tuned for.
         against: names of :data:`MODEL_CONTENDERS`; what is not installed is reported as absent.
+        also: lengths that are timed besides, and count in no mean.
         effort: how long each is timed.
         folder: keeps the model's file for ONNX Runtime between evaluations (default: nowhere).
         journal: keeps the rows of each length at once; what it has is not measured again.
@@ -76,10 +78,11 @@ def evaluate_model(
             match = stack.enter_context(TimingSession(model, hardware, entries, WORKER))
             progress.advance(by=len(entries))
         rows = list[Row]()
-        with listeners.stage("evaluate", len(lengths), "length") as progress:
-            for shape in lengths:
+        every = sorted({*lengths, *also})
+        with listeners.stage("evaluate", len(every), "length") as progress:
+            for shape in every:
                 turn = Turn("", hardware.cores, CACHE, shape)
-                held_out = shape in lengths.held_out
+                held_out = model.batch * shape["T"] not in tuned
                 rows += journal.measured(turn, partial(_rows, match, model, effort, shape, held_out))
                 progress.advance(standing(rows, (OURS_EAGER,)))
         return Report(

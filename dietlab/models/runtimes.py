@@ -78,10 +78,13 @@ def compiled(model: torch.nn.Module, **options: Any) -> Run:
 
 def replaced(original: torch.nn.Module, studies: list[str]) -> torch.nn.Module:
     """Returns a twin of a model, with the same weights, whose layers run through libraries."""
-    from dietlab.torch import replace_attention, replace_linears
+    from dietlab.torch import replace_attention, replace_experts, replace_linears
+    from dietlab.torch.experts import experts_of
 
     shared = {id(weights): weights for weights in original.parameters()}
     twin = replace_linears(copy.deepcopy(original, shared), studies[0])
+    if any(True for _ in experts_of(twin)):
+        twin = replace_experts(twin, studies[0])
     return replace_attention(twin, *studies[1:]) if len(studies) > 1 else twin
 
 

@@ -22,10 +22,11 @@ BEST = "the best of all"
 
 def speedups(report: Report) -> dict[str, dict[int, float]]:
     """Returns, by contender, the speedup of the compiled model with dietlab at each length; first that over
-    :data:`BEST`. Results that were wrong do not count."""
-    best = over_best(report.rows, besides=(OURS_EAGER,))
+    :data:`BEST`. Results that were wrong do not count, nor lengths that were timed besides."""
+    rows = [row for row in report.rows if row.shape in report.weights]
+    best = over_best(rows, besides=(OURS_EAGER,))
     found = {BEST: {shape["T"]: speedup for (shape, _), speedup in best.items()}}
-    for row in report.rows:
+    for row in rows:
         if row.correct and row.speedup is not None:
             found.setdefault(row.contender, {})[row.shape["T"]] = row.speedup
     return found

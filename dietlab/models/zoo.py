@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,22 +21,60 @@ SEED = 0
 LENGTHS = Dim(1, 512)
 """The lengths that BERT has positions for."""
 
-CONFIGURATIONS: Mapping[str, Mapping[str, Any]] = {
-    "bert-base": {},
-    "bert-tiny": {
-        "vocab_size": 100,
-        "hidden_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "intermediate_size": 128,
-    },
+
+@dataclass(frozen=True)
+class Family:
+    """Models of one kind in ``transformers``: the name of its configuration, what building takes besides,
+    whether a word sees only those before it."""
+
+    configuration: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    causal: bool = True
+
+
+BERT = Family("BertConfig", {"add_pooling_layer": False}, causal=False)
+LLAMA = Family("LlamaConfig")
+MIXTRAL = Family("MixtralConfig")
+
+TINY = {"vocab_size": 100, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+DECODER = {
+    "vocab_size": 8192,
+    "hidden_size": 1280,
+    "intermediate_size": 3456,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 20,
+    "num_key_value_heads": 5,
+    "use_cache": False,
 }
-"""What differs from the configuration of ``transformers.BertConfig``, which is BERT-base's."""
+EXPERTS = {
+    **DECODER,
+    "hidden_size": 1024,
+    "intermediate_size": 1408,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 4,
+    "num_local_experts": 8,
+    "num_experts_per_tok": 2,
+}
+
+CONFIGURATIONS: Mapping[str, tuple[Family, Mapping[str, Any]]] = {
+    "bert-base": (BERT, {}),
+    "bert-tiny": (BERT, {**TINY, "intermediate_size": 128}),
+    "decoder": (LLAMA, DECODER),
+    "decoder-tiny": (LLAMA, {**DECODER, **TINY, "intermediate_size": 96, "num_key_value_heads": 2}),
+    "experts": (MIXTRAL, EXPERTS),
+    "experts-tiny": (MIXTRAL, {**EXPERTS, **TINY, "intermediate_size": 48, "num_key_value_heads": 2}),
+}
+"""The family of each model, and what differs from the family's own configuration, which for BERT is
+BERT-base's. The widths of ``decoder`` and ``experts`` are none that a library was tuned for."""
 
 
 @dataclass(frozen=True)
 class Model:
     """A model at one batch size, whose sentences have any length ``T``.
+
+    A decoder of one sentence computes a step of a server that batches continuously, on ``T`` tokens; what
+    earlier steps left in its cache is not among them.
 
     Args:
         name: one of :data:`CONFIGURATIONS`.
@@ -65,39 +105,53 @@ class Model:
         return {"words": (self.batch, "T")}
 
     @property
+    def family(self) -> Family:
+        return CONFIGURATIONS[self.name][0]
+
+    @property
     def configuration(self) -> Any:
         """The configuration, of ``transformers``.
 
         Raises:
             MissingDependencyError: without ``transformers``.
+            WorkloadError: if the model has no position for the longest sentence.
         """
         try:
-            from transformers import BertConfig
+            import transformers
         except ImportError as error:
             raise MissingDependencyError(
                 "whole models are those of transformers", error, "pip install 'dietlab[torch,models]'."
             ) from None
+        made = getattr(transformers, self.family.configuration)
         if self.weights:
-            return BertConfig.from_pretrained(self.weights, local_files_only=True)
-        return BertConfig(**CONFIGURATIONS[self.name])
+            found = made.from_pretrained(self.weights, local_files_only=True)
+        else:
+            found = made(**CONFIGURATIONS[self.name][1])
+        if self.T.high > found.max_position_embeddings:
+            raise WorkloadError(
+                f"{self.name} has positions for {found.max_position_embeddings} tokens", self.T.high
+            )
+        return found
 
     def build(self) -> torch.nn.Module:
         """Returns the model, ready for inference: ``model(input_ids=words)[0]`` is ``[batch, T, hidden]``.
 
         Raises:
             MissingDependencyError: without PyTorch or ``transformers``.
+            WorkloadError: if the model has no position for the longest sentence.
         """
         configuration = self.configuration
         import torch
-        from transformers import BertModel
+        from transformers import AutoModel
 
+        options = self.family.options
         if self.weights:
             folder = str(Path(self.weights).expanduser())
-            model = BertModel.from_pretrained(folder, add_pooling_layer=False, local_files_only=True)
+            model = AutoModel.from_pretrained(folder, local_files_only=True, **options)
             model = model.to(torch.float32)
         else:
             torch.manual_seed(SEED)
-            model = BertModel(configuration, add_pooling_layer=False)
+            model = AutoModel.from_config(configuration, **options)
         built: torch.nn.Module = model.train(False)
         return built
 
@@ -109,18 +163,16 @@ class Model:
         generator = torch.Generator().manual_seed(SEED + length)
         return torch.randint(self.configuration.vocab_size, (self.batch, length), generator=generator)
 
-    def layers(self) -> dict[tuple[int, int], int]:
-        """Returns how often each dense layer (N, K) occurs."""
-        c = self.configuration
-        hidden, wide, blocks = c.hidden_size, c.intermediate_size, c.num_hidden_layers
-        return {(hidden, hidden): 4 * blocks, (wide, hidden): blocks, (hidden, wide): blocks}
+    def layers(self) -> Mapping[tuple[int, int], int]:
+        """Returns how many dense layers (N, K) a token meets: of a layer's experts those that it chooses."""
+        return _layers(self)
 
     def flops(self, shape: Shape) -> int:
         """Returns the floating-point operations of the dense layers and of both batched products."""
         c, length = self.configuration, shape["T"]
         dense = sum(count * 2 * n * k for (n, k), count in self.layers().items()) * length
-        products = c.num_hidden_layers * 4 * length * length * c.hidden_size
-        return int(self.batch * (dense + products))
+        pairs = length * (length + 1) // 2 if self.family.causal else length * length
+        return int(self.batch * (dense + c.num_hidden_layers * 4 * pairs * c.hidden_size))
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -137,3 +189,21 @@ class Model:
 
     def __str__(self) -> str:
         return f"{self.name} T={self.T} batch={self.batch}"
+
+
+@cache
+def _layers(model: Model) -> Mapping[tuple[int, int], int]:
+    configuration = model.configuration
+    import torch
+    from transformers import AutoModel
+
+    with torch.device("meta"):
+        built = AutoModel.from_config(configuration, **model.family.options)
+    found = Counter[tuple[int, int]]()
+    for module in built.modules():
+        if isinstance(module, torch.nn.Linear):
+            found[module.out_features, module.in_features] += 1
+    for weights in built.parameters():
+        if weights.dim() == 3:  # [experts, N, K]
+            found[weights.shape[1], weights.shape[2]] += configuration.num_experts_per_tok
+    return found

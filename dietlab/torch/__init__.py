@@ -1,8 +1,9 @@
 """dietlab in PyTorch: layers of a model run through tuned libraries (the extra ``torch``)."""
 
 from dietlab.torch.attention import replace_attention
+from dietlab.torch.experts import replace_experts
 from dietlab.torch.linear import Linear
 from dietlab.torch.optimize import optimize
 from dietlab.torch.replace import replace_linears
 
-__all__ = ["Linear", "optimize", "replace_attention", "replace_linears"]
+__all__ = ["Linear", "optimize", "replace_attention", "replace_experts", "replace_linears"]

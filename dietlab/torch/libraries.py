@@ -9,7 +9,9 @@ from hashlib import sha256
 from typing import TypeVar
 
 import torch
+from torch import Tensor
 
+from dietlab.dims import holds
 from dietlab.dispatch import build, load
 from dietlab.errors import DietlabError, StudyError
 from dietlab.hardware import Hardware
@@ -64,3 +66,15 @@ def require_served(study: Study, operator: type[Served], what: str) -> Served:
             stacklevel=3,
         )
     return study.workload
+
+
+def unserved(weights: Tensor, work: Dense) -> str:
+    """Returns why a study does not serve weights ``[..., N, K]``; empty if it does."""
+    if weights.is_inference():
+        return "its weights are inference tensors, whose changes PyTorch does not count"
+    if weights.dtype is not torch.float32 or not weights.is_cpu:
+        return f"its weights are {weights.dtype} on {weights.device.type}, not float32 on the CPU"
+    for name, extent, tuned in zip("NK", weights.shape[-2:], (work.N, work.K), strict=True):
+        if not holds(tuned, extent):
+            return f"{name} = {extent}, and the study was tuned for {name} = {tuned}"
+    return ""

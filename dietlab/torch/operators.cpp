@@ -1,4 +1,4 @@
-// The operators dietlab::linear and dietlab::batch_matmul of PyTorch, which run tuned libraries.
+// The operators dietlab::linear, grouped_linear and batch_matmul of PyTorch, which run tuned libraries.
 //
 // In C++, because a call through Python takes as long as a whole product of one row, and because a graph
 // that PyTorch compiled calls them without Python. Parallel loops of a library run on PyTorch's own threads:
@@ -131,24 +131,27 @@ struct Packed {
 
 // Returns the weights (and bias) packed, now unless they were. They are packed again after PyTorch changed
 // them in place, as an optimizer or load_state_dict does; a change through `weight.data` leaves no trace.
-Tensor packed(const Library& library, const Tensor& weight, const OptionalTensor& bias) {
+// `version` is that of the weights: a slice of a parameter does not count its changes.
+Tensor packed(const Library& library, const Tensor& weight, const OptionalTensor& bias, int64_t version) {
   // A storage may be seen in several ways: a weight and its transpose share one.
   using Key = std::vector<int64_t>;
   static std::map<Key, Packed> all;
 
   Key key{reinterpret_cast<int64_t>(&library)};
-  std::vector<int64_t> versions;
+  std::vector<int64_t> versions{version};
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> sources;
   auto add = [&](const Tensor& tensor) {
     key.push_back(reinterpret_cast<int64_t>(tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl()));
     key.push_back(tensor.storage_offset());
     key.insert(key.end(), tensor.sizes().begin(), tensor.sizes().end());
     key.insert(key.end(), tensor.strides().begin(), tensor.strides().end());
-    versions.push_back(tensor._version());
     sources.push_back(tensor.storage().getWeakStorageImpl());
   };
   add(weight);
-  if (bias) add(*bias);
+  if (bias) {
+    add(*bias);
+    versions.push_back(bias->_version());
+  }
   std::lock_guard<std::mutex> guard(packed_mutex);
   const auto found = all.find(key);
   if (found != all.end() && found->second.versions == versions) return found->second.panels;
@@ -205,7 +208,7 @@ Tensor linear_cpu(const Tensor& x, const Tensor& weight, const OptionalTensor& b
   Tensor y = at::empty(shape, x.options());
   if (rows == 0 || n == 0) return y;
   const Library& library = library_of(folder);
-  const Tensor source = x.contiguous(), panels = packed(library, weight, bias);
+  const Tensor source = x.contiguous(), panels = packed(library, weight, bias, weight._version());
   Array<2> x_array(source, {rows, k}), y_array(y, {rows, n});
   Array<1> panels_array(panels, {panels.size(0)});
   call(library.run, x_array, panels_array, y_array);
@@ -274,6 +277,64 @@ Tensor linear_autograd(const Tensor& x, const Tensor& weight, const OptionalTens
   }
   at::AutoDispatchBelowADInplaceOrView below;
   return linear(x, weight, bias, activation, folder);
+}
+
+// ---- dietlab::grouped_linear ----
+
+// Rows of x up to ends[e], from ends[e - 1] on, meet weights[e].
+template <typename Product>
+Tensor by_group(const Tensor& x, const Tensor& weights, const Tensor& ends, Product product) {
+  TORCH_CHECK(x.dim() == 2 && weights.dim() == 3 && ends.dim() == 1 && x.size(1) == weights.size(2) &&
+                  ends.size(0) == weights.size(0),
+              "dietlab: grouped_linear takes x [rows, K], weights [groups, N, K] and ends [groups]; got ", x.sizes(),
+              ", ", weights.sizes(), " and ", ends.sizes());
+  const Tensor last = ends.to(at::kCPU, at::kLong).contiguous();
+  const int64_t* end = last.const_data_ptr<int64_t>();
+  Tensor y = at::empty({x.size(0), weights.size(1)}, x.options());
+  int64_t row = 0;
+  for (int64_t group = 0; group < weights.size(0); ++group) {
+    TORCH_CHECK(row <= end[group] && end[group] <= x.size(0),
+                "dietlab: ends ascend, and none is beyond the ", x.size(0), " rows of x; got ", end[group]);
+    if (row < end[group]) product(x.slice(0, row, end[group]), weights.select(0, group), y.slice(0, row, end[group]));
+    row = end[group];
+  }
+  // Rows behind the last group belong to nobody here.
+  y.slice(0, row, x.size(0)).zero_();
+  return y;
+}
+
+Tensor grouped_linear_reference(const Tensor& x, const Tensor& weights, const Tensor& ends, c10::string_view) {
+  return by_group(x, weights, ends, [](const Tensor& rows, const Tensor& weight, Tensor y) {
+    at::mm_out(y, rows, weight.t());
+  });
+}
+
+Tensor grouped_linear_cpu(const Tensor& x, const Tensor& weights, const Tensor& ends, c10::string_view folder) {
+  const bool fits = served(x) && served(weights) && x.dim() == 2 && weights.dim() == 3 && x.numel() > 0 &&
+                    weights.numel() > 0 && !weights.is_inference();
+  if (!fits) return grouped_linear_reference(x, weights, ends, folder);
+  const Library& library = library_of(folder);
+  return by_group(x.contiguous(), weights, ends, [&](const Tensor& rows, const Tensor& weight, const Tensor& y) {
+    const Tensor panels = packed(library, weight, std::nullopt, weights._version());
+    Array<2> x_array(rows, {rows.size(0), rows.size(1)}), y_array(y, {y.size(0), y.size(1)});
+    Array<1> panels_array(panels, {panels.size(0)});
+    call(library.run, x_array, panels_array, y_array);
+  });
+}
+
+Tensor grouped_linear_meta(const Tensor& x, const Tensor& weights, const Tensor&, c10::string_view) {
+  return at::empty_symint({x.sym_size(0), weights.sym_size(1)}, x.options());
+}
+
+using GroupedLinearFunction = decltype(grouped_linear_cpu);
+
+Tensor grouped_linear_autograd(const Tensor& x, const Tensor& weights, const Tensor& ends, c10::string_view folder) {
+  static auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("dietlab::grouped_linear", "").typed<GroupedLinearFunction>();
+  TORCH_CHECK(!at::GradMode::is_enabled() || !(wants(x) || wants(weights)),
+              "dietlab: grouped_linear has no gradient. Call it under torch.no_grad().");
+  at::AutoDispatchBelowADInplaceOrView below;
+  return op.call(x, weights, ends, folder);
 }
 
 // ---- dietlab::batch_matmul ----
@@ -352,25 +413,30 @@ TORCH_LIBRARY(dietlab, m) {
   // A compiler hands over rows that lie one behind the other, and no copy is needed here.
   const std::vector<at::Tag> tags{at::Tag::needs_contiguous_strides, at::Tag::pt2_compliant_tag};
   m.def("linear(Tensor x, Tensor weight, Tensor? bias, str activation, str library) -> Tensor", tags);
+  m.def("grouped_linear(Tensor x, Tensor weights, Tensor ends, str library) -> Tensor", tags);
   m.def("batch_matmul(Tensor x, Tensor w, bool transposed, str library) -> Tensor", tags);
 }
 
 TORCH_LIBRARY_IMPL(dietlab, CompositeExplicitAutograd, m) {
   m.impl("linear", &linear_reference);
+  m.impl("grouped_linear", &grouped_linear_reference);
   m.impl("batch_matmul", &batch_matmul_reference);
 }
 
 TORCH_LIBRARY_IMPL(dietlab, CPU, m) {
   m.impl("linear", &linear_cpu);
+  m.impl("grouped_linear", &grouped_linear_cpu);
   m.impl("batch_matmul", &batch_matmul_cpu);
 }
 
 TORCH_LIBRARY_IMPL(dietlab, Meta, m) {
   m.impl("linear", &linear_meta);
+  m.impl("grouped_linear", &grouped_linear_meta);
   m.impl("batch_matmul", &batch_matmul_meta);
 }
 
 TORCH_LIBRARY_IMPL(dietlab, Autograd, m) {
   m.impl("linear", &linear_autograd);
+  m.impl("grouped_linear", &grouped_linear_autograd);
   m.impl("batch_matmul", &batch_matmul_autograd);
 }

@@ -23,6 +23,7 @@ from dietlab.results import ResultTable
 from dietlab.results.report import study_folder
 from dietlab.shipped import data_path
 from dietlab.study import Study
+from dietlab.torch.experts import experts_of, layer_weights, replace_experts
 from dietlab.torch.replace import linears, replace_linears
 from dietlab.view import ProgressBar
 from dietlab.workloads import Dense
@@ -38,7 +39,8 @@ def optimize(
     effort: str = "quick",
     observers: Iterable[Observer] | None = None,
 ) -> torch.nn.Module:
-    """Replaces the linear layers of a model by those of this machine's study, in place, and returns it.
+    """Replaces the linear layers of a model, and those of its experts, by those of this machine's study, in
+    place, and returns it.
 
     A study that stands in the folder and serves all layers is taken; tuning that was stopped goes on.
     Otherwise one is tuned, for as many cores as PyTorch has threads: once, and for the next model as well.
@@ -56,7 +58,10 @@ def optimize(
     Warns:
         as :func:`~dietlab.torch.replace_linears`.
     """
-    sizes = {(linear.out_features, linear.in_features) for *_, linear in linears(model) if _ours(linear)}
+    mixtures = [module for _, module in experts_of(model)]
+    weights = [linear.weight for *_, linear in linears(model)]
+    weights += [layers for module in mixtures for layers in layer_weights(module)]
+    sizes = {(w.shape[-2], w.shape[-1]) for w in weights if w.dtype is torch.float32 and w.is_cpu}
     if not sizes:
         raise DietlabError(
             "the model has linear layers in float32 on the CPU",
@@ -81,7 +86,8 @@ def optimize(
         else:
             with ProgressBar("tune", ("search", "decide", "build")) as bar:
                 built(study, audience([bar]))
-    return replace_linears(model, study)
+    replace_linears(model, study)
+    return replace_experts(model, study) if mixtures else model
 
 
 def default_folder() -> Path:
@@ -108,10 +114,6 @@ def _holding(dim: Dim, extents: Iterable[int]) -> Dim:
     """Returns a range that holds the extents too."""
     every = (dim.low, dim.high, *extents)
     return Dim(min(every), max(every))
-
-
-def _ours(linear: torch.nn.Linear) -> bool:
-    return linear.weight.dtype is torch.float32 and linear.weight.is_cpu
 
 
 def _studies(home: Path) -> Iterator[Study]:

@@ -11,9 +11,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from dietlab.dims import holds
 from dietlab.study import Study
-from dietlab.torch.libraries import library_of, require_served
+from dietlab.torch.libraries import library_of, require_served, unserved
 from dietlab.torch.linear import Linear
 from dietlab.workloads import Dense
 
@@ -83,14 +82,7 @@ def _unserved(linear: torch.nn.Linear, work: Dense) -> str:
     """Returns why a study does not serve a layer; empty if it does."""
     if "weight" not in linear._parameters:
         return "its weight is not its parameter (pruned or parametrized)"
-    if linear.weight.is_inference():
-        return "its weights are inference tensors, whose changes PyTorch does not count"
-    if linear.weight.dtype is not torch.float32 or not linear.weight.is_cpu:
-        return f"its weights are {linear.weight.dtype} on {linear.weight.device.type}, not float32 on the CPU"
-    for name, extent, tuned in (("N", linear.out_features, work.N), ("K", linear.in_features, work.K)):
-        if not holds(tuned, extent):
-            return f"{name} = {extent}, and the study was tuned for {name} = {tuned}"
-    return ""
+    return unserved(linear.weight, work)
 
 
 def _activation_behind(parent: torch.nn.Module, attribute: str, linear: torch.nn.Linear) -> tuple[str, str]:

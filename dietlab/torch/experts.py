@@ -1,0 +1,120 @@
+"""Mixtures of experts of ``transformers`` models whose dense layers run through tuned libraries."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from dietlab.errors import MissingDependencyError, StudyError
+from dietlab.study import Study
+from dietlab.torch import operators  # noqa: F401, which registers torch.ops.dietlab
+from dietlab.torch.libraries import library_of, require_served, unserved
+from dietlab.workloads import Dense
+
+NAME = "dietlab"
+"""What a model's configuration calls these experts."""
+
+LIBRARY = "dietlab_library"
+"""The attribute of a module of experts that names the library of its layers."""
+
+WEIGHTS = ("gate_up_proj", "up_proj", "down_proj")
+"""Parameters of such a module, ``[experts, N, K]``; one of the first two is there."""
+
+
+def replace_experts(model: torch.nn.Module, study: Study | str | Path) -> torch.nn.Module:
+    """Lets a model of ``transformers`` compute its experts' layers by a tuned library.
+
+    It changes the model in place, and returns it. Each expert sees another number of tokens at each call,
+    and the library serves any. Where gradients are wanted, experts are computed by PyTorch.
+
+    Args:
+        model: one whose experts can be chosen (``set_experts_implementation``).
+        study: of ``Dense`` over these layers' N and K, or its folder.
+
+    Raises:
+        MissingDependencyError: without ``transformers``.
+        StudyError: if the study is of another operator or processor, or the model has no such experts.
+
+    Warns:
+        of each module of experts that the study does not serve, by name: it stays PyTorch's.
+    """
+    try:
+        from transformers.integrations.moe import ExpertsInterface
+    except ImportError as error:
+        raise MissingDependencyError(
+            "transformers is installed", error, "pip install transformers."
+        ) from None
+    if not hasattr(model, "set_experts_implementation") or not any(True for _ in experts_of(model)):
+        raise StudyError("experts can be replaced in models of transformers", type(model).__name__)
+    opened = study if isinstance(study, Study) else Study.open(study)
+    served = require_served(opened, Dense, "layers of experts")
+    library = library_of(opened, bias=False, activation="none")
+    for name, module in experts_of(model):
+        reason = _unserved(module, served)
+        if reason:
+            warnings.warn(f"{name} stays PyTorch's: {reason}", stacklevel=2)
+        else:
+            setattr(module, LIBRARY, library)
+    ExpertsInterface.register(NAME, experts)
+    model.set_experts_implementation(NAME)
+    return model
+
+
+def experts_of(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
+    """Yields the path of every module of experts of ``transformers``, and the module."""
+    for name, module in model.named_modules():
+        if hasattr(module, "has_gate") and hasattr(module, "down_proj"):
+            yield name, module
+
+
+def layer_weights(module: torch.nn.Module) -> Iterator[Tensor]:
+    """Yields the weights ``[experts, N, K]`` of a module of experts."""
+    for name in WEIGHTS:
+        weights = getattr(module, name, None)
+        if isinstance(weights, Tensor):
+            yield weights
+
+
+def experts(module: torch.nn.Module, hidden: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
+    """Returns the weighted sum of the chosen experts' outputs ``[tokens, hidden]``.
+
+    Modules of experts of ``transformers`` call it. Tokens are sorted by expert, so that the rows of each lie
+    one behind the other::
+
+        chosen   e1 e0 | e0 e2 | e1 e2     the two experts of each of three tokens
+        rows     t0 t1   t0 t2   t1 t2     tokens by expert
+        ends        2       4       6      of the rows of e0, e1, e2
+
+    Args:
+        hidden: ``[tokens, hidden]``.
+        chosen: the experts of each token, ``[tokens, k]``.
+        shares: of each in the sum, ``[tokens, k]``.
+    """
+    library = getattr(module, LIBRARY, None)
+    trained = torch.is_grad_enabled() and (hidden.requires_grad or module.down_proj.requires_grad)
+    if library is None or trained or module._is_expert_parallel:
+        from transformers.integrations.moe import grouped_mm_experts_forward
+
+        return grouped_mm_experts_forward(module, hidden, chosen, shares)
+    first = module.gate_up_proj if module.has_gate else module.up_proj
+    ordered, order = chosen.reshape(-1).sort()
+    numbers = torch.arange(first.size(0), device=ordered.device, dtype=ordered.dtype)
+    ends = torch.searchsorted(ordered, numbers, right=True)
+    rows = hidden[order // chosen.size(-1)]
+    between = torch.ops.dietlab.grouped_linear(rows, first, ends, library)
+    between = module._apply_gate(between) if module.has_gate else module.act_fn(between)
+    found = torch.ops.dietlab.grouped_linear(between, module.down_proj, ends, library)
+    weighted = torch.empty_like(found)
+    weighted[order] = found * shares.reshape(-1)[order].unsqueeze(-1)
+    return weighted.view(*chosen.shape, -1).sum(1).to(hidden.dtype)
+
+
+def _unserved(module: torch.nn.Module, work: Dense) -> str:
+    """Returns why a study does not serve a module of experts; empty if it does."""
+    if module.has_bias or module.is_transposed or module.has_post_expert_norm:
+        return "its layers have a bias, a norm behind them, or transposed weights"
+    return next((reason for weights in layer_weights(module) if (reason := unserved(weights, work))), "")

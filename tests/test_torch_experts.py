@@ -1,0 +1,161 @@
+"""Experts of a model whose layers a library computes: the same results for any number of tokens each."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dietlab.errors import StudyError
+from dietlab.hardware import Hardware
+from dietlab.measure import SyntheticRunner
+from dietlab.shapes import Dim, ShapeSet
+from dietlab.study import Study
+from dietlab.workloads import Dense
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from dietlab.torch import Linear, optimize, replace_experts, replace_linears  # noqa: E402
+from dietlab.torch.experts import LIBRARY, experts_of  # noqa: E402
+from dietlab.torch.libraries import library_of  # noqa: E402
+
+
+def tuned(folder: object, here: Hardware, n: Dim) -> Study:
+    dense = Dense(T=Dim(1, 64), N=n, K=Dim(16, 128))
+    shapes = ShapeSet.layers([(64, 32), (96, 64)], lengths=[1, 8, 64], workload=dense)
+    made = Study.create(folder, dense, here, shapes, "smoke")  # type: ignore[arg-type]
+    made.tune(SyntheticRunner(here))
+    return made
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """As many as the studies are for."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def study(here: Hardware, tmp_path_factory: pytest.TempPathFactory) -> Study:
+    return tuned(tmp_path_factory.mktemp("experts") / "study", here, Dim(16, 256))
+
+
+def mixture() -> torch.nn.Module:
+    config = transformers.MixtralConfig(
+        vocab_size=50,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        num_local_experts=5,
+        num_experts_per_tok=2,
+        use_cache=False,
+    )
+    torch.manual_seed(0)
+    return transformers.AutoModel.from_config(config).eval()
+
+
+def close(found: torch.Tensor, wanted: torch.Tensor) -> None:
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 17])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_mixture_computes_the_same(study: Study, tokens: int, compiled: bool) -> None:
+    original = mixture()
+    model = replace_experts(replace_linears(copy.deepcopy(original), study), study)
+    assert original.config._experts_implementation != model.config._experts_implementation == "dietlab"
+    words = torch.randint(0, 50, (1, tokens))
+    run = torch.compile(model, dynamic=True, fullgraph=True, backend="aot_eager") if compiled else model
+    with torch.no_grad():
+        close(run(input_ids=words)[0], original(input_ids=words)[0])
+
+
+@settings(max_examples=30)
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=6), st.integers(0, 3))
+def test_rows_meet_the_weights_of_their_group(study: Study, counts: list[int], behind: int) -> None:
+    ends = torch.tensor(counts).cumsum(0)
+    x, weights = torch.randn(sum(counts) + behind, 32), torch.randn(len(counts), 48, 32)
+    library = library_of(study, bias=False, activation="none")
+    with torch.no_grad():
+        y = torch.ops.dietlab.grouped_linear(x, weights, ends, library)
+        parts = x[: sum(counts)].split(counts)
+        close(y[: sum(counts)], torch.cat([part @ w.T for part, w in zip(parts, weights, strict=True)]))
+    assert not y[sum(counts) :].any()
+
+
+def test_weights_changed_in_place_are_packed_again(study: Study) -> None:
+    x, weights, ends = torch.randn(4, 32), torch.randn(2, 48, 32), torch.tensor([1, 4])
+    library = library_of(study, bias=False, activation="none")
+    with torch.no_grad():
+        before = torch.ops.dietlab.grouped_linear(x, weights, ends, library)
+        weights[1].mul_(2)
+        after = torch.ops.dietlab.grouped_linear(x, weights, ends, library)
+    close(after, torch.cat([before[:1], 2 * before[1:]]))
+
+
+def test_groups_of_other_types_go_through_pytorch(study: Study) -> None:
+    x, weights, ends = torch.randn(4, 32).double(), torch.randn(2, 48, 32).double(), torch.tensor([1, 4])
+    library = library_of(study, bias=False, activation="none")
+    with torch.no_grad():
+        y = torch.ops.dietlab.grouped_linear(x, weights, ends, library)
+    close(y, torch.cat([x[:1] @ weights[0].T, x[1:] @ weights[1].T]))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "ends", "said"),
+    [
+        ((4, 32), [3, 2], "ends ascend"),
+        ((4, 32), [1, 5], "none is beyond the 4 rows"),
+        ((4, 31), [1, 4], "grouped_linear takes x"),
+        ((4, 32), [4], "grouped_linear takes x"),
+    ],
+)
+def test_groups_that_do_not_fit_are_refused(
+    study: Study, sizes: tuple[int, int], ends: list[int], said: str
+) -> None:
+    library = library_of(study, bias=False, activation="none")
+    with torch.no_grad(), pytest.raises(RuntimeError, match=said):
+        torch.ops.dietlab.grouped_linear(
+            torch.randn(sizes), torch.randn(2, 48, 32), torch.tensor(ends), library
+        )
+
+
+def test_a_mixture_that_trains_has_pytorchs_gradients(study: Study) -> None:
+    gradients = []
+    original = mixture()
+    for model in (original, replace_experts(copy.deepcopy(original), study)):
+        model(input_ids=torch.arange(14).view(2, 7))[0].square().sum().backward()
+        gradients.append(model.layers[0].mlp.experts.down_proj.grad)
+    close(*gradients)
+
+
+def test_experts_that_no_study_serves_stay(here: Hardware, tmp_path: object) -> None:
+    narrow = tuned(f"{tmp_path}/narrow", here, Dim(16, 95))  # gate and up together have 96 columns
+    with pytest.warns(UserWarning, match=r"layers\.0\.mlp\.experts stays PyTorch's: N = 96"):
+        model = replace_experts(mixture(), narrow)
+    assert not any(hasattr(module, LIBRARY) for _, module in experts_of(model))
+    words = torch.randint(0, 50, (1, 5))
+    with torch.no_grad():
+        close(model(input_ids=words)[0], mixture()(input_ids=words)[0])
+
+
+def test_a_model_without_experts_is_refused(study: Study) -> None:
+    with pytest.raises(StudyError, match="experts can be replaced in models of transformers"):
+        replace_experts(torch.nn.Linear(3, 4), study)
+
+
+def test_optimize_replaces_layers_and_experts(study: Study) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = optimize(mixture(), study.folder.parent)
+    assert isinstance(model.layers[0].self_attn.q_proj, Linear)
+    assert all(hasattr(module, LIBRARY) for _, module in experts_of(model))
