@@ -4,46 +4,13 @@
 // that PyTorch compiled calls them without Python. Parallel loops of a library run on PyTorch's own threads:
 // a second pool would wait for the same cores.
 
-#include <dlfcn.h>
-
-#include <array>
-#include <map>
-#include <mutex>
-#include <string>
-#include <unordered_map>
-#include <vector>
-
-#include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
-#include <torch/library.h>
-#include <tvm/ffi/c_api.h>
+
+#include "calls.h"
 
 namespace {
 
-using at::Tensor;
-using OptionalTensor = std::optional<Tensor>;
-
 // ---- A library and its functions ----
-
-// What TVM hands to a part of a parallel loop (tvm/runtime/c_backend_api.h).
-struct ParallelGroup {
-  void* sync_handle;
-  int32_t num_task;
-};
-using ParallelPart = int (*)(int number, ParallelGroup* group, void* data);
-
-// Runs a library's parallel loop on PyTorch's threads, as many as PyTorch may use here: one inside of
-// another parallel loop.
-int launch(ParallelPart part, void* data, int) {
-  ParallelGroup group{nullptr, at::in_parallel_region() ? 1 : at::get_num_threads()};
-  at::parallel_for(0, group.num_task, 1, [&](int64_t from, int64_t to) {
-    for (int64_t number = from; number < to; ++number) part(static_cast<int>(number), &group, data);
-  });
-  return 0;
-}
-
-using Launch = decltype(&launch);
 
 struct Library {
   TVMFFISafeCallType run, pack, packed_floats;
@@ -64,7 +31,7 @@ Library open(const std::string& folder) {
   return library;
 }
 
-std::mutex opened_mutex, packed_mutex;
+std::mutex opened_mutex;
 
 const Library& library_of(c10::string_view folder) {
   static std::unordered_map<std::string, Library> opened;
@@ -77,107 +44,25 @@ const Library& library_of(c10::string_view folder) {
   return found->second;
 }
 
-// ---- Calls of its functions ----
-
-// An array as a library takes it: float32 on the CPU, contiguous, seen with another shape.
-template <size_t rank>
-struct Array {
-  std::array<int64_t, rank> shape;
-  DLTensor seen;
-
-  Array(const Tensor& tensor, std::array<int64_t, rank> as) : shape(as) {
-    seen = {tensor.data_ptr(), {kDLCPU, 0}, rank, {kDLFloat, 32, 1}, shape.data(), nullptr, 0};
-  }
-  Array(const Array&) = delete;
-};
-
-template <size_t rank>
-TVMFFIAny argument(Array<rank>& array) {
-  TVMFFIAny any{};
-  any.type_index = kTVMFFIDLTensorPtr;
-  any.v_ptr = &array.seen;
-  return any;
-}
-
-TVMFFIAny argument(int64_t value) {
-  TVMFFIAny any{};
-  any.type_index = kTVMFFIInt;
-  any.v_int64 = value;
-  return any;
-}
-
-template <typename... Arguments>
-int64_t call(TVMFFISafeCallType function, Arguments&&... arguments) {
-  TVMFFIAny given[] = {argument(arguments)...}, result{};
-  if (function(nullptr, given, sizeof...(arguments), &result) != 0) {
-    TVMFFIObjectHandle error = nullptr;
-    TVMFFIErrorMoveFromRaised(&error);
-    const TVMFFIByteArray said = TVMFFIErrorGetCellPtr(error)->message;
-    const std::string message(said.data, said.size);
-    TVMFFIObjectDecRef(error);
-    TORCH_CHECK(false, "dietlab: the arrays fit the library; got ", message);
-  }
-  return result.type_index == kTVMFFIInt ? result.v_int64 : 0;
-}
-
-// ---- Packed weights ----
-
-// Weights that were packed once, and what they were packed from.
-struct Packed {
-  Tensor panels;
-  std::vector<int64_t> versions;
-  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> sources;
-};
-
-// Returns the weights (and bias) packed, now unless they were. They are packed again after PyTorch changed
-// them in place, as an optimizer or load_state_dict does; a change through `weight.data` leaves no trace.
-// `version` is that of the weights: a slice of a parameter does not count its changes.
-Tensor packed(const Library& library, const Tensor& weight, const OptionalTensor& bias, int64_t version) {
-  // A storage may be seen in several ways: a weight and its transpose share one.
-  using Key = std::vector<int64_t>;
-  static std::map<Key, Packed> all;
-
-  Key key{reinterpret_cast<int64_t>(&library)};
-  std::vector<int64_t> versions{version};
-  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> sources;
-  auto add = [&](const Tensor& tensor) {
-    key.push_back(reinterpret_cast<int64_t>(tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl()));
-    key.push_back(tensor.storage_offset());
-    key.insert(key.end(), tensor.sizes().begin(), tensor.sizes().end());
-    key.insert(key.end(), tensor.strides().begin(), tensor.strides().end());
-    sources.push_back(tensor.storage().getWeakStorageImpl());
-  };
-  add(weight);
-  if (bias) {
-    add(*bias);
-    versions.push_back(bias->_version());
-  }
-  std::lock_guard<std::mutex> guard(packed_mutex);
-  const auto found = all.find(key);
-  if (found != all.end() && found->second.versions == versions) return found->second.panels;
-
-  // While a weak reference lives, no other storage gets the address of its own.
-  for (auto entry = all.begin(); entry != all.end();) {
-    bool gone = false;
-    for (const auto& source : entry->second.sources) gone |= source.expired();
-    entry = gone ? all.erase(entry) : std::next(entry);
-  }
-  const int64_t n = weight.size(0), k = weight.size(1);
-  const Tensor w = weight.contiguous(), b = bias ? bias->contiguous() : Tensor();
-  const Tensor panels = at::empty({call(library.packed_floats, n, k)}, weight.options());
-  Array<2> w_array(w, {n, k});
-  Array<1> panels_array(panels, {panels.size(0)});
-  if (bias) {
-    Array<1> b_array(b, {n});
-    call(library.pack, w_array, b_array, panels_array);
-  } else {
-    call(library.pack, w_array, panels_array);
-  }
-  all[key] = Packed{panels, versions, sources};
-  return panels;
-}
-
 // ---- dietlab::linear ----
+
+// Returns the weights (and bias) of a layer in one array of panels; `version` is that of the weights.
+Tensor panels_of(const Library& library, const Tensor& weight, const OptionalTensor& bias, int64_t version) {
+  return packed(&library, weight, bias, version, [&] {
+    const int64_t n = weight.size(0), k = weight.size(1);
+    const Tensor w = weight.contiguous(), b = bias ? bias->contiguous() : Tensor();
+    const Tensor panels = at::empty({call(library.packed_floats, n, k)}, weight.options());
+    Array<2> w_array(w, {n, k});
+    Array<1> panels_array(panels, {panels.size(0)});
+    if (bias) {
+      Array<1> b_array(b, {n});
+      call(library.pack, w_array, b_array, panels_array);
+    } else {
+      call(library.pack, w_array, panels_array);
+    }
+    return panels;
+  });
+}
 
 Tensor activated(const Tensor& y, c10::string_view activation) {
   if (activation == "none") return y;
@@ -189,10 +74,6 @@ Tensor activated(const Tensor& y, c10::string_view activation) {
 Tensor linear_reference(const Tensor& x, const Tensor& weight, const OptionalTensor& bias,
                         c10::string_view activation, c10::string_view) {
   return activated(at::linear(x, weight, bias), activation);
-}
-
-bool served(const Tensor& tensor) {
-  return tensor.is_cpu() && tensor.scalar_type() == at::kFloat && !tensor.is_neg();
 }
 
 Tensor linear_cpu(const Tensor& x, const Tensor& weight, const OptionalTensor& bias,
@@ -208,7 +89,7 @@ Tensor linear_cpu(const Tensor& x, const Tensor& weight, const OptionalTensor& b
   Tensor y = at::empty(shape, x.options());
   if (rows == 0 || n == 0) return y;
   const Library& library = library_of(folder);
-  const Tensor source = x.contiguous(), panels = packed(library, weight, bias, weight._version());
+  const Tensor source = x.contiguous(), panels = panels_of(library, weight, bias, weight._version());
   Array<2> x_array(source, {rows, k}), y_array(y, {rows, n});
   Array<1> panels_array(panels, {panels.size(0)});
   call(library.run, x_array, panels_array, y_array);
@@ -315,7 +196,7 @@ Tensor grouped_linear_cpu(const Tensor& x, const Tensor& weights, const Tensor& 
   if (!fits) return grouped_linear_reference(x, weights, ends, folder);
   const Library& library = library_of(folder);
   return by_group(x.contiguous(), weights, ends, [&](const Tensor& rows, const Tensor& weight, const Tensor& y) {
-    const Tensor panels = packed(library, weight, std::nullopt, weights._version());
+    const Tensor panels = panels_of(library, weight, std::nullopt, weights._version());
     Array<2> x_array(rows, {rows.size(0), rows.size(1)}), y_array(y, {y.size(0), y.size(1)});
     Array<1> panels_array(panels, {panels.size(0)});
     call(library.run, x_array, panels_array, y_array);

@@ -1,7 +1,8 @@
-"""Compiles and registers the operators ``torch.ops.dietlab.linear`` and ``.batch_matmul``.
+"""Compiles and registers the operators ``torch.ops.dietlab.linear`` and ``.batch_matmul``, and for comparison
+``.static_linear``.
 
-They are in ``operators.cpp``, which is compiled once for each version of PyTorch, and kept where PyTorch
-keeps its extensions. ``torch.compile`` and ``torch.export`` keep the operators whole.
+They are in C++, which is compiled once for each version of PyTorch, and kept where PyTorch keeps its
+extensions. ``torch.compile`` and ``torch.export`` keep the operators whole.
 """
 
 from __future__ import annotations
@@ -17,31 +18,46 @@ from torch.utils import cpp_extension
 
 from dietlab.errors import MissingDependencyError
 
-SOURCE = Path(__file__).with_name("operators.cpp")
+FOLDER = Path(__file__).parent
+HEADERS = ("calls.h",)
 FLAGS = ("-O2", "-fopenmp")
 
 
 def register_operators() -> None:
-    """Makes the operators known to PyTorch, unless they are.
+    """Makes the operators of tuned libraries known to PyTorch, unless they are.
 
     Raises:
         MissingDependencyError: if they must be compiled and there is no C++ compiler or no ninja.
     """
-    if hasattr(torch.ops.dietlab, "linear"):
+    _register("linear", "operators.cpp")
+
+
+def register_static_linear() -> None:
+    """Makes the operator of programs that were tuned for one number of rows known to PyTorch, unless it is.
+
+    Raises:
+        MissingDependencyError: if it must be compiled and there is no C++ compiler or no ninja.
+    """
+    _register("static_linear", "static_linear.cpp")
+
+
+def _register(operator: str, source: str) -> None:
+    if hasattr(torch.ops.dietlab, operator):
         return
     # Compiled code fits one version of PyTorch and one text only.
     version = re.sub(r"\W", "_", torch.__version__)
-    digest = sha256(SOURCE.read_bytes() + " ".join(FLAGS).encode()).hexdigest()[:8]
+    texts = [(FOLDER / name).read_bytes() for name in (source, *HEADERS)]
+    digest = sha256(b"".join(texts) + " ".join(FLAGS).encode()).hexdigest()[:8]
     name = f"dietlab_{digest}_torch_{version}"
     folder = Path(cpp_extension._get_build_directory(name, verbose=False))
     if not (folder / f"{name}.so").is_file():
-        print(f"dietlab compiles its operators for PyTorch {torch.__version__} once (30 s)", file=sys.stderr)
+        print(f"dietlab compiles {source} for PyTorch {torch.__version__} once (30 s)", file=sys.stderr)
     found = tvm_ffi.libinfo
     libtvm_ffi = Path(found.find_libtvm_ffi())
     try:
         cpp_extension.load(
             name,
-            [str(SOURCE)],
+            [str(FOLDER / source)],
             extra_include_paths=[found.find_include_path(), found.find_dlpack_include_path()],
             extra_cflags=list(FLAGS),
             extra_ldflags=[*FLAGS, str(libtvm_ffi), f"-Wl,-rpath,{libtvm_ffi.parent}"],

@@ -1,0 +1,34 @@
+"""A linear layer of PyTorch that runs through programs tuned for one number of rows each, to compare with."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from dietlab.torch.operators import register_static_linear
+
+register_static_linear()
+_static_linear = torch.ops.dietlab.static_linear.default
+
+
+class StaticLinear(torch.nn.Linear):  # type: ignore[misc]
+    """A :class:`torch.nn.Linear` with the same parameters, for inference, computed by static programs.
+
+    Calls with a number of rows that no program was tuned for fail. Weights are packed at the first call with
+    each number of rows, and again after they were changed in place.
+
+    Args:
+        linear: whose parameters it shares, float32 on the CPU.
+        folder: of its programs (:func:`~dietlab.evaluation.ansor.tune_static`), for as many rows as the name
+            of each says (``T=24.so``), with a bias if the layer has one.
+    """
+
+    def __init__(self, linear: torch.nn.Linear, folder: str) -> None:
+        super().__init__(linear.in_features, linear.out_features, linear.bias is not None, device="meta")
+        self.__dict__.update(linear.__dict__)  # parameters, hooks, mode
+        self.folder = folder
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Returns ``[..., N]`` of ``input [..., K]``."""
+        own = self._parameters
+        return _static_linear(input, own["weight"], own["bias"], self.folder)
