@@ -461,6 +461,23 @@ def test_attention_of_other_models_and_studies_is_refused(
         replace_attention(bert(), study, study)
 
 
+def test_a_fixed_number_of_products_must_be_one_of_a_batch(
+    products: tuple[Study, Study], here: Hardware, tmp_path: Path
+) -> None:
+    for number in (6, 8):
+        work = BatchMatmul(T=Dim(1, 32), B=number, D=8, form="nn")
+        made = Study.create(tmp_path / f"{number}", work, here, ShapeSet.of({Shape.of(T=4): 1.0}), "smoke")
+        if number % 4:
+            told = "batch x heads, 4 for each sentence; got B=6.*tune batch-matmul-nn --dim B=1:64 "
+            with pytest.raises(StudyError, match=told):
+                replace_attention(bert(), products[0], made)
+        else:
+            made.tune(SyntheticRunner(here))
+            model, words = replace_attention(bert(), products[0], made), torch.arange(18).view(2, 9)
+            with torch.no_grad():
+                close(model(input_ids=words)[0], bert()(input_ids=words)[0])
+
+
 @pytest.fixture(scope="module")
 def two_cores(here: Hardware, tmp_path_factory: pytest.TempPathFactory) -> Study:
     shapes = ShapeSet.layers([(200, 100)], lengths=[1, 64], workload=EVERY)

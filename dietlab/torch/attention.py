@@ -13,7 +13,7 @@ from dietlab.errors import MissingDependencyError, StudyError
 from dietlab.study import Study
 from dietlab.torch import operators  # noqa: F401, which registers torch.ops.dietlab
 from dietlab.torch.libraries import library_of, require_served
-from dietlab.workloads import BatchMatmul
+from dietlab.workloads import BatchMatmul, Workload
 
 NAME = "dietlab"
 """What a model's configuration calls this attention."""
@@ -37,8 +37,8 @@ def replace_attention(
 
     Raises:
         MissingDependencyError: without ``transformers``.
-        StudyError: if a study is of another operator, head size or processor, or the model's attention
-            cannot be chosen.
+        StudyError: if a study is of another operator, head size or processor, of a fixed number of products
+            that is no multiple of the heads, or if the model's attention cannot be chosen.
     """
     try:
         from transformers import AttentionInterface
@@ -56,6 +56,7 @@ def replace_attention(
             raise StudyError(
                 f"the study is of batch-matmul-{form} with D={_head_size(model)}, the size of a head", work
             )
+        require_products(work, model.config.num_attention_heads)
     libraries = tuple(library_of(study) for study in studies)
     AttentionInterface.register(NAME, attention)
     AttentionMaskInterface.register(NAME, sdpa_mask)
@@ -64,6 +65,24 @@ def replace_attention(
         if hasattr(module, "scaling") and hasattr(module, "is_causal"):
             setattr(module, LIBRARIES, libraries)
     return model
+
+
+def require_products(work: Workload, heads: int, batch: int | None = None) -> None:
+    """Checks that a study of batched products serves as many as a model has, batch x heads.
+
+    Args:
+        batch: sentences in a call (default: unknown, so that a fixed number may be of any batch).
+
+    Raises:
+        StudyError: if the study is of another, fixed number.
+    """
+    fixed = work.B if isinstance(work, BatchMatmul) and isinstance(work.B, int) else None
+    if fixed is not None and (fixed % heads if batch is None else fixed != batch * heads):
+        raise StudyError(
+            f"the study's B is a range that holds batch x heads, {heads} for each sentence",
+            f"B={fixed}",
+            f"Tune with a range: `dietlab tune {work.operator} --dim B=1:{heads * (batch or 16)} ...`.",
+        )
 
 
 def _head_size(model: torch.nn.Module) -> int:
