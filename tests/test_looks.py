@@ -15,7 +15,7 @@ from matplotlib.colors import same_color, to_rgb
 from dietlab import lessons
 from dietlab.dispatch import choose_portfolio, train_dispatcher
 from dietlab.results import ResultTable
-from dietlab.results.row import OURS
+from dietlab.results.row import OURS, TimeShares
 from dietlab.search import TuningRun
 from dietlab.shapes import ShapeSet
 from dietlab.shipped import data_path
@@ -37,6 +37,7 @@ from dietlab.view.slowdown import plot_slowdown
 from dietlab.view.speedup_figures import frame_parts, plot_against
 from dietlab.view.static import redraw
 from dietlab.view.theme import ACCENTS, DASHES, HEADLINES, PALETTE, RIVALS, SYMBOLS, styles
+from dietlab.view.time_shares import plot_time_shares
 from dietlab.view.traffic import plot_traffic
 from dietlab.view.tuning_plots import plot_phases, plot_portfolio_curve
 
@@ -157,6 +158,7 @@ def figures(synthetic_run: TuningRun) -> Mapping[str, go.Figure]:
     parts = frame_parts(run.model, dispatcher.scheme(shape).key, shape, "hot")
     bert = replace(report, shape_set=ShapeSet.traffic(lessons.workload(), "bert"))
     kernel = run.schemes[0]
+    profiled = replace(report, rows=tuple(replace(row, shares=TimeShares(0.5, 0.25)) for row in report.rows))
     return {
         "speedup": plots.plot_speedup(report),
         "latency": plots.plot_latency(report),
@@ -178,6 +180,7 @@ def figures(synthetic_run: TuningRun) -> Mapping[str, go.Figure]:
         "funnel": plot_funnel(run.space),
         "waste": plot_waste(run.space.workload, kernel),
         "tiling": plot_tiling(kernel, 43, 768),
+        "shares": plot_time_shares(profiled),
     }
 
 
@@ -202,6 +205,7 @@ FIGURES = (
     "funnel",
     "waste",
     "tiling",
+    "shares",
 )
 
 

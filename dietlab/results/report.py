@@ -223,7 +223,8 @@ class Report(Carded):
         """Returns a table with one row a shape, contender and cache state: see :class:`Row`.
 
         Each dynamic dimension has a column. In place of the plan there are its ``scheme`` with the
-        parameters, and the ``reason`` where there was no result, which is not ``correct``.
+        parameters, and the ``reason`` where there was no result, which is not ``correct``. Shares of a
+        model's time are in :func:`~dietlab.view.frame_time_shares`.
         """
         import pandas as pd
 
@@ -232,7 +233,7 @@ class Report(Carded):
             {**asdict(r), **r.shape.to_json(), "shape": str(r.shape), "correct": bool(r.correct)}
             for r in self.rows
         ]
-        frame = pd.DataFrame(records, columns=None if records else names)
+        frame = pd.DataFrame(records, columns=None if records else names).drop(columns="shares")
         return with_reasons(frame, [self.hardware.get("kind", "cpu")])
 
     def summary_frame(self) -> pd.DataFrame:

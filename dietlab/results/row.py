@@ -18,6 +18,19 @@ OURS = "dietlab"
 
 
 @dataclass(frozen=True)
+class TimeShares:
+    """The parts of a model's call, as shares of its time: ``contractions`` (products with weights),
+    ``attention`` (its fused kernel, or its products), and the ``rest``."""
+
+    contractions: float
+    attention: float
+
+    @property
+    def rest(self) -> float:
+        return 1 - self.contractions - self.attention
+
+
+@dataclass(frozen=True)
 class Row:
     """One shape, contender and cache state.
 
@@ -26,7 +39,8 @@ class Row:
     what our choice of a plan loses (:func:`~dietlab.results.statistics.regret`) and stands in our rows
     only; ``correct`` is None if there was no result, since the contender crashed, hung or refused (``plan``
     says why); ``roofline`` is the least time that flops and traffic allow over the median; ``retaken`` counts
-    blocks that were timed again because the processor was slow.
+    blocks that were timed again because the processor was slow; ``shares`` are those of a model's time, where
+    they were asked for.
     """
 
     shape: Shape
@@ -44,6 +58,7 @@ class Row:
     roofline: float | None = None
     plan: str | None = None
     retaken: int = 0
+    shares: TimeShares | None = None
 
     def to_json(self) -> dict[str, Any]:
         value = {**asdict(self), "shape": self.shape.to_json()}
@@ -53,7 +68,8 @@ class Row:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Row:
         times = {k: math.nan if value[k] is None else value[k] for k in value if k.startswith("seconds_")}
-        return cls(**{**value, **times, "shape": Shape.from_json(value["shape"])})
+        shares = TimeShares(**value["shares"]) if value.get("shares") else None
+        return cls(**{**value, **times, "shape": Shape.from_json(value["shape"]), "shares": shares})
 
 
 @dataclass(frozen=True)

@@ -269,12 +269,17 @@ def _row(cells: Mapping[str, str], dims: Mapping[str, Sequence[str]]) -> Row:
     def number(name: str) -> float | None:
         return float(cells[name]) if cells[name] else None
 
-    times = {name: number(name) for name in ("seconds_median", "seconds_low", "seconds_high")}
+    def time(name: str) -> float:
+        return float(cells[name]) if cells[name] else math.nan
+
     return Row(
         shape=Shape.of(**{name: int(cells[name]) for name in dims[cells["workload"]]}),
         held_out=cells["held_out"] == "True",
         contender=cells["contender"],
         cache=cells["cache"],
+        seconds_median=time("seconds_median"),
+        seconds_low=time("seconds_low"),
+        seconds_high=time("seconds_high"),
         gflops=number("gflops") or 0.0,
         correct=CORRECT[cells["correct"]],
         speedup=number("speedup"),
@@ -283,5 +288,4 @@ def _row(cells: Mapping[str, str], dims: Mapping[str, Sequence[str]]) -> Row:
         padding_waste=number("padding_waste"),
         plan=cells["plan"] or None,
         retaken=int(cells["retaken"] or 0),
-        **{name: math.nan if value is None else value for name, value in times.items()},
     )

@@ -46,6 +46,7 @@ _HOMES = {
     "dietlab.view.shape_map": ("frame_map", "plot_map"),
     "dietlab.view.slowdown": ("frame_slowdown", "plot_slowdown"),
     "dietlab.view.speedup_figures": ("frame_against", "frame_parts", "plot_against"),
+    "dietlab.view.time_shares": ("frame_time_shares", "plot_time_shares"),
     "dietlab.view.traffic": ("frame_traffic", "plot_traffic", "traffic_words"),
     "dietlab.view.tuning_plots": (
         "frame_phases",
@@ -117,6 +118,8 @@ if TYPE_CHECKING:
     from dietlab.view.speedup_figures import frame_against as frame_against
     from dietlab.view.speedup_figures import frame_parts as frame_parts
     from dietlab.view.speedup_figures import plot_against as plot_against
+    from dietlab.view.time_shares import frame_time_shares as frame_time_shares
+    from dietlab.view.time_shares import plot_time_shares as plot_time_shares
     from dietlab.view.traffic import frame_traffic as frame_traffic
     from dietlab.view.traffic import plot_traffic as plot_traffic
     from dietlab.view.traffic import traffic_words as traffic_words
