@@ -9,26 +9,31 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+import dietlab as dl
 from dietlab.cli.main import main
-from dietlab.errors import DietlabError, WorkloadError
+from dietlab.errors import DietlabError, RecordError, WorkloadError
 from dietlab.hardware import Hardware
 from dietlab.measure import SyntheticRunner
 from dietlab.models import (
-    MODEL_CONTENDERS,
+    DEFAULT_MODEL_CONTENDERS,
     Model,
     evaluate_model,
     frame_models,
     frame_padding,
     padded_lengths,
+    runtimes,
     speedups,
     time_shares,
 )
-from dietlab.models.runtimes import called, replaced
+from dietlab.models.runtimes import called, replaced, write_onnx
+from dietlab.models.shares import onnx_shares, shares_of_trace
 from dietlab.models.summary import BEST
 from dietlab.results import Report, Row
 from dietlab.results.journal import Journal, Turn
+from dietlab.results.row import ContenderInfo, TimeShares
 from dietlab.shapes import Dim, Shape, ShapeSet
 from dietlab.study import Study
+from dietlab.view.static import redraw
 from dietlab.workloads import BatchMatmul, Dense
 
 torch = pytest.importorskip("torch")
@@ -89,7 +94,7 @@ def test_everybody_computes_the_same(studies: tuple[Study, ...], tmp_path: Path)
     report = evaluate_model(TINY, studies, lengths, effort="smoke", folder=tmp_path)
     present = {info.name for info in report.contenders if not info.absent}
     assert {"dietlab", "dietlab-eager", "torch", "torch-compile"} <= present
-    assert {info.name for info in report.contenders} == {"dietlab", *MODEL_CONTENDERS}
+    assert {info.name for info in report.contenders} == {"dietlab", *DEFAULT_MODEL_CONTENDERS}
     assert len(report.rows) == 3 * len(present)
     assert all(row.correct and row.seconds_median > 0 for row in report.rows), report.rows
     assert {row.shape["T"] for row in report.rows if row.held_out} == {9}  # 2 x 9 rows are no shape of tuning
@@ -124,6 +129,13 @@ def test_studies_that_do_not_fit_are_refused(studies: tuple[Study, ...], tmp_pat
         evaluate_model(TINY, [far, *studies[1:]], lengths)
     with pytest.raises(DietlabError, match="contenders"):
         evaluate_model(TINY, studies, lengths, ["tensorflow"])
+    works = [BatchMatmul(T=Dim(1, 32), B=8, D=16, form=form) for form in ("nt", "nn")]  # type: ignore[arg-type]
+    shapes = [ShapeSet.of({Shape.of(T=4): 1.0})] * 2
+    hardware = studies[0].hardware
+    made = zip(works, shapes, strict=True)
+    fixed = [Study.create(tmp_path / w.form, w, hardware, s, "smoke") for w, s in made]
+    with pytest.raises(DietlabError, match=r"a range that holds batch x heads.*got B=8.*--dim B=1:12 "):
+        evaluate_model(replace(TINY, batch=3), [studies[0], *fixed], lengths)
 
 
 def test_lengths_of_a_stopped_run_are_not_timed_again(studies: tuple[Study, ...], tmp_path: Path) -> None:
@@ -138,12 +150,13 @@ def test_lengths_of_a_stopped_run_are_not_timed_again(studies: tuple[Study, ...]
 def test_the_command_tells_and_keeps_a_report(studies: tuple[Study, ...], tmp_path: Path) -> None:
     dense, scores, context = (str(study.folder) for study in studies)
     command = ["model", dense, "--name", "bert-tiny", "--batch", "2", "--longest", "32", "--quiet"]
-    command += ["--against", "torch", "--effort", "smoke", "--attention", scores, context]
+    command += ["--against", "torch", "--effort", "smoke", "--attention", scores, context, "--shares"]
     done = CliRunner().invoke(main, [*command, "--shapes", "4,9", "--out", str(tmp_path / "out")])
     assert done.exit_code == 0, done.output
     assert "bert-tiny" in done.output and "torch" in done.output
     report = Report.load(tmp_path / "out" / "report.json")
     assert [row.shape["T"] for row in report.rows] == [4, 4, 9, 9]
+    assert all(row.shares and row.shares.contractions > 0 and row.shares.attention > 0 for row in report.rows)
     assert (tmp_path / "out" / "report.html").read_text(encoding="utf-8").count("bert-tiny")
 
 
@@ -184,11 +197,94 @@ def test_wrong_results_count_nowhere() -> None:
     assert speedups(replace(made, rows=tuple(wrong)))[BEST] == {1: 2.0}
 
 
+# --- where the time goes ----------------------------------------------------------------------------
+
+
 def test_shares_of_the_time_are_of_the_whole() -> None:
     shares = time_shares(called(TINY.build()), TINY.words(Shape.of(T=8)), calls=2)
-    assert set(shares) == {"contractions", "attention", "rest"}
-    assert sum(shares.values()) == pytest.approx(1.0)
-    assert 0 < shares["contractions"] < 1 and 0 < shares["attention"] < 1
+    assert 0 < shares.contractions < 1 and 0 < shares.attention < 1 and 0 < shares.rest < 1
+    assert shares.contractions + shares.attention + shares.rest == pytest.approx(1.0)
+
+
+def test_shares_in_onnx_runtime_are_of_all_calls_but_the_first() -> None:
+    def node(at: int, took: int, operator: str, *operands: list[int]) -> dict[str, object]:
+        args = {"op_name": operator, "input_type_shape": [{"float": shape} for shape in operands]}
+        return {"cat": "Node", "name": f"{operator}_kernel_time", "ts": at, "dur": took, "args": args}
+
+    runs = [{"cat": "Session", "name": "model_run", "ts": at, "dur": 100, "args": {}} for at in (200, 0)]
+    nodes = [
+        node(10, 90, "MatMul", [1, 8, 64]),
+        node(201, 20, "MatMul", [1, 8, 64]),
+        node(221, 10, "Gemm", [8, 64], [64, 64]),
+        node(231, 12, "FusedMatMul", [1, 4, 8, 16], [1, 4, 16, 8]),
+        node(250, 8, "Softmax", [1, 4, 8, 8]),
+        node(260, 5, "Add", [1, 8, 64], [64]),
+    ]
+    assert shares_of_trace([{"name": "process"}, *nodes, *runs]) == TimeShares(0.3, 0.2)
+
+
+def test_onnx_runtime_tells_its_shares(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    path = write_onnx(TINY, tmp_path)
+    shares = onnx_shares(path, 1, TINY.words(Shape.of(T=8)), calls=2)
+    assert 0 < shares.contractions < 1 and 0 < shares.attention < 1 and 0 < shares.rest < 1
+    assert sorted(file.name for file in path.parent.iterdir()) == ["model.onnx", "model.onnx.data"]
+
+
+def test_a_file_for_onnx_runtime_is_whole_and_of_its_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def export(model: Model, path: Path) -> None:
+        path.write_text("graph")
+        path.with_name("model.onnx.data").write_text("weights")
+
+    def stopped(model: Model, path: Path) -> None:
+        export(model, path)
+        raise KeyboardInterrupt
+
+    home = tmp_path / "home"
+    monkeypatch.setattr(runtimes, "_export", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        write_onnx(TINY, home)
+    assert not list(home.iterdir())
+    monkeypatch.setattr(runtimes, "_export", export)
+    first = write_onnx(TINY, home)
+    assert [file.read_text() for file in sorted(first.parent.iterdir())] == ["graph", "weights"]
+    TINY.build().save_pretrained(tmp_path / "mine")
+    mine = replace(TINY, weights=str(tmp_path / "mine"))
+    second = write_onnx(mine, home)
+    monkeypatch.setattr(runtimes, "_export", stopped)
+    assert write_onnx(replace(TINY, batch=7), home) == first != second == write_onnx(mine, home)
+    (tmp_path / "mine" / "model.safetensors").write_bytes(b"others")
+    with pytest.raises(KeyboardInterrupt):
+        write_onnx(mine, home)
+
+
+def test_a_report_keeps_and_draws_where_the_time_goes() -> None:
+    made = report({"dietlab": dict.fromkeys(range(1, 9), 0.002), "torch": {1: 0.004}})
+    assert dl.frame_time_shares(made).empty and not dl.plot_time_shares(made).data
+    rows = [replace(row, shares=TimeShares(0.5, 0.25)) for row in made.rows]
+    infos = tuple(ContenderInfo(name, "eager") for name in ("dietlab", "torch"))
+    told = Report.from_json(
+        json.loads(json.dumps(replace(made, rows=tuple(rows), contenders=infos).to_json()))
+    )
+    assert [*told.rows] == rows and "shares" not in told.to_frame()
+    frame = dl.frame_time_shares(told)
+    first = frame[(frame["T"] == 1) & (frame["contender"] == "torch")]
+    assert [*first["part"]] == ["contractions", "attention", "rest"]
+    assert [*first["seconds"]] == pytest.approx([0.002, 0.001, 0.001])
+    figure = dl.plot_time_shares(told)
+    assert not any("Not in this picture" in text.get_text() for text in redraw(figure).texts)
+    titles = [figure.layout[axis].title.text for axis in ("xaxis", "xaxis2", "xaxis3", "xaxis4")]
+    assert titles == [f"T={t} (ms)" for t in (1, 3, 6, 8)]
+    assert len(figure.data) == 4 * 3 and [*figure.data[0].x] == pytest.approx([1.0, 2.0])
+    assert len(dl.plot_time_shares(told, [2]).data) == 3
+    with pytest.raises(RecordError, match=r"a length was profiled; got \[9\]"):
+        dl.plot_time_shares(told, [2, 9])
+
+
+# --- decoders ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["decoder-tiny", "experts-tiny"])

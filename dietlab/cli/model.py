@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 
 from dietlab.cli.options import page_or_reason, parse_shapes, shapes_option, words
-from dietlab.cli.telling import Telling, quiet_option
+from dietlab.cli.telling import Telling, evaluating, quiet_option
 from dietlab.dims import Dim
 from dietlab.files import GO_ON, locked
-from dietlab.models import CONFIGURATIONS, MODEL_CONTENDERS, Model, evaluate_model, padded_lengths
+from dietlab.models import (
+    CONFIGURATIONS,
+    DEFAULT_MODEL_CONTENDERS,
+    MODEL_CONTENDERS,
+    Model,
+    evaluate_model,
+    padded_lengths,
+)
 from dietlab.results.journal import resumed
-from dietlab.search import EFFORTS
+from dietlab.search import EFFORTS, effort_named
 from dietlab.study import EVALUATION, REPORT, Study
 from dietlab.view.html_report import render_text, write_html
 
@@ -46,11 +55,16 @@ from dietlab.view.html_report import render_text, write_html
 )
 @click.option(
     "--against",
-    default=",".join(MODEL_CONTENDERS),
+    default=",".join(DEFAULT_MODEL_CONTENDERS),
     show_default=True,
     help=f"Contenders, out of {', '.join(MODEL_CONTENDERS)}.",
 )
 @click.option("--effort", type=click.Choice(list(EFFORTS)), default="quick", show_default=True)
+@click.option("--ansor-trials", type=click.IntRange(1), help="Trials a shape (default: the effort's).")
+@click.option(
+    "--ansor-lengths", help="Those of --shapes that ansor is tuned for, as in 5,62,128 (default: all)."
+)
+@click.option("--shares", is_flag=True, help="Also profile where the time goes.")
 @click.option("--out", required=True, type=click.Path(file_okay=False), help="The report's folder.")
 @quiet_option
 def model_command(
@@ -64,13 +78,17 @@ def model_command(
     attention: tuple[str, str] | None,
     against: str,
     effort: str,
+    ansor_trials: int | None,
+    ansor_lengths: str | None,
+    shares: bool,
     out: str,
     quiet: bool,
 ) -> None:
     """Time a whole model, its layers from a library, against PyTorch and others.
 
     STUDY is a folder of `dietlab tune dense` that serves all layers of the model, for as many cores as the
-    model is to run on. The same command goes on where it was stopped.
+    model is to run on. The same command goes on where it was stopped. AGAINST also takes ansor: programs that
+    are tuned first, for each layer at each length.
 
     \b
     Models, with random weights unless --weights names a folder:
@@ -86,8 +104,16 @@ def model_command(
     studies = [Study.open(folder) for folder in (study, *(attention or ()))]
     lengths = parse_shapes(shapes, model)
     folder, names = Path(out), words(against)
+    chosen = effort_named(effort)
+    if ansor_trials is not None:
+        chosen = replace(chosen, ansor_trials=ansor_trials)
+    few = parse_shapes(ansor_lengths, model) if ansor_lengths else None
+    more: dict[str, Any] = {"shares": True} if shares else {}
+    if "ansor" in names:
+        more["ansor"] = {"trials": chosen.ansor_trials, "lengths": (few or lengths).to_json()}
     folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder, GO_ON), Telling("model", ("open", "evaluate"), quiet) as telling:
+    stages = evaluating(names)[1:]  # nothing is built
+    with locked(folder, GO_ON), Telling("model", stages, quiet) as telling:
         journal = resumed(
             folder / EVALUATION,
             model=model.to_json(),
@@ -96,6 +122,7 @@ def model_command(
             padded=padded,
             against=names,
             effort=effort,
+            **more,
         )
         report = evaluate_model(
             model,
@@ -103,7 +130,9 @@ def model_command(
             lengths,
             names,
             also=padded_lengths(model, lengths) if padded else (),
-            effort=effort,
+            effort=chosen,
+            ansor_lengths=few,
+            shares=shares,
             folder=folder,
             observers=telling.observers,
             journal=journal,

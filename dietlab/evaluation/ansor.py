@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
@@ -64,6 +64,26 @@ class AnsorResult:
     seconds: float
     gflops: float
     library: Path
+
+
+def cost_of(results: Sequence[AnsorResult]) -> dict[str, Any]:
+    """Returns what tunings cost, as a report's ``tuning`` says it: by shape their seconds and trials, and
+    together their failures."""
+    return {
+        "ansor_seconds": {str(r.shape): round(r.seconds, 2) for r in results},
+        "ansor_trials": {str(r.shape): r.trials for r in results},
+        "ansor_failures": sum(r.failures for r in results),
+    }
+
+
+def detail_of(results: Sequence[AnsorResult]) -> str:
+    """Returns a sentence on tunings for a table of contenders."""
+    counts = sorted(result.trials for result in results)
+    spent = str(counts[0]) if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
+    return (
+        f"{spent} trials a shape, {len(results)} shapes tuned in {sum(r.seconds for r in results):.0f} s "
+        "(about 1000 trials a shape are usual)"
+    )
 
 
 def require_form(workload: Workload, kind: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from dietlab.cost import padding_waste, too_few_pairs
 from dietlab.dispatch import Dispatcher, Operator, versions
 from dietlab.errors import DispatchError, require_names, require_type
-from dietlab.evaluation.ansor import AnsorResult
+from dietlab.evaluation.ansor import AnsorResult, cost_of
 from dietlab.evaluation.contenders import cache_states_for, contenders_for
 from dietlab.evaluation.gpu import GPU_VENDORS
 from dietlab.evaluation.lineup import DEFAULT_CONTENDERS, Lineup, assemble
@@ -236,8 +236,4 @@ def _tuning(tuned: TuningRun | None, ansor: Sequence[AnsorResult]) -> dict[str, 
                 **too_few_pairs(quality),
             },
         }
-    if ansor:
-        section["ansor_seconds"] = {str(r.shape): round(r.seconds, 2) for r in ansor}
-        section["ansor_trials"] = {str(r.shape): r.trials for r in ansor}
-        section["ansor_failures"] = sum(r.failures for r in ansor)
-    return section
+    return {**section, **cost_of(ansor)} if ansor else section

@@ -10,7 +10,7 @@ from typing import get_args
 
 from dietlab.dispatch import Dispatcher, Operator, build, candidate_plans, distinct
 from dietlab.errors import DispatchError, MissingDependencyError, require_names
-from dietlab.evaluation.ansor import AnsorResult, tune_static
+from dietlab.evaluation.ansor import AnsorResult, detail_of, tune_static
 from dietlab.evaluation.timing_session import Entrant
 from dietlab.evaluation.vendors import VENDORS, NoFormError
 from dietlab.events import Audience
@@ -184,13 +184,7 @@ def with_ansor(lineup: Lineup, home: Path, shapes: ShapeSet, effort: Effort, lis
         return replace(
             lineup, absent=(*lineup.absent, ContenderInfo("ansor", "scheduler", absent=str(error)))
         )
-    counts = sorted(result.trials for result in results)
-    spent = str(counts[0]) if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
-    detail = (
-        f"{spent} trials a shape, {len(results)} shapes tuned in {sum(r.seconds for r in results):.0f} s "
-        "(about 1000 trials a shape are usual)"
-    )
-    entry = Entrant("ansor", "ansor", "scheduler", {"library": str(home)}, detail)
+    entry = Entrant("ansor", "ansor", "scheduler", {"library": str(home)}, detail_of(results))
     return replace(lineup, entries=(*lineup.entries, entry), ansor=tuple(results))
 
 

@@ -288,6 +288,14 @@ class TimingSession:
                 self._take(player, cache, block_seconds)
         return {name: player.turn() for name, player in players.items() if player.reason != "absent"}
 
+    def ask(self, name: str, op: str, shape: Shape) -> dict[str, Any] | None:
+        """Returns what a contender answers to another request about a shape; None if it crashes or
+        refuses."""
+        try:
+            return self._seats[name].ask({"op": op, "shape": shape.to_json()})
+        except MeasureError:
+            return None
+
     def _take(self, player: TimedPlan, cache: str, block_seconds: float) -> None:
         """Times one block of one contender."""
         if self._hardware.cores > 1 and not self._on_gpu:

@@ -4,13 +4,14 @@ This layer knows PyTorch, `transformers` and the libraries of studies; studies k
 """
 
 from dietlab.models.padding import frame_padding, padded_lengths
-from dietlab.models.run import MODEL_CONTENDERS, evaluate_model
+from dietlab.models.run import DEFAULT_MODEL_CONTENDERS, MODEL_CONTENDERS, evaluate_model
 from dietlab.models.shares import time_shares
 from dietlab.models.summary import frame_models, speedups
 from dietlab.models.zoo import CONFIGURATIONS, Model
 
 __all__ = [
     "CONFIGURATIONS",
+    "DEFAULT_MODEL_CONTENDERS",
     "MODEL_CONTENDERS",
     "Model",
     "evaluate_model",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,21 +12,26 @@ from typing import Any
 
 from dietlab.dispatch import versions
 from dietlab.errors import DietlabError, MissingDependencyError, require_names
+from dietlab.evaluation.ansor import AnsorResult, cost_of, detail_of
 from dietlab.evaluation.evaluate import standing
 from dietlab.evaluation.timing_session import Entrant, TimingSession, WorkerModule, timed_row, with_speedup
-from dietlab.events import Observer, audience
+from dietlab.events import Audience, Observer, audience
 from dietlab.hardware import Hardware
+from dietlab.models.ansor import tune_layers
 from dietlab.models.runtimes import KINDS, OURS_EAGER, write_onnx
 from dietlab.models.zoo import Model
 from dietlab.results.journal import Journal, Turn
 from dietlab.results.report import Report
-from dietlab.results.row import OURS, ContenderInfo, Row
+from dietlab.results.row import OURS, ContenderInfo, Row, TimeShares
 from dietlab.search import Effort, effort_named
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.study import Study
 
 MODEL_CONTENDERS = tuple(name for name in KINDS if name != OURS)
 """Who can take part, besides the model that PyTorch compiled with dietlab inside."""
+
+DEFAULT_MODEL_CONTENDERS = tuple(name for name in MODEL_CONTENDERS if name != "ansor")
+"""Who takes part in an evaluation that names none: not who must be tuned for each length."""
 
 CACHE = "model"
 """The cache state: each layer's weights were last read one call ago, and all together exceed any cache."""
@@ -38,10 +44,12 @@ def evaluate_model(
     model: Model,
     studies: Sequence[Study],
     lengths: ShapeSet,
-    against: Sequence[str] = MODEL_CONTENDERS,
+    against: Sequence[str] = DEFAULT_MODEL_CONTENDERS,
     *,
     also: Iterable[Shape] = (),
     effort: str | Effort = "quick",
+    ansor_lengths: ShapeSet | None = None,
+    shares: bool = False,
     folder: str | Path | None = None,
     observers: Iterable[Observer] = (),
     journal: Journal | None = None,
@@ -55,25 +63,37 @@ def evaluate_model(
         lengths: in tokens. Held out are those whose rows (batch x T) no dense layer was tuned for.
         against: names of :data:`MODEL_CONTENDERS`; what is not installed is reported as absent.
         also: lengths that are timed besides, and count in no mean.
-        effort: how long each is timed.
-        folder: keeps the model's file for ONNX Runtime between evaluations (default: nowhere).
+        effort: how long each is timed, and the trials of each shape that ``ansor`` is tuned for.
+        ansor_lengths: those of ``lengths`` that ``ansor`` is tuned for (default: all); it has no row at
+            others.
+        shares: whether rows say where the time goes.
+        folder: keeps the model's file for ONNX Runtime and what was tuned for ``ansor`` between evaluations
+            (default: nowhere).
         journal: keeps the rows of each length at once; what it has is not measured again.
 
     Returns:
         The report; ``seconds`` are those of one call.
 
     Raises:
-        DietlabError: for an unknown contender, no study, or studies of several processors.
+        DietlabError: for an unknown contender, no study, studies of several processors, one of attention's
+            products that is not of this batch, or lengths of ``ansor`` that are too many or not among the
+            others.
         MissingDependencyError: without PyTorch or ``transformers``.
     """
     require_names("contenders", MODEL_CONTENDERS, against, DietlabError)
-    hardware = _processor(studies)
+    hardware = _processor(model, studies)
+    chosen = ansor_lengths or lengths
+    if outside := set(chosen) - set(lengths):
+        names = ", ".join(map(str, sorted(outside)))
+        raise DietlabError("ansor is tuned for lengths that are timed", names, "Add them to the lengths.")
     tuned = {shape["T"] for shape in studies[0].shapes}
     lengths = lengths.hold_out_all_but(shape for shape in lengths if model.batch * shape["T"] in tuned)
     effort, listeners, journal = effort_named(effort), audience(observers), journal or Journal(None, {})
     with ExitStack() as stack:
         home = Path(folder) if folder else Path(stack.enter_context(TemporaryDirectory()))
-        entries, absent = _entries(model, studies, against, home)
+        entries, absent, results = _entries(
+            model, studies, against, home, chosen, effort.ansor_trials, listeners
+        )
         with listeners.stage("open", len(entries), "contender") as progress:
             match = stack.enter_context(TimingSession(model, hardware, entries, WORKER))
             progress.advance(by=len(entries))
@@ -83,13 +103,13 @@ def evaluate_model(
             for shape in every:
                 turn = Turn("", hardware.cores, CACHE, shape)
                 held_out = model.batch * shape["T"] not in tuned
-                rows += journal.measured(turn, partial(_rows, match, model, effort, shape, held_out))
+                rows += journal.measured(turn, partial(_rows, match, model, effort, shape, held_out, shares))
                 progress.advance(standing(rows, (OURS_EAGER,)))
         return Report(
             workload=model.to_json(),
             hardware=hardware.to_json(),
             versions=versions(),
-            tuning=_tuning(studies),
+            tuning={**_tuning(studies), **(cost_of(results) if results else {})},
             rows=tuple(rows),
             contenders=(*match.contenders, *absent),
             notes=(match.note,),
@@ -97,7 +117,7 @@ def evaluate_model(
         )
 
 
-def _processor(studies: Sequence[Study]) -> Hardware:
+def _processor(model: Model, studies: Sequence[Study]) -> Hardware:
     if len(studies) not in (1, 3):
         raise DietlabError(
             "a model has a study of its dense layers, and two of its attention or none", len(studies)
@@ -106,35 +126,62 @@ def _processor(studies: Sequence[Study]) -> Hardware:
     for other in others:
         if not other.is_same_as(first) or other.cores != first.cores:
             raise DietlabError("the studies of a model are of one processor and as many cores", other)
+    if others:
+        from dietlab.torch.attention import require_products
+
+        for study in studies[1:]:
+            require_products(study.workload, model.configuration.num_attention_heads, model.batch)
     return first
 
 
 def _entries(
-    model: Model, studies: Sequence[Study], against: Sequence[str], home: Path
-) -> tuple[list[Entrant], list[ContenderInfo]]:
-    """Returns who takes part, ours first, and who cannot."""
+    model: Model,
+    studies: Sequence[Study],
+    against: Sequence[str],
+    home: Path,
+    ansor_lengths: ShapeSet,
+    trials: int,
+    listeners: Audience,
+) -> tuple[list[Entrant], list[ContenderInfo], tuple[AnsorResult, ...]]:
+    """Returns who takes part, ours first, who cannot, and what was tuned for each shape."""
     folders = [str(study.folder.resolve()) for study in studies]
     ours = {"studies": folders}
     options: dict[str, dict[str, Any]] = {OURS: ours, OURS_EAGER: ours}
-    absent = list[ContenderInfo]()
-    if "onnxruntime" in against:
-        home.mkdir(parents=True, exist_ok=True)
-        try:
-            options["onnxruntime"] = {"onnx": str(write_onnx(model, home / f"{model.name}.onnx"))}
-        except MissingDependencyError as error:
-            absent.append(ContenderInfo("onnxruntime", KINDS["onnxruntime"], absent=str(error)))
+    absent, results = list[ContenderInfo](), tuple[AnsorResult, ...]()
+    try:
+        if "ansor" in against:
+            programs, hardware = home / "ansor", studies[0].hardware
+            results = tune_layers(model, hardware, ansor_lengths, programs, trials, listeners)
+            options["ansor"] = {"ansor": str(programs), "lengths": [shape["T"] for shape in ansor_lengths]}
+    except MissingDependencyError as error:
+        absent.append(ContenderInfo("ansor", KINDS["ansor"], absent=str(error)))
+    try:
+        if "onnxruntime" in against:
+            options["onnxruntime"] = {"onnx": str(write_onnx(model, home))}
+    except MissingDependencyError as error:
+        absent.append(ContenderInfo("onnxruntime", KINDS["onnxruntime"], absent=str(error)))
+    details = {"ansor": detail_of(results)} if results else {}
     missing = {info.name for info in absent}
     names = [OURS, *(name for name in against if name not in missing)]
-    return [Entrant(name, name, options=options.get(name)) for name in names], absent
+    entries = [Entrant(name, name, options=options.get(name), detail=details.get(name, "")) for name in names]
+    return entries, absent, results
 
 
-def _rows(match: TimingSession, model: Model, effort: Effort, shape: Shape, held_out: bool) -> list[Row]:
+def _rows(
+    match: TimingSession, model: Model, effort: Effort, shape: Shape, held_out: bool, shares: bool
+) -> list[Row]:
     turns = match.play(shape, CACHE, effort.evaluation_blocks, effort.evaluation_block_seconds, {})
     flops, ours = model.flops(shape), turns[OURS].samples if OURS in turns else ()
-    return [
+    rows = [
         with_speedup(timed_row(shape, name, CACHE, turn, flops=flops, held_out=held_out), turn, ours)
         for name, turn in turns.items()
     ]
+    return [_with_shares(row, match) if shares and row.correct else row for row in rows]
+
+
+def _with_shares(row: Row, match: TimingSession) -> Row:
+    found = match.ask(row.contender, "shares", row.shape)
+    return replace(row, shares=TimeShares(**found) if found else None)
 
 
 def _tuning(studies: Sequence[Study]) -> dict[str, Any]:

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import copy
 import importlib
+import json
 import logging
 import warnings
 from collections.abc import Callable, Mapping
+from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from dietlab.errors import MissingDependencyError
+from dietlab.files import UNFINISHED
 from dietlab.hardware.detect import processor_vendor
+from dietlab.models.ansor import with_programs
 from dietlab.models.zoo import Model
 from dietlab.results.row import OURS
 
 if TYPE_CHECKING:
     import torch
+
+ONNX_FILE = "model.onnx"
 
 Words = Any
 Run = Callable[[Words], Any]
@@ -31,6 +38,7 @@ KINDS: Mapping[str, str] = {
     "torch-compile": "compiled",
     "onnxruntime": "prepacked",
     "zentorch": "prepacked",
+    "ansor": "scheduler",
     OURS_EAGER: "eager",
     OURS: "compiled",
 }
@@ -43,7 +51,7 @@ def runtime(name: str, original: torch.nn.Module, options: Mapping[str, Any]) ->
     Args:
         original: shares its weights; it stays as it is.
         options: ``studies``, three folders (dense layers, scores, context), or the first alone; ``onnx``,
-            the model's file; ``threads``.
+            the model's file; ``ansor``, the folder of programs for each layer; ``threads``.
 
     Raises:
         MissingDependencyError: if it is not installed, or not for this processor.
@@ -60,6 +68,9 @@ def runtime(name: str, original: torch.nn.Module, options: Mapping[str, Any]) ->
         return called(original), known
     if name == "torch-compile":
         return compiled(original), known
+    if name == "ansor":
+        twin = with_programs(twin_of(original), Path(options["ansor"]))
+        return compiled(twin), f"{known}, MetaSchedule of TVM {version('apache-tvm')}"
     ours = replaced(original, options["studies"])
     return (called if name == OURS_EAGER else compiled)(ours), known
 
@@ -81,11 +92,15 @@ def replaced(original: torch.nn.Module, studies: list[str]) -> torch.nn.Module:
     from dietlab.torch import replace_attention, replace_experts, replace_linears
     from dietlab.torch.experts import experts_of
 
-    shared = {id(weights): weights for weights in original.parameters()}
-    twin = replace_linears(copy.deepcopy(original, shared), studies[0])
+    twin = replace_linears(twin_of(original), studies[0])
     if any(True for _ in experts_of(twin)):
         twin = replace_experts(twin, studies[0])
     return replace_attention(twin, *studies[1:]) if len(studies) > 1 else twin
+
+
+def twin_of(original: torch.nn.Module) -> torch.nn.Module:
+    """Returns a copy of a model that shares its weights."""
+    return copy.deepcopy(original, {id(weights): weights for weights in original.parameters()})
 
 
 def require_zentorch() -> None:
@@ -114,12 +129,7 @@ def onnx_runtime(path: Path, threads: int) -> tuple[Run, str]:
         raise MissingDependencyError(
             "onnxruntime is installed", error, "pip install 'dietlab[onnxruntime,models]'."
         ) from None
-    settings = onnxruntime.SessionOptions()
-    settings.intra_op_num_threads = threads
-    settings.log_severity_level = 3
-    # Idle threads must not spin while another contender is timed.
-    settings.add_session_config_entry("session.force_spinning_stop", "1")
-    session = onnxruntime.InferenceSession(str(path), settings, providers=["CPUExecutionProvider"])
+    session = onnx_session(path, threads)
 
     def run(words: Words) -> Any:
         return torch.from_numpy(session.run(None, {"words": words.numpy()})[0])
@@ -127,14 +137,52 @@ def onnx_runtime(path: Path, threads: int) -> tuple[Run, str]:
     return run, f"ONNX Runtime {onnxruntime.__version__}"
 
 
-def write_onnx(model: Model, path: Path) -> Path:
-    """Writes a model for ONNX Runtime, for any batch and length, unless the file is there.
+def onnx_session(path: Path, threads: int, profile: str = "") -> Any:
+    """Returns a session of ONNX Runtime; with ``profile`` its trace goes to a file whose name begins so."""
+    import onnxruntime
+
+    settings = onnxruntime.SessionOptions()
+    settings.intra_op_num_threads = threads
+    settings.log_severity_level = 3
+    # Idle threads must not spin while another contender is timed.
+    settings.add_session_config_entry("session.force_spinning_stop", "1")
+    settings.enable_profiling = bool(profile)
+    settings.profile_file_prefix = profile
+    return onnxruntime.InferenceSession(str(path), settings, providers=["CPUExecutionProvider"])
+
+
+def write_onnx(model: Model, home: Path) -> Path:
+    """Returns the file of a model for ONNX Runtime, for any batch and length, which is written unless it is
+    there. It is in a folder with its weights that is named after them, and whole or absent.
+
+    Args:
+        home: a folder for such folders.
 
     Raises:
         MissingDependencyError: without ``onnx`` and ``onnxscript``.
     """
-    if path.exists():
-        return path
+    folder = home / f"{model.name}-{_digest(model)}"
+    if not folder.is_dir():
+        home.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(UNFINISHED, dir=home) as unfinished:
+            made = Path(unfinished) / folder.name
+            made.mkdir()
+            _export(model, made / ONNX_FILE)
+            made.rename(folder)
+    return folder / ONNX_FILE
+
+
+def _digest(model: Model) -> str:
+    """Returns what tells apart models of other weights: their files' names, sizes and times, and the
+    configuration."""
+    about: list[Any] = [model.configuration.to_dict()]
+    if model.weights:
+        files = sorted(Path(model.weights).expanduser().resolve().iterdir())
+        about += [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    return sha256(json.dumps(about, sort_keys=True, default=str).encode()).hexdigest()[:12]
+
+
+def _export(model: Model, path: Path) -> None:
     import torch
 
     class Outer(torch.nn.Module):  # type: ignore[misc]
@@ -169,4 +217,3 @@ def write_onnx(model: Model, path: Path) -> Path:
             error,
             "pip install 'dietlab[models]'.",
         ) from None
-    return path

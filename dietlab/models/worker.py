@@ -1,14 +1,19 @@
 """Checks a contender's results for a whole model, then times it, in a separate process.
 
 ``python -m dietlab.models.worker`` answers as :mod:`dietlab.evaluation.contender_worker` does. Calls follow
-each other without other work between: a model's weights are larger than any cache.
+each other without other work between: a model's weights are larger than any cache. With ``options``
+``{"lengths": [..]}`` a contender has nothing for others. One more request is answered::
+
+    {"op": "shares", "shape": {"T": 5}} -> {"contractions", "attention"}
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from dietlab.errors import MissingDependencyError
@@ -17,6 +22,7 @@ from dietlab.measure.process import serve
 from dietlab.measure.timing import clock_for
 from dietlab.measure.worker import show_torch
 from dietlab.models.runtimes import KINDS, runtime
+from dietlab.models.shares import onnx_shares, time_shares
 from dietlab.models.zoo import Model
 from dietlab.shapes import Shape
 
@@ -31,26 +37,35 @@ class Service:
         import torch
 
         with torch.no_grad():
-            answers = {"open": self._open, "check": self._check, "time": self._time}
+            answers = {
+                "open": self._open,
+                "check": self._check,
+                "time": self._time,
+                "shares": self._shares,
+            }
             return answers[request["op"]](request)
 
     def _open(self, request: Mapping[str, Any]) -> dict[str, Any]:
         import torch
 
         options, threads = request["options"], int(request["threads"])
+        self.name, self.options, self.threads = request["contender"], options, threads
         torch.set_num_threads(threads)
         self.model = Model.from_json(request["workload"])
         self.clock = clock_for(threads)
         self.probe = fma_probe(options["probe"], self.clock) if options.get("probe") else None
         try:
             self.original = self.model.build()
-            self.run, version = runtime(request["contender"], self.original, {**options, "threads": threads})
+            self.run, version = runtime(self.name, self.original, {**options, "threads": threads})
         except MissingDependencyError as error:
             return {"absent": str(error)}
-        return {"version": version, "kind": KINDS[request["contender"]]}
+        return {"version": version, "kind": KINDS[self.name]}
 
     def _check(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        words = self.model.words(Shape.from_json(request["shape"]))
+        shape = Shape.from_json(request["shape"])
+        if shape["T"] not in self.options.get("lengths", [shape["T"]]):
+            return {"absent": f"it was not made for {shape}"}
+        words = self.model.words(shape)
         wanted = self.original(input_ids=words)[0]
         error = (self.run(words) - wanted).abs().max().item()
         right = math.isfinite(error) and error <= TOLERANCE
@@ -66,6 +81,12 @@ class Service:
         # A call that takes longer than the scheduler's slice is always interrupted: the probe alone tells.
         taken = take(block, self.probe, request.get("usual_probe"))
         return {**vars(taken), "calls": count, "copies": 1}
+
+    def _shares(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        words = self.model.words(Shape.from_json(request["shape"]))
+        if self.name == "onnxruntime":
+            return asdict(onnx_shares(Path(self.options["onnx"]), self.threads, words))
+        return asdict(time_shares(self.run, words))
 
     def _block(self, words: Any, count: int) -> float:
         started = self.clock()
