@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from dietlab.cli.main import main
 from dietlab.errors import DietlabError
 from dietlab.evaluation import ansor as tuner
 from dietlab.evaluation.ansor import AnsorResult
@@ -209,6 +211,21 @@ def test_lengths_that_are_not_timed_are_refused(square: Model, here: Hardware, t
     lengths, others = (ShapeSet.extents(square, listed) for listed in ([4, 9], [9, 12, 20]))
     with pytest.raises(DietlabError, match="lengths that are timed; got T=12, T=20"):
         evaluate_model(square, [study], lengths, ["ansor"], ansor_lengths=others)
+
+
+def test_the_command_refuses_before_it_tunes(here: Hardware, tmp_path: Path) -> None:
+    dense = Dense(T=Dim(1, 64), N=Dim(16, 256), K=Dim(16, 256))
+    shapes = ShapeSet.layers([(64, 64)], lengths=[2], workload=dense)
+    Study.create(tmp_path / "study", dense, here, shapes, "smoke")
+    command = ["model", str(tmp_path / "study"), "--name", "bert-tiny", "--out", str(tmp_path / "out")]
+    command += ["--shapes", "1,2,3,4,5,6,7,8,9", "--against", "ansor", "--ansor-trials", "64", "--quiet"]
+    for more, told in (
+        ([], "at most 8 lengths; got 9: 27 tunings of 64 trials"),
+        (["--ansor-lengths", "8,9,10"], "lengths that are timed; got T=10"),
+    ):
+        done = CliRunner().invoke(main, [*command, *more])
+        assert done.exit_code and told in done.output
+    assert not list(tmp_path.glob("out/ansor/**/*.so"))
 
 
 def test_it_has_nothing_for_lengths_that_were_not_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
