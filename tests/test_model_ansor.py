@@ -136,7 +136,7 @@ def test_what_no_program_serves_is_said(programs: Path) -> None:
         static(torch.randn(4, 200))
 
 
-def test_compiled_whole_for_every_number_of_rows(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_whole_for_every_number_of_rows(programs: Path) -> None:
     linear, static = layer(programs)
     torch.compiler.reset()
     compiled = torch.compile(
@@ -144,9 +144,9 @@ def test_compiled_whole_for_every_number_of_rows(programs: Path, monkeypatch: py
     )
     x = torch.randn(3, 200)
     close(compiled(x), torch.nn.functional.gelu(linear(x)))
-    monkeypatch.setattr(torch._dynamo.config, "error_on_recompile", True)
     x = torch.randn(8, 200)
-    close(compiled(x), torch.nn.functional.gelu(linear(x)))
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        close(compiled(x), torch.nn.functional.gelu(linear(x)))
     torch.library.opcheck(
         torch.ops.dietlab.static_linear.default,
         (x, linear.weight.detach(), linear.bias.detach(), static.folder),

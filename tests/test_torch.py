@@ -142,12 +142,11 @@ def test_the_operator_keeps_pytorchs_rules(study: Study, model: torch.nn.Module)
     torch.library.opcheck(torch.ops.dietlab.linear.default, arguments)
 
 
-def test_compiled_whole_for_every_length(model: torch.nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_whole_for_every_length(model: torch.nn.Module) -> None:
     torch.compiler.reset()
     compiled = torch.compile(model, fullgraph=True, dynamic=True, backend="aot_eager")
-    with torch.no_grad():
+    with torch.no_grad(), torch._dynamo.config.patch(error_on_recompile=True):
         compiled(torch.randn(5, 32))
-        monkeypatch.setattr(torch._dynamo.config, "error_on_recompile", True)
         for length in LENGTHS[1:]:
             x = torch.randn(length, 32)
             close(compiled(x), network()(x))
