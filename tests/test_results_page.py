@@ -65,7 +65,7 @@ def test_the_page_on_pytorch_has_the_table_of_the_models() -> None:
 
 def test_a_claim_that_nobody_looks_for_is_refused(tmp_path: Path) -> None:
     (tmp_path / "paper").mkdir()
-    text = "id,claim,source,reported\nmoon,the moon,section 9,1.5\n"
+    text = "id,experiment,claim,source,reported\nmoon,dense,the moon,section 9,1.5\n"
     (tmp_path / "paper" / "claims.csv").write_text(text, encoding="utf-8")
     with pytest.raises(KeyError, match="moon"):
         claims_page(tmp_path)

@@ -1,0 +1,92 @@
+"""Figures that set reported values beside ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from dietlab.cards import counted
+from dietlab.reproduce.findings import ANSOR, over, prepacked, rivals
+from dietlab.reproduce.paper import EDGES, TREATMENTS, reported_speedups, reported_throughput
+from dietlab.results import Report, ResultTable
+from dietlab.results.row import OURS
+from dietlab.results.table import LENGTH
+from dietlab.view.table_figures import plot_bars, plot_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+REPORTED = "DietCode, T4 (reported)"
+Figures = Iterator[tuple[str, "go.Figure"]]
+"""Headings and figures."""
+
+
+def nothing(table: ResultTable) -> Figures:
+    """Returns no figure: public material reports no values of the experiment."""
+    yield from ()
+
+
+def dense(table: ResultTable) -> Figures:
+    """Yields the dense layer's speedups over vendors, Ansor and one schedule, reported and here."""
+    reported = reported_speedups("dense_16Tx768_2304")
+    for report in table.reports:
+        here = f"dietlab, {counted(report.threads, 'core')}"
+        for system, words, contenders in (
+            ("vendor", "the vendor", prepacked(report)),
+            (ANSOR, "Ansor, tuned for each length", (ANSOR,)),
+            ("nimble", "the schedule of the largest shape", ("largest-shape",)),
+        ):
+            frame = _beside(reported[system], {here: report}, contenders)
+            title = f"{report.name}: speedup over {words}"
+            yield title, plot_table(frame, title, "T (length)", "speedup (x)")
+
+
+def bert(table: ResultTable) -> Figures:
+    """Yields BERT's speedups over vendors and Ansor, reported and here."""
+    reported = reported_speedups("bert_base_e2e")
+    for system, words in (("vendor", "the vendor"), (ANSOR, "Ansor, tuned for each length")):
+        reports = {
+            f"dietlab, {report.name}, {counted(report.threads, 'core')}": report for report in table.reports
+        }
+        contenders = {name for report in table.reports for name in rivals(report)}
+        frame = _beside(reported[system], reports, contenders if system == "vendor" else {ANSOR})
+        title = f"BERT-base from end to end: speedup over {words}"
+        yield title, plot_table(frame, title, "T (tokens)", "speedup (x)")
+
+
+def _beside(
+    reported: pd.Series[float], reports: dict[str, Report], contenders: set[str] | tuple[str, ...]
+) -> pd.DataFrame:
+    """Returns a table by length: the reported speedups, and those of some reports over the fastest of some
+    contenders, as far as these took part."""
+    import pandas as pd
+
+    found = {name: pd.Series(over(report, contenders), dtype=float) for name, report in reports.items()}
+    columns = {REPORTED: reported} | {name: values for name, values in found.items() if len(values)}
+    return pd.DataFrame(columns).sort_index()
+
+
+def local_padding(table: ResultTable) -> Figures:
+    """Yields bars of throughput by treatment of the edge, over that with bound checks, reported and here."""
+    for report in table.reports:
+        if report.name in EDGES:
+            frame = treatments(report)
+            title = f"{report.name}: throughput over that with bound checks"
+            yield title, plot_bars(frame, title, "throughput (x)")
+
+
+def treatments(report: Report) -> pd.DataFrame:
+    """Returns throughput over that with bound checks (x): a row for each treatment of the edge, a column for
+    each of the paper's GPUs and for this machine, at the same extents."""
+    import pandas as pd
+
+    extent = EDGES[report.name]
+    rate = {row.contender: row.gflops for row in report.rows if row.shape[LENGTH] == extent and row.correct}
+    names = [name for name in (*TREATMENTS.values(), OURS) if name in rate]
+    here = pd.Series({name: rate[name] / rate[TREATMENTS["predicated"]] for name in names}, dtype=float)
+    here = here.rename(index={OURS: "composition"})
+    frame = reported_throughput(report.name)
+    order = [*dict.fromkeys((*frame.index, *here.index))]
+    name = f"{report.processor_name}, {counted(report.threads, 'core')}"
+    return frame.rename(columns=lambda gpu: f"{gpu} (reported)").reindex(order).assign(**{name: here})
