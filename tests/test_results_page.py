@@ -125,6 +125,15 @@ def test_an_ablation_gives_symbolic_extents_over_constant_ones_of_the_same_tile(
     assert SYMBOLIC not in ablation_text(found)
 
 
+def test_an_ablation_of_several_operators_has_a_table_of_each() -> None:
+    (report,) = ResultTable.load(RESULTS / "zen4-ablation.csv.gz").reports
+    rows = tuple(row for row in report.rows if row.contender in (OURS, "bound checks"))
+    reports = (replace(report, name=name, rows=rows) for name in ("first", "second"))
+    text = ablation_text(ResultTable(tuple(reports)))
+    assert text.count("| bound checks |") == 2 and "`first`" in text and "`second`" in text
+    assert "epilogue" not in text
+
+
 def test_every_column_is_explained() -> None:
     assert set(MEANINGS) == set(COLUMNS)
 
