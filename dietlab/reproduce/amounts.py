@@ -143,7 +143,7 @@ def _tiny() -> Amounts:
 
 AMOUNTS: Mapping[str, Amounts] = {
     "smoke": _tiny(),
-    "quick": _real("quick", 24, (Sentences(1, PAPER_LENGTHS, "quick"), Sentences(16, (5, 43, 81), "smoke"))),
+    "quick": _real("quick", 32, (Sentences(1, PAPER_LENGTHS, "quick"), Sentences(16, (5, 43, 81), "smoke"))),
     "full": _real(
         "full", 256, (Sentences(1, MODEL_LENGTHS, "quick"), Sentences(16, (5, 43, 81, 128), "smoke"))
     ),

@@ -213,7 +213,7 @@ def _kept(folder: Path, target: Path) -> Iterator[None]:
 def operators(operator: str, results: Path) -> ResultTable:
     """Returns the studies of one kind of operator among the paper's."""
     table = recorded("paper", results)
-    kept = (report for report in table.reports if report.operator.operator == operator)
+    kept = (report for report in table.reports if report.operator.operator.startswith(operator))
     return replace(table, reports=tuple(kept))
 
 

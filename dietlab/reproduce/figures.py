@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from dietlab.cards import counted
@@ -31,40 +31,37 @@ def dense(table: ResultTable) -> Figures:
     """Yields the dense layer's speedups over vendors, Ansor and one schedule, reported and here."""
     reported = reported_speedups("dense_16Tx768_2304")
     for report in table.reports:
-        here = f"dietlab, {counted(report.threads, 'core')}"
+        ours = {f"dietlab, {counted(report.threads, 'core')}": report}
         for system, words, contenders in (
             ("vendor", "the vendor", prepacked(report)),
             (ANSOR, "Ansor, tuned for each length", (ANSOR,)),
             ("nimble", "the schedule of the largest shape", ("largest-shape",)),
         ):
-            frame = _beside(reported[system], {here: report}, contenders)
-            title = f"{report.name}: speedup over {words}"
-            yield title, plot_table(frame, title, "T (length)", "speedup (x)")
+            yield from _beside(f"{report.name}: speedup over {words}", reported[system], ours, contenders)
 
 
 def bert(table: ResultTable) -> Figures:
     """Yields BERT's speedups over vendors and Ansor, reported and here."""
     reported = reported_speedups("bert_base_e2e")
-    for system, words in (("vendor", "the vendor"), (ANSOR, "Ansor, tuned for each length")):
-        reports = {
-            f"dietlab, {report.name}, {counted(report.threads, 'core')}": report for report in table.reports
-        }
-        contenders = {name for report in table.reports for name in rivals(report)}
-        frame = _beside(reported[system], reports, contenders if system == "vendor" else {ANSOR})
-        title = f"BERT-base from end to end: speedup over {words}"
-        yield title, plot_table(frame, title, "T (tokens)", "speedup (x)")
+    ours = {f"dietlab, {report.name}, {counted(report.threads, 'core')}": report for report in table.reports}
+    vendors = [name for report in table.reports for name in rivals(report)]
+    title = "BERT-base from end to end: speedup over"
+    yield from _beside(f"{title} the vendor", reported["vendor"], ours, vendors)
+    yield from _beside(f"{title} Ansor, tuned for each length", reported[ANSOR], ours, [ANSOR])
 
 
 def _beside(
-    reported: pd.Series[float], reports: dict[str, Report], contenders: set[str] | tuple[str, ...]
-) -> pd.DataFrame:
-    """Returns a table by length: the reported speedups, and those of some reports over the fastest of some
-    contenders, as far as these took part."""
+    title: str, reported: pd.Series[float], reports: Mapping[str, Report], contenders: Collection[str]
+) -> Figures:
+    """Yields the figure of reported speedups and those of some reports over the fastest of some contenders;
+    none if they did not take part."""
     import pandas as pd
 
     found = {name: pd.Series(over(report, contenders), dtype=float) for name, report in reports.items()}
-    columns = {REPORTED: reported} | {name: values for name, values in found.items() if len(values)}
-    return pd.DataFrame(columns).sort_index()
+    ours = {name: values for name, values in found.items() if len(values)}
+    if ours:
+        frame = pd.DataFrame({REPORTED: reported} | ours).sort_index()
+        yield title, plot_table(frame, title, "T (length)", "speedup (x)")
 
 
 def local_padding(table: ResultTable) -> Figures:

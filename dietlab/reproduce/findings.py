@@ -18,7 +18,8 @@ from dietlab.view.bench_text import cores
 
 FROM_MEMORY = "rotating"
 """The cache state in which weights come from memory, as in a model."""
-PAPER_LENGTHS, ALL_LENGTHS = 8, 128
+PAPER_LENGTHS, ALL_LENGTHS, PAPER_TRIALS = 8, 128, 1000
+"""Lengths that the paper tuned for, all of its range, and Ansor's trials for each length there."""
 ANSOR = "ansor"
 CHECKED, PARTITIONED, PADDED, _ = TREATMENTS.values()
 
@@ -133,7 +134,7 @@ def _dense_vendor(results: Path) -> Iterator[Finding]:
 
 def _dense_ansor(say: Said, results: Path) -> Iterator[Finding]:
     for where, report in _tuned_per_shape(results):
-        method = f"MetaSchedule, {_trials(report)} trials a length"
+        method = f"MetaSchedule, {_trials(report)}"
         yield from say(where, over(report, [ANSOR], [FROM_MEMORY]), method)
 
 
@@ -151,7 +152,7 @@ def _tuning(lengths: int, method: str, results: Path) -> Iterator[Finding]:
     for where, report in _tuned_per_shape(results):
         seconds = report.tuning["ansor_seconds"].values()
         ratio = sum(seconds) / len(seconds) * lengths / report.tuning["total_seconds"]
-        yield Finding(where, ratio, f"{method}{_trials(report)} trials a length")
+        yield Finding(where, ratio, f"{method}{_trials(report)}")
 
 
 def _tuned_per_shape(results: Path) -> Iterator[tuple[str, Report]]:
@@ -159,8 +160,9 @@ def _tuned_per_shape(results: Path) -> Iterator[tuple[str, Report]]:
     return ((where, report) for where, report in found if "ansor_seconds" in report.tuning)
 
 
-def _trials(report: Report) -> int:
-    return int(max(report.tuning["ansor_trials"].values()))
+def _trials(report: Report) -> str:
+    trials = max(report.tuning["ansor_trials"].values())
+    return f"{trials} trials a length instead of {PAPER_TRIALS}"
 
 
 def _padding(operator: str, treatment: str, results: Path) -> Iterator[Finding]:

@@ -24,7 +24,7 @@ PAGE, TEXT, FIGURES = "reproduce.html", "claims.md", "figures"
 """The files of a reproduction for readers."""
 
 NOT_RUN = Outcome("not run")
-STEP_HEADER = ("step", "state", "took", "told", "why")
+STEP_HEADER = ("step", "state", "took", "estimate", "reason")
 
 
 class Section(NamedTuple):
@@ -80,7 +80,7 @@ def claims_text(work: Reproduction) -> str:
 
 
 def step_table(work: Reproduction, steps: Mapping[str, Step] = STEPS) -> Table:
-    """Returns what became of each step, how long it took and was told to take, and why it is not done."""
+    """Returns each step with its state, the time that it took, its estimate, and why it is not done."""
     rows = []
     for name, step in steps.items():
         outcome = work.outcomes.get(name, NOT_RUN)
@@ -119,7 +119,8 @@ def _figures(work: Reproduction, step: Step) -> Iterator[tuple[str, go.Figure]]:
     yield from step.beside(table)
     for report in table.reports:
         for cache in report.caches:
-            heading = f"{report.name}: speedup over each contender, {cache}"
+            where = f", {cache}" if len(report.caches) > 1 else ""
+            heading = f"{report.name}: speedup over each contender{where}"
             figure = plot_speedup(table.report(report.name, report.threads), cache)
             figure.update_layout(title_text=heading)
             yield heading, figure

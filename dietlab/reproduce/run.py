@@ -171,7 +171,7 @@ def reproduce(
     on.
 
     Args:
-        work: from :func:`begun`.
+        work: from :func:`begun`; the outcomes that count are those on disk.
         only: names of steps (default: all).
         observers: are told of a stage for each step, in seconds of its estimate, and of what goes on in it.
         deadline: when to stop at the latest.
@@ -183,6 +183,7 @@ def reproduce(
     deadline = deadline or Deadline()
     listeners = Audience((*observers, deadline))
     with locked(work.folder, "one reproduction at a time works in a folder"):
+        work = Reproduction.open(work.folder)  # another process may have worked on it meanwhile
         for step in work.left(only, steps):
             work = _attempt(work, step, listeners, deadline)
             if work.outcomes[step.name].state == "stopped":

@@ -63,7 +63,7 @@ STEPS: Mapping[str, Step] = {
             "dense",
             "Figure 10 and the tuning times: a dense layer 768 -> 2304 against vendors, one schedule for all "
             "lengths, and Ansor's method, which tunes each length.",
-            {"smoke": 20, "quick": 540, "full": 3000},
+            {"smoke": 15, "quick": 480, "full": 2400},
             experiments.dense,
             partial(experiments.operators, "dense"),
             figures.dense,
@@ -71,7 +71,7 @@ STEPS: Mapping[str, Step] = {
         Step(
             "batched",
             "Section 5.4: both batched products of attention, NT and NN, against vendors and one schedule.",
-            {"smoke": 20, "quick": 360, "full": 420},
+            {"smoke": 15, "quick": 360, "full": 600},
             experiments.batched,
             partial(experiments.operators, "batch-matmul"),
         ),
@@ -79,7 +79,7 @@ STEPS: Mapping[str, Step] = {
             "local-padding",
             "Local padding at the edge against bound checks and loop partitioning, on the operators of its "
             "authors' tests; ours composes exact tiles.",
-            {"smoke": 10, "quick": 90, "full": 150},
+            {"smoke": 5, "quick": 60, "full": 90},
             experiments.local_padding,
             partial(experiments.recorded, "local-padding"),
             figures.local_padding,
@@ -87,14 +87,14 @@ STEPS: Mapping[str, Step] = {
         Step(
             "ablations",
             "Each idea of a micro-kernel by itself: the dense layer's, without it.",
-            {"smoke": 15, "quick": 180, "full": 400},
+            {"smoke": 15, "quick": 180, "full": 360},
             experiments.ablations,
             partial(experiments.recorded, "ablation"),
         ),
         Step(
             "bert",
             "Figure 8: BERT-base from end to end, its dense layers from one library.",
-            {"smoke": 60, "quick": 780, "full": 1800},
+            {"smoke": 45, "quick": 600, "full": 1500},
             experiments.bert,
             experiments.models,
             figures.bert,
