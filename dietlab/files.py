@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -52,8 +53,9 @@ def write_whole(path: Path, data: str | bytes) -> None:
 
 
 def write_json(path: Path, value: Any, indent: int | None = 1) -> None:
-    """Replaces a file by JSON, as :func:`write_whole` does."""
-    write_whole(path, json.dumps(value, indent=indent) + "\n")
+    """Replaces a file by JSON, as :func:`write_whole` does; compressed if its name ends in ``.gz``."""
+    text = json.dumps(value, indent=indent) + "\n"
+    write_whole(path, gzip.compress(text.encode(), mtime=0) if path.suffix == ".gz" else text)
 
 
 def append_line(path: Path, value: Mapping[str, Any], what: str) -> None:

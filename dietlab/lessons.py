@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from html import escape
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -24,13 +23,11 @@ from dietlab.search import EFFORTS, TuningRun, tune
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.shipped import data_path
 from dietlab.space import Scheme, Space, build_space
-from dietlab.view.plots import new_figure
-from dietlab.view.theme import HEADLINES, accented
+from dietlab.view.table_figures import plot_table as plot_table
 from dietlab.workloads import Workload, workload_from_json
 
 if TYPE_CHECKING:
     import pandas as pd
-    import plotly.graph_objects as go
 
 RECORDS = "quickstart/records.jsonl.gz"
 BENCH = "results/zen4-bench.csv.gz"
@@ -121,32 +118,6 @@ def about() -> str:
 
 def _listed(packages: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {version}" for name, version in packages.items())
-
-
-def plot_table(table: pd.DataFrame, title: str, x: str, y: str, log_x: bool = False) -> go.Figure:
-    """Draws each column of a table as a line over its index.
-
-    Args:
-        x, y: titles of the axes, with units.
-        log_x: whether each doubling of the index gets the same room.
-    """
-    figure = new_figure(table, title, None)
-    for number, name in enumerate(map(str, table.columns)):
-        look = HEADLINES.get(name, accented(number))
-        figure.add_scatter(
-            x=table.index,
-            y=table[name],
-            name=escape(name),
-            mode="lines+markers",
-            hoverinfo="text",
-            line=look.line,
-            marker={"symbol": look.symbol},
-            hovertext=[f"<b>{escape(name)}: {v:.4g}</b><br>{x}: {i}" for i, v in table[name].items()],
-        )
-    figure.update_layout(legend={"orientation": "h", "y": -0.2})
-    figure.update_xaxes(title_text=x, **({"type": "log", "dtick": 0.30103} if log_x else {}))
-    figure.update_yaxes(title_text=y)
-    return figure
 
 
 # --- values that several notebooks start from -------------------------------------------------

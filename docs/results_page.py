@@ -207,7 +207,11 @@ def _mean_and_least(ratios: Sequence[float]) -> str:
 
 def ablation_text(table: ResultTable) -> str:
     """What a call takes without each idea, and with each epilogue, over the whole micro-kernel's time."""
-    (block, *_) = blocks(table)
+    return "\n\n".join(part for block in blocks(table) for part in _ablation_parts(block))
+
+
+def _ablation_parts(block: Block) -> Iterator[str]:
+    """The text and the tables of one study in one cache state; only what was measured has a table."""
     (kernel,) = [c.detail for c in block.report.contenders if c.name == OURS]
     ideas: dict[str, list[float]] = {}
     epilogues: dict[str, list[float]] = {}
@@ -220,21 +224,25 @@ def ablation_text(table: ResultTable) -> str:
         elif length >= EPILOGUE_FROM:
             epilogues.setdefault(name, []).append(ratio)
     place = Place(block.report.threads, block.cache).words
-    parts = [
+    yield (
         f"The micro-kernel `{kernel}` on `{block.report.name}`, {place}: its time without one idea over its "
-        "time with all. Padding, bound checks and partitioned loops replace the exact cover by row tiles.",
-        markdown(("without", "time"), [(name, _with_interval(values)) for name, values in ideas.items()]),
-        f"Its time with a fused epilogue over that without, T >= {EPILOGUE_FROM}; "
-        f"the target is at most {EPILOGUE_AT_MOST:.2f}x.",
-        markdown(("epilogue", "time"), [(name, _judged(values)) for name, values in epilogues.items()]),
-    ]
+        "time with all. Padding, bound checks and partitioned loops replace the exact cover by row tiles."
+    )
+    yield markdown(("without", "time"), [(name, _with_interval(values)) for name, values in ideas.items()])
+    if epilogues:
+        yield (
+            f"Its time with a fused epilogue over that without, T >= {EPILOGUE_FROM}; "
+            f"the target is at most {EPILOGUE_AT_MOST:.2f}x."
+        )
+        yield markdown(("epilogue", "time"), [(name, _judged(values)) for name, values in epilogues.items()])
     if symbolic:
-        parts += [
+        yield (
             "Tiles compiled for any columns and depth: their time over that of the same tiles compiled for "
-            "these alone.",
-            markdown(("tile", "time"), [(name, _with_interval(v, digits=3)) for name, v in symbolic.items()]),
-        ]
-    return "\n\n".join(parts)
+            "these alone."
+        )
+        yield markdown(
+            ("tile", "time"), [(name, _with_interval(v, digits=3)) for name, v in symbolic.items()]
+        )
 
 
 def _symbolic_ratios(block: Block) -> dict[str, list[float]]:

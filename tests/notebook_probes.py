@@ -91,6 +91,11 @@ PROBES = {
         "curves": sorted(curves), "lengths": sorted(curves.dropna().index), "dense": (dense[64], flops[64]),
         "share": share.to_dict(),
     """,
+    "16_local_padding": """
+        "layer": reported[layer].to_dict(), "product": reported[product].to_dict(), "agree": agree,
+        "times": times.to_dict(), "executed": {T: executed(T, 128) for T in (120, 128, 960)},
+        "rows": scheme.rows, "ours": [treatments(r).iloc[:, -1].dropna().to_dict() for r in reports],
+    """,
     "puzzles": """
         "solved": [p.check(a).solved for p, a in zip(puzzles.PUZZLES, answers)],
     """,

@@ -30,7 +30,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from schemes import cpu_scheme
 
-from dietlab.bench.ablation import SYMBOLIC, dominating, heights, variants
+from dietlab.bench.ablation import SYMBOLIC, Subject, dominating, heights, variants
 from dietlab.bench.deadline import Deadline, OutOfTime
 from dietlab.bench.run import JOURNAL, TABLE, jobs, play, run_bench
 from dietlab.bench.suite import LENGTHS, PAPER_LENGTHS, SUITES, suite_named
@@ -184,8 +184,8 @@ def test_a_suite_is_narrowed_by_a_pattern_and_by_contenders() -> None:
         bert.only("conv")
     with pytest.raises(
         DietlabError,
-        match="a suite is one of bert-cpu, layers, llm-cpu, smoke, smoke-layers, smoke-gpu, paper-gpu, "
-        "bert-gpu, llm-gpu; got 'gpt'",
+        match="a suite is one of bert-cpu, layers, paper-cpu, llm-cpu, smoke, smoke-layers, smoke-gpu, "
+        "paper-gpu, bert-gpu, llm-gpu; got 'gpt'",
     ):
         suite_named("gpt")
 
@@ -961,6 +961,16 @@ def test_tiles_of_several_heights_are_timed_with_constant_and_with_symbolic_exte
     ]
     for other in (whole.built, replace(QKV, constant=False), SUITES["bert-cpu"].tasks[-1].workload):
         assert heights(scheme, other, avx2) == ()
+
+
+def test_some_variants_are_built_alone() -> None:
+    kernel, avx2 = cpu_scheme(8, 32, 4, edge="even"), Hardware.preset("haswell-1core")
+    subject = Subject("edges", kernel, QKV, (960,), ("bound checks", "local padding"), Path("edges"))
+    assert [v.name for v in subject.chosen(avx2)] == ["dietlab", "local padding", "bound checks"]
+    every = replace(subject, variants=()).chosen(avx2)
+    assert {v.name for v in every} > {"no packing", SYMBOLIC, "+bias"}
+    with pytest.raises(DietlabError, match=r"variants of the scheme are dietlab, .*got glue"):
+        replace(subject, variants=("glue",)).chosen(avx2)
 
 
 def test_the_dominating_micro_kernel_serves_most_usual_lengths() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 from pathlib import Path
 
@@ -17,6 +18,16 @@ def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
     assert path.read_text(encoding="utf-8") == '{"a": "\\u00e9"}\n'
     write_whole(path, "é")
     assert path.read_bytes() == "é".encode() and os.listdir(tmp_path) == ["value.json"]
+
+
+def test_json_is_compressed_where_the_name_says_so(tmp_path: Path) -> None:
+    plain, packed = tmp_path / "value.json", tmp_path / "value.json.gz"
+    for path in (plain, packed):
+        write_json(path, [1, 2])
+    assert gzip.decompress(packed.read_bytes()) == plain.read_bytes()
+    first = packed.read_bytes()
+    write_json(packed, [1, 2])
+    assert packed.read_bytes() == first, "the same bytes for the same value"
 
 
 def stopped(path: Path, error: type[BaseException]) -> None:

@@ -1,4 +1,5 @@
-"""What the notebooks on search, dispatch, evaluation, one's own operator, the bench and every layer show."""
+"""What the notebooks on search, dispatch, evaluation, one's own operator, the bench, every layer, BERT and
+local padding show."""
 
 from __future__ import annotations
 
@@ -282,3 +283,32 @@ def test_nearly_all_operations_are_in_dense_layers(bert: dict[str, Any]) -> None
     dense, every = bert["dense"]
     assert 0.95 < dense / every < 1
     assert all(0 < share <= 1 for share in bert["share"].values())
+
+
+# --- 16 ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def edges() -> dict[str, Any]:
+    return probed("16_local_padding")[0]
+
+
+def test_loop_partitioning_gains_nothing_where_no_tile_lies_inside(edges: dict[str, Any]) -> None:
+    for gpu in ("RTX 3090", "RTX 2080 Ti"):
+        assert edges["layer"][gpu]["loop partitioning"] > 10
+        assert edges["product"][gpu]["loop partitioning"] == 1 < edges["product"][gpu]["local padding"]
+
+
+def test_zeros_explain_what_local_padding_costs(edges: dict[str, Any]) -> None:
+    assert by_length(edges["executed"]) == pytest.approx({120: 128 / 120, 128: 1.0, 960: 1024 / 960})
+    assert edges["agree"] > 0.7
+    padded, checked = (by_length(edges["times"][name]) for name in ("local padding", "bound checks"))
+    assert all(checked[T] > padded[T] for T in padded)
+    assert all(padded[T] < 1.1 for T in padded if T % edges["rows"] == 0)
+
+
+def test_recorded_machines_have_the_same_treatments(edges: dict[str, Any]) -> None:
+    """As many as there are records of; none is needed."""
+    for ours in edges["ours"]:
+        assert set(ours) == {"bound checks", "loop partitioning", "local padding", "composition"}
+        assert ours["bound checks"] == 1 and min(ours["local padding"], ours["composition"]) > 0.9

@@ -65,7 +65,7 @@ def test_the_page_on_pytorch_has_the_table_of_the_models() -> None:
 
 def test_a_claim_that_nobody_looks_for_is_refused(tmp_path: Path) -> None:
     (tmp_path / "paper").mkdir()
-    text = "id,claim,source,reported\nmoon,the moon,section 9,1.5\n"
+    text = "id,experiment,claim,source,reported\nmoon,dense,the moon,section 9,1.5\n"
     (tmp_path / "paper" / "claims.csv").write_text(text, encoding="utf-8")
     with pytest.raises(KeyError, match="moon"):
         claims_page(tmp_path)
@@ -123,6 +123,15 @@ def test_an_ablation_gives_symbolic_extents_over_constant_ones_of_the_same_tile(
     assert "| the micro-kernel | 1.010x |" in text and "| 8 rows           | 0.500x |" in text
     assert "4 rows" not in text, "its tile with constants was not timed"
     assert SYMBOLIC not in ablation_text(found)
+
+
+def test_an_ablation_of_several_operators_has_a_table_of_each() -> None:
+    (report,) = ResultTable.load(RESULTS / "zen4-ablation.csv.gz").reports
+    rows = tuple(row for row in report.rows if row.contender in (OURS, "bound checks"))
+    reports = (replace(report, name=name, rows=rows) for name in ("first", "second"))
+    text = ablation_text(ResultTable(tuple(reports)))
+    assert text.count("| bound checks |") == 2 and "`first`" in text and "`second`" in text
+    assert "epilogue" not in text
 
 
 def test_every_column_is_explained() -> None:

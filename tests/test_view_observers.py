@@ -129,6 +129,13 @@ def test_stages_without_a_plan_are_commands_and_late_observers_are_silent() -> N
     assert stream.getvalue() == "survey: 1 micro-kernel in 1.0 s, best 1 GFLOP/s\n"
 
 
+def test_stages_come_with_their_shares() -> None:
+    clock, stream = Clock(), Terminal()
+    bar = ProgressBar("reproduce", {"dense": 30.0, "bert": 10.0}, stream, clock)
+    played(bar, clock, "dense", 30, "estimated second")
+    assert drawn(stream)[-1].startswith("reproduce 1/2 dense [===============     ] 75 %, 10.0 s left")
+
+
 def drawn(stream: Terminal) -> list[str]:
     return [line.rstrip() for line in stream.getvalue().split("\r")]
 

@@ -147,6 +147,39 @@ def _register_tile(scheme: Scheme) -> CpuScheme:
     return scheme
 
 
+@dataclass(frozen=True)
+class Subject:
+    """The scheme that is taken apart, and where.
+
+    Args:
+        name: of the study in the table.
+        scheme: whose variants are built.
+        workload: what they compute.
+        lengths: those that are measured, as far as they lie in the range.
+        variants: names of those that are built (empty: all).
+        folder: gets the rows and the libraries.
+    """
+
+    name: str
+    scheme: CpuScheme
+    workload: Workload
+    lengths: tuple[int, ...]
+    variants: tuple[str, ...]
+    folder: Path
+
+    def chosen(self, hardware: Hardware) -> list[Variant]:
+        """Returns the variants that are built, the whole scheme first.
+
+        Raises:
+            DietlabError: if there is none of such a name.
+        """
+        scheme, workload = self.scheme, self.workload
+        every = (*variants(scheme, workload), *heights(scheme, workload, hardware))
+        require_names("variants of the scheme", [variant.name for variant in every], self.variants)
+        wanted = {OURS, *self.variants}
+        return [variant for variant in every if variant.name in wanted or not self.variants]
+
+
 def run_ablation(
     study: str | Path,
     *,
@@ -154,6 +187,10 @@ def run_ablation(
     effort: str = "quick",
     scheme: str | None = None,
     observers: Iterable[Observer] = (),
+    workload: Workload | None = None,
+    lengths: Sequence[int] | None = None,
+    only: Sequence[str] = (),
+    out: str | Path | None = None,
 ) -> ResultTable:
     """Builds every variant of one scheme and times them in turns; goes on where it was stopped.
 
@@ -162,9 +199,14 @@ def run_ablation(
     epilogue or the symbolic extents cost.
 
     Args:
-        study: a study that was built; the results go to ``ablation/`` in it.
+        study: a study that was built.
         effort: which lengths are measured and how long they are timed.
         scheme: a scheme's key (default: the one that serves most lengths up to 128).
+        workload: what the scheme computes (default: the study's); schemes are not made for one size.
+        lengths: what is measured (default: the effort's).
+        only: names of variants (default: all).
+        out: where the results go; its name is that of the study in the table (default: ``ablation/`` in the
+            study, whose name it is).
 
     Raises:
         DietlabError: if the study was not built, or a name among the arguments is unknown.
@@ -172,48 +214,54 @@ def run_ablation(
     require_names("cache states", CACHE_STATES, caches, at_least=1)
     opened = Study.open(study)
     dispatcher = Dispatcher.from_json(opened.operator().manifest)
-    chosen = _register_tile(Scheme.from_key(scheme) if scheme else dominating(dispatcher))
+    subject = Subject(
+        Path(out).name if out else opened.folder.name,
+        _register_tile(Scheme.from_key(scheme) if scheme else dominating(dispatcher)),
+        workload or opened.workload,
+        lengths_named(effort) if lengths is None else tuple(lengths),
+        tuple(only),
+        Path(out) if out else opened.folder / FOLDER,
+    )
     about = {
-        "suite": f"ablation of {chosen.key}",
+        "suite": f"ablation of {subject.scheme.key}",
         "effort": effort,
         "versions": versions(),
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
-    folder = opened.folder / FOLDER
-    with locked(folder, ONE_AT_A_TIME):
-        journal = Journal(folder / JOURNAL, about)
-        left = [turn for turn in _turns(opened, caches, effort) if turn not in journal.rows]
+    with locked(subject.folder, ONE_AT_A_TIME):
+        journal = Journal(subject.folder / JOURNAL, about | ({"variants": [*only]} if only else {}))
+        left = [turn for turn in _turns(opened, subject, caches) if turn not in journal.rows]
         seen = {record.shape for record in opened.run().records}
         try:
             done = len(journal.rows)
             with audience(observers).stage("bench", done + len(left), "shape", done) as progress:
                 if left:
-                    with _contest(opened, dispatcher, chosen, effort, journal) as contest:
+                    with _contest(opened, dispatcher, subject, effort, journal) as contest:
                         play(contest, left, seen, journal, progress)
         finally:
-            journal.kept.table.save(folder / TABLE)
+            journal.kept.table.save(subject.folder / TABLE)
     return journal.kept.table
 
 
-def _turns(study: Study, caches: Sequence[str], effort: str) -> Iterator[Turn]:
-    ((name, dim),) = study.workload.dims.items()
-    shapes = [Shape.of(**{name: length}) for length in lengths_named(effort) if length in dim]
+def _turns(study: Study, subject: Subject, caches: Sequence[str]) -> Iterator[Turn]:
+    ((name, dim),) = subject.workload.dims.items()
+    shapes = [Shape.of(**{name: length}) for length in subject.lengths if length in dim]
     for shape in spread(shapes):
         for cache in caches:
-            yield Turn(study.folder.name, study.hardware.cores, cache, shape)
+            yield Turn(subject.name, study.hardware.cores, cache, shape)
 
 
 @contextmanager
 def _contest(
-    study: Study, dispatcher: Dispatcher, scheme: CpuScheme, effort: str, journal: Journal
+    study: Study, dispatcher: Dispatcher, subject: Subject, effort: str, journal: Journal
 ) -> Iterator[Contest]:
     """Builds and opens the variants; what cannot be built is absent, with the reason."""
     entries: list[Entrant] = []
     absent: list[ContenderInfo] = []
-    single = replace(dispatcher, schemes=(scheme_with(scheme, edge="even"),), tree=Leaf(0))
-    every = (*variants(scheme, study.workload), *heights(scheme, study.workload, study.hardware))
-    for number, variant in enumerate(every):
-        home = study.folder / FOLDER / f"variant-{number}"
+    workload = subject.workload
+    single = replace(dispatcher, schemes=(scheme_with(subject.scheme, edge="even"),), tree=Leaf(0))
+    for number, variant in enumerate(subject.chosen(study.hardware)):
+        home = subject.folder / f"variant-{number}"
         kind = "ours" if variant.name == OURS else "variant"
         try:
             build(replace(single, workload=variant.built, schemes=(variant.scheme,)), home)
@@ -224,16 +272,16 @@ def _contest(
             continue
         options = {"library": str(home / "library")}
         entries.append(Entrant(variant.name, "library", kind, options, variant.scheme.key, variant.workload))
-    with TimingSession(study.workload, study.hardware, entries) as match:
+    with TimingSession(workload, study.hardware, entries) as match:
         contest = Contest(Lineup(single, None, tuple(entries), tuple(absent)), match, effort_named(effort))
         if OURS not in match.names:
             raise DietlabError("the composition opens", contest.contenders[0].absent)
         journal.add_study(
             Report(
-                study.workload.to_json(),
+                workload.to_json(),
                 study.hardware.to_json(),
                 contenders=contest.contenders,
-                name=study.folder.name,
+                name=subject.name,
             )
         )
         yield contest

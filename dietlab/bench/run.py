@@ -14,7 +14,7 @@ from typing import Any
 from dietlab.bench.deadline import Deadline, OutOfTime
 from dietlab.bench.every_layer import OWN
 from dietlab.bench.random_shapes import check_shapes
-from dietlab.bench.studies import own_libraries, watched
+from dietlab.bench.studies import own_libraries, study_of, watched
 from dietlab.bench.suite import PAPER_LENGTHS, Suite, Task
 from dietlab.bench.validity import check_lengths
 from dietlab.cards import counted
@@ -63,8 +63,8 @@ class Job:
 
 @dataclass(frozen=True)
 class Bench:
-    """An open run: where it lies, what it keeps, who listens, on what it runs, how long things are timed, and
-    when it ends."""
+    """An open run: where it lies, what it keeps, who listens, on what it runs, how long things are timed,
+    when it ends, and whether every library is called at every length."""
 
     out: Path
     journal: Journal
@@ -74,6 +74,7 @@ class Bench:
     timing: Effort
     target: Target
     deadline: Deadline
+    every_length: bool
 
 
 def run_bench(
@@ -88,6 +89,7 @@ def run_bench(
     only: str = "",
     observers: Iterable[Observer] = (),
     deadline: Deadline | None = None,
+    every_length: bool = True,
 ) -> ResultTable:
     """Returns the whole table of a suite; what stands in ``out`` already is not measured again.
 
@@ -103,6 +105,8 @@ def run_bench(
         ansor_trials: trials a shape of the contender ``ansor`` (default: the effort's).
         only: a pattern of task names.
         deadline: when to stop at the latest; it says what is left then.
+        every_length: whether a CPU's libraries are also called, and checked, at every length that is not
+            timed: some minutes for a batched product.
 
     Raises:
         StudyError: if ``out`` holds another bench, or another process works on it.
@@ -116,8 +120,9 @@ def run_bench(
     chosen, deadline = suite.only(only), deadline or Deadline()
     with locked(folder, ONE_AT_A_TIME):
         journal = Journal(folder / JOURNAL, _about(suite, effort, effort_named(tuning), timing))
+        listeners = audience((*observers, deadline))
         bench = Bench(
-            folder, journal, audience((*observers, deadline)), effort, tuning, timing, suite.target, deadline
+            folder, journal, listeners, effort, tuning, timing, suite.target, deadline, every_length
         )
         todo = jobs(chosen, threads, caches, effort, journal)
         try:
@@ -183,8 +188,8 @@ def _run_jobs(bench: Bench, todo: Sequence[Job]) -> None:
 def _unchecked(bench: Bench, job: Job) -> bool:
     """Returns whether a library was measured, but not called at every length."""
     facts = bench.journal.studies.get((job.task.name, job.threads))
-    on_cpu = bench.target == "cpu"
-    return on_cpu and facts is not None and not facts.failure and not _checks(facts)
+    wanted = bench.every_length and bench.target == "cpu"
+    return wanted and facts is not None and not facts.failure and not _checks(facts)
 
 
 def _checks(facts: Report | None) -> dict[str, Any]:
@@ -208,15 +213,13 @@ def _attempt(bench: Bench, job: Job, progress: Stage) -> None:
 
 
 def _measure(bench: Bench, job: Job, hardware: Hardware, progress: Stage) -> None:
-    task, folder = job.task, bench.out / job.name
-    study = Study.create(
-        folder, task.workload, hardware, task.shapes, bench.tuning, max_kernels=task.max_kernels
-    )
+    task = job.task
+    study = study_of(task, bench.out, hardware, bench.tuning)
     op, memory = watched(study, bench.listeners)
     if memory is not None:
         _keep_memory(bench, job, study, memory)
     known, run = bench.journal.studies.get((task.name, job.threads)), study.run()
-    checks = _checks(known) or _checked(study, op, bench.listeners)
+    checks = _checks(known) or (_checked(study, op, bench.listeners) if bench.every_length else {})
     if known is not None and not job.turns:
         bench.journal.add_study(replace(known, library={**known.library, **checks}))
         return
@@ -229,7 +232,7 @@ def _measure(bench: Bench, job: Job, hardware: Hardware, progress: Stage) -> Non
         ShapeSet.of(dict.fromkeys((turn.shape for turn in job.turns), 1.0)),
         effort=bench.timing,
         tuned=run,
-        folder=folder,
+        folder=study.folder,
         listeners=bench.listeners,
         ansor_shapes=_paper_shapes(task),
         more=own.entrants,

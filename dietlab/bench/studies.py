@@ -50,6 +50,25 @@ class OwnLibraries:
         return {name: value for name, value in facts.items() if value}
 
 
+def study_of(task: Task, home: Path, hardware: Hardware, tuning: str) -> Study:
+    """Returns a task's study in ``home``, the one that stands there if it is equal.
+
+    Args:
+        tuning: the effort of tuning.
+
+    Raises:
+        StudyError: if another study stands there.
+    """
+    return Study.create(
+        home / study_folder(task.name, hardware.cores),
+        task.workload,
+        hardware,
+        task.shapes,
+        tuning,
+        max_kernels=task.max_kernels,
+    )
+
+
 def built(study: Study, listeners: Audience) -> Operator:
     """Returns the study's operator; tuned, dispatched and built first where that is still to do."""
     try:
@@ -85,16 +104,8 @@ def own_libraries(
     with listeners.stage("own libraries", len(owners), "layer") as progress:
         for layer in owners:
             alone = own_task(task, layer)
-            folder = out / study_folder(alone.name, hardware.cores)
             try:
-                study = Study.create(
-                    folder,
-                    alone.workload,
-                    hardware,
-                    alone.shapes,
-                    tuning,
-                    max_kernels=alone.max_kernels,
-                )
+                study = study_of(alone, out, hardware, tuning)
                 operators.append(built(study, listeners))
                 seconds[str(layer)] = round(study.run().seconds.total, 2)
             except DietlabError as error:

@@ -55,6 +55,11 @@ GPU_AGAINST = ("cublas", "cublaslt", "cublaslt-tuned", "torch-compile", "triton"
 
 PAPER_ROWS = 16
 """Sentences in a batch of the paper's dense layers: a length T makes 16 T rows (section 5)."""
+PAPER_CPU_LENGTHS: Mapping[str, tuple[int, ...]] = {
+    "smoke": (5, 128),
+    "quick": PAPER_LENGTHS,
+    "full": PAPER_LENGTHS,
+}
 PAPER_GPU_LENGTHS: Mapping[str, tuple[int, ...]] = {
     "smoke": (5, 128),
     "quick": PAPER_LENGTHS,
@@ -227,6 +232,17 @@ def batch_task(form: str, batch: int, size: int, high: int) -> Task:
     return Task(f"batch-matmul-{form}", workload, _tuned(high), BATCH_AGAINST)
 
 
+def paper_cpu() -> tuple[Task, ...]:
+    """Returns the paper's operators at its lengths: the dense layer, also against per-shape tuning, and both
+    batched products. Rows of the dense layer are tokens of one sentence."""
+    dense = dense_task(2304, 768, 2048)
+    dense = replace(dense, against=(*dense.against, "ansor"))
+    tasks = (dense, *(batch_task(form, 192, 64, 128) for form in ("nt", "nn")))
+    return tuple(
+        replace(task, against=(*task.against, "largest-shape"), lengths=PAPER_CPU_LENGTHS) for task in tasks
+    )
+
+
 def paper_gpu() -> tuple[Task, ...]:
     """Returns the paper's operators in its precision: a dense layer of 16 T rows, and both batched
     products."""
@@ -282,6 +298,7 @@ SUITES: Mapping[str, Suite] = {
             ),
         ),
         Suite("layers", (every_layer_task(), batch_task("nt", 192, 64, 128), batch_task("nn", 192, 64, 128))),
+        Suite("paper-cpu", paper_cpu()),
         Suite("llm-cpu", (dense_task(4096, 4096, 512),)),
         Suite(
             "smoke",

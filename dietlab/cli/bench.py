@@ -110,6 +110,8 @@ def bench(
       layers     one dense operator for all layers, T=1..2048, N, K=64..4096, on BERT-base's
                  four layers and 12 others, also against each layer's own library; and both
                  batched products
+      paper-cpu  the paper's dense layer and both batched products at its eight lengths, also
+                 against one schedule for all and, the layer, per-shape tuning
       llm-cpu    a dense layer 4096 x 4096, T=1..512
       smoke      one tiny dense layer, for a first look: under a minute
       smoke-layers  four tiny layers with one library

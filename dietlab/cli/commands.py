@@ -19,7 +19,7 @@ HEADINGS = {
         "evaluate",
         "report",
     ),
-    "Compare": ("bench", "model", "ablate", "survey", "replay"),
+    "Compare": ("bench", "model", "ablate", "reproduce", "survey", "replay"),
     "Look at a GPU without one": ("compile", "heuristics"),
     "This machine": ("doctor", "lab"),
 }

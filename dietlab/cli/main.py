@@ -15,6 +15,7 @@ from dietlab.cli.lab import lab
 from dietlab.cli.model import model_command
 from dietlab.cli.quickstart import quickstart
 from dietlab.cli.recorded import replay, survey_command
+from dietlab.cli.reproduce import reproduce_command
 from dietlab.cli.stages import build_command, dispatch, space, tune_command
 
 
@@ -43,6 +44,7 @@ for command in (
     model_command,
     bench,
     ablate,
+    reproduce_command,
     survey_command,
     replay,
     compile_command,

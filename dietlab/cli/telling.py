@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import click
@@ -37,14 +37,16 @@ class Telling:
 
     Args:
         command: its name.
-        stages: the stages that it goes through, in their order.
+        stages: the stages that it goes through, in their order, or with their shares of its time.
         quiet: whether only its result is wanted.
 
     Attributes:
         observers: what its stages report to.
     """
 
-    def __init__(self, command: str, stages: Iterable[str], quiet: bool = False) -> None:
+    def __init__(
+        self, command: str, stages: Iterable[str] | Mapping[str, float], quiet: bool = False
+    ) -> None:
         self._command, self._quiet = command, quiet
         self._bar = ProgressBar(command, stages)
         self.observers: tuple[Observer, ...] = () if quiet else (self._bar,)

@@ -333,7 +333,7 @@ class Report(Carded):
         )
 
     def save(self, path: str | Path) -> None:
-        """Writes ``report.json``.
+        """Writes ``report.json``, compressed if the name ends in ``.gz``.
 
         Raises:
             RecordError: if no row has a right result; what stands in the file stays.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import TextIO
@@ -46,10 +46,10 @@ USUAL_SHARE = 1.0
 class _Course:
     """The progress of a command: its planned stages, the one that it is in, and those that run inside of it.
 
-    Times are readings of one monotonic clock, in seconds; work is in units of :data:`SHARES`.
+    Times are readings of one monotonic clock, in seconds; work is in units of the stages' ``shares``.
     """
 
-    stages: tuple[str, ...]
+    shares: Mapping[str, float]
     began: float
     place: int = -1
     round: int = 0
@@ -59,6 +59,10 @@ class _Course:
     entered: float = 0.0
     worked: float = 0.0
     running: dict[str, StageClock] = field(default_factory=dict)
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        return tuple(self.shares)
 
     @property
     def stage(self) -> str:
@@ -94,7 +98,7 @@ class _Course:
         """Returns the part of the command's work that is done, 0 to 1."""
         if self.place < 0:
             return 0.0
-        before = sum(_share(stage) for stage in self.stages[: self.place])
+        before = sum(self.shares[stage] for stage in self.stages[: self.place])
         here = self.round - 1.0 if self.clock else float(self.round)
         if self.clock:
             here += self.clock.done / max(1, self.clock.total)
@@ -116,15 +120,11 @@ class _Course:
 
     @property
     def _whole(self) -> float:
-        return sum(map(_share, self.stages))
+        return sum(self.shares.values())
 
     @property
     def _share(self) -> float:
-        return _share(self.stage)
-
-
-def _share(stage: str) -> float:
-    return SHARES.get(stage, USUAL_SHARE)
+        return self.shares[self.stage]
 
 
 class ProgressBar:
@@ -140,7 +140,8 @@ class ProgressBar:
 
     Args:
         command: what the line begins with.
-        stages: the names of the stages that will come, in their order (default: not known).
+        stages: the names of the stages that will come, in their order (default: not known), or with their
+            shares of the command's time (default: :data:`SHARES`).
         stream: where to write; standard error if None.
         clock: a monotonic clock, in seconds (another one for tests).
     """
@@ -148,11 +149,13 @@ class ProgressBar:
     def __init__(
         self,
         command: str = "",
-        stages: Iterable[str] = (),
+        stages: Iterable[str] | Mapping[str, float] = (),
         stream: TextIO | None = None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        self._command, self._stages = command, tuple(stages)
+        self._command = command
+        usual = {name: SHARES.get(name, USUAL_SHARE) for name in stages}
+        self._shares = stages if isinstance(stages, Mapping) else usual
         self._stream, self._clock = stream, clock
         self._course: _Course | None = None
         self._shown, self._drawn = "", float("-inf")
@@ -188,7 +191,7 @@ class ProgressBar:
 
     def _started(self, event: StageStarted, now: float) -> None:
         if self._course is None:
-            self._course = _Course(self._stages or (event.stage,), now)
+            self._course = _Course(self._shares or {event.stage: USUAL_SHARE}, now)
         course = self._course
         if event.stage in course.stages:
             if event.stage != course.stage:
@@ -206,7 +209,7 @@ class ProgressBar:
         if inside and clock.made and not self._redraws:
             made = str(counted(clock.made, clock.unit))
             self._line(course.named(event.stage), made, event.seconds, clock.note)
-        if not self._stages and not course.running:
+        if not self._shares and not course.running:
             self.close()  # nobody else will: no further stage is known
         else:
             self._draw(now)

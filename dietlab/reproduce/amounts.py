@@ -1,0 +1,162 @@
+"""The amount of measuring by effort: operators, lengths, trials and models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from dietlab.bench.every_layer import EveryLayer
+from dietlab.bench.suite import (
+    LENGTHS,
+    PAPER_LENGTHS,
+    QUICK_LENGTHS,
+    Suite,
+    Task,
+    every_layer_task,
+    suite_named,
+)
+from dietlab.errors import require_names
+from dietlab.models import MODEL_CONTENDERS
+from dietlab.reproduce.paper import EDGES
+from dietlab.shapes import Dim
+from dietlab.workloads import BatchMatmul, Dense, Workload
+
+MODEL_LENGTHS = (
+    1, 2, 3, 4, 5, 8, 10, 12, 14, 16, 17, 20, 24, 28, 31, 32, 36, 40, 43, 47, 48, 53, 56, 60, 61, 62, 64, 68,
+    72, 81, 83, 88, 92, 96, 100, 107, 113, 119, 124, 128,
+)  # fmt: skip
+"""Tokens of one sentence with effort full: those of the recorded models."""
+
+INSTALLED = tuple(name for name in MODEL_CONTENDERS if name != "ansor")
+"""Contenders of a whole model that only have to be installed; programs tuned for each length of a model take
+hours."""
+
+
+@dataclass(frozen=True)
+class EdgeCase:
+    """An operator on which treatments of the edge are compared.
+
+    Args:
+        name: of the study in the table; a folder's name.
+        task: the one whose study lends the scheme.
+        workload: what the scheme computes.
+        extent: rows that the scheme's tiles do not divide.
+        lengths: rows that are measured, this one among them.
+    """
+
+    name: str
+    task: Task
+    workload: Workload
+    extent: int
+    lengths: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """A model's batch, the lengths of its sentences in tokens, and the effort of timing."""
+
+    batch: int
+    lengths: tuple[int, ...]
+    timing: str
+
+
+@dataclass(frozen=True)
+class Amounts:
+    """The amount that an effort measures.
+
+    Args:
+        effort: the bench's: how long each is timed.
+        suite: the paper's operators; the dense layer is the first.
+        ansor_trials: of per-shape tuning, for each length.
+        ablated: lengths of the ablation.
+        edges: operators whose edges are treated in several ways.
+        layers: the operator whose one library serves every dense layer of the model.
+        model: its name.
+        sentences: batches and lengths that the model is timed with.
+        against: the model's contenders.
+    """
+
+    effort: str
+    suite: Suite
+    ansor_trials: int
+    ablated: tuple[int, ...]
+    edges: tuple[EdgeCase, ...]
+    layers: Task
+    model: str
+    sentences: tuple[Sentences, ...]
+    against: tuple[str, ...]
+
+    @property
+    def dense(self) -> Task:
+        """The paper's dense layer."""
+        return self.suite.tasks[0]
+
+
+def _edges(suite: Suite) -> tuple[EdgeCase, ...]:
+    """Returns the paper's two operators. Half as many rows again and again make the edge a growing share."""
+    dense, scores, _ = suite.tasks
+    works = (replace(dense.workload, K=770), scores.workload)  # type: ignore[type-var]
+    cases = zip(EDGES.items(), (dense, scores), works, strict=True)
+    return tuple(
+        EdgeCase(name, task, work, extent, tuple(extent >> halvings for halvings in range(7)))
+        for (name, extent), task, work in cases
+    )
+
+
+def _real(effort: str, trials: int, sentences: tuple[Sentences, ...]) -> Amounts:
+    suite = suite_named("paper-cpu")
+    layers = every_layer_task()
+    return Amounts(
+        effort, suite, trials, QUICK_LENGTHS, _edges(suite), layers, "bert-base", sentences, INSTALLED
+    )
+
+
+def _tiny() -> Amounts:
+    """Returns small operators that nobody learns from: does everything run?"""
+    ends = ((1, 1.0), (16, 1.0))
+    lengths = dict.fromkeys(LENGTHS, (1, 7, 15))
+    dense = Task("dense-tiny", Dense(T=Dim(1, 16), N=64, K=32), ends, ("openblas", "largest-shape"), lengths)
+    batched = tuple(
+        Task(
+            f"batch-matmul-{form}-tiny",
+            BatchMatmul(T=Dim(1, 16), B=2, D=8, form=form),
+            ends,
+            ("openblas",),
+            lengths,
+        )
+        for form in ("nt", "nn")
+    )
+    sizes = ((64, 64), (128, 64), (64, 128))
+    none = dict.fromkeys(LENGTHS, (0, 0))
+    layers = Task(
+        "dense-tiny-layers",
+        Dense(T=Dim(1, 16), N=Dim(16, 128), K=Dim(16, 128)),
+        ends,
+        (),
+        layers=EveryLayer(sizes, (), lengths, lengths, none),
+    )
+    edge = EdgeCase("dense-tiny-edge", dense, Dense(T=Dim(1, 16), N=64, K=33), 15, (7, 15))
+    sentences = (Sentences(1, (3,), "smoke"),)
+    suite = Suite("paper-tiny", (dense, *batched))
+    return Amounts("smoke", suite, 4, (7,), (edge,), layers, "bert-tiny", sentences, ("torch",))
+
+
+AMOUNTS: Mapping[str, Amounts] = {
+    "smoke": _tiny(),
+    "quick": _real("quick", 32, (Sentences(1, PAPER_LENGTHS, "quick"), Sentences(16, (5, 43, 81), "smoke"))),
+    "full": _real(
+        "full", 256, (Sentences(1, MODEL_LENGTHS, "quick"), Sentences(16, (5, 43, 81, 128), "smoke"))
+    ),
+}
+"""Amounts by effort. With ``quick`` all steps fit 40 minutes on two cores; a call with 16 sentences takes
+seconds, so that the effort of its timing is small."""
+
+
+def amounts_named(effort: str) -> Amounts:
+    """Returns the amounts of an effort.
+
+    Raises:
+        DietlabError: if there is no such effort.
+    """
+    require_names("efforts of a reproduction", AMOUNTS, [effort])
+    return AMOUNTS[effort]

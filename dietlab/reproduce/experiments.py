@@ -1,0 +1,233 @@
+"""The work of the steps: each measures one experiment of the paper, and reads its records again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dietlab.bench.ablation import run_ablation
+from dietlab.bench.deadline import Deadline
+from dietlab.bench.run import JOURNAL, TUNING_EFFORT, run_bench
+from dietlab.bench.studies import built, study_of
+from dietlab.bench.suite import Task
+from dietlab.dims import Dim
+from dietlab.errors import StudyError
+from dietlab.events import Audience
+from dietlab.hardware import Hardware
+from dietlab.models import Model, evaluate_model
+from dietlab.models.run import CACHE
+from dietlab.reproduce import findings
+from dietlab.reproduce.amounts import Amounts, EdgeCase, Sentences
+from dietlab.reproduce.paper import TREATMENTS
+from dietlab.results import Report, ResultTable
+from dietlab.results.journal import Turn, read_journal, resumed
+from dietlab.search import TuningRun
+from dietlab.shapes import Shape, ShapeSet
+from dietlab.space import Scheme
+from dietlab.study import EVALUATION, Study
+
+BENCH, RESULTS = "bench", "results"
+"""Folders of a reproduction: the bench with all studies, and the records as ``data/results`` names them."""
+
+HERE = "here"
+"""The machine in the names of records."""
+
+CACHES = (findings.FROM_MEMORY,)
+LONGEST = 128
+"""Tokens of the longest sentence that the model is compiled for, as in the paper."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of a step: the amounts, the processor, who listens, and when it ends."""
+
+    amounts: Amounts
+    hardware: Hardware
+    listeners: Audience
+    deadline: Deadline
+
+    @property
+    def tuning(self) -> str:
+        """The effort of tuning."""
+        return TUNING_EFFORT[self.amounts.effort]
+
+
+# --- what is measured -------------------------------------------------------------------------------
+
+
+def dense(folder: Path, settings: Settings) -> tuple[Path, ...]:
+    """Measures the dense layer; returns the table of the paper's operators."""
+    return _bench(folder, settings, settings.amounts.suite.tasks[:1])
+
+
+def batched(folder: Path, settings: Settings) -> tuple[Path, ...]:
+    """Measures both batched products; returns the table of the paper's operators."""
+    return _bench(folder, settings, settings.amounts.suite.tasks[1:])
+
+
+def _bench(folder: Path, settings: Settings, tasks: Sequence[Task]) -> tuple[Path, ...]:
+    """Measures some tasks of the suite, which share a bench.
+
+    Raises:
+        StudyError: if one of them failed.
+    """
+    amounts, cores = settings.amounts, settings.hardware.cores
+    target = _record(folder, "paper")
+    for task in tasks:
+        with _kept(folder / BENCH, target):
+            table = run_bench(
+                amounts.suite,
+                folder / BENCH,
+                threads=(cores,),
+                caches=CACHES,
+                effort=amounts.effort,
+                ansor_trials=amounts.ansor_trials,
+                only=task.name,
+                observers=settings.listeners.observers,
+                deadline=settings.deadline,
+                every_length=amounts.effort == "full",
+            )
+        if settings.deadline.left is not None:
+            break
+        failure = table.report(task.name, cores).failure
+        if failure:
+            raise StudyError("every operator is measured", f"{task.name}: {failure}", "Try again.")
+    return (target,)
+
+
+def ablations(folder: Path, settings: Settings) -> tuple[Path, ...]:
+    """Takes the scheme apart that serves most short lengths of the dense layer."""
+    study, target = _study(folder, settings.amounts.dense, settings), _record(folder, "ablation")
+    with _kept(study.folder / "ablation", target):
+        run_ablation(
+            study.folder,
+            caches=CACHES,
+            effort=settings.amounts.effort,
+            lengths=settings.amounts.ablated,
+            observers=settings.listeners.observers,
+        )
+    return (target,)
+
+
+def local_padding(folder: Path, settings: Settings) -> tuple[Path, ...]:
+    """Compares treatments of the edge of one scheme for each operator."""
+    target = _record(folder, "local-padding")
+    reports: tuple[Report, ...] = ()
+    for case in settings.amounts.edges:
+        table = _edge(folder, case, settings)
+        reports += table.reports
+        replace(table, reports=reports, about={**table.about, "suite": "local padding"}).save(target)
+    return (target,)
+
+
+def _edge(folder: Path, case: EdgeCase, settings: Settings) -> ResultTable:
+    study = _study(folder, case.task, settings)
+    return run_ablation(
+        study.folder,
+        caches=CACHES,
+        effort=settings.amounts.effort,
+        scheme=sticking_out(study.run(), case.extent).key,
+        workload=case.workload,
+        lengths=case.lengths,
+        only=[name for name in TREATMENTS.values() if name != "both"],
+        out=folder / "edges" / case.name,
+        observers=settings.listeners.observers,
+    )
+
+
+def sticking_out(run: TuningRun, rows: int) -> Scheme:
+    """Returns the fastest measured scheme whose tiles do not divide ``rows``, as in the paper; if there is
+    none, the fastest of all. It can be built with every treatment of the edge."""
+    shape = Shape.of(T=rows)
+    schemes = [
+        scheme for scheme in run.schemes if {"padded", "partitioned", "checked"} <= {*scheme.kernel.edges}
+    ]
+    seconds = run.seconds_table(schemes, [shape])[:, 0]
+    ranked = [schemes[int(number)] for number in seconds.argsort()]
+    return next((scheme for scheme in ranked if rows % scheme.rows), ranked[0])
+
+
+def bert(folder: Path, settings: Settings) -> tuple[Path, ...]:
+    """Tunes one library for all layers and times the model with it; returns a report for each batch."""
+    study = _study(folder, settings.amounts.layers, settings)
+    return tuple(_model(folder, study, group, settings) for group in settings.amounts.sentences)
+
+
+def _model(folder: Path, study: Study, group: Sentences, settings: Settings) -> Path:
+    amounts, cores = settings.amounts, settings.hardware.cores
+    target = folder / RESULTS / f"{HERE}-bert-b{group.batch}-{cores}core.report.json.gz"
+    model = Model(amounts.model, group.batch, Dim(1, LONGEST))
+    lengths = ShapeSet.extents(model, group.lengths)
+    home = folder / f"bert-b{group.batch}"
+    home.mkdir(parents=True, exist_ok=True)
+    journal = resumed(
+        home / EVALUATION,
+        model=model.to_json(),
+        lengths=lengths.to_json(),
+        against=amounts.against,
+        effort=group.timing,
+    )
+    turns = [Turn("", cores, CACHE, shape) for shape in lengths]
+    if not (target.exists() and all(turn in journal.rows for turn in turns)):
+        report = evaluate_model(
+            model,
+            [study],
+            lengths,
+            amounts.against,
+            effort=group.timing,
+            folder=folder / BENCH,  # one file of the model for ONNX Runtime serves every batch
+            observers=settings.listeners.observers,
+            journal=journal,
+        )
+        report.save(target)
+    return target
+
+
+def _study(folder: Path, task: Task, settings: Settings) -> Study:
+    """Returns a task's study, tuned and built first where that is still to do."""
+    study = study_of(task, folder / BENCH, settings.hardware, settings.tuning)
+    built(study, settings.listeners)
+    return study
+
+
+def _record(folder: Path, kind: str) -> Path:
+    """Returns the path of a table, as :func:`dietlab.reproduce.findings.tables` looks for it."""
+    return folder / RESULTS / f"{HERE}-{kind}.csv.gz"
+
+
+@contextmanager
+def _kept(folder: Path, target: Path) -> Iterator[None]:
+    """Writes what the journal in a folder has to ``target`` at the end, also if it was stopped."""
+    try:
+        yield
+    finally:
+        if (folder / JOURNAL).exists():
+            read_journal(folder / JOURNAL).table.save(target)
+
+
+# --- what was measured ------------------------------------------------------------------------------
+
+
+def operators(operator: str, results: Path) -> ResultTable:
+    """Returns the studies of one kind of operator among the paper's."""
+    table = recorded("paper", results)
+    kept = (report for report in table.reports if report.operator.operator.startswith(operator))
+    return replace(table, reports=tuple(kept))
+
+
+def recorded(kind: str, results: Path) -> ResultTable:
+    """Returns a table of this machine; an empty one if it was not measured."""
+    path = results / f"{HERE}-{kind}.csv.gz"
+    return ResultTable.load(path) if path.exists() else ResultTable(())
+
+
+def models(results: Path) -> ResultTable:
+    """Returns the reports of whole models of this machine as a table."""
+    found = (report for _, report in findings.models(results))
+    named = (
+        replace(report, name=f"{report.workload['operator']}, batch {report.workload['batch']}")
+        for report in found
+    )
+    return ResultTable(tuple(named))
