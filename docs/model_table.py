@@ -1,4 +1,4 @@
-"""The table of ``docs/pytorch.md``: how fast a whole BERT is with tuned layers."""
+"""The table of ``docs/pytorch.md``: how fast whole models are with tuned layers."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from dietlab.models import frame_models
+from dietlab.reproduce.findings import models
 from dietlab.results import Report
-from dietlab.view.bench_text import cores, markdown
+from dietlab.view.bench_text import markdown
 
 START, END = "<!-- models:start -->", "<!-- models:end -->"
-HEADER = ("cores", "batch", "lengths", "over", "mean", "95 % interval", "worst", "at T")
+KINDS = ("bert", "decoder", "experts")
+HEADER = ("model", "on", "lengths", "over", "mean", "95 % interval", "worst", "at T")
 
 
 def model_table(results: Path) -> str:
     """Returns the table as Markdown; one line for each recorded model and contender, and who they were."""
-    reports = [Report.load(path) for path in sorted(results.glob("*-bert-b*.report.json.gz"))]
+    found = [*models(results, *KINDS)]
+    reports = [report for _, report in found]
     versions = dict.fromkeys(
         f"{info.name}: {info.version}" for report in reports for info in report.contenders if not info.absent
     )
@@ -26,20 +29,19 @@ def model_table(results: Path) -> str:
         if info.absent
     )
     notes = "\n".join(f"- {line}" for line in (*versions, *absent))
-    return f"{markdown(HEADER, [*_rows(reports)])}\n\n{notes}"
+    return f"{markdown(HEADER, [*_rows(found)])}\n\n{notes}"
 
 
-def _rows(reports: Iterable[Report]) -> Iterator[tuple[str, ...]]:
-    for row in frame_models(reports).itertuples():
-        interval = f"{row.low:.2f}x to {row.high:.2f}x"
-        worst = f"{row.worst:.2f}x"
-        yield (
-            cores(row.cores),
-            str(row.batch),
-            str(row.lengths),
-            row.contender,
-            f"{row.geomean:.2f}x",
-            interval,
-            worst,
-            str(row.worst_T),
-        )
+def _rows(found: Iterable[tuple[str, Report]]) -> Iterator[tuple[str, ...]]:
+    for where, report in found:
+        for row in frame_models([report]).itertuples():
+            yield (
+                row.model,
+                where,
+                str(row.lengths),
+                row.contender,
+                f"{row.geomean:.2f}x",
+                f"{row.low:.2f}x to {row.high:.2f}x",
+                f"{row.worst:.2f}x",
+                str(row.worst_T),
+            )

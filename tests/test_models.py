@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,21 +12,23 @@ from click.testing import CliRunner
 
 import dietlab as dl
 from dietlab.cli.main import main
-from dietlab.errors import DietlabError, RecordError, WorkloadError
+from dietlab.errors import DietlabError, MissingDependencyError, RecordError, WorkloadError
 from dietlab.hardware import Hardware
 from dietlab.measure import SyntheticRunner
 from dietlab.models import (
+    CONFIGURATIONS,
     DEFAULT_MODEL_CONTENDERS,
     Model,
     evaluate_model,
+    export,
     frame_models,
     frame_padding,
     padded_lengths,
-    runtimes,
     speedups,
     time_shares,
 )
-from dietlab.models.runtimes import called, replaced, write_onnx
+from dietlab.models.export import compile_ahead, write_onnx
+from dietlab.models.runtimes import ALSO_OURS, called, replaced
 from dietlab.models.shares import onnx_shares, shares_of_trace
 from dietlab.models.summary import BEST
 from dietlab.results import Report, Row
@@ -38,6 +41,8 @@ from dietlab.workloads import BatchMatmul, Dense
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
+
+from transformers import AutoModel  # noqa: E402
 
 from dietlab.models import worker  # noqa: E402
 
@@ -102,7 +107,7 @@ def test_everybody_computes_the_same(studies: tuple[Study, ...], tmp_path: Path)
 
 
 def test_a_model_that_differs_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    def slightly_off(name: str, original: torch.nn.Module, options: object) -> object:
+    def slightly_off(name: str, model: Model, original: torch.nn.Module, options: object) -> object:
         return lambda words: original(input_ids=words)[0] + 2e-4, "1.0"
 
     monkeypatch.setattr(worker, "runtime", slightly_off)
@@ -160,6 +165,35 @@ def test_the_command_tells_and_keeps_a_report(studies: tuple[Study, ...], tmp_pa
     assert (tmp_path / "out" / "report.html").read_text(encoding="utf-8").count("bert-tiny")
 
 
+# --- models as files -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["bert-tiny", "experts-tiny"])
+def test_a_model_compiled_ahead_of_time_computes_the_same(name: str, studies: tuple[Study, ...]) -> None:
+    model = Model(name, 1, Dim(1, 64))
+    original = model.build()
+    run = compile_ahead(model, replaced(original, [str(studies[0].folder)]))
+    for length in (1, 9, 64):
+        words = model.words(Shape.of(T=length))
+        assert (run(words) - original(input_ids=words)[0]).abs().max() < worker.TOLERANCE
+
+
+def test_what_cannot_be_compiled_ahead_of_time_says_why() -> None:
+    class Depends(torch.nn.Module):
+        def forward(self, input_ids: torch.Tensor) -> tuple[torch.Tensor]:
+            return (input_ids if input_ids.sum() > 3 else -input_ids,)
+
+    with pytest.raises(MissingDependencyError, match=r"compiles bert-tiny ahead of time; got .*data-dep"):
+        compile_ahead(TINY, Depends())
+
+
+def test_what_onnx_has_no_form_of_leaves_onnx_runtime_out(tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript")
+    with pytest.raises(MissingDependencyError, match=r"ONNX has a form.*experts-tiny; got .*grouped_mm"):
+        write_onnx(Model("experts-tiny", 1), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 # --- what reports say together ---------------------------------------------------------------------
 
 
@@ -180,15 +214,17 @@ def test_the_best_of_all_is_another_one_at_each_length() -> None:
             "torch": {1: 2.0, 2: 4.0},
             "onnxruntime": {1: 3.0, 2: 1.5},
             "dietlab-eager": {1: 1.1, 2: 1.1},
+            "dietlab-compile": {1: 1.1, 2: 1.1},
+            "ansor": {2: 1.2},
         }
     )
-    assert speedups(made)[BEST] == {1: 2.0, 2: 1.5}, "ours without the compiler is no rival"
+    assert speedups(made)[BEST] == {1: 2.0, 2: 1.5}, "ours is no rival, nor what was tuned for each length"
     first, *others = frame_models([made]).to_dict("records")
     assert (first["contender"], first["batch"], first["cores"], first["lengths"]) == (BEST, 2, 1, 2)
     assert first["geomean"] == pytest.approx(3**0.5)
     assert (first["low"], first["high"]) == (pytest.approx(1.5), pytest.approx(2.0))
     assert (first["worst"], first["worst_T"]) == (1.5, 2)
-    assert [row["contender"] for row in others] == ["torch", "onnxruntime", "dietlab-eager"]
+    assert [row["contender"] for row in others] == ["torch", "onnxruntime", *ALSO_OURS, "ansor"]
 
 
 def test_wrong_results_count_nowhere() -> None:
@@ -235,26 +271,26 @@ def test_onnx_runtime_tells_its_shares(tmp_path: Path) -> None:
 def test_a_file_for_onnx_runtime_is_whole_and_of_its_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def export(model: Model, path: Path) -> None:
+    def written(model: Model, path: Path) -> None:
         path.write_text("graph")
         path.with_name("model.onnx.data").write_text("weights")
 
     def stopped(model: Model, path: Path) -> None:
-        export(model, path)
+        written(model, path)
         raise KeyboardInterrupt
 
     home = tmp_path / "home"
-    monkeypatch.setattr(runtimes, "_export", stopped)
+    monkeypatch.setattr(export, "_export", stopped)
     with pytest.raises(KeyboardInterrupt):
         write_onnx(TINY, home)
     assert not list(home.iterdir())
-    monkeypatch.setattr(runtimes, "_export", export)
+    monkeypatch.setattr(export, "_export", written)
     first = write_onnx(TINY, home)
     assert [file.read_text() for file in sorted(first.parent.iterdir())] == ["graph", "weights"]
     TINY.build().save_pretrained(tmp_path / "mine")
     mine = replace(TINY, weights=str(tmp_path / "mine"))
     second = write_onnx(mine, home)
-    monkeypatch.setattr(runtimes, "_export", stopped)
+    monkeypatch.setattr(export, "_export", stopped)
     assert write_onnx(replace(TINY, batch=7), home) == first != second == write_onnx(mine, home)
     (tmp_path / "mine" / "model.safetensors").write_bytes(b"others")
     with pytest.raises(KeyboardInterrupt):
@@ -296,6 +332,21 @@ def test_a_decoder_computes_the_same(name: str, studies: tuple[Study, ...]) -> N
         for length in (1, 9, 64):
             words = model.words(Shape.of(T=length))
             assert (called(ours)(words) - called(original)(words)).abs().max() < worker.TOLERANCE
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_a_model_has_the_layers_that_its_configuration_tells(name: str) -> None:
+    model = Model(name, 1)
+    with torch.device("meta"):
+        built = AutoModel.from_config(model.configuration, **model.family.options)
+    found = Counter[tuple[int, int]]()
+    for module in built.modules():
+        if isinstance(module, torch.nn.Linear):
+            found[module.out_features, module.in_features] += 1
+    for weights in built.parameters():
+        if weights.dim() == 3:  # [experts, N, K]
+            found[weights.shape[1], weights.shape[2]] += model.configuration.num_experts_per_tok
+    assert model.layers() == found
 
 
 def test_a_token_meets_the_experts_that_it_chooses() -> None:

@@ -258,7 +258,10 @@ def test_the_amounts_are_the_paper_s() -> None:
     assert str(quick.edges[0].workload) == "dense T=1..2048 N=2304 K=770"
     assert isinstance(quick.edges[1].workload, BatchMatmul) and quick.edges[1].lengths[0] == 120
     assert (quick.ansor_trials, full.ansor_trials) == (32, 256)
-    assert [len(group.lengths) for group in full.sentences] == [40, 4]
+    assert [len(calls.lengths) for calls in full.sentences] == [40, 6]
+    assert [calls.model.name for calls in full.served] == ["decoder", "experts"]
+    assert all(len(calls.shapes) == calls.steps for calls in full.served)
+    assert all(calls.also for calls in full.served) and not any(calls.also for calls in full.sentences)
     assert "ansor" not in quick.against
 
 

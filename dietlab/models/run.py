@@ -18,19 +18,20 @@ from dietlab.evaluation.timing_session import Entrant, TimingSession, WorkerModu
 from dietlab.events import Audience, Observer, audience
 from dietlab.hardware import Hardware
 from dietlab.models.ansor import tune_layers
-from dietlab.models.runtimes import KINDS, OURS_EAGER, write_onnx
+from dietlab.models.export import write_onnx
+from dietlab.models.runtimes import ALSO_OURS, KINDS
 from dietlab.models.zoo import Model
 from dietlab.results.journal import Journal, Turn
 from dietlab.results.report import Report
-from dietlab.results.row import OURS, ContenderInfo, Row, TimeShares
+from dietlab.results.row import ANSOR, OURS, ContenderInfo, Row, TimeShares
 from dietlab.search import Effort, effort_named
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.study import Study
 
 MODEL_CONTENDERS = tuple(name for name in KINDS if name != OURS)
-"""Who can take part, besides the model that PyTorch compiled with dietlab inside."""
+"""Who can take part, besides the model that was compiled ahead of time with dietlab inside."""
 
-DEFAULT_MODEL_CONTENDERS = tuple(name for name in MODEL_CONTENDERS if name != "ansor")
+DEFAULT_MODEL_CONTENDERS = tuple(name for name in MODEL_CONTENDERS if name != ANSOR)
 """Who takes part in an evaluation that names none: not who must be tuned for each length."""
 
 CACHE = "model"
@@ -104,7 +105,7 @@ def evaluate_model(
                 turn = Turn("", hardware.cores, CACHE, shape)
                 held_out = model.batch * shape["T"] not in tuned
                 rows += journal.measured(turn, partial(_rows, match, model, effort, shape, held_out, shares))
-                progress.advance(standing(rows, (OURS_EAGER,)))
+                progress.advance(standing(rows, ALSO_OURS))
         return Report(
             workload=model.to_json(),
             hardware=hardware.to_json(),
@@ -146,21 +147,21 @@ def _entries(
     """Returns who takes part, ours first, who cannot, and what was tuned for each shape."""
     folders = [str(study.folder.resolve()) for study in studies]
     ours = {"studies": folders}
-    options: dict[str, dict[str, Any]] = {OURS: ours, OURS_EAGER: ours}
+    options: dict[str, dict[str, Any]] = dict.fromkeys((OURS, *ALSO_OURS), ours)
     absent, results = list[ContenderInfo](), tuple[AnsorResult, ...]()
     try:
-        if "ansor" in against:
+        if ANSOR in against:
             programs, hardware = home / "ansor", studies[0].hardware
             results = tune_layers(model, hardware, ansor_lengths, programs, trials, listeners)
-            options["ansor"] = {"ansor": str(programs), "lengths": [shape["T"] for shape in ansor_lengths]}
+            options[ANSOR] = {"ansor": str(programs), "lengths": [shape["T"] for shape in ansor_lengths]}
     except MissingDependencyError as error:
-        absent.append(ContenderInfo("ansor", KINDS["ansor"], absent=str(error)))
+        absent.append(ContenderInfo(ANSOR, KINDS[ANSOR], absent=str(error)))
     try:
         if "onnxruntime" in against:
             options["onnxruntime"] = {"onnx": str(write_onnx(model, home))}
     except MissingDependencyError as error:
         absent.append(ContenderInfo("onnxruntime", KINDS["onnxruntime"], absent=str(error)))
-    details = {"ansor": detail_of(results)} if results else {}
+    details = {ANSOR: detail_of(results)} if results else {}
     missing = {info.name for info in absent}
     names = [OURS, *(name for name in against if name not in missing)]
     entries = [Entrant(name, name, options=options.get(name), detail=details.get(name, "")) for name in names]

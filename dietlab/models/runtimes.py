@@ -1,60 +1,63 @@
-"""Runtimes of a whole model: PyTorch as it is and compiled, ONNX Runtime, ZenDNN, PyTorch with dietlab."""
+"""Runtimes of a whole model: PyTorch as it is, compiled, and compiled ahead of time, each with and without
+dietlab; ONNX Runtime; ZenDNN."""
 
 from __future__ import annotations
 
 import copy
 import importlib
-import json
-import logging
-import warnings
 from collections.abc import Callable, Mapping
-from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from dietlab.errors import MissingDependencyError
-from dietlab.files import UNFINISHED
 from dietlab.hardware.detect import processor_vendor
 from dietlab.models.ansor import with_programs
+from dietlab.models.export import compile_ahead
 from dietlab.models.zoo import Model
-from dietlab.results.row import OURS
+from dietlab.results.row import ANSOR, OURS
 
 if TYPE_CHECKING:
     import torch
-
-ONNX_FILE = "model.onnx"
 
 Words = Any
 Run = Callable[[Words], Any]
 """Computes ``[batch, T, hidden]`` of words ``[batch, T]``, all PyTorch tensors."""
 
-OURS_EAGER = f"{OURS}-eager"
-"""Ours in a model that PyTorch did not compile; :data:`~dietlab.results.row.OURS` is in one that it did."""
+OURS_EAGER, OURS_COMPILED = f"{OURS}-eager", f"{OURS}-compile"
+"""Ours in a model as PyTorch runs it, and in one that it compiles at the first call;
+:data:`~dietlab.results.row.OURS` is in one that was compiled ahead of time."""
+
+ALSO_OURS = (OURS_EAGER, OURS_COMPILED)
+"""No rivals of ours."""
 
 KINDS: Mapping[str, str] = {
     "torch": "eager",
     "torch-compile": "compiled",
+    "torch-aot": "compiled",
     "onnxruntime": "prepacked",
     "zentorch": "prepacked",
-    "ansor": "scheduler",
+    ANSOR: "scheduler",
     OURS_EAGER: "eager",
+    OURS_COMPILED: "compiled",
     OURS: "compiled",
 }
 """How each runs the model."""
 
 
-def runtime(name: str, original: torch.nn.Module, options: Mapping[str, Any]) -> tuple[Run, str]:
+def runtime(
+    name: str, model: Model, original: torch.nn.Module, options: Mapping[str, Any]
+) -> tuple[Run, str]:
     """Returns one that runs the model, by name, and its version.
 
     Args:
-        original: shares its weights; it stays as it is.
+        model: and the lengths that it is compiled for.
+        original: is that model, and shares its weights; it stays as it is.
         options: ``studies``, three folders (dense layers, scores, context), or the first alone; ``onnx``,
             the model's file; ``ansor``, the folder of programs for each layer; ``threads``.
 
     Raises:
-        MissingDependencyError: if it is not installed, or not for this processor.
+        MissingDependencyError: if it is not installed, or not for this processor or model.
     """
     import torch
 
@@ -68,10 +71,15 @@ def runtime(name: str, original: torch.nn.Module, options: Mapping[str, Any]) ->
         return called(original), known
     if name == "torch-compile":
         return compiled(original), known
-    if name == "ansor":
+    ahead = f"{known}, ahead of time"
+    if name == "torch-aot":
+        return compile_ahead(model, original), ahead
+    if name == ANSOR:
         twin = with_programs(twin_of(original), Path(options["ansor"]))
-        return compiled(twin), f"{known}, MetaSchedule of TVM {version('apache-tvm')}"
+        return compile_ahead(model, twin), f"{ahead}, MetaSchedule of TVM {version('apache-tvm')}"
     ours = replaced(original, options["studies"])
+    if name == OURS:
+        return compile_ahead(model, ours), ahead
     return (called if name == OURS_EAGER else compiled)(ours), known
 
 
@@ -149,71 +157,3 @@ def onnx_session(path: Path, threads: int, profile: str = "") -> Any:
     settings.enable_profiling = bool(profile)
     settings.profile_file_prefix = profile
     return onnxruntime.InferenceSession(str(path), settings, providers=["CPUExecutionProvider"])
-
-
-def write_onnx(model: Model, home: Path) -> Path:
-    """Returns the file of a model for ONNX Runtime, for any batch and length, which is written unless it is
-    there. It is in a folder with its weights that is named after them, and whole or absent.
-
-    Args:
-        home: a folder for such folders.
-
-    Raises:
-        MissingDependencyError: without ``onnx`` and ``onnxscript``.
-    """
-    folder = home / f"{model.name}-{_digest(model)}"
-    if not folder.is_dir():
-        home.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(UNFINISHED, dir=home) as unfinished:
-            made = Path(unfinished) / folder.name
-            made.mkdir()
-            _export(model, made / ONNX_FILE)
-            made.rename(folder)
-    return folder / ONNX_FILE
-
-
-def _digest(model: Model) -> str:
-    """Returns what tells apart models of other weights: their files' names, sizes and times, and the
-    configuration."""
-    about: list[Any] = [model.configuration.to_dict()]
-    if model.weights:
-        files = sorted(Path(model.weights).expanduser().resolve().iterdir())
-        about += [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    return sha256(json.dumps(about, sort_keys=True, default=str).encode()).hexdigest()[:12]
-
-
-def _export(model: Model, path: Path) -> None:
-    import torch
-
-    class Outer(torch.nn.Module):  # type: ignore[misc]
-        """Of the model's results only the last layer's output."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = model.build()
-
-        def forward(self, words: torch.Tensor) -> torch.Tensor:
-            return self.model(input_ids=words)[0]
-
-    # It says of packages that have nothing to do with the model that they are not installed.
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-    dims = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)
-            torch.onnx.export(
-                Outer().eval(),
-                (torch.zeros(2, 7, dtype=torch.long),),
-                str(path),
-                input_names=["words"],
-                output_names=["hidden"],
-                dynamic_shapes=(dims,),
-                dynamo=True,
-                verbose=False,
-            )
-    except ImportError as error:
-        raise MissingDependencyError(
-            "a model is written for ONNX Runtime by onnx and onnxscript",
-            error,
-            "pip install 'dietlab[models]'.",
-        ) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -41,25 +42,26 @@ PART_OF = {name: part for part, names in PARTS.items() for name in names}
 PRODUCTS = ("MatMul", "FusedMatMul", "Gemm")
 """ONNX Runtime's products, of attention if an operand is a batch of heads: it has four dimensions."""
 
-CALLS = 10
-"""Calls over which a profiler sums: a profile of one would hold a slow moment of a shared processor."""
+CALLS, SECONDS = 10, 1.0
+"""Calls over which a profiler sums, if they take no longer: a profile of one short call would hold a slow
+moment of a shared processor."""
 
 CALL = "a call of the model"
 
 
-def time_shares(run: Run, words: Any, calls: int = CALLS) -> TimeShares:
+def time_shares(run: Run, words: Any, calls: int | None = None) -> TimeShares:
     """Returns the shares of a call's time on the calling thread.
 
     Args:
         run: a model of PyTorch; it was called with such words before.
         words: ``[batch, T]``.
-        calls: over which the profiler sums.
+        calls: over which the profiler sums (default: at most :data:`CALLS`, for :data:`SECONDS`).
     """
     import torch
     from torch.profiler import ProfilerActivity, profile, record_function
 
     with torch.no_grad(), profile(activities=[ProfilerActivity.CPU]) as profiled:
-        for _ in range(calls):
+        for _ in _enough(calls):
             with record_function(CALL):
                 run(words)
     times = Counter[str]()
@@ -71,23 +73,33 @@ def time_shares(run: Run, words: Any, calls: int = CALLS) -> TimeShares:
     return TimeShares(*(times[part] / times[CALL] for part in PARTS))
 
 
+def _enough(calls: int | None) -> Iterator[None]:
+    """Yields for each of so many calls, or until they have taken long enough."""
+    until = time.monotonic() + SECONDS
+    for done in range(CALLS if calls is None else calls):
+        if calls is None and done and time.monotonic() >= until:
+            return
+        yield
+
+
 def _callers(event: Any) -> Iterator[str]:
     while event.cpu_parent is not None:
         event = event.cpu_parent
         yield event.name
 
 
-def onnx_shares(path: Path, threads: int, words: Any, calls: int = CALLS) -> TimeShares:
+def onnx_shares(path: Path, threads: int, words: Any, calls: int | None = None) -> TimeShares:
     """Returns the shares of a call's time in ONNX Runtime, as its own profiler tells them.
 
     Args:
         path: the model's file.
         words: ``[batch, T]``, of PyTorch.
-        calls: over which the profiler sums; one more goes before them.
+        calls: over which the profiler sums (default: as :func:`time_shares`); one more goes before them.
     """
     with TemporaryDirectory() as folder:
         session = onnx_session(path, threads, str(Path(folder) / "calls"))
-        for _ in range(calls + 1):
+        session.run(None, {"words": words.numpy()})
+        for _ in _enough(calls):
             session.run(None, {"words": words.numpy()})
         return shares_of_trace(json.loads(Path(session.end_profiling()).read_text(encoding="utf-8")))
 

@@ -56,7 +56,7 @@ class Service:
         self.probe = fma_probe(options["probe"], self.clock) if options.get("probe") else None
         try:
             self.original = self.model.build()
-            self.run, version = runtime(self.name, self.original, {**options, "threads": threads})
+            self.run, version = runtime(self.name, self.model, self.original, {**options, "threads": threads})
         except MissingDependencyError as error:
             return {"absent": str(error)}
         return {"version": version, "kind": KINDS[self.name]}

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,19 +21,54 @@ LENGTHS = Dim(1, 512)
 """The lengths that BERT has positions for."""
 
 
+Layers = Mapping[tuple[int, int], int]
+"""How many dense layers have N columns and K rows, by (N, K)."""
+
+
+def _bert_layers(c: Any) -> Layers:
+    hidden, inner, count = c.hidden_size, c.intermediate_size, c.num_hidden_layers
+    return _counted([(hidden, hidden, 4 * count), (inner, hidden, count), (hidden, inner, count)])
+
+
+def _attention(c: Any) -> list[tuple[int, int, int]]:
+    """Returns (N, K, how many) of the projections, several heads of queries for each of keys and values."""
+    hidden = c.hidden_size
+    shared = hidden // c.num_attention_heads * c.num_key_value_heads
+    return [(hidden, hidden, 2 * c.num_hidden_layers), (shared, hidden, 2 * c.num_hidden_layers)]
+
+
+def _llama_layers(c: Any) -> Layers:
+    hidden, inner, count = c.hidden_size, c.intermediate_size, c.num_hidden_layers
+    return _counted([*_attention(c), (inner, hidden, 2 * count), (hidden, inner, count)])
+
+
+def _mixtral_layers(c: Any) -> Layers:
+    hidden, inner = c.hidden_size, c.intermediate_size
+    chosen = c.num_experts_per_tok * c.num_hidden_layers
+    return _counted([*_attention(c), (2 * inner, hidden, chosen), (hidden, inner, chosen)])
+
+
+def _counted(layers: list[tuple[int, int, int]]) -> Layers:
+    found = Counter[tuple[int, int]]()
+    for n, k, count in layers:
+        found[n, k] += count
+    return found
+
+
 @dataclass(frozen=True)
 class Family:
-    """Models of one kind in ``transformers``: the name of its configuration, what building takes besides,
-    whether a word sees only those before it."""
+    """Models of one kind in ``transformers``: the name of its configuration, the dense layers of one, what
+    building takes besides, whether a word sees only those before it."""
 
     configuration: str
+    layers: Callable[[Any], Layers]
     options: Mapping[str, Any] = field(default_factory=dict)
     causal: bool = True
 
 
-BERT = Family("BertConfig", {"add_pooling_layer": False}, causal=False)
-LLAMA = Family("LlamaConfig")
-MIXTRAL = Family("MixtralConfig")
+BERT = Family("BertConfig", _bert_layers, {"add_pooling_layer": False}, causal=False)
+LLAMA = Family("LlamaConfig", _llama_layers)
+MIXTRAL = Family("MixtralConfig", _mixtral_layers)
 
 TINY = {"vocab_size": 100, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
 DECODER = {
@@ -163,9 +197,9 @@ class Model:
         generator = torch.Generator().manual_seed(SEED + length)
         return torch.randint(self.configuration.vocab_size, (self.batch, length), generator=generator)
 
-    def layers(self) -> Mapping[tuple[int, int], int]:
+    def layers(self) -> Layers:
         """Returns how many dense layers (N, K) a token meets: of a layer's experts those that it chooses."""
-        return _layers(self)
+        return self.family.layers(self.configuration)
 
     def flops(self, shape: Shape) -> int:
         """Returns the floating-point operations of the dense layers and of both batched products."""
@@ -189,21 +223,3 @@ class Model:
 
     def __str__(self) -> str:
         return f"{self.name} T={self.T} batch={self.batch}"
-
-
-@cache
-def _layers(model: Model) -> Mapping[tuple[int, int], int]:
-    configuration = model.configuration
-    import torch
-    from transformers import AutoModel
-
-    with torch.device("meta"):
-        built = AutoModel.from_config(configuration, **model.family.options)
-    found = Counter[tuple[int, int]]()
-    for module in built.modules():
-        if isinstance(module, torch.nn.Linear):
-            found[module.out_features, module.in_features] += 1
-    for weights in built.parameters():
-        if weights.dim() == 3:  # [experts, N, K]
-            found[weights.shape[1], weights.shape[2]] += configuration.num_experts_per_tok
-    return found

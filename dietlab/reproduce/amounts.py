@@ -16,9 +16,9 @@ from dietlab.bench.suite import (
     suite_named,
 )
 from dietlab.errors import require_names
-from dietlab.models import MODEL_CONTENDERS
+from dietlab.models import DEFAULT_MODEL_CONTENDERS, Model, padded_lengths
 from dietlab.reproduce.paper import EDGES
-from dietlab.shapes import Dim
+from dietlab.shapes import Dim, Shape, ShapeSet
 from dietlab.workloads import BatchMatmul, Dense, Workload
 
 MODEL_LENGTHS = (
@@ -27,9 +27,11 @@ MODEL_LENGTHS = (
 )  # fmt: skip
 """Tokens of one sentence with effort full: those of the recorded models."""
 
-INSTALLED = tuple(name for name in MODEL_CONTENDERS if name != "ansor")
-"""Contenders of a whole model that only have to be installed; programs tuned for each length of a model take
-hours."""
+SENTENCES = Dim(1, 128)
+"""Tokens of a sentence of the paper's model."""
+
+STEPS = Dim(1, 2048)
+"""Tokens of a server's step: the longest of ``data/traffic``'s trace are as long."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +54,33 @@ class EdgeCase:
 
 
 @dataclass(frozen=True)
-class Sentences:
-    """A model's batch, the lengths of its sentences in tokens, and the effort of timing."""
+class Calls:
+    """The calls of a model that are timed.
 
-    batch: int
-    lengths: tuple[int, ...]
+    Args:
+        model: and its batch.
+        timing: the effort of timing.
+        lengths: in tokens.
+        steps: the number of different lengths out of the trace of a server, instead of ``lengths``; timed are
+            then also those to which servers pad them.
+    """
+
+    model: Model
     timing: str
+    lengths: tuple[int, ...] = ()
+    steps: int = 0
+
+    @property
+    def shapes(self) -> ShapeSet:
+        """The lengths that count."""
+        if self.steps:
+            return ShapeSet.traffic(self.model, "serving", self.steps)
+        return ShapeSet.extents(self.model, self.lengths)
+
+    @property
+    def also(self) -> tuple[Shape, ...]:
+        """The lengths that are timed besides."""
+        return padded_lengths(self.model, self.shapes) if self.steps else ()
 
 
 @dataclass(frozen=True)
@@ -71,9 +94,9 @@ class Amounts:
         ablated: lengths of the ablation.
         edges: operators whose edges are treated in several ways.
         layers: the operator whose one library serves every dense layer of the model.
-        model: its name.
-        sentences: batches and lengths that the model is timed with.
-        against: the model's contenders.
+        sentences: the paper's model by batch.
+        served: models that nobody tuned for, in a server.
+        against: contenders of all models.
     """
 
     effort: str
@@ -82,9 +105,9 @@ class Amounts:
     ablated: tuple[int, ...]
     edges: tuple[EdgeCase, ...]
     layers: Task
-    model: str
-    sentences: tuple[Sentences, ...]
-    against: tuple[str, ...]
+    sentences: tuple[Calls, ...]
+    served: tuple[Calls, ...]
+    against: tuple[str, ...] = DEFAULT_MODEL_CONTENDERS
 
     @property
     def dense(self) -> Task:
@@ -103,12 +126,15 @@ def _edges(suite: Suite) -> tuple[EdgeCase, ...]:
     )
 
 
-def _real(effort: str, trials: int, sentences: tuple[Sentences, ...]) -> Amounts:
+def _real(effort: str, trials: int, sentences: tuple[Calls, ...], steps: int) -> Amounts:
     suite = suite_named("paper-cpu")
     layers = every_layer_task()
-    return Amounts(
-        effort, suite, trials, QUICK_LENGTHS, _edges(suite), layers, "bert-base", sentences, INSTALLED
-    )
+    served = tuple(Calls(Model(name, 1, STEPS), "smoke", steps=steps) for name in ("decoder", "experts"))
+    return Amounts(effort, suite, trials, QUICK_LENGTHS, _edges(suite), layers, sentences, served)
+
+
+def _bert(batch: int, lengths: tuple[int, ...], timing: str) -> Calls:
+    return Calls(Model("bert-base", batch, SENTENCES), timing, lengths)
 
 
 def _tiny() -> Amounts:
@@ -136,20 +162,21 @@ def _tiny() -> Amounts:
         layers=EveryLayer(sizes, (), lengths, lengths, none),
     )
     edge = EdgeCase("dense-tiny-edge", dense, Dense(T=Dim(1, 16), N=64, K=33), 15, (7, 15))
-    sentences = (Sentences(1, (3,), "smoke"),)
+    sentences = (Calls(Model("bert-tiny", 1, SENTENCES), "smoke", (3,)),)
+    served = (Calls(Model("decoder-tiny", 1, Dim(1, 16)), "smoke", steps=2),)
     suite = Suite("paper-tiny", (dense, *batched))
-    return Amounts("smoke", suite, 4, (7,), (edge,), layers, "bert-tiny", sentences, ("torch",))
+    return Amounts("smoke", suite, 4, (7,), (edge,), layers, sentences, served, ("torch",))
 
 
 AMOUNTS: Mapping[str, Amounts] = {
     "smoke": _tiny(),
-    "quick": _real("quick", 32, (Sentences(1, PAPER_LENGTHS, "quick"), Sentences(16, (5, 43, 81), "smoke"))),
+    "quick": _real("quick", 32, (_bert(1, PAPER_LENGTHS, "quick"), _bert(16, (5, 43, 81), "smoke")), 6),
     "full": _real(
-        "full", 256, (Sentences(1, MODEL_LENGTHS, "quick"), Sentences(16, (5, 43, 81, 128), "smoke"))
+        "full", 256, (_bert(1, MODEL_LENGTHS, "quick"), _bert(16, (5, 24, 43, 62, 81, 128), "smoke")), 10
     ),
 }
-"""Amounts by effort. With ``quick`` all steps fit 40 minutes on two cores; a call with 16 sentences takes
-seconds, so that the effort of its timing is small."""
+"""Amounts by effort. With ``quick`` all steps fit 40 minutes on two cores; a call with 16 sentences, and a
+server's longest step, take seconds, so that the effort of their timing is small."""
 
 
 def amounts_named(effort: str) -> Amounts:

@@ -12,19 +12,18 @@ from dietlab.bench.deadline import Deadline
 from dietlab.bench.run import JOURNAL, TUNING_EFFORT, run_bench
 from dietlab.bench.studies import built, study_of
 from dietlab.bench.suite import Task
-from dietlab.dims import Dim
 from dietlab.errors import StudyError
 from dietlab.events import Audience
 from dietlab.hardware import Hardware
-from dietlab.models import Model, evaluate_model
+from dietlab.models import evaluate_model
 from dietlab.models.run import CACHE
 from dietlab.reproduce import findings
-from dietlab.reproduce.amounts import Amounts, EdgeCase, Sentences
+from dietlab.reproduce.amounts import Amounts, Calls, EdgeCase
 from dietlab.reproduce.paper import TREATMENTS
 from dietlab.results import Report, ResultTable
 from dietlab.results.journal import Turn, read_journal, resumed
 from dietlab.search import TuningRun
-from dietlab.shapes import Shape, ShapeSet
+from dietlab.shapes import Shape
 from dietlab.space import Scheme
 from dietlab.study import EVALUATION, Study
 
@@ -35,8 +34,6 @@ HERE = "here"
 """The machine in the names of records."""
 
 CACHES = (findings.FROM_MEMORY,)
-LONGEST = 128
-"""Tokens of the longest sentence that the model is compiled for, as in the paper."""
 
 
 @dataclass(frozen=True)
@@ -151,33 +148,44 @@ def sticking_out(run: TuningRun, rows: int) -> Scheme:
 
 def bert(folder: Path, settings: Settings) -> tuple[Path, ...]:
     """Tunes one library for all layers and times the model with it; returns a report for each batch."""
+    return _models(folder, settings.amounts.sentences, settings)
+
+
+def served(folder: Path, settings: Settings) -> tuple[Path, ...]:
+    """Times models that nobody tuned for with the same library; returns a report for each."""
+    return _models(folder, settings.amounts.served, settings)
+
+
+def _models(folder: Path, every: Sequence[Calls], settings: Settings) -> tuple[Path, ...]:
     study = _study(folder, settings.amounts.layers, settings)
-    return tuple(_model(folder, study, group, settings) for group in settings.amounts.sentences)
+    return tuple(_model(folder, study, calls, settings) for calls in every)
 
 
-def _model(folder: Path, study: Study, group: Sentences, settings: Settings) -> Path:
-    amounts, cores = settings.amounts, settings.hardware.cores
-    target = folder / RESULTS / f"{HERE}-bert-b{group.batch}-{cores}core.report.json.gz"
-    model = Model(amounts.model, group.batch, Dim(1, LONGEST))
-    lengths = ShapeSet.extents(model, group.lengths)
-    home = folder / f"bert-b{group.batch}"
+def _model(folder: Path, study: Study, calls: Calls, settings: Settings) -> Path:
+    model, lengths, also = calls.model, calls.shapes, calls.also
+    cores, against = settings.hardware.cores, settings.amounts.against
+    name = f"{findings.kind_of(model.name)}-b{model.batch}"
+    target = folder / RESULTS / f"{HERE}-{name}-{cores}core.report.json.gz"
+    home = folder / name
     home.mkdir(parents=True, exist_ok=True)
     journal = resumed(
         home / EVALUATION,
         model=model.to_json(),
         lengths=lengths.to_json(),
-        against=amounts.against,
-        effort=group.timing,
+        against=against,
+        effort=calls.timing,
     )
-    turns = [Turn("", cores, CACHE, shape) for shape in lengths]
+    turns = [Turn("", cores, CACHE, shape) for shape in (*lengths, *also)]
     if not (target.exists() and all(turn in journal.rows for turn in turns)):
         report = evaluate_model(
             model,
             [study],
             lengths,
-            amounts.against,
-            effort=group.timing,
-            folder=folder / BENCH,  # one file of the model for ONNX Runtime serves every batch
+            against,
+            also=also,
+            effort=calls.timing,
+            shares=True,
+            folder=folder / BENCH,  # one file of a model for ONNX Runtime serves every batch
             observers=settings.listeners.observers,
             journal=journal,
         )
@@ -223,9 +231,9 @@ def recorded(kind: str, results: Path) -> ResultTable:
     return ResultTable.load(path) if path.exists() else ResultTable(())
 
 
-def models(results: Path) -> ResultTable:
-    """Returns the reports of whole models of this machine as a table."""
-    found = (report for _, report in findings.models(results))
+def models(kinds: Sequence[str], results: Path) -> ResultTable:
+    """Returns the reports of some kinds of whole models of this machine as a table."""
+    found = (report for _, report in findings.models(results, *kinds))
     named = (
         replace(report, name=f"{report.workload['operator']}, batch {report.workload['batch']}")
         for report in found

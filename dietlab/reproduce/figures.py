@@ -6,10 +6,11 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from dietlab.cards import counted
-from dietlab.reproduce.findings import ANSOR, over, prepacked, rivals
+from dietlab.models import frame_padding
+from dietlab.reproduce.findings import over, prepacked, rivals
 from dietlab.reproduce.paper import EDGES, TREATMENTS, reported_speedups, reported_throughput
 from dietlab.results import Report, ResultTable
-from dietlab.results.row import OURS
+from dietlab.results.row import ANSOR, OURS
 from dietlab.results.table import LENGTH
 from dietlab.view.table_figures import plot_bars, plot_table
 
@@ -48,6 +49,14 @@ def bert(table: ResultTable) -> Figures:
     title = "BERT-base from end to end: speedup over"
     yield from _beside(f"{title} the vendor", reported["vendor"], ours, vendors)
     yield from _beside(f"{title} Ansor, tuned for each length", reported[ANSOR], ours, [ANSOR])
+
+
+def served(table: ResultTable) -> Figures:
+    """Yields bars of tokens per second, by padding policy, for each model that runs in a server."""
+    for report in table.reports:
+        frame = frame_padding(report).pivot(index="policy", columns="contender", values="tokens_per_second")
+        title = f"{report.name}, {counted(report.threads, 'core')}: tokens per second by padding policy"
+        yield title, plot_bars(frame, title, "tokens per second")
 
 
 def _beside(

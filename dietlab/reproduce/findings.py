@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 from statistics import geometric_mean
 
-from dietlab.models.runtimes import OURS_EAGER
+from dietlab.models.runtimes import ALSO_OURS
 from dietlab.reproduce.paper import DENSE, EDGES, TREATMENTS
 from dietlab.results import Report, ResultTable
 from dietlab.results.criteria import SHORT
-from dietlab.results.row import OURS, over_best
+from dietlab.results.row import ANSOR, OURS, over_best
 from dietlab.results.table import LENGTH
 from dietlab.view.bench_text import cores
 
@@ -20,7 +20,6 @@ FROM_MEMORY = "rotating"
 """The cache state in which weights come from memory, as in a model."""
 PAPER_LENGTHS, ALL_LENGTHS, PAPER_TRIALS = 8, 128, 1000
 """Lengths that the paper tuned for, all of its range, and Ansor's trials for each length there."""
-ANSOR = "ansor"
 CHECKED, PARTITIONED, PADDED, _ = TREATMENTS.values()
 
 Speedups = Mapping[int, float]
@@ -47,11 +46,17 @@ def tables(results: Path, *kinds: str) -> Iterator[tuple[str, Report]]:
                 yield f"{_machine(path)}, {cores(report.threads)}", report
 
 
-def models(results: Path) -> Iterator[tuple[str, Report]]:
-    """Yields the reports of whole models in a folder, each with its machine."""
-    for path in sorted(results.glob("*-bert-*.report.json.gz")):
-        report = Report.load(path)
-        yield f"{_machine(path)}, {cores(report.threads)}, batch {report.workload['batch']}", report
+def models(results: Path, *kinds: str) -> Iterator[tuple[str, Report]]:
+    """Yields the reports of some kinds of whole models in a folder, each with its machine."""
+    for kind in kinds:
+        for path in sorted(results.glob(f"*-{kind}-b*.report.json.gz")):
+            report = Report.load(path)
+            yield f"{_machine(path)}, {cores(report.threads)}, batch {report.workload['batch']}", report
+
+
+def kind_of(model: str) -> str:
+    """Returns what the names of a model's records have of its name: ``bert`` of ``bert-base``."""
+    return model.partition("-")[0]
 
 
 def _machine(path: Path) -> str:
@@ -63,7 +68,7 @@ def rivals(report: Report) -> tuple[str, ...]:
     return tuple(
         info.name
         for info in report.contenders
-        if not info.absent and info.name not in (OURS, OURS_EAGER, ANSOR)
+        if not info.absent and info.name not in (OURS, *ALSO_OURS, ANSOR)
     )
 
 
@@ -118,7 +123,7 @@ def _bert_ansor(say: Said, results: Path) -> Iterator[Finding]:
 
 
 def _bert(results: Path) -> Iterator[tuple[str, Report]]:
-    found = models(results)
+    found = models(results, "bert")
     return ((where, report) for where, report in found if report.workload["operator"] == "bert-base")
 
 

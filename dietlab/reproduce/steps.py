@@ -96,8 +96,18 @@ STEPS: Mapping[str, Step] = {
             "Figure 8: BERT-base from end to end, its dense layers from one library.",
             {"smoke": 45, "quick": 600, "full": 1500},
             experiments.bert,
-            experiments.models,
+            partial(experiments.models, ("bert",)),
             figures.bert,
+            {"torch": "torch", "transformers": "models"},
+        ),
+        Step(
+            "served",
+            "Beyond the paper: a decoder and a mixture of experts that nobody tuned for, with the library of "
+            "BERT, in a server that batches continuously; and the padding of other servers.",
+            {"smoke": 45, "quick": 300, "full": 900},
+            experiments.served,
+            partial(experiments.models, ("decoder", "experts")),
+            figures.served,
             {"torch": "torch", "transformers": "models"},
         ),
     )

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 OURS = "dietlab"
 """The contender that is ours."""
 
+ANSOR = "ansor"
+"""The contender of programs that were tuned for each shape alone."""
+
 
 @dataclass(frozen=True)
 class TimeShares:
