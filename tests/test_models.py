@@ -161,7 +161,9 @@ def test_the_command_tells_and_keeps_a_report(studies: tuple[Study, ...], tmp_pa
     assert "bert-tiny" in done.output and "torch" in done.output
     report = Report.load(tmp_path / "out" / "report.json")
     assert [row.shape["T"] for row in report.rows] == [4, 4, 9, 9]
-    assert all(row.shares and row.shares.contractions > 0 and row.shares.attention > 0 for row in report.rows)
+    profiled = [row for row in report.rows if row.contender == "torch"]
+    assert all(row.shares and row.shares.contractions > 0 and row.shares.attention > 0 for row in profiled)
+    assert not any(row.shares for row in report.rows if row.contender == "dietlab"), "compiled ahead of time"
     assert (tmp_path / "out" / "report.html").read_text(encoding="utf-8").count("bert-tiny")
 
 

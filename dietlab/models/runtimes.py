@@ -31,10 +31,14 @@ OURS_EAGER, OURS_COMPILED = f"{OURS}-eager", f"{OURS}-compile"
 ALSO_OURS = (OURS_EAGER, OURS_COMPILED)
 """No rivals of ours."""
 
+TORCH_AHEAD = "torch-aot"
+AHEAD = (OURS, TORCH_AHEAD, ANSOR)
+"""Those that were compiled ahead of time, of which a profiler sees hardly any operation."""
+
 KINDS: Mapping[str, str] = {
     "torch": "eager",
     "torch-compile": "compiled",
-    "torch-aot": "compiled",
+    TORCH_AHEAD: "compiled",
     "onnxruntime": "prepacked",
     "zentorch": "prepacked",
     ANSOR: "scheduler",
@@ -72,7 +76,7 @@ def runtime(
     if name == "torch-compile":
         return compiled(original), known
     ahead = f"{known}, ahead of time"
-    if name == "torch-aot":
+    if name == TORCH_AHEAD:
         return compile_ahead(model, original), ahead
     if name == ANSOR:
         twin = with_programs(twin_of(original), Path(options["ansor"]))

@@ -4,7 +4,7 @@
 each other without other work between: a model's weights are larger than any cache. With ``options``
 ``{"lengths": [..]}`` a contender has nothing for others. One more request is answered::
 
-    {"op": "shares", "shape": {"T": 5}} -> {"contractions", "attention"}
+    {"op": "shares", "shape": {"T": 5}} -> {"contractions", "attention"}, or nothing if no profiler can tell
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dietlab.evaluation.disturbance import fma_probe, take
 from dietlab.measure.process import serve
 from dietlab.measure.timing import clock_for
 from dietlab.measure.worker import show_torch
-from dietlab.models.runtimes import KINDS, runtime
+from dietlab.models.runtimes import AHEAD, KINDS, runtime
 from dietlab.models.shares import onnx_shares, time_shares
 from dietlab.models.zoo import Model
 from dietlab.shapes import Shape
@@ -83,6 +83,8 @@ class Service:
         return {**vars(taken), "calls": count, "copies": 1}
 
     def _shares(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        if self.name in AHEAD:
+            return {}
         words = self.model.words(Shape.from_json(request["shape"]))
         if self.name == "onnxruntime":
             return asdict(onnx_shares(Path(self.options["onnx"]), self.threads, words))
