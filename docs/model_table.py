@@ -6,12 +6,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from dietlab.models import frame_models
-from dietlab.reproduce.findings import models
+from dietlab.reproduce.findings import TUNED_PER_LENGTH, models
 from dietlab.results import Report
+from dietlab.results.row import ANSOR
 from dietlab.view.bench_text import markdown
 
 START, END = "<!-- models:start -->", "<!-- models:end -->"
-KINDS = ("bert", "decoder", "experts")
+KINDS = ("bert", TUNED_PER_LENGTH, "decoder", "experts")
 HEADER = ("model", "on", "lengths", "over", "mean", "95 % interval", "worst", "at T")
 
 
@@ -34,7 +35,10 @@ def model_table(results: Path) -> str:
 
 def _rows(found: Iterable[tuple[str, Report]]) -> Iterator[tuple[str, ...]]:
     for where, report in found:
-        for row in frame_models([report]).itertuples():
+        frame = frame_models([report])
+        if any(info.name == ANSOR for info in report.contenders):
+            frame = frame[frame["contender"] == ANSOR]  # its other rivals have a record of more lengths
+        for row in frame.itertuples():
             yield (
                 row.model,
                 where,

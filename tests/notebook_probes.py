@@ -91,10 +91,38 @@ PROBES = {
         "curves": sorted(curves), "lengths": sorted(curves.dropna().index), "dense": (dense[64], flops[64]),
         "share": share.to_dict(),
     """,
+    "13_dense": """
+        "rows": theirs.index.tolist(), "reported": theirs.tolist(), "over": vendor.to_dict(),
+        "means": means.to_dict(), "ansor": ansor.dropna(how="all").to_dict(), "waste": waste(80, 128),
+        "one": one.dropna(how="all").to_dict(),
+    """,
+    "14_batched_products": """
+        "useful": {T: useful(T, 16, 16) for T in (16, 17, 32)}, "regret": regret.mean().max(),
+        "over": {name: column.dropna().tolist() for name, column in over.items()},
+    """,
+    "15_tuning_time": """
+        "ratios": {w: cost(facts)["ratio, measured (x)"] for w, facts in tuned.items()},
+        "joint": {w: facts["total_seconds"] for w, facts in tuned.items()},
+        "eight": {w: list(facts["ansor_seconds"].values()) for w, facts in tuned.items()},
+        "extrapolated": lengths.to_dict(), "spent": list(spent.values()), "layers": layers,
+    """,
     "16_local_padding": """
         "layer": reported[layer].to_dict(), "product": reported[product].to_dict(), "agree": agree,
         "times": times.to_dict(), "executed": {T: executed(T, 128) for T in (120, 128, 960)},
         "rows": scheme.rows, "ours": [treatments(r).iloc[:, -1].dropna().to_dict() for r in reports],
+    """,
+    "17_ablations": """
+        "models": told(models)["mean"].to_dict(), "lost": lost, "ideas": parts.min(axis=1).to_dict(),
+        "split": {n: by_kind.to_dict() for n, by_kind in split.items()},
+        "dispatched": told(dispatched)["mean"].to_dict(),
+    """,
+    "18_served_models": """
+        "waste": {name: f.groupby("policy")["waste"].first().to_dict() for name, f in paddings.items()},
+        "steps": {name: f[f.contender == "dietlab"].set_index("policy").speedup.to_dict()
+                  for name, f in paddings.items()},
+        "models": sorted({r.workload["operator"] for r in served.values()}),
+        "bert": sorted(Model("bert-base", 1).layers()),
+        "layers": sorted({*decoder.layers(), *experts.layers()}),
     """,
     "puzzles": """
         "solved": [p.check(a).solved for p, a in zip(puzzles.PUZZLES, answers)],

@@ -1,5 +1,4 @@
-"""What the notebooks on search, dispatch, evaluation, one's own operator, the bench, every layer, BERT and
-local padding show."""
+"""What the notebooks on search, dispatch, evaluation, one's own operator, the bench and every layer show."""
 
 from __future__ import annotations
 
@@ -259,56 +258,3 @@ def test_layers_that_nobody_named_gain_too(every_layer: dict[str, Any]) -> None:
     vendors = every_layer["vendors"]
     assert (vendors["tuned for"]["size"], vendors["never seen"]["size"]) == (4, 12)
     assert min(found["mean"] for found in vendors.values()) > 1
-
-
-# --- 12 ------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def bert() -> dict[str, Any]:
-    return probed("12_bert")[0]
-
-
-def test_whole_models_gain_less_than_their_layers(bert: dict[str, Any]) -> None:
-    assert sorted((batch, cores) for batch, cores, _ in bert["best"]) == [(1, 1), (1, 2), (16, 1), (16, 2)]
-    assert all(1 < gain < 1.3 for *_, gain in bert["best"])
-
-
-def test_the_paper_and_ours_share_lengths(bert: dict[str, Any]) -> None:
-    assert len(bert["curves"]) == 3
-    assert set(bert["lengths"]) <= {5, 24, 43, 62, 81, 100, 119, 128} and len(bert["lengths"]) >= 4
-
-
-def test_nearly_all_operations_are_in_dense_layers(bert: dict[str, Any]) -> None:
-    dense, every = bert["dense"]
-    assert 0.95 < dense / every < 1
-    assert all(0 < share <= 1 for share in bert["share"].values())
-
-
-# --- 16 ------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def edges() -> dict[str, Any]:
-    return probed("16_local_padding")[0]
-
-
-def test_loop_partitioning_gains_nothing_where_no_tile_lies_inside(edges: dict[str, Any]) -> None:
-    for gpu in ("RTX 3090", "RTX 2080 Ti"):
-        assert edges["layer"][gpu]["loop partitioning"] > 10
-        assert edges["product"][gpu]["loop partitioning"] == 1 < edges["product"][gpu]["local padding"]
-
-
-def test_zeros_explain_what_local_padding_costs(edges: dict[str, Any]) -> None:
-    assert by_length(edges["executed"]) == pytest.approx({120: 128 / 120, 128: 1.0, 960: 1024 / 960})
-    assert edges["agree"] > 0.7
-    padded, checked = (by_length(edges["times"][name]) for name in ("local padding", "bound checks"))
-    assert all(checked[T] > padded[T] for T in padded)
-    assert all(padded[T] < 1.1 for T in padded if T % edges["rows"] == 0)
-
-
-def test_recorded_machines_have_the_same_treatments(edges: dict[str, Any]) -> None:
-    """As many as there are records of; none is needed."""
-    for ours in edges["ours"]:
-        assert set(ours) == {"bound checks", "loop partitioning", "local padding", "composition"}
-        assert ours["bound checks"] == 1 and min(ours["local padding"], ours["composition"]) > 0.9

@@ -15,6 +15,7 @@ from dietlab.cli.lab import lab
 from dietlab.cli.model import model_command
 from dietlab.cli.quickstart import quickstart
 from dietlab.cli.recorded import replay, survey_command
+from dietlab.cli.records import records_group
 from dietlab.cli.reproduce import reproduce_command
 from dietlab.cli.stages import build_command, dispatch, space, tune_command
 
@@ -47,6 +48,7 @@ for command in (
     reproduce_command,
     survey_command,
     replay,
+    records_group,
     compile_command,
     heuristics_command,
     doctor,

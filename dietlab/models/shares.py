@@ -74,7 +74,7 @@ def time_shares(run: Run, words: Any, calls: int | None = None) -> TimeShares:
 
 
 def _enough(calls: int | None) -> Iterator[None]:
-    """Yields for each of so many calls, or until they have taken long enough."""
+    """Yields once for each call, or until they have taken long enough."""
     until = time.monotonic() + SECONDS
     for done in range(CALLS if calls is None else calls):
         if calls is None and done and time.monotonic() >= until:

@@ -30,8 +30,8 @@ MODEL_LENGTHS = (
 SENTENCES = Dim(1, 128)
 """Tokens of a sentence of the paper's model."""
 
-STEPS = Dim(1, 2048)
-"""Tokens of a server's step: the longest of ``data/traffic``'s trace are as long."""
+STEPS, SHORT_STEPS = Dim(1, 2048), Dim(1, 512)
+"""Tokens of a server's step: all of ``data/traffic``'s trace, and those that take no more than a second."""
 
 
 @dataclass(frozen=True)
@@ -126,10 +126,10 @@ def _edges(suite: Suite) -> tuple[EdgeCase, ...]:
     )
 
 
-def _real(effort: str, trials: int, sentences: tuple[Calls, ...], steps: int) -> Amounts:
+def _real(effort: str, trials: int, sentences: tuple[Calls, ...], tokens: Dim, steps: int) -> Amounts:
     suite = suite_named("paper-cpu")
     layers = every_layer_task()
-    served = tuple(Calls(Model(name, 1, STEPS), "smoke", steps=steps) for name in ("decoder", "experts"))
+    served = tuple(Calls(Model(name, 1, tokens), "smoke", steps=steps) for name in ("decoder", "experts"))
     return Amounts(effort, suite, trials, QUICK_LENGTHS, _edges(suite), layers, sentences, served)
 
 
@@ -170,9 +170,15 @@ def _tiny() -> Amounts:
 
 AMOUNTS: Mapping[str, Amounts] = {
     "smoke": _tiny(),
-    "quick": _real("quick", 32, (_bert(1, PAPER_LENGTHS, "quick"), _bert(16, (5, 43, 81), "smoke")), 6),
+    "quick": _real(
+        "quick", 32, (_bert(1, PAPER_LENGTHS, "quick"), _bert(16, (5, 43), "smoke")), SHORT_STEPS, 6
+    ),
     "full": _real(
-        "full", 256, (_bert(1, MODEL_LENGTHS, "quick"), _bert(16, (5, 24, 43, 62, 81, 128), "smoke")), 10
+        "full",
+        256,
+        (_bert(1, MODEL_LENGTHS, "quick"), _bert(16, (5, 24, 43, 62, 81, 128), "smoke")),
+        STEPS,
+        10,
     ),
 }
 """Amounts by effort. With ``quick`` all steps fit 40 minutes on two cores; a call with 16 sentences, and a

@@ -20,6 +20,8 @@ FROM_MEMORY = "rotating"
 """The cache state in which weights come from memory, as in a model."""
 PAPER_LENGTHS, ALL_LENGTHS, PAPER_TRIALS = 8, 128, 1000
 """Lengths that the paper tuned for, all of its range, and Ansor's trials for each length there."""
+TUNED_PER_LENGTH = "bert-ansor"
+"""The kind of records of BERT beside programs that were tuned for each length, which are of few lengths."""
 CHECKED, PARTITIONED, PADDED, _ = TREATMENTS.values()
 
 Speedups = Mapping[int, float]
@@ -111,19 +113,19 @@ Said = Callable[[str, Speedups, str], Iterator[Finding]]
 
 
 def _bert_vendor(say: Said, results: Path) -> Iterator[Finding]:
-    for where, report in _bert(results):
+    for where, report in _bert(results, "bert"):
         names = rivals(report)
         yield from say(where, over(report, names), f"random weights, over the best of {', '.join(names)}")
 
 
 def _bert_ansor(say: Said, results: Path) -> Iterator[Finding]:
-    for where, report in _bert(results):
+    for where, report in _bert(results, "bert", TUNED_PER_LENGTH):
         details = [info.detail for info in report.contenders if info.name == ANSOR and info.detail]
         yield from say(where, over(report, [ANSOR]), "; ".join(["random weights, MetaSchedule", *details]))
 
 
-def _bert(results: Path) -> Iterator[tuple[str, Report]]:
-    found = models(results, "bert")
+def _bert(results: Path, *kinds: str) -> Iterator[tuple[str, Report]]:
+    found = models(results, *kinds)
     return ((where, report) for where, report in found if report.workload["operator"] == "bert-base")
 
 

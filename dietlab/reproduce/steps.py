@@ -94,7 +94,7 @@ STEPS: Mapping[str, Step] = {
         Step(
             "bert",
             "Figure 8: BERT-base from end to end, its dense layers from one library.",
-            {"smoke": 45, "quick": 600, "full": 1500},
+            {"smoke": 45, "quick": 600, "full": 2100},
             experiments.bert,
             partial(experiments.models, ("bert",)),
             figures.bert,
@@ -104,7 +104,7 @@ STEPS: Mapping[str, Step] = {
             "served",
             "Beyond the paper: a decoder and a mixture of experts that nobody tuned for, with the library of "
             "BERT, in a server that batches continuously; and the padding of other servers.",
-            {"smoke": 45, "quick": 300, "full": 900},
+            {"smoke": 45, "quick": 600, "full": 2200},
             experiments.served,
             partial(experiments.models, ("decoder", "experts")),
             figures.served,

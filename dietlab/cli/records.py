@@ -1,0 +1,135 @@
+"""``dietlab records``: files of measurements summarised, checked, merged, filtered and written as tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import get_args
+
+import click
+
+from dietlab.cli.recorded import recorded_file
+from dietlab.errors import RecordError
+from dietlab.measure import read_records, write_compressed
+from dietlab.measure.metaschedule import TUNED, frame_metaschedule
+from dietlab.measure.record import Status
+from dietlab.measure.record_files import check_records, filter_records, merge_records, write_table
+from dietlab.measure.store import RecordFile
+
+FILES = click.argument("files", nargs=-1, required=True)
+
+
+@click.group("records")
+def records_group() -> None:
+    """Summarise, check, merge and filter files of measurements.
+
+    FILE is records.jsonl of a study, such a file compressed (.jsonl.gz), or the name of one that comes with
+    dietlab: quickstart.
+
+    \b
+    dietlab records summary runs/x/records.jsonl
+    dietlab records check runs/*/records.jsonl
+    dietlab records filter quickstart --shape T=5 --status ok --out t5.jsonl.gz
+    dietlab records table runs/x/records.jsonl --out records.parquet
+    """
+
+
+@records_group.command()
+@FILES
+def summary(files: tuple[str, ...]) -> None:
+    """Tell what files hold: operator, processor, failures, and the fastest of each shape."""
+    for name in files:
+        file = _read(name)
+        click.echo(f"{name}: {file.workload} on {file.hardware.name}, cores: {file.hardware.cores}")
+        counts = Counter(record.status for record in file.records)
+        told = ", ".join(f"{status} {count}" for status, count in counts.most_common())
+        click.echo(
+            f"  {len(file.records)} records ({told}) of {len({r.scheme for r in file.records})} schemes"
+        )
+        frame = file.to_frame()
+        dims = [*file.workload.dims]
+        fastest = frame.dropna(subset=["seconds"]).sort_values("seconds").groupby(dims).first().reset_index()
+        if len(fastest):
+            shown = fastest[[*dims, "scheme", "seconds", "gflops"]].assign(us=1e6 * fastest["seconds"])
+            click.echo(shown.drop(columns="seconds").round(2).to_string(index=False))
+
+
+@records_group.command()
+@FILES
+@click.pass_context
+def check(context: click.Context, files: tuple[str, ...]) -> None:
+    """Look for records that should not be trusted; the exit status is 1 if there are some.
+
+    Such are times beyond the processor's peak, blocks that differ by half, records of no shape of the
+    operator, results without a time, and equal records.
+    """
+    found = 0
+    for name in files:
+        file = _read(name)
+        doubts = check_records(file)
+        found += len(doubts)
+        click.echo(f"{name}: {len(file.records)} records, {len(doubts)} doubts")
+        for doubt in doubts:
+            click.echo(f"  record {doubt.record}: {doubt.reason}")
+    context.exit(1 if found else 0)
+
+
+@records_group.command()
+@FILES
+@click.option("--out", required=True, type=click.Path(dir_okay=False), help="The file, .jsonl.gz.")
+def merge(files: tuple[str, ...], out: str) -> None:
+    """Put files of one operator and processor together, in the order in which they were taken."""
+    _write(merge_records([_read(name) for name in files]), out)
+
+
+@records_group.command("filter")
+@click.argument("file")
+@click.option("--status", "statuses", multiple=True, type=click.Choice(get_args(Status)), help="Repeatable.")
+@click.option("--shape", "shapes", multiple=True, help="As in T=5 or T=5,N=768; repeatable.")
+@click.option("--scheme", default="*", show_default=True, help="A pattern of keys, as in 14x32*.")
+@click.option("--stage", "stages", multiple=True, help="Of tuning: search, decide; repeatable.")
+@click.option("--out", required=True, type=click.Path(dir_okay=False), help="The file, .jsonl.gz.")
+def filter_command(
+    file: str,
+    statuses: tuple[str, ...],
+    shapes: tuple[str, ...],
+    scheme: str,
+    stages: tuple[str, ...],
+    out: str,
+) -> None:
+    """Keep the records that fit every condition."""
+    wanted = [_extents(text) for text in shapes]
+    _write(filter_records(_read(file), statuses=statuses, shapes=wanted, schemes=scheme, stages=stages), out)
+
+
+@records_group.command()
+@click.argument("source")
+@click.option("--out", required=True, type=click.Path(dir_okay=False), help="A name with .parquet or .csv.")
+def table(source: str, out: str) -> None:
+    """Write records as a table with a row each, for pandas, DuckDB and others.
+
+    SOURCE is a file of records, or a folder with a database of TVM's MetaSchedule.
+    """
+    folder = Path(source)
+    frame = frame_metaschedule(folder) if (folder / TUNED).is_file() else _read(source).to_frame()
+    write_table(frame, out)
+    click.echo(f"{len(frame)} rows, {len(frame.columns)} columns: {out}")
+
+
+def _read(name: str) -> RecordFile:
+    return read_records(recorded_file(name))
+
+
+def _write(file: RecordFile, out: str) -> None:
+    if not out.endswith(".jsonl.gz"):
+        raise RecordError("merged and filtered records are a .jsonl.gz file", out)
+    header = {name: value for name, value in file.header.items() if name != "schema_version"}
+    write_compressed(out, header, file.records)
+    click.echo(f"{len(file.records)} records: {out}")
+
+
+def _extents(text: str) -> dict[str, int]:
+    try:
+        return {name.strip(): int(extent) for name, extent in (part.split("=") for part in text.split(","))}
+    except ValueError:
+        raise RecordError("a shape reads like T=5 or T=5,N=768", repr(text)) from None

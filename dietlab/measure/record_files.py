@@ -1,0 +1,157 @@
+"""Files of records together: merged, filtered, checked, and as tables for other tools."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dietlab.errors import DietlabError, MissingDependencyError, RecordError
+from dietlab.files import replacing
+from dietlab.measure.record import Record
+from dietlab.measure.store import RecordFile
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+EQUAL = ("workload", "hardware", "cache")
+"""What the headers of merged records have in common."""
+
+FASTER_THAN_PEAK = 1.05
+"""The ratio of a throughput to the processor's peak from which it cannot be right; the peak is measured, and
+a few percent off itself."""
+
+RESTLESS = 0.5
+"""The spread, a share of the least block, from which a time says more about the machine than about the
+program."""
+
+TABLES = (".parquet", ".csv")
+"""The endings of the tables that :func:`write_table` writes."""
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """A record that should not be trusted: its number in the file, from 1, and why."""
+
+    record: int
+    reason: str
+
+
+def merge_records(files: Sequence[RecordFile]) -> RecordFile:
+    """Returns the records of several files in the order in which they were taken, equal ones once.
+
+    Args:
+        files: one or more, all of one operator, processor, cache state and lowering.
+
+    Raises:
+        RecordError: if there is none, or if they differ in one of these, with both values.
+    """
+    if not files:
+        raise RecordError("one file of records or more is merged", "none")
+    first, *others = files
+    for other in others:
+        for name in EQUAL:
+            found, wanted = other.header.get(name), first.header.get(name)
+            if found != wanted:
+                raise RecordError(
+                    f"merged records are of one {name}",
+                    f"{wanted!r:.150} and {found!r:.150}",
+                    "Compare such files as tables (`dietlab records table`): a mixture fits no model.",
+                )
+        if changes := other.lowering.differences(first.lowering):
+            raise RecordError("merged records are of programs that are lowered alike", changes)
+    once = dict.fromkeys(record for file in files for record in file.records)
+    return replace(first, records=tuple(sorted(once, key=lambda record: record.at)))
+
+
+def filter_records(
+    file: RecordFile,
+    *,
+    statuses: Collection[str] = (),
+    shapes: Collection[Mapping[str, int]] = (),
+    schemes: str = "*",
+    stages: Collection[str] = (),
+) -> RecordFile:
+    """Returns the records that fit every condition; an empty one is fitted by all.
+
+    Args:
+        statuses: ``ok``, ``wrong`` and the others of a record.
+        shapes: extents of some dimensions, of which one must be the record's: ``{"T": 5}``.
+        schemes: a pattern of keys, as the shell has them: ``14x32*``.
+        stages: of tuning that asked for them: ``search``, ``decide``.
+    """
+
+    def fits(record: Record) -> bool:
+        extents = record.shape.to_json().items()
+        return (
+            (not statuses or record.status in statuses)
+            and (not shapes or any(wanted.items() <= extents for wanted in shapes))
+            and fnmatchcase(record.scheme.key, schemes)
+            and (not stages or (record.asked_by is not None and record.asked_by.stage in stages))
+        )
+
+    return replace(file, records=tuple(filter(fits, file.records)))
+
+
+def check_records(file: RecordFile) -> tuple[Doubt, ...]:
+    """Returns the doubtful records of a file: those without a time though they are ``ok``, with one though
+    they failed, faster than the processor's peak, on a restless machine, of no shape of the operator, or
+    equal to an earlier one.
+
+    Raises:
+        RecordError: if the header has no operator or processor.
+    """
+    return tuple(_doubts(file))
+
+
+def _doubts(file: RecordFile) -> Iterator[Doubt]:
+    workload, hardware = file.workload, file.hardware
+    peak = hardware.peak_for(workload.dtype)
+    most = None if peak is None else FASTER_THAN_PEAK * peak * hardware.cores
+    seen = dict[Record, int]()
+    for number, record in enumerate(file.records, 1):
+        earlier = seen.setdefault(record, number)
+        if earlier != number:
+            yield Doubt(number, f"equal to record {earlier}")
+        if record.ok != bool(record.seconds and record.seconds > 0):
+            yield Doubt(number, f"{record.status}, and takes {record.seconds} s")
+        if not _of(workload.dims, record):
+            yield Doubt(number, f"{record.shape} is no shape of {workload}")
+            continue
+        rate = record.gflops(workload)
+        if most is not None and rate > most:
+            yield Doubt(number, f"{rate:.0f} GFLOP/s, where the processor's peak is {most:.0f}")
+        if record.ok and record.spread > RESTLESS:
+            yield Doubt(number, f"blocks differ by {100 * record.spread:.0f} %: a restless machine")
+
+
+def _of(dims: Mapping[str, object], record: Record) -> bool:
+    extents = record.shape.to_json()
+    try:
+        return {*extents} == {*dims} and all(extents[name] in dim for name, dim in dims.items())  # type: ignore[operator]
+    except DietlabError:
+        return False
+
+
+def write_table(frame: pd.DataFrame, path: str | Path) -> None:
+    """Writes a table as Parquet or CSV, by the end of its name; whole, or what stood there stays.
+
+    Raises:
+        RecordError: for another ending.
+        MissingDependencyError: for Parquet without ``pyarrow``.
+    """
+    path = Path(path)
+    if path.suffix not in TABLES:
+        raise RecordError(f"a table's name ends with {' or '.join(TABLES)}", str(path))
+    if path.suffix == ".parquet" and find_spec("pyarrow") is None:
+        raise MissingDependencyError(
+            "Parquet is written by pyarrow", "not installed", "pip install 'dietlab[parquet]', or write .csv."
+        )
+    with replacing(path) as unfinished:
+        if path.suffix == ".parquet":
+            frame.to_parquet(unfinished, index=False)
+        else:
+            frame.to_csv(unfinished, index=False)
