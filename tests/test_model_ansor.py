@@ -229,7 +229,7 @@ def test_the_command_refuses_before_it_tunes(here: Hardware, tmp_path: Path) -> 
 
 
 def test_it_has_nothing_for_lengths_that_were_not_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "runtime", lambda name, original, options: (None, "1.0"))
+    monkeypatch.setattr(worker, "runtime", lambda name, model, original, options: (None, "1.0"))
     service = worker.Service()
     workload, options = Model("bert-tiny", 1, Dim(1, 32)).to_json(), {"lengths": [5]}
     service({"op": "open", "contender": "ansor", "workload": workload, "threads": 1, "options": options})
