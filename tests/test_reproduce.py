@@ -593,7 +593,7 @@ def test_the_whole_command(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
     text = call("--effort", "smoke", "--out", tmp_path)
-    assert "5 steps, about" in text
+    assert f"{len(STEPS)} steps, about" in text
     work = Reproduction.open(tmp_path)
     assert {name: o.state for name, o in work.outcomes.items()} == dict.fromkeys(STEPS, "done")
     names = {path.name for path in work.results.iterdir()}
@@ -604,6 +604,7 @@ def test_the_whole_command(tmp_path: Path) -> None:
             for end in ("csv.gz", "json")
         ),
         "here-bert-b1-1core.report.json.gz",
+        "here-decoder-b1-1core.report.json.gz",
     }
     for kind in ("paper", "local-padding", "ablation"):
         table = recorded(kind, work.results)
