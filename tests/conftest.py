@@ -73,6 +73,17 @@ def gradients_stay_on() -> Iterator[None]:
         sys.modules["torch"].set_grad_enabled(True)
 
 
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """PyTorch with one thread, as many as the studies of its tests are for."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="session")
 def here() -> Hardware:
     """One core of the processor that runs the tests."""

@@ -42,12 +42,9 @@ ROWS = (3, 8)
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
+def inference(one_thread: None) -> Iterator[None]:
     with torch.no_grad():
         yield
-    torch.set_num_threads(before)
 
 
 def close(found: torch.Tensor, wanted: torch.Tensor) -> None:
@@ -251,7 +248,7 @@ def test_a_whole_model_is_compared(here: Hardware, tmp_path: Path) -> None:
     rows = [row for row in report.rows if row.contender == "ansor"]
     assert [(row.shape["T"], row.correct) for row in rows] == [(9, True)], report.rows
     assert [*speedups(report)["ansor"]] == [9]
-    assert all(row.shares and row.shares.contractions > 0 for row in report.rows)
+    assert not any(row.shares for row in report.rows), "both are compiled ahead of time"
     assert report.tuning["ansor_trials"] == dict.fromkeys(
         ("K=64,N=128,T=18", "K=128,N=64,T=18", "K=64,N=64,T=18"), 2
     )

@@ -180,6 +180,13 @@ def test_a_model_compiled_ahead_of_time_computes_the_same(name: str, studies: tu
         assert (run(words) - original(input_ids=words)[0]).abs().max() < worker.TOLERANCE
 
 
+def test_a_model_of_short_sentences_is_compiled_ahead_of_time() -> None:
+    model = Model("bert-tiny", 1, Dim(1, 4))
+    original, words = model.build(), model.words(Shape.of(T=4))
+    run = compile_ahead(model, original)
+    assert (run(words) - original(input_ids=words)[0]).abs().max() < worker.TOLERANCE
+
+
 def test_what_cannot_be_compiled_ahead_of_time_says_why() -> None:
     class Depends(torch.nn.Module):
         def forward(self, input_ids: torch.Tensor) -> tuple[torch.Tensor]:

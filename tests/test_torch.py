@@ -8,7 +8,6 @@ import pickle
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -35,12 +34,7 @@ EVERY = Dense(T=Dim(1, 64), N=Dim(16, 256), K=Dim(16, 256))
 LENGTHS = (1, 2, 3, 7, 17, 64, 100)
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

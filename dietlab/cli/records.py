@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import get_args
 
 import click
 
+from dietlab.cards import cell_text
 from dietlab.cli.recorded import recorded_file
 from dietlab.errors import RecordError
 from dietlab.measure import read_records, write_compressed
@@ -15,8 +15,12 @@ from dietlab.measure.metaschedule import TUNED, frame_metaschedule
 from dietlab.measure.record import Status
 from dietlab.measure.record_files import check_records, filter_records, merge_records, write_table
 from dietlab.measure.store import RecordFile
+from dietlab.view.bench_text import markdown
 
 FILES = click.argument("files", nargs=-1, required=True)
+
+TOLD = 2
+"""The sections of a file's card that the summary has: the fastest of each shape, and failures."""
 
 
 @click.group("records")
@@ -39,19 +43,13 @@ def records_group() -> None:
 def summary(files: tuple[str, ...]) -> None:
     """Tell what files hold: operator, processor, failures, and the fastest of each shape."""
     for name in files:
-        file = _read(name)
-        click.echo(f"{name}: {file.workload} on {file.hardware.name}, cores: {file.hardware.cores}")
-        counts = Counter(record.status for record in file.records)
-        told = ", ".join(f"{status} {count}" for status, count in counts.most_common())
-        click.echo(
-            f"  {len(file.records)} records ({told}) of {len({r.scheme for r in file.records})} schemes"
-        )
-        frame = file.to_frame()
-        dims = [*file.workload.dims]
-        fastest = frame.dropna(subset=["seconds"]).sort_values("seconds").groupby(dims).first().reset_index()
-        if len(fastest):
-            shown = fastest[[*dims, "scheme", "seconds", "gflops"]].assign(us=1e6 * fastest["seconds"])
-            click.echo(shown.drop(columns="seconds").round(2).to_string(index=False))
+        card = _read(name).card
+        click.echo(f"{name}: {card.name}; {card.summary}")
+        for section in card.sections[:TOLD]:
+            listing = section.table()
+            rows = [[cell_text(cell) for cell in listing.cells(item)] for item in listing.items]
+            if rows:
+                click.echo(f"\n{section.title}\n{markdown(listing.header, rows)}")
 
 
 @records_group.command()
@@ -123,8 +121,7 @@ def _read(name: str) -> RecordFile:
 def _write(file: RecordFile, out: str) -> None:
     if not out.endswith(".jsonl.gz"):
         raise RecordError("merged and filtered records are a .jsonl.gz file", out)
-    header = {name: value for name, value in file.header.items() if name != "schema_version"}
-    write_compressed(out, header, file.records)
+    write_compressed(out, file.header, file.records)
     click.echo(f"{len(file.records)} records: {out}")
 
 

@@ -30,7 +30,7 @@ Steps, and about how long they take with effort quick and full:
 {steps}
 Efforts:
   smoke   tiny operators that nobody learns from: does everything run?
-  quick   the paper's eight lengths, per-shape tuning with few trials: within 40 minutes
+  quick   the paper's eight lengths, per-shape tuning with few trials: some 40 minutes
   full    256 trials for each length, longer timing, 40 lengths of BERT: what is recorded
 
 \b

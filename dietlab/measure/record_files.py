@@ -9,7 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dietlab.errors import DietlabError, MissingDependencyError, RecordError
+from dietlab.dims import Dim
+from dietlab.errors import MissingDependencyError, RecordError
 from dietlab.files import replacing
 from dietlab.measure.record import Record
 from dietlab.measure.store import RecordFile
@@ -128,12 +129,9 @@ def _doubts(file: RecordFile) -> Iterator[Doubt]:
             yield Doubt(number, f"blocks differ by {100 * record.spread:.0f} %: a restless machine")
 
 
-def _of(dims: Mapping[str, object], record: Record) -> bool:
+def _of(dims: Mapping[str, Dim], record: Record) -> bool:
     extents = record.shape.to_json()
-    try:
-        return {*extents} == {*dims} and all(extents[name] in dim for name, dim in dims.items())  # type: ignore[operator]
-    except DietlabError:
-        return False
+    return {*extents} == {*dims} and all(extents[name] in dim for name, dim in dims.items())
 
 
 def write_table(frame: pd.DataFrame, path: str | Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from dietlab.dims import Dim
 from dietlab.errors import MissingDependencyError
 from dietlab.files import UNFINISHED
 from dietlab.models.zoo import Model
@@ -101,7 +102,8 @@ def compile_ahead(model: Model, module: torch.nn.Module) -> Any:
     """
     import torch
 
-    length = torch.export.Dim("length", min=model.T.low, max=model.T.high)
+    lengths = Dim(min(model.T.low, EXAMPLE), max(model.T.high, EXAMPLE))  # the words it is traced with, too
+    length = torch.export.Dim("length", min=lengths.low, max=lengths.high)
     try:
         with _quiet(), TemporaryDirectory() as folder:
             program = torch.export.export(

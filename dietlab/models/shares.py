@@ -16,7 +16,6 @@ from dietlab.results.row import TimeShares
 PARTS = {
     "contractions": (
         "dietlab::linear",
-        "dietlab::static_linear",
         "dietlab::grouped_linear",
         "aten::linear",
         "aten::addmm",

@@ -31,7 +31,8 @@ SENTENCES = Dim(1, 128)
 """Tokens of a sentence of the paper's model."""
 
 STEPS, SHORT_STEPS = Dim(1, 2048), Dim(1, 512)
-"""Tokens of a server's step: all of ``data/traffic``'s trace, and those that take no more than a second."""
+"""Tokens of a server's step: all of ``data/traffic``'s trace, and the short steps among
+them, for an effort that is to be quick."""
 
 
 @dataclass(frozen=True)
@@ -181,8 +182,8 @@ AMOUNTS: Mapping[str, Amounts] = {
         10,
     ),
 }
-"""Amounts by effort. With ``quick`` all steps fit 40 minutes on two cores; a call with 16 sentences, and a
-server's longest step, take seconds, so that the effort of their timing is small."""
+"""Amounts by effort. The estimates of all steps of ``quick`` fit 40 minutes on two cores; a call with 16
+sentences, and a server's longest step, take seconds, so that the effort of their timing is small."""
 
 
 def amounts_named(effort: str) -> Amounts:
