@@ -249,7 +249,7 @@ def check(library: str, workload: Workload, lengths: Sequence[int]) -> None:
     where it finds it."""
     sys.modules["torch"] = None  # type: ignore[assignment]
     from dietlab.lower.runtime import load_cuda_runtime, load_library
-    from dietlab.measure.sample import SampledProblem
+    from dietlab.timing.sample import SampledProblem
 
     load_cuda_runtime()
     import numpy as np

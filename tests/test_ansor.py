@@ -15,8 +15,8 @@ from dietlab.evaluation.vendors import contender_env
 from dietlab.events import Event, StageAdvanced, TrialMeasured
 from dietlab.hardware import Hardware
 from dietlab.lower.runtime import aligned_empty
-from dietlab.measure.process import WorkerProcess
 from dietlab.shapes import Dim, Shape
+from dietlab.timing.process import WorkerProcess
 from dietlab.workloads import Dense, tolerance
 
 DENSE = Dense(T=Dim(1, 8), N=32, K=16, bias=True)

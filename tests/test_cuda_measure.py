@@ -27,14 +27,14 @@ from dietlab.measure import (
     ReplayRunner,
     Timing,
     Trial,
-    cuda_clock,
     read_records,
     write_compressed,
 )
 from dietlab.measure.compiler_report import frame_compiled
-from dietlab.measure.cuda_clock import CudaClock, require_gpu
 from dietlab.shapes import Dim, Shape
 from dietlab.space import Scheme
+from dietlab.timing import cuda_clock
+from dietlab.timing.cuda_clock import CudaClock, require_gpu
 from dietlab.workloads import BatchMatmul, Dense
 
 H100 = Hardware.preset("h100")

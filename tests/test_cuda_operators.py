@@ -12,11 +12,11 @@ import pytest
 from conftest import in_turn
 from cuda_samples import emulated, typed
 
-from dietlab.measure.process import WorkerProcess, WorkerRefused
 from dietlab.plans import Leaf, Split, Tree, heights
 from dietlab.plans.tree import tree_to_json
 from dietlab.shapes import Dim
 from dietlab.space import CudaMicroKernel, Scheme
+from dietlab.timing.process import WorkerProcess, WorkerRefused
 from dietlab.workloads import BatchMatmul, Dense, Workload
 
 HERE = Path(__file__).parent

@@ -25,9 +25,9 @@ from dietlab.evaluation.vendors import NoFormError
 from dietlab.events import audience
 from dietlab.hardware import Hardware, detect_gpu
 from dietlab.lower.cuda import nvcc
-from dietlab.measure.process import WorkerProcess, WorkerRefused
 from dietlab.search import EFFORTS
 from dietlab.shapes import Dim, Shape, ShapeSet
+from dietlab.timing.process import WorkerProcess, WorkerRefused
 from dietlab.workloads import BatchMatmul, Dense, Workload
 
 T4, H100 = Hardware.preset("t4"), Hardware.preset("h100")

@@ -42,13 +42,13 @@ from dietlab.evaluation.lineup import CONTENDERS
 from dietlab.evaluation.timing_session import Entrant, TimingSession
 from dietlab.evaluation.vendors import VENDORS, Call, NoFormError
 from dietlab.hardware import Hardware
-from dietlab.measure.process import WorkerProcess, WorkerRefused
-from dietlab.measure.rotation import MOST_PLAIN, copies_beyond
-from dietlab.measure.sample import SampledProblem
 from dietlab.plans import Leaf
 from dietlab.search import EFFORTS
 from dietlab.shapes import Dim, Shape, ShapeSet
 from dietlab.space import Scheme
+from dietlab.timing.process import WorkerProcess, WorkerRefused
+from dietlab.timing.rotation import MOST_PLAIN, copies_beyond
+from dietlab.timing.sample import SampledProblem
 from dietlab.workloads import BatchMatmul, Dense, Workload
 
 torch = pytest.importorskip("torch", reason="contenders of a GPU are PyTorch's; here its CPU build stands in")

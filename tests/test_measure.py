@@ -38,15 +38,15 @@ from dietlab.measure import (
     read_records,
     write_compressed,
 )
-from dietlab.measure.lru_by_bytes import LruByBytes
 from dietlab.measure.pool import WorkerPool
-from dietlab.measure.problem import GUARD, Problem, Verdict, rotating_copies
-from dietlab.measure.process import WorkerCrashed, WorkerProcess, WorkerTimeout
-from dietlab.measure.threads import keep_apart
 from dietlab.measure.time_worker import _calls_alone, _Library, _packed
-from dietlab.measure.timing import LONGEST_PAUSE, RETAKES, TOGETHER, time_blocks
 from dietlab.shapes import Dim, Shape
 from dietlab.space import EDGES
+from dietlab.timing.lru_by_bytes import LruByBytes
+from dietlab.timing.problem import GUARD, Problem, Verdict, rotating_copies
+from dietlab.timing.process import WorkerCrashed, WorkerProcess, WorkerTimeout
+from dietlab.timing.protocol import LONGEST_PAUSE, RETAKES, TOGETHER, time_blocks
+from dietlab.timing.threads import keep_apart
 from dietlab.workloads import BatchMatmul, Dense, Workload
 
 TESTS = Path(__file__).parent
@@ -729,7 +729,7 @@ def test_calls_in_cache_are_as_many_as_a_block_has_time_for(seconds: float, in_t
 
 POOL = """
 from dietlab.lower.runtime import on_each_thread
-from dietlab.measure.private_caches import PrivateCaches
+from dietlab.timing.private_caches import PrivateCaches
 from functools import partial
 from threading import get_ident
 for threads in (1, 2, 2):
@@ -796,9 +796,9 @@ def test_blocks_on_several_cores_are_taken_again_while_others_have_one(
         calls.append(share)
         wall, busy = wall + 0.004 / share, busy + 0.004
 
-    monkeypatch.setattr("dietlab.measure.timing.perf_counter", lambda: wall)
-    monkeypatch.setattr("dietlab.measure.timing.process_time", lambda: busy)
-    monkeypatch.setattr("dietlab.measure.timing.sleep", pauses.append)
+    monkeypatch.setattr("dietlab.timing.protocol.perf_counter", lambda: wall)
+    monkeypatch.setattr("dietlab.timing.protocol.process_time", lambda: busy)
+    monkeypatch.setattr("dietlab.timing.protocol.sleep", pauses.append)
     blocks = time_blocks([call], Timing(3, 1e-9, stop_beyond=None), 2)
     # The first call warms up; the estimate is taken until the share is right.
     assert calls[:3] == [1.0, 1.1, 1.9] and len(pauses) == 1
@@ -807,8 +807,8 @@ def test_blocks_on_several_cores_are_taken_again_while_others_have_one(
 
 def test_a_machine_that_stays_busy_is_timed_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks, pauses = iter(range(10_000)), []
-    monkeypatch.setattr("dietlab.measure.timing.perf_counter", lambda: float(next(ticks)))
-    monkeypatch.setattr("dietlab.measure.timing.process_time", lambda: 0.0)
-    monkeypatch.setattr("dietlab.measure.timing.sleep", pauses.append)
+    monkeypatch.setattr("dietlab.timing.protocol.perf_counter", lambda: float(next(ticks)))
+    monkeypatch.setattr("dietlab.timing.protocol.process_time", lambda: 0.0)
+    monkeypatch.setattr("dietlab.timing.protocol.sleep", pauses.append)
     assert time_blocks([lambda: None], Timing(1, 1e-9, stop_beyond=None), 2) == [1.0]
     assert len(pauses) == 1 + RETAKES and max(pauses) <= LONGEST_PAUSE

@@ -19,21 +19,21 @@ from hypothesis import strategies as st
 from dietlab.errors import MeasureError
 from dietlab.evaluation import timing_session
 from dietlab.evaluation.contender_worker import ContenderTimer
-from dietlab.evaluation.disturbance import QUICKER, RECENT, RETAKES, Pace, Taken, fma_probe, take
 from dietlab.evaluation.timing_session import Entrant, TimingSession
 from dietlab.evaluation.vendors import Operands
 from dietlab.hardware import Hardware
 from dietlab.lower import compiler
-from dietlab.measure.private_caches import PrivateCaches
-from dietlab.measure.problem import Problem, rotating_copies
-from dietlab.measure.rotation import (
+from dietlab.shapes import Dim, Shape
+from dietlab.timing.disturbance import QUICKER, RECENT, RETAKES, Pace, Taken, fma_probe, take
+from dietlab.timing.private_caches import PrivateCaches
+from dietlab.timing.problem import Problem, rotating_copies
+from dietlab.timing.rotation import (
     MOST_PACKED,
     MOST_PLAIN,
     ROTATED_CACHES,
     memory_bytes,
     roofline_of,
 )
-from dietlab.shapes import Dim, Shape
 from dietlab.workloads import BatchMatmul, Dense, FloatArray, Workload
 
 DENSE = Dense(T=Dim(1, 32), N=70, K=45, bias=True)
@@ -242,7 +242,7 @@ def test_the_system_tells_when_it_takes_a_core_away() -> None:
     core = min(os.sched_getaffinity(0))
     script = (
         f"import os, time; os.sched_setaffinity(0, {{{core}}})\n"
-        "from dietlab.evaluation.disturbance import taken_cores\n"
+        "from dietlab.timing.disturbance import taken_cores\n"
         "end = time.monotonic() + 1\n"
         "while time.monotonic() < end: pass\n"
         "print(taken_cores())"

@@ -21,8 +21,8 @@ from dietlab.evaluation.vendors import VENDORS, NoFormError, contender_env, open
 from dietlab.evaluation.vendors.onnx_model import OnnxNode, message, model
 from dietlab.evaluation.vendors.onnx_runtime import operator_model
 from dietlab.measure import CACHE_STATES
-from dietlab.measure.process import WorkerProcess, WorkerRefused
 from dietlab.shapes import Dim, Shape
+from dietlab.timing.process import WorkerProcess, WorkerRefused
 from dietlab.workloads import BatchMatmul, Dense, Workload
 
 WORKER = "dietlab.evaluation.contender_worker"

@@ -34,10 +34,10 @@ from dietlab.hardware import Hardware
 from dietlab.lower.compiler import require_linker, tvm_module
 from dietlab.lower.cuda.nvcc import require_compiler
 from dietlab.lower.runtime import aligned_empty
-from dietlab.measure.cuda_clock import require_gpu
 from dietlab.measure.local import TIMERS
-from dietlab.measure.process import WorkerProcess
 from dietlab.shapes import Shape
+from dietlab.timing.cuda_clock import require_gpu
+from dietlab.timing.process import WorkerProcess
 from dietlab.workloads import FloatArray, Workload
 
 SCHEMA_VERSION = 1

@@ -8,7 +8,7 @@ from typing import Any
 import tvm
 
 from dietlab.evaluation.ansor_gpu import cuda_module, link
-from dietlab.measure.process import serve
+from dietlab.timing.process import serve
 
 
 def build(request: dict[str, Any]) -> dict[str, Any]:

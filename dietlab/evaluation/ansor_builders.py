@@ -15,7 +15,7 @@ from typing import Any
 
 from dietlab.errors import MeasureError
 from dietlab.measure.pool import WorkerPool
-from dietlab.measure.process import WorkerProcess
+from dietlab.timing.process import WorkerProcess
 
 WORKER = "dietlab.evaluation.ansor_build_worker"
 BUILD_SECONDS = 150.0

@@ -19,8 +19,8 @@ from dietlab.evaluation.ansor_program import static_program
 from dietlab.hardware import Hardware
 from dietlab.lower.compiler import target_of
 from dietlab.lower.runtime import aligned_empty
-from dietlab.measure.problem import aligned
 from dietlab.shapes import Shape
+from dietlab.timing.problem import aligned
 from dietlab.workloads import Workload, extents, tolerance
 
 BUILD_SECONDS = 60.0

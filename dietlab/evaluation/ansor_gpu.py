@@ -35,9 +35,9 @@ from dietlab.lower.cuda.compiler import HOST, JIT, without_spills
 from dietlab.lower.cuda.cubin import Cubin
 from dietlab.lower.cuda.driver import module_maker
 from dietlab.lower.cuda.nvcc import compile_cubin
-from dietlab.measure.process import WorkerRefused
 from dietlab.search import EFFORTS
 from dietlab.shapes import Shape
+from dietlab.timing.process import WorkerRefused
 from dietlab.workloads import Workload
 
 
@@ -74,7 +74,7 @@ Assemble = Callable[[str, str], Cubin]
 
 
 class Timer(Protocol):
-    """A :class:`~dietlab.measure.process.WorkerProcess` that verifies and times libraries."""
+    """A :class:`~dietlab.timing.process.WorkerProcess` that verifies and times libraries."""
 
     def ask(self, request: Mapping[str, Any], timeout: float) -> dict[str, Any]: ...
 

@@ -25,8 +25,8 @@ from typing import Any, Protocol
 
 from dietlab.errors import MeasureError
 from dietlab.hardware import Hardware
-from dietlab.measure.process import WorkerProcess, serve
 from dietlab.shapes import Shape
+from dietlab.timing.process import WorkerProcess, serve
 from dietlab.workloads import workload_from_json
 
 BATCH = 16

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from dietlab.evaluation.contenders import Prepared
 from dietlab.evaluation.vendors import Call, Operands, deliver
-from dietlab.measure.problem import Problem, Verdict, aligned
+from dietlab.timing.problem import Problem, Verdict, aligned
 from dietlab.workloads import FloatArray
 
 Prepare = Callable[[Operands], Prepared]

@@ -13,7 +13,7 @@ Contenders are the vendors, ``library`` (``options``: ``{"library": folder}``; `
 may name a ``plan``), ``libraries`` (``{"libraries": [folder, ..]}``) and ``ansor`` (``{"library": folder}``);
 the last two answer ``{"absent": reason}`` for shapes that none was tuned for. ``options`` may override the
 caches' sizes (``l2_bytes``, ``l3_bytes``) and bring a ``probe`` (see
-:func:`~dietlab.evaluation.disturbance.fma_probe`); ``time`` names the ``usual_probe`` and answers the one
+:func:`~dietlab.timing.disturbance.fma_probe`); ``time`` names the ``usual_probe`` and answers the one
 around this block. Start the process with :func:`~dietlab.evaluation.vendors.contender_env`.
 
 What ``cache`` says about the moment before a timed call:
@@ -46,17 +46,17 @@ from typing import Any
 from dietlab.errors import MeasureError, MissingDependencyError
 from dietlab.evaluation.case import Case
 from dietlab.evaluation.contenders import Contender, NotTunedError, make_contender
-from dietlab.evaluation.disturbance import Probe, fma_probe, take, taken_cores
 from dietlab.evaluation.vendors import Call, NoFormError
 from dietlab.hardware import Hardware
 from dietlab.measure import CACHE_STATES
-from dietlab.measure.lru_by_bytes import LruByBytes
-from dietlab.measure.private_caches import PrivateCaches
-from dietlab.measure.problem import Problem, rotating_copies
-from dietlab.measure.process import serve
-from dietlab.measure.timing import clock_for, time_alone
-from dietlab.measure.worker import show_torch
 from dietlab.shapes import Shape
+from dietlab.timing.disturbance import Probe, fma_probe, take, taken_cores
+from dietlab.timing.lru_by_bytes import LruByBytes
+from dietlab.timing.private_caches import PrivateCaches
+from dietlab.timing.problem import Problem, rotating_copies
+from dietlab.timing.process import serve
+from dietlab.timing.protocol import clock_for, time_alone
+from dietlab.timing.worker import show_torch
 from dietlab.workloads import Workload, workload_from_json
 
 WARM_SECONDS = 0.02

@@ -21,7 +21,6 @@ from dietlab.evaluation.lineup import DEFAULT_CONTENDERS, Lineup, assemble
 from dietlab.evaluation.overhead import overheads
 from dietlab.evaluation.timing_session import Entrant, SessionTurn, TimingSession, timed_row, with_speedup
 from dietlab.events import Audience, Observer, audience
-from dietlab.measure.rotation import roofline_of
 from dietlab.results.journal import Journal, Turn
 from dietlab.results.report import Report
 from dietlab.results.row import OURS, ContenderInfo, Row, over_best
@@ -29,6 +28,7 @@ from dietlab.results.statistics import regret
 from dietlab.search import Effort, TuningRun, effort_named
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import Scheme
+from dietlab.timing.rotation import roofline_of
 from dietlab.workloads import extents
 
 

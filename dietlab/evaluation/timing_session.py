@@ -13,14 +13,14 @@ from time import sleep
 from typing import Any, NamedTuple, Protocol
 
 from dietlab.errors import BuildError, MeasureError, MissingDependencyError
-from dietlab.evaluation.disturbance import Pace, Taken
 from dietlab.evaluation.gpu import WORKER as GPU_WORKER
 from dietlab.evaluation.vendors import contender_env
 from dietlab.hardware import Hardware
-from dietlab.measure.process import WorkerCrashed, WorkerProcess, WorkerTimeout
 from dietlab.results.row import OURS, ContenderInfo, Row
 from dietlab.results.statistics import median_interval, paired_ratio
 from dietlab.shapes import Shape
+from dietlab.timing.disturbance import Pace, Taken
+from dietlab.timing.process import WorkerCrashed, WorkerProcess, WorkerTimeout
 
 OPEN_SECONDS = 120.0
 """Seconds until a contender that does not open is given up: it imports its libraries first."""

@@ -6,7 +6,7 @@ from dietlab.measure.record_tables import frame_records, record_quantities, reco
 from dietlab.measure.replay import ReplayRunner
 from dietlab.measure.store import RecordFile, RecordStore, read_records, write_compressed
 from dietlab.measure.synthetic import SyntheticRunner
-from dietlab.measure.timing import CACHE_STATES, CacheState, Timing
+from dietlab.timing.protocol import CACHE_STATES, CacheState, Timing
 
 __all__ = [
     "CACHE_STATES",

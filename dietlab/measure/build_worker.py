@@ -7,10 +7,10 @@ from typing import Any
 
 from dietlab.hardware import Hardware
 from dietlab.lower.program import compile_plans
-from dietlab.measure.process import serve
 from dietlab.plans import Leaf
 from dietlab.shapes import Shape
 from dietlab.space import Scheme
+from dietlab.timing.process import serve
 from dietlab.workloads import workload_from_json
 
 

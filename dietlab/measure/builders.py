@@ -13,9 +13,9 @@ from typing import Any
 from dietlab.errors import BuildError
 from dietlab.hardware import Hardware
 from dietlab.measure.pool import WorkerPool
-from dietlab.measure.process import WorkerCrashed, WorkerProcess, WorkerRefused, WorkerTimeout
 from dietlab.measure.record import Status, Trial
 from dietlab.space import Scheme
+from dietlab.timing.process import WorkerCrashed, WorkerProcess, WorkerRefused, WorkerTimeout
 from dietlab.workloads import Workload
 
 BUILDER = "dietlab.measure.build_worker"

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from dietlab.lower.runtime import load_cuda_runtime, load_library
-from dietlab.measure.cuda_clock import CudaClock
-from dietlab.measure.process import serve
-from dietlab.measure.rotation import MOST_BYTES, ROTATED_CACHES
-from dietlab.measure.sample import SampledProblem
-from dietlab.measure.timing import Timing
 from dietlab.shapes import Shape
+from dietlab.timing.cuda_clock import CudaClock
+from dietlab.timing.process import serve
+from dietlab.timing.protocol import Timing
+from dietlab.timing.rotation import MOST_BYTES, ROTATED_CACHES
+from dietlab.timing.sample import SampledProblem
 from dietlab.workloads import workload_from_json
 
 MOST_COPIES = 256

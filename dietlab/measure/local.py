@@ -18,11 +18,11 @@ from dietlab.hardware import Hardware
 from dietlab.lower.compiler import require_linker
 from dietlab.lower.cuda.nvcc import require_compiler
 from dietlab.measure.builders import BUILDER, Builders, Built
-from dietlab.measure.cuda_clock import require_gpu
-from dietlab.measure.process import WorkerCrashed, WorkerProcess, WorkerRefused, WorkerTimeout
 from dietlab.measure.record import Record, Status, Trial
-from dietlab.measure.timing import TOGETHER, Timing
 from dietlab.shapes import Shape
+from dietlab.timing.cuda_clock import require_gpu
+from dietlab.timing.process import WorkerCrashed, WorkerProcess, WorkerRefused, WorkerTimeout
+from dietlab.timing.protocol import TOGETHER, Timing
 from dietlab.workloads import Workload
 
 TIMERS = {"cpu": "dietlab.measure.time_worker", "cuda": "dietlab.measure.cuda_time_worker"}

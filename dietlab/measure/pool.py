@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from queue import SimpleQueue
 from typing import TypeVar
 
-from dietlab.measure.process import WorkerProcess
+from dietlab.timing.process import WorkerProcess
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")

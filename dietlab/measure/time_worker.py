@@ -18,13 +18,13 @@ from typing import Any
 import tvm_ffi
 
 from dietlab.lower.runtime import aligned_empty, load_library, on_each_thread
-from dietlab.measure.lru_by_bytes import LruByBytes
-from dietlab.measure.private_caches import PrivateCaches
-from dietlab.measure.problem import Problem, aligned, rotating_copies
-from dietlab.measure.process import serve
-from dietlab.measure.threads import keep_apart
-from dietlab.measure.timing import TOGETHER, Timing, time_alone, time_blocks
 from dietlab.shapes import Shape
+from dietlab.timing.lru_by_bytes import LruByBytes
+from dietlab.timing.private_caches import PrivateCaches
+from dietlab.timing.problem import Problem, aligned, rotating_copies
+from dietlab.timing.process import serve
+from dietlab.timing.protocol import TOGETHER, Timing, time_alone, time_blocks
+from dietlab.timing.threads import keep_apart
 from dietlab.workloads import FloatArray, workload_from_json
 
 KEPT_BYTES = 1 << 29

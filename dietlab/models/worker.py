@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from dietlab.errors import MissingDependencyError
-from dietlab.evaluation.disturbance import fma_probe, take
-from dietlab.measure.process import serve
-from dietlab.measure.timing import clock_for
-from dietlab.measure.worker import show_torch
 from dietlab.models.runtimes import AHEAD, KINDS, runtime
 from dietlab.models.shares import onnx_shares, time_shares
 from dietlab.models.zoo import Model
 from dietlab.shapes import Shape
+from dietlab.timing.disturbance import fma_probe, take
+from dietlab.timing.process import serve
+from dietlab.timing.protocol import clock_for
+from dietlab.timing.worker import show_torch
 
 TOLERANCE = 1e-4
 """The most that an output may differ from PyTorch's; they are of the size of 1, being normalised."""

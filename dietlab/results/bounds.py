@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dietlab.hardware import Roofline
-from dietlab.measure.rotation import roofline_of
 from dietlab.results.report import Report
 from dietlab.results.row import Row
 from dietlab.results.table import LENGTH
 from dietlab.shapes import Shape
+from dietlab.timing.rotation import roofline_of
 
 
 @dataclass(frozen=True)

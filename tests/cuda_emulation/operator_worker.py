@@ -1,6 +1,6 @@
 """Builds operators for a GPU and runs them on the stub driver: ``python -m cuda_emulation.operator_worker``.
 
-One JSON line in, one out (see :mod:`dietlab.measure.process`): a child process, because the stub driver lasts
+One JSON line in, one out (see :mod:`dietlab.timing.process`): a child process, because the stub driver lasts
 for the process.
 """
 
@@ -26,10 +26,10 @@ from dietlab.lower.cuda.cubin import Cubin  # noqa: E402
 from dietlab.lower.cuda.geometry import BlockGeometry  # noqa: E402
 from dietlab.lower.cuda.library import library_module  # noqa: E402
 from dietlab.lower.runtime import load_library  # noqa: E402
-from dietlab.measure.process import serve  # noqa: E402
 from dietlab.plans.tree import tree_from_json  # noqa: E402
 from dietlab.shapes import Shape  # noqa: E402
 from dietlab.space import Scheme  # noqa: E402
+from dietlab.timing.process import serve  # noqa: E402
 from dietlab.workloads import tolerance, workload_from_json  # noqa: E402
 
 from .shifted import Shifted  # noqa: E402

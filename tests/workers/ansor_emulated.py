@@ -1,6 +1,6 @@
 """Tunes for a GPU on a stub driver whose kernels are emulated: every candidate is really run and compared.
 
-One JSON line in, one out (see :mod:`dietlab.measure.process`): a child process, because the stub driver lasts
+One JSON line in, one out (see :mod:`dietlab.timing.process`): a child process, because the stub driver lasts
 for the process.
 """
 
@@ -24,9 +24,9 @@ from dietlab.evaluation.ansor_gpu import GpuPlatform, cuda_module, link  # noqa:
 from dietlab.hardware import Hardware  # noqa: E402
 from dietlab.lower.cuda.cubin import Cubin  # noqa: E402
 from dietlab.lower.runtime import load_library  # noqa: E402
-from dietlab.measure.process import serve  # noqa: E402
-from dietlab.measure.sample import SampledProblem  # noqa: E402
 from dietlab.shapes import Shape  # noqa: E402
+from dietlab.timing.process import serve  # noqa: E402
+from dietlab.timing.sample import SampledProblem  # noqa: E402
 from dietlab.workloads import workload_from_json  # noqa: E402
 
 

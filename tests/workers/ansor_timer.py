@@ -14,7 +14,7 @@ from typing import Any
 
 from dietlab.errors import MeasureError
 from dietlab.lower.cuda.cubin import read_cubin
-from dietlab.measure.process import serve
+from dietlab.timing.process import serve
 
 FOLDER = Path(os.environ["ANSOR_STAND_IN"])
 ELF, CUDA = b"\x7fELF\x02\x01", 190

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dietlab.measure.process import serve
+from dietlab.timing.process import serve
 
 
 def measure(request: dict[str, Any]) -> dict[str, Any]:

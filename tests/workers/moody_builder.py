@@ -8,8 +8,8 @@ from typing import Any
 
 from dietlab.errors import BuildError
 from dietlab.measure.build_worker import build
-from dietlab.measure.process import serve
 from dietlab.space import Scheme
+from dietlab.timing.process import serve
 
 
 def moody(request: dict[str, Any]) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from threading import Event
 from typing import Any
 
 from dietlab.errors import MeasureError
-from dietlab.measure.process import serve
 from dietlab.measure.time_worker import measure
+from dietlab.timing.process import serve
 
 
 def moody(request: dict[str, Any]) -> dict[str, Any]:

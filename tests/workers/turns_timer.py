@@ -6,7 +6,7 @@ import os
 from itertools import count
 from typing import Any
 
-from dietlab.measure.process import serve
+from dietlab.timing.process import serve
 
 _questions = count(1)
 

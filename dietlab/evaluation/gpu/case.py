@@ -9,8 +9,8 @@ from typing import Any
 from dietlab.evaluation.gpu.clock import TimedBlock
 from dietlab.evaluation.gpu.tensors import Output, Tensor, Tensors, to_device, to_host
 from dietlab.evaluation.vendors import Call
-from dietlab.measure.problem import Verdict
-from dietlab.measure.sample import SampledProblem
+from dietlab.timing.problem import Verdict
+from dietlab.timing.sample import SampledProblem
 
 Bind = Callable[[Tensors, Tensor], Call]
 

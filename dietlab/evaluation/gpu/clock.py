@@ -17,8 +17,8 @@ from math import ceil
 from time import perf_counter
 from typing import Any, Protocol
 
-from dietlab.evaluation.disturbance import Probe
 from dietlab.evaluation.vendors import Call
+from dietlab.timing.disturbance import Probe
 
 Capture = Callable[[Any], AbstractContextManager[Any]]
 """What records the calls inside of it into the CUDA graph that it is given."""

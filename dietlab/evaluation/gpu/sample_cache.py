@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from dietlab.files import replacing
-from dietlab.measure.sample import SampledProblem
 from dietlab.shapes import Shape
+from dietlab.timing.sample import SampledProblem
 from dietlab.workloads import Workload, require_dtype
 
 KEPT = 2

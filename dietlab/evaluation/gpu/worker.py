@@ -26,7 +26,7 @@ What ``cache`` says about the moment before a timed call:
 
 ``probe`` is the seconds of one cycle of the multiprocessors' clock, the least around the block (None where it
 cannot be read; ``unprobed`` says why). A block during which the clock changed by more than
-:data:`~dietlab.evaluation.disturbance.SLOWER` is timed again (``retaken``), and at last counts as it is
+:data:`~dietlab.timing.disturbance.SLOWER` is timed again (``retaken``), and at last counts as it is
 (``kept``). Only the block's own moments are compared: a GPU at its power limit keeps a clock for each kind of
 work, which is part of what is measured. ``graph`` and ``host_share``: see
 :class:`~dietlab.evaluation.gpu.clock.TimedBlock`.
@@ -42,7 +42,6 @@ from typing import Any
 
 from dietlab.errors import DietlabError, MeasureError, MissingDependencyError
 from dietlab.evaluation.contenders import NotTunedError
-from dietlab.evaluation.disturbance import Probe, take
 from dietlab.evaluation.gpu import GPU_CACHE_STATES
 from dietlab.evaluation.gpu.case import DeviceCase
 from dietlab.evaluation.gpu.clock import BlockClock, EventClock, HostClock, TimedBlock, cycle_probe
@@ -50,11 +49,12 @@ from dietlab.evaluation.gpu.contenders import GpuContender, GpuSetting, make_gpu
 from dietlab.evaluation.gpu.pytorch import open_torch
 from dietlab.evaluation.gpu.sample_cache import shared_sample
 from dietlab.evaluation.vendors import Call, NoFormError
-from dietlab.measure.lru_by_bytes import LruByBytes
-from dietlab.measure.process import serve
-from dietlab.measure.rotation import copies_beyond
-from dietlab.measure.worker import show_torch
 from dietlab.shapes import Shape
+from dietlab.timing.disturbance import Probe, take
+from dietlab.timing.lru_by_bytes import LruByBytes
+from dietlab.timing.process import serve
+from dietlab.timing.rotation import copies_beyond
+from dietlab.timing.worker import show_torch
 from dietlab.workloads import Workload, workload_from_json
 
 L2_BYTES = 64 << 20
@@ -82,7 +82,7 @@ class GpuBench:
         self._cases: LruByBytes[DeviceCase] = LruByBytes(KEPT_BYTES, lambda case: case.bytes)
 
     def check(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Compares one call with the float64 reference; see :class:`~dietlab.measure.sample.Sample`."""
+        """Compares one call with the float64 reference; see :class:`~dietlab.timing.sample.Sample`."""
         case = self._case(request)
         (call,) = self._calls(case, request, 1)
         verdict = case.check(call)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dietlab.measure.problem import Verdict
 from dietlab.shapes import Shape
+from dietlab.timing.problem import Verdict
 from dietlab.workloads import Workload, tolerance
 
 MOST_FLOPS = 4e9

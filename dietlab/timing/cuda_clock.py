@@ -9,7 +9,7 @@ from math import ceil
 from dietlab.errors import HardwareError, MeasureError
 from dietlab.hardware import Hardware
 from dietlab.hardware.detect_gpu import LIBRARY, detect_gpu
-from dietlab.measure.timing import Timing
+from dietlab.timing.protocol import Timing
 
 LONGEST_BLOCK = 512
 """The most calls of one block: a stream queues about a thousand before a launch waits."""

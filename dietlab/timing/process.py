@@ -21,7 +21,7 @@ from typing import Any
 
 from dietlab.errors import DietlabError, MeasureError
 
-STARTER = "dietlab.measure.worker"
+STARTER = "dietlab.timing.worker"
 """The module that runs a worker's module."""
 
 STDERR_TAIL = 600

@@ -1,4 +1,4 @@
-"""Starts a worker: ``python -m dietlab.measure.worker MODULE`` runs MODULE as ``python -m MODULE`` does, with
+"""Starts a worker: ``python -m dietlab.timing.worker MODULE`` runs MODULE as ``python -m MODULE`` does, with
 PyTorch hidden.
 
 TVM imports PyTorch wherever it is installed, in case somebody passes its tensors, and that is four fifths of

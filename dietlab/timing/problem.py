@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dietlab.lower.runtime import aligned_empty
-from dietlab.measure.rotation import copies_beyond
 from dietlab.shapes import Shape
+from dietlab.timing.rotation import copies_beyond
 from dietlab.workloads import FloatArray, Workload, axis_of, tolerance
 
 GUARD = 64
