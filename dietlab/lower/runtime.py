@@ -155,7 +155,8 @@ def aligned_empty(shape: tuple[int, ...], dtype: Any = np.float32) -> npt.NDArra
     size = np.dtype(dtype).itemsize * int(np.prod(shape))
     raw = np.empty(size + ALIGNMENT_BYTES, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT_BYTES
-    return raw[start : start + size].view(dtype).reshape(shape)
+    array: npt.NDArray[Any] = raw[start : start + size].view(dtype).reshape(shape)
+    return array
 
 
 class _Bfloat16:
