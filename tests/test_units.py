@@ -1,5 +1,5 @@
-"""Operands of less than 32 bits on CPUs: units that multiply them, by their own instruction where the processor
-has it and by its definition on all, and the machine code for processors that are not here."""
+"""Operands of less than 32 bits on CPUs: each unit, by its own instruction where it is and by its definition
+elsewhere, and the machine code for processors that are not here."""
 
 from __future__ import annotations
 

@@ -18,10 +18,11 @@ MADDWD = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x8
 DPBF16 = "dietlab_dpbf16"
 DPBF16_CODE = f"""
 declare <16 x float> @llvm.x86.avx512bf16.dpbf16ps.512(<16 x float>, <32 x bfloat>, <32 x bfloat>)
-define linkonce_odr <16 x float> @{DPBF16}(<16 x float> %sums, <16 x i32> %a, <16 x i32> %b) alwaysinline {{
+define linkonce_odr <16 x float> @{DPBF16}(<16 x float> %s, <16 x i32> %a, <16 x i32> %b) alwaysinline {{
   %x = bitcast <16 x i32> %a to <32 x bfloat>
   %w = bitcast <16 x i32> %b to <32 x bfloat>
-  %r = call <16 x float> @llvm.x86.avx512bf16.dpbf16ps.512(<16 x float> %sums, <32 x bfloat> %x, <32 x bfloat> %w)
+  %r = call <16 x float> @llvm.x86.avx512bf16.dpbf16ps.512(<16 x float> %s, <32 x bfloat> %x,
+    <32 x bfloat> %w)
   ret <16 x float> %r
 }}
 """
