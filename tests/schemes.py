@@ -17,9 +17,10 @@ def cpu_scheme(
     ahead: bool = False,
     along: Any = "cols",
     block: int = 0,
+    unit: Any = "fma",
 ) -> CpuScheme:
     """Returns a scheme of a register tile."""
-    return Scheme(CpuMicroKernel(rows, cols, unroll, prefetch, ahead, along, block), edge, order)
+    return Scheme(CpuMicroKernel(rows, cols, unroll, prefetch, ahead, along, block, unit), edge, order)
 
 
 def cuda_scheme(*sizes: int, edge: Edge = "padded", **others: Any) -> CudaScheme:

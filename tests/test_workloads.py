@@ -38,6 +38,7 @@ from dietlab.workloads import (
     tolerance,
     workload_from_json,
 )
+from dietlab.workloads.precision import FLOATS
 
 DENSE = Dense(T=Dim(1, 128), N=3, K=5)
 SCORES = BatchMatmul(T=Dim(1, 128), B=6, D=4, form="nt")
@@ -238,7 +239,7 @@ def test_unknown_or_missing_dimension_is_named(dims: dict[str, Dim | int], compl
         ({"T": "1:128"}, r"got T='1:128'\. A range is written T=Dim\(1, 128\)"),
         ({"N": 4.0}, r"N and K are each an int or a Dim; got N=4\.0"),
         ({"T": True}, "got T=True"),
-        ({"dtype": "float64"}, "a dtype is one of float32, float16, bfloat16; got 'float64'"),
+        ({"dtype": "float64"}, "a dtype is one of float32, float16, bfloat16, int8; got 'float64'"),
         ({"dtype": np.dtype("float16")}, r"one of float32, .*; got dtype\('float16'\)"),
         ({"activation": "swish"}, "one of none, relu, gelu_tanh, gelu_erf; got 'swish'"),
     ],
@@ -524,7 +525,7 @@ HALVES = ("float16", "bfloat16")
 
 
 @st.composite
-def workloads(draw: st.DrawFn, dtypes: tuple[str, ...] = tuple(PRECISIONS), deep: int = 300) -> Workload:
+def workloads(draw: st.DrawFn, dtypes: tuple[str, ...] = FLOATS, deep: int = 300) -> Workload:
     """Small operators of static shapes."""
     dtype = draw(st.sampled_from(dtypes))
     rows, depth = draw(st.integers(8, 40)), draw(st.integers(2, deep))
@@ -639,7 +640,7 @@ def test_halves_of_a_smaller_shape_are_the_first_rows_of_a_larger() -> None:
     np.testing.assert_array_equal(small["w"], large["w"])
 
 
-@pytest.mark.parametrize("name", PRECISIONS)
+@pytest.mark.parametrize("name", FLOATS)
 def test_formats_are_those_of_numpy_and_ml_dtypes(name: str) -> None:
     precision = require_dtype(name)
     facts = ml_dtypes.finfo(precision.numpy)

@@ -42,7 +42,7 @@ class UnitFacts:
 
     @property
     def layout(self) -> tuple[int, int]:
-        """What the packed weights depend on."""
+        """The facts that the packed weights depend on."""
         return self.per_step, self.halves
 
 

@@ -86,8 +86,8 @@ class BatchMatmul:
         return ()
 
     @property
-    def out_dtype(self) -> str:
-        return self.dtype
+    def out_dtype(self) -> None:
+        return None
 
     @property
     def epilogue(self) -> Epilogue:

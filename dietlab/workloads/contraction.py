@@ -59,7 +59,7 @@ class Workload(Protocol):
 
     @property
     def out_dtype(self) -> str | None:
-        """Of the output: the operands' type or, of int8 operands, float32 or int8."""
+        """Of the output; None for that of the operands, and for float32 if these are int8."""
 
     @property
     def axes(self) -> tuple[Axis, ...]: ...
@@ -105,7 +105,7 @@ def dtypes_of(workload: Workload) -> dict[str, str]:
     if workload.dtype != "int8":
         return dict.fromkeys(workload.signature, workload.dtype)
     exact = dict.fromkeys(workload.signature, "float32")
-    return {**exact, "x": "int8", "w": "int8", "out": str(workload.out_dtype)}
+    return {**exact, "x": "int8", "w": "int8", "out": workload.out_dtype or "float32"}
 
 
 def axis_of(workload: Workload, role: Role) -> Axis:

@@ -38,7 +38,7 @@ class Dense:
         residual: whether ``residual[T, N]`` is added last.
         constant: whether ``w`` and ``bias`` never change, so that they are packed once; otherwise
             they come with every call and are transposed on the fly, panel by panel.
-        out_dtype: of the output of int8 operands: ``float32`` (default) or ``int8``, where the result is
+        out_dtype: of the output of int8 operands: ``float32`` (None) or ``int8``, where the result is
             rounded to nearest, ties to even, and those beyond -128 to 127 become these. ``scale`` then also
             divides by the output's scale, and so do bias and residual, in float32. Other operands have their
             own type.
@@ -67,10 +67,11 @@ class Dense:
         _ = self.epilogue
         require_dtype(self.dtype)
         known = ("float32", "int8") if self.dtype == "int8" else (self.dtype,)
-        object.__setattr__(self, "out_dtype", self.out_dtype or known[0])
-        require_output(str(self.out_dtype), known, self.dtype)
+        require_output(self.out_dtype or known[0], known, self.dtype)
+        if self.out_dtype == known[0]:
+            object.__setattr__(self, "out_dtype", None)  # one operator has one value
         if self.dtype == "int8":
-            require_int8(self.K, self.activation, str(self.out_dtype))
+            require_int8(self.K, self.activation, self.out_dtype)
 
     @cached_property
     def axes(self) -> tuple[Axis, ...]:
@@ -142,7 +143,7 @@ class Dense:
             if name != "out"
         }
         if "scale" in drawn:
-            drawn["scale"] = scales_for(drawn["scale"], drawn["x"].shape[-1], str(self.out_dtype))
+            drawn["scale"] = scales_for(drawn["scale"], drawn["x"].shape[-1], dtypes["out"])
         return drawn
 
     def reference(self, inputs: Inputs) -> npt.NDArray[np.float64]:
@@ -163,7 +164,7 @@ class Dense:
             "residual": self.residual,
             "constant": self.constant,
             "dtype": self.dtype,
-            **({"out_dtype": self.out_dtype} if self.dtype == "int8" else {}),
+            **({"out_dtype": dtypes_of(self)["out"]} if self.dtype == "int8" else {}),
         }
 
     @classmethod
@@ -182,8 +183,8 @@ class Dense:
 
     def __str__(self) -> str:
         extras = [] if self.dtype == "float32" else [self.dtype]
-        if self.out_dtype != self.dtype:
-            extras[0] += f" to {self.out_dtype}"
+        if self.dtype == "int8":
+            extras[0] += f" to {dtypes_of(self)['out']}"
         extras += [str(self.epilogue)] if str(self.epilogue) else []
         extras += [] if self.constant else ["variable weights"]
         return " ".join([f"dense T={self.T} N={self.N} K={self.K}", *extras])

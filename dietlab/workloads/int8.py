@@ -26,8 +26,8 @@ def require_output(out_dtype: str, known: Collection[str], dtype: str) -> None:
         raise WorkloadError(f"an output of {dtype} operands is {' or '.join(known)}", repr(out_dtype))
 
 
-def require_int8(depth: Dim | int, activation: Activation, out_dtype: str) -> None:
-    """Checks that sums stay within int32, and that an int8 output needs no scale of its own.
+def require_int8(depth: Dim | int, activation: Activation, out_dtype: str | None) -> None:
+    """Checks that sums stay within int32, and that an int8 output needs no other scale.
 
     Raises:
         WorkloadError: if not.
