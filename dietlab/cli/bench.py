@@ -16,11 +16,11 @@ from dietlab.cli.options import page_or_reason, words
 from dietlab.cli.telling import Telling, quiet_option
 from dietlab.errors import DietlabError
 from dietlab.evaluation.contenders import contenders_for
-from dietlab.evaluation.gpu import GPU_CACHE_STATES
 from dietlab.measure import CACHE_STATES
 from dietlab.results.journal import read_journal
 from dietlab.results.table import ResultTable, facts_path
 from dietlab.search import EFFORTS
+from dietlab.timing.gpu import GPU_CACHE_STATES
 from dietlab.view.bench_page import plans_in, write_bench
 from dietlab.view.bench_text import render_bench
 

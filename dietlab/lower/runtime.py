@@ -150,9 +150,9 @@ def _thread_pool() -> ctypes.CDLL:
     return _open_runtime(RUNTIME_NAME)
 
 
-def aligned_empty(shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
-    """Returns a float32 array that begins at a multiple of 64 bytes, as whole-vector loads want it."""
-    size = 4 * int(np.prod(shape))
+def aligned_empty(shape: tuple[int, ...], dtype: npt.DTypeLike = np.float32) -> npt.NDArray[Any]:
+    """Returns an array that begins at a multiple of 64 bytes, as whole-vector loads want it."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     raw = np.empty(size + ALIGNMENT_BYTES, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT_BYTES
-    return raw[start : start + size].view(np.float32).reshape(shape)
+    return raw[start : start + size].view(dtype).reshape(shape)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
-from statistics import median
+from statistics import geometric_mean, median
 from time import perf_counter
-from typing import Any
 
 from dietlab.events import PhaseSeconds
 from dietlab.hardware import Hardware
@@ -21,12 +20,13 @@ from dietlab.measure.builders import BUILDER, Builders, Built
 from dietlab.measure.record import Record, Status, Trial
 from dietlab.shapes import Shape
 from dietlab.timing.cuda_clock import require_gpu
-from dietlab.timing.process import WorkerCrashed, WorkerProcess, WorkerRefused, WorkerTimeout
+from dietlab.timing.process import WorkerCrashed, WorkerTimeout
 from dietlab.timing.protocol import TOGETHER, Timing
+from dietlab.timing.seat import Seat, device_options
+from dietlab.timing.turns import Player, play
 from dietlab.workloads import Workload
 
-TIMERS = {"cpu": "dietlab.measure.time_worker", "cuda": "dietlab.measure.cuda_time_worker"}
-"""By the kind of processor."""
+TIMER = "dietlab.measure.candidate_worker"
 
 START_SECONDS = {"cpu": 0.0, "cuda": 120.0}
 """What the first answer of a timing process may take beyond ``time_timeout``, in seconds, by the kind of
@@ -39,6 +39,10 @@ the right result, would spin for some 25 ms more and leave no core to a candidat
 of 80 us then takes 4 ms, the system's time slice."""
 
 
+CACHED_SHARE = 1 / 4
+"""The share of a block's seconds that a block on operands in the last-level cache lasts, beside each block on
+operands in memory."""
+
 FEWEST_TURNS, BEHIND = 3, 1.1
 """The turns after which a program leaves, if it is slower than the fastest by more than the second number,
 a ratio; a slow program leaves after its first. (One block of calls of 15 ms or more is 10 % off now and
@@ -49,10 +53,11 @@ then, which is more than good plans differ by.)"""
 class LocalRunner:
     """Builds in parallel, then verifies and times one library after the other.
 
-    Building and timing never overlap: a builder beside it would disturb the measurement. Candidates that
-    share a shape are timed in turns, since a shared machine is not the same from minute to minute. Generated
-    code runs in a child process only, so that a crash or a hang becomes a record. What the compiler says
-    of a GPU's scheme comes first: one that spills or does not fit is refused and never run.
+    Building and timing never overlap: a builder beside it would disturb the measurement. Candidates of up to
+    :data:`~dietlab.timing.protocol.TOGETHER` shapes are timed in turns (:mod:`dietlab.timing.turns`), as
+    contenders are when operators are evaluated, and until they are clearly slower than the fastest on their
+    shape. Generated code runs in a child process only, so that a crash or a hang becomes a record. What the
+    compiler says of a GPU's scheme comes first: one that spills or does not fit is refused and never run.
 
     Args:
         hardware: what to compile for; its ``cores`` is how many threads the operator uses.
@@ -68,11 +73,12 @@ class LocalRunner:
     build_timeout: float = 60.0
     time_timeout: float = 60.0
     builder_module: str = BUILDER
-    timer_module: str | None = None
+    timer_module: str = TIMER
 
     def __post_init__(self) -> None:
         self._open = ExitStack()
         self._folder: Path | None = None
+        self._seat: tuple[Workload, Seat] | None = None
 
     def __enter__(self) -> LocalRunner:
         return self
@@ -82,8 +88,10 @@ class LocalRunner:
 
     def close(self) -> None:
         """Ends the child processes and removes the libraries; the next call starts new ones."""
+        if self._seat is not None:
+            self._seat[1].close()
         self._open.close()
-        self._folder = None
+        self._folder = self._seat = None
 
     def measure(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Record]:
         """Returns one record for every shape of every trial, shape by shape; failures are records too."""
@@ -104,57 +112,50 @@ class LocalRunner:
             library.path.unlink(missing_ok=True)
 
     def _in_turns(self, workload: Workload, contests: Sequence[Sequence[Candidate]]) -> Iterator[Record]:
-        """Yields the records of candidates on some shapes, the rivals of each shape together.
-
-        On a CPU, which is slower in one moment than in the next, all of them take turns, a block each, so
-        that the blocks of one lie far apart; those of one shape follow each other until they are clearly
-        slower than the fastest. A GPU runs no other program::
-
-            turn 0: a(T=5) b(T=5) c(T=5), a(T=24) d(T=24)     turn 1: d(T=24) a(T=24), c(T=5) b(T=5) a(T=5)
-        """
-        in_turns = self.hardware.kind == "cpu"
-        timing = replace(self.timing, blocks=1) if in_turns else self.timing
+        """Yields the records of candidates on some shapes."""
+        seat = self._opened(workload)
         playing = [_different(contest) for contest in contests]
-        for turn in range(self.timing.blocks if in_turns else 1):
-            for rivals in playing[:: -1 if turn % 2 else 1]:
-                for candidate in rivals[:: -1 if turn % 2 else 1]:
-                    self._take(workload, candidate, timing, turn)
-            playing = [_playing_on(rivals, self.timing, turn + 1) for rivals in playing]
-        yield from (candidate.result for contest in contests for candidate in contest)
+        for candidate in (candidate for rivals in playing for candidate in rivals):
+            candidate.player = Player(seat, candidate.record.shape, str(candidate.built.path))
+        players = [[candidate.player for candidate in rivals if candidate.player] for rivals in playing]
+        seed = f"{workload}/{[len(rivals) for rivals in players]}"
+        play(players, self.timing.blocks, self._take, seed, partial(_playing_on, self.timing))
+        yield from (candidate.result(self.timing.cache) for contest in contests for candidate in contest)
 
-    def _take(self, workload: Workload, candidate: Candidate, timing: Timing, turn: int) -> None:
-        """Takes one turn of one candidate; the first turn verifies it."""
+    def _take(self, player: Player, turn: int) -> None:
+        """Takes one turn of a candidate: a block, and a shorter one on operands in cache if that may matter,
+        which it hardly does for slow programs; long calls vary little, so that one turn is enough."""
+        timing = self.timing
+        player.take(timing.cache, timing.block_seconds)
+        if timing.cache != "rotating" or self.hardware.kind != "cpu" or not player.correct:
+            return
+        seconds = min(player.seconds(timing.cache))
+        if not timing.slow(seconds) and (turn == 0 or seconds <= timing.block_seconds):
+            player.take("interleaved", CACHED_SHARE * timing.block_seconds)
+
+    def _opened(self, workload: Workload) -> Seat:
+        """Returns the process that times candidates of a workload; it stays while the workload does."""
+        if self._seat is not None and self._seat[0] == workload:
+            return self._seat[1]
+        if self._seat is not None:
+            self._seat[1].close()
+        cores = self.hardware.cores if self.hardware.kind == "cpu" else 1
         request = {
+            "op": "open",
+            "contender": "candidates",
             "workload": workload.to_json(),
-            "shape": candidate.record.shape.to_json(),
-            "library": str(candidate.built.path),
-            "cores": self.hardware.cores,
-            "packs": candidate.built.answer["packs"],
-            "timing": timing.to_json(),
-            "last_level_bytes": self.hardware.last_level_bytes,
-            "turn": turn,
-            "call_seconds": min(candidate.blocks, default=None),
+            "threads": cores,
+            "options": self._options,
         }
-        if self.hardware.kind == "cpu":
-            request["l2_bytes"] = self.hardware.cpu.l2_bytes
-        started = perf_counter()
-        try:
-            candidate.note(self._timer.ask(request, self._patience))
-        except (WorkerTimeout, WorkerCrashed, WorkerRefused) as error:
-            status: Status = (
-                "timeout"
-                if isinstance(error, WorkerTimeout)
-                else "crashed"
-                if isinstance(error, WorkerCrashed)
-                else "refused"
-            )
-            candidate.fail(status, str(error), measure=perf_counter() - started)
-
-    @property
-    def _patience(self) -> float:
-        """Returns the seconds that the timing process gets for its next answer."""
-        starting = self._timer.pid is None
-        return self.time_timeout + (START_SECONDS[self.hardware.kind] if starting else 0.0)
+        seat = Seat(
+            request,
+            self.timer_module,
+            {"TVM_NUM_THREADS": str(cores), **ALONE},
+            seconds=self.time_timeout,
+            open_seconds=self.time_timeout + START_SECONDS[self.hardware.kind],
+        )
+        self._seat = workload, seat
+        return seat
 
     def _start(self) -> None:
         if self._folder is not None:
@@ -164,18 +165,13 @@ class LocalRunner:
         self._pool = self._open.enter_context(
             Builders(self.hardware, folder, self.builders, self.build_timeout, self.builder_module)
         )
+        self._options, _ = device_options(self.hardware, folder)
         self._folder = folder
-        cores = self.hardware.cores if self.hardware.kind == "cpu" else 1
-        self._timer = self._open.enter_context(
-            WorkerProcess(
-                self.timer_module or TIMERS[self.hardware.kind], {"TVM_NUM_THREADS": str(cores), **ALONE}
-            )
-        )
 
     def _require_tools(self) -> None:
         """Raises one error for what is missing on this machine, before every candidate fails of it."""
         if self.hardware.kind == "cuda":
-            if self.timer_module is None:
+            if self.timer_module == TIMER:
                 require_gpu(self.hardware)
             require_compiler()
         require_linker()
@@ -191,24 +187,35 @@ def _different(contest: Sequence[Candidate]) -> list[Candidate]:
     return [candidate for candidate in contest if candidate.record.ok and candidate.twin is None]
 
 
-def _playing_on(rivals: Sequence[Candidate], timing: Timing, turns: int) -> list[Candidate]:
-    """Returns the rivals on a shape of which another block would tell more."""
-    right = [candidate for candidate in rivals if candidate.record.ok]
-    most = BEHIND * min((candidate.mean_seconds for candidate in right), default=0.0)
-    return [candidate for candidate in right if candidate.plays_on(timing, turns, most)]
+def _playing_on(timing: Timing, rivals: Sequence[Player], turns: int) -> list[Player]:
+    """Returns the rivals on a shape of which another block would tell more after ``turns`` turns: at first
+    all but slow programs behind the fastest, then quick programs that are not behind it."""
+    most = BEHIND * min(map(_mean_seconds, rivals), default=0.0)
+
+    def plays_on(player: Player) -> bool:
+        slow, behind = timing.slow(min(player.seconds(timing.cache))), _mean_seconds(player) > most
+        return not (slow and behind) if turns < FEWEST_TURNS else not (slow or behind)
+
+    return list(filter(plays_on, rivals))
+
+
+def _mean_seconds(player: Player) -> float:
+    """Returns the geometric mean over where operands come from, so far."""
+    return geometric_mean(min(player.seconds(cache)) for cache in player.blocks)
 
 
 @dataclass
 class Candidate:
-    """A library on one shape while it is measured: its record so far, and seconds of a call in each block.
+    """A library on one shape while it is measured, and its record so far.
 
-    ``twin`` has the same machine code, and what it takes holds for both.
+    Args:
+        player: of those that are timed.
+        twin: has the same machine code, and what it takes holds for both.
     """
 
     built: Built
     record: Record
-    blocks: list[float] = field(default_factory=list)
-    cached_blocks: list[float] = field(default_factory=list)
+    player: Player | None = None
     twin: Candidate | None = None
 
     @classmethod
@@ -232,40 +239,14 @@ class Candidate:
         """Equal for equal machine code."""
         return self.record.code_hash or self.record.scheme.key
 
-    def note(self, answer: Mapping[str, Any]) -> None:
-        """Keeps what the timer answered to one turn."""
-        spent = {"verify": answer["verify_seconds"], "measure": answer["measure_seconds"]}
-        if answer["reason"]:
-            self.fail("wrong", answer["reason"], **spent)
-            return
-        self._spend(**spent)
-        self.blocks += answer["blocks"]
-        self.cached_blocks += answer.get("cached_blocks", ())
+    def result(self, cache: str) -> Record:
+        """Returns the record, once all turns are over.
 
-    def fail(self, status: Status, reason: str, **spent: float) -> None:
-        self._spend(**spent)
-        self.record = replace(self.record, status=status, reason=reason)
-
-    def _spend(self, **seconds: float) -> None:
-        self.record = replace(self.record, phases=self.record.phases.plus(**seconds))
-
-    @property
-    def mean_seconds(self) -> float:
-        """The geometric mean over where operands come from, so far."""
-        states = [min(blocks) for blocks in (self.blocks, self.cached_blocks) if blocks]
-        return math.prod(states) ** (1 / len(states))
-
-    def plays_on(self, timing: Timing, turns: int, most: float) -> bool:
-        """Returns whether another block would tell more after ``turns`` turns: at first for all but slow
-        programs over ``most`` seconds, then for quick programs under it."""
-        slow, behind = timing.slow(min(self.blocks)), self.mean_seconds > most
-        return not (slow and behind) if turns < FEWEST_TURNS else not (slow or behind)
-
-    @property
-    def result(self) -> Record:
-        """The record, once all turns are over."""
+        Args:
+            cache: the state that ``seconds`` are of.
+        """
         if self.twin is not None:
-            twin = self.twin.result
+            twin = self.twin.result(cache)
             return replace(
                 self.record,
                 status=twin.status,
@@ -274,12 +255,26 @@ class Candidate:
                 spread=twin.spread,
                 reason=f"same code as {twin.scheme.key}",
             )
-        if not self.record.ok:
+        if self.player is None:
             return self.record
-        least = min(self.blocks)
+        player = self.player
+        phases = self.record.phases.plus(verify=player.check_seconds, measure=player.time_seconds)
+        if not player.correct:
+            return replace(self.record, phases=phases, status=_status(player), reason=player.reason)
+        blocks, cached = player.seconds(cache), player.seconds("interleaved")
         return replace(
             self.record,
-            seconds=least,
-            cached_seconds=min(self.cached_blocks, default=None),
-            spread=median(self.blocks) / least - 1,
+            phases=phases,
+            seconds=min(blocks),
+            cached_seconds=min(cached, default=None),
+            spread=median(blocks) / min(blocks) - 1,
         )
+
+
+def _status(player: Player) -> Status:
+    """Returns what became of a candidate that has no time."""
+    if player.error is None:
+        return "wrong"
+    if isinstance(player.error, WorkerTimeout):
+        return "timeout"
+    return "crashed" if isinstance(player.error, WorkerCrashed) else "refused"

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal, Protocol
 
-import numpy as np
-
-from dietlab.errors import MeasureError, MissingDependencyError
+from dietlab.errors import MissingDependencyError
 from dietlab.shapes import Shape
+from dietlab.timing.contender import Call, NoFormError, Operands
 from dietlab.workloads import FloatArray, Workload
 
+__all__ = [
+    "Call",
+    "Kind",
+    "NoFormError",
+    "Operands",
+    "PreparedLayer",
+    "Vendor",
+    "absent",
+    "contender_env",
+    "require_constant_weights",
+    "sequence",
+    "without_gelu",
+]
+
 Kind = Literal["plain", "prepacked"]
-Operands = Mapping[str, FloatArray]
-Call = Callable[[], object]
-"""What is timed. It writes ``out``, or returns a fresh tensor if the library cannot."""
-
-
-class NoFormError(MeasureError):
-    """A library that is there, but has no form of this workload."""
 
 
 class PreparedLayer(Protocol):
@@ -72,12 +78,6 @@ def contender_env(threads: int) -> dict[str, str]:
         "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
         "ZENDNNL_MATMUL_WEIGHT_CACHE": "0",
     }
-
-
-def deliver(result: object, out: FloatArray) -> None:
-    """Copies the ``result`` of a :data:`Call` to ``out`` if the library returned a fresh tensor."""
-    if hasattr(result, "data_ptr") and result.data_ptr() != out.ctypes.data:
-        np.copyto(out, np.asarray(result))
 
 
 def sequence(steps: Sequence[Call]) -> Call:
