@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dietlab.errors import MeasureError
-from dietlab.hardware import Hardware
-from dietlab.measure import LocalRunner, Timing
-from dietlab.measure.local import CACHED_SHARE, FEWEST_TURNS, _playing_on
+from dietlab.measure import Timing
+from dietlab.measure.contest import CACHED_SHARE, FEWEST_TURNS, _playing_on, _take
 from dietlab.shapes import Shape
 from dietlab.timing.disturbance import Pace
 from dietlab.timing.turns import Player, play
@@ -129,6 +128,9 @@ def test_operands_in_cache_are_timed_beside_those_in_memory(
     seat: Any = ScriptedSeat(lambda length, plan: seconds)
     player = Player(seat, Shape.of(T=5), 0, correct=True)
     timing = Timing(5, 0.002, stop_beyond=0.015, cache=cache)
-    LocalRunner(Hardware.preset("haswell-1core"), timing)._take(player, turn)
+    _take(timing, True, player, turn)
     states = [(request["cache"], request["min_seconds"]) for request in seat.requests]
     assert states == [(cache, 0.002), *[("interleaved", CACHED_SHARE * 0.002)] * cached]
+    seat.requests.clear()
+    _take(timing, False, player, turn)
+    assert [request["cache"] for request in seat.requests] == [cache], "a GPU has no such state"

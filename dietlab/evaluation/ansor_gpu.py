@@ -35,7 +35,7 @@ from dietlab.lower.cuda.compiler import HOST, JIT, without_spills
 from dietlab.lower.cuda.cubin import Cubin
 from dietlab.lower.cuda.driver import module_maker
 from dietlab.lower.cuda.nvcc import compile_cubin
-from dietlab.measure.local import TIMER
+from dietlab.measure.local import TIMER, candidates_seat
 from dietlab.search import EFFORTS
 from dietlab.shapes import Shape
 from dietlab.timing.seat import Seat, device_options
@@ -161,14 +161,7 @@ class GpuPlatform:
 def timer_for(workload: Workload, hardware: Hardware, module: str = TIMER) -> Seat:
     """Returns the process that checks and times a GPU's candidates."""
     options, _ = device_options(hardware, Path())
-    request = {
-        "op": "open",
-        "contender": "candidates",
-        "workload": workload.to_json(),
-        "threads": 1,
-        "options": options,
-    }
-    return Seat(request, module, {}, seconds=RUN_SECONDS, open_seconds=RUN_SECONDS)
+    return candidates_seat(workload, hardware, options, RUN_SECONDS, module)
 
 
 def schedule_target(hardware: Hardware) -> Any:

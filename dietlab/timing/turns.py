@@ -6,17 +6,29 @@ moments, and blocks that lie next to each other see the same one, so that their 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from time import perf_counter
-from typing import Any
+from typing import Any, Protocol
 
 from dietlab.errors import MeasureError
 from dietlab.shapes import Shape
 from dietlab.timing.contender import Plan
-from dietlab.timing.disturbance import Taken
-from dietlab.timing.seat import Seat
+from dietlab.timing.disturbance import Pace, Taken
+
+
+class Questions(Protocol):
+    """What answers about contenders: a process here (:class:`~dietlab.timing.seat.Seat`) or elsewhere."""
+
+    pace: Pace
+
+    def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the answer.
+
+        Raises:
+            MeasureError: if the contender crashes, hangs or refuses.
+        """
 
 
 @dataclass
@@ -32,7 +44,7 @@ class Player:
         check_seconds, time_seconds: that its requests took.
     """
 
-    seat: Seat
+    seat: Questions
     shape: Shape
     plan: Plan = None
     correct: bool | None = None
