@@ -21,7 +21,7 @@ HEADINGS = {
     ),
     "Compare": ("bench", "model", "ablate", "reproduce", "survey", "replay", "records"),
     "Look at a GPU without one": ("compile", "heuristics"),
-    "This machine": ("doctor", "lab"),
+    "This machine": ("doctor", "lab", "serve"),
 }
 """The commands under each heading of the help, in the order in which a study uses them."""
 

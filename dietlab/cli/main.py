@@ -17,6 +17,7 @@ from dietlab.cli.quickstart import quickstart
 from dietlab.cli.recorded import replay, survey_command
 from dietlab.cli.records import records_group
 from dietlab.cli.reproduce import reproduce_command
+from dietlab.cli.serve import serve_command
 from dietlab.cli.stages import build_command, dispatch, space, tune_command
 
 
@@ -53,5 +54,6 @@ for command in (
     heuristics_command,
     doctor,
     lab,
+    serve_command,
 ):
     main.add_command(command)

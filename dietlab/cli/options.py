@@ -188,6 +188,30 @@ def _shapes_text(shapes: str, layers: str | None, lengths: str | None) -> str:
     return f"{layers}@{lengths or DEFAULT_LENGTHS}"
 
 
+class Address(click.ParamType):
+    """HOST:PORT."""
+
+    name = "HOST:PORT"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int]:
+        host, colon, port = str(value).rpartition(":")
+        if not colon or not host or not port.isdigit() or not 0 < int(port) < 1 << 16:
+            self.fail(f"an address reads HOST:PORT, as in 127.0.0.1:9190; got {value!r}", param, ctx)
+        return host, int(port)
+
+
+ADDRESS = Address()
+
+rpc_option = click.option(
+    "--rpc",
+    type=ADDRESS,
+    metavar="HOST:PORT",
+    help="Measure on the servers of the tracker there (dietlab serve), all that are free at the same time.",
+)
+key_option = click.option("--key", help="Which servers of --rpc: all of one processor.")
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 

@@ -22,10 +22,10 @@ from dietlab.workloads import Workload
 
 TIMER = "dietlab.measure.candidate_worker"
 
-START_SECONDS = {"cpu": 0.0, "cuda": 120.0}
+START_SECONDS = {"cpu": 30.0, "cuda": 120.0}
 """What the first answer of a timing process may take beyond ``time_timeout``, in seconds, by the kind of
-processor: for a GPU it imports TVM and makes the device's context, seconds on an idle host, a minute on one
-that was lent a moment ago."""
+processor: it imports TVM, which takes a second on an idle machine; for a GPU it makes the device's context,
+too, a minute on a host that was lent a moment ago."""
 
 ALONE = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 """The environment of a timing process, in which only the timed program has threads. NumPy's, which compute
