@@ -45,7 +45,7 @@ def serve_command(
     Where the tuning runs, with a C compiler:
       dietlab tune --rpc 127.0.0.1:9190 --key lab --out runs/x
 
-    TVM's RPC has NO AUTHENTICATION: whoever reaches the port runs code of theirs as you. It listens on the
+    TVM's RPC has NO AUTHENTICATION: anyone who reaches the port can run any code as you. It listens on the
     loopback address unless --host names another; then name one of a network that you trust.
     """
     chosen = [int(number) for number in processors.split(",") if number]

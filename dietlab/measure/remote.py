@@ -187,7 +187,7 @@ class RemoteRunner:
                 raise MeasureError(
                     f"servers of the key {self.key} have the processor tuned for, {self.hardware.name}",
                     f"{device.name} with {theirs.name}",
-                    "Give machines of each kind a key of their own.",
+                    "Give each kind of processor another key.",
                 )
             self._devices.append(device)
             found.append(device)

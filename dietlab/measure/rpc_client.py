@@ -85,7 +85,7 @@ class RemoteDevice:
         answer = self._asked({**request, "plan": path.name}, most)
         self._starting = 0.0
         if "failed" in answer:
-            raise FAILURES[answer["failed"]](*answer["error"])
+            raise FAILURES[answer["failed"]](*answer["told"])
         return answer
 
     def forget(self) -> None:
@@ -99,10 +99,7 @@ class RemoteDevice:
         self._client.close()
 
     def _asked(self, question: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-        answer = self._told({"op": "ask", "question": question}, seconds)
-        if "error" in answer and "failed" not in answer:
-            raise DeviceLostError(f"the server {self.name} answers", answer["error"])
-        return answer
+        return self._told({"op": "ask", "question": question}, seconds)
 
     def _told(self, request: Mapping[str, Any], seconds: float) -> dict[str, Any]:
         try:

@@ -1,11 +1,11 @@
 """Serves this machine for measurements by others, through TVM's RPC: what ``dietlab serve`` starts.
 
 A server tells a tracker its key. Who tunes asks the tracker for a server of a key and sends it libraries and
-questions; each session is a process of its own, in a folder of its own. Candidates run in a child of the
+questions; each session is another process, in another folder. Candidates run in a child of the
 session, as they do here (:mod:`dietlab.measure.local`), so that one that crashes or hangs ends neither the
 session nor the server.
 
-TVM's RPC has no authentication: whoever reaches a server's or a tracker's port runs code of theirs on the
+TVM's RPC has no authentication: anyone who reaches a server's or a tracker's port can run any code on the
 machine. Addresses are those of the loopback unless others are named; name those of a network that you trust.
 """
 
@@ -20,7 +20,7 @@ from pathlib import Path
 from socket import gethostname
 from typing import Any
 
-from dietlab.errors import DietlabError, MeasureError
+from dietlab.errors import DietlabError, MeasureError, MissingDependencyError
 from dietlab.hardware import Hardware
 from dietlab.hardware.detect import measure_peaks
 from dietlab.measure.local import candidates_seat
@@ -53,7 +53,7 @@ class Session:
         {"op": "open", "workload": {..}, "hardware": {..}, "seconds": 60} -> {}
         {"op": "check" or "time", ..} -> as :mod:`dietlab.timing.bench`; ``plan`` names a sent library
 
-    A candidate that fails is told as ``{"failed": "timeout", "error": [invariant, value, remedy]}``.
+    A candidate that fails is told as ``{"failed": "timeout", "told": [invariant, value, remedy]}``.
 
     Args:
         name: of this machine, in records.
@@ -77,7 +77,7 @@ class Session:
         except MeasureError as error:
             kinds = [name for name, kind in FAILURES.items() if isinstance(error, kind)]
             told = [error.invariant, str(error.value), error.remedy]
-            return {"failed": kinds[0] if kinds else "refused", "error": told}
+            return {"failed": kinds[0] if kinds else "refused", "told": told}
 
     def _open(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
         if self._seat is not None:
@@ -158,13 +158,11 @@ def serving(
 
 def start_tracker(stack: ExitStack, host: str = LOOPBACK, port: int = TRACKER_PORT) -> int:
     """Starts a tracker until the stack is closed; returns its port."""
-    from dietlab.errors import MissingDependencyError
-
     try:
         from tvm.rpc.tracker import Tracker
     except ImportError as error:
         raise MissingDependencyError(
-            "TVM's tracker has its package tornado", error, "pip install tornado"
+            "TVM's tracker has its package tornado", error, "pip install 'dietlab[rpc]'"
         ) from None
     tracker = Tracker(host, port, port + PORTS, silent=True)
     stack.callback(tracker.terminate)

@@ -1,6 +1,6 @@
 """A session on a server of TVM's RPC: ``python -m dietlab.measure.rpc_worker``.
 
-The session lives in a process of its own, since a call to a server that is gone never returns::
+The session lives in a separate process, since a call to a server that is gone never returns::
 
     {"op": "summary", "tracker": [host, port]} -> {"servers": {key: number}, "queues": {key: {free, pending}}}
     {"op": "connect", "tracker": [host, port], "key": "lab"} -> {"name"}; waits until a server is free

@@ -19,7 +19,7 @@ from dietlab.timing.disturbance import Pace, Taken
 
 
 class Questions(Protocol):
-    """What answers about contenders: a process here (:class:`~dietlab.timing.seat.Seat`) or elsewhere."""
+    """Answers about contenders, from a process here (:class:`~dietlab.timing.seat.Seat`) or elsewhere."""
 
     pace: Pace
 
