@@ -18,6 +18,7 @@ from dietlab.measure.record import Record, Trial
 from dietlab.timing.cuda_clock import require_gpu
 from dietlab.timing.protocol import TOGETHER, Timing
 from dietlab.timing.seat import Seat, device_options
+from dietlab.timing.threads import pool_env
 from dietlab.workloads import Workload
 
 TIMER = "dietlab.measure.candidate_worker"
@@ -142,7 +143,7 @@ def candidates_seat(
     return Seat(
         request,
         module,
-        {"TVM_NUM_THREADS": str(cores), **ALONE},
+        {**pool_env(cores), **ALONE},
         seconds=seconds,
         open_seconds=seconds + START_SECONDS[hardware.kind],
     )
