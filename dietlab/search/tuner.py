@@ -14,7 +14,7 @@ from dietlab.errors import ModelError
 from dietlab.measure import Record, Round, Trial
 from dietlab.search.decide import Decision, Pair
 from dietlab.search.effort import Effort
-from dietlab.search.strategies import SearchState, Strategy, target_shape
+from dietlab.search.state import SearchState, Strategy, target_shape
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import Scheme, Space
 
