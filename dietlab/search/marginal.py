@@ -1,4 +1,4 @@
-"""Greedy search by marginal gain, the strategy that is used by default."""
+"""Greedy search by marginal gain, with and without an analytic draft before it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,13 @@ from random import Random
 import numpy as np
 import numpy.typing as npt
 
-from dietlab.search.state import SearchState
+from dietlab.search.draft import Draft, logarithms
+from dietlab.search.state import SearchState, Values
 from dietlab.space import Scheme
+
+TIES = 1e-3
+"""The weight of a scheme's mean time beside what it gains: where none gains, the best on average goes first,
+so that a round is never wasted."""
 
 
 @dataclass(frozen=True)
@@ -39,28 +44,95 @@ class MarginalStrategy:
     def propose(self, state: SearchState, count: int, random: Random) -> Sequence[Scheme]:
         if state.predictor is None or not state.untried:
             return _dealt(state.untried, count, random)
-        logs = np.log(state.predictor.seconds(state.untried, state.shapes.shapes))
+        return state.filled(self.guided(state, state.untried, count), count, random)
+
+    def guided(self, state: SearchState, schemes: Sequence[Scheme], count: int) -> list[Scheme]:
+        """Returns the picks of a round that the predictor asks for, out of some schemes."""
+        assert state.predictor is not None
+        logs = logarithms(state.predictor.seconds(schemes, state.shapes.shapes))
+        known = logarithms(np.array([state.best_seconds[shape] for shape in state.shapes]))
+        guided = min(count - round(count * self.random_share), len(schemes))
+        limits = (
+            (numbered([tile(scheme) for scheme in schemes]), guided * self.tile_share),
+            (numbered([scheme.cols for scheme in schemes]), guided * self.width_share),
+        )
+        return [schemes[pick] for pick in greedy(logs, known, np.array(state.shapes.weights), guided, limits)]
+
+
+@dataclass(frozen=True)
+class DraftStrategy:
+    """Draft-then-verify: an analytic draft picks many schemes, and the learned model few of them.
+
+    The draft (:class:`~dietlab.search.draft.Draft`) costs no measurement. Before the first fit it alone
+    picks, each scheme of another tile: what it cannot tell apart it errs on together. Of schemes that it
+    predicts to be equal, one whose access pattern was picked least goes first. Later, the learned model
+    verifies the best ``drafts`` schemes for each one that is wanted, as :class:`MarginalStrategy` does.
+    """
+
+    drafts: int = 8
+    verify: MarginalStrategy = MarginalStrategy()
+
+    def propose(self, state: SearchState, count: int, random: Random) -> Sequence[Scheme]:
+        if state.predictor is None:
+            return state.filled(self.drafted(state, count), count, random)
+        return state.filled(
+            self.verify.guided(state, self.drafted(state, self.drafts * count), count), count, random
+        )
+
+    def drafted(self, state: SearchState, count: int) -> list[Scheme]:
+        """Returns up to ``count`` untried schemes, the most promising first."""
+        schemes = state.untried
+        if not schemes:
+            return []
+        logs = logarithms(Draft(state.space, state.cache).seconds(schemes, state.shapes.shapes))
         weights = np.array(state.shapes.weights)
-        known = np.log([state.best_seconds[shape] for shape in state.shapes])
-        guided = min(count - round(count * self.random_share), len(state.untried))
-        tiles = _numbered([tuple(scheme.kernel.tile.values()) for scheme in state.untried])
-        widths = _numbered([scheme.cols for scheme in state.untried])
-        limits = ((tiles, guided * self.tile_share), (widths, guided * self.width_share))
-        chosen: list[int] = []
-        for _ in range(guided):
-            gains = np.maximum(0.0, known - logs) @ weights
-            # Ties (no gain) go to the best on average, so that a round is never wasted.
-            scores = gains - 1e-3 * (logs @ weights)
-            scores[chosen] = -np.inf
-            various = scores.copy()
-            for groups, most in limits:
-                various[np.bincount(groups[chosen], minlength=len(groups))[groups] >= most] = -np.inf
-            pick = int(scores.argmax() if np.isneginf(various).all() else various.argmax())
-            chosen.append(pick)
-            known = np.minimum(known, logs[pick])
-        picks = [state.untried[i] for i in chosen]
-        left = [scheme for scheme in state.untried if scheme not in picks]
-        return picks + random.sample(left, min(count - len(picks), len(left)))
+        limits = ((numbered([tile(scheme) for scheme in schemes]), 1.0),)
+        return [
+            schemes[pick]
+            for pick in greedy(logs, logs.max(axis=0), weights, min(count, len(schemes)), limits)
+        ]
+
+
+def greedy(
+    logs: Values,
+    known: Values,
+    weights: Values,
+    count: int,
+    limits: Sequence[tuple[npt.NDArray[np.intp], float]],
+) -> list[int]:
+    """Returns the numbers of ``count`` schemes, each of which lowers the weighted mean most beside those
+    before it.
+
+    Args:
+        logs: logarithms of times, ``[schemes, shapes]``.
+        known: those of the best known times, ``[shapes]``.
+        weights: of the shapes.
+        count: at most as many as there are schemes.
+        limits: the group of each scheme, and the most picks of one group, until only such are left.
+    """
+    means = TIES * (logs @ weights)
+    chosen: list[int] = []
+    for _ in range(count):
+        scores = np.maximum(0.0, known - logs) @ weights - means
+        scores[chosen] = -np.inf
+        various = scores.copy()
+        for groups, most in limits:
+            various[np.bincount(groups[chosen], minlength=len(groups))[groups] >= most] = -np.inf
+        pick = int(scores.argmax() if np.isneginf(various).all() else various.argmax())
+        chosen.append(pick)
+        known = np.minimum(known, logs[pick])
+    return chosen
+
+
+def tile(scheme: Scheme) -> Hashable:
+    """Returns the sizes of the tile."""
+    return tuple(scheme.kernel.tile.values())
+
+
+def numbered(groups: Sequence[Hashable]) -> npt.NDArray[np.intp]:
+    """Numbers the distinct groups from 0 and returns each element's number."""
+    numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
+    return np.array([numbers[group] for group in groups], np.intp)
 
 
 def _dealt(schemes: Sequence[Scheme], count: int, random: Random) -> list[Scheme]:
@@ -70,9 +142,3 @@ def _dealt(schemes: Sequence[Scheme], count: int, random: Random) -> list[Scheme
         ways.setdefault((scheme.order, scheme.kernel.access_pattern), []).append(scheme)
     turns = zip_longest(*ways.values())
     return [scheme for turn in turns for scheme in turn if scheme is not None][:count]
-
-
-def _numbered(groups: Sequence[Hashable]) -> npt.NDArray[np.intp]:
-    """Numbers the distinct groups from 0 and returns each element's number."""
-    numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
-    return np.array([numbers[group] for group in groups], np.intp)

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from random import Random
 
 from dietlab.errors import SpaceError
-from dietlab.search.marginal import MarginalStrategy
+from dietlab.search.autotvm import AnnealingStrategy, GeneticStrategy
+from dietlab.search.marginal import DraftStrategy, MarginalStrategy
 from dietlab.search.paper import PaperStrategy
 from dietlab.search.state import SearchState, Strategy
+from dietlab.search.tpe import TpeStrategy
 from dietlab.space import Scheme
 
 
@@ -18,22 +20,30 @@ class RandomStrategy:
     """Random search proposes uniformly, without replacement: the baseline of every strategy."""
 
     def propose(self, state: SearchState, count: int, random: Random) -> Sequence[Scheme]:
-        return random.sample(state.untried, min(count, len(state.untried)))
+        return state.filled((), count, random)
 
 
 @dataclass(frozen=True)
-class ExhaustiveStrategy:
-    """Exhaustive search proposes every scheme in order: for small spaces and for replay."""
+class GridStrategy:
+    """Grid search goes over the ordered space in even steps, which halve whenever it comes to the end; at
+    last it has proposed every scheme."""
 
     def propose(self, state: SearchState, count: int, random: Random) -> Sequence[Scheme]:
-        return state.untried[:count]
+        schemes, bits = state.space.schemes, max(1, (len(state.space) - 1).bit_length())
+        turns = (int(f"{turn:0{bits}b}"[::-1], 2) for turn in range(1 << bits))
+        order = (schemes[place] for place in turns if place < len(schemes))
+        return [scheme for scheme in order if scheme not in state.tried][:count]
 
 
 STRATEGIES: dict[str, Callable[[], Strategy]] = {
+    "draft": DraftStrategy,
     "marginal": MarginalStrategy,
     "paper": PaperStrategy,
+    "annealing": AnnealingStrategy,
+    "genetic": GeneticStrategy,
+    "tpe": TpeStrategy,
     "random": RandomStrategy,
-    "exhaustive": ExhaustiveStrategy,
+    "grid": GridStrategy,
 }
 
 
