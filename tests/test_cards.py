@@ -316,7 +316,7 @@ def test_card_of_a_study_tells_which_stages_were_done(tmp_path: Path) -> None:
     (study.folder / "records.jsonl").write_bytes(b"x" * 2048)
     rows = page(study).rows
     assert ["tune", "records.jsonl", "2 KiB"] in rows and ["evaluate", "report.json", "not yet"] in rows
-    assert "quick effort, marginal strategy" in repr(study)
+    assert "quick effort, draft strategy" in repr(study)
 
 
 def test_schemes_are_written_as_their_keys() -> None:

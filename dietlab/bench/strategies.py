@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dietlab.bench.fleet import RoundClock
 from dietlab.bench.surveyed import Surveyed
 from dietlab.cost import Adaptation, LearnedPredictor
 from dietlab.errors import DietlabError, require_names
-from dietlab.events import Event, Observer, RoundFinished, audience
+from dietlab.events import Observer, audience
 from dietlab.files import write_json
 from dietlab.results.statistics import median_interval
 from dietlab.search import STRATEGIES, Draft, Effort, TuningRun, effort_named, tune
@@ -211,19 +212,8 @@ def _place(turn: tuple[str, int], strategies: Sequence[str]) -> tuple[int, int]:
     return strategies.index(turn[0]), turn[1]
 
 
-@dataclass
-class _Clock:
-    """Keeps the seconds of model and search by the number of records at each round's end."""
-
-    ends: list[tuple[int, float]] = field(default_factory=list)
-
-    def on_event(self, event: Event) -> None:
-        if isinstance(event, RoundFinished):
-            self.ends.append((event.trials, event.seconds.model + event.seconds.search))
-
-
 def _course(survey: Surveyed, name: str, seed: int, effort: Effort) -> Course:
-    rival, clock = RIVALS[name], _Clock()
+    rival, clock = RIVALS[name], RoundClock()
     predictor = LearnedPredictor(rival.adaptation, survey.cache, seed)
     run = tune(
         survey.space,
@@ -244,7 +234,7 @@ def _course(survey: Surveyed, name: str, seed: int, effort: Effort) -> Course:
     return Course(name, seed, tuple(quality), tuple(seconds), _chosen(survey, run))
 
 
-def _spent(survey: Surveyed, run: TuningRun, clock: _Clock) -> Iterable[tuple[Any, float]]:
+def _spent(survey: Surveyed, run: TuningRun, clock: RoundClock) -> Iterable[tuple[Any, float]]:
     """Yields each scheme when it was tried first, and all seconds until then."""
     recorded, seen = 0.0, set()
     ends = iter(clock.ends)

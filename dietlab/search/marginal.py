@@ -63,34 +63,38 @@ class MarginalStrategy:
 class DraftStrategy:
     """Draft-then-verify: an analytic draft picks many schemes, and the learned model few of them.
 
-    The draft (:class:`~dietlab.search.draft.Draft`) costs no measurement. Before the first fit it alone
-    picks, each scheme of another tile: what it cannot tell apart it errs on together. Of schemes that it
-    predicts to be equal, one whose access pattern was picked least goes first. Later, the learned model
-    verifies the best ``drafts`` schemes for each one that is wanted, as :class:`MarginalStrategy` does.
+    The draft (:class:`~dietlab.search.draft.Draft`) costs no measurement. In the first round, before there is
+    a model, it picks a part of the schemes alone, each of another tile: what it cannot tell apart it errs on
+    together. The others are dealt over the access patterns, as in :class:`MarginalStrategy`. Later, the
+    learned model verifies the best ``drafts`` schemes for each one that is wanted, by their marginal gain: in
+    a large space it is asked about few.
+
+    Args:
+        drafts: schemes that are drafted for each one that is proposed.
+        first_share: of the first round that is drafted.
     """
 
-    drafts: int = 8
+    drafts: int = 64
+    first_share: float = 0.5
     verify: MarginalStrategy = MarginalStrategy()
 
     def propose(self, state: SearchState, count: int, random: Random) -> Sequence[Scheme]:
+        if not state.untried:
+            return ()
+        logs = logarithms(Draft(state.space, state.cache).seconds(state.untried, state.shapes.shapes))
         if state.predictor is None:
-            return state.filled(self.drafted(state, count), count, random)
-        return state.filled(
-            self.verify.guided(state, self.drafted(state, self.drafts * count), count), count, random
-        )
+            return self._first(state, logs, count, random)
+        behind = (logs - logs.min(axis=0)).min(axis=1)
+        drafted = [state.untried[place] for place in behind.argsort(kind="stable")[: self.drafts * count]]
+        return state.filled(self.verify.guided(state, sorted(drafted), count), count, random)
 
-    def drafted(self, state: SearchState, count: int) -> list[Scheme]:
-        """Returns up to ``count`` untried schemes, the most promising first."""
-        schemes = state.untried
-        if not schemes:
-            return []
-        logs = logarithms(Draft(state.space, state.cache).seconds(schemes, state.shapes.shapes))
-        weights = np.array(state.shapes.weights)
-        limits = ((numbered([tile(scheme) for scheme in schemes]), 1.0),)
-        return [
-            schemes[pick]
-            for pick in greedy(logs, logs.max(axis=0), weights, min(count, len(schemes)), limits)
-        ]
+    def _first(self, state: SearchState, logs: Values, count: int, random: Random) -> list[Scheme]:
+        tiles = (numbered([tile(scheme) for scheme in state.untried]), 1.0)
+        wanted = min(round(self.first_share * count), len(state.untried))
+        picks = greedy(logs, logs.max(axis=0), np.array(state.shapes.weights), wanted, (tiles,))
+        drafted = [state.untried[pick] for pick in picks]
+        left = [scheme for scheme in state.untried if scheme not in set(drafted)]
+        return [*drafted, *_dealt(left, count - len(drafted), random)]
 
 
 def greedy(

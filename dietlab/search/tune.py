@@ -27,7 +27,7 @@ def tune(
     shapes: ShapeSet,
     runner: Runner,
     effort: str | Effort = "quick",
-    strategy: str | Strategy = "marginal",
+    strategy: str | Strategy = "draft",
     observers: Iterable[Observer] = (),
     store: RecordStore | None = None,
     predictor: Predictor | None = None,
