@@ -423,8 +423,9 @@ def vars_of(value: Any) -> dict[str, Any]:
     return {name: member for cls in getattr(value, "__mro__", ()) for name, member in vars(cls).items()}
 
 
-APART = ("dietlab.view.panel_plots", "dietlab.view.table_figures")
-"""Figures of a panel's state, which only a panel has, and of a table that the reader made."""
+APART = ("dietlab.view.panel_plots", "dietlab.view.strategy_figures", "dietlab.view.table_figures")
+"""Figures of a panel's state, which only a panel has, of values that are tables themselves, and of a table
+that the reader made."""
 
 
 def test_every_figure_is_at_the_top_with_its_table() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from dietlab.bench.method_ablation import MethodAblation
 from dietlab.bench.strategies import TARGET, Comparison
 from dietlab.cards import seconds_text
 from dietlab.view.plots import new_figure
@@ -42,6 +43,16 @@ def _trials(row: Any, most: int) -> str:
         for value in (row.trials, row.trials_low, row.trials_high)
     )
     return f"{median} ({low} to {high})"
+
+
+def ablation_table(ablation: MethodAblation) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Returns the header and the rows of an ablation of the method."""
+    header = ("without", "instead", "shapes", "time (x)")
+    rows: list[tuple[str, ...]] = [
+        (row.without, row.instead, row.shapes, f"{row.ratio:.3f} ({row.low:.3f} to {row.high:.3f})")
+        for row in ablation.to_frame().itertuples()
+    ]
+    return header, rows
 
 
 def plot_strategies(
