@@ -26,7 +26,9 @@ from dietlab.bench.fleet import (
     Priced,
     RoundClock,
     RoundWork,
+    load_rounds,
     rounds_of,
+    save_rounds,
     scaling,
     simulate,
 )
@@ -277,7 +279,11 @@ def test_the_summary_sets_every_strategy_beside_random_search(compared: Comparis
 
 def test_a_comparison_is_kept_and_shown(compared: Comparison, tmp_path: Path) -> None:
     save_comparison(compared, tmp_path / "c.json")
-    assert load_comparison(tmp_path / "c.json") == compared
+    kept = load_comparison(tmp_path / "c.json")
+    assert (kept.survey, kept.strategies) == (compared.survey, compared.strategies)
+    for found, course in zip(kept.courses, compared.courses, strict=True):
+        assert np.allclose(found.quality, course.quality, atol=1e-5) and found.chosen == course.chosen
+        assert np.allclose(found.seconds, course.seconds, atol=1e-3)
     header, rows = comparison_table(compared)
     assert {row[0] for row in rows} == {"draft", "paper", "random", "grid"}
     assert all(len(row) == len(header) for row in rows)
@@ -322,14 +328,14 @@ def test_the_command_compares_and_keeps(tmp_path: Path) -> None:
 def test_the_method_is_ablated_on_a_survey(survey: Surveyed, tmp_path: Path) -> None:
     effort = replace(EFFORTS["quick"], trials=24, batch=8, decisions=16, decision_batch=8)
     found = ablate_method(survey, range(2), effort)
-    table = found.to_frame().set_index(["without", "instead"])
-    assert len(table) == 8 and (table["low"] <= table["ratio"]).all() and (table["seeds"] == 2).all()
+    table = found.to_frame().set_index(["without", "instead"]).sort_index()
+    assert len(table) == 9 and (table["low"] <= table["ratio"]).all() and (table["seeds"] == 2).all()
     assert table.loc[("micro-kernels for every shape", "the best divisor"), "ratio"] >= 1
     smaller = [table.loc[("8 micro-kernels", f"{n} at most"), "ratio"] for n in (1, 2, 4)]
     assert smaller[0] > smaller[2] - 1e-9
     found.save(tmp_path / "a.json")
     assert MethodAblation.load(tmp_path / "a.json") == found and all(0 < q <= 1 for q in found.quality)
-    assert len(ablation_table(found)[1]) == 8
+    assert len(ablation_table(found)[1]) == 9
     (tmp_path / "a.json").write_text("[]")
     with pytest.raises(DietlabError, match="an ablation is a file of"):
         MethodAblation.load(tmp_path / "a.json")
@@ -349,10 +355,13 @@ def test_separate_measurement_has_the_same_budget(survey: Surveyed) -> None:
     tuned = ShapeSet.of(dict.fromkeys(survey.shapes.shapes[::2], 1.0))
     effort = replace(EFFORTS["quick"], trials=16, batch=8, decisions=0)
     whole = Whole(survey, tuned, tune(survey.space, tuned, survey.runner, effort), 0)
-    alone = whole.separate()
-    assert [number >= 0 for number in alone] == [shape in set(tuned) for shape in survey.shapes]
-    assert whole.ratio(whole.optimum(), whole.optimum()) == 1
-    assert whole.ratio(alone, whole.optimum()) >= 1
+    alone, tree = whole.separate(), whole.tree()
+    for column, shape in enumerate(survey.shapes):
+        near = min(tuned, key=lambda one: abs(math.log(one["T"] / shape["T"])))
+        assert alone[column] == alone[survey.shapes.shapes.index(near)], shape
+    assert whole.ratio(whole.optimum(), whole.optimum()) == 1 <= whole.ratio(alone, whole.optimum())
+    parts = [whole.ratio(alone, tree, judged) for judged in ("tuned", "held out")]
+    assert whole.ratio(alone, tree) == pytest.approx(math.sqrt(parts[0] * parts[1]))
     fitting = whole.divisors()
     for number, shape in zip(fitting, survey.shapes, strict=True):
         assert number < 0 or shape["T"] % survey.space.schemes[number].rows == 0
@@ -409,7 +418,7 @@ def test_a_dead_device_costs_its_own_measurement_and_is_asked_for_once_more() ->
     assert every.lost == 400 and every.busy == pytest.approx(2 * 10.0 * 400)
 
 
-def test_the_work_of_rounds_is_that_of_the_records(space: Space) -> None:
+def test_the_work_of_rounds_is_that_of_the_records(space: Space, tmp_path: Path) -> None:
     clock, costs = RoundClock(), Costs(build=2.0, check=0.25, time=0.5)
     shapes = ShapeSet.of(dict.fromkeys(LENGTHS, 1.0))
     effort = replace(EFFORTS["quick"], trials=16, batch=8, decisions=16, decision_batch=8)
@@ -421,5 +430,11 @@ def test_the_work_of_rounds_is_that_of_the_records(space: Space) -> None:
     assert sum(job.build for job in jobs) == 2.0 * run.trials
     assert {seconds for job in jobs for seconds in job.measures} == {0.75}
     assert sum(work.serial for work in rounds) <= run.seconds.model + run.seconds.search
+    save_rounds(rounds, tmp_path / "r.json")
+    kept = load_rounds(tmp_path / "r.json", 0.75)
+    assert [work.jobs for work in kept] == [work.jobs for work in rounds]
+    (tmp_path / "r.json").write_text("{}")
+    with pytest.raises(DietlabError, match="rounds are a file of save_rounds"):
+        load_rounds(tmp_path / "r.json", 1.0)
     tables = {"as it is": scaling(rounds, Fleet(1)), "a round ahead": scaling(rounds, Fleet(1), ahead=True)}
     assert [trace.name for trace in plot_fleet(tables).data] == ["as it is", "a round ahead", "as many"]

@@ -6,13 +6,17 @@ A pure function of a tuning's work: nothing is built or measured. Rounds come fr
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush, heapreplace
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
+from dietlab.errors import DietlabError
 from dietlab.events import Event, PhaseSeconds, RoundFinished
+from dietlab.files import write_json
 from dietlab.measure import Record, Runner, Trial
 from dietlab.workloads import Workload
 
@@ -207,3 +211,32 @@ def _jobs(records: Iterable[Record]) -> tuple[Job, ...]:
         )
         for group in grouped.values()
     )
+
+
+def save_rounds(rounds: Sequence[RoundWork], path: str | Path) -> None:
+    """Writes what rounds took of the tuner itself, and what they asked for: for each job the seconds to build
+    it, and the number of its shapes."""
+    value = [
+        {
+            "serial": round(work.serial, 3),
+            "jobs": [(round(job.build, 3), len(job.measures)) for job in work.jobs],
+        }
+        for work in rounds
+    ]
+    write_json(Path(path), {"rounds": value}, indent=None)
+
+
+def load_rounds(path: str | Path, measure: float) -> tuple[RoundWork, ...]:
+    """Returns what :func:`save_rounds` wrote, with ``measure`` seconds for each shape.
+
+    Raises:
+        DietlabError: if it is no such file.
+    """
+    try:
+        rounds = json.loads(Path(path).read_text(encoding="utf-8"))["rounds"]
+        return tuple(
+            RoundWork(work["serial"], tuple(Job(build, (measure,) * count) for build, count in work["jobs"]))
+            for work in rounds
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DietlabError("rounds are a file of save_rounds", f"{path}: {error!r}") from None

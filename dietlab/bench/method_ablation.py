@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -118,13 +117,14 @@ class Whole:
         dispatcher = train_dispatcher(choose_portfolio(self.run, self.tuned, max_kernels), self.tuned)
         return self._numbers([dispatcher.scheme(shape) for shape in self.shapes])
 
-    def nearest(self) -> Values:
-        """The tree's choice for the tuned shape with the nearest extents, of natural logarithms."""
+    def nearest(self, chosen: Values) -> Values:
+        """A choice's scheme of the tuned shape with the nearest extents, of natural logarithms."""
         places = {shape: np.log([max(1, extent) for _, extent in shape.bindings]) for shape in self.shapes}
-        chosen = dict(zip(self.shapes, self._whole_tree.tolist(), strict=True))
+        columns = [column for column, shape in enumerate(self.shapes) if shape in set(self.tuned)]
 
-        def near(shape: Shape) -> Shape:
-            return min(self.tuned, key=lambda one: float(np.abs(places[one] - places[shape]).sum()))
+        def near(shape: Shape) -> int:
+            apart = [float(np.abs(places[self.shapes[c]] - places[shape]).sum()) for c in columns]
+            return columns[int(np.argmin(apart))]
 
         return np.array([chosen[near(shape)] for shape in self.shapes])
 
@@ -146,12 +146,12 @@ class Whole:
         """As many measurements as the run took, an equal part on each tuned shape by itself: schemes at
         random, the fastest of which serves it and what is nearest to it."""
         random, part = Random(self.seed), max(1, len(self.run.records) // len(self.tuned))
-        found = {}
+        found = np.zeros(len(self.shapes), np.intp)
         for shape in self.tuned:
             drawn = random.sample(range(len(self.survey.space)), min(part, len(self.survey.space)))
             column = self.shapes.index(shape)
-            found[shape] = min(drawn, key=lambda number: self.survey.seconds[number, column])
-        return np.array([found.get(shape, -1) for shape in self.shapes])
+            found[column] = min(drawn, key=lambda number: self.survey.seconds[number, column])
+        return self.nearest(found)
 
     def divisors(self) -> Values:
         """The best scheme, of all times, whose tile divides the shape's output: a space of one shape's
@@ -167,29 +167,26 @@ class Whole:
         """The best scheme of all."""
         return np.asarray(self.survey.efficiency.argmax(axis=0))
 
-    @cached_property
-    def _whole_tree(self) -> Values:
-        return self.tree()
-
     def _numbers(self, schemes: Sequence[Scheme]) -> Values:
         return np.array([self.survey.number[scheme] for scheme in schemes])
 
-    def ratio(self, without: Values, whole: Values, *, held_out: bool = False) -> float:
-        """Returns the time of one choice over another's, the geometric mean over the shapes where both have a
-        scheme."""
+    def ratio(self, without: Values, whole: Values, judged: str = "all") -> float:
+        """Returns the time of one choice over another's, the geometric mean over the judged shapes where both
+        have a scheme."""
+        tuned, efficiency = set(self.tuned), self.survey.efficiency
+        wanted = {"all": (True, False), "tuned": (True,), "held out": (False,)}[judged]
         columns = [
             column
             for column, shape in enumerate(self.shapes)
-            if without[column] >= 0 and not (held_out and shape in set(self.tuned))
+            if without[column] >= 0 and (shape in tuned) in wanted
         ]
-        efficiency = self.survey.efficiency
         logs = [np.log(efficiency[whole[c], c] / efficiency[without[c], c]) for c in columns]
         return float(np.exp(np.mean(logs)))
 
     @property
     def quality(self) -> float:
         columns = range(len(self.shapes))
-        return self.survey.quality(self.survey.efficiency[self._whole_tree, columns])
+        return self.survey.quality(self.survey.efficiency[self.tree(), columns])
 
 
 def _divides(survey: Surveyed, scheme: Scheme, shape: Shape) -> bool:
@@ -201,19 +198,18 @@ def parts_of(whole: Whole) -> Mapping[tuple[str, str, str], float]:
     """Returns what each part is worth with one seed, by what is taken away, what stands in its place, and the
     shapes that are judged."""
     tree, model, optimum = whole.tree(), whole.model(), whole.optimum()
+    separate = whole.separate()
     choices = {
-        ("micro-kernels for every shape", "the best divisor", "all"): (
-            whole.divisors(),
-            optimum,
-        ),
+        ("micro-kernels for every shape", "the best divisor", "all"): (whole.divisors(), optimum),
         ("adaptation cost", "the highest throughput", "all"): (whole.without_adaptation(), model),
         ("learned model", "the analytic draft", "all"): (whole.without_learning(), model),
-        ("joint measurement", "each shape by itself", "tuned"): (whole.separate(), tree),
-        ("decision tree", "the nearest tuned shape", "held out"): (whole.nearest(), tree),
+        ("joint measurement", "each shape by itself", "tuned"): (separate, tree),
+        ("joint measurement", "each shape by itself", "held out"): (separate, tree),
+        ("decision tree", "the nearest tuned shape", "held out"): (whole.nearest(tree), tree),
     }
     for size in SIZES:
         choices[f"{MOST} micro-kernels", f"{size} at most", "all"] = whole.tree(size), tree
-    return {part: whole.ratio(*pair, held_out=part[2] == "held out") for part, pair in choices.items()}
+    return {part: whole.ratio(*pair, judged=part[2]) for part, pair in choices.items()}
 
 
 def ablate_method(

@@ -264,8 +264,12 @@ def analytic_quality(survey: Surveyed) -> float:
 
 
 def save_comparison(comparison: Comparison, path: str | Path) -> None:
-    """Writes a comparison as JSON, to be kept and drawn again."""
-    write_json(Path(path), asdict(comparison), indent=None)
+    """Writes a comparison as JSON, to be kept and drawn again: shares to five digits, seconds to three."""
+    value = asdict(comparison)
+    for course in value["courses"]:
+        course["quality"] = [round(quality, 5) for quality in course["quality"]]
+        course["seconds"] = [round(seconds, 3) for seconds in course["seconds"]]
+    write_json(Path(path), value, indent=None)
 
 
 def load_comparison(path: str | Path) -> Comparison:
