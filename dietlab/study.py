@@ -80,7 +80,7 @@ class Study(Carded):
         hardware: Hardware,
         shapes: ShapeSet,
         effort: str = "quick",
-        strategy: str = "marginal",
+        strategy: str = "draft",
         seed: int = 0,
         cover: Cover = "composed",
         max_kernels: int | None = None,

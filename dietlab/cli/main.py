@@ -7,6 +7,7 @@ import click
 from dietlab import __version__
 from dietlab.cli.bench import ablate, bench
 from dietlab.cli.commands import CommandGroup
+from dietlab.cli.compare import compare_command
 from dietlab.cli.compile import compile_command
 from dietlab.cli.doctor import doctor
 from dietlab.cli.evaluation import evaluate_command, report_command
@@ -49,6 +50,7 @@ for command in (
     reproduce_command,
     survey_command,
     replay,
+    compare_command,
     records_group,
     compile_command,
     heuristics_command,

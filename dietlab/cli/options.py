@@ -140,7 +140,7 @@ effort_option = click.option(
 strategy_option = click.option(
     "--strategy",
     type=click.Choice(list(STRATEGIES)),
-    default="marginal",
+    default="draft",
     show_default=True,
     help="What proposes the next schemes.",
 )

@@ -1,9 +1,11 @@
 """The joint search over space, measurement and cost model, all shapes at once."""
 
 from dietlab.search.decide import Decision
+from dietlab.search.draft import Draft
 from dietlab.search.effort import EFFORTS, Effort, effort_named
 from dietlab.search.phases import PhaseTimer, with_records
-from dietlab.search.strategies import STRATEGIES, SearchState, Strategy
+from dietlab.search.state import SearchState, Strategy
+from dietlab.search.strategies import STRATEGIES
 from dietlab.search.survey import survey
 from dietlab.search.tune import tune
 from dietlab.search.tuner import DECIDE, SEARCH, Proposal, Tuner
@@ -15,6 +17,7 @@ __all__ = [
     "SEARCH",
     "STRATEGIES",
     "Decision",
+    "Draft",
     "Effort",
     "PhaseTimer",
     "Proposal",

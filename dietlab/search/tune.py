@@ -14,7 +14,8 @@ from dietlab.search.decide import Pair
 from dietlab.search.effort import Effort, effort_named
 from dietlab.search.phases import PhaseTimer, with_records
 from dietlab.search.rounds import Advance, Sitting
-from dietlab.search.strategies import Strategy, strategy_named
+from dietlab.search.state import Strategy
+from dietlab.search.strategies import strategy_named
 from dietlab.search.tuner import DECIDE, SEARCH, Proposal, Tuner
 from dietlab.search.tuning_run import TuningRun
 from dietlab.shapes import ShapeSet
@@ -26,7 +27,7 @@ def tune(
     shapes: ShapeSet,
     runner: Runner,
     effort: str | Effort = "quick",
-    strategy: str | Strategy = "marginal",
+    strategy: str | Strategy = "draft",
     observers: Iterable[Observer] = (),
     store: RecordStore | None = None,
     predictor: Predictor | None = None,

@@ -14,7 +14,7 @@ from dietlab.errors import ModelError
 from dietlab.measure import Record, Round, Trial
 from dietlab.search.decide import Decision, Pair
 from dietlab.search.effort import Effort
-from dietlab.search.strategies import SearchState, Strategy, target_shape
+from dietlab.search.state import SearchState, Strategy, target_shape
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import Scheme, Space
 
@@ -149,7 +149,7 @@ class Tuner:
         # The cost model alone costs less to ask than the calibrated one, and in a replay of quickstart's
         # records (eight seeds) its proposals find equally fast schemes.
         model = self.fitted.model if isinstance(self.fitted, Calibrated) else self.fitted
-        return SearchState(self.space, self.shapes.train, self.records, model)
+        return SearchState(self.space, self.shapes.train, self.records, model, self.effort.timing.cache)
 
     @property
     def decided(self) -> int:
