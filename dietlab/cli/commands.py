@@ -19,7 +19,7 @@ HEADINGS = {
         "evaluate",
         "report",
     ),
-    "Compare": ("bench", "model", "ablate", "reproduce", "survey", "replay", "records"),
+    "Compare": ("bench", "model", "ablate", "reproduce", "survey", "replay", "cost-models", "records"),
     "Look at a GPU without one": ("compile", "heuristics"),
     "This machine": ("doctor", "lab"),
 }

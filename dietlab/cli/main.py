@@ -8,6 +8,7 @@ from dietlab import __version__
 from dietlab.cli.bench import ablate, bench
 from dietlab.cli.commands import CommandGroup
 from dietlab.cli.compile import compile_command
+from dietlab.cli.cost_models import cost_models_command
 from dietlab.cli.doctor import doctor
 from dietlab.cli.evaluation import evaluate_command, report_command
 from dietlab.cli.heuristics import heuristics_command
@@ -48,6 +49,7 @@ for command in (
     reproduce_command,
     survey_command,
     replay,
+    cost_models_command,
     records_group,
     compile_command,
     heuristics_command,

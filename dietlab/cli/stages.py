@@ -8,6 +8,7 @@ from typing import Literal
 import click
 
 from dietlab.cli.options import (
+    cost_model_option,
     cover_option,
     effort_option,
     hardware_option,
@@ -20,15 +21,17 @@ from dietlab.cli.options import (
     strategy_option,
     target_option,
     threads_option,
+    transfer_option,
     workload_options,
 )
-from dietlab.cli.recorded import tuning_facts, tuning_text
+from dietlab.cli.recorded import recorded_file, tuning_facts, tuning_text
 from dietlab.cli.telling import BUILDING, TUNING, Telling, quiet_option
+from dietlab.cost import Prior
 from dietlab.hardware import Hardware
-from dietlab.measure import LocalRunner
+from dietlab.measure import LocalRunner, read_records
 from dietlab.search import TuningRun, effort_named
 from dietlab.space import Cover, build_space, edges_of
-from dietlab.study import DISPATCHER, MANIFEST, Study
+from dietlab.study import DISPATCHER, MANIFEST, RECORDS, Study
 from dietlab.workloads import Workload
 
 
@@ -58,6 +61,8 @@ def space(workload: Workload, cover: Cover, threads: int | None, hardware: str |
 @hardware_option
 @effort_option
 @strategy_option
+@cost_model_option
+@transfer_option
 @shapes_option("uniform:8")
 @max_kernels_option
 @click.option("--seed", default=0, show_default=True)
@@ -77,6 +82,8 @@ def tune_command(
     hardware: str | None,
     effort: str,
     strategy: str,
+    cost_model: str,
+    sources: tuple[str, ...],
     shapes: str,
     max_kernels: int | None,
     seed: int,
@@ -87,12 +94,23 @@ def tune_command(
     """Search schemes for all shapes, then measure where the library depends on it."""
     chosen = study_hardware(out, hardware, threads, target)
     wanted = parse_shapes(shapes, workload)
-    study = Study.create(out, workload, chosen, wanted, effort, strategy, seed, cover, max_kernels)
+    prior = Prior.fit([read_records(records_of(source)) for source in sources], seed) if sources else None
+    study = Study.create(
+        out, workload, chosen, wanted, effort, strategy, seed, cover, max_kernels, cost_model, prior
+    )
     with Telling("tune", TUNING, quiet) as telling:
+        if prior:
+            telling.say(prior.told(study.hardware))
         run = tuned(study, telling)
     show(tuning_facts(run), as_json, tuning_text(run))
     if not as_json:
         telling.suggest(out)
+
+
+def records_of(source: str) -> Path:
+    """Returns the file of records of a study's folder, or one by its own path or name."""
+    folder = Path(source)
+    return folder / RECORDS if folder.is_dir() else recorded_file(source)
 
 
 def study_hardware(
