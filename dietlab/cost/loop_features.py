@@ -20,7 +20,7 @@ Sizes and distances are logarithms of base 2.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,7 @@ from dietlab.plans import tiles_of
 from dietlab.shapes import Shape
 from dietlab.space import CpuMicroKernel, CudaMicroKernel, Scheme
 from dietlab.workloads import IntArray, Workload
+from dietlab.workloads.contraction import Weights
 
 Seen = Literal["knobs", "loops"]
 """What a model sees of a pair."""
@@ -40,7 +41,7 @@ Table = npt.NDArray[np.float32]
 Named = Mapping[str, npt.NDArray[Any]]
 
 FLOAT_BYTES = 4
-WEIGHTS = ("packed", "transposed", "plain")
+WEIGHTS: tuple[Weights, ...] = get_args(Weights)
 
 
 def pair_features(
