@@ -19,7 +19,17 @@ HEADINGS = {
         "evaluate",
         "report",
     ),
-    "Compare": ("bench", "model", "ablate", "reproduce", "survey", "replay", "compare", "records"),
+    "Compare": (
+        "bench",
+        "model",
+        "ablate",
+        "reproduce",
+        "survey",
+        "replay",
+        "compare",
+        "cost-models",
+        "records",
+    ),
     "Look at a GPU without one": ("compile", "heuristics"),
     "This machine": ("doctor", "lab", "serve"),
 }

@@ -9,6 +9,7 @@ from dietlab.cli.bench import ablate, bench
 from dietlab.cli.commands import CommandGroup
 from dietlab.cli.compare import compare_command
 from dietlab.cli.compile import compile_command
+from dietlab.cli.cost_models import cost_models_command
 from dietlab.cli.doctor import doctor
 from dietlab.cli.evaluation import evaluate_command, report_command
 from dietlab.cli.heuristics import heuristics_command
@@ -51,6 +52,7 @@ for command in (
     survey_command,
     replay,
     compare_command,
+    cost_models_command,
     records_group,
     compile_command,
     heuristics_command,

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import click
 from click.core import ParameterSource
 
+from dietlab.cost import COST_MODEL, COST_MODELS
 from dietlab.dims import HasDims
 from dietlab.errors import DietlabError, HardwareError, MissingDependencyError, closest
 from dietlab.hardware import Hardware
@@ -144,7 +145,24 @@ strategy_option = click.option(
     show_default=True,
     help="What proposes the next schemes.",
 )
-
+cost_model_option = click.option(
+    "--cost-model",
+    type=click.Choice(list(COST_MODELS)),
+    default=COST_MODEL,
+    show_default=True,
+    help="What predicts times from measurements. "
+    + "; ".join(f"{name}: {model.told}" for name, model in COST_MODELS.items())
+    + ". `dietlab cost-models` compares them.",
+)
+transfer_option = click.option(
+    "--transfer-from",
+    "sources",
+    multiple=True,
+    metavar="STUDY",
+    help="Start from what this study, or file of records, measured: of other shapes, layers, operators or "
+    "processors; may be given again. Records of another processor count once some pairs are measured on this "
+    "one, at a level and a share that are fitted on them.",
+)
 
 max_kernels_option = click.option(
     "--max-kernels",

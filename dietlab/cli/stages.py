@@ -8,6 +8,7 @@ from typing import Literal
 import click
 
 from dietlab.cli.options import (
+    cost_model_option,
     cover_option,
     effort_option,
     hardware_option,
@@ -22,17 +23,19 @@ from dietlab.cli.options import (
     strategy_option,
     target_option,
     threads_option,
+    transfer_option,
     workload_options,
 )
-from dietlab.cli.recorded import tuning_facts, tuning_text
+from dietlab.cli.recorded import recorded_file, tuning_facts, tuning_text
 from dietlab.cli.telling import BUILDING, TUNING, Telling, quiet_option
+from dietlab.cost import Prior
 from dietlab.errors import DietlabError
 from dietlab.hardware import Hardware
-from dietlab.measure import LocalRunner, RemoteRunner
+from dietlab.measure import LocalRunner, RemoteRunner, read_records
 from dietlab.measure.rpc_client import remote_hardware
 from dietlab.search import TuningRun, effort_named
 from dietlab.space import Cover, build_space, edges_of
-from dietlab.study import DISPATCHER, MANIFEST, Study
+from dietlab.study import DISPATCHER, MANIFEST, RECORDS, Study
 from dietlab.workloads import Workload
 
 
@@ -62,6 +65,8 @@ def space(workload: Workload, cover: Cover, threads: int | None, hardware: str |
 @hardware_option
 @effort_option
 @strategy_option
+@cost_model_option
+@transfer_option
 @shapes_option("uniform:8")
 @max_kernels_option
 @rpc_option
@@ -83,6 +88,8 @@ def tune_command(
     hardware: str | None,
     effort: str,
     strategy: str,
+    cost_model: str,
+    sources: tuple[str, ...],
     shapes: str,
     max_kernels: int | None,
     rpc: tuple[str, int] | None,
@@ -97,12 +104,23 @@ def tune_command(
         raise DietlabError("--rpc and --key go together", f"only {'--key' if rpc is None else '--rpc'}")
     chosen = study_hardware(out, hardware, threads, target, servers=(rpc, key) if rpc and key else None)
     wanted = parse_shapes(shapes, workload)
-    study = Study.create(out, workload, chosen, wanted, effort, strategy, seed, cover, max_kernels)
+    prior = Prior.fit([read_records(records_of(source)) for source in sources], seed) if sources else None
+    study = Study.create(
+        out, workload, chosen, wanted, effort, strategy, seed, cover, max_kernels, cost_model, prior
+    )
     with Telling("tune", TUNING, quiet) as telling:
+        if prior:
+            telling.say(prior.told(study.hardware))
         run = tuned(study, telling, servers=(rpc, key) if rpc and key else None)
     show(tuning_facts(run), as_json, tuning_text(run))
     if not as_json:
         telling.suggest(out)
+
+
+def records_of(source: str) -> Path:
+    """Returns the file of records of a study's folder, or one by its own path or name."""
+    folder = Path(source)
+    return folder / RECORDS if folder.is_dir() else recorded_file(source)
 
 
 Servers = tuple[tuple[str, int], str]
