@@ -1,6 +1,16 @@
 """Descriptions of processors: facts with units that bound the search space."""
 
+from dietlab.hardware.cpu_units import UNITS, CpuUnit, UnitFacts
 from dietlab.hardware.description import CpuLimits, GpuLimits, Hardware
 from dietlab.hardware.roofline import Roofline, above_roofline
 
-__all__ = ["CpuLimits", "GpuLimits", "Hardware", "Roofline", "above_roofline"]
+__all__ = [
+    "UNITS",
+    "CpuLimits",
+    "CpuUnit",
+    "GpuLimits",
+    "Hardware",
+    "Roofline",
+    "UnitFacts",
+    "above_roofline",
+]

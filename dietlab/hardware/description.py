@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from dietlab.cards import Card, Carded, Cell, Fold, Listing, Quantity, bytes_text, cell_text, counted
 from dietlab.errors import HardwareError
 from dietlab.files import write_json
+from dietlab.hardware.cpu_units import UNITS, CpuUnit, units_of
 from dietlab.hardware.roofline import Roofline
 
 if TYPE_CHECKING:
@@ -52,6 +53,10 @@ class CpuLimits:
     def last_level_bytes(self) -> int:
         """The last cache before memory."""
         return self.l3_bytes or self.l2_bytes
+
+    def units(self, dtype: str) -> tuple[CpuUnit, ...]:
+        """The units that multiply operands of a type, the fastest first; empty if there is none."""
+        return units_of(self.llvm_cpu, dtype)
 
     @property
     def coherent_code(self) -> bool:
@@ -230,9 +235,15 @@ class Hardware(Carded):
         return None if self.peak_gflops is None else self.peak_gflops * self.cores
 
     def peak_for(self, dtype: str) -> float | None:
-        """Returns the peak GFLOP/s of *one* core or multiprocessor on operands of a type, with float32
-        sums: 16-bit types run on the tensor cores."""
-        return self.peak_gflops if dtype == "float32" else self.gpu.half_gflops
+        """Returns the peak GFLOP/s of *one* core or multiprocessor on operands of a type; None if it is not
+        known or there is none. 16-bit types run on a GPU's tensor cores; on a CPU the fastest unit counts,
+        by its rate (:data:`~dietlab.hardware.cpu_units.UNITS`)."""
+        if dtype == "float32":
+            return self.peak_gflops
+        if not isinstance(self.limits, CpuLimits):
+            return self.limits.half_gflops
+        units = self.limits.units(dtype)
+        return self.peak_gflops * UNITS[units[0]].rate if units and self.peak_gflops else None
 
     def is_same_as(self, other: Hardware) -> bool:
         """Returns whether both are the same processor, however many of its cores an operator uses."""

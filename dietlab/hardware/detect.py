@@ -112,6 +112,8 @@ def _vector_unit(machine: str, flags: frozenset[str]) -> tuple[str, int, int]:
     if "avx512f" in flags and "avx512vl" in flags:
         if "sse4a" in flags:  # AMD only
             return "znver4", 64, 32
+        if "avx512_bf16" in flags:
+            return "cooperlake", 64, 32
         return ("cascadelake" if "avx512_vnni" in flags else "skylake-avx512"), 64, 32
     if "avx2" in flags and "fma" in flags:
         return ("znver3" if "sse4a" in flags else "haswell"), 32, 16

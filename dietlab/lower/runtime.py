@@ -176,3 +176,42 @@ def huge_pages(size: int) -> npt.NDArray[np.uint8]:
     raw = np.frombuffer(memory, np.uint8)
     start = -raw.ctypes.data % HUGE_PAGE_BYTES
     return raw[start : start + size]
+
+
+class _Bfloat16:
+    """An array of bfloat16 in DLPack's exchange, which NumPy itself does not take part in with a type that is
+    not its own: the capsule of the same memory as uint16, with the other type written into it."""
+
+    TYPE_CODE = 4  # kDLBfloat
+    TYPE_AT = 20  # DLTensor: a pointer, two int32 of the device, the rank as int32, then the type code
+
+    def __init__(self, array: Any) -> None:
+        self._array = array.view(np.uint16)
+
+    def __dlpack__(self, **_: Any) -> Any:
+        capsule = self._array.__dlpack__()
+        address = _capsule_pointer(capsule, b"dltensor")
+        ctypes.c_uint8.from_address(address + self.TYPE_AT).value = self.TYPE_CODE
+        return capsule
+
+    def __dlpack_device__(self) -> Any:
+        return self._array.__dlpack_device__()
+
+
+_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_capsule_pointer.restype = ctypes.c_void_p
+_capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+
+
+def as_tensor(array: Any) -> Any:
+    """Returns a NumPy array or a PyTorch tensor as what libraries take, on the same memory.
+
+    Raises:
+        BufferError: if the array's memory cannot be shared: it is read-only, or of a type without a name in
+            DLPack.
+    """
+    import tvm_ffi
+
+    if isinstance(array, np.ndarray) and array.dtype.name == "bfloat16":
+        array = _Bfloat16(array)
+    return tvm_ffi.from_dlpack(array)

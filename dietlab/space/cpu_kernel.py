@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dietlab.errors import SpaceError
+from dietlab.hardware import UNITS, CpuUnit, UnitFacts
 from dietlab.space.micro_kernel import MicroKernel
 from dietlab.space.scheme import Scheme
 from dietlab.workloads import Role
@@ -18,6 +19,7 @@ Along = Literal["cols", "depth"]
 
 _KEY = re.compile(
     r"(\d+)x(\d+)\.u(\d+)(?:\.(ws|is))?\.p(\d+)(a?)(?:\.k(\d+))?(?:\.(depth))?"
+    rf"(?:\.({'|'.join(sorted(set(UNITS) - {'fma'}, key=len, reverse=True))}))?"
     r"(?:\.(even|rest|checked|partitioned))?"
 )
 
@@ -41,12 +43,14 @@ class CpuMicroKernel(MicroKernel):
         block: steps of a K-block: the part of the reduction axis in one pass over the output, 0 for all
             of it. K-blocking keeps the part of the input that a pass reads in L1 or L2; the output holds
             the sums between passes.
+        unit: the instruction that multiplies and adds; its *steps* of the reduction are 32-bit words of
+            weights (:data:`~dietlab.hardware.UNITS`), and so are ``unroll`` and ``prefetch``.
 
-    ``key`` reads ``8x32.u4.p0a``, ``5x5.u4.p0.depth`` for vectors along the depth, or
-    ``6x48.u2.p0a.k512`` for passes of 512 steps.
+    ``key`` reads ``8x32.u4.p0a``, ``5x5.u4.p0.depth`` for vectors along the depth,
+    ``6x48.u2.p0a.k512`` for passes of 512 steps, or ``6x16.u2.p0a.maddwd`` for another unit.
 
     Raises:
-        SpaceError: if a size is not positive.
+        SpaceError: if a size is not positive, or there is no such unit.
     """
 
     rows: int
@@ -56,8 +60,11 @@ class CpuMicroKernel(MicroKernel):
     ahead: bool = False
     along: Along = "cols"
     block: int = 0
+    unit: CpuUnit = "fma"
 
     def __post_init__(self) -> None:
+        if self.unit not in UNITS:
+            raise SpaceError(f"a CPU's unit is one of {', '.join(UNITS)}", repr(self.unit))
         if min(self.rows, self.cols, self.unroll) < 1 or min(self.prefetch, self.block) < 0:
             raise SpaceError("a micro-kernel's sizes are positive", self.key)
 
@@ -72,6 +79,7 @@ class CpuMicroKernel(MicroKernel):
             f"p{self.prefetch}{'a' if self.ahead else ''}",
             f"k{self.block}" if self.block else "",
             "" if self.along == "cols" else self.along,
+            "" if self.unit == "fma" else self.unit,
             edge,
         ]
         return ".".join(part for part in parts if part)
@@ -81,7 +89,7 @@ class CpuMicroKernel(MicroKernel):
         match = _KEY.fullmatch(key)
         if not match:
             return None
-        rows, cols, unroll, order, prefetch, ahead, block, along, edge = match.groups()
+        rows, cols, unroll, order, prefetch, ahead, block, along, unit, edge = match.groups()
         kernel = cls(
             int(rows),
             int(cols),
@@ -90,6 +98,7 @@ class CpuMicroKernel(MicroKernel):
             bool(ahead),
             along or "cols",  # type: ignore[arg-type]  # the pattern has no other
             int(block or 0),
+            unit or "fma",
         )
         return kernel, order or "", edge or ""
 
@@ -106,16 +115,22 @@ class CpuMicroKernel(MicroKernel):
         return self.along == "depth"
 
     @property
-    def access_pattern(self) -> tuple[int, bool, Along, int]:
-        return self.prefetch, self.ahead, self.along, self.block
+    def access_pattern(self) -> tuple[int, bool, Along, int, CpuUnit]:
+        return self.prefetch, self.ahead, self.along, self.block, self.unit
+
+    @property
+    def facts(self) -> UnitFacts:
+        """The facts about its unit."""
+        return UNITS[self.unit]
 
     def vectors(self, lanes: int) -> int:
         """Returns the vector registers across one row of the tile."""
         return self.cols // lanes if self.along == "cols" else self.cols
 
     def registers(self, lanes: int) -> int:
-        """Returns the vector registers in use: accumulators, one step's weights, one input."""
-        return self.rows * self.vectors(lanes) + self.vectors(lanes) + 1
+        """Returns the vector registers in use: accumulators, one step's weights, one input, and what else
+        the unit needs."""
+        return self.rows * self.vectors(lanes) + self.vectors(lanes) + self.facts.temporaries
 
 
 CpuScheme = Scheme[CpuMicroKernel]

@@ -50,14 +50,16 @@ def cpu_candidates(
     """Yields every register tile up to the size of the register file, with every value of the other
     parameters, in every loop order."""
     lanes, registers = hardware.cpu.lanes, hardware.cpu.vector_registers
+    # Without a unit for this type plain ones are candidates, so that a limit says why there are none.
+    units = hardware.cpu.units(workload.dtype) or ("fma",)
     # Along the depth vectors need it to be what is contiguous in the weights.
     axes: tuple[Along, ...] = ("cols", "depth") if workload.weights == "transposed" else ("cols",)
     sizes = product(range(1, registers + 1), range(1, MAX_VECTORS + 1))
-    for (rows, vectors), unroll, order, (steps, ahead, block), edge, along in product(
-        sizes, UNROLLS, ORDERS, streams(workload), edges, axes
+    for (rows, vectors), unroll, order, (steps, ahead, block), edge, along, unit in product(
+        sizes, UNROLLS, ORDERS, streams(workload), edges, axes, units
     ):
         cols = vectors * lanes if along == "cols" else vectors
-        yield Scheme(CpuMicroKernel(rows, cols, unroll, steps, ahead, along, block), edge, order)
+        yield Scheme(CpuMicroKernel(rows, cols, unroll, steps, ahead, along, block, unit), edge, order)
 
 
 def streams(workload: Workload) -> tuple[tuple[int, bool, int], ...]:
@@ -67,7 +69,7 @@ def streams(workload: Workload) -> tuple[tuple[int, bool, int], ...]:
         return tuple((*prefetch, 0) for prefetch in PREFETCHES)
     depth, static = largest(workload, "depth"), static_extent(workload, "depth") is not None
     parts = [block for block in BLOCKS if block < depth and not (static and depth % block)]
-    blocks = (0, *(parts if workload.weights == "packed" else ()))
+    blocks = (0, *(parts if workload.weights == "packed" and workload.dtype == "float32" else ()))
     return (*((*prefetch, 0) for prefetch in PREFETCHES), *((*OWN_AND_NEXT, block) for block in blocks))
 
 
@@ -76,7 +78,12 @@ def cpu_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
     cpu = hardware.cpu
     lanes = cpu.lanes
     return (
-        Limit("a CPU computes float32", 0, "other types", lambda _: int(workload.dtype != "float32")),
+        Limit(
+            f"a unit of this processor multiplies {workload.dtype}",
+            0,
+            "other units",
+            lambda s: int(s.kernel.unit not in cpu.units(workload.dtype)),
+        ),
         Limit(
             "accumulators and operands fit the vector registers",
             cpu.vector_registers,
@@ -100,6 +107,12 @@ def layout_limits(workload: Workload) -> tuple[Limit, ...]:
     static_depth = static_extent(workload, "depth") is not None
     in_batch = batched(workload)
     return (
+        Limit(
+            f"a unit that multiplies {workload.dtype} is the micro-kernel's",
+            0,
+            "other types",
+            lambda s: int(s.kernel.facts.dtype != workload.dtype),
+        ),
         Limit(
             "what is prefetched is a packed panel that stays, or the next product of a batch",
             0,
@@ -128,6 +141,15 @@ def layout_limits(workload: Workload) -> tuple[Limit, ...]:
             lambda s: (s.kernel.block > 0) * ((not packed) + (s.order != "ws") + (not s.composed)),
         ),
         Limit(
+            "weights of less than 32 bits are packed, along a depth known beforehand, under composed tiles",
+            0,
+            "exceptions",
+            lambda s: (
+                (s.kernel.unit != "fma")
+                * ((not packed) + (not static_depth) + (not s.composed) + (s.kernel.block > 0))
+            ),
+        ),
+        Limit(
             "a padded copy has a size known beforehand",
             0,
             "copies",
@@ -140,6 +162,10 @@ def _size_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
     """Returns the limits that extents and caches set; a dynamic extent counts with its largest value."""
     cpu, lanes = hardware.cpu, hardware.cpu.lanes
     cols, depth = (largest(workload, role) for role in ("cols", "depth"))
+
+    def steps(scheme: Scheme[CpuMicroKernel], extent: int) -> int:
+        return -(-extent // scheme.kernel.facts.per_step)
+
     # What stays in a cache is a question to each shape if the depth is dynamic: some may fit.
     least_depth = smallest(workload, "depth")
     padded_cols = -(-cols // lanes) * lanes
@@ -157,14 +183,20 @@ def _size_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
             "the reduction axis fills an unrolled step",
             depth,
             "steps",
-            lambda s: s.kernel.unroll if s.kernel.along == "cols" else (s.kernel.unroll - 1) * lanes + 1,
+            lambda s: (
+                (s.kernel.unroll - 1) * s.kernel.facts.per_step + 1
+                if s.kernel.along == "cols" and s.kernel.unit != "fma"
+                else s.kernel.unroll
+                if s.kernel.along == "cols"
+                else (s.kernel.unroll - 1) * lanes + 1
+            ),
         ),
         Limit(
             "a stationary panel of weights fits L2",
             cpu.l2_bytes * L2_SHARE,
             "bytes",
             lambda s: (
-                s.cols * (s.kernel.block or least_depth) * FLOAT_BYTES
+                s.cols * (s.kernel.block or steps(s, least_depth)) * FLOAT_BYTES
                 if s.order == "ws" and s.cols > lanes
                 else 0
             ),

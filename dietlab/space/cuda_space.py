@@ -103,6 +103,7 @@ def cuda_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
     cols = largest(workload, "cols")
     narrow = 2 * THREADS_ACROSS[0] if workload.dtype == "float32" else PIECES["mma"].cols
     return (
+        _limit("a GPU multiplies floats", 0, "integers", lambda _: int(workload.dtype == "int8")),
         _limit(
             "tensor cores multiply 16 x 16 by 16 x 8 from compute capability 8.0 on",
             0,

@@ -20,6 +20,7 @@ from dietlab.workloads.contraction import (
     axis_of,
     batch_of,
     batched,
+    dtypes_of,
     extents,
     extents_of,
     largest,
@@ -31,6 +32,7 @@ from dietlab.workloads.contraction import (
 from dietlab.workloads.dense import Dense
 from dietlab.workloads.dimensions import bound
 from dietlab.workloads.epilogue import ACTIVATIONS, NO_EPILOGUE, Activation, Epilogue
+from dietlab.workloads.int8 import require_scales
 from dietlab.workloads.layer import at_layer, length_dim, shapes_of_layer
 from dietlab.workloads.precision import PRECISIONS, FloatArray, Precision, require_dtype
 from dietlab.workloads.tolerance import tolerance
@@ -81,6 +83,7 @@ __all__ = [
     "batch_of",
     "batched",
     "bound",
+    "dtypes_of",
     "extents",
     "extents_of",
     "largest",
@@ -88,6 +91,7 @@ __all__ = [
     "length_dim",
     "make_workload",
     "require_dtype",
+    "require_scales",
     "shapes_of_layer",
     "smallest",
     "smallest_shape",

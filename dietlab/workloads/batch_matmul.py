@@ -15,7 +15,7 @@ from dietlab.errors import WorkloadError
 from dietlab.workloads.contraction import Axis, Inputs, Weights
 from dietlab.workloads.dimensions import bound, dim_from_json, dim_to_json, dynamic, named, require_extents
 from dietlab.workloads.epilogue import NO_EPILOGUE, Epilogue
-from dietlab.workloads.precision import FloatArray, require_dtype
+from dietlab.workloads.precision import FLOATS, FloatArray, require_dtype
 
 Form = Literal["nt", "nn"]
 DIMENSIONS = ("T", "B", "D")
@@ -57,7 +57,7 @@ class BatchMatmul:
         if self.form not in ("nt", "nn"):
             raise WorkloadError("the form is nt or nn", repr(self.form))
         require_extents(self, DIMENSIONS)
-        require_dtype(self.dtype)
+        require_dtype(self.dtype, FLOATS)
 
     @property
     def operator(self) -> str:
@@ -84,6 +84,10 @@ class BatchMatmul:
     @property
     def constants(self) -> tuple[str, ...]:
         return ()
+
+    @property
+    def out_dtype(self) -> str:
+        return self.dtype
 
     @property
     def epilogue(self) -> Epilogue:

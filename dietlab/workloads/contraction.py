@@ -55,7 +55,11 @@ class Workload(Protocol):
 
     @property
     def dtype(self) -> str:
-        """Of every operand and of the output; sums are taken in float32."""
+        """Of ``x`` and ``w``; sums are taken in float32, those of int8 in int32."""
+
+    @property
+    def out_dtype(self) -> str | None:
+        """Of the output: the operands' type or, of int8 operands, float32 or int8."""
 
     @property
     def axes(self) -> tuple[Axis, ...]: ...
@@ -93,6 +97,15 @@ class Workload(Protocol):
         """Returns the result in float64."""
 
     def to_json(self) -> dict[str, Any]: ...
+
+
+def dtypes_of(workload: Workload) -> dict[str, str]:
+    """Returns the type of each operand and of ``out``, by name as in the signature: int8 operands come with
+    scales, bias and residual in float32."""
+    if workload.dtype != "int8":
+        return dict.fromkeys(workload.signature, workload.dtype)
+    exact = dict.fromkeys(workload.signature, "float32")
+    return {**exact, "x": "int8", "w": "int8", "out": str(workload.out_dtype)}
 
 
 def axis_of(workload: Workload, role: Role) -> Axis:

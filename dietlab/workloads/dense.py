@@ -1,4 +1,5 @@
-"""The dense layer: ``y[T, N] = activation(x[T, K] @ w[N, K].T + bias[N]) + residual[T, N]``."""
+"""The dense layer: ``y[T, N] = activation(x[T, K] @ w[N, K].T + bias[N]) + residual[T, N]``, with the product
+times ``scale[N]`` if operands are int8."""
 
 from __future__ import annotations
 
@@ -11,10 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dietlab.dims import Dim, Shape
-from dietlab.workloads.contraction import Axis, Inputs, Weights
+from dietlab.workloads.contraction import Axis, Inputs, Weights, dtypes_of
 from dietlab.workloads.dimensions import bound, dim_from_json, dim_to_json, dynamic, named, require_extents
 from dietlab.workloads.epilogue import Activation, Epilogue
-from dietlab.workloads.precision import FloatArray, require_dtype
+from dietlab.workloads.int8 import require_int8, require_output, scales_for
+from dietlab.workloads.precision import INT8_RANGE, FloatArray, require_dtype
 
 DIMENSIONS = ("T", "N", "K")
 
@@ -29,15 +31,23 @@ class Dense:
         K: input features, 1 or more.
         bias: whether ``bias[N]`` is added.
         dtype: of all operands and the output: ``float32``, ``float16`` or ``bfloat16``. Products are summed
-            and the epilogue is applied in float32; the output is rounded once, at the end.
+            and the epilogue is applied in float32; the output is rounded once, at the end. Or ``int8``, of
+            ``x`` and ``w``, without zero points: products are summed in int32, exactly, and the sums become
+            float32 by ``scale[N]``, one for each output feature, before a float32 bias.
         activation: ``none``, ``relu``, ``gelu_tanh`` or ``gelu_erf``; see :class:`Epilogue`.
         residual: whether ``residual[T, N]`` is added last.
         constant: whether ``w`` and ``bias`` never change, so that they are packed once; otherwise
             they come with every call and are transposed on the fly, panel by panel.
+        out_dtype: of the output of int8 operands: ``float32`` (default) or ``int8``, where the result is
+            rounded to nearest, ties to even, and those beyond -128 to 127 become these. ``scale`` then also
+            divides by the output's scale, and so do bias and residual, in float32. Other operands have their
+            own type.
 
     Raises:
         WorkloadError: if an extent is below 1 or no int, an operand of the smallest shape has more than
-            2**31 - 1 elements, or there is no such activation or dtype.
+            2**31 - 1 elements, or there is no such activation or dtype; if sums of int8 products could
+            exceed int32 (K above 131071), or an int8 output is asked of others or with a GELU, which would
+            need its scale.
     """
 
     T: Dim | int
@@ -48,6 +58,7 @@ class Dense:
     activation: Activation = "none"
     residual: bool = False
     constant: bool = True
+    out_dtype: str | None = None
 
     operator = "dense"
 
@@ -55,6 +66,11 @@ class Dense:
         require_extents(self, DIMENSIONS)
         _ = self.epilogue
         require_dtype(self.dtype)
+        known = ("float32", "int8") if self.dtype == "int8" else (self.dtype,)
+        object.__setattr__(self, "out_dtype", self.out_dtype or known[0])
+        require_output(str(self.out_dtype), known, self.dtype)
+        if self.dtype == "int8":
+            require_int8(self.K, self.activation, str(self.out_dtype))
 
     @cached_property
     def axes(self) -> tuple[Axis, ...]:
@@ -70,7 +86,9 @@ class Dense:
 
     @property
     def constants(self) -> tuple[str, ...]:
-        return (("w", "bias") if self.bias else ("w",)) if self.constant else ()
+        with_weights = ("scale", "bias")
+        known = self.signature if self.constant else ()
+        return tuple(name for name in known if name == "w" or name in with_weights)
 
     @property
     def epilogue(self) -> Epilogue:
@@ -83,14 +101,22 @@ class Dense:
 
     def bytes(self, shape: Shape) -> int:
         rows, cols, depth = (axis.at(shape) for axis in self.axes)
-        outputs = rows * cols * (2 if self.residual else 1)
-        values = rows * depth + cols * depth + outputs + cols * self.bias
-        return require_dtype(self.dtype).itemsize * values
+        elements = {
+            "x": rows * depth,
+            "w": cols * depth,
+            "scale": cols,
+            "bias": cols,
+            "residual": rows * cols,
+            "out": rows * cols,
+        }
+        return sum(require_dtype(dtype).itemsize * elements[name] for name, dtype in dtypes_of(self).items())
 
     @property
     def signature(self) -> Mapping[str, tuple[int | str, ...]]:
         rows, cols, depth = named(self, DIMENSIONS)
         shapes: dict[str, tuple[int | str, ...]] = {"x": (rows, depth), "w": (cols, depth)}
+        if self.dtype == "int8":
+            shapes["scale"] = (cols,)
         if self.bias:
             shapes["bias"] = (cols,)
         if self.residual:
@@ -102,22 +128,31 @@ class Dense:
         return (rows, cols)
 
     def inputs(self, shape: Shape, seed: int = 0) -> dict[str, FloatArray]:
-        """Returns ``x [T, K]``, ``w [N, K]`` and, if there are any, ``bias [N]`` and ``residual [T, N]``:
-        standard normal, float32 numbers rounded to the dtype.
+        """Returns ``x [T, K]``, ``w [N, K]`` and, if there are any, ``scale [N]``, ``bias [N]`` and
+        ``residual [T, N]``: standard normal, float32 numbers rounded to the dtype. Scales are positive, so
+        that outputs are about as large as inputs.
 
         Weights do not depend on T, and ``x`` of a smaller T is the first rows of a larger, at the same N and
         K.
         """
-        precision, seeds = require_dtype(self.dtype), {"x": 0, "w": 1, "bias": 2, "residual": 3}
-        return {
-            name: precision.standard_normal((seed, seeds[name]), bound(size, shape))
+        seeds, dtypes = {"x": 0, "w": 1, "bias": 2, "residual": 3, "scale": 4}, dtypes_of(self)
+        drawn = {
+            name: require_dtype(dtypes[name]).standard_normal((seed, seeds[name]), bound(size, shape))
             for name, size in self.signature.items()
             if name != "out"
         }
+        if "scale" in drawn:
+            drawn["scale"] = scales_for(drawn["scale"], drawn["x"].shape[-1], str(self.out_dtype))
+        return drawn
 
     def reference(self, inputs: Inputs) -> npt.NDArray[np.float64]:
+        """Returns the result in float64; an int8 output before it is rounded, but within its range."""
+        # Sums of int8 products are exact in float64, too.
         product = inputs["x"].astype(np.float64) @ inputs["w"].astype(np.float64, copy=False).T
-        return self.epilogue.reference(product, inputs.get("bias"), inputs.get("residual"))
+        if "scale" in inputs:
+            product *= inputs["scale"].astype(np.float64)
+        right = self.epilogue.reference(product, inputs.get("bias"), inputs.get("residual"))
+        return np.clip(right, *INT8_RANGE) if self.out_dtype == "int8" else right
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -128,6 +163,7 @@ class Dense:
             "residual": self.residual,
             "constant": self.constant,
             "dtype": self.dtype,
+            **({"out_dtype": self.out_dtype} if self.dtype == "int8" else {}),
         }
 
     @classmethod
@@ -141,10 +177,13 @@ class Dense:
             activation=value.get("activation", "none"),
             residual=bool(value.get("residual", False)),
             constant=bool(value.get("constant", True)),
+            out_dtype=value.get("out_dtype"),
         )
 
     def __str__(self) -> str:
         extras = [] if self.dtype == "float32" else [self.dtype]
+        if self.out_dtype != self.dtype:
+            extras[0] += f" to {self.out_dtype}"
         extras += [str(self.epilogue)] if str(self.epilogue) else []
         extras += [] if self.constant else ["variable weights"]
         return " ".join([f"dense T={self.T} N={self.N} K={self.K}", *extras])

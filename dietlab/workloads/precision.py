@@ -1,7 +1,8 @@
-"""Number formats of operands and outputs; whatever the format, sums are taken in float32."""
+"""Number formats of operands and outputs. Sums are taken in float32, those of int8 in int32."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -18,7 +19,7 @@ FloatArray = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Precision:
-    """A binary floating-point format (IEEE 754; bfloat16 is the upper half of a float32).
+    """A binary floating-point format (IEEE 754; bfloat16 is the upper half of a float32), or int8.
 
     Args:
         name: as in a workload's ``dtype``.
@@ -62,7 +63,10 @@ class Precision:
 
     def standard_normal(self, seed: tuple[int, ...], size: tuple[int, ...]) -> FloatArray:
         """Draws float32 numbers and rounds them to the type: a fresh array, equal for equal seed and
-        size."""
+        size. Integers are :data:`INT8_DEVIATION` times as large."""
+        if self.name == "int8":
+            levels = np.rint(_drawn(seed, size) * np.float32(INT8_DEVIATION))
+            return np.clip(levels, *INT8_RANGE).astype(np.int8)
         return self.rounded(_drawn(seed, size).copy())
 
 
@@ -73,22 +77,33 @@ def _drawn(seed: tuple[int, ...], size: tuple[int, ...]) -> npt.NDArray[np.float
     return np.random.default_rng(seed).standard_normal(size, np.float32)
 
 
+INT8_RANGE = (-128, 127)
+
+INT8_DEVIATION = 23.0
+"""The standard deviation of int8 operands, in steps: that of a tensor whose range of five and a half
+deviations is quantised. Libraries that add two products in 16 bits (``vpmaddubsw``) overflow with larger
+ones."""
+
 PRECISIONS: dict[str, Precision] = {
     precision.name: precision
     for precision in (
         Precision("float32", 4, 24, 2.0**-149),
         Precision("float16", 2, 11, 2.0**-24),
         Precision("bfloat16", 2, 8, 2.0**-133),
+        Precision("int8", 1, 7, 1.0),
     )
 }
 
 
-def require_dtype(dtype: object) -> Precision:
+FLOATS = tuple(name for name in PRECISIONS if name != "int8")
+
+
+def require_dtype(dtype: object, known: Collection[str] = PRECISIONS) -> Precision:
     """Returns the format of this name.
 
     Raises:
-        WorkloadError: if operators don't come in it.
+        WorkloadError: if it is not among those ``known``.
     """
-    if not isinstance(dtype, str) or dtype not in PRECISIONS:
-        raise WorkloadError(f"a dtype is one of {', '.join(PRECISIONS)}", repr(dtype))
+    if not isinstance(dtype, str) or dtype not in known:
+        raise WorkloadError(f"a dtype is one of {', '.join(known)}", repr(dtype))
     return PRECISIONS[dtype]

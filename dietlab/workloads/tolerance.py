@@ -23,6 +23,14 @@ polynomials is off by up to 2.5, the formula with a device's ``tanh`` by 1; libr
 are less exact."""
 
 
+INT8_ROUNDINGS = 2.0
+"""Bounds the error of a float32 result of an int32 sum, as a multiple of ``epsilon``, relative to the largest
+term: conversion, scale, bias and residual are off by half of it each."""
+
+GELU_ENDS = 5.5
+"""The argument from which on GELU is its argument or zero."""
+
+
 def tolerance(workload: Workload, inputs: Inputs, reference: npt.NDArray[np.float64] | None = None) -> float:
     """Returns the largest absolute error that a correct result may have.
 
@@ -44,11 +52,18 @@ def tolerance(workload: Workload, inputs: Inputs, reference: npt.NDArray[np.floa
     the smallest positive value ``s``. A float32 result ``v`` within ``d`` of the right one, ``y``, thus ends
     within ``d + (|y| + d) u / 2 + s / 2``; the largest ``|y|`` serves for all elements.
 
+    Sums of int8 products are exact. In float32 each is rounded where it exceeds 24 bits, by the scale, by
+    the bias and by the residual: off by :data:`INT8_ROUNDINGS` times ``eps`` times the largest output, bias
+    and residual (an activation maps arguments that are larger than its result to zero). An int8 output is
+    the nearest integer: half a step off, and what the float32 value before it is.
+
     Args:
         inputs: the operands, by name.
         reference: what ``workload.reference(inputs)`` gave, if it is known; it is computed again only
-            for outputs in float16 and bfloat16.
+            for outputs in float16, bfloat16 and of int8.
     """
+    if workload.dtype == "int8":
+        return _int8_tolerance(workload, inputs, reference)
     bound = _relative_bound(workload.epilogue, inputs["x"].shape[-1])
     summed = bound * require_dtype("float32").epsilon * max(_magnitude(workload, inputs), 1e-30) + 1e-30
     if workload.dtype == "float32":
@@ -57,6 +72,18 @@ def tolerance(workload: Workload, inputs: Inputs, reference: npt.NDArray[np.floa
     right = workload.reference(inputs) if reference is None else reference
     most = float(np.abs(right).max(initial=0.0)) + summed
     return summed + (most * output.epsilon + output.smallest) / 2
+
+
+def _int8_tolerance(
+    workload: Workload, inputs: Inputs, reference: npt.NDArray[np.float64] | None
+) -> float:
+    right = workload.reference(inputs) if reference is None else reference
+    most = _largest(right) + sum(_largest(inputs[name]) for name in ("bias", "residual") if name in inputs)
+    activation = workload.epilogue.activation
+    gelu = GELU_ROUNDING * max(most, GELU_ENDS) if activation.startswith("gelu") else 0.0
+    error = STEEPEST[activation] * INT8_ROUNDINGS * most + gelu
+    half_a_step = 0.5 if workload.out_dtype == "int8" else 0.0
+    return require_dtype("float32").epsilon * error + 1e-30 + half_a_step
 
 
 def _relative_bound(epilogue: Epilogue, depth: int) -> float:

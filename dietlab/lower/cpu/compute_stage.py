@@ -11,6 +11,7 @@ from tvm.script.ir_builder import tirx as T
 from dietlab.lower.cpu.addresses import Rows
 from dietlab.lower.cpu.prefetch import NextPanel
 from dietlab.lower.cpu.tile import Tile
+from dietlab.lower.cpu.units import unit_step
 from dietlab.lower.cpu.tir import L1, int64, masked_load, prefetch, quotient, vector
 
 
@@ -113,6 +114,9 @@ def _step(tile: Tile, k: Any, operands: tuple[Rows, Rows] | None = None, step: i
     if tile.kernel.prefetch:
         for j in range(tile.vectors):
             prefetch(tile.w, _offset(tile, j, k + tile.kernel.prefetch), L1)
+    if tile.kernel.unit != "fma":
+        unit_step(tile, k)
+        return
     for i in range(tile.kernel.rows):
         value = tile.x[i, k] if operands is None else operands[0].load(i, step)
         if tile.checked and tile.rows is not None and i > 0:  # a tile has at least one row inside
@@ -136,7 +140,7 @@ def _weights_of(tile: Tile, rows: Rows, j: int, step: int) -> Any:
 def _weights(tile: Tile, j: int, k: Any) -> Any:
     """Returns vector ``j`` of the weights at step ``k``."""
     if tile.geometry.weights != "direct":
-        return tile.w[j, k + int(tile.geometry.epilogue.bias), vector(0, tile.lanes)]
+        return tile.w[j, k + tile.geometry.head_rows, vector(0, tile.lanes)]
     if tile.cols is None:
         return tile.w[k, vector(j * tile.lanes, tile.lanes)]
     # The last row's vector could reach beyond the array.
@@ -147,4 +151,4 @@ def _offset(tile: Tile, j: int, k: Any) -> Any:
     """Returns the elements from the tile's first weight to vector ``j`` at step ``k``."""
     if tile.geometry.weights == "direct":
         return k * tile.width + j * tile.lanes
-    return (j * tile.geometry.panel_rows(tile.depth) + k + int(tile.geometry.epilogue.bias)) * tile.lanes
+    return (j * tile.geometry.panel_rows(tile.depth) + k + tile.geometry.head_rows) * tile.lanes

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tvm import tirx
 
 from dietlab.errors import BuildError
-from dietlab.hardware import Hardware
-from dietlab.lower.contraction import Contraction, contraction_of
+from dietlab.hardware import UNITS, Hardware, UnitFacts
+from dietlab.lower.contraction import Contraction, Extent, Sizes, contraction_of
 from dietlab.lower.cpu.tir import ceil_div, int64, most, quotient
 from dietlab.lower.decisions import DEFAULTS, Lowering
 from dietlab.shapes import Dim
 from dietlab.space import CpuMicroKernel, CpuScheme
-from dietlab.workloads import Workload, axis_of
+from dietlab.workloads import Workload, axis_of, dtypes_of
 
 FLOAT_BYTES = 4
 
@@ -40,6 +40,15 @@ class Geometry(Contraction):
     With a bias, row 0 of each panel holds it: it is the accumulators' first value. ``direct``
     weights ``w[depth, cols]`` are read as they are.
 
+    Packed weights of less than 32 bits lie in words of :attr:`per_step` steps of the reduction each, and
+    ``depth`` counts these words; there are ``elements`` of them. Their order in a row of a panel is that in
+    which the unit reads them, in halves of the row (:attr:`halves`)::
+
+        row k, one half      w[0][4k .. 4k+3]  w[1][4k .. 4k+3]  ...
+        row k, two halves    w[0][4k, 4k+1]  w[1][4k, 4k+1]  ...  w[0][4k+2, 4k+3]  w[1][4k+2, 4k+3]  ...
+
+    int8 panels begin with two rows: the first sums of a unit whose inputs are unsigned, and the scales.
+
     Packed weights begin with a tag (:attr:`tag`), by which weights of another layer, library or version
     are refused, and end with as many empty panels as the widest tile may read beyond the last column.
 
@@ -49,6 +58,11 @@ class Geometry(Contraction):
     not known. ``lowering`` holds what no scheme says.
     """
 
+    dtype: str
+    out_dtype: str
+    elements: Extent
+    per_step: int
+    halves: int
     lanes: int
     cores: int
     widest: int
@@ -57,6 +71,8 @@ class Geometry(Contraction):
     coherent_code: bool
     balance: float
     lowering: Lowering
+    emulated: bool = False
+    """Whether units are computed by their definition in plain operations, on processors without them."""
 
     @classmethod
     def of(
@@ -69,7 +85,8 @@ class Geometry(Contraction):
         """Returns the layout wide enough for the widest tile of ``schemes``.
 
         Raises:
-            BuildError: if a tile is of no whole number of this processor's vectors.
+            BuildError: if a tile is of no whole number of this processor's vectors, or weights would have
+                to be packed in two ways.
         """
         lanes, schemes = hardware.cpu.lanes, tuple(schemes)
         for scheme in schemes:
@@ -79,15 +96,25 @@ class Geometry(Contraction):
                     scheme.key,
                     "Take one from build_space().",
                 )
+        facts = _facts(workload, schemes)
+        contraction = contraction_of(workload)
+        elements = contraction["depth"]
+        if facts.per_step > 1:
+            contraction["depth"] = ceil_div(elements, facts.per_step)
         return cls(
-            **contraction_of(workload),
+            **contraction,
+            dtype=workload.dtype,
+            out_dtype=dtypes_of(workload)["out"],
+            elements=elements,
+            per_step=facts.per_step,
+            halves=facts.halves,
             lanes=lanes,
             cores=hardware.cores,
             widest=max((scheme.kernel.vectors(lanes) for scheme in schemes), default=1),
             l2_bytes=hardware.cpu.l2_bytes,
             short=_short(workload, lowering.short_rows),
             coherent_code=hardware.cpu.coherent_code,
-            balance=_balance(hardware),
+            balance=_balance(hardware, workload.dtype, facts.per_step),
             lowering=lowering,
         )
 
@@ -96,22 +123,43 @@ class Geometry(Contraction):
         """The dynamic dimensions that a tile must be told, since its strides or its depth depend on them."""
         return tuple(dict.fromkeys(e for e in (self.cols, self.depth) if isinstance(e, str)))
 
+    @property
+    def head_rows(self) -> int:
+        """Rows of a panel before the weights: first sums and scales of int8, and a bias."""
+        return (2 if self.dtype == "int8" else 0) + int(self.epilogue.bias)
+
+    def type_of(self, name: str) -> str:
+        """Returns the type of an array of a call, by its name there."""
+        if name == "packed" or (self.dtype == "int8" and name in ("scale", "bias", "residual")):
+            return "float32"
+        return self.out_dtype if name == "y" else self.dtype
+
+    def operands(self, sizes: Sizes) -> dict[str, tuple[Any, ...]]:
+        """Returns the arrays of a call, in order, with their extents."""
+        shapes = Contraction.operands(replace(self, depth=self.elements), sizes)
+        if self.dtype != "int8":
+            return shapes
+        first = {name: shapes.pop(name) for name in ("x", "w")}
+        return {**first, "scale": first["w"][:1], **shapes}
+
     def panel_rows(self, depth: Any) -> Any:
-        """Returns the rows of a panel: steps of the reduction and the bias."""
-        return depth + int(self.epilogue.bias)
+        """Returns the rows of a panel: those before the weights, and steps of the reduction."""
+        return depth + self.head_rows
 
     def panels(self, cols: Any) -> Any:
         """Returns the panels of packed weights with that many columns, empty ones included."""
         return ceil_div(cols, self.lanes) + (self.widest - 1)
 
-    def packed_floats(self, cols: Any, depth: Any) -> Any:
-        """Returns the elements of packed weights, the header included."""
-        return HEADER_FLOATS + self.panels(cols) * self.panel_rows(depth) * self.lanes
+    def packed_floats(self, cols: Any, elements: Any) -> Any:
+        """Returns the words of packed weights, the header included."""
+        rows = self.panel_rows(ceil_div(elements, self.per_step))
+        return HEADER_FLOATS + self.panels(cols) * rows * self.lanes
 
-    def tag(self, cols: Any, depth: Any) -> tuple[Any, ...]:
-        """Returns the first words of packed weights, int32: the layout's version, lanes and whether there is
-        a bias, columns and depth."""
-        words = (LAYOUT, 2 * self.lanes + int(self.epilogue.bias), cols, depth)
+    def tag(self, cols: Any, elements: Any) -> tuple[Any, ...]:
+        """Returns the first words of packed weights, int32: the layout's version; lanes, whether there is a
+        bias, and the order of weights in a word; columns and depth."""
+        order = (self.per_step // 2) << 12 | (self.halves - 1) << 14
+        words = (LAYOUT, 2 * self.lanes + int(self.epilogue.bias) + order, cols, elements)
         return tuple(tirx.Cast("int32", int64(word)) for word in words)
 
     def block_rows(self, depth: Any, steps: int) -> Any:
@@ -146,9 +194,23 @@ def _short(workload: Workload, short_rows: int) -> int:
     return short_rows if shared else 0
 
 
-def _balance(hardware: Hardware) -> float:
+def _balance(hardware: Hardware, dtype: str, per_step: int) -> float:
     """Returns the number of rows at which computing takes as long as fetching: two flops a row for each
     weight."""
-    if not hardware.peak_gflops or not hardware.dram_gbps:
+    peak = hardware.peak_for(dtype)
+    if not peak or not hardware.dram_gbps:
         return 0.0
-    return FLOAT_BYTES * hardware.peak_gflops * hardware.cores / hardware.dram_gbps / 2
+    return FLOAT_BYTES * peak * hardware.cores / hardware.dram_gbps / 2 / per_step
+
+
+def _facts(workload: Workload, schemes: Sequence[CpuScheme]) -> UnitFacts:
+    """Returns the facts about the units of all schemes that the packed weights depend on."""
+    found = {(s.kernel.facts.per_step, s.kernel.facts.halves): s.kernel for s in schemes}
+    if len(found) > 1:
+        raise BuildError(
+            "all micro-kernels of a library read the same packed weights",
+            ", ".join(sorted(kernel.unit for kernel in found.values())),
+            "Take those of one unit, or of units with the same layout.",
+        )
+    default = next((f for f in UNITS.values() if f.dtype == workload.dtype), UNITS["fma"])
+    return next((kernel.facts for kernel in found.values()), default)

@@ -11,21 +11,23 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
+from dietlab.hardware import UNITS
 from dietlab.lower.contraction import Sizes
 from dietlab.lower.cpu.dot_products import dot_products_function
 from dietlab.lower.cpu.geometry import HEADER_FLOATS, Geometry
 from dietlab.lower.cpu.loop_nest import Operands
 from dietlab.lower.cpu.micro_kernel import Fit, tile_function, tile_name
 from dietlab.lower.cpu.panels import PANEL_FUNCTION, panel_function
+from dietlab.lower.cpu.staging import stage_function, stage_name
+from dietlab.lower.cpu.types import stored_as
+from dietlab.lower.cpu.word_panels import word_panel_function
 from dietlab.lower.cpu.region import call, region, scratch_floats, tiles_of
 from dietlab.lower.cpu.specialisation import Piece, pieces
 from dietlab.lower.cpu.tir import int64, only, stack_buffer, switch
 from dietlab.lower.dispatch_tree import choice, plan_function
 from dietlab.plans import Leaf, Tree, restricted
 from dietlab.space import CpuMicroKernel, CpuScheme
-
-ARRAY_ALIGNMENT_BYTES = 4
-"""The least alignment of the caller's arrays, in bytes: any float32 array is accepted."""
+from dietlab.workloads import require_dtype
 
 PACKED_ALIGNMENT_BYTES = 64
 
@@ -49,8 +51,8 @@ def library_module(
     - ``run_plan(..., plan)``, with ``every_plan`` only: computes ``y`` by the scheme that the caller chooses.
     - ``plan(T, ...) -> int``: the number of the scheme that ``run`` chooses.
     - ``idle(T, ...) -> 0``: does nothing; what a call costs, to be taken off when ``plan`` is timed.
-    - ``pack(w[N, K], packed)`` or, with a bias, ``pack(w, bias[N], packed)``, if weights are constant.
-    - ``packed_floats(N, K) -> int``: the elements of ``packed``.
+    - ``pack(w[N, K], [scale[N]], [bias[N]], packed)``, if weights are constant.
+    - ``packed_floats(N, K) -> int``: the elements of ``packed``, float32 whatever is in them.
 
     Args:
         schemes: those that the tree names, by number.
@@ -67,7 +69,11 @@ def library_module(
         for tile, fit in tiles_of(piece.scheme, piece.heights, piece.widths)
     }
     if geometry.weights != "direct":
-        functions[PANEL_FUNCTION] = panel_function(geometry)
+        words = geometry.per_step > 1
+        functions[PANEL_FUNCTION] = word_panel_function(geometry) if words else panel_function(geometry)
+    for unit in sorted({piece.scheme.kernel.unit for piece in (*chosen, *any_plan)}):
+        if UNITS[unit].staged_words:
+            functions[stage_name(unit)] = stage_function(unit, geometry)
     names = {name: tvm.ir.GlobalVar(name) for name in functions}
     entries = {
         "run": _run(geometry, chosen, names, tree),
@@ -104,7 +110,7 @@ def _run(geometry: Geometry, served: Sequence[Piece], names: dict[str, Any], tre
         shapes = operand_shapes(geometry, sizes)
         handles = {operand: T.arg(operand, T.handle()) for operand in shapes}
         plan = T.arg("plan", T.int64()) if tree is None else None
-        arrays = {operand: _array(operand, handles[operand], shapes[operand]) for operand in shapes}
+        arrays = _arrays(geometry, handles, shapes)
         operands = Operands(
             arrays["x"],
             arrays.get("packed", arrays.get("w")),
@@ -166,7 +172,7 @@ def _computes(geometry: Geometry, sizes: Mapping[str, Any]) -> Any:
 
 def _require_tag(geometry: Geometry, packed: Any, sizes: Mapping[str, Any]) -> None:
     """Refuses weights that are not of this layer, layout and processor."""
-    cols, depth = (geometry.value(extent, sizes) for extent in (geometry.cols, geometry.depth))
+    cols, depth = (geometry.value(extent, sizes) for extent in (geometry.cols, geometry.elements))
     words = [
         tirx.reinterpret("int32", packed[int64(number)]) == word
         for number, word in enumerate(geometry.tag(cols, depth))
@@ -185,14 +191,30 @@ def operand_shapes(geometry: Geometry, sizes: Mapping[str, Any]) -> dict[str, tu
     x, *others = geometry.operands(sizes).items()
     if geometry.weights == "packed":
         packed = ("packed", (tirx.Var("packed_size", "int64"),))
-        others = [packed, *((n, s) for n, s in others if n not in ("w", "bias"))]
+        others = [packed, *((n, s) for n, s in others if n not in ("w", "scale", "bias"))]
     return dict([x, *others])
 
 
-def _array(name: str, handle: Any, shape: tuple[Any, ...]) -> Any:
-    """Returns a float32 array argument; the name appears in the library's error messages."""
-    alignment = PACKED_ALIGNMENT_BYTES if name == "packed" else ARRAY_ALIGNMENT_BYTES
-    return IRBuilder.name(name, T.match_buffer(handle, shape, align=alignment))
+def _arrays(geometry: Geometry, handles: Mapping[str, Any], shapes: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the array arguments, in the types in which they are read and written; their names appear in the
+    library's error messages."""
+    types = {name: (geometry.type_of(name), _alignment(geometry, name)) for name in shapes}
+    found = {
+        name: IRBuilder.name(name, T.match_buffer(handles[name], shapes[name], dtype, align=align))
+        for name, (dtype, align) in types.items()
+    }
+    views = {
+        name: T.decl_buffer(shapes[name], stored_as(dtype), data=found[name].data, align=align)
+        for name, (dtype, align) in types.items()
+        if stored_as(dtype) != dtype
+    }
+    return {**found, **views}
+
+
+def _alignment(geometry: Geometry, name: str) -> int:
+    """Returns the least alignment of an array, in bytes; of the caller's own any of their type is
+    accepted."""
+    return PACKED_ALIGNMENT_BYTES if name == "packed" else require_dtype(geometry.type_of(name)).itemsize
 
 
 def _pack(geometry: Geometry, names: dict[str, Any]) -> Any:
@@ -202,16 +224,16 @@ def _pack(geometry: Geometry, names: dict[str, Any]) -> Any:
         T.func_name("pack")
         T.func_attr({"tirx.noalias": True, "global_symbol": "pack"})
         sizes = {dim: tirx.Var(dim, "int64") for dim in geometry.tile_dims}
-        cols, depth = (geometry.value(extent, sizes) for extent in (geometry.cols, geometry.depth))
-        shapes: dict[str, tuple[Any, ...]] = {"w": (cols, depth), "bias": (cols,)}
-        if not geometry.epilogue.bias:
-            del shapes["bias"]
+        cols, depth = (geometry.value(extent, sizes) for extent in (geometry.cols, geometry.elements))
+        needed = {"w": True, "scale": geometry.dtype == "int8", "bias": geometry.epilogue.bias}
+        known: dict[str, tuple[Any, ...]] = {"w": (cols, depth), "scale": (cols,), "bias": (cols,)}
+        shapes = {name: shape for name, shape in known.items() if needed[name]}
         shapes["packed"] = (geometry.packed_floats(cols, depth),)
         handles = {operand: T.arg(operand, T.handle()) for operand in shapes}
-        arrays = {operand: _array(operand, handles[operand], shape) for operand, shape in shapes.items()}
+        arrays = _arrays(geometry, handles, shapes)
         for number, word in enumerate(geometry.tag(cols, depth)):
             T.buffer_store(arrays["packed"], tirx.reinterpret("float32", word), [int64(number)])
-        panel = int64(geometry.panel_rows(depth) * lanes)
+        panel = int64(geometry.panel_rows(geometry.value(geometry.depth, sizes)) * lanes)
         with T.serial(int64(0), int64(geometry.panels(cols))) as p:
             arguments = [
                 arrays["w"].access_ptr("r", offset=p * (lanes * depth)),
@@ -220,8 +242,9 @@ def _pack(geometry: Geometry, names: dict[str, Any]) -> Any:
             ]
             if not isinstance(depth, int):
                 arguments.append(depth)
-            if "bias" in arrays:
-                arguments.append(arrays["bias"].access_ptr("r", offset=p * lanes))
+            for name in ("scale", "bias"):
+                if name in arrays:
+                    arguments.append(arrays[name].access_ptr("r", offset=p * lanes))
             call(names[PANEL_FUNCTION], arguments)
     return builder.get()
 

@@ -23,6 +23,8 @@ from dietlab.lower.cpu.tir import (
     stack_buffer,
     vector,
 )
+from dietlab.lower.cpu.types import narrowed, stored_as, widened
+from dietlab.lower.cpu.units import first_sums, scaled, x_words
 from dietlab.space import CpuMicroKernel
 
 Fit = Literal["exact", "guarded", "checked"]
@@ -57,21 +59,21 @@ def tile_function(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> Any:
     with IRBuilder() as builder, T.prim_func(private=True):
         T.func_name(tile_name(kernel, fit))
         T.func_attr({"tirx.noalias": True})
-        pointers = ("x", "w", "y", "residual", "ahead")
-        given = {n: T.arg(n, T.handle("float32") if n in pointers else T.int64()) for n in names}
+        types = tile_types(kernel, geometry)
+        given = {n: T.arg(n, T.handle(types[n]) if n in types else T.int64()) for n in names}
         sizes = {dim: given[dim] for dim in geometry.tile_dims}
         width, depth = (geometry.value(extent, sizes) for extent in (geometry.cols, geometry.depth))
         outputs = {
-            name: T.decl_buffer((kernel.rows, width), data=given[name], align=4)
+            name: T.decl_buffer((kernel.rows, width), types[name], data=given[name], align=4)
             for name in ("y", "residual")
             if name in given
         }
         tile = Tile(
             kernel,
             geometry,
-            stack_buffer(kernel.rows * kernel.cols),
-            T.decl_buffer((kernel.rows, depth), data=given["x"], align=4),
-            _weights_buffer(kernel, geometry, given["w"], width, depth),
+            stack_buffer(kernel.rows * kernel.cols, "int32" if geometry.dtype == "int8" else "float32"),
+            T.decl_buffer((kernel.rows, x_words(kernel, depth)), types["x"], data=given["x"], align=4),
+            _weights_buffer(kernel, geometry, given["w"], width, depth, types["w"]),
             outputs["y"],
             outputs.get("residual"),
             sizes,
@@ -105,16 +107,30 @@ def tile_arguments(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> tupl
     return tuple(name for name, present in needed.items() if present)
 
 
+def tile_types(kernel: CpuMicroKernel, geometry: Geometry) -> dict[str, str]:
+    """Returns the types by which a tile function reads and writes the arrays that its arguments point to."""
+    words = "float32" if kernel.unit == "fma" else "int32"
+    return {
+        "x": words,
+        "w": words,
+        "y": stored_as(geometry.out_dtype),
+        "residual": stored_as(geometry.type_of("residual")),
+        "ahead": "float32",
+    }
+
+
 def tile_name(kernel: CpuMicroKernel, fit: Fit) -> str:
     """Returns the name of the tile function, which all schemes of a micro-kernel share."""
     return f"tile_{kernel.key.replace('.', '_')}_{fit}"
 
 
-def _weights_buffer(kernel: CpuMicroKernel, geometry: Geometry, pointer: Any, width: Any, depth: Any) -> Any:
+def _weights_buffer(
+    kernel: CpuMicroKernel, geometry: Geometry, pointer: Any, width: Any, depth: Any, dtype: str
+) -> Any:
     if geometry.weights == "direct":
         return T.decl_buffer((depth, width), data=pointer, align=4)
     shape = (kernel.vectors(geometry.lanes), geometry.panel_rows(depth), geometry.lanes)
-    return T.decl_buffer(shape, data=pointer)
+    return T.decl_buffer(shape, dtype, data=pointer)
 
 
 def prefetch_residual(tile: Tile) -> None:
@@ -141,8 +157,12 @@ def start_accumulators(tile: Tile) -> None:
 def _start_with_bias(tile: Tile) -> None:
     for i in range(tile.kernel.rows):
         for j in range(tile.vectors):
-            biased = tile.geometry.epilogue.bias
-            first = tile.w[j, 0, vector(0, tile.lanes)] if biased else constant(0.0, tile.lanes)
+            if tile.kernel.unit != "fma":
+                first = first_sums(tile, j)
+            elif tile.geometry.epilogue.bias:
+                first = tile.w[j, 0, vector(0, tile.lanes)]
+            else:
+                first = constant(0.0, tile.lanes)
             T.buffer_store(tile.accumulators, first, [tile.slot(i, j)])
 
 
@@ -203,6 +223,8 @@ def _write_vectors(tile: Tile, i: int, sums: bool, *, masked: bool) -> None:
     lanes, residual = tile.lanes, None if sums else tile.residual
     for j in range(tile.vectors):
         value = tile.accumulators[tile.slot(i, j)]
+        if tile.geometry.dtype == "int8":
+            value = scaled(tile, value, j)
         if tile.geometry.epilogue.activation != "none" and not sums:
             # A name keeps the expression from being written out at each use.
             value = activated(tile.geometry.epilogue.activation, T.bind(value), lanes)
@@ -211,9 +233,10 @@ def _write_vectors(tile: Tile, i: int, sums: bool, *, masked: bool) -> None:
             assert tile.cols is not None
             inside = tile.cols - j * lanes
             if residual is not None:
-                value = value + masked_load(residual, offset, inside, lanes)
-            masked_store(tile.y, offset, value, inside, lanes)
+                value = value + widened(masked_load(residual, offset, inside, lanes), lanes)
+            masked_store(tile.y, offset, narrowed(value, tile.geometry.out_dtype, lanes), inside, lanes)
         else:
             if residual is not None:
-                value = value + residual[i, vector(j * lanes, lanes)]
-            T.buffer_store(tile.y, value, [i, vector(j * lanes, lanes)])
+                value = value + widened(residual[i, vector(j * lanes, lanes)], lanes)
+            stored = narrowed(value, tile.geometry.out_dtype, lanes)
+            T.buffer_store(tile.y, stored, [i, vector(j * lanes, lanes)])

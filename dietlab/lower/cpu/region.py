@@ -24,7 +24,9 @@ from dietlab.lower.cpu.prefetch import (
     prefetching_tiles,
     streams,
 )
+from dietlab.lower.cpu.staging import stage_name
 from dietlab.lower.cpu.tir import ceil_div, forget, int64, most, stack_buffer, switch
+from dietlab.lower.cpu.units import x_words
 from dietlab.space import CpuMicroKernel, CpuScheme
 
 
@@ -54,6 +56,13 @@ def scratch_buffer(schemes: Iterable[CpuScheme], geometry: Geometry, depth: Any)
     if isinstance(floats, int):
         yield stack_buffer(floats) if floats else None
         return
+    with _allocated(floats) as buffer:
+        yield buffer
+
+
+@contextmanager
+def _allocated(floats: Any) -> Iterator[Any]:
+    """Allocates an array by the C library for what is emitted inside."""
     lines = ceil_div(floats * FLOAT_BYTES, LINE_BYTES)
     sizes = (tirx.Cast("uint64", int64(size)) for size in (LINE_BYTES, lines * LINE_BYTES))
     pointer = T.bind(tirx.call_extern("handle", "aligned_alloc", *sizes))
@@ -93,11 +102,26 @@ def region(
     """
     with _each_core(geometry) as core:
         nest = LoopNest(scheme, geometry, operands, functions, heights, widths)
+        words = scheme.kernel.facts.staged_words
+        if words:
+            with _allocated(nest.rows * (nest.depth * words)) as copy:
+                _stage(nest, copy)
+                _deal(replace(nest, operands=replace(operands, x=copy)), core)
+            return
         if operands.scratch is not None:
             _deal(nest, core)
             return
         with scratch_buffer([scheme], geometry, nest.depth) as scratch:
             _deal(replace(nest, operands=replace(operands, scratch=scratch)), core)
+
+
+def _stage(nest: LoopNest, copy: Any) -> None:
+    """Copies the input as its unit reads it; see :mod:`dietlab.lower.cpu.staging`. Each core makes its own
+    copy: cores would have to wait for each other's parts of one."""
+    pointers = [nest.operands.x.access_ptr("r"), copy.access_ptr("w")]
+    call(nest.functions[stage_name(nest.kernel.unit)], [*pointers, nest.rows])
+    # The copy is written by one name and type and read by others, which is other memory to the compiler.
+    forget(pointers[1], pointers[1])
 
 
 def _deal(nest: LoopNest, core: Any) -> None:
@@ -187,7 +211,7 @@ def _deal_row_blocks(nest: LoopNest, core: Any) -> None:
     """Divides the rows into blocks, each of which reads all weights once. Blocks are equal: a short last
     one would compute for less time than its weights take to arrive."""
     kernel = nest.kernel
-    together = most(kernel.rows, nest.geometry.block_rows(nest.depth, kernel.block))
+    together = most(kernel.rows, nest.geometry.block_rows(x_words(kernel, nest.depth), kernel.block))
     blocks = T.bind(int64(ceil_div(nest.rows, together)))
     with T.serial(int64(0), blocks) as block:
         first, last = _piece(nest.row_tiles, block, blocks)
@@ -293,7 +317,7 @@ def _call_tile(
     geometry, operands = nest.geometry, nest.operands
     column = jo * nest.kernel.cols if column is None else column
     row = nest.batch * nest.rows + first
-    x = operands.x.access_ptr("r", offset=row * nest.depth + nest.begin)
+    x = operands.x.access_ptr("r", offset=row * x_words(kernel, nest.depth) + nest.begin)
     if fit == "guarded":
         x = operands.scratch.access_ptr("r", offset=_pad_offset(nest))  # type: ignore[union-attr]
     values: dict[str, Callable[[], Any]] = {

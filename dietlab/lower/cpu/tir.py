@@ -14,12 +14,12 @@ L1, L2 = 3, 2
 """LLVM's locality of a prefetch: how close to the core the line is wanted."""
 
 
-def stack_buffer(floats: int) -> Any:
+def stack_buffer(elements: int, dtype: str = "float32") -> Any:
     """Allocates an array on the stack; one whose indices are all constants becomes registers.
 
     Without the annotation TVM would turn it into a call of its runtime's workspace allocator.
     """
-    return T.alloc_buffer((floats,), scope="local", annotations={"disable_lower_builtin": True})
+    return T.alloc_buffer((elements,), dtype, scope="local", annotations={"disable_lower_builtin": True})
 
 
 def vector(start: Any, lanes: int) -> Any:
@@ -36,6 +36,11 @@ def constant(value: float, lanes: int) -> Any:
     return tirx.Broadcast(tirx.FloatImm("float32", value), lanes)
 
 
+def lanes_of(value: int, lanes: int, dtype: str = "uint32") -> Any:
+    """Returns a vector of equal whole numbers."""
+    return tirx.Broadcast(tirx.IntImm(dtype, value), lanes)
+
+
 def mask(inside: Any, lanes: int) -> Any:
     """Returns a vector of bits: lane ``v`` is set where ``v < inside``."""
     steps = tirx.Ramp(tirx.IntImm("int32", 0), tirx.IntImm("int32", 1), lanes)
@@ -50,8 +55,10 @@ def masked_store(buffer: Any, offset: Any, value: Any, inside: Any, lanes: int) 
 
 def masked_load(buffer: Any, offset: Any, inside: Any, lanes: int) -> Any:
     """Loads the first ``inside`` lanes; the others are zero and their memory is not touched."""
-    pointer, zero = buffer.access_ptr("r", offset=offset), constant(0.0, lanes)
-    return tirx.call_llvm_intrin(f"float32x{lanes}", "llvm.masked.load", pointer, mask(inside, lanes), zero)
+    dtype = str(buffer.dtype)
+    zero = tirx.Broadcast(tirx.const(0, dtype), lanes)
+    pointer = buffer.access_ptr("r", offset=offset)
+    return tirx.call_llvm_intrin(f"{dtype}x{lanes}", "llvm.masked.load", pointer, mask(inside, lanes), zero)
 
 
 def prefetch(buffer: Any, offset: Any, level: int) -> None:

@@ -1,0 +1,65 @@
+"""The instructions of CPUs that multiply and add, each a unit that micro-kernels are written with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+CpuUnit = Literal["fma", "maddwd", "vnni", "bf16fma", "bf16dot"]
+
+AVX512_VNNI = ("cascadelake", "cooperlake", "sapphirerapids", "znver4")
+AVX512_BF16 = ("cooperlake", "sapphirerapids", "znver4")
+X86 = ("haswell", "znver3", "skylake-avx512", *AVX512_VNNI)
+"""LLVM's names of the processor families that detection tells apart."""
+
+
+@dataclass(frozen=True)
+class UnitFacts:
+    """What a unit multiplies, and how its operands lie. A *step* of the reduction is one 32-bit word of a
+    vector of weights.
+
+    Args:
+        dtype: of the operands.
+        per_step: elements of the reduction in one step.
+        staged_words: 32-bit words of the input in one step, as a copy holds them that is made before the
+            loops; 0 if the input is read as it is.
+        halves: instructions that one step takes; each reads a half of the step's weights.
+        temporaries: vector registers beside accumulators and weights.
+        rate: operations in the time that multiply-adds of float32 vectors of the same width take for one.
+        processors: LLVM's names of those that have it; empty for any.
+        corrects: whether the packed weights' first sums are subtracted: the unit takes unsigned inputs.
+    """
+
+    dtype: str
+    per_step: int
+    staged_words: int
+    halves: int
+    temporaries: int
+    rate: float
+    processors: tuple[str, ...] = ()
+    corrects: bool = False
+
+
+UNITS: Mapping[CpuUnit, UnitFacts] = {
+    "fma": UnitFacts("float32", 1, 0, 1, 1, 1.0),
+    "maddwd": UnitFacts("int8", 4, 2, 2, 2, 2.0, X86),
+    "vnni": UnitFacts("int8", 4, 1, 1, 1, 4.0, AVX512_VNNI, corrects=True),
+    "bf16fma": UnitFacts("bfloat16", 2, 2, 1, 2, 1.0),
+    "bf16dot": UnitFacts("bfloat16", 2, 1, 1, 1, 2.0, AVX512_BF16),
+}
+"""Rates are those of one instruction: ``vpmaddwd`` adds two products to each 32-bit lane, ``vpdpbusd`` four,
+``vdpbf16ps`` two (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2), and a processor
+issues at most as many of them in a cycle as of ``vfmadd`` (uops.info: Haswell, Cascade Lake, Zen 3, Zen 4).
+Without ``vdpbf16ps`` bfloat16 is widened to float32: as fast as that at best."""
+
+
+def units_of(llvm_cpu: str, dtype: str) -> tuple[CpuUnit, ...]:
+    """Returns the units of a processor that multiply operands of a type, the fastest first; empty if there is
+    none."""
+    found = [
+        (-facts.rate, unit)
+        for unit, facts in UNITS.items()
+        if facts.dtype == dtype and (not facts.processors or llvm_cpu in facts.processors)
+    ]
+    return tuple(unit for _, unit in sorted(found))
