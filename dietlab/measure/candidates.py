@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tvm_ffi
 
-from dietlab.lower.runtime import aligned_empty, load_library, on_each_thread
+from dietlab.lower.runtime import aligned_empty, as_tensor, load_library, on_each_thread
 from dietlab.shapes import Shape
 from dietlab.timing.contender import Array, Call, Operands, Plan
 from dietlab.timing.lru_by_bytes import LruByBytes
@@ -87,7 +86,7 @@ class Library:
     def pack(self, constants: Operands) -> FloatArray:
         packed = aligned_empty((int(self._module.packed_floats(*constants["w"].shape)),))
         packed.fill(0.0)  # where no weight is written, too, they are equal
-        self._module.pack(*constants.values(), packed)
+        self._module.pack(*map(_tensor, constants.values()), packed)
         return packed
 
 
@@ -112,4 +111,4 @@ class PreparedCandidates:
 
 
 def _tensor(array: Array) -> Any:
-    return tvm_ffi.from_dlpack(array) if isinstance(array, np.ndarray) else array
+    return as_tensor(array) if isinstance(array, np.ndarray) else array

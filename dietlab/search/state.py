@@ -46,11 +46,12 @@ class SearchState:
 
     @cached_property
     def best_seconds(self) -> dict[Shape, float]:
-        """Predicted seconds of the best measured scheme on each shape."""
+        """Predicted seconds of the best measured scheme on each shape; before any, the most of any."""
         tried = [r.scheme for r in self.records if r.ok]
-        if self.predictor is None or not tried:
+        if self.predictor is None:
             return dict.fromkeys(self.shapes, float("inf"))
-        table = self.predictor.seconds(tried, self.shapes.shapes).min(axis=0)
+        predicted = self.predictor.seconds(tried or self.untried, self.shapes.shapes)
+        table = predicted.min(axis=0) if tried else predicted.max(axis=0)
         return dict(zip(self.shapes, table.tolist(), strict=True))
 
     def relative(self, schemes: Sequence[Scheme]) -> Values:

@@ -17,6 +17,9 @@ needed."""
 GUARD_VALUE = -54321.0
 """No result of standard normal operands comes near it, so that a write beyond the output shows."""
 
+GUARD_INTEGER = 85
+"""The same for integers, which results may be, too: one in 256 bytes that is written shows not."""
+
 
 class Output(Protocol):
     """An output with guards around it."""
@@ -25,7 +28,8 @@ class Output(Protocol):
     """What contenders write."""
 
     def poison(self) -> None:
-        """Writes not-a-number where results belong, and the guards' value around them."""
+        """Writes not-a-number where results belong (of integers :data:`GUARD_INTEGER`), and the guards' value
+        around them."""
 
     def deliver(self, result: object) -> None:
         """Copies what a call returned, if that is a fresh tensor."""

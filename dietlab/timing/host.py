@@ -14,7 +14,7 @@ import numpy as np
 from dietlab.hardware import Hardware
 from dietlab.lower.runtime import aligned_empty
 from dietlab.timing.contender import Call, Operands
-from dietlab.timing.device import GUARD_BYTES, GUARD_VALUE, Copy, TimedBlock
+from dietlab.timing.device import GUARD_BYTES, GUARD_INTEGER, GUARD_VALUE, Copy, TimedBlock
 from dietlab.timing.disturbance import Probe, Taken, fma_probe, take, taken_cores
 from dietlab.timing.private_caches import PrivateCaches
 from dietlab.timing.problem import Problem, aligned
@@ -46,11 +46,15 @@ class HostOutput:
         self._guard = GUARD_BYTES // dtype.itemsize
         self.buffer = aligned_empty((math.prod(shape) + 2 * self._guard,), dtype)
         self.array: FloatArray = self.buffer[self._guard : -self._guard].reshape(shape)
-        self._value = np.array(GUARD_VALUE).astype(dtype)  # rounded as the guards are
+        integers = dtype.kind == "i"
+        self._value = np.array(GUARD_INTEGER if integers else GUARD_VALUE).astype(
+            dtype
+        )  # rounded as they are
+        self._unwritten = self._value if integers else np.nan
 
     def poison(self) -> None:
         self.buffer[:] = self._value
-        self.array.fill(np.nan)
+        self.array.fill(self._unwritten)
 
     def deliver(self, result: object) -> None:
         if hasattr(result, "data_ptr") and result.data_ptr() != self.array.ctypes.data:

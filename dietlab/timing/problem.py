@@ -15,7 +15,7 @@ import numpy.typing as npt
 from dietlab.files import replacing
 from dietlab.lower.runtime import aligned_empty
 from dietlab.shapes import Shape
-from dietlab.workloads import FloatArray, Workload, axis_of, require_dtype, tolerance
+from dietlab.workloads import FloatArray, Workload, axis_of, dtypes_of, require_dtype, tolerance
 
 MOST_FLOPS = 4e9
 """The most flops of a complete float64 reference, which takes seconds; beyond it only some rows are
@@ -83,7 +83,7 @@ class Problem:
     @property
     def dtype(self) -> np.dtype[Any]:
         """The type of the output's elements."""
-        return np.dtype(require_dtype(self.workload.dtype).numpy)
+        return np.dtype(require_dtype(str(self.workload.out_dtype)).numpy)
 
     @property
     def constants(self) -> dict[str, FloatArray]:
@@ -105,7 +105,7 @@ class Problem:
 
     def verdict(self, out: FloatArray, *, intact: bool = True) -> Verdict:
         """Judges a whole output that held not-a-number before: nothing unwritten anywhere, and the known rows
-        right.
+        right. Integers have no such value; what was never written is then wrong, almost surely.
 
         Args:
             intact: whether the guards around the output are as they were.
@@ -183,11 +183,8 @@ def _write(path: Path, problem: Problem) -> None:
 
 
 def _read(path: Path, workload: Workload, shape: Shape) -> Problem:
-    dtype = require_dtype(workload.dtype).numpy
+    dtypes = {name: require_dtype(dtype).numpy for name, dtype in dtypes_of(workload).items()}
     with np.load(path) as kept:
-        operands = {
-            name.removeprefix(OPERAND): aligned(kept[name].view(dtype))
-            for name in kept.files
-            if OPERAND in name
-        }
+        names = [name.removeprefix(OPERAND) for name in kept.files if OPERAND in name]
+        operands = {name: aligned(kept[OPERAND + name].view(dtypes[name])) for name in names}
         return Problem(workload, shape, operands, kept["rows"], kept["reference"], float(kept["tolerance"]))

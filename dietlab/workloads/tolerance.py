@@ -74,9 +74,7 @@ def tolerance(workload: Workload, inputs: Inputs, reference: npt.NDArray[np.floa
     return summed + (most * output.epsilon + output.smallest) / 2
 
 
-def _int8_tolerance(
-    workload: Workload, inputs: Inputs, reference: npt.NDArray[np.float64] | None
-) -> float:
+def _int8_tolerance(workload: Workload, inputs: Inputs, reference: npt.NDArray[np.float64] | None) -> float:
     right = workload.reference(inputs) if reference is None else reference
     most = _largest(right) + sum(_largest(inputs[name]) for name in ("bias", "residual") if name in inputs)
     activation = workload.epilogue.activation

@@ -11,8 +11,8 @@ from tvm.script.ir_builder import tirx as T
 from dietlab.lower.cpu.addresses import Rows
 from dietlab.lower.cpu.prefetch import NextPanel
 from dietlab.lower.cpu.tile import Tile
-from dietlab.lower.cpu.units import unit_step
 from dietlab.lower.cpu.tir import L1, int64, masked_load, prefetch, quotient, vector
+from dietlab.lower.cpu.units import unit_step
 
 
 def multiply_add(tile: Tile, ahead: Any | None = None, tiles: Any | None = None) -> None:

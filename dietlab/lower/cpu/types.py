@@ -20,7 +20,9 @@ def stored_as(dtype: str) -> str:
 def widened(value: Any, lanes: int) -> Any:
     """Returns float32 values of a vector as it lies in memory."""
     if str(value.ty.dtype).startswith("uint16"):
-        return tirx.reinterpret(f"float32x{lanes}", tirx.Cast(f"uint32x{lanes}", value) << lanes_of(16, lanes))
+        return tirx.reinterpret(
+            f"float32x{lanes}", tirx.Cast(f"uint32x{lanes}", value) << lanes_of(16, lanes)
+        )
     return value
 
 

@@ -63,7 +63,10 @@ def _place(geometry: Geometry, k: Any, v: Any) -> Any:
     """Returns where element ``k`` of column ``v`` stands in its panel, in elements."""
     per_step, halves, lanes = geometry.per_step, geometry.halves, geometry.lanes
     together = per_step // halves
-    step, half = tirx.truncdiv(k, int64(per_step)), tirx.truncdiv(tirx.truncmod(k, int64(per_step)), int64(together))
+    step, half = (
+        tirx.truncdiv(k, int64(per_step)),
+        tirx.truncdiv(tirx.truncmod(k, int64(per_step)), int64(together)),
+    )
     first = (step + geometry.head_rows) * (lanes * per_step)
     return first + (half * lanes + v) * together + tirx.truncmod(k, int64(together))
 
