@@ -43,6 +43,7 @@ from dietlab.measure.candidates import Candidates
 from dietlab.measure.pool import WorkerPool
 from dietlab.shapes import Dim, Shape
 from dietlab.space import EDGES
+from dietlab.timing.bench import Bench
 from dietlab.timing.device import GUARD_BYTES
 from dietlab.timing.host import Host, HostOutput
 from dietlab.timing.lru_by_bytes import LruByBytes
@@ -754,3 +755,17 @@ def test_libraries_share_the_copies_of_weights_that_they_pack_alike(monkeypatch:
     assert weights("first", 4) == weights("alike", 4)
     assert not set(shared) & {*weights("other", 3), *weights("long", 3)}
     assert all(module.packings == 1 for module in modules.values())
+
+
+def test_a_rotation_of_candidates_goes_round_as_many_packed_weights_as_copies(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module = Packing(1.0)
+    monkeypatch.setattr("dietlab.measure.candidates.load_library", lambda path, *_, **__: module)
+    called: list[int] = []
+    monkeypatch.setattr(module, "run", lambda x, w, y: called.append(np.from_dlpack(w).ctypes.data))
+    bench = Bench(host(), Candidates("cpu", 1), Dense(T=Dim(1, 16), N=40, K=12), keeps=False)
+    asked = {"shape": {"T": 3}, "plan": "any", "cache": "rotating", "min_seconds": 1e-3}
+    copies = bench.time(asked)["copies"]
+    assert copies == 64 and len(set(called)) == copies and module.packings == 1
+    assert called[:copies] == list(dict.fromkeys(called))

@@ -156,7 +156,8 @@ class Bench:
 
     def _another(self, case: Case) -> tuple[Copy, Prepared]:
         problem = case.problem
-        first, prepared = case.copies[0] if case.copies else (None, None)
+        first = case.copies[0][0] if case.copies else None
+        prepared = case.copies[-1][1] if case.copies else None
         copied = getattr(self.contender, "copied", None)
         if first and prepared and copied and self.device.keeps_variables(problem):
             return first, copied(prepared)

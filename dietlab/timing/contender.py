@@ -44,7 +44,7 @@ class Contender(Protocol):
     Besides these methods it may have
 
     - ``copied(prepared)``, which returns a prepared layer with copies of its packed weights, as if it had
-      prepared a copy of the constant operands: packing once is enough then;
+      prepared a copy of the constant operands: packing once is enough then. It is given the last copy;
     - ``capture(graph)``, a context that records the calls inside of it into a CUDA graph;
     - ``on_each(call)``, which runs a call on each of its threads, so that their caches can be emptied.
     """
