@@ -33,6 +33,10 @@ SHARES, LEFT = (0.5, 1.0), (0.15, 0.3, 0.6)
 """Shares of a prior that are tried, beside none of it, with which a tuning is what it would be without; and
 standard deviations of what it leaves."""
 
+EVIDENCE = 5.0
+"""The logarithm of how much likelier measurements must be without the prior than with it to set it aside; the
+first few say little of either."""
+
 NOISE = 0.01
 """The difference of times, as a logarithm, that no fit should try to explain: 1 %."""
 
@@ -206,7 +210,9 @@ class Calibration:
                 left = ratios - share * told
                 process = GaussianProcess(cost.workload, schemes, shapes, left, measured.times, LEFT)
                 tried.append((process, share))
-        self._process, self.share = min(tried, key=lambda found: found[0].unlikeliness)
+        self._process, self.share = min(
+            tried, key=lambda found: found[0].unlikeliness + (0.0 if found[1] else EVIDENCE)
+        )
         self._numbers = {program: number for number, program in enumerate(measured.programs)}
 
     def seconds(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Values:

@@ -81,7 +81,9 @@ class Survey:
 
     @classmethod
     def load(cls, path: str | Path) -> Survey:
-        return cls.of(read_records(path), Path(path).name.partition(".")[0])
+        """Reads a file of records; it is named after itself or, as ``records.jsonl``, after its folder."""
+        name = Path(path).name.partition(".")[0]
+        return cls.of(read_records(path), Path(path).parent.name if name == "records" else name)
 
     def layer_of(self, shape: Shape) -> tuple[int, int]:
         """Returns the columns and the depth of the weights."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from dietlab.cost.analytic import AnalyticPredictor
+from dietlab.cost.blended import BlendedPredictor
 from dietlab.cost.boosted import BoostedPredictor
 from dietlab.cost.predictor import LearnedPredictor, PaperPredictor, Predictor
 from dietlab.cost.prior import Prior
@@ -59,6 +60,10 @@ COST_MODELS: Mapping[str, Registered] = {
     "ensemble": Registered(
         "eight fits of boosted trees, over the adaptation cost; where they differ is its doubt",
         lambda cache, seed: BoostedPredictor("loops", over_adaptation=True, fits=8, cache=cache, seed=seed),
+    ),
+    "blended": Registered(
+        "halfway between learned and knobs, which err differently",
+        BlendedPredictor,
     ),
 }
 """In the order in which a help lists them."""
