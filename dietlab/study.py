@@ -109,6 +109,8 @@ class Study(Carded):
         most = max_kernels or (known.max_kernels if known else usual_kernels(workload))
         study = cls(path, workload, hardware, shapes, effort, strategy, seed, cover, most, cost_model)
         with_prior(predictor_named(cost_model), prior)
+        if prior:
+            prior.require_kind(hardware)
         if known and prior in (None, known.prior):
             return known._same_as(study)
         if known:
