@@ -52,7 +52,7 @@ from dietlab.search.knobs import knobs_of
 from dietlab.search.paper import Evolution, PaperStrategy
 from dietlab.search.strategies import strategy_named
 from dietlab.shapes import Dim, Shape, ShapeSet
-from dietlab.space import Scheme, Space, build_space
+from dietlab.space import FMA_LATENCY, Scheme, Space, build_space
 from dietlab.view.strategy_figures import ablation_table, comparison_table, plot_fleet, plot_strategies
 from dietlab.workloads import Dense
 
@@ -136,7 +136,8 @@ def test_the_draft_begins_with_distinct_tiles_and_deals_the_rest_over_access_pat
 def test_the_draft_knows_that_low_and_narrow_tiles_wait_for_their_loads(space: Space) -> None:
     shares = {(s.rows, s.kernel.cols // 16): reach(s, HARDWARE) for s in space}
     assert all(0 < share <= 1 for share in shares.values())
-    assert all((share == 1) == (rows * across >= rows + across) for (rows, across), share in shares.items())
+    for (rows, across), share in shares.items():
+        assert (share == 1) == (rows * across >= max(rows + across, 2 * FMA_LATENCY)), (rows, across)
     assert len(set(shares.values())) > 2
 
 
@@ -234,6 +235,9 @@ def test_a_survey_is_of_schemes_that_were_timed_on_every_shape(survey: Surveyed)
     found = surveyed(RecordFile(header, tuple(records)), "with a gap")
     assert gone not in found.space and len(found.space) == len(survey.space) - 1
     assert found.efficiency.max(axis=0).tolist() == [1.0] * len(LENGTHS)
+    twice = [replace(record, seconds=4 * record.seconds) for record in records if record.seconds]
+    doubled = surveyed(RecordFile(header, (*records, *twice)), "measured twice")
+    assert np.allclose(doubled.seconds, 2 * found.seconds)
     fewer = surveyed(RecordFile(header, tuple(records)), "some shapes", LENGTHS[1:])
     assert fewer.shapes.shapes == LENGTHS[1:] and gone in fewer.space
     with pytest.raises(RecordError, match="timed on every shape"):

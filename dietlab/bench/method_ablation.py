@@ -10,8 +10,9 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
-from dietlab.bench.surveyed import Surveyed, Values
+from dietlab.bench.surveyed import Surveyed
 from dietlab.dispatch import choose_portfolio, train_dispatcher
 from dietlab.errors import DietlabError
 from dietlab.events import Observer, audience
@@ -24,6 +25,8 @@ from dietlab.workloads import extents
 
 if TYPE_CHECKING:
     import pandas as pd
+
+Numbers = npt.NDArray[np.intp]
 
 MOST = 8
 """Micro-kernels of the whole library."""
@@ -112,12 +115,12 @@ class Whole:
     def shapes(self) -> tuple[Shape, ...]:
         return self.survey.shapes.shapes
 
-    def tree(self, max_kernels: int = MOST) -> Values:
+    def tree(self, max_kernels: int = MOST) -> Numbers:
         """The library's decision tree."""
         dispatcher = train_dispatcher(choose_portfolio(self.run, self.tuned, max_kernels), self.tuned)
         return self._numbers([dispatcher.scheme(shape) for shape in self.shapes])
 
-    def nearest(self, chosen: Values) -> Values:
+    def nearest(self, chosen: Numbers) -> Numbers:
         """A choice's scheme of the tuned shape with the nearest extents, of natural logarithms."""
         places = {shape: np.log([max(1, extent) for _, extent in shape.bindings]) for shape in self.shapes}
         columns = [column for column, shape in enumerate(self.shapes) if shape in set(self.tuned)]
@@ -128,21 +131,21 @@ class Whole:
 
         return np.array([chosen[near(shape)] for shape in self.shapes])
 
-    def model(self) -> Values:
+    def model(self) -> Numbers:
         """The least predicted time of all schemes."""
         return np.asarray(self.run.seconds_table(self.survey.space.schemes, self.shapes).argmin(axis=0))
 
-    def without_learning(self) -> Values:
+    def without_learning(self) -> Numbers:
         """The least time of the analytic draft."""
         draft = Draft(self.survey.space, self.survey.cache)
         return np.asarray(draft.seconds(self.survey.space.schemes, self.shapes).argmin(axis=0))
 
-    def without_adaptation(self) -> Values:
+    def without_adaptation(self) -> Numbers:
         """The highest learned throughput, the same scheme for every shape."""
         best = int(self.run.model.throughput(self.survey.space.schemes).argmax())
         return np.full(len(self.shapes), best)
 
-    def separate(self) -> Values:
+    def separate(self) -> Numbers:
         """As many measurements as the run took, an equal part on each tuned shape by itself: schemes at
         random, the fastest of which serves it and what is nearest to it."""
         random, part = Random(self.seed), max(1, len(self.run.records) // len(self.tuned))
@@ -153,7 +156,7 @@ class Whole:
             found[column] = min(drawn, key=lambda number: self.survey.seconds[number, column])
         return self.nearest(found)
 
-    def divisors(self) -> Values:
+    def divisors(self) -> Numbers:
         """The best scheme, of all times, whose tile divides the shape's output: a space of one shape's
         factors; -1 where it has none."""
         schemes = self.survey.space.schemes
@@ -163,14 +166,14 @@ class Whole:
         best = np.where(fits, self.survey.efficiency, 0.0)
         return np.where(fits.any(axis=0), best.argmax(axis=0), -1)
 
-    def optimum(self) -> Values:
+    def optimum(self) -> Numbers:
         """The best scheme of all."""
         return np.asarray(self.survey.efficiency.argmax(axis=0))
 
-    def _numbers(self, schemes: Sequence[Scheme]) -> Values:
+    def _numbers(self, schemes: Sequence[Scheme]) -> Numbers:
         return np.array([self.survey.number[scheme] for scheme in schemes])
 
-    def ratio(self, without: Values, whole: Values, judged: str = "all") -> float:
+    def ratio(self, without: Numbers, whole: Numbers, judged: str = "all") -> float:
         """Returns the time of one choice over another's, the geometric mean over the judged shapes where both
         have a scheme."""
         tuned, efficiency = set(self.tuned), self.survey.efficiency

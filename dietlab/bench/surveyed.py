@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from statistics import geometric_mean
 
 import numpy as np
 import numpy.typing as npt
@@ -72,7 +73,8 @@ class Surveyed:
 
 
 def surveyed(file: RecordFile, name: str, shapes: Iterable[Shape] = ()) -> Surveyed:
-    """Returns the survey that a file of records holds: its schemes with a time on every shape.
+    """Returns the survey that a file of records holds: its schemes with a time on every shape. Where a pair
+    was measured more than once, its time is the geometric mean.
 
     Args:
         shapes: those that count (default: every shape of the file).
@@ -80,7 +82,7 @@ def surveyed(file: RecordFile, name: str, shapes: Iterable[Shape] = ()) -> Surve
     Raises:
         RecordError: if no scheme was timed on all of them.
     """
-    timed = {(record.scheme, record.shape): record for record in file.records if record.ok}
+    timed = _timed(file.records)
     wanted = tuple(sorted(shapes)) or tuple(sorted({shape for _, shape in timed}))
     schemes = sorted({scheme for scheme, _ in timed})
     whole = [scheme for scheme in schemes if all((scheme, shape) in timed for shape in wanted)]
@@ -96,6 +98,15 @@ def surveyed(file: RecordFile, name: str, shapes: Iterable[Shape] = ()) -> Surve
     records = tuple(timed[scheme, shape] for scheme in whole for shape in wanted)
     cache = file.header.get("cache", "hot")
     return Surveyed(name, space, ShapeSet.of(dict.fromkeys(wanted, 1.0)), records, cache)
+
+
+def _timed(records: Iterable[Record]) -> dict[tuple[Scheme, Shape], Record]:
+    found: dict[tuple[Scheme, Shape], list[Record]] = {}
+    for record in records:
+        if record.seconds:
+            found.setdefault((record.scheme, record.shape), []).append(record)
+    means = {pair: geometric_mean([r.seconds or 0.0 for r in same]) for pair, same in found.items()}
+    return {pair: replace(same[0], seconds=means[pair]) for pair, same in found.items()}
 
 
 def synthetic_survey(space: Space, shapes: Sequence[Shape], noise: float = 0.02, seed: int = 0) -> Surveyed:

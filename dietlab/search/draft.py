@@ -12,7 +12,10 @@ from dietlab.hardware import Hardware
 from dietlab.measure import CacheState
 from dietlab.search.state import Values
 from dietlab.shapes import Shape
-from dietlab.space import CpuMicroKernel, CudaMicroKernel, Scheme, Space
+from dietlab.space import FMA_LATENCY, CpuMicroKernel, CudaMicroKernel, Scheme, Space
+
+UNDER_WAY = 2 * FMA_LATENCY
+"""Sums that keep both FMA units of a core busy: x86-64 cores with AVX2 have two."""
 
 
 @dataclass(frozen=True)
@@ -32,20 +35,23 @@ class Draft:
 
 
 def reach(scheme: Scheme, hardware: Hardware) -> float:
-    """Returns the share of the peak that loads leave to a tile, in (0, 1].
+    """Returns the share of the peak that a tile allows, in (0, 1].
 
     A step of the reduction loads an operand for each row and each column of the tile, in the unit's pieces,
     and multiplies all pairs; processors load about as many operands a cycle as they multiply. So a tile of
-    one row waits for its loads, and one of 4 x 2 does not.
+    one row waits for its loads, and one of 4 x 2 does not. On a CPU, a tile of fewer sums than are under way
+    in both of its units waits for these, too; the adaptation cost has counted one unit.
     """
     kernel = scheme.kernel
     if isinstance(kernel, CpuMicroKernel):
         down, across = kernel.rows, kernel.vectors(hardware.cpu.lanes)
+        waits = min(1.0, down * across / UNDER_WAY) / min(1.0, down * across / FMA_LATENCY)
     else:
         assert isinstance(kernel, CudaMicroKernel)
         down, across = kernel.tile_rows // kernel.pieces.rows, kernel.tile_cols // kernel.pieces.cols
+        waits = 1.0
     work = max(1, down) * max(1, across)
-    return work / max(work, down + across)
+    return waits * work / max(work, down + across)
 
 
 def logarithms(predicted: Values) -> Values:
