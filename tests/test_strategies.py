@@ -42,12 +42,12 @@ from dietlab.bench.strategies import (
 )
 from dietlab.bench.surveyed import Surveyed, surveyed, synthetic_survey
 from dietlab.cli import main
+from dietlab.cost.analytic import Analytic, reach
 from dietlab.errors import DietlabError, MissingDependencyError, RecordError
 from dietlab.hardware import Hardware
 from dietlab.measure import RecordFile, SyntheticRunner, Trial
-from dietlab.search import EFFORTS, Draft, SearchState, tune
+from dietlab.search import EFFORTS, SearchState, tune
 from dietlab.search.autotvm import AnnealingStrategy
-from dietlab.search.draft import reach
 from dietlab.search.knobs import knobs_of
 from dietlab.search.paper import Evolution, PaperStrategy
 from dietlab.search.strategies import strategy_named
@@ -145,7 +145,7 @@ def test_the_draft_of_a_gpu_ranks_its_tiles() -> None:
     hardware = Hardware.preset("h100")
     gpu = build_space(Dense(T=Dim(1, 64), N=1024, K=1024, dtype="float32"), hardware)
     some = gpu.restricted_to(Random(0).sample(gpu.schemes, 60))
-    predicted = Draft(some).seconds(some.schemes, LENGTHS)
+    predicted = Analytic.of(some).seconds(some.schemes, LENGTHS)
     assert predicted.shape == (60, 6) and np.isfinite(predicted).all() and (predicted > 0).all()
     measured = SyntheticRunner(hardware)
     true = [measured.seconds(some.workload, scheme, LENGTHS[-1]) for scheme in some]

@@ -13,12 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dietlab.bench.surveyed import Surveyed
+from dietlab.cost import Analytic
 from dietlab.dispatch import choose_portfolio, train_dispatcher
 from dietlab.errors import DietlabError
 from dietlab.events import Observer, audience
 from dietlab.files import write_json
 from dietlab.results.statistics import bootstrap
-from dietlab.search import Draft, Effort, TuningRun, effort_named, tune
+from dietlab.search import Effort, TuningRun, effort_named, tune
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import Scheme
 from dietlab.workloads import extents
@@ -137,7 +138,7 @@ class Whole:
 
     def without_learning(self) -> Numbers:
         """The least time of the analytic draft."""
-        draft = Draft(self.survey.space, self.survey.cache)
+        draft = Analytic.of(self.survey.space, self.survey.cache)
         return np.asarray(draft.seconds(self.survey.space.schemes, self.shapes).argmin(axis=0))
 
     def without_adaptation(self) -> Numbers:

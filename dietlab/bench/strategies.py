@@ -13,12 +13,12 @@ import numpy as np
 
 from dietlab.bench.fleet import RoundClock
 from dietlab.bench.surveyed import Surveyed
-from dietlab.cost import Adaptation, LearnedPredictor
+from dietlab.cost import Adaptation, Analytic, LearnedPredictor
 from dietlab.errors import DietlabError, require_names
 from dietlab.events import Observer, audience
 from dietlab.files import write_json
 from dietlab.results.statistics import median_interval
-from dietlab.search import STRATEGIES, Draft, Effort, TuningRun, effort_named, tune
+from dietlab.search import STRATEGIES, Effort, TuningRun, effort_named, tune
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -258,7 +258,7 @@ def _chosen(survey: Surveyed, run: TuningRun) -> float:
 
 def analytic_quality(survey: Surveyed) -> float:
     """Returns the quality of the schemes that the analytic draft chooses, without a measurement."""
-    predicted = Draft(survey.space, survey.cache).seconds(survey.space.schemes, survey.shapes.shapes)
+    predicted = Analytic.of(survey.space, survey.cache).seconds(survey.space.schemes, survey.shapes.shapes)
     best = predicted.argmin(axis=0)
     return survey.quality(survey.efficiency[best, range(len(best))])
 

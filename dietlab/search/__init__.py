@@ -1,7 +1,6 @@
 """The joint search over space, measurement and cost model, all shapes at once."""
 
 from dietlab.search.decide import Decision
-from dietlab.search.draft import Draft
 from dietlab.search.effort import EFFORTS, Effort, effort_named
 from dietlab.search.phases import PhaseTimer, with_records
 from dietlab.search.state import SearchState, Strategy
@@ -17,7 +16,6 @@ __all__ = [
     "SEARCH",
     "STRATEGIES",
     "Decision",
-    "Draft",
     "Effort",
     "PhaseTimer",
     "Proposal",

@@ -10,7 +10,7 @@ from random import Random
 import numpy as np
 import numpy.typing as npt
 
-from dietlab.search.draft import Draft, logarithms
+from dietlab.cost import Analytic
 from dietlab.search.state import SearchState, Values
 from dietlab.space import Scheme
 
@@ -63,7 +63,7 @@ class MarginalStrategy:
 class DraftStrategy:
     """Draft-then-verify: an analytic draft picks many schemes, and the learned model few of them.
 
-    The draft (:class:`~dietlab.search.draft.Draft`) costs no measurement. In the first round, before there is
+    The draft (:class:`~dietlab.cost.Analytic`) costs no measurement. In the first round, before there is
     a model, it picks a part of the schemes alone, each of another tile: what it cannot tell apart it errs on
     together. The others are dealt over the access patterns, as in :class:`MarginalStrategy`. Later, the
     learned model verifies the best ``drafts`` schemes for each one that is wanted, by their marginal gain: in
@@ -81,7 +81,7 @@ class DraftStrategy:
     def propose(self, state: SearchState, count: int, random: Random) -> Sequence[Scheme]:
         if not state.untried:
             return ()
-        logs = logarithms(Draft(state.space, state.cache).seconds(state.untried, state.shapes.shapes))
+        logs = logarithms(Analytic.of(state.space, state.cache).seconds(state.untried, state.shapes.shapes))
         if state.predictor is None:
             return self._first(state, logs, count, random)
         behind = (logs - logs.min(axis=0)).min(axis=1)
@@ -146,3 +146,8 @@ def _dealt(schemes: Sequence[Scheme], count: int, random: Random) -> list[Scheme
         ways.setdefault((scheme.order, scheme.kernel.access_pattern), []).append(scheme)
     turns = zip_longest(*ways.values())
     return [scheme for turn in turns for scheme in turn if scheme is not None][:count]
+
+
+def logarithms(predicted: Values) -> Values:
+    """Returns the logarithms of times; those that are 0, of empty calls, count as equal."""
+    return np.asarray(np.log(np.where(predicted > 0, predicted, 1.0)))
