@@ -64,7 +64,7 @@ def test_the_page_on_searching_is_what_the_data_say() -> None:
 
 
 def test_the_page_on_the_papers_search_has_its_constants() -> None:
-    page = (ROOT / "docs/search_paper.md").read_text(encoding="utf-8")
+    page = " ".join((ROOT / "docs/search_paper.md").read_text(encoding="utf-8").split())
     paper = PaperStrategy()
     assert f"a population of {paper.population}" in page and f"{paper.generations} generations" in page
     assert f"with probability {paper.mutation};" in page and f"{paper.kept} kept" in page
