@@ -255,6 +255,14 @@ def test_the_noise_of_a_survey_is_what_its_rounds_differ_by() -> None:
     assert np.std(off) == pytest.approx(0.05 / 2, rel=0.2)
 
 
+def test_measuring_again_is_judged_like_a_model() -> None:
+    again, model = judge([survey(LAYERS, HERE, 2, 0.05)], ["analytic"], ["pairs"], [100], seeds=1)
+    assert (again.model, model.model) == ("measured again", "analytic")
+    assert again.metrics["rmse"] == pytest.approx(0.05 * np.sqrt(2), rel=0.1)
+    assert 0.9 < again.metrics["pairwise"] < 1 and "inside 1" not in again.metrics
+    assert {j.model for j in judge([survey()], ["analytic"], ["pairs"], [100], seeds=1)} == {"analytic"}
+
+
 @pytest.mark.parametrize("split", ["kernels", "shapes", "layers"])
 def test_what_is_held_out_is_never_told(split: str) -> None:
     one = survey()
