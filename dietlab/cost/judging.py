@@ -315,10 +315,11 @@ def frame_judgements(judgements: Iterable[Judgement], raw: bool = False) -> pd.D
     found = []
     for values, group in frame.groupby(keys, sort=False):
         row = dict(zip(keys, values, strict=True))
-        drawn = random.integers(0, len(group), (RESAMPLED, len(group)))
         for name in group.columns.difference([*keys, "seed"], sort=False):
-            column = group[name].to_numpy()
-            low, high = np.nanquantile(np.nanmean(column[drawn], axis=1), [0.025, 0.975])
-            row |= {name: float(np.nanmean(column)), f"{name} low": float(low), f"{name} high": float(high)}
+            column = group[name].dropna().to_numpy()
+            if len(column):
+                means = column[random.integers(0, len(column), (RESAMPLED, len(column)))].mean(axis=1)
+                low, high = np.quantile(means, [0.025, 0.975])
+                row |= {name: float(column.mean()), f"{name} low": float(low), f"{name} high": float(high)}
         found.append({**row, "seeds": len(group)})
     return pd.DataFrame(found)
