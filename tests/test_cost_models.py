@@ -153,12 +153,13 @@ def test_no_successful_record_is_an_error(name: str) -> None:
         predictor_named(name).fit(build_space(LAYERS, HERE), [])
 
 
-def test_what_loads_more_than_it_multiplies_is_bound_by_loads() -> None:
+def test_loads_and_prefetches_lower_the_bound_of_a_tile() -> None:
     cost = predictor_named("analytic").fit(build_space(LAYERS, HERE), []).cost  # type: ignore[attr-defined]
     peak = 1e9 * (HERE.peak_gflops or 0)
     lanes = HERE.cpu.lanes
-    assert bound(cpu_scheme(1, 3 * lanes), cost) == pytest.approx(0.75 * peak)
-    assert bound(cpu_scheme(4, 2 * lanes), cost) == pytest.approx(peak)
+    assert bound(cpu_scheme(1, 2 * lanes), cost) == pytest.approx(peak / (1 + 3 / 2))
+    assert bound(cpu_scheme(4, 2 * lanes), cost) == pytest.approx(peak / (1 + 6 / 8))
+    assert bound(cpu_scheme(4, 2 * lanes, prefetch=8), cost) == pytest.approx(peak / (1 + 7 / 8))
 
 
 def test_the_first_round_asks_a_model_that_needs_no_measurement() -> None:
@@ -252,6 +253,14 @@ def test_the_noise_of_a_survey_is_what_its_rounds_differ_by() -> None:
     true = {(r.scheme, r.shape): r.seconds or 0.0 for r in exact.truth}
     off = [np.log((r.seconds or 0.0) / true[r.scheme, r.shape]) for r in one.truth]
     assert np.std(off) == pytest.approx(0.05 / 2, rel=0.2)
+
+
+def test_measuring_again_is_judged_like_a_model() -> None:
+    again, model = judge([survey(LAYERS, HERE, 2, 0.05)], ["analytic"], ["pairs"], [100], seeds=1)
+    assert (again.model, model.model) == ("measured again", "analytic")
+    assert again.metrics["rmse"] == pytest.approx(0.05 * np.sqrt(2), rel=0.1)
+    assert 0.9 < again.metrics["pairwise"] < 1 and "inside 1" not in again.metrics
+    assert {j.model for j in judge([survey()], ["analytic"], ["pairs"], [100], seeds=1)} == {"analytic"}
 
 
 @pytest.mark.parametrize("split", ["kernels", "shapes", "layers"])

@@ -12,7 +12,7 @@ from dietlab.cost.formulas import FloatArray
 from dietlab.hardware import Hardware
 from dietlab.measure import CacheState, Record
 from dietlab.shapes import Shape
-from dietlab.space import FMA_LATENCY, CpuMicroKernel, CudaMicroKernel, Scheme, Space
+from dietlab.space import CpuMicroKernel, CudaMicroKernel, Scheme, Space
 
 UNKNOWN_PEAK = 100.0
 """GFLOP/s of one core whose peak was not measured: without it all speeds rank alike."""
@@ -20,8 +20,8 @@ UNKNOWN_PEAK = 100.0
 DOUBT = 0.4
 """The standard deviation of the logarithm of a time that is predicted from no measurement."""
 
-UNDER_WAY = 2 * FMA_LATENCY
-"""Sums that keep both FMA units of a core busy: x86-64 cores with AVX2 have two."""
+LINE_BYTES = 64
+"""Bytes of a line of cache, which one prefetch asks for."""
 
 
 def peak_speed(cost: AdaptationCost) -> float:
@@ -43,21 +43,20 @@ def reach(scheme: Scheme, hardware: Hardware) -> float:
     """Returns the share of the peak that a tile allows, in (0, 1].
 
     A step of the reduction loads an operand for each row and each column of the tile, in the unit's pieces,
-    and multiplies all pairs; processors load about as many operands a cycle as they multiply (two of each on
-    x86 since Haswell and Zen). So a tile of one row waits for its loads, and one of 4 x 2 does not. On a CPU,
-    a tile of fewer sums than are under way in both of its units waits for these, too; the adaptation cost has
-    counted one unit.
+    and multiplies all pairs. A CPU's core begins as many loads as multiply-adds in a cycle (two of each on x86
+    since Haswell and Zen); they are counted one after the other, and so are prefetches of each line of
+    weights. On the surveys in ``data/cost`` this ranks better than the larger of both counts. (That low tiles
+    wait for their sums is part of the adaptation.) A GPU's tile waits for its loads if they are more.
     """
     kernel = scheme.kernel
     if isinstance(kernel, CpuMicroKernel):
-        down, across = kernel.rows, kernel.vectors(hardware.cpu.lanes)
-        waits = min(1.0, down * across / UNDER_WAY) / min(1.0, down * across / FMA_LATENCY)
-    else:
-        assert isinstance(kernel, CudaMicroKernel)
-        down, across = kernel.tile_rows // kernel.pieces.rows, kernel.tile_cols // kernel.pieces.cols
-        waits = 1.0
+        vectors = kernel.vectors(hardware.cpu.lanes)
+        lines = vectors * hardware.cpu.vector_bytes / LINE_BYTES if kernel.prefetch else 0.0
+        return 1 / (1 + (kernel.rows + vectors + lines) / (kernel.rows * vectors))
+    assert isinstance(kernel, CudaMicroKernel)
+    down, across = kernel.tile_rows // kernel.pieces.rows, kernel.tile_cols // kernel.pieces.cols
     work = max(1, down) * max(1, across)
-    return waits * work / max(work, down + across)
+    return work / max(work, down + across)
 
 
 @dataclass(frozen=True)

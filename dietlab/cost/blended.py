@@ -1,4 +1,4 @@
-"""The default's prediction and that of boosted trees on knobs, halfway between: they err differently."""
+"""The default's prediction and that of boosted trees on loops, halfway between: they err differently."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from dietlab.space import Scheme, Space
 
 @dataclass(frozen=True)
 class BlendedPredictor:
-    """Fits the default, and trees on the knobs.
+    """Fits the default, and trees on the loops, over the adaptation cost: trees on throughput fail on lengths
+    that they never saw.
 
     Args:
         cache: where operands are while candidates are timed.
@@ -30,7 +31,7 @@ class BlendedPredictor:
 
     def fit(self, space: Space, records: Sequence[Record]) -> Blended:
         learned = LearnedPredictor(cache=self.cache, seed=self.seed).fit(space, records)
-        trees = BoostedPredictor("knobs", cache=self.cache, seed=self.seed)
+        trees = BoostedPredictor("loops", over_adaptation=True, cache=self.cache, seed=self.seed)
         return Blended(learned, trees.fit(space, records), tuple(records))
 
 

@@ -38,6 +38,9 @@ SPLITS: Mapping[str, str] = {
 OF_KERNELS, OF_SHAPES = 0.2, 0.25
 """Shares that are held out."""
 
+AGAIN = "measured again"
+"""What a second measurement is called among the models."""
+
 DEVIATIONS = 2.0
 """Standard deviations of the difference of two measured times by which a pair must differ to count."""
 
@@ -52,6 +55,7 @@ class Survey:
         cache: where operands were.
         told: one record of each pair, of the first round that took it: what a model may learn from.
         truth: one record of each pair, out of all rounds, with its noise as ``spread``: what it is judged by.
+        again: the record of the last round, of each pair that several took; in the order of ``told``.
     """
 
     name: str
@@ -59,6 +63,7 @@ class Survey:
     cache: CacheState
     told: tuple[Record, ...]
     truth: tuple[Record, ...]
+    again: tuple[Record, ...] = ()
 
     @classmethod
     def of(cls, file: RecordFile, name: str = "") -> Survey:
@@ -77,7 +82,8 @@ class Survey:
         whole = build_space(file.workload, file.hardware, edges)
         space = whole.restricted_to({scheme for scheme, _ in rounds})
         told = tuple(next(iter(found.values())) for found in rounds.values())
-        return cls(name, space, file.header.get("cache", "hot"), told, tuple(_settled(rounds)))
+        last = tuple(list(found.values())[-1] for found in rounds.values() if len(found) > 1)
+        return cls(name, space, file.header.get("cache", "hot"), told, tuple(_settled(rounds)), last)
 
     @classmethod
     def load(cls, path: str | Path) -> Survey:
@@ -174,8 +180,8 @@ def judge(
 ) -> list[Judgement]:
     """Returns a judgement for each survey, split, number of measurements, seed and model.
 
-    A model is told a random draw of one measurement of each pair that is not held out. ``measured again`` is
-    the last round of a survey of several, judged by the ones before it: what noise leaves to any model.
+    A model is told a random draw of one measurement of each pair that is not held out. Where every pair was
+    measured in several rounds, ``measured again`` is the first round as a model of the last one.
 
     Raises:
         ModelError: for an unknown model or split.
@@ -184,6 +190,9 @@ def judge(
     require_names("splits", SPLITS, splits, ModelError, at_least=1)
     found = []
     for survey in surveys:
+        if "pairs" in splits and len(survey.again) == len(survey.told):
+            metrics = measured_again(survey)
+            found.append(Judgement(survey.name, AGAIN, "pairs", 0, len(survey.told), metrics))
         for split in splits:
             for seed in range(seeds):
                 held_out = survey.held_out(split, seed)
@@ -195,6 +204,21 @@ def judge(
                         metrics = _judged(survey, model, train, test, seed)
                         found.append(Judgement(survey.name, model, split, seed, len(train), metrics))
     return found
+
+
+def measured_again(survey: Survey) -> dict[str, float]:
+    """Returns the metrics of the first round of a survey as a model of its last, each shape's level
+    adjusted."""
+    noise = {(record.scheme, record.shape): record.spread for record in survey.truth}
+    by_shape: dict[Shape, list[tuple[Record, Record]]] = {}
+    for first, last in zip(survey.told, survey.again, strict=True):
+        by_shape.setdefault(first.shape, []).append((first, last))
+    rows = []
+    for pairs in by_shape.values():
+        told, found = (np.array([pair[at].seconds or np.nan for pair in pairs]) for at in (0, 1))
+        level = float(np.median(found / told))
+        rows.append(ranking_metrics(told * level, found, [noise[r.scheme, r.shape] for r, _ in pairs]))
+    return mean_metrics(rows)
 
 
 def judge_operator(
@@ -291,10 +315,11 @@ def frame_judgements(judgements: Iterable[Judgement], raw: bool = False) -> pd.D
     found = []
     for values, group in frame.groupby(keys, sort=False):
         row = dict(zip(keys, values, strict=True))
-        drawn = random.integers(0, len(group), (RESAMPLED, len(group)))
         for name in group.columns.difference([*keys, "seed"], sort=False):
-            column = group[name].to_numpy()
-            low, high = np.nanquantile(np.nanmean(column[drawn], axis=1), [0.025, 0.975])
-            row |= {name: float(np.nanmean(column)), f"{name} low": float(low), f"{name} high": float(high)}
+            column = group[name].dropna().to_numpy()
+            if len(column):
+                means = column[random.integers(0, len(column), (RESAMPLED, len(column)))].mean(axis=1)
+                low, high = np.quantile(means, [0.025, 0.975])
+                row |= {name: float(column.mean()), f"{name} low": float(low), f"{name} high": float(high)}
         found.append({**row, "seeds": len(group)})
     return pd.DataFrame(found)

@@ -62,7 +62,7 @@ COST_MODELS: Mapping[str, Registered] = {
         lambda cache, seed: BoostedPredictor("loops", over_adaptation=True, fits=8, cache=cache, seed=seed),
     ),
     "blended": Registered(
-        "halfway between learned and knobs, which err differently",
+        "halfway between learned and trees on loops, which err differently",
         BlendedPredictor,
     ),
 }

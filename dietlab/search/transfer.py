@@ -46,7 +46,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Gain:
-    """What a prior saves in one replay.
+    """The measurements that a prior saves in one replay.
 
     Args:
         from_nothing, from_prior: measurements to :data:`AS_GOOD` of the quality that nothing ends with.
