@@ -28,7 +28,7 @@ from dietlab.cost import (
     predictor_named,
     with_prior,
 )
-from dietlab.cost.analytic import bound
+from dietlab.cost.analytic import reach
 from dietlab.cost.boosted import BoostedPredictor
 from dietlab.cost.calibration import Measured
 from dietlab.cost.judging import judge_operator, judged_by
@@ -154,12 +154,10 @@ def test_no_successful_record_is_an_error(name: str) -> None:
 
 
 def test_loads_and_prefetches_lower_the_bound_of_a_tile() -> None:
-    cost = predictor_named("analytic").fit(build_space(LAYERS, HERE), []).cost  # type: ignore[attr-defined]
-    peak = 1e9 * (HERE.peak_gflops or 0)
     lanes = HERE.cpu.lanes
-    assert bound(cpu_scheme(1, 2 * lanes), cost) == pytest.approx(peak / (1 + 3 / 2))
-    assert bound(cpu_scheme(4, 2 * lanes), cost) == pytest.approx(peak / (1 + 6 / 8))
-    assert bound(cpu_scheme(4, 2 * lanes, prefetch=8), cost) == pytest.approx(peak / (1 + 7 / 8))
+    assert reach(cpu_scheme(1, 2 * lanes), HERE) == pytest.approx(1 / (1 + 3 / 2))
+    assert reach(cpu_scheme(4, 2 * lanes), HERE) == pytest.approx(1 / (1 + 6 / 8))
+    assert reach(cpu_scheme(4, 2 * lanes, prefetch=8), HERE) == pytest.approx(1 / (1 + 7 / 8))
 
 
 def test_the_first_round_asks_a_model_that_needs_no_measurement() -> None:

@@ -43,8 +43,8 @@ def reach(scheme: Scheme, hardware: Hardware) -> float:
     """Returns the share of the peak that a tile allows, in (0, 1].
 
     A step of the reduction loads an operand for each row and each column of the tile, in the unit's pieces,
-    and multiplies all pairs. A CPU's core begins as many loads as multiply-adds in a cycle (two of each on x86
-    since Haswell and Zen); they are counted one after the other, and so are prefetches of each line of
+    and multiplies all pairs. A CPU's core begins as many loads as multiply-adds in a cycle (two of each on
+    x86 since Haswell and Zen); they are counted one after the other, and so are prefetches of each line of
     weights. On the surveys in ``data/cost`` this ranks better than the larger of both counts. (That low tiles
     wait for their sums is part of the adaptation.) A GPU's tile waits for its loads if they are more.
     """
