@@ -17,7 +17,8 @@ from dietlab.cost.features import features
 from dietlab.errors import SpaceError
 from dietlab.hardware import Hardware
 from dietlab.lower.cpu.geometry import Geometry
-from dietlab.lower.cpu.region import scratch_floats, tiles_of
+from dietlab.lower.cpu.region import tiles_of
+from dietlab.lower.cpu.scratch import scratch_floats
 from dietlab.lower.cpu.specialisation import needed_widths
 from dietlab.plans import Leaf, Split, heights
 from dietlab.shapes import Dim, Shape

@@ -28,7 +28,8 @@ from dietlab.lower.cpu import region
 from dietlab.lower.cpu.geometry import HEADER_FLOATS, Geometry
 from dietlab.lower.cpu.library import library_module
 from dietlab.lower.cpu.micro_kernel import tile_arguments, tile_function, tile_name
-from dietlab.lower.cpu.region import scratch_floats, tiles_of
+from dietlab.lower.cpu.region import tiles_of
+from dietlab.lower.cpu.scratch import scratch_floats
 from dietlab.lower.cpu.specialisation import pieces
 from dietlab.lower.decisions import DEFAULTS, Lowering
 from dietlab.lower.dispatch_tree import needed_heights

@@ -71,7 +71,13 @@ _WORKLOAD_OPTIONS = (
         type=click.Choice(list(PRECISIONS)),
         default="float32",
         show_default=True,
-        help="Type of the operands; sums are float32 in any case. Halves need a GPU.",
+        help="Type of the operands. Sums are float32, those of int8 int32. A CPU takes float32, and packed "
+        "int8 and bfloat16 weights; a GPU, floats.",
+    ),
+    click.option(
+        "--out-dtype",
+        type=click.Choice(["float32", "int8"]),
+        help="dense in int8: type of the output. Default: float32.",
     ),
     click.option(
         "--variable-weights", is_flag=True, help="dense: w comes with every call and is not packed before."
@@ -90,6 +96,7 @@ def workload_options(command: Callable[..., Any]) -> Callable[..., Any]:
         activation: str,
         residual: bool,
         dtype: str,
+        out_dtype: str | None,
         variable_weights: bool,
         **others: Any,
     ) -> Any:
@@ -100,6 +107,8 @@ def workload_options(command: Callable[..., Any]) -> Callable[..., Any]:
             options["activation"] = activation
         if dtype != "float32":
             options["dtype"] = dtype
+        if out_dtype is not None:
+            options["out_dtype"] = out_dtype
         pairs = dims or [f"{name}={value}" for name, value in QUICKSTART.items()]
         return command(workload=make_workload(operator, parse_dims(pairs), **options), **others)
 

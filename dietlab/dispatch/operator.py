@@ -14,8 +14,8 @@ import numpy as np
 
 from dietlab.errors import DispatchError
 from dietlab.lower.decisions import Lowering
-from dietlab.lower.runtime import aligned_empty, load_library
-from dietlab.workloads import Workload, workload_from_json
+from dietlab.lower.runtime import aligned_empty, as_tensor, load_library
+from dietlab.workloads import Workload, dtypes_of, require_scales, workload_from_json
 
 SCHEMA_VERSION = 3
 LIBRARY_NAME = "library.so"
@@ -111,26 +111,31 @@ class Operator:
         ``op.workload.dims``."""
         return self.schemes[int(self.library.plan(*extents))]
 
-    def pack(self, w: Array, bias: Array | None = None) -> Layer:
-        """Packs the constant weights ``w [N, K]``, and ``bias [N]`` with them, into panels once.
+    def pack(self, w: Array, bias: Array | None = None, *, scale: Array | None = None) -> Layer:
+        """Packs the constant weights ``w [N, K]``, and ``bias [N]`` with them, into panels once; int8 weights
+        with their ``scale [N]``.
 
         A GPU reads weights as they are: they are kept there, not copied.
 
         Raises:
             DispatchError: if a shape or dtype is wrong, a bias is missing or unexpected, or this
                 operator has no constant operands.
+            WorkloadError: if a scale is not finite.
         """
-        given = {"w": w} | ({} if bias is None else {"bias": bias})
+        others = {"scale": scale, "bias": bias}
+        given = {"w": w, **{name: array for name, array in others.items() if array is not None}}
         if tuple(given) != self.workload.constants:
             constants = ", ".join(self.workload.constants) or "no operand"
             raise DispatchError(f"this operator packs {constants}", ", ".join(given))
+        if scale is not None:
+            require_scales(np.asarray(scale))
         arrays = [_contiguous(array) for array in given.values()]
         try:
             cols = arrays[0].shape[0]
             if not self.manifest["packs"]:
                 return Layer(self, arrays, cols)
             packed = aligned_empty((int(self.library.packed_floats(*arrays[0].shape)),))
-            self.library.pack(*arrays, packed)
+            self.library.pack(*map(as_tensor, arrays), packed)
         except CALL_ERRORS as error:
             raise self._explain(given, error) from None
         return Layer(self, [packed], cols)
@@ -148,8 +153,8 @@ class Operator:
             raise DispatchError(f"the operands are {', '.join(self._inputs)}", f"{len(operands)} arrays")
         if self.workload.constants:
             given = dict(zip(self._inputs, operands, strict=True))
-            constants = [given.pop(name) for name in self.workload.constants]
-            return self.pack(*constants)(*given.values(), out=out)
+            constants = {name: given.pop(name) for name in self.workload.constants}
+            return self.pack(**constants)(*given.values(), out=out)
         try:
             if out is None:
                 out = self._empty_output(operands)
@@ -188,12 +193,12 @@ class Operator:
     def _is_empty_call(self, given: Mapping[str, Array], out: Array | None) -> bool:
         """Returns whether a dynamic dimension is 0, so that there is nothing to compute; array libraries
         disagree on the strides of such arrays."""
-        signature = self.workload.signature
+        signature, dtypes = self.workload.signature, dtypes_of(self.workload)
         arrays = {**given, "out": out}
         try:
             return all(
                 tuple(array.shape) == tuple(0 if isinstance(e, str) else e for e in signature[name])
-                and str(array.dtype).removeprefix("torch.") == self.workload.dtype
+                and str(array.dtype).removeprefix("torch.") == dtypes[name]
                 for name, array in arrays.items()
             ) and any(isinstance(extent, str) for extent in signature["out"])
         except AttributeError:
@@ -242,12 +247,14 @@ class Layer:
     """
 
     def __init__(self, operator: Operator, constants: Sequence[Array], cols: int) -> None:
-        import tvm_ffi
-
         self._operator = operator
         self._run = operator.library.run
-        self._constants = [tvm_ffi.from_dlpack(array) for array in constants]
+        self._constants = [as_tensor(array) for array in constants]
         self._cols = cols
+        types = dtypes_of(operator.workload)
+        # None: the output is of the input's type.
+        self._out_dtype = None if types["x"] == types["out"] else types["out"]
+        self._shared = types["x"] != "bfloat16"  # NumPy shares its own types only
 
     def __call__(self, x: Array, residual: Array | None = None, *, out: Array | None = None) -> Array:
         """Computes ``y[T, N]`` for any T >= 0, into ``out`` if given.
@@ -263,11 +270,13 @@ class Layer:
         # Every line here is paid in each call, of some microseconds.
         try:
             if out is None:
-                out = np.empty((x.shape[0], self._cols), x.dtype) if type(x) is np.ndarray else None
-                out = x.new_empty((x.shape[0], self._cols)) if out is None else out
+                out = _empty(x, (x.shape[0], self._cols), self._out_dtype)
             elif _overlap(x, out) or (residual is not None and _overlap(residual, out)):
                 raise ValueError("out shares memory with an operand")
-            if residual is None:
+            if not self._shared:
+                others = () if residual is None else (as_tensor(residual),)
+                self._run(as_tensor(x), *self._constants, *others, as_tensor(out))
+            elif residual is None:
                 self._run(x, *self._constants, out)
             else:
                 self._run(x, *self._constants, residual, out)
@@ -287,12 +296,25 @@ def bound(library: Any, arrays: Sequence[Array], plan: int | None) -> Call:
     """Returns the library's entry with its arguments converted once."""
     import tvm_ffi
 
-    converted = [a if isinstance(a, tvm_ffi.Tensor) else tvm_ffi.from_dlpack(a) for a in arrays]
+    converted = [a if isinstance(a, tvm_ffi.Tensor) else as_tensor(a) for a in arrays]
     if plan is None:
         run = library.run
         return lambda: run(*converted)
     run_plan = library.run_plan
     return lambda: run_plan(*converted, plan)
+
+
+def _empty(x: Array, shape: tuple[int, ...], dtype: str | None) -> Array:
+    """Returns a new array of the kind of ``x``, and of its type if that is None."""
+    if type(x) is np.ndarray:
+        return np.empty(shape, dtype or x.dtype)
+    return x.new_empty(shape) if dtype is None else x.new_empty(shape, dtype=_torch_dtype(dtype))
+
+
+def _torch_dtype(dtype: str) -> Any:
+    import torch
+
+    return getattr(torch, dtype)
 
 
 def _contiguous(array: Array) -> Array:

@@ -40,6 +40,11 @@ class UnitFacts:
     processors: tuple[str, ...] = ()
     corrects: bool = False
 
+    @property
+    def layout(self) -> tuple[int, int]:
+        """What the packed weights depend on."""
+        return self.per_step, self.halves
+
 
 UNITS: Mapping[CpuUnit, UnitFacts] = {
     "fma": UnitFacts("float32", 1, 0, 1, 1, 1.0),

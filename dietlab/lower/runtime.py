@@ -164,7 +164,8 @@ def aligned_empty(shape: tuple[int, ...], dtype: npt.DTypeLike = np.float32) -> 
         return huge_pages(size).view(dtype).reshape(shape)
     raw = np.empty(size + ALIGNMENT_BYTES, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT_BYTES
-    return raw[start : start + size].view(dtype).reshape(shape)
+    array: npt.NDArray[Any] = raw[start : start + size].view(dtype).reshape(shape)
+    return array
 
 
 def huge_pages(size: int) -> npt.NDArray[np.uint8]:

@@ -98,7 +98,7 @@ class CpuMicroKernel(MicroKernel):
             bool(ahead),
             along or "cols",  # type: ignore[arg-type]  # the pattern has no other
             int(block or 0),
-            unit or "fma",
+            unit or "fma",  # type: ignore[arg-type]  # the pattern has no other
         )
         return kernel, order or "", edge or ""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 
-from dietlab.hardware import Hardware
+from dietlab.hardware import UNITS, Hardware
 from dietlab.space.cpu_kernel import Along, CpuMicroKernel
 from dietlab.space.limit import Limit
 from dietlab.space.micro_kernel import ORDERS, Edge
@@ -51,7 +51,9 @@ def cpu_candidates(
     parameters, in every loop order."""
     lanes, registers = hardware.cpu.lanes, hardware.cpu.vector_registers
     # Without a unit for this type plain ones are candidates, so that a limit says why there are none.
-    units = hardware.cpu.units(workload.dtype) or ("fma",)
+    known = hardware.cpu.units(workload.dtype) or ("fma",)
+    # A library packs weights in one layout: that of the fastest.
+    units = [unit for unit in known if UNITS[unit].layout == UNITS[known[0]].layout]
     # Along the depth vectors need it to be what is contiguous in the weights.
     axes: tuple[Along, ...] = ("cols", "depth") if workload.weights == "transposed" else ("cols",)
     sizes = product(range(1, registers + 1), range(1, MAX_VECTORS + 1))

@@ -52,7 +52,8 @@ def scales_for(normal: FloatArray, depth: int, out_dtype: str) -> FloatArray:
     deviation that operands of that type have, or up to some times more: channels differ."""
     sums = INT8_DEVIATION**2 * np.sqrt(depth)
     wanted = INT8_DEVIATION if out_dtype == "int8" else 1.0
-    return ((np.abs(normal) + 0.5) * (wanted / sums)).astype(np.float32)
+    scales: FloatArray = ((np.abs(normal) + 0.5) * (wanted / sums)).astype(np.float32)
+    return scales
 
 
 def require_scales(scale: FloatArray) -> None:

@@ -66,7 +66,8 @@ class Precision:
         size. Integers are :data:`INT8_DEVIATION` times as large."""
         if self.name == "int8":
             levels = np.rint(_drawn(seed, size) * np.float32(INT8_DEVIATION))
-            return np.clip(levels, *INT8_RANGE).astype(np.int8)
+            whole: FloatArray = np.clip(levels, *INT8_RANGE).astype(np.int8)
+            return whole
         return self.rounded(_drawn(seed, size).copy())
 
 

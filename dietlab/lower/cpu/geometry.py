@@ -205,7 +205,7 @@ def _balance(hardware: Hardware, dtype: str, per_step: int) -> float:
 
 def _facts(workload: Workload, schemes: Sequence[CpuScheme]) -> UnitFacts:
     """Returns the facts about the units of all schemes that the packed weights depend on."""
-    found = {(s.kernel.facts.per_step, s.kernel.facts.halves): s.kernel for s in schemes}
+    found = {s.kernel.facts.layout: s.kernel for s in schemes}
     if len(found) > 1:
         raise BuildError(
             "all micro-kernels of a library read the same packed weights",

@@ -18,7 +18,8 @@ from dietlab.lower.cpu.geometry import HEADER_FLOATS, Geometry
 from dietlab.lower.cpu.loop_nest import Operands
 from dietlab.lower.cpu.micro_kernel import Fit, tile_function, tile_name
 from dietlab.lower.cpu.panels import PANEL_FUNCTION, panel_function
-from dietlab.lower.cpu.region import call, region, scratch_floats, tiles_of
+from dietlab.lower.cpu.region import call, region, tiles_of
+from dietlab.lower.cpu.scratch import scratch_floats
 from dietlab.lower.cpu.specialisation import Piece, pieces
 from dietlab.lower.cpu.staging import stage_function, stage_name
 from dietlab.lower.cpu.tir import int64, only, stack_buffer, switch

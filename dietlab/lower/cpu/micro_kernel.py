@@ -24,7 +24,7 @@ from dietlab.lower.cpu.tir import (
     vector,
 )
 from dietlab.lower.cpu.types import narrowed, stored_as, widened
-from dietlab.lower.cpu.units import first_sums, scaled, x_words
+from dietlab.lower.cpu.units import first_sums, scaled, unit_code, x_words
 from dietlab.space import CpuMicroKernel
 
 Fit = Literal["exact", "guarded", "checked"]
@@ -84,7 +84,8 @@ def tile_function(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> Any:
         )
         prefetch_residual(tile)
         start_accumulators(tile)
-        multiply_add(tile, given.get("ahead"), given.get("tiles"))
+        with unit_code(tile):
+            multiply_add(tile, given.get("ahead"), given.get("tiles"))
         write_back(tile)
     return builder.get()
 

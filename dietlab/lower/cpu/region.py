@@ -13,8 +13,8 @@ import tvm
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from dietlab.lower.cpu.geometry import FLOAT_BYTES, HEADER_FLOATS, Geometry
-from dietlab.lower.cpu.loop_nest import LoopNest, Operands, transposes
+from dietlab.lower.cpu.geometry import HEADER_FLOATS, Geometry
+from dietlab.lower.cpu.loop_nest import LoopNest, Operands
 from dietlab.lower.cpu.micro_kernel import Fit, tile_arguments, tile_name
 from dietlab.lower.cpu.panels import PANEL_FUNCTION
 from dietlab.lower.cpu.prefetch import (
@@ -24,50 +24,11 @@ from dietlab.lower.cpu.prefetch import (
     prefetching_tiles,
     streams,
 )
+from dietlab.lower.cpu.scratch import allocated, pads, scratch_buffer
 from dietlab.lower.cpu.staging import stage_name
-from dietlab.lower.cpu.tir import ceil_div, forget, int64, most, stack_buffer, switch
+from dietlab.lower.cpu.tir import ceil_div, forget, int64, most, switch
 from dietlab.lower.cpu.units import x_words
 from dietlab.space import CpuMicroKernel, CpuScheme
-
-
-def scratch_floats(schemes: Iterable[CpuScheme], geometry: Geometry, depth: Any) -> Any:
-    """Returns the scratch of one core, in floats: for the zero-filled copy of an edge tile, or for
-    weights transposed on the fly."""
-    found: Any = 0
-    for scheme in schemes:
-        needed: Any = 0
-        if transposes(scheme.kernel, geometry):
-            needed += scheme.kernel.vectors(geometry.lanes) * geometry.panel_rows(depth) * geometry.lanes
-        if _pads(scheme):
-            needed += scheme.rows * depth
-        found = most(found, needed)
-    return found
-
-
-LINE_BYTES = 64
-"""A cache line: vectors are read and written at multiples of it."""
-
-
-@contextmanager
-def scratch_buffer(schemes: Iterable[CpuScheme], geometry: Geometry, depth: Any) -> Iterator[Any | None]:
-    """Allocates one core's scratch for what is emitted inside: on the stack or, if its size depends on the
-    call, by the C library; None if nothing needs any."""
-    floats = scratch_floats(schemes, geometry, depth)
-    if isinstance(floats, int):
-        yield stack_buffer(floats) if floats else None
-        return
-    with _allocated(floats) as buffer:
-        yield buffer
-
-
-@contextmanager
-def _allocated(floats: Any) -> Iterator[Any]:
-    """Allocates an array by the C library for what is emitted inside."""
-    lines = ceil_div(floats * FLOAT_BYTES, LINE_BYTES)
-    sizes = (tirx.Cast("uint64", int64(size)) for size in (LINE_BYTES, lines * LINE_BYTES))
-    pointer = T.bind(tirx.call_extern("handle", "aligned_alloc", *sizes))
-    yield T.decl_buffer((floats,), data=pointer)
-    T.evaluate(tirx.call_extern("void", "free", pointer))
 
 
 def region(
@@ -104,7 +65,7 @@ def region(
         nest = LoopNest(scheme, geometry, operands, functions, heights, widths)
         words = scheme.kernel.facts.staged_words
         if words:
-            with _allocated(nest.rows * (nest.depth * words)) as copy:
+            with allocated(nest.rows * (nest.depth * words)) as copy:
                 _stage(nest, copy)
                 _deal(replace(nest, operands=replace(operands, x=copy)), core)
             return
@@ -357,10 +318,6 @@ def _weights_pointer(nest: LoopNest, jo: Any, column: Any) -> Any:
     return operands.w.access_ptr("r", offset=offset)
 
 
-def _pads(scheme: CpuScheme) -> bool:
-    return scheme.edge == "padded" and scheme.rows > 1
-
-
 def _pad_offset(nest: LoopNest) -> Any:
     """Returns the offset of the padded copy of the edge tile, which stands after the panels."""
     return nest.tile_floats if nest.transposes else 0
@@ -382,7 +339,7 @@ def _pad_edge_tile(nest: LoopNest) -> None:
     compute stage then reads ``rows`` valid rows whatever T is, without a bound check.
     """
     kernel, operands, depth = nest.kernel, nest.operands, nest.depth
-    if not _pads(nest.scheme):
+    if not pads(nest.scheme):
         return
     assert operands.scratch is not None
     full = T.bind(tirx.truncdiv(nest.rows, int64(kernel.rows)))

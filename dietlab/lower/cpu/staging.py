@@ -10,7 +10,7 @@ from tvm.script.ir_builder import tirx as T
 
 from dietlab.hardware import UNITS, CpuUnit
 from dietlab.lower.cpu.geometry import Geometry
-from dietlab.lower.cpu.tir import int64, lanes_of, vector
+from dietlab.lower.cpu.tir import int64, vector
 from dietlab.lower.cpu.types import stored_as, widened
 
 CHUNK = 16
@@ -72,6 +72,3 @@ def _copied(unit: CpuUnit, value: Any, lanes: int) -> Any:
             return tirx.reinterpret("float32", wide)
         return widened(value, lanes)
     return value
-
-
-_ = lanes_of

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from dietlab.lower.cpu.tile import Tile
-from dietlab.lower.cpu.tir import constant, lanes_of, vector
+from dietlab.lower.cpu.tir import constant, int64, lanes_of, vector
 from dietlab.space import CpuMicroKernel
 
 MADDWD = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}
@@ -17,14 +18,23 @@ MADDWD = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x8
 DPBF16 = "dietlab_dpbf16"
 DPBF16_CODE = f"""
 declare <16 x float> @llvm.x86.avx512bf16.dpbf16ps.512(<16 x float>, <32 x bfloat>, <32 x bfloat>)
-define linkonce_odr <16 x float> @{DPBF16}(<16 x float> %sums, <16 x i32> %a, <16 x i32> %b) alwaysinline {{
+define linkonce_odr <16 x float> @{DPBF16}(<16 x float> %s, <16 x i32> %a, <16 x i32> %b) alwaysinline {{
   %x = bitcast <16 x i32> %a to <32 x bfloat>
   %w = bitcast <16 x i32> %b to <32 x bfloat>
-  %r = call <16 x float> @llvm.x86.avx512bf16.dpbf16ps.512(<16 x float> %sums, <32 x bfloat> %x, <32 x bfloat> %w)
+  %r = call <16 x float> @llvm.x86.avx512bf16.dpbf16ps.512(<16 x float> %s, <32 x bfloat> %x,
+    <32 x bfloat> %w)
   ret <16 x float> %r
 }}
 """
 """LLVM's ``vdpbf16ps`` on words, as TVM has no vectors of bfloat16."""
+
+
+def unit_code(tile: Tile) -> AbstractContextManager[object]:
+    """Returns the frame of a compute stage, with what its unit brings into the module."""
+    if tile.kernel.unit == "bf16dot" and not tile.geometry.emulated:
+        frame: AbstractContextManager[object] = T.attr(int64(0), "pragma_import_llvm", DPBF16_CODE)
+        return frame
+    return nullcontext()
 
 
 def x_words(kernel: CpuMicroKernel, depth: Any) -> Any:
