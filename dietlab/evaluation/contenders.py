@@ -30,6 +30,9 @@ class VendorContender:
     vendor: Vendor
 
     def kind(self, workload: Workload) -> str:
+        known = getattr(self.vendor, "dtypes", ("float32",))
+        if workload.dtype not in known:
+            raise NoFormError(f"{self.vendor.name} computes {' or '.join(known)}", workload.dtype)
         return self.vendor.kind(workload)
 
     def version(self) -> str:
@@ -100,7 +103,7 @@ def prepared(operator: Operator, constants: Operands) -> Prepared:
     """Returns a library of ours with its weights packed, if they are constant."""
     if not operator.workload.constants:
         return LibraryCalls(operator, constants)
-    return LibraryLayer(operator.pack(constants["w"], constants.get("bias")))
+    return LibraryLayer(operator.pack(**constants))
 
 
 @dataclass(frozen=True)
