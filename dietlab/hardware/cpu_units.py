@@ -16,7 +16,7 @@ X86 = ("haswell", "znver3", "skylake-avx512", *AVX512_VNNI)
 
 @dataclass(frozen=True)
 class UnitFacts:
-    """What a unit multiplies, and how its operands lie. A *step* of the reduction is one 32-bit word of a
+    """The operands of a unit, and how they lie. A *step* of the reduction is one 32-bit word of a
     vector of weights.
 
     Args:

@@ -55,7 +55,7 @@ class CpuLimits:
         return self.l3_bytes or self.l2_bytes
 
     def units(self, dtype: str) -> tuple[CpuUnit, ...]:
-        """The units that multiply operands of a type, the fastest first; empty if there is none."""
+        """Returns the units that multiply operands of a type, the fastest first; empty if there is none."""
         return units_of(self.llvm_cpu, dtype)
 
     @property

@@ -1,4 +1,4 @@
-"""What int8 operands ask of an operator, and the scales of random ones."""
+"""Limits of int8 operands, and the scales of random ones."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def require_int8(depth: Dim | int, activation: Activation, out_dtype: str) -> No
         )
     if out_dtype == "int8" and activation not in ("none", "relu"):
         raise WorkloadError(
-            "an int8 output has the activation none or relu, which need no scale of their own",
+            "an int8 output has the activation none or relu, which commute with its scale",
             activation,
             "Take out_dtype='float32'.",
         )
