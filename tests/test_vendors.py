@@ -257,3 +257,9 @@ def test_form_that_a_library_lacks_names_those_that_have_it() -> None:
 def test_unknown_contender_names_the_known_ones() -> None:
     with WorkerProcess(WORKER) as worker, pytest.raises(WorkerRefused, match="onnxruntime"):
         worker.ask(opening("eigen"), 60)
+
+
+def test_vendor_of_float32_has_no_form_of_other_types() -> None:
+    work = Dense(T=Dim(1, 8), N=8, K=8, dtype="int8")
+    answer = Service(opened)(opening("openblas", work))
+    assert "openblas computes float32; got int8" in answer["absent"]
