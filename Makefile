@@ -26,8 +26,10 @@
 ##                       cuda         NVIDIA's compiler, 280 MB
 ##                       heuristics   NVIDIA's choices of tiles, 11 MB
 ##                       parquet      records as Parquet, 50 MB
-##                     `make test` installs test,lab,mkl,onnxruntime,torch,models,zendnn,heuristics,parquet
-##                     and, where no nvcc is on the PATH, cuda.
+##                       rpc          dietlab serve, 2 MB
+##                       optuna       the search strategy tpe, 10 MB
+##                     `make test` installs test,lab,mkl,onnxruntime,torch,models,zendnn,heuristics,parquet,
+##                     rpc,optuna and, where no nvcc is on the PATH, cuda.
 ##   PYTEST_ARGS=...   Passed to pytest, as in PYTEST_ARGS="-x tests/test_space.py"
 ##   PORT=n            JupyterLab's port (default 8888)
 ##   PYTHON=path       Which Python makes .venv (default: the first of 3.10 to 3.13 found);
@@ -52,7 +54,7 @@ PORT ?= 8888
 VENV := .venv
 BIN := $(VENV)/bin
 # Tests compile CUDA for GPUs that are not here: by the machine's own nvcc if it has one.
-TEST_EXTRAS := test,lab,mkl,onnxruntime,torch,models,zendnn,heuristics,parquet$(if $(shell command -v nvcc 2>/dev/null),,$(comma)cuda)
+TEST_EXTRAS := test,lab,mkl,onnxruntime,torch,models,zendnn,heuristics,parquet,rpc,optuna$(if $(shell command -v nvcc 2>/dev/null),,$(comma)cuda)
 TEST_STAMP := $(VENV)/.installed-$(TEST_EXTRAS)
 STAMP := $(VENV)/.installed-$(or $(EXTRAS),none)
 STUDY := runs/quickstart$(if $(THREADS),-$(THREADS))

@@ -34,6 +34,7 @@ _HOMES = {
     "dietlab.lower.program": ("source_of",),
     "dietlab.measure": (
         "LocalRunner",
+        "RemoteRunner",
         "Record",
         "RecordStore",
         "ReplayRunner",

@@ -77,7 +77,8 @@ class StageFinished(Event):
 class TrialMeasured(Event):
     """One record was made (``gflops`` is 0 where the trial failed; ``reason`` says why in words).
 
-    ``phases`` is the wall-clock time that this record cost, as far as it is known.
+    ``phases`` is the wall-clock time that this record cost, as far as it is known; ``device`` is the server
+    that measured it, empty for this machine.
     """
 
     scheme: str
@@ -87,6 +88,7 @@ class TrialMeasured(Event):
     trials: int
     reason: str = ""
     phases: PhaseSeconds = field(default_factory=PhaseSeconds)
+    device: str = ""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dietlab.cards import Card, Carded, Fold, Listing, Quantity, bytes_text, counted
-from dietlab.cost import Calibrated, CostModel, fit_cost_model
+from dietlab.cost import COST_MODEL, Prior, predictor_named, with_prior
 from dietlab.dispatch import (
     Dispatcher,
     Operator,
@@ -28,28 +28,24 @@ from dietlab.evaluation import evaluate
 from dietlab.events import Observer, PhaseSeconds, audience
 from dietlab.files import GO_ON, UNFINISHED, locked, write_whole
 from dietlab.hardware import Hardware
-from dietlab.lower.decisions import DEFAULTS, Lowering
+from dietlab.lower.decisions import Lowering
 from dietlab.measure import CacheState, RecordStore, Runner, read_records
 from dietlab.measure.store import require_programs
 from dietlab.results import Report
 from dietlab.results.journal import resumed
-from dietlab.search import (
-    Effort,
-    PhaseTimer,
-    TuningRun,
-    effort_named,
-    tune,
-    with_records,
-)
+from dietlab.search import Effort, PhaseTimer, TuningRun, effort_named, tune, with_records
+from dietlab.search.refit import explaining, refitted
+from dietlab.search.survey import records_header
 from dietlab.shapes import ShapeSet
 from dietlab.space import Cover, Space, build_space, edges_of
 from dietlab.workloads import Workload, workload_from_json
 
 SCHEMA_VERSION = 3
-MANIFEST, RECORDS, MODEL, FACTS, DISPATCHER, EVALUATION, REPORT = (
+MANIFEST, RECORDS, MODEL, PRIOR, FACTS, DISPATCHER, EVALUATION, REPORT = (
     "manifest.json",
     "records.jsonl",
     "model.json",
+    "prior.json",
     "tuning.json",
     "dispatcher.json",
     "evaluation.jsonl",
@@ -71,6 +67,7 @@ class Study(Carded):
     seed: int
     cover: Cover = "composed"
     max_kernels: int = 8
+    cost_model: str = COST_MODEL
 
     @classmethod
     def create(
@@ -80,10 +77,12 @@ class Study(Carded):
         hardware: Hardware,
         shapes: ShapeSet,
         effort: str = "quick",
-        strategy: str = "marginal",
+        strategy: str = "draft",
         seed: int = 0,
         cover: Cover = "composed",
         max_kernels: int | None = None,
+        cost_model: str = COST_MODEL,
+        prior: Prior | None = None,
     ) -> Study:
         """Creates a study, or opens the one in ``folder`` if it is equal.
 
@@ -98,16 +97,24 @@ class Study(Carded):
             cover: how plans cover a shape.
             max_kernels: the most micro-kernels of the library (default: that of an equal study in ``folder``,
                 else :func:`usual_kernels`).
+            cost_model: what predicts times, by name.
+            prior: what records of others let expect; kept in the folder.
 
         Raises:
+            ModelError: for an unknown cost model, or a prior that it cannot start from.
             StudyError: if the folder holds another study, or something else.
         """
         path = Path(folder)
         known = cls.open(path) if (path / MANIFEST).exists() else None
         most = max_kernels or (known.max_kernels if known else usual_kernels(workload))
-        study = cls(path, workload, hardware, shapes, effort, strategy, seed, cover, most)
-        if known:
+        study = cls(path, workload, hardware, shapes, effort, strategy, seed, cover, most, cost_model)
+        with_prior(predictor_named(cost_model), prior)
+        if prior:
+            prior.require_kind(hardware)
+        if known and prior in (None, known.prior):
             return known._same_as(study)
+        if known:
+            raise StudyError(f"the study in {path} starts from this prior", prior, "Use another folder.")
         # A kill between mkdir and the manifest's last step leaves nothing but the unfinished manifest.
         if path.exists() and (not path.is_dir() or any(p.suffix != UNFINISHED for p in path.iterdir())):
             raise StudyError("a new study gets an empty or new folder", path, "Choose another --out.")
@@ -115,6 +122,8 @@ class Study(Carded):
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StudyError("the study folder can be made", f"{path}: {error}") from error
+        if prior:
+            prior.save(path / PRIOR)
         study._write_manifest()
         return study
 
@@ -151,12 +160,13 @@ class Study(Carded):
             value["seed"],
             value["cover"],
             value["max_kernels"],
+            value.get("cost_model", COST_MODEL),  # older studies had one only
         )
 
     def _same_as(self, other: Study) -> Study:
         """This study, which must have the other's workload, processor and settings; it keeps its own
         measured peaks."""
-        for what in ("workload", "shapes", "strategy", "seed", "cover", "max_kernels"):
+        for what in ("workload", "shapes", "strategy", "seed", "cover", "max_kernels", "cost_model"):
             mine, theirs = getattr(self, what), getattr(other, what)
             if mine != theirs:
                 raise StudyError(f"the study in {self.folder} has the same {what}", theirs, f"It has {mine}.")
@@ -180,6 +190,7 @@ class Study(Carded):
             "strategy": self.strategy,
             "cover": self.cover,
             "max_kernels": self.max_kernels,
+            "cost_model": self.cost_model,
             "seed": self.seed,
             "versions": versions(),
         }
@@ -227,7 +238,11 @@ class Study(Carded):
     @property
     def header(self) -> dict[str, Any]:
         """The first line of the study's records."""
-        return records_header(self.workload, self.hardware, effort_named(self.effort).timing.cache)
+        return records_header(self.workload, self.hardware, self.cache)
+
+    @property
+    def cache(self) -> CacheState:
+        return effort_named(self.effort).timing.cache
 
     def space(self) -> Space:
         return build_space(self.workload, self.hardware, edges_of(self.cover, self.workload, self.hardware))
@@ -245,10 +260,12 @@ class Study(Carded):
                 self.strategy,
                 observers,
                 store,
+                predictor=self.cost_model,
                 max_kernels=self.max_kernels,
                 seed=self.seed,
+                prior=self.prior,
             )
-            self._write(MODEL, json.dumps(run.model.to_json()))
+            self._write(MODEL, json.dumps(explaining(run, self.cache, self.seed).to_json()))
             # A sitting that measured nothing took no time to speak of.
             if len(run.records) > known or not self._facts()["seconds"]:
                 self._keep_facts(seconds=run.seconds.to_json(), held_out_metrics=dict(run.held_out_metrics))
@@ -267,18 +284,18 @@ class Study(Carded):
             )
         file = read_records(self.folder / RECORDS)
         require_programs(self.folder / RECORDS, file, Lowering.from_json(self.header["lowering"]))
-        records = file.records
-        if (self.folder / MODEL).exists():
-            model = CostModel.load(self.folder / MODEL)
-        else:
-            cache = effort_named(self.effort).timing.cache
-            model = fit_cost_model(self.workload, self.hardware, records, seed=self.seed, cache=cache)
         facts = self._facts()
         # What choosing the portfolio took, after tuning, is part of the cost.
-        seconds = with_records(PhaseSeconds(**facts["seconds"]), records)
+        seconds = with_records(PhaseSeconds(**facts["seconds"]), file.records)
         seconds = seconds.plus(search=facts.get("choosing_seconds", 0.0))
-        predictor = Calibrated(model, records)
-        return TuningRun(self.space(), self.shapes, records, predictor, seconds, facts["held_out_metrics"])
+        space, kept, found = self.space(), self.folder / MODEL, file.records
+        predictor = refitted(self.cost_model, space, found, self.cache, self.seed, self.prior, kept)
+        return TuningRun(space, self.shapes, found, predictor, seconds, facts["held_out_metrics"])
+
+    @property
+    def prior(self) -> Prior | None:
+        """Returns what records of others let expect, if the study was started from such."""
+        return Prior.load(self.folder / PRIOR) if (self.folder / PRIOR).exists() else None
 
     def _keep_facts(self, **found: Any) -> None:
         """Writes the facts that records do not hold: time of the model and of choosing, and the model's
@@ -286,11 +303,8 @@ class Study(Carded):
         self._write(FACTS, json.dumps({**self._facts(), **found}))
 
     def _facts(self) -> dict[str, Any]:
-        path = self.folder / FACTS
-        facts: dict[str, Any] = {"seconds": {}, "held_out_metrics": {}}
-        if path.exists():
-            facts = json.loads(path.read_text(encoding="utf-8"))
-        return facts
+        path, facts = self.folder / FACTS, dict[str, Any](seconds={}, held_out_metrics={})
+        return {**facts, **json.loads(path.read_text(encoding="utf-8"))} if path.exists() else facts
 
     def dispatch(self, max_kernels: int | None = None) -> Dispatcher:
         """Runs stage 4: chooses the portfolio and trains the tree.
@@ -371,17 +385,6 @@ class Study(Carded):
 
     def report(self) -> Report:
         return Report.load(self.folder / REPORT)
-
-
-def records_header(workload: Workload, hardware: Hardware, cache: CacheState) -> dict[str, Any]:
-    """Returns the first line of a file of records: what was measured, on what, and by which programs."""
-    return {
-        "workload": workload.to_json(),
-        "hardware": hardware.to_json(),
-        "versions": versions(),
-        "cache": cache,
-        "lowering": DEFAULTS.recorded(hardware),
-    }
 
 
 def usual_kernels(workload: Workload) -> int:

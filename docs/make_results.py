@@ -1,5 +1,5 @@
-"""Writes ``docs/results.md``, ``docs/claims.md``, the tables of ``docs/pytorch.md`` and of the README, and
-its picture, from ``data``.
+"""Writes ``docs/results.md``, ``docs/claims.md``, ``docs/search.md``, the tables of ``docs/pytorch.md`` and
+of the README, and its picture, from ``data``.
 
     python docs/make_results.py
 
@@ -16,6 +16,7 @@ from model_table import END, START, model_table
 from readme_table import readme_table, with_block
 from results_index import read_index
 from results_page import results_page
+from search_page import search_page
 from speedup_picture import DARK, LIGHT, curve_of, draw, is_drawn
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,6 +27,8 @@ def main() -> None:
     machines = read_index(ROOT / "data" / "results")
     (ROOT / "docs" / "results.md").write_text(results_page(machines), encoding="utf-8")
     (ROOT / "docs" / "claims.md").write_text(claims_page(ROOT / "data"), encoding="utf-8")
+    page = search_page(ROOT / "docs", ROOT / "data")
+    (ROOT / "docs" / "search.md").write_text(page, encoding="utf-8")
     pytorch = ROOT / "docs" / "pytorch.md"
     table = model_table(ROOT / "data" / "results")
     pytorch.write_text(with_block(pytorch.read_text(encoding="utf-8"), table, START, END), encoding="utf-8")

@@ -249,7 +249,7 @@ def check(library: str, workload: Workload, lengths: Sequence[int]) -> None:
     where it finds it."""
     sys.modules["torch"] = None  # type: ignore[assignment]
     from dietlab.lower.runtime import load_cuda_runtime, load_library
-    from dietlab.timing.sample import SampledProblem
+    from dietlab.timing.problem import Problem
 
     load_cuda_runtime()
     import numpy as np
@@ -257,12 +257,12 @@ def check(library: str, workload: Workload, lengths: Sequence[int]) -> None:
 
     run, gpu, wrong, worst = load_library(Path(library), "cuda").run, tvm.cuda(0), [], 0.0
     for length in lengths:
-        sample = SampledProblem.make(workload, Shape.of(T=length))
-        poison = np.full(sample.out_shape, np.nan, sample.dtype)
-        arrays = [tvm.runtime.tensor(array, gpu) for array in (*sample.operands.values(), poison)]
+        problem = Problem.make(workload, Shape.of(T=length))
+        poison = np.full(problem.out_shape, np.nan, problem.dtype)
+        arrays = [tvm.runtime.tensor(array, gpu) for array in (*problem.operands.values(), poison)]
         run(*arrays)
         gpu.sync()
-        verdict = sample.verdict(arrays[-1].numpy())
+        verdict = problem.verdict(arrays[-1].numpy())
         worst = max(worst, verdict.max_error / verdict.tolerance)
         wrong += [f"T={length}: {verdict.reason}"] * (not verdict.correct)
     print(json.dumps({"wrong": wrong, "error over tolerance": round(worst, 3)}))

@@ -47,7 +47,9 @@ PROBES = {
         "raw": raw, "own": own, "error": error, "home": home["T"], "joint": joint, "alone": alone,
         "mine": [[r.scheme.key, r.shape["T"]] for r in mine], "race": race.to_dict("records"),
         "state": background.state, "trials": background.result.trials, "line": line,
-        "seen": panel.state.trials, "more": more,
+        "seen": panel.state.trials, "more": more, "contested": contested.to_dict("index"),
+        "parts": ablation["ratio"].tolist(),
+        "faster": {name: table["times_faster"][4] for name, table in faster.items()},
     """,
     "06_dispatch": """
         "winners": winners.to_dict(), "mine": mine, "by_hand": by_hand, "curve": portfolio.curve,

@@ -316,7 +316,7 @@ def test_card_of_a_study_tells_which_stages_were_done(tmp_path: Path) -> None:
     (study.folder / "records.jsonl").write_bytes(b"x" * 2048)
     rows = page(study).rows
     assert ["tune", "records.jsonl", "2 KiB"] in rows and ["evaluate", "report.json", "not yet"] in rows
-    assert "quick effort, marginal strategy" in repr(study)
+    assert "quick effort, draft strategy" in repr(study)
 
 
 def test_schemes_are_written_as_their_keys() -> None:
@@ -423,8 +423,9 @@ def vars_of(value: Any) -> dict[str, Any]:
     return {name: member for cls in getattr(value, "__mro__", ()) for name, member in vars(cls).items()}
 
 
-APART = ("dietlab.view.panel_plots", "dietlab.view.table_figures")
-"""Figures of a panel's state, which only a panel has, and of a table that the reader made."""
+APART = ("dietlab.view.panel_plots", "dietlab.view.strategy_figures", "dietlab.view.table_figures")
+"""Figures of a panel's state, which only a panel has, of values that are tables themselves, and of a table
+that the reader made."""
 
 
 def test_every_figure_is_at_the_top_with_its_table() -> None:

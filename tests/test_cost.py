@@ -729,7 +729,7 @@ def test_no_prediction_is_faster_than_the_processor() -> None:
 
 
 def test_no_successful_record_is_no_calibration() -> None:
-    with pytest.raises(ModelError, match="corrected by successful records; got none"):
+    with pytest.raises(ModelError, match="fitted on successful records; got none"):
         Calibration(COST, [Record(cpu_scheme(3, 16), SIZES[0], "crashed")])
 
 

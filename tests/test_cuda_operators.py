@@ -98,6 +98,21 @@ def emulated() -> Iterator[Emulated]:
         yield Emulated(worker)
 
 
+@pytest.mark.parametrize("work", [DENSE, typed(DENSE, "bfloat16")], ids=str)
+def test_candidates_are_checked_and_timed_by_the_engine_that_times_all(
+    emulated: Emulated, work: Workload
+) -> None:
+    key = "32x32x16.t8x8.s2" if work.dtype == "float32" else "32x32x32.w2x2.s3.even"
+    request = {**_request(work, [key]), "time": [5, 33]}
+    found = emulated.worker.ask({**request, "break_guard": False}, SECONDS)["found"]
+    checked, timed = found[::3], [*found[1::3], *found[2::3]]
+    assert all(answer["correct"] and answer["max_error"] <= answer["tolerance"] for answer in checked)
+    assert all(answer["calls"] >= 1 and not answer["graph"] for answer in timed)
+    assert {answer["copies"] > 1 for answer in found[2::3]} == {True}
+    broken = emulated.worker.ask({**request, "break_guard": True}, SECONDS)["found"][0]
+    assert broken["reason"] == "memory around the output was overwritten"
+
+
 KEYS = (
     "32x32x16.t8x8.s2",
     "32x32x16.t8x8.s3.even",

@@ -20,13 +20,14 @@ from dietlab.evaluation import ansor, lineup
 from dietlab.evaluation.ansor import AnsorResult, require_form, tune_static, tuned_library
 from dietlab.evaluation.contenders import NotTunedError
 from dietlab.evaluation.gpu.contenders import GpuSetting, TunedPrograms
-from dietlab.evaluation.gpu.worker import GpuService
+from dietlab.evaluation.gpu.worker import opened
 from dietlab.evaluation.vendors import NoFormError
 from dietlab.events import audience
 from dietlab.hardware import Hardware, detect_gpu
 from dietlab.lower.cuda import nvcc
 from dietlab.search import EFFORTS
 from dietlab.shapes import Dim, Shape, ShapeSet
+from dietlab.timing.bench import Service
 from dietlab.timing.process import WorkerProcess, WorkerRefused
 from dietlab.workloads import BatchMatmul, Dense, Workload
 
@@ -144,7 +145,7 @@ def test_the_fastest_right_program_is_saved(tuned: tuple[AnsorResult, list[Any]]
     assert [question["told"] for question in asked] == [3.0, "wrong", 1.0, 1.0]
     codes = [question["code"] for question in asked]
     assert all(codes) and len(set(codes[:3])) > 1 and codes[3] == codes[2]
-    assert {question["timing"]["cache"] for question in asked} == {"rotating"}
+    assert [question["caches"] for question in asked] == [[], *[["rotating"]] * 3]
     assert len({question["pid"] for question in asked}) == 1
     assert {question["sm"] for question in asked} == {90}
     assert {question["kernels"][0] for question in asked} == {"run_kernel"}
@@ -296,10 +297,10 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_tuned_program_plays_with_pytorch_s_tensors(programs: Path) -> None:
     pytest.importorskip("torch", reason="contenders of a GPU are PyTorch's; here its CPU build stands in")
-    service = GpuService()
+    service = Service(opened)
     options = {"device": "cpu", "l2_bytes": 1 << 14, "library": str(programs)}
-    opened = service({"op": "open", "contender": "ansor", "workload": DENSE.to_json(), "options": options})
-    assert opened["kind"] == "per-shape tuning" and opened["version"].startswith("MetaSchedule of TVM")
+    answer = service({"op": "open", "contender": "ansor", "workload": DENSE.to_json(), "options": options})
+    assert answer["kind"] == "per-shape tuning" and answer["version"].startswith("MetaSchedule of TVM")
     assert service({"op": "check", "shape": {"T": 33}, "seed": 3})["correct"]
     timed = service({"op": "time", "shape": {"T": 33}, "cache": "rotating", "min_seconds": 1e-4})
     assert timed["seconds"] > 0 and timed["copies"] > 1
@@ -312,10 +313,10 @@ def test_a_program_is_loaded_once(programs: Path) -> None:
     contender = TunedPrograms(setting(programs))
     operands = {name: torch.from_numpy(array) for name, array in DENSE.inputs(SHAPE).items()}
     for _ in range(2):
-        contender.bind(DENSE, operands, torch.empty(33, 48), None)()
+        contender.bind(DENSE, operands, torch.empty(33, 48))()
     assert list(contender._programs) == [SHAPE]
     with pytest.raises(NotTunedError, match="no library for T=5"):
-        contender.bind(DENSE, {"x": torch.empty(5, 32)}, torch.empty(5, 48), None)
+        contender.bind(DENSE, {"x": torch.empty(5, 32)}, torch.empty(5, 48))
 
 
 def test_a_form_that_is_missing_makes_it_absent(tmp_path: Path) -> None:

@@ -21,10 +21,8 @@ from dietlab.dispatch import Dispatcher, build
 from dietlab.errors import DispatchError, MeasureError, MissingDependencyError
 from dietlab.evaluation.contenders import contenders_for
 from dietlab.evaluation.evaluate import contest
-from dietlab.evaluation.gpu import GPU_CACHE_STATES, GPU_CONTENDERS, GPU_VENDORS, WORKER
-from dietlab.evaluation.gpu import clock as clocks
-from dietlab.evaluation.gpu.clock import EventClock, HostClock, TimedBlock, cycle_probe
-from dietlab.evaluation.gpu.contenders import MAKERS, GpuSetting, make_gpu_contender
+from dietlab.evaluation.gpu import GPU_CONTENDERS, GPU_VENDORS, WORKER, tensors
+from dietlab.evaluation.gpu.contenders import MAKERS, GpuSetting, Unprepared, make_gpu_contender
 from dietlab.evaluation.gpu.cublaslt import (
     EPILOGUES,
     REQUESTED,
@@ -34,10 +32,16 @@ from dietlab.evaluation.gpu.cublaslt import (
     TunedCublasLt,
 )
 from dietlab.evaluation.gpu.machine import machine_facts
-from dietlab.evaluation.gpu.pytorch import MODE, Compiled, Eager, open_torch
-from dietlab.evaluation.gpu.sample_cache import KEPT, shared_sample
-from dietlab.evaluation.gpu.tensors import GUARD_BYTES, Output, to_device, to_host
-from dietlab.evaluation.gpu.worker import GpuBench, GpuService
+from dietlab.evaluation.gpu.pytorch import MODE, Compiled, Eager
+from dietlab.evaluation.gpu.tensors import (
+    EventClock,
+    TorchArrays,
+    TorchOutput,
+    cycle_probe,
+    to_device,
+    to_host,
+)
+from dietlab.evaluation.gpu.worker import opened, setting_for
 from dietlab.evaluation.lineup import CONTENDERS
 from dietlab.evaluation.timing_session import Entrant, TimingSession
 from dietlab.evaluation.vendors import VENDORS, Call, NoFormError
@@ -46,9 +50,12 @@ from dietlab.plans import Leaf
 from dietlab.search import EFFORTS
 from dietlab.shapes import Dim, Shape, ShapeSet
 from dietlab.space import Scheme
+from dietlab.timing.bench import Bench, Service
+from dietlab.timing.device import GUARD_BYTES, TimedBlock
+from dietlab.timing.gpu import GPU_CACHE_STATES, HOST_SHARE, Gpu, HostClock
+from dietlab.timing.problem import KEPT, Problem, shared_problem
 from dietlab.timing.process import WorkerProcess, WorkerRefused
 from dietlab.timing.rotation import MOST_PLAIN, copies_beyond
-from dietlab.timing.sample import SampledProblem
 from dietlab.workloads import BatchMatmul, Dense, Workload
 
 torch = pytest.importorskip("torch", reason="contenders of a GPU are PyTorch's; here its CPU build stands in")
@@ -71,8 +78,10 @@ EPILOGUES_OF_DENSE = tuple(
 ON_CPU = {"device": "cpu", "l2_bytes": 1 << 14}
 
 
-def setting(options: dict[str, Any] | None = None, clock: Any = None) -> GpuSetting:
-    return GpuSetting(open_torch("cpu"), "cpu", clock or HostClock(), {**ON_CPU, **(options or {})})
+def bench(contender: Any, workload: Workload = DENSE, **changed: Any) -> Bench:
+    """A contender that prepares nothing, on the CPU in a GPU's place."""
+    gpu = Gpu(TorchArrays(torch, "cpu"), HostClock(), 1 << 14, **changed)
+    return Bench(gpu, Unprepared(contender), workload)
 
 
 def opening(contender: str, workload: Workload = DENSE, **options: Any) -> dict[str, Any]:
@@ -89,7 +98,7 @@ def opening(contender: str, workload: Workload = DENSE, **options: Any) -> dict[
 
 
 def test_names_agree_everywhere() -> None:
-    assert set(MAKERS) == {*GPU_VENDORS, "library", "ansor"}
+    assert set(MAKERS) == {*GPU_VENDORS, "ansor"}
     assert contenders_for("cpu") == CONTENDERS and contenders_for("cuda") == GPU_CONTENDERS
     assert not set(GPU_VENDORS) & set(VENDORS)
 
@@ -118,9 +127,9 @@ def worker() -> Iterator[WorkerProcess]:
 @pytest.mark.parametrize("name", ["cublas", "cublaslt"])
 @pytest.mark.parametrize("workload", [DENSE, *HALVES, *BATCHED, *EPILOGUES_OF_DENSE], ids=str)
 def test_worker_checks_what_is_computed(worker: WorkerProcess, workload: Workload, name: str) -> None:
-    opened = worker.ask(opening(name, workload), 60)
-    assert opened["kind"] == "plain" and opened["version"].startswith("PyTorch")
-    assert "a CPU stands in" in opened["unprobed"]
+    answer = worker.ask(opening(name, workload), 60)
+    assert answer["kind"] == "plain" and answer["version"].startswith("PyTorch")
+    assert "a CPU stands in" in answer["unprobed"]
     for rows in (1, 5, 31, 64):
         answer = worker.ask({"op": "check", "shape": {"T": rows}, "seed": rows}, 60)
         assert answer["correct"], (str(workload), rows, answer)
@@ -141,7 +150,7 @@ def test_worker_times_in_both_cache_states(worker: WorkerProcess, workload: Work
 
 def test_worker_refuses_what_it_does_not_know(worker: WorkerProcess) -> None:
     worker.ask(opening("cublas"), 60)
-    with pytest.raises(WorkerRefused, match="on a GPU is one of hot, rotating; got 'interleaved'"):
+    with pytest.raises(WorkerRefused, match="is one of hot, rotating; got 'interleaved'"):
         worker.ask({"op": "time", "shape": {"T": 5}, "cache": "interleaved"}, 60)
     with pytest.raises(WorkerRefused, match=r"is one of cublas, .*triton, library, ansor; got 'eigen'"):
         worker.ask(opening("eigen"), 60)
@@ -151,24 +160,24 @@ def test_worker_refuses_what_it_does_not_know(worker: WorkerProcess) -> None:
 
 @pytest.mark.parametrize("name", ["cublaslt-tuned", "triton"])
 def test_contenders_that_need_a_gpu_say_so(name: str) -> None:
-    absent = GpuService()(opening(name))["absent"]
+    absent = Service(opened)(opening(name))["absent"]
     assert "cpu" in absent and ("GPU" in absent)
 
 
 def test_absence_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     if not torch.cuda.is_available():
-        absent = GpuService()(opening("cublas", device="cuda"))["absent"]
+        absent = Service(opened)(opening("cublas", device="cuda"))["absent"]
         assert "PyTorch sees a GPU" in absent and torch.__version__ in absent
     monkeypatch.setitem(sys.modules, "torch", None)
-    assert "pip install torch" in GpuService()(opening("cublas"))["absent"]
+    assert "pip install torch" in Service(opened)(opening("cublas"))["absent"]
 
 
 def test_a_library_of_ours_plays_with_pytorch_s_tensors(here: Hardware, tmp_path: Path) -> None:
     plans = (cpu_scheme(4, 16), cpu_scheme(2, 32))
     build(Dispatcher(DENSE, here, plans, Leaf(0)), tmp_path, every_plan=True)
-    service = GpuService()
-    opened = service(opening("library", library=str(tmp_path)))
-    assert opened["kind"] == "library" and opened["version"] == "1 micro-kernel"
+    service = Service(opened)
+    answer = service(opening("library", library=str(tmp_path)))
+    assert answer["kind"] == "library" and answer["version"] == "1 micro-kernel"
     for plan in ({}, {"plan": 1}):
         assert service({"op": "check", "shape": {"T": 7}, **plan})["correct"]
         assert service({"op": "time", "shape": {"T": 7}, "cache": "rotating", **plan})["seconds"] > 0
@@ -186,7 +195,7 @@ class Lying:
     def version(self) -> str:
         return "0"
 
-    def bind(self, workload: Workload, operands: Any, out: Any, plan: int | None) -> Call:
+    def bind(self, workload: Workload, operands: Any, out: Any) -> Call:
         def call() -> Any:
             if self._fault == "lost":
                 raise RuntimeError("CUDA error: an illegal memory access was encountered")
@@ -214,13 +223,15 @@ class Lying:
     [("", ""), ("fresh", ""), ("gap", "never written"), ("wrong", "is above"), ("beyond", "overwritten")],
 )
 def test_check_notices(fault: str, reason: str, workload: Workload) -> None:
-    answer = GpuBench(Lying(fault), workload, setting()).check({"shape": {"T": 5}})
+    answer = bench(Lying(fault), workload).check({"shape": {"T": 5}})
     assert answer["correct"] is (not reason) and reason in answer["reason"]
 
 
 def test_a_lost_device_ends_the_process_and_any_other_error_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    service = GpuService()
-    monkeypatch.setattr("dietlab.evaluation.gpu.worker.make_gpu_contender", lambda name, made: Lying("lost"))
+    service = Service(opened)
+    monkeypatch.setattr(
+        "dietlab.evaluation.gpu.worker.make_gpu_contender", lambda name, made: Unprepared(Lying("lost"))
+    )
     service(opening("cublas"))
     with pytest.raises(RuntimeError, match="illegal memory access"):
         service({"op": "check", "shape": {"T": 5}})
@@ -235,8 +246,8 @@ def test_a_lost_device_ends_the_process_and_any_other_error_does_not(monkeypatch
 
 def test_a_clock_that_falls_during_a_block_is_noticed() -> None:
     cycles = iter([1.0, 2.0, 1.0, 1.0])
-    bench = GpuBench(Lying(), DENSE, setting(), probe=lambda: next(cycles))
-    timed = bench.time({"shape": {"T": 5}, "min_seconds": 1e-4, "usual_probe": 0.1})
+    timer = bench(Lying(), DENSE, probe=lambda: next(cycles))
+    timed = timer.time({"shape": {"T": 5}, "min_seconds": 1e-4, "usual_probe": 0.1})
     assert (timed["retaken"], timed["kept"], timed["probe"]) == (1, False, 1.0)
 
 
@@ -263,36 +274,36 @@ def test_arrays_survive_the_way_there_and_back(workload: Workload) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_output_is_guarded_and_aligned(dtype: str) -> None:
-    out = Output.make(torch, (3, 5), dtype, "cpu")
+    out = TorchOutput(torch, (3, 5), np.dtype(dtype), "cpu")
     out.poison()
-    assert out.intact and out.tensor.isnan().all()
-    assert out.tensor.data_ptr() - out.buffer.data_ptr() == GUARD_BYTES
-    out.tensor.zero_()
+    assert out.intact and out.array.isnan().all()
+    assert out.array.data_ptr() - out.buffer.data_ptr() == GUARD_BYTES
+    out.array.zero_()
     assert out.intact
     out.buffer[-1] = 0
     assert not out.intact
 
 
-# Samples that processes share
+# Problems that processes share
 
 
 @pytest.mark.parametrize("workload", [DENSE, HALVES[1], BATCHED[2]], ids=str)
-def test_samples_are_made_once(workload: Workload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = shared_sample(tmp_path, workload, Shape.of(T=9), 3)
-    monkeypatch.setattr(SampledProblem, "make", None)
-    read = shared_sample(tmp_path, workload, Shape.of(T=9), 3)
+def test_problems_are_made_once(workload: Workload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = shared_problem(tmp_path, workload, Shape.of(T=9), 3)
+    monkeypatch.setattr(Problem, "make", None)
+    read = shared_problem(tmp_path, workload, Shape.of(T=9), 3)
     assert list(read.operands) == list(made.operands) and read.dtype == made.dtype
     assert all((read.operands[name] == array).all() for name, array in made.operands.items())
     assert (read.rows == made.rows).all() and (read.reference == made.reference).all()
     assert (read.shape, read.tolerance, read.bytes) == (made.shape, made.tolerance, made.bytes)
 
 
-def test_few_samples_are_kept(tmp_path: Path) -> None:
+def test_few_problems_are_kept(tmp_path: Path) -> None:
     for rows in range(1, 6):
-        shared_sample(tmp_path, DENSE, Shape.of(T=rows))
+        shared_problem(tmp_path, DENSE, Shape.of(T=rows))
         assert len(list(tmp_path.iterdir())) <= KEPT
     assert (tmp_path / "0-T=5.npz").is_file()
-    assert shared_sample(None, DENSE, Shape.of(T=2)).out_shape == (2, 70)
+    assert shared_problem(None, DENSE, Shape.of(T=2)).out_shape == (2, 70)
 
 
 # The clock, on a GPU that is a counter
@@ -362,9 +373,9 @@ class PretendedGpu:
 def pretended(
     monkeypatch: pytest.MonkeyPatch, gpu: PretendedGpu, copies: int = 1, seconds: float = 0.004
 ) -> TimedBlock:
-    monkeypatch.setattr(clocks, "perf_counter", lambda: gpu.now)
+    monkeypatch.setattr(tensors, "perf_counter", lambda: gpu.now)
     calls = [partial(gpu.call, copy) for copy in range(copies)]
-    return EventClock(gpu).block(calls, seconds, gpu.capture)
+    return Gpu(TorchArrays(gpu, "cuda"), EventClock(gpu), 1 << 20).block(calls, "hot", seconds, gpu, None)
 
 
 def test_long_calls_are_queued_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -396,7 +407,7 @@ def test_what_cannot_be_recorded_is_queued_and_says_what_the_host_took(
     gpu = PretendedGpu(host=10e-6, device=3e-6, capturable=False)
     block = pretended(monkeypatch, gpu)
     assert gpu.cuda.current_stream() == "default"
-    assert not block.graph and block.host_share > clocks.HOST_SHARE
+    assert not block.graph and block.host_share > HOST_SHARE
     assert block.run() == pytest.approx(10e-6, rel=0.1), "the host's time, as it is"
 
 
@@ -506,19 +517,16 @@ class ComputingLt:
         return self._memory(address, form).swapaxes(1, 2)
 
 
-class ChoosingClock:
+class ChoosingGpu(Gpu):
     """Times algorithms by :attr:`ComputingLt.SECONDS`."""
 
     def __init__(self, library: ComputingLt) -> None:
         self._library = library
 
-    def block(self, calls: Sequence[Call], seconds: float, capture: Any = None) -> TimedBlock:
+    def block(self, calls: Sequence[Call], *_: object) -> TimedBlock:
         calls[0]()
         number = self._library.ran[-1]
         return TimedBlock(lambda: self._library.SECONDS[number], 1)
-
-    def wait(self) -> None:
-        return None
 
 
 def test_structures_are_as_long_as_in_c() -> None:
@@ -539,37 +547,37 @@ def test_structures_are_as_long_as_in_c() -> None:
 def test_cublaslt_computes_with_its_fastest_algorithm(workload: Workload) -> None:
     library = ComputingLt()
     lt = CublasLt(library, lambda: 0, torch.empty(8))
-    contender = TunedCublasLt(lt, ChoosingClock(library), None)
+    contender = TunedCublasLt(lt, ChoosingGpu(library), None)
     assert contender.kind(workload) == "tuned" and "cuBLASLt 130000" in contender.version()
-    bench = GpuBench(contender, workload, setting())
+    timer = bench(contender, workload)
     for rows in (1, 7, 64):
         library.ran.clear()
-        answer = bench.check({"shape": {"T": rows}})
+        answer = timer.check({"shape": {"T": rows}})
         assert answer["correct"], answer
         assert library.ran == [0, 1, 2, 3, 3], "each once, then the fastest that runs"
     library.ran.clear()
-    assert bench.time({"shape": {"T": 7}, "cache": "rotating", "min_seconds": 1e-4})["seconds"] > 0
+    assert timer.time({"shape": {"T": 7}, "cache": "rotating", "min_seconds": 1e-4})["seconds"] > 0
     assert set(library.ran) == {3}, "a shape is tuned once"
 
 
 def test_cublaslt_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     library = ComputingLt()
-    contender = TunedCublasLt(CublasLt(library, lambda: 0, torch.empty(8)), ChoosingClock(library), None)
+    contender = TunedCublasLt(CublasLt(library, lambda: 0, torch.empty(8)), ChoosingGpu(library), None)
     for workload in (Dense(T, 7, 5, activation="gelu_erf"), Dense(T, 7, 5, activation="relu", residual=True)):
         with pytest.raises(NoFormError, match=r"has this epilogue; got .*Compare with torch-compile"):
             contender.kind(workload)
     assert all(contender.kind(Dense(T, 7, 5, bias=b, activation=a)) == "tuned" for b, a in EPILOGUES)
     monkeypatch.setattr(ComputingLt, "cublasLtMatmulDescCreate", lambda *_: 7)
     with pytest.raises(MeasureError, match="cublasLtMatmulDescCreate succeeds; got cublasStatus_t 7"):
-        GpuBench(contender, DENSE, setting()).check({"shape": {"T": 5}})
+        bench(contender, DENSE).check({"shape": {"T": 5}})
 
 
 def test_nothing_that_runs_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     library = ComputingLt()
     monkeypatch.setattr(ComputingLt, "cublasLtMatmul", lambda *_: 15)
-    contender = TunedCublasLt(CublasLt(library, lambda: 0, torch.empty(8)), ChoosingClock(library), None)
+    contender = TunedCublasLt(CublasLt(library, lambda: 0, torch.empty(8)), ChoosingGpu(library), None)
     with pytest.raises(MeasureError, match="an algorithm that runs; got 4"):
-        GpuBench(contender, DENSE, setting()).check({"shape": {"T": 5}})
+        bench(contender, DENSE).check({"shape": {"T": 5}})
 
 
 def test_a_product_is_turned_over_for_columns_first() -> None:
@@ -591,7 +599,7 @@ def test_halves_are_not_rounded_twice_unnoticed() -> None:
             eager.kind(Dense(T, 70, 45, **options))
     fused = Dense(T, 70, 45, dtype="bfloat16", residual=True)
     assert eager.kind(fused) == "plain"
-    assert GpuBench(eager, fused, setting()).check({"shape": {"T": 31}})["correct"]
+    assert bench(eager, fused).check({"shape": {"T": 31}})["correct"]
 
 
 @pytest.mark.parametrize("workload", [DENSE, *BATCHED[:2], *EPILOGUES_OF_DENSE], ids=str)
@@ -609,9 +617,9 @@ def test_one_program_is_compiled_for_all_lengths(workload: Workload, monkeypatch
         return compiled
 
     monkeypatch.setattr(torch, "compile", compiler)
-    bench = GpuBench(Compiled(torch, "cpu"), workload, setting())
+    timer = bench(Compiled(torch, "cpu"), workload)
     for rows in (5, 64):
-        assert bench.check({"shape": {"T": rows}})["correct"]
+        assert timer.check({"shape": {"T": rows}})["correct"]
     assert asked == [{"dynamic": True, "mode": MODE}]
     assert seen == [64, 5, 64], "the largest length is the example"
 
@@ -619,7 +627,7 @@ def test_one_program_is_compiled_for_all_lengths(workload: Workload, monkeypatch
 def test_triton_is_missing_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "triton", None)
     monkeypatch.delitem(sys.modules, "dietlab.evaluation.gpu.triton_matmul", raising=False)
-    on_gpu = GpuSetting(torch, "cuda", HostClock(), {})
+    on_gpu = GpuSetting(torch, "cuda", setting_for(ON_CPU).gpu, {})
     with pytest.raises(MissingDependencyError, match="pip install triton"):
         make_gpu_contender("triton", on_gpu)
 

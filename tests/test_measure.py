@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Event, Thread
+from time import thread_time
 from typing import Any
 
 import numpy as np
@@ -38,14 +39,17 @@ from dietlab.measure import (
     read_records,
     write_compressed,
 )
+from dietlab.measure.candidates import Candidates
 from dietlab.measure.pool import WorkerPool
-from dietlab.measure.time_worker import _calls_alone, _Library, _packed
 from dietlab.shapes import Dim, Shape
 from dietlab.space import EDGES
+from dietlab.timing.bench import Bench
+from dietlab.timing.device import GUARD_BYTES
+from dietlab.timing.host import Host, HostOutput
 from dietlab.timing.lru_by_bytes import LruByBytes
-from dietlab.timing.problem import GUARD, Problem, Verdict, rotating_copies
+from dietlab.timing.problem import Problem, Verdict
 from dietlab.timing.process import WorkerCrashed, WorkerProcess, WorkerTimeout
-from dietlab.timing.protocol import LONGEST_PAUSE, RETAKES, TOGETHER, time_blocks
+from dietlab.timing.protocol import TOGETHER
 from dietlab.timing.threads import keep_apart
 from dietlab.workloads import BatchMatmul, Dense, Workload
 
@@ -308,29 +312,39 @@ def test_synthetic_times_repeat_and_depend_on_the_seed() -> None:
 # Timing
 
 
-def test_slow_program_is_timed_by_one_block_only() -> None:
-    calls: list[int] = []
-    assert len(time_blocks([lambda: calls.append(1)], Timing(4, 1e-9, stop_beyond=None), 1)) == 4
-    assert len(time_blocks([lambda: calls.append(1)], Timing(4, 1e-9, stop_beyond=0.0), 1)) == 1
+def host(**changed: Any) -> Host:
+    return Host(1, l2_bytes=1 << 14, last_level_bytes=1 << 20, **changed)
 
 
-def test_a_call_of_known_length_is_neither_tried_nor_warmed_up_before_its_block() -> None:
+def test_a_call_of_known_length_is_not_tried_and_warmed_up_only_if_it_is_short() -> None:
     calls: list[int] = []
-    blocks = time_blocks([lambda: calls.append(1)], Timing(1, 1e-3), 1, call_seconds=2e-3)
-    assert len(blocks) == len(calls) == 1
-    calls.clear()
-    assert len(time_blocks([lambda: calls.append(1)], Timing(2, 1e-3), 1, call_seconds=5e-4)) == 2
-    assert len(calls) == 1 + 2 * 2, "a short call is warmed up"
-    assert len(time_blocks([lambda: None], Timing(4, 1e-3, stop_beyond=1e-2), 1, call_seconds=2e-2)) == 1
+    device = host()
+    for about, size, made in ((2e-3, 1, 1), (5e-4, 2, 3)):
+        calls.clear()
+        block = device.block([lambda: calls.append(1)], "hot", 1e-3, None, about)
+        assert (block.calls, calls) == (size, [])
+        device.take(block, None)
+        assert len(calls) == made
 
 
 def test_blocks_go_round_the_copies_without_a_pause() -> None:
-    """A block begins where the one before it ended, so that no copy is called twice in a row."""
+    """A block begins where the one before it ended, whoever it is of, so that no copy is called too soon."""
     order: list[int] = []
-    calls = [partial(order.append, copy) for copy in range(5)]
-    time_blocks(calls, Timing(3, 1e-5), 1, call_seconds=2.5e-6)
-    assert len(order) == 1 + 3 * 4
+    calls, device = [partial(order.append, copy) for copy in range(5)], host()
+    for seconds in (1e-5, 1e-5, 2e-5):
+        device.take(device.block(calls, "rotating", seconds, None, 2.5e-6), None)
+    assert len(order) == 4 + 4 + 8
     assert order == [number % 5 for number in range(len(order))]
+
+
+def test_a_block_of_unknown_calls_lasts_as_long_as_it_should() -> None:
+    def call() -> None:
+        until = thread_time() + 1e-4
+        while thread_time() < until:
+            pass
+
+    block = host().block([call], "hot", 0.002, None, None)
+    assert 10 <= block.calls <= 20 and block.run() >= 1e-4
 
 
 def test_candidates_are_timed_in_a_state_that_a_block_can_hold() -> None:
@@ -356,42 +370,67 @@ PROBLEMS: list[Workload] = [
 def test_a_problem_shows_whatever_is_wrong(work: Workload) -> None:
     problem = Problem.make(work, Shape.of(T=7))
     assert {**problem.constants, **problem.variables} == problem.operands
-    assert all(a.ctypes.data % 64 == 0 for a in (*problem.operands.values(), problem.out))
+    output = HostOutput(problem.out_shape, problem.dtype)
+    assert all(a.ctypes.data % 64 == 0 for a in (*problem.operands.values(), output.array))
+
+    def verdict() -> Verdict:
+        return problem.verdict(output.read(), intact=output.intact)
+
     right = problem.reference.astype(np.float32)
-    problem.poison()
-    assert problem.verdict() == Verdict(math.inf, problem.tolerance, problem.verdict().reason)
-    assert problem.verdict().reason == "some results were never written, or are not numbers"
-    problem.out[...] = right
-    found = problem.verdict()
-    assert found.correct and found.max_error <= found.tolerance == problem.tolerance
-    flat = problem.out.reshape(-1)
+    output.poison()
+    assert verdict() == Verdict(math.inf, problem.tolerance, verdict().reason)
+    assert verdict().reason == "some results were never written, or are not numbers"
+    output.array[...] = right
+    assert verdict().correct and verdict().max_error <= verdict().tolerance == problem.tolerance
+    flat = output.array.reshape(-1)
     for value, reason in (
         (np.nan, "never written"),
         (np.inf, "an error of inf"),
         (right.flat[-1] + 1, "an error of 1.00e"),
     ):
         flat[-1] = value
-        assert reason in problem.verdict().reason and not problem.verdict().correct
+        assert reason in verdict().reason and not verdict().correct
     flat[-1] = right.flat[-1]
-    for place in (0, GUARD - 1, -GUARD, -1):
-        problem.buffer[place] += 1
-        assert problem.verdict().reason == "memory around the output was overwritten"
-        problem.poison()
-        problem.out[...] = right
-        assert problem.verdict().correct
+    guard = GUARD_BYTES // problem.dtype.itemsize
+    for place in (0, guard - 1, -guard, -1):
+        output.buffer[place] += 1
+        assert verdict().reason == "memory around the output was overwritten"
+        output.poison()
+        output.array[...] = right
+        assert verdict().correct
+
+
+def test_a_large_problem_knows_its_first_and_last_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dietlab.timing.problem.MOST_FLOPS", 4 * WORK.flops(Shape.of(T=1)))
+    problem = Problem.make(WORK, Shape.of(T=16))
+    assert {0, 15} <= set(problem.rows) and len(problem.rows) < 16
+    out = np.zeros(problem.out_shape, np.float32)
+    out[problem.rows] = problem.reference
+    assert problem.verdict(out).correct
+    unknown = next(row for row in range(16) if row not in problem.rows)
+    out[unknown, 3] = np.nan
+    assert "never written" in problem.verdict(out).reason
 
 
 @pytest.mark.parametrize("work", PROBLEMS, ids=str)
 @pytest.mark.parametrize("last_level", [0, 1 << 16, 1 << 20, 32 << 20, 1 << 34])
 def test_rotated_copies_cover_the_last_level_within_reason(work: Workload, last_level: int) -> None:
-    problem = Problem.make(work, Shape.of(T=16))
-    rotated = problem.constants or {**problem.operands, "out": problem.out}
-    assert problem.copy_bytes == sum(array.nbytes for array in rotated.values())
-    copies = rotating_copies(problem, last_level)
+    problem, device = Problem.make(work, Shape.of(T=16)), Host(1, 1 << 14, last_level)
+    first = device.copy(problem, None)
+    other = device.copy(problem, first)
+    rotated = problem.constant_bytes or problem.bytes
+    copied = {
+        name: a
+        for name, a in {**other.constants, **other.variables}.items()
+        if a is not first.variables.get(name)
+    }
+    fresh = sum(array.nbytes for array in copied.values())
+    assert fresh + (other.output is not first.output) * other.output.array.nbytes == rotated
+    copies = device.copies(problem)
     most = 64 if problem.constants else 1024
-    assert 2 <= copies <= most and copies * problem.copy_bytes <= 1 << 30
+    assert 2 <= copies <= most and copies * rotated <= 1 << 30
     # While one copy is used, the others fill the cache twice.
-    assert copies == most or (copies - 1) * problem.copy_bytes >= 2 * last_level
+    assert copies == most or (copies - 1) * rotated >= 2 * last_level
 
 
 # Worker processes
@@ -535,76 +574,15 @@ def test_build_that_hangs_is_a_record_for_each_shape(here: Hardware) -> None:
     assert all(r.reason.startswith("build: ") and "within 1 s" in r.reason for r in found)
 
 
-def in_turns(here: Hardware, timing: Timing) -> LocalRunner:
-    return LocalRunner(here, timing, builders=1, timer_module="workers.turns_timer")
-
-
-@pytest.mark.usefixtures("no_child_is_left")
-def test_candidates_on_all_shapes_take_turns(here: Hardware) -> None:
-    """Forwards, then backwards: a machine that gets slower is as slow for all, and blocks lie far apart."""
-    lanes = here.cpu.lanes
-    kernels = [cpu_scheme(rows, lanes, edge="even") for rows in (4, 5)]
-    trials = [Trial(kernel, (Shape.of(T=7), Shape.of(T=9))) for kernel in kernels]
-    with in_turns(here, Timing(3, 0.001, cache="rotating")) as runner:
-        found = list(runner.measure(WORK, trials))
-    assert [(r.scheme, r.shape["T"]) for r in found] == [(k, t) for t in (7, 9) for k in kernels]
-    # The questions about T=7: 1, 8, 9 and 2, 7, 10; about T=9: 3, 6, 11 and 4, 5, 12.
-    assert [r.seconds for r in found] == pytest.approx([1e-3, 2e-3, 3e-3, 4e-3])
-    assert [r.spread for r in found] == pytest.approx([7.0, 2.5, 1.0, 0.25])
-    assert [r.cached_seconds for r in found] == pytest.approx([1e-6, 2e-6, 3e-6, 4e-6])
-    assert all(r.phases.measure == pytest.approx(0.6) for r in found)
-    assert all(Record.from_json(r.to_json()).cached_seconds == r.cached_seconds for r in found)
-
-
 @pytest.mark.usefixtures("no_child_is_left")
 def test_only_so_many_shapes_take_turns(here: Hardware) -> None:
-    """Their operands stay in memory meanwhile."""
+    """Their operands stay in memory meanwhile. The timer answers with the number of the question."""
     shapes = tuple(Shape.of(T=t) for t in range(1, 2 * TOGETHER + 2, 2))
-    with in_turns(here, Timing(2, 0.001)) as runner:
+    with LocalRunner(here, Timing(2, 0.001), builders=1, timer_module="workers.turns_timer") as runner:
         *first, last = runner.measure(WORK, [Trial(cpu_scheme(4, here.cpu.lanes, edge="even"), shapes)])
-    assert [r.seconds for r in first] == pytest.approx([(1 + n) / 1000 for n in range(TOGETHER)])
-    assert last.seconds == pytest.approx((2 * TOGETHER + 1) / 1000)
-
-
-@pytest.mark.usefixtures("no_child_is_left")
-@pytest.mark.parametrize("cache", ["hot", "rotating"])
-def test_who_is_clearly_behind_after_three_turns_is_not_asked_again(cache: Any, here: Hardware) -> None:
-    """The second question about T is number T + 1: 11 % and more up to T=9, 9 % and less from T=11."""
-    lengths = tuple(range(1, 15, 2))
-    shapes = tuple(Shape.of(T=t) for t in lengths)
-    trials = [Trial(cpu_scheme(rows, here.cpu.lanes, edge="even"), shapes) for rows in (4, 5)]
-    with in_turns(here, Timing(5, 0.001, cache=cache)) as runner:
-        found = {(r.shape["T"], r.scheme.rows): r for r in runner.measure(WORK, trials)}
-    assert [found[t, 4].seconds for t in lengths] == pytest.approx([t / 1000 for t in lengths])
-    turns = {key: round(r.phases.measure / 0.2) for key, r in found.items()}
-    assert turns == {**{(t, 4): 5 for t in lengths}, **{(t, 5): 3 if t < 10 else 5 for t in lengths}}
-
-
-@pytest.mark.usefixtures("no_child_is_left")
-def test_slow_candidates_have_three_turns_if_they_are_among_the_fastest(here: Hardware) -> None:
-    """The second question about T is number T + 1: 11 % and more up to T=9, 9 % and less from T=11."""
-    lengths = tuple(range(1, 15, 2))
-    shapes = tuple(Shape.of(T=t) for t in lengths)
-    trials = [Trial(cpu_scheme(rows, here.cpu.lanes, edge="even"), shapes) for rows in (4, 5)]
-    with in_turns(here, Timing(5, 0.001, stop_beyond=0.0)) as runner:
-        found = {(r.shape["T"], r.scheme.rows): r for r in runner.measure(WORK, trials)}
-    assert [found[13, rows].seconds for rows in (4, 5)] == pytest.approx([13e-3, 14e-3])
-    turns = {key: round(r.phases.measure / 0.2) for key, r in found.items()}
-    assert turns == {**{(t, 4): 3 for t in lengths}, **{(t, 5): 1 if t < 10 else 3 for t in lengths}}
-
-
-@pytest.mark.usefixtures("no_child_is_left")
-def test_a_slow_candidate_behind_has_one_turn_and_a_crash_ends_one_only(here: Hardware) -> None:
-    kernels = [cpu_scheme(rows, here.cpu.lanes, edge="even") for rows in (4, 5)]
-    with in_turns(here, Timing(3, 0.001, stop_beyond=0.0015)) as runner:
-        quick, slow = runner.measure(WORK, [Trial(kernel, (Shape.of(T=3),)) for kernel in kernels])
-        assert (quick.seconds, slow.seconds) == (1e-3, 2e-3)
-        assert quick.spread > 0 == slow.spread  # the slow one was not asked again
-    with in_turns(here, Timing(3, 0.001)) as runner:
-        found = list(runner.measure(WORK, [Trial(kernels[0], (Shape.of(T=2), Shape.of(T=3)))]))
-    crashed, other = found
-    assert other.ok and other.shape["T"] == 3
-    assert crashed.status == "crashed" and "signal 6" in crashed.reason and crashed.seconds is None
+    assert sorted(r.seconds or 0.0 for r in first) == pytest.approx([(1 + n) / 1000 for n in range(TOGETHER)])
+    assert last.seconds == pytest.approx((2 * TOGETHER + 1) / 1000) and last.spread == pytest.approx(1 / 66)
+    assert all(record.phases.verify > 0 and record.phases.measure > 0 for record in (*first, last))
 
 
 ROTATING = replace(FAST, cache="rotating")
@@ -649,7 +627,7 @@ def test_who_times_has_no_threads_but_those_of_what_is_timed(here: Hardware) -> 
         (made,) = runner.measure(work, [trial])
         assert made.ok, made.reason
         timer = next(
-            child for child in psutil.Process().children() if "time_worker" in " ".join(child.cmdline())
+            child for child in psutil.Process().children() if "candidate_worker" in " ".join(child.cmdline())
         )
         assert timer.num_threads() == 2
 
@@ -717,16 +695,6 @@ def test_the_calling_thread_keeps_off_cores_that_others_are_bound_to() -> None:
     assert os.sched_getaffinity(0) == set(cores)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "in_turns"),
-    [(1e-4, [5, 5, 5]), (5e-4, [4, 0, 4]), (1.5e-3, [2, 0, 2]), (3e-3, [1, 0, 0]), (0.02, [0, 0, 0])],
-)
-def test_calls_in_cache_are_as_many_as_a_block_has_time_for(seconds: float, in_turns: list[int]) -> None:
-    timing = Timing(5, 0.002, stop_beyond=0.015, cache="rotating")
-    assert [_calls_alone(seconds, timing, turn) for turn in range(3)] == in_turns
-    assert _calls_alone(seconds, replace(timing, cache="hot"), 0) == 0
-
-
 POOL = """
 from dietlab.lower.runtime import on_each_thread
 from dietlab.timing.private_caches import PrivateCaches
@@ -753,62 +721,51 @@ class Packing:
     """A library whose entry fills the packed weights, all but the last one, with this number."""
 
     def __init__(self, value: float, size: int = 576) -> None:
-        self.value, self.size, self.calls = value, size, 0
+        self.value, self.size, self.packings = value, size, 0
+
+    def implements_function(self, name: str) -> bool:
+        return name == "pack"
 
     def packed_floats(self, cols: int, depth: int) -> int:
         return self.size
 
     def pack(self, weights: np.ndarray, packed: np.ndarray) -> None:
-        self.calls += 1
+        self.packings += 1
         packed[:-1] = self.value
 
     def run(self, *arrays: object) -> None: ...
 
 
-def test_libraries_share_the_copies_of_weights_that_they_pack_alike() -> None:
-    problem = Problem.make(WORK, Shape.of(T=3))
+def test_libraries_share_the_copies_of_weights_that_they_pack_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    modules = {"first": Packing(1.0), "alike": Packing(1.0), "other": Packing(2.0), "long": Packing(1.0, 592)}
+    monkeypatch.setattr("dietlab.measure.candidates.load_library", lambda path, *_, **__: modules[path.name])
+    problem, candidates = Problem.make(WORK, Shape.of(T=3)), Candidates("cpu", 1)
 
-    def weights(library: _Library, copies: int) -> list[int]:
-        calls = library.calls(problem, [problem.arrays] * copies)
+    def weights(name: str, copies: int) -> list[int]:
+        prepared = [candidates.prepare(WORK, problem.constants, problem.shape)]
+        for _ in range(copies - 1):
+            prepared.append(candidates.copied(prepared[-1]))
+        calls = [
+            one.bind(problem.variables, np.zeros(problem.out_shape, np.float32), name) for one in prepared
+        ]
         return [np.from_dlpack(call.args[1]).ctypes.data for call in calls]  # type: ignore[attr-defined]
 
-    first, alike, other = (_Library(Packing(value), packs=True) for value in (1.0, 1.0, 2.0))
-    longer = _Library(Packing(1.0, 592), packs=True)
-    shared = weights(first, 3)
-    assert len(set(shared)) == 3 and weights(alike, 2) == shared[:2] and weights(alike, 4)[:3] == shared
-    assert weights(first, 4) == weights(alike, 4)
-    assert not set(shared) & {*weights(other, 3), *weights(longer, 3)}
-    assert all(library._module.calls == 1 for library in (first, alike, other, longer))
-    _packed.clear()
-    assert len(set(weights(alike, 4))) == 4 and alike._module.calls == 2
+    shared = weights("first", 3)
+    assert len(set(shared)) == 3 and weights("alike", 2) == shared[:2] and weights("alike", 4)[:3] == shared
+    assert weights("first", 4) == weights("alike", 4)
+    assert not set(shared) & {*weights("other", 3), *weights("long", 3)}
+    assert all(module.packings == 1 for module in modules.values())
 
 
-def test_blocks_on_several_cores_are_taken_again_while_others_have_one(
+def test_a_rotation_of_candidates_goes_round_as_many_packed_weights_as_copies(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Seconds of the processor per second of the wall: 1 with both threads on one core, 2 on two."""
-    shares, pauses = iter([1.0, 1.1, 1.9, *[2.0] * 100]), []
-    wall, busy, calls = 0.0, 0.0, []
-
-    def call() -> None:
-        nonlocal wall, busy
-        share = next(shares)
-        calls.append(share)
-        wall, busy = wall + 0.004 / share, busy + 0.004
-
-    monkeypatch.setattr("dietlab.timing.protocol.perf_counter", lambda: wall)
-    monkeypatch.setattr("dietlab.timing.protocol.process_time", lambda: busy)
-    monkeypatch.setattr("dietlab.timing.protocol.sleep", pauses.append)
-    blocks = time_blocks([call], Timing(3, 1e-9, stop_beyond=None), 2)
-    # The first call warms up; the estimate is taken until the share is right.
-    assert calls[:3] == [1.0, 1.1, 1.9] and len(pauses) == 1
-    assert blocks == pytest.approx([0.002] * 3, rel=0.06)
-
-
-def test_a_machine_that_stays_busy_is_timed_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    ticks, pauses = iter(range(10_000)), []
-    monkeypatch.setattr("dietlab.timing.protocol.perf_counter", lambda: float(next(ticks)))
-    monkeypatch.setattr("dietlab.timing.protocol.process_time", lambda: 0.0)
-    monkeypatch.setattr("dietlab.timing.protocol.sleep", pauses.append)
-    assert time_blocks([lambda: None], Timing(1, 1e-9, stop_beyond=None), 2) == [1.0]
-    assert len(pauses) == 1 + RETAKES and max(pauses) <= LONGEST_PAUSE
+    module = Packing(1.0)
+    monkeypatch.setattr("dietlab.measure.candidates.load_library", lambda path, *_, **__: module)
+    called: list[int] = []
+    monkeypatch.setattr(module, "run", lambda x, w, y: called.append(np.from_dlpack(w).ctypes.data))
+    bench = Bench(host(), Candidates("cpu", 1), Dense(T=Dim(1, 16), N=40, K=12), keeps=False)
+    asked = {"shape": {"T": 3}, "plan": "any", "cache": "rotating", "min_seconds": 1e-3}
+    copies = bench.time(asked)["copies"]
+    assert copies == 64 and len(set(called)) == copies and module.packings == 1
+    assert called[:copies] == list(dict.fromkeys(called))

@@ -71,16 +71,25 @@ def test_joint_search_beats_a_search_for_each_length(search: dict[str, Any]) -> 
 
 def test_strategies_are_compared_on_equal_axes(search: dict[str, Any]) -> None:
     race = search["race"]
-    assert {row["strategy"] for row in race} == {"marginal", "paper", "random"}
+    assert {row["strategy"] for row in race} == {"draft", "marginal", "paper", "random"}
     assert {row["measurements"] for row in race} == {16, 32, 48, 64}
     first = {(row["seed"], row["strategy"]): row["slowdown"] for row in race if row["measurements"] == 16}
-    for seed in (0, 1):  # before the first model there is nothing to ask
-        assert first[seed, "paper"] == first[seed, "random"] != first[seed, "marginal"]
+    assert len({first[0, name] for name in ("draft", "marginal", "paper", "random")}) == 4
     last = {
         name: [r["slowdown"] for r in race if (r["strategy"], r["measurements"]) == (name, 64)]
         for name in ("marginal", "random")
     }
     assert sum(last["marginal"]) < sum(last["random"])
+
+
+def test_the_draft_is_ahead_on_every_seed(search: dict[str, Any]) -> None:
+    """What the figure with bands and its table say."""
+    contested = search["contested"]
+    assert contested["draft"]["trials_high"] <= contested["random"]["trials_low"]
+    assert contested["draft"]["trials"] <= min(row["trials"] for row in contested.values())
+    assert all(ratio > 0.99 for ratio in search["parts"]) and max(search["parts"]) > 1.3
+    faster = search["faster"]
+    assert faster["all"] < faster["the search"] < 16 and faster["all, a round ahead"] >= 12
 
 
 def test_background_search_ends_and_the_panel_saw_it(search: dict[str, Any]) -> None:

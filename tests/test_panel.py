@@ -464,6 +464,14 @@ def test_a_folder_without_a_study_is_refused(tmp_path: Path) -> None:
 # --- the pace ---------------------------------------------------------------------------------
 
 
+def test_panel_counts_the_trials_of_each_server() -> None:
+    panel = TuningPanel()
+    for number, device in enumerate(("two", "one", "two", ""), start=1):
+        panel.on_event(TrialMeasured("8x48", "T=8", 1.0, "ok", number, device=device))
+    panel.on_event(StageFinished("search", 1.0))
+    assert panel._headline.value.endswith("4 trials, 0 failed<br>trials by server: one 1, two 2")
+
+
 def test_panel_throttles_and_ends_on_the_final_state() -> None:
     clock = Clock()
     panel = TuningPanel(clock=clock)

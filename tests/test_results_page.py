@@ -17,6 +17,7 @@ from readme_table import END, START, readme_table, with_block
 from results_index import INDEX, Machine, read_index
 from results_page import MEANINGS, ablation_text, results_page
 from results_text import MISSED, value_of
+from search_page import search_page
 from speedup_picture import DARK, LIGHT, Curve, Theme, curve_of, draw, is_drawn
 from test_bench_layers import HAND_MADE
 
@@ -25,6 +26,7 @@ from dietlab.errors import RecordError
 from dietlab.results import summarise
 from dietlab.results.row import OURS
 from dietlab.results.table import COLUMNS, ResultTable
+from dietlab.search.paper import PaperStrategy
 
 RESULTS = ROOT / "data" / "results"
 PAGE = ROOT / "docs" / "results.md"
@@ -54,6 +56,19 @@ def test_page_is_what_the_tables_say(machines: tuple[Machine, ...]) -> None:
 def test_claims_are_what_the_data_say() -> None:
     page = claims_page(ROOT / "data")
     assert (ROOT / "docs/claims.md").read_text(encoding="utf-8") == page
+
+
+def test_the_page_on_searching_is_what_the_data_say() -> None:
+    page = search_page(ROOT / "docs", ROOT / "data")
+    assert (ROOT / "docs/search.md").read_text(encoding="utf-8") == page, REMEDY
+
+
+def test_the_page_on_the_papers_search_has_its_constants() -> None:
+    page = " ".join((ROOT / "docs/search_paper.md").read_text(encoding="utf-8").split())
+    paper = PaperStrategy()
+    assert f"a population of {paper.population}" in page and f"{paper.generations} generations" in page
+    assert f"with probability {paper.mutation};" in page and f"{paper.kept} kept" in page
+    assert f"{paper.warm_up} samples" in page and f"for every {paper.sharpening} trials" in page
 
 
 def test_the_page_on_pytorch_has_the_table_of_the_models() -> None:

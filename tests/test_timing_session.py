@@ -18,15 +18,16 @@ from hypothesis import strategies as st
 
 from dietlab.errors import MeasureError
 from dietlab.evaluation import timing_session
-from dietlab.evaluation.contender_worker import ContenderTimer
 from dietlab.evaluation.timing_session import Entrant, TimingSession
 from dietlab.evaluation.vendors import Operands
 from dietlab.hardware import Hardware
 from dietlab.lower import compiler
 from dietlab.shapes import Dim, Shape
+from dietlab.timing.bench import Bench
 from dietlab.timing.disturbance import QUICKER, RECENT, RETAKES, Pace, Taken, fma_probe, take
+from dietlab.timing.host import Host
 from dietlab.timing.private_caches import PrivateCaches
-from dietlab.timing.problem import Problem, rotating_copies
+from dietlab.timing.problem import Problem
 from dietlab.timing.rotation import (
     MOST_PACKED,
     MOST_PLAIN,
@@ -38,7 +39,7 @@ from dietlab.workloads import BatchMatmul, Dense, FloatArray, Workload
 
 DENSE = Dense(T=Dim(1, 32), N=70, K=45, bias=True)
 BATCH = BatchMatmul(T=Dim(1, 32), B=3, D=5)
-CACHE_BYTES = {"l2_bytes": 1 << 14, "l3_bytes": 1 << 20}
+L2_BYTES, LAST_LEVEL_BYTES = 1 << 14, 1 << 20
 
 
 class Lying:
@@ -85,8 +86,8 @@ class LyingLayer:
         return call
 
 
-def bench(contender: Lying, workload: Workload = DENSE, **changed: Any) -> ContenderTimer:
-    return ContenderTimer(contender, workload, 1, CACHE_BYTES, **changed)
+def bench(contender: Any, workload: Workload = DENSE, keeps: bool = True, **changed: Any) -> Bench:
+    return Bench(Host(1, L2_BYTES, LAST_LEVEL_BYTES, **changed), contender, workload, keeps=keeps)
 
 
 @pytest.mark.parametrize("workload", [DENSE, BATCH], ids=str)
@@ -103,10 +104,12 @@ def test_check_notices(fault: str, reason: str, workload: Workload) -> None:
 
 @pytest.mark.parametrize("workload", [DENSE, BATCH], ids=str)
 def test_everyone_gets_arrays_on_cache_lines(workload: Workload) -> None:
-    problem = Problem.make(workload, Shape.of(T=5))
-    for array in (*problem.operands.values(), problem.out):
+    contender = Lying()
+    timed = bench(contender, workload).time({"shape": {"T": 5}, "cache": "rotating", "min_seconds": 1e-4})
+    assert len(contender.bound) == timed["copies"]
+    for array in (array for bound in contender.bound for array in bound.values()):
         assert array.ctypes.data % 64 == 0 and array.flags.c_contiguous
-    assert problem.out.shape == workload.output_shape(Shape.of(T=5))
+    assert contender.bound[0]["out"].shape == workload.output_shape(Shape.of(T=5))
 
 
 # Cache states
@@ -129,14 +132,46 @@ def test_rotation_copies_everything_if_nothing_is_constant() -> None:
     for name in ("x", "w", "out"):
         assert len({copy[name].ctypes.data for copy in copies}) == timed["copies"]
     covered = sum(array.nbytes for copy in copies for array in copy.values())
-    assert 2 * CACHE_BYTES["l3_bytes"] <= covered <= 3 * CACHE_BYTES["l3_bytes"]
+    assert 2 * LAST_LEVEL_BYTES <= covered <= 3 * LAST_LEVEL_BYTES
 
 
 def test_copies_cover_the_cache_within_reason() -> None:
     problem = Problem.make(BATCH, Shape.of(T=1))
-    assert rotating_copies(problem, 0) == 2
-    assert rotating_copies(problem, 10 * problem.copy_bytes) == 10 * ROTATED_CACHES + 1
-    assert rotating_copies(problem, 1 << 40) == MOST_PLAIN
+    assert Host(1, 0, 0).copies(problem) == 2
+    assert Host(1, 0, 10 * problem.bytes).copies(problem) == 10 * ROTATED_CACHES + 1
+    assert Host(1, 0, 1 << 40).copies(problem) == MOST_PLAIN
+
+
+class Packing(Lying):
+    """A contender that can copy what it packed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.prepared = 0
+
+    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> LyingLayer:
+        self.prepared += 1
+        return super().prepare(workload, constants, shape)
+
+    def copied(self, prepared: LyingLayer) -> LyingLayer:
+        return replace(prepared, constants={name: array.copy() for name, array in prepared.constants.items()})
+
+
+@pytest.mark.parametrize(("workload", "prepared"), [(DENSE, 1), (BATCH, 1)], ids=str)
+def test_who_can_copy_packed_weights_packs_once(workload: Workload, prepared: int) -> None:
+    contender = Packing()
+    timed = bench(contender, workload).time({"shape": {"T": 5}, "cache": "rotating", "min_seconds": 1e-4})
+    assert contender.prepared == prepared
+    assert len({id(bound["w"]) for bound in contender.bound}) == timed["copies"]
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_calls_stay_bound_unless_the_contender_owns_what_they_hold(keeps: bool) -> None:
+    contender = Lying()
+    opened = bench(contender, keeps=keeps)
+    for _ in range(3):
+        opened.time({"shape": {"T": 5}, "min_seconds": 1e-5})
+    assert (len(contender.bound) == 1) is keeps
 
 
 @pytest.mark.parametrize("work", [DENSE, BATCH])
@@ -144,9 +179,10 @@ def test_what_rotates_comes_from_memory_if_its_copies_exceed_the_cache(work: Wor
     """Weights that few copies of fit the last-level cache never leave it: memory bounds no such call."""
     shape = Shape.of(T=32)
     problem = Problem.make(work, shape)
-    most = (MOST_PACKED if work.constants else MOST_PLAIN) * problem.copy_bytes
+    rotated = problem.constant_bytes or problem.bytes
+    most = (MOST_PACKED if work.constants else MOST_PLAIN) * rotated
     haswell = Hardware.preset("haswell-1core")
-    for level, expected in ((most // 4, problem.copy_bytes), (most, 0)):
+    for level, expected in ((most // 4, rotated), (most, 0)):
         limits = replace(haswell.limits, l3_bytes=level, l2_bytes=1024)
         processor = replace(haswell, limits=limits, peak_gflops=100.0, dram_gbps=10.0)
         assert memory_bytes(work, shape, processor) == expected

@@ -16,12 +16,13 @@ from dietlab.cli.doctor import examine
 from dietlab.cli.quickstart import QUICKSTART_AGAINST
 from dietlab.errors import MissingDependencyError
 from dietlab.evaluation import DEFAULT_CONTENDERS
-from dietlab.evaluation.contender_worker import Service
+from dietlab.evaluation.contender_worker import opened
 from dietlab.evaluation.vendors import VENDORS, NoFormError, contender_env, openblas, zendnn
 from dietlab.evaluation.vendors.onnx_model import OnnxNode, message, model
 from dietlab.evaluation.vendors.onnx_runtime import operator_model
 from dietlab.measure import CACHE_STATES
 from dietlab.shapes import Dim, Shape
+from dietlab.timing.bench import Service
 from dietlab.timing.process import WorkerProcess, WorkerRefused
 from dietlab.workloads import BatchMatmul, Dense, Workload
 
@@ -207,7 +208,7 @@ def test_zendnn_is_not_compared_on_another_makers_processor(
 ) -> None:
     monkeypatch.setattr(zendnn, "processor_vendor", lambda: maker)
     for name in ("zendnn", "zendnn-packed"):
-        assert said in Service()(opening(name))["absent"]
+        assert said in Service(opened)(opening(name))["absent"]
 
 
 def test_zendnn_takes_part_wherever_cpus_are_compared() -> None:
@@ -244,7 +245,7 @@ def test_numpy_with_another_blas_is_no_openblas(monkeypatch: pytest.MonkeyPatch)
 
 def test_absent_contender_is_an_answer_not_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    answer = Service()(opening("torch"))
+    answer = Service(opened)(opening("torch"))
     assert "torch" in answer["absent"]
 
 
@@ -256,3 +257,9 @@ def test_form_that_a_library_lacks_names_those_that_have_it() -> None:
 def test_unknown_contender_names_the_known_ones() -> None:
     with WorkerProcess(WORKER) as worker, pytest.raises(WorkerRefused, match="onnxruntime"):
         worker.ask(opening("eigen"), 60)
+
+
+def test_vendor_of_float32_has_no_form_of_other_types() -> None:
+    work = Dense(T=Dim(1, 8), N=8, K=8, dtype="int8")
+    answer = Service(opened)(opening("openblas", work))
+    assert "openblas computes float32; got int8" in answer["absent"]

@@ -9,20 +9,24 @@ import click
 from dietlab.bench.ablation import FOLDER, run_ablation
 from dietlab.bench.deadline import Deadline
 from dietlab.bench.every_layer import OWN
+from dietlab.bench.method_ablation import ablate_method
 from dietlab.bench.run import JOURNAL, TABLE, run_bench
 from dietlab.bench.state import StateArchive, restore
 from dietlab.bench.suite import LENGTHS, SUITES, Suite, suite_named
+from dietlab.bench.surveyed import surveyed
 from dietlab.cli.options import page_or_reason, words
+from dietlab.cli.recorded import recorded_file
 from dietlab.cli.telling import Telling, quiet_option
 from dietlab.errors import DietlabError
 from dietlab.evaluation.contenders import contenders_for
-from dietlab.evaluation.gpu import GPU_CACHE_STATES
-from dietlab.measure import CACHE_STATES
+from dietlab.measure import CACHE_STATES, read_records
 from dietlab.results.journal import read_journal
 from dietlab.results.table import ResultTable, facts_path
 from dietlab.search import EFFORTS
+from dietlab.timing.gpu import GPU_CACHE_STATES
 from dietlab.view.bench_page import plans_in, write_bench
-from dietlab.view.bench_text import render_bench
+from dietlab.view.bench_text import markdown, render_bench
+from dietlab.view.strategy_figures import ablation_table
 
 LEFT_OVER = 75
 """Exit status of a bench whose time was up (``EX_TEMPFAIL`` of sysexits.h: try again)."""
@@ -211,30 +215,49 @@ def packed(table: ResultTable, path: str) -> None:
 
 
 @click.command()
-@click.argument("study", type=click.Path(exists=True))
+@click.argument("study")
 @click.option(
     "--caches",
     default="hot,rotating",
     show_default=True,
-    help=f"Cache states, out of {', '.join(CACHE_STATES)}.",
+    help=f"Cache states, out of {', '.join(CACHE_STATES)}; of a study.",
 )
 @click.option("--effort", default="quick", show_default=True, type=click.Choice(list(LENGTHS)))
 @click.option("--scheme", metavar="KEY", help="Default: the one that serves most lengths up to 128.")
+@click.option("--seeds", type=click.IntRange(1), default=5, show_default=True, help="Tunings of records.")
+@click.option("--out", type=click.Path(dir_okay=False), metavar="FILE.json", help="Keep those of records.")
 @quiet_option
-def ablate(study: str, caches: str, effort: str, scheme: str | None, quiet: bool) -> None:
-    """Take one scheme apart: what is each idea worth?
+def ablate(
+    study: str, caches: str, effort: str, scheme: str | None, seeds: int, out: str | None, quiet: bool
+) -> None:
+    """Take the method or one scheme apart: what is each idea worth?
 
-    Times the composition of one scheme against the same without an idea: bound checks, loop
-    partitioning or local padding at the edge instead of composition, no prefetch, no packing. A
+    STUDY is a folder: the composition of one scheme is timed against the same without an idea: bound
+    checks, loop partitioning or local padding at the edge instead of composition, no prefetch, no packing. A
     speedup above 1 is what the idea saves. A dense layer without an epilogue is also timed with
     each: above 1 is what it costs. The same scheme, and tiles of several heights, are also timed
     with columns and depth that the call alone knows. The results go to STUDY/ablation; an
     interrupted run goes on with the same command.
 
+    Or it is a file of records in which every scheme was measured on every shape, or the name of one that
+    comes with dietlab: quickstart. Nothing is measured: tuning is replayed, and judged without the
+    shape-generic space, the adaptation cost, the learned model, joint measurement, the tree, and with
+    smaller libraries.
+
     \b
     dietlab ablate runs/bench/dense-k768-n2304-1t --effort full
+    dietlab ablate quickstart
     """
-    with Telling("ablate", ("bench",), quiet) as telling:
+    telling = Telling("ablate", ("bench",) if Path(study).is_dir() else ("ablate",), quiet)
+    if not Path(study).is_dir():
+        survey = surveyed(read_records(recorded_file(study)), study)
+        with telling:
+            found = ablate_method(survey, range(seeds), effort, telling.observers)
+        if out:
+            found.save(out)
+        click.echo(markdown(*ablation_table(found)))
+        return
+    with telling:
         table = run_ablation(
             study, caches=words(caches), effort=effort, scheme=scheme, observers=telling.observers
         )

@@ -19,9 +19,19 @@ HEADINGS = {
         "evaluate",
         "report",
     ),
-    "Compare": ("bench", "model", "ablate", "reproduce", "survey", "replay", "records"),
+    "Compare": (
+        "bench",
+        "model",
+        "ablate",
+        "reproduce",
+        "survey",
+        "replay",
+        "compare",
+        "cost-models",
+        "records",
+    ),
     "Look at a GPU without one": ("compile", "heuristics"),
-    "This machine": ("doctor", "lab"),
+    "This machine": ("doctor", "lab", "serve"),
 }
 """The commands under each heading of the help, in the order in which a study uses them."""
 

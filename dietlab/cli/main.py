@@ -7,7 +7,9 @@ import click
 from dietlab import __version__
 from dietlab.cli.bench import ablate, bench
 from dietlab.cli.commands import CommandGroup
+from dietlab.cli.compare import compare_command
 from dietlab.cli.compile import compile_command
+from dietlab.cli.cost_models import cost_models_command
 from dietlab.cli.doctor import doctor
 from dietlab.cli.evaluation import evaluate_command, report_command
 from dietlab.cli.heuristics import heuristics_command
@@ -17,6 +19,7 @@ from dietlab.cli.quickstart import quickstart
 from dietlab.cli.recorded import replay, survey_command
 from dietlab.cli.records import records_group
 from dietlab.cli.reproduce import reproduce_command
+from dietlab.cli.serve import serve_command
 from dietlab.cli.stages import build_command, dispatch, space, tune_command
 
 
@@ -48,10 +51,13 @@ for command in (
     reproduce_command,
     survey_command,
     replay,
+    compare_command,
+    cost_models_command,
     records_group,
     compile_command,
     heuristics_command,
     doctor,
     lab,
+    serve_command,
 ):
     main.add_command(command)

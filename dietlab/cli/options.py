@@ -12,6 +12,7 @@ from typing import Any, Literal
 import click
 from click.core import ParameterSource
 
+from dietlab.cost import COST_MODEL, COST_MODELS
 from dietlab.dims import HasDims
 from dietlab.errors import DietlabError, HardwareError, MissingDependencyError, closest
 from dietlab.hardware import Hardware
@@ -149,11 +150,28 @@ effort_option = click.option(
 strategy_option = click.option(
     "--strategy",
     type=click.Choice(list(STRATEGIES)),
-    default="marginal",
+    default="draft",
     show_default=True,
     help="What proposes the next schemes.",
 )
-
+cost_model_option = click.option(
+    "--cost-model",
+    type=click.Choice(list(COST_MODELS)),
+    default=COST_MODEL,
+    show_default=True,
+    help="What predicts times from measurements. "
+    + "; ".join(f"{name}: {model.told}" for name, model in COST_MODELS.items())
+    + ". `dietlab cost-models` compares them.",
+)
+transfer_option = click.option(
+    "--transfer-from",
+    "sources",
+    multiple=True,
+    metavar="STUDY",
+    help="Start from what this study, or file of records, measured: of other shapes, layers, operators or "
+    "processors; may be given again. Records of another processor count once some pairs are measured on this "
+    "one, at a level and a share that are fitted on them.",
+)
 
 max_kernels_option = click.option(
     "--max-kernels",
@@ -196,6 +214,30 @@ def _shapes_text(shapes: str, layers: str | None, lengths: str | None) -> str:
         )
     return f"{layers}@{lengths or DEFAULT_LENGTHS}"
 
+
+class Address(click.ParamType):
+    """HOST:PORT."""
+
+    name = "HOST:PORT"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int]:
+        host, colon, port = str(value).rpartition(":")
+        if not colon or not host or not port.isdigit() or not 0 < int(port) < 1 << 16:
+            self.fail(f"an address reads HOST:PORT, as in 127.0.0.1:9190; got {value!r}", param, ctx)
+        return host, int(port)
+
+
+ADDRESS = Address()
+
+rpc_option = click.option(
+    "--rpc",
+    type=ADDRESS,
+    metavar="HOST:PORT",
+    help="Measure on the servers of the tracker there (dietlab serve), all that are free at the same time.",
+)
+key_option = click.option("--key", help="Which servers of --rpc: all of one processor.")
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 

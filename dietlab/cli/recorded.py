@@ -24,10 +24,10 @@ from dietlab.errors import RecordError
 from dietlab.hardware import Hardware
 from dietlab.measure import LocalRunner, RecordStore, ReplayRunner, read_records, write_compressed
 from dietlab.search import TuningRun, effort_named, survey, tune
+from dietlab.search.survey import records_header
 from dietlab.shapes import ShapeSet
 from dietlab.shipped import data_names, data_path
 from dietlab.space import build_space
-from dietlab.study import records_header
 from dietlab.workloads import Workload, workload_from_json
 
 RECORDS = "records.jsonl.gz"

@@ -8,27 +8,34 @@ from typing import Literal
 import click
 
 from dietlab.cli.options import (
+    cost_model_option,
     cover_option,
     effort_option,
     hardware_option,
     json_option,
+    key_option,
     max_kernels_option,
     parse_shapes,
     processor,
+    rpc_option,
     shapes_option,
     show,
     strategy_option,
     target_option,
     threads_option,
+    transfer_option,
     workload_options,
 )
-from dietlab.cli.recorded import tuning_facts, tuning_text
+from dietlab.cli.recorded import recorded_file, tuning_facts, tuning_text
 from dietlab.cli.telling import BUILDING, TUNING, Telling, quiet_option
+from dietlab.cost import Prior
+from dietlab.errors import DietlabError
 from dietlab.hardware import Hardware
-from dietlab.measure import LocalRunner
+from dietlab.measure import LocalRunner, RemoteRunner, read_records
+from dietlab.measure.rpc_client import remote_hardware
 from dietlab.search import TuningRun, effort_named
 from dietlab.space import Cover, build_space, edges_of
-from dietlab.study import DISPATCHER, MANIFEST, Study
+from dietlab.study import DISPATCHER, MANIFEST, RECORDS, Study
 from dietlab.workloads import Workload
 
 
@@ -58,8 +65,12 @@ def space(workload: Workload, cover: Cover, threads: int | None, hardware: str |
 @hardware_option
 @effort_option
 @strategy_option
+@cost_model_option
+@transfer_option
 @shapes_option("uniform:8")
 @max_kernels_option
+@rpc_option
+@key_option
 @click.option("--seed", default=0, show_default=True)
 @click.option(
     "--out",
@@ -77,30 +88,57 @@ def tune_command(
     hardware: str | None,
     effort: str,
     strategy: str,
+    cost_model: str,
+    sources: tuple[str, ...],
     shapes: str,
     max_kernels: int | None,
+    rpc: tuple[str, int] | None,
+    key: str | None,
     seed: int,
     out: str,
     as_json: bool,
     quiet: bool,
 ) -> None:
     """Search schemes for all shapes, then measure where the library depends on it."""
-    chosen = study_hardware(out, hardware, threads, target)
+    if (rpc is None) != (key is None):
+        raise DietlabError("--rpc and --key go together", f"only {'--key' if rpc is None else '--rpc'}")
+    chosen = study_hardware(out, hardware, threads, target, servers=(rpc, key) if rpc and key else None)
     wanted = parse_shapes(shapes, workload)
-    study = Study.create(out, workload, chosen, wanted, effort, strategy, seed, cover, max_kernels)
+    prior = Prior.fit([read_records(records_of(source)) for source in sources], seed) if sources else None
+    study = Study.create(
+        out, workload, chosen, wanted, effort, strategy, seed, cover, max_kernels, cost_model, prior
+    )
     with Telling("tune", TUNING, quiet) as telling:
-        run = tuned(study, telling)
+        if prior:
+            telling.say(prior.told(study.hardware))
+        run = tuned(study, telling, servers=(rpc, key) if rpc and key else None)
     show(tuning_facts(run), as_json, tuning_text(run))
     if not as_json:
         telling.suggest(out)
 
 
+def records_of(source: str) -> Path:
+    """Returns the file of records of a study's folder, or one by its own path or name."""
+    folder = Path(source)
+    return folder / RECORDS if folder.is_dir() else recorded_file(source)
+
+
+Servers = tuple[tuple[str, int], str]
+"""A tracker's host and port, and a key."""
+
+
 def study_hardware(
-    out: str, hardware: str | None, threads: int | None, target: Literal["cpu", "cuda"] = "cpu"
+    out: str,
+    hardware: str | None,
+    threads: int | None,
+    target: Literal["cpu", "cuda"] = "cpu",
+    servers: Servers | None = None,
 ) -> Hardware:
     """Returns the requested processor, measured, or that of the study in ``out`` if it is equal: a
-    resumed run is not measured again."""
+    resumed run is not measured again. That of ``servers`` is measured there."""
     if not (Path(out) / MANIFEST).exists():
+        if servers and hardware is None:
+            return remote_hardware(*servers, cores=threads or 1)
         return processor(hardware, threads, measure=True, target=target)
     known = Study.open(out).hardware
     if hardware is None and known.kind == target and threads in (None, known.cores):
@@ -109,9 +147,14 @@ def study_hardware(
     return processor(hardware, cores, measure=False, target=target)
 
 
-def tuned(study: Study, telling: Telling) -> TuningRun:
-    with LocalRunner(study.hardware, effort_named(study.effort).timing) as runner:
-        return study.tune(runner, telling.observers)
+def tuned(study: Study, telling: Telling, servers: Servers | None = None) -> TuningRun:
+    """Tunes a study here, or on the ``servers`` of a tracker."""
+    timing = effort_named(study.effort).timing
+    if servers:
+        with RemoteRunner(study.hardware, *servers, timing=timing) as runner:
+            return study.tune(runner, telling.observers)
+    with LocalRunner(study.hardware, timing) as local:
+        return study.tune(local, telling.observers)
 
 
 @click.command()

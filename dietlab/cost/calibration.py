@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import exp, log
 from statistics import median, median_low
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from dietlab.cost.adaptation import AdaptationCost
+from dietlab.cost.analytic import at_peak, at_peak_of
 from dietlab.cost.gaussian_process import GaussianProcess
 from dietlab.errors import ModelError
 from dietlab.measure import Record
@@ -19,10 +21,21 @@ from dietlab.shapes import Shape
 from dietlab.space import Scheme
 from dietlab.workloads import Workload
 
+if TYPE_CHECKING:
+    from dietlab.cost.prior import Prior
+
 Values = npt.NDArray[np.float64]
 
 FITS = 16
 """Reweighted fits of the rounds' slowness; each weighs less what the one before left unexplained."""
+
+SHARES, LEFT = (0.5, 1.0), (0.15, 0.3, 0.6)
+"""Shares of a prior that are tried, beside none of it, with which a tuning is what it would be without; and
+standard deviations of what it leaves."""
+
+EVIDENCE = 5.0
+"""The logarithm of how much likelier measurements must be without the prior than with it to set it aside; the
+first few say little of either."""
 
 NOISE = 0.01
 """The difference of times, as a logarithm, that no fit should try to explain: 1 %."""
@@ -48,6 +61,59 @@ def settled_seconds(workload: Workload, records: Iterable[Record]) -> dict[Progr
         for shape, times in shapes.items()
         for program, seconds in _settled(times).items()
     }
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Pairs that were measured, each program once: schemes, shapes, settled seconds, and how often each was
+    timed, ``[n]``.
+
+    Args:
+        programs: what ran, as keys.
+    """
+
+    programs: tuple[Program, ...]
+    schemes: tuple[Scheme, ...]
+    shapes: tuple[Shape, ...]
+    seconds: Values
+    times: Values
+
+    @classmethod
+    def of(cls, workload: Workload, records: Iterable[Record]) -> Measured:
+        """Returns the pairs of the successful records.
+
+        Raises:
+            ModelError: if there is none.
+        """
+        records = [record for record in records if record.ok and record.seconds]
+        if not records:
+            raise ModelError(
+                "a cost model is fitted on successful records", "none", "Look at the reasons in the records."
+            )
+        distinct: dict[Program, Record] = {}
+        rounds: dict[Program, set[Hashable]] = {}
+        for record in records:
+            program = program_on(record.scheme, workload, record.shape), record.shape
+            distinct.setdefault(program, record)
+            rounds.setdefault(program, set()).add(record.asked_by)
+        settled = settled_seconds(workload, records)
+        return cls(
+            tuple(distinct),
+            tuple(record.scheme for record in distinct.values()),
+            tuple(record.shape for record in distinct.values()),
+            np.array([settled[program] for program in distinct]),
+            np.array([len(rounds[program]) for program in distinct], np.float64),
+        )
+
+    def at(self, numbers: Sequence[int]) -> Measured:
+        """Returns some of the pairs."""
+        return Measured(
+            tuple(self.programs[number] for number in numbers),
+            tuple(self.schemes[number] for number in numbers),
+            tuple(self.shapes[number] for number in numbers),
+            self.seconds[numbers],
+            self.times[numbers],
+        )
 
 
 Program = tuple[Hashable, Shape]
@@ -113,43 +179,53 @@ class Calibration:
     most (:func:`settled_seconds`), the more often it was taken; one measurement may have been lucky. No time
     is below what the processor's peak allows.
 
+    Args:
+        cost: draws the saw-tooth.
+        records: measured, in the cache state of ``cost``.
+        prior: what other records let expect. The process is then of what a share of it leaves, ``share``:
+        that of
+            :data:`SHARES` under which the records are most likely.
+
     Raises:
         ModelError: if no record is successful.
     """
 
-    def __init__(self, cost: AdaptationCost, records: Iterable[Record]) -> None:
-        records = [record for record in records if record.ok and record.seconds]
-        if not records:
-            raise ModelError("an adaptation cost is corrected by successful records", "none")
+    def __init__(self, cost: AdaptationCost, records: Iterable[Record], prior: Prior | None = None) -> None:
+        records = list(records)
         self._cost = cost
+        measured = Measured.of(cost.workload, records)
         self._measured_on: dict[Scheme, dict[Shape, None]] = {}
         for record in records:
-            self._measured_on.setdefault(record.scheme.family, {})[record.shape] = None
+            if record.ok:
+                self._measured_on.setdefault(record.scheme.family, {})[record.shape] = None
         peak = cost.hardware.peak_for(cost.workload.dtype)
         self._peak = 1e9 * peak if peak else np.inf
-        distinct: dict[Program, Record] = {}
-        for record in records:
-            program = program_on(record.scheme, cost.workload, record.shape), record.shape
-            distinct.setdefault(program, record)
-        schemes, shapes = [r.scheme for r in distinct.values()], [r.shape for r in distinct.values()]
-        settled = settled_seconds(cost.workload, records)
-        seconds = np.array([settled[program] for program in distinct])
-        rounds = {(program_on(r.scheme, cost.workload, r.shape), r.shape, r.asked_by) for r in records}
-        times = Counter((program, shape) for program, shape, _ in rounds)
-        ratios = np.log(seconds / cost.seconds_of(schemes, shapes, self._speed))
-        often = np.array([times[program] for program in distinct], np.float64)
-        self._process = GaussianProcess(cost.workload, schemes, shapes, ratios, often)
-        self._numbers = {program: number for number, program in enumerate(distinct)}
+        schemes, shapes = measured.schemes, measured.shapes
+        ratios = np.log(measured.seconds / at_peak_of(cost, schemes, shapes))
+        self._prior = prior if prior and prior.counts(cost.hardware, len(ratios)) else None
+        tried = [(GaussianProcess(cost.workload, schemes, shapes, ratios, measured.times), 0.0)]
+        if self._prior is not None:
+            told = self._prior.values_of(cost, schemes, shapes)
+            for share in SHARES:
+                left = ratios - share * told
+                process = GaussianProcess(cost.workload, schemes, shapes, left, measured.times, LEFT)
+                tried.append((process, share))
+        self._process, self.share = min(
+            tried, key=lambda found: found[0].unlikeliness + (0.0 if found[1] else EVIDENCE)
+        )
+        self._numbers = {program: number for number, program in enumerate(measured.programs)}
 
     def seconds(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Values:
         """Returns the seconds of a call, ``[schemes, shapes]``."""
-        at_peak = self._cost.table(schemes, shapes, self._speed)
+        seconds = at_peak(self._cost, schemes, shapes)
         cores = self._cost.hardware.cores
         least = [self._cost.workload.flops(shape) / (cores * self._peak) for shape in shapes]
         logs, own = self._process.mean(schemes, shapes), self._process.own
+        if self._prior is not None and self.share:
+            logs += self.share * self._prior.values(self._cost, schemes, shapes)
         for row, column, number in self._known(schemes, shapes):
             logs[row, column] += own[number]
-        return np.asarray(np.maximum(at_peak * np.exp(logs), least))
+        return np.asarray(np.maximum(seconds * np.exp(logs), least))
 
     def doubt(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Values:
         """Returns the standard deviation of the logarithms of predictions, ``[schemes, shapes]``; least for
@@ -165,10 +241,6 @@ class Calibration:
             known = trust[number]
             left[row, column] = (1 - known) ** 2 * squares[row, column] + (1 - known) * process.pair**2
         return np.asarray(np.sqrt(left))
-
-    def _speed(self, _: Scheme) -> float:
-        # Without a known peak any speed ranks alike, but for what is fetched meanwhile.
-        return self._peak if np.isfinite(self._peak) else 1e11
 
     def _known(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Iterator[tuple[int, int, int]]:
         """Yields row, column and the number of the measured pair that is the same program."""

@@ -4,7 +4,7 @@ What is predicted is a logarithm, such as that of a measured time over the adapt
 alike if their tiles and extents are (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006,
 chapter 2)::
 
-    covariance = WIDE^2 * near(parameters) * near(tile height) * near(extents)     what a processor does
+    covariance = wide^2 * near(parameters) * near(tile height) * near(extents)     what a processor does
                + own^2  * same family      * near(tile height) * near(extents)     what one program does
                + LEVEL^2                                                           what all share
                + pair^2 * same pair                                                what no other pair shares
@@ -71,6 +71,11 @@ class GaussianProcess:
         schemes, shapes: the pairs.
         values: measured at them.
         times: how often each was measured: its noise falls with the root.
+        wide: standard deviations, of what depends on parameters and extents, that are tried: smaller ones
+        where
+            a prior has told most of it.
+
+    ``unlikeliness`` is the negative logarithm of the values' likelihood, less a constant.
     """
 
     def __init__(
@@ -80,6 +85,7 @@ class GaussianProcess:
         shapes: Sequence[Shape],
         values: Values,
         times: Values,
+        wide: Sequence[float] = (WIDE,),
     ) -> None:
         self._workload = workload
         self._groups: dict[object, int] = {}
@@ -90,7 +96,7 @@ class GaussianProcess:
         self.level = float(np.median(values))
         values = values - self.level
         every = np.arange(len(values))
-        self._own, unexplained = self._most_likely(values)
+        self.unlikeliness, self._wide, self._own, unexplained = self._most_likely(values, wide)
         self.pair = self.noise = unexplained / np.sqrt(2)
         self._noises = self.noise**2 / times
         covariance = self._covariance(every) + np.diag(self.pair**2 + self._noises)
@@ -107,7 +113,7 @@ class GaussianProcess:
         for one in np.unique(tall):
             weights = self._weights * _near(np.log(one) - self._heights, HEIGHT)
             closely = self._weights * _near(np.log(one) - self._heights, NEAR_HEIGHT)
-            table = WIDE**2 * (wide * weights) @ near.T + self._own**2 * (own * closely) @ nearer.T
+            table = self._wide**2 * (wide * weights) @ near.T + self._own**2 * (own * closely) @ nearer.T
             here = tall == one
             found[here] += table[rows][here]
         return np.asarray(found + LEVEL**2 * self._weights.sum())
@@ -121,7 +127,7 @@ class GaussianProcess:
         near, nearer = (part[:, pivots] for part in self._nearness(shapes))
         sizes = np.unique(tall)
         apart = np.log(sizes)[:, None] - self._heights[pivots]
-        wide, own = WIDE**2 * wide, self._own**2 * own
+        wide, own = self._wide**2 * wide, self._own**2 * own
         tallness, closeness = _near(apart, HEIGHT), _near(apart, NEAR_HEIGHT)
         row, column = np.indices(tall.shape).reshape(2, -1)
         # Pairs of one family, height and shape are as uncertain.
@@ -134,7 +140,7 @@ class GaussianProcess:
             covariance += own[family] * nearer[shape] * closeness[tallest]
             covariance += LEVEL**2
             known = inverse @ covariance.T
-            found[start : start + CHUNK] = WIDE**2 + self._own**2 + LEVEL**2 - (known**2).sum(axis=0)
+            found[start : start + CHUNK] = self._wide**2 + self._own**2 + LEVEL**2 - (known**2).sum(axis=0)
         return np.asarray(np.sqrt(np.maximum(found, 0.0)))[places.ravel()].reshape(tall.shape)
 
     @property
@@ -155,20 +161,28 @@ class GaussianProcess:
         factor = np.linalg.cholesky(self._covariances[np.ix_(chosen, chosen)])
         return chosen, np.linalg.inv(factor)
 
-    def _most_likely(self, values: Values) -> tuple[float, float]:
-        """Returns the deviations, of families and unexplained, under which the values are most likely."""
+    def _most_likely(self, values: Values, widths: Sequence[float]) -> tuple[float, float, float, float]:
+        """Returns the deviations, wide, of families and unexplained, under which the values are most likely,
+        after how unlikely they then are."""
         sample = np.unique(np.linspace(0, len(values) - 1, min(SAMPLE, len(values))).astype(int))
-        wide = self._covariance(sample, own=0.0)
-        alone = self._covariance(sample, own=1.0) - wide
-        tried = [(own, left) for own in OWN for left in UNEXPLAINED]
-        return min(tried, key=lambda t: _unlikeliness(wide + t[0] ** 2 * alone, t[1], values[sample]))
+        level, told = LEVEL**2, values[sample]
+        wide, alone = (self._covariance(sample, *part) - level for part in ((1.0, 0.0), (0.0, 1.0)))
+        tried = [
+            (_unlikeliness(every**2 * wide + own**2 * alone + level, left, told), every, own, left)
+            for every in widths
+            for own in OWN
+            for left in UNEXPLAINED
+        ]
+        return min(tried)
 
-    def _covariance(self, at: npt.NDArray[np.intp], own: float | None = None) -> Values:
-        own = self._own if own is None else own
+    def _covariance(
+        self, at: npt.NDArray[np.intp], every: float | None = None, own: float | None = None
+    ) -> Values:
+        every, own = self._wide if every is None else every, self._own if own is None else own
         wide, same = self._seen_likeness
         near, nearer = self._seen_nearness
         here, apart = np.ix_(at, at), self._heights[at][:, None] - self._heights[at]
-        found = WIDE**2 * wide[here] * near[here] * _near(apart, HEIGHT) + LEVEL**2
+        found = every**2 * wide[here] * near[here] * _near(apart, HEIGHT) + LEVEL**2
         return np.asarray(found + own**2 * same[here] * nearer[here] * _near(apart, NEAR_HEIGHT))
 
     @cached_property

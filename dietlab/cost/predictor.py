@@ -10,9 +10,11 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from dietlab.cost.adaptation import Adaptation
-from dietlab.cost.calibration import Calibration
+from dietlab.cost.adaptation import Adaptation, AdaptationCost, adaptation_cost
+from dietlab.cost.analytic import at_peak
+from dietlab.cost.calibration import Calibration, Measured
 from dietlab.cost.model import CostModel, fit_cost_model
+from dietlab.cost.prior import Prior
 from dietlab.errors import ModelError
 from dietlab.measure import CacheState, Record
 from dietlab.shapes import Shape
@@ -51,17 +53,31 @@ class LearnedPredictor:
         adaptation: the adaptation cost: ``streamed`` knows cache levels, ``paper`` does not.
         cache: where operands are while candidates are timed.
         seed: of the model.
+        prior: what records of other shapes, layers, operators or processors let expect.
     """
 
     adaptation: Adaptation = "streamed"
     cache: CacheState = "hot"
     seed: int = 0
+    prior: Prior | None = None
 
-    def fit(self, space: Space, records: Sequence[Record]) -> Calibrated:
+    def fit(self, space: Space, records: Sequence[Record]) -> Calibrated | Expected:
+        """Returns it fitted on the records or, if none is successful yet, what a prior of this processor
+        says.
+
+        Raises:
+            ModelError: if none is successful and there is no such prior, or it is of another kind of
+            processor.
+        """
+        if self.prior is not None:
+            self.prior.require_kind(space.hardware)
+            if self.prior.counts(space.hardware, 0) and not any(record.ok for record in records):
+                cost = adaptation_cost(space.workload, space.hardware, self.adaptation, self.cache)
+                return Expected(cost, self.prior)
         model = fit_cost_model(
             space.workload, space.hardware, records, self.adaptation, self.seed, self.cache
         )
-        return Calibrated(model, tuple(records))
+        return Calibrated(model, tuple(records), self.prior)
 
 
 @dataclass(frozen=True)
@@ -71,6 +87,7 @@ class Calibrated:
 
     model: CostModel
     records: tuple[Record, ...]
+    prior: Prior | None = None
 
     def seconds(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Seconds:
         """Returns the geometric mean over cache states, where times were measured in two: plans that memory
@@ -102,7 +119,7 @@ class Calibrated:
 
     @cached_property
     def _calibration(self) -> Calibration:
-        return Calibration(self.model.cost, self.records)
+        return Calibration(self.model.cost, self.records, self.prior)
 
     @cached_property
     def _measured_cached(self) -> bool:
@@ -111,7 +128,58 @@ class Calibrated:
     @cached_property
     def _cached_calibration(self) -> Calibration:
         found = [replace(record, seconds=record.cached_seconds) for record in self.records if record.ok]
-        return Calibration(self.model.in_cache.cost, found)
+        return Calibration(self.model.in_cache.cost, found, self.prior)
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A prior before anything was measured: it ranks, at a level that nothing has told yet."""
+
+    cost: AdaptationCost
+    prior: Prior
+
+    def seconds(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Seconds:
+        values = self.prior.values(self.cost, schemes, shapes)
+        return np.asarray(at_peak(self.cost, schemes, shapes) * np.exp(values))
+
+    def doubt(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Seconds:
+        return np.full((len(schemes), len(shapes)), self.prior.missed)
+
+
+@dataclass(frozen=True)
+class PaperPredictor:
+    """DietCode's own: learned throughput, times occupancy, times padding (section 3.3, equation 2), and
+    nothing that corrects it where it was measured.
+
+    Args:
+        cache: where operands are while candidates are timed.
+        seed: of the model.
+    """
+
+    cache: CacheState = "hot"
+    seed: int = 0
+
+    def fit(self, space: Space, records: Sequence[Record]) -> ProductForm:
+        model = fit_cost_model(space.workload, space.hardware, records, "paper", self.seed, self.cache)
+        measured = Measured.of(space.workload, records)
+        pairs = list(zip(measured.schemes, measured.shapes, strict=True))
+        missed = np.log(model.seconds_of(pairs) / measured.seconds)
+        return ProductForm(model, float(np.sqrt(np.mean(missed**2))))
+
+
+@dataclass(frozen=True)
+class ProductForm:
+    """A cost model as it is, and the root mean square of what it misses of the records that it was fitted
+    on."""
+
+    model: CostModel
+    missed: float
+
+    def seconds(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Seconds:
+        return self.model.seconds(schemes, shapes)
+
+    def doubt(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Seconds:
+        return np.full((len(schemes), len(shapes)), self.missed)
 
 
 def model_of(predictor: Fitted) -> CostModel:
@@ -120,7 +188,7 @@ def model_of(predictor: Fitted) -> CostModel:
     Raises:
         ModelError: if it has none.
     """
-    if isinstance(predictor, Calibrated):
+    if isinstance(predictor, (Calibrated, ProductForm)):
         return predictor.model
     raise ModelError(
         "this run was predicted by a cost model",

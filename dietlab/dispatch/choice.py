@@ -10,9 +10,9 @@ from math import exp, inf
 import numpy as np
 import numpy.typing as npt
 
-from dietlab.plans import needed, spans
+from dietlab.plans import heights, needed, spans
 from dietlab.shapes import ShapeSet
-from dietlab.space import MicroKernel, Scheme, with_rows
+from dietlab.space import Edge, MicroKernel, Scheme, with_rows
 from dietlab.workloads import Workload
 
 Values = npt.NDArray[np.float64]
@@ -63,10 +63,22 @@ class Choice:
         one before it; one that needs more than ``MOST`` for them gets a number that no micro-kernel has."""
         distinct: dict[tuple[int, int], int] = {}
         columns = [distinct.setdefault(s, len(distinct)) for s in spans(self.workload, self.shapes)]
-        found = np.array(
-            [[self._padded(self._wanted(scheme, *span)) for span in distinct] for scheme in self.schemes]
-        )
-        return np.asarray(found[:, columns])
+        covers: dict[tuple[Edge, int, int], npt.NDArray[np.intp]] = {}
+        found = []
+        for scheme in self.schemes:
+            cover = scheme.edge, scheme.kernel.granule, scheme.rows  # all that heights depend on
+            if cover not in covers:
+                covers[cover] = np.array([_padded(heights(scheme, *span)) for span in distinct])
+            found.append(self._by_height(scheme)[covers[cover]])
+        return np.asarray(np.array(found)[:, columns])
+
+    def _by_height(self, scheme: Scheme) -> npt.NDArray[np.intp]:
+        """Returns the micro-kernel of each height of a scheme, ``[rows + 1]``; for others a number that no
+        micro-kernel has."""
+        found = np.full(scheme.rows + 1, len(self.kernels))
+        for lower in scheme.heights:
+            found[lower.rows] = self._numbers[lower.kernel]
+        return found
 
     @cached_property
     def _both(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
@@ -81,14 +93,8 @@ class Choice:
         beyond it in one may have any number of rows."""
         last = max(high for _, high in spans(self.workload, self.shapes))
         first = 1 if len(self.workload.dims) > 1 else last + 1
-        return [self._wanted(scheme, first, None) for scheme in self.schemes]
-
-    def _wanted(self, scheme: Scheme, low: int, high: int | None) -> tuple[int, ...]:
-        return tuple(self._numbers[kernel] for kernel in needed(scheme, low, high))
-
-    def _padded(self, found: tuple[int, ...]) -> tuple[int, ...]:
-        absent = len(self.kernels)
-        return (*found, *found[:1] * (MOST - len(found))) if len(found) <= MOST else (absent,) * MOST
+        every = [needed(scheme, first) for scheme in self.schemes]
+        return [tuple(self._numbers[kernel] for kernel in kernels) for kernels in every]
 
     def best(
         self, max_kernels: int, max_slowdown: float = 1.0
@@ -260,3 +266,9 @@ class Choice:
                     chosen, least, improved = candidate, found, True
                     break
         return chosen
+
+
+def _padded(found: tuple[int, ...]) -> tuple[int, ...]:
+    """Returns :data:`MOST` heights: the first one again for those that lack, and 0, which no tile has, for
+    more."""
+    return (*found, *found[:1] * (MOST - len(found))) if len(found) <= MOST else (0,) * MOST

@@ -34,7 +34,7 @@ from dietlab.hardware import Hardware
 from dietlab.lower.compiler import require_linker, tvm_module
 from dietlab.lower.cuda.nvcc import require_compiler
 from dietlab.lower.runtime import aligned_empty
-from dietlab.measure.local import TIMERS
+from dietlab.measure.local import TIMER
 from dietlab.shapes import Shape
 from dietlab.timing.cuda_clock import require_gpu
 from dietlab.timing.process import WorkerProcess
@@ -150,7 +150,7 @@ def tune_static(
         _require_gpu_tools(hardware, timer)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.with_suffix(".json").unlink(missing_ok=True)
-    opening = {**asked, "timer": timer or TIMERS["cuda"]}
+    opening = {**asked, "timer": timer or TIMER}
     with WorkerProcess(WORKER, contender_env(_threads(hardware))) as worker:
         found = _search(worker, opening, seconds, audience(observers), workload.flops(shape))
         found |= worker.ask({"op": "save", "path": str(path)}, OPEN_SECONDS)

@@ -1,8 +1,8 @@
 """Per-shape tuning on a GPU: sketch rules for CUDA, cubins, and the timer that times our own candidates.
 
 Programs are compiled without a GPU, by the same compiler and flags as ours, and exported as
-``run(x, w, [bias], [residual], out)``, so that the worker that verifies and times our libraries
-(:mod:`dietlab.measure.cuda_time_worker`) does the same for these: operands rotate through more than L2, and
+``run(x, w, [bias], [residual], out)``, so that the worker that verifies and times our candidates
+(:mod:`dietlab.measure.candidate_worker`) does the same for these: operands rotate through more than L2, and
 what computes something else is a failed trial.
 
 =========  ===================  =====================================================================
@@ -20,10 +20,10 @@ trials fails so. There are no rules for bfloat16.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from dietlab.errors import BuildError, MeasureError
 from dietlab.evaluation import ansor_hooks
@@ -35,9 +35,11 @@ from dietlab.lower.cuda.compiler import HOST, JIT, without_spills
 from dietlab.lower.cuda.cubin import Cubin
 from dietlab.lower.cuda.driver import module_maker
 from dietlab.lower.cuda.nvcc import compile_cubin
+from dietlab.measure.local import TIMER, candidates_seat
 from dietlab.search import EFFORTS
 from dietlab.shapes import Shape
-from dietlab.timing.process import WorkerRefused
+from dietlab.timing.seat import Seat, device_options
+from dietlab.timing.turns import Player
 from dietlab.workloads import Workload
 
 
@@ -73,22 +75,13 @@ Assemble = Callable[[str, str], Cubin]
 """Makes a cubin of CUDA C++ and the name of an architecture."""
 
 
-class Timer(Protocol):
-    """A :class:`~dietlab.timing.process.WorkerProcess` that verifies and times libraries."""
-
-    def ask(self, request: Mapping[str, Any], timeout: float) -> dict[str, Any]: ...
-
-    def close(self) -> None:
-        """Ends the process; the next request starts it again."""
-
-
 @dataclass(frozen=True)
 class GpuPlatform:
     """A :class:`~dietlab.evaluation.ansor_worker.Platform` of one GPU.
 
     Args:
         threads: of the search, and processes that compile.
-        timer: answers as :mod:`dietlab.measure.cuda_time_worker` does.
+        timer: the process that checks and times candidates (:func:`timer_for`).
         assemble: compiles what is saved.
     """
 
@@ -100,7 +93,7 @@ class GpuPlatform:
     rules: str
     threads: int
     builder: Any
-    timer: Timer
+    timer: Seat
     assemble: Assemble = compile_cubin
 
     @classmethod
@@ -109,7 +102,7 @@ class GpuPlatform:
         workload: Workload,
         hardware: Hardware,
         shape: Shape,
-        timer: Timer,
+        timer: Seat,
         builder: Any = None,
         assemble: Assemble = compile_cubin,
     ) -> GpuPlatform:
@@ -140,10 +133,12 @@ class GpuPlatform:
         Raises:
             MeasureError: if it does not run, or computes something else.
         """
-        answer = self._timed(library)
-        if not answer["blocks"]:
-            raise MeasureError("a candidate computes the workload", answer["reason"])
-        return float(min(answer["blocks"]))
+        player = self._checked(library)
+        for _ in range(TIMING.blocks):
+            player.take(TIMING.cache, TIMING.block_seconds)
+        if not player.correct:
+            raise player.error or MeasureError("a candidate computes the workload", player.reason)
+        return min(player.seconds(TIMING.cache))
 
     def save(self, schedule: Any, path: Path) -> dict[str, Any]:
         """Compiles the program once more (its cubin is in the compiler's cache) and checks what it computes.
@@ -152,25 +147,21 @@ class GpuPlatform:
             BuildError: if the program is wrong.
         """
         link(cuda_module(schedule.mod, self.target, self.assemble), path)
-        answer = self._timed(path)
-        if answer["reason"]:
-            raise BuildError(f"the program tuned for {self.shape} computes it", answer["reason"])
-        return {"rules": self.rules, "max_error": answer["max_error"], "tolerance": answer["tolerance"]}
+        player = self._checked(path)
+        if not player.correct:
+            raise BuildError(f"the program tuned for {self.shape} computes it", player.reason)
+        return {"rules": self.rules, "max_error": player.max_error, "tolerance": player.tolerance}
 
-    def _timed(self, library: Path) -> dict[str, Any]:
-        request = {
-            "workload": self.workload.to_json(),
-            "shape": self.shape.to_json(),
-            "library": str(library),
-            "timing": TIMING.to_json(),
-            "last_level_bytes": self.hardware.last_level_bytes,
-        }
-        try:
-            return self.timer.ask(request, RUN_SECONDS)
-        except WorkerRefused:
-            # After a kernel's fault the driver refuses everything until the process ends.
-            self.timer.close()
-            raise
+    def _checked(self, library: Path) -> Player:
+        player = Player(self.timer, self.shape, str(library))
+        player.check()
+        return player
+
+
+def timer_for(workload: Workload, hardware: Hardware, module: str = TIMER) -> Seat:
+    """Returns the process that checks and times a GPU's candidates."""
+    options, _ = device_options(hardware, Path())
+    return candidates_seat(workload, hardware, options, RUN_SECONDS, module)
 
 
 def schedule_target(hardware: Hardware) -> Any:

@@ -26,7 +26,7 @@ from typing import Any, Protocol
 from dietlab.errors import MeasureError
 from dietlab.hardware import Hardware
 from dietlab.shapes import Shape
-from dietlab.timing.process import WorkerProcess, serve
+from dietlab.timing.process import serve
 from dietlab.workloads import workload_from_json
 
 BATCH = 16
@@ -217,9 +217,9 @@ def _platform(request: Mapping[str, Any]) -> Platform:
     workload, shape = workload_from_json(request["workload"]), Shape.from_json(request["shape"])
     hardware = Hardware.from_json(request["hardware"])
     if hardware.kind == "cuda":
-        from dietlab.evaluation.ansor_gpu import GpuPlatform
+        from dietlab.evaluation.ansor_gpu import GpuPlatform, timer_for
 
-        return GpuPlatform.open(workload, hardware, shape, WorkerProcess(request["timer"]))
+        return GpuPlatform.open(workload, hardware, shape, timer_for(workload, hardware, request["timer"]))
     from dietlab.evaluation.ansor_cpu import CpuPlatform
 
     return CpuPlatform.open(workload, hardware, shape)

@@ -4,53 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
-from typing import Any, Protocol
+from typing import Any
 
 from dietlab.cards import counted
 from dietlab.dims import holds
 from dietlab.dispatch.operator import Operator, load
 from dietlab.errors import MeasureError
 from dietlab.evaluation.ansor import AnsorLayer, load_ansor
-from dietlab.evaluation.gpu import GPU_CACHE_STATES, GPU_CONTENDERS
+from dietlab.evaluation.gpu import GPU_CONTENDERS
 from dietlab.evaluation.lineup import CONTENDERS
-from dietlab.evaluation.vendors import VENDORS, Call, NoFormError, Operands, Vendor
+from dietlab.evaluation.vendors import VENDORS, Vendor
 from dietlab.hardware.description import Target
+from dietlab.lower.runtime import on_each_thread
 from dietlab.measure import CACHE_STATES
 from dietlab.shapes import Shape
+from dietlab.timing.contender import Call, Contender, NoFormError, NotTunedError, Operands, Plan, Prepared
+from dietlab.timing.gpu import GPU_CACHE_STATES
 from dietlab.workloads import FloatArray, Workload
-
-
-class Prepared(Protocol):
-    """A contender made ready for one shape, with the constant operands if there are any."""
-
-    def bind(self, operands: Operands, out: FloatArray, plan: int | None) -> Call:
-        """Returns a call without arguments; ``plan`` overrides a decision tree and is None for all who have
-        none."""
-
-
-class Contender(Protocol):
-    """A contender computes the workload: a vendor, a library of ours, or a per-shape tuned program."""
-
-    def kind(self, workload: Workload) -> str:
-        """Returns the group in the report: ``"plain"``, ``"prepacked"`` and so on.
-
-        Raises:
-            NoFormError: if it cannot compute such a workload.
-        """
-
-    def version(self) -> str: ...
-
-    def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Prepared:
-        """Returns the workload at ``shape`` with its constant operands.
-
-        Raises:
-            NotTunedError: if the contender has no program for the shape.
-        """
-
-
-class NotTunedError(MeasureError):
-    """A contender that knows single shapes only was asked for another."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +30,9 @@ class VendorContender:
     vendor: Vendor
 
     def kind(self, workload: Workload) -> str:
+        known = getattr(self.vendor, "dtypes", ("float32",))
+        if workload.dtype not in known:
+            raise NoFormError(f"{self.vendor.name} computes {' or '.join(known)}", workload.dtype)
         return self.vendor.kind(workload)
 
     def version(self) -> str:
@@ -73,7 +48,7 @@ class WithoutPlans:
 
     layer: Any
 
-    def bind(self, operands: Operands, out: FloatArray, plan: int | None) -> Call:
+    def bind(self, operands: Operands, out: FloatArray, plan: Plan) -> Call:
         call: Call = self.layer.bind(operands, out)
         return call
 
@@ -81,8 +56,9 @@ class WithoutPlans:
 class LibraryContender:
     """A library of ours, as built: micro-kernels and dispatcher."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, cores: int = 1) -> None:
         self._operator = load(folder)
+        self.on_each = partial(on_each_thread, cores)
 
     def kind(self, workload: Workload) -> str:
         return "library"
@@ -127,7 +103,7 @@ def prepared(operator: Operator, constants: Operands) -> Prepared:
     """Returns a library of ours with its weights packed, if they are constant."""
     if not operator.workload.constants:
         return LibraryCalls(operator, constants)
-    return LibraryLayer(operator.pack(constants["w"], constants.get("bias")))
+    return LibraryLayer(operator.pack(**constants))
 
 
 @dataclass(frozen=True)
@@ -138,7 +114,7 @@ class LibraryCalls:
     operator: Any
     constants: Operands
 
-    def bind(self, operands: Operands, out: FloatArray, plan: int | None) -> Call:
+    def bind(self, operands: Operands, out: FloatArray, plan: Plan) -> Call:
         given = {**operands, **self.constants}
         ordered = {name: given[name] for name in self.operator.workload.signature if name != "out"}
         call: Call = self.operator.bind(ordered, out, plan=plan)
@@ -151,7 +127,7 @@ class LibraryLayer:
 
     layer: Any
 
-    def bind(self, operands: Operands, out: FloatArray, plan: int | None) -> Call:
+    def bind(self, operands: Operands, out: FloatArray, plan: Plan) -> Call:
         more = {"residual": operands["residual"]} if "residual" in operands else {}
         call: Call = self.layer.bind(operands["x"], out, plan=plan, **more)
         return call
@@ -183,7 +159,7 @@ class AnsorContender:
 class AnsorCalls:
     layer: AnsorLayer
 
-    def bind(self, operands: Operands, out: FloatArray, plan: int | None) -> Call:
+    def bind(self, operands: Operands, out: FloatArray, plan: Plan) -> Call:
         return self.layer.bind(operands["x"], out)
 
 
@@ -197,7 +173,7 @@ def make_contender(name: str, threads: int, options: Mapping[str, Any]) -> Conte
     if name in VENDORS:
         return VendorContender(VENDORS[name](threads))
     if name == "library":
-        return LibraryContender(options["library"])
+        return LibraryContender(options["library"], threads)
     if name == "libraries":
         return LibrariesContender(options["libraries"])
     if name == "ansor":

@@ -13,7 +13,14 @@ import numpy as np
 from dietlab.dispatch import Operator
 from dietlab.lower.contraction import called_dims, sizes_of
 from dietlab.shapes import Shape
-from dietlab.workloads import FloatArray, Workload, axis_of, smallest_shape, workload_from_json
+from dietlab.workloads import (
+    FloatArray,
+    Workload,
+    axis_of,
+    require_dtype,
+    smallest_shape,
+    workload_from_json,
+)
 
 CALLS = 2000
 """Calls of one repeat, which are timed together."""
@@ -51,9 +58,10 @@ def _empty_call(op: Any, workload: Workload) -> Callable[[], object]:
     """Returns a call of no rows; the other dynamic extents are the least of their ranges."""
     rows = axis_of(workload, "rows").name
     shape = Shape.of(**{**smallest_shape(workload).to_json(), rows: 0})
-    operands, out = workload.inputs(shape), _compact(np.zeros(workload.output_shape(shape), np.float32))
-    constants = [operands.pop(name) for name in workload.constants]
-    target = op.pack(*constants) if constants else op
+    dtype = require_dtype(str(workload.out_dtype)).numpy
+    operands, out = workload.inputs(shape), _compact(np.zeros(workload.output_shape(shape), dtype))
+    constants = {name: operands.pop(name) for name in workload.constants}
+    target = op.pack(**constants) if constants else op
     return partial(target, *map(_compact, operands.values()), out=out)
 
 

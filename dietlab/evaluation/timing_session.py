@@ -6,21 +6,21 @@ import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from random import Random
 from time import sleep
 from typing import Any, NamedTuple, Protocol
 
-from dietlab.errors import BuildError, MeasureError, MissingDependencyError
+from dietlab.errors import MeasureError
 from dietlab.evaluation.gpu import WORKER as GPU_WORKER
 from dietlab.evaluation.vendors import contender_env
 from dietlab.hardware import Hardware
 from dietlab.results.row import OURS, ContenderInfo, Row
 from dietlab.results.statistics import median_interval, paired_ratio
 from dietlab.shapes import Shape
-from dietlab.timing.disturbance import Pace, Taken
-from dietlab.timing.process import WorkerCrashed, WorkerProcess, WorkerTimeout
+from dietlab.timing.disturbance import Pace
+from dietlab.timing.seat import Seat, device_options
+from dietlab.timing.turns import Player, play
 
 OPEN_SECONDS = 120.0
 """Seconds until a contender that does not open is given up: it imports its libraries first."""
@@ -62,6 +62,17 @@ class SessionTurn:
     retaken: int = 0
     kept: int = 0
 
+    @classmethod
+    def of(cls, player: Player) -> SessionTurn:
+        taken = [block for blocks in player.blocks.values() for block in blocks]
+        return cls(
+            player.correct,
+            player.reason,
+            tuple(block.seconds for block in taken),
+            sum(block.retaken for block in taken),
+            sum(block.kept for block in taken),
+        )
+
 
 class WorkerModule(NamedTuple):
     """The module that a contender's process runs, and the seconds until one that does not answer is given
@@ -74,85 +85,6 @@ class WorkerModule(NamedTuple):
 CPU_OPERATORS = WorkerModule("dietlab.evaluation.contender_worker", 120.0)
 GPU_OPERATORS = WorkerModule(GPU_WORKER, 400.0)
 """The first call of a contender that compiles takes minutes."""
-
-
-class SessionWorker:
-    """A contender's process and its ``pace``. One that crashed or hung is opened again for the next request.
-
-    Args:
-        request: what opens it.
-        cores: threads of its libraries.
-        module: what its process runs.
-    """
-
-    def __init__(self, request: Mapping[str, Any], cores: int, module: WorkerModule) -> None:
-        self._request = request
-        self._worker = WorkerProcess(module.name, contender_env(cores))
-        self._seconds = module.seconds
-        self._open = False
-        self.pace = Pace()
-
-    def open(self) -> dict[str, Any]:
-        answer = self._worker.ask(self._request, OPEN_SECONDS)
-        self._open = "absent" not in answer
-        return answer
-
-    def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the contender's answer.
-
-        Raises:
-            MeasureError: if it crashes, hangs, refuses or cannot be opened again.
-        """
-        if not self._open:
-            answer = self.open()
-            if "absent" in answer:
-                raise MeasureError("a contender that crashed opens again", answer["absent"])
-        try:
-            return self._worker.ask(request, self._seconds)
-        except (WorkerCrashed, WorkerTimeout):
-            self._open = False
-            raise
-
-    def close(self) -> None:
-        self._worker.close()
-
-
-@dataclass
-class TimedPlan:
-    """A contender with one of its plans on the shape being played."""
-
-    seat: SessionWorker
-    shape: Shape
-    plan: int | None
-    correct: bool | None = None
-    reason: str = ""
-    blocks: list[Taken] = field(default_factory=list)
-
-    def ask(self, op: str, **more: Any) -> dict[str, Any]:
-        plan = {} if self.plan is None else {"plan": self.plan}
-        return self.seat.ask({"op": op, "shape": self.shape.to_json(), **plan, **more})
-
-    def check(self) -> None:
-        try:
-            answer = self.ask("check")
-        except MeasureError as error:
-            self.fail(error)
-        else:
-            self.correct = answer.get("correct")
-            self.reason = "absent" if "absent" in answer else str(answer.get("reason", ""))
-
-    def fail(self, error: MeasureError) -> None:
-        """Takes a failed contender out for this shape; the session goes on."""
-        self.correct, self.reason, self.blocks = None, str(error), []
-
-    def turn(self) -> SessionTurn:
-        return SessionTurn(
-            self.correct,
-            self.reason,
-            tuple(taken.seconds for taken in self.blocks),
-            sum(taken.retaken for taken in self.blocks),
-            sum(taken.kept for taken in self.blocks),
-        )
 
 
 class TimingSession:
@@ -177,14 +109,15 @@ class TimingSession:
         self._module = module or (GPU_OPERATORS if self._on_gpu else CPU_OPERATORS)
         self._entries = entries
         self._open = ExitStack()
-        self._seats: dict[str, SessionWorker] = {}
+        self._seats: dict[str, Seat] = {}
         self.contenders: list[ContenderInfo] = []
         self.unprobed = ""
 
     def __enter__(self) -> TimingSession:
         try:
             folder = Path(self._open.enter_context(tempfile.TemporaryDirectory()))
-            options = self._options(folder)
+            options, self.unprobed = device_options(self._hardware, folder)
+            options["problems"] = str(folder)
             for entry in self._entries:
                 self.contenders.append(self._admit(entry, options))
         except BaseException:
@@ -217,39 +150,26 @@ class TimingSession:
             f"{sum(p.kept for p in paces)} count although it stayed slow."
         )
 
-    def _compile_probe(self, folder: Path) -> dict[str, Any] | None:
-        try:
-            from dietlab.lower.probe import compile_fma_probe  # imports TVM, as no other line here
-
-            return compile_fma_probe(self._hardware, folder / "fma.so")
-        except (BuildError, MissingDependencyError, ImportError) as error:
-            self.unprobed = str(error)
-            return None
-
     @property
     def _on_gpu(self) -> bool:
         return self._hardware.kind == "cuda"
 
-    def _options(self, folder: Path) -> dict[str, Any]:
-        """Returns the options that every contender on this processor is opened with."""
-        if self._on_gpu:
-            return {"l2_bytes": self._hardware.gpu.l2_bytes, "samples": str(folder)}
-        cpu = self._hardware.cpu
-        return {"l2_bytes": cpu.l2_bytes, "l3_bytes": cpu.l3_bytes, "probe": self._compile_probe(folder)}
-
     def _admit(self, entry: Entrant, options: Mapping[str, Any]) -> ContenderInfo:
         cores = len(os.sched_getaffinity(0)) if self._on_gpu else self._hardware.cores
         workload = entry.workload or self._workload
-        seat = SessionWorker(
-            {
-                "op": "open",
-                "contender": entry.opens,
-                "workload": workload.to_json(),
-                "threads": cores,
-                "options": {**options, **(entry.options or {})},
-            },
-            cores,
-            self._module,
+        request = {
+            "op": "open",
+            "contender": entry.opens,
+            "workload": workload.to_json(),
+            "threads": cores,
+            "options": {**options, **(entry.options or {})},
+        }
+        seat = Seat(
+            request,
+            self._module.name,
+            contender_env(cores),
+            seconds=self._module.seconds,
+            open_seconds=OPEN_SECONDS,
         )
         self._open.callback(seat.close)
         try:
@@ -260,7 +180,7 @@ class TimingSession:
             seat.close()
             return ContenderInfo(entry.name, entry.kind, absent=answer["absent"], detail=entry.detail)
         self._seats[entry.name] = seat
-        self.unprobed = answer.get("unprobed", self.unprobed)
+        self.unprobed = answer.get("unprobed") or self.unprobed
         return ContenderInfo(entry.name, entry.kind or answer["kind"], answer["version"], detail=entry.detail)
 
     def play(
@@ -269,24 +189,24 @@ class TimingSession:
         """Times every contender on one shape in turns; the order is drawn again for each block.
 
         Args:
-            cache: one of :data:`~dietlab.evaluation.contender_worker.CACHES`.
+            cache: a state of :class:`~dietlab.timing.device.Device`.
             plans: contenders that try several plans; they are known as ``name#plan``.
 
         Contenders that have nothing for this shape are left out.
         """
         players = {
-            name if plan is None else f"{name}#{plan}": TimedPlan(seat, shape, plan)
+            name if plan is None else f"{name}#{plan}": Player(seat, shape, plan)
             for name, seat in self._seats.items()
             for plan in plans.get(name, [None])
         }
-        for player in players.values():
-            player.check()
-        random = Random(f"{shape}/{cache}")
-        for _ in range(blocks):
-            standing = [player for player in players.values() if player.correct]
-            for player in random.sample(standing, len(standing)):
-                self._take(player, cache, block_seconds)
-        return {name: player.turn() for name, player in players.items() if player.reason != "absent"}
+
+        def take(player: Player, turn: int) -> None:
+            if self._hardware.cores > 1 and not self._on_gpu:
+                sleep(SETTLE_SECONDS)
+            player.take(cache, block_seconds)
+
+        play([list(players.values())], blocks, take, f"{shape}/{cache}")
+        return {name: SessionTurn.of(player) for name, player in players.items() if player.reason != "absent"}
 
     def ask(self, name: str, op: str, shape: Shape) -> dict[str, Any] | None:
         """Returns what a contender answers to another request about a shape; None if it crashes or
@@ -295,20 +215,6 @@ class TimingSession:
             return self._seats[name].ask({"op": op, "shape": shape.to_json()})
         except MeasureError:
             return None
-
-    def _take(self, player: TimedPlan, cache: str, block_seconds: float) -> None:
-        """Times one block of one contender."""
-        if self._hardware.cores > 1 and not self._on_gpu:
-            sleep(SETTLE_SECONDS)
-        try:
-            usual = player.seat.pace.usual
-            answer = player.ask("time", cache=cache, min_seconds=block_seconds, usual_probe=usual)
-        except MeasureError as error:
-            player.fail(error)
-            return
-        taken = Taken(answer["seconds"], answer["retaken"], answer["kept"], answer["probe"])
-        player.seat.pace.note(taken)
-        player.blocks.append(taken)
 
 
 def timed_row(

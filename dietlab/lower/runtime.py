@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import mmap
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,6 +26,10 @@ CUDA_RUNTIME_NAME = "libtvm_runtime_cuda.so"
 """TVM's part for NVIDIA's driver: loads cubins, launches kernels."""
 
 ALIGNMENT_BYTES = 64
+
+HUGE_PAGE_BYTES = 2 << 20
+"""Bytes of a huge page of x86 (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 3,
+"Paging"). A loop that streams weights from memory waits for the translation of each page's address."""
 
 
 def runtime_names(kind: str, cores: int) -> tuple[str, ...]:
@@ -150,13 +156,27 @@ def _thread_pool() -> ctypes.CDLL:
     return _open_runtime(RUNTIME_NAME)
 
 
-def aligned_empty(shape: tuple[int, ...], dtype: Any = np.float32) -> npt.NDArray[Any]:
-    """Returns an array that begins at a multiple of 64 bytes, as whole-vector loads want it."""
-    size = np.dtype(dtype).itemsize * int(np.prod(shape))
+def aligned_empty(shape: tuple[int, ...], dtype: npt.DTypeLike = np.float32) -> npt.NDArray[Any]:
+    """Returns an array that begins at a multiple of 64 bytes, as whole-vector loads want it; a large one lies
+    in huge pages where the system has them."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    if size >= HUGE_PAGE_BYTES:
+        return huge_pages(size).view(dtype).reshape(shape)
     raw = np.empty(size + ALIGNMENT_BYTES, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT_BYTES
     array: npt.NDArray[Any] = raw[start : start + size].view(dtype).reshape(shape)
     return array
+
+
+def huge_pages(size: int) -> npt.NDArray[np.uint8]:
+    """Returns ``size`` bytes that begin on a huge page. The memory is the system's again when no array of it
+    is left."""
+    memory = mmap.mmap(-1, size + 2 * HUGE_PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with suppress(OSError, AttributeError):  # a system without them
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    raw = np.frombuffer(memory, np.uint8)
+    start = -raw.ctypes.data % HUGE_PAGE_BYTES
+    return raw[start : start + size]
 
 
 class _Bfloat16:

@@ -3,6 +3,7 @@
 from dietlab.measure.local import LocalRunner
 from dietlab.measure.record import Record, Round, Runner, Status, Trial
 from dietlab.measure.record_tables import frame_records, record_quantities, record_sections
+from dietlab.measure.remote import RemoteRunner
 from dietlab.measure.replay import ReplayRunner
 from dietlab.measure.store import RecordFile, RecordStore, read_records, write_compressed
 from dietlab.measure.synthetic import SyntheticRunner
@@ -15,6 +16,7 @@ __all__ = [
     "Record",
     "RecordFile",
     "RecordStore",
+    "RemoteRunner",
     "ReplayRunner",
     "Round",
     "Runner",

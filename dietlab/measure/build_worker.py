@@ -26,7 +26,6 @@ def build(request: dict[str, Any]) -> dict[str, Any]:
     return {
         "code_bytes": artifact.code_bytes,
         "code_hash": artifact.code_hash,
-        "packs": artifact.packs,
         "resources": dict(artifact.resources),
     }
 

@@ -81,6 +81,7 @@ class Record:
         asked_by: the round of tuning that asked for it; None if no round did. Records of one round and
             shape were timed next to each other, in turns: their ratios are free of what the machine did
             between rounds.
+        device: the server that measured it; empty for this machine.
     """
 
     scheme: Scheme
@@ -96,6 +97,7 @@ class Record:
     resources: Mapping[str, int] = field(default_factory=dict, hash=False)
     cached_seconds: float | None = None
     asked_by: Round | None = None
+    device: str = ""
 
     @property
     def ok(self) -> bool:
@@ -119,6 +121,7 @@ class Record:
         }
         value |= {"cached_seconds": self.cached_seconds} if self.cached_seconds else {}
         value |= {"asked_by": str(self.asked_by)} if self.asked_by else {}
+        value |= {"device": self.device} if self.device else {}
         value |= {"resources": dict(self.resources)} if self.resources else {}
         return {**value, "reason": self.reason} if self.reason else value
 
@@ -138,6 +141,7 @@ class Record:
                 seconds=value["seconds"],
                 cached_seconds=value.get("cached_seconds"),
                 asked_by=Round.parse(asked_by) if (asked_by := value.get("asked_by")) else None,
+                device=value.get("device", ""),
                 spread=float(value.get("spread", 0.0)),
                 reason=value.get("reason", ""),
                 phases=PhaseSeconds(**value.get("phases", {})),

@@ -1,6 +1,6 @@
 """Checks a contender's results for a whole model, then times it, in a separate process.
 
-``python -m dietlab.models.worker`` answers as :mod:`dietlab.evaluation.contender_worker` does. Calls follow
+``python -m dietlab.models.worker`` answers as :mod:`dietlab.timing.bench` says. Calls follow
 each other without other work between: a model's weights are larger than any cache. With ``options``
 ``{"lengths": [..]}`` a contender has nothing for others. One more request is answered::
 

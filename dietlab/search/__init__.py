@@ -3,7 +3,8 @@
 from dietlab.search.decide import Decision
 from dietlab.search.effort import EFFORTS, Effort, effort_named
 from dietlab.search.phases import PhaseTimer, with_records
-from dietlab.search.strategies import STRATEGIES, SearchState, Strategy
+from dietlab.search.state import SearchState, Strategy
+from dietlab.search.strategies import STRATEGIES
 from dietlab.search.survey import survey
 from dietlab.search.tune import tune
 from dietlab.search.tuner import DECIDE, SEARCH, Proposal, Tuner

@@ -104,7 +104,9 @@ class Sitting:
     def _announcement(self, record: Record) -> TrialMeasured:
         gflops = record.gflops(self.space.workload)
         scheme, shape, trials = record.scheme.key, str(record.shape), len(self.store.records)
-        return TrialMeasured(scheme, shape, gflops, record.status, trials, record.reason, record.phases)
+        return TrialMeasured(
+            scheme, shape, gflops, record.status, trials, record.reason, record.phases, record.device
+        )
 
     def announce_round(self, number: int) -> None:
         """Tells what all rounds so far have come to."""

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
+from dietlab.dispatch import versions
 from dietlab.events import Observer, audience
-from dietlab.measure import Record, RecordStore, Runner, Trial
+from dietlab.hardware import Hardware
+from dietlab.lower.decisions import DEFAULTS
+from dietlab.measure import CacheState, Record, RecordStore, Runner, Trial
 from dietlab.search.rounds import missing
 from dietlab.shapes import Shape
 from dietlab.space import Space
+from dietlab.workloads import Workload
 
 BATCH = 32
 """Schemes that are built together before any of them is timed: enough to keep all cores compiling."""
@@ -33,3 +38,14 @@ def survey(
                 best = max(best, record.gflops(space.workload))
                 progress.advance(f"best {best:.1f} GFLOP/s")
     return tuple(store.records)
+
+
+def records_header(workload: Workload, hardware: Hardware, cache: CacheState) -> dict[str, Any]:
+    """Returns the first line of a file of records: what was measured, on what, and by which programs."""
+    return {
+        "workload": workload.to_json(),
+        "hardware": hardware.to_json(),
+        "versions": versions(),
+        "cache": cache,
+        "lowering": DEFAULTS.recorded(hardware),
+    }

@@ -6,7 +6,15 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from dietlab.cost import Fitted, LearnedPredictor, Predictor, evaluate_model
+from dietlab.cost import (
+    COST_MODEL,
+    Fitted,
+    Predictor,
+    Prior,
+    evaluate_model,
+    predictor_named,
+    with_prior,
+)
 from dietlab.errors import SpaceError, require_type
 from dietlab.events import ModelFitted, Observer, Stage, audience
 from dietlab.measure import Record, RecordStore, Runner
@@ -14,7 +22,8 @@ from dietlab.search.decide import Pair
 from dietlab.search.effort import Effort, effort_named
 from dietlab.search.phases import PhaseTimer, with_records
 from dietlab.search.rounds import Advance, Sitting
-from dietlab.search.strategies import Strategy, strategy_named
+from dietlab.search.state import Strategy
+from dietlab.search.strategies import strategy_named
 from dietlab.search.tuner import DECIDE, SEARCH, Proposal, Tuner
 from dietlab.search.tuning_run import TuningRun
 from dietlab.shapes import ShapeSet
@@ -26,13 +35,14 @@ def tune(
     shapes: ShapeSet,
     runner: Runner,
     effort: str | Effort = "quick",
-    strategy: str | Strategy = "marginal",
+    strategy: str | Strategy = "draft",
     observers: Iterable[Observer] = (),
     store: RecordStore | None = None,
-    predictor: Predictor | None = None,
+    predictor: str | Predictor = COST_MODEL,
     max_kernels: int = 8,
     seed: int = 0,
     measurable: Collection[Pair] | None = None,
+    prior: Prior | None = None,
 ) -> TuningRun:
     """Tunes for all ``shapes`` at once: searches ``space``, then measures where the library depends on it.
 
@@ -47,14 +57,20 @@ def tune(
         strategy: a strategy's name or an object with ``propose``.
         observers: get every progress event.
         store: receives every record before it is announced; in memory if None.
-        predictor: what predicts times from records (default: :class:`~dietlab.cost.LearnedPredictor`).
+        predictor: what predicts times from records: a cost model's name (``dietlab.cost.COST_MODELS``) or an
+        object
+            with ``fit``.
         max_kernels: the most micro-kernels of the library that the tuning is for.
         seed: of the proposals and of the default predictor.
         measurable: pairs of a scheme and a shape that ``runner`` can measure (None: its ``pairs``, if it has
             such, as a replay does; else all).
+        prior: what records of other shapes, layers, operators or processors let expect, for the default
+        predictor.
 
     Raises:
-        ModelError: if every candidate failed.
+        ModelError: if every candidate failed, no cost model has that name, or there is a prior for one that
+        takes
+            none, or of another kind of processor.
         SpaceError: if an argument stands in another's place.
     """
     order = "The order is tune(space, shapes, runner)."
@@ -62,7 +78,7 @@ def tune(
     require_type("the second argument of tune", shapes, ShapeSet, SpaceError, order)
     effort, clock = effort_named(effort), PhaseTimer()
     store = RecordStore() if store is None else store
-    predictor = predictor or LearnedPredictor(cache=effort.timing.cache, seed=seed)
+    predictor = with_prior(predictor_named(predictor, effort.timing.cache, seed), prior)
     tuner = Tuner(
         space=space,
         shapes=shapes,

@@ -14,7 +14,7 @@ from dietlab.errors import ModelError
 from dietlab.measure import Record, Round, Trial
 from dietlab.search.decide import Decision, Pair
 from dietlab.search.effort import Effort
-from dietlab.search.strategies import SearchState, Strategy, target_shape
+from dietlab.search.state import SearchState, Strategy, target_shape
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import Scheme, Space
 
@@ -103,7 +103,7 @@ class Tuner:
         Raises:
             ModelError: if every scheme of the search failed.
         """
-        if self.fitted is None:
+        if self.fitted is None or not any(record.ok for record in self.records):
             raise ModelError(
                 "at least one candidate is measured",
                 f"{len(self.records)} failures",
@@ -130,7 +130,7 @@ class Tuner:
 
     @cached_property
     def fitted(self) -> Fitted | None:
-        """The predictor fitted on all records; None before one is successful."""
+        """The predictor fitted on all records; before one is successful, what it knows without, or None."""
         return self._fitted(self.records)
 
     @property
@@ -148,8 +148,10 @@ class Tuner:
         """The knowledge that a strategy proposes from."""
         # The cost model alone costs less to ask than the calibrated one, and in a replay of quickstart's
         # records (eight seeds) its proposals find equally fast schemes.
-        model = self.fitted.model if isinstance(self.fitted, Calibrated) else self.fitted
-        return SearchState(self.space, self.shapes.train, self.records, model)
+        # What a prior says is in the calibrated one alone.
+        fitted = self.fitted
+        model = fitted.model if isinstance(fitted, Calibrated) and fitted.prior is None else fitted
+        return SearchState(self.space, self.shapes.train, self.records, model, self.effort.timing.cache)
 
     @property
     def decided(self) -> int:
@@ -174,9 +176,12 @@ class Tuner:
         return mean_metrics(filter(None, rounds))
 
     def _fitted(self, records: Sequence[Record]) -> Fitted | None:
-        if not any(record.ok for record in records):
+        try:
+            return self.predictor.fit(self.space, records)
+        except ModelError:
+            if any(record.ok for record in records):
+                raise
             return None
-        return self.predictor.fit(self.space, records)
 
     def search_round(self) -> Proposal | None:
         """Returns the next round of the search; None once the effort's schemes were tried."""

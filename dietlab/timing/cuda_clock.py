@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
-from math import ceil
+from collections.abc import Iterable
+from time import perf_counter
 
 from dietlab.errors import HardwareError, MeasureError
 from dietlab.hardware import Hardware
 from dietlab.hardware.detect_gpu import LIBRARY, detect_gpu
-from dietlab.timing.protocol import Timing
-
-LONGEST_BLOCK = 512
-"""The most calls of one block: a stream queues about a thousand before a launch waits."""
+from dietlab.timing.contender import Call
+from dietlab.timing.gpu import Span, queue
 
 
 def require_gpu(wanted: Hardware) -> Hardware:
@@ -47,9 +45,6 @@ def require_gpu(wanted: Hardware) -> Hardware:
 class CudaClock:
     """Times calls on the default stream by events (CUDA C Programming Guide, "Elapsed time").
 
-    Calls only queue their kernels, so a block of them runs back to back as long as the host queues faster
-    than the GPU runs.
-
     Raises:
         MeasureError: without a driver, or if the driver reports an error.
     """
@@ -67,16 +62,17 @@ class CudaClock:
         for event in (self._first, self._last):
             self._call("cuEventCreate", ctypes.byref(event), 0)
 
-    def seconds(self, calls: Sequence[Callable[[], object]]) -> float:
-        """Returns the seconds from the start of the first call's kernel to the end of the last one's."""
+    def span(self, warm: Iterable[Call], calls: Iterable[Call]) -> Span:
+        queue(warm)
         self._call("cuEventRecord", self._first, None)
-        for call in calls:
-            call()
+        started = perf_counter()
+        queue(calls)
+        host_seconds = perf_counter() - started
         self._call("cuEventRecord", self._last, None)
         self._call("cuEventSynchronize", self._last)
         milliseconds = ctypes.c_float()
         self._call("cuEventElapsedTime", ctypes.byref(milliseconds), self._first, self._last)
-        return milliseconds.value * 1e-3
+        return Span(milliseconds.value * 1e-3, host_seconds)
 
     def wait(self) -> None:
         """Waits until all queued work is done; a kernel's fault is reported here.
@@ -85,28 +81,6 @@ class CudaClock:
             MeasureError: if a kernel faulted.
         """
         self._call("cuCtxSynchronize")
-
-    def blocks(self, calls: Sequence[Callable[[], object]], timing: Timing) -> list[float]:
-        """Returns the mean seconds of one call in each block, after as many calls to warm up.
-
-        Args:
-            calls: the same call, once for each copy of the operands; blocks go round them.
-        """
-        turn = 0
-
-        def next_calls(count: int) -> list[Callable[[], object]]:
-            nonlocal turn
-            chosen = [calls[(turn + i) % len(calls)] for i in range(count)]
-            turn += count
-            return chosen
-
-        self.seconds(next_calls(2))
-        estimate = self.seconds(next_calls(4)) / 4
-        count = min(LONGEST_BLOCK, max(4, ceil(timing.block_seconds / max(estimate, 1e-9))))
-        if timing.slow(estimate):
-            return [estimate]
-        self.seconds(next_calls(count))
-        return [self.seconds(next_calls(count)) / count for _ in range(timing.blocks)]
 
     def _call(self, name: str, *arguments: object) -> None:
         code = getattr(self._driver, name)(*arguments)

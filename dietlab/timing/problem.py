@@ -1,25 +1,30 @@
-"""One shape's operands, an output that shows what was not or wrongly written, and the right result."""
+"""The problem that contenders solve: one shape's operands, and right results to compare with."""
 
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from dietlab.files import replacing
 from dietlab.lower.runtime import aligned_empty
 from dietlab.shapes import Shape
-from dietlab.timing.rotation import copies_beyond
-from dietlab.workloads import FloatArray, Workload, axis_of, tolerance
+from dietlab.workloads import FloatArray, Workload, axis_of, dtypes_of, require_dtype, tolerance
 
-GUARD = 64
-"""Elements before and after the output that must stay as they are; a multiple of a cache line."""
+MOST_FLOPS = 4e9
+"""The most flops of a complete float64 reference, which takes seconds; beyond it only some rows are
+compared."""
 
-GUARD_VALUE = np.float32(-54321.0)
-"""No result of standard normal operands comes near it, so a write beyond the output shows."""
+KEPT = 2
+"""The most problems at a time in a folder that contenders share: they run one shape after the other."""
+
+OPERAND = "operand-"
 
 
 @dataclass(frozen=True)
@@ -37,17 +42,22 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Problem:
-    """Operands and output of one shape, all of them on cache lines.
+    """Operands of one shape in the host's memory, all on cache lines, and rows of the output whose results
+    are known.
+
+    All rows are compared up to :data:`MOST_FLOPS`; of larger outputs the first and the last rows, where
+    tiles begin and end, and some between them.
 
     Args:
         operands: by name, in the order of a call.
-        buffer: the output with :data:`GUARD` elements around it.
+        rows: which rows of the output are known.
+        reference: of these rows, in float64.
     """
 
     workload: Workload
     shape: Shape
     operands: dict[str, FloatArray]
-    buffer: FloatArray
+    rows: npt.NDArray[np.int64]
     reference: npt.NDArray[np.float64]
     tolerance: float
 
@@ -60,19 +70,20 @@ class Problem:
             name: constants[name][0] if name in constants else aligned(value)
             for name, value in workload.inputs(shape, seed).items()
         }
-        exact = {**operands, **{name: wide for name, (_, wide) in constants.items()}}
-        buffer = aligned_empty((math.prod(workload.output_shape(shape)) + 2 * GUARD,))
-        reference = workload.reference(exact)
-        return cls(workload, shape, operands, buffer, reference, tolerance(workload, exact))
+        exact: dict[str, Any] = {**operands, **{name: wide for name, (_, wide) in constants.items()}}
+        chosen = _chosen_rows(workload, shape, seed)
+        if len(chosen) < workload.output_shape(shape)[-2]:
+            exact |= {name: exact[name][..., chosen, :] for name in ("x", "residual") if name in exact}
+        return cls(workload, shape, operands, chosen, workload.reference(exact), tolerance(workload, exact))
 
     @property
-    def out(self) -> FloatArray:
-        return self.buffer[GUARD:-GUARD].reshape(self.reference.shape)
+    def out_shape(self) -> tuple[int, ...]:
+        return self.workload.output_shape(self.shape)
 
     @property
-    def arrays(self) -> list[FloatArray]:
-        """Operands and output, in the order of a call."""
-        return [*self.operands.values(), self.out]
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the output's elements."""
+        return np.dtype(require_dtype(str(self.workload.out_dtype)).numpy)
 
     @property
     def constants(self) -> dict[str, FloatArray]:
@@ -84,35 +95,45 @@ class Problem:
 
     @property
     def bytes(self) -> int:
-        return sum(array.nbytes for array in self.operands.values()) + self.buffer.nbytes
+        """Of all operands and the output."""
+        out = math.prod(self.out_shape) * self.dtype.itemsize
+        return sum(array.nbytes for array in self.operands.values()) + out
 
     @property
-    def copy_bytes(self) -> int:
-        """Bytes of what rotates: the constant operands (a model has many layers, whose inputs and outputs
-        stay in cache); if nothing is constant, all operands and the output."""
-        constant = sum(array.nbytes for array in self.constants.values())
-        return constant or self.bytes - 2 * GUARD * self.buffer.itemsize
+    def constant_bytes(self) -> int:
+        return sum(array.nbytes for array in self.constants.values())
 
-    def poison(self) -> None:
-        """Writes not-a-number where results belong, and the guard's value around them."""
-        self.buffer[:] = GUARD_VALUE
-        self.out.fill(np.nan)
+    def verdict(self, out: FloatArray, *, intact: bool = True) -> Verdict:
+        """Judges a whole output that held not-a-number before: nothing unwritten anywhere, and the known rows
+        right. Integers have no such value; what was never written is then wrong, almost surely.
 
-    def verdict(self) -> Verdict:
-        """Judges what was written since :meth:`poison`."""
-        off = self.out - self.reference
+        Args:
+            intact: whether the guards around the output are as they were.
+        """
+        known = out if len(self.rows) == self.out_shape[-2] else out[..., self.rows, :]
+        off = known.astype(np.float64)
+        off -= self.reference
         error = float(np.abs(off, out=off).max(initial=0.0))
-        return Verdict(error if math.isfinite(error) else math.inf, self.tolerance, self._fault(error))
-
-    def _fault(self, error: float) -> str:
+        if math.isfinite(error) and known is not out and np.isnan(out.astype(np.float32)).any():
+            error = math.nan
         if math.isnan(error):
-            return "some results were never written, or are not numbers"
-        if not error <= self.tolerance:
-            return f"an error of {error:.2e} is above {self.tolerance:.2e}"
-        guards = (self.buffer[:GUARD], self.buffer[-GUARD:])
-        if not all((guard == GUARD_VALUE).all() for guard in guards):
-            return "memory around the output was overwritten"
-        return ""
+            fault = "some results were never written, or are not numbers"
+        elif not error <= self.tolerance:
+            fault = f"an error of {error:.2e} is above {self.tolerance:.2e}"
+        else:
+            fault = "" if intact else "memory around the output was overwritten"
+        return Verdict(error if math.isfinite(error) else math.inf, self.tolerance, fault)
+
+
+def _chosen_rows(workload: Workload, shape: Shape, seed: int) -> npt.NDArray[np.int64]:
+    """Returns the rows whose results are computed for comparison."""
+    total = workload.output_shape(shape)[-2]
+    known = max(1, int(total * MOST_FLOPS / max(1, workload.flops(shape))))
+    if known >= total:
+        return np.arange(total, dtype=np.int64)
+    ends = np.r_[np.arange(known // 4), np.arange(total - known // 4, total)]
+    between = np.random.default_rng(seed).choice(total, known // 2, replace=False)
+    return np.unique(np.r_[0, ends, between]).astype(np.int64)
 
 
 @lru_cache(maxsize=1)
@@ -123,13 +144,47 @@ def _constants(workload: Workload, shape: Shape, seed: int) -> dict[str, tuple[F
     return {name: (aligned(inputs[name]), inputs[name].astype(np.float64)) for name in workload.constants}
 
 
-def aligned(array: Any) -> FloatArray:
+def aligned(array: FloatArray) -> FloatArray:
     """Returns a copy that begins on a cache line."""
-    copy = aligned_empty(array.shape)
+    copy = aligned_empty(array.shape, array.dtype)
     copy[...] = array
     return copy
 
 
-def rotating_copies(problem: Problem, last_level_bytes: int) -> int:
-    """Returns the number of copies of the rotating operands in a rotating block, up to a limit."""
-    return copies_beyond(problem.copy_bytes, last_level_bytes, packed=bool(problem.workload.constants))
+def shared_problem(folder: Path | None, workload: Workload, shape: Shape, seed: int = 0) -> Problem:
+    """Returns a shape's problem through a folder that processes of one workload share (None: no folder). The
+    first process that asks makes it, which takes seconds for a large layer, and the others read it."""
+    if folder is None:
+        return Problem.make(workload, shape, seed)
+    path = folder / f"{seed}-{shape}.npz"
+    if path.is_file():
+        return _read(path, workload, shape)
+    problem = Problem.make(workload, shape, seed)
+    with suppress(OSError):  # on a full disk each makes its own
+        _write(path, problem)
+    return problem
+
+
+def _write(path: Path, problem: Problem) -> None:
+    """Writes the file whole or not at all, and removes older ones."""
+    # NumPy's files know no bfloat16.
+    operands = {OPERAND + name: array.view(f"u{array.itemsize}") for name, array in problem.operands.items()}
+    others = sorted(path.parent.glob("*.npz"), key=lambda old: old.stat().st_mtime_ns, reverse=True)
+    for old in others[KEPT - 1 :]:
+        old.unlink()
+    with replacing(path) as unfinished, unfinished.open("wb") as file:
+        np.savez(
+            file,
+            rows=problem.rows,
+            reference=problem.reference,
+            tolerance=np.float64(problem.tolerance),
+            **operands,  # type: ignore[arg-type]
+        )
+
+
+def _read(path: Path, workload: Workload, shape: Shape) -> Problem:
+    dtypes = {name: require_dtype(dtype).numpy for name, dtype in dtypes_of(workload).items()}
+    with np.load(path) as kept:
+        names = [name.removeprefix(OPERAND) for name in kept.files if OPERAND in name]
+        operands = {name: aligned(kept[OPERAND + name].view(dtypes[name])) for name in names}
+        return Problem(workload, shape, operands, kept["rows"], kept["reference"], float(kept["tolerance"]))

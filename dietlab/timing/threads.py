@@ -8,8 +8,16 @@ from pathlib import Path
 TASKS = Path("/proc/self/task")
 
 
-def keep_apart() -> None:
-    """Keeps the calling thread off the cores that other threads of this process are bound to.
+def pool_env(threads: int) -> dict[str, str]:
+    """Returns the variables of TVM's pool of threads for a process that is timed. Its idle threads yield the
+    processor a few thousand times, some tenths of a millisecond, and then sleep: as it is, they would do so
+    300,000 times, and take a core from whoever is timed next."""
+    return {"TVM_NUM_THREADS": str(threads), "TVM_THREAD_POOL_SPIN_COUNT": "2000"}
+
+
+def keep_apart() -> bool:
+    """Keeps the calling thread off the cores that other threads of this process are bound to; returns whether
+    there are such threads.
 
     TVM binds the threads of its pool to a core each, but not the thread that calls. Where both share a
     core, each waits for the other's time slice: a call of 50 us takes 4 ms, and again and again, since
@@ -17,12 +25,13 @@ def keep_apart() -> None:
     nothing where the system does not say which threads there are.
     """
     if not TASKS.is_dir():
-        return
+        return False
     mine = os.sched_getaffinity(0)
     others = (_cores_of(int(task.name)) for task in TASKS.iterdir())
     taken = {core for cores in others if len(cores) == 1 and cores != mine for core in cores}
     if mine - taken:
         os.sched_setaffinity(0, mine - taken)
+    return bool(taken)
 
 
 def _cores_of(task: int) -> set[int]:

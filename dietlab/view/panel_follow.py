@@ -118,7 +118,16 @@ class StudyTail:
         self._spent = self._spent.plus(compile=phases.compile, verify=phases.verify, measure=phases.measure)
         key = record.scheme.key
         events: list[Event] = [
-            TrialMeasured(key, str(record.shape), gflops, record.status, self._records, record.reason, phases)
+            TrialMeasured(
+                key,
+                str(record.shape),
+                gflops,
+                record.status,
+                self._records,
+                record.reason,
+                phases,
+                record.device,
+            )
         ]
         if key not in self._kernels and len(self._kernels) < self._goal:
             self._kernels.add(key)

@@ -188,11 +188,12 @@ class Recent:
 
 
 def headline(title: str, state: TuningState) -> str:
-    """Returns the best throughput, trials and failures as HTML."""
+    """Returns the best throughput, trials and failures as HTML, and the trials of each server if there are
+    some."""
     name = f"<b>{escape(title)}</b>: " if title else ""
-    return (
-        f"{name}best <b>{state.best_gflops:.1f} GFLOP/s</b>, {state.trials} trials, {state.failures} failed"
-    )
+    text = f"best <b>{state.best_gflops:.1f} GFLOP/s</b>, {state.trials} trials, {state.failures} failed"
+    devices = ", ".join(f"{escape(device)} {count}" for device, count in sorted(state.devices.items()))
+    return f"{name}{text}" + (f"<br>trials by server: {devices}" if devices else "")
 
 
 def sentence(run: BackgroundRun[Any] | None, state: TuningState, can_start: bool) -> str:

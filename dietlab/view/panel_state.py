@@ -98,6 +98,7 @@ class TuningState:
         fits: fits of the cost model; every second of the old ones is dropped when they get many.
         seconds: where the time went.
         counts: trials so far, of each shape apart for a tuner of single shapes.
+        devices: trials by server, where servers measure.
         stages: the last stages; ``running`` are those that have not ended.
         recent: the last events, the newest first.
     """
@@ -108,6 +109,7 @@ class TuningState:
     fits: tuple[ModelFitted, ...] = ()
     seconds: PhaseSeconds = field(default_factory=PhaseSeconds)
     counts: Mapping[str, int] = field(default_factory=dict)
+    devices: Mapping[str, int] = field(default_factory=dict)
     stages: Mapping[str, StageClock] = field(default_factory=dict)
     running: frozenset[str] = frozenset()
     recent: tuple[Event, ...] = ()
@@ -164,6 +166,7 @@ class TuningState:
             best_gflops=max(self.best_gflops, event.gflops),
             failures=self.failures + number * failed,
             outcomes=_counted(self.outcomes, event, number),
+            devices=_of_device(self.devices, event),
             shapes=_improved(self.shapes, event),
             seconds=_plus(self.seconds, event.phases),
         )
@@ -200,6 +203,10 @@ class TuningState:
 def _counted(outcomes: Mapping[str, Outcome], event: TrialMeasured, number: int) -> dict[str, Outcome]:
     known = outcomes.get(event.status, Outcome())
     return {**outcomes, event.status: Outcome(known.count + number, event.reason or known.reason)}
+
+
+def _of_device(devices: Mapping[str, int], event: TrialMeasured) -> Mapping[str, int]:
+    return {**devices, event.device: devices.get(event.device, 0) + 1} if event.device else devices
 
 
 def _improved(shapes: Mapping[str, Best], event: TrialMeasured) -> Mapping[str, Best]:

@@ -26,9 +26,14 @@ from dietlab.lower.cuda.cubin import Cubin  # noqa: E402
 from dietlab.lower.cuda.geometry import BlockGeometry  # noqa: E402
 from dietlab.lower.cuda.library import library_module  # noqa: E402
 from dietlab.lower.runtime import load_library  # noqa: E402
+from dietlab.measure.candidate_worker import TvmArrays, TvmOutput  # noqa: E402
+from dietlab.measure.candidates import Candidates  # noqa: E402
 from dietlab.plans.tree import tree_from_json  # noqa: E402
 from dietlab.shapes import Shape  # noqa: E402
 from dietlab.space import Scheme  # noqa: E402
+from dietlab.timing.bench import Bench  # noqa: E402
+from dietlab.timing.cuda_clock import CudaClock  # noqa: E402
+from dietlab.timing.gpu import Gpu  # noqa: E402
 from dietlab.timing.process import serve  # noqa: E402
 from dietlab.workloads import tolerance, workload_from_json  # noqa: E402
 
@@ -48,6 +53,12 @@ def assemble(source: str, arch: str) -> Cubin:
 @lru_cache(maxsize=8)
 def built(request: str) -> Any:
     """The library of a request without its sizes."""
+    return load_library(compiled(request), "cuda")
+
+
+@lru_cache(maxsize=8)
+def compiled(request: str) -> Path:
+    """The file of that library."""
     value = json.loads(request)
     workload, hardware = workload_from_json(value["workload"]), Hardware.preset(value["hardware"])
     plans: Any = [Scheme.from_key(key) for key in value["plans"]]
@@ -60,11 +71,44 @@ def built(request: str) -> Any:
     )
     path = Path(tempfile.mkdtemp(dir=FOLDER.name)) / "library.so"
     compile_library(module, hardware, path, assemble=assemble)
-    return load_library(path, "cuda")
+    return path
+
+
+def timed(request: dict[str, Any], sizes: list[int], break_guard: bool) -> dict[str, Any]:
+    """What a candidate's bench answers about each size: checked, then timed in every state of the caches."""
+    workload = workload_from_json(request["workload"])
+    path = str(compiled(json.dumps(request, sort_keys=True)))
+    arrays = TvmArrays()
+    if break_guard:
+        arrays.output = BrokenOutput  # type: ignore[method-assign, assignment]
+    gpu = Gpu(arrays, CudaClock(), l2_bytes=1 << 16)
+    bench = Bench(gpu, Candidates("cuda", 1), workload, keeps=False)
+    answers = []
+    for size in sizes:
+        asked = {"shape": dict.fromkeys(workload.dims, size), "plan": path, "min_seconds": 1e-6}
+        answers.append(bench.check(asked))
+        answers += [bench.time({**asked, "cache": cache}) for cache in gpu.states]
+    return {"found": answers}
+
+
+class BrokenOutput(TvmOutput):
+    """An output whose last guard is written to before it is looked at."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        super().__init__(TvmArrays().put, shape, dtype)
+
+    @property
+    def intact(self) -> bool:
+        found = self._buffer.numpy()
+        found[-1] = 0
+        self._buffer.copyfrom(found)
+        return super().intact
 
 
 def run(request: dict[str, Any]) -> dict[str, Any]:
     """For each size: the largest error, what it may be, unwritten elements, and the launches."""
+    if "time" in request:
+        return timed(request, request.pop("time"), request.pop("break_guard"))
     if "refuse" in request:
         return {"refused": refused(request, request.pop("refuse"))}
     sizes, plan, shift = request.pop("sizes"), request.pop("plan"), request.pop("shift")

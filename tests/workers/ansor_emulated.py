@@ -25,9 +25,10 @@ from dietlab.hardware import Hardware  # noqa: E402
 from dietlab.lower.cuda.cubin import Cubin  # noqa: E402
 from dietlab.lower.runtime import load_library  # noqa: E402
 from dietlab.shapes import Shape  # noqa: E402
+from dietlab.timing.disturbance import Pace  # noqa: E402
+from dietlab.timing.problem import Problem  # noqa: E402
 from dietlab.timing.process import serve  # noqa: E402
-from dietlab.timing.sample import SampledProblem  # noqa: E402
-from dietlab.workloads import workload_from_json  # noqa: E402
+from dietlab.workloads import Workload, workload_from_json  # noqa: E402
 
 
 def assemble(source: str, arch: str) -> Cubin:
@@ -53,22 +54,24 @@ class Builder:
 
 
 class Timer:
-    """Compares every element; the first library is the fastest."""
+    """A seat that compares every element; the first library is the fastest."""
 
-    def __init__(self) -> None:
+    def __init__(self, workload: Workload) -> None:
         self.asked: list[dict[str, Any]] = []
+        self.pace = Pace()
+        self._workload = workload
 
-    def ask(self, request: Mapping[str, Any], timeout: float) -> dict[str, Any]:
-        sample = SampledProblem.make(
-            workload_from_json(request["workload"]), Shape.from_json(request["shape"])
-        )
-        poison = np.full(sample.out_shape, np.nan, sample.dtype)
-        arrays = [tvm.runtime.tensor(a, tvm.cuda(0)) for a in (*sample.operands.values(), poison)]
+    def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        if request["op"] == "time":
+            return {"seconds": 1e-6 * len(self.asked), "retaken": 0, "kept": False, "probe": None}
+        problem = Problem.make(self._workload, Shape.from_json(request["shape"]))
+        poison = np.full(problem.out_shape, np.nan, problem.dtype)
+        arrays = [tvm.runtime.tensor(a, tvm.cuda(0)) for a in (*problem.operands.values(), poison)]
         DRIVER.forget()
-        load_library(Path(request["library"]), "cuda").run(*arrays)
+        load_library(Path(request["plan"]), "cuda").run(*arrays)
         if DRIVER.failure():
             raise MeasureError("the emulator runs it", DRIVER.failure())
-        verdict = sample.verdict(arrays[-1].numpy())
+        verdict = problem.verdict(arrays[-1].numpy())
         self.asked.append(
             {
                 "max_error": verdict.max_error,
@@ -77,17 +80,15 @@ class Timer:
                 "launches": [(launch.grid, launch.block) for launch in DRIVER.launches()],
             }
         )
-        return {**self.asked[-1], "blocks": [1e-6 * len(self.asked)] if verdict.correct else []}
-
-    def close(self) -> None:
-        return None
+        return {**self.asked[-1], "correct": verdict.correct}
 
 
 def tune(request: dict[str, Any]) -> dict[str, Any]:
     """All batches, and what became of each candidate and of what was saved."""
-    timer = Timer()
+    workload = workload_from_json(request["workload"])
+    timer: Any = Timer(workload)
     platform = GpuPlatform.open(
-        workload_from_json(request["workload"]),
+        workload,
         Hardware.preset(request["hardware"]),
         Shape.from_json(request["shape"]),
         timer,

@@ -7,12 +7,15 @@ from threading import Event
 from typing import Any
 
 from dietlab.errors import MeasureError
-from dietlab.measure.time_worker import measure
+from dietlab.measure.candidate_worker import opened
+from dietlab.timing.bench import Service
 from dietlab.timing.process import serve
+
+SERVICE = Service(opened)
 
 
 def moody(request: dict[str, Any]) -> dict[str, Any]:
-    rows = request["shape"]["T"]
+    rows = request["shape"]["T"] if request["op"] != "open" else None
     if rows == 2:
         os.abort()
     if rows == 3:
@@ -20,17 +23,11 @@ def moody(request: dict[str, Any]) -> dict[str, Any]:
     if rows == 4:
         raise MeasureError("this worker measures T=4", rows)
     if rows == 5:
-        return {
-            "max_error": 2.5,
-            "tolerance": 0.5,
-            "reason": "an error of 2.50e+00 is above 5.00e-01",
-            "blocks": [],
-            "verify_seconds": 0.1,
-            "measure_seconds": 0.0,
-        }
+        reason = "an error of 2.50e+00 is above 5.00e-01"
+        return {"max_error": 2.5, "tolerance": 0.5, "correct": False, "reason": reason}
     if rows == 6:
         raise ZeroDivisionError("a surprise")
-    return measure(request)
+    return SERVICE(request)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Evaluation on a GPU, which differs from a CPU's in the worker only.
 
 Contenders work on PyTorch's tensors, each in a separate process, and answer the same questions as those of
-a CPU (:mod:`dietlab.evaluation.contender_worker`): :mod:`~dietlab.evaluation.gpu.worker` lists them. Here
-stand only their names: importing this package loads no library of a GPU.
+a CPU (:mod:`dietlab.timing.bench`). Here stand only their names: importing this package loads no library
+of a GPU.
 
 ==================  =========  =====================================================================
 contender           kind       what it is
@@ -25,8 +25,5 @@ GPU_VENDORS = ("cublas", "cublaslt", "cublaslt-tuned", "torch-compile", "triton"
 """Contenders on a GPU that are not made of our library."""
 
 GPU_CONTENDERS = (*GPU_VENDORS, "ansor", "largest-shape", "oracle")
-
-GPU_CACHE_STATES = ("hot", "rotating")
-"""States in which the worker of a GPU times calls."""
 
 WORKER = "dietlab.evaluation.gpu.worker"

@@ -11,16 +11,16 @@ from typing import Any, Protocol
 from dietlab.dispatch.operator import bound
 from dietlab.errors import MeasureError
 from dietlab.evaluation.ansor import require_form, tuned_library
-from dietlab.evaluation.contenders import LibraryContender, NotTunedError
+from dietlab.evaluation.contenders import LibraryContender
 from dietlab.evaluation.gpu import GPU_VENDORS
-from dietlab.evaluation.gpu.clock import BlockClock
 from dietlab.evaluation.gpu.cublaslt import open_cublaslt
 from dietlab.evaluation.gpu.pytorch import Compiled, Eager
 from dietlab.evaluation.gpu.tensors import Tensor, Tensors
-from dietlab.evaluation.vendors import Call
 from dietlab.evaluation.vendors.interface import absent
 from dietlab.lower.runtime import load_library
 from dietlab.shapes import Shape
+from dietlab.timing.contender import Call, Contender, NotTunedError, Plan
+from dietlab.timing.gpu import Gpu
 from dietlab.workloads import Workload
 
 SMEM_BYTES = 99 << 10
@@ -29,7 +29,7 @@ has at least this."""
 
 
 class GpuContender(Protocol):
-    """A contender on a GPU: a vendor's library, a compiler, or a library of ours."""
+    """A contender on a GPU whose operands all come with every call: a vendor's library, or a compiler."""
 
     def kind(self, workload: Workload) -> str:
         """Returns the group in the report: ``"plain"``, ``"tuned"`` and so on.
@@ -40,12 +40,9 @@ class GpuContender(Protocol):
 
     def version(self) -> str: ...
 
-    def bind(self, workload: Workload, operands: Tensors, out: Tensor, plan: int | None) -> Call:
+    def bind(self, workload: Workload, operands: Tensors, out: Tensor) -> Call:
         """Returns a call without arguments on PyTorch's current stream: it writes ``out``, or returns a fresh
-        tensor if it cannot. ``plan`` overrides a decision tree and is None for contenders without one.
-
-        The caller keeps the tensors.
-        """
+        tensor if it cannot. The caller keeps the tensors."""
 
     def capture(self, graph: Any) -> AbstractContextManager[Any]:
         """Records the calls inside of it into a CUDA graph."""
@@ -53,32 +50,50 @@ class GpuContender(Protocol):
 
 @dataclass(frozen=True)
 class GpuSetting:
-    """The setting that contenders are made in: PyTorch, the device's name, a clock, and options of the
-    request."""
+    """The setting that contenders are made in: PyTorch, the name of its device, that as what times calls, and
+    options of the request."""
 
     torch: Any
     device: str
-    clock: BlockClock
+    gpu: Gpu
     options: Mapping[str, Any]
 
 
-class Library:
+@dataclass(frozen=True)
+class Unprepared:
+    """A contender that prepares nothing, behind the interface of those that do."""
+
+    contender: GpuContender
+
+    def kind(self, workload: Workload) -> str:
+        return self.contender.kind(workload)
+
+    def version(self) -> str:
+        return self.contender.version()
+
+    def capture(self, graph: Any) -> AbstractContextManager[Any]:
+        return self.contender.capture(graph)
+
+    def prepare(self, workload: Workload, constants: Tensors, shape: Shape) -> UnpreparedLayer:
+        return UnpreparedLayer(self.contender, workload, constants)
+
+
+@dataclass(frozen=True)
+class UnpreparedLayer:
+    contender: GpuContender
+    workload: Workload
+    constants: Tensors
+
+    def bind(self, operands: Tensors, out: Tensor, plan: Plan) -> Call:
+        return self.contender.bind(self.workload, {**self.constants, **operands}, out)
+
+
+class Library(LibraryContender):
     """A library of ours, as built, called through tvm_ffi."""
 
     def __init__(self, setting: GpuSetting) -> None:
+        super().__init__(setting.options["library"])
         self._torch = setting.torch
-        self._library = LibraryContender(setting.options["library"])
-
-    def kind(self, workload: Workload) -> str:
-        return self._library.kind(workload)
-
-    def version(self) -> str:
-        return self._library.version()
-
-    def bind(self, workload: Workload, operands: Tensors, out: Tensor, plan: int | None) -> Call:
-        constants = {name: operands[name] for name in workload.constants}
-        variables = {name: tensor for name, tensor in operands.items() if name not in constants}
-        return self._library.prepare(workload, constants, Shape.of()).bind(variables, out, plan)
 
     def capture(self, graph: Any) -> AbstractContextManager[Any]:
         return _recorded(self._torch, graph)
@@ -99,7 +114,7 @@ class TunedPrograms:
     def version(self) -> str:
         return f"MetaSchedule of TVM {version('apache-tvm')}"
 
-    def bind(self, workload: Workload, operands: Tensors, out: Tensor, plan: int | None) -> Call:
+    def bind(self, workload: Workload, operands: Tensors, out: Tensor) -> Call:
         """Returns the call.
 
         Raises:
@@ -160,23 +175,24 @@ def _triton(setting: GpuSetting) -> GpuContender:
 MAKERS: dict[str, Callable[[GpuSetting], GpuContender]] = {
     "cublas": lambda setting: Eager(setting.torch, setting.device, "cublas"),
     "cublaslt": lambda setting: Eager(setting.torch, setting.device, "cublaslt"),
-    "cublaslt-tuned": lambda setting: open_cublaslt(setting.torch, setting.device, setting.clock),
+    "cublaslt-tuned": lambda setting: open_cublaslt(setting.torch, setting.device, setting.gpu),
     "torch-compile": lambda setting: Compiled(setting.torch, setting.device),
     "triton": _triton,
-    "library": Library,
     "ansor": TunedPrograms,
 }
-"""Contenders by the name that a request opens them by."""
+"""Contenders that prepare nothing, by the name that a request opens them by."""
 
 
-def make_gpu_contender(name: str, setting: GpuSetting) -> GpuContender:
+def make_gpu_contender(name: str, setting: GpuSetting) -> Contender:
     """Returns the contender of that name.
 
     Raises:
         MissingDependencyError: if its library is not here.
         MeasureError: if there is no such contender.
     """
+    if name == "library":
+        return Library(setting)
     if name not in MAKERS:
         known = ", ".join([*GPU_VENDORS, "library", "ansor"])
         raise MeasureError(f"a contender on a GPU is one of {known}", repr(name))
-    return MAKERS[name](setting)
+    return Unprepared(MAKERS[name](setting))

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from dietlab.errors import MeasureError, MissingDependencyError
-from dietlab.evaluation.gpu.clock import BlockClock
 from dietlab.evaluation.gpu.tensors import Tensor, Tensors
-from dietlab.evaluation.vendors import Call, NoFormError
+from dietlab.timing.contender import Call, NoFormError
+from dietlab.timing.gpu import Gpu
 from dietlab.workloads import Workload
 
 REQUESTED = 32
@@ -233,12 +233,12 @@ class TunedCublasLt:
 
     Args:
         library: cuBLASLt.
-        clock: times the algorithms.
-        capture: what records calls as a CUDA graph; the algorithms are timed as the contender will be.
+        gpu: times the algorithms as the contender will be.
+        record: what records calls as a CUDA graph.
     """
 
-    def __init__(self, library: CublasLt, clock: BlockClock, capture: Callable[[Any], Any] | None) -> None:
-        self._library, self._clock, self._capture = library, clock, capture
+    def __init__(self, library: CublasLt, gpu: Gpu, record: Callable[[Any], Any] | None) -> None:
+        self._library, self._gpu, self._record = library, gpu, record
         self._layouts: dict[Product, list[Any]] = {}
         self._best: dict[Product, HeuristicResult] = {}
 
@@ -257,7 +257,7 @@ class TunedCublasLt:
             raise NoFormError("cuBLASLt has this epilogue", epilogue, "Compare with torch-compile.")
         return "tuned"
 
-    def bind(self, workload: Workload, operands: Tensors, out: Tensor, plan: int | None) -> Call:
+    def bind(self, workload: Workload, operands: Tensors, out: Tensor) -> Call:
         product, epilogue = Product.of(workload, operands, out), workload.epilogue
         if product not in self._layouts:
             self._layouts[product] = self._library.layouts(product)
@@ -276,8 +276,8 @@ class TunedCublasLt:
         return call_of(self._best[product])
 
     def capture(self, graph: Any) -> AbstractContextManager[Any]:
-        assert self._capture is not None
-        context: AbstractContextManager[Any] = self._capture(graph)
+        assert self._record is not None
+        context: AbstractContextManager[Any] = self._record(graph)
         return context
 
     def _fastest(
@@ -286,7 +286,7 @@ class TunedCublasLt:
         timed: list[tuple[float, int]] = []
         for number, choice in enumerate(choices):
             try:
-                block = self._clock.block([call_of(choice)], TUNING_SECONDS, self._capture)
+                block = self._gpu.block([call_of(choice)], "hot", TUNING_SECONDS, self, None)
             except MeasureError:  # a choice that the library itself refuses
                 continue
             timed.append((min(block.run() for _ in range(TUNING_BLOCKS)), number))
@@ -295,7 +295,7 @@ class TunedCublasLt:
         return choices[min(timed)[1]]
 
 
-def open_cublaslt(torch: Any, device: str, clock: BlockClock) -> TunedCublasLt:
+def open_cublaslt(torch: Any, device: str, gpu: Gpu) -> TunedCublasLt:
     """Returns the contender on PyTorch's copy of the library and PyTorch's current stream.
 
     Raises:
@@ -313,4 +313,4 @@ def open_cublaslt(torch: Any, device: str, clock: BlockClock) -> TunedCublasLt:
     library.cublasLtGetVersion.restype = ctypes.c_size_t
     workspace = torch.empty(WORKSPACE_BYTES, dtype=torch.uint8, device=device)
     opened = CublasLt(library, lambda: torch.cuda.current_stream().cuda_stream, workspace)
-    return TunedCublasLt(opened, clock, torch.cuda.graph)
+    return TunedCublasLt(opened, gpu, torch.cuda.graph)

@@ -10,9 +10,9 @@ from typing import Any
 
 from dietlab.errors import MissingDependencyError
 from dietlab.evaluation.gpu.tensors import Tensor, Tensors
-from dietlab.evaluation.vendors import Call, NoFormError
 from dietlab.evaluation.vendors.interface import absent, sequence
 from dietlab.evaluation.vendors.pytorch import GELU_FORM, import_torch
+from dietlab.timing.contender import Call, NoFormError
 from dietlab.workloads import Workload, largest_shape
 
 MODE = "max-autotune-no-cudagraphs"
@@ -76,7 +76,7 @@ class Eager:
             )
         return "plain"
 
-    def bind(self, workload: Workload, operands: Tensors, out: Tensor, plan: int | None) -> Call:
+    def bind(self, workload: Workload, operands: Tensors, out: Tensor) -> Call:
         return sequence([self._product(workload, operands, out), *self._tail(workload, operands, out)])
 
     def capture(self, graph: Any) -> AbstractContextManager[Any]:
@@ -134,7 +134,7 @@ class Compiled:
     def kind(self, workload: Workload) -> str:
         return "compiled"
 
-    def bind(self, workload: Workload, operands: Tensors, out: Tensor, plan: int | None) -> Call:
+    def bind(self, workload: Workload, operands: Tensors, out: Tensor) -> Call:
         """Returns a call that returns a fresh tensor: a compiled function has no output of the caller's."""
         self._mark(workload, operands)
         if self._layer is None:

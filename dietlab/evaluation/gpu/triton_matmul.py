@@ -18,7 +18,7 @@ import triton.language as tl  # type: ignore[import-not-found, import-untyped, u
 import triton.testing  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
 from dietlab.evaluation.gpu.tensors import Tensor, Tensors
-from dietlab.evaluation.vendors import Call, NoFormError
+from dietlab.timing.contender import Call, NoFormError
 from dietlab.workloads import NO_EPILOGUE, Workload
 
 CONFIGURATIONS = (
@@ -133,7 +133,7 @@ class TritonMatmul:
             raise NoFormError("the tutorial's product has no epilogue", workload.epilogue)
         return "tuned"
 
-    def bind(self, workload: Workload, operands: Tensors, out: Tensor, plan: int | None) -> Call:
+    def bind(self, workload: Workload, operands: Tensors, out: Tensor) -> Call:
         x, w, y = (t if t.ndim == 3 else t.unsqueeze(0) for t in (operands["x"], operands["w"], out))
         cols, depth = (2, 1) if workload.weights == "direct" else (1, 2)
         sizes = (x.shape[1], y.shape[2], x.shape[2])

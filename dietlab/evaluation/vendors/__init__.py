@@ -24,7 +24,6 @@ from dietlab.evaluation.vendors.interface import (
     PreparedLayer,
     Vendor,
     contender_env,
-    deliver,
 )
 from dietlab.evaluation.vendors.mkl import Mkl, MklPacked
 from dietlab.evaluation.vendors.onnx_runtime import OnnxRuntime
@@ -47,5 +46,4 @@ __all__ = [
     "PreparedLayer",
     "Vendor",
     "contender_env",
-    "deliver",
 ]

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal, Protocol
 
-import numpy as np
-
-from dietlab.errors import MeasureError, MissingDependencyError
+from dietlab.errors import MissingDependencyError
 from dietlab.shapes import Shape
+from dietlab.timing.contender import Call, NoFormError, Operands
+from dietlab.timing.threads import pool_env
 from dietlab.workloads import FloatArray, Workload
 
+__all__ = [
+    "Call",
+    "Kind",
+    "NoFormError",
+    "Operands",
+    "PreparedLayer",
+    "Vendor",
+    "absent",
+    "contender_env",
+    "require_constant_weights",
+    "sequence",
+    "without_gelu",
+]
+
 Kind = Literal["plain", "prepacked"]
-Operands = Mapping[str, FloatArray]
-Call = Callable[[], object]
-"""What is timed. It writes ``out``, or returns a fresh tensor if the library cannot."""
-
-
-class NoFormError(MeasureError):
-    """A library that is there, but has no form of this workload."""
 
 
 class PreparedLayer(Protocol):
@@ -51,8 +58,8 @@ def contender_env(threads: int) -> dict[str, str]:
     """Variables for a contender's process; OpenMP runtimes read them once, when they load.
 
     The idle threads of one contender must not spin while another is timed: ``KMP_BLOCKTIME`` is in
-    milliseconds, ``OPENBLAS_THREAD_TIMEOUT`` is a power of two of clock cycles, and TVM's pool yields
-    the processor ``TVM_THREAD_POOL_SPIN_COUNT`` times (300,000 unless told: some tenths of a second).
+    milliseconds, ``OPENBLAS_THREAD_TIMEOUT`` is a power of two of clock cycles; for TVM's pool see
+    :func:`~dietlab.timing.threads.pool_env`.
     ``TORCH_DEVICE_BACKEND_AUTOLOAD=0`` keeps PyTorch from importing whatever extensions are installed
     beside it, which may replace its operators: the contender torch is PyTorch alone. With
     ``ZENDNNL_MATMUL_WEIGHT_CACHE=0`` ZenDNN neither keeps weights that come with a call nor packs them in
@@ -63,21 +70,14 @@ def contender_env(threads: int) -> dict[str, str]:
         "OMP_NUM_THREADS": count,
         "MKL_NUM_THREADS": count,
         "OPENBLAS_NUM_THREADS": count,
-        "TVM_NUM_THREADS": count,
+        **pool_env(threads),
         "OMP_DYNAMIC": "FALSE",
         "MKL_DYNAMIC": "FALSE",
         "KMP_BLOCKTIME": "1",
         "OPENBLAS_THREAD_TIMEOUT": "22",
-        "TVM_THREAD_POOL_SPIN_COUNT": "2000",
         "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
         "ZENDNNL_MATMUL_WEIGHT_CACHE": "0",
     }
-
-
-def deliver(result: object, out: FloatArray) -> None:
-    """Copies the ``result`` of a :data:`Call` to ``out`` if the library returned a fresh tensor."""
-    if hasattr(result, "data_ptr") and result.data_ptr() != out.ctypes.data:
-        np.copyto(out, np.asarray(result))
 
 
 def sequence(steps: Sequence[Call]) -> Call:

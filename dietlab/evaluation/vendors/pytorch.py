@@ -110,7 +110,7 @@ class Torch:
 @dataclass(frozen=True)
 class OneDnnLayer:
     """``mkldnn::_linear_pointwise``, which fuses the activation, or a residual without one, and
-    returns a fresh tensor: see :func:`~dietlab.evaluation.vendors.interface.deliver`."""
+    returns a fresh tensor: see :class:`~dietlab.timing.device.Output`."""
 
     torch: Any
     workload: Workload

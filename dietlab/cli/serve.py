@@ -1,0 +1,68 @@
+"""``dietlab serve``: lends this machine to those who tune elsewhere."""
+
+from __future__ import annotations
+
+import signal
+from types import FrameType
+
+import click
+
+from dietlab.cli.options import ADDRESS
+from dietlab.measure.rpc_server import LOOPBACK, TRACKER_PORT, serving
+
+
+@click.command("serve")
+@click.option("--key", required=True, help="Tells machines of one kind: who tunes asks for it.")
+@click.option(
+    "--tracker",
+    type=ADDRESS,
+    metavar="HOST:PORT",
+    help="The tracker to join (default: one is started here, and its address printed).",
+)
+@click.option("--host", default=LOOPBACK, show_default=True, help="The address to listen on.")
+@click.option(
+    "--tracker-port",
+    default=TRACKER_PORT,
+    show_default=True,
+    help="The first port that is tried for a tracker that is started here.",
+)
+@click.option(
+    "--processors",
+    default="",
+    metavar="N,N",
+    help="Numbers of the processors to measure on (default: all). Two servers on one machine need some each.",
+)
+@click.option("--name", default="", help="This machine in records (default: its host name and a number).")
+def serve_command(
+    key: str, tracker: tuple[str, int] | None, host: str, tracker_port: int, processors: str, name: str
+) -> None:
+    """Lend this machine for measurements, through TVM's RPC, until Ctrl-C.
+
+    \b
+    Here, and on every machine that joins:
+      dietlab serve --key lab
+      dietlab serve --key lab --tracker 127.0.0.1:9190 --processors 1
+    Where the tuning runs, with a C compiler:
+      dietlab tune --rpc 127.0.0.1:9190 --key lab --out runs/x
+
+    TVM's RPC has NO AUTHENTICATION: anyone who reaches the port can run any code as you. It listens on the
+    loopback address unless --host names another; then name one of a network that you trust.
+    """
+    chosen = [int(number) for number in processors.split(",") if number]
+    signal.signal(signal.SIGTERM, _stopped)
+    with serving(
+        key,
+        tracker=tracker,
+        host=host,
+        tracker_port=tracker_port,
+        processors=chosen,
+        name=name,
+    ) as (at, port, called):
+        address = f"{at[0]}:{at[1]}"
+        click.echo(f"{called} serves the key {key} on port {port}; tracker at {address}")
+        click.echo(f"Tune with: dietlab tune --rpc {address} --key {key} --out runs/x")
+        signal.pause()
+
+
+def _stopped(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

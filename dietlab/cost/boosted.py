@@ -1,0 +1,181 @@
+"""Gradient-boosted trees over pairs of a scheme and a shape: what others learn, beside the product form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from dietlab.cost.adaptation import AdaptationCost, adaptation_cost
+from dietlab.cost.analytic import at_peak, at_peak_of
+from dietlab.cost.calibration import Measured, Values
+from dietlab.cost.loop_features import Seen, pair_features, table_features
+from dietlab.measure import CacheState, Record
+from dietlab.shapes import Shape
+from dietlab.space import Scheme, Space
+
+if TYPE_CHECKING:
+    import xgboost as xgb
+
+Objective = Literal["reg:squarederror", "rank:pairwise"]
+
+TREES = {
+    "max_depth": 6,
+    "eta": 0.1,
+    "subsample": 0.8,
+    "colsample_bynode": 0.5,
+    "lambda": 1.0,
+    "min_child_weight": 1,
+    "nthread": 1,
+}
+"""XGBoost's parameters, for some hundreds of pairs."""
+
+ROUNDS = 200
+"""Boosting rounds."""
+
+LEFT_OUT = 0.2
+"""The share of pairs that each fit of an ensemble never sees: how far off it is there is its doubt."""
+
+
+UNKNOWN_DOUBT = 0.15
+"""The standard deviation of the logarithm of a time by a single fit, which cannot tell: what such fits miss
+of held-out pairs, in the order of magnitude."""
+
+
+@dataclass(frozen=True)
+class BoostedPredictor:
+    """Fits trees to the logarithms of measured times.
+
+    Args:
+        seen: what the trees see of a pair: the ``knobs`` of its scheme, or the ``loops`` of its program.
+        over_adaptation: whether they are fitted to times over the adaptation cost at the processor's peak, or
+        to the
+            throughput.
+        objective: ``rank:pairwise`` fits the order within each shape only (Burges, From RankNet to
+        LambdaMART,
+            2010); a line from scores to logarithms of times is fitted after.
+        fits: how many, each on a draw of the pairs; their mean counts.
+        cache: where operands are while candidates are timed.
+        seed: of the draws.
+    """
+
+    seen: Seen
+    over_adaptation: bool = False
+    objective: Objective = "reg:squarederror"
+    fits: int = 1
+    cache: CacheState = "hot"
+    seed: int = 0
+
+    def fit(self, space: Space, records: Sequence[Record]) -> Boosted:
+        measured = Measured.of(space.workload, records)
+        cost = adaptation_cost(space.workload, space.hardware, "streamed", self.cache)
+        empty = Boosted(self, cost, ())
+        ordered = sorted(range(len(measured.shapes)), key=lambda number: measured.shapes[number])
+        measured = measured.at(ordered)
+        values = np.log(measured.seconds) - empty.base_of(measured.schemes, measured.shapes)
+        features = pair_features(self.seen, space.workload, space.hardware, measured.schemes, measured.shapes)
+        drawn = [self._draw(len(values), number) for number in range(self.fits)]
+        fitted = [self._trees(features, values, measured.shapes, at, n) for n, at in enumerate(drawn)]
+        return replace(empty, members=tuple(fitted), missed=_missed(fitted, drawn, features, values))
+
+    def _draw(self, count: int, number: int) -> Any:
+        if self.fits == 1:
+            return np.arange(count)
+        random = np.random.default_rng((self.seed, number))
+        return np.sort(random.permutation(count)[: max(1, round(count * (1 - LEFT_OUT)))])
+
+    def _trees(self, features: Any, values: Values, shapes: Sequence[Shape], at: Any, number: int) -> Member:
+        import xgboost as xgb
+
+        ranked = self.objective == "rank:pairwise"
+        # Ranking wants the better to score higher.
+        data = xgb.DMatrix(features[at], label=-values[at] if ranked else values[at])
+        parameters = {**TREES, "objective": self.objective, "seed": self.seed + number}
+        if ranked:
+            groups = dict.fromkeys(shapes)
+            numbers = {shape: place for place, shape in enumerate(groups)}
+            data.set_info(qid=[numbers[shapes[place]] for place in at])
+        else:
+            parameters["base_score"] = float(values[at].mean())
+        booster = xgb.train(parameters, data, ROUNDS)
+        return Member(booster, *(_line(booster.predict(data), values[at]) if ranked else (0.0, 1.0)))
+
+
+def _line(scores: Any, values: Values) -> tuple[float, float]:
+    """Returns the height and the slope of the line from scores to values, by least squares."""
+    if np.ptp(scores) == 0:
+        return float(values.mean()), 0.0
+    slope, height = np.polyfit(scores.astype(np.float64), values, 1)
+    return float(height), float(slope)
+
+
+def _missed(fitted: Sequence[Member], drawn: Sequence[Any], features: Any, values: Values) -> float | None:
+    """Returns the root mean square of what the fits miss on pairs that they never saw."""
+    errors = []
+    for member, at in zip(fitted, drawn, strict=True):
+        unseen = np.setdiff1d(np.arange(len(values)), at)
+        if len(unseen):
+            errors.append(member.values(features[unseen]) - values[unseen])
+    return float(np.sqrt(np.mean(np.concatenate(errors) ** 2))) if errors else None
+
+
+@dataclass(frozen=True)
+class Member:
+    """One fit: trees, and the line from what they give to the logarithm of a time."""
+
+    booster: xgb.Booster
+    height: float = 0.0
+    slope: float = 1.0
+
+    def values(self, features: Any) -> Values:
+        import xgboost as xgb
+
+        found = np.asarray(self.booster.predict(xgb.DMatrix(features)), np.float64)
+        return self.height + self.slope * found
+
+
+@dataclass(frozen=True)
+class Boosted:
+    """Fitted trees; :meth:`on` asks them about another operator or processor."""
+
+    predictor: BoostedPredictor
+    cost: AdaptationCost
+    members: tuple[Member, ...]
+    missed: float | None = None
+
+    def on(self, space: Space) -> Boosted:
+        """Returns the same trees for the schemes of another space."""
+        cost = adaptation_cost(space.workload, space.hardware, "streamed", self.predictor.cache)
+        return replace(self, cost=cost)
+
+    def seconds(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Values:
+        return np.asarray(np.exp(self._values(schemes, shapes).mean(axis=0)))
+
+    def doubt(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Values:
+        """Returns how much the fits differ, and what they miss of pairs that they never saw; of a single fit
+        a constant (:data:`UNKNOWN_DOUBT`)."""
+        if self.missed is None:
+            return np.full((len(schemes), len(shapes)), UNKNOWN_DOUBT)
+        return np.asarray(np.hypot(self._values(schemes, shapes).std(axis=0), self.missed))
+
+    def _values(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Values:
+        """Returns the logarithms of times by each fit, ``[fits, schemes, shapes]``."""
+        size = len(schemes), len(shapes)
+        if not all(size):
+            return np.zeros((len(self.members), *size))
+        features = table_features(
+            self.predictor.seen, self.cost.workload, self.cost.hardware, schemes, shapes
+        )
+        base = self._base(at_peak(self.cost, schemes, shapes), shapes)
+        return np.stack([member.values(features).reshape(size) + base for member in self.members])
+
+    def base_of(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Values:
+        """Returns the logarithms that the trees are fitted over, of single pairs."""
+        return self._base(at_peak_of(self.cost, schemes, shapes), shapes)
+
+    def _base(self, least: Values, shapes: Sequence[Shape]) -> Values:
+        if self.predictor.over_adaptation:
+            return np.log(least)
+        return np.log([max(1, self.cost.workload.flops(shape)) / 1e9 for shape in shapes])

@@ -1,0 +1,325 @@
+"""Judges cost models on measurements that they never saw: what each predicts, of which it was told how
+much."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import sqrt
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dietlab.cost.analytic import Analytic
+from dietlab.cost.boosted import Boosted
+from dietlab.cost.metrics import mean_metrics, ranking_metrics
+from dietlab.cost.predictor import Fitted
+from dietlab.cost.registry import COST_MODELS, predictor_named
+from dietlab.errors import ModelError, require_names
+from dietlab.measure import CacheState, Record, RecordFile, Round, read_records
+from dietlab.shapes import Shape
+from dietlab.space import Scheme, Space, build_space
+from dietlab.workloads import extents
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SPLITS: Mapping[str, str] = {
+    "pairs": "random pairs of a scheme and a shape",
+    "kernels": "a fifth of the micro-kernels, on every shape",
+    "shapes": "a quarter of the shapes, with every micro-kernel",
+    "layers": "one layer after the other: a size of the weights, at every length",
+}
+"""What is held out."""
+
+OF_KERNELS, OF_SHAPES = 0.2, 0.25
+"""Shares that are held out."""
+
+AGAIN = "measured again"
+"""What a second measurement is called among the models."""
+
+DEVIATIONS = 2.0
+"""Standard deviations of the difference of two measured times by which a pair must differ to count."""
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Measured pairs of one operator on one processor.
+
+    Args:
+        name: of the file.
+        space: the schemes that were measured.
+        cache: where operands were.
+        told: one record of each pair, of the first round that took it: what a model may learn from.
+        truth: one record of each pair, out of all rounds, with its noise as ``spread``: what it is judged by.
+        again: the record of the last round, of each pair that several took; in the order of ``told``.
+    """
+
+    name: str
+    space: Space
+    cache: CacheState
+    told: tuple[Record, ...]
+    truth: tuple[Record, ...]
+    again: tuple[Record, ...] = ()
+
+    @classmethod
+    def of(cls, file: RecordFile, name: str = "") -> Survey:
+        """Returns the pairs of a file that were measured successfully.
+
+        Raises:
+            ModelError: if there is none.
+        """
+        rounds: dict[tuple[Scheme, Shape], dict[Round | None, Record]] = {}
+        for record in file.records:
+            if record.ok and record.seconds:
+                rounds.setdefault((record.scheme, record.shape), {}).setdefault(record.asked_by, record)
+        if not rounds:
+            raise ModelError("a cost model is judged on successful records", f"none in {name or 'the file'}")
+        edges = sorted({scheme.edge for scheme, _ in rounds})
+        whole = build_space(file.workload, file.hardware, edges)
+        space = whole.restricted_to({scheme for scheme, _ in rounds})
+        told = tuple(next(iter(found.values())) for found in rounds.values())
+        last = tuple(list(found.values())[-1] for found in rounds.values() if len(found) > 1)
+        return cls(name, space, file.header.get("cache", "hot"), told, tuple(_settled(rounds)), last)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Survey:
+        """Reads a file of records; it is named after itself or, as ``records.jsonl``, after its folder."""
+        name = Path(path).name.partition(".")[0]
+        return cls.of(read_records(path), Path(path).parent.name if name == "records" else name)
+
+    def layer_of(self, shape: Shape) -> tuple[int, int]:
+        """Returns the columns and the depth of the weights."""
+        sizes = extents(self.space.workload, shape)
+        return sizes["cols"], sizes["depth"]
+
+    @cached_property
+    def layers(self) -> tuple[tuple[int, int], ...]:
+        return tuple(sorted({self.layer_of(record.shape) for record in self.truth}))
+
+    def held_out(self, split: str, seed: int) -> Callable[[Record], bool] | None:
+        """Returns what tells the held-out records of a split; None if the survey has no such.
+
+        ``pairs`` holds nothing out beforehand: all that no model was told of is judged.
+        """
+        random = np.random.default_rng((seed, sorted(SPLITS).index(split)))
+        if split == "pairs":
+            return lambda record: False
+        if split == "kernels":
+            kernels = _part(random, sorted({r.scheme.kernel for r in self.truth}), OF_KERNELS)
+            return lambda record: record.scheme.kernel in kernels
+        if split == "shapes":
+            shapes = _part(random, sorted({r.shape for r in self.truth}), OF_SHAPES)
+            return lambda record: record.shape in shapes
+        if len(self.layers) < 2 or "N" not in self.space.workload.dims:
+            return None
+        left = self.layers[seed % len(self.layers)]
+        return lambda record: self.layer_of(record.shape) == left
+
+
+def _part(random: np.random.Generator, values: Sequence[object], share: float) -> set[object]:
+    chosen = random.permutation(len(values))[: max(1, round(share * len(values)))]
+    return {values[number] for number in chosen}
+
+
+def _settled(rounds: Mapping[tuple[Scheme, Shape], Mapping[Round | None, Record]]) -> Iterator[Record]:
+    """Yields one record of each pair: the geometric mean of its rounds, each less how slow it was for all on
+    this shape. Its noise is that of one round by the differences on this shape, over the root of the rounds;
+    of a
+    single round, the spread of its blocks."""
+    by_shape: dict[Shape, list[tuple[Scheme, Mapping[Round | None, Record]]]] = {}
+    for (scheme, shape), found in rounds.items():
+        by_shape.setdefault(shape, []).append((scheme, found))
+    for pairs in by_shape.values():
+        names = sorted({name for _, found in pairs for name in found}, key=str)
+        logs = np.full((len(pairs), len(names)), np.nan)
+        for row, (_, found) in enumerate(pairs):
+            for name, record in found.items():
+                logs[row, names.index(name)] = np.log(record.seconds or np.nan)
+        whole = logs[~np.isnan(logs).any(axis=1)]
+        middle = whole.mean(axis=1, keepdims=True) if len(whole) else np.zeros((1, 1))
+        slow = np.median(whole - middle, axis=0) if len(whole) else np.zeros(len(names))
+        several = len(names) > 1 and len(whole) > 1
+        noise = float(np.sqrt(np.mean((whole - middle - slow).var(axis=1, ddof=1)))) if several else None
+        for (_, found), row in zip(pairs, logs - slow, strict=True):
+            record = next(iter(found.values()))
+            apart = record.spread
+            if noise is not None:
+                apart = float(np.expm1(DEVIATIONS * sqrt(2) * noise / sqrt(len(found))))
+            yield replace(record, seconds=float(np.exp(np.nanmean(row))), spread=apart)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The quality of one model's predictions of what it was not told.
+
+    Args:
+        survey, model, split, seed, told: of what.
+        metrics: those of :func:`~dietlab.cost.metrics.ranking_metrics`, means over shapes; ``inside`` 1 and 2
+            are the shares of held-out times within one and two doubts of the prediction (of normal ones 0.68
+            and 0.95); ``fit_seconds``.
+    """
+
+    survey: str
+    model: str
+    split: str
+    seed: int
+    told: int
+    metrics: Mapping[str, float]
+
+
+def judge(
+    surveys: Iterable[Survey],
+    models: Sequence[str] = tuple(COST_MODELS),
+    splits: Sequence[str] = tuple(SPLITS),
+    told: Sequence[int] = (400,),
+    seeds: int = 5,
+) -> list[Judgement]:
+    """Returns a judgement for each survey, split, number of measurements, seed and model.
+
+    A model is told a random draw of one measurement of each pair that is not held out. Where every pair was
+    measured in several rounds, ``measured again`` is the first round as a model of the last one.
+
+    Raises:
+        ModelError: for an unknown model or split.
+    """
+    require_names("cost models", COST_MODELS, models, ModelError, at_least=1)
+    require_names("splits", SPLITS, splits, ModelError, at_least=1)
+    found = []
+    for survey in surveys:
+        if "pairs" in splits and len(survey.again) == len(survey.told):
+            metrics = measured_again(survey)
+            found.append(Judgement(survey.name, AGAIN, "pairs", 0, len(survey.told), metrics))
+        for split in splits:
+            for seed in range(seeds):
+                held_out = survey.held_out(split, seed)
+                if held_out is None:
+                    continue
+                for count in told:
+                    train, test = _divided(survey, held_out, count, seed)
+                    for model in models:
+                        metrics = _judged(survey, model, train, test, seed)
+                        found.append(Judgement(survey.name, model, split, seed, len(train), metrics))
+    return found
+
+
+def measured_again(survey: Survey) -> dict[str, float]:
+    """Returns the metrics of the first round of a survey as a model of its last, each shape's level
+    adjusted."""
+    noise = {(record.scheme, record.shape): record.spread for record in survey.truth}
+    by_shape: dict[Shape, list[tuple[Record, Record]]] = {}
+    for first, last in zip(survey.told, survey.again, strict=True):
+        by_shape.setdefault(first.shape, []).append((first, last))
+    rows = []
+    for pairs in by_shape.values():
+        told, found = (np.array([pair[at].seconds or np.nan for pair in pairs]) for at in (0, 1))
+        level = float(np.median(found / told))
+        rows.append(ranking_metrics(told * level, found, [noise[r.scheme, r.shape] for r, _ in pairs]))
+    return mean_metrics(rows)
+
+
+def judge_operator(
+    source: Survey, survey: Survey, models: Sequence[str], told: Sequence[int] = (400,), seeds: int = 5
+) -> list[Judgement]:
+    """Returns judgements of models that were told of another operator, or of another processor, alone; of
+    those that can be asked about an operator that they were not fitted for, ``analytic`` and the boosted
+    ones.
+
+    Raises:
+        ModelError: if none of the models can, or one is unknown.
+    """
+    require_names("cost models", COST_MODELS, models, ModelError, at_least=1)
+    found = []
+    for seed in range(seeds):
+        for count in told:
+            order = np.random.default_rng(seed).permutation(len(source.told))[:count]
+            train = [source.told[number] for number in order]
+            for model in models:
+                started = perf_counter()
+                fitted = predictor_named(model, source.cache, seed).fit(source.space, train)
+                if isinstance(fitted, (Analytic, Boosted)):
+                    took = perf_counter() - started
+                    metrics = judged_by(fitted.on(survey.space), survey.truth)
+                    split = f"operator, from {source.name}"
+                    found.append(
+                        Judgement(
+                            survey.name, model, split, seed, len(train), {**metrics, "fit_seconds": took}
+                        )
+                    )
+    if not found:
+        raise ModelError("a cost model of the list can be asked about another operator", ", ".join(models))
+    return found
+
+
+def _divided(
+    survey: Survey, held_out: Callable[[Record], bool], count: int, seed: int
+) -> tuple[list[Record], list[Record]]:
+    """Returns what a model is told, and what it is judged by."""
+    pool = [record for record in survey.told if not held_out(record)]
+    order = np.random.default_rng(seed).permutation(len(pool))[:count]
+    train = [pool[number] for number in order]
+    known = {(record.scheme, record.shape) for record in train}
+    apart = [record for record in survey.truth if held_out(record)]
+    return train, apart or [r for r in survey.truth if (r.scheme, r.shape) not in known]
+
+
+def _judged(
+    survey: Survey, model: str, train: Sequence[Record], test: Sequence[Record], seed: int
+) -> dict[str, float]:
+    started = perf_counter()
+    fitted = predictor_named(model, survey.cache, seed).fit(survey.space, train)
+    took = perf_counter() - started
+    return {**judged_by(fitted, test), "fit_seconds": took}
+
+
+def judged_by(fitted: Fitted, test: Sequence[Record]) -> dict[str, float]:
+    """Returns the metrics of one fitted model on records, means over their shapes."""
+    by_shape: dict[Shape, list[Record]] = {}
+    for record in test:
+        by_shape.setdefault(record.shape, []).append(record)
+    rows, off = [], []
+    for shape, group in by_shape.items():
+        schemes = [record.scheme for record in group]
+        predicted = fitted.seconds(schemes, [shape])[:, 0]
+        measured = np.array([record.seconds or np.nan for record in group])
+        off.append(np.abs(np.log(predicted / measured)) / fitted.doubt(schemes, [shape])[:, 0])
+        if len(group) > 1:
+            rows.append(ranking_metrics(predicted, measured, [record.spread for record in group]))
+    away = np.concatenate(off)
+    inside = {f"inside {most}": float((away <= most).mean()) for most in (1, 2)}
+    return {**mean_metrics(rows), **inside}
+
+
+RESAMPLED = 2000
+"""Draws of the seeds from which an interval follows."""
+
+
+def frame_judgements(judgements: Iterable[Judgement], raw: bool = False) -> pd.DataFrame:
+    """Returns a table with one row a survey, split, number of measurements and model: of each metric the mean
+    over seeds, and ``low`` and ``high`` of its 95 % interval (bootstrap of the seeds).
+
+    Args:
+        raw: one row a judgement in place of that.
+    """
+    import pandas as pd
+
+    keys = ["survey", "split", "told", "model"]
+    rows = [{**{key: getattr(j, key) for key in keys}, "seed": j.seed, **j.metrics} for j in judgements]
+    frame = pd.DataFrame(rows)
+    if raw or frame.empty:
+        return frame
+    random = np.random.default_rng(0)
+    found = []
+    for values, group in frame.groupby(keys, sort=False):
+        row = dict(zip(keys, values, strict=True))
+        for name in group.columns.difference([*keys, "seed"], sort=False):
+            column = group[name].dropna().to_numpy()
+            if len(column):
+                means = column[random.integers(0, len(column), (RESAMPLED, len(column)))].mean(axis=1)
+                low, high = np.quantile(means, [0.025, 0.975])
+                row |= {name: float(column.mean()), f"{name} low": float(low), f"{name} high": float(high)}
+        found.append({**row, "seeds": len(group)})
+    return pd.DataFrame(found)

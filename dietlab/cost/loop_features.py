@@ -1,0 +1,204 @@
+"""Features of pairs of a scheme and a shape, for models that see both: knobs, and the loops of the program.
+
+``knobs`` are what a search chooses, as they stand in the scheme's key, and the extents. ``loops`` say of each
+loop of the nest that the lowering writes, outermost first, how long it is, which bytes of each operand its
+body
+touches beside each cache, how many are touched before an operand is read again, and how many multiply-adds a
+byte serves
+there (curve and itervar features: Chen et al., Learning to Optimize Tensor Programs, NeurIPS 2018, sections
+3.1 and
+appendix A.2; Zheng et al., Ansor, OSDI 2020, appendix B)::
+
+    batch, passes over the depth, columns of tiles, row tiles, steps, rows and vectors of a tile     (weights
+    stay) batch, passes over the depth, row tiles, columns of tiles, steps, rows and vectors of a tile
+    (the
+    input stays)
+
+Sizes and distances are logarithms of base 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from dietlab.cost.bundle import Calls
+from dietlab.cost.cuda_features import cuda_features
+from dietlab.hardware import Hardware
+from dietlab.plans import tiles_of
+from dietlab.shapes import Shape
+from dietlab.space import CpuMicroKernel, CudaMicroKernel, Scheme
+from dietlab.workloads import IntArray, Workload
+from dietlab.workloads.contraction import Weights
+
+Seen = Literal["knobs", "loops"]
+"""What a model sees of a pair."""
+
+Table = npt.NDArray[np.float32]
+Named = Mapping[str, npt.NDArray[Any]]
+
+FLOAT_BYTES = 4
+WEIGHTS: tuple[Weights, ...] = get_args(Weights)
+
+
+def pair_features(
+    seen: Seen, workload: Workload, hardware: Hardware, schemes: Sequence[Scheme], shapes: Sequence[Shape]
+) -> Table:
+    """Returns the features of single pairs, ``[pairs, features]``."""
+    return _stacked(seen, workload, hardware, schemes, shapes, lambda column: column)
+
+
+def table_features(
+    seen: Seen, workload: Workload, hardware: Hardware, schemes: Sequence[Scheme], shapes: Sequence[Shape]
+) -> Table:
+    """Returns the features of every scheme on every shape, ``[schemes * shapes, features]``."""
+    return _stacked(seen, workload, hardware, schemes, shapes, lambda column: column[:, None])
+
+
+def _stacked(
+    seen: Seen,
+    workload: Workload,
+    hardware: Hardware,
+    schemes: Sequence[Scheme],
+    shapes: Sequence[Shape],
+    placed: Callable[[npt.NDArray[Any]], npt.NDArray[Any]],
+) -> Table:
+    calls = Calls.of(workload, shapes)
+    extents = {f"extent of {role}": _log(extent) for role, extent in calls.extents.items()}
+    rows = np.array([_knobs(scheme, workload, hardware) for scheme in schemes], np.float64)
+    columns: list[npt.NDArray[np.float64]] = [placed(rows[:, number]) for number in range(rows.shape[1])]
+    columns += extents.values()
+    if seen == "loops":
+        sizes = {name: placed(column) for name, column in _sizes(schemes, hardware).items()}
+        columns += _loops(sizes, calls, workload, hardware).values()
+    full = np.broadcast_arrays(*columns)
+    return np.stack([column.ravel().astype(np.float32) for column in full], axis=1)
+
+
+def _knobs(scheme: Scheme, workload: Workload, hardware: Hardware) -> list[float]:
+    """Returns what a search chooses, in numbers."""
+    kernel = scheme.kernel
+    if isinstance(kernel, CudaMicroKernel):
+        return cuda_features(kernel, workload, hardware)
+    assert isinstance(kernel, CpuMicroKernel)
+    numbers = [kernel.rows, kernel.cols, kernel.unroll, kernel.prefetch, kernel.ahead, kernel.block]
+    return [*numbers, kernel.along == "depth", scheme.order == "ws", _edge(scheme)]
+
+
+def _edge(scheme: Scheme) -> int:
+    return ("even", "rest", "padded", "checked", "partitioned").index(scheme.edge)
+
+
+def _sizes(schemes: Sequence[Scheme], hardware: Hardware) -> dict[str, IntArray]:
+    """Returns the sizes that the loops follow from, ``[schemes]`` each."""
+    rows, cols = ([getattr(scheme, name) for scheme in schemes] for name in ("rows", "cols"))
+    kernels = [scheme.kernel for scheme in schemes]
+    if isinstance(kernels[0], CudaMicroKernel):
+        block, vectors = [kernel.step for kernel in kernels], [kernel.threads for kernel in kernels]
+    else:
+        block = [kernel.block for kernel in kernels]
+        vectors = [kernel.vectors(hardware.cpu.lanes) for kernel in kernels]
+    granules = [kernel.granule for kernel in kernels]
+    even = [scheme.edge == "even" for scheme in schemes]
+    stays = [scheme.order == "ws" for scheme in schemes]
+    composed = [scheme.composed for scheme in schemes]
+    unroll = [getattr(kernel, "unroll", 1) for kernel in kernels]
+    narrows = [kernel.composes_columns for kernel in kernels]
+    named = {
+        "rows": rows,
+        "cols": cols,
+        "block": block,
+        "vectors": vectors,
+        "granule": granules,
+        "even": even,
+    }
+    named |= {"stays": stays, "composed": composed, "unroll": unroll, "narrows": narrows}
+    return {name: np.array(values, np.int64) for name, values in named.items()}
+
+
+def _loops(sizes: Mapping[str, IntArray], calls: Calls, workload: Workload, hardware: Hardware) -> Named:
+    """Returns the features of the loops, each ``[schemes, shapes]`` or ``[pairs]``."""
+    rows, cols, depth = calls["rows"], calls["cols"], calls["depth"]
+    tallest, lower, tiles = _tiles(sizes, rows)
+    steps = np.where(sizes["block"] > 0, np.minimum(sizes["block"], depth), depth)
+    passes, across = -(-depth // steps), -(-cols // sizes["cols"])
+    width = np.where(sizes["narrows"] > 0, np.minimum(sizes["cols"], cols), sizes["cols"])
+    height = rows / np.maximum(1, tiles)
+    stays = sizes["stays"] > 0
+    # Operands that the body of a loop reads and writes, in elements: x, w and y.
+    tile = height * steps, width * steps, height * width
+    inner = (
+        np.where(stays, rows * steps, height * steps),
+        np.where(stays, width * steps, cols * steps),
+        np.where(stays, rows * width, height * cols),
+    )
+    a_pass = rows * steps, cols * steps, rows * cols
+    product = rows * depth, cols * depth, rows * cols
+    found: dict[str, Any] = {
+        "row tiles": _log(tiles),
+        "columns of tiles": _log(across),
+        "passes": _log(passes),
+        "steps": _log(steps),
+        "iterations of steps": _log(steps / sizes["unroll"]),
+        "height of the tallest": tallest,
+        "height of the lowest": lower,
+        "height on average": height,
+        "accumulators on average": height * sizes["vectors"],
+        "accumulators of the lowest": lower * sizes["vectors"],
+        "filled of the last column": cols / (across * width),
+        "filled rows": rows / np.maximum(1, tiles * tallest),
+        "tiles": _log(tiles * across * calls["batch"]),
+        "weights": np.float64(WEIGHTS.index(workload.weights)),
+    }
+    levels = _levels(hardware)
+    for loop, bodies in (("tile", tile), ("inner", inner), ("pass", a_pass), ("product", product)):
+        touched = sum(bodies) * FLOAT_BYTES
+        for level, size in levels.items():
+            found[f"bytes of a {loop} of {level}"] = _log(touched / size)
+        for operand, body in zip("xwy", bodies, strict=True):
+            found[f"bytes of {operand} in a {loop}"] = _log(body * FLOAT_BYTES)
+    for loop, bodies, work in (
+        ("tile", tile, height * width * steps),
+        ("inner", inner, np.where(stays, rows * width, height * cols) * steps),
+        ("product", product, rows * cols * depth),
+    ):
+        found[f"multiply-adds a byte in a {loop}"] = _log(work / (sum(bodies) * FLOAT_BYTES))
+    found["bytes until the weights again"] = _log(FLOAT_BYTES * np.where(stays, sum(tile), sum(inner)))
+    found["bytes until the input again"] = _log(FLOAT_BYTES * np.where(stays, sum(inner), sum(tile)))
+    found["bytes until the output again"] = _log(FLOAT_BYTES * np.where(passes > 1, sum(a_pass), 0.0))
+    found["multiply-adds"] = _log(1.0 * rows * cols * depth * calls["batch"])
+    return found
+
+
+def _tiles(sizes: Mapping[str, IntArray], rows: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+    """Returns the height of the tallest and of the lowest tile, and the number of row tiles."""
+    found = []
+    for edge in ("even", "rest", "padded"):
+        (tall, many), *rest = tiles_of(edge, sizes["granule"], sizes["rows"], rows)
+        low, few = rest[0] if rest else (tall, 0 * many)
+        first, last = np.where(many > 0, tall, low), np.where(few > 0, low, tall)
+        found.append((first, last, many + few))
+    even, left, padded = found
+    composed = [np.where(sizes["even"] > 0, one, other) for one, other in zip(even, left, strict=True)]
+    chosen = [
+        np.where(sizes["composed"] > 0, one, other) for one, other in zip(composed, padded, strict=True)
+    ]
+    return chosen[0], chosen[1], chosen[2]
+
+
+def _levels(hardware: Hardware) -> dict[str, int]:
+    if hardware.kind == "cuda":
+        return {
+            "shared memory": hardware.gpu.smem_per_block_bytes,
+            "the last level": hardware.last_level_bytes,
+        }
+    cpu = hardware.cpu
+    return {"L1": cpu.l1d_bytes, "L2": cpu.l2_bytes, "the last level": cpu.last_level_bytes}
+
+
+def _log(values: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Returns logarithms of base 2; of nothing that of a thousandth."""
+    return np.asarray(np.log2(np.maximum(np.asarray(values, np.float64), 1e-3)))

@@ -1,0 +1,217 @@
+"""Transfer: what records of other shapes, layers, operators or machines let expect of a new tuning.
+
+Boosted trees are fitted to the times of all of them over the adaptation cost at their own processor's peak,
+from features that say sizes beside that processor's caches (:mod:`dietlab.cost.loop_features`). A new tuning
+corrects them: its Gaussian process is of what they leave (:class:`~dietlab.cost.calibration.Calibration`),
+and how much of
+what they say counts is what its own measurements make most likely, down to nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dietlab.cost.adaptation import AdaptationCost, adaptation_cost
+from dietlab.cost.analytic import at_peak_of
+from dietlab.cost.calibration import Measured, Values
+from dietlab.cost.loop_features import pair_features, table_features
+from dietlab.errors import ModelError
+from dietlab.files import write_json
+from dietlab.hardware import Hardware
+from dietlab.measure import RecordFile
+from dietlab.shapes import Shape
+from dietlab.space import Scheme
+from dietlab.workloads import Workload, workload_from_json
+
+SCHEMA_VERSION = 1
+
+MOST = 3000
+"""The most pairs that each source is learned from: more cost time, and the trees learn little more."""
+
+TREES = {
+    "max_depth": 6,
+    "eta": 0.1,
+    "subsample": 0.8,
+    "colsample_bynode": 0.4,
+    "min_child_weight": 3,
+    "nthread": 1,
+}
+ROUNDS = 250
+
+FOREIGN_POINTS = 12
+"""Measurements of this processor that must be there before records of another count: with fewer, how much of
+them holds here cannot be told."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Records that a prior was fitted on: of which operator, on which processor, in which cache state."""
+
+    workload: Workload
+    hardware: Hardware
+    cache: str
+    pairs: int
+
+    def __str__(self) -> str:
+        return f"{self.pairs} pairs of {self.workload} on {self.hardware.name} ({self.hardware.cores} cores)"
+
+    def to_json(self) -> dict[str, Any]:
+        named = {"workload": self.workload.to_json(), "hardware": self.hardware.to_json()}
+        return {**named, "cache": self.cache, "pairs": self.pairs}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Source:
+        workload, hardware = workload_from_json(value["workload"]), Hardware.from_json(value["hardware"])
+        return cls(workload, hardware, value["cache"], value["pairs"])
+
+
+@dataclass(frozen=True)
+class Prior:
+    """A global model of records, which says of each what it is from.
+
+    Made by :meth:`fit`; ``tune(prior=...)`` takes it.
+    """
+
+    sources: tuple[Source, ...]
+    missed: float
+    booster: Any = field(repr=False, compare=False)
+
+    @classmethod
+    def fit(cls, files: Sequence[RecordFile], seed: int = 0) -> Prior:
+        """Fits the trees on the records of one file or more; each file has its own level.
+
+        Raises:
+            ModelError: if there is none, one has no successful record, or they are of CPUs and GPUs both.
+        """
+        import xgboost as xgb
+
+        if not files:
+            raise ModelError("a prior is fitted on records", "none", "Name a study or a file of records.")
+        kinds = sorted({file.hardware.kind for file in files})
+        if len(kinds) > 1:
+            raise ModelError("a prior is of CPUs or of GPUs", " and ".join(kinds), "Fit one for each.")
+        random = np.random.default_rng(seed)
+        features, values, sources = [], [], []
+        for file in files:
+            measured = Measured.of(file.workload, file.records)
+            kept = np.sort(random.permutation(len(measured.shapes))[:MOST]).tolist()
+            source = Source(file.workload, file.hardware, file.header.get("cache", "hot"), len(kept))
+            measured, cost = measured.at(kept), _cost(source)
+            over = np.log(measured.seconds / at_peak_of(cost, measured.schemes, measured.shapes))
+            values.append(over - np.median(over))
+            features.append(
+                pair_features("loops", file.workload, file.hardware, measured.schemes, measured.shapes)
+            )
+            sources.append(source)
+        table, told = np.concatenate(features), np.concatenate(values)
+        unseen = random.permutation(len(told)) < len(told) // 5
+        judge = _trees(table[~unseen], told[~unseen], seed) if unseen.any() else None
+        missed = judge.predict(xgb.DMatrix(table[unseen])) - told[unseen] if judge else np.ones(1)
+        return cls(tuple(sources), float(np.sqrt(np.mean(missed**2))), _trees(table, told, seed))
+
+    def values(self, cost: AdaptationCost, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Values:
+        """Returns the expected logarithms of times over the adaptation cost at the peak, less their
+        level, ``[schemes, shapes]``."""
+        size = len(schemes), len(shapes)
+        if not all(size):
+            return np.zeros(size)
+        return self._asked(table_features("loops", cost.workload, cost.hardware, schemes, shapes)).reshape(
+            size
+        )
+
+    def values_of(self, cost: AdaptationCost, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Values:
+        """Returns :meth:`values` of single pairs, ``[pairs]``."""
+        return self._asked(pair_features("loops", cost.workload, cost.hardware, schemes, shapes))
+
+    def _asked(self, features: Any) -> Values:
+        import xgboost as xgb
+
+        return np.asarray(self.booster.predict(xgb.DMatrix(features)), np.float64)
+
+    def counts(self, hardware: Hardware, measured: int) -> bool:
+        """Returns whether it counts beside that number of measurements of a processor: that of another one
+        only if these are enough to adapt it."""
+        return measured >= FOREIGN_POINTS or not self.strangers(hardware)
+
+    def strangers(self, hardware: Hardware) -> tuple[str, ...]:
+        """Returns the names of processors that it is from and that are not this one."""
+        others = [source.hardware for source in self.sources if not _same(source.hardware, hardware)]
+        return tuple(dict.fromkeys(f"{other.name} ({other.cores} cores)" for other in others))
+
+    def require_kind(self, hardware: Hardware) -> None:
+        """Requires that it is of this kind of processor.
+
+        Raises:
+            ModelError: if it is not.
+        """
+        found = self.sources[0].hardware
+        if found.kind != hardware.kind:
+            raise ModelError(
+                f"a prior for a {hardware.kind} processor is of such",
+                f"one of {found.name}",
+                "Tune without it.",
+            )
+
+    def told(self, hardware: Hardware) -> str:
+        """Returns in words what it is from and, if that is another processor, how it is adapted."""
+        known = "; ".join(map(str, self.sources))
+        strangers = self.strangers(hardware)
+        if not strangers:
+            return f"prior: {known}"
+        foreign = f"{', '.join(strangers)} is not {hardware.name} ({hardware.cores} cores)"
+        return (
+            f"prior: {known}. {foreign}: it counts once {FOREIGN_POINTS} pairs are measured here, at a level "
+            "and a share that are fitted on them."
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "sources": [source.to_json() for source in self.sources],
+            "missed": self.missed,
+            "booster": json.loads(self.booster.save_raw("json")),
+        }
+
+    def save(self, path: str | Path) -> None:
+        """Writes JSON; reading it back runs no code."""
+        write_json(Path(path), self.to_json(), indent=None)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Prior:
+        """Reads what :meth:`save` wrote.
+
+        Raises:
+            ModelError: if the file is missing, truncated, or of another version.
+        """
+        import xgboost as xgb
+
+        try:
+            value = json.loads(Path(path).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ModelError("a prior's file is readable JSON", f"{path}: {error}") from None
+        if not isinstance(value, dict) or value.get("schema_version") != SCHEMA_VERSION:
+            raise ModelError(f"a prior has schema {SCHEMA_VERSION}", path, "Fit it again from the records.")
+        booster = xgb.Booster()
+        booster.load_model(bytearray(json.dumps(value["booster"]).encode()))
+        return cls(tuple(map(Source.from_json, value["sources"])), value["missed"], booster)
+
+
+def _cost(source: Source) -> AdaptationCost:
+    return adaptation_cost(source.workload, source.hardware, "streamed", source.cache)  # type: ignore[arg-type]
+
+
+def _same(one: Hardware, other: Hardware) -> bool:
+    return one.is_same_as(other) and one.cores == other.cores
+
+
+def _trees(features: Any, values: Values, seed: int) -> Any:
+    import xgboost as xgb
+
+    parameters = {**TREES, "seed": seed, "base_score": float(values.mean())}
+    return xgb.train(parameters, xgb.DMatrix(features, label=values), ROUNDS)

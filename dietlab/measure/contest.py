@@ -1,0 +1,176 @@
+"""Candidates on the same shape: who of them are timed, for how long, and the records that come out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from functools import partial
+from statistics import geometric_mean, median
+from time import perf_counter
+
+from dietlab.events import PhaseSeconds
+from dietlab.measure.builders import Builders, Built
+from dietlab.measure.record import Record, Status, Trial
+from dietlab.shapes import Shape
+from dietlab.timing.process import WorkerCrashed, WorkerTimeout
+from dietlab.timing.protocol import Timing
+from dietlab.timing.turns import Player, Questions, play
+from dietlab.workloads import Workload
+
+CACHED_SHARE = 1 / 4
+"""The share of a block's seconds that a block on operands in the last-level cache lasts, beside each block on
+operands in memory."""
+
+FEWEST_TURNS, BEHIND = 3, 1.1
+"""The turns after which a program leaves, if it is slower than the fastest by more than the second number,
+a ratio; a slow program leaves after its first. (One block of calls of 15 ms or more is 10 % off now and
+then, which is more than good plans differ by.)"""
+
+
+def built_contests(
+    builders: Builders, workload: Workload, trials: Sequence[Trial]
+) -> tuple[list[list[Candidate]], list[Built]]:
+    """Builds the trials; returns the rivals on each shape, shape by shape, and the libraries."""
+    started = perf_counter()
+    built = list(builders.build(workload, trials))
+    # Builds overlap, so each trial is charged its share of the wall-clock time.
+    wall, busy = perf_counter() - started, sum(b.seconds for b in built) or 1.0
+    rivals: dict[Shape, list[Candidate]] = {}
+    for trial, library in zip(trials, built, strict=True):
+        compile_seconds = wall * library.seconds / busy / max(1, len(trial.shapes))
+        for shape in trial.shapes:
+            rivals.setdefault(shape, []).append(Candidate.of(library, shape, compile_seconds))
+    return [rivals[shape] for shape in sorted(rivals)], built
+
+
+def play_contests(
+    seat: Questions, contests: Sequence[Sequence[Candidate]], timing: Timing, *, cached: bool
+) -> None:
+    """Times candidates on some shapes in turns.
+
+    Args:
+        seat: what checks and times them.
+        contests: the rivals on each shape; their records say afterwards what became of them.
+        cached: whether operands in the last-level cache are timed, too, beside those in memory.
+    """
+    playing = [_different(contest) for contest in contests]
+    for candidate in (candidate for rivals in playing for candidate in rivals):
+        candidate.player = Player(seat, candidate.record.shape, str(candidate.built.path))
+    players = [[candidate.player for candidate in rivals if candidate.player] for rivals in playing]
+    seed = f"{[(str(rivals[0].shape), len(rivals)) for rivals in players if rivals]}"
+    play(players, timing.blocks, partial(_take, timing, cached), seed, partial(_playing_on, timing))
+
+
+def _take(timing: Timing, cached: bool, player: Player, turn: int) -> None:
+    """Takes one turn of a candidate: a block, and a shorter one on operands in cache if that may matter,
+    which it hardly does for slow programs; long calls vary little, so that one turn is enough."""
+    player.take(timing.cache, timing.block_seconds)
+    if timing.cache != "rotating" or not cached or not player.correct:
+        return
+    seconds = min(player.seconds(timing.cache))
+    if not timing.slow(seconds) and (turn == 0 or seconds <= timing.block_seconds):
+        player.take("interleaved", CACHED_SHARE * timing.block_seconds)
+
+
+def _different(contest: Sequence[Candidate]) -> list[Candidate]:
+    """Returns the candidates of a shape that were built; of equal machine code the first, whose twins the
+    others become."""
+    alike: dict[str, Candidate] = {}
+    for candidate in contest:
+        first = alike.setdefault(candidate.code, candidate)
+        candidate.twin = None if first is candidate else first
+    return [candidate for candidate in contest if candidate.record.ok and candidate.twin is None]
+
+
+def _playing_on(timing: Timing, rivals: Sequence[Player], turns: int) -> list[Player]:
+    """Returns the rivals on a shape of which another block would tell more after ``turns`` turns: at first
+    all but slow programs behind the fastest, then quick programs that are not behind it."""
+    most = BEHIND * min(map(_mean_seconds, rivals), default=0.0)
+
+    def plays_on(player: Player) -> bool:
+        slow, behind = timing.slow(min(player.seconds(timing.cache))), _mean_seconds(player) > most
+        return not (slow and behind) if turns < FEWEST_TURNS else not (slow or behind)
+
+    return list(filter(plays_on, rivals))
+
+
+def _mean_seconds(player: Player) -> float:
+    """Returns the geometric mean over where operands come from, so far."""
+    return geometric_mean(min(player.seconds(cache)) for cache in player.blocks)
+
+
+@dataclass
+class Candidate:
+    """A library on one shape while it is measured, and its record so far.
+
+    Args:
+        player: of those that are timed.
+        twin: has the same machine code, and what it takes holds for both.
+    """
+
+    built: Built
+    record: Record
+    player: Player | None = None
+    twin: Candidate | None = None
+
+    @classmethod
+    def of(cls, built: Built, shape: Shape, compile_seconds: float) -> Candidate:
+        record = Record(
+            built.scheme,
+            shape,
+            "ok",
+            at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            phases=PhaseSeconds(compile=compile_seconds),
+            code_bytes=built.answer.get("code_bytes", 0),
+            code_hash=built.answer.get("code_hash", ""),
+            resources=built.answer.get("resources", {}),
+        )
+        if built.failure:
+            record = replace(record, status=built.failure[0], reason=built.failure[1])
+        return cls(built, record)
+
+    @property
+    def code(self) -> str:
+        """Equal for equal machine code."""
+        return self.record.code_hash or self.record.scheme.key
+
+    def result(self, cache: str) -> Record:
+        """Returns the record, once all turns are over.
+
+        Args:
+            cache: the state that ``seconds`` are of.
+        """
+        if self.twin is not None:
+            twin = self.twin.result(cache)
+            return replace(
+                self.record,
+                status=twin.status,
+                seconds=twin.seconds,
+                cached_seconds=twin.cached_seconds,
+                spread=twin.spread,
+                reason=f"same code as {twin.scheme.key}",
+            )
+        if self.player is None:
+            return self.record
+        player = self.player
+        phases = self.record.phases.plus(verify=player.check_seconds, measure=player.time_seconds)
+        if not player.correct:
+            return replace(self.record, phases=phases, status=_status(player), reason=player.reason)
+        blocks, cached = player.seconds(cache), player.seconds("interleaved")
+        return replace(
+            self.record,
+            phases=phases,
+            seconds=min(blocks),
+            cached_seconds=min(cached, default=None),
+            spread=median(blocks) / min(blocks) - 1,
+        )
+
+
+def _status(player: Player) -> Status:
+    """Returns what became of a candidate that has no time."""
+    if player.error is None:
+        return "wrong"
+    if isinstance(player.error, WorkerTimeout):
+        return "timeout"
+    return "crashed" if isinstance(player.error, WorkerCrashed) else "refused"

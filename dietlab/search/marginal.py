@@ -1,0 +1,153 @@
+"""Greedy search by marginal gain, with and without an analytic draft before it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from random import Random
+
+import numpy as np
+import numpy.typing as npt
+
+from dietlab.cost import Analytic
+from dietlab.search.state import SearchState, Values
+from dietlab.space import Scheme
+
+TIES = 1e-3
+"""The weight of a scheme's mean time beside what it gains: where none gains, the best on average goes first,
+so that a round is never wasted."""
+
+
+@dataclass(frozen=True)
+class MarginalStrategy:
+    """Greedy search by marginal gain: each pick helps the shapes that earlier picks left slow.
+
+    Predicts every untried scheme on every shape and adds, one by one, the one that lowers the
+    weighted sum of logarithms of time most, given the best known time of each shape and the picks
+    before it. A share at random keeps the model honest.
+
+    Predictions of similar schemes are similar, and the first ones err together. So at most
+    ``tile_share`` of the picks have one tile, and at most ``width_share`` one tile width, until only such
+    are left. (Replayed on all 1512 schemes of a dense layer from a uniform first round, 64 trials end
+    0.7 % above the fastest on average with these limits, 1.7 % without.)
+
+    The first round, before there is a predictor, tries every access pattern
+    (:attr:`MicroKernel.access_pattern`) in each loop order equally often: one that it leaves out has no
+    evidence in its favour and may never be proposed.
+    """
+
+    random_share: float = 0.2
+    tile_share: float = 1 / 8
+    width_share: float = 1 / 4
+
+    def propose(self, state: SearchState, count: int, random: Random) -> Sequence[Scheme]:
+        if state.predictor is None or not state.untried:
+            return _dealt(state.untried, count, random)
+        return state.filled(self.guided(state, state.untried, count), count, random)
+
+    def guided(self, state: SearchState, schemes: Sequence[Scheme], count: int) -> list[Scheme]:
+        """Returns the picks of a round that the predictor asks for, out of some schemes."""
+        assert state.predictor is not None
+        logs = logarithms(state.predictor.seconds(schemes, state.shapes.shapes))
+        known = logarithms(np.array([state.best_seconds[shape] for shape in state.shapes]))
+        guided = min(count - round(count * self.random_share), len(schemes))
+        limits = (
+            (numbered([tile(scheme) for scheme in schemes]), guided * self.tile_share),
+            (numbered([scheme.cols for scheme in schemes]), guided * self.width_share),
+        )
+        return [schemes[pick] for pick in greedy(logs, known, np.array(state.shapes.weights), guided, limits)]
+
+
+@dataclass(frozen=True)
+class DraftStrategy:
+    """Draft-then-verify: an analytic draft picks many schemes, and the learned model few of them.
+
+    The draft (:class:`~dietlab.cost.Analytic`) costs no measurement. In the first round, before there is
+    a model, it picks a part of the schemes alone, each of another tile: what it cannot tell apart it errs on
+    together. The others are dealt over the access patterns, as in :class:`MarginalStrategy`. Later, the
+    learned model verifies the best ``drafts`` schemes for each one that is wanted, by their marginal gain: in
+    a large space it is asked about few.
+
+    Args:
+        drafts: schemes that are drafted for each one that is proposed.
+        first_share: of the first round that is drafted.
+    """
+
+    drafts: int = 64
+    first_share: float = 0.5
+    verify: MarginalStrategy = MarginalStrategy()
+
+    def propose(self, state: SearchState, count: int, random: Random) -> Sequence[Scheme]:
+        if not state.untried:
+            return ()
+        logs = logarithms(Analytic.of(state.space, state.cache).seconds(state.untried, state.shapes.shapes))
+        if state.predictor is None:
+            return self._first(state, logs, count, random)
+        behind = (logs - logs.min(axis=0)).min(axis=1)
+        drafted = [state.untried[place] for place in behind.argsort(kind="stable")[: self.drafts * count]]
+        return state.filled(self.verify.guided(state, sorted(drafted), count), count, random)
+
+    def _first(self, state: SearchState, logs: Values, count: int, random: Random) -> list[Scheme]:
+        tiles = (numbered([tile(scheme) for scheme in state.untried]), 1.0)
+        wanted = min(round(self.first_share * count), len(state.untried))
+        picks = greedy(logs, logs.max(axis=0), np.array(state.shapes.weights), wanted, (tiles,))
+        drafted = [state.untried[pick] for pick in picks]
+        left = [scheme for scheme in state.untried if scheme not in set(drafted)]
+        return [*drafted, *_dealt(left, count - len(drafted), random)]
+
+
+def greedy(
+    logs: Values,
+    known: Values,
+    weights: Values,
+    count: int,
+    limits: Sequence[tuple[npt.NDArray[np.intp], float]],
+) -> list[int]:
+    """Returns the numbers of ``count`` schemes, each of which lowers the weighted mean most beside those
+    before it.
+
+    Args:
+        logs: logarithms of times, ``[schemes, shapes]``.
+        known: those of the best known times, ``[shapes]``.
+        weights: of the shapes.
+        count: at most as many as there are schemes.
+        limits: the group of each scheme, and the most picks of one group, until only such are left.
+    """
+    means = TIES * (logs @ weights)
+    chosen: list[int] = []
+    for _ in range(count):
+        scores = np.maximum(0.0, known - logs) @ weights - means
+        scores[chosen] = -np.inf
+        various = scores.copy()
+        for groups, most in limits:
+            various[np.bincount(groups[chosen], minlength=len(groups))[groups] >= most] = -np.inf
+        pick = int(scores.argmax() if np.isneginf(various).all() else various.argmax())
+        chosen.append(pick)
+        known = np.minimum(known, logs[pick])
+    return chosen
+
+
+def tile(scheme: Scheme) -> Hashable:
+    """Returns the sizes of the tile."""
+    return tuple(scheme.kernel.tile.values())
+
+
+def numbered(groups: Sequence[Hashable]) -> npt.NDArray[np.intp]:
+    """Numbers the distinct groups from 0 and returns each element's number."""
+    numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
+    return np.array([numbers[group] for group in groups], np.intp)
+
+
+def _dealt(schemes: Sequence[Scheme], count: int, random: Random) -> list[Scheme]:
+    """Draws ``count`` schemes at random, one of each access pattern in turn."""
+    ways: dict[Hashable, list[Scheme]] = {}
+    for scheme in random.sample(schemes, len(schemes)):
+        ways.setdefault((scheme.order, scheme.kernel.access_pattern), []).append(scheme)
+    turns = zip_longest(*ways.values())
+    return [scheme for turn in turns for scheme in turn if scheme is not None][:count]
+
+
+def logarithms(predicted: Values) -> Values:
+    """Returns the logarithms of times; those that are 0, of empty calls, count as equal."""
+    return np.asarray(np.log(np.where(predicted > 0, predicted, 1.0)))

@@ -1,0 +1,79 @@
+"""What a search strategy is: it proposes the schemes of the next round from what is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from random import Random
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from dietlab.cost import Predicts, adaptation_cost, best_shape
+from dietlab.measure import CacheState, Record
+from dietlab.shapes import Shape, ShapeSet
+from dietlab.space import Scheme, Space
+
+Values = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class SearchState:
+    """The knowledge that a strategy proposes from; ``predictor`` is None before the first fit. ``cache`` is
+    where operands are while candidates are timed."""
+
+    space: Space
+    shapes: ShapeSet
+    records: tuple[Record, ...]
+    predictor: Predicts | None
+    cache: CacheState = "hot"
+
+    @cached_property
+    def tried(self) -> frozenset[Scheme]:
+        return frozenset(record.scheme for record in self.records)
+
+    @cached_property
+    def untried(self) -> tuple[Scheme, ...]:
+        return tuple(scheme for scheme in self.space if scheme not in self.tried)
+
+    @cached_property
+    def measured(self) -> tuple[Scheme, ...]:
+        """The schemes of the space with a time, in the order in which they were tried."""
+        found = dict.fromkeys(record.scheme for record in self.records if record.ok)
+        return tuple(scheme for scheme in found if scheme in self.space)
+
+    @cached_property
+    def best_seconds(self) -> dict[Shape, float]:
+        """Predicted seconds of the best measured scheme on each shape; before any, the most of any."""
+        tried = [r.scheme for r in self.records if r.ok]
+        if self.predictor is None:
+            return dict.fromkeys(self.shapes, float("inf"))
+        predicted = self.predictor.seconds(tried or self.untried, self.shapes.shapes)
+        table = predicted.min(axis=0) if tried else predicted.max(axis=0)
+        return dict(zip(self.shapes, table.tolist(), strict=True))
+
+    def relative(self, schemes: Sequence[Scheme]) -> Values:
+        """Returns the predicted throughput over that of the best measured scheme, ``[schemes, shapes]``:
+        above 1 where a scheme is expected to be faster. It needs a predictor."""
+        assert self.predictor is not None
+        best = np.array([self.best_seconds[shape] for shape in self.shapes])
+        return np.asarray(best / self.predictor.seconds(schemes, self.shapes.shapes))
+
+    def filled(self, picks: Iterable[Scheme], count: int, random: Random) -> list[Scheme]:
+        """Returns the picks and, up to ``count``, others at random that were not tried."""
+        found = list(picks)
+        left = [scheme for scheme in self.untried if scheme not in set(found)]
+        return found + random.sample(left, max(0, min(count - len(found), len(left))))
+
+
+class Strategy(Protocol):
+    """A search strategy proposes up to ``count`` untried schemes; fewer when fewer are left."""
+
+    def propose(self, state: SearchState, count: int, random: Random) -> Sequence[Scheme]: ...
+
+
+def target_shape(scheme: Scheme, space: Space, shapes: tuple[Shape, ...]) -> Shape:
+    """Returns the shape ``S*`` on which a candidate is measured: the one with the least adaptation cost."""
+    return best_shape(scheme, shapes, adaptation_cost(space.workload, space.hardware))

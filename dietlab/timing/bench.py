@@ -1,0 +1,232 @@
+"""The one place where a contender is checked and timed: in a process that answers requests.
+
+A worker's process answers (JSON, a line each)::
+
+    {"op": "open", "contender": "mkl", "workload": {..}, "threads": 1, "options": {..}}
+        -> {"version", "kind", "unprobed"} or {"absent": reason}
+    {"op": "check", "shape": {"T": 5}, "seed": 0, "plan": 3}
+        -> {"max_error", "tolerance", "correct", "reason"}
+    {"op": "time", "shape": {"T": 5}, "plan": 3, "cache": "hot", "min_seconds": 0.004, "usual_probe": 6e-5}
+        -> {"seconds", "calls", "copies", "retaken", "kept", "probe", "graph", "host_share"}
+
+``seconds`` are those of a call, over one block of calls; what was done before a call in each ``cache`` state
+is told by :class:`~dietlab.timing.device.Device`. ``plan`` (left out: the contender's own choice) is the
+number of a library's micro-kernel, or the file of a candidate. A contender that has no program for a shape
+answers ``{"absent": reason}``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from time import perf_counter
+from typing import Any, overload
+
+from dietlab.errors import MeasureError, MissingDependencyError
+from dietlab.shapes import Shape
+from dietlab.timing.contender import Call, Contender, NoFormError, NotTunedError, Plan, Prepared
+from dietlab.timing.device import Copy, Device, TimedBlock
+from dietlab.timing.lru_by_bytes import LruByBytes
+from dietlab.timing.problem import Problem, shared_problem
+from dietlab.workloads import Workload, workload_from_json
+
+BLOCK_SECONDS = 0.004
+"""Seconds of a block, where a request does not tell."""
+
+
+@dataclass
+class Case:
+    """A shape of a contender: copies of what rotates, each with the contender prepared for it.
+
+    Args:
+        calls: bound ones, by the number of copies and the plan, where they are kept.
+        blocks: ready to be timed again, by cache state, plan and seconds, where they are kept.
+        about: seconds of a call, by cache state and plan, once they are known.
+    """
+
+    problem: Problem
+    copies: list[tuple[Copy, Prepared]] = field(default_factory=list)
+    calls: dict[tuple[int, Plan], Sequence[Call]] = field(default_factory=dict)
+    blocks: dict[tuple[str, Plan, float], TimedBlock] = field(default_factory=dict)
+    about: dict[tuple[str, Plan], float] = field(default_factory=dict)
+
+    @property
+    def bytes(self) -> int:
+        """Of the copies; constant operands, which shapes share, count from the second copy on."""
+        distinct = {id(copy): copy for copy, _ in self.copies}
+        return max(0, self.problem.bytes * len(distinct) - self.problem.constant_bytes)
+
+
+class Bench:
+    """An open contender on a device, with the shapes that it was last asked for.
+
+    Args:
+        problems: a folder through which processes share operands and right results (None: each makes its
+            own).
+        keeps: whether calls and blocks stay bound: not those of candidates, which are many, and whose packed
+            weights belong to the contender.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        contender: Contender,
+        workload: Workload,
+        *,
+        problems: str | Path | None = None,
+        keeps: bool = True,
+    ) -> None:
+        self.device, self.contender = device, contender
+        self._workload, self._keeps = workload, keeps
+        self._folder = Path(problems) if problems else None
+        self._problems: LruByBytes[Problem] = LruByBytes(
+            device.kept_bytes, lambda problem: problem.bytes - problem.constant_bytes
+        )
+        self._cases: LruByBytes[Case] = LruByBytes(device.kept_bytes, lambda case: case.bytes)
+
+    def check(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Compares one call's results with those in float64; see :func:`~dietlab.workloads.tolerance`."""
+        case, plan = self._case(request), request.get("plan")
+        call = self._calls(case, plan, 1)[0]
+        output = case.copies[0][0].output
+        output.poison()
+        started = perf_counter()
+        output.deliver(call())
+        self.device.called()
+        # A first call of milliseconds is none that a cold start makes long.
+        case.about["first", plan] = perf_counter() - started
+        verdict = case.problem.verdict(output.read(), intact=output.intact)
+        return {**asdict(verdict), "correct": verdict.correct}
+
+    def time(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns seconds a call over one block of calls that was not disturbed.
+
+        Raises:
+            MeasureError: for a cache state that the device does not have.
+        """
+        cache, plan = request.get("cache", "hot"), request.get("plan")
+        seconds = float(request.get("min_seconds", BLOCK_SECONDS))
+        if cache not in self.device.states:
+            raise MeasureError(f"the cache state is one of {', '.join(self.device.states)}", repr(cache))
+        case = self._case(request)
+        copies = self.device.copies(case.problem) if cache == "rotating" else 1
+        block = case.blocks.get((cache, plan, seconds))
+        if block is None:
+            first = case.about.get(("first", plan), 0.0)
+            about = case.about.get((cache, plan)) or (first if first > seconds else None)
+            calls = self._calls(case, plan, copies)
+            block = self.device.block(calls, cache, seconds, self.contender, about)
+            if self._keeps:
+                case.blocks[cache, plan, seconds] = block
+        taken = self.device.take(block, request.get("usual_probe"))
+        case.about[cache, plan] = taken.seconds
+        return {
+            **asdict(taken),
+            "calls": block.calls,
+            "copies": copies,
+            "graph": block.graph,
+            "host_share": round(block.host_share, 3),
+        }
+
+    def forget(self) -> None:
+        """Lets go of all operands."""
+        self._problems.clear()
+        self._cases.clear()
+
+    def _case(self, request: Mapping[str, Any]) -> Case:
+        shape, seed = Shape.from_json(request["shape"]), int(request.get("seed", 0))
+
+        def problem() -> Problem:
+            return shared_problem(self._folder, self._workload, shape, seed)
+
+        found = self._problems.get((shape, seed), problem)
+        return self._cases.get((shape, seed), lambda: Case(found))
+
+    def _calls(self, case: Case, plan: Plan, copies: int) -> Sequence[Call]:
+        """Returns the call, once for each copy."""
+        while len(case.copies) < copies:
+            case.copies.append(self._another(case))
+        if (copies, plan) in case.calls:
+            return case.calls[copies, plan]
+        calls = Calls(case.copies[:copies], plan)
+        if not self._keeps:
+            return calls
+        return case.calls.setdefault((copies, plan), list(calls))
+
+    def _another(self, case: Case) -> tuple[Copy, Prepared]:
+        problem = case.problem
+        first = case.copies[0][0] if case.copies else None
+        prepared = case.copies[-1][1] if case.copies else None
+        copied = getattr(self.contender, "copied", None)
+        if first and prepared and copied and self.device.keeps_variables(problem):
+            return first, copied(prepared)
+        copy = self.device.copy(problem, first)
+        if prepared is None or copy.constants:
+            prepared = self.contender.prepare(self._workload, copy.constants, problem.shape)
+        return copy, prepared
+
+
+class Calls(Sequence[Call]):
+    """A contender's call on one copy after the other; each is bound when it is asked for, since a block needs
+    few of many."""
+
+    def __init__(self, copies: Sequence[tuple[Copy, Prepared]], plan: Plan) -> None:
+        self._copies, self._plan = copies, plan
+
+    def __len__(self) -> int:
+        return len(self._copies)
+
+    @overload
+    def __getitem__(self, number: int) -> Call: ...
+    @overload
+    def __getitem__(self, number: slice) -> Sequence[Call]: ...
+    def __getitem__(self, number: int | slice) -> Call | Sequence[Call]:
+        if isinstance(number, slice):
+            return Calls(self._copies[number], self._plan)
+        copy, prepared = self._copies[number]
+        return prepared.bind(copy.variables, copy.output.array, self._plan)
+
+    def __iter__(self) -> Iterator[Call]:
+        return (self[number] for number in range(len(self)))
+
+
+class Service:
+    """Answers the requests that the module's text lists.
+
+    Args:
+        opened: makes the bench of a request that opens a contender.
+    """
+
+    def __init__(self, opened: Callable[[Mapping[str, Any], Workload], Bench]) -> None:
+        self._opened = opened
+        self._bench: Bench | None = None
+
+    def __call__(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        if request["op"] == "open":
+            return self._open(request)
+        bench = self._bench
+        if bench is None:
+            raise MeasureError("a contender is opened first", request["op"])
+        try:
+            return bench.check(request) if request["op"] == "check" else bench.time(request)
+        except NotTunedError as error:
+            return {"absent": str(error)}
+        except Exception as error:
+            bench.forget()  # perhaps there was too little memory
+            try:
+                bench.device.called()
+            except Exception:  # after a fault a GPU does not answer until the process ends
+                # The parent sees a crash and opens the contender anew for its next question.
+                raise SystemExit(f"the device answers no more: {error}") from error
+            raise
+
+    def _open(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        workload = workload_from_json(request["workload"])
+        try:
+            bench = self._opened(request, workload)
+            kind = bench.contender.kind(workload)
+        except (MissingDependencyError, NoFormError) as error:
+            return {"absent": str(error)}
+        self._bench = bench
+        return {"version": bench.contender.version(), "kind": kind, "unprobed": bench.device.unprobed}

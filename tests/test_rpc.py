@@ -1,0 +1,336 @@
+"""Measuring on servers of TVM's RPC: real ones on the loopback address, and all that fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from threading import Thread
+from time import monotonic, sleep
+from typing import Any
+
+import psutil
+import pytest
+from click.testing import CliRunner
+from conftest import ROOT
+from schemes import cpu_scheme
+
+from dietlab.cli.main import main
+from dietlab.errors import MeasureError
+from dietlab.hardware import Hardware
+from dietlab.measure import Record, RemoteRunner, Timing, Trial, rpc_client
+from dietlab.measure.rpc_client import DeviceLostError, RemoteDevice, Servers, remote_hardware
+from dietlab.shapes import Dim, Shape
+from dietlab.workloads import Dense
+
+WORK = Dense(T=Dim(1, 16), N=40, K=12, bias=True)
+FAST = Timing(2, 0.0005)
+SHAPES = tuple(Shape.of(T=t) for t in (1, 5, 8, 9))
+
+Address = tuple[str, int]
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Without PyTorch, whose import is most of what a server's start takes."""
+    hidden = tmp_path_factory.mktemp("hidden")
+    (hidden / "torch.py").write_text("raise ImportError('hidden')\n")
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (hidden, ROOT / "tests", ROOT)))}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def workers_see_no_pytorch(environment: dict[str, str]) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", environment["PYTHONPATH"])
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_process_is_left() -> Iterator[None]:
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    yield
+    left = [c for c in psutil.Process().children(recursive=True) if c.pid not in before]
+    assert not left, [child.cmdline() for child in left]
+
+
+@contextmanager
+def served(environment: dict[str, str], *options: str) -> Iterator[tuple[Address, psutil.Process]]:
+    """``dietlab serve`` in a process; yields the tracker's address."""
+    command = [sys.executable, "-m", "dietlab", "serve", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        tree = psutil.Process(process.pid)
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert "tracker at" in line, line
+            host, _, port = line.rsplit(None, 1)[-1].rpartition(":")
+            yield (host, int(port)), tree
+        finally:
+            end(tree)
+            process.communicate()
+
+
+def end(tree: psutil.Process) -> None:
+    """Kills a process and all that it started."""
+    if tree.is_running():
+        for process in (*tree.children(recursive=True), tree):
+            process.kill()
+
+
+@pytest.fixture(scope="module")
+def tracker(environment: dict[str, str]) -> Iterator[Address]:
+    """A tracker with one server of the key ``lab``."""
+    with served(environment, "--key", "lab", "--name", "first") as (address, _):
+        yield address
+
+
+@pytest.fixture(scope="module")
+def strangers(tracker: Address, environment: dict[str, str]) -> Iterator[Address]:
+    """The same tracker, with servers that are none of ours."""
+    command = [sys.executable, "-m", "workers.rpc_strangers", tracker[0], str(tracker[1])]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        yield tracker
+        end(psutil.Process(process.pid))
+
+
+@pytest.fixture
+def joined(tracker: Address, environment: dict[str, str]) -> Iterator[Callable[..., psutil.Process]]:
+    """Starts more servers at the tracker."""
+    with ExitStack() as stack:
+
+        def join(name: str, key: str = "lab") -> psutil.Process:
+            address = f"{tracker[0]}:{tracker[1]}"
+            options = ("--key", key, "--name", name, "--tracker", address)
+            _, tree = stack.enter_context(served(environment, *options))
+            return tree
+
+        yield join
+
+
+def trials(here: Hardware, rows: tuple[int, ...] = (4, 5)) -> list[Trial]:
+    return [Trial(cpu_scheme(height, here.cpu.lanes, edge="even"), SHAPES) for height in rows]
+
+
+def runner(here: Hardware, tracker: Address, key: str = "lab", **changed: Any) -> RemoteRunner:
+    return RemoteRunner(here, tracker, key, FAST, builders=1, **changed)
+
+
+def all_free(tracker: Address, key: str, count: int) -> None:
+    """Waits until a tracker knows that so many servers are free."""
+    with Servers(tracker, key) as servers:
+        until = monotonic() + 30
+        while servers.queue().free < count:
+            assert monotonic() < until, servers.queue()
+            sleep(0.1)
+
+
+def test_rpc_servers_of_a_key_measure_at_the_same_time(
+    here: Hardware, tracker: Address, joined: Callable[..., psutil.Process]
+) -> None:
+    joined("second")
+    all_free(tracker, "lab", 2)
+    with runner(here, tracker) as remote:
+        first = list(remote.measure(WORK, trials(here)))
+        again = list(remote.measure(WORK, trials(here, (6,))))
+    assert {(r.scheme, r.shape) for r in first} == {(t.scheme, s) for t in trials(here) for s in SHAPES}
+    assert all(r.ok and r.seconds and r.code_bytes and r.phases.measure > 0 for r in (*first, *again))
+    assert {r.device for r in first} == {"first", "second"}
+    by_shape = {shape: {r.device for r in first if r.shape == shape} for shape in SHAPES}
+    assert all(len(devices) == 1 for devices in by_shape.values()), "rivals stay together"
+    assert all(Record.from_json(json.loads(json.dumps(r.to_json()))).device == r.device for r in first)
+
+
+def test_rpc_server_killed_during_a_measurement_costs_nothing_but_time(
+    here: Hardware,
+    tracker: Address,
+    joined: Callable[..., psutil.Process],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    doomed = joined("doomed")
+    all_free(tracker, "lab", 2)
+    ask = RemoteDevice.ask
+
+    def fatal(device: RemoteDevice, request: Any) -> dict[str, Any]:
+        if device.name == "doomed" and request["op"] == "time":
+            end(doomed)
+        return ask(device, request)
+
+    monkeypatch.setattr(RemoteDevice, "ask", fatal)
+    with runner(here, tracker) as remote:
+        found = list(remote.measure(WORK, trials(here)))
+    assert len(found) == 8 and all(r.ok and r.device == "first" for r in found)
+
+
+def test_rpc_candidate_that_ends_every_server_is_recorded_alone(
+    here: Hardware, tracker: Address, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rivals on T=5 are lost on two servers; all others are measured."""
+    ask, lost = RemoteDevice.ask, []
+
+    def fatal(device: RemoteDevice, request: Any) -> dict[str, Any]:
+        if request["shape"]["T"] == 5 and request["op"] == "time":
+            lost.append(device)
+            raise DeviceLostError(f"the server {device.name} answers", "nothing")
+        return ask(device, request)
+
+    monkeypatch.setattr(RemoteDevice, "ask", fatal)
+    with runner(here, tracker) as remote:
+        found = list(remote.measure(WORK, trials(here)))
+    assert [r.status for r in found if r.shape["T"] == 5] == ["crashed"] * 2 and len(lost) == 2
+    assert all(r.reason == "the server first answers; got nothing" for r in found if not r.ok)
+    assert len(found) == 8 and all(r.ok for r in found if r.shape["T"] != 5)
+
+
+def test_rpc_device_slower_than_the_timeout_is_a_record(here: Hardware, tracker: Address) -> None:
+    large = Dense(T=Dim(1, 4096), N=2048, K=2048)
+    trial = Trial(cpu_scheme(1, here.cpu.lanes, edge="even"), (Shape.of(T=4096),))
+    with runner(here, tracker, time_timeout=0.6) as remote:
+        (slow,) = remote.measure(large, [trial])
+        (quick,) = remote.measure(WORK, [Trial(trial.scheme, SHAPES[:1])])
+    assert slow.status == "timeout" and "within 0.6 s" in slow.reason and slow.device == "first"
+    assert quick.ok, "the server goes on"
+
+
+def test_rpc_server_that_joins_takes_part(
+    here: Hardware, tracker: Address, joined: Callable[..., psutil.Process]
+) -> None:
+    """There is none of its key at first."""
+    joining = Thread(target=joined, args=("late", "later"))
+    with runner(here, tracker, key="later", patience=30.0) as remote:
+        joining.start()
+        found = list(remote.measure(WORK, trials(here, (4,))))
+    joining.join()
+    assert len(found) == 4 and {r.device for r in found} == {"late"}
+
+
+def test_rpc_clients_of_one_tracker_take_turns(here: Hardware, tracker: Address) -> None:
+    """Both tune twice on the only server: who has it gives it back between two calls."""
+    all_free(tracker, "lab", 1)
+    done: list[int] = []
+
+    def client(number: int) -> None:
+        with runner(here, tracker) as remote:
+            for rows in (4, 5, 6):
+                assert all(r.ok for r in remote.measure(WORK, trials(here, (rows,))))
+                done.append(number)
+
+    clients = [Thread(target=client, args=(number,)) for number in range(2)]
+    for one in clients:
+        one.start()
+    for one in clients:
+        one.join()
+    assert sorted(done) == [0, 0, 0, 1, 1, 1]
+    assert done not in ([0, 0, 0, 1, 1, 1], [1, 1, 1, 0, 0, 0]), "none waits until the other ends"
+
+
+def test_rpc_tracker_that_is_absent_is_told_at_once(here: Hardware) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+    with (
+        runner(here, ("127.0.0.1", port)) as remote,
+        pytest.raises(MeasureError, match=rf"tracker of TVM's RPC answers at 127.0.0.1:{port}; got .*serve"),
+    ):
+        list(remote.measure(WORK, trials(here)))
+
+
+@pytest.mark.parametrize("greeting", [b"HTTP/1.1 400 Bad Request\r\n\r\n" * 20, b""])
+def test_rpc_tracker_that_is_something_else_is_told(
+    greeting: bytes, here: Hardware, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One says something else, one nothing at all."""
+    monkeypatch.setattr(rpc_client, "NETWORK_SECONDS", 6.0)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer() -> None:
+            listening.accept()[0].close()  # who only looks whether something listens
+            connection, _ = listening.accept()
+            with connection:
+                connection.sendall(greeting)
+                connection.recv(1 << 10)
+                sleep(0 if greeting else 7)
+
+        thread = Thread(target=answer)
+        thread.start()
+        with (
+            runner(here, listening.getsockname()) as remote,
+            pytest.raises(MeasureError, match="a tracker of TVM's RPC answers at"),
+        ):
+            list(remote.measure(WORK, trials(here)))
+        thread.join()
+
+
+def test_rpc_wrong_key_is_told_with_those_there_are(here: Hardware, tracker: Address) -> None:
+    with (
+        runner(here, tracker, key="lap", patience=0.0) as remote,
+        pytest.raises(MeasureError, match=r"key lap is at the tracker .*; got those of .*lab.*--key lap"),
+    ):
+        list(remote.measure(WORK, trials(here)))
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [("foreign", r"key foreign are started by dietlab serve; got .*Stop the others"), ("garbage", "no JSON")],
+)
+def test_rpc_server_of_others_is_refused(key: str, said: str, here: Hardware, strangers: Address) -> None:
+    with runner(here, strangers, key) as remote, pytest.raises(MeasureError, match=said):
+        list(remote.measure(WORK, trials(here)))
+
+
+def test_rpc_server_that_never_answers_is_given_up(
+    here: Hardware, strangers: Address, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rpc_client, "NETWORK_SECONDS", 6.0)
+    with (
+        runner(here, strangers, "silent", patience=0.5) as remote,
+        pytest.raises(MeasureError, match=r"key silent is free and answers within 0\.5 s; got none"),
+    ):
+        list(remote.measure(WORK, trials(here)))
+
+
+def test_rpc_server_of_another_processor_is_refused(here: Hardware, tracker: Address) -> None:
+    other = Hardware.preset("haswell-1core")
+    with (
+        runner(other, tracker) as remote,
+        pytest.raises(MeasureError, match=r"the processor tuned for, .*; got first with .*another key"),
+    ):
+        list(remote.measure(WORK, trials(here)))
+
+
+def test_rpc_hardware_is_measured_where_the_server_is(here: Hardware, tracker: Address) -> None:
+    found = remote_hardware(tracker, "lab", cores=1)
+    assert found.is_same_as(here) and found.cores == 1 and found.peak_gflops and found.dram_gbps
+
+
+@pytest.mark.thorough
+def test_rpc_tunes_from_the_command_line(tracker: Address, tmp_path: Path) -> None:
+    address, folder = f"{tracker[0]}:{tracker[1]}", tmp_path / "study"
+    command = (
+        f"tune dense --dim T=1:8 --dim N=40 --dim K=12 --effort smoke --shapes 1,8 --out {folder} --quiet"
+    )
+    done = CliRunner().invoke(main, [*command.split(), "--rpc", address, "--key", "lab"])
+    assert done.exit_code == 0, done.output
+    assert '"device":"first"' in (folder / "records.jsonl").read_text().replace(" ", "")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--rpc", "127.0.0.1:9190"], "--rpc and --key go together; got only --rpc"),
+        (["--key", "lab"], "--rpc and --key go together; got only --key"),
+        (["--rpc", "9190", "--key", "lab"], "an address reads HOST:PORT"),
+        (["--rpc", "host:99999", "--key", "lab"], "an address reads HOST:PORT"),
+    ],
+)
+def test_rpc_address_and_key_are_checked_at_the_door(options: list[str], said: str, tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, ["tune", "--out", str(tmp_path / "x"), *options])
+    assert done.exit_code == 2 and said in done.output
