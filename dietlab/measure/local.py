@@ -63,6 +63,7 @@ class LocalRunner:
     def __post_init__(self) -> None:
         self._open = ExitStack()
         self._folder: Path | None = None
+        self._options: dict[str, Any] = {}
         self._seat: tuple[Workload, Seat] | None = None
 
     def __enter__(self) -> LocalRunner:
@@ -95,6 +96,9 @@ class LocalRunner:
             return self._seat[1]
         if self._seat is not None:
             self._seat[1].close()
+        if not self._options:  # after a build, which tells of a full disk in plain words
+            assert self._folder is not None
+            self._options, _ = device_options(self.hardware, self._folder)
         seat = candidates_seat(workload, self.hardware, self._options, self.time_timeout, self.timer_module)
         self._seat = workload, seat
         return seat
@@ -107,8 +111,7 @@ class LocalRunner:
         self._pool = self._open.enter_context(
             Builders(self.hardware, folder, self.builders, self.build_timeout, self.builder_module)
         )
-        self._options, _ = device_options(self.hardware, folder)
-        self._folder = folder
+        self._folder, self._options = folder, {}
 
     def _require_tools(self) -> None:
         """Raises one error for what is missing on this machine, before every candidate fails of it."""
