@@ -83,7 +83,7 @@ class Problem:
     @property
     def dtype(self) -> np.dtype[Any]:
         """The type of the output's elements."""
-        return np.dtype(require_dtype(str(self.workload.out_dtype)).numpy)
+        return np.dtype(require_dtype(dtypes_of(self.workload)["out"]).numpy)
 
     @property
     def constants(self) -> dict[str, FloatArray]:
