@@ -137,8 +137,9 @@ def _shapes(workload: Workload, shape: Shape) -> dict[str, tuple[int, ...]]:
 
 
 def _product(workload: Workload) -> OnnxNode:
-    """Returns the multiplication. int8 operands are multiplied and scaled at once. ``Gemm`` takes a
-    transposed ``w`` and a bias; a batch needs ``MatMul``, and where ``w`` is transposed the form that ONNX Runtime itself fuses a transposition into."""
+    """Returns the multiplication: of int8 operands with their scales. ``Gemm`` takes a transposed ``w`` and a
+    bias; a batch needs ``MatMul``, and where ``w`` is transposed the form that ONNX Runtime itself fuses a
+    transposition into."""
     if workload.dtype == "int8":
         bias = ("bias",) if workload.epilogue.bias else ()
         inputs = ("x", "w", "x_scale", "scale", "x_zero", "w_zero", *bias)
