@@ -263,3 +263,25 @@ def test_vendor_of_float32_has_no_form_of_other_types() -> None:
     work = Dense(T=Dim(1, 8), N=8, K=8, dtype="int8")
     answer = Service(opened)(opening("openblas", work))
     assert "openblas computes float32; got int8" in answer["absent"]
+
+
+LOW = (
+    Dense(T, 70, 45, dtype="int8"),
+    Dense(T, 70, 45, True, "int8", activation="relu", residual=True),
+    Dense(T, 70, 45, True, "int8", activation="gelu_erf"),
+    Dense(T, 70, 45, True, "int8", out_dtype="int8"),
+    Dense(T, 70, 45, True, "bfloat16"),
+    Dense(T, 70, 45, True, "bfloat16", residual=True),
+)
+LOW_FORMS = {"onednn-packed": LOW[:4], "onnxruntime": LOW[:3], "torch": LOW[4:5]}
+
+
+@pytest.mark.parametrize("name", LOW_FORMS)
+def test_low_precision_of_vendors_is_right_or_has_a_reason(name: str) -> None:
+    with WorkerProcess(WORKER, contender_env(1)) as worker:
+        for workload in LOW:
+            opened = worker.ask(opening(name, workload), 60)
+            assert ("absent" in opened) == (workload not in LOW_FORMS[name]), opened
+            for rows in (1, 17) if "absent" not in opened else ():
+                answer = worker.ask({"op": "check", "shape": {"T": rows}, "seed": rows}, 60)
+                assert answer["correct"], (str(workload), rows, answer)

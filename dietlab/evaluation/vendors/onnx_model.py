@@ -7,8 +7,9 @@ field numbers below are those of ``onnx.proto3`` (ONNX, IR version 9).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,7 @@ import numpy.typing as npt
 IR_VERSION = 9
 OPSET = 20
 """The first that has Gelu."""
-FLOAT = 1
+TYPES = {"float32": 1, "uint8": 2, "int8": 3}
 """``TensorProto.DataType``."""
 INT_ATTRIBUTE, STRING_ATTRIBUTE = 2, 3
 """``AttributeProto.AttributeType``."""
@@ -37,21 +38,26 @@ class OnnxNode:
 
 def model(
     nodes: Sequence[OnnxNode],
-    constants: Mapping[str, npt.NDArray[np.float32]],
+    constants: Mapping[str, npt.NDArray[Any]],
     inputs: Mapping[str, Sequence[int | str]],
     outputs: Mapping[str, Sequence[int | str]],
+    unsigned: Collection[str] = (),
 ) -> bytes:
     """Returns a model in opset 20 of ONNX and opset 1 of ``com.microsoft``.
 
     Args:
-        constants: initialisers, float32.
-        inputs, outputs: float32 values with their dimensions; a string is a dynamic one.
+        constants: initialisers.
+        inputs, outputs: values with their dimensions; a string is a dynamic one. They are float32.
+        unsigned: names of inputs that are uint8 instead.
     """
     graph = message(
         *((1, _node(node)) for node in nodes),
         (2, "dietlab"),
         *((5, _tensor(name, array)) for name, array in constants.items()),
-        *((11, _value(name, dims)) for name, dims in inputs.items()),
+        *(
+            (11, _value(name, dims, "uint8" if name in unsigned else "float32"))
+            for name, dims in inputs.items()
+        ),
         *((12, _value(name, dims)) for name, dims in outputs.items()),
     )
     opsets = [message((1, ""), (2, OPSET)), message((1, "com.microsoft"), (2, 1))]
@@ -92,13 +98,14 @@ def _attribute(name: str, value: int | str) -> bytes:
     return message((1, name), (4, value), (20, STRING_ATTRIBUTE))
 
 
-def _tensor(name: str, array: npt.NDArray[np.float32]) -> bytes:
+def _tensor(name: str, array: npt.NDArray[Any]) -> bytes:
     dims = ((1, extent) for extent in array.shape)
-    return message(*dims, (2, FLOAT), (8, name), (9, np.ascontiguousarray(array, "<f4").tobytes()))
+    little = np.asarray(array, array.dtype.newbyteorder("<"))
+    return message(*dims, (2, TYPES[array.dtype.name]), (8, name), (9, little.tobytes()))
 
 
-def _value(name: str, dims: Sequence[int | str]) -> bytes:
+def _value(name: str, dims: Sequence[int | str], dtype: str = "float32") -> bytes:
     # TensorShapeProto.Dimension has dim_value = 1 and dim_param = 2.
     shape = message(*((1, message((1 if isinstance(d, int) else 2, d))) for d in dims))
-    tensor_type = message((1, FLOAT), (2, shape))
+    tensor_type = message((1, TYPES[dtype]), (2, shape))
     return message((1, name), (2, message((1, tensor_type))))

@@ -10,10 +10,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dietlab.errors import MeasureError
-from dietlab.evaluation.vendors.interface import Call, Kind, Operands, PreparedLayer, absent
+from dietlab.evaluation.vendors.interface import Call, Kind, NoFormError, Operands, PreparedLayer, absent
 from dietlab.evaluation.vendors.onnx_model import OnnxNode, model
+from dietlab.evaluation.vendors.pytorch import ZERO_POINT
 from dietlab.shapes import Shape
-from dietlab.workloads import FloatArray, Workload, extents
+from dietlab.workloads import FloatArray, Workload, dtypes_of, extents
 
 GELU_FORM = {"gelu_tanh": "tanh", "gelu_erf": "none"}
 """ONNX's names of the approximations."""
@@ -28,8 +29,10 @@ class OnnxLayer:
 
     def bind(self, operands: Operands, out: FloatArray) -> Call:
         binding = self.session.io_binding()
+        if operands["x"].dtype == np.int8:  # before anything is timed, as a layer before would give them
+            operands = {**operands, "x": operands["x"].view(np.uint8) ^ np.uint8(ZERO_POINT)}
         for name, array in operands.items():
-            binding.bind_input(name, "cpu", 0, np.float32, array.shape, array.ctypes.data)
+            binding.bind_input(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
         binding.bind_output("y", "cpu", 0, np.float32, out.shape, out.ctypes.data)
         call = partial(self.session.run_with_iobinding, binding)
         # The binding holds bare addresses: the arrays must live as long as the call.
@@ -49,6 +52,7 @@ class OnnxRuntime:
     """
 
     name = "onnxruntime"
+    dtypes = ("float32", "int8")
     _pool_threads: ClassVar[int | None] = None
 
     def __init__(self, threads: int = 1) -> None:
@@ -76,6 +80,10 @@ class OnnxRuntime:
         return f"ONNX Runtime {self._runtime.__version__}"
 
     def kind(self, workload: Workload) -> Kind:
+        if dtypes_of(workload)["out"] == "int8":
+            raise NoFormError(
+                "this contender's output of int8 operands is float32", workload, "Compare with onednn-packed."
+            )
         return "prepacked" if "w" in workload.constants else "plain"
 
     def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> PreparedLayer:
@@ -103,7 +111,17 @@ def operator_model(workload: Workload, constants: Operands, shape: Shape) -> byt
     if epilogue.residual:
         nodes.append(OnnxNode("Add", ("", "residual"), ""))
     inputs = {name: dims for name, dims in _shapes(workload, shape).items() if name not in constants}
-    return model(_chained(nodes), constants, inputs, {"y": workload.output_shape(shape)})
+    unsigned = []
+    if workload.dtype == "int8":
+        unsigned, constants = ["x"], _int8_constants(constants)
+    return model(_chained(nodes), constants, inputs, {"y": workload.output_shape(shape)}, unsigned)
+
+
+def _int8_constants(constants: Operands) -> dict[str, FloatArray]:
+    """Returns the constants of ``MatMulIntegerToFloat``: weights ``[depth, cols]`` and the scales and zero
+    points of both operands, whose inputs are unsigned."""
+    zeros = {"x_zero": np.array(ZERO_POINT, np.uint8), "w_zero": np.zeros(len(constants["scale"]), np.int8)}
+    return {**constants, "w": constants["w"].T, "x_scale": np.array(1.0, np.float32), **zeros}
 
 
 def _shapes(workload: Workload, shape: Shape) -> dict[str, tuple[int, ...]]:
@@ -119,8 +137,13 @@ def _shapes(workload: Workload, shape: Shape) -> dict[str, tuple[int, ...]]:
 
 
 def _product(workload: Workload) -> OnnxNode:
-    """Returns the multiplication. ``Gemm`` takes a transposed ``w`` and a bias; a batch needs ``MatMul``, and
-    where ``w`` is transposed the form that ONNX Runtime itself fuses a transposition into."""
+    """Returns the multiplication: of int8 operands with their scales. ``Gemm`` takes a transposed ``w`` and a
+    bias; a batch needs ``MatMul``, and where ``w`` is transposed the form that ONNX Runtime itself fuses a
+    transposition into."""
+    if workload.dtype == "int8":
+        bias = ("bias",) if workload.epilogue.bias else ()
+        inputs = ("x", "w", "x_scale", "scale", "x_zero", "w_zero", *bias)
+        return OnnxNode("MatMulIntegerToFloat", inputs, "", {}, "com.microsoft")
     if workload.operator == "dense":
         inputs = ("x", "w", "bias") if workload.epilogue.bias else ("x", "w")
         return OnnxNode("Gemm", inputs, "", {"transB": 1})

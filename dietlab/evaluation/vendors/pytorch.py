@@ -12,6 +12,7 @@ from typing import Any
 from dietlab.evaluation.vendors.interface import (
     Call,
     Kind,
+    NoFormError,
     Operands,
     PreparedLayer,
     absent,
@@ -19,7 +20,10 @@ from dietlab.evaluation.vendors.interface import (
     sequence,
 )
 from dietlab.shapes import Shape
-from dietlab.workloads import FloatArray, Workload
+from dietlab.workloads import FloatArray, Workload, dtypes_of
+
+ZERO_POINT = 128
+"""Of inputs that are made unsigned: the highest bit of each is the other one."""
 
 GELU_FORM = {"gelu_tanh": "tanh", "gelu_erf": "none"}
 """PyTorch's names of the approximations."""
@@ -51,7 +55,14 @@ def open_torch(threads: int) -> Any:
 
 def tensors(torch: Any, arrays: Operands) -> dict[str, Any]:
     """Returns the arrays as tensors on the same memory."""
-    return {name: torch.from_numpy(array) for name, array in arrays.items()}
+    return {name: tensor(torch, array) for name, array in arrays.items()}
+
+
+def tensor(torch: Any, array: FloatArray) -> Any:
+    """Returns an array as a tensor on the same memory; bfloat16 is no type of NumPy's own."""
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(array.view("int16")).view(torch.bfloat16)
+    return torch.from_numpy(array)
 
 
 @dataclass(frozen=True)
@@ -63,7 +74,7 @@ class TorchLayer:
     constants: dict[str, Any]
 
     def bind(self, operands: Operands, out: FloatArray) -> Call:
-        torch, y = self.torch, self.torch.from_numpy(out)
+        torch, y = self.torch, tensor(self.torch, out)
         given = {**self.constants, **tensors(torch, operands)}
         x, w = given["x"], given["w"]
         if x.ndim == 3:
@@ -93,6 +104,7 @@ class Torch:
     """
 
     name = "torch"
+    dtypes = ("float32", "bfloat16")
 
     def __init__(self, threads: int = 1) -> None:
         self._torch = open_torch(threads)
@@ -101,6 +113,11 @@ class Torch:
         return f"PyTorch {self._torch.__version__}"
 
     def kind(self, workload: Workload) -> Kind:
+        epilogue = workload.epilogue
+        if workload.dtype != "float32" and (epilogue.activation != "none" or epilogue.residual):
+            raise NoFormError(
+                "PyTorch rounds before each later step of an epilogue", workload, "Compare without one."
+            )
         return "plain"
 
     def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> PreparedLayer:
@@ -132,6 +149,35 @@ def _then_add(compute: Callable[[], Any], residual: Any) -> Call:
     return lambda: compute().add_(residual)
 
 
+@dataclass(frozen=True)
+class OneDnnInt8Layer:
+    """``onednn::qlinear_pointwise``, which fuses scales, bias and activation, and returns a fresh tensor.
+
+    Its inputs are unsigned here, with the zero point 128: signed ones took 2 to 5 times as long on a Zen 3.
+    They are made so before anything is timed, as a model would have them from the layer before.
+    """
+
+    torch: Any
+    workload: Workload
+    packed: Any
+    constants: dict[str, Any]
+
+    def bind(self, operands: Operands, out: FloatArray) -> Call:
+        torch, given = self.torch, {**self.constants, **tensors(self.torch, operands)}
+        unsigned = given["x"].view(torch.uint8) ^ ZERO_POINT
+        activation, scale, residual = (
+            self.workload.epilogue.activation,
+            given["scale"],
+            given.get("residual"),
+        )
+        attribute, form = ("gelu", GELU_FORM[activation]) if activation in GELU_FORM else (activation, "")
+        weights = (self.packed, scale, torch.zeros(len(scale), dtype=torch.int64), given.get("bias"))
+        output: tuple[Any, ...] = (1.0, 0, getattr(torch, str(out.dtype)), attribute, [], form)
+        linear = torch.ops.onednn.qlinear_pointwise.default
+        fused = partial(linear, unsigned, 1.0, ZERO_POINT, *weights, *output)
+        return fused if residual is None else _then_add(fused, residual)
+
+
 class OneDnnPacked:
     """oneDNN as PyTorch ships it, with weights reordered for the row count.
 
@@ -140,6 +186,7 @@ class OneDnnPacked:
     """
 
     name = "onednn-packed"
+    dtypes = ("float32", "int8")
 
     def __init__(self, threads: int = 1) -> None:
         self._torch = open_torch(threads)
@@ -152,10 +199,18 @@ class OneDnnPacked:
         return f"oneDNN {found[0] if found else ''} in PyTorch {self._torch.__version__}"
 
     def kind(self, workload: Workload) -> Kind:
+        if dtypes_of(workload)["out"] == "int8" and workload.epilogue.residual:
+            raise NoFormError(
+                "oneDNN adds a residual before it rounds to int8", workload, "Compare without a residual."
+            )
         return require_constant_weights(workload)
 
     def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> PreparedLayer:
         given = tensors(self._torch, constants)
         rows = workload.output_shape(shape)[0]
+        if workload.dtype == "int8":
+            w = given.pop("w")
+            packed = self._torch.ops.onednn.qlinear_prepack(w, [rows, w.shape[1]])
+            return OneDnnInt8Layer(self._torch, workload, packed, given)
         packed = self._torch.ops.mkldnn._reorder_linear_weight(given["w"], rows)
         return OneDnnLayer(self._torch, workload, packed, given.get("bias"))
