@@ -302,7 +302,9 @@ def test_few_problems_are_kept(tmp_path: Path) -> None:
     for rows in range(1, 6):
         shared_problem(tmp_path, DENSE, Shape.of(T=rows))
         assert len(list(tmp_path.iterdir())) <= KEPT
-    assert (tmp_path / "0-T=5.npz").is_file()
+    assert list(tmp_path.glob("0-T=5-*.npz"))
+    other = shared_problem(tmp_path, HALVES[0], Shape.of(T=5))
+    assert other.dtype != shared_problem(tmp_path, DENSE, Shape.of(T=5)).dtype, "each workload has its own"
     assert shared_problem(None, DENSE, Shape.of(T=2)).out_shape == (2, 70)
 
 

@@ -156,7 +156,7 @@ def scaling(
 
 @dataclass(frozen=True)
 class Costs:
-    """What a measurement costs in seconds: ``build`` a scheme, then ``check`` and ``time`` a shape of it."""
+    """The seconds of a measurement: ``build`` a scheme, then ``check`` and ``time`` a shape of it."""
 
     build: float
     check: float

@@ -38,7 +38,7 @@ SIZES = (1, 2, 4)
 
 @dataclass(frozen=True)
 class Lost:
-    """What one part is worth.
+    """The worth of one part.
 
     Args:
         without: what is taken away.
@@ -117,12 +117,12 @@ class Whole:
         return self.survey.shapes.shapes
 
     def tree(self, max_kernels: int = MOST) -> Numbers:
-        """The library's decision tree."""
+        """Returns the choice of the library's decision tree."""
         dispatcher = train_dispatcher(choose_portfolio(self.run, self.tuned, max_kernels), self.tuned)
         return self._numbers([dispatcher.scheme(shape) for shape in self.shapes])
 
     def nearest(self, chosen: Numbers) -> Numbers:
-        """A choice's scheme of the tuned shape with the nearest extents, of natural logarithms."""
+        """Returns a choice's scheme of the tuned shape with the nearest extents, of natural logarithms."""
         places = {shape: np.log([max(1, extent) for _, extent in shape.bindings]) for shape in self.shapes}
         columns = [column for column, shape in enumerate(self.shapes) if shape in set(self.tuned)]
 
@@ -133,22 +133,22 @@ class Whole:
         return np.array([chosen[near(shape)] for shape in self.shapes])
 
     def model(self) -> Numbers:
-        """The least predicted time of all schemes."""
+        """Returns the schemes of the least predicted time."""
         return np.asarray(self.run.seconds_table(self.survey.space.schemes, self.shapes).argmin(axis=0))
 
     def without_learning(self) -> Numbers:
-        """The least time of the analytic draft."""
+        """Returns the schemes of the least time in the analytic draft."""
         draft = Analytic.of(self.survey.space, self.survey.cache)
         return np.asarray(draft.seconds(self.survey.space.schemes, self.shapes).argmin(axis=0))
 
     def without_adaptation(self) -> Numbers:
-        """The highest learned throughput, the same scheme for every shape."""
+        """Returns the scheme of the highest learned throughput, the same for every shape."""
         best = int(self.run.model.throughput(self.survey.space.schemes).argmax())
         return np.full(len(self.shapes), best)
 
     def separate(self) -> Numbers:
-        """As many measurements as the run took, an equal part on each tuned shape by itself: schemes at
-        random, the fastest of which serves it and what is nearest to it."""
+        """Returns the choice after as many measurements as the run took, an equal part on each tuned shape by
+        itself: schemes at random, the fastest of which serves it and what is nearest to it."""
         random, part = Random(self.seed), max(1, len(self.run.records) // len(self.tuned))
         found = np.zeros(len(self.shapes), np.intp)
         for shape in self.tuned:
@@ -158,8 +158,8 @@ class Whole:
         return self.nearest(found)
 
     def divisors(self) -> Numbers:
-        """The best scheme, of all times, whose tile divides the shape's output: a space of one shape's
-        factors; -1 where it has none."""
+        """Returns the best scheme, of all times, whose tile divides the shape's output: a space of one
+        shape's factors; -1 where it has none."""
         schemes = self.survey.space.schemes
         fits = np.array(
             [[_divides(self.survey, scheme, shape) for shape in self.shapes] for scheme in schemes]
@@ -168,7 +168,7 @@ class Whole:
         return np.where(fits.any(axis=0), best.argmax(axis=0), -1)
 
     def optimum(self) -> Numbers:
-        """The best scheme of all."""
+        """Returns the best scheme of all."""
         return np.asarray(self.survey.efficiency.argmax(axis=0))
 
     def _numbers(self, schemes: Sequence[Scheme]) -> Numbers:

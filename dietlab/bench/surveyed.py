@@ -60,7 +60,7 @@ class Surveyed:
 
     @cached_property
     def compile_seconds(self) -> Mapping[Scheme, float]:
-        """What building a scheme took, once for all of its shapes."""
+        """Seconds that building a scheme took, once for all of its shapes."""
         found: dict[Scheme, float] = {}
         for record in self.records:
             found[record.scheme] = max(found.get(record.scheme, 0.0), record.phases.compile)

@@ -53,9 +53,9 @@ UNITS: Mapping[CpuUnit, UnitFacts] = {
     "bf16fma": UnitFacts("bfloat16", 2, 2, 1, 2, 1.0),
     "bf16dot": UnitFacts("bfloat16", 2, 1, 1, 1, 2.0, AVX512_BF16),
 }
-"""Rates are those of one instruction: ``vpmaddwd`` adds two products to each 32-bit lane, ``vpdpbusd`` four,
-``vdpbf16ps`` two (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2), and a processor
-issues at most as many of them in a cycle as of ``vfmadd`` (uops.info: Haswell, Cascade Lake, Zen 3, Zen 4).
+"""Rates follow from the instructions, and are bounds that were not measured: ``vpmaddwd`` adds two products
+to each 32-bit lane, ``vpdpbusd`` four, ``vdpbf16ps`` two (Intel 64 and IA-32 Architectures Software
+Developer's Manual, volume 2), if a processor begins as many of them in a cycle as of ``vfmadd``.
 Without ``vdpbf16ps`` bfloat16 is widened to float32: as fast as that at best."""
 
 

@@ -1,4 +1,4 @@
-"""What a search strategy is: it proposes the schemes of the next round from what is known."""
+"""The interface of a search strategy, which proposes the next round's schemes from what is known."""
 
 from __future__ import annotations
 

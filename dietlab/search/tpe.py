@@ -18,7 +18,7 @@ from dietlab.space import Scheme
 class TpeStrategy:
     """The tree-structured Parzen estimator of Optuna, with its own settings but for knobs taken together.
 
-    Each proposal has a target shape, drawn by the shapes' weights. A study of its own knows all that was
+    Each proposal has a target shape, drawn by the shapes' weights. A separate study knows all that was
     tried by its time on that shape, as far as the records tell, and asks for more; what it asks for is
     rounded to the nearest scheme that fits and was not tried. The first round is random.
     """

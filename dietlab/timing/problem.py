@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -152,11 +154,12 @@ def aligned(array: FloatArray) -> FloatArray:
 
 
 def shared_problem(folder: Path | None, workload: Workload, shape: Shape, seed: int = 0) -> Problem:
-    """Returns a shape's problem through a folder that processes of one workload share (None: no folder). The
-    first process that asks makes it, which takes seconds for a large layer, and the others read it."""
+    """Returns a shape's problem through a folder that processes share (None: no folder). The first process
+    that asks for one of the workload makes it, which takes seconds for a large layer; the others read it."""
     if folder is None:
         return Problem.make(workload, shape, seed)
-    path = folder / f"{seed}-{shape}.npz"
+    digest = sha256(json.dumps(workload.to_json()).encode()).hexdigest()[:16]
+    path = folder / f"{seed}-{shape}-{digest}.npz"
     if path.is_file():
         return _read(path, workload, shape)
     problem = Problem.make(workload, shape, seed)

@@ -11,7 +11,7 @@ TASKS = Path("/proc/self/task")
 def pool_env(threads: int) -> dict[str, str]:
     """Returns the variables of TVM's pool of threads for a process that is timed. Its idle threads yield the
     processor a few thousand times, some tenths of a millisecond, and then sleep: as it is, they would do so
-    300,000 times, and take a core from whoever is timed next."""
+    300,000 times, and take a core from what is timed next."""
     return {"TVM_NUM_THREADS": str(threads), "TVM_THREAD_POOL_SPIN_COUNT": "2000"}
 
 
