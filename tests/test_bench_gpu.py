@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dietlab.bench.suite import SUITES
-from dietlab.evaluation.gpu import GPU_CACHE_STATES, GPU_VENDORS
+from dietlab.evaluation.gpu import GPU_VENDORS
 from dietlab.hardware import Hardware
 from dietlab.results.criteria import CPU_CRITERIA, CRITERIA, GPU_CRITERIA
 from dietlab.results.report import Report
@@ -18,6 +18,7 @@ from dietlab.results.samples import counts
 from dietlab.results.summary import Line, by_workload, summarise
 from dietlab.results.table import ResultTable
 from dietlab.shapes import Dim, Shape
+from dietlab.timing.protocol import GPU_CACHE_STATES
 from dietlab.traffic import read_table
 from dietlab.view.bench_text import render_bench
 from dietlab.workloads import BatchMatmul, Dense, Workload

@@ -52,9 +52,10 @@ from dietlab.shapes import Dim, Shape, ShapeSet
 from dietlab.space import Scheme
 from dietlab.timing.bench import Bench, Service
 from dietlab.timing.device import GUARD_BYTES, TimedBlock
-from dietlab.timing.gpu import GPU_CACHE_STATES, HOST_SHARE, Gpu, HostClock
+from dietlab.timing.gpu import HOST_SHARE, Gpu, HostClock
 from dietlab.timing.problem import KEPT, Problem, shared_problem
 from dietlab.timing.process import WorkerProcess, WorkerRefused
+from dietlab.timing.protocol import GPU_CACHE_STATES
 from dietlab.timing.rotation import MOST_PLAIN, copies_beyond
 from dietlab.workloads import BatchMatmul, Dense, Workload
 

@@ -8,10 +8,11 @@ from fnmatch import fnmatchcase
 
 from dietlab.bench.every_layer import OWN, EveryLayer
 from dietlab.errors import DietlabError
-from dietlab.evaluation.contenders import cache_states_for, contenders_for
+from dietlab.evaluation.contenders import contenders_for
 from dietlab.hardware.description import Target
 from dietlab.layers import Layer
 from dietlab.shapes import Dim, Shape, ShapeSet, drawn_layers
+from dietlab.timing.protocol import cache_states_for
 from dietlab.workloads import BatchMatmul, Dense, Workload
 
 PAPER_LENGTHS = (5, 24, 43, 62, 81, 100, 119, 128)

@@ -23,7 +23,7 @@ from dietlab.measure import CACHE_STATES, read_records
 from dietlab.results.journal import read_journal
 from dietlab.results.table import ResultTable, facts_path
 from dietlab.search import EFFORTS
-from dietlab.timing.gpu import GPU_CACHE_STATES
+from dietlab.timing.protocol import GPU_CACHE_STATES
 from dietlab.view.bench_page import plans_in, write_bench
 from dietlab.view.bench_text import markdown, render_bench
 from dietlab.view.strategy_figures import ablation_table

@@ -51,11 +51,9 @@ class BoostedPredictor:
     Args:
         seen: what the trees see of a pair: the ``knobs`` of its scheme, or the ``loops`` of its program.
         over_adaptation: whether they are fitted to times over the adaptation cost at the processor's peak, or
-        to the
-            throughput.
+            to the throughput.
         objective: ``rank:pairwise`` fits the order within each shape only (Burges, From RankNet to
-        LambdaMART,
-            2010); a line from scores to logarithms of times is fitted after.
+            LambdaMART, 2010); a line from scores to logarithms of times is fitted after.
         fits: how many, each on a draw of the pairs; their mean counts.
         cache: where operands are while candidates are timed.
         seed: of the draws.

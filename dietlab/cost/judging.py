@@ -128,8 +128,7 @@ def _part(random: np.random.Generator, values: Sequence[object], share: float) -
 def _settled(rounds: Mapping[tuple[Scheme, Shape], Mapping[Round | None, Record]]) -> Iterator[Record]:
     """Yields one record of each pair: the geometric mean of its rounds, each less how slow it was for all on
     this shape. Its noise is that of one round by the differences on this shape, over the root of the rounds;
-    of a
-    single round, the spread of its blocks."""
+    of a single round, the spread of its blocks."""
     by_shape: dict[Shape, list[tuple[Scheme, Mapping[Round | None, Record]]]] = {}
     for (scheme, shape), found in rounds.items():
         by_shape.setdefault(shape, []).append((scheme, found))

@@ -3,8 +3,7 @@
 Boosted trees are fitted to the times of all of them over the adaptation cost at their own processor's peak,
 from features that say sizes beside that processor's caches (:mod:`dietlab.cost.loop_features`). A new tuning
 corrects them: its Gaussian process is of what they leave (:class:`~dietlab.cost.calibration.Calibration`),
-and how much of
-what they say counts is what its own measurements make most likely, down to nothing.
+and how much of what they say counts is what its own measurements make most likely, down to nothing.
 """
 
 from __future__ import annotations

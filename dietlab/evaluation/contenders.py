@@ -18,10 +18,8 @@ from dietlab.evaluation.lineup import CONTENDERS
 from dietlab.evaluation.vendors import VENDORS, Vendor
 from dietlab.hardware.description import Target
 from dietlab.lower.runtime import on_each_thread
-from dietlab.measure import CACHE_STATES
 from dietlab.shapes import Shape
 from dietlab.timing.contender import Call, Contender, NoFormError, NotTunedError, Operands, Plan, Prepared
-from dietlab.timing.gpu import GPU_CACHE_STATES
 from dietlab.workloads import FloatArray, Workload
 
 
@@ -186,8 +184,3 @@ def make_contender(name: str, threads: int, options: Mapping[str, Any]) -> Conte
 def contenders_for(target: Target) -> tuple[str, ...]:
     """Returns the names of all who can be asked to take part on such a processor."""
     return GPU_CONTENDERS if target == "cuda" else CONTENDERS
-
-
-def cache_states_for(target: Target) -> tuple[str, ...]:
-    """Returns the states of the caches that contenders can be timed in on such a processor."""
-    return GPU_CACHE_STATES if target == "cuda" else CACHE_STATES

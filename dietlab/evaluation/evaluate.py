@@ -15,7 +15,7 @@ from dietlab.cost import padding_waste, too_few_pairs
 from dietlab.dispatch import Dispatcher, Operator, versions
 from dietlab.errors import DispatchError, require_names, require_type
 from dietlab.evaluation.ansor import AnsorResult, cost_of
-from dietlab.evaluation.contenders import cache_states_for, contenders_for
+from dietlab.evaluation.contenders import contenders_for
 from dietlab.evaluation.gpu import GPU_VENDORS
 from dietlab.evaluation.lineup import DEFAULT_CONTENDERS, Lineup, assemble
 from dietlab.evaluation.overhead import overheads
@@ -28,6 +28,7 @@ from dietlab.results.statistics import regret
 from dietlab.search import Effort, TuningRun, effort_named
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import Scheme
+from dietlab.timing.protocol import cache_states_for
 from dietlab.timing.rotation import roofline_of
 from dietlab.workloads import extents
 

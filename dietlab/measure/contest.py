@@ -45,21 +45,28 @@ def built_contests(
 
 
 def play_contests(
-    seat: Questions, contests: Sequence[Sequence[Candidate]], timing: Timing, *, cached: bool
+    seat: Questions, contests: Sequence[Sequence[Candidate]], timing: Timing, states: Sequence[str]
 ) -> None:
     """Times candidates on some shapes in turns.
 
     Args:
         seat: what checks and times them.
         contests: the rivals on each shape; their records say afterwards what became of them.
-        cached: whether operands in the last-level cache are timed, too, beside those in memory.
+        states: of the caches that the processor can be timed in; if ``interleaved`` is one, operands in the
+            last-level cache are timed, too, beside those in memory.
     """
     playing = [_different(contest) for contest in contests]
     for candidate in (candidate for rivals in playing for candidate in rivals):
         candidate.player = Player(seat, candidate.record.shape, str(candidate.built.path))
     players = [[candidate.player for candidate in rivals if candidate.player] for rivals in playing]
     seed = f"{[(str(rivals[0].shape), len(rivals)) for rivals in players if rivals]}"
-    play(players, timing.blocks, partial(_take, timing, cached), seed, partial(_playing_on, timing))
+    play(
+        players,
+        timing.blocks,
+        partial(_take, timing, "interleaved" in states),
+        seed,
+        partial(_playing_on, timing),
+    )
 
 
 def _take(timing: Timing, cached: bool, player: Player, turn: int) -> None:

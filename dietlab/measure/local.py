@@ -16,7 +16,7 @@ from dietlab.measure.builders import BUILDER, Builders
 from dietlab.measure.contest import built_contests, play_contests
 from dietlab.measure.record import Record, Trial
 from dietlab.timing.cuda_clock import require_gpu
-from dietlab.timing.protocol import TOGETHER, Timing
+from dietlab.timing.protocol import TOGETHER, Timing, cache_states_for
 from dietlab.timing.seat import Seat, device_options
 from dietlab.timing.threads import pool_env
 from dietlab.workloads import Workload
@@ -85,7 +85,7 @@ class LocalRunner:
         contests, built = built_contests(self._pool, workload, trials)
         for start in range(0, len(contests), TOGETHER):
             some = contests[start : start + TOGETHER]
-            play_contests(self._opened(workload), some, self.timing, cached=self.hardware.kind == "cpu")
+            play_contests(self._opened(workload), some, self.timing, cache_states_for(self.hardware.kind))
             yield from (candidate.result(self.timing.cache) for contest in some for candidate in contest)
         for library in built:
             library.path.unlink(missing_ok=True)

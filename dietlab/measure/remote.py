@@ -30,7 +30,7 @@ from dietlab.measure.rpc_client import (
     RemoteDevice,
     Servers,
 )
-from dietlab.timing.protocol import TOGETHER, Timing
+from dietlab.timing.protocol import TOGETHER, Timing, cache_states_for
 from dietlab.workloads import Workload
 
 RETRIES = 1
@@ -120,8 +120,7 @@ class RemoteRunner:
         def work(device: RemoteDevice, batch: Batch) -> None:
             try:
                 device.open(workload, self.hardware)
-                cached = self.hardware.kind == "cpu"
-                play_contests(device, batch.contests, self.timing, cached=cached)
+                play_contests(device, batch.contests, self.timing, cache_states_for(self.hardware.kind))
             except DeviceLostError as error:
                 finished.put((device, batch, error))
             else:

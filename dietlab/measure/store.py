@@ -201,7 +201,7 @@ def _parse(path: Path, number: int, line: str) -> dict[str, Any]:
             f"{path}, line {number}: {line!r:.80}",
             "Remove the line: only the last one can be truncated by a crash.",
         ) from None
-    if "schema_version" in value:
+    if isinstance(value, dict) and "schema_version" in value:
         raise RecordError(
             "a records file has one header: its records are of one operator on one processor",
             f"{path}, line {number}: {line!r:.80}",

@@ -58,19 +58,17 @@ def tune(
         observers: get every progress event.
         store: receives every record before it is announced; in memory if None.
         predictor: what predicts times from records: a cost model's name (``dietlab.cost.COST_MODELS``) or an
-        object
-            with ``fit``.
+            object with ``fit``.
         max_kernels: the most micro-kernels of the library that the tuning is for.
         seed: of the proposals and of the default predictor.
         measurable: pairs of a scheme and a shape that ``runner`` can measure (None: its ``pairs``, if it has
             such, as a replay does; else all).
         prior: what records of other shapes, layers, operators or processors let expect, for the default
-        predictor.
+            predictor.
 
     Raises:
         ModelError: if every candidate failed, no cost model has that name, or there is a prior for one that
-        takes
-            none, or of another kind of processor.
+            takes none, or of another kind of processor.
         SpaceError: if an argument stands in another's place.
     """
     order = "The order is tune(space, shapes, runner)."

@@ -22,11 +22,9 @@ from dietlab.timing.contender import Array, Call
 from dietlab.timing.device import Copy, Output, TimedBlock
 from dietlab.timing.disturbance import Probe, Taken, take
 from dietlab.timing.problem import Problem
+from dietlab.timing.protocol import GPU_CACHE_STATES
 from dietlab.timing.rotation import copies_beyond
 from dietlab.workloads import FloatArray
-
-GPU_CACHE_STATES = ("hot", "rotating")
-"""States of the caches that calls can be timed in on a GPU."""
 
 HOST_SHARE = 0.8
 """The share of a block's time spent queueing from which the GPU may wait for the host."""
