@@ -46,7 +46,8 @@ from dietlab.measure import SyntheticRunner, Trial
 from dietlab.shapes import Dim, Shape, ShapeSet
 from dietlab.space import MicroKernel, Scheme, Space, build_space
 from dietlab.study import Study
-from dietlab.workloads import PRECISIONS, Dense, Workload
+from dietlab.workloads import Dense, Workload
+from dietlab.workloads.precision import FLOATS
 
 H100, H200 = (Hardware.preset(name) for name in ("h100", "h200"))
 KNOWN = ("rtx3090", "a100", "h100", "h200")
@@ -154,7 +155,7 @@ def test_every_type_has_its_letters(dtype: str, letters: str, asked: Asked) -> N
 
 
 def test_types_are_those_of_workloads() -> None:
-    assert set(PRODUCTS) == set(PRECISIONS)
+    assert set(PRODUCTS) == set(FLOATS)
 
 
 def test_configurations_that_we_cannot_tell_apart_are_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,13 +6,14 @@ import os
 import subprocess
 import sys
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from conftest import ROOT
 from cuda_emulation.fake_driver import StubDevice, build_driver
-from cuda_samples import emulated
+from cuda_samples import DENSE, emulated
 
 from dietlab.bench.run import JOURNAL
 from dietlab.bench.state import SECONDS_BETWEEN, StateArchive, restore
@@ -22,8 +23,8 @@ from dietlab.events import Event, StageAdvanced, StageFinished, TrialMeasured
 from dietlab.hardware import Hardware
 from dietlab.lower.cuda.nvcc import Compiler
 from dietlab.lower.nvidia_packages import require_libraries
-from dietlab.measure import LocalRunner
-from dietlab.measure.local import START_SECONDS
+from dietlab.measure.local import START_SECONDS, candidates_seat
+from dietlab.timing.process import WorkerProcess
 
 # NVIDIA's libraries
 
@@ -92,16 +93,23 @@ def test_nvcc_compiles_for_one_architecture_alone() -> None:
     assert "-arch=sm_90a" in Compiler("nvrtc", ("nvrtc",)).flags("sm_90a")
 
 
-def test_the_first_answer_of_a_gpu_s_timing_process_gets_longer() -> None:
-    with LocalRunner(Hardware.preset("h200"), time_timeout=60.0) as runner:
-        runner._require_tools = lambda: None  # type: ignore[method-assign]
-        runner._start()
-        assert runner._patience == 60.0 + START_SECONDS["cuda"] == 180.0
-        runner._timer._alive()
-        assert runner._patience == 60.0
-    with LocalRunner(Hardware.preset("haswell-1core"), time_timeout=60.0) as runner:
-        runner._start()
-        assert runner._patience == 60.0
+@pytest.mark.parametrize(("preset", "first"), [("h200", 180.0), ("haswell-1core", 90.0)])
+def test_the_first_answer_of_a_timing_process_may_take_longer(
+    preset: str, first: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It imports its libraries; a GPU's driver starts, too."""
+    waited = []
+
+    def ask(worker: WorkerProcess, request: Mapping[str, object], seconds: float) -> dict[str, object]:
+        waited.append(seconds)
+        return {}
+
+    monkeypatch.setattr(WorkerProcess, "ask", ask)
+    hardware = Hardware.preset(preset)
+    with candidates_seat(DENSE, hardware, {"kind": hardware.kind}, seconds=60.0) as seat:
+        for _ in range(2):
+            seat.ask({"op": "check"})
+    assert waited == [first, 60.0, 60.0] and first == 60.0 + START_SECONDS[hardware.kind]
 
 
 # The state of a bench
