@@ -115,6 +115,10 @@ class CpuMicroKernel(MicroKernel):
         return self.facts.tile_rows
 
     @property
+    def depth_multiple(self) -> int:
+        return self.facts.per_step * self.facts.tile_steps if self.facts.tile_steps > 1 else 1
+
+    @property
     def tile(self) -> dict[Role, int]:
         return {"rows": self.rows, "cols": self.cols, "depth": 1}
 

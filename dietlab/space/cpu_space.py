@@ -168,11 +168,8 @@ def layout_limits(workload: Workload) -> tuple[Limit, ...]:
         Limit(
             "a matrix unit's instructions fill the reduction",
             0,
-            "steps beyond",
-            lambda s: (
-                (static_extent(workload, "depth") or 0)
-                % (s.kernel.facts.per_step * s.kernel.facts.tile_steps)
-            ),
+            "elements beyond",
+            lambda s: (static_extent(workload, "depth") or 0) % s.kernel.depth_multiple,
         ),
         Limit(
             "a padded copy has a size known beforehand",
