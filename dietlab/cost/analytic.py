@@ -9,7 +9,7 @@ import numpy as np
 
 from dietlab.cost.adaptation import AdaptationCost, adaptation_cost
 from dietlab.cost.formulas import FloatArray
-from dietlab.hardware import Hardware
+from dietlab.hardware import UNITS, Hardware
 from dietlab.measure import CacheState, Record
 from dietlab.shapes import Shape
 from dietlab.space import CpuMicroKernel, CudaMicroKernel, Scheme, Space
@@ -46,13 +46,16 @@ def reach(scheme: Scheme, hardware: Hardware) -> float:
     and multiplies all pairs. A CPU's core begins as many loads as multiply-adds in a cycle (two of each on
     x86 since Haswell and Zen); they are counted one after the other, and so are prefetches of each line of
     weights. On the surveys in ``data/cost`` this ranks better than the larger of both counts. (That low tiles
-    wait for their sums is part of the adaptation.) A GPU's tile waits for its loads if they are more.
+    wait for their sums is part of the adaptation.) A matrix unit loads and multiplies whole groups of rows.
+    A GPU's tile waits for its loads if they are more.
     """
     kernel = scheme.kernel
     if isinstance(kernel, CpuMicroKernel):
-        vectors = kernel.vectors(hardware.cpu.lanes)
+        facts, known = kernel.facts, hardware.cpu.units(kernel.facts.dtype)
+        fastest = max((UNITS[unit].rate for unit in known), default=facts.rate)
+        rows, vectors = kernel.rows // facts.tile_rows, kernel.vectors(hardware.cpu.lanes)
         lines = vectors * hardware.cpu.vector_bytes / LINE_BYTES if kernel.prefetch else 0.0
-        return 1 / (1 + (kernel.rows + vectors + lines) / (kernel.rows * vectors))
+        return facts.rate / fastest / (1 + (rows + vectors + lines) / (rows * vectors))
     assert isinstance(kernel, CudaMicroKernel)
     down, across = kernel.tile_rows // kernel.pieces.rows, kernel.tile_cols // kernel.pieces.cols
     work = max(1, down) * max(1, across)
