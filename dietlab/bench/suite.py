@@ -41,11 +41,7 @@ LOW_PRECISION_AGAINST: Mapping[str, tuple[str, ...]] = {
     "bfloat16": ("torch", "onednn-packed", "oracle"),
 }
 """The vendors that multiply each type, packed ones where there are."""
-LOW_PRECISION_LENGTHS: Mapping[str, tuple[int, ...]] = {
-    "smoke": (1, 128),
-    "quick": (1, 5, 16, 24, 43, 64, 100, 128),
-    "full": tuple(range(1, 129)),
-}
+LOW_PRECISION_QUICK = (1, 5, 16, 24, 43, 64, 100, 128)
 
 QUICK_LENGTHS = (
     1, 2, 3, 5, 8, 13, 16, 17, 24, 31, 32, 43, 48, 56, 61, 64, 81, 96, 97, 104, 113, 120, 127, 128,
@@ -226,15 +222,11 @@ def dense_task(cols: int, depth: int, high: int) -> Task:
 
 def low_precision_tasks(cols: int, depth: int) -> tuple[Task, ...]:
     """Returns a dense layer of up to 128 rows in each type that CPUs multiply, float32 first."""
+    lengths = {**LENGTHS, "quick": LOW_PRECISION_QUICK}
     return tuple(
-        replace(
-            dense_task(cols, depth, 128),
-            name=f"dense-k{depth}-n{cols}-{dtype}",
-            workload=Dense(T=Dim(1, 128), N=cols, K=depth, dtype=dtype),
-            against=against,
-            lengths=LOW_PRECISION_LENGTHS,
-        )
-        for dtype, against in LOW_PRECISION_AGAINST.items()
+        Task(f"dense-k{depth}-n{cols}-{dtype}", layer, _tuned(128), LOW_PRECISION_AGAINST[dtype], lengths)
+        for dtype in LOW_PRECISION_AGAINST
+        for layer in [Dense(T=Dim(1, 128), N=cols, K=depth, dtype=dtype)]
     )
 
 

@@ -155,7 +155,7 @@ Manual, volume 1, chapter on AMX)."""
 
 def weight_tiles(vectors: int) -> int:
     """Returns the tile registers for weights of a micro-kernel ``vectors`` wide: one for each vector, if
-    accumulators and an input leave so many. It depends on no height, so that all heights of a family are
+    accumulators and an input leave enough. It depends on no height, so that all heights of a family are
     configured at once."""
     return max(1, min(vectors, TILE_REGISTERS - 1 - vectors))
 
