@@ -119,7 +119,9 @@ def _constant_checker(op: Operator, highest: int) -> Callable[[int], bool]:
     workload = op.workload
     inputs = workload.inputs(_shape(workload, highest))
     reference, most = workload.reference(inputs), tolerance(workload, inputs)
-    layer = op.pack(**{name: inputs[name] for name in workload.constants})
+    constants = {name: inputs[name] for name in workload.constants}
+    scale = {name: constants.pop(name) for name in ("scale",) if name in constants}
+    layer = op.pack(*constants.values(), **scale)
     variable = [array for name, array in inputs.items() if name not in workload.constants]
 
     def right(length: int) -> bool:
