@@ -7,21 +7,17 @@ from pathlib import Path
 
 import numpy as np
 
-from dietlab.bench.fleet import Fleet, RoundWork, load_rounds, scaling
+from dietlab.bench.fleet import AHEAD, WAITS, Fleet, scaling
+from dietlab.bench.fleet_work import load_tunings
 from dietlab.bench.method_ablation import MethodAblation
 from dietlab.bench.strategies import Comparison, load_comparison
 from dietlab.results.statistics import bootstrap
 from dietlab.results.table import ResultTable
 from dietlab.view.bench_text import markdown
-from dietlab.view.strategy_figures import ablation_table, comparison_table
-
-SEARCH_ROUNDS = 8
-"""Rounds of the search in ``fleet.json``; the others decide."""
+from dietlab.view.strategy_figures import ablation_table, comparison_table, fleet_table
 
 MEASURES = {"0.13 s": 0.13, "0.33 s": 0.33}
 """What a measurement takes: of the effort `full` on a CPU, and with the paper's three repeats of 100 ms."""
-
-DEVICES = (2, 4, 8, 16, 32, 64)
 
 PADDING = ("zen4-ablation.csv.gz", "xeon-ablation.csv.gz")
 """Measured ablations of one scheme, which have the treatments of the edge."""
@@ -53,15 +49,22 @@ lengths, with 95 % intervals over the lengths."""
 
 FLEETS = """## Many devices, simulated
 
-In virtual time (`dietlab.bench.fleet`): the rounds of a `full` tuning, with what they ask for and the
-seconds of the tuner itself, on devices that answer 20 ms late, with 16 builders. *A round ahead*: the
-tuner fits and searches while the round before is measured, which `tune` does not do. Values are times
-faster than one device."""
+Where several devices measure, `tune` proposes *a round ahead*: it fits and searches while they measure the
+round before, from what was known before that. With one device it waits for each round, since a round then
+costs the same time and knows more. A run that is resumed or replayed gets the same rounds either way.
 
-SERIAL = """The tuner itself takes {search:.1f} s in {searches} rounds of the search and {decide:.0f} s
-in {decides} rounds of deciding (calibrating by Gaussian processes, and choosing a library twice a
-round). That part does not shrink with devices: tuning stops getting faster where a round's measurements
-take as long."""
+In virtual time (`dietlab.bench.fleet`): rounds of `full` tunings with {seeds} seeds, with what they ask for
+and the seconds of the tuner itself, of one thread, on devices that answer 20 ms late, with 16 builders. Whole
+runs, from the first proposal to the last fit. Values are times faster than one device that is waited for:
+medians, and the lowest and highest seed; *waits*: seconds in which the fleet waits for the tuner."""
+
+SERIAL = """The search alone is {search} times faster with 16 devices at 0.33 s a measurement. The tuner
+itself takes {ahead:.0f} s of a run: it does not shrink with devices, so that tuning stops getting faster
+where a round's measurements take no longer than the tuner."""
+
+AHEAD_COSTS = """What a round ahead costs at equal trials: {ratio} of the time on all shapes of
+`quickstart`, with {seeds} seeds (*waiting for each round* in the table above), after deciding. In the search
+alone, `draft ahead` stands beside `draft` in the tables of strategies."""
 
 
 def search_page(docs: Path, data: Path) -> str:
@@ -82,8 +85,7 @@ def search_page(docs: Path, data: Path) -> str:
         *(part for ablation in ablations for part in _ablated(ablation)),
         EDGE,
         markdown(*padding_table(data / "results")),
-        FLEETS,
-        *_fleets(data / "search" / "fleet.json"),
+        *_fleets(data / "search" / "fleet.json", ablations[0]),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -120,25 +122,19 @@ def padding_table(results: Path) -> tuple[tuple[str, ...], list[tuple[str, ...]]
     return ("machine", "without", "instead", "lengths", "time (x)"), rows
 
 
-def _fleets(path: Path) -> Iterable[str]:
-    table = []
-    for timing, seconds in MEASURES.items():
-        rounds = load_rounds(path, seconds)
-        for stage, work in (("search", rounds[:SEARCH_ROUNDS]), ("search and deciding", rounds)):
-            table += [(timing, stage, *_faster(work, ahead)) for ahead in (False, True)]
-    yield markdown(("measurement", "rounds", "tuner", *map(str, DEVICES), "waits, of 16 devices"), table)
-    whole = load_rounds(path, 0.0)
-    search, decide = whole[:SEARCH_ROUNDS], whole[SEARCH_ROUNDS:]
+def _fleets(path: Path, ablation: MethodAblation) -> Iterable[str]:
+    yield FLEETS.format(seeds=len(load_tunings(path)[WAITS]))
+    for told, seconds in MEASURES.items():
+        yield f"### {told} a measurement"
+        yield markdown(*fleet_table(scaling(load_tunings(path, seconds), Fleet(1))))
+    tunings = load_tunings(path, max(MEASURES.values()))
+    search = scaling(tunings, Fleet(1), (16,), stage="search").set_index("proposed").loc[AHEAD]
     yield SERIAL.format(
-        search=sum(work.serial for work in search),
-        searches=len(search),
-        decide=sum(work.serial for work in decide),
-        decides=len(decide),
+        search=f"{search.times_faster:.1f} ({search.low:.1f} to {search.high:.1f})",
+        ahead=np.median([sum(work.serial + work.told for work in rounds) for rounds in tunings[AHEAD]]),
     )
-
-
-def _faster(rounds: tuple[RoundWork, ...], ahead: bool) -> tuple[str, ...]:
-    table = scaling(rounds, Fleet(1), ahead=ahead).set_index("devices")
-    shown = tuple(f"{table.loc[count, 'times_faster']:.1f}" for count in DEVICES)
-    waits = f"{table.loc[16, 'serial']:.0f} of {table.loc[16, 'seconds']:.0f} s"
-    return ("a round ahead" if ahead else "as it is", *shown, waits)
+    part = ablation.to_frame().set_index("instead").loc[AHEAD]
+    ratio = f"{part.ratio:.3f} ({part.low:.3f} to {part.high:.3f})"
+    yield AHEAD_COSTS.format(ratio=ratio, seeds=part.seeds)
+    yield f"### On `{ablation.survey}`, with the effort `quick` and what its measurements took"
+    yield markdown(*fleet_table(scaling(ablation.tunings, Fleet(1))))
