@@ -11,8 +11,8 @@ from dietlab.bench.fleet import AHEAD, WAITS, Fleet, scaling
 from dietlab.bench.fleet_work import load_tunings
 from dietlab.bench.method_ablation import MethodAblation
 from dietlab.bench.strategies import Comparison, load_comparison
-from dietlab.results.statistics import bootstrap
 from dietlab.results.table import ResultTable
+from dietlab.statistics import mean_interval
 from dietlab.view.bench_text import markdown
 from dietlab.view.strategy_figures import ablation_table, comparison_table, fleet_table
 
@@ -115,8 +115,7 @@ def padding_table(results: Path) -> tuple[tuple[str, ...], list[tuple[str, ...]]
             rivals = [over[instead, length] for length in lengths]
             ours = [1.0 if without == "composition" else over[without, length] for length in lengths]
             logs = np.log(np.array(rivals) / np.array(ours))
-            ends = bootstrap(logs, lambda drawn: np.asarray(drawn.mean(axis=1)))
-            mean, low, high = np.exp([logs.mean(), *ends])
+            mean, low, high = np.exp([logs.mean(), *mean_interval(logs)])
             told = f"{mean:.3f} ({low:.3f} to {high:.3f})"
             rows.append((name.split("-")[0], without, instead, str(len(lengths)), told))
     return ("machine", "without", "instead", "lengths", "time (x)"), rows

@@ -120,8 +120,8 @@ def tunings_from_json(value: Mapping[str, Any], measure: float | None = None) ->
 
 
 def load_tunings(path: str | Path, measure: float | None = None) -> dict[str, Any]:
-    """Returns the ``tunings`` of a file, as :func:`tunings_to_json` has them; with ``measure`` seconds for each
-    shape, if not as then.
+    """Returns the ``tunings`` of a file, as :func:`tunings_to_json` has them; with ``measure`` seconds for
+    each shape, if not as then.
 
     Raises:
         DietlabError: if it is no such file.

@@ -21,11 +21,11 @@ from dietlab.dispatch import choose_portfolio, train_dispatcher
 from dietlab.errors import DietlabError
 from dietlab.events import Observer, audience
 from dietlab.files import write_json
-from dietlab.results.statistics import bootstrap
 from dietlab.search import Effort, Tuner, effort_named
 from dietlab.search.strategies import strategy_named
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import Scheme
+from dietlab.statistics import mean_interval
 from dietlab.workloads import extents
 
 if TYPE_CHECKING:
@@ -80,8 +80,7 @@ class MethodAblation:
         rows = []
         for part in self.parts:
             logs = np.log(part.ratios)
-            low, high = bootstrap(logs, lambda drawn: np.asarray(drawn.mean(axis=1)))
-            found = np.exp([logs.mean(), low, high]).tolist()
+            found = np.exp([logs.mean(), *mean_interval(logs)]).tolist()
             rows.append((part.without, part.instead, part.shapes, *found, len(part.ratios)))
         return pd.DataFrame(rows, columns=["without", "instead", "shapes", "ratio", "low", "high", "seeds"])
 

@@ -16,8 +16,8 @@ from dietlab.cost import Adaptation, Analytic, LearnedPredictor
 from dietlab.errors import DietlabError, require_names
 from dietlab.events import Event, Observer, RoundFinished, audience
 from dietlab.files import write_json
-from dietlab.results.statistics import median_interval
 from dietlab.search import STRATEGIES, Effort, TuningRun, effort_named, tune
+from dietlab.statistics import median_interval
 
 if TYPE_CHECKING:
     import pandas as pd
