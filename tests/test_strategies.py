@@ -6,6 +6,7 @@ import json
 import math
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -31,10 +32,10 @@ from dietlab.bench.strategies import (
 )
 from dietlab.bench.surveyed import Surveyed, surveyed, synthetic_survey
 from dietlab.cli import main
-from dietlab.cost import Analytic, LearnedPredictor
+from dietlab.cost import Analytic, LearnedPredictor, Survey
 from dietlab.errors import DietlabError, MissingDependencyError, RecordError
 from dietlab.hardware import Hardware
-from dietlab.measure import RecordFile, SyntheticRunner, Trial
+from dietlab.measure import Record, RecordFile, Round, SyntheticRunner, Trial
 from dietlab.search import EFFORTS, SearchState, Tuner, tune
 from dietlab.search.autotvm import AnnealingStrategy
 from dietlab.search.knobs import knobs_of
@@ -219,16 +220,21 @@ def test_a_survey_is_of_schemes_that_were_timed_on_every_shape(survey: Surveyed)
     header = {"workload": WORK.to_json(), "hardware": HARDWARE.to_json(), "cache": "hot"}
     records = list(survey.records)
     gone = records.pop(0).scheme
-    found = surveyed(RecordFile(header, tuple(records)), "with a gap")
+
+    def of(records: Sequence[Record]) -> Survey:
+        return Survey.of(RecordFile(header, tuple(records)), "recorded")
+
+    found = surveyed(of(records))
     assert gone not in found.space and len(found.space) == len(survey.space) - 1
     assert found.efficiency.max(axis=0).tolist() == [1.0] * len(LENGTHS)
-    twice = [replace(record, seconds=4 * record.seconds) for record in records if record.seconds]
-    doubled = surveyed(RecordFile(header, (*records, *twice)), "measured twice")
+    later = Round("survey", 1)
+    twice = [replace(r, seconds=4 * r.seconds, asked_by=later) for r in records if r.seconds]
+    doubled = surveyed(of([*records, *twice]))
     assert np.allclose(doubled.seconds, 2 * found.seconds)
-    fewer = surveyed(RecordFile(header, tuple(records)), "some shapes", LENGTHS[1:])
+    fewer = surveyed(of(records), LENGTHS[1:])
     assert fewer.shapes.shapes == LENGTHS[1:] and gone in fewer.space
     with pytest.raises(RecordError, match="timed on every shape"):
-        surveyed(RecordFile(header, (records[0], records[-1])), "a tuning")
+        surveyed(of([records[0], records[-1]]))
 
 
 def test_a_course_rises_and_its_trials_are_where_it_first_reached() -> None:
@@ -293,7 +299,7 @@ def test_an_unknown_strategy_is_answered_with_the_known_ones(survey: Surveyed) -
 
 def test_on_recorded_times_the_draft_needs_half_of_randoms_trials_and_no_more_than_the_papers() -> None:
     """The target, on the shipped survey; the draft alone, without a measurement, reaches 90 %."""
-    survey = surveyed(lessons.recorded(), "quickstart")
+    survey = surveyed(Survey.of(lessons.recorded(), "quickstart"))
     effort = replace(EFFORTS["quick"], trials=32)
     found = compare_strategies(survey, ("draft", "paper", "random"), range(3), effort)
     trials = found.summary().set_index("strategy")["trials"]

@@ -18,6 +18,7 @@ from dietlab.bench.surveyed import surveyed
 from dietlab.cli.options import page_or_reason, words
 from dietlab.cli.recorded import recorded_file
 from dietlab.cli.telling import Telling, quiet_option
+from dietlab.cost import Survey
 from dietlab.errors import DietlabError
 from dietlab.evaluation.contenders import contenders_for
 from dietlab.measure import CACHE_STATES, read_records
@@ -290,7 +291,7 @@ def ablate(
     """
     telling = Telling("ablate", ("bench",) if Path(study).is_dir() else ("ablate",), quiet)
     if not Path(study).is_dir():
-        survey = surveyed(read_records(recorded_file(study)), study)
+        survey = surveyed(Survey.of(read_records(recorded_file(study)), study))
         counts = [number(word, "devices") for word in words(devices)]
         with telling:
             found = ablate_method(survey, range(seeds), effort, telling.observers)
