@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from dietlab.bench.fleet_work import load_tunings
 from dietlab.bench.method_ablation import MethodAblation
 from dietlab.bench.strategies import Comparison, load_comparison
 from dietlab.results.table import ResultTable
-from dietlab.statistics import mean_interval
+from dietlab.statistics import mean_interval, median_interval
 from dietlab.view.bench_text import markdown
 from dietlab.view.strategy_figures import ablation_table, comparison_table, fleet_table
 
@@ -47,11 +48,21 @@ What a replay cannot give: one scheme of `Dense(T, N=2304, K=768)` with another 
 in turns with its composition, weights from memory (`dietlab ablate STUDY`). Geometric means over the
 lengths, with 95 % intervals over the lengths."""
 
+TRANSFER = """## From another machine's records
+
+`dietlab tune --transfer-from`, replayed on the one layer that surveys of two machines hold,
+`Dense(T, N=2304, K=768)` (`data/search/make_transfer.py`): Zen 4 with weights in cache and local padding,
+Zen 3 with weights from memory and composition. Measurements until the scheme that is expected to be fastest
+on each length is within 97 % of what a tuning from nothing ends with: medians over {seeds} seeds with 95 %
+intervals. *At the end*: quality over that from nothing, the geometric mean over the seeds: below 1 it ends
+worse. Records of another processor count once 12 pairs are measured."""
+
 FLEETS = """## Many devices, simulated
 
 Where several devices measure, `tune` proposes *a round ahead*: it fits and searches while they measure the
-round before, from what was known before that. With one device it waits for each round, since a round then
-costs the same time and knows more. A run that is resumed or replayed gets the same rounds either way.
+round before, from what was known before that. With one device it waits for each round: thinking is then a
+few percent of the time, and each round knows more. A run that is resumed or replayed gets the same rounds
+either way.
 
 In virtual time (`dietlab.bench.fleet`): rounds of `full` tunings with {seeds} seeds, with what they ask for
 and the seconds of the tuner itself, of one thread, on devices that answer 20 ms late, with 16 builders. Whole
@@ -62,9 +73,15 @@ SERIAL = """The search alone is {search} times faster with 16 devices at 0.33 s 
 itself takes {ahead:.0f} s of a run: it does not shrink with devices, so that tuning stops getting faster
 where a round's measurements take no longer than the tuner."""
 
-AHEAD_COSTS = """What a round ahead costs at equal trials: {ratio} of the time on all shapes of
-`quickstart`, with {seeds} seeds (*waiting for each round* in the table above), after deciding. In the search
-alone, `draft ahead` stands beside `draft` in the tables of strategies."""
+AHEAD_COSTS = """What a round ahead costs, with as many measurements: the library's time over that of a
+tuning that waits, geometric means over the lengths and the {seeds} seeds, with 95 % intervals. In the search
+alone, `draft ahead` stands beside `draft` in the tables of strategies, and on recorded times *waiting for
+each round* among the parts of the method."""
+
+FEW = """### On `{survey}`, with the effort `quick` and what its measurements took
+
+Tuning for 8 lengths: a round of deciding asks for all of them, so that nothing is left to ask ahead, and the
+tuner waits. More devices than a round has work for save nothing either way."""
 
 
 def search_page(docs: Path, data: Path) -> str:
@@ -85,6 +102,7 @@ def search_page(docs: Path, data: Path) -> str:
         *(part for ablation in ablations for part in _ablated(ablation)),
         EDGE,
         markdown(*padding_table(data / "results")),
+        *_transferred(data / "search" / "transfer.json"),
         *_fleets(data / "search" / "fleet.json", ablations[0]),
     ]
     return "\n\n".join(parts) + "\n"
@@ -121,6 +139,26 @@ def padding_table(results: Path) -> tuple[tuple[str, ...], list[tuple[str, ...]]
     return ("machine", "without", "instead", "lengths", "time (x)"), rows
 
 
+def _transferred(path: Path) -> Iterable[str]:
+    found: dict[tuple[str, str], list[dict[str, float]]] = {}
+    for gain in json.loads(path.read_text(encoding="utf-8"))["gains"]:
+        found.setdefault((gain["target"], gain["source"]), []).append(gain)
+    yield TRANSFER.format(seeds=len(next(iter(found.values()))))
+    rows = []
+    for machines, gains in sorted(found.items()):
+        needed = [_median([gain[start] for gain in gains]) for start in ("from_nothing", "from_prior")]
+        ends = np.log([gain["ends"] for gain in gains])
+        mean, low, high = np.exp([ends.mean(), *mean_interval(ends)])
+        rows.append((*machines, *needed, f"{mean:.3f} ({low:.3f} to {high:.3f})"))
+    yield markdown(("tuned on", "records of", "from nothing", "from these", "at the end"), rows)
+
+
+def _median(counts: Sequence[float | None]) -> str:
+    """Returns a median with its interval; what was never reached counts as more than all."""
+    found = median_interval([np.inf if count is None else count for count in counts])
+    return f"{found.median:.0f} ({found.low:.0f} to {found.high:.0f})"
+
+
 def _fleets(path: Path, ablation: MethodAblation) -> Iterable[str]:
     yield FLEETS.format(seeds=len(load_tunings(path)[WAITS]))
     for told, seconds in MEASURES.items():
@@ -132,8 +170,13 @@ def _fleets(path: Path, ablation: MethodAblation) -> Iterable[str]:
         search=f"{search.times_faster:.1f} ({search.low:.1f} to {search.high:.1f})",
         ahead=np.median([sum(work.serial + work.told for work in rounds) for rounds in tunings[AHEAD]]),
     )
-    part = ablation.to_frame().set_index("instead").loc[AHEAD]
-    ratio = f"{part.ratio:.3f} ({part.low:.3f} to {part.high:.3f})"
-    yield AHEAD_COSTS.format(ratio=ratio, seeds=part.seeds)
-    yield f"### On `{ablation.survey}`, with the effort `quick` and what its measurements took"
+    quality = json.loads(path.read_text(encoding="utf-8"))["quality"]
+    costs = []
+    for effort, found in quality.items():
+        logs = np.log(np.array(found[WAITS]) / np.array(found[AHEAD]))
+        mean, low, high = np.exp([logs.mean(), *mean_interval(logs)])
+        costs.append((effort, f"{mean:.3f} ({low:.3f} to {high:.3f})"))
+    yield AHEAD_COSTS.format(seeds=len(next(iter(quality.values()))[WAITS]))
+    yield markdown(("effort", "time (x)"), costs)
+    yield FEW.format(survey=ablation.survey)
     yield markdown(*fleet_table(scaling(ablation.tunings, Fleet(1))))
