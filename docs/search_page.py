@@ -48,14 +48,18 @@ What a replay cannot give: one scheme of `Dense(T, N=2304, K=768)` with another 
 in turns with its composition, weights from memory (`dietlab ablate STUDY`). Geometric means over the
 lengths, with 95 % intervals over the lengths."""
 
-TRANSFER = """## From another machine's records
+TRANSFER = """## From other records
 
-`dietlab tune --transfer-from`, replayed on the one layer that surveys of two machines hold,
-`Dense(T, N=2304, K=768)` (`data/search/make_transfer.py`): Zen 4 with weights in cache and local padding,
-Zen 3 with weights from memory and composition. Measurements until the scheme that is expected to be fastest
-on each length is within 97 % of what a tuning from nothing ends with: medians over {seeds} seeds with 95 %
-intervals. *At the end*: quality over that from nothing, the geometric mean over the seeds: below 1 it ends
-worse. Records of another processor count once 12 pairs are measured."""
+`dietlab tune --transfer-from`, replayed (`data/search/make_transfer.py`): each of BERT-base's four dense
+layers from the other three, and the one layer that surveys of two machines hold, `Dense(T, N=2304, K=768)`,
+from the other machine: Zen 4 with weights in cache and local padding, Zen 3 with weights from memory and
+composition. Measurements until the scheme that is expected to be fastest on each length is within 97 % of
+what a tuning from nothing ends with: medians over the runs, of 5 seeds, with 95 % intervals. *At the end*: quality over
+that from nothing, geometric means, and the worst seed's. Records of another processor count once 12 pairs are
+measured."""
+
+TRANSFERRED = """Records of the same machine save most of the measurements and end no worse. Those of another one
+save few, and a single run may end worse: they rank less well than some fifty measurements do."""
 
 FLEETS = """## Many devices, simulated
 
@@ -143,14 +147,18 @@ def _transferred(path: Path) -> Iterable[str]:
     found: dict[tuple[str, str], list[dict[str, float]]] = {}
     for gain in json.loads(path.read_text(encoding="utf-8"))["gains"]:
         found.setdefault((gain["target"], gain["source"]), []).append(gain)
-    yield TRANSFER.format(seeds=len(next(iter(found.values()))))
+    yield TRANSFER
     rows = []
     for machines, gains in sorted(found.items()):
         needed = [_median([gain[start] for gain in gains]) for start in ("from_nothing", "from_prior")]
         ends = np.log([gain["ends"] for gain in gains])
         mean, low, high = np.exp([ends.mean(), *mean_interval(ends)])
-        rows.append((*machines, *needed, f"{mean:.3f} ({low:.3f} to {high:.3f})"))
-    yield markdown(("tuned on", "records of", "from nothing", "from these", "at the end"), rows)
+        quality = f"{mean:.3f} ({low:.3f} to {high:.3f})", f"{np.exp(ends.min()):.3f}"
+        rows.append((*machines, str(len(gains)), *needed, *quality))
+    yield markdown(
+        ("tuned on", "records of", "runs", "from nothing", "from these", "at the end", "at worst"), rows
+    )
+    yield TRANSFERRED
 
 
 def _median(counts: Sequence[float | None]) -> str:

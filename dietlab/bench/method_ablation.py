@@ -210,7 +210,7 @@ def parts_of(whole: Whole, ahead: Whole) -> Mapping[tuple[str, str, str], float]
     shapes that are judged.
 
     Args:
-        ahead: the same with rounds ahead.
+        ahead: the method with rounds ahead.
     """
     tree, model, optimum = whole.tree(), whole.model(), whole.optimum()
     separate = whole.separate()
