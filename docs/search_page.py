@@ -54,12 +54,12 @@ TRANSFER = """## From other records
 layers from the other three, and the one layer that surveys of two machines hold, `Dense(T, N=2304, K=768)`,
 from the other machine: Zen 4 with weights in cache and local padding, Zen 3 with weights from memory and
 composition. Measurements until the scheme that is expected to be fastest on each length is within 97 % of
-what a tuning from nothing ends with: medians over the runs, of 5 seeds, with 95 % intervals. *At the end*: quality over
-that from nothing, geometric means, and the worst seed's. Records of another processor count once 12 pairs are
-measured."""
+what a tuning from nothing ends with: medians over the runs, of 5 seeds, with 95 % intervals. *At the end*:
+quality over that from nothing, geometric means, and the worst run's. Records of another processor count once
+12 pairs are measured."""
 
-TRANSFERRED = """Records of the same machine save most of the measurements and end no worse. Those of another one
-save few, and a single run may end worse: they rank less well than some fifty measurements do."""
+TRANSFERRED = """Records of the same machine save most of the measurements and end no worse. Those of another
+one save few, and a single run may end worse: they rank less well than some fifty measurements do."""
 
 FLEETS = """## Many devices, simulated
 
