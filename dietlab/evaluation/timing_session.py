@@ -16,8 +16,8 @@ from dietlab.evaluation.gpu import WORKER as GPU_WORKER
 from dietlab.evaluation.vendors import contender_env
 from dietlab.hardware import Hardware
 from dietlab.results.row import OURS, ContenderInfo, Row
-from dietlab.results.statistics import median_interval, paired_ratio
 from dietlab.shapes import Shape
+from dietlab.statistics import median_interval, paired_ratio
 from dietlab.timing.disturbance import Pace
 from dietlab.timing.seat import Seat, device_options
 from dietlab.timing.turns import Player, play
