@@ -213,6 +213,7 @@ def as_tensor(array: Any) -> Any:
     """
     import tvm_ffi
 
-    if isinstance(array, np.ndarray) and array.dtype.name == "bfloat16":
+    # NumPy puts a type's name together anew each time, which takes longer than all else here.
+    if isinstance(array, np.ndarray) and array.dtype.kind == "V" and array.dtype.name == "bfloat16":
         array = _Bfloat16(array)
     return tvm_ffi.from_dlpack(array)
