@@ -27,7 +27,6 @@ from dietlab.evaluation.overhead import overheads
 from dietlab.events import Audience, Observer, Stage, audience
 from dietlab.files import locked
 from dietlab.hardware import Hardware
-from dietlab.hardware.description import Target
 from dietlab.hardware.detect import measure_peaks
 from dietlab.results import Row
 from dietlab.results.journal import Journal, Turn
@@ -72,7 +71,7 @@ class Bench:
     effort: str
     tuning: str
     timing: Effort
-    target: Target
+    target: str
     deadline: Deadline
     every_length: bool
 

@@ -9,7 +9,6 @@ from fnmatch import fnmatchcase
 from dietlab.bench.every_layer import OWN, EveryLayer
 from dietlab.errors import DietlabError
 from dietlab.evaluation.contenders import contenders_for
-from dietlab.hardware.description import Target
 from dietlab.layers import Layer
 from dietlab.shapes import Dim, Shape, ShapeSet, drawn_layers
 from dietlab.timing.protocol import cache_states_for
@@ -170,7 +169,7 @@ class Suite:
 
     name: str
     tasks: tuple[Task, ...]
-    target: Target = "cpu"
+    target: str = "cpu"
 
     @property
     def caches(self) -> tuple[str, ...]:

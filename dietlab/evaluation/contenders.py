@@ -16,7 +16,6 @@ from dietlab.evaluation.ansor import AnsorLayer, load_ansor
 from dietlab.evaluation.gpu import GPU_CONTENDERS
 from dietlab.evaluation.lineup import CONTENDERS
 from dietlab.evaluation.vendors import VENDORS, Vendor
-from dietlab.hardware.description import Target
 from dietlab.lower.runtime import on_each_thread
 from dietlab.shapes import Shape
 from dietlab.timing.contender import Call, Contender, NoFormError, NotTunedError, Operands, Plan, Prepared
@@ -181,6 +180,6 @@ def make_contender(name: str, threads: int, options: Mapping[str, Any]) -> Conte
     )
 
 
-def contenders_for(target: Target) -> tuple[str, ...]:
+def contenders_for(target: str) -> tuple[str, ...]:
     """Returns the names of all who can be asked to take part on such a processor."""
     return GPU_CONTENDERS if target == "cuda" else CONTENDERS

@@ -1,0 +1,1 @@
+"""The target of CPUs: register tiles of vector instructions, which TVM compiles with LLVM."""
