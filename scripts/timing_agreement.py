@@ -25,7 +25,8 @@ from dietlab.results.statistics import median_interval
 from dietlab.shapes import Dim, Shape
 from dietlab.space import build_space
 from dietlab.timing.protocol import CACHE_STATES
-from dietlab.timing.seat import Seat, device_options
+from dietlab.timing.seat import Seat
+from dietlab.timing.target import timing_target
 from dietlab.timing.turns import Player, play
 from dietlab.workloads import BatchMatmul, Dense
 
@@ -55,7 +56,7 @@ def compare(work: Dense | BatchMatmul, hardware: Hardware, folder: Path, blocks:
     folder.mkdir()
     scheme = next(scheme for scheme in build_space(work, hardware) if scheme.rows == 6)
     op = build(Dispatcher(work, hardware, (scheme,), Leaf(0)), folder / "library")
-    options, unprobed = device_options(hardware, folder)
+    options, unprobed = timing_target(hardware.kind).options(hardware, folder)
     print(f"\n{work}, {scheme.key}{f', {unprobed}' if unprobed else ''}")
     request = {
         "op": "open",

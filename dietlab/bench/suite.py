@@ -11,7 +11,7 @@ from dietlab.errors import DietlabError
 from dietlab.evaluation.contenders import contenders_for
 from dietlab.layers import Layer
 from dietlab.shapes import Dim, Shape, ShapeSet, drawn_layers
-from dietlab.timing.protocol import cache_states_for
+from dietlab.timing.target import timing_target
 from dietlab.workloads import BatchMatmul, Dense, Workload
 
 PAPER_LENGTHS = (5, 24, 43, 62, 81, 100, 119, 128)
@@ -174,7 +174,7 @@ class Suite:
     @property
     def caches(self) -> tuple[str, ...]:
         """The cache states that its contenders can be timed in."""
-        return cache_states_for(self.target)
+        return timing_target(self.target).CACHE_STATES
 
     @property
     def contenders(self) -> tuple[str, ...]:

@@ -28,8 +28,8 @@ from dietlab.results.statistics import regret
 from dietlab.search import Effort, TuningRun, effort_named
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import Scheme
-from dietlab.timing.protocol import cache_states_for
 from dietlab.timing.rotation import roofline_of
+from dietlab.timing.target import timing_target
 from dietlab.workloads import extents
 
 
@@ -69,7 +69,7 @@ def evaluate(
     )
     require_type("the second argument of evaluate", shapes, ShapeSet, DispatchError)
     target = Dispatcher.from_json(op.manifest).hardware.kind
-    require_names("cache states", cache_states_for(target), caches, DispatchError, at_least=1)
+    require_names("cache states", timing_target(target).CACHE_STATES, caches, DispatchError, at_least=1)
     effort, listeners, journal = effort_named(effort), audience(observers), journal or Journal(None, {})
     with contest(
         op, against, shapes, effort=effort, tuned=tuned, folder=folder, listeners=listeners

@@ -19,7 +19,8 @@ from dietlab.results.row import OURS, ContenderInfo, Row
 from dietlab.results.statistics import median_interval, paired_ratio
 from dietlab.shapes import Shape
 from dietlab.timing.disturbance import Pace
-from dietlab.timing.seat import Seat, device_options
+from dietlab.timing.seat import Seat
+from dietlab.timing.target import timing_target
 from dietlab.timing.turns import Player, play
 
 OPEN_SECONDS = 120.0
@@ -116,7 +117,7 @@ class TimingSession:
     def __enter__(self) -> TimingSession:
         try:
             folder = Path(self._open.enter_context(tempfile.TemporaryDirectory()))
-            options, self.unprobed = device_options(self._hardware, folder)
+            options, self.unprobed = timing_target(self._hardware.kind).options(self._hardware, folder)
             options["problems"] = str(folder)
             for entry in self._entries:
                 self.contenders.append(self._admit(entry, options))

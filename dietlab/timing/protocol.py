@@ -19,11 +19,6 @@ GPU_CACHE_STATES: tuple[CacheState, ...] = ("hot", "rotating")
 """States of the caches that calls can be timed in on a GPU."""
 
 
-def cache_states_for(target: str) -> tuple[CacheState, ...]:
-    """Returns the states of the caches that calls can be timed in on such a processor."""
-    return GPU_CACHE_STATES if target == "cuda" else CACHE_STATES
-
-
 TOGETHER = 16
 """The most shapes whose candidates take turns: on a shared machine with two threads a core, a neighbour made
 all programs slower by 1.3 times, for tenths of a second each, a third of the time, and the blocks of a few
