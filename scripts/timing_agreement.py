@@ -16,7 +16,8 @@ from pathlib import Path
 from statistics import geometric_mean
 
 from dietlab.dispatch import Dispatcher, build
-from dietlab.evaluation.timing_session import CPU_OPERATORS, OPEN_SECONDS
+from dietlab.evaluation.target import evaluation_target
+from dietlab.evaluation.timing_session import OPEN_SECONDS
 from dietlab.evaluation.vendors import contender_env
 from dietlab.hardware import Hardware
 from dietlab.measure.local import candidates_seat
@@ -65,7 +66,7 @@ def compare(work: Dense | BatchMatmul, hardware: Hardware, folder: Path, blocks:
         "threads": hardware.cores,
         "options": {**options, "library": str(folder / "library")},
     }
-    module, seconds = CPU_OPERATORS
+    module, seconds = evaluation_target(hardware.kind).WORKER
     evaluation = Seat(
         request, module, contender_env(hardware.cores), seconds=seconds, open_seconds=OPEN_SECONDS
     )

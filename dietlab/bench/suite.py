@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 
 from dietlab.bench.every_layer import OWN, EveryLayer
 from dietlab.errors import DietlabError
-from dietlab.evaluation.contenders import contenders_for
+from dietlab.evaluation.lineup import contenders_for
 from dietlab.layers import Layer
 from dietlab.shapes import Dim, Shape, ShapeSet, drawn_layers
 from dietlab.timing.target import timing_target

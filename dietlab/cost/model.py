@@ -159,9 +159,9 @@ def fit_cost_model(
     seed: int = 0,
     cache: CacheState = "hot",
 ) -> CostModel:
-    """Fits ``f_mk`` on the successful records. Constants of the adaptation that the labels depend on are fitted
-    before, such as those of ``f_occ`` on a GPU; those that depend on ``f_mk`` are fitted after, such as what
-    hides the fetch of weights on a CPU.
+    """Fits ``f_mk`` on the successful records. Constants of the adaptation that the labels depend on are
+    fitted before, such as those of ``f_occ`` on a GPU; those that depend on ``f_mk`` are fitted after, such
+    as what hides the fetch of weights on a CPU.
 
     Of several labels of one scheme, on shapes where it mostly computes, the largest counts: on the
     others something else bounded the time. None is above the processor's peak: where a call does
