@@ -16,11 +16,13 @@ from dietlab.workloads import Workload
 class CostTarget(Protocol):
     """What a target adds to the cost model: features, the bound of a tile, and fitted constants."""
 
-    FEATURES: tuple[str, ...]
-    """The names of the learned model's features."""
+    @property
+    def FEATURES(self) -> tuple[str, ...]:
+        """The names of the learned model's features."""
 
-    adaptation: Callable[..., AdaptationCost]
-    """Makes the adaptation; the arguments are those of :func:`~dietlab.cost.adaptation.adaptation_cost`."""
+    @property
+    def adaptation(self) -> Callable[..., AdaptationCost]:
+        """What makes the adaptation: see :func:`~dietlab.cost.adaptation.adaptation_cost`."""
 
     def features(self, scheme: Any, workload: Workload, hardware: Hardware) -> list[float]:
         """Returns the features of a scheme, none of which depends on a dynamic dimension."""

@@ -21,11 +21,13 @@ class WorkerModule(NamedTuple):
 class EvaluationTarget(Protocol):
     """The contenders of a target, and TVM's tuner for it."""
 
-    VENDORS: tuple[str, ...]
-    """The names of contenders that are not made of our library."""
+    @property
+    def VENDORS(self) -> tuple[str, ...]:
+        """The names of contenders that are not made of our library."""
 
-    WORKER: WorkerModule
-    """What the process of each contender runs."""
+    @property
+    def WORKER(self) -> WorkerModule:
+        """What the process of each contender runs."""
 
     def facts(self) -> dict[str, str]:
         """Returns what stands beside figures of this machine, such as a driver's version."""

@@ -32,8 +32,13 @@ Part = Literal["hardware", "space", "lower", "timing", "cost", "evaluation"]
 class HardwareTarget(Protocol):
     """The part of a target that describes its processors."""
 
-    LIMITS: type[Limits]
-    KNOBS: tuple[Knob, ...]
+    @property
+    def LIMITS(self) -> type[Limits]:
+        """The class of their limits."""
+
+    @property
+    def KNOBS(self) -> tuple[Knob, ...]:
+        """The figures that an explorer turns."""
 
     def detect(self, *, measure: bool, device: int) -> Hardware:
         """Returns a processor of this machine; the arguments are those of

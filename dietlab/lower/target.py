@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 class LowerTarget(Protocol):
     """The lowering of a target, and what its libraries need to run."""
 
-    DECIDES: bool
-    """True if its programs depend on a :class:`~dietlab.lower.decisions.Lowering`."""
+    @property
+    def DECIDES(self) -> bool:
+        """True if its programs depend on a :class:`~dietlab.lower.decisions.Lowering`."""
 
     def compile_plans(
         self,

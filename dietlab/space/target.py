@@ -16,7 +16,9 @@ from dietlab.workloads import Workload
 class SpaceTarget(Protocol):
     """The micro-kernels of a target and the limits that reject them."""
 
-    KERNEL: type[MicroKernel]
+    @property
+    def KERNEL(self) -> type[MicroKernel]:
+        """The class of its micro-kernels."""
 
     def candidates(self, workload: Workload, hardware: Hardware, edges: tuple[Edge, ...]) -> Iterable[Scheme]:
         """Returns all schemes to choose from."""

@@ -18,11 +18,13 @@ from dietlab.workloads import Workload
 class TimingTarget(Protocol):
     """The device of a target."""
 
-    CACHE_STATES: tuple[CacheState, ...]
-    """The states of the caches that calls can be timed in."""
+    @property
+    def CACHE_STATES(self) -> tuple[CacheState, ...]:
+        """The states of the caches that calls can be timed in."""
 
-    START_SECONDS: float
-    """What the first answer of a timing process may take beyond that of another, in seconds."""
+    @property
+    def START_SECONDS(self) -> float:
+        """What the first answer of a timing process may take beyond that of another, in seconds."""
 
     def rotated(self, workload: Workload) -> tuple[str, ...]:
         """Returns the operands that alone rotate; none if all do, and the output."""

@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from dietlab.hardware import CpuLimits, Hardware
 from dietlab.hardware.detect import detect_cpu, measure_peaks
 from dietlab.hardware.knob import SIZES, Knob, some_cores, times
-from dietlab.hardware.limits import Limits
 
 
 def _vectors(real: int) -> Sequence[int]:
     return (16, 32, 64)  # SSE or NEON, AVX, AVX-512: what a hardware description allows
 
 
-LIMITS: type[Limits] = CpuLimits
+LIMITS = CpuLimits
 KNOBS = (
     Knob("vector_registers", "vector registers", times(1 / 4, 1 / 2, 1, 2)),
     Knob("vector_bytes", "vector width", _vectors),

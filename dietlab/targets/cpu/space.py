@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dietlab.space import CpuMicroKernel, MicroKernel, cpu_limits
+from dietlab.space import CpuMicroKernel, cpu_limits
 from dietlab.space.cpu_space import cpu_candidates
 from dietlab.workloads import Workload, static_extent
 
-KERNEL: type[MicroKernel] = CpuMicroKernel
+KERNEL = CpuMicroKernel
 candidates, limits = cpu_candidates, cpu_limits
 
 

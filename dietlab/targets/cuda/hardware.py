@@ -5,9 +5,8 @@ from __future__ import annotations
 from dietlab.hardware import GpuLimits, Hardware
 from dietlab.hardware.detect_gpu import detect_gpu
 from dietlab.hardware.knob import SIZES, Knob, some_cores
-from dietlab.hardware.limits import Limits
 
-LIMITS: type[Limits] = GpuLimits
+LIMITS = GpuLimits
 KNOBS = (
     Knob("threads_per_block", "threads per block", SIZES),
     Knob("registers_per_thread", "registers per thread", SIZES),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dietlab.space import CudaMicroKernel, MicroKernel, cuda_limits
+from dietlab.space import CudaMicroKernel, cuda_limits
 from dietlab.space.cuda_space import cuda_candidates
 from dietlab.workloads import Workload
 
-KERNEL: type[MicroKernel] = CudaMicroKernel
+KERNEL = CudaMicroKernel
 candidates, limits = cuda_candidates, cuda_limits
 
 
