@@ -20,6 +20,7 @@ from dietlab.dispatch import (
     choose_portfolio,
     load,
     train_dispatcher,
+    usual_kernels,
     versions,
 )
 from dietlab.dispatch.operator import LIBRARY_NAME
@@ -36,6 +37,7 @@ from dietlab.results.journal import resumed
 from dietlab.search import Effort, PhaseTimer, TuningRun, effort_named, tune, with_records
 from dietlab.search.refit import explaining, refitted
 from dietlab.search.survey import records_header
+from dietlab.search.tune import measures_on_several
 from dietlab.shapes import ShapeSet
 from dietlab.space import Cover, Space, build_space, edges_of
 from dietlab.workloads import Workload, workload_from_json
@@ -247,11 +249,17 @@ class Study(Carded):
     def space(self) -> Space:
         return build_space(self.workload, self.hardware, edges_of(self.cover, self.workload, self.hardware))
 
-    def tune(self, runner: Runner, observers: Iterable[Observer] = ()) -> TuningRun:
-        """Runs stages 2 and 3; continues where an earlier call stopped."""
+    def tune(
+        self, runner: Runner, observers: Iterable[Observer] = (), ahead: bool | None = None
+    ) -> TuningRun:
+        """Runs stages 2 and 3; continues where an earlier call stopped, with rounds ``ahead`` or not as then:
+        of a new study, by default, ahead where several devices measure."""
         with self.locked():
             store = RecordStore(self.folder / RECORDS, self.header)
             known = len(store.records)
+            began = self._facts().get("ahead", False if known else ahead)
+            ahead = measures_on_several(runner) if began is None else began
+            self._keep_facts(ahead=ahead)
             run = tune(
                 self.space(),
                 self.shapes,
@@ -264,6 +272,7 @@ class Study(Carded):
                 max_kernels=self.max_kernels,
                 seed=self.seed,
                 prior=self.prior,
+                ahead=ahead,
             )
             self._write(MODEL, json.dumps(explaining(run, self.cache, self.seed).to_json()))
             # A sitting that measured nothing took no time to speak of.
@@ -385,12 +394,6 @@ class Study(Carded):
 
     def report(self) -> Report:
         return Report.load(self.folder / REPORT)
-
-
-def usual_kernels(workload: Workload) -> int:
-    """Returns the most micro-kernels of a library unless a number is asked for: 8 where one dimension varies,
-    12 for layers of several sizes, whose cache levels differ."""
-    return 8 if len(workload.dims) < 2 else 12
 
 
 def _size(path: Path) -> str:

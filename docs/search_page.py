@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from dietlab.bench.fleet import Fleet, RoundWork, load_rounds, scaling
+from dietlab.bench.fleet import AHEAD, WAITS, Fleet, scaling
+from dietlab.bench.fleet_work import load_tunings
 from dietlab.bench.method_ablation import MethodAblation
 from dietlab.bench.strategies import Comparison, load_comparison
-from dietlab.results.statistics import bootstrap
 from dietlab.results.table import ResultTable
+from dietlab.statistics import mean_interval, median_interval
 from dietlab.view.bench_text import markdown
-from dietlab.view.strategy_figures import ablation_table, comparison_table
-
-SEARCH_ROUNDS = 8
-"""Rounds of the search in ``fleet.json``; the others decide."""
+from dietlab.view.strategy_figures import ablation_table, comparison_table, fleet_table
 
 MEASURES = {"0.13 s": 0.13, "0.33 s": 0.33}
 """What a measurement takes: of the effort `full` on a CPU, and with the paper's three repeats of 100 ms."""
-
-DEVICES = (2, 4, 8, 16, 32, 64)
 
 PADDING = ("zen4-ablation.csv.gz", "xeon-ablation.csv.gz")
 """Measured ablations of one scheme, which have the treatments of the edge."""
@@ -51,17 +48,44 @@ What a replay cannot give: one scheme of `Dense(T, N=2304, K=768)` with another 
 in turns with its composition, weights from memory (`dietlab ablate STUDY`). Geometric means over the
 lengths, with 95 % intervals over the lengths."""
 
+TRANSFER = """## From other records
+
+`dietlab tune --transfer-from`, replayed (`data/search/make_transfer.py`): each of BERT-base's four dense
+layers from the other three, and the one layer that surveys of two machines hold, `Dense(T, N=2304, K=768)`,
+from the other machine: Zen 4 with weights in cache and local padding, Zen 3 with weights from memory and
+composition. Measurements until the scheme that is expected to be fastest on each length is within 97 % of
+what a tuning from nothing ends with: medians over the runs, of 5 seeds, with 95 % intervals. *At the end*:
+quality over that from nothing, geometric means, and the worst run's. Records of another processor count once
+12 pairs are measured."""
+
+TRANSFERRED = """Records of the same machine save most of the measurements and end no worse. Those of another
+one save few, and a single run may end worse: they rank less well than some fifty measurements do."""
+
 FLEETS = """## Many devices, simulated
 
-In virtual time (`dietlab.bench.fleet`): the rounds of a `full` tuning, with what they ask for and the
-seconds of the tuner itself, on devices that answer 20 ms late, with 16 builders. *A round ahead*: the
-tuner fits and searches while the round before is measured, which `tune` does not do. Values are times
-faster than one device."""
+Where several devices measure, `tune` proposes *a round ahead*: it fits and searches while they measure the
+round before, from what was known before that. With one device it waits for each round: thinking is then a
+few percent of the time, and each round knows more. A run that is resumed or replayed gets the same rounds
+either way.
 
-SERIAL = """The tuner itself takes {search:.1f} s in {searches} rounds of the search and {decide:.0f} s
-in {decides} rounds of deciding (calibrating by Gaussian processes, and choosing a library twice a
-round). That part does not shrink with devices: tuning stops getting faster where a round's measurements
-take as long."""
+In virtual time (`dietlab.bench.fleet`): rounds of `full` tunings with {seeds} seeds, with what they ask for
+and the seconds of the tuner itself, of one thread, on devices that answer 20 ms late, with 16 builders. Whole
+runs, from the first proposal to the last fit. Values are times faster than one device that is waited for:
+medians, and the lowest and highest seed; *waits*: seconds in which the fleet waits for the tuner."""
+
+SERIAL = """The search alone is {search} times faster with 16 devices at 0.33 s a measurement. The tuner
+itself takes {ahead:.0f} s of a run: it does not shrink with devices, so that tuning stops getting faster
+where a round's measurements take no longer than the tuner."""
+
+AHEAD_COSTS = """What a round ahead costs, with as many measurements: the library's time over that of a
+tuning that waits, geometric means over the lengths and the {seeds} seeds, with 95 % intervals. In the search
+alone, `draft ahead` stands beside `draft` in the tables of strategies, and on recorded times *waiting for
+each round* among the parts of the method."""
+
+FEW = """### On `{survey}`, with the effort `quick` and what its measurements took
+
+Tuning for 8 lengths: a round of deciding asks for all of them, so that nothing is left to ask ahead, and the
+tuner waits. More devices than a round has work for save nothing either way."""
 
 
 def search_page(docs: Path, data: Path) -> str:
@@ -82,8 +106,8 @@ def search_page(docs: Path, data: Path) -> str:
         *(part for ablation in ablations for part in _ablated(ablation)),
         EDGE,
         markdown(*padding_table(data / "results")),
-        FLEETS,
-        *_fleets(data / "search" / "fleet.json"),
+        *_transferred(data / "search" / "transfer.json"),
+        *_fleets(data / "search" / "fleet.json", ablations[0]),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -113,32 +137,54 @@ def padding_table(results: Path) -> tuple[tuple[str, ...], list[tuple[str, ...]]
             rivals = [over[instead, length] for length in lengths]
             ours = [1.0 if without == "composition" else over[without, length] for length in lengths]
             logs = np.log(np.array(rivals) / np.array(ours))
-            ends = bootstrap(logs, lambda drawn: np.asarray(drawn.mean(axis=1)))
-            mean, low, high = np.exp([logs.mean(), *ends])
+            mean, low, high = np.exp([logs.mean(), *mean_interval(logs)])
             told = f"{mean:.3f} ({low:.3f} to {high:.3f})"
             rows.append((name.split("-")[0], without, instead, str(len(lengths)), told))
     return ("machine", "without", "instead", "lengths", "time (x)"), rows
 
 
-def _fleets(path: Path) -> Iterable[str]:
-    table = []
-    for timing, seconds in MEASURES.items():
-        rounds = load_rounds(path, seconds)
-        for stage, work in (("search", rounds[:SEARCH_ROUNDS]), ("search and deciding", rounds)):
-            table += [(timing, stage, *_faster(work, ahead)) for ahead in (False, True)]
-    yield markdown(("measurement", "rounds", "tuner", *map(str, DEVICES), "waits, of 16 devices"), table)
-    whole = load_rounds(path, 0.0)
-    search, decide = whole[:SEARCH_ROUNDS], whole[SEARCH_ROUNDS:]
-    yield SERIAL.format(
-        search=sum(work.serial for work in search),
-        searches=len(search),
-        decide=sum(work.serial for work in decide),
-        decides=len(decide),
+def _transferred(path: Path) -> Iterable[str]:
+    found: dict[tuple[str, str], list[dict[str, float]]] = {}
+    for gain in json.loads(path.read_text(encoding="utf-8"))["gains"]:
+        found.setdefault((gain["target"], gain["source"]), []).append(gain)
+    yield TRANSFER
+    rows = []
+    for machines, gains in sorted(found.items()):
+        needed = [_median([gain[start] for gain in gains]) for start in ("from_nothing", "from_prior")]
+        ends = np.log([gain["ends"] for gain in gains])
+        mean, low, high = np.exp([ends.mean(), *mean_interval(ends)])
+        quality = f"{mean:.3f} ({low:.3f} to {high:.3f})", f"{np.exp(ends.min()):.3f}"
+        rows.append((*machines, str(len(gains)), *needed, *quality))
+    yield markdown(
+        ("tuned on", "records of", "runs", "from nothing", "from these", "at the end", "at worst"), rows
     )
+    yield TRANSFERRED
 
 
-def _faster(rounds: tuple[RoundWork, ...], ahead: bool) -> tuple[str, ...]:
-    table = scaling(rounds, Fleet(1), ahead=ahead).set_index("devices")
-    shown = tuple(f"{table.loc[count, 'times_faster']:.1f}" for count in DEVICES)
-    waits = f"{table.loc[16, 'serial']:.0f} of {table.loc[16, 'seconds']:.0f} s"
-    return ("a round ahead" if ahead else "as it is", *shown, waits)
+def _median(counts: Sequence[float | None]) -> str:
+    """Returns a median with its interval; what was never reached counts as more than all."""
+    found = median_interval([np.inf if count is None else count for count in counts])
+    return f"{found.median:.0f} ({found.low:.0f} to {found.high:.0f})"
+
+
+def _fleets(path: Path, ablation: MethodAblation) -> Iterable[str]:
+    yield FLEETS.format(seeds=len(load_tunings(path)[WAITS]))
+    for told, seconds in MEASURES.items():
+        yield f"### {told} a measurement"
+        yield markdown(*fleet_table(scaling(load_tunings(path, seconds), Fleet(1))))
+    tunings = load_tunings(path, max(MEASURES.values()))
+    search = scaling(tunings, Fleet(1), (16,), stage="search").set_index("proposed").loc[AHEAD]
+    yield SERIAL.format(
+        search=f"{search.times_faster:.1f} ({search.low:.1f} to {search.high:.1f})",
+        ahead=np.median([sum(work.serial + work.told for work in rounds) for rounds in tunings[AHEAD]]),
+    )
+    quality = json.loads(path.read_text(encoding="utf-8"))["quality"]
+    costs = []
+    for effort, found in quality.items():
+        logs = np.log(np.array(found[WAITS]) / np.array(found[AHEAD]))
+        mean, low, high = np.exp([logs.mean(), *mean_interval(logs)])
+        costs.append((effort, f"{mean:.3f} ({low:.3f} to {high:.3f})"))
+    yield AHEAD_COSTS.format(seeds=len(next(iter(quality.values()))[WAITS]))
+    yield markdown(("effort", "time (x)"), costs)
+    yield FEW.format(survey=ablation.survey)
+    yield markdown(*fleet_table(scaling(ablation.tunings, Fleet(1))))

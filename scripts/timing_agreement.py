@@ -22,9 +22,9 @@ from dietlab.evaluation.vendors import contender_env
 from dietlab.hardware import Hardware
 from dietlab.measure.local import candidates_seat
 from dietlab.plans import Leaf
-from dietlab.results.statistics import median_interval
 from dietlab.shapes import Dim, Shape
 from dietlab.space import build_space
+from dietlab.statistics import median_interval
 from dietlab.timing.protocol import CACHE_STATES
 from dietlab.timing.seat import Seat
 from dietlab.timing.target import timing_target

@@ -49,6 +49,7 @@ from dietlab.search import Tuner, effort_named, tune
 from dietlab.search.strategies import strategy_named
 from dietlab.search.transfer import gains, quality, transfer_curves
 from dietlab.shapes import Dim, Shape, ShapeSet
+from dietlab.shipped import data_path
 from dietlab.space import EDGES, build_space
 from dietlab.study import MANIFEST, PRIOR, Study
 from dietlab.workloads import BatchMatmul, Dense, Workload
@@ -364,6 +365,25 @@ def test_records_of_another_processor_wait_for_calibration_and_are_told() -> Non
     text = foreign.told(HERE)
     assert ELSEWHERE.name in text and HERE.name in text and "counts once 12 pairs are measured here" in text
     assert "once" not in Prior.fit([recorded()]).told(HERE)
+
+
+def test_records_of_another_machine_start_a_replayed_tuning_of_the_same_layer() -> None:
+    """Of the surveys that come with dietlab: from Zen 4 to Zen 3."""
+    surveys = ("quickstart", "cost/dense")
+    told, here = (read_records(data_path(f"{name}/records.jsonl.gz")) for name in surveys)
+    target = Survey.of(here, "dense")
+    shapes = sorted({r.shape for r in target.truth if target.layer_of(r.shape) == (2304, 768)})
+    prior = Prior.fit([replace(told, records=told.records[::60])])
+    assert prior.strangers(target.space.hardware) and len(shapes) == 8
+    effort = replace(effort_named("smoke"), trials=16, batch=4, decisions=16, decision_batch=16)
+    nothing, started = transfer_curves(target, shapes[::2], prior, [0], effort)
+    points = list(zip(nothing.measurements, nothing.quality, started.quality, strict=False))
+    # Until enough is measured here, they count nothing.
+    early = [point for point in points if point[0] < FOREIGN_POINTS]
+    assert early and all(one == other for _, one, other in early) and nothing.measurements[0] > 0
+    assert started.quality != nothing.quality
+    (gain,) = gains([nothing, started])
+    assert gain.from_nothing >= nothing.measurements[0] and 0.9 < gain.ends < 1.1
 
 
 def test_a_prior_says_what_it_is_from_and_is_read_without_code(tmp_path: Path) -> None:

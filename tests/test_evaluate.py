@@ -21,10 +21,10 @@ from dietlab.evaluation import evaluate
 from dietlab.hardware import Hardware
 from dietlab.measure import SyntheticRunner
 from dietlab.results import ContenderInfo, Report, Row
-from dietlab.results.statistics import median_interval, paired_ratio, regret
 from dietlab.search import EFFORTS, TuningRun, tune
 from dietlab.shapes import Dim, Shape, ShapeSet
 from dietlab.space import build_space
+from dietlab.statistics import median_interval, paired_ratio, regret
 from dietlab.view.html_report import render_html, render_text
 from dietlab.workloads import Dense
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from dietlab.errors import HardwareError
-from dietlab.hardware import CpuLimits, Hardware, detect_gpu
+from dietlab.hardware import CpuLimits, Hardware, detect, detect_gpu
 
 LIMITS = {
     "llvm_cpu": "haswell",
@@ -35,6 +35,27 @@ def test_detected_processor_is_sane() -> None:
     assert cpu.lanes in (4, 8, 16) and cpu.vector_registers in (16, 32)
     assert 8 << 10 <= cpu.l1d_bytes < cpu.l2_bytes <= 64 << 20
     assert cpu.l3_bytes == 0 or cpu.l3_bytes > cpu.l2_bytes
+
+
+AVX512_FLAGS = frozenset({"avx2", "fma", "avx512f", "avx512vl", "avx512_vnni", "avx512_bf16"})
+AMX_FLAGS = AVX512_FLAGS | {"avx512_fp16", "amx_tile", "amx_int8", "amx_bf16"}
+
+
+@pytest.mark.parametrize(
+    ("flags", "permitted", "family"),
+    [
+        (frozenset({"avx2", "fma"}), True, "haswell"),
+        (AVX512_FLAGS, True, "cooperlake"),
+        (AVX512_FLAGS | {"sse4a"}, True, "znver4"),
+        (AMX_FLAGS, True, "sapphirerapids"),
+        (AMX_FLAGS, False, "cooperlake"),
+    ],
+)
+def test_families_are_told_by_flags_and_amx_by_the_system_too(
+    flags: frozenset[str], permitted: bool, family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(detect, "amx_permitted", lambda: permitted)
+    assert detect._vector_unit("x86_64", flags)[0] == family
 
 
 def test_measuring_finds_peak_and_bandwidths() -> None:

@@ -6,6 +6,7 @@ import json
 import math
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -19,19 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dietlab import lessons
-from dietlab.bench.fleet import (
-    Costs,
-    Fleet,
-    Job,
-    Priced,
-    RoundClock,
-    RoundWork,
-    load_rounds,
-    rounds_of,
-    save_rounds,
-    scaling,
-    simulate,
-)
+from dietlab.bench.fleet import AHEAD, WAITS, Fleet, Job, RoundWork, scaling, simulate
+from dietlab.bench.fleet_work import Costs, Priced, load_tunings, tunings_to_json, worked
 from dietlab.bench.method_ablation import MethodAblation, Whole, ablate_method
 from dietlab.bench.strategies import (
     Comparison,
@@ -42,18 +32,24 @@ from dietlab.bench.strategies import (
 )
 from dietlab.bench.surveyed import Surveyed, surveyed, synthetic_survey
 from dietlab.cli import main
-from dietlab.cost import Analytic
+from dietlab.cost import Analytic, LearnedPredictor, Survey
 from dietlab.errors import DietlabError, MissingDependencyError, RecordError
 from dietlab.hardware import Hardware
-from dietlab.measure import RecordFile, SyntheticRunner, Trial
-from dietlab.search import EFFORTS, SearchState, tune
+from dietlab.measure import Record, RecordFile, Round, SyntheticRunner, Trial
+from dietlab.search import EFFORTS, SearchState, Tuner, tune
 from dietlab.search.autotvm import AnnealingStrategy
 from dietlab.search.knobs import knobs_of
 from dietlab.search.paper import Evolution, PaperStrategy
 from dietlab.search.strategies import strategy_named
 from dietlab.shapes import Dim, Shape, ShapeSet
 from dietlab.space import Scheme, Space, build_space
-from dietlab.view.strategy_figures import ablation_table, comparison_table, plot_fleet, plot_strategies
+from dietlab.view.strategy_figures import (
+    ablation_table,
+    comparison_table,
+    fleet_table,
+    plot_fleet,
+    plot_strategies,
+)
 from dietlab.workloads import Dense
 
 HARDWARE = Hardware.preset("cascadelake-1core")
@@ -224,16 +220,21 @@ def test_a_survey_is_of_schemes_that_were_timed_on_every_shape(survey: Surveyed)
     header = {"workload": WORK.to_json(), "hardware": HARDWARE.to_json(), "cache": "hot"}
     records = list(survey.records)
     gone = records.pop(0).scheme
-    found = surveyed(RecordFile(header, tuple(records)), "with a gap")
+
+    def of(records: Sequence[Record]) -> Survey:
+        return Survey.of(RecordFile(header, tuple(records)), "recorded")
+
+    found = surveyed(of(records))
     assert gone not in found.space and len(found.space) == len(survey.space) - 1
     assert found.efficiency.max(axis=0).tolist() == [1.0] * len(LENGTHS)
-    twice = [replace(record, seconds=4 * record.seconds) for record in records if record.seconds]
-    doubled = surveyed(RecordFile(header, (*records, *twice)), "measured twice")
+    later = Round("survey", 1)
+    twice = [replace(r, seconds=4 * r.seconds, asked_by=later) for r in records if r.seconds]
+    doubled = surveyed(of([*records, *twice]))
     assert np.allclose(doubled.seconds, 2 * found.seconds)
-    fewer = surveyed(RecordFile(header, tuple(records)), "some shapes", LENGTHS[1:])
+    fewer = surveyed(of(records), LENGTHS[1:])
     assert fewer.shapes.shapes == LENGTHS[1:] and gone in fewer.space
     with pytest.raises(RecordError, match="timed on every shape"):
-        surveyed(RecordFile(header, (records[0], records[-1])), "a tuning")
+        surveyed(of([records[0], records[-1]]))
 
 
 def test_a_course_rises_and_its_trials_are_where_it_first_reached() -> None:
@@ -298,7 +299,7 @@ def test_an_unknown_strategy_is_answered_with_the_known_ones(survey: Surveyed) -
 
 def test_on_recorded_times_the_draft_needs_half_of_randoms_trials_and_no_more_than_the_papers() -> None:
     """The target, on the shipped survey; the draft alone, without a measurement, reaches 90 %."""
-    survey = surveyed(lessons.recorded(), "quickstart")
+    survey = surveyed(Survey.of(lessons.recorded(), "quickstart"))
     effort = replace(EFFORTS["quick"], trials=32)
     found = compare_strategies(survey, ("draft", "paper", "random"), range(3), effort)
     trials = found.summary().set_index("strategy")["trials"]
@@ -325,13 +326,15 @@ def test_the_method_is_ablated_on_a_survey(survey: Surveyed, tmp_path: Path) -> 
     effort = replace(EFFORTS["quick"], trials=24, batch=8, decisions=16, decision_batch=8)
     found = ablate_method(survey, range(2), effort)
     table = found.to_frame().set_index(["without", "instead", "shapes"]).sort_index()
-    assert len(table) == 9 and (table["low"] <= table["ratio"]).all() and (table["seeds"] == 2).all()
+    assert len(table) == 10 and (table["low"] <= table["ratio"]).all() and (table["seeds"] == 2).all()
     assert table.loc[("micro-kernels for every shape", "the best divisor", "all"), "ratio"] >= 1
     smaller = [table.loc[("8 micro-kernels", f"{n} at most", "all"), "ratio"] for n in (1, 2, 4)]
     assert smaller[0] > smaller[2] - 1e-9
     found.save(tmp_path / "a.json")
-    assert MethodAblation.load(tmp_path / "a.json") == found and all(0 < q <= 1 for q in found.quality)
-    assert len(ablation_table(found)[1]) == 9
+    kept = MethodAblation.load(tmp_path / "a.json")
+    assert replace(kept, tunings={}) == replace(found, tunings={}) and all(0 < q <= 1 for q in found.quality)
+    assert {way: len(of) for way, of in kept.tunings.items()} == {WAITS: 2, AHEAD: 2}
+    assert len(ablation_table(found)[1]) == 10
     (tmp_path / "a.json").write_text("[]")
     with pytest.raises(DietlabError, match="an ablation is a file of"):
         MethodAblation.load(tmp_path / "a.json")
@@ -340,9 +343,12 @@ def test_the_method_is_ablated_on_a_survey(survey: Surveyed, tmp_path: Path) -> 
 def test_the_command_ablates_records_as_well_as_studies(tmp_path: Path) -> None:
     out = tmp_path / "a.json"
     command = ["ablate", "quickstart", "--effort", "smoke", "--seeds", "1", "--out", str(out)]
-    done = CliRunner().invoke(main, command)
+    done = CliRunner().invoke(main, [*command, "--devices", "1,3"])
     assert done.exit_code == 0 and "| adaptation cost" in done.stdout, done.output
+    assert "| 3       |" in done.stdout and AHEAD in done.stdout
     assert MethodAblation.load(out).survey == "quickstart"
+    done = CliRunner().invoke(main, [*command, "--devices", "many"])
+    assert done.exit_code == 2 and "devices are numbers, as in 1,2; got 'many'" in done.stderr
     done = CliRunner().invoke(main, ["ablate", str(tmp_path / "nothing")])
     assert done.exit_code == 2 and "Such a name is" in done.stderr
 
@@ -372,10 +378,16 @@ ROUNDS = st.lists(
         st.lists(
             st.builds(Job, st.floats(0, 2), st.lists(st.floats(0.01, 3), max_size=4).map(tuple)), max_size=8
         ).map(tuple),
+        told=st.floats(0, 1),
     ),
     min_size=1,
     max_size=4,
 )
+
+
+def ahead_of(rounds: list[RoundWork]) -> list[RoundWork]:
+    """The same rounds, each proposed while the one before is measured."""
+    return [replace(work, ahead=number > 0) for number, work in enumerate(rounds)]
 
 
 @settings(max_examples=60)
@@ -384,25 +396,27 @@ def test_a_fleet_does_all_work_and_no_faster_than_it_can(
     rounds: list[RoundWork], devices: int, ahead: bool
 ) -> None:
     fleet = Fleet(devices, builders=4, latency=0.1)
-    found = simulate(rounds, fleet, ahead=ahead)
+    some = ahead_of(rounds) if ahead else rounds
+    found = simulate(some, fleet)
     measures = [seconds for work in rounds for job in work.jobs for seconds in job.measures]
     assert found.busy == pytest.approx(sum(measures) + 0.1 * len(measures))
     assert found.seconds >= found.busy / devices - 1e-6 and found.lost == 0
-    serial = sum(work.serial for work in rounds)
-    assert found.serial <= serial + 1e-6
-    assert found.seconds >= (serial if not ahead else max(work.serial for work in rounds)) - 1e-6
-    assert simulate(rounds, fleet, ahead=True).seconds <= simulate(rounds, fleet).seconds + 1e-6
-    assert simulate(rounds, fleet, ahead=ahead) == found
+    serial, told = sum(work.serial for work in rounds), sum(work.told for work in rounds)
+    assert told - 1e-6 <= found.serial <= serial + told + 1e-6
+    assert found.seconds >= (serial + told if not ahead else max(work.serial for work in rounds)) - 1e-6
+    assert simulate(ahead_of(rounds), fleet).seconds <= simulate(rounds, fleet).seconds + 1e-6
+    assert simulate(some, fleet) == found
 
 
 def test_equal_work_of_sixteen_devices_is_sixteen_times_faster_until_the_tuner_is_waited_for() -> None:
     jobs = tuple(Job(0.0, (1.0,)) for _ in range(64))
-    table = scaling([RoundWork(0.0, jobs)] * 5, Fleet(1, latency=0.0)).set_index("devices")
-    assert table["times_faster"].tolist() == [1, 2, 4, 8, 16, 32, 64] and (table["efficiency"] == 1).all()
-    slow = scaling([RoundWork(4.0, jobs)] * 5, Fleet(1, latency=0.0)).set_index("devices")
-    assert slow.loc[16, "times_faster"] == pytest.approx((64 + 4) / (4 + 4))
-    ahead = scaling([RoundWork(4.0, jobs)] * 5, Fleet(1, latency=0.0), ahead=True).set_index("devices")
-    assert ahead.loc[16, "times_faster"] > 13 and ahead.loc[64, "serial"] > 15
+    fleet, slow = Fleet(1, latency=0.0), [RoundWork(4.0, jobs)] * 5
+    table = scaling({WAITS: [[RoundWork(0.0, jobs)] * 5]}, fleet).set_index("devices")
+    assert table["times_faster"].tolist() == [1, 2, 4, 8, 16, 32, 64] and (table["serial"] == 0).all()
+    both = scaling({WAITS: [slow] * 3, AHEAD: [ahead_of(slow)] * 3}, fleet).set_index(["proposed", "devices"])
+    assert both.loc[(WAITS, 16), "times_faster"] == pytest.approx((64 + 4) / (4 + 4))
+    assert both.loc[(AHEAD, 16), "times_faster"] > 13 and both.loc[(AHEAD, 64), "serial"] > 15
+    assert (both["low"] == both["times_faster"]).all() and (both["high"] == both["times_faster"]).all()
 
 
 def test_a_dead_device_costs_its_own_measurement_and_is_asked_for_once_more() -> None:
@@ -414,23 +428,35 @@ def test_a_dead_device_costs_its_own_measurement_and_is_asked_for_once_more() ->
     assert every.lost == 400 and every.busy == pytest.approx(2 * 10.0 * 400)
 
 
-def test_the_work_of_rounds_is_that_of_the_records(space: Space, tmp_path: Path) -> None:
-    clock, costs = RoundClock(), Costs(build=2.0, check=0.25, time=0.5)
+@pytest.mark.parametrize("ahead", [False, True])
+def test_the_work_of_rounds_is_that_of_the_tuning(ahead: bool, space: Space, tmp_path: Path) -> None:
+    costs, ticks = Costs(build=2.0, check=0.25, time=0.5), iter(range(10**6))
     shapes = ShapeSet.of(dict.fromkeys(LENGTHS, 1.0))
-    effort = replace(EFFORTS["quick"], trials=16, batch=8, decisions=16, decision_batch=8)
-    run = tune(space, shapes, Priced(RUNNER, costs), effort, observers=[clock])
-    rounds = rounds_of(run.records, clock)
-    assert len(rounds) == len({str(record.asked_by) for record in run.records})
+    effort = replace(EFFORTS["quick"], trials=24, batch=8, decisions=16, decision_batch=8)
+    predictor = LearnedPredictor(cache=effort.timing.cache)
+    first = Tuner(space, shapes, effort, strategy_named("draft"), predictor)
+    tuner, rounds = worked(first, Priced(RUNNER, costs), ahead=ahead, now=lambda: float(next(ticks)))
+    run = tune(space, shapes, RUNNER, effort, ahead=ahead)
+    assert [(r.scheme, r.shape, r.asked_by) for r in tuner.records] == [
+        (r.scheme, r.shape, r.asked_by) for r in run.records
+    ]
+    *asked, last = rounds
+    assert [work.stage for work in asked] == ["search"] * 3 + ["decide"] * (len(asked) - 3) and not last.jobs
+    # The second round waits for what the first one tells.
+    assert [work.ahead for work in asked[:4]] == [False, False, ahead, ahead]
     jobs = [job for work in rounds for job in work.jobs]
     assert sum(len(job.measures) for job in jobs) == len(run.records)
-    assert sum(job.build for job in jobs) == 2.0 * run.trials
+    assert sum(job.build for job in jobs) == 2.0 * len({record.scheme for record in run.records})
     assert {seconds for job in jobs for seconds in job.measures} == {0.75}
-    assert sum(work.serial for work in rounds) <= run.seconds.model + run.seconds.search
-    save_rounds(rounds, tmp_path / "r.json")
-    kept = load_rounds(tmp_path / "r.json", 0.75)
-    assert [work.jobs for work in kept] == [work.jobs for work in rounds]
+    (tmp_path / "r.json").write_text(json.dumps({"tunings": tunings_to_json({WAITS: [rounds]})}))
+    (kept,) = load_tunings(tmp_path / "r.json")[WAITS]
+    assert [sorted(work.jobs, key=repr) for work in kept] == [sorted(w.jobs, key=repr) for w in rounds]
+    assert [replace(work, jobs=()) for work in kept] == [replace(work, jobs=()) for work in rounds]
+    (other,) = load_tunings(tmp_path / "r.json", 1.0)[WAITS]
+    assert {seconds for work in other for job in work.jobs for seconds in job.measures} == {1.0}
     (tmp_path / "r.json").write_text("{}")
-    with pytest.raises(DietlabError, match="rounds are a file of save_rounds"):
-        load_rounds(tmp_path / "r.json", 1.0)
-    tables = {"as it is": scaling(rounds, Fleet(1)), "a round ahead": scaling(rounds, Fleet(1), ahead=True)}
-    assert [trace.name for trace in plot_fleet(tables).data] == ["as it is", "a round ahead", "as many"]
+    with pytest.raises(DietlabError, match="a file holds the tunings"):
+        load_tunings(tmp_path / "r.json")
+    table = scaling({WAITS: [rounds], AHEAD: [rounds]}, Fleet(1))
+    assert [trace.name for trace in plot_fleet(table).data] == [WAITS, AHEAD, "as many"]
+    assert len(fleet_table(table)[1]) == 7

@@ -3,7 +3,10 @@ elsewhere, and the machine code for processors that are not here."""
 
 from __future__ import annotations
 
+import platform
 import re
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +25,7 @@ from dietlab.hardware import UNITS, CpuUnit, Hardware
 from dietlab.lower.compiler import compile_library, target_of
 from dietlab.lower.cpu.geometry import Geometry
 from dietlab.lower.cpu.library import library_module
+from dietlab.lower.cpu.units import matrix_registers
 from dietlab.lower.program import compile_plans
 from dietlab.lower.runtime import aligned_empty, as_tensor, load_library
 from dietlab.plans import Leaf
@@ -30,7 +34,7 @@ from dietlab.space import CpuScheme, Scheme, build_space
 from dietlab.workloads import BatchMatmul, Dense, Workload, dtypes_of, require_dtype, tolerance
 
 T = Dim(1, 16)
-ROWS = (1, 2, 3, 5, 7, 16, 33)
+ROWS = (1, 2, 3, 5, 7, 16, 17, 33, 100)
 AVX512 = Hardware.preset("zen4-1core")
 
 WORK: dict[str, tuple[Dense, ...]] = {
@@ -40,21 +44,27 @@ WORK: dict[str, tuple[Dense, ...]] = {
         Dense(T, 61, 77, True, "int8", activation="relu", residual=True, out_dtype="int8"),
         Dense(T, 33, 17, True, "int8", activation="gelu_erf", residual=True),
         Dense(T, 1, 1, dtype="int8"),
+        Dense(T, 37, 192, True, "int8", activation="gelu_erf", residual=True),
+        Dense(T, 96, 64, dtype="int8", out_dtype="int8"),
     ),
     "bfloat16": (
         Dense(T, 37, 23, dtype="bfloat16"),
         Dense(T, 64, 64, True, "bfloat16", activation="gelu_tanh", residual=True),
         Dense(T, 1, 1, True, "bfloat16"),
+        Dense(T, 33, 96, dtype="bfloat16", residual=True),
+        Dense(T, 128, 32, True, "bfloat16", activation="gelu_tanh", residual=True),
     ),
 }
 BASES = ("3x2.u2.ws.p0", "4x1.u1.is.p0", "2x2.u1.ws.p24a", "5x1.u4.ws.p16")
+MATRIX_BASES = ("32x2.u32.ws.p0", "16x6.u16.is.p0", "16x4.u16.ws.p24a", "96x1.u16.ws.p16")
+"""Two groups of rows by two vectors; registers for weights that are used in turns; and many groups."""
 HERE = Hardware.detect(measure=False).with_cores(1)
 
 
 def schemes_of(unit: CpuUnit, lanes: int) -> list[CpuScheme]:
     """The bases with widths in vectors, for one unit, in both ways of composition."""
     keys = []
-    for number, base in enumerate(BASES):
+    for number, base in enumerate(MATRIX_BASES if UNITS[unit].tile_rows > 1 else BASES):
         rows, rest = base.split("x", 1)
         vectors, rest = rest.split(".", 1)
         keys.append(f"{rows}x{int(vectors) * lanes}.{rest}.{unit}.{('even', 'rest')[number % 2]}")
@@ -109,7 +119,14 @@ def check_all(program: UnitProgram) -> None:
         program.check(inputs, packed)
 
 
-@pytest.mark.parametrize(("unit", "work"), [(u, w) for u, f in UNITS.items() for w in WORK.get(f.dtype, ())])
+def fills(unit: CpuUnit, work: Dense) -> bool:
+    """Whether a unit's instructions fill the reduction."""
+    return work.K % (UNITS[unit].per_step * UNITS[unit].tile_steps) == 0 or UNITS[unit].tile_steps == 1
+
+
+@pytest.mark.parametrize(
+    ("unit", "work"), [(u, w) for u, f in UNITS.items() for w in WORK.get(f.dtype, ()) if fills(u, w)]
+)
 def test_unit_is_right_on_every_processor(unit: CpuUnit, work: Dense, tmp_path: Path) -> None:
     """By its own instruction here, or as its definition says in the layout of a processor that has it."""
     has = unit in HERE.cpu.units(work.dtype)
@@ -118,7 +135,7 @@ def test_unit_is_right_on_every_processor(unit: CpuUnit, work: Dense, tmp_path: 
 
 @pytest.mark.parametrize("unit", [unit for unit, facts in UNITS.items() if facts.processors])
 def test_instruction_is_right_where_it_is(unit: CpuUnit, tmp_path: Path) -> None:
-    work = WORK[UNITS[unit].dtype][0]
+    work = next(work for work in WORK[UNITS[unit].dtype] if fills(unit, work))
     if unit not in HERE.cpu.units(work.dtype):
         pytest.skip(f"this processor, {HERE.cpu.llvm_cpu} to LLVM, has no {unit}")
     check_all(UnitProgram(work, HERE, unit, tmp_path, emulated=False, cores=2))
@@ -230,6 +247,9 @@ def test_units_are_those_of_the_processor() -> None:
     assert Hardware.preset("haswell-1core").cpu.units("int8") == ("maddwd",)
     arm = replace(HERE, limits=replace(HERE.cpu, llvm_cpu="generic", vector_bytes=16))
     assert arm.cpu.units("int8") == () and arm.cpu.units("bfloat16") == ("bf16fma",)
+    xeon = replace(AVX512, limits=replace(AVX512.cpu, llvm_cpu="sapphirerapids"))
+    assert xeon.cpu.units("int8") == ("amxint8", "vnni", "maddwd")
+    assert xeon.cpu.units("bfloat16") == ("amxbf16", "bf16dot", "bf16fma")
     assert AVX512.peak_for("int8") == 4 * (AVX512.peak_gflops or 0) and arm.peak_for("int8") is None
 
 
@@ -249,6 +269,71 @@ def test_space_has_units_of_the_operands_type_only() -> None:
             build_space(work, processor)
 
 
+def test_tiles_of_amx_fit_its_registers_and_fill_the_reduction() -> None:
+    xeon = replace(AVX512, limits=replace(AVX512.cpu, llvm_cpu="sapphirerapids"))
+    for dtype, step in (("int8", 64), ("bfloat16", 32)):
+        found = build_space(Dense(T, 256, 4 * step, dtype=dtype), xeon)
+        tiles = {(s.rows // 16, s.cols // 16) for s in found if s.kernel.facts.tile_rows > 1}
+        assert tiles == {(1, n) for n in range(1, 7)} | {(m, 1) for m in range(2, 7)} | {(2, 2)}
+        for scheme in found:
+            registers = matrix_registers(scheme.kernel, 16)
+            used = (*registers.sums, *registers.weights, *registers.inputs)
+            assert scheme.kernel.facts.tile_rows == 1 or (sorted(used) == list(range(8)) and all(registers))
+        uneven = build_space(Dense(T, 256, 4 * step + 4, dtype=dtype), xeon)
+        assert {s.kernel.facts.tile_rows for s in uneven} == {1}
+
+
+FORBIDDEN = """
+import ctypes, sys
+# A filter of system calls in which arch_prctl(ARCH_REQ_XCOMP_PERM, ...) fails.
+rules = [(0x20, 0, 0, 0), (0x15, 0, 3, 158), (0x20, 0, 0, 16), (0x15, 0, 1, 0x1023),
+         (0x06, 0, 0, 0x00050001), (0x06, 0, 0, 0x7FFF0000)]
+class Rule(ctypes.Structure):
+    _fields_ = [("code", ctypes.c_ushort), ("jumps", ctypes.c_ubyte * 2), ("k", ctypes.c_uint)]
+class Rules(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("first", ctypes.c_void_p)]
+table = (Rule * len(rules))(*((code, (yes, no), k) for code, yes, no, k in rules))
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+assert libc.prctl(22, 2, ctypes.byref(Rules(len(rules), ctypes.addressof(table))), 0, 0) == 0
+from dietlab.hardware import Hardware
+from dietlab.hardware.detect import amx_permitted
+assert not amx_permitted()
+assert Hardware.detect(measure=False).cpu.llvm_cpu != "sapphirerapids"
+if len(sys.argv) > 1:
+    import numpy as np
+    from pathlib import Path
+    from dietlab.lower.runtime import aligned_empty, as_tensor, load_library
+    library = load_library(Path(sys.argv[1]), cores=1)
+    w, scale, packed = np.ones((96, 64), np.int8), np.ones(96, np.float32), None
+    packed = aligned_empty((int(library.packed_floats(96, 64)),))
+    library.pack(*map(as_tensor, (w, scale)), packed)
+    try:
+        library.run(*map(as_tensor, (np.ones((3, 64), np.int8), packed, np.zeros((3, 96), np.int8))))
+    except Exception as error:
+        print(error)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux" or platform.machine() != "x86_64", reason="a call of Linux's")
+def test_amx_that_the_system_forbids_is_no_unit_and_no_fault(tmp_path: Path) -> None:
+    """In a process whose system refuses the tiles: another family is detected, and a library that has them
+    says so in place of the instruction that would end the process."""
+    arguments = []
+    if "amxint8" in HERE.cpu.units("int8"):
+        scheme = Scheme.from_key("16x32.u16.ws.p0.amxint8.even")
+        arguments = [str(compile_plans(WORK["int8"][-1], HERE, [scheme], Leaf(0), tmp_path / "a.so").path)]
+    done = subprocess.run(
+        [sys.executable, "-c", FORBIDDEN, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert not arguments or "lets this process use AMX" in done.stdout, (done.stdout, done.stderr)
+
+
 def test_wrong_unit_is_no_program(tmp_path: Path) -> None:
     work = Dense(T, 64, 64, dtype="int8")
     other = Scheme.from_key("3x16.u1.ws.p0.even")
@@ -261,15 +346,21 @@ def test_wrong_unit_is_no_program(tmp_path: Path) -> None:
 
 def test_keys_name_the_unit() -> None:
     for unit in UNITS:
-        key = "6x16.u2.ws.p0a.even" if unit == "fma" else f"6x16.u2.ws.p0a.{unit}.even"
+        size = "32x16.u32" if UNITS[unit].tile_rows > 1 else "6x16.u2"
+        key = f"{size}.ws.p0a.even" if unit == "fma" else f"{size}.ws.p0a.{unit}.even"
         assert Scheme.from_key(key).key == key and Scheme.from_key(key).kernel.unit == unit
     with pytest.raises(SpaceError):
         Scheme.from_key("6x16.u2.ws.p0a.mmx.even")
+    for odd in ("6x16.u16", "16x16.u2"):
+        with pytest.raises(SpaceError, match="multiples of 16 and 16"):
+            Scheme.from_key(f"{odd}.ws.p0a.amxint8.even")
 
 
 CODE = {
     "maddwd": ("znver3", "5x16.u1.ws.p0.maddwd.even", "vpmaddwd", 20),
     "vnni": ("sapphirerapids", "12x32.u1.ws.p0.vnni.even", "vpdpbusd", 24),
+    "amxint8": ("sapphirerapids", "32x32.u32.ws.p0.amxint8.even", "tdpbssd", 8),
+    "amxbf16": ("sapphirerapids", "16x96.u16.ws.p0.amxbf16.even", "tdpbf16ps", 6),
     "bf16dot": ("sapphirerapids", "12x32.u1.ws.p0.bf16dot.even", "vdpbf16ps", 24),
     "bf16fma": ("znver3", "4x16.u1.ws.p0.bf16fma.even", "vfmadd", 16),
 }
@@ -284,7 +375,8 @@ def test_inner_loop_is_the_instruction_and_saves_no_register(unit: str) -> None:
     described = Hardware.preset("haswell-1core" if lanes == 8 else "zen4-1core")
     described = replace(described, limits=replace(described.cpu, llvm_cpu=llvm_cpu))
     scheme = Scheme.from_key(key)
-    work = Dense(Dim(scheme.rows, scheme.rows), 256, 256, dtype=scheme.kernel.facts.dtype)
+    depth = 256 * scheme.kernel.facts.tile_steps
+    work = Dense(Dim(scheme.rows, scheme.rows), 256, depth, dtype=scheme.kernel.facts.dtype)
     geometry = Geometry.of(work, described, [scheme])
     only = [[{"T": scheme.rows}]]
     with tvm.transform.PassContext(disabled_pass=["tirx.NarrowDataType"]):
@@ -295,6 +387,8 @@ def test_inner_loop_is_the_instruction_and_saves_no_register(unit: str) -> None:
     counts = [sum(instruction in line for line in body) for body in loops]
     inner = [body for body, found in zip(loops, counts, strict=True) if found and found % count == 0]
     assert inner, counts
+    if scheme.kernel.facts.tile_rows > 1:
+        inner = [min(inner, key=len)]  # around it stands the loop that reads what tiles left on the stack
     registers = "%zmm" if lanes == 16 else "%ymm"
     for body in inner:
         moved = [

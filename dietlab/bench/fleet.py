@@ -1,24 +1,18 @@
 """Simulates tuning with many devices, in virtual time: how long it takes, and what it waits for.
 
 A pure function of a tuning's work: nothing is built or measured. Rounds come from a tuning that ran
-(:func:`rounds_of`), devices from a :class:`Fleet`.
+(:func:`~dietlab.bench.fleet_work.worked`), ahead or not as that was, devices from a :class:`Fleet`.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush, heapreplace
-from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-from dietlab.errors import DietlabError
-from dietlab.events import Event, PhaseSeconds, RoundFinished
-from dietlab.files import write_json
-from dietlab.measure import Record, Runner, Trial
-from dietlab.workloads import Workload
+import numpy as np
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,11 +31,21 @@ class Job:
 
 @dataclass(frozen=True)
 class RoundWork:
-    """The work of one round: the seconds that the tuner itself takes, fitting and searching, and the jobs
-    that it then asks for."""
+    """The work of one round.
+
+    Args:
+        serial: seconds that the tuner itself takes, fitting and searching, before it asks.
+        jobs: that it then asks for; none at last, when it fits once more.
+        ahead: whether the tuner proposed it while the round before was measured.
+        told: seconds that the tuner takes once the round was measured.
+        stage: of the tuning.
+    """
 
     serial: float
     jobs: tuple[Job, ...]
+    ahead: bool = False
+    told: float = 0.0
+    stage: str = ""
 
 
 @dataclass(frozen=True)
@@ -83,24 +87,21 @@ class FleetTime:
     lost: int
 
 
-def simulate(rounds: Sequence[RoundWork], fleet: Fleet, *, ahead: bool = False) -> FleetTime:
+def simulate(rounds: Sequence[RoundWork], fleet: Fleet) -> FleetTime:
     """Returns the time that rounds take on a fleet.
 
-    A round begins when the one before was measured. Its programs are built in their order, and whichever is
-    built goes to the device that is free first.
-
-    Args:
-        ahead: whether the tuner fits and searches for a round while the one before is measured, from what
-            was known before that one.
+    A round begins when the one before was measured, and the tuner is ready. Its programs are built in their
+    order, and whichever is built goes to the device that is free first.
     """
     random = Random(fleet.seed)
     now = serial = busy = 0.0
     begun, lost = 0.0, 0
     for work in rounds:
-        ready = begun + work.serial if ahead else now + work.serial
+        ready = (begun if work.ahead else now) + work.serial
         serial += max(0.0, ready - now)
         begun = max(now, ready)
         now, spent, failed = _measured(work.jobs, fleet, begun, random)
+        now, serial = now + work.told, serial + work.told
         busy, lost = busy + spent, lost + failed
     return FleetTime(now, serial, busy, lost)
 
@@ -134,109 +135,35 @@ def _built(jobs: Sequence[Job], builders: int, begun: float) -> Iterator[tuple[f
         yield from ((built, seconds) for seconds in job.measures)
 
 
+Tunings = Mapping[str, Sequence[Sequence[RoundWork]]]
+"""The rounds of tunings, one of each seed, by how they were proposed: :data:`WAITS` or :data:`AHEAD`."""
+
+WAITS, AHEAD = "each waits for the one before", "a round ahead"
+
+
 def scaling(
-    rounds: Sequence[RoundWork], fleet: Fleet, devices: Iterable[int] = DEVICES, *, ahead: bool = False
+    tunings: Tunings, fleet: Fleet, devices: Iterable[int] = DEVICES, stage: str = ""
 ) -> pd.DataFrame:
-    """Returns a table with one row for each number of ``devices``: ``seconds``, ``times_faster`` than one
-    device, the ``serial`` seconds, and ``efficiency``, the share of the devices' time in which they
-    measured."""
+    """Returns a table with one row for each way to propose rounds and number of ``devices``, of medians over
+    the seeds: ``seconds``, the ``serial`` ones, and how many ``times_faster`` that is than one device and the
+    same seed's rounds in the first way, from ``low`` to ``high`` over the seeds.
+
+    Args:
+        stage: of the tuning, if it is not the whole of it.
+    """
     import pandas as pd
 
-    one = simulate(rounds, replace(fleet, devices=1), ahead=ahead)
+    def time(rounds: Sequence[RoundWork], count: int) -> FleetTime:
+        some = [work for work in rounds if work.stage == stage or not stage]
+        return simulate(some, replace(fleet, devices=count))
+
+    first = [time(rounds, 1).seconds for rounds in next(iter(tunings.values()))]
     rows = []
-    for count in devices:
-        found = simulate(rounds, replace(fleet, devices=count), ahead=ahead)
-        share = found.busy / (count * found.seconds)
-        rows.append((count, found.seconds, one.seconds / found.seconds, found.serial, share, found.lost))
-    return pd.DataFrame(rows, columns=["devices", "seconds", "times_faster", "serial", "efficiency", "lost"])
-
-
-# --- the work of a tuning -------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Costs:
-    """The seconds of a measurement: ``build`` a scheme, then ``check`` and ``time`` a shape of it."""
-
-    build: float
-    check: float
-    time: float
-
-
-@dataclass
-class Priced:
-    """A runner whose records say that they cost as much as measurements do; each scheme is built once."""
-
-    runner: Runner
-    costs: Costs
-    _built: set[object] = field(default_factory=set)
-
-    def measure(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Record]:
-        for record in self.runner.measure(workload, trials):
-            build = 0.0 if record.scheme in self._built else self.costs.build
-            self._built.add(record.scheme)
-            yield replace(record, phases=PhaseSeconds(build, self.costs.check, self.costs.time))
-
-
-@dataclass
-class RoundClock:
-    """An observer that keeps what each round of a tuning took."""
-
-    ends: list[tuple[int, float]] = field(default_factory=list)
-    """The number of records at each round's end, and the seconds of model and search until then."""
-
-    def on_event(self, event: Event) -> None:
-        if isinstance(event, RoundFinished):
-            self.ends.append((event.trials, event.seconds.model + event.seconds.search))
-
-
-def rounds_of(records: Sequence[Record], clock: RoundClock) -> tuple[RoundWork, ...]:
-    """Returns the work of a tuning's rounds, from its records and what a clock kept of the same run. What the
-    tuner itself took until a round's end counts before the round."""
-    found, first, passed = [], 0, 0.0
-    for end, spent in clock.ends:
-        found.append(RoundWork(spent - passed, _jobs(records[first:end])))
-        first, passed = end, spent
-    return tuple(found)
-
-
-def _jobs(records: Iterable[Record]) -> tuple[Job, ...]:
-    grouped: dict[object, list[Record]] = {}
-    for record in records:
-        grouped.setdefault(record.scheme, []).append(record)
-    return tuple(
-        Job(
-            sum(record.phases.compile for record in group),
-            tuple(record.phases.verify + record.phases.measure for record in group),
-        )
-        for group in grouped.values()
-    )
-
-
-def save_rounds(rounds: Sequence[RoundWork], path: str | Path) -> None:
-    """Writes what rounds took of the tuner itself, and what they asked for: for each job the seconds to build
-    it, and the number of its shapes."""
-    value = [
-        {
-            "serial": round(work.serial, 3),
-            "jobs": [(round(job.build, 3), len(job.measures)) for job in work.jobs],
-        }
-        for work in rounds
-    ]
-    write_json(Path(path), {"rounds": value}, indent=None)
-
-
-def load_rounds(path: str | Path, measure: float) -> tuple[RoundWork, ...]:
-    """Returns what :func:`save_rounds` wrote, with ``measure`` seconds for each shape.
-
-    Raises:
-        DietlabError: if it is no such file.
-    """
-    try:
-        rounds = json.loads(Path(path).read_text(encoding="utf-8"))["rounds"]
-        return tuple(
-            RoundWork(work["serial"], tuple(Job(build, (measure,) * count) for build, count in work["jobs"]))
-            for work in rounds
-        )
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DietlabError("rounds are a file of save_rounds", f"{path}: {error!r}") from None
+    for way, of in tunings.items():
+        for count in devices:
+            found = [time(rounds, count) for rounds in of]
+            faster = [one / each.seconds for one, each in zip(first, found, strict=True)]
+            seconds, serial = np.median([(each.seconds, each.serial) for each in found], axis=0).tolist()
+            rows.append((way, count, seconds, serial, float(np.median(faster)), min(faster), max(faster)))
+    names = ["proposed", "devices", "seconds", "serial", "times_faster", "low", "high"]
+    return pd.DataFrame(rows, columns=names)

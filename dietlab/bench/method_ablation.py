@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from random import Random
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from dietlab.bench.fleet import AHEAD, WAITS, RoundWork, Tunings
+from dietlab.bench.fleet_work import Costs, Priced, tunings_from_json, tunings_to_json, worked
 from dietlab.bench.surveyed import Surveyed
-from dietlab.cost import Analytic
+from dietlab.cost import Analytic, Known, LearnedPredictor
 from dietlab.dispatch import choose_portfolio, train_dispatcher
 from dietlab.errors import DietlabError
 from dietlab.events import Observer, audience
 from dietlab.files import write_json
-from dietlab.results.statistics import bootstrap
-from dietlab.search import Effort, TuningRun, effort_named, tune
+from dietlab.search import Effort, Tuner, effort_named
+from dietlab.search.strategies import strategy_named
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import Scheme
+from dietlab.statistics import mean_interval
 from dietlab.workloads import extents
 
 if TYPE_CHECKING:
@@ -60,11 +64,13 @@ class MethodAblation:
     Args:
         survey: its name.
         quality: for each seed, the mean share of the exhaustive optimum that the whole method reaches.
+        tunings: the work of its rounds, for fleets of devices.
     """
 
     survey: str
     quality: tuple[float, ...]
     parts: tuple[Lost, ...]
+    tunings: Tunings = field(default_factory=dict)
 
     def to_frame(self) -> pd.DataFrame:
         """Returns a table with one row a part: the mean ``ratio`` over the seeds, and its 95 % bootstrap
@@ -74,17 +80,17 @@ class MethodAblation:
         rows = []
         for part in self.parts:
             logs = np.log(part.ratios)
-            low, high = bootstrap(logs, lambda drawn: np.asarray(drawn.mean(axis=1)))
-            found = np.exp([logs.mean(), low, high]).tolist()
+            found = np.exp([logs.mean(), *mean_interval(logs)]).tolist()
             rows.append((part.without, part.instead, part.shapes, *found, len(part.ratios)))
         return pd.DataFrame(rows, columns=["without", "instead", "shapes", "ratio", "low", "high", "seeds"])
 
     def save(self, path: str | Path) -> None:
-        write_json(Path(path), asdict(self), indent=None)
+        value = asdict(replace(self, tunings={}))
+        write_json(Path(path), {**value, "tunings": tunings_to_json(self.tunings)}, indent=None)
 
     @classmethod
     def load(cls, path: str | Path) -> MethodAblation:
-        """Returns what :meth:`save` wrote.
+        """Returns what :meth:`save` wrote, seconds to three digits.
 
         Raises:
             DietlabError: if it is no such file.
@@ -94,7 +100,8 @@ class MethodAblation:
             parts = (
                 Lost(p["without"], p["instead"], p["shapes"], tuple(p["ratios"])) for p in value["parts"]
             )
-            return cls(value["survey"], tuple(value["quality"]), tuple(parts))
+            tunings = tunings_from_json(value["tunings"])
+            return cls(value["survey"], tuple(value["quality"]), tuple(parts), tunings)
         except (OSError, ValueError, KeyError, TypeError) as error:
             found = f"{path}: {error!r}"
             raise DietlabError("an ablation is a file of `dietlab ablate --out`", found) from None
@@ -109,7 +116,7 @@ class Whole:
 
     survey: Surveyed
     tuned: ShapeSet
-    run: TuningRun
+    run: Known
     seed: int
 
     @property
@@ -198,9 +205,13 @@ def _divides(survey: Surveyed, scheme: Scheme, shape: Shape) -> bool:
     return sizes["rows"] % scheme.rows == 0 and sizes["cols"] % scheme.cols == 0
 
 
-def parts_of(whole: Whole) -> Mapping[tuple[str, str, str], float]:
+def parts_of(whole: Whole, ahead: Whole) -> Mapping[tuple[str, str, str], float]:
     """Returns what each part is worth with one seed, by what is taken away, what stands in its place, and the
-    shapes that are judged."""
+    shapes that are judged.
+
+    Args:
+        ahead: the method with rounds ahead.
+    """
     tree, model, optimum = whole.tree(), whole.model(), whole.optimum()
     separate = whole.separate()
     choices = {
@@ -210,6 +221,7 @@ def parts_of(whole: Whole) -> Mapping[tuple[str, str, str], float]:
         ("joint measurement", "each shape by itself", "tuned"): (separate, tree),
         ("joint measurement", "each shape by itself", "held out"): (separate, tree),
         ("decision tree", "the nearest tuned shape", "held out"): (whole.nearest(tree), tree),
+        ("waiting for each round", AHEAD, "all"): (ahead.tree(), tree),
     }
     for size in SIZES:
         choices[f"{MOST} micro-kernels", f"{size} at most", "all"] = whole.tree(size), tree
@@ -230,14 +242,43 @@ def ablate_method(
     chosen = replace(preset, timing=replace(preset.timing, cache=survey.cache))
     tuned = ShapeSet.of(dict.fromkeys(survey.shapes.shapes[::2], 1.0))
     ratios: dict[tuple[str, str, str], list[float]] = {}
+    tunings: dict[str, list[tuple[RoundWork, ...]]] = {WAITS: [], AHEAD: []}
     quality, seeds = [], tuple(seeds)
     with audience(observers).stage("ablate", len(seeds), "seed") as progress:
         for seed in seeds:
-            run = tune(survey.space, tuned, survey.runner, chosen, seed=seed)
-            whole = Whole(survey, tuned, run, seed)
-            quality.append(whole.quality)
-            for part, ratio in parts_of(whole).items():
+            wholes = []
+            for way, rounds in tunings.items():
+                whole, work = _tuned(survey, tuned, chosen, seed, ahead=way == AHEAD)
+                wholes.append(whole)
+                rounds.append(work)
+            quality.append(wholes[0].quality)
+            for part, ratio in parts_of(*wholes).items():
                 ratios.setdefault(part, []).append(ratio)
             progress.advance(f"seed {seed}")
     parts = tuple(Lost(*part, tuple(found)) for part, found in ratios.items())
-    return MethodAblation(survey.name, tuple(quality), parts)
+    return MethodAblation(survey.name, tuple(quality), parts, tunings)
+
+
+def _tuned(
+    survey: Surveyed, tuned: ShapeSet, effort: Effort, seed: int, *, ahead: bool
+) -> tuple[Whole, tuple[RoundWork, ...]]:
+    """Tunes with one seed; returns what it came to and the work of its rounds."""
+    predictor = LearnedPredictor(cache=survey.cache, seed=seed)
+    first = Tuner(
+        survey.space,
+        tuned,
+        effort,
+        strategy_named("draft"),
+        predictor,
+        seed=seed,
+        measurable=survey.runner.pairs,
+    )
+    tuner, rounds = worked(first, Priced(survey.runner, mean_costs(survey)), ahead=ahead)
+    return Whole(survey, tuned, tuner.known, seed), rounds
+
+
+def mean_costs(survey: Surveyed) -> Costs:
+    """Returns what a measurement of a survey took on average."""
+    phases = [record.phases for record in survey.records]
+    build = fmean(survey.compile_seconds.values())
+    return Costs(build, fmean(each.verify for each in phases), fmean(each.measure for each in phases))

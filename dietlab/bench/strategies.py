@@ -5,20 +5,19 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dietlab.bench.fleet import RoundClock
 from dietlab.bench.surveyed import Surveyed
 from dietlab.cost import Adaptation, Analytic, LearnedPredictor
 from dietlab.errors import DietlabError, require_names
-from dietlab.events import Observer, audience
+from dietlab.events import Event, Observer, RoundFinished, audience
 from dietlab.files import write_json
-from dietlab.results.statistics import median_interval
 from dietlab.search import STRATEGIES, Effort, TuningRun, effort_named, tune
+from dietlab.statistics import median_interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,17 +33,21 @@ COURSE = ("strategy", "seed", "trials", "quality", "seconds")
 
 @dataclass(frozen=True)
 class Rival:
-    """A strategy that takes part, and the adaptation cost of the model that it asks."""
+    """A strategy that takes part, the adaptation cost of the model that it asks, and whether its rounds are
+    proposed ahead."""
 
     strategy: str
     adaptation: Adaptation = "streamed"
+    ahead: bool = False
 
 
 RIVALS: Mapping[str, Rival] = {
     **{name: Rival(name) for name in STRATEGIES},
+    "draft ahead": Rival("draft", ahead=True),
     "paper, its own model": Rival("paper", "paper"),
 }
-"""Every strategy with the same model, and the paper's with the paper's adaptation cost."""
+"""Every strategy with the same model, the default as several devices have it, and the paper's with the
+paper's adaptation cost."""
 
 
 @dataclass(frozen=True)
@@ -178,6 +181,18 @@ def _at(course: Course, x: str, place: float) -> float | None:
     return course.quality[min(passed, len(course.quality)) - 1] if passed else None
 
 
+@dataclass
+class RoundClock:
+    """An observer that keeps what each round of a tuning took."""
+
+    ends: list[tuple[int, float]] = field(default_factory=list)
+    """The number of records at each round's end, and the seconds of model and search until then."""
+
+    def on_event(self, event: Event) -> None:
+        if isinstance(event, RoundFinished):
+            self.ends.append((event.trials, event.seconds.model + event.seconds.search))
+
+
 def compare_strategies(
     survey: Surveyed,
     strategies: Sequence[str] = tuple(RIVALS),
@@ -224,6 +239,7 @@ def _course(survey: Surveyed, name: str, seed: int, effort: Effort) -> Course:
         [clock],
         predictor=predictor,
         seed=seed,
+        ahead=rival.ahead,
     )
     best = np.zeros(len(survey.shapes))
     quality, seconds = [], []

@@ -34,6 +34,14 @@ DENSE_AGAINST = (
 BATCH_AGAINST = ("openblas", "mkl", "torch", "zendnn", "onnxruntime", "oracle")
 """Nobody prepacks activations: batched products meet plain vendors only."""
 
+LOW_PRECISION_AGAINST: Mapping[str, tuple[str, ...]] = {
+    "float32": ("mkl-packed", "onednn-packed", "oracle"),
+    "int8": ("onednn-packed", "onnxruntime", "oracle"),
+    "bfloat16": ("torch", "onednn-packed", "oracle"),
+}
+"""The vendors that multiply each type, packed ones where there are."""
+LOW_PRECISION_QUICK = (1, 5, 16, 24, 43, 64, 100, 128)
+
 QUICK_LENGTHS = (
     1, 2, 3, 5, 8, 13, 16, 17, 24, 31, 32, 43, 48, 56, 61, 64, 81, 96, 97, 104, 113, 120, 127, 128,
     131, 136, 256, 504, 509, 512, 1021, 2048,
@@ -211,6 +219,16 @@ def dense_task(cols: int, depth: int, high: int) -> Task:
     )
 
 
+def low_precision_tasks(cols: int, depth: int) -> tuple[Task, ...]:
+    """Returns a dense layer of up to 128 rows in each type that CPUs multiply, float32 first."""
+    lengths = {**LENGTHS, "quick": LOW_PRECISION_QUICK}
+    return tuple(
+        Task(f"dense-k{depth}-n{cols}-{dtype}", layer, _tuned(128), LOW_PRECISION_AGAINST[dtype], lengths)
+        for dtype in LOW_PRECISION_AGAINST
+        for layer in [Dense(T=Dim(1, 128), N=cols, K=depth, dtype=dtype)]
+    )
+
+
 def own_task(task: Task, layer: Layer) -> Task:
     """Returns one layer of a task with many, alone: tuned for the same lengths."""
     rows = task.workload.dims["T"]
@@ -299,6 +317,7 @@ SUITES: Mapping[str, Suite] = {
         ),
         Suite("layers", (every_layer_task(), batch_task("nt", 192, 64, 128), batch_task("nn", 192, 64, 128))),
         Suite("paper-cpu", paper_cpu()),
+        Suite("low-precision", (*low_precision_tasks(2304, 768), *low_precision_tasks(768, 3072))),
         Suite("llm-cpu", (dense_task(4096, 4096, 512),)),
         Suite(
             "smoke",

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from statistics import geometric_mean
 
 import numpy as np
 import numpy.typing as npt
 
+from dietlab.cost import Survey
 from dietlab.errors import RecordError
-from dietlab.hardware import Hardware
-from dietlab.measure import CacheState, Record, RecordFile, ReplayRunner, SyntheticRunner, Trial
+from dietlab.measure import CacheState, Record, ReplayRunner, SyntheticRunner, Trial
 from dietlab.shapes import Shape, ShapeSet
-from dietlab.space import Scheme, Space, build_space
-from dietlab.workloads import workload_from_json
+from dietlab.space import Scheme, Space
 
 Values = npt.NDArray[np.float64]
 
@@ -72,41 +70,28 @@ class Surveyed:
         return float(np.exp(np.log(efficiencies) @ weights / weights.sum()))
 
 
-def surveyed(file: RecordFile, name: str, shapes: Iterable[Shape] = ()) -> Surveyed:
-    """Returns the survey that a file of records holds: its schemes with a time on every shape. Where a pair
-    was measured more than once, its time is the geometric mean.
+def surveyed(survey: Survey, shapes: Iterable[Shape] = ()) -> Surveyed:
+    """Returns the schemes of a survey with a time on every shape; each pair's is that of its rounds together
+    (:attr:`~dietlab.cost.Survey.truth`).
 
     Args:
-        shapes: those that count (default: every shape of the file).
+        shapes: those that count (default: every shape of the survey).
 
     Raises:
         RecordError: if no scheme was timed on all of them.
     """
-    timed = _timed(file.records)
+    timed = {(record.scheme, record.shape): record for record in survey.truth}
     wanted = tuple(sorted(shapes)) or tuple(sorted({shape for _, shape in timed}))
-    schemes = sorted({scheme for scheme, _ in timed})
-    whole = [scheme for scheme in schemes if all((scheme, shape) in timed for shape in wanted)]
+    whole = [scheme for scheme in survey.space if all((scheme, shape) in timed for shape in wanted)]
     if not whole:
         raise RecordError(
             "a survey has a scheme that was timed on every shape",
-            f"{len(schemes)} schemes and {len(wanted)} shapes",
+            f"{len(survey.space)} schemes and {len(wanted)} shapes",
             "Measure one with `dietlab survey`; a tuning's records have gaps.",
         )
-    workload = workload_from_json(file.header["workload"])
-    hardware = Hardware.from_json(file.header["hardware"])
-    space = build_space(workload, hardware, sorted({scheme.edge for scheme in whole})).restricted_to(whole)
-    records = tuple(timed[scheme, shape] for scheme in whole for shape in wanted)
-    cache = file.header.get("cache", "hot")
-    return Surveyed(name, space, ShapeSet.of(dict.fromkeys(wanted, 1.0)), records, cache)
-
-
-def _timed(records: Iterable[Record]) -> dict[tuple[Scheme, Shape], Record]:
-    found: dict[tuple[Scheme, Shape], list[Record]] = {}
-    for record in records:
-        if record.seconds:
-            found.setdefault((record.scheme, record.shape), []).append(record)
-    means = {pair: geometric_mean([r.seconds or 0.0 for r in same]) for pair, same in found.items()}
-    return {pair: replace(same[0], seconds=means[pair]) for pair, same in found.items()}
+    space = survey.space.restricted_to(whole)
+    records = tuple(timed[scheme, shape] for scheme in space for shape in wanted)
+    return Surveyed(survey.name, space, ShapeSet.of(dict.fromkeys(wanted, 1.0)), records, survey.cache)
 
 
 def synthetic_survey(space: Space, shapes: Sequence[Shape], noise: float = 0.02, seed: int = 0) -> Surveyed:

@@ -15,7 +15,15 @@ import numpy.typing as npt
 from dietlab.dispatch import Dispatcher, Operator, build
 from dietlab.events import Audience
 from dietlab.shapes import Shape
-from dietlab.workloads import FloatArray, Workload, batched, largest, tolerance
+from dietlab.workloads import (
+    FloatArray,
+    Workload,
+    batched,
+    dtypes_of,
+    largest,
+    require_dtype,
+    tolerance,
+)
 
 HIGHEST = 8192
 """The highest length at which a dense layer is checked; every length up to it is called."""
@@ -71,11 +79,12 @@ def all_lengths(workload: Workload) -> tuple[int, ...]:
 
 def shrunk(dispatcher: Dispatcher) -> Dispatcher:
     """Returns the plans and tree over the operator with small static extents. K-blocking keeps its number
-    of blocks."""
+    of blocks, and a matrix unit's instructions are filled."""
     workload = dispatcher.workload
     schemes = dispatcher.schemes
     whole = largest(workload, "depth")
     parts = lcm(*(whole // s.kernel.block for s in schemes if s.kernel.block))
+    parts = lcm(parts, *(s.kernel.depth_multiple for s in schemes))
     widest = max(scheme.cols for scheme in schemes)
     extents = {**SMALL, "cols": widest + SMALL["cols"], "depth": -(-SMALL["depth"] // parts) * parts}
     static = [axis for axis in workload.axes if isinstance(axis.extent, int)]
@@ -110,7 +119,9 @@ def _constant_checker(op: Operator, highest: int) -> Callable[[int], bool]:
     workload = op.workload
     inputs = workload.inputs(_shape(workload, highest))
     reference, most = workload.reference(inputs), tolerance(workload, inputs)
-    layer = op.pack(*(inputs[name] for name in workload.constants))
+    constants = {name: inputs[name] for name in workload.constants}
+    scale = {name: constants.pop(name) for name in ("scale",) if name in constants}
+    layer = op.pack(*constants.values(), **scale)
     variable = [array for name, array in inputs.items() if name not in workload.constants]
 
     def right(length: int) -> bool:
@@ -126,8 +137,10 @@ def _shape(workload: Workload, length: int) -> Shape:
 
 
 def _poisoned(workload: Workload, length: int) -> FloatArray:
-    """Returns an output in which nothing looks like a result."""
-    return np.full(workload.output_shape(_shape(workload, length)), POISON, np.float32)
+    """Returns an output in which nothing looks like a result; of int8 anything does, the least is rare."""
+    dtype = require_dtype(dtypes_of(workload)["out"]).numpy
+    value = np.iinfo(np.int8).min if dtype == np.int8 else POISON
+    return np.full(workload.output_shape(_shape(workload, length)), value, dtype)
 
 
 def close(out: FloatArray, expected: npt.NDArray[np.float64], most: float) -> bool:

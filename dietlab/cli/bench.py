@@ -9,6 +9,7 @@ import click
 from dietlab.bench.ablation import FOLDER, run_ablation
 from dietlab.bench.deadline import Deadline
 from dietlab.bench.every_layer import OWN
+from dietlab.bench.fleet import DEVICES, Fleet, scaling
 from dietlab.bench.method_ablation import ablate_method
 from dietlab.bench.run import JOURNAL, TABLE, run_bench
 from dietlab.bench.state import StateArchive, restore
@@ -17,6 +18,7 @@ from dietlab.bench.surveyed import surveyed
 from dietlab.cli.options import page_or_reason, words
 from dietlab.cli.recorded import recorded_file
 from dietlab.cli.telling import Telling, quiet_option
+from dietlab.cost import Survey
 from dietlab.errors import DietlabError
 from dietlab.evaluation.lineup import contenders_for
 from dietlab.hardware.target import known_targets
@@ -26,7 +28,7 @@ from dietlab.results.table import ResultTable, facts_path
 from dietlab.search import EFFORTS
 from dietlab.view.bench_page import plans_in, write_bench
 from dietlab.view.bench_text import markdown, render_bench
-from dietlab.view.strategy_figures import ablation_table
+from dietlab.view.strategy_figures import ablation_table, fleet_table
 
 CONTENDERS_HELP = "; ".join(f"On {name} {', '.join(contenders_for(name))}" for name in known_targets())
 
@@ -118,7 +120,9 @@ def bench(
                  batched products
       paper-cpu  the paper's dense layer and both batched products at its eight lengths, also
                  against one schedule for all and, the layer, per-shape tuning
-      llm-cpu    a dense layer 4096 x 4096, T=1..512
+      low-precision  two dense layers, T=1..128, in float32, int8 and bfloat16, against vendors
+               with packed weights
+    llm-cpu    a dense layer 4096 x 4096, T=1..512
       smoke      one tiny dense layer, for a first look: under a minute
       smoke-layers  four tiny layers with one library
       smoke-gpu  the same layer on a GPU
@@ -227,10 +231,47 @@ def packed(table: ResultTable, path: str) -> None:
 @click.option("--effort", default="quick", show_default=True, type=click.Choice(list(LENGTHS)))
 @click.option("--scheme", metavar="KEY", help="Default: the one that serves most lengths up to 128.")
 @click.option("--seeds", type=click.IntRange(1), default=5, show_default=True, help="Tunings of records.")
+@click.option(
+    "--devices",
+    default=",".join(map(str, DEVICES)),
+    show_default=True,
+    help="Numbers of devices that measure, of a simulated fleet, for tunings of records.",
+)
+@click.option(
+    "--builders",
+    type=click.IntRange(1),
+    default=16,
+    show_default=True,
+    help="Programs that the fleet builds at the same time.",
+)
+@click.option(
+    "--latency",
+    type=click.FloatRange(0),
+    default=0.02,
+    show_default=True,
+    help="Seconds until a device of the fleet has a program, and back.",
+)
+@click.option(
+    "--failure",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    show_default=True,
+    help="The probability that a device of the fleet dies during a measurement.",
+)
 @click.option("--out", type=click.Path(dir_okay=False), metavar="FILE.json", help="Keep those of records.")
 @quiet_option
 def ablate(
-    study: str, caches: str, effort: str, scheme: str | None, seeds: int, out: str | None, quiet: bool
+    study: str,
+    caches: str,
+    effort: str,
+    scheme: str | None,
+    seeds: int,
+    devices: str,
+    builders: int,
+    latency: float,
+    failure: float,
+    out: str | None,
+    quiet: bool,
 ) -> None:
     """Take the method or one scheme apart: what is each idea worth?
 
@@ -243,21 +284,26 @@ def ablate(
 
     Or it is a file of records in which every scheme was measured on every shape, or the name of one that
     comes with dietlab: quickstart. Nothing is measured: tuning is replayed, and judged without the
-    shape-generic space, the adaptation cost, the learned model, joint measurement, the tree, and with
-    smaller libraries.
+    shape-generic space, the adaptation cost, the learned model, joint measurement, the tree, waiting for
+    each round, and with smaller libraries. A second table has how many times faster the same tunings are on
+    a simulated fleet of devices that take what was recorded.
 
     \b
     dietlab ablate runs/bench/dense-k768-n2304-1t --effort full
     dietlab ablate quickstart
+    dietlab ablate quickstart --devices 1,16,64 --latency 0.1 --failure 0.01
     """
     telling = Telling("ablate", ("bench",) if Path(study).is_dir() else ("ablate",), quiet)
     if not Path(study).is_dir():
-        survey = surveyed(read_records(recorded_file(study)), study)
+        survey = surveyed(Survey.of(read_records(recorded_file(study)), study))
+        counts = [number(word, "devices") for word in words(devices)]
         with telling:
             found = ablate_method(survey, range(seeds), effort, telling.observers)
         if out:
             found.save(out)
+        fleet = Fleet(1, builders, latency, failure)
         click.echo(markdown(*ablation_table(found)))
+        click.echo(f"\n{markdown(*fleet_table(scaling(found.tunings, fleet, counts)))}")
         return
     with telling:
         table = run_ablation(
@@ -280,12 +326,12 @@ def show_bench(table: ResultTable, folder: Path, left: int = 0) -> None:
         raise SystemExit(1)
 
 
-def number(word: str) -> int:
-    """Returns a number of threads.
+def number(word: str, what: str = "threads") -> int:
+    """Returns a number of threads, or of what else.
 
     Raises:
         click.BadParameter: if it is none.
     """
     if not word.isdigit() or int(word) < 1:
-        raise click.BadParameter(f"threads are numbers, as in 1,2; got {word!r}")
+        raise click.BadParameter(f"{what} are numbers, as in 1,2; got {word!r}")
     return int(word)

@@ -15,10 +15,10 @@ from dietlab.bench.surveyed import surveyed
 from dietlab.cli.options import effort_option, json_option, parse_shapes, show, words
 from dietlab.cli.recorded import recorded_file
 from dietlab.cli.telling import Telling, quiet_option
+from dietlab.cost import Survey
 from dietlab.measure import read_records
 from dietlab.view.bench_text import markdown
 from dietlab.view.strategy_figures import comparison_table
-from dietlab.workloads import workload_from_json
 
 
 @click.command("compare")
@@ -54,9 +54,8 @@ def compare_command(
     dietlab compare quickstart --strategies draft,paper,random --seeds 20
     dietlab compare runs/survey.jsonl --effort full --out strategies.json
     """
-    file = read_records(recorded_file(records))
-    wanted = parse_shapes(shapes, workload_from_json(file.header["workload"])).shapes if shapes else ()
-    survey = surveyed(file, records, wanted)
+    known = Survey.of(read_records(recorded_file(records)), records)
+    survey = surveyed(known, parse_shapes(shapes, known.space.workload).shapes if shapes else ())
     names = words(strategies) if strategies else list(RIVALS)
     with Telling("compare", ("compare",), quiet or as_json) as telling:
         found = compare_strategies(survey, names, range(seeds), effort, telling.observers)

@@ -238,6 +238,12 @@ rpc_option = click.option(
     help="Measure on the servers of the tracker there (dietlab serve), all that are free at the same time.",
 )
 key_option = click.option("--key", help="Which servers of --rpc: all of one processor.")
+ahead_option = click.option(
+    "--ahead/--no-ahead",
+    default=None,
+    help="Propose a round while the one before is measured: no device waits, each round knows less (default: "
+    "with several servers; a study goes on as it began).",
+)
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from dietlab.cli.options import (
+    ahead_option,
     cost_model_option,
     cover_option,
     effort_option,
@@ -70,6 +71,7 @@ def space(workload: Workload, cover: Cover, threads: int | None, hardware: str |
 @max_kernels_option
 @rpc_option
 @key_option
+@ahead_option
 @click.option("--seed", default=0, show_default=True)
 @click.option(
     "--out",
@@ -93,6 +95,7 @@ def tune_command(
     max_kernels: int | None,
     rpc: tuple[str, int] | None,
     key: str | None,
+    ahead: bool | None,
     seed: int,
     out: str,
     as_json: bool,
@@ -110,7 +113,7 @@ def tune_command(
     with Telling("tune", TUNING, quiet) as telling:
         if prior:
             telling.say(prior.told(study.hardware))
-        run = tuned(study, telling, servers=(rpc, key) if rpc and key else None)
+        run = tuned(study, telling, (rpc, key) if rpc and key else None, ahead)
     show(tuning_facts(run), as_json, tuning_text(run))
     if not as_json:
         telling.suggest(out)
@@ -146,14 +149,16 @@ def study_hardware(
     return processor(hardware, cores, measure=False, target=target)
 
 
-def tuned(study: Study, telling: Telling, servers: Servers | None = None) -> TuningRun:
-    """Tunes a study here, or on the ``servers`` of a tracker."""
+def tuned(
+    study: Study, telling: Telling, servers: Servers | None = None, ahead: bool | None = None
+) -> TuningRun:
+    """Tunes a study here, or on the ``servers`` of a tracker; rounds ``ahead`` as in :meth:`Study.tune`."""
     timing = effort_named(study.effort).timing
     if servers:
         with RemoteRunner(study.hardware, *servers, timing=timing) as runner:
-            return study.tune(runner, telling.observers)
+            return study.tune(runner, telling.observers, ahead)
     with LocalRunner(study.hardware, timing) as local:
-        return study.tune(local, telling.observers)
+        return study.tune(local, telling.observers, ahead)
 
 
 @click.command()

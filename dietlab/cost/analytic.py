@@ -44,7 +44,8 @@ def reach(scheme: Scheme, hardware: Hardware) -> float:
     and multiplies all pairs. A CPU's core begins as many loads as multiply-adds in a cycle (two of each on
     x86 since Haswell and Zen); they are counted one after the other, and so are prefetches of each line of
     weights. On the surveys in ``data/cost`` this ranks better than the larger of both counts. (That low tiles
-    wait for their sums is part of the adaptation.) A GPU's tile waits for its loads if they are more.
+    wait for their sums is part of the adaptation.) A matrix unit loads and multiplies whole groups of rows.
+    A GPU's tile waits for its loads if they are more.
     """
     return cost_target(hardware.kind).reach(scheme.kernel, hardware)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -12,28 +12,15 @@ from dietlab.cost.adaptation import AdaptationCost, adaptation_cost
 from dietlab.cost.analytic import at_peak, at_peak_of
 from dietlab.cost.calibration import Measured, Values
 from dietlab.cost.loop_features import Seen, pair_features, table_features
+from dietlab.cost.trees import SHARED, Booster, ask_trees, fit_trees
 from dietlab.measure import CacheState, Record
 from dietlab.shapes import Shape
 from dietlab.space import Scheme, Space
 
-if TYPE_CHECKING:
-    import xgboost as xgb
-
 Objective = Literal["reg:squarederror", "rank:pairwise"]
 
-TREES = {
-    "max_depth": 6,
-    "eta": 0.1,
-    "subsample": 0.8,
-    "colsample_bynode": 0.5,
-    "lambda": 1.0,
-    "min_child_weight": 1,
-    "nthread": 1,
-}
-"""XGBoost's parameters, for some hundreds of pairs."""
-
-ROUNDS = 200
-"""Boosting rounds."""
+TREES, ROUNDS = {**SHARED, "colsample_bynode": 0.5}, 200
+"""XGBoost's parameters, for some hundreds of pairs, and boosting rounds."""
 
 LEFT_OUT = 0.2
 """The share of pairs that each fit of an ensemble never sees: how far off it is there is its doubt."""
@@ -85,20 +72,13 @@ class BoostedPredictor:
         return np.sort(random.permutation(count)[: max(1, round(count * (1 - LEFT_OUT)))])
 
     def _trees(self, features: Any, values: Values, shapes: Sequence[Shape], at: Any, number: int) -> Member:
-        import xgboost as xgb
-
-        ranked = self.objective == "rank:pairwise"
-        # Ranking wants the better to score higher.
-        data = xgb.DMatrix(features[at], label=-values[at] if ranked else values[at])
-        parameters = {**TREES, "objective": self.objective, "seed": self.seed + number}
-        if ranked:
-            groups = dict.fromkeys(shapes)
-            numbers = {shape: place for place, shape in enumerate(groups)}
-            data.set_info(qid=[numbers[shapes[place]] for place in at])
-        else:
-            parameters["base_score"] = float(values[at].mean())
-        booster = xgb.train(parameters, data, ROUNDS)
-        return Member(booster, *(_line(booster.predict(data), values[at]) if ranked else (0.0, 1.0)))
+        told, seed = values[at], self.seed + number
+        if self.objective != "rank:pairwise":
+            return Member(fit_trees(features[at], told, ROUNDS, TREES, seed))
+        numbers = {shape: place for place, shape in enumerate(dict.fromkeys(shapes))}
+        groups = [numbers[shapes[place]] for place in at]
+        booster = fit_trees(features[at], told, ROUNDS, TREES, seed, groups)
+        return Member(booster, *_line(ask_trees(booster, features[at]), told))
 
 
 def _line(scores: Any, values: Values) -> tuple[float, float]:
@@ -123,15 +103,12 @@ def _missed(fitted: Sequence[Member], drawn: Sequence[Any], features: Any, value
 class Member:
     """One fit: trees, and the line from what they give to the logarithm of a time."""
 
-    booster: xgb.Booster
+    booster: Booster
     height: float = 0.0
     slope: float = 1.0
 
     def values(self, features: Any) -> Values:
-        import xgboost as xgb
-
-        found = np.asarray(self.booster.predict(xgb.DMatrix(features)), np.float64)
-        return self.height + self.slope * found
+        return self.height + self.slope * ask_trees(self.booster, features)
 
 
 @dataclass(frozen=True)

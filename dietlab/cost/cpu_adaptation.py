@@ -15,9 +15,7 @@ from dietlab.hardware import Hardware
 from dietlab.measure import CacheState
 from dietlab.shapes import Shape
 from dietlab.space import FMA_LATENCY, CpuScheme
-from dietlab.workloads import IntArray, Role, Workload
-
-FLOAT_BYTES = 4
+from dietlab.workloads import IntArray, Role, Workload, require_dtype
 
 EDGE_STEPS = 6.0
 """Steps of the reduction that starting, storing and calling a tile cost: one load and one store a
@@ -67,8 +65,12 @@ class CpuAdaptation(Bundled):
     def from_cache(self, calls: Calls) -> npt.NDArray[np.bool_]:
         """Returns where the last-level cache holds the weights between calls; they come from memory if they
         rotate or would fill more than half of it."""
-        weight_bytes = FLOAT_BYTES * calls["cols"] * calls["depth"]
+        weight_bytes = self._weight_bytes * calls["cols"] * calls["depth"]
         return np.asarray((self.cache != "rotating") & (2 * weight_bytes <= self.hardware.cpu.l3_bytes))
+
+    @property
+    def _weight_bytes(self) -> int:
+        return require_dtype(self.workload.dtype).itemsize
 
     def _alike(self, scheme: CpuScheme) -> Hashable:
         return scheme.edge, scheme.order, scheme.kernel.ahead, scheme.kernel.along
@@ -174,7 +176,7 @@ class CpuAdaptation(Bundled):
         modelled = self.kind != "paper" and self.workload.weights == "packed"
         cache, own = (1e9 * gbps if gbps and modelled else np.inf for gbps in levels)
         rates = np.where(self.from_cache(calls), cache, own)
-        return np.asarray(FLOAT_BYTES * bundle["cols"] * calls["depth"] / rates)
+        return np.asarray(self._weight_bytes * bundle["cols"] * calls["depth"] / rates)
 
 
 def _fetches_once(bundle: Bundle) -> bool:

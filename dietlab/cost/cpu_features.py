@@ -27,6 +27,7 @@ CPU_FEATURES = (
     "code_vectors",
     "column_waste",
     "passes",
+    "unit_rate",
 )
 
 REFERENCE_DEPTH = 768
@@ -65,4 +66,5 @@ def cpu_features(scheme: CpuScheme, workload: Workload, hardware: Hardware) -> l
         accumulators * kernel.unroll,
         covered / cols - 1.0,
         whole / depth,
+        kernel.facts.rate,
     ]

@@ -95,11 +95,10 @@ class GaussianProcess:
         self._heights = np.log([height(s, x) for s, x in zip(schemes, self._rows(shapes), strict=True)])
         self.level = float(np.median(values))
         values = values - self.level
-        every = np.arange(len(values))
         self.unlikeliness, self._wide, self._own, unexplained = self._most_likely(values, wide)
         self.pair = self.noise = unexplained / np.sqrt(2)
         self._noises = self.noise**2 / times
-        covariance = self._covariance(every) + np.diag(self.pair**2 + self._noises)
+        covariance = self._covariance(slice(None)) + np.diag(self.pair**2 + self._noises)
         self._weights = np.linalg.solve(covariance, values)
         self._covariances = covariance
 
@@ -176,12 +175,13 @@ class GaussianProcess:
         return min(tried)
 
     def _covariance(
-        self, at: npt.NDArray[np.intp], every: float | None = None, own: float | None = None
+        self, at: npt.NDArray[np.intp] | slice, every: float | None = None, own: float | None = None
     ) -> Values:
         every, own = self._wide if every is None else every, self._own if own is None else own
         wide, same = self._seen_likeness
         near, nearer = self._seen_nearness
-        here, apart = np.ix_(at, at), self._heights[at][:, None] - self._heights[at]
+        here = (at, at) if isinstance(at, slice) else np.ix_(at, at)
+        apart = self._heights[at][:, None] - self._heights[at]
         found = every**2 * wide[here] * near[here] * _near(apart, HEIGHT) + LEVEL**2
         return np.asarray(found + own**2 * same[here] * nearer[here] * _near(apart, NEAR_HEIGHT))
 

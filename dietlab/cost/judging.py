@@ -22,6 +22,7 @@ from dietlab.errors import ModelError, require_names
 from dietlab.measure import CacheState, Record, RecordFile, Round, read_records
 from dietlab.shapes import Shape
 from dietlab.space import Scheme, Space, build_space
+from dietlab.statistics import mean_interval
 from dietlab.workloads import extents
 
 if TYPE_CHECKING:
@@ -292,10 +293,6 @@ def judged_by(fitted: Fitted, test: Sequence[Record]) -> dict[str, float]:
     return {**mean_metrics(rows), **inside}
 
 
-RESAMPLED = 2000
-"""Draws of the seeds from which an interval follows."""
-
-
 def frame_judgements(judgements: Iterable[Judgement], raw: bool = False) -> pd.DataFrame:
     """Returns a table with one row a survey, split, number of measurements and model: of each metric the mean
     over seeds, and ``low`` and ``high`` of its 95 % interval (bootstrap of the seeds).
@@ -310,15 +307,13 @@ def frame_judgements(judgements: Iterable[Judgement], raw: bool = False) -> pd.D
     frame = pd.DataFrame(rows)
     if raw or frame.empty:
         return frame
-    random = np.random.default_rng(0)
     found = []
     for values, group in frame.groupby(keys, sort=False):
         row = dict(zip(keys, values, strict=True))
         for name in group.columns.difference([*keys, "seed"], sort=False):
             column = group[name].dropna().to_numpy()
             if len(column):
-                means = column[random.integers(0, len(column), (RESAMPLED, len(column)))].mean(axis=1)
-                low, high = np.quantile(means, [0.025, 0.975])
-                row |= {name: float(column.mean()), f"{name} low": float(low), f"{name} high": float(high)}
+                low, high = mean_interval(column)
+                row |= {name: float(column.mean()), f"{name} low": low, f"{name} high": high}
         found.append({**row, "seeds": len(group)})
     return pd.DataFrame(found)

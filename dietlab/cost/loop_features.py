@@ -2,17 +2,13 @@
 
 ``knobs`` are what a search chooses, as they stand in the scheme's key, and the extents. ``loops`` say of each
 loop of the nest that the lowering writes, outermost first, how long it is, which bytes of each operand its
-body
-touches beside each cache, how many are touched before an operand is read again, and how many multiply-adds a
-byte serves
-there (curve and itervar features: Chen et al., Learning to Optimize Tensor Programs, NeurIPS 2018, sections
-3.1 and
-appendix A.2; Zheng et al., Ansor, OSDI 2020, appendix B)::
+body touches beside each cache, how many are touched before an operand is read again, and how many
+multiply-adds a byte serves there (curve and itervar features: Chen et al., Learning to Optimize Tensor
+Programs, NeurIPS 2018, sections 3.1 and appendix A.2; Zheng et al., Ansor, OSDI 2020, appendix B). Draws the
+loops, for weights and for an input that stays::
 
-    batch, passes over the depth, columns of tiles, row tiles, steps, rows and vectors of a tile     (weights
-    stay) batch, passes over the depth, row tiles, columns of tiles, steps, rows and vectors of a tile
-    (the
-    input stays)
+    ws    batch, passes over the depth, columns of tiles, row tiles, steps, rows and vectors of a tile
+    is    batch, passes over the depth, row tiles, columns of tiles, steps, rows and vectors of a tile
 
 Sizes and distances are logarithms of base 2.
 """

@@ -17,6 +17,7 @@ from dietlab.cost.features import feature_names, features
 from dietlab.cost.formulas import Parts
 from dietlab.cost.metrics import mean_metrics, ranking_metrics
 from dietlab.cost.target import cost_target
+from dietlab.cost.trees import Booster, ask_trees, fit_trees, trees_from_json, trees_to_json
 from dietlab.errors import ModelError
 from dietlab.files import write_json
 from dietlab.hardware import Hardware
@@ -53,15 +54,12 @@ class CostModel:
     """
 
     cost: AdaptationCost
-    booster: Any = field(repr=False)
+    booster: Booster = field(repr=False)
     samples: int = 0
 
     def throughput(self, schemes: Sequence[Scheme]) -> npt.NDArray[np.float64]:
         """Returns the predicted flop/s of one core for each scheme, ``[schemes]``."""
-        import xgboost as xgb
-
-        matrix = xgb.DMatrix(features(schemes, self.cost.workload, self.cost.hardware))
-        return np.exp(np.asarray(self.booster.predict(matrix), np.float64))
+        return np.exp(ask_trees(self.booster, features(schemes, self.cost.workload, self.cost.hardware)))
 
     def seconds(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> npt.NDArray[np.float64]:
         """Returns the predicted seconds of a call, ``[schemes, shapes]``."""
@@ -123,7 +121,7 @@ class CostModel:
             "cache": self.cost.cache,
             "workload": self.cost.workload.to_json(),
             "hardware": self.cost.hardware.to_json(),
-            "booster": json.loads(self.booster.save_raw("json")),
+            "booster": trees_to_json(self.booster),
         }
 
     def save(self, path: str | Path) -> None:
@@ -132,8 +130,6 @@ class CostModel:
 
     @classmethod
     def load(cls, path: str | Path) -> CostModel:
-        import xgboost as xgb
-
         try:
             value: Mapping[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
@@ -144,11 +140,9 @@ class CostModel:
         workload, hardware = workload_from_json(value["workload"]), Hardware.from_json(value["hardware"])
         if value.get("features") != list(feature_names(hardware)):
             raise unfit
-        booster = xgb.Booster()
-        booster.load_model(bytearray(json.dumps(value["booster"]).encode()))
         constants = cost_target(hardware.kind).from_json(value)
         cost = adaptation_cost(workload, hardware, value["adaptation"], value["cache"], **constants)
-        return cls(cost, booster, value["samples"])
+        return cls(cost, trees_from_json(value["booster"]), value["samples"])
 
 
 def fit_cost_model(
@@ -170,8 +164,6 @@ def fit_cost_model(
     Raises:
         ModelError: if no record is successful.
     """
-    import xgboost as xgb
-
     measured = [record for record in records if record.ok and record.seconds]
     target = cost_target(hardware.kind)
     cost = adaptation_cost(workload, hardware, adaptation, cache, **target.known(measured))
@@ -193,9 +185,8 @@ def fit_cost_model(
     own = hardware.peak_for(workload.dtype)
     peak = 1e9 * own if own else np.inf
     speeds = np.log([min(_best_label(values), peak) for values in labels.values()])
-    data = xgb.DMatrix(features(list(labels), workload, hardware), label=speeds)
-    parameters = {**TREES, "base_score": float(speeds.mean()), "seed": seed}
-    model = CostModel(cost, xgb.train(parameters, data, ROUNDS), len(labels))
+    trees = fit_trees(features(list(labels), workload, hardware), speeds, ROUNDS, TREES, seed)
+    model = CostModel(cost, trees, len(labels))
     speeds_of_all = model.speeds([record.scheme for record in measured])
     return replace(model, cost=target.refined(cost, measured, speeds_of_all.__getitem__))
 
@@ -222,10 +213,14 @@ def evaluate_model(model: Predicts, records: Iterable[Record]) -> dict[str, floa
     for record in records:
         if record.ok:
             by_shape.setdefault(record.shape, []).append(record)
+    schemes = list(dict.fromkeys(record.scheme for group in by_shape.values() for record in group))
+    row = {scheme: number for number, scheme in enumerate(schemes)}
+    # One table costs a predictor less than a column for each shape.
+    table = model.seconds(schemes, list(by_shape)) if schemes else np.empty((0, 0))
     rows = []
-    for shape, group in by_shape.items():
+    for column, group in enumerate(by_shape.values()):
         if len(group) > 1:
-            predicted = model.seconds([r.scheme for r in group], [shape])[:, 0]
+            predicted = table[[row[r.scheme] for r in group], column]
             measured, noise = [r.seconds or 0.0 for r in group], [r.spread for r in group]
             rows.append(ranking_metrics(predicted, measured, noise))
     return mean_metrics(rows)

@@ -20,6 +20,7 @@ from dietlab.cost.adaptation import AdaptationCost, adaptation_cost
 from dietlab.cost.analytic import at_peak_of
 from dietlab.cost.calibration import Measured, Values
 from dietlab.cost.loop_features import pair_features, table_features
+from dietlab.cost.trees import SHARED, Booster, ask_trees, fit_trees, trees_from_json, trees_to_json
 from dietlab.errors import ModelError
 from dietlab.files import write_json
 from dietlab.hardware import Hardware
@@ -33,15 +34,8 @@ SCHEMA_VERSION = 1
 MOST = 3000
 """The most pairs that each source is learned from: more cost time, and the trees learn little more."""
 
-TREES = {
-    "max_depth": 6,
-    "eta": 0.1,
-    "subsample": 0.8,
-    "colsample_bynode": 0.4,
-    "min_child_weight": 3,
-    "nthread": 1,
-}
-ROUNDS = 250
+TREES, ROUNDS = {**SHARED, "colsample_bynode": 0.4, "min_child_weight": 3}, 250
+"""XGBoost's parameters, for thousands of pairs of several sources, and boosting rounds."""
 
 FOREIGN_POINTS = 12
 """Measurements of this processor that must be there before records of another count: with fewer, how much of
@@ -79,7 +73,7 @@ class Prior:
 
     sources: tuple[Source, ...]
     missed: float
-    booster: Any = field(repr=False, compare=False)
+    booster: Booster = field(repr=False, compare=False)
 
     @classmethod
     def fit(cls, files: Sequence[RecordFile], seed: int = 0) -> Prior:
@@ -88,8 +82,6 @@ class Prior:
         Raises:
             ModelError: if there is none, one has no successful record, or they are of CPUs and GPUs both.
         """
-        import xgboost as xgb
-
         if not files:
             raise ModelError("a prior is fitted on records", "none", "Name a study or a file of records.")
         kinds = sorted({file.hardware.kind for file in files})
@@ -110,9 +102,12 @@ class Prior:
             sources.append(source)
         table, told = np.concatenate(features), np.concatenate(values)
         unseen = random.permutation(len(told)) < len(told) // 5
-        judge = _trees(table[~unseen], told[~unseen], seed) if unseen.any() else None
-        missed = judge.predict(xgb.DMatrix(table[unseen])) - told[unseen] if judge else np.ones(1)
-        return cls(tuple(sources), float(np.sqrt(np.mean(missed**2))), _trees(table, told, seed))
+        missed = np.ones(1)
+        if unseen.any():
+            judge = fit_trees(table[~unseen], told[~unseen], ROUNDS, TREES, seed)
+            missed = ask_trees(judge, table[unseen]) - told[unseen]
+        trees = fit_trees(table, told, ROUNDS, TREES, seed)
+        return cls(tuple(sources), float(np.sqrt(np.mean(missed**2))), trees)
 
     def values(self, cost: AdaptationCost, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Values:
         """Returns the expected logarithms of times over the adaptation cost at the peak, less their
@@ -120,18 +115,13 @@ class Prior:
         size = len(schemes), len(shapes)
         if not all(size):
             return np.zeros(size)
-        return self._asked(table_features("loops", cost.workload, cost.hardware, schemes, shapes)).reshape(
-            size
-        )
+        features = table_features("loops", cost.workload, cost.hardware, schemes, shapes)
+        return ask_trees(self.booster, features).reshape(size)
 
     def values_of(self, cost: AdaptationCost, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Values:
         """Returns :meth:`values` of single pairs, ``[pairs]``."""
-        return self._asked(pair_features("loops", cost.workload, cost.hardware, schemes, shapes))
-
-    def _asked(self, features: Any) -> Values:
-        import xgboost as xgb
-
-        return np.asarray(self.booster.predict(xgb.DMatrix(features)), np.float64)
+        features = pair_features("loops", cost.workload, cost.hardware, schemes, shapes)
+        return ask_trees(self.booster, features)
 
     def counts(self, hardware: Hardware, measured: int) -> bool:
         """Returns whether it counts beside that number of measurements of a processor: that of another one
@@ -174,7 +164,7 @@ class Prior:
             "schema_version": SCHEMA_VERSION,
             "sources": [source.to_json() for source in self.sources],
             "missed": self.missed,
-            "booster": json.loads(self.booster.save_raw("json")),
+            "booster": trees_to_json(self.booster),
         }
 
     def save(self, path: str | Path) -> None:
@@ -188,17 +178,14 @@ class Prior:
         Raises:
             ModelError: if the file is missing, truncated, or of another version.
         """
-        import xgboost as xgb
-
         try:
             value = json.loads(Path(path).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise ModelError("a prior's file is readable JSON", f"{path}: {error}") from None
         if not isinstance(value, dict) or value.get("schema_version") != SCHEMA_VERSION:
             raise ModelError(f"a prior has schema {SCHEMA_VERSION}", path, "Fit it again from the records.")
-        booster = xgb.Booster()
-        booster.load_model(bytearray(json.dumps(value["booster"]).encode()))
-        return cls(tuple(map(Source.from_json, value["sources"])), value["missed"], booster)
+        sources = tuple(map(Source.from_json, value["sources"]))
+        return cls(sources, value["missed"], trees_from_json(value["booster"]))
 
 
 def _cost(source: Source) -> AdaptationCost:
@@ -207,10 +194,3 @@ def _cost(source: Source) -> AdaptationCost:
 
 def _same(one: Hardware, other: Hardware) -> bool:
     return one.is_same_as(other) and one.cores == other.cores
-
-
-def _trees(features: Any, values: Values, seed: int) -> Any:
-    import xgboost as xgb
-
-    parameters = {**TREES, "seed": seed, "base_score": float(values.mean())}
-    return xgb.train(parameters, xgb.DMatrix(features, label=values), ROUNDS)

@@ -6,7 +6,7 @@ from dietlab.dispatch.choice import Choice, lost
 from dietlab.dispatch.dispatcher import Dispatcher, train_dispatcher
 from dietlab.dispatch.length_grid import DENSE_SHAPES, length_grid
 from dietlab.dispatch.operator import Layer, Operator, load
-from dietlab.dispatch.portfolio import Portfolio, choose_portfolio
+from dietlab.dispatch.portfolio import Portfolio, choose_portfolio, usual_kernels
 
 __all__ = [
     "DENSE_SHAPES",
@@ -24,5 +24,6 @@ __all__ = [
     "load",
     "lost",
     "train_dispatcher",
+    "usual_kernels",
     "versions",
 ]

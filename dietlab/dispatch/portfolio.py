@@ -165,6 +165,12 @@ def _portfolio(
     )
 
 
+def usual_kernels(workload: Workload) -> int:
+    """Returns the most micro-kernels of a library unless a number is asked for: 8 where one dimension varies,
+    12 for layers of several sizes, whose cache levels differ."""
+    return 8 if len(workload.dims) < 2 else 12
+
+
 def variants(portfolio: Portfolio) -> tuple[Scheme, ...]:
     """Returns a portfolio's schemes, and those of the same families with its other heights and both edges."""
     schemes = {*portfolio.schemes, portfolio.safe_scheme}

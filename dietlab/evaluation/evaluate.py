@@ -22,10 +22,10 @@ from dietlab.events import Audience, Observer, audience
 from dietlab.results.journal import Journal, Turn
 from dietlab.results.report import Report
 from dietlab.results.row import OURS, ContenderInfo, Row, over_best
-from dietlab.results.statistics import regret
 from dietlab.search import Effort, TuningRun, effort_named
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import Scheme
+from dietlab.statistics import regret
 from dietlab.timing.rotation import roofline_of
 from dietlab.timing.target import timing_target
 from dietlab.workloads import extents

@@ -15,8 +15,8 @@ from dietlab.evaluation.target import WorkerModule, evaluation_target
 from dietlab.evaluation.vendors import contender_env
 from dietlab.hardware import Hardware
 from dietlab.results.row import OURS, ContenderInfo, Row
-from dietlab.results.statistics import median_interval, paired_ratio
 from dietlab.shapes import Shape
+from dietlab.statistics import median_interval, paired_ratio
 from dietlab.timing.disturbance import Pace
 from dietlab.timing.seat import Seat
 from dietlab.timing.target import timing_target

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-CpuUnit = Literal["fma", "maddwd", "vnni", "bf16fma", "bf16dot"]
+CpuUnit = Literal["fma", "maddwd", "vnni", "amxint8", "bf16fma", "bf16dot", "amxbf16"]
 
 AVX512_VNNI = ("cascadelake", "cooperlake", "sapphirerapids", "znver4")
 AVX512_BF16 = ("cooperlake", "sapphirerapids", "znver4")
+AMX = ("sapphirerapids",)
 X86 = ("haswell", "znver3", "skylake-avx512", *AVX512_VNNI)
 """LLVM's names of the processor families that detection tells apart."""
 
@@ -29,6 +30,8 @@ class UnitFacts:
         rate: operations in the time that multiply-adds of float32 vectors of the same width take for one.
         processors: LLVM's names of those that have it; empty for any.
         corrects: whether the packed weights' first sums are subtracted: the unit takes unsigned inputs.
+        tile_rows: rows of the input that one instruction multiplies, at most.
+        tile_steps: steps of the reduction that one instruction takes.
     """
 
     dtype: str
@@ -39,6 +42,8 @@ class UnitFacts:
     rate: float
     processors: tuple[str, ...] = ()
     corrects: bool = False
+    tile_rows: int = 1
+    tile_steps: int = 1
 
     @property
     def layout(self) -> tuple[int, int]:
@@ -50,13 +55,17 @@ UNITS: Mapping[CpuUnit, UnitFacts] = {
     "fma": UnitFacts("float32", 1, 0, 1, 1, 1.0),
     "maddwd": UnitFacts("int8", 4, 2, 2, 2, 2.0, X86),
     "vnni": UnitFacts("int8", 4, 1, 1, 1, 4.0, AVX512_VNNI, corrects=True),
+    "amxint8": UnitFacts("int8", 4, 0, 1, 1, 32.0, AMX, tile_rows=16, tile_steps=16),
     "bf16fma": UnitFacts("bfloat16", 2, 2, 1, 2, 1.0),
     "bf16dot": UnitFacts("bfloat16", 2, 1, 1, 1, 2.0, AVX512_BF16),
+    "amxbf16": UnitFacts("bfloat16", 2, 0, 1, 1, 16.0, AMX, tile_rows=16, tile_steps=16),
 }
 """Rates follow from the instructions, and are bounds that were not measured: ``vpmaddwd`` adds two products
 to each 32-bit lane, ``vpdpbusd`` four, ``vdpbf16ps`` two (Intel 64 and IA-32 Architectures Software
-Developer's Manual, volume 2), if a processor begins as many of them in a cycle as of ``vfmadd``.
-Without ``vdpbf16ps`` bfloat16 is widened to float32: as fast as that at best."""
+Developer's Manual, volume 2), if a processor begins as many of them in a cycle as of ``vfmadd``. AMX
+multiplies a row of 16 words by 16 x 16 words a cycle, where two float32 vectors of 16 are multiplied (Intel
+64 and IA-32 Architectures Optimization Reference Manual, chapter on AMX). Without ``vdpbf16ps`` bfloat16 is
+widened to float32: as fast as that at best."""
 
 
 def units_of(llvm_cpu: str, dtype: str) -> tuple[CpuUnit, ...]:

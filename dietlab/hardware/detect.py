@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import json
 import os
@@ -17,6 +18,10 @@ from dietlab.hardware.description import Hardware
 
 PROBE_SECONDS = 120.0
 """Seconds until the probe of peak and bandwidth is given up."""
+
+SYS_ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA = 158, 0x1023, 18
+"""The system call on x86-64 that asks for a part of the processor's state, what it asks, and for which part:
+the tiles of AMX (Linux's documentation, "Using XSTATE features in user space applications")."""
 
 _SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
@@ -113,6 +118,8 @@ def _vector_unit(machine: str, flags: frozenset[str]) -> tuple[str, int, int]:
     if "avx512f" in flags and "avx512vl" in flags:
         if "sse4a" in flags:  # AMD only
             return "znver4", 64, 32
+        if {"avx512_fp16", "amx_int8", "amx_bf16"} <= flags and amx_permitted():
+            return "sapphirerapids", 64, 32
         if "avx512_bf16" in flags:
             return "cooperlake", 64, 32
         return ("cascadelake" if "avx512_vnni" in flags else "skylake-avx512"), 64, 32
@@ -121,6 +128,15 @@ def _vector_unit(machine: str, flags: frozenset[str]) -> tuple[str, int, int]:
     raise HardwareError(
         "the CPU has AVX2 with FMA, AVX-512 or NEON", machine, "Use a preset to explore a space."
     )
+
+
+def amx_permitted() -> bool:
+    """Returns whether the system lets this process use AMX's tiles; asks it to (Linux 5.16 on)."""
+    try:
+        arch_prctl = ctypes.CDLL(None).syscall
+    except (OSError, AttributeError):
+        return False
+    return bool(arch_prctl(SYS_ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0)
 
 
 def _caches() -> dict[int, int]:

@@ -156,7 +156,8 @@ class Record:
 
 class Runner(Protocol):
     """A runner measures trials. Records come as soon as they are known, in any order. One that can measure
-    some pairs of a scheme and a shape only has them as ``pairs``."""
+    some pairs of a scheme and a shape only has them as ``pairs``; one that measures on several devices at the
+    same time has their number as ``devices``."""
 
     def measure(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Record]:
         """Returns one record for every shape of every trial, failures included; raises for no candidate. Who

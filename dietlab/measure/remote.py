@@ -92,6 +92,16 @@ class RemoteRunner:
         self._open.close()
         self._pool = None
 
+    @property
+    def devices(self) -> int:
+        """The number of servers of the key now; waits for the first.
+
+        Raises:
+            MeasureError: if there is none in time.
+        """
+        self._started()
+        return self._servers.require(self.patience).servers
+
     def measure(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Record]:
         """Returns one record for every shape of every trial, as servers finish them; failures are records
         too.

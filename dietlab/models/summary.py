@@ -11,7 +11,7 @@ import numpy as np
 from dietlab.models.runtimes import ALSO_OURS
 from dietlab.results.report import Report
 from dietlab.results.row import ANSOR, over_best
-from dietlab.results.statistics import Values, bootstrap
+from dietlab.statistics import Values, bootstrap
 
 if TYPE_CHECKING:
     import pandas as pd

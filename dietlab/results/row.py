@@ -39,7 +39,7 @@ class Row:
 
     ``seconds_*`` are the median of the block means and its 95 % bootstrap interval; ``speedup`` is
     this contender's median over ours in the same blocks (above 1: ours is faster); ``regret`` is
-    what our choice of a plan loses (:func:`~dietlab.results.statistics.regret`) and stands in our rows
+    what our choice of a plan loses (:func:`~dietlab.statistics.regret`) and stands in our rows
     only; ``correct`` is None if there was no result, since the contender crashed, hung or refused (``plan``
     says why); ``roofline`` is the least time that flops and traffic allow over the median; ``retaken`` counts
     blocks that were timed again because the processor was slow; ``shares`` are those of a model's time, where

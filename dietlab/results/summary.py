@@ -20,9 +20,9 @@ from dietlab.results.criteria import (
 )
 from dietlab.results.report import Report
 from dietlab.results.samples import Block, Sample, blocks, counts, samples
-from dietlab.results.statistics import bootstrap
 from dietlab.results.table import LENGTH, ResultTable
 from dietlab.shapes import Shape
+from dietlab.statistics import bootstrap, mean_interval
 
 KIB, GB = 1024, 1e9
 
@@ -268,5 +268,5 @@ def interval(statistic: Statistic, values: Values, seed: int = 0) -> tuple[float
     if statistic not in ("geomean", "mean") or len(values) < 2:
         return None, None
     if statistic == "mean":
-        return bootstrap(values, lambda drawn: drawn.mean(axis=1), seed)
+        return mean_interval(values, seed)
     return bootstrap(np.log(values), lambda drawn: np.exp(drawn.mean(axis=1)), seed)

@@ -68,14 +68,28 @@ class Decision:
         """The share of the time, by weight, that the library may lose at most by what is not decided yet."""
         return float(np.expm1(self._gained) @ np.array(self._grid.weights))
 
-    def trials(self, count: int) -> tuple[Trial, ...]:
+    def trials(self, count: int, asked: Collection[Shape] = ()) -> tuple[Trial, ...]:
         """Returns trials of up to ``count`` pairs, those that promise the largest gain for their cost first.
 
         On each shape the scheme that would serve it is timed next to its rivals and to the one that is
         expected to be fastest. A measurement tells of neighbouring shapes, too, so that those come later.
+
+        Args:
+            count: the most pairs.
+            asked: shapes on which the rivals are being measured already.
         """
         left = lost(np.exp(self._gained)) * np.array(self._grid.weights) / self._costs
         near = _nearness(self._places)
+
+        def told(left: Values, column: int) -> Values:
+            """Returns what is left to be gained once the rivals on a shape were measured."""
+            alike = (self._hoped == self._hoped[column]) & (self._shipped == self._shipped[column])
+            found = np.where(alike, left * (1 - near[column]), left)
+            found[column] = 0.0
+            return found
+
+        for column, shape in enumerate(self._grid.shapes):
+            left = told(left, column) if shape in asked else left
         wanted: dict[Scheme, list[Shape]] = {}
         total = 0
         for _ in range(len(self._grid)):
@@ -86,9 +100,7 @@ class Decision:
             for scheme in rivals:
                 wanted.setdefault(scheme, []).append(shape)
             total += len(rivals)
-            alike = (self._hoped == self._hoped[column]) & (self._shipped == self._shipped[column])
-            left = np.where(alike, left * (1 - near[column]), left)
-            left[column] = 0.0
+            left = told(left, column)
         return tuple(Trial(scheme, tuple(sorted(wanted[scheme]))) for scheme in sorted(wanted))
 
     def _rivals(self, column: int) -> list[Scheme]:

@@ -16,7 +16,8 @@ Result = TypeVar("Result")
 
 class PhaseTimer:
     """A timer that starts when it is made and divides the time into ``model``, spent in :meth:`fit`, and
-    ``search``, spent neither there nor in a runner: choosing what to measure and what to compile.
+    ``search``, spent neither there nor in a runner: choosing what to measure and what to compile. What is
+    fitted and chosen while a runner measures costs no time, and counts nowhere.
 
     Args:
         now: a monotonic clock, in seconds.
@@ -49,8 +50,9 @@ class PhaseTimer:
     @property
     def seconds(self) -> PhaseSeconds:
         """Model and search time since the start."""
-        passed = self._now() - self._began
-        return PhaseSeconds(model=self._fitting, search=max(0.0, passed - self._fitting - self._running))
+        own = max(0.0, self._now() - self._began - self._running)
+        model = min(self._fitting, own)
+        return PhaseSeconds(model=model, search=own - model)
 
 
 class _Watched:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -10,7 +11,7 @@ from dietlab.events import Audience, RoundFinished, TrialMeasured
 from dietlab.measure import Record, RecordStore, Round, Runner, Trial
 from dietlab.search.decide import Pair
 from dietlab.search.phases import PhaseTimer, with_records
-from dietlab.search.tuner import Proposal
+from dietlab.search.tuner import Proposal, Tuner
 from dietlab.space import Space
 
 Advance = Callable[[str, int], None]
@@ -115,6 +116,46 @@ class Sitting:
         best = max((record.gflops(workload) for record in records), default=0.0)
         seconds = with_records(self.clock.seconds, records)
         self.listeners.send(RoundFinished(number, len(records), failures, best, seconds))
+
+
+class Proposals:
+    """The proposals of a tuner, in their order: each is made when the one before was measured or, ``ahead``,
+    in a thread while that is being measured. They depend on nothing else, so that a run that is resumed or
+    replayed gets the same.
+
+    A round that follows too little to propose from, such as the first one without a prior, is waited for.
+    """
+
+    def __init__(self, ahead: bool) -> None:
+        self._thread = ThreadPoolExecutor(1) if ahead else None
+        self._thought: Future[Proposal | None] | None = None
+        self._kept: Proposal | None = None
+
+    def __enter__(self) -> Proposals:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._thread is not None:
+            self._thread.shutdown(cancel_futures=True)
+
+    def next(self, tuner: Tuner, stage: str) -> Proposal | None:
+        """Returns the next proposal of a tuner that was told the last one; None if it is of another stage,
+        for which it is kept, or if there is none."""
+        if self._kept is None:
+            thought = self._thought.result() if self._thought is not None else None
+            self._kept = thought or tuner.ask()
+        found = self._kept
+        if found is None or found.round.stage != stage:
+            return None
+        self._kept = None
+        if self._thread is not None:
+            self._thought = self._thread.submit(tuner.ask, found)
+        return found
+
+    def wait(self) -> None:
+        """Waits until nothing is thought of any more: until then the tuner is the thread's."""
+        if self._thought is not None:
+            wait([self._thought])
 
 
 def _is_of(record: Record, asked_by: Round) -> bool:

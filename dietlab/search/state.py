@@ -21,18 +21,24 @@ Values = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class SearchState:
-    """The knowledge that a strategy proposes from; ``predictor`` is None before the first fit. ``cache`` is
-    where operands are while candidates are timed."""
+    """The knowledge that a strategy proposes from.
+
+    Args:
+        predictor: None before the first fit.
+        cache: where operands are while candidates are timed.
+        asked: schemes that are being measured, of which no record tells yet.
+    """
 
     space: Space
     shapes: ShapeSet
     records: tuple[Record, ...]
     predictor: Predicts | None
     cache: CacheState = "hot"
+    asked: tuple[Scheme, ...] = ()
 
     @cached_property
     def tried(self) -> frozenset[Scheme]:
-        return frozenset(record.scheme for record in self.records)
+        return frozenset(record.scheme for record in self.records).union(self.asked)
 
     @cached_property
     def untried(self) -> tuple[Scheme, ...]:
@@ -46,8 +52,9 @@ class SearchState:
 
     @cached_property
     def best_seconds(self) -> dict[Shape, float]:
-        """Predicted seconds of the best measured scheme on each shape; before any, the most of any."""
-        tried = [r.scheme for r in self.records if r.ok]
+        """Predicted seconds of the best scheme on each shape, of those that were measured or are being
+        measured; before any, the most of any."""
+        tried = [*(r.scheme for r in self.records if r.ok), *self.asked]
         if self.predictor is None:
             return dict.fromkeys(self.shapes, float("inf"))
         predicted = self.predictor.seconds(tried or self.untried, self.shapes.shapes)

@@ -6,22 +6,14 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from dietlab.cost import (
-    COST_MODEL,
-    Fitted,
-    Predictor,
-    Prior,
-    evaluate_model,
-    predictor_named,
-    with_prior,
-)
+from dietlab.cost import COST_MODEL, Fitted, Predictor, Prior, predictor_named, with_prior
 from dietlab.errors import SpaceError, require_type
 from dietlab.events import ModelFitted, Observer, Stage, audience
 from dietlab.measure import Record, RecordStore, Runner
 from dietlab.search.decide import Pair
 from dietlab.search.effort import Effort, effort_named
 from dietlab.search.phases import PhaseTimer, with_records
-from dietlab.search.rounds import Advance, Sitting
+from dietlab.search.rounds import Advance, Proposals, Sitting
 from dietlab.search.state import Strategy
 from dietlab.search.strategies import strategy_named
 from dietlab.search.tuner import DECIDE, SEARCH, Proposal, Tuner
@@ -43,11 +35,12 @@ def tune(
     seed: int = 0,
     measurable: Collection[Pair] | None = None,
     prior: Prior | None = None,
+    ahead: bool | None = None,
 ) -> TuningRun:
     """Tunes for all ``shapes`` at once: searches ``space``, then measures where the library depends on it.
 
     The rounds are those of :class:`~dietlab.search.tuner.Tuner`. An interrupted run continues from the
-    records in ``store``.
+    records in ``store``, if ``ahead`` is the same.
 
     Args:
         space: the schemes to search, of one workload and hardware.
@@ -65,6 +58,8 @@ def tune(
             such, as a replay does; else all).
         prior: what records of other shapes, layers, operators or processors let expect, for the default
             predictor.
+        ahead: whether a round is proposed while the one before is measured, from what was known before that:
+            no device waits, but each round knows less (None: where ``runner`` has several ``devices``).
 
     Raises:
         ModelError: if every candidate failed, no cost model has that name, or there is a prior for one that
@@ -88,12 +83,17 @@ def tune(
         measurable=getattr(runner, "pairs", None) if measurable is None else measurable,
     )
     sitting = Sitting(space, runner, store, audience(observers), clock)
-    tuner = _searched(tuner, sitting)
-    tuner = _decided(tuner, sitting)
-    metrics = tuner.held_out_metrics
+    with Proposals(measures_on_several(runner) if ahead is None else ahead) as proposals:
+        tuner = _searched(tuner, sitting, proposals)
+        tuner = _decided(tuner, sitting, proposals)
     fitted = tuner.predictor.fit(space, store.records)
     seconds = with_records(clock.seconds, store.records)
-    return TuningRun(space, shapes, tuple(store.records), fitted, seconds, metrics)
+    return TuningRun(space, shapes, tuple(store.records), fitted, seconds, tuner.held_out_metrics)
+
+
+def measures_on_several(runner: Runner) -> bool:
+    """Returns whether a runner measures on several devices at the same time."""
+    return bool(getattr(runner, "devices", 1) > 1)
 
 
 @dataclass(frozen=True)
@@ -107,32 +107,32 @@ class _Timed:
         return self.clock.fit(lambda: self.predictor.fit(space, records))
 
 
-def _searched(tuner: Tuner, sitting: Sitting) -> Tuner:
+def _searched(tuner: Tuner, sitting: Sitting, proposals: Proposals) -> Tuner:
     """Returns the tuner after the rounds of its search."""
     goal = tuner.goal
     known = {r.scheme for r in sitting.store.records if r.asked_by is None or r.asked_by.stage == SEARCH}
     with sitting.listeners.stage(SEARCH, goal, "scheme", min(goal, len(known))) as progress:
         for number in count(1):
-            proposal = tuner.search_round()
+            proposal = proposals.next(tuner, SEARCH)
             if proposal is None:
                 progress.advance("", goal - progress.done)
                 return tuner
-            tuner = _told(tuner, sitting, proposal, number, _up_to(goal, progress))
+            tuner = _told(tuner, sitting, proposals, proposal, number, _up_to(goal, progress))
     raise AssertionError
 
 
-def _decided(tuner: Tuner, sitting: Sitting) -> Tuner:
+def _decided(tuner: Tuner, sitting: Sitting, proposals: Proposals) -> Tuner:
     """Returns the tuner after all decisions; where fewer measurements decide, the stage ends early."""
     goal = tuner.effort.decisions
     earlier = sum(r.asked_by is not None and r.asked_by.stage == DECIDE for r in sitting.store.records)
     with sitting.listeners.stage(DECIDE, goal, "measurement", min(goal, earlier)) as progress:
         advance = _up_to(goal, progress)
         for number in count(tuner.rounds + 1):
-            proposal = tuner.decide_round()
+            proposal = proposals.next(tuner, DECIDE)
             if proposal is None:
                 progress.advance("", goal - progress.done)
                 return tuner
-            tuner = _told(tuner, sitting, proposal, number, lambda note, _: advance(note, 1))
+            tuner = _told(tuner, sitting, proposals, proposal, number, lambda note, _: advance(note, 1))
     raise AssertionError
 
 
@@ -142,15 +142,14 @@ def _up_to(goal: int, progress: Stage) -> Advance:
     return lambda note, by: progress.advance(note, min(by, goal - progress.done))
 
 
-def _told(tuner: Tuner, sitting: Sitting, proposal: Proposal, number: int, advance: Advance) -> Tuner:
+def _told(
+    tuner: Tuner, sitting: Sitting, proposals: Proposals, proposal: Proposal, number: int, advance: Advance
+) -> Tuner:
     """Returns the tuner that knows the records of a proposal, and tells how well it had predicted them."""
-    before, known = tuner.fitted, {(record.scheme, record.shape) for record in tuner.records}
     found = sitting.records(proposal, advance)
-    tuner = tuner.tell(proposal, found)
-    if tuner.fitted is not None:
-        new = [record for record in found if (record.scheme, record.shape) not in known]
-        samples = len({record.scheme for record in tuner.records if record.ok})
-        metrics = evaluate_model(before, new) if before else {}
-        sitting.listeners.send(ModelFitted(number, samples, metrics))
     sitting.announce_round(number)
+    proposals.wait()
+    tuner = tuner.tell(proposal, found)
+    if samples := len({record.scheme for record in tuner.records if record.ok}):
+        sitting.listeners.send(ModelFitted(number, samples, dict(tuner.judged[-1])))
     return tuner

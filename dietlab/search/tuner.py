@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
 from random import Random
 
 from dietlab.cost import Calibrated, Fitted, Known, LearnedPredictor, Predictor, evaluate_model, mean_metrics
@@ -73,6 +72,8 @@ class Tuner:
         searched: how many of these the search asked for.
         rounds: proposals told so far.
         decide_rounds: how many of these were decisions.
+        judged: for each of them ranking metrics, on its new pairs, of the predictor that was fitted on those
+            before; empty where none was.
     """
 
     space: Space
@@ -87,51 +88,70 @@ class Tuner:
     searched: int = 0
     rounds: int = 0
     decide_rounds: int = 0
+    judged: tuple[Mapping[str, float], ...] = ()
 
-    def ask(self) -> Proposal | None:
+    def ask(self, during: Proposal | None = None) -> Proposal | None:
         """Returns the next round; None if there is nothing left to search or to decide.
 
+        Args:
+            during: a round that is being measured. What is returned comes after it, and knows what it asks
+                for but no record of it; None if that is too little to propose from, or if nothing is left.
+
         Raises:
             ModelError: if every scheme of the search failed.
         """
-        return self.search_round() or self.decide_round()
+        if during is not None and self.fitted is None:
+            return None
+        return self._search_round(during) or self._decide_round(during)
 
-    def decide_round(self) -> Proposal | None:
+    def _decide_round(self, during: Proposal | None) -> Proposal | None:
         """Returns the next round of deciding; None once the library's expected loss is below the effort's, or
-        its measurements are spent.
-
-        Raises:
-            ModelError: if every scheme of the search failed.
-        """
-        if self.fitted is None or not any(record.ok for record in self.records):
+        its measurements are spent."""
+        if not any(record.ok for record in self.records):
+            if during is not None:
+                return None
             raise ModelError(
                 "at least one candidate is measured",
                 f"{len(self.records)} failures",
                 "Their reasons stand in the records; `dietlab doctor` checks the machine.",
             )
-        left = self.effort.decisions - self.decided
+        asked = during.pairs if during is not None and during.round.stage == DECIDE else ()
+        decided = self.decided + len(asked)
+        left = self.effort.decisions - decided
         if left <= 0:
             return None
-        progress = self.decided / self.effort.decisions
+        progress = decided / self.effort.decisions
         decision = Decision(self.known, self.max_kernels, progress, self.measurable)
         if decision.expected_loss <= self.effort.decided_loss:
             return None
-        trials = decision.trials(min(left, self.effort.decision_batch))
-        return Proposal(Round(DECIDE, 1 + self.decide_rounds), trials) if trials else None
+        trials = decision.trials(min(left, self.effort.decision_batch), {shape for _, shape in asked})
+        number = 1 + self.decide_rounds + bool(asked)
+        return Proposal(Round(DECIDE, number), trials) if trials else None
 
     def tell(self, proposal: Proposal, records: Iterable[Record]) -> Tuner:
         """Returns the tuner that knows the records of a proposal, failures included; those that name no round
         are of the proposal's."""
-        named = (r if r.asked_by else replace(r, asked_by=proposal.round) for r in records)
-        found, rounds = (*self.records, *named), self.rounds + 1
+        named = tuple(r if r.asked_by else replace(r, asked_by=proposal.round) for r in records)
+        found, judged = (*self.records, *named), (*self.judged, self._judged(named))
+        told = replace(self, records=found, rounds=self.rounds + 1, judged=judged)
         if proposal.round.stage == SEARCH:
-            return replace(self, records=found, rounds=rounds, searched=len(found))
-        return replace(self, records=found, rounds=rounds, decide_rounds=self.decide_rounds + 1)
+            return replace(told, searched=len(found))
+        return replace(told, decide_rounds=self.decide_rounds + 1)
+
+    def _judged(self, records: Iterable[Record]) -> dict[str, float]:
+        known = {(record.scheme, record.shape) for record in self.records}
+        new = [record for record in records if (record.scheme, record.shape) not in known]
+        return evaluate_model(self.fitted, new) if self.fitted and new else {}
 
     @cached_property
     def fitted(self) -> Fitted | None:
         """The predictor fitted on all records; before one is successful, what it knows without, or None."""
-        return self._fitted(self.records)
+        try:
+            return self.predictor.fit(self.space, self.records)
+        except ModelError:
+            if any(record.ok for record in self.records):
+                raise
+            return None
 
     @property
     def known(self) -> Known:
@@ -165,31 +185,18 @@ class Tuner:
 
         Decisions do not count: they measure what is expected to be as fast, whose order is mostly noise.
         """
-        searched = self.records[: self.searched]
-        numbers = [record.asked_by.number if record.asked_by else 0 for record in searched]
-        starts = [at for at in range(1, len(searched)) if numbers[at] != numbers[at - 1]]
-        rounds = []
-        for start, end in pairwise([*starts, len(searched)]):
-            fitted, known = self._fitted(searched[:start]), {(r.scheme, r.shape) for r in searched[:start]}
-            new = [record for record in searched[start:end] if (record.scheme, record.shape) not in known]
-            rounds += [evaluate_model(fitted, new)] if fitted and new else []
-        return mean_metrics(filter(None, rounds))
+        return mean_metrics(filter(None, self.judged[1 : self.rounds - self.decide_rounds]))
 
-    def _fitted(self, records: Sequence[Record]) -> Fitted | None:
-        try:
-            return self.predictor.fit(self.space, records)
-        except ModelError:
-            if any(record.ok for record in records):
-                raise
-            return None
-
-    def search_round(self) -> Proposal | None:
+    def _search_round(self, during: Proposal | None) -> Proposal | None:
         """Returns the next round of the search; None once the effort's schemes were tried."""
-        tried = len(self.state.tried)
-        if tried >= self.goal or self.decided:
+        if self.decided or (during is not None and during.round.stage == DECIDE):
+            return None
+        state = self.state if during is None else replace(self.state, asked=during.new)
+        tried = len(state.tried)
+        if tried >= self.goal:
             return None
         random = Random(f"{self.seed}/{tried}")  # the same after a restart
-        schemes = self.strategy.propose(self.state, min(self.effort.batch, self.goal - tried), random)
+        schemes = self.strategy.propose(state, min(self.effort.batch, self.goal - tried), random)
         if not schemes:
             return None
         trials = [Trial(scheme, self._shapes_of(scheme)) for scheme in schemes]

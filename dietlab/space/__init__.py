@@ -1,6 +1,6 @@
 """Stage 1, space: shape-generic micro-kernels and schemes from hardware limits."""
 
-from dietlab.space.cpu_kernel import CpuMicroKernel, CpuScheme
+from dietlab.space.cpu_kernel import TILE_REGISTERS, CpuMicroKernel, CpuScheme, weight_tiles
 from dietlab.space.cpu_space import FMA_LATENCY, cpu_limits, layout_limits
 from dietlab.space.cuda_kernel import CudaMicroKernel, CudaScheme
 from dietlab.space.cuda_space import (
@@ -27,6 +27,7 @@ __all__ = [
     "EDGES",
     "FMA_LATENCY",
     "LEAST_ASYNCHRONOUS_BYTES",
+    "TILE_REGISTERS",
     "Cover",
     "CpuMicroKernel",
     "CpuScheme",
@@ -53,6 +54,7 @@ __all__ = [
     "shared_bytes",
     "shared_sums_bytes",
     "thread_registers",
+    "weight_tiles",
     "with_parameters",
     "with_rows",
 ]

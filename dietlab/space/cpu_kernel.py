@@ -44,13 +44,14 @@ class CpuMicroKernel(MicroKernel):
             of it. K-blocking keeps the part of the input that a pass reads in L1 or L2; the output holds
             the sums between passes.
         unit: the instruction that multiplies and adds; its *steps* of the reduction are 32-bit words of
-            weights (:data:`~dietlab.hardware.UNITS`), and so are ``unroll`` and ``prefetch``.
+            weights (:data:`~dietlab.hardware.UNITS`), and so are ``unroll`` and ``prefetch``. AMX multiplies
+            groups of up to 16 rows, held in its own tile registers; ``rows`` counts whole groups.
 
     ``key`` reads ``8x32.u4.p0a``, ``5x5.u4.p0.depth`` for vectors along the depth,
     ``6x48.u2.p0a.k512`` for passes of 512 steps, or ``6x16.u2.p0a.maddwd`` for another unit.
 
     Raises:
-        SpaceError: if a size is not positive, or there is no such unit.
+        SpaceError: if a size is not positive or no multiple of the unit's, or there is no such unit.
     """
 
     rows: int
@@ -68,6 +69,13 @@ class CpuMicroKernel(MicroKernel):
             raise SpaceError(f"a CPU's unit is one of {', '.join(UNITS)}", repr(self.unit))
         if min(self.rows, self.cols, self.unroll) < 1 or min(self.prefetch, self.block) < 0:
             raise SpaceError("a micro-kernel's sizes are positive", self.key)
+        facts = self.facts
+        if self.rows % facts.tile_rows or self.unroll % facts.tile_steps:
+            raise SpaceError(
+                f"rows and unrolled steps of {self.unit} are multiples of {facts.tile_rows} and "
+                f"{facts.tile_steps}",
+                self.key,
+            )
 
     @property
     def key(self) -> str:
@@ -105,7 +113,11 @@ class CpuMicroKernel(MicroKernel):
 
     @property
     def granule(self) -> int:
-        return 1
+        return self.facts.tile_rows
+
+    @property
+    def depth_multiple(self) -> int:
+        return self.facts.per_step * self.facts.tile_steps if self.facts.tile_steps > 1 else 1
 
     @property
     def tile(self) -> dict[Role, int]:
@@ -129,9 +141,24 @@ class CpuMicroKernel(MicroKernel):
         return self.cols // lanes if self.along == "cols" else self.cols
 
     def registers(self, lanes: int) -> int:
-        """Returns the vector registers in use: accumulators, one step's weights, one input, and what else
-        the unit needs."""
-        return self.rows * self.vectors(lanes) + self.vectors(lanes) + self.facts.temporaries
+        """Returns the registers in use, of vectors or of tiles: accumulators, one step's weights, one input,
+        and what else the unit needs."""
+        groups, vectors = self.rows // self.facts.tile_rows, self.vectors(lanes)
+        if self.facts.tile_rows > 1:
+            return groups * vectors + weight_tiles(vectors) + 1
+        return groups * vectors + vectors + self.facts.temporaries
+
+
+TILE_REGISTERS = 8
+"""Registers of AMX: each holds 16 rows of 64 bytes (Intel 64 and IA-32 Architectures Software Developer's
+Manual, volume 1, chapter on AMX)."""
+
+
+def weight_tiles(vectors: int) -> int:
+    """Returns the tile registers for weights of a micro-kernel ``vectors`` wide: one for each vector, if
+    accumulators and an input leave enough. It depends on no height, so that all heights of a family are
+    configured at once."""
+    return max(1, min(vectors, TILE_REGISTERS - 1 - vectors))
 
 
 CpuScheme = Scheme[CpuMicroKernel]

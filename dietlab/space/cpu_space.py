@@ -6,14 +6,17 @@ from collections.abc import Iterator
 from itertools import product
 
 from dietlab.hardware import UNITS, Hardware
-from dietlab.space.cpu_kernel import Along, CpuMicroKernel
+from dietlab.space.cpu_kernel import TILE_REGISTERS, Along, CpuMicroKernel
 from dietlab.space.limit import Limit
 from dietlab.space.micro_kernel import ORDERS, Edge
 from dietlab.space.scheme import Scheme
 from dietlab.workloads import NO_EPILOGUE, Workload, batched, largest, smallest, static_extent
 
 UNROLLS = (1, 2, 4, 8)
-"""Reduction steps in one iteration of the inner loop."""
+"""Reduction steps of a unit's instruction in one iteration of the inner loop."""
+
+MATRIX_UNROLLS = (1, 2)
+"""The same for a unit whose instruction takes many: its loop's overhead is small beside it."""
 
 PREFETCHES = ((0, False), (16, False), (0, True))
 """Prefetch distances into L1 in steps, and whether the next panel of packed weights, or a batch's next
@@ -56,12 +59,17 @@ def cpu_candidates(
     units = [unit for unit in known if UNITS[unit].layout == UNITS[known[0]].layout]
     # Along the depth vectors need it to be what is contiguous in the weights.
     axes: tuple[Along, ...] = ("cols", "depth") if workload.weights == "transposed" else ("cols",)
-    sizes = product(range(1, registers + 1), range(1, MAX_VECTORS + 1))
-    for (rows, vectors), unroll, order, (steps, ahead, block), edge, along, unit in product(
-        sizes, UNROLLS, ORDERS, streams(workload), edges, axes, units
-    ):
-        cols = vectors * lanes if along == "cols" else vectors
-        yield Scheme(CpuMicroKernel(rows, cols, unroll, steps, ahead, along, block, unit), edge, order)
+    sizes = list(product(range(1, registers + 1), range(1, MAX_VECTORS + 1)))
+    tiles = list(product(range(1, TILE_REGISTERS), range(1, TILE_REGISTERS)))
+    for unit in units:
+        facts = UNITS[unit]
+        counts, unrolls = (tiles, MATRIX_UNROLLS) if facts.tile_rows > 1 else (sizes, UNROLLS)
+        for (groups, vectors), unroll, order, (steps, ahead, block), edge, along in product(
+            counts, unrolls, ORDERS, streams(workload), edges, axes
+        ):
+            rows, cols = groups * facts.tile_rows, vectors * lanes if along == "cols" else vectors
+            unrolled = unroll * facts.tile_steps
+            yield Scheme(CpuMicroKernel(rows, cols, unrolled, steps, ahead, along, block, unit), edge, order)
 
 
 def streams(workload: Workload) -> tuple[tuple[int, bool, int], ...]:
@@ -90,7 +98,13 @@ def cpu_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
             "accumulators and operands fit the vector registers",
             cpu.vector_registers,
             "registers",
-            lambda s: s.kernel.registers(lanes),
+            lambda s: s.kernel.registers(lanes) if s.kernel.facts.tile_rows == 1 else 0,
+        ),
+        Limit(
+            "accumulators and operands fit AMX's tile registers",
+            TILE_REGISTERS,
+            "registers",
+            lambda s: s.kernel.registers(lanes) if s.kernel.facts.tile_rows > 1 else 0,
         ),
         Limit(
             "accumulators hide the latency of a multiply-add",
@@ -150,6 +164,12 @@ def layout_limits(workload: Workload) -> tuple[Limit, ...]:
                 (s.kernel.unit != "fma")
                 * ((not packed) + (not static_depth) + (not s.composed) + (s.kernel.block > 0))
             ),
+        ),
+        Limit(
+            "a matrix unit's instructions fill the reduction",
+            0,
+            "elements beyond",
+            lambda s: (static_extent(workload, "depth") or 0) % s.kernel.depth_multiple,
         ),
         Limit(
             "a padded copy has a size known beforehand",

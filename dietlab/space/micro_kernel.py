@@ -74,6 +74,11 @@ class MicroKernel(ABC):
         return False
 
     @property
+    def depth_multiple(self) -> int:
+        """The number of elements that a reduction it can compute is a multiple of."""
+        return 1
+
+    @property
     @abstractmethod
     def access_pattern(self) -> Hashable:
         """The way its operands are read, whatever the sizes: a model cannot predict one that it never saw."""

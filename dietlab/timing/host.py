@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from dietlab.errors import MeasureError
 from dietlab.hardware import Hardware
 from dietlab.lower.runtime import aligned_empty
 from dietlab.timing.contender import Call, Operands
@@ -56,9 +58,12 @@ class HostOutput:
         self.buffer[:] = self._value
         self.array.fill(self._unwritten)
 
-    def deliver(self, result: object) -> None:
+    def deliver(self, result: Any) -> None:
         if hasattr(result, "data_ptr") and result.data_ptr() != self.array.ctypes.data:
-            np.copyto(self.array, np.asarray(result))
+            fresh = result.contiguous()  # NumPy has no bfloat16 of PyTorch's, so that bytes are copied
+            if tuple(fresh.shape) != self.array.shape or fresh.element_size() != self.array.itemsize:
+                raise MeasureError(f"a result is {self.array.dtype} {self.array.shape}", tuple(fresh.shape))
+            ctypes.memmove(self.array.ctypes.data, fresh.data_ptr(), self.array.nbytes)
 
     def read(self) -> FloatArray:
         return self.array

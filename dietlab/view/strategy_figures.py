@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +55,20 @@ def ablation_table(ablation: MethodAblation) -> tuple[tuple[str, ...], list[tupl
     return header, rows
 
 
+def fleet_table(table: pd.DataFrame) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Returns the header and the rows of :func:`dietlab.bench.fleet.scaling`: for each number of devices how
+    many times faster each way is, and its seconds."""
+    ways = list(dict.fromkeys(table["proposed"]))
+    header = ("devices", *(part for way in ways for part in (way, "seconds", "waits")))
+    rows: dict[int, list[str]] = {}
+    for row in table.itertuples():
+        faster = f"{row.times_faster:.1f} ({row.low:.1f} to {row.high:.1f})"
+        rows.setdefault(row.devices, [str(row.devices)]).extend(
+            (faster, f"{row.seconds:.0f}", f"{row.serial:.0f}")
+        )
+    return header, [tuple(cells) for cells in rows.values()]
+
+
 def plot_strategies(
     comparison: Comparison, x: str = "trials", strategies: Sequence[str] = (), template: str | None = None
 ) -> go.Figure:
@@ -104,16 +118,15 @@ def _clear(colour: str) -> str:
     return f"rgba({red},{green},{blue},{BAND})"
 
 
-def plot_fleet(scalings: Mapping[str, pd.DataFrame], template: str | None = None) -> go.Figure:
-    """Draws how many times faster tuning is with more devices, for each of some ways to tune, beside as many
+def plot_fleet(scaling: pd.DataFrame, template: str | None = None) -> go.Figure:
+    """Draws how many times faster tuning is with more devices, for each way to propose rounds, beside as many
     times as there are devices.
 
     Args:
-        scalings: tables of :func:`dietlab.bench.fleet.scaling`, by name.
+        scaling: a table of :func:`dietlab.bench.fleet.scaling`.
     """
-    first = next(iter(scalings.values()))
-    figure = new_figure(first, "Tuning with many devices, simulated", template)
-    for number, (name, table) in enumerate(scalings.items()):
+    figure = new_figure(scaling, "Tuning with many devices, simulated", template)
+    for number, (name, table) in enumerate(scaling.groupby("proposed", sort=False)):
         look = accented(number)
         figure.add_scatter(
             x=table["devices"],
@@ -122,6 +135,10 @@ def plot_fleet(scalings: Mapping[str, pd.DataFrame], template: str | None = None
             mode="lines+markers",
             line=look.line,
             marker={"symbol": look.symbol},
+            error_y={
+                "array": table["high"] - table["times_faster"],
+                "arrayminus": table["times_faster"] - table["low"],
+            },
             hoverinfo="text",
             hovertext=[
                 f"<b>{escape(name)}</b><br>{row.devices} devices: {row.times_faster:.1f} times faster, "
@@ -131,7 +148,7 @@ def plot_fleet(scalings: Mapping[str, pd.DataFrame], template: str | None = None
         )
     ideal = {"color": PALETTE["muted"], "width": 1, "dash": "dash"}
     figure.add_scatter(
-        x=first["devices"], y=first["devices"], name="as many", mode="lines", line=ideal, hoverinfo="skip"
+        x=table["devices"], y=table["devices"], name="as many", mode="lines", line=ideal, hoverinfo="skip"
     )
     figure.update_xaxes(title_text="devices (count)", type="log", dtick=0.30103)
     figure.update_yaxes(title_text="times faster than one device", type="log", dtick=0.30103)

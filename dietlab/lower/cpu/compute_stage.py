@@ -12,7 +12,7 @@ from dietlab.lower.cpu.addresses import Rows
 from dietlab.lower.cpu.prefetch import NextPanel
 from dietlab.lower.cpu.tile import Tile
 from dietlab.lower.cpu.tir import L1, int64, masked_load, prefetch, quotient, vector
-from dietlab.lower.cpu.units import unit_step
+from dietlab.lower.cpu.units import matrix_step, unit_step
 
 
 def multiply_add(tile: Tile, ahead: Any | None = None, tiles: Any | None = None) -> None:
@@ -47,7 +47,7 @@ def _iterations(tile: Tile, depth: Any, ahead: Any | None, tiles: Any | None) ->
     else:
         _prefetching_iterations(tile, int64(iterations), ahead, tiles)
     if isinstance(depth, int):
-        for k in range(iterations * unroll, depth):
+        for k in range(iterations * unroll, depth, tile.kernel.facts.tile_steps):
             _step(tile, int64(k))
     elif unroll > 1:
         with T.serial(iterations * unroll, depth) as k:
@@ -92,9 +92,11 @@ def _prefetching_iterations(tile: Tile, iterations: Any, ahead: Any, tiles: Any)
 def _iteration(tile: Tile, outer: Any, prefetch_at: Callable[[int], None] | None = None) -> None:
     first = outer * tile.kernel.unroll
     operands = _operands_at(tile, first) if tile.rows_together else None
-    for step in range(tile.kernel.unroll):
+    together = tile.kernel.facts.tile_steps
+    for step in range(0, tile.kernel.unroll, together):
         if prefetch_at is not None:
-            prefetch_at(step)
+            for one in range(step, step + together):
+                prefetch_at(one)
         _step(tile, first + step, operands, step)
 
 
@@ -113,9 +115,10 @@ def _step(tile: Tile, k: Any, operands: tuple[Rows, Rows] | None = None, step: i
     at the iteration's first step, and this is its step number ``step``."""
     if tile.kernel.prefetch:
         for j in range(tile.vectors):
-            prefetch(tile.w, _offset(tile, j, k + tile.kernel.prefetch), L1)
+            for one in range(tile.kernel.facts.tile_steps):
+                prefetch(tile.w, _offset(tile, j, k + tile.kernel.prefetch + one), L1)
     if tile.kernel.unit != "fma":
-        unit_step(tile, k)
+        (matrix_step if tile.groups else unit_step)(tile, k)
         return
     for i in range(tile.kernel.rows):
         value = tile.x[i, k] if operands is None else operands[0].load(i, step)

@@ -16,6 +16,7 @@ from dietlab.lower.contraction import Sizes
 from dietlab.lower.cpu.dot_products import dot_products_function
 from dietlab.lower.cpu.geometry import HEADER_FLOATS, Geometry
 from dietlab.lower.cpu.loop_nest import Operands
+from dietlab.lower.cpu.matrix_tile import asking, matrix_tile_function
 from dietlab.lower.cpu.micro_kernel import Fit, tile_function, tile_name
 from dietlab.lower.cpu.panels import PANEL_FUNCTION, panel_function
 from dietlab.lower.cpu.region import call, region, tiles_of
@@ -89,6 +90,8 @@ def library_module(
 
 
 def _tile_function(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> Any:
+    if kernel.facts.tile_rows > 1:
+        return matrix_tile_function(kernel, geometry)
     if kernel.along == "depth":
         return dot_products_function(kernel, geometry)
     return tile_function(kernel, geometry, fit)
@@ -141,7 +144,8 @@ def _run(geometry: Geometry, served: Sequence[Piece], names: dict[str, Any], tre
         single = sorted({piece.length for piece in served if piece.length is not None})
         # An empty call returns at once: it would start threads that find nothing to do. The test stands
         # around everything because the compiler moves divisions by a number of tiles up to it.
-        with only(_computes(geometry, sizes)):
+        units = {piece.scheme.kernel.unit for piece in served}
+        with only(_computes(geometry, sizes)), asking(geometry, units):
             if geometry.weights == "packed":
                 _require_tag(geometry, arrays["packed"], sizes)
             if not single:

@@ -34,7 +34,7 @@ class LoopNest:
     ``first_tile`` and ``block_tiles`` the row tiles of the block (None: all), ``row_tile`` the current
     one, ``columns`` this core's first column tile and one past its last (None: all), ``begin`` the first
     step of the K-block, ``parts`` how many K-blocks a tile takes one after the other, ``streams`` the
-    operands that a batch prefetches."""
+    operands that a batch prefetches, ``group_rows`` the rows that a matrix unit multiplies at once."""
 
     scheme: CpuScheme
     geometry: Geometry
@@ -50,6 +50,7 @@ class LoopNest:
     begin: Any = 0
     parts: Any = 1
     streams: tuple[Stream, ...] = ()
+    group_rows: Any = 1
 
     @property
     def kernel(self) -> CpuMicroKernel:

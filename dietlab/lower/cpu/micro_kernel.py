@@ -24,7 +24,7 @@ from dietlab.lower.cpu.tir import (
     vector,
 )
 from dietlab.lower.cpu.types import narrowed, stored_as, widened
-from dietlab.lower.cpu.units import first_sums, scaled, unit_code, x_words
+from dietlab.lower.cpu.units import finished, first_sums, unit_code, x_words
 from dietlab.space import CpuMicroKernel
 
 Fit = Literal["exact", "guarded", "checked"]
@@ -73,7 +73,7 @@ def tile_function(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> Any:
             geometry,
             stack_buffer(kernel.rows * kernel.cols, "int32" if geometry.dtype == "int8" else "float32"),
             T.decl_buffer((kernel.rows, x_words(kernel, depth)), types["x"], data=given["x"], align=4),
-            _weights_buffer(kernel, geometry, given["w"], width, depth, types["w"]),
+            weights_buffer(kernel, geometry, given["w"], width, depth, types["w"]),
             outputs["y"],
             outputs.get("residual"),
             sizes,
@@ -93,13 +93,16 @@ def tile_function(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> Any:
 def tile_arguments(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> tuple[str, ...]:
     """Returns the arguments of a tile function, in order."""
     asks = kernel.ahead and geometry.batch is None  # a batch's next product is the region's business
+    groups = kernel.facts.tile_rows > 1
     needed = {
         "x": True,
         "w": True,
         "y": True,
         "residual": geometry.epilogue.residual,
         **dict.fromkeys(geometry.tile_dims, True),
-        "rows": fit != "exact",
+        "rows": fit != "exact" or groups,
+        "group": groups,
+        "height": groups,
         "cols": geometry.has_column_tail(kernel),
         "begin": kernel.block > 0,
         "ahead": asks,
@@ -125,9 +128,10 @@ def tile_name(kernel: CpuMicroKernel, fit: Fit) -> str:
     return f"tile_{kernel.key.replace('.', '_')}_{fit}"
 
 
-def _weights_buffer(
+def weights_buffer(
     kernel: CpuMicroKernel, geometry: Geometry, pointer: Any, width: Any, depth: Any, dtype: str
 ) -> Any:
+    """Returns the weights of a tile, ``[depth, width]`` or ``[panels, rows of a panel, lanes]``."""
     if geometry.weights == "direct":
         return T.decl_buffer((depth, width), data=pointer, align=4)
     shape = (kernel.vectors(geometry.lanes), geometry.panel_rows(depth), geometry.lanes)
@@ -203,33 +207,33 @@ def _ends_otherwise(tile: Tile) -> bool:
 def _write_rows(tile: Tile, *, sums: bool = False) -> None:
     for i in range(tile.kernel.rows):
         if tile.rows is None or i == 0:
-            _write_row(tile, i, sums)
+            write_row(tile, i, at=i, sums=sums)
         else:
             with T.If(i < tile.rows), T.Then():
-                _write_row(tile, i, sums)
+                write_row(tile, i, at=i, sums=sums)
 
 
-def _write_row(tile: Tile, i: int, sums: bool) -> None:
+def write_row(tile: Tile, i: Any, *, at: Any, sums: bool = False) -> None:
+    """Stores row ``i`` of the accumulators to row ``at`` of the output: after the epilogue, or the
+    ``sums`` as they are."""
     if tile.cols is None:
-        _write_vectors(tile, i, sums, masked=False)
+        _write_vectors(tile, i, at, sums, masked=False)
         return
     with T.If(tile.kernel.cols <= tile.cols):
         with T.Then():
-            _write_vectors(tile, i, sums, masked=False)
+            _write_vectors(tile, i, at, sums, masked=False)
         with T.Else():
-            _write_vectors(tile, i, sums, masked=True)
+            _write_vectors(tile, i, at, sums, masked=True)
 
 
-def _write_vectors(tile: Tile, i: int, sums: bool, *, masked: bool) -> None:
+def _write_vectors(tile: Tile, i: Any, at: Any, sums: bool, *, masked: bool) -> None:
     lanes, residual = tile.lanes, None if sums else tile.residual
     for j in range(tile.vectors):
-        value = tile.accumulators[tile.slot(i, j)]
-        if tile.geometry.dtype == "int8":
-            value = scaled(tile, value, j)
+        value = finished(tile, tile.accumulators[tile.slot(i, j)], j)
         if tile.geometry.epilogue.activation != "none" and not sums:
             # A name keeps the expression from being written out at each use.
             value = activated(tile.geometry.epilogue.activation, T.bind(value), lanes)
-        offset = i * tile.width + j * lanes
+        offset = at * tile.width + j * lanes
         if masked:
             assert tile.cols is not None
             inside = tile.cols - j * lanes
@@ -238,6 +242,6 @@ def _write_vectors(tile: Tile, i: int, sums: bool, *, masked: bool) -> None:
             masked_store(tile.y, offset, narrowed(value, tile.geometry.out_dtype, lanes), inside, lanes)
         else:
             if residual is not None:
-                value = value + widened(residual[i, vector(j * lanes, lanes)], lanes)
+                value = value + widened(residual[at, vector(j * lanes, lanes)], lanes)
             stored = narrowed(value, tile.geometry.out_dtype, lanes)
-            T.buffer_store(tile.y, stored, [i, vector(j * lanes, lanes)])
+            T.buffer_store(tile.y, stored, [at, vector(j * lanes, lanes)])

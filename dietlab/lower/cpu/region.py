@@ -15,6 +15,7 @@ from tvm.script.ir_builder import tirx as T
 
 from dietlab.lower.cpu.geometry import HEADER_FLOATS, Geometry
 from dietlab.lower.cpu.loop_nest import LoopNest, Operands
+from dietlab.lower.cpu.matrix_tile import configured
 from dietlab.lower.cpu.micro_kernel import Fit, tile_arguments, tile_name
 from dietlab.lower.cpu.panels import PANEL_FUNCTION
 from dietlab.lower.cpu.prefetch import (
@@ -64,6 +65,12 @@ def region(
     with _each_core(geometry) as core:
         nest = LoopNest(scheme, geometry, operands, functions, heights, widths)
         words = scheme.kernel.facts.staged_words
+        if scheme.kernel.facts.tile_rows > 1:
+            pointer = T.bind(tirx.reinterpret("handle", operands.x.access_ptr("r")))
+            x = T.decl_buffer((nest.rows * nest.depth,), "int32", data=pointer, align=1)
+            with configured(replace(nest, operands=replace(operands, x=x))) as nest:
+                _deal(nest, core)
+            return
         if words:
             with allocated(nest.rows * (nest.depth * words)) as copy:
                 _stage(nest, copy)
@@ -229,8 +236,11 @@ def _tile(nest: LoopNest, io: Any, jo: Any) -> None:
     nest = replace(nest, row_tile=io)
     prefetch_next_product(nest, jo, pieces_before(nest) + io)
     if nest.scheme.composed:
-        first, height = _part(nest.scheme.edge, nest.rows, nest.scheme.rows, io)
-        switch(height, nest.heights, lambda rows: _exact(nest, rows, first, jo))
+        granule = nest.kernel.granule
+        granules, highest = ceil_div(nest.rows, granule), nest.scheme.rows // granule
+        first, height = _part(nest.scheme.edge, granules, highest, io)
+        cases = [rows // granule for rows in nest.heights]
+        switch(height, cases, lambda number: _exact(nest, number * granule, first, jo))
     else:
         _one_micro_kernel(nest, io, jo)
 
@@ -277,7 +287,8 @@ def _call_tile(
 ) -> None:
     geometry, operands = nest.geometry, nest.operands
     column = jo * nest.kernel.cols if column is None else column
-    row = nest.batch * nest.rows + first
+    matrix = kernel.facts.tile_rows > 1
+    row = nest.batch * nest.rows + (0 if matrix else first)
     x = operands.x.access_ptr("r", offset=row * x_words(kernel, nest.depth) + nest.begin)
     if fit == "guarded":
         x = operands.scratch.access_ptr("r", offset=_pad_offset(nest))  # type: ignore[union-attr]
@@ -287,7 +298,9 @@ def _call_tile(
         "y": lambda: operands.y.access_ptr("w", offset=row * nest.cols + column),
         "residual": lambda: operands.residual.access_ptr("r", offset=row * nest.cols + column),  # type: ignore[union-attr]
         **{dim: partial(operands.sizes.__getitem__, dim) for dim in geometry.tile_dims},
-        "rows": lambda: nest.rows - first,
+        "rows": lambda: nest.rows if matrix else nest.rows - first,
+        "group": lambda: first,
+        "height": lambda: nest.group_rows,
         "cols": lambda: nest.cols - column,
         "begin": lambda: nest.begin,
         "ahead": lambda: first_prefetched_line(nest, jo),

@@ -116,6 +116,6 @@ def needed_widths(
 ) -> list[tuple[int, ...]]:
     """Returns what :func:`~dietlab.lower.dispatch_tree.needed_heights` returns, for columns: these are
     composed as rows are where vectors run along the depth."""
-    turned = [scheme_with(s, rows=s.cols if s.kernel.composes_columns else 1) for s in schemes]
+    turned = [scheme_with(s, rows=s.cols if s.kernel.composes_columns else s.kernel.granule) for s in schemes]
     needed = _needed(geometry.cols, turned, tree, geometry, only, every_plan, low)
     return [n if s.kernel.composes_columns else (s.cols,) for s, n in zip(schemes, needed, strict=True)]

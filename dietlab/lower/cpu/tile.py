@@ -14,6 +14,14 @@ from dietlab.space import CpuMicroKernel
 
 
 @dataclass(frozen=True)
+class Group:
+    """Rows that a matrix unit multiplies at once: the first one, and how many they are."""
+
+    start: Any
+    height: Any
+
+
+@dataclass(frozen=True)
 class Tile:
     """The values that the steps share while one tile function is written; names as in its signature."""
 
@@ -29,6 +37,7 @@ class Tile:
     cols: Any | None
     begin: Any | None
     checked: bool
+    groups: tuple[Group, ...] = ()
 
     @property
     def lanes(self) -> int:
@@ -60,6 +69,6 @@ class Tile:
         """Rows that are addressed from one pointer; 0 if all are, at constant distances, or none."""
         return 0 if isinstance(self.depth, int) else self.geometry.lowering.rows_together
 
-    def slot(self, i: int, j: int) -> Any:
+    def slot(self, i: Any, j: int) -> Any:
         """Returns the accumulator of row ``i`` and vector ``j``."""
         return vector(i * self.kernel.cols + j * self.lanes, self.lanes)

@@ -48,9 +48,23 @@ def mask(inside: Any, lanes: int) -> Any:
 
 
 def masked_store(buffer: Any, offset: Any, value: Any, inside: Any, lanes: int) -> None:
-    """Stores the first ``inside`` lanes (none if negative); the others' memory is not touched."""
+    """Stores the first ``inside`` lanes (none if negative); the others' memory is not touched.
+
+    One lane of less than 32 bits is stored by itself: LLVM (as in TVM 0.27) makes a narrowing masked store
+    of a single known lane a store of 32 bits, over what follows.
+    """
     pointer = buffer.access_ptr("w", offset=offset)
-    T.evaluate(tirx.call_llvm_intrin("void", "llvm.masked.store", value, pointer, mask(inside, lanes)))
+    if str(buffer.dtype) in ("float32", "int32"):
+        T.evaluate(tirx.call_llvm_intrin("void", "llvm.masked.store", value, pointer, mask(inside, lanes)))
+        return
+    value = T.bind(value)
+    with T.If(inside == 1):
+        with T.Then():
+            one = T.decl_buffer((1,), str(buffer.dtype), data=buffer.data, elem_offset=offset, align=1)
+            T.buffer_store(one, tirx.Shuffle([value], [tirx.IntImm("int32", 0)]), [0])
+        with T.Else():
+            stored = tirx.call_llvm_intrin("void", "llvm.masked.store", value, pointer, mask(inside, lanes))
+            T.evaluate(stored)
 
 
 def masked_load(buffer: Any, offset: Any, inside: Any, lanes: int) -> Any:

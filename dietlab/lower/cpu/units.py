@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
+from dietlab.hardware import CpuUnit
 from dietlab.lower.cpu.tile import Tile
 from dietlab.lower.cpu.tir import constant, int64, lanes_of, vector
-from dietlab.space import CpuMicroKernel
+from dietlab.space import TILE_REGISTERS, CpuMicroKernel, weight_tiles
 
 MADDWD = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}
 """LLVM's names of ``vpmaddwd`` by the lanes of the sums."""
+
+MATRIX: Mapping[CpuUnit, str] = {"amxint8": "llvm.x86.tdpbssd", "amxbf16": "llvm.x86.tdpbf16ps"}
+"""LLVM's names of the instructions that multiply tile registers."""
+
+WORD_BYTES = 4
 
 DPBF16 = "dietlab_dpbf16"
 DPBF16_CODE = f"""
@@ -52,8 +59,11 @@ def first_sums(tile: Tile, j: int) -> Any:
     return _head(tile, j, 0) if bias else constant(0.0, tile.lanes)
 
 
-def scaled(tile: Tile, sums: Any, j: int) -> Any:
-    """Returns int32 sums of vector ``j`` in float32, times its scales, plus its bias."""
+def finished(tile: Tile, sums: Any, j: int) -> Any:
+    """Returns the sums of vector ``j`` in float32: int32 ones times its scales, plus its bias; of a matrix
+    unit plus its bias."""
+    if tile.geometry.dtype != "int8":
+        return sums + _head(tile, j, 0) if tile.groups and tile.geometry.epilogue.bias else sums
     value = tirx.Cast(f"float32x{tile.lanes}", sums) * _head(tile, j, 1)
     return value + _head(tile, j, 2) if tile.geometry.epilogue.bias else value
 
@@ -80,6 +90,67 @@ def unit_step(tile: Tile, k: Any) -> None:
             for j in range(tile.vectors):
                 slot = tile.slot(i, j)
                 sums = _multiply_add(tile, tile.accumulators[slot], x, weights[j])
+                T.buffer_store(tile.accumulators, sums, [slot])
+
+
+class MatrixRegisters(NamedTuple):
+    """The tile registers of a micro-kernel: accumulators by group and vector, weights, and inputs."""
+
+    sums: tuple[int, ...]
+    weights: tuple[int, ...]
+    inputs: tuple[int, ...]
+
+
+def matrix_registers(kernel: CpuMicroKernel, lanes: int) -> MatrixRegisters:
+    """Returns the tile registers of a micro-kernel. Weights have the last ones, the same in all heights."""
+    vectors = kernel.vectors(lanes)
+    sums = kernel.rows // kernel.facts.tile_rows * vectors
+    weights = TILE_REGISTERS - weight_tiles(vectors)
+    every = tuple(range(TILE_REGISTERS))
+    return MatrixRegisters(every[:sums], every[weights:], every[sums:weights])
+
+
+def matrix_step(tile: Tile, k: Any) -> None:
+    """Emits the instructions of a matrix unit for the steps from ``k`` on: a product for each group of rows
+    and vector of weights, each loaded once."""
+    if tile.geometry.emulated:
+        _matrix_step_in_vectors(tile, k)
+        return
+    registers = matrix_registers(tile.kernel, tile.lanes)
+    name = MATRIX[tile.kernel.unit]
+    x_bytes, w_bytes = (WORD_BYTES * extent for extent in (tile.depth, tile.lanes))
+    for m, group in enumerate(tile.groups):
+        x = registers.inputs[m % len(registers.inputs)]
+        _load(x, tile.x.access_ptr("r", offset=group.start * tile.depth + k), x_bytes)
+        for j in range(tile.vectors):
+            w = registers.weights[j % len(registers.weights)]
+            if m == 0:
+                rows = tile.geometry.panel_rows(tile.depth)
+                at = (j * rows + tile.geometry.head_rows + k) * tile.lanes
+                _load(w, tile.w.access_ptr("r", offset=at), w_bytes)
+            numbers = (registers.sums[m * tile.vectors + j], x, w)
+            T.evaluate(tirx.call_llvm_intrin("void", name, *(tirx.IntImm("int8", n) for n in numbers)))
+
+
+def _load(register: int, pointer: Any, stride: Any) -> None:
+    T.evaluate(
+        tirx.call_llvm_intrin(
+            "void", "llvm.x86.tileloadd64", tirx.IntImm("int8", register), pointer, int64(stride)
+        )
+    )
+
+
+def _matrix_step_in_vectors(tile: Tile, k: Any) -> None:
+    """Emits what :func:`matrix_step` computes, in plain vector operations."""
+    lanes, facts = tile.lanes, tile.kernel.facts
+    dot = _dpbusd if tile.geometry.dtype == "int8" else _dpbf16ps
+    for m, group in enumerate(tile.groups):
+        with T.serial(int64(0), group.height) as i, T.serial(int64(0), int64(facts.tile_steps)) as s:
+            x = T.bind(tirx.Broadcast(tile.x[group.start + i, k + s], lanes))
+            for j in range(tile.vectors):
+                slot = tile.slot(m * facts.tile_rows + i, j)
+                w = tile.w[j, tile.geometry.head_rows + k + s, vector(0, lanes)]
+                sums = dot(tile.accumulators[slot], x, w, lanes, signed=True)
                 T.buffer_store(tile.accumulators, sums, [slot])
 
 
@@ -111,7 +182,7 @@ def _multiply_add(tile: Tile, sums: Any, x: Any, w: Any) -> Any:
     if unit == "bf16fma":
         return sums + tirx.reinterpret(f"float32x{lanes}", x) * w
     if tile.geometry.emulated:
-        return _dpbusd(sums, x, w, lanes) if unit == "vnni" else _dpbf16ps(sums, x, w, lanes)
+        return (_dpbusd if unit == "vnni" else _dpbf16ps)(sums, x, w, lanes)
     if unit == "vnni":
         bytes_of = [tirx.reinterpret(f"int8x{4 * lanes}", words) for words in (x, w)]
         name = f"llvm.x86.avx512.vpdpbusd.{32 * lanes}"
@@ -119,18 +190,24 @@ def _multiply_add(tile: Tile, sums: Any, x: Any, w: Any) -> Any:
     return tirx.call_pure_extern(f"float32x{lanes}", DPBF16, sums, x, w)
 
 
-def _dpbusd(sums: Any, x: Any, w: Any, lanes: int) -> Any:
+def _dpbusd(sums: Any, x: Any, w: Any, lanes: int, *, signed: bool = False) -> Any:
     """Returns what ``vpdpbusd`` does: unsigned bytes of ``x`` times signed bytes of ``w``, without
-    saturation."""
+    saturation; or, with ``signed``, what ``tdpbssd`` does."""
     for byte in range(4):
-        unsigned = (x >> lanes_of(8 * byte, lanes, "int32")) & lanes_of(255, lanes, "int32")
-        signed = (w << lanes_of(24 - 8 * byte, lanes, "int32")) >> lanes_of(24, lanes, "int32")
-        sums = sums + unsigned * signed
+        mine = _byte(x, byte, lanes)
+        if not signed:
+            mine = mine & lanes_of(255, lanes, "int32")
+        sums = sums + mine * _byte(w, byte, lanes)
     return sums
 
 
-def _dpbf16ps(sums: Any, x: Any, w: Any, lanes: int) -> Any:
-    """Returns what ``vdpbf16ps`` does, but for subnormal numbers, which that takes as zero."""
+def _byte(words: Any, byte: int, lanes: int) -> Any:
+    """Returns a byte of each word, with its sign."""
+    return (words << lanes_of(24 - 8 * byte, lanes, "int32")) >> lanes_of(24, lanes, "int32")
+
+
+def _dpbf16ps(sums: Any, x: Any, w: Any, lanes: int, *, signed: bool = True) -> Any:
+    """Returns what ``vdpbf16ps`` and ``tdpbf16ps`` do, but for subnormal numbers, which they take as zero."""
     for part in (1, 0):
         sums = sums + _bfloat16(x, part, lanes) * _bfloat16(w, part, lanes)
     return sums

@@ -9,7 +9,7 @@ from dietlab.cost.adaptation import AdaptationCost
 from dietlab.cost.cpu_adaptation import ALL_HIDDEN, CpuAdaptation, Hiding
 from dietlab.cost.cpu_features import CPU_FEATURES, cpu_features
 from dietlab.cost.overlap import with_fitted_hiding
-from dietlab.hardware import Hardware
+from dietlab.hardware import UNITS, Hardware
 from dietlab.measure import Record
 from dietlab.space import EDGES, CpuMicroKernel, CpuScheme
 from dietlab.workloads import Workload
@@ -25,7 +25,8 @@ def knobs(scheme: CpuScheme, workload: Workload, hardware: Hardware) -> list[flo
     """Returns the parameters of a scheme in numbers."""
     kernel = scheme.kernel
     numbers = [kernel.rows, kernel.cols, kernel.unroll, kernel.prefetch, kernel.ahead, kernel.block]
-    return [*numbers, kernel.along == "depth", scheme.order == "ws", EDGES.index(scheme.edge)]
+    units = [kernel.facts.rate] if workload.dtype != "float32" else []  # that has one
+    return [*numbers, kernel.along == "depth", scheme.order == "ws", EDGES.index(scheme.edge), *units]
 
 
 def loops(kernel: CpuMicroKernel, hardware: Hardware) -> tuple[int, int]:
@@ -41,10 +42,12 @@ def levels(hardware: Hardware) -> dict[str, int]:
 
 def reach(kernel: CpuMicroKernel, hardware: Hardware) -> float:
     """Returns the share of multiply-adds in all of a step's instructions, loads and prefetches of lines
-    beside them."""
-    vectors = kernel.vectors(hardware.cpu.lanes)
+    beside them, by the unit's rate over the fastest's."""
+    facts, units = kernel.facts, hardware.cpu.units(kernel.facts.dtype)
+    fastest = max((UNITS[unit].rate for unit in units), default=facts.rate)
+    rows, vectors = kernel.rows // facts.tile_rows, kernel.vectors(hardware.cpu.lanes)
     lines = vectors * hardware.cpu.vector_bytes / LINE_BYTES if kernel.prefetch else 0.0
-    return 1 / (1 + (kernel.rows + vectors + lines) / (kernel.rows * vectors))
+    return facts.rate / fastest / (1 + (rows + vectors + lines) / (rows * vectors))
 
 
 def known(records: Sequence[Record]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Medians and bootstrap intervals of interleaved blocks."""
+"""Medians, means and regret of measured samples, with bootstrap intervals."""
 
 from __future__ import annotations
 
@@ -46,6 +46,11 @@ def bootstrap(values: Values, statistic: Callable[[Values], Values], seed: int =
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(statistic(values[picks]), [tail, 1 - tail])
     return float(low), float(high)
+
+
+def mean_interval(values: Values, seed: int = 0) -> tuple[float, float]:
+    """Returns where resampling says that the mean of ``values [n]``, n >= 1, could lie."""
+    return bootstrap(values, lambda drawn: np.asarray(drawn.mean(axis=1)), seed)
 
 
 def paired_ratio(samples: Sequence[float], ours: Sequence[float]) -> float:
