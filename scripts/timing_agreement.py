@@ -16,7 +16,8 @@ from pathlib import Path
 from statistics import geometric_mean
 
 from dietlab.dispatch import Dispatcher, build
-from dietlab.evaluation.timing_session import CPU_OPERATORS, OPEN_SECONDS
+from dietlab.evaluation.target import evaluation_target
+from dietlab.evaluation.timing_session import OPEN_SECONDS
 from dietlab.evaluation.vendors import contender_env
 from dietlab.hardware import Hardware
 from dietlab.measure.local import candidates_seat
@@ -25,7 +26,8 @@ from dietlab.shapes import Dim, Shape
 from dietlab.space import build_space
 from dietlab.statistics import median_interval
 from dietlab.timing.protocol import CACHE_STATES
-from dietlab.timing.seat import Seat, device_options
+from dietlab.timing.seat import Seat
+from dietlab.timing.target import timing_target
 from dietlab.timing.turns import Player, play
 from dietlab.workloads import BatchMatmul, Dense
 
@@ -55,7 +57,7 @@ def compare(work: Dense | BatchMatmul, hardware: Hardware, folder: Path, blocks:
     folder.mkdir()
     scheme = next(scheme for scheme in build_space(work, hardware) if scheme.rows == 6)
     op = build(Dispatcher(work, hardware, (scheme,), Leaf(0)), folder / "library")
-    options, unprobed = device_options(hardware, folder)
+    options, unprobed = timing_target(hardware.kind).options(hardware, folder)
     print(f"\n{work}, {scheme.key}{f', {unprobed}' if unprobed else ''}")
     request = {
         "op": "open",
@@ -64,7 +66,7 @@ def compare(work: Dense | BatchMatmul, hardware: Hardware, folder: Path, blocks:
         "threads": hardware.cores,
         "options": {**options, "library": str(folder / "library")},
     }
-    module, seconds = CPU_OPERATORS
+    module, seconds = evaluation_target(hardware.kind).WORKER
     evaluation = Seat(
         request, module, contender_env(hardware.cores), seconds=seconds, open_seconds=OPEN_SECONDS
     )

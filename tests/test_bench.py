@@ -38,7 +38,7 @@ from dietlab.cli import main
 from dietlab.cli.bench import LEFT_OVER, chosen_suite
 from dietlab.dispatch import Dispatcher
 from dietlab.errors import BuildError, DietlabError, RecordError, StudyError
-from dietlab.evaluation.contenders import contenders_for
+from dietlab.evaluation.lineup import contenders_for
 from dietlab.events import Event, Stage, StageAdvanced, StageFinished, StageStarted, audience
 from dietlab.hardware import Hardware
 from dietlab.plans import Leaf, Split
@@ -672,7 +672,7 @@ def test_a_task_that_fails_leaves_a_reason(tmp_path: Path, monkeypatch: pytest.M
         raise BuildError("a linker is installed", "none")
 
     monkeypatch.setattr("dietlab.bench.studies.built", refuse)
-    monkeypatch.setattr("dietlab.bench.run.measure_peaks", lambda hardware: hardware)
+    monkeypatch.setattr(Hardware, "measured", lambda hardware: hardware)
     heard = Heard()
     found = run_bench(suite_named("smoke"), tmp_path, caches=("hot",), effort="smoke", observers=[heard])
     assert [f.failure for f in found.failures] == ["a linker is installed; got none"] and not found.entries

@@ -422,7 +422,7 @@ def built_without_measuring(study: Study, listeners: Audience, max_kernels: int 
 
 def test_a_suite_of_layers_runs_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dietlab.bench.studies.built", built_without_measuring)
-    monkeypatch.setattr("dietlab.bench.run.measure_peaks", lambda hardware: hardware)
+    monkeypatch.setattr(Hardware, "measured", lambda hardware: hardware)
     monkeypatch.setattr(random_shapes, "SHAPES", 200)
     command = ["bench", "--suite", "smoke-layers", "--effort", "smoke", "--caches", "rotating"]
     command += ["--out", str(tmp_path)]

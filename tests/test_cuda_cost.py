@@ -34,7 +34,7 @@ from dietlab.cost.cuda_adaptation import (
 )
 from dietlab.cost.cuda_features import CUDA_FEATURES
 from dietlab.cost.features import feature_names, features
-from dietlab.cost.wave_cost import LEAST_KERNELS, LEAST_RECORDS, fit_imbalance, with_fitted_imbalance
+from dietlab.cost.wave_cost import LEAST_KERNELS, LEAST_RECORDS, fit_imbalance
 from dietlab.hardware import Hardware
 from dietlab.hardware.occupancy import blocks_per_sm
 from dietlab.measure import CacheState, Record, SyntheticRunner, Trial
@@ -482,21 +482,21 @@ def test_what_tells_nothing_of_waves_keeps_the_papers_constants() -> None:
 
 def test_a_model_has_the_constants_of_its_gpu(tmp_path: Path) -> None:
     model = fit_cost_model(DENSE, HARDWARE, timed((3.0, 4.0), noise=0.02))
-    assert model.imbalance == pytest.approx((3.0, 4.0), rel=0.15)
-    assert f"imbalance={model.imbalance}" in repr(model)
+    assert model.cost.imbalance == pytest.approx((3.0, 4.0), rel=0.15)
+    assert f"imbalance={model.cost.imbalance}" in repr(model)
     model.save(tmp_path / "model.json")
     loaded = CostModel.load(tmp_path / "model.json")
-    assert loaded.imbalance == model.imbalance and loaded.cost == model.cost
+    assert loaded.cost.imbalance == model.cost.imbalance and loaded.cost == model.cost
     np.testing.assert_array_equal(loaded.seconds(TILES, HELD_OUT), model.seconds(TILES, HELD_OUT))
     old = {key: value for key, value in model.to_json().items() if key != "imbalance"}
     (tmp_path / "old.json").write_text(json.dumps(old))
-    assert CostModel.load(tmp_path / "old.json").imbalance == IMBALANCE
+    assert CostModel.load(tmp_path / "old.json").cost.imbalance == IMBALANCE
     cached = replace(model, cost=model.cost.with_cache("rotating"))
-    assert cached.imbalance == model.imbalance
+    assert cached.cost.imbalance == model.cost.imbalance
 
 
 def test_the_papers_adaptation_keeps_the_papers_constants() -> None:
-    assert fit_cost_model(DENSE, HARDWARE, timed((3.0, 4.0)), "paper").imbalance == IMBALANCE
+    assert fit_cost_model(DENSE, HARDWARE, timed((3.0, 4.0)), "paper").cost.imbalance == IMBALANCE
 
 
 def test_waiting_for_memory_tells_nothing_of_waves() -> None:
@@ -505,16 +505,15 @@ def test_waiting_for_memory_tells_nothing_of_waves() -> None:
         fit_cost_model(DENSE, slow, timed((3.0, 4.0)), cache=cache)  # type: ignore[arg-type]
         for cache in ("hot", "rotating")
     )
-    assert hot.imbalance == pytest.approx((3.0, 4.0), rel=0.01) and rotating.imbalance == IMBALANCE
+    assert hot.cost.imbalance == pytest.approx((3.0, 4.0), rel=0.01) and rotating.cost.imbalance == IMBALANCE
 
 
 def test_a_cpu_has_no_such_constants() -> None:
     hardware, kernel = Hardware.preset("haswell-1core"), cpu_scheme(4, 16)
     cost = adaptation_cost(DENSE, hardware)
     records = [Record(kernel, shape, "ok", seconds=1e-3 * shape["T"]) for shape in MEASURED]
-    assert with_fitted_imbalance(cost, records) is cost
     model = fit_cost_model(DENSE, hardware, records)
-    assert model.imbalance is None and "imbalance" not in model.to_json() and model.cost == cost
+    assert "imbalance" not in model.to_json() and model.cost == cost
 
 
 @pytest.mark.parametrize("truth", [(1.05, 1.1), (3.0, 4.0), (6.0, 6.0)], ids=str)

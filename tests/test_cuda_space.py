@@ -82,7 +82,7 @@ def test_keys_of_known_micro_kernels() -> None:
     ],
 )
 def test_text_that_is_no_key_is_refused(key: str) -> None:
-    with pytest.raises(SpaceError, match=r"or 128x64x16\.t16x16\.s3\.even \(CUDA\); got"):
+    with pytest.raises(SpaceError, match=r"or 128x64x16\.t16x16\.s3\.even \(cuda\); got"):
         Scheme.from_key(key)
 
 

@@ -19,7 +19,8 @@ from dietlab.plans import plan_for
 from dietlab.results.policies import POLICIES, policy_waste
 from dietlab.shapes import Dim, Shape
 from dietlab.space import EDGES, CpuMicroKernel, MicroKernel, build_space, cpu_limits, edges_of
-from dietlab.view.explore_space import KNOBS, amount, frame_funnel, plot_funnel
+from dietlab.targets.cpu.hardware import KNOBS
+from dietlab.view.explore_space import amount, frame_funnel, plot_funnel
 from dietlab.view.padding_figures import (
     MOST_CELLS,
     MOST_ROW_TILES,
@@ -201,8 +202,8 @@ def test_a_larger_limit_rejects_nothing_more(work: Workload, field: str, depth: 
     from dietlab.view.explore_space import _turned
 
     work = replace(work, K=depth) if isinstance(work, Dense) else replace(work, D=depth)
-    (knob,) = [knob for knob in KNOBS["cpu"] if knob.field == field]
-    real = {k.field: k.of(ZEN) for k in KNOBS["cpu"]}
+    (knob,) = [knob for knob in KNOBS if knob.field == field]
+    real = {k.field: k.of(ZEN) for k in KNOBS}
     kept: set[MicroKernel] = set()
     for value in knob.values(knob.of(ZEN)):
         space = build_space(work, _turned(ZEN, {**real, field: value}))

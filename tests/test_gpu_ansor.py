@@ -17,10 +17,11 @@ from cuda_samples import NO_EMULATOR
 
 from dietlab.errors import MeasureError, MissingDependencyError
 from dietlab.evaluation import ansor, lineup
-from dietlab.evaluation.ansor import AnsorResult, require_form, tune_static, tuned_library
+from dietlab.evaluation.ansor import AnsorResult, tune_static, tuned_library
 from dietlab.evaluation.contenders import NotTunedError
 from dietlab.evaluation.gpu.contenders import GpuSetting, TunedPrograms
 from dietlab.evaluation.gpu.worker import opened
+from dietlab.evaluation.target import evaluation_target
 from dietlab.evaluation.vendors import NoFormError
 from dietlab.events import audience
 from dietlab.hardware import Hardware, detect_gpu
@@ -88,10 +89,10 @@ def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandIn]:
 )
 def test_forms(workload: Workload, kind: str, known: bool, tmp_path: Path) -> None:
     if known:
-        require_form(workload, kind)
+        evaluation_target(kind).require_form(workload)
         return
     with pytest.raises(NoFormError, match="Compare with the"):
-        require_form(workload, kind)
+        evaluation_target(kind).require_form(workload)
     processor = H100 if kind == "cuda" else Hardware.preset("haswell-1core")
     with pytest.raises(NoFormError):
         tune_static(workload, processor, SHAPE, tmp_path / "never")

@@ -19,9 +19,8 @@ from schemes import cpu_scheme
 
 from dietlab.dispatch import Dispatcher, build
 from dietlab.errors import DispatchError, MeasureError, MissingDependencyError
-from dietlab.evaluation.contenders import contenders_for
 from dietlab.evaluation.evaluate import contest
-from dietlab.evaluation.gpu import GPU_CONTENDERS, GPU_VENDORS, WORKER, tensors
+from dietlab.evaluation.gpu import GPU_VENDORS, WORKER, tensors
 from dietlab.evaluation.gpu.contenders import MAKERS, GpuSetting, Unprepared, make_gpu_contender
 from dietlab.evaluation.gpu.cublaslt import (
     EPILOGUES,
@@ -42,7 +41,7 @@ from dietlab.evaluation.gpu.tensors import (
     to_host,
 )
 from dietlab.evaluation.gpu.worker import opened, setting_for
-from dietlab.evaluation.lineup import CONTENDERS
+from dietlab.evaluation.lineup import BOUNDS, CONTENDERS, contenders_for
 from dietlab.evaluation.timing_session import Entrant, TimingSession
 from dietlab.evaluation.vendors import VENDORS, Call, NoFormError
 from dietlab.hardware import Hardware
@@ -100,7 +99,7 @@ def opening(contender: str, workload: Workload = DENSE, **options: Any) -> dict[
 
 def test_names_agree_everywhere() -> None:
     assert set(MAKERS) == {*GPU_VENDORS, "ansor"}
-    assert contenders_for("cpu") == CONTENDERS and contenders_for("cuda") == GPU_CONTENDERS
+    assert contenders_for("cpu") == CONTENDERS and contenders_for("cuda") == (*GPU_VENDORS, *BOUNDS)
     assert not set(GPU_VENDORS) & set(VENDORS)
 
 
@@ -110,7 +109,7 @@ def test_a_gpu_s_library_meets_contenders_of_a_gpu_only() -> None:
     op: Any = SimpleNamespace(manifest=dispatcher.to_json(), path=Path("library.so"))
     shapes = ShapeSet.extents(DENSE, [5])
     with (
-        pytest.raises(DispatchError, match=r"contenders on a GPU are cublas, .*oracle; got openblas, mkl"),
+        pytest.raises(DispatchError, match=r"on NVIDIA H100 SXM are cublas, .*oracle; got openblas, mkl"),
         contest(op, ("cublas", "openblas", "mkl"), shapes, effort=EFFORTS["smoke"]),
     ):
         pass

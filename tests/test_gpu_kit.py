@@ -23,8 +23,9 @@ from dietlab.events import Event, StageAdvanced, StageFinished, TrialMeasured
 from dietlab.hardware import Hardware
 from dietlab.lower.cuda.nvcc import Compiler
 from dietlab.lower.nvidia_packages import require_libraries
-from dietlab.measure.local import START_SECONDS, candidates_seat
+from dietlab.measure.local import candidates_seat
 from dietlab.timing.process import WorkerProcess
+from dietlab.timing.target import timing_target
 
 # NVIDIA's libraries
 
@@ -109,7 +110,7 @@ def test_the_first_answer_of_a_timing_process_may_take_longer(
     with candidates_seat(DENSE, hardware, {"kind": hardware.kind}, seconds=60.0) as seat:
         for _ in range(2):
             seat.ask({"op": "check"})
-    assert waited == [first, 60.0, 60.0] and first == 60.0 + START_SECONDS[hardware.kind]
+    assert waited == [first, 60.0, 60.0] and first == 60.0 + timing_target(hardware.kind).START_SECONDS
 
 
 # The state of a bench

@@ -223,7 +223,7 @@ def test_gpu_file_of_an_earlier_version_names_what_it_lacks() -> None:
     value = Hardware.preset("a100").to_json()
     for name in ("blocks_per_sm", "register_unit", "half_gflops"):
         del value["limits"][name]
-    with pytest.raises(HardwareError, match=r"got no blocks_per_sm, register_unit\. Describe the GPU anew"):
+    with pytest.raises(HardwareError, match=r"got no blocks_per_sm, register_unit\. Describe it anew"):
         Hardware.from_json(value)
     value["limits"] = None
     with pytest.raises(HardwareError, match="all fields"):
@@ -242,8 +242,8 @@ GOOD = Hardware.preset("haswell-1core").to_json()
         ("null", "one JSON object"),
         ("{}", "all fields of Hardware"),
         (json.dumps({**GOOD, "schema_version": 99}), "schema 1; got 99"),
-        (json.dumps({**GOOD, "kind": "tpu"}), "all fields"),
-        (json.dumps({**GOOD, "limits": {}}), "all fields"),
+        (json.dumps({**GOOD, "kind": "tpu"}), "the target is cpu or cuda; got 'tpu'"),
+        (json.dumps({**GOOD, "limits": {}}), "all of its limits; got no llvm_cpu"),
         (json.dumps({**GOOD, "limits": None}), "all fields"),
         (json.dumps({**GOOD, "colour": "red"}), "all fields"),
         (json.dumps({k: v for k, v in GOOD.items() if k != "cores"}), "all fields"),
@@ -405,7 +405,7 @@ def test_machine_without_a_driver_says_so(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_unknown_target_is_refused() -> None:
     with pytest.raises(HardwareError, match="the target is cpu or cuda; got 'tpu'"):
-        Hardware.detect("tpu")  # type: ignore[arg-type]
+        Hardware.detect("tpu")
 
 
 STUB = """

@@ -17,7 +17,6 @@ from click.testing import CliRunner
 from conftest import ROOT
 from test_view import Page
 
-from dietlab.bench import run as bench_run
 from dietlab.bench.deadline import Deadline, OutOfTime
 from dietlab.cli.bench import LEFT_OVER
 from dietlab.cli.main import main
@@ -281,8 +280,7 @@ def test_the_scheme_whose_edge_is_treated_sticks_out(synthetic_run: TuningRun) -
 @pytest.fixture
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """A processor whose speed is not measured."""
-    for module in (run_module, bench_run):
-        monkeypatch.setattr(module, "measure_peaks", lambda hardware: hardware)
+    monkeypatch.setattr(Hardware, "measured", lambda hardware: hardware)
 
 
 Act = Callable[[Settings], None]
@@ -542,7 +540,7 @@ def test_without_pytorch_the_step_is_absent_with_the_reason(
 
 
 def test_a_summary_measures_nothing(work: Reproduction, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_module, "measure_peaks", None)
+    monkeypatch.setattr(Hardware, "measured", None)
     work.save()
     text = call("--summary", "--out", work.folder)
     assert "| a dense layer over the best vendor, mean over lengths (figure 10)" in text

@@ -307,7 +307,7 @@ def test_a_scheme_and_what_it_shares(scheme: Scheme) -> None:
     ],
 )
 def test_text_that_is_no_key_is_refused(key: str) -> None:
-    with pytest.raises(SpaceError, match=r"reads like 8x32\.u4\.ws\.p0\.even \(CPU\) or .*; got"):
+    with pytest.raises(SpaceError, match=r"reads like 8x32\.u4\.ws\.p0\.even \(cpu\) or .*; got"):
         Scheme.from_key(key)
 
 

@@ -17,12 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dietlab.errors import MeasureError
-from dietlab.evaluation import timing_session
 from dietlab.evaluation.timing_session import Entrant, TimingSession
 from dietlab.evaluation.vendors import Operands
 from dietlab.hardware import Hardware
 from dietlab.lower import compiler
 from dietlab.shapes import Dim, Shape
+from dietlab.targets.cpu import evaluation
 from dietlab.timing.bench import Bench
 from dietlab.timing.disturbance import QUICKER, RECENT, RETAKES, Pace, Taken, fma_probe, take
 from dietlab.timing.host import Host
@@ -359,7 +359,7 @@ def test_contender_that_falls_on_one_shape_plays_the_next(
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(FALLING_MATMUL.format(fall=fall))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(timing_session, "CPU_OPERATORS", timing_session.CPU_OPERATORS._replace(seconds=3.0))
+    monkeypatch.setattr(evaluation, "WORKER", evaluation.WORKER._replace(seconds=3.0))
     with TimingSession(DENSE, here, [Entrant("openblas", "openblas")]) as played:
         assert played.unprobed == ""
         turns = [played.play(Shape.of(T=t), "hot", 2, 0.001, {})["openblas"] for t in (2, 3, 4)]

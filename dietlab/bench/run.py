@@ -21,14 +21,13 @@ from dietlab.cards import counted
 from dietlab.dispatch import Operator, versions
 from dietlab.errors import DietlabError, StudyError, require_names
 from dietlab.evaluation.evaluate import Contest, contest
-from dietlab.evaluation.gpu.machine import machine_facts
 from dietlab.evaluation.lineup import spread
 from dietlab.evaluation.overhead import overheads
+from dietlab.evaluation.target import evaluation_target
 from dietlab.events import Audience, Observer, Stage, audience
 from dietlab.files import locked
 from dietlab.hardware import Hardware
-from dietlab.hardware.description import Target
-from dietlab.hardware.detect import measure_peaks
+from dietlab.hardware.target import hardware_target
 from dietlab.results import Row
 from dietlab.results.journal import Journal, Turn
 from dietlab.results.report import Report, study_folder
@@ -72,7 +71,7 @@ class Bench:
     effort: str
     tuning: str
     timing: Effort
-    target: Target
+    target: str
     deadline: Deadline
     every_length: bool
 
@@ -143,7 +142,7 @@ def _about(suite: Suite, effort: str, tuning: Effort, timing: Effort) -> dict[st
         "ansor_trials": timing.ansor_trials,
         "against": {task.name: list(task.against) for task in suite.tasks},
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "versions": {**versions(), **(machine_facts() if suite.target == "cuda" else {})},
+        "versions": {**versions(), **evaluation_target(suite.target).facts()},
     }
 
 
@@ -151,8 +150,13 @@ def _require_known(suite: Suite, threads: Sequence[int], caches: Sequence[str]) 
     named = (name for task in suite.tasks for name in task.against)
     require_names("contenders", suite.contenders, named)
     require_names("cache states", suite.caches, caches, at_least=1)
-    if suite.target == "cuda" and tuple(threads) != (1,):
+    if not _on_host(suite.target) and tuple(threads) != (1,):
         raise DietlabError("threads count cores of a CPU", list(threads), "A GPU is used as a whole.")
+
+
+def _on_host(target: str) -> bool:
+    """Returns whether a target's cores can be counted, and its libraries called with NumPy's arrays."""
+    return hardware_target(target).LIMITS.on_host
 
 
 def jobs(
@@ -188,7 +192,7 @@ def _run_jobs(bench: Bench, todo: Sequence[Job]) -> None:
 def _unchecked(bench: Bench, job: Job) -> bool:
     """Returns whether a library was measured, but not called at every length."""
     facts = bench.journal.studies.get((job.task.name, job.threads))
-    wanted = bench.every_length and bench.target == "cpu"
+    wanted = bench.every_length and _on_host(bench.target)
     return wanted and facts is not None and not facts.failure and not _checks(facts)
 
 
@@ -264,7 +268,7 @@ def _keep_memory(bench: Bench, job: Job, study: Study, peak: int) -> None:
 def _checked(study: Study, op: Operator, listeners: Audience) -> dict[str, Any]:
     """Checks a library at every length, or on random shapes of several dimensions. A GPU's is judged only
     where it is evaluated: the check calls it with NumPy's arrays."""
-    if study.hardware.kind == "cuda":
+    if not study.hardware.limits.on_host:
         return {}
     if len(study.workload.dims) > 1:
         return check_shapes(op, listeners).to_json()
@@ -320,7 +324,7 @@ def _processor(bench: Bench, threads: int) -> Hardware:
             )
         if facts.threads == threads:
             return known
-    return here if bench.target == "cuda" else measure_peaks(here.with_cores(threads))
+    return (here.with_cores(threads) if here.limits.on_host else here).measured()
 
 
 def _standing(rows: Sequence[Row]) -> str:

@@ -8,11 +8,10 @@ from fnmatch import fnmatchcase
 
 from dietlab.bench.every_layer import OWN, EveryLayer
 from dietlab.errors import DietlabError
-from dietlab.evaluation.contenders import contenders_for
-from dietlab.hardware.description import Target
+from dietlab.evaluation.lineup import contenders_for
 from dietlab.layers import Layer
 from dietlab.shapes import Dim, Shape, ShapeSet, drawn_layers
-from dietlab.timing.protocol import cache_states_for
+from dietlab.timing.target import timing_target
 from dietlab.workloads import BatchMatmul, Dense, Workload
 
 PAPER_LENGTHS = (5, 24, 43, 62, 81, 100, 119, 128)
@@ -178,12 +177,12 @@ class Suite:
 
     name: str
     tasks: tuple[Task, ...]
-    target: Target = "cpu"
+    target: str = "cpu"
 
     @property
     def caches(self) -> tuple[str, ...]:
         """The cache states that its contenders can be timed in."""
-        return cache_states_for(self.target)
+        return timing_target(self.target).CACHE_STATES
 
     @property
     def contenders(self) -> tuple[str, ...]:

@@ -20,15 +20,17 @@ from dietlab.cli.recorded import recorded_file
 from dietlab.cli.telling import Telling, quiet_option
 from dietlab.cost import Survey
 from dietlab.errors import DietlabError
-from dietlab.evaluation.contenders import contenders_for
+from dietlab.evaluation.lineup import contenders_for
+from dietlab.hardware.target import known_targets
 from dietlab.measure import CACHE_STATES, read_records
 from dietlab.results.journal import read_journal
 from dietlab.results.table import ResultTable, facts_path
 from dietlab.search import EFFORTS
-from dietlab.timing.protocol import GPU_CACHE_STATES
 from dietlab.view.bench_page import plans_in, write_bench
 from dietlab.view.bench_text import markdown, render_bench
 from dietlab.view.strategy_figures import ablation_table, fleet_table
+
+CONTENDERS_HELP = "; ".join(f"On {name} {', '.join(contenders_for(name))}" for name in known_targets())
 
 LEFT_OVER = 75
 """Exit status of a bench whose time was up (``EX_TEMPFAIL`` of sysexits.h: try again)."""
@@ -41,19 +43,19 @@ LEFT_OVER = 75
 @click.option("--out", default="runs/bench", show_default=True, type=click.Path(file_okay=False))
 @click.option("--threads", default="1", show_default=True, metavar="N[,N]", help="As in 1,2; of a CPU.")
 @click.option(
-    "--target", type=click.Choice(["cpu", "cuda"]), help="Default: the suite's, which it must agree with."
+    "--target",
+    type=click.Choice(list(known_targets())),
+    help="Default: the suite's, which it must agree with.",
 )
 @click.option(
     "--caches",
-    help=f"Cache states, out of {','.join(CACHE_STATES)}; on a GPU {','.join(GPU_CACHE_STATES)} "
-    "(default: all of them).",
+    help=f"Cache states, out of {','.join(CACHE_STATES)}, of which a GPU lacks some (default: all of them).",
 )
 @click.option(
     "--against",
     metavar="[+]NAME[,NAME]",
-    help=f"Out of {', '.join(contenders_for('cpu'))}, and {OWN} where layers share a library; on a GPU "
-    f"{', '.join(contenders_for('cuda'))}. "
-    "A + before them adds them to the suite's own.",
+    help=f"{CONTENDERS_HELP}, and {OWN} where layers share a library. A + before them adds them to the "
+    "suite's own.",
 )
 @click.option(
     "--effort",

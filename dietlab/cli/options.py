@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import click
 from click.core import ParameterSource
@@ -16,7 +16,7 @@ from dietlab.cost import COST_MODEL, COST_MODELS
 from dietlab.dims import HasDims
 from dietlab.errors import DietlabError, HardwareError, MissingDependencyError, closest
 from dietlab.hardware import Hardware
-from dietlab.hardware.detect import measure_peaks
+from dietlab.hardware.target import known_targets
 from dietlab.layers import MODELS
 from dietlab.search import EFFORTS, STRATEGIES
 from dietlab.shapes import Dim, ShapeSet, drawn_layers
@@ -130,7 +130,7 @@ threads_option = click.option(
 )
 target_option = click.option(
     "--target",
-    type=click.Choice(["cpu", "cuda"]),
+    type=click.Choice(list(known_targets())),
     default="cpu",
     show_default=True,
     help="Which processor of this machine; with --hardware that one counts.",
@@ -325,34 +325,29 @@ def _size(text: str) -> tuple[int, int]:
     return int(features), int(depth)
 
 
-def processor(
-    path: str | None, threads: int | None, *, measure: bool, target: Literal["cpu", "cuda"] = "cpu"
-) -> Hardware:
+def processor(path: str | None, threads: int | None, *, measure: bool, target: str = "cpu") -> Hardware:
     """Returns a preset, a file's processor, or this machine's; of a CPU ``threads`` cores (default: one).
 
     Raises:
         DietlabError: if there is no such preset or file, or threads of a GPU are asked for.
     """
-    if path is None and target == "cuda":
-        return _whole(Hardware.detect("cuda"), threads)
-    if path in Hardware.presets():
-        hardware = Hardware.preset(str(path))
-    elif path and Path(path).exists():
+    presets = Hardware.presets()
+    if path is None:
+        hardware = Hardware.detect(target, measure=False)
+    elif path in presets:
+        hardware = Hardware.preset(path)
+    elif Path(path).exists():
         hardware = Hardware.load(path)
-    elif path:
-        presets = Hardware.presets()
+    else:
         raise HardwareError(
             f"--hardware is a JSON file or one of {', '.join(presets)}", repr(path), closest(path, presets)
         )
-    else:
-        hardware = Hardware.detect(measure=False)
-        hardware = hardware.with_cores(min(threads or 1, hardware.cores))
-        if measure:
-            hardware = measure_peaks(hardware)
-        return hardware
-    if hardware.kind == "cuda":
+    if not hardware.limits.on_host:
         return _whole(hardware, threads)
-    return hardware.with_cores(threads) if threads else hardware
+    if path is not None:
+        return hardware.with_cores(threads) if threads else hardware
+    hardware = hardware.with_cores(min(threads or 1, hardware.cores))
+    return hardware.measured() if measure else hardware
 
 
 def _whole(gpu: Hardware, threads: int | None) -> Hardware:

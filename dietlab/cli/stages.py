@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
 
 import click
 
@@ -86,7 +85,7 @@ def tune_command(
     workload: Workload,
     cover: Cover,
     threads: int | None,
-    target: Literal["cpu", "cuda"],
+    target: str,
     hardware: str | None,
     effort: str,
     strategy: str,
@@ -134,19 +133,19 @@ def study_hardware(
     out: str,
     hardware: str | None,
     threads: int | None,
-    target: Literal["cpu", "cuda"] = "cpu",
+    target: str = "cpu",
     servers: Servers | None = None,
 ) -> Hardware:
     """Returns the requested processor, measured, or that of the study in ``out`` if it is equal: a
     resumed run is not measured again. That of ``servers`` is measured there."""
     if not (Path(out) / MANIFEST).exists():
         if servers and hardware is None:
-            return remote_hardware(*servers, cores=threads or 1)
+            return remote_hardware(*servers, cores=threads or 1, target=target)
         return processor(hardware, threads, measure=True, target=target)
     known = Study.open(out).hardware
     if hardware is None and known.kind == target and threads in (None, known.cores):
         return known
-    cores = threads or (known.cores if known.kind == "cpu" else None)
+    cores = threads or (known.cores if known.limits.on_host else None)
     return processor(hardware, cores, measure=False, target=target)
 
 

@@ -12,15 +12,14 @@ its regions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from dietlab.cost.cpu_adaptation import ALL_HIDDEN, CpuAdaptation, Hiding
-from dietlab.cost.cuda_adaptation import IMBALANCE, CudaAdaptation, Imbalance
 from dietlab.cost.formulas import FloatArray, Parts
 from dietlab.hardware import Hardware
+from dietlab.hardware.target import part
 from dietlab.measure import CacheState
 from dietlab.shapes import Shape
 from dietlab.space import Scheme
@@ -101,9 +100,7 @@ def adaptation_cost(
     hardware: Hardware,
     kind: Adaptation = "streamed",
     cache: CacheState = "hot",
-    resident: Mapping[Any, int] | None = None,
-    imbalance: Imbalance = IMBALANCE,
-    hiding: Hiding = ALL_HIDDEN,
+    **constants: Any,
 ) -> AdaptationCost:
     """Returns the adaptation on ``hardware``.
 
@@ -111,30 +108,12 @@ def adaptation_cost(
     depends on the cache state: hot ones come from the last-level cache, rotating ones from memory.
 
     Args:
-        resident: on a GPU, blocks that fit a multiprocessor at once, by micro-kernel, as compiled.
-        imbalance: on a GPU, the constants of ``f_occ``: the paper's, or fitted.
-        hiding: on a CPU, the shares of computing that hide the fetch of weights.
+        constants: what is particular to its target: ``resident`` and ``imbalance``
+            (:class:`~dietlab.cost.cuda_adaptation.CudaAdaptation`) or ``hiding``
+            (:class:`~dietlab.cost.cpu_adaptation.CpuAdaptation`).
     """
-    if hardware.kind == "cuda":
-        return CudaAdaptation(workload, hardware, kind, cache, resident or {}, imbalance)
-    return CpuAdaptation(workload, hardware, kind, cache, hiding)
-
-
-def resident_blocks(cost: AdaptationCost) -> dict[str, int]:
-    """Blocks that fit a multiprocessor at once, by key; empty for a CPU."""
-    if not isinstance(cost, CudaAdaptation):
-        return {}
-    return {kernel.key: blocks for kernel, blocks in cost.resident.items()}
-
-
-def imbalance_of(cost: AdaptationCost) -> Imbalance | None:
-    """Returns the constants of ``f_occ``; None for a CPU, which has none."""
-    return cost.imbalance if isinstance(cost, CudaAdaptation) else None
-
-
-def hiding_of(cost: AdaptationCost) -> Hiding | None:
-    """Returns the shares of computing that hide the fetch of weights; None for a GPU, which has none."""
-    return cost.hiding if isinstance(cost, CpuAdaptation) else None
+    make: Callable[..., AdaptationCost] = part(hardware.kind, "cost").adaptation
+    return make(workload, hardware, kind, cache, **constants)
 
 
 def best_shape(scheme: Scheme, shapes: tuple[Shape, ...], cost: AdaptationCost) -> Shape:

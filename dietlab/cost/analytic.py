@@ -9,19 +9,17 @@ import numpy as np
 
 from dietlab.cost.adaptation import AdaptationCost, adaptation_cost
 from dietlab.cost.formulas import FloatArray
-from dietlab.hardware import UNITS, Hardware
+from dietlab.cost.target import cost_target
+from dietlab.hardware import Hardware
 from dietlab.measure import CacheState, Record
 from dietlab.shapes import Shape
-from dietlab.space import CpuMicroKernel, CudaMicroKernel, Scheme, Space
+from dietlab.space import Scheme, Space
 
 UNKNOWN_PEAK = 100.0
 """GFLOP/s of one core whose peak was not measured: without it all speeds rank alike."""
 
 DOUBT = 0.4
 """The standard deviation of the logarithm of a time that is predicted from no measurement."""
-
-LINE_BYTES = 64
-"""Bytes of a line of cache, which one prefetch asks for."""
 
 
 def peak_speed(cost: AdaptationCost) -> float:
@@ -49,17 +47,7 @@ def reach(scheme: Scheme, hardware: Hardware) -> float:
     wait for their sums is part of the adaptation.) A matrix unit loads and multiplies whole groups of rows.
     A GPU's tile waits for its loads if they are more.
     """
-    kernel = scheme.kernel
-    if isinstance(kernel, CpuMicroKernel):
-        facts, known = kernel.facts, hardware.cpu.units(kernel.facts.dtype)
-        fastest = max((UNITS[unit].rate for unit in known), default=facts.rate)
-        rows, vectors = kernel.rows // facts.tile_rows, kernel.vectors(hardware.cpu.lanes)
-        lines = vectors * hardware.cpu.vector_bytes / LINE_BYTES if kernel.prefetch else 0.0
-        return facts.rate / fastest / (1 + (rows + vectors + lines) / (rows * vectors))
-    assert isinstance(kernel, CudaMicroKernel)
-    down, across = kernel.tile_rows // kernel.pieces.rows, kernel.tile_cols // kernel.pieces.cols
-    work = max(1, down) * max(1, across)
-    return work / max(work, down + across)
+    return cost_target(hardware.kind).reach(scheme.kernel, hardware)
 
 
 @dataclass(frozen=True)

@@ -22,11 +22,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dietlab.cost.bundle import Calls
-from dietlab.cost.cuda_features import cuda_features
+from dietlab.cost.target import cost_target
 from dietlab.hardware import Hardware
 from dietlab.plans import tiles_of
 from dietlab.shapes import Shape
-from dietlab.space import CpuMicroKernel, CudaMicroKernel, Scheme
+from dietlab.space import Scheme
 from dietlab.workloads import IntArray, Workload
 from dietlab.workloads.contraction import Weights
 
@@ -64,7 +64,8 @@ def _stacked(
 ) -> Table:
     calls = Calls.of(workload, shapes)
     extents = {f"extent of {role}": _log(extent) for role, extent in calls.extents.items()}
-    rows = np.array([_knobs(scheme, workload, hardware) for scheme in schemes], np.float64)
+    knobs = cost_target(hardware.kind).knobs
+    rows = np.array([knobs(scheme, workload, hardware) for scheme in schemes], np.float64)
     columns: list[npt.NDArray[np.float64]] = [placed(rows[:, number]) for number in range(rows.shape[1])]
     columns += extents.values()
     if seen == "loops":
@@ -74,30 +75,12 @@ def _stacked(
     return np.stack([column.ravel().astype(np.float32) for column in full], axis=1)
 
 
-def _knobs(scheme: Scheme, workload: Workload, hardware: Hardware) -> list[float]:
-    """Returns what a search chooses, in numbers."""
-    kernel = scheme.kernel
-    if isinstance(kernel, CudaMicroKernel):
-        return cuda_features(kernel, workload, hardware)
-    assert isinstance(kernel, CpuMicroKernel)
-    numbers = [kernel.rows, kernel.cols, kernel.unroll, kernel.prefetch, kernel.ahead, kernel.block]
-    units = [kernel.facts.rate] if workload.dtype != "float32" else []  # that has one
-    return [*numbers, kernel.along == "depth", scheme.order == "ws", _edge(scheme), *units]
-
-
-def _edge(scheme: Scheme) -> int:
-    return ("even", "rest", "padded", "checked", "partitioned").index(scheme.edge)
-
-
 def _sizes(schemes: Sequence[Scheme], hardware: Hardware) -> dict[str, IntArray]:
     """Returns the sizes that the loops follow from, ``[schemes]`` each."""
     rows, cols = ([getattr(scheme, name) for scheme in schemes] for name in ("rows", "cols"))
     kernels = [scheme.kernel for scheme in schemes]
-    if isinstance(kernels[0], CudaMicroKernel):
-        block, vectors = [kernel.step for kernel in kernels], [kernel.threads for kernel in kernels]
-    else:
-        block = [kernel.block for kernel in kernels]
-        vectors = [kernel.vectors(hardware.cpu.lanes) for kernel in kernels]
+    loops = cost_target(hardware.kind).loops
+    block, vectors = zip(*(loops(kernel, hardware) for kernel in kernels), strict=True)
     granules = [kernel.granule for kernel in kernels]
     even = [scheme.edge == "even" for scheme in schemes]
     stays = [scheme.order == "ws" for scheme in schemes]
@@ -150,7 +133,7 @@ def _loops(sizes: Mapping[str, IntArray], calls: Calls, workload: Workload, hard
         "tiles": _log(tiles * across * calls["batch"]),
         "weights": np.float64(WEIGHTS.index(workload.weights)),
     }
-    levels = _levels(hardware)
+    levels = cost_target(hardware.kind).levels(hardware)
     for loop, bodies in (("tile", tile), ("inner", inner), ("pass", a_pass), ("product", product)):
         touched = sum(bodies) * FLOAT_BYTES
         for level, size in levels.items():
@@ -184,16 +167,6 @@ def _tiles(sizes: Mapping[str, IntArray], rows: IntArray) -> tuple[IntArray, Int
         np.where(sizes["composed"] > 0, one, other) for one, other in zip(composed, padded, strict=True)
     ]
     return chosen[0], chosen[1], chosen[2]
-
-
-def _levels(hardware: Hardware) -> dict[str, int]:
-    if hardware.kind == "cuda":
-        return {
-            "shared memory": hardware.gpu.smem_per_block_bytes,
-            "the last level": hardware.last_level_bytes,
-        }
-    cpu = hardware.cpu
-    return {"L1": cpu.l1d_bytes, "L2": cpu.l2_bytes, "the last level": cpu.last_level_bytes}
 
 
 def _log(values: npt.ArrayLike) -> npt.NDArray[np.float64]:

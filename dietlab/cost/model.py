@@ -12,22 +12,12 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from dietlab.cost.adaptation import (
-    Adaptation,
-    AdaptationCost,
-    adaptation_cost,
-    hiding_of,
-    imbalance_of,
-    resident_blocks,
-)
-from dietlab.cost.cpu_adaptation import ALL_HIDDEN, Hiding
-from dietlab.cost.cuda_adaptation import IMBALANCE, Imbalance
+from dietlab.cost.adaptation import Adaptation, AdaptationCost, adaptation_cost
 from dietlab.cost.features import feature_names, features
 from dietlab.cost.formulas import Parts
 from dietlab.cost.metrics import mean_metrics, ranking_metrics
-from dietlab.cost.overlap import with_fitted_hiding
+from dietlab.cost.target import cost_target
 from dietlab.cost.trees import Booster, ask_trees, fit_trees, trees_from_json, trees_to_json
-from dietlab.cost.wave_cost import with_fitted_imbalance
 from dietlab.errors import ModelError
 from dietlab.files import write_json
 from dietlab.hardware import Hardware
@@ -66,18 +56,6 @@ class CostModel:
     cost: AdaptationCost
     booster: Booster = field(repr=False)
     samples: int = 0
-
-    @property
-    def imbalance(self) -> Imbalance | None:
-        """``c`` of ``f_occ`` below one wave of blocks and above: fitted, or the paper's where too few records
-        tell (:mod:`dietlab.cost.wave_cost`); None on a CPU."""
-        return imbalance_of(self.cost)
-
-    @property
-    def hiding(self) -> Hiding | None:
-        """Shares of computing that hide the fetch of weights, fitted or 1 (:mod:`dietlab.cost.overlap`); None
-        on a GPU."""
-        return hiding_of(self.cost)
 
     def throughput(self, schemes: Sequence[Scheme]) -> npt.NDArray[np.float64]:
         """Returns the predicted flop/s of one core for each scheme, ``[schemes]``."""
@@ -134,14 +112,11 @@ class CostModel:
         return dict(sorted(named.items(), key=lambda item: -item[1]))
 
     def to_json(self) -> dict[str, Any]:
-        fitted = {} if self.imbalance is None else {"imbalance": list(self.imbalance)}
-        fitted |= {} if self.hiding is None else {"hiding": list(self.hiding)}
         return {
             "schema_version": SCHEMA_VERSION,
             "features": list(feature_names(self.cost.hardware)),
             "samples": self.samples,
-            "resident": resident_blocks(self.cost),
-            **fitted,
+            **cost_target(self.cost.hardware.kind).to_json(self.cost),
             "adaptation": self.cost.kind,
             "cache": self.cost.cache,
             "workload": self.cost.workload.to_json(),
@@ -165,11 +140,8 @@ class CostModel:
         workload, hardware = workload_from_json(value["workload"]), Hardware.from_json(value["hardware"])
         if value.get("features") != list(feature_names(hardware)):
             raise unfit
-        resident = {Scheme.from_key(key).kernel: blocks for key, blocks in value.get("resident", {}).items()}
-        # Files from before these were fitted have the paper's.
-        below, above = value.get("imbalance", IMBALANCE)
-        kind, cache, hiding = value["adaptation"], value["cache"], Hiding(*value.get("hiding", ALL_HIDDEN))
-        cost = adaptation_cost(workload, hardware, kind, cache, resident, (below, above), hiding)
+        constants = cost_target(hardware.kind).from_json(value)
+        cost = adaptation_cost(workload, hardware, value["adaptation"], value["cache"], **constants)
         return cls(cost, trees_from_json(value["booster"]), value["samples"])
 
 
@@ -181,9 +153,9 @@ def fit_cost_model(
     seed: int = 0,
     cache: CacheState = "hot",
 ) -> CostModel:
-    """Fits ``f_mk`` on the successful records and, on a GPU, the constants of ``f_occ`` before: the labels
-    depend on them. (``paper`` keeps the paper's.) On a CPU, what hides the fetch of weights is fitted after:
-    that depends on ``f_mk``.
+    """Fits ``f_mk`` on the successful records. Constants of the adaptation that the labels depend on are
+    fitted before, such as those of ``f_occ`` on a GPU; those that depend on ``f_mk`` are fitted after, such
+    as what hides the fetch of weights on a CPU.
 
     Of several labels of one scheme, on shapes where it mostly computes, the largest counts: on the
     others something else bounded the time. None is above the processor's peak: where a call does
@@ -193,14 +165,14 @@ def fit_cost_model(
         ModelError: if no record is successful.
     """
     measured = [record for record in records if record.ok and record.seconds]
-    resident = {r.scheme.kernel: r.resources["blocks_per_sm"] for r in measured if r.resources}
-    cost = adaptation_cost(workload, hardware, adaptation, cache, resident)
+    target = cost_target(hardware.kind)
+    cost = adaptation_cost(workload, hardware, adaptation, cache, **target.known(measured))
     if not measured:
         raise ModelError(
             "a cost model is fitted on successful records", "none", "Look at the reasons in the records."
         )
     telling = [record for record in measured if not _waits(cost, record)]
-    cost = with_fitted_imbalance(cost, telling)
+    cost = target.fitted(cost, telling)
     labels: dict[Scheme, list[tuple[float, float]]] = {}
     told = telling or measured
     schemes, shapes = [record.scheme for record in told], [record.shape for record in told]
@@ -216,7 +188,7 @@ def fit_cost_model(
     trees = fit_trees(features(list(labels), workload, hardware), speeds, ROUNDS, TREES, seed)
     model = CostModel(cost, trees, len(labels))
     speeds_of_all = model.speeds([record.scheme for record in measured])
-    return replace(model, cost=with_fitted_hiding(cost, measured, speeds_of_all.__getitem__))
+    return replace(model, cost=target.refined(cost, measured, speeds_of_all.__getitem__))
 
 
 def _waits(cost: AdaptationCost, record: Record) -> bool:

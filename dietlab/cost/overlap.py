@@ -17,12 +17,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from dietlab.cost.adaptation import AdaptationCost
 from dietlab.cost.bundle import Calls
 from dietlab.cost.cpu_adaptation import CpuAdaptation, Hiding
 from dietlab.cost.formulas import FloatArray
 from dietlab.measure import Record
-from dietlab.space import CpuMicroKernel, Scheme
+from dietlab.space import Scheme
 
 TELLING = 0.3
 """The least ratio of fetching to computing from which a record informs the share."""
@@ -36,27 +35,21 @@ SHARES = np.linspace(0.0, 1.0, 51)
 
 
 def with_fitted_hiding(
-    cost: AdaptationCost, records: Iterable[Record], throughput: Callable[[Scheme], float]
-) -> AdaptationCost:
-    """Returns the adaptation with the shares of the CPU that was measured; a GPU has none.
+    cost: CpuAdaptation, records: Iterable[Record], throughput: Callable[[Scheme], float]
+) -> CpuAdaptation:
+    """Returns the adaptation with the shares of the CPU that was measured.
 
     Args:
         cost: its own shares stand where too few records tell of them (:data:`LEAST_RECORDS`).
         records: in the cache state of ``cost`` and, if they say so, with operands in the last-level cache.
         throughput: flop/s of one core that a scheme reaches by itself.
     """
-    if not isinstance(cost, CpuAdaptation):
-        return cost
     hot, records = cost.with_cache("hot"), list(records)
     for seen, times in ((hot, [r.cached_seconds for r in records]), (cost, [r.seconds for r in records])):
-        measured = [(r, t) for r, t in zip(records, times, strict=True) if t and _asks_ahead(r.scheme)]
+        measured = [(r, t) for r, t in zip(records, times, strict=True) if t and r.scheme.kernel.ahead]
         for level, share in _fitted(seen, measured, throughput).items():
             cost = replace(cost, hiding=cost.hiding._replace(**{level: share}))
     return cost
-
-
-def _asks_ahead(scheme: Scheme) -> bool:
-    return isinstance(scheme.kernel, CpuMicroKernel) and scheme.kernel.ahead
 
 
 def _fitted(

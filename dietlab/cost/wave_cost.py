@@ -26,7 +26,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dietlab.cost.adaptation import AdaptationCost
 from dietlab.cost.cuda_adaptation import LAUNCH_SECONDS, CudaAdaptation, Imbalance
 from dietlab.cost.formulas import f_occ
 from dietlab.measure import Record
@@ -118,12 +117,10 @@ def centred(table: Values) -> Values:
     return deviations
 
 
-def with_fitted_imbalance(cost: AdaptationCost, records: Iterable[Record]) -> AdaptationCost:
-    """Returns the adaptation with the constants of the GPU that was measured (:func:`fit_imbalance`); a CPU
-    has none, and the paper's adaptation keeps the paper's."""
-    if not isinstance(cost, CudaAdaptation) or cost.kind == "paper":
-        return cost
-    return replace(cost, imbalance=fit_imbalance(cost, records))
+def with_fitted_imbalance(cost: CudaAdaptation, records: Iterable[Record]) -> CudaAdaptation:
+    """Returns the adaptation with the constants of the GPU that was measured (:func:`fit_imbalance`); the
+    paper's adaptation keeps the paper's."""
+    return cost if cost.kind == "paper" else replace(cost, imbalance=fit_imbalance(cost, records))
 
 
 def fit_imbalance(cost: CudaAdaptation, records: Iterable[Record]) -> Imbalance:
@@ -155,7 +152,7 @@ def sighted(cost: CudaAdaptation, records: Iterable[Record]) -> dict[CudaMicroKe
     found: dict[CudaMicroKernel, list[Sighting]] = {}
     for record in records:
         scheme, shape, seconds = record.scheme, record.shape, record.seconds or 0.0
-        if not isinstance(scheme.kernel, CudaMicroKernel) or seconds < LAUNCHES * LAUNCH_SECONDS:
+        if seconds < LAUNCHES * LAUNCH_SECONDS:
             continue
         blocks, places = cost.filling(scheme, shape)
         regions = plan_for(scheme, extents(cost.workload, shape)["rows"]).regions

@@ -13,7 +13,8 @@ from dietlab.errors import BuildError, require_type
 from dietlab.files import write_json
 from dietlab.lower.contraction import called_dims
 from dietlab.lower.decisions import DEFAULTS, Lowering
-from dietlab.lower.runtime import find_runtime, runtime_names
+from dietlab.lower.runtime import find_runtime
+from dietlab.lower.target import lower_target
 from dietlab.shapes import Shape
 from dietlab.workloads import Workload
 
@@ -62,7 +63,7 @@ def build(
         only=only,
         lowering=lowering,
     )
-    runtimes = runtime_names(hardware.kind, hardware.cores)
+    runtimes = lower_target(hardware.kind).runtimes(hardware.cores)
     manifest = {
         **dispatcher.to_json(),
         "schema_version": SCHEMA_VERSION,

@@ -15,6 +15,7 @@ import numpy as np
 from dietlab.errors import DispatchError
 from dietlab.lower.decisions import Lowering
 from dietlab.lower.runtime import aligned_empty, as_tensor, load_library
+from dietlab.lower.target import lower_target
 from dietlab.workloads import Workload, dtypes_of, require_scales, workload_from_json
 
 SCHEMA_VERSION = 3
@@ -76,7 +77,8 @@ class Operator:
         self.manifest = manifest
         self.workload: Workload = workload_from_json(manifest["workload"])
         hardware = manifest["hardware"]
-        self.place = "on the CPU" if hardware["kind"] == "cpu" else f"on one GPU like {hardware['name']}"
+        operands = lower_target(hardware["kind"]).operands
+        self._place, self._remedy = operands(hardware["name"], self.workload.dtype)
         self.library = load_library(self.path, hardware["kind"], int(hardware["cores"]))
         self._run = self.library.run
         self._inputs = tuple(name for name in self.workload.signature if name != "out")
@@ -209,7 +211,8 @@ class Operator:
         shapes = [f"{name} [{', '.join(map(str, signature[name]))}]" for name in given if name in signature]
         wrong = [name for name, array in given.items() if self._wrong_size(name, array)]
         return DispatchError(
-            f"{', '.join(shapes)}: {self.workload.dtype}, contiguous, {self.place} and apart from each other",
+            f"{', '.join(shapes)}: {self.workload.dtype}, contiguous, {self._place} "
+            "and apart from each other",
             ", ".join(f"{name} {_describe(array)}" for name, array in given.items()),
             self._size_remedy(wrong) if wrong else f"{_first_line(error)}. {self._remedy}",
         )
@@ -228,12 +231,6 @@ class Operator:
             return False
         pairs = zip(wanted, found, strict=False)
         return len(found) != len(wanted) or any(w != f for w, f in pairs if not isinstance(w, str))
-
-    @property
-    def _remedy(self) -> str:
-        if self.place == "on the CPU":
-            return f"np.array(x, np.{self.workload.dtype}, order='C') makes such an array."
-        return f"x.to('cuda', torch.{self.workload.dtype}).contiguous() makes such a tensor."
 
     def __repr__(self) -> str:
         made_of = f"{len(self.micro_kernels)} micro-kernels, {len(self.schemes)} schemes"

@@ -16,7 +16,6 @@ last, so a shape is either complete or absent, and tuning again goes on where it
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,17 +26,17 @@ from time import monotonic
 from typing import Any
 
 from dietlab.errors import MeasureError, MissingDependencyError, RecordError
-from dietlab.evaluation.vendors import Call, NoFormError, contender_env
+from dietlab.evaluation.target import evaluation_target
+from dietlab.evaluation.vendors import Call, contender_env
 from dietlab.events import Audience, Observer, TrialMeasured, audience
 from dietlab.files import write_json
 from dietlab.hardware import Hardware
-from dietlab.lower.compiler import require_linker, tvm_module
-from dietlab.lower.cuda.nvcc import require_compiler
+from dietlab.lower.compiler import tvm_module
 from dietlab.lower.runtime import aligned_empty
 from dietlab.measure.local import TIMER
 from dietlab.shapes import Shape
-from dietlab.timing.cuda_clock import require_gpu
 from dietlab.timing.process import WorkerProcess
+from dietlab.timing.threads import host_threads
 from dietlab.workloads import FloatArray, Workload
 
 SCHEMA_VERSION = 1
@@ -45,8 +44,6 @@ WORKER = "dietlab.evaluation.ansor_worker"
 OPEN_SECONDS = 300.0
 BATCH_SECONDS = 900.0
 NEEDED = {"tvm": "apache-tvm", "xgboost": "xgboost-cpu", "psutil": "psutil", "cloudpickle": "cloudpickle"}
-GPU_DTYPES = ("float32", "float16")
-"""TVM's rules for tensor cores know no bfloat16; without them halves would be no baseline."""
 
 
 @dataclass(frozen=True)
@@ -86,31 +83,6 @@ def detail_of(results: Sequence[AnsorResult]) -> str:
     )
 
 
-def require_form(workload: Workload, kind: str) -> None:
-    """Checks that there are a program and sketch rules for the workload on such a processor.
-
-    Args:
-        kind: ``cpu`` or ``cuda``.
-
-    Raises:
-        NoFormError: if there are none.
-    """
-    epilogue = workload.epilogue
-    if kind == "cuda":
-        if workload.dtype not in GPU_DTYPES:
-            raise NoFormError(
-                f"MetaSchedule has rules for {' and '.join(GPU_DTYPES)} on a GPU",
-                workload.dtype,
-                "Compare with the other contenders.",
-            )
-    elif "w" not in workload.constants or epilogue.residual or epilogue.activation not in ("none", "relu"):
-        raise NoFormError(
-            "per-shape tuning on a CPU has constant weights, no residual and no GELU",
-            workload,
-            "Compare with the vendors.",
-        )
-
-
 def tune_static(
     workload: Workload,
     hardware: Hardware,
@@ -137,7 +109,8 @@ def tune_static(
         MeasureError: without the GPU that it is for, if the worker fails, or no candidate could be timed.
         MissingDependencyError: without apache-tvm, what its tuner needs, or a CUDA compiler for a GPU.
     """
-    require_form(workload, hardware.kind)
+    target = evaluation_target(hardware.kind)
+    target.require_form(workload)
     path = _library_path(Path(folder), shape)
     asked = _settings(workload, hardware, shape, trials, seed)
     saved = _read(path.with_suffix(".json"))
@@ -146,32 +119,17 @@ def tune_static(
     if trials < 1:
         raise MeasureError("tuning measures at least one trial", trials)
     require_packages()
-    if hardware.kind == "cuda":
-        _require_gpu_tools(hardware, timer)
+    tools = target.ansor_tools(hardware, timer)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.with_suffix(".json").unlink(missing_ok=True)
     opening = {**asked, "timer": timer or TIMER}
-    with WorkerProcess(WORKER, contender_env(_threads(hardware))) as worker:
+    with WorkerProcess(WORKER, contender_env(host_threads(hardware))) as worker:
         found = _search(worker, opening, seconds, audience(observers), workload.flops(shape))
         found |= worker.ask({"op": "save", "path": str(path)}, OPEN_SECONDS)
-    found |= {"schema_version": SCHEMA_VERSION, "settings": asked, "versions": _versions(hardware)}
+    found |= {"schema_version": SCHEMA_VERSION, "settings": asked, "versions": {**_versions(), **tools}}
     found["gflops"] = workload.flops(shape) / found["best_seconds"] / 1e9
     write_json(path.with_suffix(".json"), found)
     return _result(shape, path, found)
-
-
-def _threads(hardware: Hardware) -> int:
-    """Threads of the search: as many cores as the operator may use, or all that this process may while it
-    tunes for a GPU."""
-    return hardware.cores if hardware.kind == "cpu" else len(os.sched_getaffinity(0))
-
-
-def _require_gpu_tools(hardware: Hardware, timer: str | None) -> None:
-    """Raises one error for what is missing on this machine, before every candidate fails of it."""
-    if timer is None:
-        require_gpu(hardware)
-    require_compiler()
-    require_linker()
 
 
 def _search(
@@ -216,15 +174,12 @@ def _settings(workload: Workload, hardware: Hardware, shape: Shape, trials: int,
     }
 
 
-def _versions(hardware: Hardware) -> dict[str, str]:
-    """Returns the versions that, beside the settings, decide what the search finds: packages and a GPU's
-    compiler."""
+def _versions() -> dict[str, str]:
+    """Returns the versions of packages that, beside the settings, decide what the search finds."""
     found = {}
     for name in ("apache-tvm", "apache-tvm-ffi", "xgboost", "xgboost-cpu"):
         with suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
-    if hardware.kind == "cuda":
-        found["CUDA compiler"] = require_compiler().version().strip().splitlines()[-1]
     return found
 
 

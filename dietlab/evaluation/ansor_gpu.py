@@ -38,7 +38,8 @@ from dietlab.lower.cuda.nvcc import compile_cubin
 from dietlab.measure.local import TIMER, candidates_seat
 from dietlab.search import EFFORTS
 from dietlab.shapes import Shape
-from dietlab.timing.seat import Seat, device_options
+from dietlab.timing.seat import Seat
+from dietlab.timing.target import timing_target
 from dietlab.timing.turns import Player
 from dietlab.workloads import Workload
 
@@ -160,7 +161,7 @@ class GpuPlatform:
 
 def timer_for(workload: Workload, hardware: Hardware, module: str = TIMER) -> Seat:
     """Returns the process that checks and times a GPU's candidates."""
-    options, _ = device_options(hardware, Path())
+    options, _ = timing_target(hardware.kind).options(hardware, Path())
     return candidates_seat(workload, hardware, options, RUN_SECONDS, module)
 
 

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from dietlab.errors import MeasureError
+from dietlab.evaluation.target import evaluation_target
 from dietlab.hardware import Hardware
 from dietlab.shapes import Shape
 from dietlab.timing.process import serve
@@ -213,16 +214,12 @@ class AnsorService:
 
 
 def _platform(request: Mapping[str, Any]) -> Platform:
-    """Returns the platform of the processor that is asked for; only its own modules are imported."""
+    """Returns the platform of the processor that is asked for."""
     workload, shape = workload_from_json(request["workload"]), Shape.from_json(request["shape"])
     hardware = Hardware.from_json(request["hardware"])
-    if hardware.kind == "cuda":
-        from dietlab.evaluation.ansor_gpu import GpuPlatform, timer_for
-
-        return GpuPlatform.open(workload, hardware, shape, timer_for(workload, hardware, request["timer"]))
-    from dietlab.evaluation.ansor_cpu import CpuPlatform
-
-    return CpuPlatform.open(workload, hardware, shape)
+    target = evaluation_target(hardware.kind)
+    platform: Platform = target.ansor_platform(workload, hardware, shape, request["timer"])
+    return platform
 
 
 if __name__ == "__main__":

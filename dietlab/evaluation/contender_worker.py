@@ -3,7 +3,7 @@
 
 Contenders are the vendors, ``library`` (``options``: ``{"library": folder}``), ``libraries``
 (``{"libraries": [folder, ..]}``) and ``ansor`` (``{"library": folder}``); the last two have no program for
-shapes that none was tuned for. Other options are those of :func:`~dietlab.timing.seat.device_options` and
+shapes that none was tuned for. Other options are those of :class:`~dietlab.timing.target.TimingTarget` and
 ``problems``, a folder through which contenders share operands and right results. Start the process with
 :func:`~dietlab.evaluation.vendors.contender_env`.
 """

@@ -15,8 +15,6 @@ from dietlab.cost import padding_waste, too_few_pairs
 from dietlab.dispatch import Dispatcher, Operator, versions
 from dietlab.errors import DispatchError, require_names, require_type
 from dietlab.evaluation.ansor import AnsorResult, cost_of
-from dietlab.evaluation.contenders import contenders_for
-from dietlab.evaluation.gpu import GPU_VENDORS
 from dietlab.evaluation.lineup import DEFAULT_CONTENDERS, Lineup, assemble
 from dietlab.evaluation.overhead import overheads
 from dietlab.evaluation.timing_session import Entrant, SessionTurn, TimingSession, timed_row, with_speedup
@@ -28,8 +26,8 @@ from dietlab.search import Effort, TuningRun, effort_named
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import Scheme
 from dietlab.statistics import regret
-from dietlab.timing.protocol import cache_states_for
 from dietlab.timing.rotation import roofline_of
+from dietlab.timing.target import timing_target
 from dietlab.workloads import extents
 
 
@@ -50,7 +48,7 @@ def evaluate(
     Args:
         shapes: what to evaluate; ``held_out`` marks shapes that tuning did not see, and the weights
             say how often each occurs (``report.trace`` sums times by them).
-        against: names out of :func:`~dietlab.evaluation.contenders.contenders_for`; what is not installed is
+        against: names out of :func:`~dietlab.evaluation.lineup.contenders_for`; what is not installed is
             reported as absent.
         caches: ``hot`` (the same weights again and again), ``interleaved`` (private caches are cold) and
             ``rotating`` (weights beyond the last-level cache, as in a model with many layers); that
@@ -69,7 +67,7 @@ def evaluate(
     )
     require_type("the second argument of evaluate", shapes, ShapeSet, DispatchError)
     target = Dispatcher.from_json(op.manifest).hardware.kind
-    require_names("cache states", cache_states_for(target), caches, DispatchError, at_least=1)
+    require_names("cache states", timing_target(target).CACHE_STATES, caches, DispatchError, at_least=1)
     effort, listeners, journal = effort_named(effort), audience(observers), journal or Journal(None, {})
     with contest(
         op, against, shapes, effort=effort, tuned=tuned, folder=folder, listeners=listeners
@@ -150,35 +148,13 @@ def contest(
     listeners = listeners or audience(())
     with ExitStack() as stack:
         home = Path(folder) if folder else Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        lineup = _assembled(op, against, tuned, home, shapes, effort, listeners, ansor_shapes)
+        lineup = assemble(op, against, tuned, home, shapes, effort, listeners, ansor_shapes)
         lineup = replace(lineup, entries=(*lineup.entries, *more))
         workload, hardware = lineup.dispatcher.workload, lineup.dispatcher.hardware
         with listeners.stage("open", len(lineup.entries), "contender") as progress:
             session = stack.enter_context(TimingSession(workload, hardware, lineup.entries))
             progress.advance(by=len(lineup.entries))
         yield Contest(lineup, session, effort)
-
-
-def _assembled(
-    op: Operator,
-    against: Sequence[str],
-    tuned: TuningRun | None,
-    home: Path,
-    shapes: ShapeSet,
-    effort: Effort,
-    listeners: Audience,
-    ansor_shapes: ShapeSet | None,
-) -> Lineup:
-    """Returns :func:`~dietlab.evaluation.lineup.assemble` for either kind of processor. A GPU's vendors need
-    nothing built: their names join the libraries that do."""
-    if Dispatcher.from_json(op.manifest).hardware.kind == "cpu":
-        return assemble(op, against, tuned, home, shapes, effort, listeners, ansor_shapes)
-    require_names("contenders on a GPU", contenders_for("cuda"), against, DispatchError)
-    vendors = [Entrant(name, name) for name in against if name in GPU_VENDORS]
-    bounds = [name for name in against if name not in GPU_VENDORS]
-    lineup = assemble(op, bounds, tuned, home, shapes, effort, listeners, ansor_shapes)
-    ours, *others = lineup.entries
-    return replace(lineup, entries=(ours, *vendors, *others))
 
 
 def _finalists(turns: Mapping[str, SessionTurn]) -> dict[int, SessionTurn]:

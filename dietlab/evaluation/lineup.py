@@ -11,6 +11,7 @@ from typing import get_args
 from dietlab.dispatch import Dispatcher, Operator, build, candidate_plans, distinct
 from dietlab.errors import DispatchError, MissingDependencyError, require_names
 from dietlab.evaluation.ansor import AnsorResult, detail_of, tune_static
+from dietlab.evaluation.target import evaluation_target
 from dietlab.evaluation.timing_session import Entrant
 from dietlab.evaluation.vendors import VENDORS, NoFormError
 from dietlab.events import Audience
@@ -24,6 +25,7 @@ from dietlab.workloads import largest_shape
 
 BOUNDS = ("ansor", "largest-shape", "oracle")
 CONTENDERS = (*VENDORS, *BOUNDS)
+"""The contenders of an evaluation on a CPU."""
 DEFAULT_CONTENDERS = (
     "openblas",
     "mkl",
@@ -36,6 +38,11 @@ DEFAULT_CONTENDERS = (
 """The contenders of an evaluation that names none: all vendors but ``torch``, which multiplies with MKL."""
 ORACLE_FINALISTS = 4
 """The most plans timed for each shape, all of different tiles; the fastest is the oracle."""
+
+
+def contenders_for(target: str) -> tuple[str, ...]:
+    """Returns the names of all who can be asked to take part on a target."""
+    return (*evaluation_target(target).VENDORS, *BOUNDS)
 
 
 @dataclass(frozen=True)
@@ -72,10 +79,12 @@ def assemble(
     Raises:
         DispatchError: for an unknown contender, or one that needs ``tuned`` without it.
     """
-    require_names("contenders", CONTENDERS, against, DispatchError)
+    dispatcher = Dispatcher.from_json(op.manifest)
+    target, processor = dispatcher.hardware.kind, dispatcher.hardware.name
+    require_names(f"contenders on {processor}", contenders_for(target), against, DispatchError)
     entries = [Entrant(OURS, "library", "ours", {"library": str(op.path.parent)})]
-    entries += [Entrant(name, name) for name in against if name in VENDORS]
-    lineup = Lineup(Dispatcher.from_json(op.manifest), tuned, tuple(entries))
+    entries += [Entrant(name, name) for name in against if name not in BOUNDS]
+    lineup = Lineup(dispatcher, tuned, tuple(entries))
     built = sum(name in against for name in ("largest-shape", "oracle"))
     with listeners.stage("prepare", built, "contender") as progress:
         if "largest-shape" in against:

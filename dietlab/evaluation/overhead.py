@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from dietlab.dispatch import Operator
+from dietlab.hardware.target import hardware_target
 from dietlab.lower.contraction import called_dims, sizes_of
 from dietlab.shapes import Shape
 from dietlab.workloads import (
@@ -41,7 +42,7 @@ def overheads(op: Operator, shapes: Iterable[Shape]) -> dict[str, float]:
 
     Nothing for a GPU's library, whose calls take no arrays of NumPy.
     """
-    if op.manifest["hardware"]["kind"] == "cuda":
+    if not hardware_target(op.manifest["hardware"]["kind"]).LIMITS.on_host:
         return {}
     workload = workload_from_json(op.manifest["workload"])
     sizes = [sizes_of(workload, shape) for shape in shapes]

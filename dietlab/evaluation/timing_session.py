@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import sleep
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from dietlab.errors import MeasureError
-from dietlab.evaluation.gpu import WORKER as GPU_WORKER
+from dietlab.evaluation.target import WorkerModule, evaluation_target
 from dietlab.evaluation.vendors import contender_env
 from dietlab.hardware import Hardware
 from dietlab.results.row import OURS, ContenderInfo, Row
 from dietlab.shapes import Shape
 from dietlab.statistics import median_interval, paired_ratio
 from dietlab.timing.disturbance import Pace
-from dietlab.timing.seat import Seat, device_options
+from dietlab.timing.seat import Seat
+from dietlab.timing.target import timing_target
+from dietlab.timing.threads import host_threads
 from dietlab.timing.turns import Player, play
 
 OPEN_SECONDS = 120.0
@@ -74,19 +75,6 @@ class SessionTurn:
         )
 
 
-class WorkerModule(NamedTuple):
-    """The module that a contender's process runs, and the seconds until one that does not answer is given
-    up."""
-
-    name: str
-    seconds: float
-
-
-CPU_OPERATORS = WorkerModule("dietlab.evaluation.contender_worker", 120.0)
-GPU_OPERATORS = WorkerModule(GPU_WORKER, 400.0)
-"""The first call of a contender that compiles takes minutes."""
-
-
 class TimingSession:
     """Opens contenders, then plays shapes: ``with TimingSession(...) as match: match.play(shape, ...)``.
 
@@ -106,7 +94,7 @@ class TimingSession:
         module: WorkerModule | None = None,
     ) -> None:
         self._workload, self._hardware = workload, hardware
-        self._module = module or (GPU_OPERATORS if self._on_gpu else CPU_OPERATORS)
+        self._module = module or evaluation_target(hardware.kind).WORKER
         self._entries = entries
         self._open = ExitStack()
         self._seats: dict[str, Seat] = {}
@@ -116,7 +104,7 @@ class TimingSession:
     def __enter__(self) -> TimingSession:
         try:
             folder = Path(self._open.enter_context(tempfile.TemporaryDirectory()))
-            options, self.unprobed = device_options(self._hardware, folder)
+            options, self.unprobed = timing_target(self._hardware.kind).options(self._hardware, folder)
             options["problems"] = str(folder)
             for entry in self._entries:
                 self.contenders.append(self._admit(entry, options))
@@ -150,12 +138,8 @@ class TimingSession:
             f"{sum(p.kept for p in paces)} count although it stayed slow."
         )
 
-    @property
-    def _on_gpu(self) -> bool:
-        return self._hardware.kind == "cuda"
-
     def _admit(self, entry: Entrant, options: Mapping[str, Any]) -> ContenderInfo:
-        cores = len(os.sched_getaffinity(0)) if self._on_gpu else self._hardware.cores
+        cores = host_threads(self._hardware)
         workload = entry.workload or self._workload
         request = {
             "op": "open",
@@ -201,7 +185,7 @@ class TimingSession:
         }
 
         def take(player: Player, turn: int) -> None:
-            if self._hardware.cores > 1 and not self._on_gpu:
+            if self._hardware.threads > 1:
                 sleep(SETTLE_SECONDS)
             player.take(cache, block_seconds)
 

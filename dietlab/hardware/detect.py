@@ -13,7 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from dietlab.errors import HardwareError
-from dietlab.hardware.description import CpuLimits, Hardware
+from dietlab.hardware.cpu_limits import CpuLimits
+from dietlab.hardware.description import Hardware
 
 PROBE_SECONDS = 120.0
 """Seconds until the probe of peak and bandwidth is given up."""

@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any
 
 from dietlab.errors import HardwareError
-from dietlab.hardware.description import GpuLimits, Hardware
+from dietlab.hardware.description import Hardware
+from dietlab.hardware.gpu_limits import GpuLimits
 
 LIBRARY = "libcuda.so.1"
 """The driver's own library, which comes with it; the CUDA toolkit is not needed."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Literal
 
 from dietlab.errors import HardwareError
-from dietlab.hardware.description import GpuLimits
+from dietlab.hardware.gpu_limits import GpuLimits
 
 Limiter = Literal["threads", "blocks", "registers", "shared memory"]
 LIMITERS: tuple[Limiter, ...] = ("threads", "blocks", "registers", "shared memory")

@@ -8,6 +8,7 @@ from typing import Any
 
 from dietlab.errors import BuildError, RecordError
 from dietlab.hardware import Hardware
+from dietlab.lower.target import lower_target
 
 UNRECORDED: Mapping[str, Any] = {
     "short_rows": 32,
@@ -72,7 +73,7 @@ class Lowering:
     def recorded(self, hardware: Hardware) -> dict[str, Any]:
         """Returns what headers and manifests hold of programs for a processor: nothing for a GPU, whose
         programs do not depend on it."""
-        return self.to_json() if hardware.kind == "cpu" else {}
+        return self.to_json() if lower_target(hardware.kind).DECIDES else {}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any] | None) -> Lowering:

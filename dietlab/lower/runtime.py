@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import mmap
-import os
 from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
@@ -18,6 +17,7 @@ import numpy.typing as npt
 
 from dietlab.errors import DispatchError, MissingDependencyError
 from dietlab.lower.nvidia_packages import require_libraries
+from dietlab.lower.target import lower_target
 
 RUNTIME_NAME = "libtvm_runtime.so"
 """TVM's thread pool and, for a GPU, what its driver's part stands on."""
@@ -32,51 +32,49 @@ HUGE_PAGE_BYTES = 2 << 20
 "Paging"). A loop that streams weights from memory waits for the translation of each page's address."""
 
 
-def runtime_names(kind: str, cores: int) -> tuple[str, ...]:
-    """Returns the parts of TVM's runtime that a library needs: none on one CPU core."""
-    if kind == "cuda":
-        return (RUNTIME_NAME, CUDA_RUNTIME_NAME)
-    return (RUNTIME_NAME,) if cores > 1 else ()
-
-
 def load_library(path: Path, kind: str = "cpu", cores: int = 1) -> Any:
     """Returns the functions of a compiled library, as attributes.
 
-    A library that runs on several cores calls TVM's thread pool; its runtime must be in the process
-    *before* the first call, which would otherwise jump to address zero. One for a GPU needs TVM's part for
-    the driver as well.
-
     Args:
-        kind: ``cpu`` or ``cuda``.
+        kind: the name of its target, which brings into the process what the library calls.
         cores: how many a call on a CPU uses.
 
     Raises:
         DispatchError: if the file is missing or no library, or there is no GPU that it can run on.
         MissingDependencyError: without apache-tvm-ffi, or without the runtime that threads or a GPU need.
     """
-    try:
-        import tvm_ffi
-    except ImportError as error:
-        raise MissingDependencyError(
-            "running a library needs apache-tvm-ffi", error, "pip install apache-tvm-ffi==0.1.14.post1"
-        ) from None
     if not path.is_file():
         raise DispatchError("the library exists", path, "Build it first with dietlab.build().")
-    if kind == "cuda":
-        load_cuda_runtime(path.parent)
-    elif cores > 1:
-        # TVM halves the processor count it sees on x86 and reads this when its pool starts.
-        os.environ.setdefault("TVM_NUM_THREADS", str(cores))
-        _load_runtime(path.parent, RUNTIME_NAME, "runtime.NumThreads")
+    return lower_target(kind).load(path, cores)
+
+
+def open_library(path: Path) -> Any:
+    """Returns the functions of a library whose runtime is in the process.
+
+    Raises:
+        DispatchError: if the file is no library.
+        MissingDependencyError: without apache-tvm-ffi.
+    """
+    ffi = _ffi()
     try:
         # The dynamic loader gives out what it loaded from a path before, even if another library stands
         # there now: under a fresh name, a library that was built again is really loaded.
         with TemporaryDirectory() as folder:
             alias = Path(folder) / path.name
             alias.symlink_to(path.resolve())
-            return tvm_ffi.load_module(str(alias))
+            return ffi.load_module(str(alias))
     except Exception as error:
         raise DispatchError("the file is a compiled library for this machine", f"{path}: {error}") from None
+
+
+def _ffi() -> Any:
+    try:
+        import tvm_ffi
+    except ImportError as error:
+        raise MissingDependencyError(
+            "running a library needs apache-tvm-ffi", error, "pip install apache-tvm-ffi==0.1.14.post1"
+        ) from None
+    return tvm_ffi
 
 
 def find_runtime(name: str = RUNTIME_NAME, beside: Path | None = None) -> Path | None:
@@ -103,15 +101,17 @@ def load_cuda_runtime(beside: Path | None = None) -> None:
     Raises:
         MissingDependencyError: if a part of TVM, the driver or the CUDA runtime is missing.
     """
-    _load_runtime(beside, RUNTIME_NAME, "runtime.NumThreads")
-    _load_runtime(beside, CUDA_RUNTIME_NAME, "ffi.Module.create.cuda")
+    load_runtime(beside)
+    load_runtime(beside, CUDA_RUNTIME_NAME, "ffi.Module.create.cuda")
 
 
-def _load_runtime(folder: Path | None, name: str, provides: str) -> None:
-    """Brings a part of TVM's runtime into the process, unless what it ``provides`` is there already."""
-    import tvm_ffi
+def load_runtime(folder: Path | None, name: str = RUNTIME_NAME, provides: str = "runtime.NumThreads") -> None:
+    """Brings a part of TVM's runtime into the process, unless what it ``provides`` is there already.
 
-    if tvm_ffi.get_global_func(provides, allow_missing=True) is None:
+    Raises:
+        MissingDependencyError: without apache-tvm-ffi or that part.
+    """
+    if _ffi().get_global_func(provides, allow_missing=True) is None:
         _open_runtime(name, folder)
 
 

@@ -1,85 +1,23 @@
 """Checks and times candidates: ``python -m dietlab.measure.candidate_worker`` answers as
 :mod:`dietlab.timing.bench` says. Each ``plan`` is a library's path; ``options`` are those of
-:func:`~dietlab.timing.seat.device_options`."""
+:class:`~dietlab.timing.target.TimingTarget`."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
-from dietlab.lower.runtime import load_cuda_runtime
 from dietlab.measure.candidates import Candidates
 from dietlab.timing.bench import Bench, Service
-from dietlab.timing.contender import Array, Call
-from dietlab.timing.cuda_clock import CudaClock
-from dietlab.timing.device import GUARD_BYTES, GUARD_VALUE, Device
-from dietlab.timing.gpu import Gpu
-from dietlab.timing.host import Host
 from dietlab.timing.process import serve
-from dietlab.workloads import FloatArray, Workload
-
-
-class TvmArrays:
-    """TVM's tensors on the first GPU."""
-
-    def __init__(self) -> None:
-        load_cuda_runtime()  # TVM leaves its part for the driver out without a word if a library is missing
-        import tvm
-
-        self._tensor, self._device = tvm.runtime.tensor, tvm.cuda(0)
-        self._device.sync()  # makes the context that a clock's events belong to
-
-    def put(self, array: FloatArray) -> Array:
-        return self._tensor(array, self._device)
-
-    def output(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> TvmOutput:
-        return TvmOutput(self.put, shape, dtype)
-
-    def recorded(self, contender: object, calls: Iterable[Call]) -> Call | None:
-        return None
-
-
-class TvmOutput:
-    """An output on a GPU with a guard behind it: TVM's programs refuse an array that begins inside of
-    another."""
-
-    def __init__(
-        self, put: Callable[[FloatArray], Array], shape: tuple[int, ...], dtype: np.dtype[Any]
-    ) -> None:
-        self._shape, self._size = shape, math.prod(shape)
-        self._poison = np.full(self._size + GUARD_BYTES // dtype.itemsize, GUARD_VALUE, np.float32).astype(
-            dtype
-        )
-        self._poison[: self._size] = np.nan
-        self._buffer = put(self._poison)
-        self.array = self._buffer._create_view(shape)
-
-    def poison(self) -> None:
-        self._buffer.copyfrom(self._poison)
-
-    def deliver(self, result: object) -> None:
-        return None
-
-    def read(self) -> FloatArray:
-        read: FloatArray = self._buffer.numpy()[: self._size].reshape(self._shape)
-        return read
-
-    @property
-    def intact(self) -> bool:
-        return bool((self._buffer.numpy()[self._size :] == self._poison[self._size :]).all())
+from dietlab.timing.target import timing_target
+from dietlab.workloads import Workload
 
 
 def opened(request: Mapping[str, Any], workload: Workload) -> Bench:
     """Returns the bench of a workload's candidates."""
     options, cores = request["options"], int(request["threads"])
-    device: Device
-    if options["kind"] == "cuda":
-        device = Gpu(TvmArrays(), CudaClock(), int(options["l2_bytes"]))
-    else:
-        device = Host.opened(cores, options)
+    device = timing_target(options["kind"]).device(cores, options)
     return Bench(device, Candidates(options["kind"], cores), workload, keeps=False)
 
 

@@ -10,23 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from dietlab.hardware import Hardware
-from dietlab.lower.compiler import require_linker
-from dietlab.lower.cuda.nvcc import require_compiler
+from dietlab.lower.target import lower_target
 from dietlab.measure.builders import BUILDER, Builders
 from dietlab.measure.contest import built_contests, play_contests
 from dietlab.measure.record import Record, Trial
-from dietlab.timing.cuda_clock import require_gpu
-from dietlab.timing.protocol import TOGETHER, Timing, cache_states_for
-from dietlab.timing.seat import Seat, device_options
+from dietlab.timing.protocol import TOGETHER, Timing
+from dietlab.timing.seat import Seat
+from dietlab.timing.target import timing_target
 from dietlab.timing.threads import pool_env
 from dietlab.workloads import Workload
 
 TIMER = "dietlab.measure.candidate_worker"
-
-START_SECONDS = {"cpu": 30.0, "cuda": 120.0}
-"""What the first answer of a timing process may take beyond ``time_timeout``, in seconds, by the kind of
-processor: it imports TVM, which takes a second on an idle machine; for a GPU it makes the device's context,
-too, a minute on a host that was lent a moment ago."""
 
 ALONE = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 """The environment of a timing process, in which only the timed program has threads. NumPy's, which compute
@@ -49,7 +43,7 @@ class LocalRunner:
         timing: the protocol of measuring.
         builders: parallel builds (default: the processors this process may use).
         build_timeout, time_timeout: seconds for one library; a process that was just started gets
-            :data:`START_SECONDS` more.
+            its target's ``START_SECONDS`` more.
     """
 
     hardware: Hardware
@@ -85,7 +79,9 @@ class LocalRunner:
         contests, built = built_contests(self._pool, workload, trials)
         for start in range(0, len(contests), TOGETHER):
             some = contests[start : start + TOGETHER]
-            play_contests(self._opened(workload), some, self.timing, cache_states_for(self.hardware.kind))
+            play_contests(
+                self._opened(workload), some, self.timing, timing_target(self.hardware.kind).CACHE_STATES
+            )
             yield from (candidate.result(self.timing.cache) for contest in some for candidate in contest)
         for library in built:
             library.path.unlink(missing_ok=True)
@@ -98,7 +94,7 @@ class LocalRunner:
             self._seat[1].close()
         if not self._options:  # after a build, which tells of a full disk in plain words
             assert self._folder is not None
-            self._options, _ = device_options(self.hardware, self._folder)
+            self._options, _ = timing_target(self.hardware.kind).options(self.hardware, self._folder)
         seat = candidates_seat(workload, self.hardware, self._options, self.time_timeout, self.timer_module)
         self._seat = workload, seat
         return seat
@@ -115,11 +111,9 @@ class LocalRunner:
 
     def _require_tools(self) -> None:
         """Raises one error for what is missing on this machine, before every candidate fails of it."""
-        if self.hardware.kind == "cuda":
-            if self.timer_module == TIMER:
-                require_gpu(self.hardware)
-            require_compiler()
-        require_linker()
+        if self.timer_module == TIMER:
+            timing_target(self.hardware.kind).require_here(self.hardware)
+        lower_target(self.hardware.kind).require_tools()
 
 
 def candidates_seat(
@@ -132,10 +126,10 @@ def candidates_seat(
     """Returns the process that checks and times the candidates of a workload on this machine.
 
     Args:
-        options: of its device (:func:`~dietlab.timing.seat.device_options`).
+        options: of its device (:class:`~dietlab.timing.target.TimingTarget`).
         seconds: for one answer.
     """
-    cores = hardware.cores if hardware.kind == "cpu" else 1
+    cores = hardware.threads
     request = {
         "op": "open",
         "contender": "candidates",
@@ -148,5 +142,5 @@ def candidates_seat(
         module,
         {**pool_env(cores), **ALONE},
         seconds=seconds,
-        open_seconds=seconds + START_SECONDS[hardware.kind],
+        open_seconds=seconds + timing_target(hardware.kind).START_SECONDS,
     )

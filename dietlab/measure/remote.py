@@ -19,7 +19,7 @@ from threading import Thread
 from dietlab.errors import MeasureError
 from dietlab.events import PhaseSeconds
 from dietlab.hardware import Hardware
-from dietlab.lower.compiler import require_linker
+from dietlab.lower.target import lower_target
 from dietlab.measure.builders import BUILDER, Builders
 from dietlab.measure.contest import Candidate, built_contests, play_contests
 from dietlab.measure.record import Record, Trial
@@ -30,7 +30,8 @@ from dietlab.measure.rpc_client import (
     RemoteDevice,
     Servers,
 )
-from dietlab.timing.protocol import TOGETHER, Timing, cache_states_for
+from dietlab.timing.protocol import TOGETHER, Timing
+from dietlab.timing.target import timing_target
 from dietlab.workloads import Workload
 
 RETRIES = 1
@@ -130,7 +131,9 @@ class RemoteRunner:
         def work(device: RemoteDevice, batch: Batch) -> None:
             try:
                 device.open(workload, self.hardware)
-                play_contests(device, batch.contests, self.timing, cache_states_for(self.hardware.kind))
+                play_contests(
+                    device, batch.contests, self.timing, timing_target(self.hardware.kind).CACHE_STATES
+                )
             except DeviceLostError as error:
                 finished.put((device, batch, error))
             else:
@@ -161,7 +164,7 @@ class RemoteRunner:
 
     def _started(self) -> Builders:
         if self._pool is None:
-            require_linker()
+            lower_target(self.hardware.kind).require_tools()
             folder = Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="dietlab-")))
             self._servers = self._open.enter_context(Servers(self.tracker, self.key))
             self._pool = self._open.enter_context(
@@ -190,7 +193,7 @@ class RemoteRunner:
                 if self._devices:  # another client was quicker
                     break
                 raise
-            theirs = device.hardware(self.hardware.cores, measure=False)
+            theirs = device.hardware(self.hardware.kind, self.hardware.cores, measure=False)
             if not theirs.is_same_as(self.hardware):
                 device.close()
                 raise MeasureError(

@@ -11,10 +11,10 @@ from typing import Any
 
 from dietlab.errors import DietlabError, MeasureError
 from dietlab.hardware import Hardware
-from dietlab.measure.local import START_SECONDS
 from dietlab.measure.rpc_server import FAILURES
 from dietlab.timing.disturbance import Pace
 from dietlab.timing.process import WorkerCrashed, WorkerProcess, WorkerRefused, WorkerTimeout
+from dietlab.timing.target import timing_target
 from dietlab.workloads import Workload
 
 CLIENT = "dietlab.measure.rpc_worker"
@@ -52,9 +52,9 @@ class RemoteDevice:
         self.pace = Pace()
         self.name = name
 
-    def hardware(self, cores: int, *, measure: bool) -> Hardware:
-        """Returns the server's processor, with ``cores`` of its cores."""
-        question = {"op": "hardware", "cores": cores, "measure": measure}
+    def hardware(self, target: str, cores: int, *, measure: bool) -> Hardware:
+        """Returns the server's processor of a target, with ``cores`` of its cores."""
+        question = {"op": "hardware", "target": target, "cores": cores, "measure": measure}
         return Hardware.from_json(self._asked(question, self._seconds + NETWORK_SECONDS))
 
     def open(self, workload: Workload, hardware: Hardware) -> None:
@@ -68,7 +68,7 @@ class RemoteDevice:
             "seconds": self._seconds,
         }
         self._asked(question, NETWORK_SECONDS)
-        self._workload, self._starting = workload, START_SECONDS[hardware.kind]
+        self._workload, self._starting = workload, timing_target(hardware.kind).START_SECONDS
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the answer about a candidate, whose library is sent with the first question.
@@ -216,11 +216,14 @@ class Queue:
     keys: tuple[str, ...]
 
 
-def remote_hardware(tracker: tuple[str, int], key: str, cores: int, patience: float = 60.0) -> Hardware:
+def remote_hardware(
+    tracker: tuple[str, int], key: str, cores: int, target: str = "cpu", patience: float = 60.0
+) -> Hardware:
     """Returns the processor of a key's servers, with its peaks measured there.
 
     Args:
         cores: that the operator uses.
+        target: whose processor.
         patience: seconds to wait for a free server, and for its measurement.
 
     Raises:
@@ -230,7 +233,7 @@ def remote_hardware(tracker: tuple[str, int], key: str, cores: int, patience: fl
         servers.require(patience)
         device = servers.connect(patience, patience)
     try:
-        return device.hardware(cores, measure=True)
+        return device.hardware(target, cores, measure=True)
     except DeviceLostError as error:
         raise MeasureError("a server measures its peaks", error) from None
     finally:

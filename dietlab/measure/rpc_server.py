@@ -22,10 +22,10 @@ from typing import Any
 
 from dietlab.errors import DietlabError, MeasureError, MissingDependencyError
 from dietlab.hardware import Hardware
-from dietlab.hardware.detect import measure_peaks
 from dietlab.measure.local import candidates_seat
 from dietlab.timing.process import WorkerCrashed, WorkerRefused, WorkerTimeout
-from dietlab.timing.seat import Seat, device_options
+from dietlab.timing.seat import Seat
+from dietlab.timing.target import timing_target
 from dietlab.workloads import workload_from_json
 
 LOOPBACK = "127.0.0.1"
@@ -67,7 +67,7 @@ class Session:
         if question["op"] == "hello":
             return {"name": self._name}
         if question["op"] == "hardware":
-            return _hardware(question["cores"], question["measure"]).to_json()
+            return _hardware(question["target"], question["cores"], question["measure"]).to_json()
         try:
             if question["op"] == "open":
                 return self._open(question)
@@ -83,16 +83,17 @@ class Session:
         if self._seat is not None:
             self._seat.close()
         hardware = Hardware.from_json(question["hardware"])
-        options, _ = device_options(hardware, Path.cwd())
+        options, _ = timing_target(hardware.kind).options(hardware, Path.cwd())
         workload = workload_from_json(question["workload"])
         self._seat = candidates_seat(workload, hardware, options, question["seconds"])
         return {}
 
 
-def _hardware(cores: int, measure: bool) -> Hardware:
-    found = Hardware.detect(measure=False)
-    found = found.with_cores(min(cores, found.cores))
-    return measure_peaks(found) if measure else found
+def _hardware(target: str, cores: int, measure: bool) -> Hardware:
+    found = Hardware.detect(target, measure=False)
+    if found.limits.on_host:
+        found = found.with_cores(min(cores, found.cores))
+    return found.measured() if measure else found
 
 
 def register(name: str) -> None:

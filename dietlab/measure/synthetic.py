@@ -8,25 +8,12 @@ from dataclasses import dataclass
 
 from dietlab.errors import MeasureError
 from dietlab.hardware import Hardware
-from dietlab.hardware.occupancy import blocks_per_sm
 from dietlab.measure.record import Record, Trial
-from dietlab.plans import plan_for
 from dietlab.shapes import Shape
-from dietlab.space import (
-    FMA_LATENCY,
-    CpuMicroKernel,
-    CpuScheme,
-    CudaMicroKernel,
-    CudaScheme,
-    Scheme,
-    compiled_registers,
-    shared_bytes,
-)
-from dietlab.workloads import Workload, extents, require_dtype
-
-LAUNCH_SECONDS = 2e-6
-BUSY_WARPS = 12.0
-"""Warps of a multiprocessor that hide each other's latency."""
+from dietlab.space import Scheme
+from dietlab.space.target import space_target
+from dietlab.timing.target import timing_target
+from dietlab.workloads import Workload
 
 
 def synthetic_seconds(hardware: Hardware, workload: Workload, scheme: Scheme, shape: Shape) -> float:
@@ -35,65 +22,9 @@ def synthetic_seconds(hardware: Hardware, workload: Workload, scheme: Scheme, sh
     Raises:
         MeasureError: if the micro-kernel is of another kind of processor.
     """
-    if hardware.kind == "cpu" and isinstance(scheme.kernel, CpuMicroKernel):
-        return _cpu_seconds(hardware, workload, scheme, shape)
-    if hardware.kind == "cuda" and isinstance(scheme.kernel, CudaMicroKernel):
-        return _cuda_seconds(hardware, workload, scheme, shape)
-    raise MeasureError(f"micro-kernels are of a {hardware.kind} processor", scheme.key)
-
-
-def _cpu_seconds(hardware: Hardware, workload: Workload, scheme: CpuScheme, shape: Shape) -> float:
-    """Returns the seconds of the padded multiply-adds at a throughput that grows with the register tile, plus
-    the weights' first trip from the last-level cache."""
-    sizes, kernel = extents(workload, shape), scheme.kernel
-    plan = plan_for(scheme, sizes["rows"])
-    column_tiles = -(-sizes["cols"] // kernel.cols)
-    columns_a_core = -(-column_tiles // hardware.cores) * kernel.cols * sizes["batch"]
-    steps = 2.0 * columns_a_core * sizes["depth"]
-    compute = sum(steps * r.executed_rows / _cpu_throughput(hardware, r.kernel) for r in plan.regions)
-    weights = 4.0 * columns_a_core * sizes["depth"] * (1 if scheme.order == "ws" else plan.tiles)
-    stream = (hardware.l3_gbps or 30.0) * 1e9
-    return compute + (0.1 if kernel.ahead else 0.3) * weights / stream
-
-
-def _cpu_throughput(hardware: Hardware, kernel: CpuMicroKernel) -> float:
-    """Returns flop/s of one core: each step loads ``vectors`` weights and ``rows`` inputs for rows x vectors
-    multiply-adds, of which some must be under way at once."""
-    vectors = kernel.vectors(hardware.cpu.lanes)
-    reuse = kernel.rows * vectors / (kernel.rows * vectors + 0.25 * (kernel.rows + vectors))
-    hidden = min(1.0, kernel.rows * vectors / FMA_LATENCY)
-    return (hardware.peak_gflops or 100.0) * 1e9 * reuse * hidden * (1 - 0.08 / kernel.unroll)
-
-
-def _cuda_seconds(hardware: Hardware, workload: Workload, scheme: CudaScheme, shape: Shape) -> float:
-    """Returns the seconds of a launch and of waves of blocks at a throughput that grows with the thread's
-    tile and with the warps that a multiprocessor has to choose from; or the operands' trip from memory, if it
-    takes longer."""
-    sizes, itemsize = extents(workload, shape), require_dtype(workload.dtype).itemsize
-    plan, kernel = plan_for(scheme, sizes["rows"]), scheme.kernel
-    columns = -(-sizes["cols"] // kernel.cols) * sizes["batch"] * kernel.splits
-    registers = compiled_registers(kernel, hardware.gpu)
-    blocks = blocks_per_sm(hardware.gpu, kernel.threads, registers, shared_bytes(kernel, itemsize))
-    places = hardware.cores * max(1, blocks)
-    waves = -(-plan.tiles * columns // places)
-    adding = 2 if kernel.splits > 1 else 0
-    steps = -(-sizes["depth"] // (kernel.step * kernel.splits)) + kernel.stages + adding
-    work = 2.0 * kernel.cols * kernel.step * steps * max((r.kernel.rows for r in plan.regions), default=0)
-    resident = min(-(-plan.tiles * columns // hardware.cores), max(1, blocks))
-    computing = waves * work * max(1, blocks) / _cuda_throughput(hardware, kernel, resident)
-    return LAUNCH_SECONDS + max(computing, workload.bytes(shape) / (1e9 * (hardware.dram_gbps or 1000.0)))
-
-
-def _cuda_throughput(hardware: Hardware, kernel: CudaMicroKernel, resident: int) -> float:
-    """Returns flop/s of one multiprocessor with ``resident`` blocks."""
-    reuse = (
-        kernel.tile_rows
-        * kernel.tile_cols
-        / (kernel.tile_rows * kernel.tile_cols + 0.8 * (kernel.tile_rows + kernel.tile_cols))
-    )
-    hidden = min(1.0, (resident * kernel.threads / 32 + 4 * (kernel.stages - 1)) / BUSY_WARPS)
-    peak = hardware.peak_for("float32" if kernel.unit == "fma" else "float16")
-    return (peak or 100.0) * 1e9 * reuse * hidden
+    if not isinstance(scheme.kernel, space_target(hardware.kind).KERNEL):
+        raise MeasureError(f"micro-kernels are of a {hardware.kind} processor", scheme.key)
+    return timing_target(hardware.kind).seconds(hardware, workload, scheme, shape)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from dietlab.dispatch import versions
 from dietlab.errors import DietlabError, MissingDependencyError, require_names
 from dietlab.evaluation.ansor import AnsorResult, cost_of, detail_of
 from dietlab.evaluation.evaluate import standing
-from dietlab.evaluation.timing_session import Entrant, TimingSession, WorkerModule, timed_row, with_speedup
+from dietlab.evaluation.target import WorkerModule
+from dietlab.evaluation.timing_session import Entrant, TimingSession, timed_row, with_speedup
 from dietlab.events import Audience, Observer, audience
 from dietlab.hardware import Hardware
 from dietlab.models.ansor import tune_layers

@@ -16,7 +16,6 @@ from dietlab.errors import DietlabError, MissingDependencyError, StudyError, req
 from dietlab.events import Audience, Event, Observer, Stage
 from dietlab.files import locked, write_json
 from dietlab.hardware import Hardware
-from dietlab.hardware.detect import measure_peaks
 from dietlab.reproduce.amounts import amounts_named
 from dietlab.reproduce.experiments import RESULTS, Settings
 from dietlab.reproduce.steps import STEPS, Step
@@ -152,7 +151,7 @@ def begun(folder: str | Path, effort: str = "quick", threads: int = 1) -> Reprod
         return found
     (path / RESULTS).mkdir(parents=True, exist_ok=True)
     started = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    made = Reproduction(path, effort, measure_peaks(here.with_cores(threads)), versions(), started)
+    made = Reproduction(path, effort, here.with_cores(threads).measured(), versions(), started)
     made.save()
     return made
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal, get_args
 
-from dietlab.hardware.description import Target
-
 Speedup = Literal["own", "prepacked", "plain", "ansor", "cublas", "cublaslt", "cublaslt-tuned"]
 OfShapes = Literal["regret", "held-out", "padding", "peak", "prime", "cores", "incorrect"]
 OfStudy = Literal[
@@ -60,7 +58,7 @@ class Criterion:
     caches: tuple[str, ...] = ()
     threads: tuple[int, ...] = ()
     suites: tuple[str, ...] = ()
-    processor: Target = "cpu"
+    processor: str = "cpu"
     operators: str = "dense"
     dims: tuple[tuple[str, int], ...] = ()
     dtypes: tuple[str, ...] = ()

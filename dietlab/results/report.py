@@ -13,6 +13,7 @@ from dietlab.cards import Card, Carded, Fold, Listing, Quantity, counted
 from dietlab.errors import RecordError, WorkloadError
 from dietlab.files import write_json
 from dietlab.hardware import Hardware, above_roofline
+from dietlab.hardware.target import hardware_target
 from dietlab.results.one_layer import report_of_layer
 from dietlab.results.parts import (
     Part,
@@ -89,7 +90,8 @@ class Report(Carded):
     @property
     def threads(self) -> int:
         """The cores that a call uses on a CPU; a GPU is used as a whole, as one."""
-        return int(self.hardware.get("cores", 1)) if self.hardware.get("kind", "cpu") == "cpu" else 1
+        on_host = hardware_target(self.hardware.get("kind", "cpu")).LIMITS.on_host
+        return int(self.hardware.get("cores", 1)) if on_host else 1
 
     @property
     def folder(self) -> str:

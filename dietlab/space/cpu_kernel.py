@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from dietlab.errors import SpaceError
 from dietlab.hardware import UNITS, CpuUnit, UnitFacts
@@ -62,6 +62,7 @@ class CpuMicroKernel(MicroKernel):
     along: Along = "cols"
     block: int = 0
     unit: CpuUnit = "fma"
+    example: ClassVar[str] = "8x32.u4.ws.p0.even"
 
     def __post_init__(self) -> None:
         if self.unit not in UNITS:

@@ -77,6 +77,7 @@ class CudaMicroKernel(MicroKernel):
     unit: Unit = "fma"
     splits: int = 1
     resident: int = 1
+    example: ClassVar[str] = "128x64x16.t16x16.s3.even"
     reserves: ClassVar[bool] = True
     ordered: ClassVar[bool] = False
 

@@ -25,12 +25,14 @@ class MicroKernel(ABC):
     """A program for one ``rows x cols`` tile of the output: what is compiled, a frozen, hashable, ordered
     value.
 
-    The kinds are :class:`CpuMicroKernel` and :class:`CudaMicroKernel`. A
-    :class:`~dietlab.space.Scheme` says how copies of it cover an output.
+    Each target has a kind, such as :class:`~dietlab.space.CpuMicroKernel`. A :class:`~dietlab.space.Scheme`
+    says how copies of it cover an output.
     """
 
     rows: int
     cols: int
+    example: ClassVar[str]
+    """The key of a scheme of one of this kind, as errors show it."""
     reserves: ClassVar[bool] = False
     """True if a launch reserves the registers and memory of its tallest tile, used or not."""
     ordered: ClassVar[bool] = True

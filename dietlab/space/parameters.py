@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import fields
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from dietlab.space.cpu_kernel import CpuMicroKernel
-from dietlab.space.cuda_kernel import CudaMicroKernel
 from dietlab.space.micro_kernel import MicroKernel
 from dietlab.space.scheme import parsed
+from dietlab.space.target import space_target
 
 if TYPE_CHECKING:
     import pandas as pd
-
-KINDS: Mapping[str, type[MicroKernel]] = {
-    "cpu": CpuMicroKernel,
-    "cuda": CudaMicroKernel,
-}
-"""The class of micro-kernels by the kind of processor."""
 
 REMEMBERED = 4096
 """Keys whose parameters are kept: far more than a study measures, so that a figure drawn anew parses none."""
@@ -32,13 +25,13 @@ def with_parameters(
     parameter has a column. They are missing where a text is no key.
 
     Args:
-        kinds: of processors (``"cpu"``, ``"cuda"``), whose parameters become columns whatever the rows are
-            (default: those of the rows).
+        kinds: names of targets, whose parameters become columns whatever the rows are (default: those of the
+            rows).
     """
     import pandas as pd
 
     told = [_columns(key) for key in frame[column]]
-    known = told if kinds is None else [dict.fromkeys(_names(KINDS[kind])) for kind in kinds]
+    known = told if kinds is None else [dict.fromkeys(_names(space_target(kind).KERNEL)) for kind in kinds]
     names = dict.fromkeys(name for columns in ({"scheme": ""}, *known) for name in columns)
     found = pd.DataFrame(told, frame.index, list(names))
     numbers = found.convert_dtypes(convert_string=False, convert_floating=False)

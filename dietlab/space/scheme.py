@@ -8,6 +8,7 @@ from functools import cached_property, lru_cache
 from typing import Any, Generic
 
 from dietlab.errors import SpaceError
+from dietlab.hardware.target import known_targets, part
 from dietlab.space.micro_kernel import COMPOSED, ORDERS, Edge, Kernel, MicroKernel, Order, with_rows
 from dietlab.workloads import Role
 
@@ -71,10 +72,9 @@ class Scheme(Generic[Kernel]):
         """
         found = parsed(key)
         if found is None:
-            raise SpaceError(
-                "a scheme's key reads like 8x32.u4.ws.p0.even (CPU) or 128x64x16.t16x16.s3.even (CUDA)",
-                repr(key),
-            )
+            kernels = ((name, part(name, "space").KERNEL) for name in known_targets())
+            examples = " or ".join(f"{kernel.example} ({name})" for name, kernel in kernels)
+            raise SpaceError(f"a scheme's key reads like {examples}", repr(key))
         return found
 
     @property
@@ -151,7 +151,8 @@ def scheme_with(
 @lru_cache(maxsize=1 << 14)
 def parsed(key: str) -> Scheme | None:
     """Returns the scheme of that key; None if it is not one."""
-    for kind in MicroKernel.__subclasses__():
+    for name in known_targets():
+        kind: type[MicroKernel] = part(name, "space").KERNEL
         found = kind.parse(key)
         if found is not None and (found[1] or not kind.ordered):
             kernel, order, edge = found

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from dietlab.cards import Card, Carded, Cell, Fold, Listing, Quantity, cell_text, counted
 from dietlab.errors import SpaceError, require_names, require_type
 from dietlab.hardware import Hardware
-from dietlab.space.cpu_space import cpu_candidates, cpu_limits
-from dietlab.space.cuda_space import cuda_candidates, cuda_limits
 from dietlab.space.limit import Limit
 from dietlab.space.micro_kernel import EDGES, Edge, MicroKernel
 from dietlab.space.scheme import Scheme
-from dietlab.workloads import Workload, axis_of
+from dietlab.space.target import space_target
+from dietlab.workloads import Workload
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -169,10 +168,11 @@ def build_space(workload: Workload, hardware: Hardware, edges: Iterable[Edge] = 
 
 @lru_cache(maxsize=16)  # each stage of a study asks for its space, and a GPU's takes a second
 def _built(workload: Workload, hardware: Hardware, edges: tuple[Edge, ...]) -> Space:
-    candidates, limits = _candidates(workload, hardware, edges)
+    target = space_target(hardware.kind)
+    limits = target.limits(workload, hardware)
     kept: list[Scheme] = []
     misses: dict[str, list[tuple[float, Scheme]]] = {limit.reason: [] for limit in limits}
-    for scheme in candidates:
+    for scheme in target.candidates(workload, hardware, edges):
         broken = next((limit for limit in limits if limit.excess(scheme) > 0), None)
         if broken is None:
             kept.append(scheme)
@@ -189,25 +189,12 @@ def _built(workload: Workload, hardware: Hardware, edges: tuple[Edge, ...]) -> S
     return Space(workload, hardware, tuple(sorted(kept)), rejected)
 
 
-def _candidates(
-    workload: Workload, hardware: Hardware, edges: tuple[Edge, ...]
-) -> tuple[Iterator[Scheme], tuple[Limit, ...]]:
-    """Returns the candidates of such a processor, and their limits."""
-    if hardware.kind == "cuda":
-        return cuda_candidates(workload, hardware, edges), cuda_limits(workload, hardware)
-    return cpu_candidates(workload, hardware, edges), cpu_limits(workload, hardware)
-
-
 def edges_of(cover: Cover, workload: Workload, hardware: Hardware) -> tuple[Edge, ...]:
-    """Returns the treatments of the edge tile that a cover searches over.
-
-    A CPU's copy of the edge tile needs a static reduction axis; without one the paper's cover is by loop
-    partitioning there.
-    """
+    """Returns the treatments of the edge tile that a cover searches over. The paper's is local padding; where
+    the target has none for an operator, it is loop partitioning."""
     if cover == "composed":
         return ("even",)
-    padded = hardware.kind == "cuda" or isinstance(axis_of(workload, "depth").extent, int)
-    return ("padded",) if padded else ("partitioned",)
+    return ("padded",) if space_target(hardware.kind).pads(workload) else ("partitioned",)
 
 
 def _rejection(limit: Limit, misses: list[tuple[float, Scheme]]) -> Rejection:

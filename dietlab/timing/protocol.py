@@ -8,7 +8,6 @@ from time import perf_counter, thread_time
 from typing import Any, Literal, get_args
 
 from dietlab.errors import MeasureError
-from dietlab.hardware.description import Target
 
 CacheState = Literal["hot", "interleaved", "rotating"]
 """``hot``: the same operands in every call; ``interleaved``: private caches are cold, weights stay in
@@ -18,11 +17,6 @@ CACHE_STATES: tuple[CacheState, ...] = get_args(CacheState)
 
 GPU_CACHE_STATES: tuple[CacheState, ...] = ("hot", "rotating")
 """States of the caches that calls can be timed in on a GPU."""
-
-
-def cache_states_for(target: Target) -> tuple[CacheState, ...]:
-    """Returns the states of the caches that calls can be timed in on such a processor."""
-    return GPU_CACHE_STATES if target == "cuda" else CACHE_STATES
 
 
 TOGETHER = 16

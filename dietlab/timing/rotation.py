@@ -6,6 +6,7 @@ import math
 
 from dietlab.hardware import Hardware, Roofline
 from dietlab.shapes import Shape
+from dietlab.timing.target import timing_target
 from dietlab.workloads import Workload, bound
 from dietlab.workloads.precision import require_dtype
 
@@ -28,10 +29,10 @@ def copies_beyond(copy_bytes: int, last_level_bytes: int, *, packed: bool) -> in
 
 
 def memory_bytes(workload: Workload, shape: Shape, hardware: Hardware) -> int:
-    """Returns the bytes that a rotating call fetches from memory: those of the constant operands; without
-    any, and on a GPU, those of all operands and the output. They are 0 for a small layer, whose copies are
+    """Returns the bytes that a rotating call fetches from memory: those of the operands that
+    rotate, such as constant ones, or of all and the output. They are 0 for a small layer, whose copies are
     limited in number and fit the last-level cache."""
-    constants = workload.constants if hardware.kind == "cpu" else ()
+    constants = timing_target(hardware.kind).rotated(workload)
     values = sum(math.prod(bound(workload.signature[name], shape)) for name in constants)
     rotated = require_dtype(workload.dtype).itemsize * values or workload.bytes(shape)
     level = hardware.last_level_bytes

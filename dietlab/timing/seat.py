@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from dietlab.errors import BuildError, MeasureError, MissingDependencyError
-from dietlab.hardware import Hardware
+from dietlab.errors import MeasureError
 from dietlab.timing.disturbance import Pace
-from dietlab.timing.host import host_options
 from dietlab.timing.process import WorkerCrashed, WorkerProcess, WorkerTimeout
 
 
@@ -71,22 +68,3 @@ class Seat:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def device_options(hardware: Hardware, folder: Path) -> tuple[dict[str, Any], str]:
-    """Returns the options that every contender on a processor is opened with, and why slow moments will not
-    be told (empty: a probe tells them).
-
-    Args:
-        folder: keeps the probe's library as long as they are open.
-    """
-    kind = {"kind": hardware.kind}
-    if hardware.kind == "cuda":
-        return {**kind, "l2_bytes": hardware.gpu.l2_bytes}, ""
-    try:
-        from dietlab.lower.probe import compile_fma_probe  # imports TVM, as no other line here
-
-        probe = compile_fma_probe(hardware, folder / "fma.so")
-    except (BuildError, MissingDependencyError, ImportError) as error:
-        return {**kind, **host_options(hardware)}, str(error)
-    return {**kind, **host_options(hardware, probe)}, ""

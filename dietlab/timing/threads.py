@@ -5,7 +5,15 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from dietlab.hardware import Hardware
+
 TASKS = Path("/proc/self/task")
+
+
+def host_threads(hardware: Hardware) -> int:
+    """Returns the host's threads for a process that works for a processor: a CPU's as many as an operator
+    uses, else all that this process may use."""
+    return hardware.cores if hardware.limits.on_host else len(os.sched_getaffinity(0))
 
 
 def pool_env(threads: int) -> dict[str, str]:

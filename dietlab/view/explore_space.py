@@ -3,8 +3,7 @@ processor would change."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from html import escape
 from textwrap import wrap
@@ -12,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from dietlab.errors import SpaceError
 from dietlab.hardware import Hardware
+from dietlab.hardware.knob import Knob
+from dietlab.hardware.target import hardware_target
 from dietlab.space import Cover, Scheme, Space, build_space, edges_of
 from dietlab.view.plots import new_figure
 from dietlab.view.theme import PALETTE
@@ -31,53 +32,9 @@ REMEMBERED = 64
 COVERS: tuple[tuple[str, Cover], ...] = (("composed", "composed"), ("padded (paper)", "paper"))
 
 
-@dataclass(frozen=True)
-class Knob:
-    """A figure of a processor that can be turned: its field in :class:`Hardware` or its limits, its name
-    for people, and the values that it takes, given the real one."""
-
-    field: str
-    label: str
-    values: Callable[[int], Sequence[int]]
-
-    def of(self, hardware: Hardware) -> int:
-        return int(getattr(hardware if self.field == "cores" else hardware.limits, self.field))
-
-    def words(self, value: int) -> str:
-        return amount(value, "bytes") if self.field.endswith("_bytes") else f"{value:,}"
-
-
-def _times(*factors: float) -> Callable[[int], Sequence[int]]:
-    """Returns the real value times each factor."""
-    return lambda real: sorted({max(1, round(real * factor)) for factor in factors})
-
-
-def _cores(real: int) -> Sequence[int]:
-    return sorted({1, 2, 4, 8, 16, 32, 64, real, 2 * real})
-
-
-def _vectors(real: int) -> Sequence[int]:
-    return (16, 32, 64)  # SSE or NEON, AVX, AVX-512: what a hardware description allows
-
-
-_SIZES = _times(1 / 4, 1 / 2, 1, 2, 4)
-KNOBS: dict[str, tuple[Knob, ...]] = {
-    "cpu": (
-        Knob("vector_registers", "vector registers", _times(1 / 4, 1 / 2, 1, 2)),
-        Knob("vector_bytes", "vector width", _vectors),
-        Knob("cores", "cores", _cores),
-        Knob("l1d_bytes", "L1 data cache", _SIZES),
-        Knob("l2_bytes", "L2 cache", _SIZES),
-    ),
-    "cuda": (
-        Knob("threads_per_block", "threads per block", _SIZES),
-        Knob("registers_per_thread", "registers per thread", _SIZES),
-        Knob("registers_per_block", "registers per block", _SIZES),
-        Knob("smem_per_block_bytes", "shared memory per block", _SIZES),
-        Knob("cores", "multiprocessors", _cores),
-    ),
-}
-"""What can be turned, by ``hardware.kind``."""
+def knob_words(knob: Knob, value: int) -> str:
+    """Returns a value of a knob in words."""
+    return amount(value, "bytes") if knob.field.endswith("_bytes") else f"{value:,}"
 
 
 def amount(value: float, unit: str) -> str:
@@ -235,11 +192,11 @@ def _turned(hardware: Hardware, values: dict[str, Any]) -> Hardware:
 
 def _what_if(hardware: Hardware, chip: Hardware, space: Space, real: frozenset[Scheme]) -> str:
     """Tells in a sentence how the space changes with the changed limits."""
-    knobs = [knob for knob in KNOBS[hardware.kind] if knob.of(chip) != knob.of(hardware)]
+    knobs = [knob for knob in hardware_target(hardware.kind).KNOBS if knob.of(chip) != knob.of(hardware)]
     if not knobs:
         return "These are the real limits. What would another processor change?"
     changes = ", ".join(
-        f"{k.label} {k.words(k.of(chip))} instead of {k.words(k.of(hardware))}" for k in knobs
+        f"{k.label} {knob_words(k, k.of(chip))} instead of {knob_words(k, k.of(hardware))}" for k in knobs
     )
     gained, lost = len(set(space) - real), len(real - set(space))
     if not gained and not lost:
@@ -253,12 +210,12 @@ def _controls(hardware: Hardware) -> dict[str, Any]:
     style = {"description_width": "initial"}
     sliders = {
         knob.field: ipywidgets.SelectionSlider(
-            options=[(knob.words(value), value) for value in knob.values(knob.of(hardware))],
+            options=[(knob_words(knob, value), value) for value in knob.values(knob.of(hardware))],
             value=knob.of(hardware),
             description=knob.label,
             style=style,
         )
-        for knob in KNOBS[hardware.kind]
+        for knob in hardware_target(hardware.kind).KNOBS
     }
     cover = ipywidgets.Dropdown(options=COVERS, value="composed", description="plans", style=style)
     return {**sliders, "cover": cover}

@@ -26,7 +26,6 @@ from dietlab.lower.cuda.cubin import Cubin  # noqa: E402
 from dietlab.lower.cuda.geometry import BlockGeometry  # noqa: E402
 from dietlab.lower.cuda.library import library_module  # noqa: E402
 from dietlab.lower.runtime import load_library  # noqa: E402
-from dietlab.measure.candidate_worker import TvmArrays, TvmOutput  # noqa: E402
 from dietlab.measure.candidates import Candidates  # noqa: E402
 from dietlab.plans.tree import tree_from_json  # noqa: E402
 from dietlab.shapes import Shape  # noqa: E402
@@ -35,6 +34,7 @@ from dietlab.timing.bench import Bench  # noqa: E402
 from dietlab.timing.cuda_clock import CudaClock  # noqa: E402
 from dietlab.timing.gpu import Gpu  # noqa: E402
 from dietlab.timing.process import serve  # noqa: E402
+from dietlab.timing.tvm_arrays import TvmArrays, TvmOutput  # noqa: E402
 from dietlab.workloads import tolerance, workload_from_json  # noqa: E402
 
 from .shifted import Shifted  # noqa: E402

@@ -24,6 +24,4 @@ from __future__ import annotations
 GPU_VENDORS = ("cublas", "cublaslt", "cublaslt-tuned", "torch-compile", "triton")
 """Contenders on a GPU that are not made of our library."""
 
-GPU_CONTENDERS = (*GPU_VENDORS, "ansor", "largest-shape", "oracle")
-
 WORKER = "dietlab.evaluation.gpu.worker"

@@ -10,12 +10,13 @@ from typing import Any, Protocol
 
 from dietlab.dispatch.operator import bound
 from dietlab.errors import MeasureError
-from dietlab.evaluation.ansor import require_form, tuned_library
+from dietlab.evaluation.ansor import tuned_library
 from dietlab.evaluation.contenders import LibraryContender
 from dietlab.evaluation.gpu import GPU_VENDORS
 from dietlab.evaluation.gpu.cublaslt import open_cublaslt
 from dietlab.evaluation.gpu.pytorch import Compiled, Eager
 from dietlab.evaluation.gpu.tensors import Tensor, Tensors
+from dietlab.evaluation.target import evaluation_target
 from dietlab.evaluation.vendors.interface import absent
 from dietlab.lower.runtime import load_library
 from dietlab.shapes import Shape
@@ -108,7 +109,7 @@ class TunedPrograms:
         self._programs: dict[Shape, Any] = {}
 
     def kind(self, workload: Workload) -> str:
-        require_form(workload, "cuda")
+        evaluation_target("cuda").require_form(workload)
         return "per-shape tuning"
 
     def version(self) -> str:

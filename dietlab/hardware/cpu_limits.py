@@ -1,0 +1,54 @@
+"""The limits of a CPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dietlab.errors import HardwareError
+from dietlab.hardware.cpu_units import UNITS, CpuUnit, units_of
+from dietlab.hardware.limits import Limits, require_positive
+
+
+@dataclass(frozen=True)
+class CpuLimits(Limits):
+    """The limits of a CPU that bound a micro-kernel; caches are per core except the last level."""
+
+    kind = "cpu"
+
+    llvm_cpu: str
+    vector_bytes: int
+    vector_registers: int
+    l1d_bytes: int
+    l2_bytes: int
+    l3_bytes: int
+
+    def __post_init__(self) -> None:
+        require_positive(self, "vector_registers", "l1d_bytes", "l2_bytes")
+        if self.vector_bytes not in (16, 32, 64):
+            raise HardwareError("vectors have 16, 32 or 64 bytes", self.vector_bytes)
+
+    @property
+    def lanes(self) -> int:
+        """float32 values in one vector register."""
+        return self.vector_bytes // 4
+
+    @property
+    def last_level_bytes(self) -> int:
+        return self.l3_bytes or self.l2_bytes
+
+    def peak_for(self, dtype: str, float32: float | None) -> float | None:
+        """Returns the peak of a core: other types than float32 have their fastest unit's, by its rate
+        (:data:`~dietlab.hardware.cpu_units.UNITS`)."""
+        units = self.units(dtype)
+        rate = 1.0 if dtype == "float32" else UNITS[units[0]].rate if units else None
+        return float32 * rate if float32 and rate else None
+
+    def units(self, dtype: str) -> tuple[CpuUnit, ...]:
+        """Returns the units that multiply operands of a type, the fastest first; empty if there is none."""
+        return units_of(self.llvm_cpu, dtype)
+
+    @property
+    def coherent_code(self) -> bool:
+        """True if the instruction cache sees what is written as data, as on x86, whose LLVM name is never
+        ``generic`` here, and not on ARM."""
+        return self.llvm_cpu != "generic"

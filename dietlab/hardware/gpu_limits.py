@@ -1,0 +1,118 @@
+"""The limits of a GPU."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from dietlab.errors import HardwareError
+from dietlab.hardware.limits import Limits, require_positive
+
+
+@dataclass(frozen=True)
+class GpuLimits(Limits):
+    """The limits of a GPU that bound a micro-kernel (CUDA C Programming Guide, technical specifications by
+    compute capability; allocation units are those of ``cuda_occupancy.h`` in the CUDA toolkit).
+
+    Args:
+        compute_capability: as in ``"9.0"``.
+        threads_per_block: at most, as are all figures "per" something.
+        smem_per_block_bytes: shared memory of a block that opts in to more than 48 KiB.
+        smem_per_sm_bytes: shared memory of all resident blocks, what the driver reserves included.
+        registers_per_block: 32-bit registers, as are all registers.
+        threads_per_sm: of resident blocks.
+        l2_bytes: of the whole GPU.
+        blocks_per_sm: resident at the same time.
+        smem_reserved_bytes: what the driver takes beside the shared memory of each resident block.
+        smem_unit_bytes: shared memory is given to a block in multiples of it.
+        register_unit: registers are given to a warp in multiples of it.
+        warp_threads: threads that execute together.
+        half_gflops: dense float16 products summed in float32 on the tensor cores of *one*
+            multiprocessor, in GFLOP/s (bfloat16 is as fast from compute capability 8.0 on, and not there
+            before); None if unknown.
+
+    Raises:
+        HardwareError: if a figure is not positive, or the compute capability is none.
+    """
+
+    kind = "cuda"
+    unit = "multiprocessor"
+    on_host = False
+
+    compute_capability: str
+    threads_per_block: int
+    smem_per_block_bytes: int
+    smem_per_sm_bytes: int
+    registers_per_block: int
+    registers_per_thread: int
+    threads_per_sm: int
+    l2_bytes: int
+    blocks_per_sm: int
+    registers_per_sm: int
+    smem_reserved_bytes: int
+    smem_unit_bytes: int
+    register_unit: int
+    warp_threads: int = 32
+    half_gflops: float | None = None
+
+    def __post_init__(self) -> None:
+        capability: object = self.compute_capability
+        if not isinstance(capability, str) or not re.fullmatch(r"\d+\.\d", capability):
+            raise HardwareError("a compute capability reads like '9.0'", repr(capability))
+        require_positive(
+            self,
+            "threads_per_block",
+            "smem_per_block_bytes",
+            "smem_per_sm_bytes",
+            "registers_per_block",
+            "registers_per_thread",
+            "threads_per_sm",
+            "l2_bytes",
+            "blocks_per_sm",
+            "registers_per_sm",
+            "smem_unit_bytes",
+            "register_unit",
+            "warp_threads",
+        )
+        if self.smem_reserved_bytes < 0:
+            raise HardwareError("smem_reserved_bytes is 0 or more", self.smem_reserved_bytes)
+        if self.half_gflops is not None:
+            require_positive(self, "half_gflops")
+
+    @property
+    def last_level_bytes(self) -> int:
+        return self.l2_bytes
+
+    def peak_for(self, dtype: str, float32: float | None) -> float | None:
+        """Returns the peak of a multiprocessor: 16-bit types run on its tensor cores."""
+        return float32 if dtype == "float32" else self.half_gflops
+
+    @property
+    def arch(self) -> str:
+        """The compiler's name of the architecture, as in ``"sm_80"``. That of 9.0 is ``"sm_90a"``, with the
+        instructions that no other GPU has: a cubin of ``sm_90`` would run on 9.0 only, too, as there is no
+        other GPU of that major capability."""
+        return f"sm_{self.compute_capability.replace('.', '')}{'a' if self.warp_groups else ''}"
+
+    @property
+    def capability(self) -> tuple[int, int]:
+        """The compute capability as numbers, to compare."""
+        major, minor = self.compute_capability.split(".")
+        return int(major), int(minor)
+
+    @property
+    def asynchronous(self) -> bool:
+        """True if copies to shared memory can bypass the registers (cp.async, from 8.0 on; the tensor
+        cores of these GPUs multiply 16 x 16 by 16 x 8)."""
+        return self.capability >= (8, 0)
+
+    @property
+    def clusters(self) -> bool:
+        """True if blocks can be launched in clusters that read each other's shared memory."""
+        return self.capability >= (9, 0)
+
+    @property
+    def warp_groups(self) -> bool:
+        """True if four warps together multiply from shared memory (PTX ISA, ``wgmma``: of 9.0 only; later
+        GPUs have other instructions instead)."""
+        return self.capability == (9, 0)

@@ -1,0 +1,64 @@
+"""The part of a target that compiles and loads libraries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from dietlab.hardware import Hardware
+from dietlab.hardware.target import part
+from dietlab.lower.artifact import Artifact
+from dietlab.lower.contraction import Sizes
+from dietlab.plans import Tree
+from dietlab.workloads import Workload
+
+if TYPE_CHECKING:
+    from dietlab.lower.decisions import Lowering
+
+
+class LowerTarget(Protocol):
+    """The lowering of a target, and what its libraries need to run."""
+
+    @property
+    def DECIDES(self) -> bool:
+        """True if its programs depend on a :class:`~dietlab.lower.decisions.Lowering`."""
+
+    def compile_plans(
+        self,
+        workload: Workload,
+        hardware: Hardware,
+        schemes: Sequence[Any],
+        tree: Tree,
+        path: Path,
+        *,
+        every_plan: bool,
+        only: Sequence[Sequence[Sizes]] | None,
+        lowering: Lowering,
+    ) -> Artifact:
+        """Compiles an operator; see :func:`~dietlab.lower.program.compile_plans`."""
+
+    def source_of(self, workload: Workload, hardware: Hardware, scheme: Any) -> str:
+        """Returns the program of one scheme, to read."""
+
+    def require_tools(self) -> object:
+        """Checks that what compiles and links is here.
+
+        Raises:
+            BuildError, MissingDependencyError: if it is not.
+        """
+
+    def runtimes(self, cores: int) -> tuple[str, ...]:
+        """Returns the parts of TVM's runtime that a library needs beside it."""
+
+    def load(self, path: Path, cores: int) -> Any:
+        """Returns the functions of a library; see :func:`~dietlab.lower.runtime.load_library`."""
+
+    def operands(self, name: str, dtype: str) -> tuple[str, str]:
+        """Returns where operands lie for a processor of that name, and how to make one, as errors tell."""
+
+
+def lower_target(name: str) -> LowerTarget:
+    """Returns the part of a target that compiles and loads libraries."""
+    found: LowerTarget = part(name, "lower")
+    return found

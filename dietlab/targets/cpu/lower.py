@@ -1,0 +1,76 @@
+"""Code for a CPU: LLVM compiles it, and TVM's pool of threads runs it on several cores."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from dietlab.errors import BuildError
+from dietlab.hardware import Hardware
+from dietlab.lower.artifact import Artifact
+from dietlab.lower.compiler import compile_library, require_linker
+from dietlab.lower.contraction import Sizes
+from dietlab.lower.decisions import Lowering
+from dietlab.lower.runtime import RUNTIME_NAME, load_runtime, open_library
+from dietlab.plans import Tree
+from dietlab.space import CpuScheme, layout_limits
+from dietlab.workloads import Workload
+
+DECIDES = True
+require_tools = require_linker
+
+
+def compile_plans(
+    workload: Workload,
+    hardware: Hardware,
+    schemes: Sequence[CpuScheme],
+    tree: Tree,
+    path: Path,
+    *,
+    every_plan: bool,
+    only: Sequence[Sequence[Sizes]] | None,
+    lowering: Lowering,
+) -> Artifact:
+    """Compiles an operator of register tiles."""
+    from dietlab.lower.cpu.geometry import Geometry
+    from dietlab.lower.cpu.library import library_module
+
+    for limit, scheme in product(layout_limits(workload), schemes):
+        if limit.excess(scheme) > 0:
+            raise BuildError(limit.reason, scheme.key, "dietlab.build_space() makes only such.")
+    geometry = Geometry.of(workload, hardware, schemes, lowering)
+    module = library_module(geometry, schemes, tree, every_plan=every_plan, only=only)
+    artifact = compile_library(module, hardware, path)
+    return replace(artifact, packs=bool(workload.constants))
+
+
+def source_of(workload: Workload, hardware: Hardware, scheme: CpuScheme) -> str:
+    """Returns the scheme's private functions as TensorIR."""
+    from dietlab.lower.cpu.geometry import Geometry
+    from dietlab.lower.cpu.micro_kernel import tile_function
+
+    return str(tile_function(scheme.kernel, Geometry.of(workload, hardware, [scheme]), "exact").script())
+
+
+def runtimes(cores: int) -> tuple[str, ...]:
+    """Returns TVM's pool of threads: none for one core."""
+    return (RUNTIME_NAME,) if cores > 1 else ()
+
+
+def load(path: Path, cores: int) -> Any:
+    """Returns the functions of a library. One for several cores calls TVM's pool of threads, which must be in
+    the process *before* the first call: that would otherwise jump to address zero."""
+    if cores > 1:
+        # TVM halves the processor count it sees on x86 and reads this when its pool starts.
+        os.environ.setdefault("TVM_NUM_THREADS", str(cores))
+        load_runtime(path.parent)
+    return open_library(path)
+
+
+def operands(name: str, dtype: str) -> tuple[str, str]:
+    """Returns the host's memory as the place of operands, whatever the CPU's name."""
+    return "on the CPU", f"np.array(x, np.{dtype}, order='C') makes such an array."

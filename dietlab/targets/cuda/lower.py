@@ -1,0 +1,75 @@
+"""Code for a GPU: TVM writes CUDA C++, NVIDIA's compiler makes cubins of it, and the driver loads them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dietlab.hardware import Hardware
+from dietlab.lower.artifact import Artifact
+from dietlab.lower.compiler import require_linker
+from dietlab.lower.contraction import Sizes
+from dietlab.lower.cuda.nvcc import require_compiler
+from dietlab.lower.decisions import Lowering
+from dietlab.lower.runtime import CUDA_RUNTIME_NAME, RUNTIME_NAME, load_cuda_runtime, open_library
+from dietlab.plans import Leaf, Tree
+from dietlab.space import CudaScheme
+from dietlab.workloads import Workload
+
+DECIDES = False
+
+
+def compile_plans(
+    workload: Workload,
+    hardware: Hardware,
+    schemes: Sequence[CudaScheme],
+    tree: Tree,
+    path: Path,
+    *,
+    every_plan: bool,
+    only: Sequence[Sequence[Sizes]] | None,
+    lowering: Lowering,
+) -> Artifact:
+    """Compiles an operator of thread-block tiles, which depend on no ``lowering``."""
+    from dietlab.lower.cuda.compiler import compile_library
+    from dietlab.lower.cuda.geometry import BlockGeometry
+    from dietlab.lower.cuda.library import library_module
+
+    geometry = BlockGeometry.of(workload, hardware)
+    rows = None if only is None else [sorted({s[geometry.size] for s in called}) for called in only]
+    module = library_module(geometry, schemes, tree, every_plan=every_plan, only=rows)
+    return compile_library(module, hardware, path)
+
+
+def source_of(workload: Workload, hardware: Hardware, scheme: CudaScheme) -> str:
+    """Returns the scheme's kernel as CUDA C++."""
+    from dietlab.lower.cuda.compiler import cuda_source, kernel_texts, lower
+    from dietlab.lower.cuda.geometry import BlockGeometry
+    from dietlab.lower.cuda.library import library_module
+
+    module = library_module(BlockGeometry.of(workload, hardware), [scheme], Leaf(0))
+    return kernel_texts(cuda_source(lower(module, hardware)))[0]
+
+
+def require_tools() -> None:
+    """Checks for NVIDIA's compiler and a linker."""
+    require_compiler()
+    require_linker()
+
+
+def runtimes(cores: int) -> tuple[str, ...]:
+    """Returns TVM's part for the driver, and what it stands on."""
+    return (RUNTIME_NAME, CUDA_RUNTIME_NAME)
+
+
+def load(path: Path, cores: int) -> Any:
+    """Returns the functions of a library, which call TVM's part for the driver."""
+    load_cuda_runtime(path.parent)
+    return open_library(path)
+
+
+def operands(name: str, dtype: str) -> tuple[str, str]:
+    """Returns the GPU's memory as the place of operands."""
+    remedy = f"x.to('cuda', torch.{dtype}).contiguous() makes such a tensor."
+    return f"on one GPU like {name}", remedy
