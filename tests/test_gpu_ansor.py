@@ -25,6 +25,7 @@ from dietlab.evaluation.target import evaluation_target
 from dietlab.evaluation.vendors import NoFormError
 from dietlab.events import audience
 from dietlab.hardware import Hardware, detect_gpu
+from dietlab.hardware.target import part
 from dietlab.lower.cuda import nvcc
 from dietlab.search import EFFORTS
 from dietlab.shapes import Dim, Shape, ShapeSet
@@ -119,7 +120,7 @@ def test_rules_are_those_of_the_forms_and_declare_no_more_shared_memory_than_a_b
     pytest.importorskip("tvm")
     from dietlab.evaluation.ansor_gpu import RULES, schedule_target
 
-    assert tuple(RULES) == ansor.GPU_DTYPES
+    assert tuple(RULES) == part("cuda", "evaluation").ANSOR_DTYPES
     for gpu in (T4, H100):
         target = schedule_target(gpu)
         assert int(target.attrs["max_shared_memory_per_block"]) == 48 << 10 < gpu.gpu.smem_per_block_bytes
