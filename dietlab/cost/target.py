@@ -14,7 +14,7 @@ from dietlab.workloads import Workload
 
 
 class CostTarget(Protocol):
-    """What a target adds to the cost model: features, the bound of a tile, and fitted constants."""
+    """The part of a target in the cost model: features, the bound of a tile, and fitted constants."""
 
     @property
     def FEATURES(self) -> tuple[str, ...]:
@@ -22,7 +22,7 @@ class CostTarget(Protocol):
 
     @property
     def adaptation(self) -> Callable[..., AdaptationCost]:
-        """What makes the adaptation: see :func:`~dietlab.cost.adaptation.adaptation_cost`."""
+        """Makes the adaptation: see :func:`~dietlab.cost.adaptation.adaptation_cost`."""
 
     def features(self, scheme: Any, workload: Workload, hardware: Hardware) -> list[float]:
         """Returns the features of a scheme, none of which depends on a dynamic dimension."""

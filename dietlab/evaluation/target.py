@@ -27,7 +27,7 @@ class EvaluationTarget(Protocol):
 
     @property
     def WORKER(self) -> WorkerModule:
-        """What the process of each contender runs."""
+        """The module that the process of each contender runs."""
 
     def facts(self) -> dict[str, str]:
         """Returns what stands beside figures of this machine, such as a driver's version."""

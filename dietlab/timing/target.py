@@ -24,7 +24,7 @@ class TimingTarget(Protocol):
 
     @property
     def START_SECONDS(self) -> float:
-        """What the first answer of a timing process may take beyond that of another, in seconds."""
+        """The time that the first answer of a timing process may take beyond that of another, in seconds."""
 
     def rotated(self, workload: Workload) -> tuple[str, ...]:
         """Returns the operands that alone rotate; none if all do, and the output."""
