@@ -444,9 +444,13 @@ def test_unknown_cache_states_are_refused_before_anything_starts(
 
 def test_impossible_line_ups_are_refused(op: Operator) -> None:
     shapes = ShapeSet.extents(WORK, [1])
-    with pytest.raises(DispatchError, match=r"contenders are openblas, mkl.*oracle; got cublas, nobody"):
+    with pytest.raises(
+        DispatchError, match=r"contenders on .* are openblas, mkl.*oracle; got cublas, nobody"
+    ):
         evaluate(op, shapes, ("openblas", "cublas", "nobody"), effort=BRIEF)
-    with pytest.raises(DispatchError, match=r"contenders are .*; got the string 'mkl'\. Give a list of them"):
+    with pytest.raises(
+        DispatchError, match=r"contenders on .* are .*; got the string 'mkl'\. Give a list of them"
+    ):
         evaluate(op, shapes, "mkl", effort=BRIEF)
     with pytest.raises(DispatchError, match=r"need the tuning run.*got tuned=None. Pass tuned=run"):
         evaluate(op, shapes, ("oracle",), effort=BRIEF)
