@@ -58,8 +58,8 @@ what a tuning from nothing ends with: medians over the runs, of 5 seeds, with 95
 quality over that from nothing, geometric means, and the worst run's. Records of another processor count once
 12 pairs are measured."""
 
-TRANSFERRED = """Records of the same machine save most of the measurements and end no worse. Those of another
-one save few, and a single run may end worse: they rank less well than some fifty measurements do."""
+TRANSFERRED = """Records of the same machine save most of the measurements, and on average end no worse. Those
+of another one save few, and a single run may end worse: they rank less well than fifty measurements do."""
 
 FLEETS = """## Many devices, simulated
 
@@ -84,8 +84,8 @@ each round* among the parts of the method."""
 
 FEW = """### On `{survey}`, with the effort `quick` and what its measurements took
 
-Tuning for 8 lengths: a round of deciding asks for all of them, so that nothing is left to ask ahead, and the
-tuner waits. More devices than a round has work for save nothing either way."""
+This tuning is for 8 lengths. A round of deciding measures all of them, so that no next round can be proposed
+meanwhile, and the devices wait. More devices than a round has measurements save nothing either way."""
 
 
 def search_page(docs: Path, data: Path) -> str:

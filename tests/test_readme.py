@@ -15,9 +15,12 @@ import pytest
 from click.testing import CliRunner
 from conftest import ROOT
 
+import dietlab as dl
 from dietlab.cli.main import main as command
 from dietlab.evaluation import CONTENDERS
 from dietlab.measure import SyntheticRunner
+from dietlab.plans import Leaf
+from dietlab.workloads import tolerance
 
 PAGES = ("README.md", "CONTRIBUTING.md", "data/README.md", "data/results/README.md")
 TEXTS = {
@@ -119,6 +122,19 @@ def test_loading_example(loop: tuple[Path, dict[str, Any]], monkeypatch: pytest.
     names: dict[str, Any] = {}
     exec(smaller(blocks(LIBRARY, "python")[0]), names)
     np.testing.assert_allclose(names["y"], np.full((7, 80), 32.0), rtol=1e-6)
+
+
+def test_int8_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a library of one micro-kernel."""
+    work = dl.Dense(T=dl.Dim(1, 8), N=24, K=20, dtype="int8")
+    here = dl.Hardware.detect(measure=False).with_cores(1)
+    scheme = next(s for s in dl.build_space(work, here) if s.rows == 3)
+    dl.build(dl.Dispatcher(work, here, (scheme,), Leaf(0)), tmp_path / "runs" / "dense-int8")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"dl": dl, **work.inputs(dl.Shape.of(T=4))}
+    inputs = {name: names[name] for name in ("x", "w", "scale")}
+    exec(blocks(LIBRARY, "py")[0], names)
+    assert np.abs(names["y"] - work.reference(inputs)).max() <= tolerance(work, inputs)
 
 
 def test_library_runs_without_dietlab(loop: tuple[Path, dict[str, Any]]) -> None:

@@ -26,7 +26,7 @@ from dietlab.lower.compiler import compile_library, target_of
 from dietlab.lower.cpu.geometry import Geometry
 from dietlab.lower.cpu.library import library_module
 from dietlab.lower.cpu.units import matrix_registers
-from dietlab.lower.program import compile_plans
+from dietlab.lower.program import compile_plans, source_of
 from dietlab.lower.runtime import aligned_empty, as_tensor, load_library
 from dietlab.plans import Leaf
 from dietlab.shapes import Dim, Shape
@@ -64,7 +64,7 @@ HERE = Hardware.detect(measure=False).with_cores(1)
 def schemes_of(unit: CpuUnit, lanes: int) -> list[CpuScheme]:
     """The bases with widths in vectors, for one unit, in both ways of composition."""
     keys = []
-    for number, base in enumerate(MATRIX_BASES if UNITS[unit].tile_rows > 1 else BASES):
+    for number, base in enumerate(MATRIX_BASES if UNITS[unit].matrix else BASES):
         rows, rest = base.split("x", 1)
         vectors, rest = rest.split(".", 1)
         keys.append(f"{rows}x{int(vectors) * lanes}.{rest}.{unit}.{('even', 'rest')[number % 2]}")
@@ -121,7 +121,7 @@ def check_all(program: UnitProgram) -> None:
 
 def fills(unit: CpuUnit, work: Dense) -> bool:
     """Whether a unit's instructions fill the reduction."""
-    return work.K % (UNITS[unit].per_step * UNITS[unit].tile_steps) == 0 or UNITS[unit].tile_steps == 1
+    return not UNITS[unit].matrix or work.K % (UNITS[unit].per_step * UNITS[unit].tile_steps) == 0
 
 
 @pytest.mark.parametrize(
@@ -273,12 +273,12 @@ def test_tiles_of_amx_fit_its_registers_and_fill_the_reduction() -> None:
     xeon = replace(AVX512, limits=replace(AVX512.cpu, llvm_cpu="sapphirerapids"))
     for dtype, step in (("int8", 64), ("bfloat16", 32)):
         found = build_space(Dense(T, 256, 4 * step, dtype=dtype), xeon)
-        tiles = {(s.rows // 16, s.cols // 16) for s in found if s.kernel.facts.tile_rows > 1}
+        tiles = {(s.rows // 16, s.cols // 16) for s in found if s.kernel.facts.matrix}
         assert tiles == {(1, n) for n in range(1, 7)} | {(m, 1) for m in range(2, 7)} | {(2, 2)}
         for scheme in found:
             registers = matrix_registers(scheme.kernel, 16)
             used = (*registers.sums, *registers.weights, *registers.inputs)
-            assert scheme.kernel.facts.tile_rows == 1 or (sorted(used) == list(range(8)) and all(registers))
+            assert not scheme.kernel.facts.matrix or (sorted(used) == list(range(8)) and all(registers))
         uneven = build_space(Dense(T, 256, 4 * step + 4, dtype=dtype), xeon)
         assert {s.kernel.facts.tile_rows for s in uneven} == {1}
 
@@ -315,7 +315,9 @@ if len(sys.argv) > 1:
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux" or platform.machine() != "x86_64", reason="a call of Linux's")
+@pytest.mark.skipif(
+    sys.platform != "linux" or platform.machine() != "x86_64", reason="arch_prctl is Linux's, on x86-64"
+)
 def test_amx_that_the_system_forbids_is_no_unit_and_no_fault(tmp_path: Path) -> None:
     """In a process whose system refuses the tiles: another family is detected, and a library that has them
     says so in place of the instruction that would end the process."""
@@ -334,6 +336,12 @@ def test_amx_that_the_system_forbids_is_no_unit_and_no_fault(tmp_path: Path) -> 
     assert not arguments or "lets this process use AMX" in done.stdout, (done.stdout, done.stderr)
 
 
+def test_program_of_a_matrix_unit_can_be_read() -> None:
+    xeon = replace(AVX512, limits=replace(AVX512.cpu, llvm_cpu="sapphirerapids"))
+    text = source_of(WORK["int8"][-1], xeon, Scheme.from_key("32x32.u16.ws.p0.amxint8.even"))
+    assert text.count("tdpbssd") >= 4 and "tilestored64" in text
+
+
 def test_wrong_unit_is_no_program(tmp_path: Path) -> None:
     work = Dense(T, 64, 64, dtype="int8")
     other = Scheme.from_key("3x16.u1.ws.p0.even")
@@ -346,7 +354,7 @@ def test_wrong_unit_is_no_program(tmp_path: Path) -> None:
 
 def test_keys_name_the_unit() -> None:
     for unit in UNITS:
-        size = "32x16.u32" if UNITS[unit].tile_rows > 1 else "6x16.u2"
+        size = "32x16.u32" if UNITS[unit].matrix else "6x16.u2"
         key = f"{size}.ws.p0a.even" if unit == "fma" else f"{size}.ws.p0a.{unit}.even"
         assert Scheme.from_key(key).key == key and Scheme.from_key(key).kernel.unit == unit
     with pytest.raises(SpaceError):
@@ -387,7 +395,7 @@ def test_inner_loop_is_the_instruction_and_saves_no_register(unit: str) -> None:
     counts = [sum(instruction in line for line in body) for body in loops]
     inner = [body for body, found in zip(loops, counts, strict=True) if found and found % count == 0]
     assert inner, counts
-    if scheme.kernel.facts.tile_rows > 1:
+    if scheme.kernel.facts.matrix:
         inner = [min(inner, key=len)]  # around it stands the loop that reads what tiles left on the stack
     registers = "%zmm" if lanes == 16 else "%ymm"
     for body in inner:

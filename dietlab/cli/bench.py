@@ -121,8 +121,8 @@ def bench(
       paper-cpu  the paper's dense layer and both batched products at its eight lengths, also
                  against one schedule for all and, the layer, per-shape tuning
       low-precision  two dense layers, T=1..128, in float32, int8 and bfloat16, against vendors
-               with packed weights
-    llm-cpu    a dense layer 4096 x 4096, T=1..512
+                 with packed weights
+      llm-cpu    a dense layer 4096 x 4096, T=1..512
       smoke      one tiny dense layer, for a first look: under a minute
       smoke-layers  four tiny layers with one library
       smoke-gpu  the same layer on a GPU

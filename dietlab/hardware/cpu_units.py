@@ -46,6 +46,11 @@ class UnitFacts:
     tile_steps: int = 1
 
     @property
+    def matrix(self) -> bool:
+        """True if an instruction multiplies several rows by several vectors, held in tile registers."""
+        return self.tile_rows > 1
+
+    @property
     def layout(self) -> tuple[int, int]:
         """The facts that the packed weights depend on."""
         return self.per_step, self.halves

@@ -86,6 +86,8 @@ beyond it."""
 
 QKV = (("N", 2304), ("K", 768))
 
+FLOATS, HALVES = ("float32",), ("float16", "bfloat16")
+
 CPU_CRITERIA: tuple[Criterion, ...] = (
     Criterion(
         "prepacked",
@@ -157,6 +159,7 @@ CPU_CRITERIA: tuple[Criterion, ...] = (
         at_least=88.0,
         threads=(1,),
         dims=QKV,
+        dtypes=FLOATS,
     ),
     Criterion(
         "peak",
@@ -166,6 +169,7 @@ CPU_CRITERIA: tuple[Criterion, ...] = (
         (128, 1 << 30),
         threads=(1,),
         dims=QKV,
+        dtypes=FLOATS,
     ),
     Criterion(
         "prime",
@@ -192,7 +196,6 @@ CPU_CRITERIA: tuple[Criterion, ...] = (
 )
 """The lines that a CPU is judged by, from top to bottom."""
 
-FLOATS, HALVES = ("float32",), ("float16", "bfloat16")
 on_gpu = partial(Criterion, processor="cuda", operators="")
 
 GPU_CRITERIA: tuple[Criterion, ...] = (

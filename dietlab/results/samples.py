@@ -194,7 +194,8 @@ def _padding(block: Block) -> Values:
 
 
 def _peak(block: Block) -> Values:
-    peak = block.report.processor.total_gflops
+    processor, dtype = block.report.processor, block.report.operator.dtype
+    peak = processor.cores * (processor.peak_for(dtype) or 0.0)
     for shape, row in block.ours.items():
         if peak:
             yield shape, 100 * row.gflops / peak

@@ -117,7 +117,7 @@ class CpuMicroKernel(MicroKernel):
 
     @property
     def depth_multiple(self) -> int:
-        return self.facts.per_step * self.facts.tile_steps if self.facts.tile_steps > 1 else 1
+        return self.facts.per_step * self.facts.tile_steps if self.facts.matrix else 1
 
     @property
     def tile(self) -> dict[Role, int]:
@@ -144,7 +144,7 @@ class CpuMicroKernel(MicroKernel):
         """Returns the registers in use, of vectors or of tiles: accumulators, one step's weights, one input,
         and what else the unit needs."""
         groups, vectors = self.rows // self.facts.tile_rows, self.vectors(lanes)
-        if self.facts.tile_rows > 1:
+        if self.facts.matrix:
             return groups * vectors + weight_tiles(vectors) + 1
         return groups * vectors + vectors + self.facts.temporaries
 

@@ -63,7 +63,7 @@ def cpu_candidates(
     tiles = list(product(range(1, TILE_REGISTERS), range(1, TILE_REGISTERS)))
     for unit in units:
         facts = UNITS[unit]
-        counts, unrolls = (tiles, MATRIX_UNROLLS) if facts.tile_rows > 1 else (sizes, UNROLLS)
+        counts, unrolls = (tiles, MATRIX_UNROLLS) if facts.matrix else (sizes, UNROLLS)
         for (groups, vectors), unroll, order, (steps, ahead, block), edge, along in product(
             counts, unrolls, ORDERS, streams(workload), edges, axes
         ):
@@ -98,13 +98,13 @@ def cpu_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
             "accumulators and operands fit the vector registers",
             cpu.vector_registers,
             "registers",
-            lambda s: s.kernel.registers(lanes) if s.kernel.facts.tile_rows == 1 else 0,
+            lambda s: 0 if s.kernel.facts.matrix else s.kernel.registers(lanes),
         ),
         Limit(
             "accumulators and operands fit AMX's tile registers",
             TILE_REGISTERS,
             "registers",
-            lambda s: s.kernel.registers(lanes) if s.kernel.facts.tile_rows > 1 else 0,
+            lambda s: s.kernel.registers(lanes) if s.kernel.facts.matrix else 0,
         ),
         Limit(
             "accumulators hide the latency of a multiply-add",

@@ -66,7 +66,7 @@ def library_module(
     chosen = pieces(geometry, schemes, tree, only)
     any_plan = pieces(geometry, schemes, None, only) if every_plan else ()
     functions = {
-        tile_name(tile, fit): _tile_function(tile, geometry, fit)
+        tile_name(tile, fit): function_of_tile(tile, geometry, fit)
         for piece in (*chosen, *any_plan)
         for tile, fit in tiles_of(piece.scheme, piece.heights, piece.widths)
     }
@@ -89,8 +89,9 @@ def library_module(
     return tvm.IRModule({**{names[name]: function for name, function in functions.items()}, **entries})
 
 
-def _tile_function(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> Any:
-    if kernel.facts.tile_rows > 1:
+def function_of_tile(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> Any:
+    """Returns the function of one tile, of the kind that its micro-kernel has."""
+    if kernel.facts.matrix:
         return matrix_tile_function(kernel, geometry)
     if kernel.along == "depth":
         return dot_products_function(kernel, geometry)

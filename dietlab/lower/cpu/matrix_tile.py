@@ -10,7 +10,7 @@ for 37 rows: three groups of 13, of which the last begins early and computes two
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
@@ -19,18 +19,13 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from dietlab.hardware import UNITS
+from dietlab.hardware import UNITS, CpuUnit
+from dietlab.hardware.detect import ARCH_REQ_XCOMP_PERM, SYS_ARCH_PRCTL, XFEATURE_XTILEDATA
 from dietlab.lower.cpu.compute_stage import multiply_add
 from dietlab.lower.cpu.geometry import FLOAT_BYTES, Geometry
 from dietlab.lower.cpu.loop_nest import LoopNest
-from dietlab.lower.cpu.micro_kernel import (
-    tile_arguments,
-    tile_name,
-    tile_types,
-    weights_buffer,
-    write_row,
-)
-from dietlab.lower.cpu.tile import Group, Tile
+from dietlab.lower.cpu.micro_kernel import declared, write_row
+from dietlab.lower.cpu.tile import Tile
 from dietlab.lower.cpu.tir import ceil_div, constant, int64, lanes_of, stack_buffer
 from dietlab.lower.cpu.units import matrix_registers
 from dietlab.space import TILE_REGISTERS, CpuMicroKernel
@@ -51,7 +46,7 @@ define linkonce_odr i32 @{READY}() {{
   br i1 %ready, label %done, label %ask
 ask:
   %answer = call i64 asm sideeffect "syscall", "={{ax}},{{ax}},{{di}},{{si}},~{{rcx}},~{{r11}},~{{memory}}"(
-    i64 158, i64 4131, i64 18)
+    i64 {SYS_ARCH_PRCTL}, i64 {ARCH_REQ_XCOMP_PERM}, i64 {XFEATURE_XTILEDATA})
   %granted = icmp eq i64 %answer, 0
   %found = zext i1 %granted to i32
   store i32 %found, ptr @dietlab_amx
@@ -71,9 +66,9 @@ FORBIDDEN = (
 
 
 @contextmanager
-def asking(geometry: Geometry, units: Any) -> Iterator[None]:
+def asking(geometry: Geometry, units: Iterable[CpuUnit]) -> Iterator[None]:
     """Asks the system for AMX's registers before what is emitted inside, if one of ``units`` needs them."""
-    matrix = any(UNITS[unit].tile_rows > 1 for unit in units) and not geometry.emulated
+    matrix = any(UNITS[unit].matrix for unit in units) and not geometry.emulated
     with T.attr(int64(0), "pragma_import_llvm", READY_CODE) if matrix else nullcontext():
         if matrix:
             ready = tirx.call_extern("int32", READY)
@@ -133,37 +128,12 @@ def matrix_tile_function(kernel: CpuMicroKernel, geometry: Geometry) -> Any:
     those of :func:`~dietlab.lower.cpu.micro_kernel.tile_function`, and ``rows`` of the output, ``group`` and
     the ``height`` of all groups.
     """
-    names = tile_arguments(kernel, geometry, "exact")
     with IRBuilder() as builder, T.prim_func(private=True):
-        T.func_name(tile_name(kernel, "exact"))
-        T.func_attr({"tirx.noalias": True})
-        types = tile_types(kernel, geometry)
-        given = {n: T.arg(n, T.handle(types[n]) if n in types else T.int64()) for n in names}
-        sizes = {dim: given[dim] for dim in geometry.tile_dims}
-        width, depth = (geometry.value(extent, sizes) for extent in (geometry.cols, geometry.depth))
-        outputs = {
-            name: T.decl_buffer((given["rows"], width), types[name], data=given[name], align=4)
-            for name in ("y", "residual")
-            if name in given
-        }
+        given, tile = declared(kernel, geometry, "exact")
         height, last = given["height"], T.bind(given["rows"] - given["height"])
         number = kernel.rows // kernel.facts.tile_rows
-        starts = [T.bind(tirx.min((given["group"] + m) * height, last)) for m in range(number)]
-        tile = Tile(
-            kernel,
-            geometry,
-            stack_buffer(kernel.rows * kernel.cols, "int32" if geometry.dtype == "int8" else "float32"),
-            T.decl_buffer((given["rows"], depth), types["x"], data=given["x"], align=1),
-            weights_buffer(kernel, geometry, given["w"], width, depth, types["w"]),
-            outputs["y"],
-            outputs.get("residual"),
-            sizes,
-            None,
-            given.get("cols"),
-            None,
-            checked=False,
-            groups=tuple(Group(start, height) for start in starts),
-        )
+        starts = tuple(T.bind(tirx.min((given["group"] + m) * height, last)) for m in range(number))
+        tile = replace(tile, groups=starts, height=height)
         _start(tile)
         multiply_add(tile, given.get("ahead"), given.get("tiles"))
         _store(tile)

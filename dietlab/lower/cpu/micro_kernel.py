@@ -55,33 +55,8 @@ def tile_function(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> Any:
     written), ``begin`` (the first step of the block), ``ahead`` and ``tiles`` (where to begin to ask for the
     tiles to come, and how many row tiles share that).
     """
-    names = tile_arguments(kernel, geometry, fit)
     with IRBuilder() as builder, T.prim_func(private=True):
-        T.func_name(tile_name(kernel, fit))
-        T.func_attr({"tirx.noalias": True})
-        types = tile_types(kernel, geometry)
-        given = {n: T.arg(n, T.handle(types[n]) if n in types else T.int64()) for n in names}
-        sizes = {dim: given[dim] for dim in geometry.tile_dims}
-        width, depth = (geometry.value(extent, sizes) for extent in (geometry.cols, geometry.depth))
-        outputs = {
-            name: T.decl_buffer((kernel.rows, width), types[name], data=given[name], align=4)
-            for name in ("y", "residual")
-            if name in given
-        }
-        tile = Tile(
-            kernel,
-            geometry,
-            stack_buffer(kernel.rows * kernel.cols, "int32" if geometry.dtype == "int8" else "float32"),
-            T.decl_buffer((kernel.rows, x_words(kernel, depth)), types["x"], data=given["x"], align=4),
-            weights_buffer(kernel, geometry, given["w"], width, depth, types["w"]),
-            outputs["y"],
-            outputs.get("residual"),
-            sizes,
-            given.get("rows"),
-            given.get("cols"),
-            given.get("begin"),
-            checked=fit == "checked",
-        )
+        given, tile = declared(kernel, geometry, fit)
         prefetch_residual(tile)
         start_accumulators(tile)
         with unit_code(tile):
@@ -90,10 +65,45 @@ def tile_function(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> Any:
     return builder.get()
 
 
+def declared(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> tuple[dict[str, Any], Tile]:
+    """Emits the name, the arguments and the buffers of a tile function; returns its arguments by name, and
+    what its steps share. That of a matrix unit has all rows of the input and the output."""
+    T.func_name(tile_name(kernel, fit))
+    T.func_attr({"tirx.noalias": True})
+    types, matrix = tile_types(kernel, geometry), kernel.facts.matrix
+    names = tile_arguments(kernel, geometry, fit)
+    given = {n: T.arg(n, T.handle(types[n]) if n in types else T.int64()) for n in names}
+    sizes = {dim: given[dim] for dim in geometry.tile_dims}
+    width, depth = (geometry.value(extent, sizes) for extent in (geometry.cols, geometry.depth))
+    rows = given["rows"] if matrix else kernel.rows
+    outputs = {
+        name: T.decl_buffer((rows, width), types[name], data=given[name], align=4)
+        for name in ("y", "residual")
+        if name in given
+    }
+    # A matrix unit reads the caller's array, of bytes perhaps, as words.
+    x = T.decl_buffer((rows, x_words(kernel, depth)), types["x"], data=given["x"], align=1 if matrix else 4)
+    tile = Tile(
+        kernel,
+        geometry,
+        stack_buffer(kernel.rows * kernel.cols, "int32" if geometry.dtype == "int8" else "float32"),
+        x,
+        _weights_buffer(kernel, geometry, given["w"], width, depth, types["w"]),
+        outputs["y"],
+        outputs.get("residual"),
+        sizes,
+        None if matrix else given.get("rows"),
+        given.get("cols"),
+        given.get("begin"),
+        checked=fit == "checked",
+    )
+    return given, tile
+
+
 def tile_arguments(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> tuple[str, ...]:
     """Returns the arguments of a tile function, in order."""
     asks = kernel.ahead and geometry.batch is None  # a batch's next product is the region's business
-    groups = kernel.facts.tile_rows > 1
+    groups = kernel.facts.matrix
     needed = {
         "x": True,
         "w": True,
@@ -128,10 +138,9 @@ def tile_name(kernel: CpuMicroKernel, fit: Fit) -> str:
     return f"tile_{kernel.key.replace('.', '_')}_{fit}"
 
 
-def weights_buffer(
+def _weights_buffer(
     kernel: CpuMicroKernel, geometry: Geometry, pointer: Any, width: Any, depth: Any, dtype: str
 ) -> Any:
-    """Returns the weights of a tile, ``[depth, width]`` or ``[panels, rows of a panel, lanes]``."""
     if geometry.weights == "direct":
         return T.decl_buffer((depth, width), data=pointer, align=4)
     shape = (kernel.vectors(geometry.lanes), geometry.panel_rows(depth), geometry.lanes)

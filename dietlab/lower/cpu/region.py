@@ -65,7 +65,7 @@ def region(
     with _each_core(geometry) as core:
         nest = LoopNest(scheme, geometry, operands, functions, heights, widths)
         words = scheme.kernel.facts.staged_words
-        if scheme.kernel.facts.tile_rows > 1:
+        if scheme.kernel.facts.matrix:
             pointer = T.bind(tirx.reinterpret("handle", operands.x.access_ptr("r")))
             x = T.decl_buffer((nest.rows * nest.depth,), "int32", data=pointer, align=1)
             with configured(replace(nest, operands=replace(operands, x=x))) as nest:
@@ -287,7 +287,7 @@ def _call_tile(
 ) -> None:
     geometry, operands = nest.geometry, nest.operands
     column = jo * nest.kernel.cols if column is None else column
-    matrix = kernel.facts.tile_rows > 1
+    matrix = kernel.facts.matrix
     row = nest.batch * nest.rows + (0 if matrix else first)
     x = operands.x.access_ptr("r", offset=row * x_words(kernel, nest.depth) + nest.begin)
     if fit == "guarded":

@@ -14,16 +14,9 @@ from dietlab.space import CpuMicroKernel
 
 
 @dataclass(frozen=True)
-class Group:
-    """Rows that a matrix unit multiplies at once: the first one, and how many they are."""
-
-    start: Any
-    height: Any
-
-
-@dataclass(frozen=True)
 class Tile:
-    """The values that the steps share while one tile function is written; names as in its signature."""
+    """The values that the steps share while one tile function is written; names as in its signature. A
+    matrix unit multiplies ``height`` rows at once, from each row of ``groups`` on."""
 
     kernel: CpuMicroKernel
     geometry: Geometry
@@ -37,7 +30,8 @@ class Tile:
     cols: Any | None
     begin: Any | None
     checked: bool
-    groups: tuple[Group, ...] = ()
+    groups: tuple[Any, ...] = ()
+    height: Any | None = None
 
     @property
     def lanes(self) -> int:

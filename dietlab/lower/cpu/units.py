@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, NamedTuple
 
 from tvm import tirx
@@ -121,7 +122,7 @@ def matrix_step(tile: Tile, k: Any) -> None:
     x_bytes, w_bytes = (WORD_BYTES * extent for extent in (tile.depth, tile.lanes))
     for m, group in enumerate(tile.groups):
         x = registers.inputs[m % len(registers.inputs)]
-        _load(x, tile.x.access_ptr("r", offset=group.start * tile.depth + k), x_bytes)
+        _load(x, tile.x.access_ptr("r", offset=group * tile.depth + k), x_bytes)
         for j in range(tile.vectors):
             w = registers.weights[j % len(registers.weights)]
             if m == 0:
@@ -143,14 +144,14 @@ def _load(register: int, pointer: Any, stride: Any) -> None:
 def _matrix_step_in_vectors(tile: Tile, k: Any) -> None:
     """Emits what :func:`matrix_step` computes, in plain vector operations."""
     lanes, facts = tile.lanes, tile.kernel.facts
-    dot = _dpbusd if tile.geometry.dtype == "int8" else _dpbf16ps
+    dot = partial(_dpbusd, signed=True) if tile.geometry.dtype == "int8" else _dpbf16ps
     for m, group in enumerate(tile.groups):
-        with T.serial(int64(0), group.height) as i, T.serial(int64(0), int64(facts.tile_steps)) as s:
-            x = T.bind(tirx.Broadcast(tile.x[group.start + i, k + s], lanes))
+        with T.serial(int64(0), tile.height) as i, T.serial(int64(0), int64(facts.tile_steps)) as s:
+            x = T.bind(tirx.Broadcast(tile.x[group + i, k + s], lanes))
             for j in range(tile.vectors):
                 slot = tile.slot(m * facts.tile_rows + i, j)
                 w = tile.w[j, tile.geometry.head_rows + k + s, vector(0, lanes)]
-                sums = dot(tile.accumulators[slot], x, w, lanes, signed=True)
+                sums = dot(tile.accumulators[slot], x, w, lanes)
                 T.buffer_store(tile.accumulators, sums, [slot])
 
 
@@ -206,7 +207,7 @@ def _byte(words: Any, byte: int, lanes: int) -> Any:
     return (words << lanes_of(24 - 8 * byte, lanes, "int32")) >> lanes_of(24, lanes, "int32")
 
 
-def _dpbf16ps(sums: Any, x: Any, w: Any, lanes: int, *, signed: bool = True) -> Any:
+def _dpbf16ps(sums: Any, x: Any, w: Any, lanes: int) -> Any:
     """Returns what ``vdpbf16ps`` and ``tdpbf16ps`` do, but for subnormal numbers, which they take as zero."""
     for part in (1, 0):
         sums = sums + _bfloat16(x, part, lanes) * _bfloat16(w, part, lanes)

@@ -51,9 +51,9 @@ def compile_plans(
 def source_of(workload: Workload, hardware: Hardware, scheme: CpuScheme) -> str:
     """Returns the scheme's private functions as TensorIR."""
     from dietlab.lower.cpu.geometry import Geometry
-    from dietlab.lower.cpu.micro_kernel import tile_function
+    from dietlab.lower.cpu.library import function_of_tile
 
-    return str(tile_function(scheme.kernel, Geometry.of(workload, hardware, [scheme]), "exact").script())
+    return str(function_of_tile(scheme.kernel, Geometry.of(workload, hardware, [scheme]), "exact").script())
 
 
 def runtimes(cores: int) -> tuple[str, ...]:
