@@ -49,7 +49,7 @@ PROBES = {
         "state": background.state, "trials": background.result.trials, "line": line,
         "seen": panel.state.trials, "more": more, "contested": contested.to_dict("index"),
         "parts": ablation["ratio"].tolist(),
-        "faster": {name: table["times_faster"][4] for name, table in faster.items()},
+        "faster": scaling(tunings, Fleet(1), [16]).set_index("proposed")["times_faster"].to_dict(),
     """,
     "06_dispatch": """
         "winners": winners.to_dict(), "mine": mine, "by_hand": by_hand, "curve": portfolio.curve,

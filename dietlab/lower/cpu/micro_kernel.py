@@ -81,12 +81,13 @@ def declared(kernel: CpuMicroKernel, geometry: Geometry, fit: Fit) -> tuple[dict
         for name in ("y", "residual")
         if name in given
     }
+    accumulators = stack_buffer(kernel.rows * kernel.cols, "int32" if geometry.dtype == "int8" else "float32")
     # A matrix unit reads the caller's array, of bytes perhaps, as words.
     x = T.decl_buffer((rows, x_words(kernel, depth)), types["x"], data=given["x"], align=1 if matrix else 4)
     tile = Tile(
         kernel,
         geometry,
-        stack_buffer(kernel.rows * kernel.cols, "int32" if geometry.dtype == "int8" else "float32"),
+        accumulators,
         x,
         _weights_buffer(kernel, geometry, given["w"], width, depth, types["w"]),
         outputs["y"],
