@@ -14,7 +14,7 @@ from tvm.script.ir_builder import tirx as T
 
 from dietlab.lower.cuda.block import Arrays, BlockPosition, block_program
 from dietlab.lower.cuda.geometry import BlockGeometry, shared_alignment, shared_elements
-from dietlab.lower.cuda.tir import bound, int32, int64
+from dietlab.lower.cuda.tir import bound, computed_once, int32, int64
 from dietlab.lower.dispatch_tree import choice, needed_heights, plan_function
 from dietlab.plans import Leaf, Tree
 from dietlab.space import COPY_BYTES, CudaMicroKernel, CudaScheme, Scheme, scheme_with
@@ -178,14 +178,16 @@ def _launches(
     if scheme.edge == "even":
         tiles = bound("tiles", _ceil(size, scheme.rows))
         low = bound("low", tirx.truncdiv(granules, tiles))
-        more = bound("more", granules - low * tiles)
-        counts = (more, bound("others", tiles - more))
     else:
         low = bound("low", tirx.truncmod(granules, int64(most)))
-        counts = (bound("full", tirx.truncdiv(granules, int64(most))), int64(1))
     for height, parts in _pairs(scheme, heights):
-        regions = [(scheme_with(scheme, rows=rows), counts[which]) for rows, which in parts]
         with T.If(low == int64(height)), T.Then():
+            if scheme.edge == "even":  # a kernel that knows its height divides by no variable
+                more = bound("more", granules - int64(height) * tiles)
+                counts = (more, tiles - more)
+            else:
+                counts = (tirx.truncdiv(granules, int64(most)), int64(1))
+            regions = [(scheme_with(scheme, rows=rows), counts[which]) for rows, which in parts]
             _launch(regions, geometry, arrays, size, aligned=aligned)
 
 
@@ -245,8 +247,8 @@ def _launch(
         shared = IRBuilder.name(
             "shared", T.alloc_buffer((elements,), geometry.dtype, scope="shared.dyn", align=align)
         )
-        tile = bound("tile", tirx.truncmod(block, row_tiles))
-        first_col = bound("first_col", tirx.truncdiv(block, row_tiles) * int32(first.cols))
+        tile = computed_once("tile", tirx.truncmod(block, row_tiles))
+        first_col = computed_once("first_col", tirx.truncdiv(block, row_tiles) * int32(first.cols))
 
         def emit(kernel: CudaMicroKernel, row: Any) -> None:
             place = BlockPosition(batch, bound("first_row", row), first_col, rows, thread, rank, checked)

@@ -47,5 +47,31 @@ def registers(name: str, count: int, dtype: str = "float32") -> Any:
     return IRBuilder.name(name, T.alloc_buffer((count,), dtype, scope="local"))
 
 
+OPAQUE = "dietlab_opaque"
+OPAQUE_SOURCE = f"""
+__forceinline__ __device__ int {OPAQUE}(int value) {{
+  asm volatile("" : "+r"(value));
+  return value;
+}}
+"""
+"""No instruction. The compiler does not know where the value is from, so it keeps it in a register."""
+
+
+def computed_once(name: str, value: Any) -> Any:
+    """Returns a variable that holds an int32 from here on.
+
+    Draws, for a value that costs a division::
+
+        before                                        after
+        for step in range(steps):                     tile = opaque(block % row_tiles)
+          ... x[block % row_tiles * 64 + i] ...       for step in range(steps):
+                                                        ... x[tile * 64 + i] ...
+
+    TVM puts the expression of a :func:`bound` variable wherever the variable stands, and the CUDA compiler
+    computes it anew in every step of a loop, rather than keep a register for it.
+    """
+    return bound(name, T.cuda.func_call(OPAQUE, value, source_code=OPAQUE_SOURCE, return_type="int32"))
+
+
 def float32(value: float) -> Any:
     return tirx.FloatImm("float32", value)
