@@ -10,7 +10,7 @@ import click
 from dietlab.cli.options import cover_option, hardware_option, processor, show, workload_options
 from dietlab.cli.telling import Telling, quiet_option
 from dietlab.errors import DietlabError
-from dietlab.measure.compiler_report import COLUMNS, frame_compiled
+from dietlab.measure.compiler_report import COLUMNS, MACHINE_CODE, frame_compiled
 from dietlab.space import Cover, build_space, edges_of
 from dietlab.workloads import Workload
 
@@ -24,6 +24,12 @@ from dietlab.workloads import Workload
 )
 @click.option("--seed", default=0, show_default=True, help="Which ones.")
 @click.option("--csv", "path", type=click.Path(dir_okay=False), help="Also write the table here.")
+@click.option(
+    "--machine-code",
+    is_flag=True,
+    help="Also read it: the main loop's instructions, how many of 100 multiply, divisions in loops, "
+    "stores of two bytes. Needs cuobjdump.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @quiet_option
 def compile_command(
@@ -33,6 +39,7 @@ def compile_command(
     sample: int,
     seed: int,
     path: str | None,
+    machine_code: bool,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -51,14 +58,14 @@ def compile_command(
     if 0 < sample < len(kernels):
         kernels = sorted(Random(seed).sample(kernels, sample))
     with Telling("compile", ("compile",), quiet) as telling:
-        table = frame_compiled(workload, chip, kernels, telling.observers)
+        table = frame_compiled(workload, chip, kernels, telling.observers, machine_code=machine_code)
     table.insert(0, "arch", chip.gpu.arch)
     table.insert(1, "dtype", workload.dtype)
+    table = table[["arch", "dtype", "scheme", *COLUMNS, *(MACHINE_CODE if machine_code else ())]]
     if path:
         head = f"# {workload} on {chip.name}: {len(kernels)} of {len(space)} schemes, seed {seed}\n"
         Path(path).write_text(head + table.to_csv(index=False), encoding="utf-8")
     facts = {"space": len(space), "compiled": table.to_dict("records")}
     refused = int((table["status"] != "ok").sum())
-    shown = table[["arch", "dtype", "micro_kernel", *COLUMNS]].to_string(index=False)
-    text = f"{shown}\n{len(kernels)} of {len(space)} compiled, {refused} refused"
+    text = f"{table.to_string(index=False)}\n{len(kernels)} of {len(space)} compiled, {refused} refused"
     show(facts, as_json, text)

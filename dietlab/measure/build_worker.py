@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dietlab.hardware import Hardware
+from dietlab.lower.artifact import Artifact
 from dietlab.lower.program import compile_plans
 from dietlab.plans import Leaf
 from dietlab.shapes import Shape
@@ -14,8 +15,9 @@ from dietlab.timing.process import serve
 from dietlab.workloads import workload_from_json
 
 
-def build(request: dict[str, Any]) -> dict[str, Any]:
-    artifact = compile_plans(
+def compiled(request: dict[str, Any]) -> Artifact:
+    """Compiles the library that a request asks for."""
+    return compile_plans(
         workload_from_json(request["workload"]),
         Hardware.from_json(request["hardware"]),
         [Scheme.from_key(request["scheme"])],
@@ -23,6 +25,10 @@ def build(request: dict[str, Any]) -> dict[str, Any]:
         Path(request["path"]),
         only=[[Shape.from_json(shape) for shape in request["shapes"]]],
     )
+
+
+def answer(artifact: Artifact) -> dict[str, Any]:
+    """Returns what is told of a library."""
     return {
         "code_bytes": artifact.code_bytes,
         "code_hash": artifact.code_hash,
@@ -31,4 +37,4 @@ def build(request: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    serve(build)
+    serve(lambda request: answer(compiled(request)))

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from dietlab.events import Observer, audience
 from dietlab.hardware import Hardware
-from dietlab.measure.builders import Builders, Built
+from dietlab.lower.cuda.machine_code import require_tool
+from dietlab.measure.builders import BUILDER, Builders, Built
 from dietlab.measure.record import Trial
 from dietlab.space import CudaMicroKernel, Scheme, thread_registers
 from dietlab.workloads import Workload, largest_shape
@@ -31,33 +32,52 @@ COLUMNS = (
 )
 
 
+MACHINE_CODE = ("loop_instructions", "multiplying_percent", "divisions", "two_byte_stores")
+"""Columns of machine code (:func:`dietlab.lower.cuda.machine_code.told`)."""
+
+READER = "dietlab.measure.machine_code_worker"
+
+
 def frame_compiled(
     workload: Workload,
     hardware: Hardware,
     schemes: Sequence[Scheme],
     observers: Iterable[Observer] = (),
     workers: int | None = None,
+    *,
+    machine_code: bool = False,
 ) -> pd.DataFrame:
     """Returns one row a scheme, with its parameters: what its kernel uses of a multiprocessor, or why
     it was refused.
 
     Registers are a thread's, shared bytes a block's (what its launch asks for included), code bytes all of
     the library's kernels. Nothing is run: a preset of any GPU will do.
+
+    Args:
+        machine_code: also reads it: columns :data:`MACHINE_CODE`.
+
+    Raises:
+        MissingDependencyError: if there is nothing to read it with.
     """
     import pandas as pd
 
+    if machine_code:
+        require_tool()
+    more = MACHINE_CODE if machine_code else ()
     trials = [Trial(scheme, (largest_shape(workload),)) for scheme in schemes]
     listeners = audience(observers)
     rows: list[dict[str, object]] = []
     with (
         tempfile.TemporaryDirectory(prefix="dietlab-") as folder,
-        Builders(hardware, Path(folder), workers, timeout=300.0) as builders,
+        Builders(
+            hardware, Path(folder), workers, timeout=300.0, module=READER if machine_code else BUILDER
+        ) as builders,
         listeners.stage("compile", len(trials), "micro-kernel") as progress,
     ):
         for built in _each(builders, workload, trials):
-            rows.append(_row(built))
+            rows.append(_row(built, more))
             progress.advance(built.scheme.key, by=1)
-    return pd.DataFrame(rows, columns=None if rows else ["scheme", *COLUMNS])
+    return pd.DataFrame(rows, columns=None if rows else ["scheme", *COLUMNS, *more])
 
 
 def _each(builders: Builders, workload: Workload, trials: Sequence[Trial]) -> Iterator[Built]:
@@ -66,7 +86,7 @@ def _each(builders: Builders, workload: Workload, trials: Sequence[Trial]) -> It
         yield built
 
 
-def _row(built: Built) -> dict[str, object]:
+def _row(built: Built, more: Sequence[str]) -> dict[str, object]:
     resources = built.answer.get("resources") or {}
     status, reason = built.failure or ("ok", "")
     kernel = built.scheme.kernel
@@ -82,4 +102,6 @@ def _row(built: Built) -> dict[str, object]:
         built.answer.get("code_bytes"),
         round(built.seconds, 3),
     ]
-    return {**built.scheme.columns, **dict(zip(COLUMNS, values, strict=True))}
+    told = built.answer.get("machine_code") or {}
+    found = dict(zip(COLUMNS, values, strict=True)) | {name: told.get(name) for name in more}
+    return {**built.scheme.columns, **found}

@@ -18,6 +18,10 @@ from dietlab.workloads import Role
 CLUSTER = 8
 """Blocks of a cluster that every GPU with clusters runs (CUDA C Programming Guide, thread block clusters)."""
 
+PAIR = 2
+"""Neighbouring columns whose sums one thread has on tensor cores (PTX ISA, register fragments of ``mma`` and
+``wgmma``)."""
+
 _UNITS: dict[str, Unit] = {pieces.letter: unit for unit, pieces in PIECES.items()}
 _KEY = re.compile(
     r"(\d+)x(\d+)x(\d+)\.([twg])(\d+)x(\d+)(?:x(\d+))?\.s(\d+)(?:\.k(\d+))?(?:\.b(\d+))?"
@@ -180,9 +184,24 @@ class CudaMicroKernel(MicroKernel):
         return self.cols // self.across
 
     @property
+    def run_rows(self) -> int:
+        """Neighbouring rows of one thread, which it reads one after the other."""
+        return _run(self.tile_rows) if self.unit == "fma" else 1
+
+    @property
+    def run_cols(self) -> int:
+        """Neighbouring columns of one thread, whose sums it can store at once."""
+        return _run(self.tile_cols) if self.unit == "fma" else PAIR
+
+    @property
     def accumulators(self) -> int:
         """fp32 sums that one thread holds."""
         return self.tile_rows * self.tile_cols // self.pieces.threads
+
+
+def _run(extent: int) -> int:
+    """Returns the longest run of fp32 in 16 bytes that divides a thread's rows or columns."""
+    return next(run for run in (4, 2, 1) if extent % run == 0)
 
 
 CudaScheme = Scheme[CudaMicroKernel]

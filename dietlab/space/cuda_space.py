@@ -252,8 +252,8 @@ def compiled_registers(kernel: CudaMicroKernel, gpu: GpuLimits) -> int:
 
 
 def shared_bytes(kernel: CudaMicroKernel, itemsize: int) -> int:
-    """Returns the shared memory of one block in bytes: the stages or, at the end, the sums that slices or
-    blocks share, whichever is more.
+    """Returns the shared memory of one block in bytes: the stages or, at the end, what goes through
+    it to other threads or to memory, whichever is more.
 
     Enough whichever way ``w`` lies: in as many lines as the tile has columns, or as a step has steps. What
     ``wgmma`` reads is swizzled, not padded.
@@ -261,11 +261,12 @@ def shared_bytes(kernel: CudaMicroKernel, itemsize: int) -> int:
     pad = 0 if kernel.unit == "wgmma" else ROW_PAD_BYTES
     elements = (kernel.rows + kernel.cols) * kernel.step
     stage = elements * itemsize + (kernel.rows + max(kernel.cols, kernel.step)) * pad
-    return max(kernel.stages * stage, shared_sums_bytes(kernel))
+    return max(kernel.stages * stage, exchanged_bytes(kernel))
 
 
-def shared_sums_bytes(kernel: CudaMicroKernel) -> int:
+def exchanged_bytes(kernel: CudaMicroKernel) -> int:
     """Returns the shared memory in bytes through which a block's slices, or the blocks of a cluster,
-    exchange their sums."""
+    exchange their sums, and 16-bit outputs are put in order before they are stored."""
     tile = 4 * kernel.rows * kernel.cols
-    return tile * max(kernel.slices - 1, kernel.splits > 1)
+    ordered = 2 * kernel.rows * (kernel.cols + COPY_BYTES // 2) if kernel.unit != "fma" else 0
+    return max(tile * max(kernel.slices - 1, kernel.splits > 1), ordered)

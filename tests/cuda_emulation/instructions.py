@@ -257,7 +257,7 @@ RULES: list[tuple[str, Rule]] = [
     (r"mov\.(?P<type>[busf]\d+)", _move),
     (r"cvta\.to\.shared\.u64", _to_shared),
     (r"mapa\.u64", _to_other_block),
-    (r"barrier\.cluster\.arrive(?:\.release)?(?:\.aligned)?", _call_of("emu::cluster_arrive();")),
+    (r"barrier\.cluster\.arrive(?:\.release|\.relaxed)?(?:\.aligned)?", _call_of("emu::cluster_arrive();")),
     (r"barrier\.cluster\.wait(?:\.acquire)?(?:\.aligned)?", _call_of("emu::cluster_wait();")),
     (r"cvt\.(?P<to>[us]\d+)\.(?P<type>[us]\d+)", _convert),
     (r"(?:bar|barrier)(?:\.cta)?\.sync(?:\.aligned)?", _barrier),

@@ -5,49 +5,21 @@ Every function here is one visible step; :func:`block_program` is their list.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from contextlib import nullcontext
 from typing import Any
 
 from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from dietlab.lower.cuda.epilogue import activated
 from dietlab.lower.cuda.fetch import Fetch, fetches
 from dietlab.lower.cuda.geometry import BlockGeometry
-from dietlab.lower.cuda.layout import Left, Totals, Worker
-from dietlab.lower.cuda.tir import bound, int32, int64, unrolled
+from dietlab.lower.cuda.layout import Left, Worker
+from dietlab.lower.cuda.place import Arrays, BlockPosition
+from dietlab.lower.cuda.tir import bound, int32, only
 from dietlab.lower.cuda.units import worker_of
+from dietlab.lower.cuda.write_back import write_back
 from dietlab.space import CudaMicroKernel
-
-
-@dataclass(frozen=True)
-class Arrays:
-    """The operands as flat buffers, one element after the other."""
-
-    x: Any
-    w: Any
-    y: Any
-    bias: Any | None
-    residual: Any | None
-
-
-@dataclass(frozen=True)
-class BlockPosition:
-    """The position of a block's tile: its batch, its first row and column, and its number of rows (all
-    int32 expressions), in a block of threads numbered by ``thread``, which is number ``rank`` of those
-    that share the tile's reduction; ``checked`` if its multiply-adds test their bounds, in place of local
-    padding."""
-
-    batch: Any
-    first_row: Any
-    first_col: Any
-    size: Any
-    thread: Any
-    rank: Any
-    checked: bool = False
 
 
 def block_program(
@@ -56,8 +28,6 @@ def block_program(
     arrays: Arrays,
     shared: Any,
     place: BlockPosition,
-    *,
-    aligned: bool,
 ) -> None:
     """Computes one tile of the output.
 
@@ -76,7 +46,7 @@ def block_program(
     padding: beyond the end its fetch reads the last elements again, and each multiply-add tests its bounds.
 
     Of ``splits`` blocks that share the reduction each takes every ``splits``-th step, from its rank on, and
-    writes some of the rows (:meth:`~dietlab.lower.cuda.layout.Layout.totals`).
+    stores a share of the sums (:meth:`~dietlab.lower.cuda.layout.Layout.shared_totals`).
 
     Tensor cores that read shared memory by themselves (``wgmma``) are given a step before the fetch begins,
     and may still compute the one before it: the fetch takes the slot that step ``s - 2`` left, one step
@@ -84,16 +54,15 @@ def block_program(
 
     Args:
         shared: the block's dynamic shared memory, elements of the operands' type.
-        aligned: whether the arrays begin at multiples of 16 bytes, so that copies can be as wide.
     """
     worker = worker_of(kernel, geometry, shared, place.thread)
     worker.start()
-    x, w = fetches(kernel, geometry, arrays, shared, place, aligned=aligned)
+    x, w = fetches(kernel, geometry, arrays, shared, place)
     depth = geometry.extent(geometry.depth, place.size)
     steps = _steps(kernel, depth, place)
     for first in range(kernel.ahead):
         if not isinstance(steps, int) or first < steps:
-            with nullcontext() if isinstance(steps, int) else _only(int32(first) < steps):
+            with nullcontext() if isinstance(steps, int) else only(int32(first) < steps):
                 for fetch in (x, w):
                     fetch.begin(_number(kernel, place, int32(first)), int32(first))
                     fetch.finish(int32(first))
@@ -101,8 +70,8 @@ def block_program(
     _walk(worker, geometry, place, x, w, depth, steps)
     worker.finish()
     worker.add_slices()
-    with worker.totals() as total:
-        write_back(worker, total, geometry, arrays, place)
+    with worker.totals(place.rank) as totals:
+        write_back(worker, totals, geometry, arrays, shared, place)
 
 
 def _walk(
@@ -120,7 +89,7 @@ def _walk(
         slot = tirx.truncmod(coming, int32(kernel.stages))
 
         def begin() -> None:
-            with _only(coming < int32(steps)):
+            with only(coming < int32(steps)):
                 number = _number(kernel, place, coming)
                 x.begin(number, slot)
                 w.begin(number, slot)
@@ -135,7 +104,7 @@ def _walk(
             begin()
             worker.settle()
         if not (x.asynchronous and w.asynchronous):
-            with _only(coming < int32(steps)):
+            with only(coming < int32(steps)):
                 x.finish(slot)
                 w.finish(slot)
 
@@ -173,59 +142,5 @@ def _commit(x: Fetch, w: Fetch) -> None:
         T.evaluate(T.ptx["cp.async.commit_group"]())
 
 
-@contextmanager
-def _only(condition: Any) -> Iterator[None]:
-    """Statements for where the condition holds."""
-    with T.If(condition), T.Then():
-        yield
-
-
 def _ceil(extent: Any, tile: int) -> Any:
     return bound("steps", tirx.truncdiv(extent + (tile - 1), int32(tile)))
-
-
-def write_back(
-    worker: Worker, total: Totals, geometry: BlockGeometry, arrays: Arrays, place: BlockPosition
-) -> None:
-    """Stores what lies inside the output, after the epilogue.
-
-    Rows are tested one by one; columns only if the output's width is no multiple of the tile's. Blocks that
-    share a reduction take turns with a thread's rows.
-    """
-    kernel = worker.kernel
-    width = geometry.extent(geometry.cols, place.size)
-    first = int64(place.batch) * int64(place.size) * int64(width) + (
-        int64(place.first_row) * int64(width) + int64(place.first_col)
-    )
-    origin = bound("origin", first)
-    rows_left = bound("rows_left", place.size - place.first_row)
-    checked = not geometry.fits("cols", kernel.cols)
-    cols_left = bound("cols_left", int32(width) - place.first_col) if checked else None
-    with worker.writers(), unrolled(worker.held_rows, "i") as i:
-        row = bound("row", worker.row(i))
-        mine = row < rows_left
-        if kernel.splits > 1:
-            mine = tirx.And(mine, tirx.truncmod(i, int32(kernel.splits)) == place.rank)
-        with T.If(mine), T.Then(), unrolled(worker.held_cols, "j") as j:
-            col = bound("col", worker.col(j))
-            with nullcontext() if cols_left is None else _only(col < cols_left):
-                _store(geometry, arrays, place, origin, row, col, width, total(i, j))
-
-
-def _store(
-    geometry: BlockGeometry,
-    arrays: Arrays,
-    place: BlockPosition,
-    origin: Any,
-    row: Any,
-    col: Any,
-    width: Any,
-    value: Any,
-) -> None:
-    if arrays.bias is not None:
-        value = value + tirx.Cast("float32", arrays.bias[int64(place.first_col + col)])
-    value = activated(geometry.epilogue.activation, value)
-    at = origin + int64(row * int32(width) + col)
-    if arrays.residual is not None:
-        value = value + tirx.Cast("float32", arrays.residual[at])
-    T.buffer_store(arrays.y, tirx.Cast(geometry.dtype, value), [at])

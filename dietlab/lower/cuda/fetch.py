@@ -8,7 +8,7 @@ from typing import Any
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from dietlab.lower.cuda.geometry import BlockGeometry, Panel, panels
+from dietlab.lower.cuda.geometry import AnyPanel, BlockGeometry, panels
 from dietlab.lower.cuda.tir import bound, int32, int64, registers, span, unrolled
 from dietlab.space import LEAST_ASYNCHRONOUS_BYTES, CudaMicroKernel
 
@@ -40,7 +40,7 @@ class Fetch:
     """
 
     kernel: CudaMicroKernel
-    panel: Panel
+    panel: AnyPanel
     width: int
     asynchronous: bool
     itemsize: int
@@ -146,7 +146,7 @@ class Fetch:
 
 
 def fetches(
-    kernel: CudaMicroKernel, geometry: BlockGeometry, arrays: Any, shared: Any, place: Any, *, aligned: bool
+    kernel: CudaMicroKernel, geometry: BlockGeometry, arrays: Any, shared: Any, place: Any
 ) -> tuple[Fetch, Fetch]:
     """Returns the copies of the tiles of ``x`` and ``w``, which lie side by side in each stage."""
     size = place.size
@@ -160,7 +160,6 @@ def fetches(
     w_origin = batch * int64(cols) * int64(depth) + (
         first_col if geometry.direct else first_col * int64(depth)
     )
-    x_width, w_width = geometry.x_width(aligned=aligned), geometry.w_width(aligned=aligned)
     rows_left, x_origin = bound("rows_left", size - place.first_row), bound("x_origin", x_origin)
     x = _fetch(
         kernel,
@@ -169,7 +168,7 @@ def fetches(
         shared,
         place.thread,
         x_panel,
-        x_width,
+        geometry.x_width,
         x_origin,
         depth,
         0,
@@ -187,7 +186,7 @@ def fetches(
         shared,
         place.thread,
         w_panel,
-        w_width,
+        geometry.w_width,
         bound("w_origin", w_origin),
         cols if geometry.direct else depth,
         x_panel.elements,
@@ -206,7 +205,7 @@ def _fetch(
     source: Any,
     shared: Any,
     thread: Any,
-    panel: Panel,
+    panel: AnyPanel,
     width: int,
     origin: Any,
     stride: Any,

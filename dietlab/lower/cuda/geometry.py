@@ -8,7 +8,7 @@ from typing import Any
 from dietlab.errors import BuildError
 from dietlab.hardware import Hardware
 from dietlab.lower.contraction import Contraction, Extent, contraction_of
-from dietlab.space import COPY_BYTES, CudaMicroKernel, copied_elements, shared_sums_bytes
+from dietlab.space import COPY_BYTES, CudaMicroKernel, copied_elements, exchanged_bytes
 from dietlab.workloads import Role, Workload, require_dtype
 
 CELL = 8
@@ -25,12 +25,18 @@ PATTERN_BYTES = 1024
 class BlockGeometry(Contraction):
     """A contraction on a GPU. Nothing is packed: a tile is fetched to shared memory as it lies.
 
-    ``asynchronous`` says whether the processor has cp.async; ``arch`` is its name for the compiler.
+    Args:
+        arch: the processor's name for the compiler.
+        asynchronous: whether the processor has cp.async.
+        aligned: whether the arrays begin at multiples of 16 bytes, so that copies can be as wide.
+        multiple: what the dynamic extent is known to be a multiple of.
     """
 
     dtype: str
     arch: str
     asynchronous: bool
+    aligned: bool = True
+    multiple: int = 1
 
     @classmethod
     def of(cls, workload: Workload, hardware: Hardware) -> BlockGeometry:
@@ -70,16 +76,29 @@ class BlockGeometry(Contraction):
         """Elements in the longest copy."""
         return COPY_BYTES // self.itemsize
 
-    def x_width(self, *, aligned: bool = True) -> int:
-        """Returns the elements of ``x`` in one copy: rows begin at multiples of it."""
-        return self._width(self.depth, aligned)
+    @property
+    def x_width(self) -> int:
+        """Elements of ``x`` in one copy: rows begin at multiples of it."""
+        return self._width(self.depth)
 
-    def w_width(self, *, aligned: bool = True) -> int:
-        """Returns the elements of ``w`` in one copy."""
-        return self._width(self.cols if self.direct else self.depth, aligned)
+    @property
+    def w_width(self) -> int:
+        """Elements of ``w`` in one copy."""
+        return self._width(self.cols if self.direct else self.depth)
 
-    def _width(self, extent: Extent, aligned: bool) -> int:
-        return copied_elements(extent, self.itemsize) if aligned else 1
+    @property
+    def y_width(self) -> int:
+        """Elements of ``y`` in the widest store."""
+        return self._width(self.cols)
+
+    def _width(self, extent: Extent) -> int:
+        known = extent if isinstance(extent, int) else self.multiple
+        return copied_elements(known, self.itemsize) if self.aligned else 1
+
+    @property
+    def widths(self) -> tuple[int, int, int]:
+        """The widest copies of ``x`` and ``w``, and stores of ``y``."""
+        return self.x_width, self.w_width, self.y_width
 
     def fits(self, role: Role, tile: int) -> bool:
         """Returns whether a static extent is a multiple of the tile, so that nothing sticks out along it."""
@@ -89,33 +108,37 @@ class BlockGeometry(Contraction):
 
 @dataclass(frozen=True)
 class Panel:
-    """One operand's tile in shared memory: ``lines`` lines of ``length`` elements, ``pitch`` apart.
+    """One operand's tile in shared memory: ``lines`` lines of ``length`` elements, with a ``pad`` of 16 bytes
+    behind each ``run`` of them.
 
-    Draws, for ``w[cols, depth]`` and ``w[depth, cols]``::
+    Draws, for ``w[cols, depth]`` with runs of 2, and for ``w[depth, cols]``::
 
         lines = columns, length = step              lines = step, length = columns
-        w[0, k .. k + step]  pad                    w[k, 0 .. cols]  pad
+        w[0, k .. k + step]                         w[k, 0 .. cols]  pad
         w[1, k .. k + step]  pad                    w[k + 1, 0 .. cols]  pad
+        w[2, k .. k + step]
+        w[3, k .. k + step]  pad
 
-    The pad of 16 bytes keeps eight neighbouring lines in different banks.
+    Threads read the same line of neighbouring runs at a time: eight of them lie in different banks.
     """
 
     lines: int
     length: int
-    pitch: int
+    pad: int
+    run: int = 1
 
     @property
     def elements(self) -> int:
-        return self.lines * self.pitch
+        return self.lines * self.length + -(-self.lines // self.run) * self.pad
 
     def at(self, first: Any, line: Any, element: Any) -> Any:
         """Returns the place of an element of a line in a panel whose first element is at ``first``
         (numbers, or int32 expressions)."""
-        return first + line * self.pitch + element
+        return first + line * self.length + line // self.run * self.pad + element
 
 
 @dataclass(frozen=True)
-class SwizzledPanel(Panel):
+class SwizzledPanel:
     """An operand's tile in shared memory as ``wgmma`` reads it: 16-bit elements, in strips of ``pitch``.
 
     Draws, for lines of 128 elements and a pitch of 64 (``|`` between cells of 8 elements, 16 bytes)::
@@ -133,6 +156,10 @@ class SwizzledPanel(Panel):
     must begin where the pattern does, at a multiple of eight lines of a strip.
     """
 
+    lines: int
+    length: int
+    pitch: int
+
     @property
     def elements(self) -> int:
         return self.lines * self.length
@@ -143,12 +170,16 @@ class SwizzledPanel(Panel):
         return self.pitch // CELL
 
     def at(self, first: Any, line: Any, element: Any) -> Any:
+        """Returns the place of an element, as :meth:`Panel.at` does."""
         changed = (line >> _log2(CELL // self.cells)) & (self.cells - 1)
         cell = ((element >> _log2(CELL)) & (self.cells - 1)) ^ changed
         inside = line * self.pitch + cell * CELL + (element & (CELL - 1))
         if self.length == self.pitch:
             return first + inside
         return first + (element >> _log2(self.pitch)) * (self.lines * self.pitch) + inside
+
+
+AnyPanel = Panel | SwizzledPanel
 
 
 def swizzled(lines: int, length: int, whole: int) -> SwizzledPanel:
@@ -161,7 +192,7 @@ def _log2(power: int) -> int:
     return power.bit_length() - 1
 
 
-def panels(kernel: CudaMicroKernel, geometry: BlockGeometry) -> tuple[Panel, Panel]:
+def panels(kernel: CudaMicroKernel, geometry: BlockGeometry) -> tuple[AnyPanel, AnyPanel]:
     """Returns the tiles of ``x`` and ``w`` in one stage."""
     if kernel.unit == "wgmma":
         x = swizzled(kernel.rows, kernel.step, kernel.step)
@@ -173,17 +204,17 @@ def panels(kernel: CudaMicroKernel, geometry: BlockGeometry) -> tuple[Panel, Pan
 
 def _padded_panels(kernel: CudaMicroKernel, geometry: BlockGeometry) -> tuple[Panel, Panel]:
     pad = geometry.vector
-    x = Panel(kernel.rows, kernel.step, kernel.step + pad)
+    x = Panel(kernel.rows, kernel.step, pad, kernel.run_rows)
     if geometry.direct:
-        return x, Panel(kernel.step, kernel.cols, kernel.cols + pad)
-    return x, Panel(kernel.cols, kernel.step, kernel.step + pad)
+        return x, Panel(kernel.step, kernel.cols, pad)
+    return x, Panel(kernel.cols, kernel.step, pad, kernel.run_cols if kernel.unit == "fma" else 1)
 
 
 def shared_elements(kernel: CudaMicroKernel, geometry: BlockGeometry) -> int:
-    """Returns the elements of shared memory that a block needs: its stages or, at the end, the sums that are
-    shared."""
+    """Returns the elements of shared memory that a block needs: its stages or, at the end, what goes
+    through it to other threads or to memory."""
     stages = kernel.stages * sum(panel.elements for panel in panels(kernel, geometry))
-    return max(stages, shared_sums_bytes(kernel) // geometry.itemsize)
+    return max(stages, exchanged_bytes(kernel) // geometry.itemsize)
 
 
 def shared_alignment(kernel: CudaMicroKernel) -> int:

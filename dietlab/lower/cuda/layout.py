@@ -6,21 +6,39 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from tvm import tirx
 from tvm.ir import PointerType, PrimType
 from tvm.script.ir_builder import tirx as T
 
-from dietlab.lower.cuda.geometry import BlockGeometry, Panel
-from dietlab.lower.cuda.tir import float32, int32, unrolled
+from dietlab.lower.cuda.geometry import AnyPanel, BlockGeometry
+from dietlab.lower.cuda.tir import float32, int32, keep, registers, span, unrolled
 from dietlab.space import CudaMicroKernel
 
 WARP = 32
 
 
-Totals = Callable[[Any, Any], Any]
-"""The finished sum of a thread's ``i``-th row and ``j``-th column."""
+class Run(NamedTuple):
+    """Sums of neighbouring columns that one thread has.
+
+    ``row`` and ``col`` are numbers of the thread's own rows and columns (int32), ``first`` is the register of
+    the first sum; ``there`` says whether there is such a run, None if there always is.
+    """
+
+    row: Any
+    col: Any
+    first: Any
+    there: Any | None = None
+
+
+@dataclass(frozen=True)
+class Totals:
+    """The finished sums of a thread, in ``count`` runs, each with its sums in registers side by side."""
+
+    sums: Any
+    count: int
+    run: Callable[[Any], Run]
 
 
 @dataclass(frozen=True)
@@ -80,8 +98,9 @@ class Worker(Protocol):
     def writers(self) -> Any:
         """Returns a context for statements of those threads that have results."""
 
-    def totals(self) -> AbstractContextManager[Totals]:
-        """Returns a context with the sums by row and column, of all blocks that share the reduction."""
+    def totals(self, rank: Any) -> AbstractContextManager[Totals]:
+        """Returns a context with those sums that the block stores, of all blocks that share the reduction: it
+        is number ``rank`` of them."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +111,8 @@ class Layout:
     kernel: CudaMicroKernel
     geometry: BlockGeometry
     shared: Any
-    x_panel: Panel
-    w_panel: Panel
+    x_panel: AnyPanel
+    w_panel: AnyPanel
     stage: int
     slice: Any
     thread: Any
@@ -151,37 +170,53 @@ class Layout:
             T.buffer_store(sums, sums[n] + scratch[at], [n])
 
     @contextmanager
-    def totals(self, sums: Any, count: int, at: Callable[[Any, Any], Any]) -> Iterator[Totals]:
-        """Opens a context in which the blocks of a cluster have each other's ``count`` sums of a thread.
+    def shared_totals(
+        self, sums: Any, runs: int, width: int, run: Callable[[Any], Run], rank: Any
+    ) -> Iterator[Totals]:
+        """Opens a context in which a block has its share of the sums of its cluster.
 
-        Draws, for two blocks (a block without others has what it needs in its registers)::
+        Draws, for two blocks that share runs 0 to 3 of each thread::
 
-            barrier                                       # the stages have been read
-            shared[n * group + thread] = sums[n]
+            barrier                                          # the stages have been read
+            shared[run][thread] = sums of run                # all four
             cluster barrier
-            y[...] = shared of block 0[n * group + thread] + shared of block 1[n * group + thread]
-            cluster barrier                               # no block leaves before it was read
+            block 0: totals = shared of block 0[0, 1] + shared of block 1[0, 1]      # all read at once
+            block 1: totals = shared of block 0[2, 3] + shared of block 1[2, 3]
+            cluster: arrive
+            y[...] = totals
+            cluster: wait                                    # no block leaves before it was read
 
-        (CUDA C Programming Guide, distributed shared memory).
+        (CUDA C Programming Guide, distributed shared memory). What a block reads of others has come when it
+        arrives, since it has been added up; so nobody waits for the stores.
         """
-        if self.kernel.splits == 1:
-            yield lambda i, j: sums[at(i, j)]
-            return
-        group = int32(self.kernel.threads // self.kernel.slices)
-        extent = (count * self.kernel.threads // self.kernel.slices,)
-        own = T.decl_buffer(extent, "float32", data=self.shared.data, scope="shared.dyn")
+        kernel = self.kernel
+        group, mine = kernel.threads // kernel.slices, -(-runs // kernel.splits)
+        own = T.decl_buffer((runs * group * width,), "float32", data=self.shared.data, scope="shared.dyn")
+
+        def place(number: Any) -> Any:
+            return span((number * int32(group) + self.thread) * int32(width), width)
+
         T.evaluate(T.cuda.cta_sync())
-        with self.writers(), unrolled(count, "n") as n:
-            T.buffer_store(own, sums[n], [n * group + self.thread])
-        cluster_barrier()
-        blocks = [self._of_block(own, rank) for rank in range(self.kernel.splits)]
+        with self.writers(), unrolled(runs, "n") as n:
+            T.buffer_store(own, sums[span(run(n).first, width)], [place(n)])
+        T.evaluate(T.ptx["barrier.cluster.arrive.release.aligned"]())
+        T.evaluate(T.ptx["barrier.cluster.wait.acquire.aligned"]())
+        blocks = [self._of_block(own, other) for other in range(kernel.splits)]
+        totals = registers("totals", mine * width)
+        with unrolled(mine, "n") as n:
+            at = place(tirx.min(rank * int32(mine) + n, int32(runs - 1)))
+            total = sum((block[at] for block in blocks[1:]), blocks[0][at])
+            T.buffer_store(totals, total, [span(n * int32(width), width)])
+        keep(totals, mine * width)
+        T.evaluate(T.ptx["barrier.cluster.arrive.relaxed.aligned"]())
 
-        def total(i: Any, j: Any) -> Any:
-            first, *others = (block[at(i, j) * group + self.thread] for block in blocks)
-            return sum(others, first)
+        def share(n: Any) -> Run:
+            number = rank * int32(mine) + n
+            there = None if runs % kernel.splits == 0 else number < int32(runs)
+            return Run(*run(number)[:2], n * int32(width), there)
 
-        yield total
-        cluster_barrier()
+        yield Totals(totals, mine, share)
+        T.evaluate(T.ptx["barrier.cluster.wait.acquire.aligned"]())
 
     @staticmethod
     def _of_block(own: Any, rank: int) -> Any:
@@ -208,6 +243,14 @@ class Summing(ABC):
     @property
     def kernel(self) -> CudaMicroKernel:
         return self.layout.kernel
+
+    @property
+    @abstractmethod
+    def held_rows(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def held_cols(self) -> int: ...
 
     @abstractmethod
     def at(self, i: Any, j: Any) -> Any:
@@ -239,11 +282,18 @@ class Summing(ABC):
     def writers(self) -> AbstractContextManager[None]:
         return self.layout.writers()
 
-    def totals(self) -> AbstractContextManager[Totals]:
-        return self.layout.totals(self.sums, self.kernel.accumulators, self.at)
+    @contextmanager
+    def totals(self, rank: Any) -> Iterator[Totals]:
+        width = self.kernel.run_cols
+        across = self.held_cols // width
 
+        def run(n: Any) -> Run:
+            row, col = tirx.truncdiv(n, int32(across)), tirx.truncmod(n, int32(across)) * int32(width)
+            return Run(row, col, self.at(row, col))
 
-def cluster_barrier() -> None:
-    """Waits until all threads of all blocks of a cluster arrive and see what was written before."""
-    T.evaluate(T.ptx["barrier.cluster.arrive.release.aligned"]())
-    T.evaluate(T.ptx["barrier.cluster.wait.acquire.aligned"]())
+        runs = self.held_rows * across
+        if self.kernel.splits == 1:
+            yield Totals(self.sums, runs, run)
+            return
+        with self.layout.shared_totals(self.sums, runs, width, run, rank) as totals:
+            yield totals

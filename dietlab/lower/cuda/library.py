@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
+from functools import reduce
 from math import isqrt
 from typing import Any
 
@@ -12,8 +14,9 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from dietlab.lower.cuda.block import Arrays, BlockPosition, block_program
+from dietlab.lower.cuda.block import block_program
 from dietlab.lower.cuda.geometry import BlockGeometry, shared_alignment, shared_elements
+from dietlab.lower.cuda.place import Arrays, BlockPosition
 from dietlab.lower.cuda.tir import bound, computed_once, int32, int64
 from dietlab.lower.dispatch_tree import choice, needed_heights, plan_function
 from dietlab.plans import Leaf, Tree
@@ -60,12 +63,12 @@ def library_module(
     """
     heights = needed_heights(schemes, tree, geometry.size, every_plan=every_plan, only=only)
     entries = {
-        "run": _run(geometry, schemes, heights, tree),
+        "run": _run(geometry, schemes, heights, tree, only),
         "plan": plan_function("plan", geometry.dims, tree),
         "idle": plan_function("idle", geometry.dims, Leaf(0)),
     }
     if every_plan:
-        entries["run_plan"] = _run(geometry, schemes, heights, None)
+        entries["run_plan"] = _run(geometry, schemes, heights, None, only)
     return tvm.IRModule(entries)
 
 
@@ -74,15 +77,19 @@ def _run(
     schemes: Sequence[CudaScheme],
     heights: Sequence[tuple[int, ...]],
     tree: Tree | None,
+    only: Sequence[Sequence[int]] | None,
 ) -> Any:
     """Returns the entry function; without a tree the plan is its last argument.
 
-    Draws::
+    Draws, for an operand whose rows are of dynamic length::
 
         if T > 0:
           if arrays begin at multiples of 16 bytes:
-            if plan(T) == 0: launch 0 ...
-            if plan(T) == 1: launch 1 ...
+            if T % 4 == 0:                     # rows do, too
+              if plan(T) == 0: launch 0, with wide copies ...
+              if plan(T) == 1: launch 1, with wide copies ...
+            else:
+              if plan(T) == 0: launch 0 ...
           else:
             launch the first plan with narrow copies: any alignment is right, if not fast
     """
@@ -97,20 +104,20 @@ def _run(
         arrays = {n: _array(n, handles[n], shapes[n], geometry.dtype) for n in shapes}
         flat = Arrays(*(_flat(arrays.get(n), geometry) for n in ("x", "w", "y", "bias", "residual")))
         chosen = plan if tree is None else bound("plan", choice(tree, {geometry.size: size}))
-        wide = max(geometry.x_width(), geometry.w_width()) > 1
+        wide = max(geometry.widths) > 1 or _widened(geometry) is not None
         asserted = geometry.dtype == "bfloat16"  # see _array
         most = _most_rows(geometry, schemes)
         with T.Assert(size <= int64(most), f"a GPU's grid covers {most} rows at most", "ValueError"):
             pass
         with T.If(size > int64(0)), T.Then():
             if not wide or asserted:
-                _plans(geometry, schemes, heights, flat, size, chosen, aligned=wide)
+                _multiples(geometry, schemes, heights, flat, size, chosen, only)
             else:
-                with T.If(_aligned(flat.x, flat.w)):
+                with T.If(_aligned(flat)):
                     with T.Then():
-                        _plans(geometry, schemes, heights, flat, size, chosen, aligned=True)
+                        _multiples(geometry, schemes, heights, flat, size, chosen, only)
                     with T.Else():  # the code of one height serves every shape by itself
-                        _launches(_narrow(schemes[0]), geometry, flat, size, (), aligned=False)
+                        _launches(_narrow(schemes[0]), replace(geometry, aligned=False), flat, size, ())
     return builder.get()
 
 
@@ -135,6 +142,37 @@ def _narrow(scheme: CudaScheme) -> CudaScheme:
     return scheme_with(scheme, edge="padded") if scheme.composed else scheme
 
 
+def _widened(geometry: BlockGeometry) -> BlockGeometry | None:
+    """Returns the geometry where the dynamic extent is a multiple of the widest copy; None where that widens
+    nothing."""
+    found = replace(geometry, multiple=geometry.vector)
+    return found if found.widths != geometry.widths else None
+
+
+def _multiples(
+    geometry: BlockGeometry,
+    schemes: Sequence[CudaScheme],
+    heights: Sequence[tuple[int, ...]],
+    arrays: Arrays,
+    size: Any,
+    chosen: Any,
+    only: Sequence[Sequence[int]] | None,
+) -> None:
+    """Emits the plans for row counts that are multiples of the widest copy, and for others: each where some
+    shape needs it."""
+    wide = _widened(geometry)
+    multiples = {count % geometry.vector == 0 for counts in only or () for count in counts}
+    if wide is None or len(multiples) == 1:
+        known = wide if wide is not None and multiples == {True} else geometry
+        _plans(known, schemes, heights, arrays, size, chosen)
+        return
+    with T.If(tirx.truncmod(size, int64(wide.multiple)) == int64(0)):
+        with T.Then():
+            _plans(wide, schemes, heights, arrays, size, chosen)
+        with T.Else():
+            _plans(geometry, schemes, heights, arrays, size, chosen)
+
+
 def _plans(
     geometry: BlockGeometry,
     schemes: Sequence[CudaScheme],
@@ -142,13 +180,11 @@ def _plans(
     arrays: Arrays,
     size: Any,
     chosen: Any,
-    *,
-    aligned: bool,
 ) -> None:
     for number, scheme in enumerate(schemes):
         if heights[number]:
             with T.If(chosen == int64(number)), T.Then():
-                _launches(scheme, geometry, arrays, size, heights[number], aligned=aligned)
+                _launches(scheme, geometry, arrays, size, heights[number])
 
 
 def _launches(
@@ -157,8 +193,6 @@ def _launches(
     arrays: Arrays,
     size: Any,
     heights: tuple[int, ...],
-    *,
-    aligned: bool,
 ) -> None:
     """Emits one launch, of the kernel with the two heights that this shape needs.
 
@@ -172,7 +206,7 @@ def _launches(
     granule, most = scheme.kernel.granule, scheme.rows // scheme.kernel.granule
     if not scheme.composed:
         count = bound("count", _ceil(size, scheme.rows))
-        _launch([(scheme, count)], geometry, arrays, size, aligned=aligned)
+        _launch([(scheme, count)], geometry, arrays, size)
         return
     granules = bound("granules", _ceil(size, granule))
     if scheme.edge == "even":
@@ -188,7 +222,7 @@ def _launches(
             else:
                 counts = (tirx.truncdiv(granules, int64(most)), int64(1))
             regions = [(scheme_with(scheme, rows=rows), counts[which]) for rows, which in parts]
-            _launch(regions, geometry, arrays, size, aligned=aligned)
+            _launch(regions, geometry, arrays, size)
 
 
 def _pairs(scheme: CudaScheme, heights: tuple[int, ...]) -> list[tuple[int, list[tuple[int, int]]]]:
@@ -208,8 +242,6 @@ def _launch(
     geometry: BlockGeometry,
     arrays: Arrays,
     size: Any,
-    *,
-    aligned: bool,
 ) -> None:
     """Launches the regions of a plan, one below the other, in one grid.
 
@@ -252,7 +284,7 @@ def _launch(
 
         def emit(kernel: CudaMicroKernel, row: Any) -> None:
             place = BlockPosition(batch, bound("first_row", row), first_col, rows, thread, rank, checked)
-            block_program(kernel, geometry, arrays, shared, place, aligned=aligned)
+            block_program(kernel, geometry, arrays, shared, place)
 
         if len(regions) == 1:
             emit(first, tile * int32(first.rows))
@@ -282,11 +314,12 @@ def _flat(array: Any | None, geometry: BlockGeometry) -> Any | None:
     return T.decl_buffer((total,), geometry.dtype, data=array.data, align=geometry.itemsize)
 
 
-def _aligned(x: Any, w: Any) -> Any:
-    """Returns whether both arrays begin at a multiple of the widest copy."""
-    low = tirx.const(COPY_BYTES - 1, "uint64")
-    both = tirx.bitwise_or(*(T.reinterpret("uint64", T.address_of(flat[int64(0)])) for flat in (x, w)))
-    return tirx.bitwise_and(both, low) == tirx.const(0, "uint64")
+def _aligned(arrays: Arrays) -> Any:
+    """Returns whether all arrays begin at a multiple of the widest copy."""
+    given = (arrays.x, arrays.w, arrays.y, arrays.bias, arrays.residual)
+    places = [T.reinterpret("uint64", T.address_of(flat[int64(0)])) for flat in given if flat is not None]
+    low = tirx.bitwise_and(reduce(tirx.bitwise_or, places), tirx.const(COPY_BYTES - 1, "uint64"))
+    return low == tirx.const(0, "uint64")
 
 
 def _ceil(extent: Any, tile: int) -> Any:

@@ -17,7 +17,7 @@ QUAD = 4
 """Steps of the reduction that one read of shared memory brings along the depth."""
 
 WARP_DOWN, WARP_ACROSS = 4, 8
-"""How a warp's threads lie over the tile: eight neighbouring columns are read without a conflict."""
+"""How a warp's threads lie over the tile: what they read at a time lies in eight different banks at most."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,8 @@ class MultiplyAdds(Summing):
           y1 += x[1, k] * w[0, k]        y0 += a0[0] * b0[0]; y1 += a1[0] * b0[0]
                                          ... the same for elements 1, 2 and 3
 
-    Row ``i`` of a thread is ``i * down`` rows below its first, so that a warp reads neighbouring rows.
+    A thread has runs of up to four neighbouring rows and columns; the next run is ``down`` or ``across`` runs
+    further, so that a warp reads neighbouring runs, and stores of a run are 16 bytes wide.
     """
 
     @property
@@ -43,36 +44,32 @@ class MultiplyAdds(Summing):
     def held_cols(self) -> int:
         return self.kernel.tile_cols
 
-    @property
-    def wide(self) -> int:
-        """Neighbouring columns that one read brings where ``w`` lies along the columns."""
-        if not self.layout.geometry.direct:
-            return 1
-        return next(width for width in (4, 2, 1) if self.held_cols % width == 0)
-
     def row(self, i: Any) -> Any:
-        return self.down + i * int32(self.kernel.down)
+        return _in_runs(i, self.kernel.run_rows, self.kernel.down, self.down)
 
     def col(self, j: Any) -> Any:
-        wide = int32(self.wide)
-        if self.wide == 1:
-            return self.across + j * int32(self.kernel.across)
-        group, at = tirx.truncdiv(j, wide), tirx.truncmod(j, wide)
-        return (group * int32(self.kernel.across) + self.across) * wide + at
+        return _in_runs(j, self.kernel.run_cols, self.kernel.across, self.across)
 
     def at(self, i: Any, j: Any) -> Any:
         return i * int32(self.held_cols) + j
 
     def multiply_add(self, slot: Any, left: Left | None = None) -> None:
+        rows, cols = self.held_rows, self.held_cols
         with unrolled(self.layout.part // QUAD, "q") as q:
             k = bound("k", self.layout.slice * int32(self.layout.part) + q * int32(QUAD))
             self._read(slot, k)
-            rows, cols = self.held_rows, self.held_cols
-            with unrolled(QUAD, "e") as e, unrolled(rows, "i") as i, unrolled(cols, "j") as j:
-                product = self.x[i * int32(QUAD) + e] * self.w[self._held(j, e)]
-                at = self.at(i, j)
-                with self._checked(i, j, k + e, left):
-                    T.buffer_store(self.sums, self.sums[at] + product, [at])
+            if self.layout.geometry.direct:  # what is read of w at a time belongs to one step
+                with unrolled(QUAD, "e") as e, unrolled(rows, "i") as i, unrolled(cols, "j") as j:
+                    self._add(i, j, e, k, left)
+            else:  # and here to one column
+                with unrolled(cols, "j") as j, unrolled(QUAD, "e") as e, unrolled(rows, "i") as i:
+                    self._add(i, j, e, k, left)
+
+    def _add(self, i: Any, j: Any, e: Any, k: Any, left: Left | None) -> None:
+        product = self.x[i * int32(QUAD) + e] * self.w[self._held(j, e)]
+        at = self.at(i, j)
+        with self._checked(i, j, k + e, left):
+            T.buffer_store(self.sums, self.sums[at] + product, [at])
 
     @contextmanager
     def _checked(self, i: Any, j: Any, k: Any, left: Left | None) -> Iterator[None]:
@@ -95,10 +92,11 @@ class MultiplyAdds(Summing):
                 value = shared[span(layout.w_at(slot, self.col(j), k), QUAD)]
                 T.buffer_store(self.w, value, [span(j * int32(QUAD), QUAD)])
             return
-        with unrolled(QUAD, "e") as e, unrolled(self.held_cols // self.wide, "group") as group:
-            first = group * int32(self.wide)
-            value = shared[span(layout.w_at(slot, self.col(first), k + e), self.wide)]
-            T.buffer_store(self.w, value, [span(e * int32(self.held_cols) + first, self.wide)])
+        wide = self.kernel.run_cols
+        with unrolled(QUAD, "e") as e, unrolled(self.held_cols // wide, "run") as run:
+            first = run * int32(wide)
+            value = shared[span(layout.w_at(slot, self.col(first), k + e), wide)]
+            T.buffer_store(self.w, value, [span(e * int32(self.held_cols) + first, wide)])
 
     def _held(self, j: Any, e: Any) -> Any:
         """Returns the register that holds column ``j`` at step ``e`` of four."""
@@ -107,15 +105,38 @@ class MultiplyAdds(Summing):
         return j * int32(QUAD) + e
 
 
+def _in_runs(number: Any, run: int, workers: int, worker: Any) -> Any:
+    """Returns the row or column of the tile that is a thread's ``number``-th one."""
+    if run == 1:
+        return worker + number * int32(workers)
+    group, at = tirx.truncdiv(number, int32(run)), tirx.truncmod(number, int32(run))
+    return (group * int32(workers) + worker) * int32(run) + at
+
+
 def multiply_adds(layout: Layout) -> MultiplyAdds:
-    """Returns a thread's place in the tile and its registers."""
+    """Returns a thread's place in the tile and its registers.
+
+    Draws the lanes of a warp, four rows of eight::
+
+        before                          after
+         0  1  2  3  4  5  6  7          0  2  4  6  8 10 12 14
+         8  9 10 11 12 13 14 15          1  3  5  7  9 11 13 15
+        16 17 18 19 20 21 22 23         16 18 20 22 24 26 28 30
+        24 25 26 27 28 29 30 31         17 19 21 23 25 27 29 31
+
+    so that each lane shares a column's address with a neighbour and a row's with the one after that:
+    multiprocessors give 16 bytes to all lanes in two turns then, and in four otherwise (NVIDIA's developer
+    forum, "How to understand the bank conflict of shared_mem", of compute capability 7; CUTLASS numbers
+    lanes alike).
+    """
     kernel, thread = layout.kernel, layout.thread
     if kernel.down % WARP_DOWN == 0 and kernel.across % WARP_ACROSS == 0:
         warp, lane = tirx.truncdiv(thread, int32(WARP)), tirx.truncmod(thread, int32(WARP))
         warps_across = int32(kernel.across // WARP_ACROSS)
-        down = tirx.truncdiv(warp, warps_across) * int32(WARP_DOWN) + tirx.truncdiv(lane, int32(WARP_ACROSS))
-        across = tirx.truncmod(warp, warps_across) * int32(WARP_ACROSS)
-        across = across + tirx.truncmod(lane, int32(WARP_ACROSS))
+        half, inside = tirx.truncdiv(lane, int32(WARP // 2)), tirx.truncmod(lane, int32(WARP // 2))
+        low, high = tirx.truncmod(inside, int32(2)), tirx.truncdiv(inside, int32(2))
+        down = tirx.truncdiv(warp, warps_across) * int32(WARP_DOWN) + half * int32(2) + low
+        across = tirx.truncmod(warp, warps_across) * int32(WARP_ACROSS) + high
     else:
         down = tirx.truncdiv(thread, int32(kernel.across))
         across = tirx.truncmod(thread, int32(kernel.across))

@@ -37,6 +37,13 @@ def unrolled(count: int, name: str) -> Iterator[Any]:
         yield IRBuilder.name(name, variable)
 
 
+@contextmanager
+def only(condition: Any) -> Iterator[None]:
+    """Opens a block of statements for where the condition holds."""
+    with T.If(condition), T.Then():
+        yield
+
+
 def span(start: Any, lanes: int) -> Any:
     """Returns the index of ``lanes`` consecutive elements from ``start`` on."""
     return start if lanes == 1 else tirx.Ramp(start, tirx.IntImm(str(start.ty.dtype), 1), lanes)
@@ -45,6 +52,21 @@ def span(start: Any, lanes: int) -> Any:
 def registers(name: str, count: int, dtype: str = "float32") -> Any:
     """Returns an array of one thread's own; with constant indices it lies in registers."""
     return IRBuilder.name(name, T.alloc_buffer((count,), dtype, scope="local"))
+
+
+KEEP = "dietlab_keep"
+KEEP_SOURCE = f"""
+__forceinline__ __device__ void {KEEP}(float& value) {{
+  asm volatile("" : "+f"(value) : : "memory");
+}}
+"""
+"""No instruction. What computes ``value`` cannot be moved behind it, and what needs it not in front of it."""
+
+
+def keep(values: Any, count: int) -> None:
+    """Ends what the compiler knows of ``count`` registers: they are computed here, and used from here on."""
+    with unrolled(count, "n") as n:
+        T.evaluate(T.cuda.func_call(KEEP, values[n], source_code=KEEP_SOURCE))
 
 
 OPAQUE = "dietlab_opaque"

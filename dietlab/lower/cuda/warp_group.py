@@ -8,9 +8,9 @@ from typing import Any
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from dietlab.lower.cuda.geometry import CELL, STRIPS, Panel
+from dietlab.lower.cuda.geometry import CELL, STRIPS, AnyPanel, SwizzledPanel
 from dietlab.lower.cuda.layout import WARP, Layout, Left, Summing
-from dietlab.lower.cuda.tir import bound, int32, int64, registers, unrolled
+from dietlab.lower.cuda.tir import bound, int32, int64, keep, registers, unrolled
 from dietlab.space.cuda_unit import PIECES
 
 ROWS, STEPS = PIECES["wgmma"].rows, PIECES["wgmma"].steps
@@ -24,16 +24,6 @@ ADDRESS_BITS = 0x3FFFF
 """What counts of an address in shared memory (PTX ISA, matrix descriptor format)."""
 
 ITEM_BYTES = 2
-
-KEEP = "dietlab_keep"
-KEEP_SOURCE = f"""
-__forceinline__ __device__ void {KEEP}(float& value) {{
-  asm volatile("" : "+f"(value) : : "memory");
-}}
-"""
-"""No instruction. What stands behind it and needs ``value`` cannot be moved in front of it, where a wait
-stands; and that a sum begins with zero is forgotten: the compiler would set it to zero anew where the loop is
-passed by, for which ptxas computes one product after the other."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +97,9 @@ class WarpGroup(Summing):
 
     def start(self) -> None:
         super().start()
-        self._keep()
+        # That a sum begins with zero is forgotten: the compiler would set it to zero anew where the loop is
+        # passed by, for which ptxas computes one product after the other.
+        keep(self.sums, self.kernel.accumulators)
 
     def publish(self) -> None:
         T.evaluate(T.ptx["fence.proxy.async.shared::cta"]())
@@ -136,12 +128,7 @@ class WarpGroup(Summing):
 
     def finish(self) -> None:
         T.evaluate(T.ptx["wgmma.wait_group.sync.aligned"](0))
-        self._keep()
-
-    def _keep(self) -> None:
-        """Ends what the compiler knows of the sums."""
-        with unrolled(self.kernel.accumulators, "n") as n:
-            T.evaluate(T.cuda.func_call(KEEP, self.sums[n], source_code=KEEP_SOURCE))
+        keep(self.sums, self.kernel.accumulators)
 
 
 def _moved(descriptor: Any, elements: Any) -> Any:
@@ -150,7 +137,7 @@ def _moved(descriptor: Any, elements: Any) -> Any:
     return tirx.Cast("uint64", descriptor + int64(tirx.truncdiv(elements, int32(CELL))))
 
 
-def described(panel: Panel, *, across: bool) -> int:
+def described(panel: AnyPanel, *, across: bool) -> int:
     """Returns the fields of a panel's matrix descriptor but the address, as a signed number of 64 bits.
 
     ::
@@ -165,6 +152,7 @@ def described(panel: Panel, *, across: bool) -> int:
         across: whether lines run across the reduction, and not along it: an instruction's columns are in
             several strips.
     """
+    assert isinstance(panel, SwizzledPanel)  # as panels() makes them for groups of warps
     strip, eight_lines = (panel.pitch * lines * ITEM_BYTES // 16 for lines in (panel.lines, 8))
     value = (strip if across else 1) << 16 | eight_lines << 32 | (STRIPS.index(panel.pitch) + 1) << 62
     return value - (1 << 64 if value >> 63 else 0)
