@@ -6,6 +6,7 @@ Every function here is one visible step; :func:`block_program` is their list.
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
@@ -16,7 +17,7 @@ from dietlab.lower.cuda.fetch import Fetch, fetches
 from dietlab.lower.cuda.geometry import BlockGeometry
 from dietlab.lower.cuda.layout import Left, Worker
 from dietlab.lower.cuda.place import Arrays, BlockPosition
-from dietlab.lower.cuda.tir import bound, int32, only
+from dietlab.lower.cuda.tir import bound, int32, only, registers
 from dietlab.lower.cuda.units import worker_of
 from dietlab.lower.cuda.write_back import write_back
 from dietlab.space import CudaMicroKernel
@@ -79,6 +80,7 @@ def _walk(
 ) -> None:
     """Emits the loop over the reduction, whose first steps are already being fetched."""
     kernel = worker.kernel
+    computed, fetched = (_Slot.of(name, kernel, first) for name, first in (("slot", 0), ("free", kernel.ahead)))
     with T.serial(int32(0), int32(steps)) as variable:
         step = IRBuilder.name("step", variable)
         if x.asynchronous or w.asynchronous:
@@ -86,7 +88,7 @@ def _walk(
         worker.publish()
         T.evaluate(T.cuda.cta_sync())
         coming = step + kernel.ahead
-        slot = tirx.truncmod(coming, int32(kernel.stages))
+        slot = fetched.now
 
         def begin() -> None:
             with only(coming < int32(steps)):
@@ -99,7 +101,7 @@ def _walk(
             begin()
         number = _number(kernel, place, step)
         left = _left(kernel, geometry, place, depth, number) if place.checked else None
-        worker.multiply_add(tirx.truncmod(step, int32(kernel.stages)), left)
+        worker.multiply_add(computed.now, left)
         if worker.asynchronous:
             begin()
             worker.settle()
@@ -107,6 +109,37 @@ def _walk(
             with only(coming < int32(steps)):
                 x.finish(slot)
                 w.finish(slot)
+        computed.advance()
+        fetched.advance()
+
+
+@dataclass(frozen=True)
+class _Slot:
+    """A stage of shared memory that moves on by one in each step: a counter costs less than a remainder."""
+
+    counter: Any
+    stages: int
+
+    @classmethod
+    def of(cls, name: str, kernel: CudaMicroKernel, first: int) -> _Slot:
+        """Returns the counter of that name, at the stage of step ``first``."""
+        counter = registers(name, 1, "int32")
+        T.buffer_store(counter, int32(first % kernel.stages), [int32(0)])
+        return cls(counter, kernel.stages)
+
+    @property
+    def now(self) -> Any:
+        """The stage at present (int32)."""
+        return self.counter[int32(0)]
+
+    def advance(self) -> None:
+        """Emits the step to the next stage, from the last one to the first."""
+        after = self.now + int32(1)
+        if self.stages & (self.stages - 1):
+            after = tirx.Select(after == int32(self.stages), int32(0), after)
+        else:
+            after = after & int32(self.stages - 1)
+        T.buffer_store(self.counter, after, [int32(0)])
 
 
 def _steps(kernel: CudaMicroKernel, depth: Any, place: BlockPosition) -> Any:
