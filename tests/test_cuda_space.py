@@ -245,11 +245,12 @@ def check_fits(kernel: CudaScheme, work: Workload, limits: GpuLimits) -> None:
     assert sums < limits.registers_per_thread
     assert sums * threads <= limits.registers_per_block
     pad = 0 if kernel.kernel.unit == "wgmma" else 16
-    lines = kernel.rows * (kernel.kernel.step * item + pad)
+    down, across = kernel.kernel.run_rows, kernel.kernel.panel_run_cols  # lines between two pads
+    lines = kernel.rows * kernel.kernel.step * item + kernel.rows // down * pad
     if work.weights == "direct":
         lines += kernel.kernel.step * (kernel.cols * item + pad)
     else:
-        lines += kernel.cols * (kernel.kernel.step * item + pad)
+        lines += kernel.cols * kernel.kernel.step * item + kernel.cols // across * pad
     shared = max(kernel.kernel.slices - 1, int(kernel.kernel.splits > 1))
     smem = max(kernel.kernel.stages * lines, 4 * kernel.rows * kernel.cols * shared)
     assert smem <= limits.smem_per_block_bytes

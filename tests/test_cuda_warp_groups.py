@@ -135,7 +135,7 @@ def run(source: str, key: str = KEY) -> tuple[np.ndarray[Any, Any], np.ndarray[A
     grid = row_tiles * -(-DENSE.N // kernel.cols)
     shared = 2 * shared_elements(kernel.kernel, one(key).geometry)
     Emulated.of(source).launch(
-        "k0_kernel", grid, kernel.kernel.threads, [x, w, y, ROWS, grid, row_tiles, ROWS], shared
+        "k0_kernel", grid, kernel.kernel.threads, [x, w, y, grid, row_tiles, ROWS], shared
     )
     return y.astype(np.float32), x.astype(np.float32) @ w.T.astype(np.float32)
 
@@ -208,7 +208,7 @@ def test_four_warps_are_needed() -> None:
             "k0_kernel",
             1,
             96,
-            [empty, empty[: DENSE.N], np.zeros((64, DENSE.N), np.float16), 64, 1, 1, 64],
+            [empty, empty[: DENSE.N], np.zeros((64, DENSE.N), np.float16), 1, 1, 64],
             2 * shared_elements(kernel.kernel, one().geometry),
         )
 

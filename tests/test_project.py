@@ -32,12 +32,14 @@ CONDA_NAMES = {"pytorch": "torch"}
 OF_NVIDIA = (
     "nvidia-cuda-cccl",
     "nvidia-cuda-crt",
+    "nvidia-cuda-cuobjdump",
     "nvidia-cuda-nvcc",
+    "nvidia-cuda-nvdisasm",
     "nvidia-cuda-runtime",
     "nvidia-matmul-heuristics",
     "nvidia-nvvm",
 )
-"""What of NVIDIA's is pinned: the compiler with what it needs, and the heuristics. Other packages come with a
+"""What of NVIDIA's is pinned: the compiler with what it needs, the printers, the heuristics. Other packages come with a
 CUDA build of torch, which asks for its own versions."""
 
 TARGETS = ("help", "quickstart", "test", "test-thorough", "test-explore", "lab", "install", "clean", "lint")

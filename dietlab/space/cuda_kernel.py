@@ -194,6 +194,11 @@ class CudaMicroKernel(MicroKernel):
         return _run(self.tile_cols) if self.unit == "fma" else PAIR
 
     @property
+    def panel_run_cols(self) -> int:
+        """Neighbouring columns that one thread reads from shared memory one after the other."""
+        return self.run_cols if self.unit == "fma" else 1
+
+    @property
     def accumulators(self) -> int:
         """fp32 sums that one thread holds."""
         return self.tile_rows * self.tile_cols // self.pieces.threads

@@ -59,7 +59,7 @@ MOST_BATCHES = 65535
 """Blocks of a grid along its second axis (CUDA C Programming Guide, technical specifications)."""
 
 ROW_PAD_BYTES = 16
-"""Bytes between rows in shared memory, so that eight neighbouring rows lie in different banks."""
+"""Bytes behind each run of rows in shared memory, so that eight neighbouring runs lie in different banks."""
 
 
 def cuda_candidates(
@@ -260,7 +260,8 @@ def shared_bytes(kernel: CudaMicroKernel, itemsize: int) -> int:
     """
     pad = 0 if kernel.unit == "wgmma" else ROW_PAD_BYTES
     elements = (kernel.rows + kernel.cols) * kernel.step
-    stage = elements * itemsize + (kernel.rows + max(kernel.cols, kernel.step)) * pad
+    padded = kernel.rows // kernel.run_rows + max(kernel.cols // kernel.panel_run_cols, kernel.step)
+    stage = elements * itemsize + padded * pad
     return max(kernel.stages * stage, exchanged_bytes(kernel))
 
 

@@ -80,7 +80,7 @@ def _walk(
 ) -> None:
     """Emits the loop over the reduction, whose first steps are already being fetched."""
     kernel = worker.kernel
-    computed, fetched = (_Slot.of(name, kernel, first) for name, first in (("slot", 0), ("free", kernel.ahead)))
+    computed, fetched = _Slot.of("slot", kernel, 0), _Slot.of("free", kernel, kernel.ahead)
     with T.serial(int32(0), int32(steps)) as variable:
         step = IRBuilder.name("step", variable)
         if x.asynchronous or w.asynchronous:

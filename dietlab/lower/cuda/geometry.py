@@ -207,7 +207,7 @@ def _padded_panels(kernel: CudaMicroKernel, geometry: BlockGeometry) -> tuple[Pa
     x = Panel(kernel.rows, kernel.step, pad, kernel.run_rows)
     if geometry.direct:
         return x, Panel(kernel.step, kernel.cols, pad)
-    return x, Panel(kernel.cols, kernel.step, pad, kernel.run_cols if kernel.unit == "fma" else 1)
+    return x, Panel(kernel.cols, kernel.step, pad, kernel.panel_run_cols)
 
 
 def shared_elements(kernel: CudaMicroKernel, geometry: BlockGeometry) -> int:

@@ -158,8 +158,7 @@ def machine_code(cubin: Cubin) -> Mapping[str, MachineCode]:
 
 
 def told(kernels: Mapping[str, MachineCode]) -> dict[str, float]:
-    """Returns in numbers what the kernel does whose loop multiplies most: the one for operands whose copies can
-    be wide.
+    """Returns in numbers what the kernel does whose loop multiplies most: that of wide copies.
 
     ``loop_instructions`` are those of its main loop, ``multiplying_percent`` of them multiply, ``divisions``
     are instructions in loops that divide integers, ``two_byte_stores`` those to memory in the whole kernel.
