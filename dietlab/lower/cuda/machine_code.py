@@ -86,7 +86,7 @@ class MachineCode:
 
     @property
     def main_loop(self) -> Counter[str]:
-        """How often each operation is in the loop that multiplies most."""
+        """The operations of the loop that multiplies most, counted."""
         counted = [Counter(each.family for each in loop) for loop in self.loops]
         return max(counted, key=_multiplying, default=Counter())
 
