@@ -159,3 +159,8 @@ def test_the_command_shows_machine_code() -> None:
     result = CliRunner().invoke(main, arguments.split())
     assert result.exit_code == 0, result.output
     assert '"multiplying_percent"' in result.output and '"two_byte_stores": 0' in result.output
+
+
+def test_only_a_gpu_s_micro_kernel_can_be_named() -> None:
+    result = CliRunner().invoke(main, [*COMMAND.split(), "--scheme", "4x16.u4.ws.p0"])
+    assert result.exit_code == 2 and "--scheme names a GPU's micro-kernel" in result.output

@@ -11,7 +11,7 @@ from dietlab.cli.options import cover_option, hardware_option, processor, show, 
 from dietlab.cli.telling import Telling, quiet_option
 from dietlab.errors import DietlabError
 from dietlab.measure.compiler_report import COLUMNS, MACHINE_CODE, frame_compiled
-from dietlab.space import Cover, build_space, edges_of
+from dietlab.space import Cover, CudaMicroKernel, Scheme, build_space, edges_of
 from dietlab.workloads import Workload
 
 
@@ -22,6 +22,7 @@ from dietlab.workloads import Workload
 @click.option(
     "--sample", default=32, show_default=True, type=click.IntRange(0), help="Micro-kernels; 0 for all."
 )
+@click.option("--scheme", "named", multiple=True, metavar="KEY", help="Compile this one; may be repeated.")
 @click.option("--seed", default=0, show_default=True, help="Which ones.")
 @click.option("--csv", "path", type=click.Path(dir_okay=False), help="Also write the table here.")
 @click.option(
@@ -37,6 +38,7 @@ def compile_command(
     cover: Cover,
     hardware: str | None,
     sample: int,
+    named: tuple[str, ...],
     seed: int,
     path: str | None,
     machine_code: bool,
@@ -49,13 +51,15 @@ def compile_command(
     as the compiler tells; with the reason of those that are refused.
 
     dietlab compile dense --dim T=1:128 --dim N=2304 --dim K=768 --hardware h200 --sample 32
+
+    dietlab compile dense --dim N=768 --hardware h200 --scheme 128x64x16.t16x16.s3 --machine-code
     """
     if hardware is None:
         raise DietlabError("--hardware names a GPU", "this machine", "For example --hardware h200.")
     chip = processor(hardware, None, measure=False)
     space = build_space(workload, chip, edges_of(cover, workload, chip))
-    kernels = list(space)
-    if 0 < sample < len(kernels):
+    kernels = _named(named) or list(space)
+    if not named and 0 < sample < len(kernels):
         kernels = sorted(Random(seed).sample(kernels, sample))
     with Telling("compile", ("compile",), quiet) as telling:
         table = frame_compiled(workload, chip, kernels, telling.observers, machine_code=machine_code)
@@ -63,9 +67,21 @@ def compile_command(
     table.insert(1, "dtype", workload.dtype)
     table = table[["arch", "dtype", "scheme", *COLUMNS, *(MACHINE_CODE if machine_code else ())]]
     if path:
-        head = f"# {workload} on {chip.name}: {len(kernels)} of {len(space)} schemes, seed {seed}\n"
+        drawn = "named" if named else f"of {len(space)} schemes, seed {seed}"
+        head = f"# {workload} on {chip.name}: {len(kernels)} {drawn}\n"
         Path(path).write_text(head + table.to_csv(index=False), encoding="utf-8")
     facts = {"space": len(space), "compiled": table.to_dict("records")}
     refused = int((table["status"] != "ok").sum())
-    text = f"{table.to_string(index=False)}\n{len(kernels)} of {len(space)} compiled, {refused} refused"
+    of = "" if named else f" of {len(space)}"
+    text = f"{table.to_string(index=False)}\n{len(kernels)}{of} compiled, {refused} refused"
     show(facts, as_json, text)
+
+
+def _named(keys: tuple[str, ...]) -> list[Scheme]:
+    """Returns the schemes of keys, all of a GPU's micro-kernels."""
+    schemes = [Scheme.from_key(key) for key in keys]
+    for scheme in schemes:
+        if not isinstance(scheme.kernel, CudaMicroKernel):
+            remedy = f"Such a key reads {CudaMicroKernel.example}."
+            raise DietlabError("--scheme names a GPU's micro-kernel", scheme.key, remedy)
+    return schemes

@@ -32,7 +32,14 @@ COLUMNS = (
 )
 
 
-MACHINE_CODE = ("loop_instructions", "multiplying_percent", "divisions", "two_byte_stores")
+MACHINE_CODE = (
+    "loop_instructions",
+    "multiplying_percent",
+    "divisions",
+    "stores",
+    "two_byte_stores",
+    "loads_together",
+)
 """Columns of machine code (:func:`dietlab.lower.cuda.machine_code.told`)."""
 
 READER = "dietlab.measure.machine_code_worker"

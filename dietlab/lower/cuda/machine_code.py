@@ -102,6 +102,11 @@ class MachineCode:
         return sum(each.family in DIVIDING for loop in self.loops for each in loop)
 
     @property
+    def stores(self) -> int:
+        """Stores to memory."""
+        return sum(each.family == "STG" for each in self.instructions)
+
+    @property
     def two_byte_stores(self) -> int:
         """Stores to memory of two bytes each."""
         return sum(bool(TWO_BYTES.match(each.name)) for each in self.instructions)
@@ -161,7 +166,8 @@ def told(kernels: Mapping[str, MachineCode]) -> dict[str, float]:
     """Returns in numbers what the kernel does whose loop multiplies most: that of wide copies.
 
     ``loop_instructions`` are those of its main loop, ``multiplying_percent`` of them multiply, ``divisions``
-    are instructions in loops that divide integers, ``two_byte_stores`` those to memory in the whole kernel.
+    are instructions in loops that divide integers, in the kernel that has most. ``stores`` are those to memory
+    in the whole kernel, ``two_byte_stores`` of them of two bytes, ``loads_together`` is ``most_loads``.
     """
     if not kernels:
         return {}
@@ -169,8 +175,10 @@ def told(kernels: Mapping[str, MachineCode]) -> dict[str, float]:
     return {
         "loop_instructions": kernel.main_loop.total(),
         "multiplying_percent": round(kernel.multiplying_percent, 1),
-        "divisions": kernel.divisions,
+        "divisions": max(each.divisions for each in kernels.values()),
+        "stores": kernel.stores,
         "two_byte_stores": kernel.two_byte_stores,
+        "loads_together": kernel.most_loads,
     }
 
 
