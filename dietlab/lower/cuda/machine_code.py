@@ -165,7 +165,7 @@ def machine_code(cubin: Cubin) -> Mapping[str, MachineCode]:
 def told(kernels: Mapping[str, MachineCode]) -> dict[str, float]:
     """Returns in numbers what the kernel does whose loop multiplies most: that of wide copies.
 
-    ``loop_instructions`` are those of its main loop, ``multiplying_percent`` of them multiply. ``divisions`` are
+    ``loop_instructions`` are of its main loop, ``multiplying_percent`` of them multiply. ``divisions`` are
     instructions in loops that divide integers, in the kernel that has most. ``stores`` are all to memory,
     ``two_byte_stores`` those of two bytes, and ``loads_together`` is ``most_loads``.
     """
