@@ -60,10 +60,10 @@ def test_printed_machine_code_is_counted() -> None:
     assert told(code)["loop_instructions"] == 34
 
 
-def test_short_loops_and_loops_around_loops_do_not_count() -> None:
-    inner = ["FFMA R1, R2, R3, R1"] * 40 + ["@P1 BRA 0x60"]
-    assert [len(loop) for loop in printed(inner)["second"].loops] == [41]
-    assert printed(["IADD3 R1, R1, 0x1, RZ"])["second"].loops == ()
+def test_loops_around_loops_do_not_count() -> None:
+    inner = ["FFMA R1, R2, R3, R1"] * 40 + ["@P1 BRA 0x60", "I2F R5, R5"]
+    outer = printed(inner)["second"]
+    assert [len(loop) for loop in outer.loops] == [41] and outer.divisions == 0
 
 
 def test_a_missing_tool_has_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

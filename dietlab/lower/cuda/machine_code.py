@@ -30,9 +30,6 @@ DIVIDING = ("I2F", "F2I", "MUFU")
 """What a division of integers becomes, beside multiplications: conversions, and an approximate reciprocal."""
 
 TWO_BYTES = re.compile(r"STG\S*\.[US]16")
-LEAST_LOOP = 32
-"""Instructions from which on a loop counts: shorter ones wait or set to zero."""
-
 PRINT_SECONDS = 120.0
 """Seconds for printing one cubin."""
 
@@ -68,8 +65,7 @@ class MachineCode:
 
     @cached_property
     def loops(self) -> tuple[tuple[Instruction, ...], ...]:
-        """The innermost loops of :data:`LEAST_LOOP` instructions or more: from a branch's aim to the branch
-        back to it."""
+        """The innermost loops: from a branch's aim to the branch back to it."""
         places = {each.address: number for number, each in enumerate(self.instructions)}
         spans = []
         for number, each in enumerate(self.instructions):
@@ -82,7 +78,7 @@ class MachineCode:
             for one in spans
             if not any(other != one and one[0] <= other[0] and other[1] <= one[1] for other in spans)
         ]
-        return tuple(self.instructions[a:b] for a, b in inner if b - a >= LEAST_LOOP)
+        return tuple(self.instructions[a:b] for a, b in inner)
 
     @property
     def main_loop(self) -> Counter[str]:
