@@ -179,8 +179,9 @@ def bench(
     telling.suggest(folder)
 
 
-def kept_state(folder: Path, state: str | None) -> list[StateArchive]:
-    """Returns the archive of a bench, or none if none is wanted; an earlier state is unpacked first.
+def kept_state(folder: Path, state: str | None, begun: str = JOURNAL) -> list[StateArchive]:
+    """Returns the archive of a bench, or none if none is wanted; an earlier state is unpacked first, unless the
+    bench was ``begun`` in the folder.
 
     Raises:
         click.BadParameter: for another kind of file.
@@ -189,7 +190,7 @@ def kept_state(folder: Path, state: str | None) -> list[StateArchive]:
         return []
     if not state.endswith(".tar.gz"):
         raise click.BadParameter(f"a state is a .tar.gz; got {state!r}")
-    if restore(Path(state), folder):
+    if restore(Path(state), folder, begun):
         click.echo(f"going on from {state}")
     return [StateArchive(folder, Path(state))]
 
