@@ -185,7 +185,8 @@ class Sitting:
                     for record in runner.measure(self.study.workload, trials):
                         self.store.append(replace(record, asked_by=asked_by))
                     best = max(record.gflops(self.study.workload) for record in self.store.records)
-                    progress.advance(f"{self.study.folder.name}, {shape}, best {best:.0f} GFLOP/s", len(missing))
+                    note = f"{self.study.folder.name}, {shape}, best {best:.0f} GFLOP/s"
+                    progress.advance(note, len(missing))
 
     def _missing(self, shape: Shape) -> list[Scheme]:
         known = {record.scheme for record in self.store.records if record.shape == shape}

@@ -90,9 +90,7 @@ def measure_command(kit: str, out: str, seconds: float | None, state: str | None
     folder, deadline = Path(out), Deadline(seconds)
     archives = kept_state(folder, state, MEASURED)
     with Telling("kit", ("measure",), quiet) as telling:
-        left = measure(
-            Path(kit), folder, observers=[*telling.observers, *archives], deadline=deadline
-        )
+        left = measure(Path(kit), folder, observers=[*telling.observers, *archives], deadline=deadline)
     for archive in archives:
         archive.write()
     if left:

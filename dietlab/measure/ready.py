@@ -1,7 +1,8 @@
 """Libraries of candidates that are built on one machine and measured on another, which needs no compiler.
 
-A folder holds the libraries and ``libraries.jsonl``: a header with the operator and the processor, then a line
-for each scheme, whose library has the named digest, or the reason why it has none. Reading it runs no code.
+A folder holds the libraries and ``libraries.jsonl``: a header with the operator and the processor, then a
+line for each scheme, whose library has the named digest, or the reason why it has none. Reading it runs no
+code.
 """
 
 from __future__ import annotations
@@ -162,7 +163,7 @@ class ReadyLibraries:
             return "refused", f"{path.name} is missing: {error}; bring the folder again"
         if found != digest:
             told = f"its SHA-256 begins with {found[:12]}, not {digest[:12]}"
-            return "refused", f"{path.name} is another file than the one that was packed: {told}; bring it again"
+            return "refused", f"{path.name} is not the file that was packed: {told}; bring the folder again"
         return None
 
 
@@ -186,9 +187,9 @@ def pack_libraries(
     """
     folder.mkdir(parents=True, exist_ok=True)
     listing = folder / LISTING
-    header = {"schema_version": SCHEMA_VERSION, "workload": workload.to_json(), "hardware": hardware.to_json()}
     if not listing.exists() or not cut_truncated(listing):
-        append_line(listing, header, "ready libraries")
+        header = {"workload": workload.to_json(), "hardware": hardware.to_json()}
+        append_line(listing, {"schema_version": SCHEMA_VERSION, **header}, "ready libraries")
     ready = ReadyLibraries.open(folder)
     if (ready.workload, ready.hardware) != (workload, hardware):
         raise MeasureError(
