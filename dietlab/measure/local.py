@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from dietlab.lower.target import lower_target
 from dietlab.measure.builders import BUILDER, Builders, Libraries
 from dietlab.measure.contest import built_contests, play_contests
 from dietlab.measure.record import Record, Trial
-from dietlab.timing.process import WorkerCrashed, WorkerTimeout
+from dietlab.timing.process import WorkerCrashed, WorkerRefused, WorkerTimeout
 from dietlab.timing.protocol import TOGETHER, Timing
 from dietlab.timing.seat import Seat
 from dietlab.timing.target import timing_target
@@ -103,10 +103,15 @@ class LocalRunner:
             self._options, _ = timing_target(self.hardware.kind).options(self.hardware, self._folder)
         seat = candidates_seat(workload, self.hardware, self._options, self.time_timeout, self.timer_module)
         self._seat = workload, seat
-        with suppress(WorkerCrashed, WorkerTimeout):  # which the first candidate meets again, and records
-            if missing := seat.open().get("absent"):
-                self.close()
-                raise MeasureError("what times candidates has what it needs here", missing)
+        try:
+            missing = seat.open().get("absent")
+        except WorkerRefused as error:
+            missing = error.value
+        except (WorkerCrashed, WorkerTimeout):  # the first candidate meets it again, and has a record
+            missing = None
+        if missing:
+            self.close()
+            raise MeasureError("candidates can be timed on this machine", missing)
         return seat
 
     def _started(self) -> Libraries:

@@ -57,7 +57,7 @@ class Entry:
     def of(cls, built: Built, shapes: tuple[Shape, ...]) -> Entry:
         there = built.failure is None
         digest = sha256(built.path.read_bytes()).hexdigest() if there else ""
-        file, seconds = built.path.name if there else "", round(built.seconds, 3)
+        file, seconds = built.path.name if there else "", round(built.seconds, 6)
         return cls(built.scheme, shapes, file, digest, seconds, built.answer, built.failure)
 
     def to_json(self) -> dict[str, Any]:
