@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import importlib.util
 import json
 import os
 import subprocess
@@ -25,10 +26,11 @@ from dietlab.bench import kit, suite_named
 from dietlab.bench.deadline import Deadline
 from dietlab.bench.kit import build_measured, measure, pack
 from dietlab.cli import main
-from dietlab.errors import MeasureError, StudyError
+from dietlab.errors import MeasureError, MissingDependencyError, StudyError
 from dietlab.events import Event, StageAdvanced, audience
 from dietlab.hardware import Hardware
 from dietlab.lower.cuda.nvcc import compilers, require_compiler
+from dietlab.lower.target import lower_target
 from dietlab.measure import LocalRunner, Record, Timing, Trial, read_records
 from dietlab.measure import ready as ready_module
 from dietlab.measure.builders import Builders
@@ -338,7 +340,7 @@ class Emulated:
     kit: Path
 
     def dietlab(self, *arguments: str) -> Any:
-        """Runs the command where there is the driver and, of TVM, the runtime alone; nothing is on the PATH."""
+        """Runs the command where there is the driver, of TVM the runtime alone, and nothing on the PATH."""
         env = {
             **os.environ,
             "PATH": str(self.folder / "nothing"),
@@ -373,6 +375,18 @@ def test_a_kit_is_measured_without_any_compiler(machine: Emulated, tmp_path: Pat
     records = recorded(tmp_path)
     assert {record.shape["T"] for record in records} == {1, 16}
     assert all(record.ok and record.seconds and record.resources["registers"] for record in records)
+
+
+def test_building_with_tvm_s_runtime_alone_is_one_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "libtvm_runtime.so").touch()
+    spec = type("Spec", (), {"submodule_search_locations": [str(tmp_path)]})
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec)
+    for target in ("cpu", "cuda"):
+        with pytest.raises(MissingDependencyError, match=r"libtvm_compiler\.so; got its runtime alone\. pip"):
+            lower_target(target).require_tools()
 
 
 # Both visits, by the commands that are printed; scripts/gpu_rehearsal.sh keeps the log
