@@ -318,9 +318,11 @@ def test_a_bench_on_lent_machines_goes_on_after_a_kill(tmp_path: Path) -> None:
 
     assert run(second, short_slices[1]) == 2, "another machine needs all parts"
     assert run(second, short_slices[0]) == 0
-    statuses = [run(second, short_slices[1])]
+    statuses, seconds = [run(second, short_slices[1])], 15
     while statuses[-1] == 75 and len(statuses) < 12:
-        statuses.append(run(second, short_slices[1]))
+        seconds *= 2  # a busy machine finishes no round of a search in few seconds
+        longer = short_slices[1].command.replace("--seconds 15 ", f"--seconds {seconds} ")
+        statuses.append(run(second, Call(short_slices[1].brought, longer)))
     assert statuses == [75] * (len(statuses) - 1) + [0] and len(statuses) > 1
     assert lines_in(state / "state.tar.gz", "records.jsonl")[: len(known)] == known
     measured = gzip.decompress((state / "smoke-gpu.csv.gz").read_bytes()).decode().splitlines()
