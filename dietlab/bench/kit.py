@@ -31,6 +31,7 @@ from dietlab.search import SEARCH, Tuner, effort_named
 from dietlab.search.strategies import strategy_named
 from dietlab.shapes import Shape
 from dietlab.space import Scheme
+from dietlab.space.target import space_target
 from dietlab.study import RECORDS, Study
 from dietlab.timing.target import timing_target
 
@@ -229,12 +230,13 @@ def _sitting(name: str, packed: Study, out: Path) -> Sitting:
         study.max_kernels,
         study.cost_model,
     )
-    space = study.space()
-    entries = [entry for entry in libraries.entries if entry.scheme in space]
+    # Those in its space, which is asked for its limits only: to list a GPU's takes a second or two.
+    limits = space_target(study.hardware.kind).limits(study.workload, study.hardware)
+    fits = [entry for entry in libraries.entries if all(x.excess(entry.scheme) <= 0 for x in limits)]
     versions = {**study.header["versions"], **evaluation_target(study.hardware.kind).facts()}
     store = RecordStore(study.folder / RECORDS, {**study.header, "versions": versions})
-    schemes = tuple(entry.scheme for entry in entries if not entry.failure)
-    failed = tuple(entry.scheme for entry in entries if entry.failure)
+    schemes = tuple(entry.scheme for entry in fits if not entry.failure)
+    failed = tuple(entry.scheme for entry in fits if entry.failure)
     return Sitting(study, libraries, store, schemes, failed)
 
 
