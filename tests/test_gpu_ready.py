@@ -25,6 +25,7 @@ from gpu_machine import Call, Machine, calls_of, clone_into, image_or_skip, line
 from dietlab.bench import kit, suite_named
 from dietlab.bench.deadline import Deadline
 from dietlab.bench.kit import build_measured, measure, pack
+from dietlab.cli import kit as cli_kit
 from dietlab.cli import main
 from dietlab.errors import MeasureError, MissingDependencyError, StudyError
 from dietlab.events import Event, StageAdvanced, audience
@@ -312,17 +313,35 @@ def test_a_kit_of_which_nothing_could_be_measured_says_so(packed: Path, tmp_path
 
 
 @pytest.mark.usefixtures("there")
-def test_the_commands_keep_the_state_and_say_what_is_left(packed: Path, tmp_path: Path) -> None:
-    state, out = tmp_path / "kit.tar.gz", tmp_path / "out"
+def test_the_commands_keep_the_state_and_say_what_is_left(
+    packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, early, out = (tmp_path / name for name in ("kit.tar.gz", "early.tar.gz", "out"))
     command = ["kit", "measure", str(packed), "--state", str(state), "--quiet", "--out"]
     late = CliRunner().invoke(main, [*command, str(out), "--seconds", "1e-9"])
     assert late.exit_code == 75 and "measurements are left. The same command goes on." in late.output
+    early.write_bytes(state.read_bytes())
     done = CliRunner().invoke(main, [*command, str(out)])
     assert done.exit_code == 0, done.output
     assert len(lines_in(state, "records.jsonl")) == 1 + len(recorded(out))
     elsewhere = CliRunner().invoke(main, [*command, str(tmp_path / "elsewhere")])
     assert elsewhere.exit_code == 0 and "going on from" in elsewhere.output
     assert recorded(tmp_path / "elsewhere") == recorded(out)
+
+    taken: list[int] = []
+
+    def built(folder: Path, _: Any) -> dict[str, str]:
+        taken.append(len(read_records(folder / STUDY / "records.jsonl").records))
+        return {STUDY: "built"}
+
+    monkeypatch.setattr(cli_kit, "build_measured", built)
+    for path in (early, state):
+        done = CliRunner().invoke(
+            main, ["kit", "build", str(path), "--out", str(tmp_path / "lib"), "--quiet"]
+        )
+        assert done.exit_code == 0 and done.output == f"{STUDY}: built\n", done.output
+    assert taken == [0, len(recorded(out))], "a later state replaces an earlier one"
+
     empty = tmp_path / "empty"
     empty.mkdir()
     refused = CliRunner().invoke(main, ["kit", "measure", str(empty), "--out", str(empty)])

@@ -24,7 +24,7 @@ from dietlab.evaluation.target import evaluation_target
 from dietlab.events import Observer, Stage, audience
 from dietlab.files import locked, write_json
 from dietlab.hardware import Hardware
-from dietlab.measure import LocalRunner, RecordStore, Round, Trial
+from dietlab.measure import LocalRunner, RecordStore, Round, Trial, read_records
 from dietlab.measure.ready import ReadyLibraries, pack_libraries
 from dietlab.results.report import study_folder
 from dietlab.search import SEARCH, Tuner, effort_named
@@ -136,7 +136,7 @@ def build_measured(folder: Path, observers: Iterable[Observer] = ()) -> dict[str
     found: dict[str, Operator | str] = {}
     for records in sorted(folder.glob(f"*/{RECORDS}")):
         study = Study.open(records.parent)
-        if any(record.ok for record in RecordStore(records, study.header).records):
+        if any(record.ok for record in read_records(records).records):
             study.dispatch()
             found[study.folder.name] = study.build(observers)
         else:

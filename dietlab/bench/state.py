@@ -83,11 +83,12 @@ def _kept(folder: Path) -> Iterator[tuple[str, bytes]]:
                 yield path.relative_to(folder).as_posix(), path.read_bytes()
 
 
-def restore(path: Path, folder: Path, begun: str = JOURNAL) -> bool:
+def restore(path: Path, folder: Path, begun: str | None = JOURNAL) -> bool:
     """Unpacks an archive into the folder of a bench that was not begun there.
 
     Args:
-        begun: a pattern of the files by which a folder in which it was begun is known.
+        begun: a pattern of the files by which a folder in which it was begun is known (None: what stands
+            there is replaced).
 
     Returns:
         whether it was unpacked: not if there is no archive, or the bench was begun in the folder.
@@ -95,7 +96,7 @@ def restore(path: Path, folder: Path, begun: str = JOURNAL) -> bool:
     Raises:
         StudyError: if the file is no such archive.
     """
-    if not path.is_file() or any(folder.glob(begun)):
+    if not path.is_file() or (begun and any(folder.glob(begun))):
         return False
     folder.mkdir(parents=True, exist_ok=True)
     try:

@@ -111,11 +111,12 @@ def measure_command(kit: str, out: str, seconds: float | None, state: str | None
 def build_command(state: str, out: str, quiet: bool) -> None:
     """Choose and build each operator by what was measured.
 
-    STATE is the file that `dietlab kit measure --state` left. It needs the compiler and no GPU.
+    STATE is the file that `dietlab kit measure --state` left; what an earlier one put into --out is
+    replaced. It needs the compiler and no GPU.
     """
     folder = Path(out)
-    if not restore(Path(state), folder, MEASURED) and not any(folder.glob(MEASURED)):
-        raise StudyError("a state was measured", state)
+    if not restore(Path(state), folder, None):
+        raise StudyError("the state of a kit is a file", state, "`dietlab kit measure --state` writes it.")
     with Telling("kit", BUILDING, quiet) as telling:
         found = build_measured(folder, telling.observers)
     for name, built in found.items():
