@@ -30,7 +30,8 @@ from dietlab.cli import main
 from dietlab.errors import MeasureError, MissingDependencyError, StudyError
 from dietlab.events import Event, StageAdvanced, audience
 from dietlab.hardware import Hardware
-from dietlab.lower.cuda.nvcc import compilers, require_compiler
+from dietlab.lower.cuda import nvcc
+from dietlab.lower.cuda.nvcc import Compiler, compilers, require_compiler
 from dietlab.lower.target import lower_target
 from dietlab.measure import LocalRunner, Record, Timing, Trial, read_records
 from dietlab.measure import ready as ready_module
@@ -65,6 +66,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "tests"), str(ROOT)]))
         patch.setattr(ready_module, "Builders", partial(Builders, module="workers.quick_builder"))
+        patch.setattr(nvcc, "FINDERS", (lambda: iter([Compiler("nvcc", ("nvcc",))]),))
         pack(SUITE, H200, folder, candidates=MANY, effort="smoke", workers=1)
     return folder
 
@@ -150,6 +152,13 @@ def test_a_damaged_listing_is_one_error(
     message = str(caught.value)
     assert message.startswith("a folder of ready libraries has a whole libraries.jsonl of schema 1; got")
     assert told in message and message.endswith("`dietlab kit pack` makes one; bring it whole.")
+
+
+def test_packing_without_a_compiler_is_one_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvcc, "FINDERS", ())
+    with pytest.raises(MissingDependencyError, match="a CUDA compiler is installed"):
+        pack(SUITE, H200, tmp_path / "kit")
+    assert not (tmp_path / "kit").exists()
 
 
 def test_packing_goes_on_after_a_kill(libraries: ReadyLibraries, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ from dietlab.evaluation.target import evaluation_target
 from dietlab.events import Observer, Stage, audience
 from dietlab.files import locked, write_json
 from dietlab.hardware import Hardware
+from dietlab.lower.target import lower_target
 from dietlab.measure import LocalRunner, RecordStore, Round, Trial, read_records
 from dietlab.measure.ready import ReadyLibraries, pack_libraries
 from dietlab.results.report import study_folder
@@ -67,8 +68,9 @@ def pack(
         the libraries by the task's name.
 
     Raises:
-        DietlabError: if the folder holds another kit, or nothing can be compiled.
+        DietlabError: if the folder holds another kit, or what compiles is missing.
     """
+    lower_target(hardware.kind).require_tools()  # before every library fails of it
     listeners, found = audience(observers), dict[str, ReadyLibraries]()
     with locked(folder, ONE_AT_A_TIME):
         folders = {task.name: study_folder(task.name, hardware.cores) for task in suite.tasks}
