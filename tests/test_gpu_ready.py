@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import importlib.util
 import json
+import lzma
 import os
 import subprocess
 import sys
@@ -86,6 +87,10 @@ def good(libraries: ReadyLibraries) -> list[ready_module.Entry]:
     return [entry for entry in libraries.entries if not entry.failure]
 
 
+def packed_text(libraries: ReadyLibraries, entry: ready_module.Entry) -> str:
+    return lzma.decompress((libraries.folder / f"{entry.file}.xz").read_bytes()).decode()
+
+
 # The folder of libraries
 
 
@@ -93,11 +98,13 @@ def test_libraries_are_read_as_they_were_packed(libraries: ReadyLibraries) -> No
     assert (libraries.workload, libraries.hardware) == (TASK.workload, H200)
     assert len({entry.scheme for entry in libraries.entries}) == len(libraries.entries) == MANY
     for entry in good(libraries):
-        assert (libraries.folder / entry.file).read_text() == entry.scheme.key == entry.answer["code_hash"]
+        assert packed_text(libraries, entry) == entry.scheme.key == entry.answer["code_hash"]
         assert entry.shapes == TASK.shapes.train.shapes and entry.seconds > 0
     refused = [entry for entry in libraries.entries if entry.failure]
     assert refused and all(e.failure[0] == "refused" and "spilled" in e.failure[1] for e in refused)  # type: ignore[index]
-    assert {path.name for path in libraries.folder.glob("*.so")} == {e.file for e in good(libraries)}
+    files = {path.name for path in libraries.folder.iterdir()}
+    assert files == {LISTING, *(f"{entry.file}.xz" for entry in good(libraries))}
+    assert libraries.bytes == sum((libraries.folder / name).stat().st_size for name in files - {LISTING})
 
 
 def test_each_library_is_charged_the_time_that_building_it_took(libraries: ReadyLibraries) -> None:
@@ -110,17 +117,20 @@ def test_each_library_is_charged_the_time_that_building_it_took(libraries: Ready
 
 
 def test_a_library_that_is_damaged_or_missing_is_a_failure(libraries: ReadyLibraries) -> None:
-    first, second, third = good(libraries)[:3]
-    (libraries.folder / first.file).write_text("another program")
-    (libraries.folder / second.file).unlink()
-    trials = [Trial(entry.scheme, entry.shapes[:1]) for entry in (first, second, third)]
+    entries = first, second, third, fourth = good(libraries)[:4]
+    files = [libraries.folder / f"{entry.file}.xz" for entry in entries]
+    files[0].write_bytes(lzma.compress(b"another program"))
+    files[1].unlink()
+    files[3].write_bytes(files[3].read_bytes()[:-9])
+    trials = [Trial(entry.scheme, entry.shapes[:1]) for entry in entries]
     with LocalRunner(H200, FAST, timer_module="workers.turns_timer", ready=libraries) as runner:
         found = {record.scheme: record for record in runner.measure(TASK.workload, trials)}
-    damaged, missing, whole = (found[entry.scheme] for entry in (first, second, third))
-    assert (damaged.status, missing.status, whole.status) == ("refused", "refused", "ok")
+    damaged, missing, whole, cut = (found[entry.scheme] for entry in entries)
+    assert [found[e.scheme].status for e in entries] == ["refused", "refused", "ok", "refused"]
     assert f"{first.file} is not the file that was packed: its SHA-256 begins with" in damaged.reason
-    assert f"{second.file} is missing" in missing.reason and "bring the folder again" in missing.reason
-    assert (libraries.folder / third.file).exists(), "libraries stay"
+    assert all(f"{e.file} cannot be read: " in found[e.scheme].reason for e in (second, fourth))
+    assert all("bring the folder again" in record.reason for record in (damaged, missing, cut))
+    assert whole.ok and (libraries.folder / third.file).read_text() == third.scheme.key, "libraries stay"
 
 
 def test_only_what_was_packed_can_be_measured(libraries: ReadyLibraries) -> None:

@@ -60,10 +60,9 @@ def pack_command(
             chosen, target, Path(out), candidates=candidates, effort=effort, observers=telling.observers
         )
     for name, ready in found.items():
-        built = [entry for entry in ready.entries if not entry.failure]
-        size = sum((ready.folder / entry.file).stat().st_size for entry in built)
-        refused = len(ready.entries) - len(built)
-        click.echo(f"{name}: {len(built)} libraries for {target.name}, {bytes_text(size)}; {refused} refused")
+        refused = sum(entry.failure is not None for entry in ready.entries)
+        built = f"{len(ready.entries) - refused} libraries for {target.name}, {bytes_text(ready.bytes)}"
+        click.echo(f"{name}: {built}; {refused} refused")
 
 
 @kit_group.command("measure")

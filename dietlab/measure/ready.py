@@ -1,13 +1,14 @@
 """Libraries of candidates that are built on one machine and measured on another, which needs no compiler.
 
-A folder holds the libraries and ``libraries.jsonl``: a header with the operator and the processor, then a
-line for each scheme, whose library has the named digest, or the reason why it has none. Reading it runs no
-code.
+A folder holds the libraries, each compressed, and ``libraries.jsonl``: a header with the operator and the
+processor, then a line for each scheme, whose library has the named digest, or the reason why it has none.
+Reading it runs no code.
 """
 
 from __future__ import annotations
 
 import json
+import lzma
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -16,7 +17,7 @@ from typing import Any
 
 from dietlab.errors import MeasureError
 from dietlab.events import Stage
-from dietlab.files import append_line, cut_truncated
+from dietlab.files import append_line, cut_truncated, write_whole
 from dietlab.hardware import Hardware
 from dietlab.measure.builders import Builders, Built
 from dietlab.measure.record import Status, Trial
@@ -25,6 +26,8 @@ from dietlab.space import Scheme
 from dietlab.workloads import Workload, workload_from_json
 
 LISTING = "libraries.jsonl"
+PACKED = ".xz"
+"""The ending of compressed libraries, an eighth of what they hold."""
 SCHEMA_VERSION = 1
 TOGETHER = 16
 """The number of libraries that are built between two writes of the listing: enough to keep all cores busy."""
@@ -38,8 +41,8 @@ class Entry:
 
     Args:
         shapes: those that the library can be called with.
-        file: its name in the folder; empty if there is none.
-        digest: SHA-256 of the file.
+        file: its name in the folder, without the ending of the compressed file; empty if there is none.
+        digest: SHA-256 of the library.
         seconds: its share of the wall-clock time of building.
         answer: the compiler's, as a record has it: bytes and digest of the code, resources.
         failure: the status and the reason of a scheme that is not measured.
@@ -54,11 +57,15 @@ class Entry:
     failure: tuple[Status, str] | None = None
 
     @classmethod
-    def of(cls, built: Built, shapes: tuple[Shape, ...]) -> Entry:
-        there = built.failure is None
-        digest = sha256(built.path.read_bytes()).hexdigest() if there else ""
-        file, seconds = built.path.name if there else "", round(built.seconds, 6)
-        return cls(built.scheme, shapes, file, digest, seconds, built.answer, built.failure)
+    def packed(cls, built: Built, shapes: tuple[Shape, ...]) -> Entry:
+        """Returns the entry of a library, in whose place a compressed one stands from now on."""
+        file = digest = ""
+        if built.failure is None:
+            file, data = built.path.name, built.path.read_bytes()
+            digest = sha256(data).hexdigest()
+            write_whole(built.path.with_name(file + PACKED), lzma.compress(data))
+        built.path.unlink(missing_ok=True)
+        return cls(built.scheme, shapes, file, digest, round(built.seconds, 6), built.answer, built.failure)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -106,6 +113,11 @@ class ReadyLibraries:
     workload: Workload
     hardware: Hardware
     entries: tuple[Entry, ...]
+
+    @property
+    def bytes(self) -> int:
+        """The size of the compressed libraries."""
+        return sum(path.stat().st_size for path in self.folder.glob(f"*{PACKED}"))
 
     @classmethod
     def open(cls, folder: Path) -> ReadyLibraries:
@@ -157,13 +169,16 @@ class ReadyLibraries:
         return Built(entry.scheme, path, dict(entry.answer), failure, seconds)
 
     def _damage(self, path: Path, digest: str) -> tuple[Status, str] | None:
+        """Unpacks a library beside its compressed file; returns what is wrong with it, if anything is."""
         try:
-            found = sha256(path.read_bytes()).hexdigest()
-        except OSError as error:
-            return "refused", f"{path.name} is missing: {error}; bring the folder again"
-        if found != digest:
+            data = lzma.decompress(path.with_name(path.name + PACKED).read_bytes())
+        except (OSError, lzma.LZMAError) as error:
+            return "refused", f"{path.name} cannot be read: {error}; bring the folder again"
+        if (found := sha256(data).hexdigest()) != digest:
             told = f"its SHA-256 begins with {found[:12]}, not {digest[:12]}"
             return "refused", f"{path.name} is not the file that was packed: {told}; bring the folder again"
+        if not path.exists():
+            write_whole(path, data)
         return None
 
 
@@ -203,9 +218,7 @@ def pack_libraries(
     with Builders(hardware, folder, workers, BUILD_SECONDS) as builders:
         for some in _batches(left):
             for trial, built in zip(some, builders.built(workload, some), strict=True):
-                if built.failure:
-                    built.path.unlink(missing_ok=True)
-                append_line(listing, Entry.of(built, trial.shapes).to_json(), "ready libraries")
+                append_line(listing, Entry.packed(built, trial.shapes).to_json(), "ready libraries")
                 progress.advance(built.scheme.key)
     return ReadyLibraries.open(folder)
 
