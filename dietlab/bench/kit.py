@@ -73,14 +73,13 @@ def pack(
     lower_target(hardware.kind).require_tools()  # before every library fails of it
     listeners, found = audience(observers), dict[str, ReadyLibraries]()
     with locked(folder, ONE_AT_A_TIME):
-        folders = {task.name: study_folder(task.name, hardware.cores) for task in suite.tasks}
-        write_json(folder / KIT, {"tasks": folders})
         with listeners.stage("pack", candidates * len(suite.tasks), "scheme") as progress:
             for number, task in enumerate(suite.tasks, 1):
                 study = study_of(task, folder, hardware, effort)
                 trials = first_round(study, candidates)
                 ready = study.folder / READY
                 found[task.name] = pack_libraries(ready, study.workload, hardware, trials, progress, workers)
+                write_json(folder / KIT, {"tasks": {n: r.folder.parent.name for n, r in found.items()}})
                 progress.advance(task.name, by=number * candidates - progress.done)
     return found
 
@@ -150,11 +149,11 @@ def build_measured(folder: Path, observers: Iterable[Observer] = ()) -> dict[str
 
 @dataclass(frozen=True)
 class Sitting:
-    """The measuring of one task here.
+    """The study of one task on this machine, and what is measured in it.
 
     Args:
         schemes: those that are tried on all shapes.
-        failed: those that could not be built, with the shape that their record is of.
+        failed: those that could not be built: they have a record on the first shape.
     """
 
     study: Study
