@@ -72,15 +72,15 @@ def pack(
     """
     lower_target(hardware.kind).require_tools()  # before every library fails of it
     listeners, found = audience(observers), dict[str, ReadyLibraries]()
-    with locked(folder, ONE_AT_A_TIME):
-        with listeners.stage("pack", candidates * len(suite.tasks), "scheme") as progress:
-            for number, task in enumerate(suite.tasks, 1):
-                study = study_of(task, folder, hardware, effort)
-                trials = first_round(study, candidates)
-                ready = study.folder / READY
-                found[task.name] = pack_libraries(ready, study.workload, hardware, trials, progress, workers)
-                write_json(folder / KIT, {"tasks": {n: r.folder.parent.name for n, r in found.items()}})
-                progress.advance(task.name, by=number * candidates - progress.done)
+    total = candidates * len(suite.tasks)
+    with locked(folder, ONE_AT_A_TIME), listeners.stage("pack", total, "scheme") as progress:
+        for number, task in enumerate(suite.tasks, 1):
+            study = study_of(task, folder, hardware, effort)
+            trials = first_round(study, candidates)
+            ready = study.folder / READY
+            found[task.name] = pack_libraries(ready, study.workload, hardware, trials, progress, workers)
+            write_json(folder / KIT, {"tasks": {n: r.folder.parent.name for n, r in found.items()}})
+            progress.advance(task.name, by=number * candidates - progress.done)
     return found
 
 
