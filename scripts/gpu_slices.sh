@@ -3,7 +3,7 @@
 # a time, or that may take it away at any moment. Every slice goes on where the last one stopped; one that was
 # killed loses the turn that it was measuring, nothing else.
 #
-#   scripts/gpu_slices.sh                          paper-gpu, slice after slice, until nothing is left
+#   scripts/gpu_slices.sh                          first-gpu, slice after slice, until nothing is left
 #   scripts/gpu_slices.sh --suite llm-gpu --pack llm.csv.gz
 #   scripts/gpu_slices.sh --once --state gpu.tar.gz --pack gpu.csv.gz
 #                                                  one slice; the next machine goes on from gpu.tar.gz
@@ -11,7 +11,7 @@
 #                                                  what follows -- goes to `dietlab bench`
 #
 # Options:
-#   --suite NAME         what to run (default: paper-gpu)
+#   --suite NAME         what to run (default: first-gpu)
 #   --out FOLDER         where results and studies lie (default: runs/NAME)
 #   --seconds N          of one slice (default: 330); a shape that was begun is finished within it, but the
 #                        start of a workload (libraries, the first compilation) is waited for
@@ -27,7 +27,7 @@
 
 set -uf # no file names are made of the words of --dietlab
 
-suite=paper-gpu
+suite=first-gpu
 out=
 seconds=330
 once=no

@@ -6,19 +6,24 @@
 #   scripts/pack_for_gpu.sh scipy pandas        packs these packages, too
 #   scripts/pack_for_gpu.sh --suite paper-gpu -- --effort quick
 #                                               what follows -- goes to `dietlab bench` there
+#   scripts/pack_for_gpu.sh --ready             packs TVM's runtime without its compiler: libraries are built
+#                                               here and measured there, in two visits (dietlab kit)
 #
 # The wheels of TVM, xgboost and what else dietlab needs are downloaded for the other machine's Python, in the
 # versions of constraints.txt, and split into the folders .gpu1, .gpu2, ... (ignored by git), each of which
 # fits into one call beside the working tree, which travels with every call. The other machine must have:
 #
 #   x86-64 Linux, Python of the version below with pip, PyTorch for CUDA 13, NumPy, pandas, SciPy
-#   nvcc, and a C compiler to link libraries with; compute-sanitizer if memory errors and races are looked for
+#   but for --ready, nvcc and a C compiler to link libraries with; compute-sanitizer if memory errors and races
+#   are looked for
 #
 # Options:
 #   --python VERSION     of the other machine (default: 3.12)
 #   --limit MIB          of one call (default: 64)
-#   --suite NAME         what the commands run (default: llm-gpu, one layer of it, few lengths)
-#   --seconds N          of a slice of the bench (default: 330, which leaves time to unpack and to begin)
+#   --suite NAME         what the commands run (default: first-gpu)
+#   --seconds N          of a slice of the bench (default: 330, which leaves time to unpack and to begin; 480
+#                        for --ready, where little is to begin)
+#   --ready              what is described above; the folders .gpukit and .gpulib, if they are there, count
 #   --no-download        pack the wheels that an earlier call downloaded
 #
 # Exit status: 0, or 2 for a wrong command or if something does not fit.
@@ -27,8 +32,9 @@ set -eu
 
 python=3.12
 limit=64
-suite=llm-gpu
-seconds=330
+suite=first-gpu
+seconds=
+ready=no
 download=yes
 packages="apache-tvm apache-tvm-ffi xgboost-cpu click cloudpickle filelock psutil ml-dtypes typing-extensions"
 spare=2 # MiB of a call that stay free: for .gpustate, and for what is edited after packing
@@ -47,6 +53,7 @@ while [ $# -gt 0 ]; do
     case $1 in
         -h | --help) usage; exit 0 ;;
         --no-download) download=no; shift; continue ;;
+        --ready) ready=yes; shift; continue ;;
         --) shift; break ;;
         --python | --limit | --suite | --seconds) ;;
         -*) fail "there is no option $1; --help lists them" ;;
@@ -61,10 +68,36 @@ while [ $# -gt 0 ]; do
     esac
     shift 2
 done
-[ $# -gt 0 ] || [ "$suite" != llm-gpu ] || set -- --effort smoke --only k4096-n4096
 
 cd "$(dirname "$0")/.."
-wheels=.gpu-wheels
+if [ "$ready" = yes ]; then
+    wheels=.gpu-wheels-ready
+    carried=".gpukit .gpulib"
+    fewest=1
+    seconds=${seconds:-480}
+else
+    wheels=.gpu-wheels
+    carried=
+    fewest=2
+    seconds=${seconds:-330}
+fi
+
+# Leaves out of TVM's wheel what only compiling and developing need.
+strip_compiler() {
+    ${PYTHON:-python3} - "$wheels" <<'END'
+import sys
+from pathlib import Path
+from zipfile import ZIP_DEFLATED, ZipFile
+
+(whole,) = Path(sys.argv[1]).glob("apache_tvm-*.whl")
+needless = [f"tvm/{name}" for name in ("lib/libtvm_compiler", "3rdparty/", "include/", "src/", "relax/", "web/")]
+with ZipFile(whole) as old, ZipFile(whole.with_suffix(".new"), "w", ZIP_DEFLATED, compresslevel=9) as new:
+    for entry in old.infolist():
+        if not entry.filename.startswith(tuple(needless)):
+            new.writestr(entry, old.read(entry), ZIP_DEFLATED, 9)
+whole.with_suffix(".new").replace(whole)
+END
+}
 
 if [ "$download" = yes ]; then
     rm -rf "$wheels"
@@ -75,12 +108,20 @@ if [ "$download" = yes ]; then
         --platform manylinux_2_24_x86_64 --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 \
         --platform manylinux2010_x86_64 --platform manylinux1_x86_64 \
         -c constraints.txt -d "$wheels" $packages || fail "pip finds no wheel for Python $python; see above"
+    [ "$ready" = no ] || strip_compiler || fail "TVM's wheel cannot be made smaller; see above"
 fi
 [ -d "$wheels" ] || fail "no wheels in $wheels; leave --no-download out"
 
-# What travels anyway: tracked files, and untracked ones that git does not ignore.
+# What travels anyway: tracked files, untracked ones that git does not ignore, and the larger folder of libraries.
 tree=$(git ls-files -z --cached --others --exclude-standard | xargs -0 cat 2>/dev/null | wc -c)
 mib=1048576
+libraries=0
+for folder in $carried; do
+    [ -d "$folder" ] || continue
+    bytes=$(find "$folder" -type f -exec cat {} + | wc -c)
+    [ "$bytes" -le "$libraries" ] || libraries=$bytes
+done
+tree=$((tree + libraries))
 room=$((limit * mib - spare * mib - tree))
 [ "$room" -ge $((least * mib)) ] ||
     fail "the working tree takes $((tree / mib)) of $limit MiB; ignore what the GPU does not need (git status)"
@@ -90,7 +131,7 @@ rm -f "$packed"
 (cd "$wheels" && tar --sort=name --mtime=@0 --owner=0 --group=0 -cf packages.tar -- *.whl)
 bytes=$(wc -c <"$packed")
 count=$(((bytes + room - 1) / room))
-[ "$count" -ge 2 ] || count=2
+[ "$count" -ge "$fewest" ] || count=$fewest
 each=$(((bytes + count - 1) / count))
 name=$(sha256sum "$packed" | cut -c1-12)
 rm -rf .gpu[0-9]*
@@ -108,18 +149,40 @@ tenths() {
     echo "$(($1 / mib)).$(($1 % mib * 10 / mib)) MiB"
 }
 
-echo "A call brings the working tree ($(tenths "$tree")) and the folders named: $(tenths $((tree + each))) of" \
-    "$limit MiB. \$OUT is a folder whose files come back; it begins empty."
+echo "A call brings the working tree${carried:+, libraries} ($(tenths "$tree")) and the folders named:" \
+    "$(tenths $((tree + each))) of $limit MiB. \$OUT is a folder whose files come back; it begins empty."
 number=1
 while [ "$number" -lt "$count" ]; do
     printf '\ncall %s, bring .gpu%s:\n    %s\n' "$number" "$number" "sh scripts/gpu_unpack.sh .gpu$number"
     number=$((number + 1))
 done
-printf '\ncall %s, bring .gpu%s .gpustate:\n    %s' "$count" "$count" "mkdir -p \"\$OUT\"; cp -f .gpustate/* \"\$OUT\" 2>/dev/null; "
-printf '%s' "site=\$(sh scripts/gpu_unpack.sh .gpu$count) || exit; export PYTHONPATH=\"\$site:\$PWD\"; "
+begin="mkdir -p \"\$OUT\"; cp -f .gpustate/* \"\$OUT\" 2>/dev/null; \
+site=\$(sh scripts/gpu_unpack.sh .gpu$count) || exit; export PYTHONPATH=\"\$site:\$PWD\"; "
+slice="sh scripts/gpu_slices.sh --once --suite $suite --seconds $seconds --state \"\$OUT/state.tar.gz\" \
+--pack \"\$OUT/$suite.csv.gz\" --dietlab 'python3 -m dietlab'"
+if [ "$ready" = yes ]; then
+    cat <<END
+
+before:
+    dietlab kit pack --suite $suite --hardware h200 --out .gpukit
+
+call $count, bring .gpu$count .gpukit .gpustate:
+    ${begin}python3 -m dietlab kit measure .gpukit --out "\${TMPDIR:-/tmp}/dietlab-gpu/kit" --seconds $seconds --state "\$OUT/kit.tar.gz"
+
+between, when .gpustate has what came back:
+    dietlab kit build .gpustate/kit.tar.gz --out .gpulib
+
+call $((count + 1)), bring .gpu$count .gpulib .gpustate:
+    $begin$slice --out .gpulib${*:+ -- $*}
+
+A call that ends with status 75 has left something: copy what came back into .gpustate and make it again. One
+that was killed loses the turn that it was measuring. To begin anew, empty .gpustate, .gpukit and .gpulib.
+END
+    exit
+fi
+printf '\ncall %s, bring .gpu%s .gpustate:\n    %s' "$count" "$count" "$begin"
 printf '%s' '[ -e "$OUT/first_light.json" ] || python3 scripts/gpu_first_light.py --seconds 120 --out "$OUT"; '
-printf '%s' "sh scripts/gpu_slices.sh --once --suite $suite --seconds $seconds --state \"\$OUT/state.tar.gz\" "
-printf '%s\n' "--pack \"\$OUT/$suite.csv.gz\" --dietlab 'python3 -m dietlab'${*:+ -- $*}"
+printf '%s\n' "$slice${*:+ -- $*}"
 cat <<END
 
 The last call ends with status 75 if something is left: copy what came back into .gpustate and make it again;

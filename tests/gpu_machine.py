@@ -7,19 +7,24 @@ nvcc the one of this machine, behind whose cubins the emulator's libraries lie.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
+import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep
 
+import pytest
+from conftest import ROOT
 from cuda_emulation.fake_driver import HERE, StubDevice, build_driver
 from cuda_emulation.nvcc import write_wrapper
 
-from dietlab.lower.cuda.nvcc import require_compiler
+from dietlab.lower.cuda.nvcc import compilers, require_compiler
 
+MIB = 1 << 20
 COMMAND_SECONDS = 600
 """What such a machine gives a command."""
 PACKAGES = ("numpy", "pandas", "scipy")
@@ -64,6 +69,58 @@ def find_isolation() -> tuple[str, ...] | None:
     return None
 
 
+CALL = re.compile(r"^call (\d+), bring (.*):\n    (.*)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A command that ``pack_for_gpu.sh`` prints, and the folders that are brought along."""
+
+    brought: tuple[str, ...]
+    command: str
+
+
+def calls_of(printed: str) -> tuple[Call, ...]:
+    return tuple(Call(tuple(brought.split()), command) for _, brought, command in CALL.findall(printed))
+
+
+@dataclass(frozen=True)
+class Clone:
+    """A copy of what git tracks here and would track, as a repository."""
+
+    folder: Path
+
+    def pack(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = ["sh", "scripts/pack_for_gpu.sh", *arguments]
+        return subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=300)
+
+    def files(self) -> list[str]:
+        """Those that travel with every call."""
+        command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+        listed = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=True)
+        return [name for name in listed.stdout.split("\0") if name and (self.folder / name).is_file()]
+
+    def parts(self) -> list[Path]:
+        return sorted(self.folder.glob(".gpu[0-9]*/*"))
+
+
+def clone_into(folder: Path) -> Clone:
+    for name in Clone(ROOT).files():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, folder / name)
+    subprocess.run(["git", "init", "--quiet"], cwd=folder, check=True)
+    return Clone(folder)
+
+
+def lines_in(state: Path, name: str) -> list[str]:
+    """The lines of a file of a bench's state; none if there is no such state or file yet."""
+    if not state.is_file():
+        return []
+    with tarfile.open(state) as archive:
+        found = [member for member in archive if member.name.endswith(name)]
+        return [line for member in found for line in archive.extractfile(member).read().decode().splitlines()]  # type: ignore[union-attr]
+
+
 @dataclass(frozen=True)
 class Image:
     """What every such machine begins with: ``venv``, ``bin`` with nvcc, ``driver``."""
@@ -94,13 +151,42 @@ class Image:
         return cls(folder, isolation)
 
 
+def image_or_skip(folder: Path) -> Image:
+    """Returns what machines begin with; skips the test where it cannot be made."""
+    python, isolation = find_python("3.12"), find_isolation()
+    if python is None:
+        pytest.skip("there is no Python 3.12, neither on the PATH nor of pyenv")
+    if isolation is None:
+        pytest.skip("unshare may not take the network from a process here")
+    if next(compilers(), None) is None:
+        pytest.skip("no CUDA compiler is installed (pip install nvidia-cuda-nvcc nvidia-cuda-cccl)")
+    return Image.make(folder, python, isolation, ROOT / "constraints.txt")
+
+
+def rehearsal_log(name: str, usual: Path) -> Path:
+    """Returns a new log, in the folder that ``REHEARSAL_LOGS`` names if it is set, else in the usual one."""
+    folder = Path(os.environ.get("REHEARSAL_LOGS") or usual).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text("")
+    return folder / name
+
+
+def mib_in(folder: Path) -> float:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / MIB
+
+
 @dataclass(frozen=True)
 class Machine:
-    """One machine: its copy of the working tree stays from call to call, as do its other folders."""
+    """One machine: its copy of the working tree stays from call to call, as do its other folders.
+
+    Args:
+        compiler: whether nvcc is on its PATH.
+    """
 
     image: Image
     folder: Path
     log: Path
+    compiler: bool = True
 
     def call(
         self,
@@ -132,7 +218,8 @@ class Machine:
         shutil.rmtree(out, ignore_errors=True)
         out.mkdir()
         with self.log.open("a", encoding="utf-8") as log:
-            log.write(f"\n[{self.folder.name}] brought {' '.join(brought)}\n$ {command}\n")
+            sizes = ", ".join(f"{name} ({mib_in(tree / name):.1f} MiB)" for name in brought)
+            log.write(f"\n[{self.folder.name}] brought {sizes}\n$ {command}\n")
             log.flush()
             limited = ["timeout", str(COMMAND_SECONDS), "sh", "-c", command]
             child = subprocess.Popen(
@@ -163,8 +250,9 @@ class Machine:
 
     def _environment(self, out: Path) -> dict[str, str]:
         python = self.image.folder / "venv" / "bin"
+        compiler = (str(self.image.folder / "bin"),) if self.compiler else ()
         return {
-            "PATH": os.pathsep.join((str(self.image.folder / "bin"), str(python), "/usr/bin", "/bin")),
+            "PATH": os.pathsep.join((*compiler, str(python), "/usr/bin", "/bin")),
             "HOME": str(self.folder / "home"),
             "TMPDIR": str(self.folder / "tmp"),
             "OUT": str(out),

@@ -32,8 +32,9 @@ from schemes import cpu_scheme
 
 from dietlab.bench.ablation import SYMBOLIC, Subject, dominating, heights, variants
 from dietlab.bench.deadline import Deadline, OutOfTime
+from dietlab.bench.lengths import LENGTHS, PAPER_LENGTHS
 from dietlab.bench.run import JOURNAL, TABLE, jobs, play, run_bench
-from dietlab.bench.suite import LENGTHS, PAPER_LENGTHS, SUITES, suite_named
+from dietlab.bench.suite import SUITES, suite_named
 from dietlab.cli import main
 from dietlab.cli.bench import LEFT_OVER, chosen_suite
 from dietlab.dispatch import Dispatcher
@@ -185,7 +186,7 @@ def test_a_suite_is_narrowed_by_a_pattern_and_by_contenders() -> None:
     with pytest.raises(
         DietlabError,
         match="a suite is one of bert-cpu, layers, paper-cpu, low-precision, llm-cpu, smoke, smoke-layers, "
-        "smoke-gpu, paper-gpu, bert-gpu, llm-gpu; got 'gpt'",
+        "smoke-gpu, paper-gpu, bert-gpu, llm-gpu, first-gpu; got 'gpt'",
     ):
         suite_named("gpt")
 
@@ -220,7 +221,16 @@ def test_suites_of_a_gpu_hold_the_issue_s_operators() -> None:
         assert task.evaluated("full")[-1] == Shape.of(T=4096)
 
 
-@pytest.mark.parametrize("name", ["paper-gpu", "bert-gpu", "llm-gpu"])
+def test_the_first_operators_on_a_lent_gpu_are_the_paper_s_dense_layer_and_one_in_bfloat16() -> None:
+    first = SUITES["first-gpu"].tasks
+    assert [t.name for t in first[:2]] == ["dense-k768-n2304", "dense-k4096-n4096-bfloat16"]
+    assert [t.workload.dtype for t in first[:2]] == ["float32", "bfloat16"]
+    assert {t.against for t in first} == {("cublas", "cublaslt", "cublaslt-tuned")}
+    others = (*SUITES["paper-gpu"].tasks, *SUITES["llm-gpu"].tasks)
+    assert {(t.name, t.workload, t.tuned) for t in first} == {(t.name, t.workload, t.tuned) for t in others}
+
+
+@pytest.mark.parametrize("name", ["paper-gpu", "bert-gpu", "llm-gpu", "first-gpu"])
 def test_suites_of_a_gpu_are_complete(name: str) -> None:
     suite = suite_named(name)
     assert suite.target == "cuda" and suite.caches == ("hot", "rotating")

@@ -119,7 +119,7 @@ def test_every_operator_of_a_suite_is_judged_by_its_processor_and_type(name: str
         vendors = {c.measure for c in found if c.target and (not c.suites or name in c.suites)}
         vendors &= {"prepacked", "plain", "cublas", "cublaslt", "cublaslt-tuned", "ansor"}
         if suite.target == "cuda" and task.workload.dtype == "float32":
-            assert vendors == ({"cublas", "ansor"} if name == "paper-gpu" else set())
+            assert vendors == ({"cublas", "ansor"} if name in ("paper-gpu", "first-gpu") else set())
         elif suite.target == "cuda":
             assert vendors == {"cublaslt", "cublaslt-tuned"}
         else:

@@ -14,10 +14,11 @@ from click.testing import CliRunner
 
 from dietlab.bench import random_shapes, run_bench
 from dietlab.bench.every_layer import OWN, EveryLayer
+from dietlab.bench.lengths import LENGTHS
 from dietlab.bench.memory import SECONDS_BETWEEN, PeakMemory, tree_bytes
 from dietlab.bench.random_shapes import check_shapes
 from dietlab.bench.run import JOURNAL, TABLE
-from dietlab.bench.suite import LENGTHS, SUITES, Task, own_task, suite_named
+from dietlab.bench.suite import SUITES, Task, own_task, suite_named
 from dietlab.cli import main
 from dietlab.dispatch import Dispatcher, Operator, build
 from dietlab.errors import DietlabError, DispatchError, RecordError

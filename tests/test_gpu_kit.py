@@ -258,7 +258,7 @@ def test_one_slice_says_that_something_is_left(tmp_path: Path) -> None:
     done = slices.run("--once", "--seconds", "9", "--state", str(state), "--pack", str(table))
     assert done.returncode == 75
     assert slices.calls == [
-        f"bench --suite paper-gpu --out {slices.out} --seconds 9 --state {state}",
+        f"bench --suite first-gpu --out {slices.out} --seconds 9 --state {state}",
         f"bench --out {slices.out} --pack {table}",
     ]
 
@@ -267,7 +267,7 @@ def test_a_command_of_several_words_runs_the_slices(tmp_path: Path) -> None:
     slices = Slices(tmp_path, calls=1)
     done = slices.run("--once", command=f"env IN_WORDS=1 sh {slices.tool}")
     assert done.returncode == 0, done.stderr
-    assert slices.calls == [f"bench --suite paper-gpu --out {slices.out} --seconds 330"]
+    assert slices.calls == [f"bench --suite first-gpu --out {slices.out} --seconds 330"]
 
 
 def test_slices_end_with_an_error_or_when_they_lead_nowhere(tmp_path: Path) -> None:

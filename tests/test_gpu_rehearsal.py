@@ -9,21 +9,28 @@ import os
 import re
 import subprocess
 import sys
-import tarfile
 import zipfile
-from dataclasses import dataclass
 from pathlib import Path
-from shutil import copy
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 from conftest import ROOT
 from cuda_samples import emulated, has_driver
-from gpu_machine import Image, Machine, base_of, find_isolation, find_python
+from gpu_machine import (
+    MIB,
+    Call,
+    Clone,
+    Machine,
+    base_of,
+    calls_of,
+    clone_into,
+    image_or_skip,
+    lines_in,
+    rehearsal_log,
+)
 
 from dietlab.hardware import Hardware
-from dietlab.lower.cuda.nvcc import compilers
 from dietlab.measure.builders import Built
 
 if sys.version_info >= (3, 11):
@@ -31,55 +38,12 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-MIB = 1 << 20
 LIMIT_MIB = 64
 """What such a machine takes a call, in MiB: the working tree and the folders that are brought along."""
 MOST_CHARACTERS = 2000
 """The longest command that such a machine takes, in characters."""
 THERE = {"numpy", "pandas"}
 """What dietlab requires and every machine with PyTorch has (scipy, which xgboost requires, besides)."""
-
-CALL = re.compile(r"^call (\d+), bring (.*):\n    (.*)$", re.MULTILINE)
-
-
-@dataclass(frozen=True)
-class Call:
-    """A command that ``pack_for_gpu.sh`` prints, and the folders that are brought along."""
-
-    brought: tuple[str, ...]
-    command: str
-
-
-def calls_of(printed: str) -> tuple[Call, ...]:
-    return tuple(Call(tuple(brought.split()), command) for _, brought, command in CALL.findall(printed))
-
-
-@dataclass(frozen=True)
-class Clone:
-    """A copy of what git tracks here and would track, as a repository."""
-
-    folder: Path
-
-    def pack(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = ["sh", "scripts/pack_for_gpu.sh", *arguments]
-        return subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=300)
-
-    def files(self) -> list[str]:
-        """Those that travel with every call."""
-        command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-        listed = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=True)
-        return [name for name in listed.stdout.split("\0") if name and (self.folder / name).is_file()]
-
-    def parts(self) -> list[Path]:
-        return sorted(self.folder.glob(".gpu[0-9]*/*"))
-
-
-def clone_into(folder: Path) -> Clone:
-    for name in Clone(ROOT).files():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        copy(ROOT / name, folder / name)
-    subprocess.run(["git", "init", "--quiet"], cwd=folder, check=True)
-    return Clone(folder)
 
 
 def write_wheel(folder: Path, name: str, filling: bytes) -> None:
@@ -130,7 +94,28 @@ def test_printed_commands_are_what_a_shell_and_a_call_take(clone: Clone) -> None
     assert last.command.endswith("--dietlab 'python3 -m dietlab' -- --effort quick")
     assert "--suite paper-gpu" in last.command
     usual = calls_of(clone.pack("--no-download").stdout)
-    assert usual[-1].command.endswith("-- --effort smoke --only k4096-n4096")
+    assert "--suite first-gpu" in usual[-1].command and usual[-1].command.endswith("-m dietlab'")
+
+
+def test_ready_libraries_travel_in_two_calls_beside_a_small_part(clone: Clone) -> None:
+    write_wheel(clone.folder / ".gpu-wheels-ready", "runtime", os.urandom(100_000))
+    libraries = clone.folder / ".gpukit" / "library.so"
+    libraries.parent.mkdir()
+    libraries.write_bytes(os.urandom(3 * MIB))
+    done = clone.pack("--no-download", "--ready", "--", "--effort", "quick")
+    assert done.returncode == 0, done.stderr
+    first, second = calls_of(done.stdout)
+    assert first.brought == (".gpu1", ".gpukit", ".gpustate") and len(clone.parts()) == 1
+    assert second.brought == (".gpu1", ".gpulib", ".gpustate")
+    for call in (first, second):
+        assert len(call.command) <= MOST_CHARACTERS
+        subprocess.run(["sh", "-n", "-c", call.command], check=True)
+    assert "kit measure .gpukit" in first.command and "--suite first-gpu" in second.command
+    assert second.command.endswith("--out .gpulib -- --effort quick")
+    tree = sum((clone.folder / name).stat().st_size for name in clone.files()) + 3 * MIB
+    assert f"libraries ({int(10 * tree / MIB) / 10} MiB)" in done.stdout
+    libraries.write_bytes(b"")
+    libraries.parent.rename(clone.folder / ".gpu-wheels-ready" / "kit")
 
 
 def test_each_call_takes_the_working_tree_and_one_part(clone: Clone) -> None:
@@ -288,16 +273,7 @@ def test_first_light_without_a_gpu_is_rows_that_say_so(tmp_path: Path) -> None:
     assert len((tmp_path / "first_light.log").read_text().splitlines()) >= len(rows)
 
 
-# The rehearsal: REHEARSAL_LOG=rehearsal.log python -m pytest -m thorough tests/test_gpu_rehearsal.py
-
-
-def lines_in(state: Path, name: str) -> list[str]:
-    """The lines of a file of a bench's state; none if there is no such state or file yet."""
-    if not state.is_file():
-        return []
-    with tarfile.open(state) as archive:
-        found = [member for member in archive if member.name.endswith(name)]
-        return [line for member in found for line in archive.extractfile(member).read().decode().splitlines()]  # type: ignore[union-attr]
+# The rehearsal, whose log scripts/gpu_rehearsal.sh keeps
 
 
 @pytest.mark.thorough
@@ -306,15 +282,7 @@ def lines_in(state: Path, name: str) -> list[str]:
 def test_a_bench_on_lent_machines_goes_on_after_a_kill(tmp_path: Path) -> None:
     """The commands that pack_for_gpu.sh prints, literally: on a machine that is taken away in the middle of a
     search, then on another one in slices until nothing is left."""
-    python, isolation = find_python("3.12"), find_isolation()
-    if python is None:
-        pytest.skip("there is no Python 3.12, neither on the PATH nor of pyenv")
-    if isolation is None:
-        pytest.skip("unshare may not take the network from a process here")
-    if next(compilers(), None) is None:
-        pytest.skip("no CUDA compiler is installed (pip install nvidia-cuda-nvcc nvidia-cuda-cccl)")
-    log = Path(os.environ.get("REHEARSAL_LOG", tmp_path / "rehearsal.log")).resolve()
-    log.write_text("")
+    image, log = image_or_skip(tmp_path), rehearsal_log("bench.log", tmp_path)
     clone = clone_into(tmp_path / "clone")
     tree, state = clone.files(), clone.folder / ".gpustate"
     size = sum((clone.folder / name).stat().st_size for name in tree)
@@ -329,7 +297,6 @@ def test_a_bench_on_lent_machines_goes_on_after_a_kill(tmp_path: Path) -> None:
     long_slices, short_slices = calls(), calls("--no-download", "--seconds", "15")
     assert len(long_slices) == 2 and clone.parts()
     assert all(size + part.stat().st_size < LIMIT_MIB * MIB for part in clone.parts())
-    image = Image.make(tmp_path, python, isolation, ROOT / "constraints.txt")
     first, second = (Machine(image, tmp_path / name, log) for name in ("first", "second"))
 
     def run(machine: Machine, call: Call, **more: Any) -> int:
@@ -351,9 +318,11 @@ def test_a_bench_on_lent_machines_goes_on_after_a_kill(tmp_path: Path) -> None:
 
     assert run(second, short_slices[1]) == 2, "another machine needs all parts"
     assert run(second, short_slices[0]) == 0
-    statuses = [run(second, short_slices[1])]
+    statuses, seconds = [run(second, short_slices[1])], 15
     while statuses[-1] == 75 and len(statuses) < 12:
-        statuses.append(run(second, short_slices[1]))
+        seconds *= 2  # a busy machine finishes no round of a search in few seconds
+        longer = short_slices[1].command.replace("--seconds 15 ", f"--seconds {seconds} ")
+        statuses.append(run(second, Call(short_slices[1].brought, longer)))
     assert statuses == [75] * (len(statuses) - 1) + [0] and len(statuses) > 1
     assert lines_in(state / "state.tar.gz", "records.jsonl")[: len(known)] == known
     measured = gzip.decompress((state / "smoke-gpu.csv.gz").read_bytes()).decode().splitlines()

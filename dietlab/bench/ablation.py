@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
+from dietlab.bench.lengths import lengths_named
 from dietlab.bench.run import JOURNAL, ONE_AT_A_TIME, TABLE, play
-from dietlab.bench.suite import lengths_named
 from dietlab.dispatch import Dispatcher, build, versions
 from dietlab.errors import BuildError, DietlabError, require_names
 from dietlab.evaluation.evaluate import Contest

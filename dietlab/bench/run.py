@@ -13,9 +13,10 @@ from typing import Any
 
 from dietlab.bench.deadline import Deadline, OutOfTime
 from dietlab.bench.every_layer import OWN
+from dietlab.bench.lengths import PAPER_LENGTHS
 from dietlab.bench.random_shapes import check_shapes
 from dietlab.bench.studies import own_libraries, study_of, watched
-from dietlab.bench.suite import PAPER_LENGTHS, Suite, Task
+from dietlab.bench.suite import Suite, Task
 from dietlab.bench.validity import check_lengths
 from dietlab.cards import counted
 from dietlab.dispatch import Operator, versions

@@ -23,6 +23,10 @@ LEFT_OUT = (".so", ".html", UNFINISHED)
 files that are being written."""
 
 
+TURNS = ("bench", "measure")
+"""The stages that advance when a turn is over, or what stands for one (:mod:`dietlab.bench.kit`)."""
+
+
 class StateArchive:
     """Keeps an archive of a bench's folder as the bench goes: one of its observers.
 
@@ -40,7 +44,7 @@ class StateArchive:
         self._written = clock()
 
     def on_event(self, event: Event) -> None:
-        turn_is_over = isinstance(event, StageAdvanced) and event.stage == "bench"
+        turn_is_over = isinstance(event, StageAdvanced) and event.stage in TURNS
         if turn_is_over or isinstance(event, StageFinished) or self._age > SECONDS_BETWEEN:
             self.write()
 
@@ -79,16 +83,20 @@ def _kept(folder: Path) -> Iterator[tuple[str, bytes]]:
                 yield path.relative_to(folder).as_posix(), path.read_bytes()
 
 
-def restore(path: Path, folder: Path) -> bool:
+def restore(path: Path, folder: Path, begun: str | None = JOURNAL) -> bool:
     """Unpacks an archive into the folder of a bench that was not begun there.
 
+    Args:
+        begun: a pattern of the files by which a folder in which it was begun is known (None: what stands
+            there is replaced).
+
     Returns:
-        whether it was unpacked: not if there is no archive, or the folder holds a bench.
+        whether it was unpacked: not if there is no archive, or the bench was begun in the folder.
 
     Raises:
         StudyError: if the file is no such archive.
     """
-    if not path.is_file() or (folder / JOURNAL).exists():
+    if not path.is_file() or (begun and any(folder.glob(begun))):
         return False
     folder.mkdir(parents=True, exist_ok=True)
     try:

@@ -7,18 +7,29 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from dietlab.bench.every_layer import OWN, EveryLayer
+from dietlab.bench.lengths import (
+    BERT_GPU_LENGTHS,
+    HELD_OUT_LENGTHS,
+    LAYER_LENGTHS,
+    LENGTHS,
+    LLM_GPU_LENGTHS,
+    LLM_TUNED,
+    LONG_LENGTHS,
+    LONG_WEIGHT,
+    LOW_PRECISION_QUICK,
+    OWN_LIBRARIES,
+    PAPER_CPU_LENGTHS,
+    PAPER_GPU_LENGTHS,
+    PAPER_LENGTHS,
+    PAPER_ROWS,
+    lengths_named,
+)
 from dietlab.errors import DietlabError
 from dietlab.evaluation.lineup import contenders_for
 from dietlab.layers import Layer
 from dietlab.shapes import Dim, Shape, ShapeSet, drawn_layers
 from dietlab.timing.target import timing_target
 from dietlab.workloads import BatchMatmul, Dense, Workload
-
-PAPER_LENGTHS = (5, 24, 43, 62, 81, 100, 119, 128)
-"""The eight lengths of the paper's evaluation (DietCode, section 5)."""
-LONG_LENGTHS = (256, 512, 1024, 2048)
-LONG_WEIGHT = 0.5
-"""The weight of a long length in tuning, relative to a length of the paper: most sentences are short."""
 
 DENSE_AGAINST = (
     "openblas",
@@ -40,78 +51,12 @@ LOW_PRECISION_AGAINST: Mapping[str, tuple[str, ...]] = {
     "bfloat16": ("torch", "onednn-packed", "oracle"),
 }
 """The vendors that multiply each type, packed ones where there are."""
-LOW_PRECISION_QUICK = (1, 5, 16, 24, 43, 64, 100, 128)
 
-QUICK_LENGTHS = (
-    1, 2, 3, 5, 8, 13, 16, 17, 24, 31, 32, 43, 48, 56, 61, 64, 81, 96, 97, 104, 113, 120, 127, 128,
-    131, 136, 256, 504, 509, 512, 1021, 2048,
-)  # fmt: skip
-"""Ends, tuned lengths, multiples, and primes between two evaluated multiples of 8."""
-BEYOND_128 = (
-    129, 131, 136, 144, 160, 191, 192, 200, 251, 256, 257, 320, 384, 504, 509, 512, 640, 768, 1000,
-    1021, 1024, 1536, 2039, 2048,
-)  # fmt: skip
-LENGTHS: Mapping[str, tuple[int, ...]] = {
-    "smoke": (1, 7, 8, 13, 16, 128),
-    "quick": QUICK_LENGTHS,
-    "full": (*range(1, 129), *BEYOND_128),
-}
-"""Evaluated lengths by the bench's effort, as far as they lie in a task's range."""
-
-
-GPU_AGAINST = ("cublas", "cublaslt", "cublaslt-tuned", "torch-compile", "triton", "largest-shape", "oracle")
-
-PAPER_ROWS = 16
-"""Sentences in a batch of the paper's dense layers: a length T makes 16 T rows (section 5)."""
-PAPER_CPU_LENGTHS: Mapping[str, tuple[int, ...]] = {
-    "smoke": (5, 128),
-    "quick": PAPER_LENGTHS,
-    "full": PAPER_LENGTHS,
-}
-PAPER_GPU_LENGTHS: Mapping[str, tuple[int, ...]] = {
-    "smoke": (5, 128),
-    "quick": PAPER_LENGTHS,
-    "full": tuple(range(1, 129)),
-}
-BERT_GPU_LENGTHS: Mapping[str, tuple[int, ...]] = {
-    "smoke": (1, 100, 2048),
-    "quick": (1, 8, 16, 17, 43, 64, 100, 127, 128, 256, 509, 512, 1021, 1024, 2039, 2048),
-    "full": LENGTHS["full"],
-}
-LLM_GPU_LENGTHS: Mapping[str, tuple[int, ...]] = {
-    "smoke": (1, 100, 512),
-    "quick": (1, 2, 4, 8, 16, 17, 32, 64, 100, 127, 128, 256, 384, 509, 512, 1024, 2039, 4096),
-    "full": (*range(1, 513), 640, 768, 1000, 1021, 1024, 1536, 2039, 2048, 3072, 4093, 4096),
-}
-"""Every length of a serving batch, and a sample of prompts."""
-LLM_TUNED = (
-    (1, 1.0),
-    (16, 1.0),
-    (64, 1.0),
-    (128, 1.0),
-    (256, 1.0),
-    (512, 1.0),
-    *((length, LONG_WEIGHT) for length in (1024, 2048, 4096)),
-)
-
+NVIDIA_AGAINST = ("cublas", "cublaslt", "cublaslt-tuned")
+"""The contenders on a GPU that compile nothing."""
+GPU_AGAINST = (*NVIDIA_AGAINST, "torch-compile", "triton", "largest-shape", "oracle")
 
 LAYERS_AGAINST = (OWN, "mkl", "mkl-packed", "onednn-packed", "zendnn-packed", "onnxruntime", "oracle")
-LAYER_LENGTHS: Mapping[str, tuple[int, ...]] = {
-    "smoke": (1, 24),
-    "quick": (1, 5, 24, 61, 128, 509),
-    "full": (1, 2, 5, 8, 16, 24, 32, 43, 61, 64, 97, 128, 131, 256, 300, 509, 1024, 2048),
-}
-"""Evaluated lengths of layers that tuning sees: ends, tuned ones and primes."""
-HELD_OUT_LENGTHS: Mapping[str, tuple[int, ...]] = {
-    "smoke": (17,),
-    "quick": (2, 17, 100, 300),
-    "full": (1, 2, 8, 17, 31, 64, 100, 127, 300, 1000),
-}
-"""Evaluated lengths of the other layers, none of which tuning sees."""
-OWN_LIBRARIES: Mapping[str, tuple[int, int]] = {"smoke": (1, 1), "quick": (3, 3), "full": (4, 12)}
-"""The number of BERT's layers and of held-out ones with an own library, by effort: each takes one to
-two minutes of tuning."""
-
 
 TINY_LAYERS = EveryLayer(
     ((64, 32), (96, 64)),
@@ -296,6 +241,19 @@ def gpu_dense_task(
     )
 
 
+def llm_gpu() -> tuple[Task, ...]:
+    """Returns three layers of a served model in bfloat16."""
+    sizes = ((4096, 4096), (4096, 14336), (14336, 4096))
+    return tuple(gpu_dense_task(*size, "bfloat16", LLM_TUNED, LLM_GPU_LENGTHS) for size in sizes)
+
+
+def first_gpu() -> tuple[Task, ...]:
+    """Returns the operators of the paper and of a served model by how much their result is worth where a GPU
+    is lent for minutes: the paper's dense layer, a layer in bfloat16, then the rest."""
+    (dense, *batched), (layer, *layers) = paper_gpu(), llm_gpu()
+    return tuple(replace(task, against=NVIDIA_AGAINST) for task in (dense, layer, *batched, *layers))
+
+
 def _tuned(high: int) -> tuple[tuple[int, float], ...]:
     weights = dict.fromkeys(PAPER_LENGTHS, 1.0) | dict.fromkeys(LONG_LENGTHS, LONG_WEIGHT)
     return tuple((length, weight) for length, weight in weights.items() if length <= high)
@@ -364,14 +322,8 @@ SUITES: Mapping[str, Suite] = {
             ),
             "cuda",
         ),
-        Suite(
-            "llm-gpu",
-            tuple(
-                gpu_dense_task(cols, depth, "bfloat16", LLM_TUNED, LLM_GPU_LENGTHS)
-                for cols, depth in ((4096, 4096), (4096, 14336), (14336, 4096))
-            ),
-            "cuda",
-        ),
+        Suite("llm-gpu", llm_gpu(), "cuda"),
+        Suite("first-gpu", first_gpu(), "cuda"),
     )
 }
 """Suites by name."""
@@ -386,14 +338,3 @@ def suite_named(name: str) -> Suite:
     if name not in SUITES:
         raise DietlabError(f"a suite is one of {', '.join(SUITES)}", repr(name))
     return SUITES[name]
-
-
-def lengths_named(effort: str, lengths: Mapping[str, tuple[int, ...]] = LENGTHS) -> tuple[int, ...]:
-    """Returns the lengths of an effort, out of such a table.
-
-    Raises:
-        DietlabError: if there is no such effort.
-    """
-    if effort not in lengths:
-        raise DietlabError(f"an effort of the bench is one of {', '.join(lengths)}", repr(effort))
-    return lengths[effort]

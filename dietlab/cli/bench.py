@@ -10,10 +10,11 @@ from dietlab.bench.ablation import FOLDER, run_ablation
 from dietlab.bench.deadline import Deadline
 from dietlab.bench.every_layer import OWN
 from dietlab.bench.fleet import DEVICES, Fleet, scaling
+from dietlab.bench.lengths import LENGTHS
 from dietlab.bench.method_ablation import ablate_method
 from dietlab.bench.run import JOURNAL, TABLE, run_bench
 from dietlab.bench.state import StateArchive, restore
-from dietlab.bench.suite import LENGTHS, SUITES, Suite, suite_named
+from dietlab.bench.suite import SUITES, Suite, suite_named
 from dietlab.bench.surveyed import surveyed
 from dietlab.cli.options import page_or_reason, words
 from dietlab.cli.recorded import recorded_file
@@ -130,6 +131,8 @@ def bench(
                  float32; eight T, or every T of 1..128 with --effort full
       bert-gpu   on a GPU: four dense layers of BERT-base, float32 and float16, T=1..2048
       llm-gpu    on a GPU: 4096 x 4096, 4096 x 14336 and 14336 x 4096, bfloat16, T=1..4096
+      first-gpu  both of these against NVIDIA's libraries, the most telling operator first: where
+                 a GPU is lent for minutes; needs no compiler there (dietlab kit)
     Efforts:
       smoke     a few lengths: does everything run?
       quick     about 30 lengths a workload: ends, multiples, primes, held-out ones
@@ -179,8 +182,9 @@ def bench(
     telling.suggest(folder)
 
 
-def kept_state(folder: Path, state: str | None) -> list[StateArchive]:
-    """Returns the archive of a bench, or none if none is wanted; an earlier state is unpacked first.
+def kept_state(folder: Path, state: str | None, begun: str = JOURNAL) -> list[StateArchive]:
+    """Returns the archive of a bench, or none if none is wanted; an earlier state is unpacked first, unless
+    the bench was ``begun`` in the folder.
 
     Raises:
         click.BadParameter: for another kind of file.
@@ -189,7 +193,7 @@ def kept_state(folder: Path, state: str | None) -> list[StateArchive]:
         return []
     if not state.endswith(".tar.gz"):
         raise click.BadParameter(f"a state is a .tar.gz; got {state!r}")
-    if restore(Path(state), folder):
+    if restore(Path(state), folder, begun):
         click.echo(f"going on from {state}")
     return [StateArchive(folder, Path(state))]
 

@@ -30,7 +30,7 @@ HEADINGS = {
         "cost-models",
         "records",
     ),
-    "Look at a GPU without one": ("compile", "heuristics"),
+    "A GPU that is not here": ("compile", "heuristics", "kit"),
     "This machine": ("doctor", "lab", "serve"),
 }
 """The commands under each heading of the help, in the order in which a study uses them."""

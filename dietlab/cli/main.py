@@ -13,6 +13,7 @@ from dietlab.cli.cost_models import cost_models_command
 from dietlab.cli.doctor import doctor
 from dietlab.cli.evaluation import evaluate_command, report_command
 from dietlab.cli.heuristics import heuristics_command
+from dietlab.cli.kit import kit_group
 from dietlab.cli.lab import lab
 from dietlab.cli.model import model_command
 from dietlab.cli.quickstart import quickstart
@@ -56,6 +57,7 @@ for command in (
     records_group,
     compile_command,
     heuristics_command,
+    kit_group,
     doctor,
     lab,
     serve_command,

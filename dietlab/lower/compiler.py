@@ -11,7 +11,10 @@ from typing import Any
 from dietlab.errors import BuildError, MissingDependencyError
 from dietlab.hardware import Hardware
 from dietlab.lower.artifact import Artifact
+from dietlab.lower.runtime import RUNTIME_NAME, find_runtime
 
+COMPILER_NAME = "libtvm_compiler.so"
+"""TVM's compiler, which its package can do without: what it imports then is the runtime alone."""
 LINKERS = ("g++", "clang++", "cc")
 NARROWING = "tirx.NarrowDataType"
 """Makes 32-bit what cannot be larger, arguments of private functions included, but not the functions:
@@ -38,6 +41,22 @@ def target_of(hardware: Hardware) -> Any:
     return tvm_module().target.Target(
         {"kind": "llvm", "mcpu": hardware.cpu.llvm_cpu, "num-cores": hardware.cores}
     )
+
+
+def require_tools() -> None:
+    """Checks for TVM's compiler beside its runtime, and for a linker.
+
+    Raises:
+        MissingDependencyError: if TVM's runtime was installed alone.
+        BuildError: if no linker is installed.
+    """
+    if find_runtime(RUNTIME_NAME) and not find_runtime(COMPILER_NAME):
+        raise MissingDependencyError(
+            f"building needs TVM's compiler, {COMPILER_NAME}",
+            "its runtime alone",
+            "pip install apache-tvm, or build elsewhere (dietlab kit).",
+        )
+    require_linker()
 
 
 def require_linker() -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, Protocol
 
 from dietlab.errors import BuildError
 from dietlab.hardware import Hardware
@@ -31,6 +31,14 @@ class Built:
     answer: dict[str, Any]
     failure: tuple[Status, str] | None
     seconds: float
+
+
+class Libraries(Protocol):
+    """Libraries of candidates, wherever they come from."""
+
+    def built(self, workload: Workload, trials: Sequence[Trial]) -> list[Built]:
+        """Returns one library for each trial, in their order. Its ``seconds`` are its share of the wall-clock
+        time of building: builds overlap."""
 
 
 class Builders:
@@ -66,6 +74,13 @@ class Builders:
             BuildError: if the disk is full: no fault of a scheme.
         """
         return self._workers.each(partial(self._one, workload), trials)
+
+    def built(self, workload: Workload, trials: Sequence[Trial]) -> list[Built]:
+        """Returns what :meth:`build` does, all at once, each charged its share of the wall-clock time."""
+        started = perf_counter()
+        found = list(self.build(workload, trials))
+        wall, busy = perf_counter() - started, sum(built.seconds for built in found) or 1.0
+        return [replace(built, seconds=wall * built.seconds / busy) for built in found]
 
     def _one(self, workload: Workload, worker: WorkerProcess, trial: Trial) -> Built:
         scheme = trial.scheme

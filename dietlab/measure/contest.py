@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
 from statistics import geometric_mean, median
-from time import perf_counter
 
 from dietlab.events import PhaseSeconds
-from dietlab.measure.builders import Builders, Built
+from dietlab.measure.builders import Built, Libraries
 from dietlab.measure.record import Record, Status, Trial
 from dietlab.shapes import Shape
 from dietlab.timing.process import WorkerCrashed, WorkerTimeout
@@ -29,16 +28,13 @@ then, which is more than good plans differ by.)"""
 
 
 def built_contests(
-    builders: Builders, workload: Workload, trials: Sequence[Trial]
+    libraries: Libraries, workload: Workload, trials: Sequence[Trial]
 ) -> tuple[list[list[Candidate]], list[Built]]:
     """Builds the trials; returns the rivals on each shape, shape by shape, and the libraries."""
-    started = perf_counter()
-    built = list(builders.build(workload, trials))
-    # Builds overlap, so each trial is charged its share of the wall-clock time.
-    wall, busy = perf_counter() - started, sum(b.seconds for b in built) or 1.0
+    built = libraries.built(workload, trials)
     rivals: dict[Shape, list[Candidate]] = {}
     for trial, library in zip(trials, built, strict=True):
-        compile_seconds = wall * library.seconds / busy / max(1, len(trial.shapes))
+        compile_seconds = library.seconds / max(1, len(trial.shapes))
         for shape in trial.shapes:
             rivals.setdefault(shape, []).append(Candidate.of(library, shape, compile_seconds))
     return [rivals[shape] for shape in sorted(rivals)], built

@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dietlab.errors import MeasureError
 from dietlab.hardware import Hardware
 from dietlab.lower.target import lower_target
-from dietlab.measure.builders import BUILDER, Builders
+from dietlab.measure.builders import BUILDER, Builders, Libraries
 from dietlab.measure.contest import built_contests, play_contests
 from dietlab.measure.record import Record, Trial
+from dietlab.timing.process import WorkerCrashed, WorkerRefused, WorkerTimeout
 from dietlab.timing.protocol import TOGETHER, Timing
 from dietlab.timing.seat import Seat
 from dietlab.timing.target import timing_target
@@ -44,6 +46,8 @@ class LocalRunner:
         builders: parallel builds (default: the processors this process may use).
         build_timeout, time_timeout: seconds for one library; a process that was just started gets
             its target's ``START_SECONDS`` more.
+        ready: libraries that were built before (:mod:`dietlab.measure.ready`), which are measured in place of
+            any that would be built here, and stay: no compiler is needed.
     """
 
     hardware: Hardware
@@ -53,9 +57,11 @@ class LocalRunner:
     time_timeout: float = 60.0
     builder_module: str = BUILDER
     timer_module: str = TIMER
+    ready: Libraries | None = None
 
     def __post_init__(self) -> None:
         self._open = ExitStack()
+        self._libraries: Libraries
         self._folder: Path | None = None
         self._options: dict[str, Any] = {}
         self._seat: tuple[Workload, Seat] | None = None
@@ -75,15 +81,15 @@ class LocalRunner:
 
     def measure(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Record]:
         """Returns one record for every shape of every trial, shape by shape; failures are records too."""
-        self._start()
-        contests, built = built_contests(self._pool, workload, trials)
+        libraries = self._started()
+        contests, built = built_contests(libraries, workload, trials)
         for start in range(0, len(contests), TOGETHER):
             some = contests[start : start + TOGETHER]
             play_contests(
                 self._opened(workload), some, self.timing, timing_target(self.hardware.kind).CACHE_STATES
             )
             yield from (candidate.result(self.timing.cache) for contest in some for candidate in contest)
-        for library in built:
+        for library in built if self.ready is None else ():
             library.path.unlink(missing_ok=True)
 
     def _opened(self, workload: Workload) -> Seat:
@@ -97,23 +103,33 @@ class LocalRunner:
             self._options, _ = timing_target(self.hardware.kind).options(self.hardware, self._folder)
         seat = candidates_seat(workload, self.hardware, self._options, self.time_timeout, self.timer_module)
         self._seat = workload, seat
+        try:
+            missing = seat.open().get("absent")
+        except WorkerRefused as error:
+            missing = error.value
+        except (WorkerCrashed, WorkerTimeout):  # the first candidate meets it again, and has a record
+            missing = None
+        if missing:
+            self.close()
+            raise MeasureError("candidates can be timed on this machine", missing)
         return seat
 
-    def _start(self) -> None:
-        if self._folder is not None:
-            return
-        self._require_tools()
-        folder = Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="dietlab-")))
-        self._pool = self._open.enter_context(
-            Builders(self.hardware, folder, self.builders, self.build_timeout, self.builder_module)
-        )
-        self._folder, self._options = folder, {}
+    def _started(self) -> Libraries:
+        if self._folder is None:
+            self._require_tools()
+            folder = Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="dietlab-")))
+            self._libraries = self.ready or self._open.enter_context(
+                Builders(self.hardware, folder, self.builders, self.build_timeout, self.builder_module)
+            )
+            self._folder, self._options = folder, {}
+        return self._libraries
 
     def _require_tools(self) -> None:
         """Raises one error for what is missing on this machine, before every candidate fails of it."""
         if self.timer_module == TIMER:
             timing_target(self.hardware.kind).require_here(self.hardware)
-        lower_target(self.hardware.kind).require_tools()
+        if self.ready is None:
+            lower_target(self.hardware.kind).require_tools()
 
 
 def candidates_seat(

@@ -6,15 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from dietlab.bench.every_layer import EveryLayer
-from dietlab.bench.suite import (
-    LENGTHS,
-    PAPER_LENGTHS,
-    QUICK_LENGTHS,
-    Suite,
-    Task,
-    every_layer_task,
-    suite_named,
-)
+from dietlab.bench.lengths import LENGTHS, PAPER_LENGTHS, QUICK_LENGTHS
+from dietlab.bench.suite import Suite, Task, every_layer_task, suite_named
 from dietlab.errors import require_names
 from dietlab.models import DEFAULT_MODEL_CONTENDERS, Model, padded_lengths
 from dietlab.reproduce.paper import EDGES

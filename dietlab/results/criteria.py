@@ -196,12 +196,15 @@ CPU_CRITERIA: tuple[Criterion, ...] = (
 )
 """The lines that a CPU is judged by, from top to bottom."""
 
+PAPER_SUITES, LLM_SUITES = ("paper-gpu", "first-gpu"), ("llm-gpu", "first-gpu")
+"""The suites with the paper's operators in float32, and with the layers of a served model."""
+
 on_gpu = partial(Criterion, processor="cuda", operators="")
 
 GPU_CRITERIA: tuple[Criterion, ...] = (
-    on_gpu("cublas", "geomean", "float32 over cuBLAS", at_least=1.15, dtypes=FLOATS, suites=("paper-gpu",)),
+    on_gpu("cublas", "geomean", "float32 over cuBLAS", at_least=1.15, dtypes=FLOATS, suites=PAPER_SUITES),
     on_gpu(
-        "cublas", "worst", "float32 over cuBLAS, worst", at_least=0.95, dtypes=FLOATS, suites=("paper-gpu",)
+        "cublas", "worst", "float32 over cuBLAS, worst", at_least=0.95, dtypes=FLOATS, suites=PAPER_SUITES
     ),
     on_gpu(
         "ansor",
@@ -209,7 +212,7 @@ GPU_CRITERIA: tuple[Criterion, ...] = (
         "float32 over per-shape tuning",
         at_least=1.3,
         dtypes=FLOATS,
-        suites=("paper-gpu",),
+        suites=PAPER_SUITES,
     ),
     on_gpu("cublaslt", "geomean", "halves over cuBLASLt's heuristic", at_least=1.0, dtypes=HALVES),
     on_gpu("cublaslt", "worst", "halves over cuBLASLt's heuristic, worst", at_least=0.85, dtypes=HALVES),
@@ -227,7 +230,7 @@ GPU_CRITERIA: tuple[Criterion, ...] = (
         "executed over useful multiply-adds, serving trace",
         at_most=1.03,
         dtypes=("bfloat16",),
-        suites=("llm-gpu",),
+        suites=LLM_SUITES,
     ),
     on_gpu("tuning", "most", "tuning of one operator, with compilation", "s", at_most=600.0),
     on_gpu("trials", "most", "schemes tried for one operator", "", at_most=64.0),

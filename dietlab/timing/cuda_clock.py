@@ -37,7 +37,7 @@ def require_gpu(wanted: Hardware) -> Hardware:
         raise MeasureError(
             f"the GPU runs code for {wanted.gpu.arch}",
             f"{found.name} with {found.gpu.arch}",
-            "Tune for this GPU, as Hardware.detect('cuda') describes it.",
+            "Tune or pack for this GPU, as Hardware.detect('cuda') describes it.",
         )
     return found
 

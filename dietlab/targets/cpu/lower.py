@@ -11,8 +11,8 @@ from typing import Any
 
 from dietlab.errors import BuildError
 from dietlab.hardware import Hardware
+from dietlab.lower import compiler
 from dietlab.lower.artifact import Artifact
-from dietlab.lower.compiler import compile_library, require_linker
 from dietlab.lower.contraction import Sizes
 from dietlab.lower.decisions import Lowering
 from dietlab.lower.runtime import RUNTIME_NAME, load_runtime, open_library
@@ -21,7 +21,7 @@ from dietlab.space import CpuScheme, layout_limits
 from dietlab.workloads import Workload
 
 DECIDES = True
-require_tools = require_linker
+require_tools = compiler.require_tools
 
 
 def compile_plans(
@@ -44,7 +44,7 @@ def compile_plans(
             raise BuildError(limit.reason, scheme.key, "dietlab.build_space() makes only such.")
     geometry = Geometry.of(workload, hardware, schemes, lowering)
     module = library_module(geometry, schemes, tree, every_plan=every_plan, only=only)
-    artifact = compile_library(module, hardware, path)
+    artifact = compiler.compile_library(module, hardware, path)
     return replace(artifact, packs=bool(workload.constants))
 
 

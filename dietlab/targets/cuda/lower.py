@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from dietlab.hardware import Hardware
+from dietlab.lower import compiler as tvm_compiler
 from dietlab.lower.artifact import Artifact
-from dietlab.lower.compiler import require_linker
 from dietlab.lower.contraction import Sizes
 from dietlab.lower.cuda.nvcc import require_compiler
 from dietlab.lower.decisions import Lowering
@@ -53,9 +53,9 @@ def source_of(workload: Workload, hardware: Hardware, scheme: CudaScheme) -> str
 
 
 def require_tools() -> None:
-    """Checks for NVIDIA's compiler and a linker."""
+    """Checks for TVM's compiler, a linker and NVIDIA's compiler."""
+    tvm_compiler.require_tools()
     require_compiler()
-    require_linker()
 
 
 def runtimes(cores: int) -> tuple[str, ...]:

@@ -1,0 +1,122 @@
+"""``dietlab kit``: what is built here, measured where a GPU is, and built from that here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from dietlab.bench.deadline import Deadline
+from dietlab.bench.kit import build_measured, measure, pack
+from dietlab.bench.state import restore
+from dietlab.bench.suite import SUITES, suite_named
+from dietlab.cards import bytes_text
+from dietlab.cli.bench import LEFT_OVER, kept_state
+from dietlab.cli.options import hardware_option, processor
+from dietlab.cli.telling import BUILDING, Telling, quiet_option
+from dietlab.errors import StudyError
+from dietlab.search import EFFORTS
+from dietlab.study import RECORDS
+
+MEASURED = f"*/{RECORDS}"
+"""The files by which a folder is known in which a kit was measured."""
+
+
+@click.group("kit")
+def kit_group() -> None:
+    """Bench on a machine without a compiler, in two visits.
+
+    The first visit measures libraries that were built here, the second one the operators that were chosen by
+    its records. TVM's runtime is all that is needed there.
+
+    \b
+    dietlab kit pack --suite first-gpu --hardware h200 --out .gpukit    here
+    dietlab kit measure .gpukit --out runs/gpu --state gpu.tar.gz       there
+    dietlab kit build gpu.tar.gz --out .gpulib                          here
+    dietlab bench --suite first-gpu --out .gpulib                       there
+    """
+
+
+@kit_group.command("pack")
+@click.option("--suite", default="first-gpu", show_default=True, type=click.Choice(list(SUITES)))
+@click.option("--only", default="", metavar="PATTERN", help="Tasks whose name holds this.")
+@hardware_option
+@click.option(
+    "--candidates", default=64, show_default=True, type=click.IntRange(1), help="Libraries of each task."
+)
+@click.option("--effort", default="quick", show_default=True, type=click.Choice(list(EFFORTS)))
+@click.option("--out", default=".gpukit", show_default=True, type=click.Path(file_okay=False))
+@quiet_option
+def pack_command(
+    suite: str, only: str, hardware: str | None, candidates: int, effort: str, out: str, quiet: bool
+) -> None:
+    """Build the first round of each task's search into a folder.
+
+    It needs the compiler and no GPU. The same command finishes a folder that was begun.
+    """
+    chosen, target = suite_named(suite).only(only), processor(hardware, None, measure=False)
+    with Telling("kit", ("pack",), quiet) as telling:
+        found = pack(
+            chosen, target, Path(out), candidates=candidates, effort=effort, observers=telling.observers
+        )
+    for name, ready in found.items():
+        refused = sum(entry.failure is not None for entry in ready.entries)
+        built = f"{len(ready.entries) - refused} libraries for {target.name}, {bytes_text(ready.bytes)}"
+        click.echo(f"{name}: {built}; {refused} refused")
+
+
+@kit_group.command("measure")
+@click.argument("kit", type=click.Path(exists=True, file_okay=False))
+@click.option("--out", default="runs/kit", show_default=True, type=click.Path(file_okay=False))
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    help=f"Stop before this many seconds are over; if something is left, the exit status is {LEFT_OVER}.",
+)
+@click.option(
+    "--state",
+    type=click.Path(dir_okay=False),
+    metavar="FILE.tar.gz",
+    help="Keep what was measured here too, as one file that is always whole; a new --out begins with it.",
+)
+@quiet_option
+def measure_command(kit: str, out: str, seconds: float | None, state: str | None, quiet: bool) -> None:
+    """Check and time a kit's libraries on this machine.
+
+    It needs no compiler. A study of each task lies in --out afterwards; a killed run goes on with the same
+    command.
+    """
+    folder, deadline = Path(out), Deadline(seconds)
+    archives = kept_state(folder, state, MEASURED)
+    with Telling("kit", ("measure",), quiet) as telling:
+        left = measure(Path(kit), folder, observers=[*telling.observers, *archives], deadline=deadline)
+    for archive in archives:
+        archive.write()
+    if left:
+        click.echo(f"The time is up; {left} measurements are left. The same command goes on.")
+        raise SystemExit(LEFT_OVER)
+
+
+@kit_group.command("build")
+@click.argument("state", type=click.Path(exists=True))
+@click.option(
+    "--out",
+    default=".gpulib",
+    show_default=True,
+    type=click.Path(file_okay=False),
+    help="Gets the studies, each with its library.",
+)
+@quiet_option
+def build_command(state: str, out: str, quiet: bool) -> None:
+    """Choose and build each operator by what was measured.
+
+    STATE is the file that `dietlab kit measure --state` left; what an earlier one put into --out is
+    replaced. It needs the compiler and no GPU.
+    """
+    folder = Path(out)
+    if not restore(Path(state), folder, None):
+        raise StudyError("the state of a kit is a file", state, "`dietlab kit measure --state` writes it.")
+    with Telling("kit", BUILDING, quiet) as telling:
+        found = build_measured(folder, telling.observers)
+    for name, built in found.items():
+        click.echo(f"{name}: {built}")

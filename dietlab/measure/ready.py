@@ -1,0 +1,227 @@
+"""Libraries of candidates that are built on one machine and measured on another, which needs no compiler.
+
+A folder holds the libraries, each compressed, and ``libraries.jsonl``: a header with the operator and the
+processor, then a line for each scheme, whose library has the named digest, or the reason why it has none.
+Reading it runs no code.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from dietlab.errors import MeasureError
+from dietlab.events import Stage
+from dietlab.files import append_line, cut_truncated, write_whole
+from dietlab.hardware import Hardware
+from dietlab.measure.builders import Builders, Built
+from dietlab.measure.record import Status, Trial
+from dietlab.shapes import Shape
+from dietlab.space import Scheme
+from dietlab.workloads import Workload, workload_from_json
+
+LISTING = "libraries.jsonl"
+PACKED = ".xz"
+"""The ending of compressed libraries, an eighth of what they hold."""
+SCHEMA_VERSION = 1
+TOGETHER = 16
+"""The number of libraries that are built between two writes of the listing: enough to keep all cores busy."""
+BUILD_SECONDS = 300.0
+"""The longest that one library may take to build, in seconds."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of the listing.
+
+    Args:
+        shapes: those that the library can be called with.
+        file: its name in the folder, without the ending of the compressed file; empty if there is none.
+        digest: SHA-256 of the library.
+        seconds: its share of the wall-clock time of building.
+        answer: the compiler's, as a record has it: bytes and digest of the code, resources.
+        failure: the status and the reason of a scheme that is not measured.
+    """
+
+    scheme: Scheme
+    shapes: tuple[Shape, ...]
+    file: str
+    digest: str
+    seconds: float
+    answer: Mapping[str, Any]
+    failure: tuple[Status, str] | None = None
+
+    @classmethod
+    def packed(cls, built: Built, shapes: tuple[Shape, ...]) -> Entry:
+        """Returns the entry of a library, in whose place a compressed one stands from now on."""
+        file = digest = ""
+        if built.failure is None:
+            file, data = built.path.name, built.path.read_bytes()
+            digest = sha256(data).hexdigest()
+            write_whole(built.path.with_name(file + PACKED), lzma.compress(data))
+        built.path.unlink(missing_ok=True)
+        return cls(built.scheme, shapes, file, digest, round(built.seconds, 6), built.answer, built.failure)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "scheme": self.scheme.key,
+            "shapes": [shape.to_json() for shape in self.shapes],
+            "file": self.file,
+            "digest": self.digest,
+            "seconds": self.seconds,
+            "answer": dict(self.answer),
+            "failure": self.failure,
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Entry:
+        """Returns the inverse of ``to_json``.
+
+        Raises:
+            ValueError: if the file would lie in another folder.
+        """
+        file, failure = str(value["file"]), value["failure"]
+        if Path(file).name != file:
+            raise ValueError(f"{file!r} is no name of a file in the folder")
+        return cls(
+            Scheme.from_key(value["scheme"]),
+            tuple(map(Shape.from_json, value["shapes"])),
+            file,
+            str(value["digest"]),
+            float(value["seconds"]),
+            dict(value["answer"]),
+            (failure[0], str(failure[1])) if failure else None,
+        )
+
+
+@dataclass(frozen=True)
+class ReadyLibraries:
+    """The libraries of a folder, as :class:`~dietlab.measure.local.LocalRunner` takes them.
+
+    Args:
+        workload: the operator.
+        hardware: the processor that they were built for.
+        entries: one for each scheme.
+    """
+
+    folder: Path
+    workload: Workload
+    hardware: Hardware
+    entries: tuple[Entry, ...]
+
+    @property
+    def bytes(self) -> int:
+        """The size of the compressed libraries."""
+        return sum(path.stat().st_size for path in self.folder.glob(f"*{PACKED}"))
+
+    @classmethod
+    def open(cls, folder: Path) -> ReadyLibraries:
+        """Returns what a folder holds; a line that was cut off while it was written is passed over.
+
+        Raises:
+            MeasureError: if there is no listing, or it is damaged.
+        """
+        try:
+            whole, _, _ = (folder / LISTING).read_text(encoding="utf-8").rpartition("\n")
+            header, *lines = map(json.loads, whole.splitlines())
+            if header["schema_version"] != SCHEMA_VERSION:
+                raise ValueError(f"schema {header['schema_version']}")
+            return cls(
+                folder,
+                workload_from_json(header["workload"]),
+                Hardware.from_json(header["hardware"]),
+                tuple(map(Entry.from_json, lines)),
+            )
+        except (OSError, LookupError, TypeError, ValueError) as error:
+            raise MeasureError(
+                f"a folder of ready libraries has a whole {LISTING} of schema {SCHEMA_VERSION}",
+                f"{folder}: {error!r:.200}",
+                "`dietlab kit pack` makes one; bring it whole.",
+            ) from None
+
+    def built(self, workload: Workload, trials: Sequence[Trial]) -> list[Built]:
+        """Returns the library of each trial. One that is missing or damaged is a failure with the reason.
+
+        Raises:
+            MeasureError: if the libraries are of another operator, or none is of a trial's scheme and shapes.
+        """
+        if workload != self.workload:
+            raise MeasureError(f"the libraries in {self.folder} are of this operator", workload)
+        entries = {entry.scheme: entry for entry in self.entries}
+        return [self._built(entries.get(trial.scheme), trial) for trial in trials]
+
+    def _built(self, entry: Entry | None, trial: Trial) -> Built:
+        if entry is None or not set(trial.shapes) <= set(entry.shapes):
+            raise MeasureError(
+                f"the libraries in {self.folder} are of this scheme and these shapes",
+                f"{trial.scheme} on {', '.join(map(str, trial.shapes))}",
+                "Measure those that it lists.",
+            )
+        path = self.folder / entry.file
+        failure = entry.failure or self._damage(path, entry.digest)
+        # Building served all of its shapes.
+        seconds = entry.seconds * len(trial.shapes) / len(entry.shapes)
+        return Built(entry.scheme, path, dict(entry.answer), failure, seconds)
+
+    def _damage(self, path: Path, digest: str) -> tuple[Status, str] | None:
+        """Unpacks a library beside its compressed file; returns what is wrong with it, if anything is."""
+        try:
+            data = lzma.decompress(path.with_name(path.name + PACKED).read_bytes())
+        except (OSError, lzma.LZMAError) as error:
+            return "refused", f"{path.name} cannot be read: {error}; bring the folder again"
+        if (found := sha256(data).hexdigest()) != digest:
+            told = f"its SHA-256 begins with {found[:12]}, not {digest[:12]}"
+            return "refused", f"{path.name} is not the file that was packed: {told}; bring the folder again"
+        if not path.exists():
+            write_whole(path, data)
+        return None
+
+
+def pack_libraries(
+    folder: Path,
+    workload: Workload,
+    hardware: Hardware,
+    trials: Sequence[Trial],
+    progress: Stage,
+    workers: int | None = None,
+) -> ReadyLibraries:
+    """Builds the libraries of trials into a folder; those that it lists already are not built again.
+
+    Args:
+        progress: advances by each trial.
+        workers: parallel builds (default: the processors this process may use).
+
+    Raises:
+        MeasureError: if the folder holds libraries of another operator or processor.
+        BuildError, MissingDependencyError: if nothing can be compiled, or written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    listing = folder / LISTING
+    if not listing.exists() or not cut_truncated(listing):
+        header = {"workload": workload.to_json(), "hardware": hardware.to_json()}
+        append_line(listing, {"schema_version": SCHEMA_VERSION, **header}, "ready libraries")
+    ready = ReadyLibraries.open(folder)
+    if (ready.workload, ready.hardware) != (workload, hardware):
+        raise MeasureError(
+            f"the libraries in {folder} are of {workload} for {hardware.name}",
+            f"those of {ready.workload} for {ready.hardware.name}",
+            "Pack into another folder.",
+        )
+    known = {entry.scheme for entry in ready.entries}
+    left = [trial for trial in trials if trial.scheme not in known]
+    progress.advance("", by=len(trials) - len(left))
+    with Builders(hardware, folder, workers, BUILD_SECONDS) as builders:
+        for some in _batches(left):
+            for trial, built in zip(some, builders.built(workload, some), strict=True):
+                append_line(listing, Entry.packed(built, trial.shapes).to_json(), "ready libraries")
+                progress.advance(built.scheme.key)
+    return ReadyLibraries.open(folder)
+
+
+def _batches(trials: Sequence[Trial]) -> Iterator[Sequence[Trial]]:
+    return (trials[start : start + TOGETHER] for start in range(0, len(trials), TOGETHER))
