@@ -82,13 +82,14 @@ class MachineCode:
 
     @property
     def main_loop(self) -> Counter[str]:
-        """The operations of the loop that multiplies most, counted."""
-        counted = [Counter(each.family for each in loop) for loop in self.loops]
-        return max(counted, key=_multiplying, default=Counter())
+        """The operations of the loop that multiplies most, counted; of the whole kernel where the compiler left
+        no loop."""
+        counted = [Counter(each.family for each in loop) for loop in self.loops or (self.instructions,)]
+        return max(counted, key=_multiplying)
 
     @property
     def multiplying_percent(self) -> float:
-        """Instructions of the main loop that multiply, of 100; 0 without a loop."""
+        """Instructions of the main loop that multiply, of 100."""
         loop = self.main_loop
         return 100.0 * _multiplying(loop) / max(1, loop.total())
 
@@ -108,6 +109,12 @@ class MachineCode:
         return sum(bool(TWO_BYTES.match(each.name)) for each in self.instructions)
 
     @property
+    def narrowest_copy(self) -> int:
+        """Bits of the narrowest load from memory."""
+        copies = [each.name for each in self.instructions if each.family in ("LDGSTS", "LDG")]
+        return min(map(_bits, copies), default=0)
+
+    @property
     def spills(self) -> int:
         """Stores to and loads from a thread's local memory."""
         return sum(each.family in ("STL", "LDL") for each in self.instructions)
@@ -119,7 +126,7 @@ class MachineCode:
         most = run = 0
         for each in self.instructions:
             if each.family == "LD":
-                run += _words(each.name)
+                run += _bits(each.name) // 32
                 most = max(most, run)
             elif each.family in ("STG", "STS", "ST"):
                 run = 0
@@ -130,8 +137,9 @@ def _multiplying(counts: Counter[str]) -> int:
     return sum(counts[name] for name in MULTIPLYING)
 
 
-def _words(name: str) -> int:
-    return next((bits // 32 for bits in (128, 64) if f".{bits}" in name), 1)
+def _bits(name: str) -> int:
+    """Returns the bits that one load brings to a thread."""
+    return next((bits for bits in (128, 64, 16, 8) if re.search(rf"\.[US]?{bits}\b", name)), 32)
 
 
 def machine_code(cubin: Cubin) -> Mapping[str, MachineCode]:
@@ -159,7 +167,7 @@ def machine_code(cubin: Cubin) -> Mapping[str, MachineCode]:
 
 
 def told(kernels: Mapping[str, MachineCode]) -> dict[str, float]:
-    """Returns in numbers what the kernel does whose loop multiplies most: that of wide copies.
+    """Returns in numbers what the kernel does whose copies are widest; among such, that which multiplies most.
 
     ``loop_instructions`` are of its main loop, ``multiplying_percent`` of them multiply. ``divisions`` are
     instructions in loops that divide integers, in the kernel that has most. ``stores`` are all to memory,
@@ -167,7 +175,7 @@ def told(kernels: Mapping[str, MachineCode]) -> dict[str, float]:
     """
     if not kernels:
         return {}
-    kernel = max(kernels.values(), key=lambda each: each.multiplying_percent)
+    kernel = max(kernels.values(), key=lambda each: (each.narrowest_copy, each.multiplying_percent))
     return {
         "loop_instructions": kernel.main_loop.total(),
         "multiplying_percent": round(kernel.multiplying_percent, 1),
