@@ -82,8 +82,8 @@ class MachineCode:
 
     @property
     def main_loop(self) -> Counter[str]:
-        """The operations of the loop that multiplies most, counted; of the whole kernel where the compiler left
-        no loop."""
+        """The operations of the loop that multiplies most, counted; of the whole kernel where the compiler
+        left no loop."""
         counted = [Counter(each.family for each in loop) for loop in self.loops or (self.instructions,)]
         return max(counted, key=_multiplying)
 
@@ -167,7 +167,7 @@ def machine_code(cubin: Cubin) -> Mapping[str, MachineCode]:
 
 
 def told(kernels: Mapping[str, MachineCode]) -> dict[str, float]:
-    """Returns in numbers what the kernel does whose copies are widest; among such, that which multiplies most.
+    """Returns in numbers what the kernel does with the widest copies; of several, that which multiplies most.
 
     ``loop_instructions`` are of its main loop, ``multiplying_percent`` of them multiply. ``divisions`` are
     instructions in loops that divide integers, in the kernel that has most. ``stores`` are all to memory,
