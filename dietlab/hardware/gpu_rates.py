@@ -1,4 +1,4 @@
-"""What one multiprocessor of a GPU does in a cycle, as the bound of a block of threads counts it."""
+"""Rates: the work of one multiprocessor of a GPU in a cycle, as the bound of a block of threads counts it."""
 
 from __future__ import annotations
 
