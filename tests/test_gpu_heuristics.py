@@ -407,6 +407,34 @@ def test_command_prints_a_row_a_shape(asked: Asked) -> None:
     assert [row["T"] for row in rows] == [16, 512] and all(1 <= row["rank"] <= row["ranked"] for row in rows)
 
 
+def test_command_ranks_by_each_draft(asked: Asked, tmp_path: Path) -> None:
+    path = tmp_path / "ranks.csv"
+    ask = ("dense", *DIMS, "--hardware", "h200", "--shapes", "16,512", "--drafts")
+    for _ in range(2):
+        done = cuda(*ask, "--csv", path)
+        assert done.exit_code == 0, done.output
+    assert "waves: in the median NVIDIA's first choice is among the best" in done.stdout
+    head, *lines = path.read_text().splitlines()
+    assert head.startswith("hardware,workload,draft,T,nvidia,") and len(lines) == 8 and lines[:4] == lines[4:]
+    rows = json.loads(cuda(*ask, "--json").stdout)
+    assert [(row["draft"], row["T"]) for row in rows] == [
+        (d, t) for d in ("waves", "bound") for t in (16, 512)
+    ]
+    for row in rows:
+        assert row["nvidia"] == "128x64x16.s3" and row["share"] == round(row["rank"] / row["ranked"], 5)
+        assert row["best_rank"] <= row["rank"] and row["ranked"] > 1000
+
+
+def test_drafts_go_with_no_study_and_into_their_table_only(asked: Asked, tmp_path: Path) -> None:
+    other = tmp_path / "other.csv"
+    other.write_text("T,rank\n")
+    done = cuda("dense", *DIMS, "--hardware", "h200", "--shapes", "16", "--drafts", "--csv", other)
+    assert done.exit_code == 2 and "rows are added to a table with their columns" in done.stderr
+    assert other.read_text() == "T,rank\n"
+    done = cuda("dense", *DIMS, "--hardware", "h200", "--csv", other)
+    assert done.exit_code == 2 and "--csv is for it; got --csv" in done.stderr
+
+
 def test_command_ranks_by_a_study(asked: Asked, tmp_path: Path) -> None:
     work = Dense(T=Dim(1, 64), N=192, K=128, dtype="float16")
     study = Study.create(tmp_path / "s", work, H100, ShapeSet.uniform(work, 3), "smoke")

@@ -21,8 +21,8 @@ from dietlab.cli.options import (
 from dietlab.cost import CostModel
 from dietlab.errors import DietlabError
 from dietlab.evaluation.gpu.agreement import Comparison, compare_with_heuristics, frame_heuristics
+from dietlab.evaluation.gpu.drafts import add_rows, frame_drafts, medians
 from dietlab.evaluation.gpu.heuristics import COUNT, TARGETS, Heuristics, KernelLibrary
-from dietlab.evaluation.gpu.priors import add_rows, frame_priors, medians
 from dietlab.space import Cover, Space, build_space, edges_of
 from dietlab.study import Study
 from dietlab.workloads import Workload
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
     "Without, what is expected before anything is measured ranks: the bound of the GPU's throughputs.",
 )
 @click.option(
-    "--priors",
+    "--drafts",
     is_flag=True,
-    help="Instead, rank by each prior that needs no measurement: the paper's waves of blocks, and the bound.",
+    help="Instead, rank by each draft, for which nothing is measured: the paper's waves of blocks; the bound.",
 )
-@click.option("--csv", "path", type=click.Path(dir_okay=False), help="With --priors: add the rows here.")
+@click.option("--csv", "path", type=click.Path(dir_okay=False), help="With --drafts: add the rows here.")
 @shapes_option("uniform:8")
 @click.option("--top", default=COUNT, show_default=True, type=click.IntRange(1), help="Choices a shape.")
 @click.option(
@@ -62,7 +62,7 @@ def heuristics_command(
     cover: Cover,
     hardware: str | None,
     study: str | None,
-    priors: bool,
+    drafts: bool,
     path: str | None,
     shapes: str,
     top: int,
@@ -77,9 +77,9 @@ def heuristics_command(
 
     dietlab heuristics dense --dim T=16:2048 --dim N=2304 --dim K=768 --hardware h200
     """
-    if (study and priors) or (path and not priors):
+    if (study and drafts) or (path and not drafts):
         given = "--study" if study else "--csv"
-        raise DietlabError("--priors needs no study, and --csv is for it", given, "Leave one of them out.")
+        raise DietlabError("--drafts needs no study, and --csv is for it", given, "Leave one of them out.")
     if study is not None:
         run = Study.open(study).run()
         space, model = run.space, run.model
@@ -87,11 +87,11 @@ def heuristics_command(
         space, model = _preset_space(workload, cover, hardware), None
     reference = Heuristics(space.hardware, target)
     wanted = parse_shapes(shapes, space.workload)
-    if priors:
-        table = frame_priors(space, wanted, reference, top)
+    if drafts:
+        table = frame_drafts(space, wanted, reference, top)
         if path:
             add_rows(Path(path), table)
-        show(_rows(table), as_json, _priors_text(space, table))
+        show(_rows(table), as_json, _drafts_text(space, table))
         return
     found = compare_with_heuristics(space, wanted, model, reference, top)
     show([one.row() for one in found], as_json, _text(space, model, reference, found))
@@ -109,13 +109,13 @@ def _rows(table: pd.DataFrame) -> list[dict[str, Any]]:
     return rows
 
 
-def _priors_text(space: Space, table: pd.DataFrame) -> str:
+def _drafts_text(space: Space, table: pd.DataFrame) -> str:
     shown = table.drop(columns=["hardware", "workload"])
     rows = shown.astype(object).where(shown.notna(), "-").to_string(index=False)
     lines = [
-        f"{prior}: in the median NVIDIA's first choice is among the best {100 * found['share']:.1f} %, the "
+        f"{draft}: in the median NVIDIA's first choice is among the best {100 * found['share']:.1f} %, the "
         f"best of its choices among {100 * found['best_share']:.2f} %"
-        for prior, found in medians(table).items()
+        for draft, found in medians(table).items()
     ]
     head = f"{space.workload} on {space.hardware.name}: {len(space)} schemes"
     return "\n\n".join([head, rows, "\n".join(lines)])

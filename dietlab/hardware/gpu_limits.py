@@ -40,8 +40,8 @@ class GpuLimits(Limits):
         warp_share: the share of ``tensor_macs`` that instructions of single warps reach, where groups of
             warps reach all (Luo et al., "Dissecting the NVIDIA Hopper Architecture", arXiv 2501.12084).
         l2_bytes_cycle: bytes that L2 gives one multiprocessor in a cycle if all ask: an estimate. Of 8.0 and
-            9.0, of those tried, the one with which the bound ranks tiles of public measurements best
-            (docs/search.md); of the others, of the order that microbenchmarks report.
+            9.0 it follows from how the bound ranks tiles of public measurements (docs/gpu.md); of the others
+            it is of the order that microbenchmarks report.
 
     The last four are None in files from before they were written down
     (:func:`~dietlab.hardware.gpu_rates.gpu_rates` says what then counts), and tell no two GPUs apart.

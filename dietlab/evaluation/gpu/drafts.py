@@ -1,4 +1,4 @@
-"""Priors judged without a GPU: the ranks that each gives to the tiles of NVIDIA's heuristics."""
+"""Drafts judged without a GPU: the ranks that each gives to the tiles of NVIDIA's heuristics."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from dietlab.space import Space
 if TYPE_CHECKING:
     import pandas as pd
 
-PRIORS: Mapping[str, Adaptation] = {"waves": "paper", "bound": "streamed"}
-"""The priors by name: the paper's padding and waves of blocks at the peak, and the bound from throughputs."""
+DRAFTS: Mapping[str, Adaptation] = {"waves": "paper", "bound": "streamed"}
+"""The drafts by name: the paper's padding and waves of blocks at the peak, and the bound from throughputs."""
 
 ROUNDED = 5
 """Digits of a share: a space of 12,500 schemes has ranks that far apart."""
 
 
-def frame_priors(
+def frame_drafts(
     space: Space, shapes: Iterable[Shape], reference: Reference | None = None, count: int = COUNT
 ) -> pd.DataFrame:
-    """Returns one row for each prior and shape.
+    """Returns one row for each draft and shape.
 
     ``share`` is the rank of the heuristics' first choice over the schemes of the space, and ``best_share``
     that of the best rank among its first ``count``; missing where the space lacks the tiles.
@@ -41,7 +41,7 @@ def frame_priors(
     _ = space.hardware.gpu
     reference = Heuristics(space.hardware) if reference is None else reference
     chosen, rows = tuple(shapes), []
-    for prior, kind in PRIORS.items():
+    for draft, kind in DRAFTS.items():
         for one in compare_with_heuristics(space, chosen, Analytic.of(space, kind=kind), reference, count):
             row = one.row()
             kept = {name: row[name] for name in ("nvidia", "scheme", "rank", "best_rank", "ranked", "choice")}
@@ -49,7 +49,7 @@ def frame_priors(
                 name: round(rank / one.ranked, ROUNDED) if rank else None
                 for name, rank in (("share", row["rank"]), ("best_share", one.best_rank))
             }
-            rows.append({"prior": prior, **one.shape.to_json(), **kept, **shares})
+            rows.append({"draft": draft, **one.shape.to_json(), **kept, **shares})
     table = pd.DataFrame(rows).astype({"rank": "Int64", "best_rank": "Int64"})
     table.insert(0, "hardware", space.hardware.name)
     table.insert(1, "workload", str(space.workload))
@@ -57,11 +57,11 @@ def frame_priors(
 
 
 def medians(table: pd.DataFrame) -> dict[str, dict[str, float]]:
-    """Returns the median of ``share`` and of ``best_share`` for each prior, over the shapes whose tiles the
+    """Returns the median of ``share`` and of ``best_share`` for each draft, over the shapes whose tiles the
     space has."""
     columns = ["share", "best_share"]
-    found = table.groupby("prior", sort=False)[columns].median()
-    return {str(prior): dict(zip(columns, row, strict=True)) for prior, *row in found.itertuples()}
+    found = table.groupby("draft", sort=False)[columns].median()
+    return {str(draft): dict(zip(columns, row, strict=True)) for draft, *row in found.itertuples()}
 
 
 def add_rows(path: Path, table: pd.DataFrame) -> None:
