@@ -112,7 +112,7 @@ def measured(processor: Any, *_: Any) -> Any:
     return processor
 
 
-fitted = refined = measured
+refined = measured
 
 
 def expected(cost: Any, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Any:

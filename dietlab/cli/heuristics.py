@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 @click.option(
     "--drafts",
     is_flag=True,
-    help="Instead, rank by each draft, for which nothing is measured: the paper's waves of blocks; the bound.",
+    help="Instead, rank by each draft, of which nothing was measured: the paper's waves, and the bound.",
 )
 @click.option("--csv", "path", type=click.Path(dir_okay=False), help="With --drafts: add the rows here.")
 @shapes_option("uniform:8")

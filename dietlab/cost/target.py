@@ -52,13 +52,10 @@ class CostTarget(Protocol):
     def known(self, records: Sequence[Record]) -> dict[str, Any]:
         """Returns the arguments of the adaptation that records tell as they are."""
 
-    def fitted(self, cost: Any, records: Sequence[Record]) -> AdaptationCost:
-        """Returns the adaptation with the constants that records tell before throughputs are learned."""
-
     def refined(
         self, cost: Any, records: Sequence[Record], throughput: Callable[[Scheme], float]
     ) -> AdaptationCost:
-        """Returns the adaptation with the constants that records tell once throughputs are learned."""
+        """Returns the adaptation with the constants that records tell beside the throughputs learned."""
 
     def to_json(self, cost: Any) -> dict[str, Any]:
         """Returns the constants of an adaptation as a model's file holds them."""

@@ -84,11 +84,6 @@ def known(records: Sequence[Record]) -> dict[str, Any]:
     return {}
 
 
-def fitted(cost: CpuAdaptation, records: Sequence[Record]) -> AdaptationCost:
-    """Returns the adaptation as it is: what it hides follows from throughputs."""
-    return cost
-
-
 def to_json(cost: CpuAdaptation) -> dict[str, Any]:
     """Returns the shares of computing that hide the fetch of weights."""
     return {"hiding": list(cost.hiding)}

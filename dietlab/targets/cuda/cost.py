@@ -61,15 +61,10 @@ def known(records: Sequence[Record]) -> dict[str, Any]:
     return {"resident": {r.scheme.kernel: r.resources["blocks_per_sm"] for r in records if r.resources}}
 
 
-def fitted(cost: BlockAdaptation, records: Sequence[Record]) -> AdaptationCost:
-    """Returns the adaptation as it is: the bound and the paper's constants stand."""
-    return cost
-
-
 def refined(
     cost: BlockAdaptation, records: Sequence[Record], throughput: Callable[[Scheme], float]
 ) -> AdaptationCost:
-    """Returns the adaptation as it is: no constant of it follows from throughputs."""
+    """Returns the adaptation as it is: the bound's constants and the paper's stand."""
     return cost
 
 
