@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dietlab.cost.adaptation import AdaptationCost
 from dietlab.cost.bundle import peak_speed
 from dietlab.cost.cpu_adaptation import ALL_HIDDEN, CpuAdaptation, Hiding
 from dietlab.cost.cpu_features import CPU_FEATURES, cpu_features
