@@ -28,7 +28,7 @@ from dietlab.cost.cuda_bound import (
     BlockTiles,
     bound_seconds,
     memory_seconds,
-    side_by_side,
+    pace,
     step_cycles,
     step_flops,
 )
@@ -112,19 +112,19 @@ def test_blocks_side_by_side_hide_latency() -> None:
     alone = FETCH_CYCLES / 3 + STEP_CYCLES
     work = float(step_cycles(WARPS, HAND).most)
     assert work < alone < 4 * work
-    assert side_by_side(WARPS, np.asarray(1), HAND) == alone
-    assert side_by_side(WARPS, np.asarray(4), HAND) == 4 * work
+    assert pace(WARPS, HAND).of(np.asarray(1)) == alone
+    assert pace(WARPS, HAND).of(np.asarray(4)) == 4 * work
     assert step_flops(WARPS, HAND) == pytest.approx(2 * 64 * 64 * 32 / work * 1e9)
     # One warp keeps one of four parts busy.
     one = replace(WARPS, threads=np.asarray(32), down=np.asarray(1), across=np.asarray(1))
-    assert side_by_side(one, np.asarray(1), HAND) >= 4 * step_cycles(one, HAND).math
+    assert pace(one, HAND).of(np.asarray(1)) >= 4 * step_cycles(one, HAND).math
 
 
 def test_a_call_is_waves_of_blocks() -> None:
     """45 blocks on 10 multiprocessors are 5 on the busiest: a wave of 4 and one that is left."""
     found = bound_seconds(WARPS, np.asarray(45), np.asarray(1000), np.asarray(0.0), HAND)
     steps = 32  # of 32, the last one in part
-    full, last = (float(side_by_side(WARPS, np.asarray(blocks), HAND)) for blocks in (4, 1))
+    full, last = (float(pace(WARPS, HAND).of(np.asarray(blocks))) for blocks in (4, 1))
     assert found.steps == pytest.approx(steps * (full + last) / 1e9)
     assert found.edges == pytest.approx((2 * START_CYCLES + 5 * 64 * 64 * 2 / 32) / 1e9)
     assert found.total == pytest.approx(LAUNCH_SECONDS + float(found.steps + found.edges))

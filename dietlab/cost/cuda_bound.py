@@ -177,8 +177,19 @@ def step_cycles(tiles: BlockTiles, rates: GpuRates) -> StepCycles:
     )
 
 
-def side_by_side(tiles: BlockTiles, blocks: Numbers, rates: GpuRates) -> Values:
-    """Returns the cycles in which all blocks on a multiprocessor take a step, for a number of blocks.
+class Pace(NamedTuple):
+    """The pace of blocks: cycles in which each more of them takes a step, and the least that a step takes."""
+
+    each: Values
+    least: Values
+
+    def of(self, blocks: Numbers) -> Values:
+        """Returns the cycles in which a number of blocks on one multiprocessor all take a step."""
+        return np.asarray(np.maximum(blocks * self.each, self.least))
+
+
+def pace(tiles: BlockTiles, rates: GpuRates) -> Pace:
+    """Returns the pace of blocks on a multiprocessor.
 
     A warp issues at one of the multiprocessor's parts, and multiplies with that part's tensor core: a block
     of fewer warps than there are parts leaves the others to its neighbours.
@@ -186,12 +197,12 @@ def side_by_side(tiles: BlockTiles, blocks: Numbers, rates: GpuRates) -> Values:
     cycles = step_cycles(tiles, rates)
     alone = np.maximum(cycles.math, cycles.issue) * SLOTS / np.minimum(SLOTS, tiles.warps)
     latency = FETCH_CYCLES / tiles.ahead + STEP_CYCLES
-    return np.asarray(np.maximum(np.maximum(blocks * cycles.most, latency), alone))
+    return Pace(cycles.most, np.asarray(np.maximum(latency, alone)))
 
 
 def step_flops(tiles: BlockTiles, rates: GpuRates) -> Values:
     """Returns the flop/s of a multiprocessor that is full of such blocks, in the middle of their work."""
-    cycles = side_by_side(tiles, tiles.resident, rates)
+    cycles = pace(tiles, rates).of(tiles.resident)
     return np.asarray(2 * tiles.macs * tiles.resident / cycles * rates.hertz)
 
 
@@ -219,7 +230,8 @@ def bound_seconds(
     steps = np.ceil(depth / (tiles.step * tiles.splits))
     each = np.ceil(blocks / rates.multiprocessors)
     waves, left = each // tiles.resident, each % tiles.resident
-    full, last = (side_by_side(tiles, count, rates) for count in (tiles.resident, np.maximum(1, left)))
+    step = pace(tiles, rates)
+    full, last = step.of(tiles.resident), step.of(np.maximum(1, left))
     stepping = steps * (waves * full + np.where(left > 0, last, 0.0))
     area = tiles.rows * tiles.cols
     shared = CLUSTER_CYCLES + 4 * area / rates.l2_bytes  # float32 sums

@@ -67,6 +67,12 @@ class BoundedAdaptation(BlockAdaptation):
         launched = edges + called * LAUNCH_SECONDS
         return FiveParts(padded * useful, launched, padded * (1 - useful), waiting, idle)
 
+    def _seconds(self, bundle: Bundle, calls: Calls) -> FloatArray:
+        if len(bundle.speeds):
+            return super()._seconds(bundle, calls)
+        # A bound's total needs none of its parts, which cost as much again.
+        return np.asarray((self._blocks(bundle, calls) > 0) * self._bound(bundle, calls).total)
+
     def _throughput(self, bundle: Bundle, calls: Calls, seconds: FloatArray) -> FloatArray:
         bound, flops = self._bound(bundle, calls), sum((work for _, work in self._works(bundle, calls)))
         at_one = flops / (self.hardware.cores * self._at_bound(bundle, calls))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dietlab.cost.cuda_bound import side_by_side, step_cycles, step_flops
+from dietlab.cost.cuda_bound import pace, step_cycles, step_flops
 from dietlab.cost.cuda_bounded import block_tiles, bound_sizes
 from dietlab.hardware import Hardware
 from dietlab.hardware.gpu_rates import gpu_rates
@@ -67,7 +67,7 @@ def _bounds(
     sizes = {name: np.array([one[name] for one in each]) for name in each[0]}
     heights = np.array([kernel.rows for kernel in kernels])
     tiles = block_tiles(sizes, heights, np.array(blocks), workload)
-    share = step_cycles(tiles, rates).math * blocks / side_by_side(tiles, tiles.resident, rates)
+    share = step_cycles(tiles, rates).math * blocks / pace(tiles, rates).of(tiles.resident)
     found: list[list[float]] = np.stack([step_flops(tiles, rates) / 1e9, share], axis=1).tolist()
     return found
 
