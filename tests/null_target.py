@@ -97,7 +97,7 @@ LIMITS, KNOBS, KERNEL, DECIDES, FEATURES = NullLimits, (), NullKernel, False, ("
 CACHE_STATES, START_SECONDS = ("hot", "rotating"), 30.0
 VENDORS, WORKER = ("nothing",), WorkerModule("null_target", 30.0)
 detect = always(Hardware("a null processor", "made up", 1, NullLimits(), peak_gflops=1e3))
-pads, seconds, reach, source_of = always(True), always(SECONDS), always(1.0), always("nothing")
+pads, seconds, source_of, DEALT = always(True), always(SECONDS), always("nothing"), 1.0
 facts = known = to_json = from_json = ansor_tools = always({})
 require_tools = require_here = require_form = ansor_platform = device = always(None)
 runtimes = rotated = always(())
@@ -112,11 +112,15 @@ def measured(processor: Any, *_: Any) -> Any:
     return processor
 
 
-fitted = refined = measured
+refined = measured
 
 
-def features(scheme: Scheme, *_: Any) -> list[float]:
-    return [float(scheme.rows), float(scheme.cols)]
+def expected(cost: Any, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Any:
+    return cost.bound(schemes, shapes)
+
+
+def features(schemes: Sequence[Scheme], *_: Any) -> list[list[float]]:
+    return [[float(scheme.rows), float(scheme.cols)] for scheme in schemes]
 
 
 knobs = features

@@ -28,7 +28,6 @@ from dietlab.cost import (
     predictor_named,
     with_prior,
 )
-from dietlab.cost.analytic import reach
 from dietlab.cost.boosted import BoostedPredictor
 from dietlab.cost.calibration import Measured
 from dietlab.cost.judging import judge_operator, judged_by
@@ -52,6 +51,7 @@ from dietlab.shapes import Dim, Shape, ShapeSet
 from dietlab.shipped import data_path
 from dietlab.space import EDGES, build_space
 from dietlab.study import MANIFEST, PRIOR, Study
+from dietlab.targets.cpu.cost import reach
 from dietlab.workloads import BatchMatmul, Dense, Workload
 
 HERE, ELSEWHERE = Hardware.preset("haswell-1core"), Hardware.preset("cascadelake-1core")
@@ -156,9 +156,9 @@ def test_no_successful_record_is_an_error(name: str) -> None:
 
 def test_loads_and_prefetches_lower_the_bound_of_a_tile() -> None:
     lanes = HERE.cpu.lanes
-    assert reach(cpu_scheme(1, 2 * lanes), HERE) == pytest.approx(1 / (1 + 3 / 2))
-    assert reach(cpu_scheme(4, 2 * lanes), HERE) == pytest.approx(1 / (1 + 6 / 8))
-    assert reach(cpu_scheme(4, 2 * lanes, prefetch=8), HERE) == pytest.approx(1 / (1 + 7 / 8))
+    assert reach(cpu_scheme(1, 2 * lanes).kernel, HERE) == pytest.approx(1 / (1 + 3 / 2))
+    assert reach(cpu_scheme(4, 2 * lanes).kernel, HERE) == pytest.approx(1 / (1 + 6 / 8))
+    assert reach(cpu_scheme(4, 2 * lanes, prefetch=8).kernel, HERE) == pytest.approx(1 / (1 + 7 / 8))
 
 
 def test_the_first_round_asks_a_model_that_needs_no_measurement() -> None:

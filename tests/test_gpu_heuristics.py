@@ -23,10 +23,9 @@ from schemes import cuda_scheme
 
 import dietlab
 from dietlab.cli import main
-from dietlab.cost import adaptation_cost, fit_cost_model
+from dietlab.cost import Analytic, adaptation_cost, fit_cost_model
 from dietlab.errors import DietlabError, HardwareError, MissingDependencyError, WorkloadError
 from dietlab.evaluation.gpu.agreement import (
-    AnalyticModel,
     Values,
     compare_with_heuristics,
     frame_heuristics,
@@ -361,19 +360,19 @@ def test_a_cpu_has_no_such_reference() -> None:
 
 
 @pytest.mark.parametrize("dtype", PRODUCTS)
-def test_the_analytic_model_is_the_adaptation_at_the_peak(dtype: str) -> None:
+def test_the_papers_prior_is_its_adaptation_at_the_peak(dtype: str) -> None:
     space = few(build_space(typed(DENSE, dtype), H100, ("padded",)), 12)
     shapes = [Shape.of(T=t) for t in (1, 129, 2048)]
-    cost = adaptation_cost(space.workload, H100)
+    cost = adaptation_cost(space.workload, H100, "paper")
     peak = 1e9 * (H100.peak_for(dtype) or 0)
-    table = AnalyticModel.of(space).seconds(space.schemes, shapes)
+    table = Analytic.of(space, kind="paper").seconds(space.schemes, shapes)
     assert table.shape == (12, 3)
     for row, kernel in enumerate(space):
         for column, shape in enumerate(shapes):
             assert table[row, column] == pytest.approx(cost.seconds(kernel, shape, lambda _: peak))
 
 
-def test_the_analytic_model_ranks_by_padding() -> None:
+def test_the_bound_ranks_by_padding_too() -> None:
     low, high = (cuda_scheme(rows, 64, 16, 4, 16) for rows in (8, 128))
     (one,) = compare_with_heuristics(
         Space(DENSE, H100, (low, high)), [Shape.of(T=1)], None, Listed((Configuration(128, 64, 16, 2),))
@@ -400,12 +399,40 @@ def test_a_fitted_model_ranks_too() -> None:
 def test_command_prints_a_row_a_shape(asked: Asked) -> None:
     done = cuda("dense", *DIMS, "--hardware", "h200", "--shapes", "16,512", "--top", 3)
     assert done.exit_code == 0, done.output
-    assert "ranked by the adaptation cost alone" in done.stdout and "128x64x16.s3" in done.stdout
+    assert "ranked by the bound alone" in done.stdout and "128x64x16.s3" in done.stdout
     assert "for H200_SXM, cutlass: the space has the tiles of 4 of 6" in done.stdout
     assert "None" not in done.stdout and "nan" not in done.stdout
     assert asked.count == 3 and asked.problem[1:3] == (768, 256)
     rows = json.loads(cuda("dense", *DIMS, "--hardware", "h200", "--shapes", "16,512", "--json").stdout)
     assert [row["T"] for row in rows] == [16, 512] and all(1 <= row["rank"] <= row["ranked"] for row in rows)
+
+
+def test_command_ranks_by_each_draft(asked: Asked, tmp_path: Path) -> None:
+    path = tmp_path / "ranks.csv"
+    ask = ("dense", *DIMS, "--hardware", "h200", "--shapes", "16,512", "--drafts")
+    for _ in range(2):
+        done = cuda(*ask, "--csv", path)
+        assert done.exit_code == 0, done.output
+    assert "waves: in the median NVIDIA's first choice is among the best" in done.stdout
+    head, *lines = path.read_text().splitlines()
+    assert head.startswith("hardware,workload,draft,T,nvidia,") and len(lines) == 8 and lines[:4] == lines[4:]
+    rows = json.loads(cuda(*ask, "--json").stdout)
+    assert [(row["draft"], row["T"]) for row in rows] == [
+        (d, t) for d in ("waves", "bound") for t in (16, 512)
+    ]
+    for row in rows:
+        assert row["nvidia"] == "128x64x16.s3" and row["share"] == round(row["rank"] / row["ranked"], 5)
+        assert row["best_rank"] <= row["rank"] and row["ranked"] > 1000
+
+
+def test_drafts_go_with_no_study_and_into_their_table_only(asked: Asked, tmp_path: Path) -> None:
+    other = tmp_path / "other.csv"
+    other.write_text("T,rank\n")
+    done = cuda("dense", *DIMS, "--hardware", "h200", "--shapes", "16", "--drafts", "--csv", other)
+    assert done.exit_code == 2 and "rows are added to a table with their columns" in done.stderr
+    assert other.read_text() == "T,rank\n"
+    done = cuda("dense", *DIMS, "--hardware", "h200", "--csv", other)
+    assert done.exit_code == 2 and "--csv is for it; got --csv" in done.stderr
 
 
 def test_command_ranks_by_a_study(asked: Asked, tmp_path: Path) -> None:

@@ -75,6 +75,13 @@ class AdaptationCost(Protocol):
     ) -> FloatArray:
         """Returns :meth:`seconds` of single pairs: of the first scheme on the first shape, and so on."""
 
+    def bound(self, schemes: Sequence[Any], shapes: Sequence[Shape]) -> FloatArray:
+        """Returns the seconds of calls whose tiles compute as fast as the processor lets them, ``[schemes,
+        shapes]``: what learned models correct."""
+
+    def bound_of(self, schemes: Sequence[Any], shapes: Sequence[Shape]) -> FloatArray:
+        """Returns :meth:`bound` of single pairs, ``[pairs]``."""
+
     def parts(self, scheme: Any, shape: Shape, throughput: Callable[[Any], float]) -> Parts:
         """Returns the seconds of a call by part, which add up to :meth:`seconds`."""
 
@@ -105,11 +112,12 @@ def adaptation_cost(
     """Returns the adaptation on ``hardware``.
 
     ``kind="paper"`` has padding and idle processors only; ``"streamed"`` adds the traffic of operands, which
-    depends on the cache state: hot ones come from the last-level cache, rotating ones from memory.
+    depends on the cache state: hot ones come from the last-level cache, rotating ones from memory. On a GPU
+    it is a bound from all throughputs of a multiprocessor (:mod:`dietlab.cost.cuda_bound`).
 
     Args:
-        constants: what is particular to its target: ``resident`` and ``imbalance``
-            (:class:`~dietlab.cost.cuda_adaptation.CudaAdaptation`) or ``hiding``
+        constants: what is particular to its target: ``resident``
+            (:class:`~dietlab.cost.cuda_adaptation.BlockAdaptation`) or ``hiding``
             (:class:`~dietlab.cost.cpu_adaptation.CpuAdaptation`).
     """
     make: Callable[..., AdaptationCost] = part(hardware.kind, "cost").adaptation

@@ -9,7 +9,6 @@ from typing import Any, Literal
 import numpy as np
 
 from dietlab.cost.adaptation import AdaptationCost, adaptation_cost
-from dietlab.cost.analytic import at_peak, at_peak_of
 from dietlab.cost.calibration import Measured, Values
 from dietlab.cost.loop_features import Seen, pair_features, table_features
 from dietlab.cost.trees import SHARED, Booster, ask_trees, fit_trees
@@ -143,12 +142,12 @@ class Boosted:
         features = table_features(
             self.predictor.seen, self.cost.workload, self.cost.hardware, schemes, shapes
         )
-        base = self._base(at_peak(self.cost, schemes, shapes), shapes)
+        base = self._base(self.cost.bound(schemes, shapes), shapes)
         return np.stack([member.values(features).reshape(size) + base for member in self.members])
 
     def base_of(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Values:
         """Returns the logarithms that the trees are fitted over, of single pairs."""
-        return self._base(at_peak_of(self.cost, schemes, shapes), shapes)
+        return self._base(self.cost.bound_of(schemes, shapes), shapes)
 
     def _base(self, least: Values, shapes: Sequence[Shape]) -> Values:
         if self.predictor.over_adaptation:

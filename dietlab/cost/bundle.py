@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dietlab.cost.formulas import FloatArray, Parts, f_pad
+from dietlab.hardware import Hardware
 from dietlab.plans import tiles_of
 from dietlab.shapes import Shape
 from dietlab.space import Scheme
@@ -22,6 +23,14 @@ from dietlab.workloads import IntArray, Role, Workload, extents_of
 
 Speed = Callable[[Any], float]
 """The flop/s of one core or multiprocessor that a scheme reaches by itself."""
+
+UNKNOWN_PEAK = 100.0
+"""GFLOP/s of one core whose peak was not measured: without it all speeds rank alike."""
+
+
+def peak_speed(workload: Workload, hardware: Hardware) -> float:
+    """Returns the peak of one core or multiprocessor, in flop/s, for an operator's type."""
+    return 1e9 * (hardware.peak_for(workload.dtype) or UNKNOWN_PEAK)
 
 
 class FiveParts(NamedTuple):
@@ -67,7 +76,8 @@ class Bundle:
         like: one of the schemes, for what they have in common.
         sizes: each size by name.
         paid: extents of which a plan pays for multiples, by role.
-        speeds: flop/s of all tiles of the first scheme, lowest first, then of the second's.
+        speeds: flop/s of all tiles of the first scheme, lowest first, then of the second's; empty where a
+            bound says how fast they are.
         first: where the speeds of each scheme begin.
     """
 
@@ -108,6 +118,7 @@ class Bundled(ABC):
     """An adaptation cost that is computed a bundle at a time."""
 
     workload: Workload
+    hardware: Hardware
 
     @abstractmethod
     def _alike(self, scheme: Any) -> Hashable:
@@ -139,10 +150,26 @@ class Bundled(ABC):
     def table(self, schemes: Sequence[Any], shapes: Sequence[Shape], throughput: Speed) -> FloatArray:
         return self._table(schemes, shapes, throughput, self._seconds)
 
+    def bound(self, schemes: Sequence[Any], shapes: Sequence[Shape]) -> FloatArray:
+        return self._table(schemes, shapes, self._fastest, self._seconds)
+
+    def bound_of(self, schemes: Sequence[Any], shapes: Sequence[Shape]) -> FloatArray:
+        return self._pairs(schemes, shapes, self._fastest)
+
+    @property
+    def _fastest(self) -> Speed | None:
+        """The throughputs of the bound: the peak, or None where the parts of a bundle without speeds are the
+        bound's."""
+        peak = peak_speed(self.workload, self.hardware)
+        return lambda _: peak
+
     def statics(self, schemes: Sequence[Any], shapes: Sequence[Shape]) -> FloatArray:
-        return self._table(schemes, shapes, _equal, self._static)
+        return self._table(schemes, shapes, None, self._static)
 
     def seconds_of(self, schemes: Sequence[Any], shapes: Sequence[Shape], throughput: Speed) -> FloatArray:
+        return self._pairs(schemes, shapes, throughput)
+
+    def _pairs(self, schemes: Sequence[Any], shapes: Sequence[Shape], throughput: Speed | None) -> FloatArray:
         found, calls = np.empty(len(schemes)), Calls.of(self.workload, shapes)
         for numbers, bundle in self._bundles(schemes, throughput):
             found[numbers] = self._seconds(bundle, calls.at(numbers))
@@ -152,7 +179,7 @@ class Bundled(ABC):
         self, schemes: Sequence[Any], shapes: Sequence[Shape], seconds: Sequence[float]
     ) -> FloatArray:
         found, calls, spent = np.empty(len(schemes)), Calls.of(self.workload, shapes), np.array(seconds)
-        for numbers, bundle in self._bundles(schemes, _equal):
+        for numbers, bundle in self._bundles(schemes, None):
             found[numbers] = self._throughput(bundle, calls.at(numbers), spent[numbers])
         return found
 
@@ -172,8 +199,10 @@ class Bundled(ABC):
     def working_share(self, scheme: Any, shape: Shape) -> float:
         return float(self.working_shares([scheme], [shape])[0])
 
-    def _shares(self, schemes: Sequence[Any], shapes: Sequence[Shape], throughput: Speed) -> FloatArray:
-        """Returns the share of each call that useful multiply-adds take at a throughput."""
+    def _shares(
+        self, schemes: Sequence[Any], shapes: Sequence[Shape], throughput: Speed | None
+    ) -> FloatArray:
+        """Returns the share of each call that useful multiply-adds take at a throughput (None: a bound's)."""
         found, calls = np.empty(len(schemes)), Calls.of(self.workload, shapes)
         for numbers, bundle in self._bundles(schemes, throughput):
             parts = self._parts(bundle, calls.at(numbers))
@@ -184,7 +213,7 @@ class Bundled(ABC):
         self,
         schemes: Sequence[Any],
         shapes: Sequence[Shape],
-        throughput: Speed,
+        throughput: Speed | None,
         of: Callable[[Bundle, Calls], FloatArray],
     ) -> FloatArray:
         found, calls = np.empty((len(schemes), len(shapes))), Calls.of(self.workload, shapes)
@@ -195,7 +224,9 @@ class Bundled(ABC):
     def _seconds(self, bundle: Bundle, calls: Calls) -> FloatArray:
         return self._parts(bundle, calls).total
 
-    def _bundles(self, schemes: Sequence[Any], throughput: Speed) -> Iterator[tuple[list[int], Bundle]]:
+    def _bundles(
+        self, schemes: Sequence[Any], throughput: Speed | None
+    ) -> Iterator[tuple[list[int], Bundle]]:
         """Yields the numbers of schemes that are alike, and their bundle."""
         found: dict[Hashable, list[int]] = {}
         for number, scheme in enumerate(schemes):
@@ -203,9 +234,11 @@ class Bundled(ABC):
         for numbers in found.values():
             yield numbers, self._bundle([schemes[number] for number in numbers], throughput)
 
-    def _bundle(self, schemes: Sequence[Any], throughput: Speed) -> Bundle:
+    def _bundle(self, schemes: Sequence[Any], throughput: Speed | None) -> Bundle:
         sizes, paid = [self._sizes(scheme) for scheme in schemes], [self._paid(scheme) for scheme in schemes]
-        speeds = [[throughput(lower) for lower in scheme.heights] for scheme in schemes]
+        speeds: list[list[float]] = []
+        if throughput is not None:
+            speeds = [[throughput(lower) for lower in scheme.heights] for scheme in schemes]
         return Bundle(
             schemes[0],
             _arrays(sizes),
@@ -218,8 +251,3 @@ class Bundled(ABC):
 def _arrays(found: Sequence[Mapping[Any, int]]) -> dict[Any, IntArray]:
     """Returns an array for each key."""
     return {key: np.array([one[key] for one in found], np.int64) for key in found[0]}
-
-
-def _equal(scheme: Any) -> float:
-    """Returns the same throughput for every scheme, for what depends on none."""
-    return 1.0

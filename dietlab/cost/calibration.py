@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from dietlab.cost.adaptation import AdaptationCost
-from dietlab.cost.analytic import at_peak, at_peak_of
 from dietlab.cost.gaussian_process import GaussianProcess
 from dietlab.errors import ModelError
 from dietlab.measure import Record
@@ -201,7 +200,7 @@ class Calibration:
         peak = cost.hardware.peak_for(cost.workload.dtype)
         self._peak = 1e9 * peak if peak else np.inf
         schemes, shapes = measured.schemes, measured.shapes
-        ratios = np.log(measured.seconds / at_peak_of(cost, schemes, shapes))
+        ratios = np.log(measured.seconds / cost.bound_of(schemes, shapes))
         self._prior = prior if prior and prior.counts(cost.hardware, len(ratios)) else None
         tried = [(GaussianProcess(cost.workload, schemes, shapes, ratios, measured.times), 0.0)]
         if self._prior is not None:
@@ -217,7 +216,7 @@ class Calibration:
 
     def seconds(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Values:
         """Returns the seconds of a call, ``[schemes, shapes]``."""
-        seconds = at_peak(self._cost, schemes, shapes)
+        seconds = self._cost.bound(schemes, shapes)
         cores = self._cost.hardware.cores
         least = [self._cost.workload.flops(shape) / (cores * self._peak) for shape in shapes]
         logs, own = self._process.mean(schemes, shapes), self._process.own

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+
+from dietlab.cost.cuda_bound import pace, step_cycles, step_flops
+from dietlab.cost.cuda_bounded import block_tiles, bound_sizes
 from dietlab.hardware import Hardware
+from dietlab.hardware.gpu_rates import gpu_rates
 from dietlab.hardware.occupancy import blocks_per_sm
 from dietlab.space import CudaMicroKernel, Unit, compiled_registers, shared_bytes
 from dietlab.workloads import Workload, require_dtype, static_extent
@@ -29,6 +36,8 @@ CUDA_FEATURES = (
     "column_waste",
     "splits",
     "resident",
+    "bound_gflops",
+    "math_of_bound",
 )
 
 TENSOR_CORES: dict[Unit, int] = {"fma": 0, "mma": 1, "wgmma": 2}
@@ -36,8 +45,35 @@ TENSOR_CORES: dict[Unit, int] = {"fma": 0, "mma": 1, "wgmma": 2}
 order."""
 
 
-def cuda_features(kernel: CudaMicroKernel, workload: Workload, hardware: Hardware) -> list[float]:
-    """Returns one number for each of :data:`CUDA_FEATURES`; none depends on a dynamic dimension."""
+def cuda_features(
+    kernels: Sequence[CudaMicroKernel], workload: Workload, hardware: Hardware
+) -> list[list[float]]:
+    """Returns a row for each micro-kernel, one number for each of :data:`CUDA_FEATURES`; none depends on a
+    dynamic dimension."""
+    rows = [_sizes(kernel, workload, hardware) for kernel in kernels]
+    blocks = [max(1.0, row[CUDA_FEATURES.index("blocks_a_multiprocessor")]) for row in rows]
+    bounds = _bounds(kernels, blocks, workload, hardware)
+    return [[*row, *bound] for row, bound in zip(rows, bounds, strict=True)]
+
+
+def _bounds(
+    kernels: Sequence[CudaMicroKernel], blocks: Sequence[float], workload: Workload, hardware: Hardware
+) -> list[list[float]]:
+    """Returns what the bound says of full multiprocessors: GFLOP/s, and the share of a step's time that
+    multiplying takes."""
+    if not kernels:
+        return []
+    each, rates = [bound_sizes(kernel) for kernel in kernels], gpu_rates(hardware)
+    sizes = {name: np.array([one[name] for one in each]) for name in each[0]}
+    heights = np.array([kernel.rows for kernel in kernels])
+    tiles = block_tiles(sizes, heights, np.array(blocks), workload)
+    share = step_cycles(tiles, rates).math * blocks / pace(tiles, rates).of(tiles.resident)
+    found: list[list[float]] = np.stack([step_flops(tiles, rates) / 1e9, share], axis=1).tolist()
+    return found
+
+
+def _sizes(kernel: CudaMicroKernel, workload: Workload, hardware: Hardware) -> list[float]:
+    """Returns the features that follow from a micro-kernel's sizes alone."""
     gpu, itemsize = hardware.gpu, require_dtype(workload.dtype).itemsize
     registers = compiled_registers(kernel, gpu)
     shared = shared_bytes(kernel, itemsize)

@@ -21,5 +21,5 @@ def feature_names(hardware: Hardware) -> tuple[str, ...]:
 def features(schemes: Sequence[Scheme], workload: Workload, hardware: Hardware) -> npt.NDArray[np.float64]:
     """Returns an array ``[schemes, features]``; no feature depends on a dynamic dimension."""
     target = cost_target(hardware.kind)
-    rows = [target.features(scheme, workload, hardware) for scheme in schemes]
+    rows = target.features(schemes, workload, hardware)
     return np.array(rows, np.float64).reshape(len(schemes), len(target.FEATURES))

@@ -65,7 +65,7 @@ def _stacked(
     calls = Calls.of(workload, shapes)
     extents = {f"extent of {role}": _log(extent) for role, extent in calls.extents.items()}
     knobs = cost_target(hardware.kind).knobs
-    rows = np.array([knobs(scheme, workload, hardware) for scheme in schemes], np.float64)
+    rows = np.array(knobs(schemes, workload, hardware), np.float64)
     columns: list[npt.NDArray[np.float64]] = [placed(rows[:, number]) for number in range(rows.shape[1])]
     columns += extents.values()
     if seen == "loops":

@@ -153,9 +153,8 @@ def fit_cost_model(
     seed: int = 0,
     cache: CacheState = "hot",
 ) -> CostModel:
-    """Fits ``f_mk`` on the successful records. Constants of the adaptation that the labels depend on are
-    fitted before, such as those of ``f_occ`` on a GPU; those that depend on ``f_mk`` are fitted after, such
-    as what hides the fetch of weights on a CPU.
+    """Fits ``f_mk`` on the successful records, and after it what else records tell of the adaptation, such as
+    what hides the fetch of weights on a CPU.
 
     Of several labels of one scheme, on shapes where it mostly computes, the largest counts: on the
     others something else bounded the time. None is above the processor's peak: where a call does
@@ -172,7 +171,6 @@ def fit_cost_model(
             "a cost model is fitted on successful records", "none", "Look at the reasons in the records."
         )
     telling = [record for record in measured if not _waits(cost, record)]
-    cost = target.fitted(cost, telling)
     labels: dict[Scheme, list[tuple[float, float]]] = {}
     told = telling or measured
     schemes, shapes = [record.scheme for record in told], [record.shape for record in told]

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from dietlab.cost.adaptation import Adaptation, AdaptationCost, adaptation_cost
-from dietlab.cost.analytic import at_peak
 from dietlab.cost.calibration import Calibration, Measured
 from dietlab.cost.model import CostModel, fit_cost_model
 from dietlab.cost.prior import Prior
@@ -140,7 +139,7 @@ class Expected:
 
     def seconds(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Seconds:
         values = self.prior.values(self.cost, schemes, shapes)
-        return np.asarray(at_peak(self.cost, schemes, shapes) * np.exp(values))
+        return np.asarray(self.cost.bound(schemes, shapes) * np.exp(values))
 
     def doubt(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Seconds:
         return np.full((len(schemes), len(shapes)), self.prior.missed)

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from dietlab.cost.adaptation import AdaptationCost, adaptation_cost
-from dietlab.cost.analytic import at_peak_of
 from dietlab.cost.calibration import Measured, Values
 from dietlab.cost.loop_features import pair_features, table_features
 from dietlab.cost.trees import SHARED, Booster, ask_trees, fit_trees, trees_from_json, trees_to_json
@@ -94,7 +93,7 @@ class Prior:
             kept = np.sort(random.permutation(len(measured.shapes))[:MOST]).tolist()
             source = Source(file.workload, file.hardware, file.header.get("cache", "hot"), len(kept))
             measured, cost = measured.at(kept), _cost(source)
-            over = np.log(measured.seconds / at_peak_of(cost, measured.schemes, measured.shapes))
+            over = np.log(measured.seconds / cost.bound_of(measured.schemes, measured.shapes))
             values.append(over - np.median(over))
             features.append(
                 pair_features("loops", file.workload, file.hardware, measured.schemes, measured.shapes)

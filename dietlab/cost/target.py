@@ -6,11 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from dietlab.cost.adaptation import AdaptationCost
+from dietlab.cost.formulas import FloatArray
 from dietlab.hardware import Hardware
 from dietlab.hardware.target import part
 from dietlab.measure import Record
+from dietlab.shapes import Shape
 from dietlab.space import Scheme
 from dietlab.workloads import Workload
+
+Rows = Sequence[Sequence[float]]
+"""Numbers of schemes, a row each."""
 
 
 class CostTarget(Protocol):
@@ -24,11 +29,11 @@ class CostTarget(Protocol):
     def adaptation(self) -> Callable[..., AdaptationCost]:
         """Makes the adaptation: see :func:`~dietlab.cost.adaptation.adaptation_cost`."""
 
-    def features(self, scheme: Any, workload: Workload, hardware: Hardware) -> list[float]:
-        """Returns the features of a scheme, none of which depends on a dynamic dimension."""
+    def features(self, schemes: Sequence[Any], workload: Workload, hardware: Hardware) -> Rows:
+        """Returns the features of schemes, a row each; none depends on a dynamic dimension."""
 
-    def knobs(self, scheme: Any, workload: Workload, hardware: Hardware) -> list[float]:
-        """Returns what a search chooses of a scheme, in numbers."""
+    def knobs(self, schemes: Sequence[Any], workload: Workload, hardware: Hardware) -> Rows:
+        """Returns what a search chooses of schemes, in numbers, a row each."""
 
     def loops(self, kernel: Any, hardware: Hardware) -> tuple[int, int]:
         """Returns the steps of a pass (0: all), and the vectors or threads across a tile."""
@@ -36,19 +41,21 @@ class CostTarget(Protocol):
     def levels(self, hardware: Hardware) -> dict[str, int]:
         """Returns the bytes of each level of memory by its name, the nearest first."""
 
-    def reach(self, kernel: Any, hardware: Hardware) -> float:
-        """Returns the share of the peak that a tile allows; see :func:`~dietlab.cost.analytic.reach`."""
+    def expected(self, cost: Any, schemes: Sequence[Any], shapes: Sequence[Shape]) -> FloatArray:
+        """Returns the seconds that are expected of calls before any is measured, ``[schemes, shapes]``: what
+        the search's first round comes from."""
+
+    @property
+    def DEALT(self) -> float:
+        """The share of a space, the fastest as expected, from which the first round's random schemes are."""
 
     def known(self, records: Sequence[Record]) -> dict[str, Any]:
         """Returns the arguments of the adaptation that records tell as they are."""
 
-    def fitted(self, cost: Any, records: Sequence[Record]) -> AdaptationCost:
-        """Returns the adaptation with the constants that records tell before throughputs are learned."""
-
     def refined(
         self, cost: Any, records: Sequence[Record], throughput: Callable[[Scheme], float]
     ) -> AdaptationCost:
-        """Returns the adaptation with the constants that records tell once throughputs are learned."""
+        """Returns the adaptation with the constants that records tell beside the throughputs learned."""
 
     def to_json(self, cost: Any) -> dict[str, Any]:
         """Returns the constants of an adaptation as a model's file holds them."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from dietlab.errors import HardwareError
 from dietlab.hardware.description import Hardware
-from dietlab.hardware.gpu_limits import GpuLimits
+from dietlab.hardware.gpu_limits import RATES, GpuLimits, float32_lanes
 
 LIBRARY = "libcuda.so.1"
 """The driver's own library, which comes with it; the CUDA toolkit is not needed."""
@@ -78,29 +78,24 @@ def detect_gpu(device: int = 0, driver: Any = None) -> Hardware:
         name=name,
         source="detected; peaks follow from clocks" + (f", tensor cores as in {preset}" if preset else ""),
         cores=read(MULTIPROCESSORS),
-        limits=_limits(read, capability, Hardware.preset(preset).gpu.half_gflops if preset else None),
+        limits=_limits(read, capability, Hardware.preset(preset).gpu if preset else None),
         # A fused multiply-add counts two; 1e6 kHz are 1 GHz. Some drivers give no clocks.
-        peak_gflops=2 * _float32_lanes(capability) * read(CLOCK_KHZ) / 1e6 or None,
+        peak_gflops=2 * float32_lanes(capability) * read(CLOCK_KHZ) / 1e6 or None,
         # Memory of all these devices transfers on both edges of its clock.
         dram_gbps=2 * read(MEMORY_CLOCK_KHZ) * (read(BUS_BITS) // 8) / 1e6 or None,
     )
 
 
-def _limits(read: Callable[[int], int], capability: tuple[int, int], half: float | None) -> GpuLimits:
+def _limits(read: Callable[[int], int], capability: tuple[int, int], alike: GpuLimits | None) -> GpuLimits:
+    told = {field: getattr(alike, field) for field in ("half_gflops", *RATES)} if alike else {}
     return GpuLimits(
         compute_capability=_dotted(capability),
         registers_per_thread=REGISTERS_PER_THREAD,
         register_unit=REGISTER_UNIT,
         smem_unit_bytes=256 if capability < (8, 0) else 128,
-        half_gflops=half,
         **{field: read(number) for field, number in LIMITS.items()},
+        **told,
     )
-
-
-def _float32_lanes(capability: tuple[int, int]) -> int:
-    """Returns float32 multiply-adds that one multiprocessor starts in a cycle (CUDA C Programming Guide,
-    throughput of arithmetic instructions)."""
-    return 64 if capability <= (8, 0) else 128
 
 
 def _dotted(capability: tuple[int, int]) -> str:

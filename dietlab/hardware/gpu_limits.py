@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dietlab.errors import HardwareError
 from dietlab.hardware.limits import Limits, require_positive
+
+RATES = ("clock_ghz", "tensor_macs", "warp_share", "l2_bytes_cycle")
+"""The fields that a detected GPU has from the preset of its name, beside ``half_gflops``."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,18 @@ class GpuLimits(Limits):
         half_gflops: dense float16 products summed in float32 on the tensor cores of *one*
             multiprocessor, in GFLOP/s (bfloat16 is as fast from compute capability 8.0 on, and not there
             before); None if unknown.
+        clock_ghz: what a bound counts cycles in: of data sheets, the highest; of 9.0, whose power holds a
+            dense product below that, an estimate.
+        tensor_macs: multiply-adds that the tensor cores of one multiprocessor do in a cycle, of 16-bit
+            operands and float32 sums (NVIDIA's architecture white papers).
+        warp_share: the share of ``tensor_macs`` that instructions of single warps reach, where groups of
+            warps reach all (Luo et al., "Dissecting the NVIDIA Hopper Architecture", arXiv 2501.12084).
+        l2_bytes_cycle: bytes that L2 gives one multiprocessor in a cycle if all ask: an estimate. Of 8.0 and
+            9.0 it follows from how the bound ranks tiles of public measurements (docs/gpu.md); of the others
+            it is of the order that microbenchmarks report.
+
+    The last four are None in files from before they were written down
+    (:func:`~dietlab.hardware.gpu_rates.gpu_rates` says what then counts), and tell no two GPUs apart.
 
     Raises:
         HardwareError: if a figure is not positive, or the compute capability is none.
@@ -54,6 +69,10 @@ class GpuLimits(Limits):
     register_unit: int
     warp_threads: int = 32
     half_gflops: float | None = None
+    clock_ghz: float | None = field(default=None, compare=False)
+    tensor_macs: int | None = field(default=None, compare=False)
+    warp_share: float | None = field(default=None, compare=False)
+    l2_bytes_cycle: float | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         capability: object = self.compute_capability
@@ -76,8 +95,7 @@ class GpuLimits(Limits):
         )
         if self.smem_reserved_bytes < 0:
             raise HardwareError("smem_reserved_bytes is 0 or more", self.smem_reserved_bytes)
-        if self.half_gflops is not None:
-            require_positive(self, "half_gflops")
+        require_positive(self, *(name for name in ("half_gflops", *RATES) if getattr(self, name) is not None))
 
     @property
     def last_level_bytes(self) -> int:
@@ -101,6 +119,12 @@ class GpuLimits(Limits):
         return int(major), int(minor)
 
     @property
+    def float32_lanes(self) -> int:
+        """Float32 multiply-adds that a multiprocessor starts in a cycle (CUDA C Programming Guide, throughput
+        of arithmetic instructions)."""
+        return float32_lanes(self.capability)
+
+    @property
     def asynchronous(self) -> bool:
         """True if copies to shared memory can bypass the registers (cp.async, from 8.0 on; the tensor
         cores of these GPUs multiply 16 x 16 by 16 x 8)."""
@@ -116,3 +140,8 @@ class GpuLimits(Limits):
         """True if four warps together multiply from shared memory (PTX ISA, ``wgmma``: of 9.0 only; later
         GPUs have other instructions instead)."""
         return self.capability == (9, 0)
+
+
+def float32_lanes(capability: tuple[int, int]) -> int:
+    """Returns :attr:`GpuLimits.float32_lanes` of a compute capability."""
+    return 64 if capability <= (8, 0) else 128

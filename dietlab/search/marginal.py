@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from math import ceil
 from random import Random
 
 import numpy as np
 import numpy.typing as npt
 
 from dietlab.cost import Analytic
+from dietlab.cost.target import cost_target
 from dietlab.search.state import SearchState, Values
 from dietlab.space import Scheme
 
@@ -65,7 +67,8 @@ class DraftStrategy:
 
     The draft (:class:`~dietlab.cost.Analytic`) costs no measurement. In the first round, before there is
     a model, it picks a part of the schemes alone, each of another tile: what it cannot tell apart it errs on
-    together. The others are dealt over the access patterns, as in :class:`MarginalStrategy`. Later, the
+    together. The others are dealt over the access patterns, as in :class:`MarginalStrategy`, on a GPU out of
+    those alone that the draft puts first (:attr:`CostTarget.DEALT`). Later, the
     learned model verifies the best ``drafts`` schemes for each one that is wanted, by their marginal gain: in
     a large space it is asked about few.
 
@@ -84,8 +87,7 @@ class DraftStrategy:
         logs = logarithms(Analytic.of(state.space, state.cache).seconds(state.untried, state.shapes.shapes))
         if state.predictor is None:
             return self._first(state, logs, count, random)
-        behind = (logs - logs.min(axis=0)).min(axis=1)
-        drafted = [state.untried[place] for place in behind.argsort(kind="stable")[: self.drafts * count]]
+        drafted = [state.untried[place] for place in _order(logs)[: self.drafts * count]]
         return state.filled(self.verify.guided(state, sorted(drafted), count), count, random)
 
     def _first(self, state: SearchState, logs: Values, count: int, random: Random) -> list[Scheme]:
@@ -93,8 +95,16 @@ class DraftStrategy:
         wanted = min(round(self.first_share * count), len(state.untried))
         picks = greedy(logs, logs.max(axis=0), np.array(state.shapes.weights), wanted, (tiles,))
         drafted = [state.untried[pick] for pick in picks]
-        left = [scheme for scheme in state.untried if scheme not in set(drafted)]
+        share = cost_target(state.space.hardware.kind).DEALT
+        near = set(_order(logs)[: max(count, ceil(share * len(state.untried)))].tolist()) - set(picks)
+        left = [scheme for number, scheme in enumerate(state.untried) if number in near]
         return [*drafted, *_dealt(left, count - len(drafted), random)]
+
+
+def _order(logs: Values) -> npt.NDArray[np.intp]:
+    """Returns the numbers of the schemes, first those that are nearest to the fastest on some shape."""
+    behind: Values = (logs - logs.min(axis=0)).min(axis=1)
+    return behind.argsort(kind="stable")
 
 
 def greedy(

@@ -13,48 +13,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import log2
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dietlab.cost import AdaptationCost, adaptation_cost
+from dietlab.cost import Analytic, Predicts
 from dietlab.evaluation.gpu.heuristics import COUNT, Configuration, Heuristics, Reference
 from dietlab.shapes import Shape
-from dietlab.space import CudaScheme, Scheme, Space
+from dietlab.space import CudaScheme, Space
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Values = npt.NDArray[np.float64]
-
-
-class Predictor(Protocol):
-    """A predictor gives times: a :class:`~dietlab.cost.CostModel`, or :class:`AnalyticModel`."""
-
-    def seconds(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Values:
-        """Returns the seconds of a call, ``[schemes, shapes]``."""
-
-
-@dataclass(frozen=True)
-class AnalyticModel:
-    """The adaptation cost alone, which is known before anything is measured.
-
-    Every micro-kernel counts as fast as the processor's peak: padding, idle multiprocessors, a block's
-    beginning and end and the launch tell them apart. How well a tile computes, only a fitted model knows.
-    """
-
-    cost: AdaptationCost
-
-    @classmethod
-    def of(cls, space: Space) -> AnalyticModel:
-        return cls(adaptation_cost(space.workload, space.hardware))
-
-    def seconds(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Values:
-        """Returns the seconds of a call, ``[schemes, shapes]``."""
-        # Without a known peak any speed ranks alike, but for the launch.
-        peak = 1e9 * (self.cost.hardware.peak_for(self.cost.workload.dtype) or 100.0)
-        return self.cost.table(schemes, shapes, lambda _: peak)
 
 
 @dataclass(frozen=True)
@@ -143,7 +115,7 @@ class Comparison:
 def compare_with_heuristics(
     space: Space,
     shapes: Iterable[Shape],
-    model: Predictor | None = None,
+    model: Predicts | None = None,
     reference: Reference | None = None,
     count: int = COUNT,
 ) -> tuple[Comparison, ...]:
@@ -155,7 +127,8 @@ def compare_with_heuristics(
     configuration says nothing of the rest, such as how many threads share a tile.
 
     Args:
-        model: what predicts times; :class:`AnalyticModel` if it is None.
+        model: what predicts times; if it is None, what is expected before anything is measured
+            (:class:`~dietlab.cost.Analytic`).
         reference: what proposes configurations; :class:`Heuristics` for the space's GPU if it is None.
         count: configurations a shape.
 
@@ -166,7 +139,7 @@ def compare_with_heuristics(
     _ = space.hardware.gpu
     reference = Heuristics(space.hardware) if reference is None else reference
     chosen, schemes = tuple(shapes), space.schemes
-    table = (AnalyticModel.of(space) if model is None else model).seconds(schemes, chosen)
+    table = (Analytic.of(space) if model is None else model).seconds(schemes, chosen)
     return tuple(
         _compare(schemes, table[:, column], shape, reference.configurations(space.workload, shape, count))
         for column, shape in enumerate(chosen)

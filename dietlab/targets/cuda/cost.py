@@ -1,26 +1,40 @@
-"""The cost model of a GPU: waves of blocks, and what one that is not full costs."""
+"""The cost model of a GPU: the bound of its multiprocessors' throughputs, and the paper's waves."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dietlab.cost.adaptation import AdaptationCost
-from dietlab.cost.cuda_adaptation import IMBALANCE, CudaAdaptation
+from dietlab.cost.adaptation import Adaptation, AdaptationCost
+from dietlab.cost.cuda_adaptation import BlockAdaptation, CudaAdaptation
+from dietlab.cost.cuda_bounded import BoundedAdaptation
 from dietlab.cost.cuda_features import CUDA_FEATURES, cuda_features
-from dietlab.cost.wave_cost import with_fitted_imbalance
+from dietlab.cost.formulas import FloatArray
+from dietlab.cost.target import Rows
 from dietlab.hardware import Hardware
-from dietlab.measure import Record
+from dietlab.measure import CacheState, Record
+from dietlab.shapes import Shape
 from dietlab.space import CudaMicroKernel, CudaScheme, Scheme
 from dietlab.workloads import Workload
 
 FEATURES = CUDA_FEATURES
-adaptation, fitted = CudaAdaptation, with_fitted_imbalance
+
+DEALT = 0.1
+"""A tenth: what the bound puts behind it takes a multiple of the best time, and tells little of what is
+good."""
 
 
-def features(scheme: CudaScheme, workload: Workload, hardware: Hardware) -> list[float]:
-    """Returns the features of a scheme's micro-kernel."""
-    return cuda_features(scheme.kernel, workload, hardware)
+def adaptation(
+    workload: Workload, hardware: Hardware, kind: Adaptation, cache: CacheState, **constants: Any
+) -> AdaptationCost:
+    """Returns the adaptation under the bound, or the paper's."""
+    make = CudaAdaptation if kind == "paper" else BoundedAdaptation
+    return make(workload, hardware, kind, cache, **constants)
+
+
+def features(schemes: Sequence[CudaScheme], workload: Workload, hardware: Hardware) -> Rows:
+    """Returns the features of the schemes' micro-kernels."""
+    return cuda_features([scheme.kernel for scheme in schemes], workload, hardware)
 
 
 knobs = features
@@ -37,11 +51,9 @@ def levels(hardware: Hardware) -> dict[str, int]:
     return {"shared memory": shared, "the last level": hardware.last_level_bytes}
 
 
-def reach(kernel: CudaMicroKernel, hardware: Hardware) -> float:
-    """Returns the share of a step's time that multiplies, which waits for loads if they are more."""
-    down, across = kernel.tile_rows // kernel.pieces.rows, kernel.tile_cols // kernel.pieces.cols
-    work = max(1, down) * max(1, across)
-    return work / max(work, down + across)
+def expected(cost: BlockAdaptation, schemes: Sequence[CudaScheme], shapes: Sequence[Shape]) -> FloatArray:
+    """Returns the seconds of calls as the bound has them or, of the paper's adaptation, at the peak."""
+    return cost.bound(schemes, shapes)
 
 
 def known(records: Sequence[Record]) -> dict[str, Any]:
@@ -50,19 +62,17 @@ def known(records: Sequence[Record]) -> dict[str, Any]:
 
 
 def refined(
-    cost: CudaAdaptation, records: Sequence[Record], throughput: Callable[[Scheme], float]
+    cost: BlockAdaptation, records: Sequence[Record], throughput: Callable[[Scheme], float]
 ) -> AdaptationCost:
-    """Returns the adaptation as it is: no constant of it follows from throughputs."""
+    """Returns the adaptation as it is: the bound's constants and the paper's stand."""
     return cost
 
 
-def to_json(cost: CudaAdaptation) -> dict[str, Any]:
-    """Returns the resident blocks and the constants of ``f_occ``."""
-    resident = {kernel.key: blocks for kernel, blocks in cost.resident.items()}
-    return {"resident": resident, "imbalance": list(cost.imbalance)}
+def to_json(cost: BlockAdaptation) -> dict[str, Any]:
+    """Returns the resident blocks."""
+    return {"resident": {kernel.key: blocks for kernel, blocks in cost.resident.items()}}
 
 
 def from_json(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what a file tells; one from before they were fitted has the paper's constants."""
-    resident = {Scheme.from_key(key).kernel: blocks for key, blocks in value.get("resident", {}).items()}
-    return {"resident": resident, "imbalance": tuple(value.get("imbalance", IMBALANCE))}
+    """Returns what a file tells of resident blocks."""
+    return {"resident": {Scheme.from_key(k).kernel: n for k, n in value.get("resident", {}).items()}}

@@ -1,0 +1,245 @@
+"""The time of a call before anything is measured: what the throughputs of a GPU's multiprocessor allow blocks
+of threads.
+
+A block walks along the reduction; each step keeps four units of a multiprocessor busy, and the slowest of
+them bounds it. Blocks that share a multiprocessor take turns at these units, and hide each other's latency::
+
+    step(b)  = max(b * max(math, shared, l2, issue), latency, alone)        b blocks side by side
+    wave(b)  = start + steps * step(b) + b * store
+    seconds  = launch + sum of wave over the blocks of a multiprocessor / clock, at least bytes / bandwidth
+
+It is no lower bound that no program beats: constants beside the rates are estimates of what programs that are
+written with care take. Nothing here knows a micro-kernel or a plan, so that tiles of other libraries are
+bounded by the same formulas.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dietlab.hardware.gpu_rates import SHARED_BYTES, SLOTS, GpuRates
+from dietlab.space.cuda_unit import WARP, WARP_GROUP, Unit
+
+Numbers = npt.NDArray[Any]
+"""Whole numbers or others, whose shapes broadcast: ``[tiles, 1]`` beside ``[shapes]``, or ``[pairs]``."""
+
+Values = npt.NDArray[np.float64]
+
+UNIT_NUMBERS: dict[Unit, int] = {"fma": 0, "mma": 1, "wgmma": 2}
+"""The units of :class:`BlockTiles`: float32 threads, single warps on tensor cores, groups of four warps."""
+
+LAUNCH_SECONDS = 2e-6
+"""Seconds between the end of one kernel and the start of the next on a busy stream."""
+
+FETCH_CYCLES, STEP_CYCLES = 900.0, 120.0
+"""Cycles until a fetch from L2 or memory has come, which the steps ahead share; and those of a step that
+nothing hides, a barrier and the first reads of shared memory. Estimates."""
+
+START_CYCLES = 1200.0
+"""Cycles from a block's start to its first step, and from its last to the next block's start; an estimate."""
+
+CLUSTER_CYCLES = 1500.0
+"""Cycles of the barriers of a cluster whose blocks share a reduction; an estimate."""
+
+COPY_BYTES, COPY_INSTRUCTIONS = 16, 2
+"""Bytes of a thread's copy, and its instructions: an address, and the copy."""
+
+BESIDE = (40.0, 40.0, 100.0)
+"""Instructions of a warp in a step beside copies, reads and multiply-adds, by unit: counted in machine code,
+nvcc 13.0 for compute capability 9.0, main loops of seven tiles."""
+
+QUAD = 4
+"""Steps of the reduction that a float32 thread reads at a time: 16 bytes."""
+
+X_WAVEFRONTS, W_WAVEFRONTS = 2, 4
+"""Cycles in which shared memory serves 16 bytes for each lane of a warp: of rows, which eight lanes share,
+and of columns, which four do (forums.developer.nvidia.com/t/77228, of compute capability 7.x)."""
+
+PIECE_STEPS, PIECE_BYTES = 16, 32
+"""Steps of the reduction that one instruction of tensor cores multiplies, and the bytes of a row of them."""
+
+WARP_MACS, GROUP_MACS = 16 * 8 * 16, 64 * 256 * 16
+"""Multiply-adds of one instruction of a warp (``mma.m16n8k16``), and of the largest of a group."""
+
+READ_BYTES = 512
+"""Bytes that one instruction reads for a warp from shared memory (``ldmatrix.x4``, 16 bytes a lane)."""
+
+NARROW_BYTES = 128
+"""Bytes of a line in shared memory below which copies to it collide two by two."""
+
+HELD_SHARE = 0.5
+"""The share of L2 up to which hot operands stay there whole; with twice as much none does, since what comes
+last displaces what comes first in the next call. An estimate."""
+
+
+@dataclass(frozen=True)
+class BlockTiles:
+    """Tiles of blocks of threads, as numbers that broadcast.
+
+    Args:
+        unit: what multiplies, of :data:`UNIT_NUMBERS`.
+        rows, cols, step: of a block's tile, and of the reduction in a step.
+        down, across: threads (``fma``), warps (``mma``) or groups of warps (``wgmma``) along rows and
+            columns.
+        threads: of the block, those included that compute other parts of a step.
+        ahead: steps that are on their way while one is computed.
+        resident: blocks that fit a multiprocessor.
+        splits: blocks that share a tile's reduction and add up their sums.
+        itemsize: bytes of an operand's element.
+    """
+
+    unit: Numbers
+    rows: Numbers
+    cols: Numbers
+    step: Numbers
+    down: Numbers
+    across: Numbers
+    threads: Numbers
+    ahead: Numbers
+    resident: Numbers
+    splits: Numbers
+    itemsize: Numbers
+
+    @property
+    def fill(self) -> Numbers:
+        """The bytes that a step fetches."""
+        return np.asarray((self.rows + self.cols) * self.step * self.itemsize)
+
+    @property
+    def warps(self) -> Numbers:
+        return np.asarray(self.threads / WARP)
+
+    @property
+    def macs(self) -> Numbers:
+        """The multiply-adds of a step."""
+        return np.asarray(1.0 * self.rows * self.cols * self.step)
+
+
+class StepCycles(NamedTuple):
+    """The cycles of a multiprocessor's units that a block's step takes: multiply-adds, shared memory, L2 and
+    issued instructions."""
+
+    math: Values
+    shared: Values
+    l2: Values
+    issue: Values
+
+    @property
+    def most(self) -> Values:
+        return np.asarray(np.maximum.reduce(np.broadcast_arrays(*self)))
+
+
+class BoundSeconds(NamedTuple):
+    """The seconds of calls by part: ``steps`` and, beside them, ``edges`` (blocks that begin, store and add
+    up sums of a cluster); ``memory`` is what reading from memory takes at least."""
+
+    steps: Values
+    edges: Values
+    memory: Values
+
+    @property
+    def total(self) -> Values:
+        """With the launch."""
+        return np.asarray(LAUNCH_SECONDS + np.maximum(self.steps + self.edges, self.memory))
+
+
+def step_cycles(tiles: BlockTiles, rates: GpuRates) -> StepCycles:
+    """Returns what one step of one block takes of each unit."""
+    macs, warps = tiles.macs, tiles.warps
+    lines = tiles.rows / tiles.down, tiles.cols / tiles.across
+    workers = tiles.down * tiles.across
+    # Threads read four steps at a time; warps their rows and columns; groups 64 rows, again for each 64.
+    quads = workers / WARP * tiles.step / QUAD
+    pieces = workers * tiles.step / PIECE_STEPS * PIECE_BYTES
+    by_threads = quads * (X_WAVEFRONTS * lines[0] + W_WAVEFRONTS * lines[1])
+    by_warps = pieces * (lines[0] + lines[1]) / SHARED_BYTES
+    by_groups = pieces * lines[0] / 64 * (64 + lines[1]) / SHARED_BYTES
+    narrow = np.where(tiles.step * tiles.itemsize < NARROW_BYTES, 2, 1)
+    instructions = _by_unit(
+        tiles.unit,
+        macs / WARP + quads * (lines[0] + lines[1]),
+        macs / WARP_MACS + by_warps * SHARED_BYTES / READ_BYTES,
+        macs / GROUP_MACS * WARP_GROUP / WARP,
+    )
+    copies = tiles.fill / (COPY_BYTES * WARP) * COPY_INSTRUCTIONS
+    beside = _by_unit(tiles.unit, *BESIDE) * warps
+    return StepCycles(
+        np.asarray(macs / _by_unit(tiles.unit, *rates.macs)),
+        np.asarray(
+            _by_unit(tiles.unit, by_threads, by_warps, by_groups) + tiles.fill / SHARED_BYTES * narrow
+        ),
+        np.asarray(tiles.fill / rates.l2_bytes),
+        np.asarray((instructions + copies + beside) / SLOTS),
+    )
+
+
+class Pace(NamedTuple):
+    """The pace of blocks: cycles in which each more of them takes a step, and the least that a step takes."""
+
+    each: Values
+    least: Values
+
+    def of(self, blocks: Numbers) -> Values:
+        """Returns the cycles in which a number of blocks on one multiprocessor all take a step."""
+        return np.asarray(np.maximum(blocks * self.each, self.least))
+
+
+def pace(tiles: BlockTiles, rates: GpuRates) -> Pace:
+    """Returns the pace of blocks on a multiprocessor.
+
+    A warp issues at one of the multiprocessor's parts, and multiplies with that part's tensor core: a block
+    of fewer warps than there are parts leaves the others to its neighbours.
+    """
+    cycles = step_cycles(tiles, rates)
+    alone = np.maximum(cycles.math, cycles.issue) * SLOTS / np.minimum(SLOTS, tiles.warps)
+    latency = FETCH_CYCLES / tiles.ahead + STEP_CYCLES
+    return Pace(cycles.most, np.asarray(np.maximum(latency, alone)))
+
+
+def step_flops(tiles: BlockTiles, rates: GpuRates) -> Values:
+    """Returns the flop/s of a multiprocessor that is full of such blocks, in the middle of their work."""
+    cycles = pace(tiles, rates).of(tiles.resident)
+    return np.asarray(2 * tiles.macs * tiles.resident / cycles * rates.hertz)
+
+
+def memory_seconds(operand_bytes: Numbers, rates: GpuRates, *, hot: bool) -> Values:
+    """Returns the seconds to read operands from memory: all of them or, if calls follow each other with the
+    same ones, ``hot``, those that L2 does not hold until they are read again."""
+    if rates.memory_bytes is None:
+        return np.zeros(np.shape(operand_bytes))
+    held = HELD_SHARE * rates.cache_bytes
+    lost = np.clip((operand_bytes - held) / held, 0.0, 1.0) if hot else 1.0
+    return np.asarray(operand_bytes * lost / rates.memory_bytes)
+
+
+def bound_seconds(
+    tiles: BlockTiles, blocks: Numbers, depth: Numbers, memory: Numbers, rates: GpuRates
+) -> BoundSeconds:
+    """Returns the parts of the seconds of calls.
+
+    Args:
+        tiles: where a call has several heights, the tallest that occurs.
+        blocks: of a call, those included that share a reduction.
+        depth: of the reduction.
+        memory: what reading takes at least (:func:`memory_seconds`).
+    """
+    steps = np.ceil(depth / (tiles.step * tiles.splits))
+    each = np.ceil(blocks / rates.multiprocessors)
+    waves, left = each // tiles.resident, each % tiles.resident
+    step = pace(tiles, rates)
+    full, last = step.of(tiles.resident), step.of(np.maximum(1, left))
+    stepping = steps * (waves * full + np.where(left > 0, last, 0.0))
+    area = tiles.rows * tiles.cols
+    shared = CLUSTER_CYCLES + 4 * area / rates.l2_bytes  # float32 sums
+    store = area * tiles.itemsize / rates.l2_bytes + np.where(tiles.splits > 1, shared, 0.0)
+    edges = START_CYCLES * (waves + (left > 0)) + each * store
+    return BoundSeconds(np.asarray(stepping / rates.hertz), np.asarray(edges / rates.hertz), memory)
+
+
+def _by_unit(unit: Numbers, fma: Any, mma: Any, wgmma: Any) -> Values:
+    """Returns for each tile the value of its unit."""
+    return np.asarray(np.select([unit == 0, unit == 1], [fma, mma], wgmma), np.float64)
