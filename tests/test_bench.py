@@ -992,6 +992,7 @@ def test_the_dominating_micro_kernel_serves_most_usual_lengths() -> None:
     assert dominating(late) == long
 
 
+@pytest.mark.thorough
 def test_a_micro_kernel_is_taken_apart(killed: tuple[Path, bytes]) -> None:
     out, _ = killed
     assert CliRunner().invoke(main, [*COMMAND, "--out", str(out)]).exit_code == 0

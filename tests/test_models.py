@@ -143,6 +143,7 @@ def test_studies_that_do_not_fit_are_refused(studies: tuple[Study, ...], tmp_pat
         evaluate_model(replace(TINY, batch=3), [studies[0], *fixed], lengths)
 
 
+@pytest.mark.thorough
 def test_lengths_of_a_stopped_run_are_not_timed_again(studies: tuple[Study, ...], tmp_path: Path) -> None:
     journal = Journal(tmp_path / "kept.jsonl", {"model": TINY.to_json()})
     kept = [Row(Shape.of(T=9), True, "dietlab", "model", 7.0, 7.0, 7.0, 1.0, True)]

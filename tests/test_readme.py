@@ -88,6 +88,7 @@ def test_ten_lines_are_ten() -> None:
     assert len([line for line in blocks(README, "python")[0].splitlines() if line]) == 10
 
 
+@pytest.mark.thorough
 def test_a_model_in_ten_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With computed times and a smaller model; PyTorch's compiler writes no code."""
     pytest.importorskip("transformers")

@@ -555,6 +555,7 @@ def rows_of(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("rows.jsonl")}
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("quiet")
 def test_treatments_of_the_edge_are_measured_once(tmp_path: Path) -> None:
     command = ("--effort", "smoke", "--out", tmp_path, "--quiet", "--only", "local-padding")

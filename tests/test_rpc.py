@@ -170,6 +170,7 @@ def test_rpc_server_killed_during_a_measurement_costs_nothing_but_time(
     assert len(found) == 8 and all(r.ok and r.device == "first" for r in found)
 
 
+@pytest.mark.thorough
 def test_rpc_candidate_that_ends_every_server_is_recorded_alone(
     here: Hardware, tracker: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,6 +201,7 @@ def test_rpc_device_slower_than_the_timeout_is_a_record(here: Hardware, tracker:
     assert quick.ok, "the server goes on"
 
 
+@pytest.mark.thorough
 def test_rpc_server_that_joins_takes_part(
     here: Hardware, tracker: Address, joined: Callable[..., psutil.Process]
 ) -> None:
@@ -212,6 +214,7 @@ def test_rpc_server_that_joins_takes_part(
     assert len(found) == 4 and {r.device for r in found} == {"late"}
 
 
+@pytest.mark.thorough
 def test_rpc_clients_of_one_tracker_take_turns(here: Hardware, tracker: Address) -> None:
     """Both tune twice on the only server: who has it gives it back between two calls."""
     all_free(tracker, "lab", 1)
@@ -306,6 +309,7 @@ def test_rpc_server_of_another_processor_is_refused(here: Hardware, tracker: Add
         list(remote.measure(WORK, trials(here)))
 
 
+@pytest.mark.thorough
 def test_rpc_hardware_is_measured_where_the_server_is(here: Hardware, tracker: Address) -> None:
     found = remote_hardware(tracker, "lab", cores=1)
     assert found.is_same_as(here) and found.cores == 1 and found.peak_gflops and found.dram_gbps

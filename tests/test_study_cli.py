@@ -103,6 +103,7 @@ def stop_after(lines: int, how: signal.Signals, command: list[str], records: Pat
     return child.returncode, output
 
 
+@pytest.mark.thorough
 def test_killed_at_several_moments_no_record_is_lost_or_doubled(tmp_path: Path, processor: Path) -> None:
     out = tmp_path / "study"
     records, command = out / "records.jsonl", tuning(out, processor)

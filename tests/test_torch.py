@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from conftest import in_turn
 
 from dietlab.bench.suite import every_layer_task
 from dietlab.dispatch import load
@@ -68,8 +69,9 @@ def close(found: torch.Tensor, wanted: torch.Tensor) -> None:
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("length", LENGTHS)
-@pytest.mark.parametrize("form", ["rows", "batches", "columns first", "every second"])
+@pytest.mark.parametrize(
+    ("length", "form"), in_turn(LENGTHS, ("rows", "batches", "columns first", "every second"))
+)
 def test_a_replaced_model_computes_the_same(model: torch.nn.Module, length: int, form: str) -> None:
     x = {
         "rows": torch.randn(length, 32),
@@ -347,6 +349,7 @@ def test_the_machines_study_serves_the_next_model(study: Study) -> None:
         optimize(network().half(), study.folder.parent)
 
 
+@pytest.mark.thorough
 def test_tuning_that_was_stopped_goes_on(
     study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -407,8 +410,7 @@ def bert(**more: object) -> torch.nn.Module:
     return transformers.BertModel(config, add_pooling_layer=False).eval()
 
 
-@pytest.mark.parametrize("is_decoder", [False, True])
-@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(("is_decoder", "masked"), in_turn((False, True), (False, True)))
 def test_attention_computes_the_same(products: tuple[Study, Study], is_decoder: bool, masked: bool) -> None:
     original, model = bert(is_decoder=is_decoder), replace_attention(bert(is_decoder=is_decoder), *products)
     words = torch.randint(0, 50, (2, 9))
@@ -454,6 +456,7 @@ def test_attention_of_other_models_and_studies_is_refused(
         replace_attention(bert(), study, study)
 
 
+@pytest.mark.thorough
 def test_a_fixed_number_of_products_must_be_one_of_a_batch(
     products: tuple[Study, Study], here: Hardware, tmp_path: Path
 ) -> None:
@@ -479,7 +482,9 @@ def two_cores(here: Hardware, tmp_path_factory: pytest.TempPathFactory) -> Study
     return made
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize(
+    "threads", [2, pytest.param(1, marks=pytest.mark.thorough), pytest.param(3, marks=pytest.mark.thorough)]
+)
 def test_parallel_loops_run_on_as_many_threads_as_pytorch_has(two_cores: Study, threads: int) -> None:
     torch.set_num_threads(threads)
     torch.manual_seed(0)

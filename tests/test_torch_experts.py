@@ -6,6 +6,7 @@ import copy
 import warnings
 
 import pytest
+from conftest import in_turn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -60,8 +61,7 @@ def close(found: torch.Tensor, wanted: torch.Tensor) -> None:
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("tokens", [1, 2, 17])
-@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(("tokens", "compiled"), in_turn((1, 2, 17), (False, True)))
 def test_a_mixture_computes_the_same(study: Study, tokens: int, compiled: bool) -> None:
     original = mixture()
     model = replace_experts(replace_linears(copy.deepcopy(original), study), study)
@@ -131,6 +131,7 @@ def test_a_mixture_that_trains_has_pytorchs_gradients(study: Study) -> None:
     close(*gradients)
 
 
+@pytest.mark.thorough
 def test_experts_that_no_study_serves_stay(here: Hardware, tmp_path: object) -> None:
     narrow = tuned(f"{tmp_path}/narrow", here, Dim(16, 95))  # gate and up together have 96 columns
     with pytest.warns(UserWarning, match=r"layers\.0\.mlp\.experts stays PyTorch's: N = 96"):

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import tvm
 from click.testing import CliRunner
+from conftest import in_turn
 from programs import fenced
 
 from dietlab.cli import main
@@ -124,9 +125,19 @@ def fills(unit: CpuUnit, work: Dense) -> bool:
     return not UNITS[unit].matrix or work.K % (UNITS[unit].per_step * UNITS[unit].tile_steps) == 0
 
 
-@pytest.mark.parametrize(
-    ("unit", "work"), [(u, w) for u, f in UNITS.items() for w in WORK.get(f.dtype, ()) if fills(u, w)]
-)
+def each_unit() -> list[Any]:
+    """Every unit with the operators that fill it; in `make test` with one of them, in turn."""
+    found = []
+    for row, (unit, facts) in enumerate(UNITS.items()):
+        works = [work for work in WORK.get(facts.dtype, ()) if fills(unit, work)]
+        found += [
+            pytest.param(unit, work, marks=() if row % len(works) == column else pytest.mark.thorough)
+            for column, work in enumerate(works)
+        ]
+    return found
+
+
+@pytest.mark.parametrize(("unit", "work"), each_unit())
 def test_unit_is_right_on_every_processor(unit: CpuUnit, work: Dense, tmp_path: Path) -> None:
     """By its own instruction here, or as its definition says in the layout of a processor that has it."""
     has = unit in HERE.cpu.units(work.dtype)
@@ -144,8 +155,7 @@ def test_instruction_is_right_where_it_is(unit: CpuUnit, tmp_path: Path) -> None
 INT8_UNITS = [unit for unit, facts in UNITS.items() if facts.dtype == "int8"]
 
 
-@pytest.mark.parametrize("unit", INT8_UNITS)
-@pytest.mark.parametrize("out_dtype", ["float32", "int8"])
+@pytest.mark.parametrize(("unit", "out_dtype"), in_turn(INT8_UNITS, ("float32", "int8")))
 def test_int8_at_the_ends_of_its_range_is_exact(unit: CpuUnit, out_dtype: str, tmp_path: Path) -> None:
     """-128 x -128 in every term, where 16-bit sums of two products would overflow, and every sign."""
     work = Dense(T, 37, 64, dtype="int8", out_dtype=out_dtype)

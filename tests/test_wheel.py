@@ -195,6 +195,7 @@ def test_installed_lessons_and_notebooks_are_found(installed: Installed) -> None
     assert sorted(path.name for path in (installed.home / "mine").iterdir()) == made
 
 
+@pytest.mark.thorough
 def test_every_module_is_imported_from_the_wheel(installed: Installed) -> None:
     found = installed.run("-c", IMPORT_ALL)
     assert found.returncode == 0, found.stderr
