@@ -29,6 +29,7 @@ HEADINGS = {
         "compare",
         "cost-models",
         "records",
+        "fetch-records",
     ),
     "Look at a GPU without one": ("compile", "heuristics"),
     "This machine": ("doctor", "lab", "serve"),
