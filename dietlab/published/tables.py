@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ from dietlab.published.judging import judge_choice, judge_models
 from dietlab.published.records import Published
 from dietlab.published.times import Times, dense_of
 from dietlab.results.report import Report
-from dietlab.results.row import OURS, ContenderInfo, Row
+from dietlab.results.row import OURS, ContenderInfo, untimed
 from dietlab.shipped import data_path
 
 if TYPE_CHECKING:
@@ -134,10 +133,15 @@ def _report(name: str, dtype: str, chip: Mapping[str, Any], part: pd.DataFrame) 
     shapes = [Shape.of(**dict(zip(names, map(int, one), strict=True))) for one in part[[*names]].to_numpy()]
     rows = []
     for shape, one in zip(shapes, part.to_dict("records"), strict=True):
-        ours = _row(shape, OURS)
-        rows.append(replace(ours, plan=one["tile"], regret=100 * (one["best"] / one["tree"] - 1)))
+        rows.append(
+            replace(
+                untimed(shape, OURS, held_out=True),
+                plan=one["tile"],
+                regret=100 * (one["best"] / one["tree"] - 1),
+            )
+        )
         others = {"cublas": 1.0, "oracle": one["best"], "one tile": one["one"]}
-        rows += [replace(_row(shape, who), speedup=one["tree"] / speedup) for who, speedup in others.items()]
+        rows += [untimed(shape, w, one["tree"] / x, held_out=True) for w, x in others.items()]
     contenders = (
         ContenderInfo("cublas", "plain", detail="torch.mm"),
         ContenderInfo("oracle", "oracle"),
@@ -152,8 +156,3 @@ def _report(name: str, dtype: str, chip: Mapping[str, Any], part: pd.DataFrame) 
         notes=notes,
         name=name,
     )
-
-
-def _row(shape: Shape, contender: str) -> Row:
-    """Returns a row without times."""
-    return Row(shape, True, contender, "cold", nan, nan, nan, nan, True)
