@@ -383,12 +383,12 @@ def test_learned_models_rank_better_than_none(times: Times) -> None:
 
 def test_tables_are_derived_and_written(published: Published, tmp_path: Path) -> None:
     told: list[str] = []
-    tables = derive_tables(published, 1, told.append)
+    tables = derive_tables(published, [0], told.append)
     write_tables(tmp_path, "h100", tables)
     names = {"speedups", "regret", "sizes", "models"}
     assert {path.stem for path in tmp_path.iterdir()} == {f"h100-{name}" for name in names} and len(told) == 1
     with pytest.raises(RecordError, match="float16 layers"):
-        derive_tables(replace(published, records=()), 1)
+        derive_tables(replace(published, records=()), [0])
 
 
 # --- CUDA-L2 --------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ def main() -> None:
         table.to_csv(asked.out / "cuda_l2.csv", index=False, float_format="%.4f")
         return
     published = Published.load(asked.source)
-    write_tables(asked.out, published.gpu, derive_tables(published, asked.seeds, print))
+    write_tables(asked.out, published.gpu, derive_tables(published, range(asked.seeds), print))
 
 
 if __name__ == "__main__":

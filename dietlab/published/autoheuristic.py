@@ -1,8 +1,8 @@
 """Reads the data behind PyTorch's AutoHeuristic: some thirty Triton tiles and cuBLAS on thousands of shapes.
 
 The repository states no licence, so its rows are no part of dietlab: ``dietlab fetch-records autoheuristic``
-brings them to whoever runs it. A file has a line of JSON that tells of the GPU, a header, and a row a
-measurement: M, K, N, types, strides, choice and milliseconds.
+brings them to the machine that it runs on. A file has a line of JSON that tells of the GPU, a header, and a
+row a measurement: M, K, N, types, strides, choice and milliseconds.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,7 +38,7 @@ WITHIN = 1e-4
 
 
 def derive_tables(
-    published: Published, seeds: int, tell: Callable[[str], object] = lambda text: None
+    published: Published, seeds: Sequence[int], tell: Callable[[str], object] = lambda text: None
 ) -> Tables:
     """Returns the tables of one GPU's 16-bit layers: ``speedups`` by shape (of the first seed), and for every
     seed ``regret``, ``sizes`` of portfolios, and ``models``.
@@ -51,7 +51,7 @@ def derive_tables(
     found: dict[str, list[pd.DataFrame]] = {"speedups": [], "regret": [], "sizes": [], "models": []}
     for operator in _layers(published):
         times = Times.of(published, operator, LAYERS)
-        for seed in range(seeds):
+        for seed in seeds:
             place = {"dtype": operator.dtype, "layout": operator.layout, "seed": seed}
             speedups, sizes = judge_choice(times, seed)
             parts = {
@@ -61,7 +61,7 @@ def derive_tables(
                 "models": judge_models(times, seed),
             }
             for name, part in parts.items():
-                if name != "speedups" or seed == 0:
+                if name != "speedups" or seed == seeds[0]:
                     found[name].append(_beside(place, part))
             tell(f"{published.gpu} {operator}, seed {seed}: regret {summary(speedups)['regret']:.2f} %")
     return {name: pd.concat(parts, ignore_index=True) for name, parts in found.items()}

@@ -73,7 +73,7 @@ class Times:
 
     @property
     def several_lengths(self) -> npt.NDArray[np.bool_]:
-        """Whether a shape's layer, its N and K, has another T, too."""
+        """True for each shape whose layer, its N and K, has another T, too."""
         lengths = Counter(shape.without("T") for shape in self.shapes)
         return np.array([lengths[shape.without("T")] > 1 for shape in self.shapes])
 
