@@ -1,9 +1,10 @@
 """Makes the tables of this folder from measurements that others published.
 
-dietlab fetch-records autoheuristic
-python data/published/make_tables.py runs/autoheuristic/h100.jsonl.gz
-python data/published/make_tables.py runs/autoheuristic/a100.jsonl.gz --seeds 1
-python data/published/make_tables.py CUDA-L2/eval_results
+    dietlab fetch-records autoheuristic
+    python data/published/make_tables.py runs/autoheuristic/h100.jsonl.gz
+    python data/published/make_tables.py CUDA-L2/eval_results
+
+The first source is fetched, the second is a clone of its repository.
 """
 
 from __future__ import annotations

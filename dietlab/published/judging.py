@@ -12,7 +12,7 @@ import numpy.typing as npt
 from dietlab.cost.metrics import mean_metrics, ranking_metrics
 from dietlab.published.bound import Pairs
 from dietlab.published.choosing import Grid, choose_tiles
-from dietlab.published.models import LearnedTiles, models_of
+from dietlab.published.models import BoundTiles, PaperTiles, models_of
 from dietlab.published.times import Times
 from dietlab.shapes import Shape
 
@@ -107,10 +107,10 @@ def judge_models(times: Times, seed: int = 0, told: Sequence[int] = TOLD) -> pd.
     held_out = random.permutation(len(times)) < round(HELD_OUT * len(times))
     pairs, seconds = times.at(~held_out).measured()
     test, truth = times.at(held_out).measured()
-    rows = []
+    order, rows = random.permutation(len(seconds)), []
     for name, model in models_of(seed).items():
-        for count in told if isinstance(model, LearnedTiles) else (0,):
-            drawn = random.permutation(len(seconds))[:count]
+        for count in (0,) if isinstance(model, (PaperTiles, BoundTiles)) else told:
+            drawn = order[:count]
             part = Pairs([pairs.tiles[n] for n in drawn], [pairs.shapes[n] for n in drawn], pairs.hardware)
             predicted = model.fit(part, seconds[drawn]).seconds(test)
             rows.append({"model": name, "told": count, **rank(test, predicted, truth)})

@@ -18,6 +18,9 @@ from dietlab.workloads import IntArray
 
 Values = npt.NDArray[np.float64]
 
+FEW = 1000
+"""The most records of which a process learns too: its cost grows with their cube."""
+
 TREES, ROUNDS = {**SHARED, "eta": 0.05, "max_depth": 5, "subsample": 0.7, "colsample_bynode": 0.4}, 400
 """XGBoost's parameters and boosting rounds: more and smaller steps than for our own records, since a program
 was timed once and its noise is some 5 %."""
@@ -61,21 +64,20 @@ class BoundTiles:
 
 @dataclass(frozen=True)
 class LearnedTiles:
-    """Boosted trees and a Gaussian process over logarithms of times, halfway between: they err differently.
+    """Boosted trees over logarithms of times; over the bound, of few records, they meet a Gaussian process
+    halfway, which errs differently.
 
     Args:
         over_bound: whether they learn what the bound misses, and see its parts; otherwise they learn the
             throughput from sizes alone.
         seed: of the draws.
         count: of fits of trees; their mean counts.
-        blended: whether there is a process; its cost grows with the cube of the records.
         trees, smooth: the fits.
     """
 
     over_bound: bool = True
     seed: int = 0
     count: int = FITS
-    blended: bool = True
     trees: tuple[Booster, ...] = ()
     smooth: Smooth | None = None
 
@@ -83,8 +85,10 @@ class LearnedTiles:
         if not len(seconds):
             raise ModelError("a model learns from records of tiles", "none", "Give records of tiles.")
         features, labels = self._features(pairs), np.log(seconds) - self._base(pairs)
-        fits = [fit_trees(features, labels, ROUNDS, TREES, self.seed * FITS + n) for n in range(self.count)]
-        return replace(self, trees=tuple(fits), smooth=Smooth.fit(features, labels) if self.blended else None)
+        smooth = len(labels) <= FEW and self.over_bound
+        seeds = (self.seed * FITS + number for number in range(self.count))
+        fits = tuple(fit_trees(features, labels, ROUNDS, TREES, seed) for seed in seeds)
+        return replace(self, trees=fits, smooth=Smooth.fit(features, labels) if smooth else None)
 
     def seconds(self, pairs: Pairs) -> Values:
         if not self.trees:
@@ -101,6 +105,20 @@ class LearnedTiles:
     def _features(self, pairs: Pairs) -> Values:
         told = size_features(pairs) | (bound_features(pairs) if self.over_bound else {})
         return np.stack(list(told.values()), axis=1)
+
+
+@dataclass(frozen=True)
+class BothTiles:
+    """The geometric mean of what is learned over the bound, which counts twice, and from sizes alone."""
+
+    over: LearnedTiles
+    alone: LearnedTiles
+
+    def fit(self, pairs: Pairs, seconds: Values) -> BothTiles:
+        return BothTiles(self.over.fit(pairs, seconds), self.alone.fit(pairs, seconds))
+
+    def seconds(self, pairs: Pairs) -> Values:
+        return np.asarray(np.cbrt(self.over.seconds(pairs) ** 2 * self.alone.seconds(pairs)))
 
 
 def size_features(pairs: Pairs) -> dict[str, Values]:
@@ -142,9 +160,11 @@ def aligned(extents: IntArray) -> Values:
 
 def models_of(seed: int = 0) -> Mapping[str, TileModel]:
     """Returns the cost models that are compared, by name."""
+    over, alone = LearnedTiles(seed=seed), LearnedTiles(over_bound=False, seed=seed)
     return {
         "paper": PaperTiles(),
         "bound": BoundTiles(),
-        "learned": LearnedTiles(over_bound=False, seed=seed),
-        "learned over bound": LearnedTiles(seed=seed),
+        "learned": alone,
+        "learned over bound": over,
+        "both": BothTiles(over, alone),
     }
