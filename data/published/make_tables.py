@@ -16,7 +16,7 @@ from dietlab.published.cuda_l2 import reduce_cuda_l2
 from dietlab.published.records import Published
 from dietlab.published.tables import derive_tables, write_tables
 
-SEEDS = 3
+SEEDS = 2
 """Draws of what is held out: each holds out every shape once, so that more change little."""
 
 
