@@ -126,6 +126,12 @@ PROBES = {
         "bert": sorted(Model("bert-base", 1).layers()),
         "layers": sorted({*decoder.layers(), *experts.layers()}),
     """,
+    "19_gpu_records": """
+        "means": means.to_dict("index"), "shapes": len(shapes), "regret": regret["regret"].tolist(),
+        "portfolio": regret["portfolio"].tolist(), "sizes": sizes.mean(axis=1).to_dict(),
+        "models": {f"{m} {n}": row["pairwise"] for (m, n), row in models.iterrows()},
+        "gain": [gain.min().min(), gain.max().max()], "lengths": by_length.index.tolist(),
+    """,
     "puzzles": """
         "solved": [p.check(a).solved for p, a in zip(puzzles.PUZZLES, answers)],
     """,

@@ -29,6 +29,7 @@ HEADINGS = {
         "compare",
         "cost-models",
         "records",
+        "fetch-records",
     ),
     "A GPU that is not here": ("compile", "heuristics", "kit"),
     "This machine": ("doctor", "lab", "serve"),

@@ -12,6 +12,7 @@ from dietlab.cli.compile import compile_command
 from dietlab.cli.cost_models import cost_models_command
 from dietlab.cli.doctor import doctor
 from dietlab.cli.evaluation import evaluate_command, report_command
+from dietlab.cli.fetch_records import fetch_records_command
 from dietlab.cli.heuristics import heuristics_command
 from dietlab.cli.kit import kit_group
 from dietlab.cli.lab import lab
@@ -55,6 +56,7 @@ for command in (
     compare_command,
     cost_models_command,
     records_group,
+    fetch_records_command,
     compile_command,
     heuristics_command,
     kit_group,

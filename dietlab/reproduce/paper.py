@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dietlab.dims import Dim, Shape
+from dietlab.hardware import Hardware
+from dietlab.results.report import Report
+from dietlab.results.row import OURS, ContenderInfo, untimed
 from dietlab.shipped import data_path
+from dietlab.workloads import Dense
 
 if TYPE_CHECKING:
     import pandas as pd
 
 DENSE = "dense-k768-n2304"
 """The dense layer of the paper's figure 10, with as many columns and as deep."""
+
+DENSE_REPORTED, SENTENCES = "dense_16Tx768_2304", 16
+"""The name of the same layer in the reported table, and its sentences in a batch."""
 
 EDGES: Mapping[str, int] = {"dense-960x770x2304": 960, "bmm-nt-192x120x64x120": 120}
 """The operators on which the paper's authors compare treatments of the edge, and the rows that no tile of
@@ -62,6 +70,21 @@ def reported_speedups(workload: str) -> pd.DataFrame:
     table = table[(table["workload"] == workload) & (table["T"] != "average")].astype({"T": int})
     times = table.pivot(index="T", columns="system", values="latency_relative_to_ansor")
     return times.div(times["dietcode"], axis=0).drop(columns="dietcode")
+
+
+def reported_report() -> Report:
+    """Returns the paper's dense layer on a T4 as a report of ratios without times, for
+    :func:`dietlab.speedup_explorer`; a sentence of T tokens makes 16 T rows."""
+    chip = replace(Hardware.preset("t4"), name="T4 (reported by the paper)").to_json()
+    kinds = {"vendor": "plain", "ansor": "scheduler", "largest-shape": "scheduler"}
+    table = reported_speedups(DENSE_REPORTED).rename(columns={"nimble": "largest-shape"})
+    rows = []
+    for tokens, speedups in table.to_dict("index").items():
+        shape = Shape.of(T=SENTENCES * int(tokens))
+        rows += [untimed(shape, OURS), *(untimed(shape, name, speedups[name]) for name in kinds)]
+    workload = Dense(T=Dim(rows[0].shape["T"], rows[-1].shape["T"]), N=2304, K=768)
+    contenders = tuple(ContenderInfo(name, kind) for name, kind in kinds.items())
+    return Report(workload.to_json(), chip, rows=tuple(rows), contenders=contenders, name=DENSE)
 
 
 def reported_throughput(operator: str) -> pd.DataFrame:

@@ -75,6 +75,11 @@ class Row:
         return cls(**{**value, **times, "shape": Shape.from_json(value["shape"]), "shares": shares})
 
 
+def untimed(shape: Shape, contender: str, speedup: float | None = None, *, held_out: bool = False) -> Row:
+    """Returns a row of which others told the ratio of two times, and neither of them."""
+    return Row(shape, held_out, contender, "reported", math.nan, math.nan, math.nan, math.nan, True, speedup)
+
+
 @dataclass(frozen=True)
 class ContenderInfo:
     """A contender's name, kind and version; if it is ``absent``, the reason."""

@@ -1,4 +1,4 @@
-"""What the notebooks on the paper's experiments show: values reported there and recorded here."""
+"""What the notebooks on experiments show: values reported by the paper or others, and recorded here."""
 
 from __future__ import annotations
 
@@ -158,3 +158,31 @@ def test_a_library_for_every_length_has_no_reason_to_pad() -> None:
     for name, waste in found["waste"].items():
         assert waste["none"] == 0 and all(0 <= share < 0.5 for share in waste.values())
         assert all(step > 0.97 for step in found["steps"][name].values())
+
+
+# --- 19 ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def records() -> dict[str, Any]:
+    return probed("19_gpu_records")[0]
+
+
+def test_nobody_chooses_better_than_the_best_tile(records: dict[str, Any]) -> None:
+    assert set(records["means"]) == {"nn", "nt", "tn"} and records["shapes"] > 700
+    for means in records["means"].values():
+        assert means["best"] >= means["portfolio"] >= means["tree"] > means["one"]
+
+
+def test_more_tiles_lose_less(records: dict[str, Any]) -> None:
+    sizes = by_length(records["sizes"])
+    assert [sizes[n] for n in sorted(sizes)] == sorted(sizes.values(), reverse=True)
+    assert sizes[8] < 1 < sizes[1] and max(records["portfolio"]) < 1
+    assert records["lengths"] == sorted(records["lengths"])
+
+
+def test_measurements_and_a_bound_rank_tiles(records: dict[str, Any]) -> None:
+    models = records["models"]
+    assert models["paper 0"] < models["bound 0"] < models["both 500"]
+    assert models["learned 64"] < models["learned over bound 64"] < models["learned over bound 500"]
+    assert 1 < records["gain"][0] < records["gain"][1] < 1.4

@@ -1,0 +1,1 @@
+"""Measurements that others made and published: read, chosen from, and judged like our own."""
