@@ -31,8 +31,8 @@ CUDA_FEATURES = (
     "resident",
 )
 
-TENSOR_CORES: dict[Unit, int] = {"fma": 0, "mma": 1, "wgmma": 2}
-"""The feature's value by unit: no tensor cores, single warps, groups of four warps. Trees need only an
+TENSOR_CORES: dict[Unit, int] = {"fma": 0, "mma": 1, "wgmma": 2, "tma": 3}
+"""The feature's value by unit: no tensor cores, single warps, groups of four warps, such with a producer. Trees need only an
 order."""
 
 
