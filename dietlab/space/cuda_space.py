@@ -17,7 +17,12 @@ from dietlab.space.scheme import Scheme
 from dietlab.workloads import Role, Workload, axis_of, batch_of, largest, require_dtype
 
 STEPS: dict[Unit, tuple[int, ...]] = {"fma": (8, 16, 32), "mma": (32, 64), "wgmma": (64, 128), "tma": (64,)}
-STAGES: dict[Unit, tuple[int, ...]] = {"fma": (2, 3, 4), "mma": (2, 3, 4), "wgmma": (3, 4, 5), "tma": (4, 6, 8)}
+STAGES: dict[Unit, tuple[int, ...]] = {
+    "fma": (2, 3, 4),
+    "mma": (2, 3, 4),
+    "wgmma": (3, 4, 5),
+    "tma": (4, 6, 8),
+}
 SHARES = ((1, 1), (2, 1), (4, 1), (1, 2), (1, 4), (1, 8))
 """The ways to share a tile's reduction: slices of one block, blocks of a cluster. Not both: either makes
 up for too few tiles."""

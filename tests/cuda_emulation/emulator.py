@@ -182,7 +182,8 @@ class TensorMap:
             ctypes.c_uint({32: 1, 64: 2, 128: 3}.get(2 * self.box[1], 0)),
         )
         if code:
-            raise EmulatorError("a matrix can be described for bulk copies", f"{self.array.shape}, {self.box}")
+            found = f"{self.array.shape}, {self.box}"
+            raise EmulatorError("a matrix can be described for bulk copies", found)
         return made
 
 

@@ -91,9 +91,7 @@ def brought(
     return b.reshape(LINES, ELEMENTS // 8, 8), a
 
 
-@pytest.mark.parametrize(
-    ("element", "line"), [(0, 0), (8, 3), (64, 16), (72, 0), (0, 20), (-64, 0), (0, -3)]
-)
+@pytest.mark.parametrize(("element", "line"), [(0, 0), (8, 3), (64, 16), (72, 0), (0, 20), (-64, 0), (0, -3)])
 def test_a_box_comes_swizzled_and_zero_where_it_sticks_out(element: int, line: int) -> None:
     found, a = brought(element, line)
     padded = np.zeros((LINES, ELEMENTS), np.uint16)

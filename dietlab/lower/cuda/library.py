@@ -14,7 +14,7 @@ from tvm.script.ir_builder import tirx as T
 
 from dietlab.lower.cuda.block import Arrays, BlockPosition, block_program
 from dietlab.lower.cuda.geometry import BlockGeometry, shared_alignment, shared_elements
-from dietlab.lower.cuda.tensor_maps import tensor_maps
+from dietlab.lower.cuda.tensor_maps import describes, tensor_maps
 from dietlab.lower.cuda.tir import bound, int32, int64
 from dietlab.lower.cuda.tma_pipeline import ring_program
 from dietlab.lower.dispatch_tree import choice, needed_heights, plan_function
@@ -151,7 +151,10 @@ def _plans(
     for number, scheme in enumerate(schemes):
         if heights[number]:
             with T.If(chosen == int64(number)), T.Then():
-                _launches(scheme, geometry, arrays, size, heights[number], aligned=aligned)
+                if scheme.kernel.unit == "tma" and not describes(geometry):
+                    _launches(NARROW, geometry, arrays, size, (), aligned=aligned)
+                else:
+                    _launches(scheme, geometry, arrays, size, heights[number], aligned=aligned)
 
 
 def _launches(

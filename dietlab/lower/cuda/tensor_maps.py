@@ -12,6 +12,7 @@ from tvm.script.ir_builder import tirx as T
 from dietlab.lower.cuda.geometry import STRIPS, BlockGeometry, Panel, panels
 from dietlab.lower.cuda.tir import int64
 from dietlab.space import CudaMicroKernel
+from dietlab.space.cuda_ring import LINE_BYTES
 from dietlab.space.cuda_unit import PIECES
 
 ENCODE = "runtime.cuTensorMapEncodeTiled"
@@ -28,6 +29,14 @@ class Maps:
 
     x: Any
     w: Any
+
+
+def describes(geometry: BlockGeometry) -> bool:
+    """Returns whether both operands can be described; a plan of bulk copies is another plan's where not. The
+    space refuses such (:func:`dietlab.space.cuda_ring.described`), yet a portfolio may be built for more."""
+    extents = (geometry.depth, geometry.cols if geometry.direct else geometry.depth)
+    whole = all(isinstance(e, int) and e * geometry.itemsize % LINE_BYTES == 0 for e in extents)
+    return whole and geometry.itemsize == 2 and geometry.batch is None
 
 
 def box_lines(kernel: CudaMicroKernel, geometry: BlockGeometry) -> tuple[int, int]:
