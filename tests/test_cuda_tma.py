@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -19,6 +22,7 @@ from test_cuda_operators import Emulated as Operators
 from dietlab.hardware import Hardware
 from dietlab.lower.cuda.geometry import shared_elements
 from dietlab.lower.cuda.nvcc import compilers
+from dietlab.lower.nvidia_packages import package_folders
 from dietlab.plans import Leaf, Split
 from dietlab.shapes import Dim
 from dietlab.space import Scheme, build_space
@@ -204,3 +208,47 @@ def test_rings_compile_without_a_spill() -> None:
         used = cubin.kernels[f"k{number}_kernel"]
         assert used.spill_bytes == used.stack_bytes == 0, key
         assert used.registers <= registers_of_roles(kernel).launched
+
+
+def disassembled(cubin: bytes, folder: Path) -> str:
+    """The machine code, if a disassembler is installed."""
+    places = [str(place / "bin") for place in package_folders()]
+    tool = shutil.which("cuobjdump") or shutil.which("cuobjdump", path=os.pathsep.join(places))
+    if tool is None:
+        pytest.skip("no disassembler is installed (pip install nvidia-cuda-cuobjdump)")
+    path = folder / "ring.cubin"
+    path.write_bytes(cubin)
+    done = subprocess.run([tool, "-sass", str(path)], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def loops(code: str) -> list[list[str]]:
+    """The opcodes of each loop: from a branch's target up to the branch."""
+    lines = [line for line in code.splitlines() if re.match(r"\s+/\*[0-9a-f]{4,}\*/", line)]
+    places, opcodes, found = {}, [], []
+    for number, line in enumerate(lines):
+        address, text = re.findall(r"/\*([0-9a-f]+)\*/\s+(.*)", line)[0]
+        places[int(address, 16)] = number
+        words = [word for word in text.split() if not word.startswith("@")]
+        opcodes.append(words[0].rstrip(";"))
+        target = re.search(r"0x([0-9a-f]+)", text) if words[0].startswith("BRA") else None
+        first = places.get(int(target[1], 16)) if target else None
+        if first is not None:
+            found.append(opcodes[first:])
+    return found
+
+
+@pytest.mark.cuda_compile
+def test_workers_do_nothing_but_wait_and_multiply(tmp_path: Path) -> None:
+    if next(compilers(), None) is None:
+        pytest.skip("no CUDA compiler is installed (pip install nvidia-cuda-nvcc nvidia-cuda-cccl)")
+    work = Dense(T=Dim(1, 2048), N=4096, K=4096, dtype="bfloat16")
+    cubin = assembled(program(work, H200, [Scheme.from_key("128x256x64.p2x1.s4")]))
+    code = disassembled(cubin.data, tmp_path)
+    assert code.count("USETMAXREG") == 2 and not re.search(r"\b(LDL|STL|LDGSTS)\b", code)
+    working = min((loop for loop in loops(code) if any("HGMMA" in op for op in loop)), key=len)
+    assert sum(op.startswith("HGMMA.64x256x16") for op in working) == 4 and len(working) <= 100
+    assert any(op.startswith("SYNCS.PHASECHK") for op in working)
+    slow = ("UTMALDG", "LDG", "LDS", "MEMBAR", "BAR", "I2F", "F2I", "MUFU")
+    assert not [op for op in working if op.startswith(slow)]
+    assert any(sum(op.startswith("UTMALDG") for op in loop) == 3 for loop in loops(code))
