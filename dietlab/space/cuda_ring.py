@@ -1,4 +1,4 @@
-"""What a block with a producer needs beside its tiles: descriptors, barriers, and registers by role."""
+"""Needs of a block with a producer beside its tiles: descriptors, barriers, and registers by role."""
 
 from __future__ import annotations
 

@@ -49,4 +49,4 @@ PIECES: dict[Unit, Pieces] = {
 """The least pieces of threads on CUDA cores, warps (PTX ISA, ``mma.m16n8k16``, two of them side by side)
 and groups of four warps (``wgmma.mma_async.m64nNk16``: N is a multiple of 8, of which every other one is
 taken). ``tma`` multiplies as ``wgmma`` does; its tiles are brought by a producer, four warps too, since
-registers are given and taken by so many (``setmaxnreg``)."""
+four together give and take registers (``setmaxnreg``)."""
