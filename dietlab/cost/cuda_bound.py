@@ -29,7 +29,7 @@ Numbers = npt.NDArray[Any]
 
 Values = npt.NDArray[np.float64]
 
-UNIT_NUMBERS: dict[Unit, int] = {"fma": 0, "mma": 1, "wgmma": 2}
+UNIT_NUMBERS: dict[Unit, int] = {"fma": 0, "mma": 1, "wgmma": 2, "tma": 3}
 """The units of :class:`BlockTiles`: float32 threads, single warps on tensor cores, groups of four warps."""
 
 LAUNCH_SECONDS = 2e-6
@@ -52,12 +52,15 @@ BESIDE = (40.0, 40.0, 100.0)
 """Instructions of a warp in a step beside copies, reads and multiply-adds, by unit: counted in machine code,
 nvcc 13.0 for compute capability 9.0, main loops of seven tiles."""
 
+BESIDE_BULK = 60.0
+"""The same for groups of warps with a producer, whose workers compute no address of a copy; an estimate."""
+
 QUAD = 4
 """Steps of the reduction that a float32 thread reads at a time: 16 bytes."""
 
-X_WAVEFRONTS, W_WAVEFRONTS = 2, 4
-"""Cycles in which shared memory serves 16 bytes for each lane of a warp: of rows, which eight lanes share,
-and of columns, which four do (forums.developer.nvidia.com/t/77228, of compute capability 7.x)."""
+WAVEFRONTS = 2
+"""Cycles in which shared memory serves 16 bytes for each lane of a warp, where each lane shares its address
+with a neighbour (forums.developer.nvidia.com/t/77228, of compute capability 7.x)."""
 
 PIECE_STEPS, PIECE_BYTES = 16, 32
 """Steps of the reduction that one instruction of tensor cores multiplies, and the bytes of a row of them."""
@@ -155,7 +158,7 @@ def step_cycles(tiles: BlockTiles, rates: GpuRates) -> StepCycles:
     # Threads read four steps at a time; warps their rows and columns; groups 64 rows, again for each 64.
     quads = workers / WARP * tiles.step / QUAD
     pieces = workers * tiles.step / PIECE_STEPS * PIECE_BYTES
-    by_threads = quads * (X_WAVEFRONTS * lines[0] + W_WAVEFRONTS * lines[1])
+    by_threads = quads * WAVEFRONTS * (lines[0] + lines[1])
     by_warps = pieces * (lines[0] + lines[1]) / SHARED_BYTES
     by_groups = pieces * lines[0] / 64 * (64 + lines[1]) / SHARED_BYTES
     narrow = np.where(tiles.step * tiles.itemsize < NARROW_BYTES, 2, 1)
@@ -165,8 +168,10 @@ def step_cycles(tiles: BlockTiles, rates: GpuRates) -> StepCycles:
         macs / WARP_MACS + by_warps * SHARED_BYTES / READ_BYTES,
         macs / GROUP_MACS * WARP_GROUP / WARP,
     )
-    copies = tiles.fill / (COPY_BYTES * WARP) * COPY_INSTRUCTIONS
-    beside = _by_unit(tiles.unit, *BESIDE) * warps
+    # Bulk copies cost a producer few instructions, and workers none.
+    bulk = tiles.unit == UNIT_NUMBERS["tma"]
+    copies = np.where(bulk, 0.0, tiles.fill / (COPY_BYTES * WARP) * COPY_INSTRUCTIONS)
+    beside = np.where(bulk, BESIDE_BULK, _by_unit(tiles.unit, *BESIDE)) * warps
     return StepCycles(
         np.asarray(macs / _by_unit(tiles.unit, *rates.macs)),
         np.asarray(

@@ -40,9 +40,9 @@ CUDA_FEATURES = (
     "math_of_bound",
 )
 
-TENSOR_CORES: dict[Unit, int] = {"fma": 0, "mma": 1, "wgmma": 2}
-"""The feature's value by unit: no tensor cores, single warps, groups of four warps. Trees need only an
-order."""
+TENSOR_CORES: dict[Unit, int] = {"fma": 0, "mma": 1, "wgmma": 2, "tma": 3}
+"""The feature's value by unit: no tensor cores, single warps, groups of four warps, such with a
+producer. Trees need only an order."""
 
 
 def cuda_features(
@@ -99,7 +99,10 @@ def _sizes(kernel: CudaMicroKernel, workload: Workload, hardware: Hardware) -> l
         (kernel.tile_rows + kernel.tile_cols) / (kernel.tile_rows * kernel.tile_cols),
         2.0 * kernel.rows * kernel.cols / (itemsize * (kernel.rows + kernel.cols)),
         kernel.accumulators * part,
-        (kernel.rows + kernel.cols) * kernel.step * itemsize / (16 * kernel.threads),
+        # A producer's copies are of whole tiles: none is a worker's.
+        0.0
+        if kernel.pieces.producers
+        else (kernel.rows + kernel.cols) * kernel.step * itemsize / (16 * kernel.threads),
         kernel.cols * -(-cols // kernel.cols) / cols - 1.0,
         kernel.splits,
         kernel.resident,

@@ -24,7 +24,7 @@ PAIR = 2
 
 _UNITS: dict[str, Unit] = {pieces.letter: unit for unit, pieces in PIECES.items()}
 _KEY = re.compile(
-    r"(\d+)x(\d+)x(\d+)\.([twg])(\d+)x(\d+)(?:x(\d+))?\.s(\d+)(?:\.k(\d+))?(?:\.b(\d+))?"
+    r"(\d+)x(\d+)x(\d+)\.([twgp])(\d+)x(\d+)(?:x(\d+))?\.s(\d+)(?:\.k(\d+))?(?:\.b(\d+))?"
     r"(?:\.(even|rest|checked))?"
 )
 
@@ -52,8 +52,9 @@ class CudaMicroKernel(MicroKernel):
             computed. For ``wgmma`` 3 or more and ``stages - 2``: the tensor cores still read one step when
             the next is given to them.
         unit: what multiplies: ``fma`` (CUDA cores, fp32), ``mma`` (tensor cores, fp16 and bf16 with fp32
-            sums, operands from registers) or ``wgmma`` (the same from shared memory, of compute capability
-            9.0 only).
+            sums, operands from registers), ``wgmma`` (the same from shared memory, of compute capability
+            9.0 only) or ``tma`` (as ``wgmma``, from a ring of stages that four more warps fill by bulk
+            copies: no worker copies, and none waits for another).
         splits: blocks that share one tile's reduction (split-K), each with every ``splits``-th step. They
             are one cluster, which adds up its sums through its blocks' shared memory: nothing is written
             twice, no second kernel is launched. From compute capability 9.0 on; 8 at most.
@@ -65,7 +66,7 @@ class CudaMicroKernel(MicroKernel):
 
     ``key`` reads ``128x64x16.t16x16.s3``, with slices ``32x64x64.t4x16x4.s3``, on tensor cores
     ``128x128x32.w2x2.s4``, with splits and two resident blocks ``64x64x32.w2x2.s4.k4.b2``, by groups of
-    warps ``128x256x64.g2x1.s4``.
+    warps ``128x256x64.g2x1.s4``, by such with a producer ``128x256x64.p2x1.s4``.
 
     Raises:
         SpaceError: if a size is not positive, or workers do not divide the tile.
@@ -103,6 +104,9 @@ class CudaMicroKernel(MicroKernel):
             computed = "another is" if self.pieces.stages == 2 else "two are"
             remedy = f"Give it {self.pieces.stages} or more."
             raise SpaceError(f"one stage is fetched while {computed} computed", self.key, remedy)
+        if self.unit == "tma" and self.slices * self.splits > 1:
+            remedy = "Take wgmma to share a reduction."
+            raise SpaceError("a tile that a producer brings has its reduction alone", self.key, remedy)
         if self.splits > CLUSTER:
             raise SpaceError(f"a cluster has {CLUSTER} blocks at most", self.key, "Split it less.")
         divided = {
@@ -166,7 +170,7 @@ class CudaMicroKernel(MicroKernel):
     @property
     def threads(self) -> int:
         """Threads of the block."""
-        return self.down * self.across * self.slices * self.pieces.threads
+        return self.down * self.across * self.slices * self.pieces.threads + self.pieces.producers
 
     @property
     def ahead(self) -> int:

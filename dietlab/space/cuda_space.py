@@ -9,14 +9,20 @@ from math import ceil
 
 from dietlab.hardware import GpuLimits, Hardware
 from dietlab.space.cuda_kernel import CLUSTER, CudaMicroKernel
-from dietlab.space.cuda_unit import PIECES, WARP, Unit
+from dietlab.space.cuda_ring import barrier_bytes, described, missing_registers, registers_of_roles
+from dietlab.space.cuda_unit import GROUPED, PIECES, WARP, Unit
 from dietlab.space.limit import Limit
 from dietlab.space.micro_kernel import Edge
 from dietlab.space.scheme import Scheme
 from dietlab.workloads import Role, Workload, axis_of, batch_of, largest, require_dtype
 
-STEPS: dict[Unit, tuple[int, ...]] = {"fma": (8, 16, 32), "mma": (32, 64), "wgmma": (64, 128)}
-STAGES: dict[Unit, tuple[int, ...]] = {"fma": (2, 3, 4), "mma": (2, 3, 4), "wgmma": (3, 4, 5)}
+STEPS: dict[Unit, tuple[int, ...]] = {"fma": (8, 16, 32), "mma": (32, 64), "wgmma": (64, 128), "tma": (64,)}
+STAGES: dict[Unit, tuple[int, ...]] = {
+    "fma": (2, 3, 4),
+    "mma": (2, 3, 4),
+    "wgmma": (3, 4, 5),
+    "tma": (4, 6, 8),
+}
 SHARES = ((1, 1), (2, 1), (4, 1), (1, 2), (1, 4), (1, 8))
 """The ways to share a tile's reduction: slices of one block, blocks of a cluster. Not both: either makes
 up for too few tiles."""
@@ -41,6 +47,7 @@ ARRANGEMENTS: dict[Unit, tuple[tuple[int, ...], ...]] = {
     "fma": (THREADS_DOWN, THREADS_ACROSS, TILE_ROWS, TILE_COLS),
     "mma": (WARPS_DOWN, WARPS_ACROSS, WARP_ROWS, WARP_COLS),
     "wgmma": (GROUPS_DOWN, GROUPS_ACROSS, GROUP_ROWS, GROUP_COLS),
+    "tma": (GROUPS_DOWN, GROUPS_ACROSS, GROUP_ROWS, GROUP_COLS),
 }
 """Of each unit: workers down and across, rows and columns of a worker's tile."""
 
@@ -71,7 +78,7 @@ def cuda_candidates(
         for (down, across, rows, cols), step, (slices, splits), stages in product(
             product(*ARRANGEMENTS[unit]), STEPS[unit], shares, STAGES[unit]
         ):
-            if step % (slices * PIECES[unit].steps):
+            if step % (slices * PIECES[unit].steps) or (unit == "tma" and slices * splits > 1):
                 continue
             kernel = CudaMicroKernel(
                 down * rows, across * cols, step, down, across, slices, stages, unit, splits
@@ -86,7 +93,9 @@ def units(workload: Workload, hardware: Hardware) -> tuple[Unit, ...]:
     groups of warps, which compute 64 rows or more at a time."""
     if workload.dtype == "float32":
         return ("fma",)
-    return ("mma", "wgmma") if hardware.gpu.warp_groups else ("mma",)
+    if not hardware.gpu.warp_groups:
+        return ("mma",)
+    return ("mma", "wgmma", "tma") if described(workload) else ("mma", "wgmma")
 
 
 def bounded(kernel: CudaMicroKernel, hardware: Hardware) -> bool:
@@ -114,7 +123,19 @@ def cuda_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
             "groups of warps multiply from shared memory at compute capability 9.0",
             0,
             "other GPU",
-            lambda k: int(k.unit == "wgmma" and not gpu.warp_groups),
+            lambda k: int(k.unit in GROUPED and not gpu.warp_groups),
+        ),
+        _limit(
+            "bulk copies bring tiles of one matrix whose lines begin at multiples of 16 bytes",
+            0,
+            "no descriptors",
+            lambda k: int(k.unit == "tma" and not described(workload)),
+        ),
+        _limit(
+            "what a producer gives leaves room for the workers' sums",
+            0,
+            "registers missing",
+            lambda k: missing_registers(k, thread_registers(k)) if k.unit == "tma" else 0,
         ),
         _limit(
             "batches lie along the second axis of the grid",
@@ -128,7 +149,7 @@ def cuda_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
             "a thread's sums, operands and copies fit its registers",
             gpu.registers_per_thread,
             "registers",
-            lambda k: thread_registers(k) + held_registers(k, workload, gpu),
+            lambda k: thread_registers(k) + held_registers(k, workload, gpu) if k.unit != "tma" else 0,
         ),
         _limit(
             "what a group of warps copies through registers leaves room for sums",
@@ -140,13 +161,13 @@ def cuda_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
             "all threads' registers fit the block",
             gpu.registers_per_block,
             "registers",
-            lambda k: min(thread_registers(k), gpu.registers_per_thread) * k.threads,
+            lambda k: launched_registers(k, gpu) * k.threads,
         ),
         _limit(
             "resident blocks' registers fit the multiprocessor",
             gpu.registers_per_sm,
             "registers",
-            lambda k: k.resident * thread_registers(k) * k.threads if k.resident > 1 else 0,
+            lambda k: k.resident * launched_registers(k, gpu) * k.threads if k.resident > 1 else 0,
         ),
         _limit(
             "resident blocks fit the multiprocessor",
@@ -213,7 +234,7 @@ def _limit(reason: str, most: float, unit: str, measure: Callable[[CudaMicroKern
 def thread_registers(kernel: CudaMicroKernel) -> int:
     """Registers that one thread needs at least: sums, one step's operands (those of ``wgmma`` stay in shared
     memory: two descriptors, and what is added to them), bookkeeping."""
-    if kernel.unit == "wgmma":
+    if kernel.unit in GROUPED:
         operands = 8
     elif kernel.unit == "mma":
         operands = (kernel.tile_rows // 16) * 4 + (kernel.tile_cols // 8) * 2
@@ -235,6 +256,13 @@ def held_registers(kernel: CudaMicroKernel, workload: Workload, gpu: GpuLimits) 
     return held
 
 
+def launched_registers(kernel: CudaMicroKernel, gpu: GpuLimits) -> int:
+    """Returns the registers of a thread that a block is launched with, by the estimate."""
+    if kernel.unit == "tma":
+        return registers_of_roles(kernel).launched
+    return min(thread_registers(kernel), gpu.registers_per_thread)
+
+
 def copied_elements(extent: object, itemsize: int) -> int:
     """Elements that one copy along an axis brings: its lines begin at multiples of them. One, if its extent
     is dynamic."""
@@ -247,6 +275,8 @@ def copied_elements(extent: object, itemsize: int) -> int:
 def compiled_registers(kernel: CudaMicroKernel, gpu: GpuLimits) -> int:
     """Returns the registers of a thread that the compiler allots: at most what a thread can have and what the
     requested resident blocks leave."""
+    if kernel.unit == "tma":
+        return launched_registers(kernel, gpu)
     room = gpu.registers_per_sm // (kernel.resident * kernel.threads)
     return max(1, min(thread_registers(kernel), gpu.registers_per_thread, room))
 
@@ -258,11 +288,11 @@ def shared_bytes(kernel: CudaMicroKernel, itemsize: int) -> int:
     Enough whichever way ``w`` lies: in as many lines as the tile has columns, or as a step has steps. What
     ``wgmma`` reads is swizzled, not padded.
     """
-    pad = 0 if kernel.unit == "wgmma" else ROW_PAD_BYTES
+    pad = 0 if kernel.unit in GROUPED else ROW_PAD_BYTES
     elements = (kernel.rows + kernel.cols) * kernel.step
     padded = kernel.rows // kernel.run_rows + max(kernel.cols // kernel.panel_run_cols, kernel.step)
     stage = elements * itemsize + padded * pad
-    return max(kernel.stages * stage, exchanged_bytes(kernel))
+    return max(kernel.stages * stage, exchanged_bytes(kernel)) + barrier_bytes(kernel)
 
 
 def exchanged_bytes(kernel: CudaMicroKernel) -> int:

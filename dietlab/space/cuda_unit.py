@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Unit = Literal["fma", "mma", "wgmma"]
+Unit = Literal["fma", "mma", "wgmma", "tma"]
 
 WARP = 32
 WARP_GROUP = 128
@@ -24,6 +24,7 @@ class Pieces:
         steps: of the reduction; a slice's part of a stage is a multiple of them.
         stages: of shared memory that it takes: those that are computed at a time, and one that is fetched.
         widest: columns of a worker's tile at most; 0 without a bound.
+        producers: threads of a block beside its workers, which bring the tiles.
     """
 
     letter: str
@@ -33,13 +34,19 @@ class Pieces:
     steps: int
     stages: int = 2
     widest: int = 0
+    producers: int = 0
 
+
+GROUPED: tuple[Unit, ...] = ("wgmma", "tma")
+"""Units whose workers are groups of four warps, which read their operands from shared memory."""
 
 PIECES: dict[Unit, Pieces] = {
     "fma": Pieces("t", 1, 1, 1, 4),
     "mma": Pieces("w", WARP, 16, 16, 16),
     "wgmma": Pieces("g", WARP_GROUP, 64, 16, 16, stages=3, widest=256),
+    "tma": Pieces("p", WARP_GROUP, 64, 16, 16, stages=3, widest=256, producers=WARP_GROUP),
 }
 """The least pieces of threads on CUDA cores, warps (PTX ISA, ``mma.m16n8k16``, two of them side by side)
 and groups of four warps (``wgmma.mma_async.m64nNk16``: N is a multiple of 8, of which every other one is
-taken)."""
+taken). ``tma`` multiplies as ``wgmma`` does; its tiles are brought by a producer, four warps too, since
+four together give and take registers (``setmaxnreg``)."""

@@ -49,6 +49,9 @@ MAX_BLOCK = (1024, 1024, 64)
 ARRAY_ALIGNMENT = 16
 """Bytes: what the widest load needs; more would leave a gap between the end of an array and the guard."""
 
+TENSOR_MAP_BYTES, MAP_ALIGNMENT = 128, 64
+"""Of a descriptor for bulk copies (CUDA Driver API, ``CUtensorMap``)."""
+
 Extent = int | Sequence[int]
 Arguments = Sequence[Any] | Mapping[str, Any]
 
@@ -153,6 +156,38 @@ def extent(sizes: Extent) -> tuple[int, int, int]:
 
 
 @dataclass(frozen=True)
+class TensorMap:
+    """The descriptor of a matrix of 16-bit elements, for a kernel that takes it as ``CUtensorMap``: tiles of
+    ``box`` lines and elements, whose lines are swizzled as they are long."""
+
+    array: np.ndarray[Any, Any]
+    box: tuple[int, int]
+
+    def encoded(self, library: ctypes.CDLL, address: int) -> Any:
+        """Returns the descriptor, of the matrix at this address.
+
+        Raises:
+            EmulatorError: if the driver refuses.
+        """
+        room = ctypes.create_string_buffer(TENSOR_MAP_BYTES + MAP_ALIGNMENT)
+        start = -ctypes.addressof(room) % MAP_ALIGNMENT
+        made = (ctypes.c_char * TENSOR_MAP_BYTES).from_buffer(room, start)
+        lines, elements = self.array.shape
+        code = library.emu_encode(
+            made,
+            ctypes.c_uint64(address),
+            (ctypes.c_uint64 * 2)(elements, lines),
+            ctypes.c_uint64(elements * self.array.itemsize),
+            (ctypes.c_uint32 * 2)(self.box[1], self.box[0]),
+            ctypes.c_uint({32: 1, 64: 2, 128: 3}.get(2 * self.box[1], 0)),
+        )
+        if code:
+            found = f"{self.array.shape}, {self.box}"
+            raise EmulatorError("a matrix can be described for bulk copies", found)
+        return made
+
+
+@dataclass(frozen=True)
 class Emulated:
     """The kernels of one CUDA source, ready to be launched."""
 
@@ -218,6 +253,10 @@ class Emulated:
     @contextmanager
     def _bound(self, parameter: Parameter, value: Any) -> Iterator[Any]:
         """The value as the kernel takes it: a number of its type, or a pointer to guarded memory."""
+        if isinstance(value, TensorMap):
+            with self._bound(Parameter("const void*", parameter.name, constant=True), value.array) as memory:
+                yield value.encoded(self.library, memory.data)
+            return
         if not parameter.pointer:
             yield _number(parameter, value)
             return

@@ -16,6 +16,7 @@
 
 #include "guarded.h"
 #include "kernel.h"
+#include "tensor_map.h"
 
 typedef int result; /* CUresult and cudaError_t share their numbers where they are used here */
 enum {
@@ -314,7 +315,16 @@ result cuEventElapsedTime(float *milliseconds, void *from, void *to)
     return SUCCESS;
 }
 
-result cuTensorMapEncodeTiled(void) { return NOT_SUPPORTED; }
+result cuTensorMapEncodeTiled(void *map, int type, unsigned rank, void *address, const uint64_t *extents,
+                              const uint64_t *strides, const uint32_t *box, const uint32_t *steps, int interleave,
+                              int swizzle, int promotion, int fill)
+{
+    const int halves = type == 6 || type == 9; /* CU_TENSOR_MAP_DATA_TYPE_FLOAT16, ..._BFLOAT16 */
+    (void)promotion;
+    if (!halves || interleave || fill || swizzle < 0)
+        return NOT_SUPPORTED;
+    return tensor_map_encode(map, rank, (uintptr_t)address, extents, strides, box, steps, (unsigned)swizzle);
+}
 
 static const struct { result code; const char *name, *text; } ERRORS[] = {
     {SUCCESS, "CUDA_SUCCESS", "no error"},

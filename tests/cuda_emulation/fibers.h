@@ -82,12 +82,13 @@ static void prepare(Context& context, unsigned char* stack, void (*entry)()) {
 }
 #endif
 
-enum class State : unsigned char { ready, at_barrier, at_cluster, in_warp, in_group, done };
+enum class State : unsigned char { ready, at_barrier, at_cluster, at_mbarrier, in_warp, in_group, done };
 
 struct Fiber {
     Context context;
     State state;
     int line;      // of the barrier it waits at
+    uint32_t watched;  // the barrier in shared memory that it waits for
     bool arrived;  // at the cluster's barrier
     Index index;
 };
@@ -282,6 +283,8 @@ static void run_warp(unsigned warp, bool forward) {
 
 enum class Progress { released, waiting, finished };
 
+[[noreturn]] static void fail_at_mbarrier(unsigned thread, uint32_t address);
+
 // Nobody of a block can go on: everybody is at the same barrier (which they pass), at the cluster's, or has
 // finished; or this never ends.
 static Progress release_barrier(unsigned rank) {
@@ -299,6 +302,8 @@ static Progress release_barrier(unsigned rank) {
             const Group& group = groups[rank * (MAX_THREADS / GROUP) + thread / GROUP];
             fail(FAILED, "divergent warps: %u threads wait in %s for the others of their four warps", group.arrived,
                  group.instruction);
+        } else if (fiber.state == State::at_mbarrier) {
+            fail_at_mbarrier(thread, fiber.watched);
         } else if (fiber.state == State::at_cluster) {
             ++at_cluster;
         } else if (at_barrier++ == 0) {

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 from .errors import EmulatorError
-from .inline_asm import REGISTERS, Asm, Instruction, Operand, Scope, instructions, statements
+from .inline_asm import REGISTERS, Asm, Instruction, Operand, Scope, instructions, split, statements
 
 Rule = Callable[[Instruction, "re.Match[str]", Scope], str]
 
@@ -221,6 +221,39 @@ def _dp4a(instruction: Instruction, match: re.Match[str], scope: Scope) -> str:
     return f"{to} = {c} + ({terms});"
 
 
+def _barrier_init(instruction: Instruction, match: re.Match[str], scope: Scope) -> str:
+    address, count = instruction.operands
+    return f"emu::mbarrier_init({scope.address(address)}, {scope.value(count)});"
+
+
+def _arrive(instruction: Instruction, match: re.Match[str], scope: Scope) -> str:
+    """The state that it returns is not emulated: only ``_`` takes it."""
+    state, address, *count = instruction.operands
+    if state != "_" or bool(count) != bool(match["tx"]):
+        raise _unknown(instruction)
+    value = scope.value(count[0]) if count else "0"
+    return f'emu::mbarrier_arrive({scope.address(address)}, {value}, "{instruction.opcode}");'
+
+
+def _try_wait(instruction: Instruction, match: re.Match[str], scope: Scope) -> str:
+    done, address, parity, *_ = instruction.operands  # at most a time limit comes behind them
+    return f"{scope.value(done)} = emu::mbarrier_try_wait({scope.address(address)}, {scope.value(parity)});"
+
+
+def _bulk_tensor(instruction: Instruction, match: re.Match[str], scope: Scope) -> str:
+    to, source, barrier = instruction.operands
+    tensor_map, coordinates = split(source.strip()[1:-1], ",")
+    element, line = scope.values(coordinates)
+    return (
+        f"emu::bulk_tensor_2d({scope.address(to)}, {scope.value(tensor_map)}, {element}, {line}, "
+        f"{scope.address(barrier)});"
+    )
+
+
+def _set_registers(instruction: Instruction, match: re.Match[str], scope: Scope) -> str:
+    return f'emu::set_registers("{instruction.opcode}", {scope.value(instruction.operands[0])});'
+
+
 def _call_of(text: str) -> Rule:
     return lambda instruction, match, scope: text
 
@@ -229,6 +262,9 @@ _SPACE = r"(?P<space>shared|global)(?:::cta)?"
 _ORDER = r"(?:\.volatile|\.relaxed\.\w+|\.weak)?"
 _MEMORY = rf"{_ORDER}\.{_SPACE}(?:\.nc)?(?:\.v(?P<lanes>[24]))?\.(?P<type>[busf]\d+)"
 _MATRIX = r"\.sync\.aligned\.m8n8\.x(?P<count>[124])(?P<trans>\.trans)?(?P<space>\.shared(?:::cta)?)?\.b16"
+
+_BARRIER_SPACE = r"\.shared(?:::cta)?"
+_BARRIER_ORDER = r"(?:\.(?:acquire|release|relaxed)\.(?:cta|cluster))?"
 
 RULES: list[tuple[str, Rule]] = [
     (r"cp\.async\.c[ag]\.shared(?:::cta)?\.global(?P<hint>\.L2::cache_hint)?(?:\.L2::\d+B)?", _cp_async),
@@ -250,6 +286,14 @@ RULES: list[tuple[str, Rule]] = [
     (r"wgmma\.commit_group\.sync\.aligned", _call_of("emu::wgmma_commit_group();")),
     (r"wgmma\.wait_group\.sync\.aligned", _wgmma_wait),
     (r"fence\.proxy\.async(?:\.shared::cta)?", _call_of("emu::fence_proxy_async();")),
+    (rf"mbarrier\.init{_BARRIER_SPACE}\.b64", _barrier_init),
+    (rf"mbarrier\.arrive(?P<tx>\.expect_tx)?{_BARRIER_ORDER}{_BARRIER_SPACE}\.b64", _arrive),
+    (rf"mbarrier\.try_wait\.parity{_BARRIER_ORDER}{_BARRIER_SPACE}\.b64", _try_wait),
+    (
+        r"cp\.async\.bulk\.tensor\.2d\.shared::(?:cluster|cta)\.global\.mbarrier::complete_tx::bytes",
+        _bulk_tensor,
+    ),
+    (r"setmaxnreg\.(?:inc|dec)\.sync\.aligned\.u32", _set_registers),
     (rf"ld{_MEMORY}", _load),
     (rf"st{_MEMORY}", _store),
     (r"setp\.(?P<how>eq|ne|lt|le|gt|ge)\.(?P<type>[busf]\d+)", _setp),

@@ -47,6 +47,7 @@ static void describe_fault(int number) {
 
 // A block has finished. Another of its cluster that reads its shared memory later than that finds NaN.
 static void leave(unsigned rank) {
+    if (!bulk_copies[rank].empty()) fail(FAILED, "the block ended while a bulk copy was on its way to it");
     if (guarded_overrun(&windows[rank]))
         fail(ILLEGAL_ADDRESS, "something beside the %zu bytes of shared memory was written", window().bytes);
     memset(windows[rank].data, POISON, windows[rank].bytes);
@@ -59,6 +60,7 @@ static void run_grid() {
             for (first_block.x = 0; first_block.x < gridDim.x; first_block.x += cluster_count, ++number) {
                 forget_copies();
                 forget_products();
+                forget_bulk_copies();
                 run_cluster(number, leave);
             }
 }
@@ -128,6 +130,11 @@ static const char* failure() { return message; }
 EMU_EXPORT int emu_launch(const emulated_kernel* kernel, const unsigned* grid, const unsigned* block,
                           unsigned cluster, unsigned dynamic_bytes, void** arguments) {
     return kernel->launch(kernel, grid, block, cluster, dynamic_bytes, arguments);
+}
+EMU_EXPORT int emu_encode(tensor_map* map, uint64_t address, const uint64_t* extents, uint64_t stride,
+                          const uint32_t* box, unsigned swizzle) {
+    const uint32_t steps[2] = {1, 1};
+    return tensor_map_encode(map, 2, address, extents, &stride, box, steps, swizzle);
 }
 EMU_EXPORT const char* emu_failure() { return emu::message; }
 EMU_EXPORT void* emu_fault_address() { return emu::fault_address; }

@@ -2,6 +2,9 @@
 // Matrix Multiply-Accumulate Instructions": matrix descriptor format, canonical layouts, register fragments.
 #pragma once
 
+#include <climits>
+
+#include "bulk.h"
 #include "ptx.h"
 
 namespace emu {
@@ -59,6 +62,19 @@ static std::vector<uint16_t> tile_of(const char* instruction, const Described& t
         for (unsigned step = 0; step < 16; ++step)
             elements.push_back(shared_element(instruction, place(tile, line, step, across)));
     return elements;
+}
+
+// A tile may be read that no bulk copy is still bringing.
+static void check_brought(const char* instruction, const Described& tile, unsigned lines, bool across) {
+    const uint32_t base = (uint32_t)(window().data - window().region);
+    long first = LONG_MAX, last = 0;
+    for (unsigned line = 0; line < lines; ++line)
+        for (unsigned step = 0; step < 16; ++step) {
+            const long at = (place(tile, line, step, across) - base) & 0x3FFFF;
+            first = at < first ? at : first;
+            last = at > last ? at : last;
+        }
+    if (being_brought(first, last)) fail(FAILED, "%s reads what a bulk copy is still bringing", instruction);
 }
 
 // A tile that the tensor cores may still be reading.
@@ -141,6 +157,10 @@ static void multiply_tiles(const char* instruction, void** threads) {
     const Given& given = *static_cast<Given*>(threads[0]);
     Flight& flight = flights[group_number()];
     const Described a = described(instruction, given.a), b = described(instruction, given.b);
+    if (!bulk_copies[cluster_rank].empty()) {
+        check_brought(instruction, a, 64, false);
+        check_brought(instruction, b, N, Across);
+    }
     flight.readings.push_back({instruction, a, 64, false, flight.group, tile_of(instruction, a, 64, false)});
     flight.readings.push_back({instruction, b, N, Across, flight.group, tile_of(instruction, b, N, Across)});
     static float y[64][N], left[64 * 16], right[16][N];

@@ -269,9 +269,16 @@ def launch_table(device: Any) -> dict[str, dict[str, Any]]:
             "name": str(function.attrs["global_symbol"]),
             "arg_types": [_argument(parameter) for parameter in function.params],
             "launch_param_tags": [str(tag) for tag in function.attrs["tirx.kernel_launch_params"]],
+            "arg_extra_tags": [int(_is_descriptor(parameter)) for parameter in function.params],
         }
         for function in device.functions.values()
     }
+
+
+def _is_descriptor(parameter: Any) -> bool:
+    """Returns whether the host passes 128 bytes by value, the descriptor of a matrix for bulk copies."""
+    pointed = getattr(parameter.ty, "element_type", None)
+    return type(pointed).__name__ == "TensorMapType"
 
 
 def _argument(parameter: Any) -> str:

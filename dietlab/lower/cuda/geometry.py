@@ -9,6 +9,8 @@ from dietlab.errors import BuildError
 from dietlab.hardware import Hardware
 from dietlab.lower.contraction import Contraction, Extent, contraction_of
 from dietlab.space import COPY_BYTES, CudaMicroKernel, copied_elements, exchanged_bytes
+from dietlab.space.cuda_ring import barrier_bytes
+from dietlab.space.cuda_unit import GROUPED
 from dietlab.workloads import Role, Workload, require_dtype
 
 CELL = 8
@@ -194,7 +196,7 @@ def _log2(power: int) -> int:
 
 def panels(kernel: CudaMicroKernel, geometry: BlockGeometry) -> tuple[AnyPanel, AnyPanel]:
     """Returns the tiles of ``x`` and ``w`` in one stage."""
-    if kernel.unit == "wgmma":
+    if kernel.unit in GROUPED:
         x = swizzled(kernel.rows, kernel.step, kernel.step)
         if geometry.direct:  # a worker's columns begin with a strip
             return x, swizzled(kernel.step, kernel.cols, kernel.tile_cols)
@@ -214,10 +216,12 @@ def shared_elements(kernel: CudaMicroKernel, geometry: BlockGeometry) -> int:
     """Returns the elements of shared memory that a block needs: its stages or, at the end, what goes
     through it to other threads or to memory."""
     stages = kernel.stages * sum(panel.elements for panel in panels(kernel, geometry))
-    return max(stages, exchanged_bytes(kernel) // geometry.itemsize)
+    return max(stages, exchanged_bytes(kernel) // geometry.itemsize) + (
+        barrier_bytes(kernel) // geometry.itemsize
+    )
 
 
 def shared_alignment(kernel: CudaMicroKernel) -> int:
     """Returns bytes that a block's shared memory begins at a multiple of: of the widest copy, or of a
     pattern."""
-    return PATTERN_BYTES if kernel.unit == "wgmma" else COPY_BYTES
+    return PATTERN_BYTES if kernel.unit in GROUPED else COPY_BYTES

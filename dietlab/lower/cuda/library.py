@@ -17,10 +17,13 @@ from tvm.script.ir_builder import tirx as T
 from dietlab.lower.cuda.block import block_program
 from dietlab.lower.cuda.geometry import BlockGeometry, shared_alignment, shared_elements
 from dietlab.lower.cuda.place import Arrays, BlockPosition
+from dietlab.lower.cuda.tensor_maps import describes, tensor_maps
 from dietlab.lower.cuda.tir import bound, computed_once, int32, int64
+from dietlab.lower.cuda.tma_pipeline import ring_program
 from dietlab.lower.dispatch_tree import choice, needed_heights, plan_function
 from dietlab.plans import Leaf, Tree
 from dietlab.space import COPY_BYTES, CudaMicroKernel, CudaScheme, Scheme, scheme_with
+from dietlab.space.cuda_unit import GROUPED
 
 RESIDENT = "tirx.launch_bounds_min_blocks_per_sm"
 """The attribute by which TVM tells the CUDA compiler how many blocks a multiprocessor must have room for."""
@@ -137,7 +140,7 @@ def _most_rows(geometry: BlockGeometry, schemes: Sequence[CudaScheme]) -> int:
 def _narrow(scheme: CudaScheme) -> CudaScheme:
     """Returns the scheme whose copies are single elements: this one, or one of warps in place of groups
     of them, whose sums leave no registers for that."""
-    if scheme.kernel.unit == "wgmma":
+    if scheme.kernel.unit in GROUPED:
         return NARROW
     return scheme_with(scheme, edge="padded") if scheme.composed else scheme
 
@@ -184,7 +187,10 @@ def _plans(
     for number, scheme in enumerate(schemes):
         if heights[number]:
             with T.If(chosen == int64(number)), T.Then():
-                _launches(scheme, geometry, arrays, size, heights[number])
+                if scheme.kernel.unit == "tma" and not describes(geometry):
+                    _launches(NARROW, geometry, arrays, size, ())
+                else:
+                    _launches(scheme, geometry, arrays, size, heights[number])
 
 
 def _launches(
@@ -264,6 +270,7 @@ def _launch(
     counts = [bound("tiles_of_region", int32(count)) for _, count in regions]
     rows = bound("rows", int32(size))
     grid = bound("grid", row_tiles * int32(column_tiles))
+    maps = tensor_maps(first, geometry, arrays, size) if first.unit == "tma" else None
     elements = max(shared_elements(scheme.kernel, geometry) for scheme, _ in regions)
     with ExitStack() as stack:
         block = stack.enter_context(T.launch_thread("blockIdx.x", grid * int32(first.splits)))
@@ -273,7 +280,7 @@ def _launch(
             rank = stack.enter_context(T.launch_thread("clusterCtaIdx.x", int32(first.splits)))
             block = bound("cluster", tirx.truncdiv(block, int32(first.splits)))
         thread = stack.enter_context(T.launch_thread("threadIdx.x", int32(first.threads)))
-        if first.resident > 1:
+        if first.resident > 1 or maps is not None:  # registers are given and taken from a known number
             stack.enter_context(T.attr(int32(0), RESIDENT, first.resident))
         align = shared_alignment(first)
         shared = IRBuilder.name(
@@ -284,6 +291,9 @@ def _launch(
 
         def emit(kernel: CudaMicroKernel, row: Any) -> None:
             place = BlockPosition(batch, bound("first_row", row), first_col, rows, thread, rank, checked)
+            if maps is not None:
+                ring_program(kernel, geometry, arrays, shared, place, maps)
+                return
             block_program(kernel, geometry, arrays, shared, place)
 
         if len(regions) == 1:

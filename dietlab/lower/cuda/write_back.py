@@ -86,7 +86,8 @@ def write_back(
     shared: Any,
     place: BlockPosition,
 ) -> None:
-    """Stores what lies inside the output, after the epilogue.
+    """Stores what lies inside the output, after the epilogue: through ``shared`` memory, if it is given and
+    16 bytes can be stored at once. All threads of the block meet there.
 
     Rows are tested one by one; columns only if the output's width is no multiple of the tile's.
     """
@@ -109,7 +110,7 @@ def write_back(
         wide=wide,
         finished=registers("finished", wide, geometry.dtype),
     )
-    if kernel.splits == 1 and geometry.y_width == CELL:
+    if shared is not None and kernel.splits == 1 and geometry.y_width == CELL:
         _through_shared(worker, totals, output, shared)
     else:
         _store(worker, totals, output)

@@ -1,0 +1,254 @@
+"""Tiles that a producer brings by bulk copies (TMA): results, broken rings, fallbacks and machine code."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cuda_emulation.emulator import Emulated, TensorMap
+from cuda_emulation.errors import EmulatorError
+from cuda_samples import emulated as needs_emulator
+from test_cuda_compile import Program, assembled, program
+from test_cuda_operators import Emulated as Operators
+
+from dietlab.hardware import Hardware
+from dietlab.lower.cuda.geometry import shared_elements
+from dietlab.lower.cuda.nvcc import compilers
+from dietlab.lower.nvidia_packages import package_folders
+from dietlab.plans import Leaf, Split
+from dietlab.shapes import Dim
+from dietlab.space import Scheme, build_space
+from dietlab.space.cuda_ring import described, registers_of_roles
+from dietlab.timing.process import WorkerProcess
+from dietlab.workloads import BatchMatmul, Dense
+
+HERE = Path(__file__).parent
+H200 = Hardware.preset("h200")
+DENSE = Dense(T=Dim(1, 128), N=40, K=456, dtype="float16")
+KEY = "64x32x64.p1x1.s4"
+ROWS = 70
+"""Nothing is a multiple of the tile, and the ring goes round: eight steps in four stages."""
+
+
+@pytest.fixture(scope="module")
+def operators() -> Iterator[Operators]:
+    path = os.pathsep.join([str(HERE), str(HERE.parent)])
+    environment = {"PYTHONPATH": path, "TVM_CUDA_COMPILE_MODE": "nvcc"}
+    with WorkerProcess("cuda_emulation.operator_worker", environment) as worker:
+        yield Operators(worker)
+
+
+# Results
+
+
+@needs_emulator
+@pytest.mark.parametrize(
+    ("key", "n", "k", "dtype"),
+    [
+        ("64x32x64.p1x1.s4", 40, 456, "float16"),
+        ("128x96x64.p2x1.s4.even", 200, 72, "bfloat16"),
+        pytest.param("128x64x64.p1x2.s6.rest", 63, 320, "bfloat16", marks=pytest.mark.thorough),
+        pytest.param("256x64x64.p2x2.s4.b2.even", 96, 8, "float16", marks=pytest.mark.thorough),
+    ],
+)
+def test_results_are_right_on_awkward_shapes(
+    operators: Operators, key: str, n: int, k: int, dtype: str
+) -> None:
+    work = Dense(T=Dim(1, 300), N=n, K=k, dtype=dtype, bias=True, activation="relu", residual=True)
+    operators.check(work, [key], [1, 63, 64, 65, 127, 128, 129, 257])
+    (case,) = operators.run(work, [key], [0])
+    assert case["launches"] == [] and case["error"] == 0.0
+
+
+@needs_emulator
+def test_what_cannot_be_described_is_computed_by_another_plan(operators: Operators) -> None:
+    """Arrays that begin anywhere, and lines that begin at no multiple of 16 bytes."""
+    aligned = operators.check(DENSE, [KEY], [1, 65])
+    shifted = operators.check(DENSE, [KEY], [1, 65], shift=2)
+    odd = operators.check(Dense(T=Dim(1, 128), N=40, K=100, dtype="float16"), [KEY], [1, 65])
+    threads = [{case["launches"][0]["block"][0] for case in found} for found in (aligned, shifted, odd)]
+    assert threads == [{256}, {128}, {128}]
+
+
+@needs_emulator
+def test_the_tree_chooses_between_units(operators: Operators) -> None:
+    plans = ["32x32x32.w2x2.s3.even", f"{KEY}.even"]
+    found = operators.check(DENSE, plans, [1, 40, 41, 100], Split("T", 40, Leaf(0), Leaf(1)))
+    assert [case["plan"] for case in found] == [0, 0, 1, 1]
+
+
+# Broken rings
+
+
+@cache
+def one() -> Program:
+    return program(DENSE, H200, [Scheme.from_key(KEY)])
+
+
+def run(source: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """What a variant of the kernel computes, and what is right."""
+    kernel: Any = Scheme.from_key(KEY)
+    random = np.random.default_rng(0)
+    x, w = (random.integers(-4, 5, (extent, DENSE.K)).astype(np.float16) for extent in (ROWS, DENSE.N))
+    y = np.full((ROWS, DENSE.N), np.nan, np.float16)
+    row_tiles = -(-ROWS // kernel.rows)
+    grid = row_tiles * -(-DENSE.N // kernel.cols)
+    emulator = Emulated.of(source)
+    parameters = emulator.kernels["k0_kernel"].parameters
+    known: dict[str, Any] = {
+        "w_map": TensorMap(w, (32, 64)),
+        "x_map": TensorMap(x, (64, 64)),
+        "T": ROWS,
+        "rows": ROWS,
+        "grid": grid,
+        "row_tiles": row_tiles,
+    }
+    values = [known.get(parameter.name, y) for parameter in parameters]
+    shared = 2 * shared_elements(kernel.kernel, one().geometry)
+    emulator.launch("k0_kernel", grid, kernel.kernel.threads, values, shared)
+    return y.astype(np.float32), x.astype(np.float32) @ w.T.astype(np.float32)
+
+
+@needs_emulator
+def test_the_whole_kernel_is_right() -> None:
+    found, expected = run(one().source)
+    np.testing.assert_array_equal(found, expected)
+
+
+@needs_emulator
+@pytest.mark.parametrize(
+    ("right", "wrong", "complaint"),
+    [
+        # A slot is read before it is full.
+        (
+            "dietlab_wait((&(((uint64_t*)shared_ptr)[(ring_ptr[0] + 6144)])), ring_ptr[1]);",
+            "",
+            "reads what a bulk copy is still bringing",
+        ),
+        # A slot is filled before it is empty.
+        (
+            "dietlab_wait((&(((uint64_t*)shared_ptr)[(ring_ptr[0] + 6148)])), (ring_ptr[1] ^ 1));",
+            "",
+            "more arrivals than the 1 of a phase",
+        ),
+        # Its bytes are counted wrong.
+        ("(uint)12288);", "(uint)12280);", "-8 bytes are missing"),
+        # Nobody says that it is empty.
+        ("if ((step_1 > 0) && (lane == 0))", "if (step_1 < 0)", "without end for the mbarrier"),
+        # The wrong phase is waited for.
+        ("(ring_ptr[1] ^ 1));", "ring_ptr[1]);", "without end for the mbarrier"),
+        # The product that reads it may still be computed.
+        (
+            "tvm_builtin_ptx_wgmma_wait_group_wait_group_sync_aligned_1();",
+            "",
+            "was written before a wait covered the product",
+        ),
+    ],
+    ids=["full", "empty", "bytes", "release", "phase", "early"],
+)
+def test_a_broken_ring_is_told(right: str, wrong: str, complaint: str) -> None:
+    assert right in one().source
+    with pytest.raises(EmulatorError, match=complaint):
+        run(one().source.replace(right, wrong))
+
+
+# The space
+
+
+def test_keys_and_what_a_ring_takes() -> None:
+    kernel: Any = Scheme.from_key("128x256x64.p2x1.s4.even").kernel
+    assert kernel.key == "128x256x64.p2x1.s4" and kernel.unit == "tma"
+    assert kernel.threads == 3 * 128 and kernel.granule == 128
+    roles = registers_of_roles(kernel)
+    assert (roles.launched, roles.producer, roles.worker) == (168, 40, 232)
+
+
+@pytest.mark.parametrize("key", ["64x64x64.p1x1x2.s4", "64x64x64.p1x1.s4.k2", "64x64x64.p1x1.s2"])
+def test_no_ring_shares_a_reduction(key: str) -> None:
+    with pytest.raises(Exception, match=r"has its reduction alone|one stage is fetched"):
+        Scheme.from_key(key)
+
+
+def test_rings_join_the_space_where_operands_can_be_described() -> None:
+    work = Dense(T=Dim(1, 2048), N=2304, K=768, dtype="bfloat16")
+    space: Any = build_space(work, H200)
+    rings = [scheme for scheme in space if scheme.kernel.unit == "tma"]
+    assert rings and len(space) < 1.5 * (len(space) - len(rings))
+    assert {scheme.kernel.stages for scheme in rings} == {4, 6, 8}
+    for other in (
+        Dense(T=Dim(1, 2048), N=2304, K=764, dtype="bfloat16"),
+        BatchMatmul(T=Dim(1, 128), B=3, D=64, form="nn", dtype="bfloat16"),
+        BatchMatmul(T=Dim(1, 128), B=3, D=64, form="nt", dtype="bfloat16"),
+    ):
+        assert not described(other)
+        assert all(scheme.kernel.unit != "tma" for scheme in build_space(other, H200))
+
+
+# Machine code
+
+
+@pytest.mark.cuda_compile
+def test_rings_compile_without_a_spill() -> None:
+    if next(compilers(), None) is None:
+        pytest.skip("no CUDA compiler is installed (pip install nvidia-cuda-nvcc nvidia-cuda-cccl)")
+    keys = ["128x256x64.p2x1.s4", "64x128x64.p1x1.s4.b2", "256x128x64.p2x1.s4.even", "128x192x64.p1x2.s4"]
+    work = Dense(T=Dim(1, 2048), N=2300, K=768, dtype="bfloat16")
+    cubin = assembled(program(work, H200, [Scheme.from_key(key) for key in keys]))
+    assert not cubin.remarks
+    for number, key in enumerate(keys):
+        kernel: Any = Scheme.from_key(key).kernel
+        used = cubin.kernels[f"k{number}_kernel"]
+        assert used.spill_bytes == used.stack_bytes == 0, key
+        assert used.registers <= registers_of_roles(kernel).launched
+
+
+def disassembled(cubin: bytes, folder: Path) -> str:
+    """The machine code, if a disassembler is installed."""
+    places = [str(place / "bin") for place in package_folders()]
+    tool = shutil.which("cuobjdump") or shutil.which("cuobjdump", path=os.pathsep.join(places))
+    if tool is None:
+        pytest.skip("no disassembler is installed (pip install nvidia-cuda-cuobjdump)")
+    path = folder / "ring.cubin"
+    path.write_bytes(cubin)
+    done = subprocess.run([tool, "-sass", str(path)], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def loops(code: str) -> list[list[str]]:
+    """The opcodes of each loop: from a branch's target up to the branch."""
+    lines = [line for line in code.splitlines() if re.match(r"\s+/\*[0-9a-f]{4,}\*/", line)]
+    places, opcodes, found = {}, [], []
+    for number, line in enumerate(lines):
+        address, text = re.findall(r"/\*([0-9a-f]+)\*/\s+(.*)", line)[0]
+        places[int(address, 16)] = number
+        words = [word for word in text.split() if not word.startswith("@")]
+        opcodes.append(words[0].rstrip(";"))
+        target = re.search(r"0x([0-9a-f]+)", text) if words[0].startswith("BRA") else None
+        first = places.get(int(target[1], 16)) if target else None
+        if first is not None:
+            found.append(opcodes[first:])
+    return found
+
+
+@pytest.mark.cuda_compile
+def test_workers_do_nothing_but_wait_and_multiply(tmp_path: Path) -> None:
+    if next(compilers(), None) is None:
+        pytest.skip("no CUDA compiler is installed (pip install nvidia-cuda-nvcc nvidia-cuda-cccl)")
+    work = Dense(T=Dim(1, 2048), N=4096, K=4096, dtype="bfloat16")
+    cubin = assembled(program(work, H200, [Scheme.from_key("128x256x64.p2x1.s4")]))
+    code = disassembled(cubin.data, tmp_path)
+    assert code.count("USETMAXREG") == 2 and not re.search(r"\b(LDL|STL|LDGSTS)\b", code)
+    working = min((loop for loop in loops(code) if any("HGMMA" in op for op in loop)), key=len)
+    assert sum(op.startswith("HGMMA.64x256x16") for op in working) == 4 and len(working) <= 100
+    assert any(op.startswith("SYNCS.PHASECHK") for op in working)
+    slow = ("UTMALDG", "LDG", "LDS", "MEMBAR", "BAR", "I2F", "F2I", "MUFU")
+    assert not [op for op in working if op.startswith(slow)]
+    assert any(sum(op.startswith("UTMALDG") for op in loop) == 3 for loop in loops(code))
