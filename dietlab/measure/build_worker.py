@@ -36,5 +36,10 @@ def answer(artifact: Artifact) -> dict[str, Any]:
     }
 
 
+def build(request: dict[str, Any]) -> dict[str, Any]:
+    """Compiles what a request asks for, and tells of it."""
+    return answer(compiled(request))
+
+
 if __name__ == "__main__":
-    serve(lambda request: answer(compiled(request)))
+    serve(build)
