@@ -36,6 +36,18 @@ CONTENDERS_HELP = "; ".join(f"On {name} {', '.join(contenders_for(name))}" for n
 LEFT_OVER = 75
 """Exit status of a bench whose time was up (``EX_TEMPFAIL`` of sysexits.h: try again)."""
 
+seconds_option = click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    help=f"Stop before this many seconds are over; if something is left, the exit status is {LEFT_OVER}.",
+)
+state_option = click.option(
+    "--state",
+    type=click.Path(dir_okay=False),
+    metavar="FILE.tar.gz",
+    help="Keep what was measured here too, as one file that is always whole; a new --out begins with it.",
+)
+
 
 @click.command()
 @click.option(
@@ -70,17 +82,8 @@ LEFT_OVER = 75
 @click.option(
     "--only", default="", metavar="PATTERN", help="Tasks whose name holds this, as in k768 or batch*."
 )
-@click.option(
-    "--seconds",
-    type=click.FloatRange(min=0, min_open=True),
-    help=f"Stop before this many seconds are over; if something is left, the exit status is {LEFT_OVER}.",
-)
-@click.option(
-    "--state",
-    type=click.Path(dir_okay=False),
-    metavar="FILE.tar.gz",
-    help="Keep what was measured here too, as one file that is always whole; a new --out begins with it.",
-)
+@seconds_option
+@state_option
 @click.option("--summary", "summary_only", is_flag=True, help="Measure nothing: show what --out has so far.")
 @click.option(
     "--pack",

@@ -11,7 +11,7 @@ from dietlab.bench.kit import build_measured, measure, pack
 from dietlab.bench.state import restore
 from dietlab.bench.suite import SUITES, suite_named
 from dietlab.cards import bytes_text
-from dietlab.cli.bench import LEFT_OVER, kept_state
+from dietlab.cli.bench import LEFT_OVER, kept_state, seconds_option, state_option
 from dietlab.cli.options import hardware_option, processor
 from dietlab.cli.telling import BUILDING, Telling, quiet_option
 from dietlab.errors import StudyError
@@ -68,17 +68,8 @@ def pack_command(
 @kit_group.command("measure")
 @click.argument("kit", type=click.Path(exists=True, file_okay=False))
 @click.option("--out", default="runs/kit", show_default=True, type=click.Path(file_okay=False))
-@click.option(
-    "--seconds",
-    type=click.FloatRange(min=0, min_open=True),
-    help=f"Stop before this many seconds are over; if something is left, the exit status is {LEFT_OVER}.",
-)
-@click.option(
-    "--state",
-    type=click.Path(dir_okay=False),
-    metavar="FILE.tar.gz",
-    help="Keep what was measured here too, as one file that is always whole; a new --out begins with it.",
-)
+@seconds_option
+@state_option
 @quiet_option
 def measure_command(kit: str, out: str, seconds: float | None, state: str | None, quiet: bool) -> None:
     """Check and time a kit's libraries on this machine.
