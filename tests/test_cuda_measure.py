@@ -33,8 +33,9 @@ from dietlab.measure import (
 from dietlab.measure.compiler_report import frame_compiled
 from dietlab.shapes import Dim, Shape
 from dietlab.space import Scheme
-from dietlab.timing import cuda_clock
-from dietlab.timing.cuda_clock import CudaClock, require_gpu
+from dietlab.timing import cuda_clock, cuda_driver
+from dietlab.timing.cuda_clock import require_gpu
+from dietlab.timing.cuda_driver import CudaDriver
 from dietlab.workloads import BatchMatmul, Dense
 
 H100 = Hardware.preset("h100")
@@ -85,13 +86,13 @@ def test_a_library_that_stands_in_for_the_driver_is_none(
     source.write_text("int dietlab_stands_in_for_it;\n")
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
     monkeypatch.setattr(detect_gpu, "LIBRARY", str(library))
-    monkeypatch.setattr(cuda_clock, "LIBRARY", str(library))
+    monkeypatch.setattr(cuda_driver, "LIBRARY", str(library))
     with pytest.raises(HardwareError, match=r"got no driver \(.*libcuda\.so\.1 has no cuInit\)"):
         Hardware.detect("cuda")
     with pytest.raises(MeasureError, match="are measured on a GPU; got no driver"):
         require_gpu(H100)
     with pytest.raises(MeasureError, match=r"clock needs NVIDIA's driver; got .*has no cuEventCreate"):
-        CudaClock()
+        CudaDriver()
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def test_candidates_are_checked_and_timed_by_the_engine_that_times_all(
     found = emulated.worker.ask({**request, "break_guard": False}, SECONDS)["found"]
     checked, timed = found[::3], [*found[1::3], *found[2::3]]
     assert all(answer["correct"] and answer["max_error"] <= answer["tolerance"] for answer in checked)
-    assert all(answer["calls"] >= 1 and not answer["graph"] for answer in timed)
+    assert all(answer["calls"] >= 1 and answer["graph"] and answer["right"] for answer in timed)
     assert {answer["copies"] > 1 for answer in found[2::3]} == {True}
     broken = emulated.worker.ask({**request, "break_guard": True}, SECONDS)["found"][0]
     assert broken["reason"] == "memory around the output was overwritten"

@@ -8,8 +8,9 @@ from time import perf_counter
 
 from dietlab.errors import HardwareError, MeasureError
 from dietlab.hardware import Hardware
-from dietlab.hardware.detect_gpu import LIBRARY, detect_gpu
+from dietlab.hardware.detect_gpu import detect_gpu
 from dietlab.timing.contender import Call
+from dietlab.timing.cuda_driver import CudaDriver
 from dietlab.timing.gpu import Span, queue
 
 
@@ -46,32 +47,23 @@ class CudaClock:
     """Times calls on the default stream by events (CUDA C Programming Guide, "Elapsed time").
 
     Raises:
-        MeasureError: without a driver, or if the driver reports an error.
+        MeasureError: if the driver reports an error.
     """
 
-    def __init__(self) -> None:
-        try:
-            self._driver = ctypes.CDLL(LIBRARY)
-        except OSError as error:
-            raise MeasureError("a GPU's clock needs NVIDIA's driver", error, "Measure on a GPU.") from None
-        if not hasattr(self._driver, "cuEventCreate"):  # an empty library that stands in for it
-            raise MeasureError(
-                "a GPU's clock needs NVIDIA's driver", f"{LIBRARY} has no cuEventCreate", "Measure on a GPU."
-            )
-        self._first, self._last = ctypes.c_void_p(), ctypes.c_void_p()
-        for event in (self._first, self._last):
-            self._call("cuEventCreate", ctypes.byref(event), 0)
+    def __init__(self, driver: CudaDriver) -> None:
+        self._driver = driver
+        self._first, self._last = (driver.made("cuEventCreate", 0) for _ in range(2))
 
     def span(self, warm: Iterable[Call], calls: Iterable[Call]) -> Span:
         queue(warm)
-        self._call("cuEventRecord", self._first, None)
+        self._driver("cuEventRecord", self._first, None)
         started = perf_counter()
         queue(calls)
         host_seconds = perf_counter() - started
-        self._call("cuEventRecord", self._last, None)
-        self._call("cuEventSynchronize", self._last)
+        self._driver("cuEventRecord", self._last, None)
+        self._driver("cuEventSynchronize", self._last)
         milliseconds = ctypes.c_float()
-        self._call("cuEventElapsedTime", ctypes.byref(milliseconds), self._first, self._last)
+        self._driver("cuEventElapsedTime", ctypes.byref(milliseconds), self._first, self._last)
         return Span(milliseconds.value * 1e-3, host_seconds)
 
     def wait(self) -> None:
@@ -80,12 +72,4 @@ class CudaClock:
         Raises:
             MeasureError: if a kernel faulted.
         """
-        self._call("cuCtxSynchronize")
-
-    def _call(self, name: str, *arguments: object) -> None:
-        code = getattr(self._driver, name)(*arguments)
-        if code:
-            text = ctypes.c_char_p()
-            self._driver.cuGetErrorString(code, ctypes.byref(text))
-            said = text.value.decode() if text.value else f"error {code}"
-            raise MeasureError(f"the driver's {name} succeeds", said)
+        self._driver("cuCtxSynchronize")

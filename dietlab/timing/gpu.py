@@ -107,6 +107,7 @@ class Gpu:
 
     states: Sequence[str] = GPU_CACHE_STATES
     kept_bytes = 1 << 30
+    slow_first_call = True
 
     def __init__(
         self,

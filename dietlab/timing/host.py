@@ -87,6 +87,7 @@ class Host:
 
     states: Sequence[str] = CACHE_STATES
     kept_bytes = 1 << 28
+    slow_first_call = False
 
     def __init__(
         self,

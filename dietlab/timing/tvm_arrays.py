@@ -4,25 +4,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from dietlab.errors import MeasureError
 from dietlab.lower.runtime import load_cuda_runtime
 from dietlab.timing.contender import Array, Call
+from dietlab.timing.cuda_driver import CudaDriver, GraphRecorder
 from dietlab.timing.device import GUARD_BYTES, GUARD_VALUE
 from dietlab.workloads import FloatArray
 
 
 class TvmArrays:
-    """TVM's tensors on the first GPU."""
+    """TVM's tensors on the first GPU.
 
-    def __init__(self) -> None:
+    Args:
+        driver: what records calls of libraries as CUDA graphs.
+    """
+
+    def __init__(self, driver: CudaDriver) -> None:
         load_cuda_runtime()  # TVM leaves its part for the driver out without a word if a library is missing
         import tvm
 
         self._tensor, self._device = tvm.runtime.tensor, tvm.cuda(0)
-        self._device.sync()  # makes the context that a clock's events belong to
+        self._device.sync()  # makes the context that a stream and a clock's events belong to
+        self._driver = driver
 
     def put(self, array: FloatArray) -> Array:
         return self._tensor(array, self._device)
@@ -30,8 +38,18 @@ class TvmArrays:
     def output(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> TvmOutput:
         return TvmOutput(self.put, shape, dtype)
 
+    @cached_property
+    def _recorder(self) -> GraphRecorder:
+        import tvm_ffi
+
+        device = tvm_ffi.device("cuda:0")
+        return GraphRecorder(self._driver, lambda stream: tvm_ffi.use_raw_stream(device, stream))
+
     def recorded(self, contender: object, calls: Iterable[Call]) -> Call | None:
-        return None
+        try:
+            return self._recorder.recorded(calls)
+        except MeasureError:  # an old driver, or a call that does more than launch
+            return None
 
 
 class TvmOutput:

@@ -101,6 +101,7 @@ class _KernelStruct(ctypes.Structure):
         ("static_bytes", ctypes.c_uint),
         ("alignment", ctypes.c_uint),
         ("max_threads", ctypes.c_uint),
+        ("argument_bytes", ctypes.c_void_p),
     )
 
 

@@ -260,11 +260,122 @@ static void record(const struct launch_config *config, unsigned cluster, const c
     entry->code = code;
 }
 
+/* Streams are numbers; what is put on one is done at once. */
+result cuStreamCreate(void **stream, unsigned flags)
+{
+    static uintptr_t created = 2; /* numbers are not used again */
+    (void)flags;
+    if (created + 1 == MAX_STREAMS)
+        return OUT_OF_MEMORY;
+    streams[++created] = 1;
+    *stream = (void *)created;
+    return SUCCESS;
+}
+
+/* A graph is the list of launches that were asked for while its stream was captured. */
+enum { MAX_ARGUMENTS = 32 };
+struct node {
+    struct launch_config config;
+    struct launch_attribute attributes[4];
+    void *function, *arguments[MAX_ARGUMENTS];
+    struct node *next;
+};
+struct graph {
+    struct node *first, **end;
+};
+static struct graph *capturing;
+static void *captured_stream;
+
+static void forget_graph(struct graph *graph)
+{
+    for (struct node *node = graph->first, *next; node; node = next) {
+        next = node->next;
+        for (int i = 0; i < MAX_ARGUMENTS; ++i)
+            free(node->arguments[i]);
+        free(node);
+    }
+    free(graph);
+}
+
+static result capture(const struct launch_config *config, void *of, void **arguments)
+{
+    const struct emulated_kernel *kernel = ((const struct function *)of)->kernel;
+    struct node *node = calloc(1, sizeof *node);
+    if (node == NULL)
+        return OUT_OF_MEMORY;
+    *capturing->end = node;
+    capturing->end = &node->next;
+    node->config = *config;
+    node->function = of;
+    if (config->attribute_count > 4)
+        return NOT_SUPPORTED;
+    if (config->attribute_count)
+        memcpy(node->attributes, config->attributes, config->attribute_count * sizeof *config->attributes);
+    for (int i = 0; kernel->argument_bytes[i]; ++i) {
+        void *copy = i < MAX_ARGUMENTS ? aligned_alloc(64, (kernel->argument_bytes[i] + 63) / 64 * 64) : NULL;
+        if (copy == NULL)
+            return OUT_OF_MEMORY;
+        node->arguments[i] = memcpy(copy, arguments[i], kernel->argument_bytes[i]);
+    }
+    return SUCCESS;
+}
+
+result cuStreamBeginCapture_v2(void *stream, int mode)
+{
+    const uint64_t number = (uint64_t)(uintptr_t)stream;
+    if (number <= 2 || number >= MAX_STREAMS || !streams[number] || capturing || mode < 0 || mode > 2)
+        return INVALID_VALUE;
+    capturing = calloc(1, sizeof *capturing);
+    if (capturing == NULL)
+        return OUT_OF_MEMORY;
+    capturing->end = &capturing->first;
+    captured_stream = stream;
+    return SUCCESS;
+}
+result cuStreamEndCapture(void *stream, void **graph)
+{
+    if (capturing == NULL || stream != captured_stream)
+        return INVALID_VALUE;
+    *graph = capturing;
+    capturing = NULL;
+    return SUCCESS;
+}
+/* What is instantiated takes the launches over. */
+result cuGraphInstantiateWithFlags(void **executable, struct graph *graph, uint64_t flags)
+{
+    struct graph *made = calloc(1, sizeof *made);
+    if (flags || made == NULL)
+        return INVALID_VALUE;
+    made->first = graph->first;
+    graph->first = NULL;
+    *executable = made;
+    return SUCCESS;
+}
+result cuGraphDestroy(struct graph *graph) { return forget_graph(graph), SUCCESS; }
+result cuGraphExecDestroy(struct graph *graph) { return forget_graph(graph), SUCCESS; }
+
+result cuLaunchKernelEx(const struct launch_config *config, void *of, void **arguments, void **extra);
+
+result cuGraphLaunch(const struct graph *graph, void *stream)
+{
+    for (struct node *node = graph->first; node; node = node->next) {
+        struct launch_config config = node->config;
+        config.stream = stream;
+        config.attributes = node->attributes;
+        const result code = cuLaunchKernelEx(&config, node->function, node->arguments, NULL);
+        if (code != SUCCESS)
+            return code;
+    }
+    return SUCCESS;
+}
+
 result cuLaunchKernelEx(const struct launch_config *config, void *of, void **arguments, void **extra)
 {
     const struct function *function = of;
     const struct emulated_kernel *kernel = function->kernel;
     (void)extra;
+    if (capturing && config->stream == captured_stream)
+        return capture(config, of, arguments);
     pthread_mutex_lock(&lock);
     const unsigned cluster = cluster_of(config);
     result code = cluster ? check(config, function) : INVALID_VALUE;

@@ -149,16 +149,8 @@ static result stream_at(void *stream)
     const uint64_t number = (uint64_t)(uintptr_t)stream;
     return returns(number < MAX_STREAMS && fake_streams()[number] ? SUCCESS : INVALID_HANDLE);
 }
-result cudaStreamCreateWithFlags(void **stream, unsigned flags)
-{
-    static uintptr_t created = 2; /* numbers are not used again */
-    (void)flags;
-    if (created + 1 == MAX_STREAMS)
-        return returns(OUT_OF_MEMORY);
-    fake_streams()[++created] = 1;
-    *stream = (void *)created;
-    return SUCCESS;
-}
+result cuStreamCreate(void **stream, unsigned flags);
+result cudaStreamCreateWithFlags(void **stream, unsigned flags) { return returns(cuStreamCreate(stream, flags)); }
 result cudaStreamCreate(void **stream) { return cudaStreamCreateWithFlags(stream, 0); }
 result cudaStreamDestroy(void *stream)
 {

@@ -14,6 +14,7 @@ struct emulated_kernel {
     unsigned static_bytes;             /* shared memory that the kernel declares with a size */
     unsigned alignment;                /* of shared memory, bytes */
     unsigned max_threads;              /* of a block, from __launch_bounds__ */
+    const unsigned *argument_bytes;    /* of each argument, and a 0 behind the last */
 };
 
 #endif

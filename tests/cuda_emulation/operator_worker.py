@@ -32,6 +32,7 @@ from dietlab.shapes import Shape  # noqa: E402
 from dietlab.space import Scheme  # noqa: E402
 from dietlab.timing.bench import Bench  # noqa: E402
 from dietlab.timing.cuda_clock import CudaClock  # noqa: E402
+from dietlab.timing.cuda_driver import CudaDriver  # noqa: E402
 from dietlab.timing.gpu import Gpu  # noqa: E402
 from dietlab.timing.process import serve  # noqa: E402
 from dietlab.timing.tvm_arrays import TvmArrays, TvmOutput  # noqa: E402
@@ -75,19 +76,26 @@ def compiled(request: str) -> Path:
 
 
 def timed(request: dict[str, Any], sizes: list[int], break_guard: bool) -> dict[str, Any]:
-    """What a candidate's bench answers about each size: checked, then timed in every state of the caches."""
+    """What a candidate's bench answers about each size: checked, then timed in every state of the caches, and
+    whether the calls that were timed computed."""
     workload = workload_from_json(request["workload"])
     path = str(compiled(json.dumps(request, sort_keys=True)))
-    arrays = TvmArrays()
+    driver = CudaDriver()
+    arrays = TvmArrays(driver)
     if break_guard:
         arrays.output = BrokenOutput  # type: ignore[method-assign, assignment]
-    gpu = Gpu(arrays, CudaClock(), l2_bytes=1 << 16)
+    gpu = Gpu(arrays, CudaClock(driver), l2_bytes=1 << 16)
     bench = Bench(gpu, Candidates("cuda", 1), workload, keeps=False)
     answers = []
     for size in sizes:
         asked = {"shape": dict.fromkeys(workload.dims, size), "plan": path, "min_seconds": 1e-6}
         answers.append(bench.check(asked))
-        answers += [bench.time({**asked, "cache": cache}) for cache in gpu.states]
+        case = bench._case(asked)
+        for cache in gpu.states:
+            output = case.copies[0][0].output
+            output.poison()
+            answer = bench.time({**asked, "cache": cache})
+            answers.append({**answer, "right": case.problem.verdict(output.read()).correct})
     return {"found": answers}
 
 
@@ -95,7 +103,7 @@ class BrokenOutput(TvmOutput):
     """An output whose last guard is written to before it is looked at."""
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        super().__init__(TvmArrays().put, shape, dtype)
+        super().__init__(TvmArrays(CudaDriver()).put, shape, dtype)
 
     @property
     def intact(self) -> bool:

@@ -155,10 +155,12 @@ def _exported(kernel: Kernel, struct: str | None, alignment: int) -> str:
         f"*({constant}{parameter.type}*)arguments[{i}]"
         for i, (constant, parameter) in enumerate(zip(constants, kernel.parameters, strict=True))
     )
+    sizes = "".join(f"sizeof({parameter.type}), " for parameter in kernel.parameters)
     align = f"alignof({aligned_as}) > {alignment} ? alignof({aligned_as}) : {alignment}"
     return (
         f"static void emu_call_{kernel.name}(void** arguments) {{ {kernel.name}({arguments}); }} "
+        f"static const unsigned emu_bytes_{kernel.name}[] = {{{sizes}0}}; "
         f"EMU_EXPORT emulated_kernel emu_kernel_{kernel.name}; emulated_kernel emu_kernel_{kernel.name} = "
         f'{{"{kernel.name}", emu::launch, emu::failure, emu_call_{kernel.name}, {static_bytes}, '
-        f"(unsigned)({align}), {kernel.max_threads}}};"
+        f"(unsigned)({align}), {kernel.max_threads}, emu_bytes_{kernel.name}}};"
     )

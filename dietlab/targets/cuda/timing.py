@@ -12,6 +12,7 @@ from dietlab.plans import plan_for
 from dietlab.shapes import Shape
 from dietlab.space import CudaMicroKernel, CudaScheme, compiled_registers, shared_bytes
 from dietlab.timing.cuda_clock import CudaClock, require_gpu
+from dietlab.timing.cuda_driver import CudaDriver
 from dietlab.timing.gpu import Gpu
 from dietlab.timing.protocol import GPU_CACHE_STATES
 from dietlab.timing.tvm_arrays import TvmArrays
@@ -39,7 +40,8 @@ def options(hardware: Hardware, folder: Path) -> tuple[dict[str, Any], str]:
 
 def device(cores: int, options: Mapping[str, Any]) -> Gpu:
     """Returns the first GPU."""
-    return Gpu(TvmArrays(), CudaClock(), int(options["l2_bytes"]))
+    driver = CudaDriver()
+    return Gpu(TvmArrays(driver), CudaClock(driver), int(options["l2_bytes"]))
 
 
 def require_here(hardware: Hardware) -> None:
