@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from cuda_samples import emulated as needs_emulator
 from test_cuda_compile import Program, assembled, program
 from test_cuda_operators import Emulated as Operators
 
+from dietlab.errors import SpaceError
 from dietlab.hardware import Hardware
 from dietlab.lower.cuda.geometry import shared_elements
 from dietlab.lower.cuda.nvcc import compilers
@@ -34,6 +36,7 @@ HERE = Path(__file__).parent
 H200 = Hardware.preset("h200")
 DENSE = Dense(T=Dim(1, 128), N=40, K=456, dtype="float16")
 KEY = "64x32x64.p1x1.s4"
+SHARED_KEY, SPLIT_KEY = f"{KEY}.m2", f"{KEY}.k2"
 ROWS = 70
 """Nothing is a multiple of the tile, and the ring goes round: eight steps in four stages."""
 
@@ -55,6 +58,9 @@ def operators() -> Iterator[Operators]:
     [
         ("64x32x64.p1x1.s4", 40, 456, "float16"),
         ("128x96x64.p2x1.s4.even", 200, 72, "bfloat16"),
+        ("64x32x64.p1x1.s4.m2", 64, 456, "float16"),
+        ("128x32x64.p2x1.s4.m4.even", 128, 840, "bfloat16"),
+        ("64x96x64.p1x1.s4.k4.rest", 200, 840, "bfloat16"),
         pytest.param("128x64x64.p1x2.s6.rest", 63, 320, "bfloat16", marks=pytest.mark.thorough),
         pytest.param("256x64x64.p2x2.s4.b2.even", 96, 8, "float16", marks=pytest.mark.thorough),
     ],
@@ -89,37 +95,39 @@ def test_the_tree_chooses_between_units(operators: Operators) -> None:
 
 
 @cache
-def one() -> Program:
-    return program(DENSE, H200, [Scheme.from_key(KEY)])
+def one(key: str = KEY) -> Program:
+    return program(replace(DENSE, N=64) if key == SHARED_KEY else DENSE, H200, [Scheme.from_key(key)])
 
 
-def run(source: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def run(source: str, key: str = KEY) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """What a variant of the kernel computes, and what is right."""
-    kernel: Any = Scheme.from_key(KEY)
-    random = np.random.default_rng(0)
-    x, w = (random.integers(-4, 5, (extent, DENSE.K)).astype(np.float16) for extent in (ROWS, DENSE.N))
-    y = np.full((ROWS, DENSE.N), np.nan, np.float16)
+    kernel: Any = Scheme.from_key(key).kernel
+    work, random = one(key).work, np.random.default_rng(0)
+    x, w = (random.integers(-4, 5, (extent, work.K)).astype(np.float16) for extent in (ROWS, work.N))
+    y = np.full((ROWS, work.N), np.nan, np.float16)
     row_tiles = -(-ROWS // kernel.rows)
-    grid = row_tiles * -(-DENSE.N // kernel.cols)
+    tiles = row_tiles * -(-work.N // kernel.cols)
     emulator = Emulated.of(source)
     parameters = emulator.kernels["k0_kernel"].parameters
     known: dict[str, Any] = {
         "w_map": TensorMap(w, (32, 64)),
-        "x_map": TensorMap(x, (64, 64)),
+        "x_map": TensorMap(x, (64 // kernel.multicast, 64)),
         "T": ROWS,
         "rows": ROWS,
-        "grid": grid,
+        "grid": tiles // kernel.multicast,
         "row_tiles": row_tiles,
     }
     values = [known.get(parameter.name, y) for parameter in parameters]
-    shared = 2 * shared_elements(kernel.kernel, one().geometry)
-    emulator.launch("k0_kernel", grid, kernel.kernel.threads, values, shared)
+    shared = 2 * shared_elements(kernel, one(key).geometry)
+    blocks = tiles * kernel.splits
+    emulator.launch("k0_kernel", blocks, kernel.threads, values, shared, kernel.cluster)
     return y.astype(np.float32), x.astype(np.float32) @ w.T.astype(np.float32)
 
 
 @needs_emulator
-def test_the_whole_kernel_is_right() -> None:
-    found, expected = run(one().source)
+@pytest.mark.parametrize("key", [KEY, SHARED_KEY, SPLIT_KEY])
+def test_the_whole_kernel_is_right(key: str) -> None:
+    found, expected = run(one(key).source, key)
     np.testing.assert_array_equal(found, expected)
 
 
@@ -142,7 +150,7 @@ def test_the_whole_kernel_is_right() -> None:
         # Its bytes are counted wrong.
         ("(uint)12288);", "(uint)12280);", "-8 bytes are missing"),
         # Nobody says that it is empty.
-        ("if ((step_1 > 0) && (lane == 0))", "if (step_1 < 0)", "without end for the mbarrier"),
+        ("if ((step_1 > 0) && (lane < 1))", "if (step_1 < 0)", "without end for the mbarrier"),
         # The wrong phase is waited for.
         ("(ring_ptr[1] ^ 1));", "ring_ptr[1]);", "without end for the mbarrier"),
         # The product that reads it may still be computed.
@@ -160,6 +168,38 @@ def test_a_broken_ring_is_told(right: str, wrong: str, complaint: str) -> None:
         run(one().source.replace(right, wrong))
 
 
+MEETING = "tvm_builtin_ptx_barrier_cluster_{}();"
+
+
+@needs_emulator
+@pytest.mark.parametrize(
+    ("right", "wrong", "complaint"),
+    [
+        # A block brings rows to another whose barriers are not there yet.
+        (
+            MEETING.format("arrive_cluster_arrive_release_aligned")
+            + "\n  "
+            + MEETING.format("wait_cluster_wait_acquire_aligned")
+            + "\n  ring_ptr[0] = 0;",
+            "__syncthreads();\n  ring_ptr[0] = 0;",
+            r"where no mbarrier\.init was",
+        ),
+        # Only the block itself is told that a slot is empty.
+        ("(lane < 2)", "(lane == 1)", "without end for the mbarrier|more arrivals"),
+        # A slot is filled before the other block has left it.
+        ("(uint)8);", "(uint)4);", "more arrivals than the 4|was written before|another copy to offset"),
+        # The others' half of the rows never comes.
+        ("(ushort)3", "(ushort)1", "without end for the mbarrier"),
+    ],
+    ids=["start", "release", "early", "half"],
+)
+def test_a_broken_cluster_is_told(right: str, wrong: str, complaint: str) -> None:
+    source = one(SHARED_KEY).source
+    assert right in source
+    with pytest.raises(EmulatorError, match=complaint):
+        run(source.replace(right, wrong), SHARED_KEY)
+
+
 # The space
 
 
@@ -171,17 +211,40 @@ def test_keys_and_what_a_ring_takes() -> None:
     assert (roles.launched, roles.producer, roles.worker) == (168, 40, 232)
 
 
-@pytest.mark.parametrize("key", ["64x64x64.p1x1x2.s4", "64x64x64.p1x1.s4.k2", "64x64x64.p1x1.s2"])
-def test_no_ring_shares_a_reduction(key: str) -> None:
-    with pytest.raises(Exception, match=r"has its reduction alone|one stage is fetched"):
+@pytest.mark.parametrize(
+    ("key", "complaint"),
+    [
+        ("64x64x64.p1x1x2.s4", "computed in whole steps"),
+        ("64x64x64.p1x1.s2", "one stage is fetched"),
+        ("64x64x64.p1x1.s4.k2.m2", "share rows that producers bring, or a reduction"),
+        ("64x64x64.g1x1.s4.m2", "share rows that producers bring, or a reduction"),
+        ("64x64x64.p1x1.s4.m16", "a cluster has 8 blocks at most"),
+    ],
+)
+def test_what_no_ring_is(key: str, complaint: str) -> None:
+    with pytest.raises(SpaceError, match=complaint):
         Scheme.from_key(key)
+
+
+def test_blocks_share_rows_where_the_columns_are_whole_clusters() -> None:
+    for cols, most in ((4096, 4), (2304, 4), (2300, 1)):
+        work = Dense(T=Dim(1, 2048), N=cols, K=768, dtype="bfloat16")
+        found = [scheme.kernel for scheme in build_space(work, H200) if scheme.kernel.unit == "tma"]
+        assert max(kernel.multicast for kernel in found) == most
+        assert all(kernel.multicast == 1 or cols % (kernel.cols * kernel.multicast) == 0 for kernel in found)
+
+
+@needs_emulator
+def test_columns_that_are_no_whole_clusters_are_computed_by_another_plan(operators: Operators) -> None:
+    (case,) = operators.check(DENSE, [SHARED_KEY], [65])
+    assert case["launches"][0]["block"][0] == 128
 
 
 def test_rings_join_the_space_where_operands_can_be_described() -> None:
     work = Dense(T=Dim(1, 2048), N=2304, K=768, dtype="bfloat16")
     space: Any = build_space(work, H200)
     rings = [scheme for scheme in space if scheme.kernel.unit == "tma"]
-    assert rings and len(space) < 1.5 * (len(space) - len(rings))
+    assert rings and len(rings) < 0.2 * len(space)
     assert {scheme.kernel.stages for scheme in rings} == {4, 6, 8}
     for other in (
         Dense(T=Dim(1, 2048), N=2304, K=764, dtype="bfloat16"),
@@ -199,8 +262,9 @@ def test_rings_join_the_space_where_operands_can_be_described() -> None:
 def test_rings_compile_without_a_spill() -> None:
     if next(compilers(), None) is None:
         pytest.skip("no CUDA compiler is installed (pip install nvidia-cuda-nvcc nvidia-cuda-cccl)")
-    keys = ["128x256x64.p2x1.s4", "64x128x64.p1x1.s4.b2", "256x128x64.p2x1.s4.even", "128x192x64.p1x2.s4"]
-    work = Dense(T=Dim(1, 2048), N=2300, K=768, dtype="bfloat16")
+    keys = ["128x256x64.p2x1.s4.m4", "64x128x64.p1x1.s4.b2", "256x128x64.p2x1.s4.m2.even", "128x192x64.p1x2.s4"]
+    keys += ["128x128x64.p2x1.s4.k8"]
+    work = Dense(T=Dim(1, 2048), N=4096, K=4096, dtype="bfloat16")
     cubin = assembled(program(work, H200, [Scheme.from_key(key) for key in keys]))
     assert not cubin.remarks
     for number, key in enumerate(keys):

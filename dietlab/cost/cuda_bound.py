@@ -93,6 +93,7 @@ class BlockTiles:
         resident: blocks that fit a multiprocessor.
         splits: blocks that share a tile's reduction and add up their sums.
         itemsize: bytes of an operand's element.
+        multicast: blocks side by side that share the rows that L2 gives.
     """
 
     unit: Numbers
@@ -106,11 +107,17 @@ class BlockTiles:
     resident: Numbers
     splits: Numbers
     itemsize: Numbers
+    multicast: Numbers
 
     @property
     def fill(self) -> Numbers:
         """The bytes that a step fetches."""
         return np.asarray((self.rows + self.cols) * self.step * self.itemsize)
+
+    @property
+    def given(self) -> Numbers:
+        """The bytes that L2 gives a block for a step."""
+        return np.asarray((self.rows / self.multicast + self.cols) * self.step * self.itemsize)
 
     @property
     def warps(self) -> Numbers:
@@ -177,7 +184,7 @@ def step_cycles(tiles: BlockTiles, rates: GpuRates) -> StepCycles:
         np.asarray(
             _by_unit(tiles.unit, by_threads, by_warps, by_groups) + tiles.fill / SHARED_BYTES * narrow
         ),
-        np.asarray(tiles.fill / rates.l2_bytes),
+        np.asarray(tiles.given / rates.l2_bytes),
         np.asarray((instructions + copies + beside) / SLOTS),
     )
 

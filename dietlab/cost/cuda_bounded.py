@@ -25,7 +25,7 @@ from dietlab.hardware.gpu_rates import GpuRates, gpu_rates
 from dietlab.space import CudaMicroKernel, CudaScheme
 from dietlab.workloads import Workload, require_dtype
 
-SIZES = ("cols", "step", "down", "across", "threads", "ahead", "splits")
+SIZES = ("cols", "step", "down", "across", "threads", "ahead", "splits", "multicast")
 """The sizes of :class:`BlockTiles` that micro-kernels have by the same names."""
 
 

@@ -35,6 +35,7 @@ CUDA_FEATURES = (
     "copies_a_thread",
     "column_waste",
     "splits",
+    "multicast",
     "resident",
     "bound_gflops",
     "math_of_bound",
@@ -97,7 +98,7 @@ def _sizes(kernel: CudaMicroKernel, workload: Workload, hardware: Hardware) -> l
         blocks,
         blocks * kernel.threads / gpu.warp_threads,
         (kernel.tile_rows + kernel.tile_cols) / (kernel.tile_rows * kernel.tile_cols),
-        2.0 * kernel.rows * kernel.cols / (itemsize * (kernel.rows + kernel.cols)),
+        2.0 * kernel.rows * kernel.cols / (itemsize * (kernel.rows / kernel.multicast + kernel.cols)),
         kernel.accumulators * part,
         # A producer's copies are of whole tiles: none is a worker's.
         0.0
@@ -105,5 +106,6 @@ def _sizes(kernel: CudaMicroKernel, workload: Workload, hardware: Hardware) -> l
         else (kernel.rows + kernel.cols) * kernel.step * itemsize / (16 * kernel.threads),
         kernel.cols * -(-cols // kernel.cols) / cols - 1.0,
         kernel.splits,
+        kernel.multicast,
         kernel.resident,
     ]

@@ -118,7 +118,7 @@ class Pairs:
         across = np.maximum(1, np.where(grouped, groups, warps) / down)
         ahead = np.maximum(1, stages - 1)
         threads, one, size = 32 * warps, np.ones_like(rows), np.full_like(rows, BYTES)
-        return BlockTiles(unit, rows, cols, step, down, across, threads, ahead, self.resident, one, size)
+        return BlockTiles(unit, rows, cols, step, down, across, threads, ahead, self.resident, one, size, one)
 
     @cached_property
     def bound(self) -> BoundSeconds:

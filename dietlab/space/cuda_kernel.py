@@ -24,7 +24,7 @@ PAIR = 2
 
 _UNITS: dict[str, Unit] = {pieces.letter: unit for unit, pieces in PIECES.items()}
 _KEY = re.compile(
-    r"(\d+)x(\d+)x(\d+)\.([twgp])(\d+)x(\d+)(?:x(\d+))?\.s(\d+)(?:\.k(\d+))?(?:\.b(\d+))?"
+    r"(\d+)x(\d+)x(\d+)\.([twgp])(\d+)x(\d+)(?:x(\d+))?\.s(\d+)(?:\.k(\d+))?(?:\.m(\d+))?(?:\.b(\d+))?"
     r"(?:\.(even|rest|checked))?"
 )
 
@@ -58,6 +58,8 @@ class CudaMicroKernel(MicroKernel):
         splits: blocks that share one tile's reduction (split-K), each with every ``splits``-th step. They
             are one cluster, which adds up its sums through its blocks' shared memory: nothing is written
             twice, no second kernel is launched. From compute capability 9.0 on; 8 at most.
+        multicast: blocks side by side that share the rows of ``x`` (``tma`` only). They are one cluster;
+            each brings a part of the rows to all of them, so that L2 is read once for all.
         resident: blocks that a multiprocessor has room for at least, as the compiler is told: it keeps
             to so few registers (CUDA C Programming Guide, launch bounds).
 
@@ -66,7 +68,8 @@ class CudaMicroKernel(MicroKernel):
 
     ``key`` reads ``128x64x16.t16x16.s3``, with slices ``32x64x64.t4x16x4.s3``, on tensor cores
     ``128x128x32.w2x2.s4``, with splits and two resident blocks ``64x64x32.w2x2.s4.k4.b2``, by groups of
-    warps ``128x256x64.g2x1.s4``, by such with a producer ``128x256x64.p2x1.s4``.
+    warps ``128x256x64.g2x1.s4``, by such with a producer ``128x256x64.p2x1.s4``, in clusters of two
+    ``128x128x64.p1x1.s6.m2``.
 
     Raises:
         SpaceError: if a size is not positive, or workers do not divide the tile.
@@ -82,6 +85,7 @@ class CudaMicroKernel(MicroKernel):
     unit: Unit = "fma"
     splits: int = 1
     resident: int = 1
+    multicast: int = 1
     example: ClassVar[str] = "128x64x16.t16x16.s3.even"
     reserves: ClassVar[bool] = True
     ordered: ClassVar[bool] = False
@@ -97,6 +101,7 @@ class CudaMicroKernel(MicroKernel):
             self.stages,
             self.splits,
             self.resident,
+            self.multicast,
         )
         if min(sizes) < 1:
             raise SpaceError("a micro-kernel's sizes are positive", self.key, "Make each 1 or more.")
@@ -104,10 +109,13 @@ class CudaMicroKernel(MicroKernel):
             computed = "another is" if self.pieces.stages == 2 else "two are"
             remedy = f"Give it {self.pieces.stages} or more."
             raise SpaceError(f"one stage is fetched while {computed} computed", self.key, remedy)
-        if self.unit == "tma" and self.slices * self.splits > 1:
-            remedy = "Take wgmma to share a reduction."
-            raise SpaceError("a tile that a producer brings has its reduction alone", self.key, remedy)
-        if self.splits > CLUSTER:
+        if self.unit == "tma" and self.slices > 1:
+            remedy = "Take wgmma to slice a step."
+            raise SpaceError("what a producer brings is computed in whole steps", self.key, remedy)
+        if self.multicast > 1 and (self.unit != "tma" or self.splits > 1):
+            remedy = "Take tma, and no splits."
+            raise SpaceError("blocks share rows that producers bring, or a reduction", self.key, remedy)
+        if self.cluster > CLUSTER:
             raise SpaceError(f"a cluster has {CLUSTER} blocks at most", self.key, "Split it less.")
         divided = {
             "rows": (self.rows, self.granule),
@@ -135,18 +143,21 @@ class CudaMicroKernel(MicroKernel):
         workers = f"{self.pieces.letter}{self.down}x{self.across}"
         workers += f"x{self.slices}" if self.slices > 1 else ""
         splits = f".k{self.splits}" if self.splits > 1 else ""
+        multicast = f".m{self.multicast}" if self.multicast > 1 else ""
         resident = f".b{self.resident}" if self.resident > 1 else ""
         suffix = f".{edge}" if edge else ""
-        return f"{self.rows}x{self.cols}x{self.step}.{workers}.s{self.stages}{splits}{resident}{suffix}"
+        return f"{self.rows}x{self.cols}x{self.step}.{workers}.s{self.stages}{splits}{multicast}{resident}{suffix}"
 
     @classmethod
     def parse(cls, key: str) -> tuple[CudaMicroKernel, str, str] | None:
         match = _KEY.fullmatch(key)
         if not match:
             return None
-        rows, cols, step, letter, down, across, slices, stages, splits, resident, edge = match.groups()
+        rows, cols, step, letter, down, across, slices, stages, *last, edge = match.groups()
         sizes: Any = (int(size) for size in (rows, cols, step, down, across, slices or 1, stages))
-        kernel = cls(*sizes, unit=_UNITS[letter], splits=int(splits or 1), resident=int(resident or 1))
+        splits, multicast, resident = (int(size or 1) for size in last)
+        unit = _UNITS[letter]
+        kernel = cls(*sizes, unit=unit, splits=splits, resident=resident, multicast=multicast)
         return kernel, "", edge or ""
 
     @property
@@ -168,9 +179,19 @@ class CudaMicroKernel(MicroKernel):
         return self.unit
 
     @property
+    def computing(self) -> int:
+        """Threads of the block that compute."""
+        return self.down * self.across * self.slices * self.pieces.threads
+
+    @property
     def threads(self) -> int:
         """Threads of the block."""
-        return self.down * self.across * self.slices * self.pieces.threads + self.pieces.producers
+        return self.computing + self.pieces.producers
+
+    @property
+    def cluster(self) -> int:
+        """Blocks of a cluster."""
+        return self.splits * self.multicast
 
     @property
     def ahead(self) -> int:

@@ -27,6 +27,9 @@ SHARES = ((1, 1), (2, 1), (4, 1), (1, 2), (1, 4), (1, 8))
 """The ways to share a tile's reduction: slices of one block, blocks of a cluster. Not both: either makes
 up for too few tiles."""
 
+MULTICAST = (1, 2, 4)
+"""Blocks of a cluster that share the rows of ``x``."""
+
 RESIDENT = (1, 2)
 
 THREADS_DOWN, THREADS_ACROSS = (4, 8, 16), (8, 16, 32)
@@ -78,14 +81,15 @@ def cuda_candidates(
         for (down, across, rows, cols), step, (slices, splits), stages in product(
             product(*ARRANGEMENTS[unit]), STEPS[unit], shares, STAGES[unit]
         ):
-            if step % (slices * PIECES[unit].steps) or (unit == "tma" and slices * splits > 1):
+            if step % (slices * PIECES[unit].steps) or (unit == "tma" and slices > 1):
                 continue
             kernel = CudaMicroKernel(
                 down * rows, across * cols, step, down, across, slices, stages, unit, splits
             )
             few = RESIDENT if bounded(kernel, hardware) else RESIDENT[:1]
-            for resident, edge in product(few, edges):
-                yield Scheme(replace(kernel, resident=resident), edge)
+            shared = MULTICAST if unit == "tma" and splits == 1 else MULTICAST[:1]
+            for multicast, resident, edge in product(shared, few, edges):
+                yield Scheme(replace(kernel, resident=resident, multicast=multicast), edge)
 
 
 def units(workload: Workload, hardware: Hardware) -> tuple[Unit, ...]:
@@ -182,10 +186,16 @@ def cuda_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
             lambda k: k.resident * (shared_bytes(k, itemsize) + gpu.smem_reserved_bytes),
         ),
         _limit(
-            "blocks share a reduction in clusters, from compute capability 9.0 on",
+            "blocks share a reduction or rows in clusters, from compute capability 9.0 on",
             CLUSTER if gpu.clusters else 1,
             "blocks",
-            lambda k: k.splits,
+            lambda k: k.cluster,
+        ),
+        _limit(
+            "blocks that share rows lie side by side: the output has whole clusters of columns",
+            0,
+            "columns left over",
+            lambda k: 0 if k.multicast == 1 else columns_left(workload, k),
         ),
         _limit(
             "each block of a cluster has two steps or more",
@@ -229,6 +239,12 @@ def cuda_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
 def _limit(reason: str, most: float, unit: str, measure: Callable[[CudaMicroKernel], float]) -> Limit:
     """Returns a limit of what is compiled, whatever the scheme around it."""
     return Limit(reason, most, unit, lambda scheme: measure(scheme.kernel))
+
+
+def columns_left(workload: Workload, kernel: CudaMicroKernel) -> int:
+    """Returns the columns of the output that whole clusters leave over; one, if their number is dynamic."""
+    cols = axis_of(workload, "cols").extent
+    return cols % (kernel.cols * kernel.multicast) if isinstance(cols, int) else 1
 
 
 def thread_registers(kernel: CudaMicroKernel) -> int:

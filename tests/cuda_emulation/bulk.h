@@ -47,23 +47,30 @@ static void mbarrier_init(uint32_t address, uint32_t count) {
     barriers[cluster_rank][address] = made;
 }
 
-static Barrier& barrier_at(uint32_t address, const char* instruction) {
-    unsigned char* const at = shared_at(address, BARRIER_BYTES, instruction);
-    const auto found = barriers[cluster_rank].find(address);
-    if (found == barriers[cluster_rank].end())
-        fail(FAILED, "%s at offset %ld of shared memory, where no mbarrier.init was", instruction,
-             shared_offset(address));
-    if (memcmp(at, &found->second.mark, BARRIER_BYTES))
-        fail(FAILED, "%s: the mbarrier at offset %ld was overwritten", instruction, shared_offset(address));
+// The barrier at an address of one block of the cluster; another's has to be there still.
+static Barrier& barrier_of(Place place, const char* instruction) {
+    if (blocks[place.rank].progress == Progress::finished)
+        fail(FAILED, "%s: block %u of the cluster has finished", instruction, place.rank);
+    const auto found = barriers[place.rank].find(place.address);
+    if (found == barriers[place.rank].end())
+        fail(FAILED, "%s at offset %ld of shared memory, where no mbarrier.init was (block %u of the cluster)",
+             instruction, shared_offset(place.address), place.rank);
+    if (memcmp(windows[place.rank].region + place.address, &found->second.mark, BARRIER_BYTES))
+        fail(FAILED, "%s: the mbarrier at offset %ld was overwritten", instruction, shared_offset(place.address));
     return found->second;
 }
 
+static Barrier& barrier_at(uint32_t address, const char* instruction) {
+    shared_at(address, BARRIER_BYTES, instruction);
+    return barrier_of({cluster_rank, address}, instruction);
+}
+
 // Lets those who wait for this barrier look again.
-static void wake(uint32_t address) {
-    const unsigned first = first_fiber(cluster_rank);
+static void wake(Place place) {
+    const unsigned first = first_fiber(place.rank);
     for (unsigned thread = 0; thread < thread_count; ++thread) {
         Fiber& fiber = fibers[first + thread];
-        if (fiber.state != State::at_mbarrier || fiber.watched != address) continue;
+        if (fiber.state != State::at_mbarrier || fiber.watched != place.address) continue;
         fiber.state = State::ready;
         woken = true;
     }
@@ -76,12 +83,14 @@ static void complete_phase(Barrier& barrier) {
 }
 
 static void mbarrier_arrive(uint32_t address, long bytes, const char* instruction) {
-    Barrier& barrier = barrier_at(address, instruction);
+    const Place place = placed(address);
+    if (place.rank == cluster_rank) shared_at(place.address, BARRIER_BYTES, instruction);
+    Barrier& barrier = barrier_of(place, instruction);
     if (barrier.pending == 0) fail(FAILED, "%s: more arrivals than the %u of a phase", instruction, barrier.count);
     barrier.bytes += bytes;
     --barrier.pending;
     complete_phase(barrier);
-    wake(address);
+    wake(place);
 }
 
 // What is on its way to this barrier arrives.
@@ -107,7 +116,7 @@ static bool mbarrier_try_wait(uint32_t address, uint32_t parity) {
         Barrier& barrier = barrier_at(address, "mbarrier.try_wait");
         if (barrier.phase % 2 == parity) land_bulk_copies(address, barrier);
         if (barrier.phase % 2 != parity) {
-            wake(address);
+            wake({cluster_rank, address});
             return true;
         }
         fibers[current].watched = address;
@@ -124,22 +133,26 @@ static bool mbarrier_try_wait(uint32_t address, uint32_t parity) {
          thread, shared_offset(address), barrier.phase, barrier.pending, barrier.count, barrier.bytes);
 }
 
-// Whether something between these offsets of shared memory is still on its way.
-static bool being_brought(long first, long last) {
-    for (const BulkCopy& copy : bulk_copies[cluster_rank]) {
+// Whether something between these offsets of a block's shared memory is still on its way.
+static bool being_brought(unsigned rank, long first, long last) {
+    for (const BulkCopy& copy : bulk_copies[rank]) {
         const long begin = shared_offset(copy.address);
         if (first < begin + (long)copy.data.size() && begin <= last) return true;
     }
     return false;
 }
 
-// A box of a matrix, line after line, swizzled by the address of its destination; zero where it sticks out.
-static void bulk_tensor_2d(uint32_t to, uint64_t map, int32_t element, int32_t line, uint32_t barrier) {
+// A box of a matrix, line after line, swizzled by the address of its destination; zero where it sticks out. It goes to
+// the same place of each block that has a bit in `blocks_mask`, and is reported to the same barrier there.
+static void bulk_tensor_2d(uint32_t to, uint64_t map, int32_t element, int32_t line, uint32_t barrier,
+                           uint32_t blocks_mask) {
     const char* const instruction = "cp.async.bulk.tensor.2d";
     tensor_map tile;
     memcpy(&tile, reinterpret_cast<const void*>(map), sizeof tile);
     if (tile.magic != TENSOR_MAP_MAGIC) fail(FAILED, "%s: the descriptor was never encoded", instruction);
-    barrier_at(barrier, instruction);
+    shared_at(barrier, BARRIER_BYTES, instruction);
+    if (blocks_mask == 0 || blocks_mask >> cluster_count)
+        fail(FAILED, "%s to blocks %#x of a cluster of %u", instruction, blocks_mask, cluster_count);
     const uint32_t line_bytes = 2 * tile.box[0], bytes = line_bytes * tile.box[1], pattern = 8 * tile.swizzle_bytes;
     if (line_bytes != tile.swizzle_bytes)
         fail(FAILED, "%s: a line of %u bytes is not swizzled as one of %u", instruction, line_bytes,
@@ -150,8 +163,6 @@ static void bulk_tensor_2d(uint32_t to, uint64_t map, int32_t element, int32_t l
              window().bytes);
     if (offset % pattern)
         fail(MISALIGNED, "%s at offset %ld of shared memory, which is no multiple of %u", instruction, offset, pattern);
-    if (being_brought(offset, offset + bytes - 1))
-        fail(FAILED, "%s: another copy to offset %ld is still on its way", instruction, offset);
     BulkCopy copy{to, barrier, std::vector<unsigned char>(bytes)};
     for (uint32_t i = 0; i < tile.box[1]; ++i)
         for (uint32_t j = 0; j < tile.box[0]; ++j) {
@@ -162,9 +173,15 @@ static void bulk_tensor_2d(uint32_t to, uint64_t map, int32_t element, int32_t l
             memcpy(&copy.data[at], reinterpret_cast<const char*>(tile.address) + row * tile.stride_bytes + 2 * column,
                    2);
         }
-    memset(window().region + to, POISON, bytes);
-    bulk_copies[cluster_rank].push_back(std::move(copy));
-    wake(barrier);
+    for (unsigned rank = 0; rank < cluster_count; ++rank) {
+        if (!(blocks_mask >> rank & 1)) continue;
+        barrier_of({rank, barrier}, instruction);
+        if (being_brought(rank, offset, offset + bytes - 1))
+            fail(FAILED, "%s: another copy to offset %ld is still on its way", instruction, offset);
+        memset(windows[rank].region + to, POISON, bytes);
+        bulk_copies[rank].push_back(copy);
+        wake({rank, barrier});
+    }
 }
 
 // Registers of a thread from here on, of all threads of four warps.

@@ -28,6 +28,7 @@ namespace emu {
 
 constexpr unsigned MAX_THREADS = 1024, MAX_CLUSTER = 8, LANES = 32, GROUP = 4 * LANES, NOBODY = ~0u;
 constexpr unsigned MAX_FIBERS = MAX_THREADS * MAX_CLUSTER, MAX_GROUPS = MAX_FIBERS / GROUP;
+constexpr unsigned NUMBERED = 16;  // barriers of a block (PTX ISA, "bar")
 constexpr uint32_t FULL = 0xFFFFFFFFu;
 constexpr size_t STACK_BYTES = 128 * 1024;
 
@@ -82,13 +83,13 @@ static void prepare(Context& context, unsigned char* stack, void (*entry)()) {
 }
 #endif
 
-enum class State : unsigned char { ready, at_barrier, at_cluster, at_mbarrier, in_warp, in_group, done };
+enum class State : unsigned char { ready, at_barrier, at_numbered, at_cluster, at_mbarrier, in_warp, in_group, done };
 
 struct Fiber {
     Context context;
     State state;
     int line;      // of the barrier it waits at
-    uint32_t watched;  // the barrier in shared memory that it waits for
+    uint32_t watched;  // the barrier in shared memory, or the number of that of some threads, that it waits for
     bool arrived;  // at the cluster's barrier
     Index index;
 };
@@ -109,11 +110,14 @@ struct Group {
     void* arguments[GROUP];
 };
 
+enum class Progress { released, waiting, blocked, finished };
+
 // A block of a cluster; one that is in no cluster is a cluster by itself.
 struct Block {
     unsigned phase;  // barriers passed
     unsigned votes, last_votes;
-    bool finished;
+    unsigned numbered[NUMBERED];  // threads at each barrier of some threads
+    Progress progress;
 };
 
 static Fiber fibers[MAX_FIBERS];
@@ -192,6 +196,24 @@ static unsigned sync_threads_count(int line, bool yes) {
     blocks[cluster_rank].votes += yes;
     sync_threads(line);
     return blocks[cluster_rank].last_votes;
+}
+
+// A barrier of `count` threads of the block, whoever they are; number 0 is that of all.
+static void sync_some_threads(unsigned number, unsigned count) {
+    if (number < 1 || number >= NUMBERED || count < LANES || count % LANES || count > thread_count)
+        fail(FAILED, "bar.sync %u of %u threads, of %u that the block has", number, count, thread_count);
+    unsigned& arrived = blocks[cluster_rank].numbered[number];
+    fibers[current].watched = number;
+    if (++arrived < count) {
+        wait(State::at_numbered);
+        return;
+    }
+    arrived = 0;
+    for (unsigned thread = 0; thread < thread_count; ++thread) {
+        Fiber& fiber = fibers[first_fiber(cluster_rank) + thread];
+        if (fiber.state == State::at_numbered && fiber.watched == number) fiber.state = State::ready;
+    }
+    woken = true;
 }
 
 static void cluster_arrive() {
@@ -281,7 +303,6 @@ static void run_warp(unsigned warp, bool forward) {
     }
 }
 
-enum class Progress { released, waiting, finished };
 
 [[noreturn]] static void fail_at_mbarrier(unsigned thread, uint32_t address);
 
@@ -303,7 +324,10 @@ static Progress release_barrier(unsigned rank) {
             fail(FAILED, "divergent warps: %u threads wait in %s for the others of their four warps", group.arrived,
                  group.instruction);
         } else if (fiber.state == State::at_mbarrier) {
-            fail_at_mbarrier(thread, fiber.watched);
+            return Progress::blocked;  // perhaps another block of the cluster arrives there
+        } else if (fiber.state == State::at_numbered) {
+            fail(FAILED, "divergent barrier: %u threads wait at barrier %u for others, which never come",
+                 blocks[rank].numbered[fiber.watched], fiber.watched);
         } else if (fiber.state == State::at_cluster) {
             ++at_cluster;
         } else if (at_barrier++ == 0) {
@@ -371,31 +395,50 @@ static void check_stacks(unsigned rank) {
     }
 }
 
-// The blocks of a cluster, each up to the cluster's next barrier, in an order that turns around there too.
-// `over(rank)` is called when a block has finished.
+static bool can_go_on(unsigned rank) {
+    for (unsigned thread = 0; thread < thread_count; ++thread)
+        if (fibers[first_fiber(rank) + thread].state == State::ready) return true;
+    return false;
+}
+
+// Nobody of the cluster can go on: tells of a thread that waits for a barrier in shared memory.
+static void fail_if_blocked() {
+    for (unsigned rank = 0; rank < cluster_count; ++rank)
+        for (unsigned thread = 0; thread < thread_count && blocks[rank].progress == Progress::blocked; ++thread) {
+            const Fiber& fiber = fibers[first_fiber(rank) + thread];
+            if (fiber.state != State::at_mbarrier) continue;
+            enter(rank);
+            fail_at_mbarrier(thread, fiber.watched);
+        }
+}
+
+// The blocks of a cluster, each up to the cluster's next barrier or until it waits for what another one does, in
+// an order that turns around each time. `over(rank)` is called when a block has finished.
 template <class Over>
 static void run_cluster(unsigned number, Over over) {
     for (unsigned rank = 0; rank < cluster_count; ++rank) start_fibers(rank);
-    for (unsigned meetings = 0;; ++meetings) {
-        unsigned waiting = 0;
+    for (unsigned round = 0;; ++round) {
+        bool ran = false;
         for (unsigned i = 0; i < cluster_count; ++i) {
-            const unsigned rank = (number + meetings) % 2 == 0 ? i : cluster_count - 1 - i;
-            if (blocks[rank].finished) continue;
-            if (run_block(rank, number + rank) == Progress::waiting) {
-                ++waiting;
-                continue;
-            }
+            const unsigned rank = (number + round) % 2 == 0 ? i : cluster_count - 1 - i;
+            Block& block = blocks[rank];
+            if (block.progress == Progress::finished || !can_go_on(rank)) continue;
+            ran = true;
+            block.progress = run_block(rank, number + rank);
+            if (block.progress != Progress::finished) continue;
             check_stacks(rank);
-            blocks[rank].finished = true;
             over(rank);
         }
+        if (ran) continue;
+        fail_if_blocked();
+        unsigned waiting = 0;
+        for (unsigned rank = 0; rank < cluster_count; ++rank) waiting += blocks[rank].progress == Progress::waiting;
         if (waiting == 0) return;
         if (waiting != cluster_count)
             fail(FAILED, "divergent barrier: %u of %u blocks of a cluster wait for the others, which have finished",
                  waiting, cluster_count);
-        for (unsigned rank = 0; rank < cluster_count; ++rank)
-            for (unsigned thread = 0; thread < thread_count; ++thread)
-                fibers[first_fiber(rank) + thread].state = State::ready;
+        for (unsigned fiber = 0; fiber < first_fiber(cluster_count); ++fiber)
+            if (fibers[fiber].state == State::at_cluster) fibers[fiber].state = State::ready;
     }
 }
 

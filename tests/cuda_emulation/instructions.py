@@ -199,13 +199,21 @@ def _to_other_block(instruction: Instruction, match: re.Match[str], scope: Scope
     return f"{to} = emu::mapa({address}, {rank});"
 
 
+def _to_other_blocks_shared(instruction: Instruction, match: re.Match[str], scope: Scope) -> str:
+    to, address, rank = (scope.value(operand) for operand in instruction.operands)
+    return f"{to} = emu::mapa_shared({address}, {rank});"
+
+
 def _convert(instruction: Instruction, match: re.Match[str], scope: Scope) -> str:
     to, value = (scope.value(operand) for operand in instruction.operands)
     return f"{to} = ({REGISTERS[match['to']]})({REGISTERS[match['type']]}){value};"
 
 
 def _barrier(instruction: Instruction, match: re.Match[str], scope: Scope) -> str:
-    if instruction.operands != ("0",):  # a barrier of some of the threads
+    number, *count = (scope.value(operand) for operand in instruction.operands)
+    if count:
+        return f"emu::sync_some_threads({number}, {count[0]});"
+    if number != "0":  # a barrier of all threads is number 0 here
         raise _unknown(instruction)
     return "emu::sync_threads(-1);"
 
@@ -241,12 +249,13 @@ def _try_wait(instruction: Instruction, match: re.Match[str], scope: Scope) -> s
 
 
 def _bulk_tensor(instruction: Instruction, match: re.Match[str], scope: Scope) -> str:
-    to, source, barrier = instruction.operands
+    to, source, barrier, *mask = instruction.operands
+    blocks = scope.value(mask[0]) if mask else "1u << emu::cluster_rank"
     tensor_map, coordinates = split(source.strip()[1:-1], ",")
     element, line = scope.values(coordinates)
     return (
         f"emu::bulk_tensor_2d({scope.address(to)}, {scope.value(tensor_map)}, {element}, {line}, "
-        f"{scope.address(barrier)});"
+        f"{scope.address(barrier)}, {blocks});"
     )
 
 
@@ -263,7 +272,7 @@ _ORDER = r"(?:\.volatile|\.relaxed\.\w+|\.weak)?"
 _MEMORY = rf"{_ORDER}\.{_SPACE}(?:\.nc)?(?:\.v(?P<lanes>[24]))?\.(?P<type>[busf]\d+)"
 _MATRIX = r"\.sync\.aligned\.m8n8\.x(?P<count>[124])(?P<trans>\.trans)?(?P<space>\.shared(?:::cta)?)?\.b16"
 
-_BARRIER_SPACE = r"\.shared(?:::cta)?"
+_BARRIER_SPACE = r"\.shared(?:::cta|::cluster)?"
 _BARRIER_ORDER = r"(?:\.(?:acquire|release|relaxed)\.(?:cta|cluster))?"
 
 RULES: list[tuple[str, Rule]] = [
@@ -290,7 +299,8 @@ RULES: list[tuple[str, Rule]] = [
     (rf"mbarrier\.arrive(?P<tx>\.expect_tx)?{_BARRIER_ORDER}{_BARRIER_SPACE}\.b64", _arrive),
     (rf"mbarrier\.try_wait\.parity{_BARRIER_ORDER}{_BARRIER_SPACE}\.b64", _try_wait),
     (
-        r"cp\.async\.bulk\.tensor\.2d\.shared::(?:cluster|cta)\.global\.mbarrier::complete_tx::bytes",
+        r"cp\.async\.bulk\.tensor\.2d\.shared::(?:cluster|cta)\.global(?:\.tile)?\.mbarrier::complete_tx::bytes"
+        r"(?:\.multicast::cluster)?",
         _bulk_tensor,
     ),
     (r"setmaxnreg\.(?:inc|dec)\.sync\.aligned\.u32", _set_registers),
@@ -301,6 +311,7 @@ RULES: list[tuple[str, Rule]] = [
     (r"mov\.(?P<type>[busf]\d+)", _move),
     (r"cvta\.to\.shared\.u64", _to_shared),
     (r"mapa\.u64", _to_other_block),
+    (r"mapa\.shared::cluster\.u32", _to_other_blocks_shared),
     (r"barrier\.cluster\.arrive(?:\.release|\.relaxed)?(?:\.aligned)?", _call_of("emu::cluster_arrive();")),
     (r"barrier\.cluster\.wait(?:\.acquire)?(?:\.aligned)?", _call_of("emu::cluster_wait();")),
     (r"cvt\.(?P<to>[us]\d+)\.(?P<type>[us]\d+)", _convert),

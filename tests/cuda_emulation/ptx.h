@@ -50,6 +50,25 @@ static uint64_t mapa(uint64_t address, unsigned rank) {
     return reinterpret_cast<uint64_t>(windows[rank].data + offset);
 }
 
+// An address in the shared memory of a cluster has the block's number, plus 1, in its high bits; without one it is
+// of the running block.
+constexpr unsigned OTHER_BLOCK = 24;
+static uint32_t mapa_shared(uint32_t address, unsigned rank) {
+    if (rank >= cluster_count)
+        fail(ILLEGAL_ADDRESS, "mapa to block %u of a cluster of %u", rank, cluster_count);
+    return address | (rank + 1) << OTHER_BLOCK;
+}
+
+// Where in a cluster's shared memory something is: the block, and the address as if it were running.
+struct Place {
+    unsigned rank;
+    uint32_t address;
+};
+static Place placed(uint32_t address) {
+    const unsigned other = address >> OTHER_BLOCK;
+    return {other ? other - 1 : cluster_rank, address & ((1u << OTHER_BLOCK) - 1)};
+}
+
 static unsigned char* global_at(uint64_t address, unsigned bytes, const char* instruction) {
     if (address % bytes)
         fail(MISALIGNED, "%s at global address %#llx, which is no multiple of %u", instruction,

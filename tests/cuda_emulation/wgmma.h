@@ -74,7 +74,7 @@ static void check_brought(const char* instruction, const Described& tile, unsign
             first = at < first ? at : first;
             last = at > last ? at : last;
         }
-    if (being_brought(first, last)) fail(FAILED, "%s reads what a bulk copy is still bringing", instruction);
+    if (being_brought(cluster_rank, first, last)) fail(FAILED, "%s reads what a bulk copy is still bringing", instruction);
 }
 
 // A tile that the tensor cores may still be reading.

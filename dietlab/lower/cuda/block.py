@@ -60,12 +60,12 @@ def block_program(
     worker.start()
     x, w = fetches(kernel, geometry, arrays, shared, place)
     depth = geometry.extent(geometry.depth, place.size)
-    steps = _steps(kernel, depth, place)
+    steps = own_steps(kernel, depth, place)
     for first in range(kernel.ahead):
         if not isinstance(steps, int) or first < steps:
             with nullcontext() if isinstance(steps, int) else only(int32(first) < steps):
                 for fetch in (x, w):
-                    fetch.begin(_number(kernel, place, int32(first)), int32(first))
+                    fetch.begin(step_number(kernel, place, int32(first)), int32(first))
                     fetch.finish(int32(first))
         _commit(x, w)
     _walk(worker, geometry, place, x, w, depth, steps)
@@ -92,14 +92,14 @@ def _walk(
 
         def begin() -> None:
             with only(coming < int32(steps)):
-                number = _number(kernel, place, coming)
+                number = step_number(kernel, place, coming)
                 x.begin(number, slot)
                 w.begin(number, slot)
             _commit(x, w)
 
         if not worker.asynchronous:
             begin()
-        number = _number(kernel, place, step)
+        number = step_number(kernel, place, step)
         left = _left(kernel, geometry, place, depth, number) if place.checked else None
         worker.multiply_add(computed.now, left)
         if worker.asynchronous:
@@ -142,7 +142,7 @@ class _Slot:
         T.buffer_store(self.counter, after, [int32(0)])
 
 
-def _steps(kernel: CudaMicroKernel, depth: Any, place: BlockPosition) -> Any:
+def own_steps(kernel: CudaMicroKernel, depth: Any, place: BlockPosition) -> Any:
     """Returns the number of reduction steps of this block."""
     steps = -(-depth // kernel.step) if isinstance(depth, int) else _ceil(depth, kernel.step)
     if kernel.splits == 1:
@@ -150,7 +150,7 @@ def _steps(kernel: CudaMicroKernel, depth: Any, place: BlockPosition) -> Any:
     return bound("own_steps", tirx.truncdiv(steps + (kernel.splits - 1) - place.rank, int32(kernel.splits)))
 
 
-def _number(kernel: CudaMicroKernel, place: BlockPosition, own: Any) -> Any:
+def step_number(kernel: CudaMicroKernel, place: BlockPosition, own: Any) -> Any:
     """Returns which of all steps this block's ``own``-th one is."""
     return own if kernel.splits == 1 else own * int32(kernel.splits) + place.rank
 

@@ -18,6 +18,9 @@ from dietlab.space import CudaMicroKernel
 
 WARP = 32
 
+WORKERS_BARRIER = 1
+"""The barrier of those threads that compute, where a producer takes no part; number 0 is that of all."""
+
 
 class Run(NamedTuple):
     """Sums of neighbouring columns that one thread has.
@@ -132,6 +135,14 @@ class Layout:
         base = slot * int32(self.stage) + int32(self.x_panel.elements)
         return self.w_panel.at(base, line, at)
 
+    def meet(self) -> None:
+        """Emits a barrier of the threads that compute; what they wrote to shared memory, all of them see
+        then. A producer meets nobody, so that these have a barrier to themselves."""
+        if self.kernel.pieces.producers:
+            T.evaluate(T.ptx["bar.sync"](WORKERS_BARRIER, self.kernel.computing))
+        else:
+            T.evaluate(T.cuda.cta_sync())
+
     @contextmanager
     def writers(self) -> Iterator[None]:
         if self.kernel.slices == 1:
@@ -190,13 +201,13 @@ class Layout:
         arrives, since it has been added up; so nobody waits for the stores.
         """
         kernel = self.kernel
-        group, mine = kernel.threads // kernel.slices, -(-runs // kernel.splits)
+        group, mine = kernel.computing // kernel.slices, -(-runs // kernel.splits)
         own = T.decl_buffer((runs * group * width,), "float32", data=self.shared.data, scope="shared.dyn")
 
         def place(number: Any) -> Any:
             return span((number * int32(group) + self.thread) * int32(width), width)
 
-        T.evaluate(T.cuda.cta_sync())
+        self.meet()
         with self.writers(), unrolled(runs, "n") as n:
             T.buffer_store(own, sums[span(run(n).first, width)], [place(n)])
         T.evaluate(T.ptx["barrier.cluster.arrive.release.aligned"]())

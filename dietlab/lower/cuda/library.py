@@ -187,7 +187,7 @@ def _plans(
     for number, scheme in enumerate(schemes):
         if heights[number]:
             with T.If(chosen == int64(number)), T.Then():
-                if scheme.kernel.unit == "tma" and not describes(geometry):
+                if scheme.kernel.unit == "tma" and not describes(geometry, scheme.kernel):
                     _launches(NARROW, geometry, arrays, size, ())
                 else:
                     _launches(scheme, geometry, arrays, size, heights[number])
@@ -260,7 +260,8 @@ def _launch(
                3  8      tile 0, region 1
                4  9      tile 1
 
-    Blocks that share a reduction are neighbours: a cluster of them stands where one block stands here.
+    Blocks that share a reduction are neighbours: a cluster of them stands where one block stands here. So do
+    blocks that share rows, which have one tile of columns each.
     """
     leading = regions[0][0]
     first, checked = leading.kernel, leading.edge == "checked"
@@ -269,16 +270,16 @@ def _launch(
     row_tiles = bound("row_tiles", int32(sum((count for _, count in regions[1:]), regions[0][1])))
     counts = [bound("tiles_of_region", int32(count)) for _, count in regions]
     rows = bound("rows", int32(size))
-    grid = bound("grid", row_tiles * int32(column_tiles))
+    grid = bound("grid", row_tiles * int32(column_tiles // first.multicast))
     maps = tensor_maps(first, geometry, arrays, size) if first.unit == "tma" else None
     elements = max(shared_elements(scheme.kernel, geometry) for scheme, _ in regions)
     with ExitStack() as stack:
-        block = stack.enter_context(T.launch_thread("blockIdx.x", grid * int32(first.splits)))
+        block = stack.enter_context(T.launch_thread("blockIdx.x", grid * int32(first.cluster)))
         batch = stack.enter_context(T.launch_thread("blockIdx.y", int32(geometry.batch or 1)))
         rank = int32(0)
-        if first.splits > 1:
-            rank = stack.enter_context(T.launch_thread("clusterCtaIdx.x", int32(first.splits)))
-            block = bound("cluster", tirx.truncdiv(block, int32(first.splits)))
+        if first.cluster > 1:
+            rank = stack.enter_context(T.launch_thread("clusterCtaIdx.x", int32(first.cluster)))
+            block = bound("cluster", tirx.truncdiv(block, int32(first.cluster)))
         thread = stack.enter_context(T.launch_thread("threadIdx.x", int32(first.threads)))
         if first.resident > 1 or maps is not None:  # registers are given and taken from a known number
             stack.enter_context(T.attr(int32(0), RESIDENT, first.resident))
@@ -287,7 +288,10 @@ def _launch(
             "shared", T.alloc_buffer((elements,), geometry.dtype, scope="shared.dyn", align=align)
         )
         tile = computed_once("tile", tirx.truncmod(block, row_tiles))
-        first_col = computed_once("first_col", tirx.truncdiv(block, row_tiles) * int32(first.cols))
+        across = tirx.truncdiv(block, row_tiles)
+        if first.multicast > 1:
+            across = across * int32(first.multicast) + rank
+        first_col = computed_once("first_col", across * int32(first.cols))
 
         def emit(kernel: CudaMicroKernel, row: Any) -> None:
             place = BlockPosition(batch, bound("first_row", row), first_col, rows, thread, rank, checked)

@@ -31,18 +31,22 @@ class Maps:
     w: Any
 
 
-def describes(geometry: BlockGeometry) -> bool:
-    """Returns whether both operands can be described; a plan of bulk copies is another plan's where not. The
-    space refuses such (:func:`dietlab.space.cuda_ring.described`), yet a portfolio may be built for more."""
+def describes(geometry: BlockGeometry, kernel: CudaMicroKernel) -> bool:
+    """Returns whether both operands can be described, and blocks that share rows are whole clusters; a plan of
+    bulk copies is another plan's where not. The space refuses such (:func:`dietlab.space.cuda_ring.described`),
+    yet a portfolio may be built for more."""
+    if kernel.multicast > 1 and not geometry.fits("cols", kernel.cols * kernel.multicast):
+        return False
     extents = (geometry.depth, geometry.cols if geometry.direct else geometry.depth)
     whole = all(isinstance(e, int) and e * geometry.itemsize % LINE_BYTES == 0 for e in extents)
     return whole and geometry.itemsize == 2 and geometry.batch is None
 
 
 def box_lines(kernel: CudaMicroKernel, geometry: BlockGeometry) -> tuple[int, int]:
-    """Returns the lines of ``x`` and ``w`` that one copy brings: what one instruction reads of ``x``, so that
-    tiles of every height are whole boxes, and a worker's columns, 256 at most as a box may have."""
-    return PIECES[kernel.unit].rows, kernel.step if geometry.direct else kernel.tile_cols
+    """Returns the lines of ``x`` and ``w`` that one copy brings: what one instruction reads of ``x``, or a
+    block's part of that where several share it, so that tiles of every height are whole boxes; and a worker's
+    columns, 256 at most as a box may have."""
+    return PIECES[kernel.unit].rows // kernel.multicast, kernel.step if geometry.direct else kernel.tile_cols
 
 
 def tensor_maps(kernel: CudaMicroKernel, geometry: BlockGeometry, arrays: Any, size: Any) -> Maps:

@@ -10,6 +10,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
+from dietlab.lower.cuda.block import own_steps, step_number
 from dietlab.lower.cuda.geometry import AnyPanel, BlockGeometry, SwizzledPanel, panels
 from dietlab.lower.cuda.layout import WARP, Layout
 from dietlab.lower.cuda.place import Arrays, BlockPosition
@@ -17,11 +18,11 @@ from dietlab.lower.cuda.tensor_maps import Maps, box_lines
 from dietlab.lower.cuda.tir import bound, int32, only, registers
 from dietlab.lower.cuda.warp_group import WarpGroup, warp_group
 from dietlab.lower.cuda.write_back import write_back
-from dietlab.space import CudaMicroKernel
+from dietlab.space import CudaMicroKernel, exchanged_bytes
 from dietlab.space.cuda_ring import BARRIER_BYTES, RegistersOfRoles, registers_of_roles
-from dietlab.space.cuda_unit import PIECES
 
 BRING = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+BRING_TO_ALL = f"{BRING}.multicast::cluster"
 
 WAIT = "dietlab_wait"
 WAIT_SOURCE = f"""
@@ -36,13 +37,24 @@ __forceinline__ __device__ void {WAIT}(void* barrier, int parity) {{
 """Waits until the phase of this parity is over: the barrier's current one, or the one before it (PTX ISA,
 ``mbarrier.try_wait``)."""
 
+ARRIVE_AT = "dietlab_arrive_at"
+ARRIVE_SOURCE = f"""
+__forceinline__ __device__ void {ARRIVE_AT}(void* barrier, int rank) {{
+  unsigned int address = (unsigned int)__cvta_generic_to_shared(barrier), there;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
+  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" : : "r"(there) : "memory");
+}}
+"""
+"""Arrives at the barrier that lies at the same place of another block's shared memory (PTX ISA, ``mapa`` and
+``mbarrier.arrive``)."""
+
 
 @dataclass(frozen=True)
 class Ring:
     """Stages of shared memory with two barriers each, and a thread's place among them.
 
     ``full`` counts one arrival, the producer's, and the bytes of a stage; ``empty`` counts one of each of the
-    workers' warps. ``at`` are registers: the slot, the phase that it is in (0 or 1), the slot before.
+    workers' warps, of all blocks that share rows. ``at`` are registers: the slot, the phase that it is in (0 or 1), the slot before.
     """
 
     kernel: CudaMicroKernel
@@ -105,30 +117,53 @@ def ring_program(
 
     No thread of a worker computes an address, and no barrier holds the whole block up. What a bulk copy would
     read beyond an operand is zero in shared memory (local padding, paper section 3.2), by hardware.
+
+    Blocks that share rows (``multicast``) bring a part of them each, to all of the cluster. So a slot is empty
+    when the workers of all have left it, and no block ends while another may report to its barriers::
+
+        block 0                              block 1
+        bring x[slot][0:32] to both          bring x[slot][32:64] to both
+        bring its columns w[slot]            bring its columns w[slot]
+
+    Blocks that share a reduction (``splits``) take every ``splits``-th step, and a share of the sums.
     """
     x_panel, w_panel = panels(kernel, geometry)
     stage = x_panel.elements + w_panel.elements
     layout = Layout(kernel, geometry, shared, x_panel, w_panel, stage, int32(0), place.thread)
-    workers = kernel.threads - PIECES[kernel.unit].producers
-    ring = _ring(kernel, shared, kernel.stages * stage * geometry.itemsize)
-    depth = geometry.extent(geometry.depth, place.size)
-    steps = int32(-(-depth // kernel.step))
-    _initialize(ring, place.thread, workers)
+    used = max(kernel.stages * stage * geometry.itemsize, exchanged_bytes(kernel))
+    ring = _ring(kernel, shared, used)
+    steps = int32(own_steps(kernel, geometry.extent(geometry.depth, place.size), place))
+    _initialize(ring, place.thread)
     ring.start()
     roles = registers_of_roles(kernel)
-    with T.If(place.thread >= int32(workers)):
+    with T.If(place.thread >= int32(kernel.computing)):
         with T.Then():
             _set_registers(roles, producer=True)
-            with only(place.thread == int32(workers)):
+            with only(place.thread == int32(kernel.computing)):
                 _produce(ring, layout, place, maps, steps)
+            for _ in range(_meetings(kernel)):  # as the workers do: it is a barrier of all threads
+                T.evaluate(T.ptx["barrier.cluster.arrive.relaxed"]())
+                T.evaluate(T.ptx["barrier.cluster.wait.acquire"]())
         with T.Else():
             _set_registers(roles, producer=False)
             worker = warp_group(layout)
             worker.start()
             _consume(ring, worker, steps)
             worker.finish()
+            if kernel.multicast > 1:  # all that this block tells others has come when they go on
+                T.evaluate(T.ptx["barrier.cluster.arrive.release.aligned"]())
             with worker.totals(place.rank) as totals:
-                write_back(worker, totals, geometry, arrays, None, place)  # the producer meets nobody
+                write_back(worker, totals, geometry, arrays, shared, place)
+            if kernel.multicast > 1:
+                T.evaluate(T.ptx["barrier.cluster.wait.acquire.aligned"]())
+
+
+def _meetings(kernel: CudaMicroKernel) -> int:
+    """Returns how often the threads of a cluster meet behind its loops: before sums of other blocks are read,
+    and at the end."""
+    if kernel.splits > 1:
+        return 2
+    return 1 if kernel.multicast > 1 else 0
 
 
 def _ring(kernel: CudaMicroKernel, shared: Any, first_byte: int) -> Ring:
@@ -140,14 +175,20 @@ def _ring(kernel: CudaMicroKernel, shared: Any, first_byte: int) -> Ring:
     return Ring(kernel, barriers, first, registers("ring", 3, "int32"))
 
 
-def _initialize(ring: Ring, thread: Any, workers: int) -> None:
-    """Makes the barriers, and lets bulk copies and all threads know of them."""
-    with only(thread == int32(0)), T.serial(int32(0), int32(ring.kernel.stages)) as slot:
+def _initialize(ring: Ring, thread: Any) -> None:
+    """Makes the barriers, and lets bulk copies and all threads of the cluster know of them."""
+    kernel = ring.kernel
+    with only(thread == int32(0)), T.serial(int32(0), int32(kernel.stages)) as slot:
         T.evaluate(T.ptx["mbarrier.init.shared.b64"](ring.full(slot), tirx.const(1, "uint32")))
-        warps = tirx.const(workers // WARP, "uint32")
+        warps = tirx.const(kernel.computing // WARP * kernel.multicast, "uint32")
         T.evaluate(T.ptx["mbarrier.init.shared.b64"](ring.empty(slot), warps))
     T.evaluate(T.ptx["fence.proxy.async.shared::cta"]())
-    T.evaluate(T.cuda.cta_sync())
+    if kernel.multicast == 1:
+        T.evaluate(T.cuda.cta_sync())
+        return
+    T.evaluate(T.ptx["fence.mbarrier_init.release.cluster"]())
+    T.evaluate(T.ptx["barrier.cluster.arrive.release.aligned"]())
+    T.evaluate(T.ptx["barrier.cluster.wait.acquire.aligned"]())
 
 
 def _set_registers(roles: RegistersOfRoles, *, producer: bool) -> None:
@@ -167,14 +208,18 @@ def _produce(ring: Ring, layout: Layout, place: BlockPosition, maps: Maps, steps
         _wait(ring.empty(ring.slot), ring.phase ^ int32(1))
         expected = tirx.const(layout.stage * geometry.itemsize, "uint32")
         T.evaluate(T.ptx["mbarrier.arrive.expect_tx.shared.b64"](ring.full(ring.slot), expected))
-        k = bound("k", step * int32(kernel.step))
+        k = bound("k", step_number(kernel, place, step) * int32(kernel.step))
         x_lines, w_lines = box_lines(kernel, geometry)
         x_base = ring.slot * int32(layout.stage)
         w_base = x_base + int32(layout.x_panel.elements)
         full = ring.full(ring.slot)
-        for line, element, to in _boxes(layout.x_panel, x_lines, x_base):
-            _bring(layout, to, maps.x, k + int32(element), place.first_row + int32(line), full)
-        for line, element, to in _boxes(layout.w_panel, w_lines, w_base):
+        shared_by = kernel.multicast
+        for line, element in _boxes(layout.x_panel, x_lines * shared_by):
+            mine = int32(line) if shared_by == 1 else int32(line) + place.rank * int32(x_lines)
+            to = layout.x_panel.at(x_base, mine, element)
+            _bring(layout, to, maps.x, k + int32(element), place.first_row + mine, full, shared_by)
+        for line, element in _boxes(layout.w_panel, w_lines):
+            to = layout.w_panel.at(w_base, line, element)
             if geometry.direct:
                 _bring(layout, to, maps.w, place.first_col + int32(element), k + int32(line), full)
             else:
@@ -182,16 +227,23 @@ def _produce(ring: Ring, layout: Layout, place: BlockPosition, maps: Maps, steps
         ring.advance()
 
 
-def _boxes(panel: AnyPanel, lines: int, base: Any) -> Iterator[tuple[int, int, Any]]:
-    """Yields the first line and element of each box of a panel, and where it lies in shared memory."""
+def _boxes(panel: AnyPanel, lines: int) -> Iterator[tuple[int, int]]:
+    """Yields the first line and element of each box of a panel."""
     assert isinstance(panel, SwizzledPanel)  # as panels() makes them for groups of warps
     for element in range(0, panel.length, panel.pitch):
         for line in range(0, panel.lines, lines):
-            yield line, element, panel.at(base, line, element)
+            yield line, element
 
 
-def _bring(layout: Layout, to: Any, source: Any, element: Any, line: Any, barrier: Any) -> None:
-    T.evaluate(T.ptx[BRING](T.address_of(layout.shared[to]), T.address_of(source), element, line, barrier))
+def _bring(
+    layout: Layout, to: Any, source: Any, element: Any, line: Any, barrier: Any, shared_by: int = 1
+) -> None:
+    """Emits one bulk copy, to each of the blocks that share what it brings."""
+    where = T.address_of(layout.shared[to]), T.address_of(source), element, line, barrier
+    if shared_by == 1:
+        T.evaluate(T.ptx[BRING](*where))
+    else:
+        T.evaluate(T.ptx[BRING_TO_ALL](*where, tirx.const((1 << shared_by) - 1, "uint16")))
 
 
 def _consume(ring: Ring, worker: WarpGroup, steps: Any) -> None:
@@ -202,8 +254,13 @@ def _consume(ring: Ring, worker: WarpGroup, steps: Any) -> None:
         _wait(ring.full(ring.slot), ring.phase)
         worker.multiply_add(ring.slot)
         worker.settle()
-        with only(tirx.And(step > int32(0), worker.lane == int32(0))):
-            T.evaluate(T.ptx["mbarrier.arrive.shared.b64"](ring.empty(ring.slot_before)))
+        shared_by = worker.kernel.multicast
+        with only(tirx.And(step > int32(0), worker.lane < int32(shared_by))):
+            left = ring.empty(ring.slot_before)
+            if shared_by == 1:
+                T.evaluate(T.ptx["mbarrier.arrive.shared.b64"](left))
+            else:  # a lane tells a block
+                T.evaluate(T.cuda.func_call(ARRIVE_AT, left, worker.lane, source_code=ARRIVE_SOURCE))
         ring.advance()
 
 

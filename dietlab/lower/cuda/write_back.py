@@ -86,8 +86,8 @@ def write_back(
     shared: Any,
     place: BlockPosition,
 ) -> None:
-    """Stores what lies inside the output, after the epilogue: through ``shared`` memory, if it is given and
-    16 bytes can be stored at once. All threads of the block meet there.
+    """Stores what lies inside the output, after the epilogue: through ``shared`` memory, if 16 bytes can be
+    stored at once. All threads that compute meet there.
 
     Rows are tested one by one; columns only if the output's width is no multiple of the tile's.
     """
@@ -110,7 +110,7 @@ def write_back(
         wide=wide,
         finished=registers("finished", wide, geometry.dtype),
     )
-    if shared is not None and kernel.splits == 1 and geometry.y_width == CELL:
+    if kernel.splits == 1 and geometry.y_width == CELL:
         _through_shared(worker, totals, output, shared)
     else:
         _store(worker, totals, output)
@@ -154,7 +154,7 @@ def _through_shared(worker: Worker, totals: Totals, output: Output, shared: Any)
     """
     kernel, thread = worker.kernel, output.place.thread
     pitch, across = kernel.cols + CELL, kernel.cols // CELL
-    T.evaluate(T.cuda.cta_sync())  # the stages have been read
+    worker.layout.meet()  # the stages have been read
     with worker.writers(), unrolled(totals.count, "n") as n:
         run = totals.run(n)
         row, col = bound("row", worker.row(run.row)), bound("col", worker.col(run.col))
@@ -162,10 +162,10 @@ def _through_shared(worker: Worker, totals: Totals, output: Output, shared: Any)
             output.finish(totals.sums, run.first, row, col)
             value = output.finished[span(int32(0), output.wide)]
             T.buffer_store(shared, value, [span(row * int32(pitch) + col, output.wide)])
-    T.evaluate(T.cuda.cta_sync())
+    worker.layout.meet()
     pieces = kernel.rows * across
-    with unrolled(-(-pieces // kernel.threads), "n") as n:
-        piece = bound("piece", thread + n * int32(kernel.threads))
+    with unrolled(-(-pieces // kernel.computing), "n") as n:
+        piece = bound("piece", thread + n * int32(kernel.computing))
         row = bound("row", tirx.truncdiv(piece, int32(across)))
         col = bound("col", tirx.truncmod(piece, int32(across)) * int32(CELL))
         # A tile has as many rows as pieces; those beyond are no rows of it.
