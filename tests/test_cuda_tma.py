@@ -150,7 +150,7 @@ def test_the_whole_kernel_is_right(key: str) -> None:
         # Its bytes are counted wrong.
         ("(uint)12288);", "(uint)12280);", "-8 bytes are missing"),
         # Nobody says that it is empty.
-        ("if ((step_1 > 0) && (lane < 1))", "if (step_1 < 0)", "without end for the mbarrier"),
+        ("if ((step_1 > 0) && (lane == 0))", "if (step_1 < 0)", "without end for the mbarrier"),
         # The wrong phase is waited for.
         ("(ring_ptr[1] ^ 1));", "ring_ptr[1]);", "without end for the mbarrier"),
         # The product that reads it may still be computed.
@@ -177,7 +177,7 @@ MEETING = "tvm_builtin_ptx_barrier_cluster_{}();"
     [
         # A block brings rows to another whose barriers are not there yet.
         (
-            MEETING.format("arrive_cluster_arrive_release_aligned")
+            MEETING.format("arrive_cluster_arrive_relaxed_aligned")
             + "\n  "
             + MEETING.format("wait_cluster_wait_acquire_aligned")
             + "\n  ring_ptr[0] = 0;",

@@ -42,7 +42,7 @@ ARRIVE_SOURCE = f"""
 __forceinline__ __device__ void {ARRIVE_AT}(void* barrier, int rank) {{
   unsigned int address = (unsigned int)__cvta_generic_to_shared(barrier), there;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
-  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" : : "r"(there) : "memory");
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" : : "r"(there) : "memory");
 }}
 """
 """Arrives at the barrier that lies at the same place of another block's shared memory (PTX ISA, ``mapa`` and
@@ -119,7 +119,8 @@ def ring_program(
     read beyond an operand is zero in shared memory (local padding, paper section 3.2), by hardware.
 
     Blocks that share rows (``multicast``) bring a part of them each, to all of the cluster. So a slot is empty
-    when the workers of all have left it, and no block ends while another may report to its barriers::
+    when the workers of all have left it; they say so only of slots that are filled again, so that a block ends
+    when nobody reports to its barriers any more::
 
         block 0                              block 1
         bring x[slot][0:32] to both          bring x[slot][32:64] to both
@@ -141,7 +142,7 @@ def ring_program(
             _set_registers(roles, producer=True)
             with only(place.thread == int32(kernel.computing)):
                 _produce(ring, layout, place, maps, steps)
-            for _ in range(_meetings(kernel)):  # as the workers do: it is a barrier of all threads
+            for _ in range(2 if kernel.splits > 1 else 0):  # as the workers do: it is a barrier of all threads
                 T.evaluate(T.ptx["barrier.cluster.arrive.relaxed"]())
                 T.evaluate(T.ptx["barrier.cluster.wait.acquire"]())
         with T.Else():
@@ -150,20 +151,8 @@ def ring_program(
             worker.start()
             _consume(ring, worker, steps)
             worker.finish()
-            if kernel.multicast > 1:  # all that this block tells others has come when they go on
-                T.evaluate(T.ptx["barrier.cluster.arrive.release.aligned"]())
             with worker.totals(place.rank) as totals:
                 write_back(worker, totals, geometry, arrays, shared, place)
-            if kernel.multicast > 1:
-                T.evaluate(T.ptx["barrier.cluster.wait.acquire.aligned"]())
-
-
-def _meetings(kernel: CudaMicroKernel) -> int:
-    """Returns how often the threads of a cluster meet behind its loops: before sums of other blocks are read,
-    and at the end."""
-    if kernel.splits > 1:
-        return 2
-    return 1 if kernel.multicast > 1 else 0
 
 
 def _ring(kernel: CudaMicroKernel, shared: Any, first_byte: int) -> Ring:
@@ -187,7 +176,7 @@ def _initialize(ring: Ring, thread: Any) -> None:
         T.evaluate(T.cuda.cta_sync())
         return
     T.evaluate(T.ptx["fence.mbarrier_init.release.cluster"]())
-    T.evaluate(T.ptx["barrier.cluster.arrive.release.aligned"]())
+    T.evaluate(T.ptx["barrier.cluster.arrive.relaxed.aligned"]())
     T.evaluate(T.ptx["barrier.cluster.wait.acquire.aligned"]())
 
 
@@ -255,11 +244,13 @@ def _consume(ring: Ring, worker: WarpGroup, steps: Any) -> None:
         worker.multiply_add(ring.slot)
         worker.settle()
         shared_by = worker.kernel.multicast
-        with only(tirx.And(step > int32(0), worker.lane < int32(shared_by))):
-            left = ring.empty(ring.slot_before)
-            if shared_by == 1:
+        left = ring.empty(ring.slot_before)
+        if shared_by == 1:
+            with only(tirx.And(step > int32(0), worker.lane == int32(0))):
                 T.evaluate(T.ptx["mbarrier.arrive.shared.b64"](left))
-            else:  # a lane tells a block
+        else:  # a lane tells a block
+            again = tirx.And(step > int32(0), step <= steps - int32(worker.kernel.stages))
+            with only(tirx.And(again, worker.lane < int32(shared_by))):
                 T.evaluate(T.cuda.func_call(ARRIVE_AT, left, worker.lane, source_code=ARRIVE_SOURCE))
         ring.advance()
 
