@@ -39,7 +39,7 @@ PAPER_CPU_LENGTHS: Mapping[str, tuple[int, ...]] = {
 }
 PAPER_GPU_LENGTHS: Mapping[str, tuple[int, ...]] = {
     "smoke": (5, 128),
-    "quick": PAPER_LENGTHS,
+    "quick": tuple(sorted({1, 2, 4, 8, 16, 32, *PAPER_LENGTHS})),
     "full": tuple(range(1, 129)),
 }
 BERT_GPU_LENGTHS: Mapping[str, tuple[int, ...]] = {
