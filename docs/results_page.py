@@ -77,7 +77,8 @@ def _machine_text(machine: Machine) -> str:
         caches = f"L2 {_size(hardware.gpu.l2_bytes)}"
     else:
         limits = hardware.cpu
-        caches = f"L1d {_size(limits.l1d_bytes)} and L2 {_size(limits.l2_bytes)} a core, L3 {_size(limits.l3_bytes)}"
+        own = f"L1d {_size(limits.l1d_bytes)} and L2 {_size(limits.l2_bytes)} a core"
+        caches = f"{own}, L3 {_size(limits.l3_bytes)}"
     return "\n".join([f"## {machine.name}", "", f"{machine.processor}; {machine.setting}. {caches}.", ""])
 
 
@@ -211,7 +212,10 @@ def _lengths_text(table: ResultTable) -> Iterator[str]:
             (
                 str(shape[LENGTH]),
                 number(1e6 * rows[OURS].seconds_median, "us"),
-                *(number(rows[name].speedup, "x") if name in rows and rows[name].speedup else "" for name in vendors),
+                *(
+                    number(rows[name].speedup, "x") if name in rows and rows[name].speedup else ""
+                    for name in vendors
+                ),
                 f"`{rows[OURS].plan}`",
             )
             for shape, rows in sorted(block.rows.items())

@@ -16,8 +16,8 @@ COLDEST_FIRST = ("rotating", "interleaved", "hot", "")
 
 
 class Place(NamedTuple):
-    """Number of threads and cache state: one column of a table; no state for facts of a whole study, no threads
-    on a GPU."""
+    """Number of threads and cache state: one column of a table; no state for facts of a whole study, no
+    threads on a GPU."""
 
     threads: int
     cache: str

@@ -171,13 +171,16 @@ def program_on(scheme: Scheme, workload: Workload, shape: Shape) -> Hashable:
 def same_work(scheme: Scheme, workload: Workload, shape: Shape) -> Shape:
     """Returns a shape that is equal for those on which a scheme does the same work.
 
-    A launch of a GPU's blocks computes whole tiles, whose rows beyond the end are zero: 65 to 128 rows in
-    granules of 64 are the same grid, the same tiles and the same steps. They take nearly the same time (of one
-    row, which all blocks read at once, a little more than of 64: ``data/h200``). What a CPU computes at the end
-    depends on each row.
+    A launch of a GPU's blocks computes whole tiles: 65 to 128 rows in granules of 64 are the same grid, the
+    same tiles and the same steps, and take nearly the same time. What a CPU computes at the end depends on each
+    row.
     """
     rows, granule = axis_of(workload, "rows").name, scheme.kernel.granule
-    if not scheme.kernel.reserves or tuple(workload.dims) != (rows,) or rows in _named(workload, "cols", "depth"):
+    if (
+        not scheme.kernel.reserves
+        or tuple(workload.dims) != (rows,)
+        or rows in _named(workload, "cols", "depth")
+    ):
         return shape
     return Shape.of(**{rows: -(-shape[rows] // granule) * granule})
 
@@ -264,8 +267,8 @@ class Calibration:
         return np.asarray(np.sqrt(left))
 
     def _known(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Iterator[tuple[int, int, int]]:
-        """Yields row, column and the number of the measured pair that is the same program, or the same work of
-        one (:func:`same_work`)."""
+        """Yields row, column and the number of the measured pair that is the same program, or the same work
+        of one (:func:`same_work`)."""
         workload = self._cost.workload
         places = {
             family: self._places(family, shapes)
@@ -278,8 +281,8 @@ class Calibration:
                     yield from ((row, column, known) for column in at)
 
     def _places(self, family: Scheme, shapes: Sequence[Shape]) -> list[tuple[Shape, list[int]]]:
-        """Returns the shapes that a family was measured on, each with the columns whose times it tells: of all
-        shapes of the same work, those that it is nearest to."""
+        """Returns the shapes that a family was measured on, each with the columns whose times it tells: of
+        all shapes of the same work, those that it is nearest to."""
         workload, alike = self._cost.workload, dict[Shape, list[Shape]]()
         for shape in self._measured_on.get(family, {}):
             alike.setdefault(same_work(family, workload, shape), []).append(shape)
