@@ -172,9 +172,8 @@ def same_work(scheme: Scheme, workload: Workload, shape: Shape) -> Shape:
     """Returns a shape that is equal for those on which a scheme does the same work.
 
     A launch of a GPU's blocks computes whole tiles: 65 to 128 rows in granules of 64 are the same grid, the
-    same tiles and the same steps, and take nearly the same time. What a CPU computes at the end depends on each
-    row.
-    """
+    same tiles and the same steps, and take nearly the same time. What a CPU computes at the end depends on
+    each row."""
     rows, granule = axis_of(workload, "rows").name, scheme.kernel.granule
     if (
         not scheme.kernel.reserves
@@ -237,6 +236,7 @@ class Calibration:
         self._process, self.share = min(
             tried, key=lambda found: found[0].unlikeliness + (0.0 if found[1] else EVIDENCE)
         )
+        self._shapes = measured.shapes
         self._numbers = {program: number for number, program in enumerate(measured.programs)}
 
     def seconds(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Values:
@@ -244,11 +244,14 @@ class Calibration:
         seconds = self._cost.bound(schemes, shapes)
         cores = self._cost.hardware.cores
         least = [self._cost.workload.flops(shape) / (cores * self._peak) for shape in shapes]
-        logs, own = self._process.mean(schemes, shapes), self._process.own
+        logs, own, told = self._process.mean(schemes, shapes), self._process.own, self._process.told
+        for row, column, number in self._known(schemes, shapes):
+            if shapes[column] == self._shapes[number]:
+                logs[row, column] += own[number]
+            else:  # the same work elsewhere, which extents in the process would make another
+                logs[row, column] = told[number]
         if self._prior is not None and self.share:
             logs += self.share * self._prior.values(self._cost, schemes, shapes)
-        for row, column, number in self._known(schemes, shapes):
-            logs[row, column] += own[number]
         return np.asarray(np.maximum(seconds * np.exp(logs), least))
 
     def doubt(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Values:
