@@ -262,7 +262,12 @@ def test_rings_join_the_space_where_operands_can_be_described() -> None:
 def test_rings_compile_without_a_spill() -> None:
     if next(compilers(), None) is None:
         pytest.skip("no CUDA compiler is installed (pip install nvidia-cuda-nvcc nvidia-cuda-cccl)")
-    keys = ["128x256x64.p2x1.s4.m4", "64x128x64.p1x1.s4.b2", "256x128x64.p2x1.s4.m2.even", "128x192x64.p1x2.s4"]
+    keys = [
+        "128x256x64.p2x1.s4.m4",
+        "64x128x64.p1x1.s4.b2",
+        "256x128x64.p2x1.s4.m2.even",
+        "128x192x64.p1x2.s4",
+    ]
     keys += ["128x128x64.p2x1.s4.k8"]
     work = Dense(T=Dim(1, 2048), N=4096, K=4096, dtype="bfloat16")
     cubin = assembled(program(work, H200, [Scheme.from_key(key) for key in keys]))

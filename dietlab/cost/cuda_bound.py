@@ -45,14 +45,14 @@ START_CYCLES = 1200.0
 """Cycles from a block's start to its first step, and from its last to the next block's start; an estimate."""
 
 CLUSTER_CYCLES = 1000.0
-"""Cycles of the barriers of a cluster whose blocks share a reduction, which each of its blocks waits for. On an
-H200 (``data/h200``) float32 tiles of 4 and 8 splits took some 20 % less than with the 1500 of before."""
+"""Cycles of the barriers of a cluster whose blocks share a reduction, which each of its blocks waits for.
+With 1500, float32 tiles with 8 splits were bounded above their times on an H200 (``data/h200``)."""
 
 CLUSTER_GROUPS, PAIR = 8, 2
-"""Groups of multiprocessors within which a cluster of blocks lies, and the multiprocessors of a pair, by which
-groups differ in size: so in the mean a group leaves half of a cluster less a pair empty. Of 128 blocks in
-clusters of four, one a multiprocessor, some start only when others are done: 27.9 us on an H200, and 16.1 us
-for 88 blocks with as many steps."""
+"""Groups of multiprocessors within which a cluster of blocks lies, and the multiprocessors of a pair, by
+which groups differ in size: in the mean a group leaves half of a cluster less a pair empty. Of 128 blocks in
+clusters of four, one a multiprocessor, some start only when others are done: 16 steps take 28 us on an H200
+(``data/h200``, T = 1), where those of 88 blocks take 16 us."""
 
 HINDERED = (5.0, 2.0, 3.0)
 """How units hinder each other, by what multiplies: a step keeps a multiprocessor busy for the root of this
@@ -61,8 +61,8 @@ read, multiply and copy by themselves do the one or the other. Chosen on times o
 round numbers; bulk copies leave workers nothing but to multiply, and the maximum holds."""
 
 BULK_SPEED = 1.4
-"""Bytes that L2 gives bulk copies in a cycle, over those that it gives threads that copy: 50 to 62 in place of
-40 in the steps of small tiles on an H200 (``data/h200``)."""
+"""Bytes that L2 gives bulk copies in a cycle, over those that it gives threads that copy: 50 to 62 in place
+of 40 in the steps of small tiles on an H200 (``data/h200``)."""
 
 COPY_BYTES, COPY_INSTRUCTIONS = 16, 2
 """Bytes of a thread's copy, and its instructions: an address, and the copy."""
