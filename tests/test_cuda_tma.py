@@ -150,7 +150,7 @@ def test_the_whole_kernel_is_right(key: str) -> None:
         # Its bytes are counted wrong.
         ("(uint)12288);", "(uint)12280);", "-8 bytes are missing"),
         # Nobody says that it is empty.
-        ("if ((step_1 > 0) && (lane < 1))", "if (step_1 < 0)", "without end for the mbarrier"),
+        ("if ((step_1 > 0) && (lane == 0))", "if (step_1 < 0)", "without end for the mbarrier"),
         # The wrong phase is waited for.
         ("(ring_ptr[1] ^ 1));", "ring_ptr[1]);", "without end for the mbarrier"),
         # The product that reads it may still be computed.
@@ -177,7 +177,7 @@ MEETING = "tvm_builtin_ptx_barrier_cluster_{}();"
     [
         # A block brings rows to another whose barriers are not there yet.
         (
-            MEETING.format("arrive_cluster_arrive_release_aligned")
+            MEETING.format("arrive_cluster_arrive_relaxed_aligned")
             + "\n  "
             + MEETING.format("wait_cluster_wait_acquire_aligned")
             + "\n  ring_ptr[0] = 0;",
@@ -262,12 +262,7 @@ def test_rings_join_the_space_where_operands_can_be_described() -> None:
 def test_rings_compile_without_a_spill() -> None:
     if next(compilers(), None) is None:
         pytest.skip("no CUDA compiler is installed (pip install nvidia-cuda-nvcc nvidia-cuda-cccl)")
-    keys = [
-        "128x256x64.p2x1.s4.m4",
-        "64x128x64.p1x1.s4.b2",
-        "256x128x64.p2x1.s4.m2.even",
-        "128x192x64.p1x2.s4",
-    ]
+    keys = ["128x256x64.p2x1.s4.m4", "64x128x64.p1x1.s4.b2", "256x128x64.p2x1.s4.m2.even", "128x192x64.p1x2.s4"]
     keys += ["128x128x64.p2x1.s4.k8"]
     work = Dense(T=Dim(1, 2048), N=4096, K=4096, dtype="bfloat16")
     cubin = assembled(program(work, H200, [Scheme.from_key(key) for key in keys]))

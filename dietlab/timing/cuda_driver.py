@@ -59,9 +59,7 @@ class GraphRecorder:
         redirected: makes calls inside of it queue their work on the stream of that handle.
     """
 
-    def __init__(
-        self, driver: CudaDriver, redirected: Callable[[int], AbstractContextManager[object]]
-    ) -> None:
+    def __init__(self, driver: CudaDriver, redirected: Callable[[int], AbstractContextManager[object]]) -> None:
         self._driver, self._redirected = driver, redirected
         self._stream = driver.made("cuStreamCreate", 0)
 
