@@ -61,10 +61,10 @@ read, multiply and copy by themselves do the one or the other. Chosen on times o
 round numbers; bulk copies leave workers nothing but to multiply, and the maximum holds."""
 
 STALLED = 0.5
-"""The time that a float32 warp waits for its own results, over that in which it issues; the more warps share a
-part of a multiprocessor, the less of it is lost. Of float32 tiles on an H200 (``data/h200``) those with 8 warps
-on a multiprocessor took 13 % more than those with 16, and these 17 % more than those with 24, beside the rest
-of the bound."""
+"""The time that a float32 warp waits for its own results, over that in which it issues; the more warps share
+a part of a multiprocessor, the less of it is lost. Without it, float32 tiles with 8 warps on a multiprocessor
+of an H200 (``data/h200``) took 13 % more of their bound than those with 16, and these 17 % more than those
+with 24."""
 
 BULK_SPEED = 1.4
 """Bytes that L2 gives bulk copies in a cycle, over those that it gives threads that copy: 50 to 62 in place
@@ -238,8 +238,8 @@ def pace(tiles: BlockTiles, rates: GpuRates) -> Pace:
 
     A warp issues at one of the multiprocessor's parts, and multiplies with that part's tensor core: a block
     of fewer warps than there are parts leaves the others to its neighbours, and some parts have a warp more
-    than others where all warps cannot be dealt evenly; few warps wait for their own results. What a step fetches comes while others are computed,
-    but warps wait for each other before and after it.
+    than others where all warps cannot be dealt evenly; few warps wait for their own results. What a step
+    fetches comes while others are computed, but warps wait for each other before and after it.
     """
     cycles = step_cycles(tiles, rates)
     own = np.maximum(cycles.math, cycles.issue)
