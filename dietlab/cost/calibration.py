@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, log
+from math import exp, log, prod
 from statistics import median, median_low
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from dietlab.measure import Record
 from dietlab.plans import tiling
 from dietlab.shapes import Shape
 from dietlab.space import Scheme
-from dietlab.workloads import Workload
+from dietlab.workloads import Role, Workload, axis_of
 
 if TYPE_CHECKING:
     from dietlab.cost.prior import Prior
@@ -168,6 +168,31 @@ def program_on(scheme: Scheme, workload: Workload, shape: Shape) -> Hashable:
     return scheme if scheme.kernel.reserves else tiling(scheme, workload, shape)
 
 
+def same_work(scheme: Scheme, workload: Workload, shape: Shape) -> Shape:
+    """Returns a shape that is equal for those on which a scheme does the same work.
+
+    A launch of a GPU's blocks computes whole tiles: 65 to 128 rows in granules of 64 are the same grid, the
+    same tiles and the same steps, and take nearly the same time. What a CPU computes at the end depends on each
+    row.
+    """
+    rows, granule = axis_of(workload, "rows").name, scheme.kernel.granule
+    if (
+        not scheme.kernel.reserves
+        or tuple(workload.dims) != (rows,)
+        or rows in _named(workload, "cols", "depth")
+    ):
+        return shape
+    return Shape.of(**{rows: -(-shape[rows] // granule) * granule})
+
+
+def _volume(shape: Shape) -> int:
+    return prod(shape.to_json().values())
+
+
+def _named(workload: Workload, *roles: Role) -> tuple[str, ...]:
+    return tuple(axis_of(workload, role).name for role in roles)
+
+
 class Calibration:
     """An adaptation cost and the records that correct it.
 
@@ -242,15 +267,11 @@ class Calibration:
         return np.asarray(np.sqrt(left))
 
     def _known(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Iterator[tuple[int, int, int]]:
-        """Yields row, column and the number of the measured pair that is the same program."""
+        """Yields row, column and the number of the measured pair that is the same program, or the same work
+        of one (:func:`same_work`)."""
         workload = self._cost.workload
-        columns: dict[Shape, list[int]] = {}
-        for column, shape in enumerate(shapes):
-            columns.setdefault(shape, []).append(column)
         places = {
-            family: [
-                (shape, columns[shape]) for shape in self._measured_on.get(family, ()) if shape in columns
-            ]
+            family: self._places(family, shapes)
             for family in dict.fromkeys(scheme.family for scheme in schemes)
         }
         for row, scheme in enumerate(schemes):
@@ -258,3 +279,16 @@ class Calibration:
                 known = self._numbers.get((program_on(scheme, workload, shape), shape))
                 if known is not None:
                     yield from ((row, column, known) for column in at)
+
+    def _places(self, family: Scheme, shapes: Sequence[Shape]) -> list[tuple[Shape, list[int]]]:
+        """Returns the shapes that a family was measured on, each with the columns whose times it tells: of
+        all shapes of the same work, those that it is nearest to."""
+        workload, alike = self._cost.workload, dict[Shape, list[Shape]]()
+        for shape in self._measured_on.get(family, {}):
+            alike.setdefault(same_work(family, workload, shape), []).append(shape)
+        found: dict[Shape, list[int]] = {}
+        for column, shape in enumerate(shapes):
+            if measured := alike.get(same_work(family, workload, shape)):
+                nearest = min(measured, key=lambda other: abs(log(_volume(other) / _volume(shape))))
+                found.setdefault(nearest, []).append(column)
+        return list(found.items())

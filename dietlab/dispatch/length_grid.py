@@ -15,6 +15,10 @@ from dietlab.workloads import Workload, axis_of
 DENSE_SHAPES = 256
 """The most shapes that a dispatcher is trained on; a range of at most this length is covered whole."""
 
+FULL_TILES = 64
+"""Rows of whose multiples long lengths of a grid are: tiles of GPUs are as high, or once or twice more, and
+those of CPUs divide it or nearly do."""
+
 ELSEWHERE = 0.25
 """The share of the calls, 0 to 1, that is expected on other layers and lengths than near the given ones."""
 
@@ -27,10 +31,13 @@ lie 2 and 3, whose best tiles are others."""
 
 
 def length_grid(workload: Workload, shapes: ShapeSet, limit: int = DENSE_SHAPES) -> ShapeSet:
-    """Returns every shape of a one-dimensional range, or ``limit`` of them.
+    """Returns every shape of a one-dimensional range, or about ``limit`` of them.
 
     With a limit, the first half of the grid takes every length, since one more row changes a short call the
-    most; the second half is evenly spread over the logarithm of the length. The weight of each given shape
+    most. The second half is spread over the logarithm of the length, in pairs of a multiple of
+    :data:`FULL_TILES` and the length after it: a call takes longer where one more tile begins, and a library
+    whose choice changes a few rows off pays for it at the very lengths that are asked for most. The given
+    lengths are in the grid. The weight of each given shape
     is divided equally among the grid's shapes nearest to it.
 
     Over several dimensions the grid is the given layers and others that nobody named, all at the given
@@ -42,12 +49,13 @@ def length_grid(workload: Workload, shapes: ShapeSet, limit: int = DENSE_SHAPES)
     if not workload.dims:
         return shapes
     name, dim = next(iter(workload.dims.items()))
-    extents = np.arange(dim.low, dim.high + 1)
+    extents, given = np.arange(dim.low, dim.high + 1), np.array([shape[name] for shape in shapes])
     if len(dim) > limit:
         dense = dim.low + limit // 2
-        spread = np.geomspace(dense, dim.high, limit - limit // 2).round().astype(int)
-        extents = np.union1d(np.arange(dim.low, dense), spread)
-    given = np.array([shape[name] for shape in shapes])
+        spread = np.geomspace(dense, dim.high, (limit - limit // 2) // 2)
+        full = FULL_TILES * np.ceil(spread / FULL_TILES).astype(int)
+        beyond = np.union1d(np.r_[full, full + 1], [*given, dim.high])
+        extents = np.union1d(np.arange(dim.low, dense), beyond[(beyond >= dense) & (beyond <= dim.high)])
     nearest = np.abs(extents[:, None] - given[None, :]).argmin(axis=1)
     population = np.bincount(nearest, minlength=len(given))
     return ShapeSet.of(
