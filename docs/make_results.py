@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import gpu_picture
 from claims_page import claims_page
 from model_table import END, START, model_table
 from readme_table import readme_table, with_block
 from results_index import read_index
-from results_page import results_page
+from results_page import on_gpu, results_page
 from search_page import search_page
 from speedup_picture import DARK, LIGHT, curve_of, draw, is_drawn
 
@@ -38,8 +39,13 @@ def main() -> None:
     curve = curve_of(machines[0])
     for theme in (LIGHT, DARK):
         path = ROOT / "docs" / theme.file
-        if not is_drawn(curve, path):
+        if not is_drawn(curve.fingerprint, path):
             draw(curve, theme, path)
+    for machine in filter(lambda machine: on_gpu(machine.bench), machines):
+        for theme in gpu_picture.THEMES:
+            path = ROOT / "docs" / theme.file
+            if not is_drawn(gpu_picture.fingerprint(gpu_picture.lines_of(machine)), path):
+                gpu_picture.draw(machine, theme, path)
 
 
 if __name__ == "__main__":

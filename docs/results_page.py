@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -72,15 +73,23 @@ def results_page(machines: Sequence[Machine]) -> str:
 
 def _machine_text(machine: Machine) -> str:
     hardware = machine.bench.reports[0].processor
-    limits = hardware.cpu
-    lines = [
-        f"## {machine.name}",
-        "",
-        f"{machine.processor}; {machine.setting}. L1d {_size(limits.l1d_bytes)} and L2 "
-        f"{_size(limits.l2_bytes)} a core, L3 {_size(limits.l3_bytes)}.",
-        "",
-    ]
-    return "\n".join(lines)
+    if on_gpu(machine.bench):
+        caches = f"L2 {_size(hardware.gpu.l2_bytes)}"
+    else:
+        limits = hardware.cpu
+        own = f"L1d {_size(limits.l1d_bytes)} and L2 {_size(limits.l2_bytes)} a core"
+        caches = f"{own}, L3 {_size(limits.l3_bytes)}"
+    return "\n".join([f"## {machine.name}", "", f"{machine.processor}; {machine.setting}. {caches}.", ""])
+
+
+def on_gpu(table: ResultTable) -> bool:
+    """Returns whether a table was measured on a GPU."""
+    return not table.reports[0].processor.limits.on_host
+
+
+def placed(table: ResultTable, lines: Iterable[Line]) -> tuple[Line, ...]:
+    """Returns lines of a table, without a number of cores where they were measured on a GPU."""
+    return tuple(replace(line, threads=0) if on_gpu(table) else line for line in lines)
 
 
 def _size(count: int) -> str:
@@ -111,6 +120,7 @@ def _findings(result: Result) -> Iterator[str]:
         table,
         [c for c in criteria_of(suite_of(table)) if not result.measures or c.measure in result.measures],
     )
+    lines = placed(table, lines)
     yield from _summary_tables(lines)
     yield misses(lines)
     if result.measures:
@@ -127,6 +137,8 @@ def _details(result: Result) -> Iterator[str]:
         return
     table = result.table
     yield _workload_text(table)
+    if on_gpu(table):
+        yield from _lengths_text(table)
     for what, parts in (("layer", by_layer(table)), ("length", by_length(table))):
         yield f"By {what}:\n\n{markdown(*part_table(what, parts))}" if parts else ""
     yield f"Dense layers, T <= {SHORT[1]}, over each contender, with the worst length:"
@@ -154,7 +166,7 @@ def _summary_tables(lines: Sequence[Line]) -> Iterator[str]:
 def _workload_text(table: ResultTable) -> str:
     """Mean speedup over the best vendor and mean regret for each operator by itself."""
     chosen = [c for c in criteria_of(suite_of(table)) if c.statistic in MEANS and _by_operator(c)]
-    lines = by_workload(table, chosen)
+    lines = placed(table, by_workload(table, chosen))
     lines = tuple(sorted(lines, key=lambda line: (line.workloads[0], chosen.index(line.criterion))))
     return "By operator:\n\n" + pivot(
         lines, lambda line: f"`{line.workloads[0]}`: {line.criterion.what}", _plain
@@ -180,7 +192,7 @@ def _contenders(table: ResultTable) -> str:
         if block.report.operator.operator == "dense":
             for contender, _, ratio in _speedups(block, lengths=SHORT):
                 key = (contender, block.report.kind(contender))
-                place = Place(block.report.threads, block.cache)
+                place = Place(0 if on_gpu(table) else block.report.threads, block.cache)
                 found.setdefault(key, {}).setdefault(place, []).append(ratio)
     places = in_order({place for cells in found.values() for place in cells})
     rows = [
@@ -188,6 +200,28 @@ def _contenders(table: ResultTable) -> str:
         for (name, kind), cells in found.items()
     ]
     return markdown(("contender", "kind", *(place.words for place in places)), rows)
+
+
+def _lengths_text(table: ResultTable) -> Iterator[str]:
+    """Our time at each length with operands from memory, and the speedup over each contender."""
+    for block in blocks(table):
+        if block.cache != "rotating":
+            continue
+        vendors = list(dict.fromkeys(name for rows in block.rows.values() for name in rows if name != OURS))
+        cells = [
+            (
+                str(shape[LENGTH]),
+                number(1e6 * rows[OURS].seconds_median, "us"),
+                *(
+                    number(rows[name].speedup, "x") if name in rows and rows[name].speedup else ""
+                    for name in vendors
+                ),
+                f"`{rows[OURS].plan}`",
+            )
+            for shape, rows in sorted(block.rows.items())
+        ]
+        header = ("T", "dietlab", *(f"over {name}" for name in vendors), "tile")
+        yield f"`{block.report.name}`, {block.cache}:\n\n{markdown(header, cells)}"
 
 
 def _speedups(block: Block, lengths: tuple[int, int] = EVERY) -> Iterator[tuple[str, int, float]]:

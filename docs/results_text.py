@@ -16,7 +16,8 @@ COLDEST_FIRST = ("rotating", "interleaved", "hot", "")
 
 
 class Place(NamedTuple):
-    """Number of threads and cache state: one column of a table; no state for facts of a whole study."""
+    """Number of threads and cache state: one column of a table; no state for facts of a whole study, no
+    threads on a GPU."""
 
     threads: int
     cache: str
@@ -24,7 +25,8 @@ class Place(NamedTuple):
     @property
     def words(self) -> str:
         """``"one core, rotating"``."""
-        return f"{cores(self.threads)}, {self.cache}" if self.cache else cores(self.threads)
+        said = [cores(self.threads)] if self.threads else []
+        return ", ".join([*said, *([self.cache] if self.cache else [])]) or "value"
 
 
 def in_order(places: Iterable[Place]) -> list[Place]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from io import BytesIO
@@ -25,7 +26,7 @@ THREADS, CACHE = 1, "rotating"
 INCHES = (8.0, 4.4)
 DOTS_PER_INCH = 200
 """Twice what the README shows, for screens of high density."""
-TICKS = (0.9, 1.0, 1.1, 1.2, 1.4, 1.6, 1.8, 2.0)
+TICKS = (0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.4, 1.6, 1.8, 2.0)
 COLOURS = 64
 """Colours of a picture's file: two lines, a band, text and their soft edges need no more."""
 DIGITS = 6
@@ -57,7 +58,12 @@ class Curve:
         """Of all that is drawn; pictures carry it, so that one of older data is recognised. Means are taken
         with :data:`DIGITS`, since logarithms of different processors differ in the last bits."""
         ratios = [f"{x:.{DIGITS}g}" for x in (*self.mean, *self.least, *self.greatest)]
-        return sha256(repr((self.machine, self.layers, self.lengths, ratios)).encode()).hexdigest()[:16]
+        return fingerprint_of(self.machine, self.layers, self.lengths, ratios)
+
+
+def fingerprint_of(*drawn: object) -> str:
+    """Returns a few characters that tell what is drawn from anything else."""
+    return sha256(repr(drawn).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -94,14 +100,14 @@ def curve_of(machine: Machine) -> Curve:
     )
 
 
-def is_drawn(curve: Curve, path: Path) -> bool:
-    """Whether ``path`` is a picture of this very curve."""
+def is_drawn(fingerprint: str, path: Path) -> bool:
+    """Whether ``path`` is a picture of the data with this fingerprint."""
     from PIL import Image
 
     if not path.is_file():
         return False
     with Image.open(path) as image:
-        return image.info.get("Fingerprint") == curve.fingerprint
+        return image.info.get("Fingerprint") == fingerprint
 
 
 def draw(curve: Curve, theme: Theme, path: Path) -> None:
@@ -112,13 +118,22 @@ def draw(curve: Curve, theme: Theme, path: Path) -> None:
     axes = figure.add_axes((0.085, 0.15, 0.89, 0.66), facecolor=theme.paper)
     axes.fill_between(curve.lengths, curve.least, curve.greatest, color=theme.line, alpha=0.25, linewidth=0)
     axes.plot(curve.lengths, curve.mean, color=theme.line, linewidth=3, marker="o", markersize=4)
+    set_axes(axes, theme, curve.lengths, (*curve.least, *curve.greatest))
+    _label(axes, curve, theme)
+    _headings(figure, curve, theme)
+    save(figure, curve.fingerprint, path)
+
+
+def set_axes(axes: Axes, theme: Theme, lengths: Sequence[int], ratios: Sequence[float]) -> None:
+    """Gives axes of speedup against T the range of the lengths and ratios, and a line where nobody is
+    faster."""
     axes.axhline(1, color=theme.ink, linewidth=2)
-    bottom, top = min(*curve.least, 1) / ROOM, max(*curve.greatest, 1) * ROOM
+    bottom, top = min(*ratios, 1) / ROOM, max(*ratios, 1) * ROOM
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    axes.set_xlim(curve.lengths[0] / 1.12, curve.lengths[-1] * 1.12)
+    axes.set_xlim(min(lengths) / 1.12, max(lengths) * 1.12)
     axes.set_ylim(bottom, top)
-    doublings = [1 << n for n in range(curve.lengths[-1].bit_length())]
+    doublings = [1 << n for n in range(max(lengths).bit_length())]
     axes.set_xticks(doublings, [str(length) for length in doublings])
     heights = [tick for tick in TICKS if bottom <= tick <= top]
     axes.set_yticks(heights, [f"{tick:g}x" for tick in heights])
@@ -129,19 +144,16 @@ def draw(curve: Curve, theme: Theme, path: Path) -> None:
     for side in axes.spines.values():
         side.set_visible(False)
     axes.set_xlabel("T (rows of the input)", color=theme.ink, fontsize=14)
-    _label(axes, curve, theme)
-    _headings(figure, curve, theme)
-    _save(figure, curve, path)
 
 
-def _save(figure: Figure, curve: Curve, path: Path) -> None:
+def save(figure: Figure, fingerprint: str, path: Path) -> None:
     """Writes the figure with few colours, for a small file, and with its data's fingerprint."""
     from PIL import Image
     from PIL.PngImagePlugin import PngInfo
 
     drawn, about = BytesIO(), PngInfo()
     figure.savefig(drawn, dpi=DOTS_PER_INCH)
-    about.add_text("Fingerprint", curve.fingerprint)
+    about.add_text("Fingerprint", fingerprint)
     with Image.open(drawn) as image:
         image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(
             path, optimize=True, pnginfo=about

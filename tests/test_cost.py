@@ -33,7 +33,7 @@ from dietlab.cost import (
     ranking_metrics,
 )
 from dietlab.cost.adaptation import Adaptation
-from dietlab.cost.calibration import program_on, settled_seconds
+from dietlab.cost.calibration import program_on, same_work, settled_seconds
 from dietlab.cost.cpu_adaptation import ALL_HIDDEN, EDGE_STEPS, Hiding
 from dietlab.cost.cpu_features import CPU_FEATURES
 from dietlab.cost.features import features
@@ -562,6 +562,28 @@ def test_what_all_measured_is_expected_of_everything() -> None:
     np.testing.assert_allclose(ratios(records, kernels), 3.0)
     failures = [Record(cpu_scheme(3, 16), SIZES[0], "crashed")]
     np.testing.assert_array_equal(ratios([*records, *failures], kernels), ratios(records, kernels))
+
+
+def test_a_time_tells_of_lengths_whose_blocks_do_the_same_work() -> None:
+    """129 to 256 rows in granules of 128 are one grid; 257 rows are another, and so is a product whose
+    columns grow with its rows."""
+    work, kernel = (
+        Dense(T=Dim(1, 512), N=256, K=512, dtype="bfloat16"),
+        Scheme.from_key("256x64x64.p2x1.s4.even"),
+    )
+    at = {T: same_work(kernel, work, Shape.of(T=T)) for T in (129, 255, 256, 257)}
+    assert at[129] == at[255] == at[256] != at[257]
+    scores = BatchMatmul(T=Dim(1, 512), B=2, D=64, form="nt", dtype="bfloat16")
+    assert same_work(kernel, scores, Shape.of(T=255)) == Shape.of(T=255)
+    assert same_work(cpu_scheme(6, 32, edge="even"), WORK, Shape.of(T=59)) == Shape.of(T=59)
+    space = build_space(work, Hardware.preset("h200"))
+    shapes = [Shape.of(T=T) for T in (129, 200, 256, 257)]
+    measured = [
+        Record(kernel, shapes[2], "ok", seconds=50e-6),
+        Record(kernel, Shape.of(T=64), "ok", seconds=5e-6),
+    ]
+    told = Calibration(adaptation_cost(work, space.hardware), measured).seconds([kernel], shapes)[0]
+    np.testing.assert_allclose(told[:3], told[2], rtol=0.1)
 
 
 def test_a_pair_that_was_measured_often_is_trusted_more() -> None:

@@ -19,14 +19,18 @@ from schemes import cuda_scheme
 from dietlab.cost import Analytic, adaptation_cost
 from dietlab.cost.cuda_bound import (
     BESIDE,
+    BULK_SPEED,
     CLUSTER_CYCLES,
     FETCH_CYCLES,
     LAUNCH_SECONDS,
+    STALLED,
     START_CYCLES,
     STEP_CYCLES,
     UNIT_NUMBERS,
     BlockTiles,
     bound_seconds,
+    busy_cycles,
+    cluster_places,
     memory_seconds,
     pace,
     step_cycles,
@@ -64,7 +68,7 @@ HAND = GpuRates(
 
 
 def tile(unit: str, **sizes: Any) -> BlockTiles:
-    given = {"unit": UNIT_NUMBERS[unit], "splits": 1, "itemsize": 2, **sizes}  # type: ignore[index]
+    given = {"unit": UNIT_NUMBERS[unit], "splits": 1, "multicast": 1, "itemsize": 2, **sizes}  # type: ignore[index]
     return BlockTiles(**{name: np.asarray(value) for name, value in given.items()})
 
 
@@ -109,11 +113,13 @@ def test_a_step_of_threads() -> None:
 
 
 def test_blocks_side_by_side_hide_latency() -> None:
-    alone = FETCH_CYCLES / 3 + STEP_CYCLES
-    work = float(step_cycles(WARPS, HAND).most)
-    assert work < alone < 4 * work
+    cycles = step_cycles(WARPS, HAND)
+    alone = max(FETCH_CYCLES / 3, STEP_CYCLES + float(cycles.issue))
+    # Units of single warps hinder each other: the root of the sum of squares.
+    work = float(np.hypot(np.hypot(cycles.math, cycles.shared), np.hypot(cycles.l2, cycles.issue)))
+    assert cycles.most < work < alone < 4 * work
     assert pace(WARPS, HAND).of(np.asarray(1)) == alone
-    assert pace(WARPS, HAND).of(np.asarray(4)) == 4 * work
+    assert pace(WARPS, HAND).of(np.asarray(4)) == pytest.approx(4 * work)
     assert step_flops(WARPS, HAND) == pytest.approx(2 * 64 * 64 * 32 / work * 1e9)
     # One warp keeps one of four parts busy.
     one = replace(WARPS, threads=np.asarray(32), down=np.asarray(1), across=np.asarray(1))
@@ -134,7 +140,42 @@ def test_a_call_is_waves_of_blocks() -> None:
     added = 5 * (CLUSTER_CYCLES + 4 * 64 * 64 / 32)
     assert shared.edges == pytest.approx(float(found.edges) + added / 1e9)
     waits = bound_seconds(WARPS, np.asarray(45), np.asarray(1000), np.asarray(1.0), HAND)
-    assert waits.total == LAUNCH_SECONDS + 1.0
+    assert waits.total == pytest.approx(LAUNCH_SECONDS + 1.0 + float(found.edges))
+
+
+def test_what_bulk_copies_bring_hinders_nobody() -> None:
+    """Workers only multiply, L2 gives more in a cycle, and the slowest unit alone bounds a step."""
+    bulk = replace(GROUP, unit=np.asarray(UNIT_NUMBERS["tma"]), threads=np.asarray(256))
+    found = step_cycles(bulk, HAND)
+    assert found.l2 == pytest.approx(1024 / BULK_SPEED) and found.most == found.l2
+    assert busy_cycles(found, bulk.unit) == found.most
+    own = step_cycles(GROUP, HAND)
+    assert busy_cycles(own, GROUP.unit) == pytest.approx(sum(float(part) ** 3 for part in own) ** (1 / 3))
+    assert pace(bulk, HAND).least == STEP_CYCLES + float(found.math)
+    assert pace(bulk, HAND).each == found.most < pace(GROUP, HAND).each
+
+
+def test_warps_that_are_dealt_unevenly_leave_parts_idle() -> None:
+    """Three blocks of two warps: two parts of a multiprocessor have two, the others one."""
+    three = replace(THREADS, threads=np.asarray(64), resident=np.asarray(3))
+    cycles = step_cycles(three, HAND)
+    own = max(float(cycles.math), float(cycles.issue))
+    expected = max(own * (8 / 6 + STALLED * 4 / 6), busy_cycles(cycles, three.unit))
+    assert pace(three, HAND).each == pytest.approx(expected)
+    assert pace(three, HAND).each > pace(replace(three, resident=np.asarray(4)), HAND).each
+
+
+@pytest.mark.parametrize(
+    ("splits", "resident", "places"),
+    [(1, 1, 132), (2, 1, 132), (4, 1, 124), (8, 1, 104), (4, 2, 264), (8, 3, 384), (132, 1, 132)],
+)
+def test_clusters_that_do_not_fit_a_group_leave_places_empty(splits: int, resident: int, places: int) -> None:
+    """132 multiprocessors in eight groups: 31 clusters of four blocks, 13 of eight; one at least."""
+    rates = replace(HAND, multiprocessors=132)
+    sizes = {"splits": np.asarray(splits), "resident": np.asarray(resident)}
+    assert cluster_places(replace(GROUP, **sizes), rates) == places
+    shared = {"multicast": np.asarray(splits), "resident": np.asarray(resident)}
+    assert cluster_places(replace(GROUP, **shared), rates) == places
 
 
 @pytest.mark.parametrize(
@@ -239,7 +280,12 @@ def test_the_bound_is_a_table_at_the_bounds_own_throughputs(
     def fastest(scheme: CudaScheme) -> float:
         k = scheme.kernel
         sizes = {"rows": k.rows, "cols": k.cols, "step": k.step, "down": k.down, "across": k.across}
-        blocks = {"threads": k.threads, "ahead": k.ahead, "splits": k.splits}
+        blocks = {
+            "threads": k.threads,
+            "ahead": k.ahead,
+            "splits": k.splits,
+            "multicast": k.multicast,
+        }
         itemsize = 4 if work.dtype == "float32" else 2
         # A lower tile has the stages of the scheme's tallest, which the launch reserves.
         return float(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,7 +37,7 @@ from dietlab.shapes import Dim, Shape
 from dietlab.space import Scheme
 from dietlab.timing import cuda_clock, cuda_driver
 from dietlab.timing.cuda_clock import require_gpu
-from dietlab.timing.cuda_driver import CudaDriver
+from dietlab.timing.cuda_driver import CudaDriver, GraphRecorder
 from dietlab.workloads import BatchMatmul, Dense
 
 H100 = Hardware.preset("h100")
@@ -222,3 +224,60 @@ def test_a_micro_kernel_that_no_compiler_takes_is_a_record() -> None:
             typed(Dense(T=Dim(1, 64), N=96, K=64), "float16"), [Trial(stranger, SHAPES[:1])]
         )
     assert made.status == "build_failed" and made.reason and not made.resources
+
+
+# CUDA graphs
+
+
+class RefusingDriver:
+    """A driver that notes what it is asked for, and refuses one function."""
+
+    def __init__(self, refused: str) -> None:
+        self.refused, self.asked = refused, list[str]()
+
+    def __call__(self, name: str, *arguments: object) -> None:
+        self.asked.append(name)
+        if name == self.refused:
+            raise MeasureError(f"the driver's {name} succeeds", "operation not permitted")
+
+    def made(self, name: str, *arguments: object) -> ctypes.c_void_p:
+        self(name, *arguments)
+        return ctypes.c_void_p(7)
+
+
+@pytest.mark.parametrize(
+    ("refused", "left"),
+    [
+        ("cuStreamBeginCapture_v2", []),
+        ("cuStreamEndCapture", []),
+        ("cuGraphInstantiateWithFlags", ["cuGraphDestroy"]),
+    ],
+)
+def test_calls_that_cannot_be_recorded_leave_no_capture_and_no_graph(refused: str, left: list[str]) -> None:
+    driver, made = RefusingDriver(refused), []
+    recorder = GraphRecorder(driver, lambda stream: nullcontext(made.append(stream)))  # type: ignore[arg-type]
+    with pytest.raises(MeasureError, match=refused):
+        recorder.recorded([lambda: None])
+    after = driver.asked[driver.asked.index(refused) + 1 :]
+    assert after == left and made in ([], [7])
+
+
+def test_a_call_that_fails_ends_the_capture() -> None:
+    driver = RefusingDriver("")
+    recorder = GraphRecorder(driver, lambda stream: nullcontext())  # type: ignore[arg-type]
+
+    def broken() -> None:
+        raise MeasureError("a launch succeeds", "invalid argument")
+
+    with pytest.raises(MeasureError, match="a launch succeeds"):
+        recorder.recorded([broken])
+    assert driver.asked[-1] == "cuStreamEndCapture"
+
+
+def test_a_graph_is_replayed_and_goes_with_its_last_user() -> None:
+    driver = RefusingDriver("")
+    replay = GraphRecorder(driver, lambda stream: nullcontext()).recorded([])  # type: ignore[arg-type]
+    replay()
+    assert driver.asked[-2:] == ["cuGraphDestroy", "cuGraphLaunch"]
+    del replay
+    assert driver.asked[-1] == "cuGraphExecDestroy"

@@ -112,6 +112,7 @@ def run(source: str, key: str = KEY) -> tuple[np.ndarray[Any, Any], np.ndarray[A
     known: dict[str, Any] = {
         "w_map": TensorMap(w, (32, 64)),
         "x_map": TensorMap(x, (64 // kernel.multicast, 64)),
+        "x_end_map": TensorMap(x, (8, 64)),
         "T": ROWS,
         "rows": ROWS,
         "grid": tiles // kernel.multicast,
@@ -148,7 +149,7 @@ def test_the_whole_kernel_is_right(key: str) -> None:
             "more arrivals than the 1 of a phase",
         ),
         # Its bytes are counted wrong.
-        ("(uint)12288);", "(uint)12280);", "-8 bytes are missing"),
+        (" + 4096);", " + 4088);", "-8 bytes are missing"),
         # Nobody says that it is empty.
         ("if ((step_1 > 0) && (lane == 0))", "if (step_1 < 0)", "without end for the mbarrier"),
         # The wrong phase is waited for.
@@ -166,6 +167,15 @@ def test_a_broken_ring_is_told(right: str, wrong: str, complaint: str) -> None:
     assert right in one().source
     with pytest.raises(EmulatorError, match=complaint):
         run(one().source.replace(right, wrong))
+
+
+@needs_emulator
+def test_the_last_rows_come_in_boxes_of_eight() -> None:
+    """Without them the rows before are right, and these are not."""
+    assert "int ends = " in one().source
+    found, expected = run(one().source.replace("int ends = ", "int ends = 0 * "))
+    np.testing.assert_array_equal(found[:64], expected[:64])
+    assert not (found[64:] == expected[64:]).all()
 
 
 MEETING = "tvm_builtin_ptx_barrier_cluster_{}();"
@@ -262,7 +272,12 @@ def test_rings_join_the_space_where_operands_can_be_described() -> None:
 def test_rings_compile_without_a_spill() -> None:
     if next(compilers(), None) is None:
         pytest.skip("no CUDA compiler is installed (pip install nvidia-cuda-nvcc nvidia-cuda-cccl)")
-    keys = ["128x256x64.p2x1.s4.m4", "64x128x64.p1x1.s4.b2", "256x128x64.p2x1.s4.m2.even", "128x192x64.p1x2.s4"]
+    keys = [
+        "128x256x64.p2x1.s4.m4",
+        "64x128x64.p1x1.s4.b2",
+        "256x128x64.p2x1.s4.m2.even",
+        "128x192x64.p1x2.s4",
+    ]
     keys += ["128x128x64.p2x1.s4.k8"]
     work = Dense(T=Dim(1, 2048), N=4096, K=4096, dtype="bfloat16")
     cubin = assembled(program(work, H200, [Scheme.from_key(key) for key in keys]))
@@ -315,4 +330,5 @@ def test_workers_do_nothing_but_wait_and_multiply(tmp_path: Path) -> None:
     assert any(op.startswith("SYNCS.PHASECHK") for op in working)
     slow = ("UTMALDG", "LDG", "LDS", "MEMBAR", "BAR", "I2F", "F2I", "MUFU")
     assert not [op for op in working if op.startswith(slow)]
-    assert any(sum(op.startswith("UTMALDG") for op in loop) == 3 for loop in loops(code))
+    brought = [sum(op.startswith("UTMALDG") for op in loop) for loop in loops(code)]
+    assert any(3 <= count <= 8 for count in brought), brought

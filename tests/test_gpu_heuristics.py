@@ -377,7 +377,7 @@ def test_the_bound_ranks_by_padding_too() -> None:
     (one,) = compare_with_heuristics(
         Space(DENSE, H100, (low, high)), [Shape.of(T=1)], None, Listed((Configuration(128, 64, 16, 2),))
     )
-    assert one.choice == low and one.matches[0].rank == 2 and (one.slowdown or 0) > 2
+    assert one.choice == low and one.matches[0].rank == 2 and (one.slowdown or 0) > 1.5
 
 
 def test_a_fitted_model_ranks_too() -> None:

@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dietlab.cli import main
+from dietlab.cost.metrics import spearman
 from dietlab.errors import ModelError, RecordError, SpaceError
 from dietlab.hardware import Hardware
 from dietlab.published import autoheuristic, fetching
@@ -28,7 +29,7 @@ from dietlab.published.bound import Pairs
 from dietlab.published.choosing import Grid, choose_tiles, weighted_shapes
 from dietlab.published.cuda_l2 import RIVALS, reduce_cuda_l2
 from dietlab.published.fetching import download
-from dietlab.published.judging import SIZES, folds, judge_choice, judge_models, spearman
+from dietlab.published.judging import SIZES, folds, judge_choice, judge_models
 from dietlab.published.models import LearnedTiles, models_of
 from dietlab.published.records import CUBLAS, Operator, Published, PublishedRecord
 from dietlab.published.smooth import Smooth
@@ -372,6 +373,7 @@ def test_judged_choices_are_ordered(times: Times) -> None:
 def test_ranks() -> None:
     assert spearman(np.array([1.0, 2, 3]), np.array([10.0, 20, 30])) == pytest.approx(1)
     assert spearman(np.array([1.0, 2, 3]), np.array([30.0, 20, 10])) == pytest.approx(-1)
+    assert spearman(np.array([2.0, 2, 2]), np.array([30.0, 20, 10])) == 0
 
 
 def test_learned_models_rank_better_than_none(times: Times) -> None:

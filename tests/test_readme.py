@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click import Group
 from click.testing import CliRunner
 from conftest import ROOT
 
@@ -20,6 +21,7 @@ from dietlab.cli.main import main as command
 from dietlab.evaluation import CONTENDERS
 from dietlab.measure import SyntheticRunner
 from dietlab.plans import Leaf
+from dietlab.results import ResultTable, summarise
 from dietlab.workloads import tolerance
 
 PAGES = ("README.md", "CONTRIBUTING.md", "data/README.md", "data/results/README.md")
@@ -151,7 +153,10 @@ def test_commands_exist() -> None:
     dietlab = [words for words in lines if words and words[0] == "dietlab"]
     assert len(dietlab) >= 8
     for _, name, *arguments in dietlab:
-        options = {option for parameter in command.commands[name].params for option in parameter.opts}
+        found = command.commands[name]
+        if isinstance(found, Group):
+            found = found.commands[arguments[0]]
+        options = {option for parameter in found.params for option in parameter.opts}
         assert {word for word in arguments if word.startswith("--")} <= options, name
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     made = {words[1] for words in lines if words and words[0] == "make"}
@@ -200,7 +205,12 @@ def test_readme_is_short() -> None:
 
 def test_readme_says_at_once_what_was_measured_on_a_gpu() -> None:
     title, first, *_ = README.split("\n\n")
-    assert title == "# dietlab" and "nothing has been measured on a GPU yet" in " ".join(first.split())
+    said = re.findall(r"(\d\.\d\d)x cuBLAS", " ".join(first.split()))
+    assert title == "# dietlab" and "one GPU, an H200" in first and len(said) == 2
+    table = ResultTable.load(ROOT / "data" / "results" / "h200-first.csv.gz")
+    wanted = {"float32 over cuBLAS", "halves over cuBLASLt's heuristic"}
+    lines = [line for line in summarise(table) if line.criterion.what in wanted and line.cache == "rotating"]
+    assert sorted(f"{line.value:.2f}" for line in lines) == sorted(said)
 
 
 TERMS = (

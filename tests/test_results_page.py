@@ -8,6 +8,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import gpu_picture
 import model_table as model_table_module
 import pytest
 from claims_page import claims_page
@@ -15,7 +16,7 @@ from conftest import ROOT
 from model_table import model_table
 from readme_table import END, START, readme_table, with_block
 from results_index import INDEX, Machine, read_index
-from results_page import MEANINGS, ablation_text, results_page
+from results_page import MEANINGS, ablation_text, on_gpu, results_page
 from results_text import MISSED, value_of
 from search_page import search_page
 from speedup_picture import DARK, LIGHT, Curve, Theme, curve_of, draw, is_drawn
@@ -93,7 +94,17 @@ def test_readme_has_the_table_of_the_same_data(machines: tuple[Machine, ...]) ->
 @pytest.mark.parametrize("theme", [LIGHT, DARK], ids=lambda theme: theme.file)
 def test_picture_is_of_the_same_data(theme: Theme, curve: Curve) -> None:
     path = ROOT / "docs" / theme.file
-    assert is_drawn(curve, path), REMEDY
+    assert is_drawn(curve.fingerprint, path), REMEDY
+    assert path.stat().st_size < LARGEST
+
+
+@pytest.mark.parametrize("theme", gpu_picture.THEMES, ids=lambda theme: theme.file)
+def test_picture_of_a_gpu_is_of_the_same_data(theme: Theme, machines: tuple[Machine, ...]) -> None:
+    (machine,) = (machine for machine in machines if on_gpu(machine.bench))
+    lines = gpu_picture.lines_of(machine)
+    assert {*lines} == {"float32, N = 2304, K = 768", "bfloat16, N = 4096, K = 4096"}
+    path = ROOT / "docs" / theme.file
+    assert is_drawn(gpu_picture.fingerprint(lines), path), REMEDY
     assert path.stat().st_size < LARGEST
 
 
@@ -217,10 +228,11 @@ def test_a_table_without_entry_and_an_entry_without_table_are_refused(copied: Pa
 
 def test_picture_is_recognised_by_its_data(curve: Curve, tmp_path: Path) -> None:
     path = tmp_path / "speedup.png"
-    assert not is_drawn(curve, path)
+    assert not is_drawn(curve.fingerprint, path)
     draw(curve, LIGHT, path)
-    assert is_drawn(curve, path)
-    assert not is_drawn(replace(curve, mean=tuple(2 * mean for mean in curve.mean)), path)
+    assert is_drawn(curve.fingerprint, path)
+    twice = replace(curve, mean=tuple(2 * mean for mean in curve.mean))
+    assert not is_drawn(twice.fingerprint, path)
 
 
 @pytest.mark.parametrize("text", ["", START, END + START, START + END + START + END])

@@ -408,10 +408,21 @@ def test_a_grid_over_layers_fills_gaps_of_lengths_and_shares_their_weight() -> N
 @pytest.mark.parametrize("dim", [Dim(1, 5000), Dim(17, 17), Dim(3, 128), Dim(1000, 1001)])
 def test_dense_shapes_reach_from_end_to_end_and_are_few(limit: int, dim: Dim) -> None:
     work = Dense(T=dim, N=1, K=1)
-    extents = [s["T"] for s in length_grid(work, ShapeSet.uniform(work, 4), limit)]
+    given = ShapeSet.uniform(work, 4)
+    extents = [s["T"] for s in length_grid(work, given, limit)]
     assert extents == sorted(set(extents)) and (extents[0], extents[-1]) == (dim.low, dim.high)
-    assert len(extents) == len(dim) if len(dim) <= limit else len(extents) <= limit + 1
+    assert len(extents) == len(dim) if len(dim) <= limit else len(extents) <= limit + 2 * len(given) + 1
+    assert {shape["T"] for shape in given} <= set(extents)
     assert set(range(dim.low, min(dim.high, dim.low + limit // 2))) <= set(extents)
+
+
+def test_a_grid_of_long_lengths_has_whole_tiles_and_the_length_after_each() -> None:
+    """Where one more tile begins, another plan may be the best: a tree whose grid passes by such a length
+    chooses wrongly at the very lengths that are asked for most."""
+    work = Dense(T=Dim(1, 4096), N=4096, K=4096)
+    extents = {s["T"] for s in length_grid(work, ShapeSet.weighted(work, {1: 1.0, 500: 1.0, 2048: 1.0}))}
+    assert {256, 257, 500, 501, 512, 513, 1024, 1025, 2048, 2049, 4096} <= extents
+    assert all(T % 64 in (0, 1) for T in extents - {500, 501} if T > 128)
 
 
 # Deciding

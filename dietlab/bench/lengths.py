@@ -54,14 +54,11 @@ LLM_GPU_LENGTHS: Mapping[str, tuple[int, ...]] = {
 }
 """Every length of a serving batch, and a sample of prompts."""
 LLM_TUNED = (
-    (1, 1.0),
-    (16, 1.0),
-    (64, 1.0),
-    (128, 1.0),
-    (256, 1.0),
-    (512, 1.0),
-    *((length, LONG_WEIGHT) for length in (1024, 2048, 4096)),
+    *((length, 1.0) for length in (1, 16, 32, 64, 96, 128, 192, 256, 384, 512)),
+    *((length, LONG_WEIGHT) for length in (768, 1024, 2048, 4096)),
 )
+"""Powers of two, and lengths between them: tiles that are best at 384 rows, where a wave of blocks has room
+for three row tiles of 128, are at no power of two."""
 
 LAYER_LENGTHS: Mapping[str, tuple[int, ...]] = {
     "smoke": (1, 24),

@@ -57,9 +57,9 @@ NVIDIA_AGAINST = ("cublas", "cublaslt", "cublaslt-tuned")
 GPU_AGAINST = (*NVIDIA_AGAINST, "torch-compile", "triton", "largest-shape", "oracle")
 
 GPU_KERNELS = 16
-"""The most micro-kernels of a GPU's library. Each height that an even split needs is one, and where blocks are
-few, many heights are: with 8 the records of an H200 (``data/h200``) let expect a loss of 4.5 % in float32, with
-16 of 1.1 %, with 32 of 0.3 %."""
+"""The most micro-kernels of a GPU's library. Each height that an even split needs is one, and where blocks
+are few, many heights are: with 8 the records of an H200 (``data/h200``) let expect a loss of 4.5 % in
+float32, with 16 of 1.1 %, with 32 of 0.3 %."""
 
 LAYERS_AGAINST = (OWN, "mkl", "mkl-packed", "onednn-packed", "zendnn-packed", "onnxruntime", "oracle")
 
@@ -223,8 +223,16 @@ def paper_gpu() -> tuple[Task, ...]:
         rows,
         max_kernels=GPU_KERNELS,
     )
-    given = {"against": GPU_AGAINST, "lengths": PAPER_GPU_LENGTHS, "max_kernels": GPU_KERNELS}
-    return (dense, *(replace(batch_task(form, 192, 64, 128), **given) for form in ("nt", "nn")))
+    batched = (
+        replace(
+            batch_task(form, 192, 64, 128),
+            against=GPU_AGAINST,
+            lengths=PAPER_GPU_LENGTHS,
+            max_kernels=GPU_KERNELS,
+        )
+        for form in ("nt", "nn")
+    )
+    return (dense, *batched)
 
 
 def gpu_dense_task(

@@ -10,7 +10,12 @@ from dietlab.cli.options import json_option, show, words
 from dietlab.cli.recorded import recorded_file
 from dietlab.cost import COST_MODELS, SPLITS, Survey, frame_judgements, judge
 from dietlab.cost.judging import judge_operator
+from dietlab.errors import DietlabError
+from dietlab.evaluation.gpu.measured import RANDOM, TOLD, drawn_beside, frame_measured
 from dietlab.view.bench_text import markdown
+
+LEARNED = 400
+"""Measurements that a model learns from unless told otherwise."""
 
 SHOWN = {
     "pairwise": "{:.3f}",
@@ -33,7 +38,7 @@ LISTED = "\n".join(f"  {name:9} {model.told}" for name, model in COST_MODELS.ite
     help=f"""Judge cost models on recorded measurements that they never saw.
 
 FILES are records of a survey (`dietlab survey`), or names of such that come with dietlab: cost/dense,
-cost/batch-nt, cost/batch-nn, quickstart. Without any, the models are listed.
+cost/batch-nt, cost/batch-nn, quickstart, h200/bf16. Without any, the models are listed.
 
 \b
 {LISTED}
@@ -42,6 +47,7 @@ cost/batch-nt, cost/batch-nn, quickstart. Without any, the models are listed.
 dietlab cost-models cost/dense cost/batch-nt
 dietlab cost-models cost/dense --split pairs --told 64,128,256,500 --model learned,ensemble
 dietlab cost-models cost/batch-nt --operator-from cost/dense
+dietlab cost-models h200/fp32 h200/bf16 --drafts
 """,
 )
 @click.argument("files", nargs=-1)
@@ -53,10 +59,19 @@ dietlab cost-models cost/batch-nt --operator-from cost/dense
     help="; ".join(f"{name}: {what}" for name, what in SPLITS.items()) + " (default: all).",
 )
 @click.option(
-    "--told", default="400", show_default=True, help="Measurements that a model learns from, with commas."
+    "--told",
+    help=f"Measurements that a model learns from, with commas (default: {LEARNED}; with --drafts one number, "
+    f"{TOLD}).",
 )
 @click.option(
     "--seeds", default=5, show_default=True, type=click.IntRange(1), help="Draws of what is held out."
+)
+@click.option(
+    "--drafts",
+    is_flag=True,
+    help="Of a GPU's records: judge what is expected before anything is measured, the paper's waves and the "
+    f"bound, beside the learned model; on all schemes, on those listed in {RANDOM} beside the records, and "
+    "on held-out ones.",
 )
 @click.option("--operator-from", "source", help="Learn from these records of another operator alone.")
 @json_option
@@ -64,15 +79,28 @@ def cost_models_command(
     files: tuple[str, ...],
     models: str,
     splits: str,
-    told: str,
+    told: str | None,
     seeds: int,
+    drafts: bool,
     source: str | None,
     as_json: bool,
 ) -> None:
-    surveys = [Survey.load(recorded_file(name)) for name in files]
-    counts = [int(count) for count in words(told)]
+    paths = [recorded_file(name) for name in files]
+    surveys = [Survey.load(path) for path in paths]
+    counts = [int(count) for count in words(told or str(TOLD if drafts else LEARNED))]
     if not surveys:
         show({name: model.told for name, model in COST_MODELS.items()}, as_json, LISTED)
+        return
+    if drafts:
+        if source or len(counts) > 1:
+            raise DietlabError("--drafts are told one number, and of no other operator", source or told)
+        judged = [
+            frame_measured(survey, drawn_beside(path), counts[0], seeds)
+            for survey, path in zip(surveys, paths, strict=True)
+        ]
+        rows = [row for table in judged for row in table.to_dict("records")]
+        cells = [[f"{v:.3f}" if isinstance(v, float) else str(v) for v in row.values()] for row in rows]
+        show(rows, as_json, markdown(list(rows[0]), cells))
         return
     if source:
         known = Survey.load(recorded_file(source))

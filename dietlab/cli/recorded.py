@@ -79,7 +79,7 @@ def recorded_file(name: str) -> Path:
         return Path(name)
     if f"{name}/{RECORDS}" in data_names():
         return data_path(f"{name}/{RECORDS}")
-    brought = [known.rpartition("/")[0] for known in data_names() if known.endswith(f"/{RECORDS}")]
+    brought = sorted(known.rpartition("/")[0] for known in data_names() if known.endswith(f"/{RECORDS}"))
     raise RecordError(
         "records are a file, or the name of some that come with dietlab",
         repr(name),

@@ -171,13 +171,15 @@ def program_on(scheme: Scheme, workload: Workload, shape: Shape) -> Hashable:
 def same_work(scheme: Scheme, workload: Workload, shape: Shape) -> Shape:
     """Returns a shape that is equal for those on which a scheme does the same work.
 
-    A launch of a GPU's blocks computes whole tiles, whose rows beyond the end are zero: 65 to 128 rows in
-    granules of 64 are the same grid, the same tiles and the same steps. They take nearly the same time (of one
-    row, which all blocks read at once, a little more than of 64: ``data/h200``). What a CPU computes at the end
-    depends on each row.
-    """
+    A launch of a GPU's blocks computes whole tiles: 65 to 128 rows in granules of 64 are the same grid, the
+    same tiles and the same steps, and take nearly the same time. What a CPU computes at the end depends on
+    each row."""
     rows, granule = axis_of(workload, "rows").name, scheme.kernel.granule
-    if not scheme.kernel.reserves or tuple(workload.dims) != (rows,) or rows in _named(workload, "cols", "depth"):
+    if (
+        not scheme.kernel.reserves
+        or tuple(workload.dims) != (rows,)
+        or rows in _named(workload, "cols", "depth")
+    ):
         return shape
     return Shape.of(**{rows: -(-shape[rows] // granule) * granule})
 
@@ -234,6 +236,7 @@ class Calibration:
         self._process, self.share = min(
             tried, key=lambda found: found[0].unlikeliness + (0.0 if found[1] else EVIDENCE)
         )
+        self._shapes = measured.shapes
         self._numbers = {program: number for number, program in enumerate(measured.programs)}
 
     def seconds(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Values:
@@ -241,11 +244,14 @@ class Calibration:
         seconds = self._cost.bound(schemes, shapes)
         cores = self._cost.hardware.cores
         least = [self._cost.workload.flops(shape) / (cores * self._peak) for shape in shapes]
-        logs, own = self._process.mean(schemes, shapes), self._process.own
+        logs, own, told = self._process.mean(schemes, shapes), self._process.own, self._process.told
+        for row, column, number in self._known(schemes, shapes):
+            if shapes[column] == self._shapes[number]:
+                logs[row, column] += own[number]
+            else:  # the same work elsewhere, which extents in the process would make another
+                logs[row, column] = told[number]
         if self._prior is not None and self.share:
             logs += self.share * self._prior.values(self._cost, schemes, shapes)
-        for row, column, number in self._known(schemes, shapes):
-            logs[row, column] += own[number]
         return np.asarray(np.maximum(seconds * np.exp(logs), least))
 
     def doubt(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Values:
@@ -264,8 +270,8 @@ class Calibration:
         return np.asarray(np.sqrt(left))
 
     def _known(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Iterator[tuple[int, int, int]]:
-        """Yields row, column and the number of the measured pair that is the same program, or the same work of
-        one (:func:`same_work`)."""
+        """Yields row, column and the number of the measured pair that is the same program, or the same work
+        of one (:func:`same_work`)."""
         workload = self._cost.workload
         places = {
             family: self._places(family, shapes)
@@ -279,8 +285,8 @@ class Calibration:
                     yield from ((row, column, known) for column in at)
 
     def _places(self, family: Scheme, shapes: Sequence[Shape]) -> list[tuple[Shape, list[int]]]:
-        """Returns the shapes that a family was measured on, each with the columns whose times it tells: of all
-        shapes of the same work, those that it is nearest to."""
+        """Returns the shapes that a family was measured on, each with the columns whose times it tells: of
+        all shapes of the same work, those that it is nearest to."""
         workload, alike = self._cost.workload, dict[Shape, list[Shape]]()
         for shape in self._measured_on[family]:
             alike.setdefault(same_work(family, workload, shape), []).append(shape)

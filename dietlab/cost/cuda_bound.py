@@ -2,11 +2,12 @@
 of threads.
 
 A block walks along the reduction; each step keeps four units of a multiprocessor busy, and the slowest of
-them bounds it. Blocks that share a multiprocessor take turns at these units, and hide each other's latency::
+them bounds it, the more so the less the others are busy. Blocks that share a multiprocessor take turns at
+these units, and hide each other's latency::
 
-    step(b)  = max(b * max(math, shared, l2, issue), latency, alone)        b blocks side by side
-    wave(b)  = start + steps * step(b) + b * store
-    seconds  = launch + sum of wave over the blocks of a multiprocessor / clock, at least bytes / bandwidth
+    step(b)  = max(b * busy(math, shared, l2, issue), fetch, alone)         b blocks side by side
+    edges    = start + b * store                                            of each wave of blocks
+    seconds  = launch + max(steps, bytes / bandwidth) + edges               of all waves
 
 It is no lower bound that no program beats: constants beside the rates are estimates of what programs that are
 written with care take. Nothing here knows a micro-kernel or a plan, so that tiles of other libraries are
@@ -35,15 +36,39 @@ UNIT_NUMBERS: dict[Unit, int] = {"fma": 0, "mma": 1, "wgmma": 2, "tma": 3}
 LAUNCH_SECONDS = 2e-6
 """Seconds between the end of one kernel and the start of the next on a busy stream."""
 
-FETCH_CYCLES, STEP_CYCLES = 900.0, 120.0
-"""Cycles until a fetch from L2 or memory has come, which the steps ahead share; and those of a step that
-nothing hides, a barrier and the first reads of shared memory. Estimates."""
+FETCH_CYCLES, STEP_CYCLES = 1200.0, 150.0
+"""Cycles until a fetch from L2 or memory has come, which the steps ahead share; and those beside its own work
+that a block's step takes, a barrier and the first reads of shared memory. With 900 and less, schemes of few
+stages were bounded below their times on an H200 (``data/h200``)."""
 
 START_CYCLES = 1200.0
 """Cycles from a block's start to its first step, and from its last to the next block's start; an estimate."""
 
-CLUSTER_CYCLES = 1500.0
-"""Cycles of the barriers of a cluster whose blocks share a reduction; an estimate."""
+CLUSTER_CYCLES = 1000.0
+"""Cycles of the barriers of a cluster whose blocks share a reduction, which each of its blocks waits for.
+With 1500, float32 tiles with 8 splits were bounded above their times on an H200 (``data/h200``)."""
+
+CLUSTER_GROUPS, PAIR = 8, 2
+"""Groups of multiprocessors within which a cluster of blocks lies, and the multiprocessors of a pair, by
+which groups differ in size: in the mean a group leaves half of a cluster less a pair empty. Of 128 blocks in
+clusters of four, one a multiprocessor, some start only when others are done: 16 steps take 28 us on an H200
+(``data/h200``, T = 1), where those of 88 blocks take 16 us."""
+
+HINDERED = (5.0, 2.0, 3.0)
+"""How units hinder each other, by what multiplies: a step keeps a multiprocessor busy for the root of this
+degree of the sum of its units' cycles, each to this power; the maximum of them where it is large. Warps that
+read, multiply and copy by themselves do the one or the other. Chosen on times of an H200 (``data/h200``), in
+round numbers; bulk copies leave workers nothing but to multiply, and the maximum holds."""
+
+STALLED = 0.5
+"""The time that a float32 warp waits for its own results, over that in which it issues; the more warps share
+a part of a multiprocessor, the less of it is lost. Without it, float32 tiles with 8 warps on a multiprocessor
+of an H200 (``data/h200``) took 13 % more of their bound than those with 16, and these 17 % more than those
+with 24."""
+
+BULK_SPEED = 1.4
+"""Bytes that L2 gives bulk copies in a cycle, over those that it gives threads that copy: 50 to 62 in place
+of 40 in the steps of small tiles on an H200 (``data/h200``)."""
 
 COPY_BYTES, COPY_INSTRUCTIONS = 16, 2
 """Bytes of a thread's copy, and its instructions: an address, and the copy."""
@@ -145,7 +170,7 @@ class StepCycles(NamedTuple):
 
 class BoundSeconds(NamedTuple):
     """The seconds of calls by part: ``steps`` and, beside them, ``edges`` (blocks that begin, store and add
-    up sums of a cluster); ``memory`` is what reading from memory takes at least."""
+    up sums of a cluster); ``memory`` is what reading from memory takes at least, while blocks step."""
 
     steps: Values
     edges: Values
@@ -154,7 +179,7 @@ class BoundSeconds(NamedTuple):
     @property
     def total(self) -> Values:
         """With the launch."""
-        return np.asarray(LAUNCH_SECONDS + np.maximum(self.steps + self.edges, self.memory))
+        return np.asarray(LAUNCH_SECONDS + np.maximum(self.steps, self.memory) + self.edges)
 
 
 def step_cycles(tiles: BlockTiles, rates: GpuRates) -> StepCycles:
@@ -184,9 +209,17 @@ def step_cycles(tiles: BlockTiles, rates: GpuRates) -> StepCycles:
         np.asarray(
             _by_unit(tiles.unit, by_threads, by_warps, by_groups) + tiles.fill / SHARED_BYTES * narrow
         ),
-        np.asarray(tiles.given / rates.l2_bytes),
+        np.asarray(tiles.given / np.where(bulk, BULK_SPEED, 1.0) / rates.l2_bytes),
         np.asarray((instructions + copies + beside) / SLOTS),
     )
+
+
+def busy_cycles(cycles: StepCycles, unit: Numbers) -> Values:
+    """Returns the cycles for which a step of one block keeps a multiprocessor busy, whose units hinder each
+    other (:data:`HINDERED`)."""
+    most, degree = cycles.most, _by_unit(unit, *HINDERED)
+    summed = np.add.reduce([(part / most) ** degree for part in np.broadcast_arrays(*cycles)])
+    return np.asarray(most * np.where(unit == UNIT_NUMBERS["tma"], 1.0, summed ** (1 / degree)))
 
 
 class Pace(NamedTuple):
@@ -204,12 +237,18 @@ def pace(tiles: BlockTiles, rates: GpuRates) -> Pace:
     """Returns the pace of blocks on a multiprocessor.
 
     A warp issues at one of the multiprocessor's parts, and multiplies with that part's tensor core: a block
-    of fewer warps than there are parts leaves the others to its neighbours.
+    of fewer warps than there are parts leaves the others to its neighbours, and some parts have a warp more
+    than others where all warps cannot be dealt evenly; few warps wait for their own results. What a step
+    fetches comes while others are computed, but warps wait for each other before and after it.
     """
     cycles = step_cycles(tiles, rates)
-    alone = np.maximum(cycles.math, cycles.issue) * SLOTS / np.minimum(SLOTS, tiles.warps)
-    latency = FETCH_CYCLES / tiles.ahead + STEP_CYCLES
-    return Pace(cycles.most, np.asarray(np.maximum(latency, alone)))
+    own = np.maximum(cycles.math, cycles.issue)
+    warps = tiles.resident * tiles.warps
+    stalled = np.where(tiles.unit == UNIT_NUMBERS["fma"], STALLED, 0.0)
+    issuing = own * (np.ceil(warps / SLOTS) + stalled) * SLOTS / warps
+    alone = own * SLOTS / np.minimum(SLOTS, tiles.warps)
+    least = np.maximum(FETCH_CYCLES / tiles.ahead, alone + STEP_CYCLES)
+    return Pace(np.asarray(np.maximum(busy_cycles(cycles, tiles.unit), issuing)), np.asarray(least))
 
 
 def step_flops(tiles: BlockTiles, rates: GpuRates) -> Values:
@@ -228,6 +267,14 @@ def memory_seconds(operand_bytes: Numbers, rates: GpuRates, *, hot: bool) -> Val
     return np.asarray(operand_bytes * lost / rates.memory_bytes)
 
 
+def cluster_places(tiles: BlockTiles, rates: GpuRates) -> Values:
+    """Returns how many blocks the GPU holds at once: of clusters only those that fit whole into a group of
+    multiprocessors."""
+    cluster, places = tiles.splits * tiles.multicast, rates.multiprocessors * tiles.resident
+    empty = CLUSTER_GROUPS * np.maximum(0, cluster - PAIR * tiles.resident) / 2
+    return np.asarray(np.where(cluster > 1, cluster * np.maximum(1, (places - empty) // cluster), places))
+
+
 def bound_seconds(
     tiles: BlockTiles, blocks: Numbers, depth: Numbers, memory: Numbers, rates: GpuRates
 ) -> BoundSeconds:
@@ -240,7 +287,7 @@ def bound_seconds(
         memory: what reading takes at least (:func:`memory_seconds`).
     """
     steps = np.ceil(depth / (tiles.step * tiles.splits))
-    each = np.ceil(blocks / rates.multiprocessors)
+    each = np.ceil(blocks * tiles.resident / cluster_places(tiles, rates))
     waves, left = each // tiles.resident, each % tiles.resident
     step = pace(tiles, rates)
     full, last = step.of(tiles.resident), step.of(np.maximum(1, left))

@@ -37,7 +37,7 @@ class BoundedAdaptation(BlockAdaptation):
     tile's blocks. A tile that is slower by itself is so all over a call, and makes its blocks' beginnings and
     ends as much longer::
 
-        seconds = launch + (bound - launch) * f_bound / f_mk,    at least what reading from memory takes
+        seconds = launch + (bound - launch) * f_bound / f_mk,    no step before memory has given its operands
     """
 
     def _sizes(self, scheme: CudaScheme) -> dict[str, int]:
@@ -63,7 +63,7 @@ class BoundedAdaptation(BlockAdaptation):
         # Blocks of a full multiprocessor take no longer a step than those of one that has places left.
         idle = np.maximum(0.0, slower * bound.steps - padded)
         called = at_bound > 0
-        waiting = called * np.maximum(0.0, bound.memory - padded - idle - edges)
+        waiting = called * np.maximum(0.0, bound.memory - padded - idle)
         launched = edges + called * LAUNCH_SECONDS
         return FiveParts(padded * useful, launched, padded * (1 - useful), waiting, idle)
 

@@ -100,6 +100,7 @@ class GaussianProcess:
         self._noises = self.noise**2 / times
         covariance = self._covariance(slice(None)) + np.diag(self.pair**2 + self._noises)
         self._weights = np.linalg.solve(covariance, values)
+        self._values = values
         self._covariances = covariance
 
     def mean(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Values:
@@ -147,6 +148,12 @@ class GaussianProcess:
         """The part of each measured pair's expected value that no other pair shares, beside :meth:`mean`,
         ``[n]``."""
         return np.asarray(self.pair**2 * self._weights)
+
+    @property
+    def told(self) -> Values:
+        """Each measured pair's expected value, its own part included, ``[n]``: what was measured, less
+        noise."""
+        return np.asarray(self.level + self._values - self._noises * self._weights)
 
     @property
     def trust(self) -> Values:

@@ -39,6 +39,16 @@ def peak_at(k: int, predicted: Values, measured: Values) -> float:
     return float(measured.min() / measured[chosen].min())
 
 
+def spearman(one: Values, other: Values) -> float:
+    """Returns the correlation of the ranks of two arrays; of equal values each has their mean rank, and an
+    array of one value says nothing: 0."""
+    import pandas as pd
+
+    if min(np.ptp(one), np.ptp(other)) == 0:
+        return 0.0
+    return float(pd.Series(one).corr(pd.Series(other), method="spearman"))
+
+
 def ranking_metrics(
     predicted: Iterable[float], measured: Iterable[float], noise: Iterable[float] = ()
 ) -> dict[str, float]:

@@ -37,7 +37,7 @@ def length_grid(workload: Workload, shapes: ShapeSet, limit: int = DENSE_SHAPES)
     most. The second half is spread over the logarithm of the length, in pairs of a multiple of
     :data:`FULL_TILES` and the length after it: a call takes longer where one more tile begins, and a library
     whose choice changes a few rows off pays for it at the very lengths that are asked for most. The given
-    lengths are in the grid. The weight of each given shape
+    lengths and those after them are in the grid. The weight of each given shape
     is divided equally among the grid's shapes nearest to it.
 
     Over several dimensions the grid is the given layers and others that nobody named, all at the given
@@ -54,7 +54,7 @@ def length_grid(workload: Workload, shapes: ShapeSet, limit: int = DENSE_SHAPES)
         dense = dim.low + limit // 2
         spread = np.geomspace(dense, dim.high, (limit - limit // 2) // 2)
         full = FULL_TILES * np.ceil(spread / FULL_TILES).astype(int)
-        beyond = np.union1d(np.r_[full, full + 1], [*given, dim.high])
+        beyond = np.union1d(np.r_[full, full + 1, given, given + 1], dim.high)
         extents = np.union1d(np.arange(dim.low, dense), beyond[(beyond >= dense) & (beyond <= dim.high)])
     nearest = np.abs(extents[:, None] - given[None, :]).argmin(axis=1)
     population = np.bincount(nearest, minlength=len(given))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from dietlab.cost.metrics import mean_metrics, ranking_metrics
+from dietlab.cost.metrics import mean_metrics, ranking_metrics, spearman
 from dietlab.published.bound import Pairs
 from dietlab.published.choosing import Grid, choose_tiles
 from dietlab.published.models import BoundTiles, PaperTiles, models_of
@@ -130,10 +130,3 @@ def rank(pairs: Pairs, predicted: Values, measured: Values) -> dict[str, float]:
             found.append({**metrics, "spearman": spearman(told, real)})
     means = mean_metrics(found)
     return {name: means[name] for name in ("pairwise", "peak@1", "peak@5", "spearman")}
-
-
-def spearman(one: Values, other: Values) -> float:
-    """Returns the correlation of the ranks of two arrays; of equal values each has their mean rank."""
-    import pandas as pd
-
-    return float(pd.Series(one).corr(pd.Series(other), method="spearman"))

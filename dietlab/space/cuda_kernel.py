@@ -146,7 +146,8 @@ class CudaMicroKernel(MicroKernel):
         multicast = f".m{self.multicast}" if self.multicast > 1 else ""
         resident = f".b{self.resident}" if self.resident > 1 else ""
         suffix = f".{edge}" if edge else ""
-        return f"{self.rows}x{self.cols}x{self.step}.{workers}.s{self.stages}{splits}{multicast}{resident}{suffix}"
+        tile = f"{self.rows}x{self.cols}x{self.step}.{workers}.s{self.stages}"
+        return f"{tile}{splits}{multicast}{resident}{suffix}"
 
     @classmethod
     def parse(cls, key: str) -> tuple[CudaMicroKernel, str, str] | None:

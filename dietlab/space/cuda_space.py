@@ -21,7 +21,7 @@ STAGES: dict[Unit, tuple[int, ...]] = {
     "fma": (2, 3, 4),
     "mma": (2, 3, 4),
     "wgmma": (3, 4, 5),
-    "tma": (4, 6, 8),
+    "tma": (4, 6, 8, 12, 16),
 }
 SHARES = ((1, 1), (2, 1), (4, 1), (1, 2), (1, 4), (1, 8))
 """The ways to share a tile's reduction: slices of one block, blocks of a cluster. Not both: either makes

@@ -12,7 +12,8 @@ from dietlab.hardware.detect_gpu import LIBRARY
 from dietlab.timing.contender import Call
 
 RELAXED = 2
-"""``CU_STREAM_CAPTURE_MODE_RELAXED``: while calls are recorded, others of the process may allocate and load."""
+"""``CU_STREAM_CAPTURE_MODE_RELAXED``: while calls are recorded, others of the process may allocate and
+load."""
 
 
 class CudaDriver:
@@ -59,7 +60,9 @@ class GraphRecorder:
         redirected: makes calls inside of it queue their work on the stream of that handle.
     """
 
-    def __init__(self, driver: CudaDriver, redirected: Callable[[int], AbstractContextManager[object]]) -> None:
+    def __init__(
+        self, driver: CudaDriver, redirected: Callable[[int], AbstractContextManager[object]]
+    ) -> None:
         self._driver, self._redirected = driver, redirected
         self._stream = driver.made("cuStreamCreate", 0)
 

@@ -98,7 +98,8 @@ class Device(Protocol):
     """The most bytes of shapes that stay in memory."""
 
     slow_first_call: bool
-    """Whether a program's first call loads its code, which takes milliseconds and tells nothing of the rest."""
+    """Whether a program's first call loads its code, which takes milliseconds and tells nothing of the
+    rest."""
 
     unprobed: str
     """Why the processor is not probed for slow moments; empty if it is."""

@@ -57,6 +57,9 @@ class Worker(Protocol):
     """A thread's part of a tile: where its sums belong, and how they come about."""
 
     @property
+    def layout(self) -> Layout: ...
+
+    @property
     def kernel(self) -> CudaMicroKernel: ...
 
     @property

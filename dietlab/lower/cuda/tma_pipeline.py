@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,12 +15,13 @@ from dietlab.lower.cuda.block import own_steps, step_number
 from dietlab.lower.cuda.geometry import AnyPanel, BlockGeometry, SwizzledPanel, panels
 from dietlab.lower.cuda.layout import WARP, Layout
 from dietlab.lower.cuda.place import Arrays, BlockPosition
-from dietlab.lower.cuda.tensor_maps import Maps, box_lines
-from dietlab.lower.cuda.tir import bound, int32, only, registers
+from dietlab.lower.cuda.tensor_maps import END_LINES, Maps, box_lines
+from dietlab.lower.cuda.tir import bound, computed_once, int32, only, registers
 from dietlab.lower.cuda.warp_group import WarpGroup, warp_group
 from dietlab.lower.cuda.write_back import write_back
 from dietlab.space import CudaMicroKernel, exchanged_bytes
 from dietlab.space.cuda_ring import BARRIER_BYTES, RegistersOfRoles, registers_of_roles
+from dietlab.space.cuda_unit import PIECES
 
 BRING = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
 BRING_TO_ALL = f"{BRING}.multicast::cluster"
@@ -54,8 +56,8 @@ class Ring:
     """Stages of shared memory with two barriers each, and a thread's place among them.
 
     ``full`` counts one arrival, the producer's, and the bytes of a stage; ``empty`` counts one of each of the
-    workers' warps, of all blocks that share rows. ``at`` are registers: the slot, the phase that it is in (0 or 1), the slot before.
-    """
+    workers' warps, of all blocks that share rows. ``at`` are registers: the slot, the phase that it is in (0
+    or 1), the slot before."""
 
     kernel: CudaMicroKernel
     barriers: Any
@@ -116,11 +118,13 @@ def ring_program(
         y[rows inside] = ...                                               y[rows inside] = ...
 
     No thread of a worker computes an address, and no barrier holds the whole block up. What a bulk copy would
-    read beyond an operand is zero in shared memory (local padding, paper section 3.2), by hardware.
+    read beyond the depth or the columns is zero in shared memory (local padding, paper section 3.2), by
+    hardware. Rows beyond the end are not brought at all: what lies there reaches rows of the output that
+    nobody stores.
 
-    Blocks that share rows (``multicast``) bring a part of them each, to all of the cluster. So a slot is empty
-    when the workers of all have left it; they say so only of slots that are filled again, so that a block ends
-    when nobody reports to its barriers any more::
+    Blocks that share rows (``multicast``) bring a part of them each, to all of the cluster. So a slot is
+    empty when the workers of all have left it; they say so only of slots that are filled again, so that a
+    block ends when nobody reports to its barriers any more::
 
         block 0                              block 1
         bring x[slot][0:32] to both          bring x[slot][32:64] to both
@@ -142,7 +146,8 @@ def ring_program(
             _set_registers(roles, producer=True)
             with only(place.thread == int32(kernel.computing)):
                 _produce(ring, layout, place, maps, steps)
-            for _ in range(2 if kernel.splits > 1 else 0):  # as the workers do: it is a barrier of all threads
+            # The workers meet those of other blocks twice, at a barrier of all threads.
+            for _ in range(2 if kernel.splits > 1 else 0):
                 T.evaluate(T.ptx["barrier.cluster.arrive.relaxed"]())
                 T.evaluate(T.ptx["barrier.cluster.wait.acquire"]())
         with T.Else():
@@ -192,21 +197,20 @@ def _produce(ring: Ring, layout: Layout, place: BlockPosition, maps: Maps, steps
     """Fills slot after slot, in one thread. In its first phase a slot was never filled: the phase before it
     is over."""
     kernel, geometry = layout.kernel, layout.geometry
+    rows = RowsInside.of(kernel, place)
+    line_bytes = kernel.step * geometry.itemsize
+    expected = bound("expected", rows.brought * int32(line_bytes) + int32(kernel.cols * line_bytes))
     with T.serial(int32(0), steps) as variable:
         step = IRBuilder.name("step", variable)
         _wait(ring.empty(ring.slot), ring.phase ^ int32(1))
-        expected = tirx.const(layout.stage * geometry.itemsize, "uint32")
-        T.evaluate(T.ptx["mbarrier.arrive.expect_tx.shared.b64"](ring.full(ring.slot), expected))
+        coming = tirx.Cast("uint32", expected)
+        T.evaluate(T.ptx["mbarrier.arrive.expect_tx.shared.b64"](ring.full(ring.slot), coming))
         k = bound("k", step_number(kernel, place, step) * int32(kernel.step))
-        x_lines, w_lines = box_lines(kernel, geometry)
+        _, w_lines = box_lines(kernel, geometry)
         x_base = ring.slot * int32(layout.stage)
         w_base = x_base + int32(layout.x_panel.elements)
         full = ring.full(ring.slot)
-        shared_by = kernel.multicast
-        for line, element in _boxes(layout.x_panel, x_lines * shared_by):
-            mine = int32(line) if shared_by == 1 else int32(line) + place.rank * int32(x_lines)
-            to = layout.x_panel.at(x_base, mine, element)
-            _bring(layout, to, maps.x, k + int32(element), place.first_row + mine, full, shared_by)
+        _bring_rows(layout, rows, place, maps, x_base, k, full)
         for line, element in _boxes(layout.w_panel, w_lines):
             to = layout.w_panel.at(w_base, line, element)
             if geometry.direct:
@@ -214,6 +218,63 @@ def _produce(ring: Ring, layout: Layout, place: BlockPosition, maps: Maps, steps
             else:
                 _bring(layout, to, maps.w, k + int32(element), place.first_col + int32(line), full)
         ring.advance()
+
+
+@dataclass(frozen=True)
+class RowsInside:
+    """The rows of a tile that lie inside ``x``.
+
+    Args:
+        whole: pieces of the rows that one instruction reads, which come as one box.
+        ends: boxes of :data:`~dietlab.lower.cuda.tensor_maps.END_LINES` behind them.
+        brought: rows of both.
+    """
+
+    whole: Any
+    ends: Any
+    brought: Any
+
+    @classmethod
+    def of(cls, kernel: CudaMicroKernel, place: BlockPosition) -> RowsInside:
+        """Emits what is the same in all steps."""
+        piece = PIECES[kernel.unit].rows
+        inside = computed_once("inside", tirx.min(place.size - place.first_row, int32(kernel.rows)))
+        whole = bound("whole", tirx.truncdiv(inside, int32(piece)))
+        left = inside - whole * int32(piece)
+        ends = bound("ends", tirx.truncdiv(left + int32(END_LINES - 1), int32(END_LINES)))
+        return cls(whole, ends, whole * int32(piece) + ends * int32(END_LINES))
+
+
+def _bring_rows(
+    layout: Layout, rows: RowsInside, place: BlockPosition, maps: Maps, base: Any, k: Any, barrier: Any
+) -> None:
+    """Emits the copies of a tile's rows to one slot.
+
+    Draws, for 100 rows of a tile of 128::
+
+        bring rows 0 to 63                    one box, or a part of it where blocks share them bring rows 64
+        to 71, 72 to 79, ...    boxes of eight, up to row 103; of several blocks each brings some
+    """
+    kernel, panel = layout.kernel, layout.x_panel
+    piece, shared_by = PIECES[kernel.unit].rows, kernel.multicast
+    lines = piece // shared_by
+
+    def bring(source: Any, line: Any, element: int) -> None:
+        to = panel.at(base, line, element)
+        _bring(layout, to, source, k + int32(element), place.first_row + line, barrier, shared_by)
+
+    for number, (line, element) in enumerate(_boxes(panel, piece)):
+        first = int32(line) if shared_by == 1 else int32(line) + place.rank * int32(lines)
+        with only(int32(number % (kernel.rows // piece)) < rows.whole):
+            bring(maps.x, first, element)
+    for _, element in _boxes(panel, kernel.rows):
+        with T.serial(int32(0), rows.ends) as variable:
+            box = IRBuilder.name("box", variable)
+            mine = (
+                nullcontext() if shared_by == 1 else only(tirx.truncmod(box, int32(shared_by)) == place.rank)
+            )
+            with mine:
+                bring(maps.x_end, rows.whole * int32(piece) + box * int32(END_LINES), element)
 
 
 def _boxes(panel: AnyPanel, lines: int) -> Iterator[tuple[int, int]]:
