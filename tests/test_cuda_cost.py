@@ -279,8 +279,8 @@ def test_model_ranks_micro_kernels_and_shapes_it_never_saw(name: str) -> None:
     train, held_out = synthetic_records(preset, work, 64, 0)
     assert not {r.scheme for r in train} & {r.scheme for r in held_out}
     metrics = evaluate_model(fit_cost_model(work, Hardware.preset(preset), train), held_out)
-    # The machine that computes the times has neither L2 nor latency, which the bound under the model has.
-    assert metrics["pairwise"] > 0.72, metrics
+    print(name, metrics)
+    assert metrics["pairwise"] > 0.80, metrics
 
 
 def with_resources(records: list[Record], blocks: int) -> list[Record]:
