@@ -7,8 +7,9 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from dietlab.measure.synthetic import synthetic_seconds
 from dietlab.plans import route
 from dietlab.search import TuningRun, tune
 from dietlab.shapes import Dim, Shape, ShapeSet
-from dietlab.space import CudaMicroKernel, build_space
+from dietlab.space import CudaMicroKernel, Space, build_space
 from dietlab.study import Study
 from dietlab.workloads import BatchMatmul, Dense, Workload
 
@@ -45,7 +46,7 @@ EACH = [
 
 TRIALS = {"smoke": 8, "quick": 64}
 CANDIDATES = 1500
-"""Micro-kernels of a space that a longer search is tried on: predicting all of them takes long."""
+"""Micro-kernels of the spaces that searches are tried on: predicting all of them takes long."""
 
 MOST_KERNELS = 12
 MOST_REGRET = 0.02
@@ -53,12 +54,15 @@ SECONDS = 300.0
 
 
 @cache
+def space_of(work: Workload) -> Space:
+    return few(build_space(work, H100), CANDIDATES)
+
+
+@cache
 def tuned(name: str, effort: str, seed: int = 0) -> TuningRun:
     work = WORKS[name]
-    space = build_space(work, H100)
-    space = few(space, CANDIDATES) if effort == "quick" else space
     return tune(
-        space,
+        space_of(work),
         ShapeSet.uniform(work),
         SyntheticRunner(H100),
         effort,
@@ -86,6 +90,14 @@ def test_a_search_measures_what_it_should_and_learns(name: str, effort: str) -> 
     assert table.shape == (len(kernels), len(shapes)) and np.isfinite(table).all() and (table > 0).all()
     if effort == "quick":
         assert {"pairwise", "peak@1", "rmse"} <= set(run.held_out_metrics)
+
+
+def test_a_whole_space_is_searched() -> None:
+    work = WORKS["bfloat16"]
+    space = build_space(work, H100)
+    run = tune(space, ShapeSet.uniform(work), SyntheticRunner(H100), "smoke", max_kernels=MOST_KERNELS)
+    assert run.space == space and len(space) > 3 * CANDIDATES
+    assert run.trials >= TRIALS["smoke"] and run.failures == 0 and set(run.schemes) <= set(space)
 
 
 @pytest.mark.parametrize(("name", "effort"), EACH)
@@ -150,21 +162,18 @@ def test_both_covers_are_searched() -> None:
 
 
 @pytest.fixture(scope="module")
-def studies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Study]:
-    found = {}
-    for name, work in WORKS.items():
-        study = Study.create(
-            tmp_path_factory.mktemp(name),
-            work,
-            H100,
-            ShapeSet.uniform(work),
-            "smoke",
-            max_kernels=MOST_KERNELS,
-        )
-        study.tune(SyntheticRunner(H100))
-        study.dispatch(3)
-        found[name] = study
-    return found
+def studies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Study]]:
+    """Studies whose spaces are those of the searches above."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Study, "space", lambda study: space_of(study.workload))
+        yield {name: studied(tmp_path_factory.mktemp(name), work) for name, work in WORKS.items()}
+
+
+def studied(folder: Path, work: Workload) -> Study:
+    study = Study.create(folder, work, H100, ShapeSet.uniform(work), "smoke", max_kernels=MOST_KERNELS)
+    study.tune(SyntheticRunner(H100))
+    study.dispatch(3)
+    return study
 
 
 @pytest.mark.parametrize("name", WORKS)

@@ -46,7 +46,7 @@ FETCH_CYCLES, BARRIER_CYCLES, START_CYCLES, CLUSTER_CYCLES = 1000.0, 60.0, 2600.
 """Cycles of a fetch, which the steps ahead share; of a step's barrier; of a block's start and end; and of the
 barriers of blocks that share a reduction."""
 
-DEVIATION = 0.07
+DEVIATION = 0.06
 """The standard deviation of the logarithm of what a micro-kernel takes over what its sizes tell."""
 
 
