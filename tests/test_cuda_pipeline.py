@@ -45,27 +45,31 @@ EACH = [
 """Operators and efforts: a short search of each."""
 
 TRIALS = {"smoke": 8, "quick": 64}
-CANDIDATES = 1500
+CANDIDATES = {"smoke": 400, "quick": 1500}
 """Micro-kernels of the spaces that searches are tried on: predicting all of them takes long."""
 
 MOST_KERNELS = 12
 LIBRARY_KERNELS = 2
 """Micro-kernels of a library that is built: nvcc takes seconds for each."""
 
-MOST_REGRET = 0.02
+MOST_REGRET = {"dense": 0.02, "bfloat16": 0.02, "context": 0.04}
+"""Time lost by the tree's choice against the library's best, in the mean over lengths: well below the 6 % by
+which a micro-kernel deviates from what its sizes tell. With a reduction of 64, the start and end of its
+blocks are a good part of a call, and more of it is lost."""
+
 SECONDS = 300.0
 
 
 @cache
-def space_of(work: Workload) -> Space:
-    return few(build_space(work, H100), CANDIDATES)
+def space_of(work: Workload, effort: str) -> Space:
+    return few(build_space(work, H100), CANDIDATES[effort])
 
 
 @cache
 def tuned(name: str, effort: str, seed: int) -> TuningRun:
     work = WORKS[name]
     return tune(
-        space_of(work),
+        space_of(work, effort),
         ShapeSet.uniform(work),
         SyntheticRunner(H100),
         effort,
@@ -99,7 +103,7 @@ def test_a_whole_space_is_searched() -> None:
     work = WORKS["bfloat16"]
     space = build_space(work, H100)
     run = tune(space, ShapeSet.uniform(work), SyntheticRunner(H100), "smoke", max_kernels=MOST_KERNELS)
-    assert run.space == space and len(space) > 3 * CANDIDATES
+    assert run.space == space and len(space) > 10 * CANDIDATES["smoke"]
     searched = list(dict.fromkeys(record.scheme for record in run.records))[: TRIALS["smoke"]]
     assert len(searched) == TRIALS["smoke"] and run.failures == 0 and set(searched) <= set(space)
 
@@ -139,7 +143,7 @@ def test_regret_is_small_on_lengths_that_were_not_tuned(name: str) -> None:
         held_out = [shape for shape in ShapeSet.every(work) if shape not in set(run.shapes.train)]
         assert len(held_out) > 100 and len(dispatcher.micro_kernels) <= MOST_KERNELS
         lost += regrets(work, dispatcher, held_out)
-    assert float(np.mean(lost)) <= MOST_REGRET, sorted(lost)
+    assert float(np.mean(lost)) <= MOST_REGRET[name], sorted(lost)
 
 
 @pytest.mark.thorough
@@ -149,7 +153,7 @@ def test_regret_is_small_on_lengths_that_nothing_was_measured_on() -> None:
     seen = {record.shape for record in tuned("bfloat16", "quick", 0).records}
     unseen = [shape for shape in ShapeSet.every(work) if shape not in seen]
     lost = regrets(work, dispatcher, unseen)
-    assert len(unseen) > 100 and float(np.mean(lost)) <= MOST_REGRET, sorted(lost)
+    assert len(unseen) > 100 and float(np.mean(lost)) <= MOST_REGRET["bfloat16"], sorted(lost)
 
 
 def test_both_covers_are_searched() -> None:
@@ -169,7 +173,7 @@ def test_both_covers_are_searched() -> None:
 def studies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Study]]:
     """Studies whose spaces are those of the searches above."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Study, "space", lambda study: space_of(study.workload))
+        patch.setattr(Study, "space", lambda study: space_of(study.workload, "smoke"))
         yield {name: studied(tmp_path_factory.mktemp(name), work) for name, work in WORKS.items()}
 
 
