@@ -26,7 +26,7 @@ from dietlab.space import (
     cuda_limits,
     edges_of,
 )
-from dietlab.space.cuda_space import ARRANGEMENTS, SHARES, STAGES, STEPS, units
+from dietlab.space.cuda_space import ARRANGEMENTS, MULTICAST, SHARES, STAGES, STEPS, units
 from dietlab.space.cuda_unit import GROUPED, PIECES
 from dietlab.workloads import BatchMatmul, Dense, Workload, require_dtype
 
@@ -226,13 +226,14 @@ def candidates(work: Workload, hardware: Hardware) -> int:
     for unit in units(work, hardware):
         down_across, rows, cols = ARRANGEMENTS[unit][:2], *map(len, ARRANGEMENTS[unit][2:])
         for slices, splits in SHARES:
-            if (splits > 1 and not clusters) or (unit == "tma" and slices * splits > 1):
+            if (splits > 1 and not clusters) or (unit == "tma" and slices > 1):
                 continue
+            shared = len(MULTICAST) if unit == "tma" and splits == 1 else 1
             parts = sum(step % (PIECES[unit].steps * slices) == 0 for step in STEPS[unit])
             for down, across in product(*down_across):
                 threads = down * across * slices * PIECES[unit].threads + PIECES[unit].producers
                 bounded = 2 * threads * 255 > 65536
-                total += parts * rows * cols * len(STAGES[unit]) * (2 if bounded else 1)
+                total += parts * rows * cols * len(STAGES[unit]) * (2 if bounded else 1) * shared
     return total
 
 

@@ -434,7 +434,7 @@ def test_shipped_tables_agree_with_each_other(gpu: str) -> None:
 def test_targets_on_recorded_shapes() -> None:
     """Means over layouts and seeds: the choice among eight tiles, by shape, and the cost model's ranks."""
     regret, models = read_table("h100-regret"), read_table("h100-models")
-    assert np.average(regret["regret"], weights=regret["shapes"]) <= 3.1
+    assert np.average(regret["regret"], weights=regret["shapes"]) <= 3.0
     learned = models[(models["model"] == "both") & (models["told"] == 500)]
     assert learned["peak@1"].mean() >= 0.90 and learned["pairwise"].mean() >= 0.93
 
