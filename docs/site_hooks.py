@@ -21,7 +21,7 @@ from mkdocs.structure.pages import Page
 from site_notebooks import Rendered, loaded, placeholder, rendered
 
 ROOT = Path(__file__).resolve().parent.parent
-START = ("README.md", "CITATION.cff")
+START = ("README.md", "CITATION.cff", "docs/site/stages.md")
 LINK = re.compile(r"""(\]\(|\b(?:src|srcset|href)=")([^)\s"#:]+)(?=[)"#])""")
 GALLERY = "docs/widgets/index.md"
 FOLDERS = ("notebooks", "docs/widgets")

@@ -29,6 +29,7 @@ class Name:
     home: str
     top: bool
     summary: str
+    """The first paragraph of its text, or its value as code where it has none."""
 
     @property
     def canonical(self) -> str:
@@ -96,7 +97,9 @@ def summary(module: str, name: str) -> str:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         if any(isinstance(target, ast.Name) and target.id == name for target in targets):
             text = getattr(getattr(after, "value", None), "value", "")
-            return first_paragraph(text) if isinstance(text, str) else ""
+            if isinstance(text, str) and text:
+                return first_paragraph(text)
+            return f"`{ast.unparse(node.value)}`" if getattr(node, "value", None) else ""
     return ""
 
 
