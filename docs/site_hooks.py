@@ -47,7 +47,10 @@ def is_page(uri: str) -> bool:
 
 
 def text_of(uri: str) -> str:
-    """Returns the Markdown of a page made from a file, with links to folders as links to their pages."""
+    """Returns the Markdown of a page made from a file.
+
+    Links to folders become links to their pages, and ``[text][dl.NAME]`` a link to the reference.
+    """
     if uri.endswith(".ipynb"):
         text = notebook(uri).markdown
     elif uri.endswith(".cff"):
@@ -60,6 +63,9 @@ def text_of(uri: str) -> str:
         folder = posixpath.normpath(posixpath.join(posixpath.dirname(uri), target))
         return f"{before}{target.rstrip('/')}/index.md" if folder in FOLDERS else found[0]
 
+    text = re.sub(
+        r"\]\[dl\.(\w+)\]", lambda found: f"][{site_names.linkable()[f'dietlab.{found[1]}']}]", text
+    )
     return LINK.sub(indexed, text)
 
 
@@ -91,7 +97,12 @@ def notebooks() -> list[Path]:
 def generated() -> dict[str, str]:
     """Returns the Markdown of the pages that no file has, by their paths in the site."""
     reference = {f"reference/{part}.md": reference_page(part) for part in site_names.pages()}
-    return {"reference/index.md": reference_index(), GALLERY: gallery(), "notebooks/index.md": contents(), **reference}
+    return {
+        "reference/index.md": reference_index(),
+        GALLERY: gallery(),
+        "notebooks/index.md": contents(),
+        **reference,
+    }
 
 
 def reference_index() -> str:
@@ -100,7 +111,7 @@ def reference_index() -> str:
         (name for names in site_names.pages().values() for name in names if name.top),
         key=lambda name: name.name.lower(),
     )
-    rows = [f"| [`dl.{name.name}`][{name.path}] | {cell(name)} |" for name in tops]
+    rows = [f"| [`dl.{name.name}`][{name.identifier}] | {cell(name)} |" for name in tops]
     parts = [
         f"| [`dietlab.{part}`]({part}.md) | {site_names.module_summary(f'dietlab.{part}')} |"
         for part in site_names.pages()
@@ -109,8 +120,8 @@ def reference_index() -> str:
         [
             "# Reference",
             "",
-            "Every public name, from the sources. Parameters have their types, docstrings their shapes and units,",
-            "and *Raises* the errors; all of them derive from [`DietlabError`][dietlab.errors.DietlabError].",
+            "Every public name, from the sources. Parameters have their types, docstrings their shapes and",
+            "units, and *Raises* the errors; all derive from [`DietlabError`][dietlab.errors.DietlabError].",
             "Seconds are seconds in every value and table; shares are of 1, never percent.",
             "",
             "## After `import dietlab as dl`",
@@ -150,11 +161,11 @@ def reference_page(part: str) -> str:
         "",
         "| name | what it is |",
         "|---|---|",
-        *(f"| [`{imported(name)}`][{name.path}] | {cell(name)} |" for name in names),
+        *(f"| [`{imported(name)}`][{name.identifier}] | {cell(name)} |" for name in names),
         "",
     ]
     for name in names:
-        lines += [f"::: {name.path}", ""]
+        lines += [f"::: {name.identifier}", ""]
     return "\n".join(lines)
 
 
@@ -166,14 +177,15 @@ def imported(name: site_names.Name) -> str:
 def contents() -> str:
     """Returns the page that lists the notebooks."""
     rows = [
-        f"| [{words(path.stem)}]({path.name}) | {notebook(f'notebooks/{path.name}').title} |"
+        f"| [{labels().get(path.name, words(path.stem))}]({path.name})"
+        f" | {notebook(f'notebooks/{path.name}').title} |"
         for path in notebooks()
     ]
     return "\n".join(
         [
             "# Notebooks",
             "",
-            "With the outputs that they were saved with; [what is in them, and the widgets](../docs/workbench.md).",
+            "With the outputs that they were saved with; [what they ask, and widgets](../docs/workbench.md).",
             "",
             "| notebook | title |",
             "|---|---|",
@@ -206,8 +218,15 @@ def gallery() -> str:
     for path in notebooks():
         page = notebook(f"notebooks/{path.name}")
         if page.pictures:
-            lines += [f"### {words(path.stem).capitalize()}", "", f"[{page.title}](../../notebooks/{path.name})", ""]
-            lines += [f"![{words(path.stem)}](../../notebooks/{name}){{ loading=lazy }}" for name in page.pictures]
+            lines += [
+                f"### {words(path.stem).capitalize()}",
+                "",
+                f"[{page.title}](../../notebooks/{path.name})",
+                "",
+            ]
+            lines += [
+                f"![{words(path.stem)}](../../notebooks/{name}){{ loading=lazy }}" for name in page.pictures
+            ]
             lines += [""]
     return "\n".join(lines)
 
@@ -246,7 +265,7 @@ def citation(text: str) -> str:
             bibtex,
             "```",
             "",
-            f"dietlab {value['version']} is under the licence {value['license']}. The same as `CITATION.cff`:",
+            f"dietlab {value['version']} has the licence {value['license']}. The same as `CITATION.cff`:",
             "",
             "```yaml",
             text.rstrip(),
@@ -260,26 +279,44 @@ def citation(text: str) -> str:
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Fills the sections of the navigation that name a folder."""
-    config.nav = [expanded(entry) for entry in config.nav or []]
+    """Puts the pages of a folder into the navigation where it names the folder."""
+    config.nav = expanded(config.nav or [])
     return config
 
 
-def expanded(entry: Any) -> Any:
-    """Returns an entry of the navigation with the pages of its folder, where it names one."""
-    if not isinstance(entry, dict):
-        return entry
-    ((title, target),) = entry.items()
-    if target == "notebooks/":
-        pages = [{words(path.stem): f"notebooks/{path.name}"} for path in notebooks()]
-        return {title: [{"All notebooks": "notebooks/index.md"}, *pages]}
-    if target == "reference/":
+def expanded(entries: list[Any]) -> list[Any]:
+    """Returns entries of the navigation, with the pages of a folder in place of its name."""
+    found = list[Any]()
+    for entry in entries:
+        if isinstance(entry, dict):
+            ((title, target),) = entry.items()
+            found.append({title: expanded(target) if isinstance(target, list) else target})
+        else:
+            found += pages_of(entry)
+    return found
+
+
+def pages_of(folder: str) -> list[dict[str, str]]:
+    """Returns title and path of each page of a folder, that of the folder first."""
+    if folder == "notebooks/":
+        titled = labels()
+        pages = [{titled.get(path.name, words(path.stem)): f"notebooks/{path.name}"} for path in notebooks()]
+        return [{"All notebooks": "notebooks/index.md"}, *pages]
+    if folder == "reference/":
         parts = [{part: f"reference/{part}.md"} for part in site_names.pages()]
-        return {title: [{"All names": "reference/index.md"}, *parts]}
-    if target == "data/":
+        return [{"All names": "reference/index.md"}, *parts]
+    if folder == "data/":
         pages = [uri for uri in linked() if uri.startswith("data/") and is_page(uri)]
-        return {title: [{"All data" if uri == "data/README.md" else words(Path(uri).parent.name): uri} for uri in pages]}
-    return {title: [expanded(part) for part in target]} if isinstance(target, list) else entry
+        others = [{f"Data: {Path(uri).parent.name}": uri} for uri in pages if uri != "data/README.md"]
+        return [{"Data": "data/README.md"}, *others]
+    raise LookupError(f"the navigation names {folder}, a folder that this hook does not know")
+
+
+@cache
+def labels() -> dict[str, str]:
+    """Returns what docs/workbench.md calls each notebook, by file name."""
+    text = (ROOT / "docs" / "workbench.md").read_text(encoding="utf-8")
+    return {name: label for label, name in re.findall(r"\[([^\]]+)\]\(\.\./notebooks/([^)]+)\)", text)}
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

@@ -20,8 +20,8 @@ LEFT_OUT = ("cli", "puzzles")
 class Name:
     """A public name.
 
-    ``home`` is the module that defines it, and ``path`` how the reference calls it: the shortest import
-    that works, without the package's own ``dietlab.NAME``, which ``top`` says.
+    ``home`` is the module that defines it, and ``path`` the shortest import of it besides the package's own,
+    ``dietlab.NAME``, which there is if ``top``.
     """
 
     name: str
@@ -35,6 +35,11 @@ class Name:
     def canonical(self) -> str:
         """Its name in the module that defines it."""
         return f"{self.home}.{self.name}"
+
+    @property
+    def identifier(self) -> str:
+        """What the reference calls it: its import, or its place where a module has the name of the import."""
+        return self.canonical if source(self.path) else self.path
 
 
 def source(module: str) -> Path | None:
@@ -152,6 +157,6 @@ def linkable() -> dict[str, str]:
     """Returns what a docstring may refer to: the path in the reference by each way to write a name."""
     ways = dict[str, str]()
     for name in (name for names in pages().values() for name in names):
-        ways |= {name.path: name.path, name.canonical: name.path}
-        ways |= {f"dietlab.{name.name}": name.path} if name.top else {}
+        ways |= {name.path: name.identifier, name.canonical: name.identifier}
+        ways |= {f"dietlab.{name.name}": name.identifier} if name.top else {}
     return ways

@@ -68,14 +68,16 @@ def outputs(stem: str, saved: list[dict[str, Any]], page: Rendered) -> Iterator[
             yield f"![{caption(joined(data.get('text/plain', '')))}]({file})"
         elif "text/html" in data:
             # The style of a table would hold for the whole page.
-            page.fragments.append(re.sub(r"<style scoped>.*?</style>", "", joined(data["text/html"]), flags=re.S))
+            page.fragments.append(
+                re.sub(r"<style scoped>.*?</style>", "", joined(data["text/html"]), flags=re.S)
+            )
             yield placeholder(len(page.fragments) - 1)
         elif text := joined(output.get("text", data.get("text/plain", ""))).strip("\n"):
             yield fenced(text, "text")
 
 
 def caption(text: str) -> str:
-    """Returns a picture's text for who does not see it: the first line of its plain form, if that is words."""
+    """Returns a picture's text for who does not see it: the first line of its plain form, if it is words."""
     line = text.strip().split("\n")[0]
     return "Figure" if not line or line.startswith("<") else re.sub(r"[\[\]]", "", line)
 

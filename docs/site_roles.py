@@ -15,7 +15,7 @@ import site_names
 
 ROLE = re.compile(r":(?:class|func|meth|mod|attr|data|exc|obj):`(~?)([^`]+)`")
 GROUP = re.compile(r"^( *)(\w+(?:, \w+)+)(: .*(?:\n\1 +.*)*)$", re.MULTILINE)
-"""Several parameters that are described together, as ``low, high: the bounds``; griffe knows one at a time."""
+"""Parameters that are described together, as ``low, high: the bounds``; griffe knows one at a time."""
 
 LITERAL = re.compile(r"(?<=\S)::(?=\n\n +)")
 """The end of a paragraph before a block of code, which Markdown writes with one colon."""
