@@ -47,15 +47,23 @@ def linked(target: str, module: str) -> str | None:
 
 
 class Roles(griffe.Extension):
-    """Rewrites every docstring before mkdocstrings reads it."""
+    """Rewrites every docstring before mkdocstrings reads it.
+
+    Fields of dataclasses without a text of their own are left out: the signature has them.
+    """
 
     def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
-        """Rewrites those of a whole package, once it is loaded."""
+        """Rewrites those of a whole package, once it is loaded and dataclasses have their signatures."""
         self._rewrite(pkg)
 
     def _rewrite(self, obj: griffe.Object) -> None:
         if obj.docstring:
             obj.docstring.value = markdown_of(obj.docstring.value, obj.module.path)
+        if isinstance(obj, griffe.Class) and "dataclass" in obj.labels:
+            shown = {parameter.name for parameter in obj.parameters}
+            for name in shown & {*obj.members}:
+                if obj.members[name].is_attribute and not obj.members[name].has_docstring:
+                    del obj.members[name]
         for member in obj.members.values():
             if not member.is_alias:
                 self._rewrite(member)
