@@ -6,8 +6,11 @@ from shutil import copytree, ignore_patterns, rmtree
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-FOLDERS = ("data", "notebooks")
-LEFT_OUT = ignore_patterns("*.py", "__pycache__", ".ipynb_checkpoints")
+# Scripts that make data need the repository; what a notebook imports goes with it.
+LEFT_OUT = {
+    "data": ignore_patterns("*.py", "__pycache__"),
+    "notebooks": ignore_patterns("__pycache__", ".ipynb_checkpoints"),
+}
 
 
 class BuildWithFiles(build_py):
@@ -19,8 +22,8 @@ class BuildWithFiles(build_py):
             return
         files = Path(self.build_lib) / "dietlab" / "files"
         rmtree(files, ignore_errors=True)
-        for folder in FOLDERS:
-            copytree(folder, files / folder, ignore=LEFT_OUT)
+        for folder, left_out in LEFT_OUT.items():
+            copytree(folder, files / folder, ignore=left_out)
 
 
 setup(cmdclass={"build_py": BuildWithFiles})

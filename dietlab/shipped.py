@@ -49,21 +49,25 @@ def data_path(name: str) -> Path:
 
 
 def copy_notebooks(folder: str | Path) -> tuple[Path, ...]:
-    """Copies the notebooks to a folder and returns the new files; it never overwrites one that is there.
+    """Copies the notebooks, and the modules beside them that they import, to a folder.
+
+    It never overwrites a file that is there.
 
     Args:
         folder: it is made if it is missing.
 
+    Returns:
+        The new files, in alphabetical order.
+
     Raises:
         RecordError: if the package was built without its notebooks.
     """
-    notebooks, target = sorted(shipped_folder("notebooks").glob("*.ipynb")), Path(folder)
-    if not notebooks:
-        raise RecordError(
-            "dietlab comes with notebooks", shipped_folder("notebooks"), "Install it from a full wheel."
-        )
+    source, target = shipped_folder("notebooks"), Path(folder)
+    names = sorted(path.name for kind in ("*.ipynb", "*.py") for path in source.glob(kind))
+    if not names:
+        raise RecordError("dietlab comes with notebooks", source, "Install it from a full wheel.")
     target.mkdir(parents=True, exist_ok=True)
-    missing = [notebook for notebook in notebooks if not (target / notebook.name).exists()]
-    for notebook in missing:
-        copyfile(notebook, target / notebook.name)
-    return tuple(target / notebook.name for notebook in missing)
+    missing = [name for name in names if not (target / name).exists()]
+    for name in missing:
+        copyfile(source / name, target / name)
+    return tuple(target / name for name in missing)

@@ -132,6 +132,12 @@ PROBES = {
         "models": {f"{m} {n}": row["pairwise"] for (m, n), row in models.iterrows()},
         "gain": [gain.min().min(), gain.max().max()], "lengths": by_length.index.tolist(),
     """,
+    "20_mini_dietcode": """
+        "known": len(known), "leaves": int(leaves), "lost": [*lost.values()],
+        "errors": errors.to_dict("index"),
+        "alone": (truth[alone] / truth.min(axis=0)).tolist(), "ours": (ours / truth.min(axis=0)).tolist(),
+        "own": own.tolist(), "speeds": speeds.to_dict("list"),
+    """,
     "puzzles": """
         "solved": [p.check(a).solved for p, a in zip(puzzles.PUZZLES, answers)],
     """,

@@ -42,6 +42,7 @@ from dietlab.measure import CacheState, Record, SyntheticRunner, Trial
 from dietlab.plans import plan_for
 from dietlab.shapes import Dim, Shape, ShapeSet
 from dietlab.space import CudaScheme, build_space, shared_bytes, thread_registers
+from dietlab.targets.cuda.synthetic import DEVIATION
 from dietlab.workloads import BatchMatmul, Dense, Workload, extents
 
 HARDWARE = Hardware.preset("h100")
@@ -278,9 +279,10 @@ def test_model_ranks_micro_kernels_and_shapes_it_never_saw(name: str) -> None:
     preset, work = MODELLED[name]
     train, held_out = synthetic_records(preset, work, 64, 0)
     assert not {r.scheme for r in train} & {r.scheme for r in held_out}
+    # Pairs count that are further apart than what no size of a micro-kernel tells.
+    held_out = [replace(record, spread=DEVIATION) for record in held_out]
     metrics = evaluate_model(fit_cost_model(work, Hardware.preset(preset), train), held_out)
-    # The machine that computes the times has neither L2 nor latency, which the bound under the model has.
-    assert metrics["pairwise"] > 0.72, metrics
+    assert metrics["pairwise"] > 0.80, metrics
 
 
 def with_resources(records: list[Record], blocks: int) -> list[Record]:

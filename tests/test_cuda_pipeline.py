@@ -7,8 +7,9 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from dietlab.measure.synthetic import synthetic_seconds
 from dietlab.plans import route
 from dietlab.search import TuningRun, tune
 from dietlab.shapes import Dim, Shape, ShapeSet
-from dietlab.space import CudaMicroKernel, build_space
+from dietlab.space import CudaMicroKernel, Space, build_space
 from dietlab.study import Study
 from dietlab.workloads import BatchMatmul, Dense, Workload
 
@@ -44,21 +45,31 @@ EACH = [
 """Operators and efforts: a short search of each."""
 
 TRIALS = {"smoke": 8, "quick": 64}
-CANDIDATES = 1500
-"""Micro-kernels of a space that a longer search is tried on: predicting all of them takes long."""
+CANDIDATES = {"smoke": 400, "quick": 1500}
+"""Micro-kernels of the spaces that searches are tried on: predicting all of them takes long."""
 
 MOST_KERNELS = 12
-MOST_REGRET = 0.02
+LIBRARY_KERNELS = 2
+"""Micro-kernels of a library that is built: nvcc takes seconds for each."""
+
+MOST_REGRET = {"dense": 0.02, "bfloat16": 0.02, "context": 0.04}
+"""Time lost by the tree's choice against the library's best, in the mean over lengths: well below the 6 % by
+which a micro-kernel deviates from what its sizes tell. With a reduction of 64, the start and end of its
+blocks are a good part of a call, and more of it is lost."""
+
 SECONDS = 300.0
 
 
 @cache
-def tuned(name: str, effort: str, seed: int = 0) -> TuningRun:
+def space_of(work: Workload, effort: str) -> Space:
+    return few(build_space(work, H100), CANDIDATES[effort])
+
+
+@cache
+def tuned(name: str, effort: str, seed: int) -> TuningRun:
     work = WORKS[name]
-    space = build_space(work, H100)
-    space = few(space, CANDIDATES) if effort == "quick" else space
     return tune(
-        space,
+        space_of(work, effort),
         ShapeSet.uniform(work),
         SyntheticRunner(H100),
         effort,
@@ -68,14 +79,14 @@ def tuned(name: str, effort: str, seed: int = 0) -> TuningRun:
 
 
 @cache
-def dispatcher_of(name: str, effort: str, seed: int = 0) -> Dispatcher:
+def dispatcher_of(name: str, effort: str, seed: int) -> Dispatcher:
     return train_dispatcher(choose_portfolio(tuned(name, effort, seed), max_kernels=MOST_KERNELS))
 
 
 @pytest.mark.parametrize(("name", "effort"), EACH)
 def test_a_search_measures_what_it_should_and_learns(name: str, effort: str) -> None:
     trials = TRIALS[effort]
-    run = tuned(name, effort)
+    run = tuned(name, effort, 0)
     assert run.trials >= trials and run.failures == 0
     searched = list(dict.fromkeys(record.scheme for record in run.records))[:trials]
     assert set(searched) <= set(run.space)
@@ -88,9 +99,18 @@ def test_a_search_measures_what_it_should_and_learns(name: str, effort: str) -> 
         assert {"pairwise", "peak@1", "rmse"} <= set(run.held_out_metrics)
 
 
+def test_a_whole_space_is_searched() -> None:
+    work = WORKS["bfloat16"]
+    space = build_space(work, H100)
+    run = tune(space, ShapeSet.uniform(work), SyntheticRunner(H100), "smoke", max_kernels=MOST_KERNELS)
+    assert run.space == space and len(space) > 10 * CANDIDATES["smoke"]
+    searched = list(dict.fromkeys(record.scheme for record in run.records))[: TRIALS["smoke"]]
+    assert len(searched) == TRIALS["smoke"] and run.failures == 0 and set(searched) <= set(space)
+
+
 @pytest.mark.parametrize(("name", "effort"), EACH)
 def test_a_dispatcher_serves_every_length(name: str, effort: str) -> None:
-    run, dispatcher = tuned(name, effort), dispatcher_of(name, effort)
+    run, dispatcher = tuned(name, effort, 0), dispatcher_of(name, effort, 0)
     compiled = set(dispatcher.micro_kernels)
     assert 0 < len(compiled) <= MOST_KERNELS and dispatcher.expected_slowdown < 1.25
     assert {type(kernel) for kernel in compiled} == {CudaMicroKernel}
@@ -123,17 +143,17 @@ def test_regret_is_small_on_lengths_that_were_not_tuned(name: str) -> None:
         held_out = [shape for shape in ShapeSet.every(work) if shape not in set(run.shapes.train)]
         assert len(held_out) > 100 and len(dispatcher.micro_kernels) <= MOST_KERNELS
         lost += regrets(work, dispatcher, held_out)
-    assert float(np.mean(lost)) <= MOST_REGRET, sorted(lost)
+    assert float(np.mean(lost)) <= MOST_REGRET[name], sorted(lost)
 
 
 @pytest.mark.thorough
 def test_regret_is_small_on_lengths_that_nothing_was_measured_on() -> None:
     """In a range that is too long to measure on each of its lengths."""
-    work, dispatcher = WORKS["bfloat16"], dispatcher_of("bfloat16", "quick")
-    seen = {record.shape for record in tuned("bfloat16", "quick").records}
+    work, dispatcher = WORKS["bfloat16"], dispatcher_of("bfloat16", "quick", 0)
+    seen = {record.shape for record in tuned("bfloat16", "quick", 0).records}
     unseen = [shape for shape in ShapeSet.every(work) if shape not in seen]
     lost = regrets(work, dispatcher, unseen)
-    assert len(unseen) > 100 and float(np.mean(lost)) <= MOST_REGRET, sorted(lost)
+    assert len(unseen) > 100 and float(np.mean(lost)) <= MOST_REGRET["bfloat16"], sorted(lost)
 
 
 def test_both_covers_are_searched() -> None:
@@ -150,32 +170,29 @@ def test_both_covers_are_searched() -> None:
 
 
 @pytest.fixture(scope="module")
-def studies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Study]:
-    found = {}
-    for name, work in WORKS.items():
-        study = Study.create(
-            tmp_path_factory.mktemp(name),
-            work,
-            H100,
-            ShapeSet.uniform(work),
-            "smoke",
-            max_kernels=MOST_KERNELS,
-        )
-        study.tune(SyntheticRunner(H100))
-        study.dispatch(3)
-        found[name] = study
-    return found
+def studies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Study]]:
+    """Studies whose spaces are those of the searches above."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Study, "space", lambda study: space_of(study.workload, "smoke"))
+        yield {name: studied(tmp_path_factory.mktemp(name), work) for name, work in WORKS.items()}
+
+
+def studied(folder: Path, work: Workload) -> Study:
+    study = Study.create(folder, work, H100, ShapeSet.uniform(work), "smoke", max_kernels=MOST_KERNELS)
+    study.tune(SyntheticRunner(H100))
+    study.dispatch(LIBRARY_KERNELS)
+    return study
 
 
 @pytest.mark.parametrize("name", WORKS)
 def test_a_study_folder_keeps_every_stage(name: str, studies: dict[str, Study]) -> None:
     study = Study.open(studies[name].folder)
     assert study == studies[name] and study.hardware == H100
-    run, before = study.run(), tuned(name, "smoke")
+    run, before = study.run(), tuned(name, "smoke", 0)
     assert run.records == before.records and run.space == before.space
     kernels, shapes = run.schemes, ShapeSet.uniform(WORKS[name]).shapes
     np.testing.assert_array_equal(run.seconds_table(kernels, shapes), before.seconds_table(kernels, shapes))
-    assert study.dispatcher() == train_dispatcher(choose_portfolio(before, study.shapes, 3))
+    assert study.dispatcher() == train_dispatcher(choose_portfolio(before, study.shapes, LIBRARY_KERNELS))
     records = (study.folder / "records.jsonl").read_bytes()
     study.tune(SyntheticRunner(H100))
     assert (study.folder / "records.jsonl").read_bytes() == records, "a finished study measures nothing again"

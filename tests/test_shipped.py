@@ -17,6 +17,8 @@ from dietlab.errors import RecordError
 from dietlab.shipped import copy_notebooks, data_names, data_path
 
 NOTEBOOKS = sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb"))
+FILES = sorted([*NOTEBOOKS, "mini_dietcode.py"])
+"""Notebooks, and what one of them imports from beside it."""
 
 
 def test_a_clone_has_the_data_themselves() -> None:
@@ -46,7 +48,7 @@ def test_notebooks_are_copied_and_never_overwritten(tmp_path: Path) -> None:
     mine = tmp_path / "deep" / "mine"
     mine.mkdir(parents=True)
     (mine / NOTEBOOKS[0]).write_text("my own", encoding="utf-8")
-    assert [path.name for path in copy_notebooks(mine)] == NOTEBOOKS[1:]
+    assert [path.name for path in copy_notebooks(mine)] == FILES[1:]
     assert (mine / NOTEBOOKS[0]).read_text(encoding="utf-8") == "my own"
     assert (mine / NOTEBOOKS[1]).read_bytes() == (ROOT / "notebooks" / NOTEBOOKS[1]).read_bytes()
     assert copy_notebooks(mine) == ()
@@ -75,7 +77,7 @@ def test_lab_copies_the_notebooks_beside_the_user(
     for arguments, folder in (([], "dietlab-notebooks"), (["mine"], "mine")):
         result = CliRunner().invoke(main, ["lab", *arguments])
         assert result.exit_code == 0 and f"{len(NOTEBOOKS)} notebooks" in result.output
-        assert sorted(path.name for path in (tmp_path / folder).iterdir()) == NOTEBOOKS
+        assert sorted(path.name for path in (tmp_path / folder).iterdir()) == FILES
         assert started[-1][1:3] == ["-m", "jupyterlab"] and folder in started[-1]
 
 

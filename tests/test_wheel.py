@@ -146,8 +146,8 @@ def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Install
 def test_wheel_has_the_data_and_the_notebooks_of_the_clone(built: Built) -> None:
     wheel = zipfile.ZipFile(built.wheel)
     inside = {name for name in built.names() if name.startswith("dietlab/files/")}
-    wanted = [name for name in (*tracked("data"), *tracked("notebooks")) if not name.endswith(".py")]
-    assert len(wanted) > 20
+    wanted = [*tracked("notebooks"), *(name for name in tracked("data") if not name.endswith(".py"))]
+    assert len(wanted) > 20 and "notebooks/mini_dietcode.py" in wanted
     assert inside == {f"dietlab/files/{name}" for name in wanted}
     for name in wanted:
         assert wheel.read(f"dietlab/files/{name}") == (ROOT / name).read_bytes(), name

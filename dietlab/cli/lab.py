@@ -30,7 +30,7 @@ def lab(folder: Path | None, port: int) -> None:
         raise missing_lab("notebooks", "no package jupyterlab")
     opened = folder or _cloned() or Path(FOLDER)
     if opened != _cloned():
-        copied = copy_notebooks(opened)
+        copied = [path for path in copy_notebooks(opened) if path.suffix == ".ipynb"]
         click.echo(f"{len(copied)} notebooks copied to {opened}; what was there stays")
     command = [sys.executable, "-m", "jupyterlab", f"--port={port}", str(opened)]
     if os.geteuid() == 0:  # in a container, say; JupyterLab refuses root unless told

@@ -275,9 +275,10 @@ class Calibration:
         places = {
             family: self._places(family, shapes)
             for family in dict.fromkeys(scheme.family for scheme in schemes)
+            if family in self._measured_on  # few of a whole space
         }
         for row, scheme in enumerate(schemes):
-            for shape, at in places[scheme.family]:
+            for shape, at in places.get(scheme.family, ()):
                 known = self._numbers.get((program_on(scheme, workload, shape), shape))
                 if known is not None:
                     yield from ((row, column, known) for column in at)
@@ -286,7 +287,7 @@ class Calibration:
         """Returns the shapes that a family was measured on, each with the columns whose times it tells: of
         all shapes of the same work, those that it is nearest to."""
         workload, alike = self._cost.workload, dict[Shape, list[Shape]]()
-        for shape in self._measured_on.get(family, {}):
+        for shape in self._measured_on[family]:
             alike.setdefault(same_work(family, workload, shape), []).append(shape)
         found: dict[Shape, list[int]] = {}
         for column, shape in enumerate(shapes):

@@ -30,7 +30,7 @@ LAYERS = ("hugging face", "timm")
 CHOICES = ("best", "portfolio", "tree", "one")
 """The columns of speedups: see :func:`~dietlab.published.judging.judge_choice`."""
 
-GPUS = {"h100": "H100"}
+GPUS = {"h100": "H100", "a100": "A100"}
 """The GPUs with tables in ``data/published``, and their short names."""
 
 WITHIN = 1e-4

@@ -1,0 +1,111 @@
+"""A simple GPU that stands in for a real one in tests and lessons.
+
+Not the bound that the search begins with (``dietlab/cost/cuda_bound.py``), which would be judged by itself
+here: other constants, units that hinder each other alike, none of the groups that clusters lie in, and each
+micro-kernel as fast or slow as nothing of its sizes tells. Times without that last part are in the order of
+those that an H200 took (``data/h200``; Spearman's rank correlation over the schemes of a shape, mean over
+the shapes): 0.8 and more in bfloat16, 0.7 and more in float32 (``tests/test_cuda_synthetic.py``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from math import ceil, exp
+from statistics import NormalDist
+
+from dietlab.hardware import Hardware
+from dietlab.hardware.occupancy import blocks_per_sm
+from dietlab.plans import plan_for
+from dietlab.shapes import Shape
+from dietlab.space import CudaMicroKernel, CudaScheme, Unit, compiled_registers, shared_bytes
+from dietlab.workloads import Workload, extents, require_dtype
+
+LAUNCH_SECONDS = 4e-6
+"""Seconds of a call beside its blocks; a little more than of an empty kernel on an H200."""
+
+CLOCK_GHZ, PEAK_GFLOPS, L2_BYTES, DRAM_GBPS = 1.5, 100.0, 24.0, 1000.0
+"""What counts for a GPU whose file does not say: its clock, the peak of one multiprocessor, the bytes that L2
+gives that one in a cycle, and memory's bandwidth."""
+
+REACHED: dict[Unit, float] = {"fma": 0.72, "mma": 0.7, "wgmma": 0.6, "tma": 0.92}
+"""The share of the peak that multiply-adds alone would reach, by unit; roughly those of an H200, as are all
+constants here."""
+
+OUTDATED = 0.4
+"""What ``mma`` reaches of it where groups of warps multiply, too."""
+
+DEGREE = 6.0
+"""The degree of the norm that adds up the cycles of units which work at the same time: the most of them and
+a little of the others."""
+
+SHARED_BYTES, L2_SHARE, ISSUED, STORED_BYTES, MEMORY_SHARE = 128.0, 1.4, 3.4, 14.0, 0.8
+"""Bytes of shared memory in a cycle; the share of the L2 bytes in a GPU's file; instructions that a
+multiprocessor issues in a cycle, and bytes of an output that leave it; the share of memory's bandwidth."""
+
+FETCH_CYCLES, BARRIER_CYCLES, START_CYCLES, CLUSTER_CYCLES = 1000.0, 60.0, 2600.0, 500.0
+"""Cycles of a fetch, which the steps ahead share; of a step's barrier; of a block's start and end; and of the
+barriers of blocks that share a reduction."""
+
+DEVIATION = 0.06
+"""The standard deviation of the logarithm of what a micro-kernel takes over what its sizes tell."""
+
+
+def synthetic_call(
+    hardware: Hardware, workload: Workload, scheme: CudaScheme, shape: Shape, deviation: float = DEVIATION
+) -> float:
+    """Returns the seconds of a launch and, after it, of all blocks of a multiprocessor; or of the operands'
+    trip from memory, if it takes longer."""
+    sizes, itemsize = extents(workload, shape), require_dtype(workload.dtype).itemsize
+    plan, kernel = plan_for(scheme, sizes["rows"]), scheme.kernel
+    rows = max((region.kernel.rows for region in plan.regions), default=0)
+    tiles = plan.tiles * ceil(sizes["cols"] / kernel.cols) * sizes["batch"]
+    blocks = ceil(tiles * kernel.splits / hardware.cores)
+    steps = ceil(sizes["depth"] / (kernel.step * kernel.splits))
+    busy, waiting = _step(kernel, rows, hardware, itemsize)
+    stored = rows * kernel.cols * (itemsize + (4 if kernel.splits > 1 else 0)) / STORED_BYTES
+    edge = START_CYCLES + (CLUSTER_CYCLES if kernel.splits > 1 else 0)
+    registers = compiled_registers(kernel, hardware.gpu)
+    resident = blocks_per_sm(hardware.gpu, kernel.threads, registers, shared_bytes(kernel, itemsize))
+    waves, left = divmod(blocks, max(1, resident))
+    cycles = 0.0
+    for beside, times in ((max(1, resident), waves), (left, min(1, left))):
+        cycles += times * (edge + steps * _together(beside * busy, waiting) + beside * stored)
+    computing = cycles / (1e9 * (hardware.gpu.clock_ghz or CLOCK_GHZ))
+    moving = workload.bytes(shape) / (MEMORY_SHARE * 1e9 * (hardware.dram_gbps or DRAM_GBPS))
+    return LAUNCH_SECONDS + max(computing * exp(deviation * _own(kernel.key)), moving)
+
+
+def _step(kernel: CudaMicroKernel, rows: int, hardware: Hardware, itemsize: int) -> tuple[float, float]:
+    """Returns the cycles for which a block's step keeps a multiprocessor busy, and those that it waits."""
+    gpu, unit, workers, warps = hardware.gpu, kernel.unit, kernel.down * kernel.across, kernel.threads / 32
+    peak = hardware.peak_for("float32" if unit == "fma" else "float16") or PEAK_GFLOPS
+    reached = REACHED[unit] * (OUTDATED if unit == "mma" and gpu.warp_groups else 1.0)
+    macs, down, across = rows * kernel.cols * kernel.step, rows / kernel.down, kernel.cols / kernel.across
+    math = 2 * macs * (gpu.clock_ghz or CLOCK_GHZ) / (reached * peak)
+    bytes_of_line = kernel.step * itemsize
+    # A float32 thread reads 16 bytes at a time, beside neighbours of the same address; a group reads its rows
+    # again for each 64.
+    lines = {"fma": workers / 2 * (down + across) / 4, "mma": workers * (down + across)}
+    read = bytes_of_line * lines.get(unit, workers * down / 64 * (64 + across))
+    filled = bytes_of_line * (rows + kernel.cols)
+    given = bytes_of_line * (rows / kernel.multicast + kernel.cols)
+    instructions = {"fma": macs / 32 + read / 256, "mma": macs / 2048 + read / 512}.get(unit, macs / 65536)
+    copies = 0.0 if unit == "tma" else filled / 170
+    busy = _together(
+        math,
+        (read + filled) / SHARED_BYTES,
+        given / (L2_SHARE * (gpu.l2_bytes_cycle or L2_BYTES)),
+        (instructions + copies + 50 * warps) / ISSUED,
+    )
+    idle_parts = math * (4 / min(4, warps) - 1)
+    return busy, FETCH_CYCLES / kernel.ahead + BARRIER_CYCLES + idle_parts
+
+
+def _together(*cycles: float) -> float:
+    return float(sum(cycle**DEGREE for cycle in cycles) ** (1 / DEGREE))
+
+
+def _own(key: str) -> float:
+    """Returns a number of the standard normal distribution that nothing but a key decides."""
+    part = int.from_bytes(hashlib.sha256(key.encode()).digest()[:6], "big")
+    return NormalDist().inv_cdf((part + 0.5) / 2**48)
