@@ -10,6 +10,8 @@
 ##   make lab          Set up, then open JupyterLab on notebooks/
 ##   make install      Set up only: .venv with dietlab and the extras in EXTRAS
 ##   make notebooks    Run all notebooks and keep their text, tables and pictures
+##   make docs         Set up, then build the documentation as a site, build/site; any warning or broken link
+##                     is an error
 ##   make lint         Style, types and layers
 ##   make clean        Remove .venv and caches; runs/, which holds measurements, stays
 ##
@@ -28,8 +30,9 @@
 ##                       parquet      records as Parquet, 50 MB
 ##                       rpc          dietlab serve, 2 MB
 ##                       optuna       the search strategy tpe, 10 MB
+##                       docs         what `make docs` needs, and installs by itself, 20 MB
 ##                     `make test` installs test,lab,mkl,onnxruntime,torch,models,zendnn,heuristics,parquet,
-##                     rpc,optuna and, where no nvcc is on the PATH, cuda.
+##                     rpc,optuna,docs and, where no nvcc is on the PATH, cuda.
 ##   PYTEST_ARGS=...   Passed to pytest, as in PYTEST_ARGS="-x tests/test_space.py"
 ##   PORT=n            JupyterLab's port (default 8888)
 ##   PYTHON=path       Which Python makes .venv (default: the first of 3.10 to 3.13 found);
@@ -54,12 +57,12 @@ PORT ?= 8888
 VENV := .venv
 BIN := $(VENV)/bin
 # Tests compile CUDA for GPUs that are not here: by the machine's own nvcc if it has one.
-TEST_EXTRAS := test,lab,mkl,onnxruntime,torch,models,zendnn,heuristics,parquet,rpc,optuna$(if $(shell command -v nvcc 2>/dev/null),,$(comma)cuda)
+TEST_EXTRAS := test,lab,mkl,onnxruntime,torch,models,zendnn,heuristics,parquet,rpc,optuna,docs$(if $(shell command -v nvcc 2>/dev/null),,$(comma)cuda)
 TEST_STAMP := $(VENV)/.installed-$(TEST_EXTRAS)
 STAMP := $(VENV)/.installed-$(or $(EXTRAS),none)
 STUDY := runs/quickstart$(if $(THREADS),-$(THREADS))
 
-.PHONY: help quickstart test test-thorough test-explore chromium notebooks lab install lint clean
+.PHONY: help quickstart test test-thorough test-explore chromium notebooks docs lab install lint clean
 
 help:
 	@sed -n 's/^## \{0,1\}//p' $(firstword $(MAKEFILE_LIST))
@@ -97,6 +100,11 @@ lab: $(STAMP)
 	$(BIN)/dietlab lab --port $(PORT)
 
 install: $(STAMP)
+
+# The theme's maker announces on every build that MkDocs 2 will not do; pyproject.toml keeps it below.
+docs: $(VENV)/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
+	@echo "build/site/index.html (with its search: $(BIN)/python -m http.server --bind 127.0.0.1 -d build/site)"
 
 lint: $(TEST_STAMP)
 	$(BIN)/ruff check .

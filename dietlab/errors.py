@@ -9,6 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+__all__ = [
+    "BuildError",
+    "DietlabError",
+    "DispatchError",
+    "HardwareError",
+    "MeasureError",
+    "MissingDependencyError",
+    "ModelError",
+    "RecordError",
+    "SpaceError",
+    "StudyError",
+    "WorkloadError",
+]
+
 
 class DietlabError(Exception):
     """Base of all errors that dietlab raises on purpose.

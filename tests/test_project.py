@@ -45,7 +45,10 @@ Other packages come with a CUDA build of torch, which asks for its own versions.
 PRINTERS = ("nvidia-cuda-cuobjdump", "nvidia-cuda-nvdisasm")
 """What prints machine code: of any release, since a newer one knows what an older compiler writes."""
 
-TARGETS = ("help", "quickstart", "test", "test-thorough", "test-explore", "lab", "install", "clean", "lint")
+TARGETS = (
+    *("help", "quickstart", "test", "test-thorough", "test-explore"),
+    *("lab", "docs", "install", "clean", "lint"),
+)
 
 
 def project() -> dict[str, Any]:

@@ -206,8 +206,7 @@ class Calibration:
         cost: draws the saw-tooth.
         records: measured, in the cache state of ``cost``.
         prior: what other records let expect. The process is then of what a share of it leaves, ``share``:
-        that of
-            :data:`SHARES` under which the records are most likely.
+            that of :data:`SHARES` under which the records are most likely.
 
     Raises:
         ModelError: if no record is successful.

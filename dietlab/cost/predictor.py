@@ -66,7 +66,7 @@ class LearnedPredictor:
 
         Raises:
             ModelError: if none is successful and there is no such prior, or it is of another kind of
-            processor.
+                processor.
         """
         if self.prior is not None:
             self.prior.require_kind(space.hardware)

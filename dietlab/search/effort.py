@@ -85,6 +85,7 @@ EFFORTS = {
         ),
     )
 }
+"""Presets of how much is measured, by name."""
 
 
 def effort_named(effort: str | Effort) -> Effort:

@@ -45,6 +45,7 @@ STRATEGIES: dict[str, Callable[[], Strategy]] = {
     "random": RandomStrategy,
     "grid": GridStrategy,
 }
+"""Strategies by name; called without arguments, each makes a new one."""
 
 
 def strategy_named(strategy: str | Strategy) -> Strategy:

@@ -17,9 +17,11 @@ from dietlab.search.state import SearchState, Strategy, target_shape
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import Scheme, Space
 
-SEARCH, DECIDE = "search", "decide"
-"""The stages: schemes of the whole space are tried; then plans that compete for a shape are measured where
-the library depends on them."""
+SEARCH = "search"
+"""The first stage: schemes of the whole space are tried."""
+
+DECIDE = "decide"
+"""The second stage: plans that compete for a shape are measured where the library depends on them."""
 
 REFERENCES = 2
 """Schemes of earlier rounds that each round of the search measures again, to compare rounds."""

@@ -62,8 +62,11 @@ MOST_HELD = 32
 """The most registers of a thread that hold copies beside ``wgmma``: with more, and their addresses, some
 spill, since the sums cannot give way while the tensor cores add to them."""
 
-COPY_BYTES, LEAST_ASYNCHRONOUS_BYTES = 16, 4
-"""The most bytes that one instruction copies, and the least that cp.async copies."""
+COPY_BYTES = 16
+"""The most bytes that one instruction copies."""
+
+LEAST_ASYNCHRONOUS_BYTES = 4
+"""The least bytes that cp.async copies."""
 
 MOST_BATCHES = 65535
 """Blocks of a grid along its second axis (CUDA C Programming Guide, technical specifications)."""

@@ -56,7 +56,7 @@ def optimize(
         MeasureError: if tuning fails.
 
     Warns:
-        as :func:`~dietlab.torch.replace_linears`.
+        UserWarning: as :func:`~dietlab.torch.replace_linears`.
     """
     mixtures = [module for _, module in experts_of(model)]
     weights = [linear.weight for *_, linear in linears(model)]
