@@ -136,13 +136,14 @@ def _details(result: Result) -> Iterator[str]:
     if not result.is_table or result.measures or _is_ablation(result.table):
         return
     table = result.table
-    yield _workload_text(table)
-    if on_gpu(table):
+    if on_gpu(table):  # layers of several types, which no mean should mix
         yield from _lengths_text(table)
-    for what, parts in (("layer", by_layer(table)), ("length", by_length(table))):
-        yield f"By {what}:\n\n{markdown(*part_table(what, parts))}" if parts else ""
-    yield f"Dense layers, T <= {SHORT[1]}, over each contender, with the worst length:"
-    yield _contenders(table)
+    else:
+        yield _workload_text(table)
+        for what, parts in (("layer", by_layer(table)), ("length", by_length(table))):
+            yield f"By {what}:\n\n{markdown(*part_table(what, parts))}" if parts else ""
+        yield f"Dense layers, T <= {SHORT[1]}, over each contender, with the worst length:"
+        yield _contenders(table)
     yield "Studies: one line for each operator and number of cores.\n\n" + markdown(*study_table(table))
     header, rows = who_table(table)
     vendors = [row for row in rows if row[header.index("kind")] not in ("ours", "bound")]
@@ -166,7 +167,7 @@ def _summary_tables(lines: Sequence[Line]) -> Iterator[str]:
 def _workload_text(table: ResultTable) -> str:
     """Mean speedup over the best vendor and mean regret for each operator by itself."""
     chosen = [c for c in criteria_of(suite_of(table)) if c.statistic in MEANS and _by_operator(c)]
-    lines = placed(table, by_workload(table, chosen))
+    lines = by_workload(table, chosen)
     lines = tuple(sorted(lines, key=lambda line: (line.workloads[0], chosen.index(line.criterion))))
     return "By operator:\n\n" + pivot(
         lines, lambda line: f"`{line.workloads[0]}`: {line.criterion.what}", _plain
@@ -192,7 +193,7 @@ def _contenders(table: ResultTable) -> str:
         if block.report.operator.operator == "dense":
             for contender, _, ratio in _speedups(block, lengths=SHORT):
                 key = (contender, block.report.kind(contender))
-                place = Place(0 if on_gpu(table) else block.report.threads, block.cache)
+                place = Place(block.report.threads, block.cache)
                 found.setdefault(key, {}).setdefault(place, []).append(ratio)
     places = in_order({place for cells in found.values() for place in cells})
     rows = [

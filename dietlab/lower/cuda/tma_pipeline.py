@@ -252,20 +252,20 @@ def _bring_rows(
 
     Draws, for 100 rows of a tile of 128::
 
-        bring rows 0 to 63                    one box, or a part of it where blocks share them bring rows 64
-        to 71, 72 to 79, ...    boxes of eight, up to row 103; of several blocks each brings some
+        bring rows 0 to 63                    one box; a part of it where blocks share them
+        bring rows 64 to 71, 72 to 79, ...    boxes of eight, up to row 103; some of them where blocks do
     """
     kernel, panel = layout.kernel, layout.x_panel
     piece, shared_by = PIECES[kernel.unit].rows, kernel.multicast
-    lines = piece // shared_by
+    lines, _ = box_lines(kernel, layout.geometry)
 
     def bring(source: Any, line: Any, element: int) -> None:
         to = panel.at(base, line, element)
         _bring(layout, to, source, k + int32(element), place.first_row + line, barrier, shared_by)
 
-    for number, (line, element) in enumerate(_boxes(panel, piece)):
+    for line, element in _boxes(panel, piece):
         first = int32(line) if shared_by == 1 else int32(line) + place.rank * int32(lines)
-        with only(int32(number % (kernel.rows // piece)) < rows.whole):
+        with only(int32(line // piece) < rows.whole):
             bring(maps.x, first, element)
     for _, element in _boxes(panel, kernel.rows):
         with T.serial(int32(0), rows.ends) as variable:
