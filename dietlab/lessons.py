@@ -23,7 +23,7 @@ from dietlab.search import EFFORTS, TuningRun, tune
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.shipped import data_path
 from dietlab.space import Scheme, Space, build_space
-from dietlab.view.table_figures import plot_table as plot_table
+from dietlab.view.figures.table import plot_table as plot_table
 from dietlab.workloads import Workload, workload_from_json
 
 if TYPE_CHECKING:

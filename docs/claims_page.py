@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dietlab.reproduce.claims import claims_table
 from dietlab.reproduce.paper import read_claims
-from dietlab.view.bench_text import markdown
+from dietlab.view.pages.bench_text import markdown
 
 INTRO = """# The paper's claims, and ours
 

@@ -9,7 +9,7 @@ from dietlab.models import frame_models
 from dietlab.reproduce.findings import TUNED_PER_LENGTH, models
 from dietlab.results import Report
 from dietlab.results.row import ANSOR
-from dietlab.view.bench_text import markdown
+from dietlab.view.pages.bench_text import markdown
 
 START, END = "<!-- models:start -->", "<!-- models:end -->"
 KINDS = ("bert", TUNED_PER_LENGTH, "decoder", "experts")

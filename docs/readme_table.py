@@ -12,7 +12,7 @@ from dietlab.errors import RecordError
 from dietlab.results import Criterion, Line, summarise
 from dietlab.results.criteria import CRITERIA, LONG, SHORTEST
 from dietlab.results.summary import suite_of
-from dietlab.view.bench_text import cores, markdown
+from dietlab.view.pages.bench_text import cores, markdown
 
 START, END = "<!-- results:start -->", "<!-- results:end -->"
 SUITE = "bert-cpu"

@@ -20,7 +20,7 @@ from dietlab.results.summary import STATISTICS, interval, suite_of
 from dietlab.results.table import COLUMNS, LENGTH
 from dietlab.results.table_parts import by_layer, by_length
 from dietlab.shapes import Shape
-from dietlab.view.bench_text import markdown, notes_of, part_table, study_table, who_table
+from dietlab.view.pages.bench_text import markdown, notes_of, part_table, study_table, who_table
 from dietlab.workloads import workload_from_json
 
 INTRO = Path(__file__).with_name("results_intro.md")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from dietlab.results import Criterion, Line
 from dietlab.shapes import Shape
-from dietlab.view.bench_text import cores, markdown
+from dietlab.view.pages.bench_text import cores, markdown
 
 MISSED = "**missed**"
 DIGITS = {"x": 2, "%": 1, "s": 0, "us": 2, "ns": 0, "KiB": 0, "GB": 2, "": 0}

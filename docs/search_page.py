@@ -14,8 +14,8 @@ from dietlab.bench.method_ablation import MethodAblation
 from dietlab.bench.strategies import Comparison, load_comparison
 from dietlab.results.table import ResultTable
 from dietlab.statistics import mean_interval, median_interval
-from dietlab.view.bench_text import markdown
-from dietlab.view.strategy_figures import ablation_table, comparison_table, fleet_table
+from dietlab.view.figures.strategies import ablation_table, comparison_table, fleet_table
+from dietlab.view.pages.bench_text import markdown
 
 MEASURES = {"0.13 s": 0.13, "0.33 s": 0.33}
 """What a measurement takes: of the effort `full` on a CPU, and with the paper's three repeats of 100 ms."""

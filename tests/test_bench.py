@@ -53,9 +53,9 @@ from dietlab.results.table import COLUMNS, ResultTable
 from dietlab.shapes import Dim, Shape, ShapeSet
 from dietlab.space import Scheme, layout_limits
 from dietlab.study import Study
-from dietlab.view.bench_page import render_bench_page, write_bench
-from dietlab.view.bench_text import markdown, render_bench
-from dietlab.view.html_report import render_html, render_text
+from dietlab.view.pages.bench import render_bench_page, write_bench
+from dietlab.view.pages.bench_text import markdown, render_bench
+from dietlab.view.pages.report import render_html, render_text
 from dietlab.workloads import Dense
 
 HOSTILE = "<script>alert('x')</script>"
@@ -640,7 +640,7 @@ def test_a_bench_without_a_single_right_result_is_shown_as_such() -> None:
 
 
 def test_worst_shapes_are_marked_and_long_ranges_have_a_logarithmic_axis() -> None:
-    from dietlab.view.bench_plots import frame_worst, plot_bench_roofline, plot_bench_speedup
+    from dietlab.view.figures.bench import frame_worst, plot_bench_roofline, plot_bench_speedup
 
     figure = plot_bench_speedup(HAND_MADE, "qkv", 1, "rotating")
     (worst,) = [trace for trace in figure.data if trace.name.startswith("worst: ")]

@@ -20,7 +20,7 @@ from dietlab.results.table import ResultTable
 from dietlab.shapes import Dim, Shape
 from dietlab.timing.protocol import GPU_CACHE_STATES
 from dietlab.traffic import read_table
-from dietlab.view.bench_text import render_bench
+from dietlab.view.pages.bench_text import render_bench
 from dietlab.workloads import BatchMatmul, Dense, Workload
 
 H200, CPU = Hardware.preset("h200"), Hardware.preset("haswell-1core")

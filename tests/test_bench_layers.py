@@ -38,8 +38,8 @@ from dietlab.results.table_parts import by_layer, by_length
 from dietlab.shapes import Dim, Shape
 from dietlab.space import Scheme
 from dietlab.study import Study
-from dietlab.view.bench_page import render_bench_page
-from dietlab.view.bench_text import render_bench
+from dietlab.view.pages.bench import render_bench_page
+from dietlab.view.pages.bench_text import render_bench
 from dietlab.workloads import BatchMatmul, Dense
 
 NOBODY = audience(())

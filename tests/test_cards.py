@@ -12,7 +12,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 from statistics import geometric_mean
 from timeit import repeat
 from typing import Any
@@ -423,7 +423,7 @@ def vars_of(value: Any) -> dict[str, Any]:
     return {name: member for cls in getattr(value, "__mro__", ()) for name, member in vars(cls).items()}
 
 
-APART = ("dietlab.view.panel_plots", "dietlab.view.strategy_figures", "dietlab.view.table_figures")
+APART = ("dietlab.view.widgets.panel_plots", "dietlab.view.figures.strategies", "dietlab.view.figures.table")
 """Figures of a panel's state, which only a panel has, of values that are tables themselves, and of a table
 that the reader made."""
 
@@ -431,7 +431,7 @@ that the reader made."""
 def test_every_figure_is_at_the_top_with_its_table() -> None:
     halves = [name for name in dl.__all__ if name.startswith(("frame_", "plot_"))]
     assert len(halves) > 30
-    for found in iter_modules(view.__path__, "dietlab.view."):
+    for found in walk_packages(view.__path__, "dietlab.view."):
         module = import_module(found.name)
         for name, value in vars(module).items():
             half = name.startswith(("frame_", "plot_")) and value.__module__ == found.name

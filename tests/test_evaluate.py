@@ -25,7 +25,7 @@ from dietlab.search import EFFORTS, TuningRun, tune
 from dietlab.shapes import Dim, Shape, ShapeSet
 from dietlab.space import build_space
 from dietlab.statistics import median_interval, paired_ratio, regret
-from dietlab.view.html_report import render_html, render_text
+from dietlab.view.pages.report import render_html, render_text
 from dietlab.workloads import Dense
 
 WORK = Dense(T=Dim(1, 16), N=64, K=32)

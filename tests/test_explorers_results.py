@@ -30,15 +30,7 @@ from dietlab.search import EFFORTS, TuningRun, tune
 from dietlab.shapes import Dim, Shape, ShapeSet
 from dietlab.space import Scheme, build_space
 from dietlab.study import Study
-from dietlab.view.cost_predictions import (
-    fit_first,
-    frame_importances,
-    frame_predictions,
-    plot_importances,
-    plot_predictions,
-)
-from dietlab.view.dispatch_board import Board, board_of, by_hand
-from dietlab.view.dispatch_tree import (
+from dietlab.view.figures.dispatch_tree import (
     BAR_WIDTH,
     last_drawn,
     mean_slowdown,
@@ -47,7 +39,23 @@ from dietlab.view.dispatch_tree import (
     tree_nodes,
     with_room,
 )
-from dietlab.view.explore_cost import (
+from dietlab.view.figures.plans import frame_plans, plot_plans
+from dietlab.view.figures.predictions import (
+    fit_first,
+    frame_importances,
+    frame_predictions,
+    plot_importances,
+    plot_predictions,
+)
+from dietlab.view.figures.shape_map import frame_map
+from dietlab.view.figures.speedup import (
+    frame_against,
+    frame_parts,
+    plot_against,
+    time_words,
+)
+from dietlab.view.static.picture import picture
+from dietlab.view.widgets.cost_lab import (
     NONE,
     RANKING,
     cost_lab,
@@ -56,7 +64,8 @@ from dietlab.view.explore_cost import (
     plot_ranking,
     usual_counts,
 )
-from dietlab.view.explore_dispatch import (
+from dietlab.view.widgets.dispatch_board import Board, board_of, by_hand
+from dietlab.view.widgets.dispatch_explorer import (
     BY_HAND,
     NOTHING,
     TRAINED,
@@ -64,16 +73,7 @@ from dietlab.view.explore_dispatch import (
     frame_dispatch,
     plot_dispatch,
 )
-from dietlab.view.explore_speedup import by_setting, plan_words, speedup_explorer
-from dietlab.view.plans import frame_plans, plot_plans
-from dietlab.view.shape_map import frame_map
-from dietlab.view.speedup_figures import (
-    frame_against,
-    frame_parts,
-    plot_against,
-    time_words,
-)
-from dietlab.view.static import picture
+from dietlab.view.widgets.speedup_explorer import by_setting, plan_words, speedup_explorer
 from dietlab.workloads import Dense
 
 HOSTILE = "<script>alert('x')</script>"
@@ -922,7 +922,7 @@ def test_reports_of_one_and_of_several_dimensions_stand_side_by_side() -> None:
 
 
 def test_the_parts_of_a_layers_time_are_of_the_whole_shape(every_layer: tuple[TuningRun, Portfolio]) -> None:
-    from dietlab.view.explore_speedup import _parts, chosen
+    from dietlab.view.widgets.speedup_explorer import _parts, chosen
 
     report, (run, _) = layers_report(), every_layer
     choice = chosen(by_setting([report]), {"layer": "K=768,N=2304", "shape": "T=24"})

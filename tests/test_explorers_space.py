@@ -20,8 +20,7 @@ from dietlab.results.policies import POLICIES, policy_waste
 from dietlab.shapes import Dim, Shape
 from dietlab.space import EDGES, CpuMicroKernel, MicroKernel, build_space, cpu_limits, edges_of
 from dietlab.targets.cpu.hardware import KNOBS
-from dietlab.view.explore_space import amount, frame_funnel, plot_funnel
-from dietlab.view.padding_figures import (
+from dietlab.view.figures.padding import (
     MOST_CELLS,
     MOST_ROW_TILES,
     THIS,
@@ -31,6 +30,7 @@ from dietlab.view.padding_figures import (
     plot_tiling,
     plot_waste,
 )
+from dietlab.view.widgets.space_explorer import amount, frame_funnel, plot_funnel
 from dietlab.workloads import BatchMatmul, Dense, Workload, extents
 
 QKV = Dense(T=Dim(1, 128), N=2304, K=768)
@@ -50,13 +50,13 @@ def trace(figure: Any, name: str) -> Any:
 
 
 def space_explorer(work: Workload = QKV, hardware: Hardware = HASWELL) -> Any:
-    from dietlab.view.explore_space import space_explorer
+    from dietlab.view.widgets.space_explorer import space_explorer
 
     return space_explorer(work, hardware)
 
 
 def padding_explorer(work: Workload = QKV, hardware: Hardware = HASWELL) -> Any:
-    from dietlab.view.explore_padding import padding_explorer
+    from dietlab.view.widgets.padding_explorer import padding_explorer
 
     return padding_explorer(work, hardware)
 
@@ -199,7 +199,7 @@ def test_a_processor_on_which_nothing_fits_is_a_sentence() -> None:
     st.sampled_from([768, 8192]),
 )
 def test_a_larger_limit_rejects_nothing_more(work: Workload, field: str, depth: int) -> None:
-    from dietlab.view.explore_space import _turned
+    from dietlab.view.widgets.space_explorer import _turned
 
     work = replace(work, K=depth) if isinstance(work, Dense) else replace(work, D=depth)
     (knob,) = [knob for knob in KNOBS if knob.field == field]
@@ -435,7 +435,7 @@ def test_the_note_says_which_limit_breaks() -> None:
 @settings(max_examples=25)
 @given(st.integers(1, 4096))
 def test_the_map_shows_lengths_around_the_chosen_one(extent: int) -> None:
-    from dietlab.view.explore_padding import SHOWN, _window
+    from dietlab.view.widgets.padding_explorer import SHOWN, _window
 
     window = _window(Dim(1, 4096), extent)
     assert extent in window and len(window) == SHOWN
@@ -466,7 +466,7 @@ def test_both_explorers_keep_a_picture(work: Workload) -> None:
 
 
 def test_padding_of_several_dimensions_has_a_slider_for_each() -> None:
-    from dietlab.view.shape_map import middle
+    from dietlab.view.figures.shape_map import middle
 
     explorer = padding_explorer(EVERY, HASWELL)
     assert list(explorer.values)[:3] == ["T", "N", "K"]

@@ -20,9 +20,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dietlab.errors import RecordError
-from dietlab.view.explorer import Drawn, Explorer
-from dietlab.view.live import CAPTION, LiveFigure, show, with_picture
-from dietlab.view.plots import new_figure
+from dietlab.view.figures.base import new_figure
+from dietlab.view.widgets.explorer import Drawn, Explorer
+from dietlab.view.widgets.live import CAPTION, LiveFigure, show, with_picture
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 COLOURS = {1: ("red",), 2: ("red", "blue"), 3: ("blue", "lime")}
@@ -121,7 +121,7 @@ def test_a_missing_package_is_named_with_the_remedy(package: str) -> None:
     code = (
         f"import sys; sys.modules[{package!r}] = None\n"
         "from dietlab.errors import MissingDependencyError\n"
-        "try: import dietlab.view.live\n"
+        "try: import dietlab.view.widgets.live\n"
         "except MissingDependencyError as error:\n"
         f"    sys.exit(not ({package!r} in str(error) and 'pip install' in str(error)))\n"
         "sys.exit('no error')"

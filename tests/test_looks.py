@@ -19,27 +19,28 @@ from dietlab.results.row import OURS, TimeShares
 from dietlab.search import TuningRun
 from dietlab.shapes import ShapeSet
 from dietlab.shipped import data_path
-from dietlab.view import plots, theme
-from dietlab.view.bench_plots import plot_bench_roofline, plot_bench_speedup
-from dietlab.view.cost_predictions import (
+from dietlab.view import theme
+from dietlab.view.figures import results as plots
+from dietlab.view.figures.bench import plot_bench_roofline, plot_bench_speedup
+from dietlab.view.figures.dispatch_tree import plot_dispatch
+from dietlab.view.figures.padding import plot_tiling, plot_waste
+from dietlab.view.figures.plans import plot_plans
+from dietlab.view.figures.predictions import (
     fit_first,
     frame_importances,
     frame_predictions,
     plot_importances,
     plot_predictions,
 )
-from dietlab.view.dispatch_tree import plot_dispatch
-from dietlab.view.explore_cost import plot_ranking
-from dietlab.view.explore_space import plot_funnel
-from dietlab.view.padding_figures import plot_tiling, plot_waste
-from dietlab.view.plans import plot_plans
-from dietlab.view.slowdown import plot_slowdown
-from dietlab.view.speedup_figures import frame_parts, plot_against
-from dietlab.view.static import redraw
+from dietlab.view.figures.slowdown import plot_slowdown
+from dietlab.view.figures.speedup import frame_parts, plot_against
+from dietlab.view.figures.time_shares import plot_time_shares
+from dietlab.view.figures.traffic import plot_traffic
+from dietlab.view.figures.tuning import plot_phases, plot_portfolio_curve
+from dietlab.view.static.picture import redraw
 from dietlab.view.theme import ACCENTS, DASHES, HEADLINES, PALETTE, RIVALS, SYMBOLS, styles
-from dietlab.view.time_shares import plot_time_shares
-from dietlab.view.traffic import plot_traffic
-from dietlab.view.tuning_plots import plot_phases, plot_portfolio_curve
+from dietlab.view.widgets.cost_lab import plot_ranking
+from dietlab.view.widgets.space_explorer import plot_funnel
 
 LEAST_CONTRAST = 3.0
 """Contrast of a line to the page, as the web's accessibility guidelines (WCAG 2, 1.4.11) ask."""

@@ -36,7 +36,7 @@ from dietlab.results.journal import Journal, Turn
 from dietlab.results.row import ContenderInfo, TimeShares
 from dietlab.shapes import Dim, Shape, ShapeSet
 from dietlab.study import Study
-from dietlab.view.static import redraw
+from dietlab.view.static.picture import redraw
 from dietlab.workloads import BatchMatmul, Dense
 
 torch = pytest.importorskip("torch")

@@ -41,11 +41,11 @@ from dietlab.hardware import Hardware
 from dietlab.measure import Record, SyntheticRunner, Trial
 from dietlab.shapes import Dim, ShapeSet
 from dietlab.study import Study
-from dietlab.view import panel_plots
-from dietlab.view.panel import EMPTY, TuningPanel
-from dietlab.view.panel_follow import StudyTail
-from dietlab.view.panel_parts import DrawingPace, Figures, Place
-from dietlab.view.panel_state import MAX_POINTS, MAX_STAGES, TuningState
+from dietlab.view.widgets import panel_plots
+from dietlab.view.widgets.panel import EMPTY, TuningPanel
+from dietlab.view.widgets.panel_follow import StudyTail
+from dietlab.view.widgets.panel_parts import DrawingPace, Figures, Place
+from dietlab.view.widgets.panel_state import MAX_POINTS, MAX_STAGES, TuningState
 from dietlab.workloads import Dense, Workload
 
 HOSTILE = "<script>alert('x')</script>"
@@ -433,7 +433,7 @@ def test_a_study_that_is_made_anew_is_read_anew(tuned: Tuned, tmp_path: Path) ->
 
 
 def test_long_silence_is_told(tuned: Tuned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dietlab.view import panel_follow
+    from dietlab.view.widgets import panel_follow
 
     tail = StudyTail(tuned.copy(tmp_path / "s", tuned.lines))
     tail.news()

@@ -46,7 +46,7 @@ from dietlab.published.tables import (
 from dietlab.published.times import Times
 from dietlab.published.triton_tile import LEAST_EXTENT, WARP_OUTPUTS, TritonTile
 from dietlab.shapes import Shape
-from dietlab.view.explore_speedup import by_setting, speedup_explorer
+from dietlab.view.widgets.speedup_explorer import by_setting, speedup_explorer
 
 H100 = Hardware.preset("h100")
 NT = Operator("float16", "nt")

@@ -44,7 +44,7 @@ from dietlab.reproduce.steps import STEPS, Step
 from dietlab.results import ContenderInfo, Report, ResultTable, Row
 from dietlab.search import TuningRun
 from dietlab.shapes import Dim, Shape
-from dietlab.view.table_figures import plot_bars, plot_table
+from dietlab.view.figures.table import plot_bars, plot_table
 from dietlab.workloads import BatchMatmul, Dense
 
 CLAIMS = {claim.id: claim for claim in read_claims()}

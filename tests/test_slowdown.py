@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dietlab.errors import RecordError
-from dietlab.view.slowdown import frame_slowdown, plot_slowdown
+from dietlab.view.figures.slowdown import frame_slowdown, plot_slowdown
 from dietlab.view.theme import PALETTE
 
 VENDOR = ("mkl <packed>", {1: 100.0, 24: 200.0, 43: 400.0})
@@ -115,8 +115,8 @@ def test_templates_have_their_own_background() -> None:
 
 def test_importing_is_light() -> None:
     code = (
-        "import sys, dietlab.view.slowdown, dietlab.view.padding_figures, dietlab.view.explore_space\n"
-        "import dietlab.view.explore_padding\n"
+        "import sys, dietlab.view.figures.slowdown, dietlab.view.figures.padding\n"
+        "import dietlab.view.widgets.padding_explorer, dietlab.view.widgets.space_explorer\n"
         "heavy = {'plotly', 'ipywidgets', 'pandas', 'tvm', 'matplotlib'} & set(sys.modules)\n"
         "sys.exit(str(heavy) if heavy else 0)"
     )

@@ -21,12 +21,12 @@ from matplotlib.image import imread
 from plotly.subplots import make_subplots
 
 from dietlab.search import TuningRun
-from dietlab.view.plots import new_figure
-from dietlab.view.slowdown import plot_slowdown
-from dietlab.view.static import AREA, HEIGHT, WIDTH, picture, redraw
-from dietlab.view.static_colours import colours, plain
+from dietlab.view.figures.base import new_figure
+from dietlab.view.figures.slowdown import plot_slowdown
+from dietlab.view.figures.tuning import plot_phases, plot_portfolio_curve
+from dietlab.view.static.colours import colours, plain
+from dietlab.view.static.picture import AREA, HEIGHT, WIDTH, picture, redraw
 from dietlab.view.theme import TEXT
-from dietlab.view.tuning_plots import plot_phases, plot_portfolio_curve
 
 LARGEST = 60_000
 """Bytes of a picture."""
@@ -351,7 +351,7 @@ def test_nothing_of_our_figures_is_left_out(synthetic_run: TuningRun) -> None:
 
 def test_matplotlib_comes_with_the_first_picture_and_keeps_no_state() -> None:
     code = (
-        "import sys, dietlab.view.static as static\n"
+        "import sys, dietlab.view.static.picture as static\n"
         "assert 'matplotlib' not in sys.modules\n"
         "import plotly.graph_objects as go\n"
         "static.picture(go.Figure(go.Scatter(y=[1, 2])))\n"

@@ -43,7 +43,7 @@ from dietlab.search.paper import Evolution, PaperStrategy
 from dietlab.search.strategies import strategy_named
 from dietlab.shapes import Dim, Shape, ShapeSet
 from dietlab.space import Scheme, Space, build_space
-from dietlab.view.strategy_figures import (
+from dietlab.view.figures.strategies import (
     ablation_table,
     comparison_table,
     fleet_table,

@@ -100,7 +100,7 @@ def serving(report: Report) -> Report:
 
 
 def test_speedup_has_contenders_and_best_of_kind_without_wrong_results(report: Report) -> None:
-    from dietlab.view.plots import frame_speedup
+    from dietlab.view.figures.results import frame_speedup
 
     frame = frame_speedup(report)
     assert list(frame.columns) == [
@@ -130,7 +130,7 @@ def test_speedup_has_contenders_and_best_of_kind_without_wrong_results(report: R
 
 
 def test_speedup_agrees_with_the_summary(report: Report) -> None:
-    from dietlab.view.plots import frame_speedup
+    from dietlab.view.figures.results import frame_speedup
 
     for cache in report.caches:
         worst = frame_speedup(report, cache).groupby("contender")["speedup"].min().to_dict()
@@ -139,7 +139,7 @@ def test_speedup_agrees_with_the_summary(report: Report) -> None:
 
 
 def test_speedup_figure_marks_held_out_shapes_and_the_tie(report: Report) -> None:
-    from dietlab.view.plots import plot_speedup
+    from dietlab.view.figures.results import plot_speedup
 
     figure = plot_speedup(report)
     assert axis_titles(figure) == ("T (extent)", "speedup (above 1: dietlab faster)")
@@ -158,14 +158,14 @@ def test_speedup_figure_marks_held_out_shapes_and_the_tie(report: Report) -> Non
 
 
 def test_an_unknown_cache_state_names_the_known_ones(report: Report) -> None:
-    from dietlab.view.plots import frame_speedup
+    from dietlab.view.figures.results import frame_speedup
 
     with pytest.raises(RecordError, match=r"'cold'.*hot, rotating"):
         frame_speedup(report, "cold")
 
 
 def test_latency_is_in_seconds_and_drawn_in_microseconds(report: Report) -> None:
-    from dietlab.view.plots import frame_latency, plot_latency
+    from dietlab.view.figures.results import frame_latency, plot_latency
 
     frame = frame_latency(report)
     first = frame[(frame["T"] == 8) & (frame["contender"] == "mkl-packed")].iloc[0]
@@ -182,7 +182,7 @@ def test_latency_is_in_seconds_and_drawn_in_microseconds(report: Report) -> None
 
 
 def test_throughput_has_the_peak_of_all_cores(report: Report) -> None:
-    from dietlab.view.plots import frame_throughput, plot_throughput
+    from dietlab.view.figures.results import frame_throughput, plot_throughput
 
     frame = frame_throughput(report)
     assert frame["peak"].tolist() == pytest.approx([30.4 / 300] * 6)
@@ -198,7 +198,7 @@ def test_throughput_has_the_peak_of_all_cores(report: Report) -> None:
 
 
 def test_padding_is_ours_as_a_share(report: Report) -> None:
-    from dietlab.view.plots import frame_padding, plot_padding
+    from dietlab.view.figures.results import frame_padding, plot_padding
 
     assert frame_padding(report)["padding_waste"].tolist() == pytest.approx([0, 0.125])
     figure = plot_padding(report)
@@ -206,7 +206,7 @@ def test_padding_is_ours_as_a_share(report: Report) -> None:
 
 
 def test_traffic_has_the_weights_and_the_waste_of_each_policy(serving: Report) -> None:
-    from dietlab.view.traffic import frame_traffic, plot_traffic
+    from dietlab.view.figures.traffic import frame_traffic, plot_traffic
 
     frame = frame_traffic(serving)
     assert frame["weight"].tolist() == pytest.approx([0.9, 0.1])
@@ -229,7 +229,7 @@ def test_traffic_has_the_weights_and_the_waste_of_each_policy(serving: Report) -
 
 
 def test_long_traces_have_a_logarithmic_axis(report: Report) -> None:
-    from dietlab.view.traffic import plot_traffic
+    from dietlab.view.figures.traffic import plot_traffic
 
     work = {**report.workload, "T": [1, 2048]}
     shapes = ShapeSet.of({Shape.of(T=8): 1.0, Shape.of(T=2048): 1.0})
@@ -240,8 +240,8 @@ def test_long_traces_have_a_logarithmic_axis(report: Report) -> None:
 
 
 def test_weights_are_said_in_words(report: Report, serving: Report) -> None:
-    from dietlab.view.html_report import render_html, render_text
-    from dietlab.view.traffic import traffic_words
+    from dietlab.view.figures.traffic import traffic_words
+    from dietlab.view.pages.report import render_html, render_text
 
     assert traffic_words(report) == "2 shapes, each as often as the others"
     words = (
@@ -255,7 +255,7 @@ def test_weights_are_said_in_words(report: Report, serving: Report) -> None:
 
 
 def test_tuning_keeps_the_best_and_the_failures(synthetic_run: TuningRun) -> None:
-    from dietlab.view.tuning_plots import frame_tuning, plot_tuning
+    from dietlab.view.figures.tuning import frame_tuning, plot_tuning
 
     first, second, *others = synthetic_run.records
     broken = replace(first, status="wrong", seconds=None, reason="off by one")
@@ -278,7 +278,7 @@ def test_tuning_keeps_the_best_and_the_failures(synthetic_run: TuningRun) -> Non
 
 
 def test_phases_add_up() -> None:
-    from dietlab.view.tuning_plots import frame_phases, plot_phases
+    from dietlab.view.figures.tuning import frame_phases, plot_phases
 
     seconds = PhaseSeconds(compile=30, measure=60, search=10)
     frame = frame_phases(seconds).set_index("phase")
@@ -289,7 +289,7 @@ def test_phases_add_up() -> None:
 
 
 def test_portfolio_curve() -> None:
-    from dietlab.view.tuning_plots import frame_portfolio_curve, plot_portfolio_curve
+    from dietlab.view.figures.tuning import frame_portfolio_curve, plot_portfolio_curve
 
     curve = [(1, 1.4), (2, 1.1)]
     assert frame_portfolio_curve(curve)["mean_slowdown"].tolist() == [1.4, 1.1]
@@ -299,7 +299,7 @@ def test_portfolio_curve() -> None:
 
 
 def test_an_empty_report_draws_and_has_the_same_columns(report: Report) -> None:
-    from dietlab.view import plots
+    from dietlab.view.figures import results as plots
 
     empty = replace(report, rows=())
     full_columns = set(plots.frame_latency(report).columns)
@@ -309,7 +309,7 @@ def test_an_empty_report_draws_and_has_the_same_columns(report: Report) -> None:
 
 
 def test_two_dynamic_dimensions_share_one_axis(report: Report) -> None:
-    from dietlab.view.plots import plot_speedup
+    from dietlab.view.figures.results import plot_speedup
 
     rows = tuple(replace(r, shape=Shape.of(B=2, T=r.shape["T"])) for r in report.rows)
     figure = plot_speedup(replace(report, rows=rows))
@@ -318,7 +318,7 @@ def test_two_dynamic_dimensions_share_one_axis(report: Report) -> None:
 
 
 def test_figures_have_no_background_unless_a_template_gives_one(report: Report) -> None:
-    from dietlab.view.plots import plot_speedup
+    from dietlab.view.figures.results import plot_speedup
 
     assert plot_speedup(report).layout.paper_bgcolor == "rgba(0,0,0,0)"
     assert plot_speedup(report, template="plotly_dark").layout.paper_bgcolor is None
@@ -352,7 +352,7 @@ class Page(HTMLParser):
 
 
 def test_html_is_self_contained_and_has_the_numbers(report: Report, tmp_path: Path) -> None:
-    from dietlab.view.html_report import write_html
+    from dietlab.view.pages.report import write_html
 
     html = write_html(report, tmp_path / "report.html").read_text(encoding="utf-8")
     page = Page(html)
@@ -382,7 +382,7 @@ def test_html_is_self_contained_and_has_the_numbers(report: Report, tmp_path: Pa
 
 
 def test_hostile_names_are_escaped(report: Report) -> None:
-    from dietlab.view.html_report import render_html
+    from dietlab.view.pages.report import render_html
 
     plain = Page(render_html(report))
     rows = tuple(
@@ -411,7 +411,7 @@ def test_hostile_names_are_escaped(report: Report) -> None:
 
 
 def test_text_report(report: Report) -> None:
-    from dietlab.view.html_report import render_text
+    from dietlab.view.pages.report import render_text
 
     assert render_text(report) == (
         "dense T=1..128 N=2304 K=768 +bias\n"
@@ -478,7 +478,7 @@ def test_text_report(report: Report) -> None:
 
 
 def test_text_report_of_nothing(report: Report) -> None:
-    from dietlab.view.html_report import render_html, render_text
+    from dietlab.view.pages.report import render_html, render_text
 
     empty = Report({}, {}, {}, {}, {}, ())
     assert "an unknown processor" in render_text(empty)
@@ -487,7 +487,7 @@ def test_text_report_of_nothing(report: Report) -> None:
 
 def test_light_imports() -> None:
     code = (
-        "import sys, dietlab.view.progress, dietlab.view.plots, dietlab.view.html_report\n"
+        "import sys, dietlab.view.progress, dietlab.view.figures.results, dietlab.view.pages.report\n"
         "heavy = {'plotly', 'ipywidgets', 'pandas', 'jinja2', 'IPython', 'tvm'} & set(sys.modules)\n"
         "sys.exit(str(heavy) if heavy else 0)"
     )
@@ -529,7 +529,7 @@ def test_many_lengths_share_a_line_from_each_power_of_two_to_the_next() -> None:
 
 
 def test_the_texts_have_tables_by_layer_and_by_length(report: Report) -> None:
-    from dietlab.view.html_report import render_html, render_text
+    from dietlab.view.pages.report import render_html, render_text
 
     several = layers_report()
     text = render_text(several)
@@ -546,8 +546,8 @@ def test_the_texts_have_tables_by_layer_and_by_length(report: Report) -> None:
 
 
 def test_the_report_of_a_layer_is_like_any_of_one_dimension() -> None:
-    from dietlab.view.plots import frame_speedup, plot_speedup
-    from dietlab.view.traffic import plot_traffic
+    from dietlab.view.figures.results import frame_speedup, plot_speedup
+    from dietlab.view.figures.traffic import plot_traffic
 
     several = layers_report("hot", "rotating")
     report = several.of_layer({"N": 2304, "K": 768})
@@ -572,7 +572,7 @@ def test_the_report_of_a_layer_is_like_any_of_one_dimension() -> None:
 
 
 def test_layers_and_lengths_are_drawn_with_their_worst(report: Report) -> None:
-    from dietlab.view.layer_figures import frame_layers, frame_lengths, plot_layers, plot_lengths
+    from dietlab.view.figures.layers import frame_layers, frame_lengths, plot_layers, plot_lengths
 
     several = layers_report("hot", "rotating")
     frame = frame_layers(several)
@@ -596,7 +596,7 @@ def test_layers_and_lengths_are_drawn_with_their_worst(report: Report) -> None:
 
 
 def test_the_page_of_several_dimensions_has_maps() -> None:
-    from dietlab.view.html_report import render_html
+    from dietlab.view.pages.report import render_html
 
     report = layers_report("hot", "rotating")
     html = render_html(report)
@@ -623,7 +623,7 @@ def by_tree() -> Dispatcher:
 
 
 def test_a_map_of_a_tree_has_the_plan_of_every_shape(by_tree: Dispatcher) -> None:
-    from dietlab.view.shape_map import frame_map, plot_map
+    from dietlab.view.figures.shape_map import frame_map, plot_map
 
     for fixed in ({"K": 100}, {"K": 901}):
         frame, figure = frame_map(by_tree, fixed=fixed), plot_map(by_tree, fixed=fixed)
@@ -649,7 +649,7 @@ def test_a_map_of_a_tree_has_the_plan_of_every_shape(by_tree: Dispatcher) -> Non
 
 
 def test_a_map_of_a_report_has_means_over_the_shapes_of_a_place() -> None:
-    from dietlab.view.shape_map import frame_map, plot_map
+    from dietlab.view.figures.shape_map import frame_map, plot_map
 
     report = layers_report("hot", "rotating")
     layers = frame_map(report)
@@ -676,7 +676,7 @@ def test_a_map_of_a_report_has_means_over_the_shapes_of_a_place() -> None:
 
 
 def test_a_map_of_a_portfolio_has_what_is_lost(every_layer: tuple[TuningRun, Portfolio, Dispatcher]) -> None:
-    from dietlab.view.shape_map import frame_map, plot_map
+    from dietlab.view.figures.shape_map import frame_map, plot_map
 
     _, portfolio, dispatcher = every_layer
     best, chosen = frame_map(portfolio), frame_map(portfolio, dispatcher=dispatcher)
@@ -716,14 +716,14 @@ def test_a_map_of_a_portfolio_has_what_is_lost(every_layer: tuple[TuningRun, Por
     ids=str,
 )
 def test_a_map_refuses_what_it_cannot_draw(arguments: dict[str, Any], complaint: str) -> None:
-    from dietlab.view.shape_map import plot_map
+    from dietlab.view.figures.shape_map import plot_map
 
     with pytest.raises(DietlabError, match=complaint):
         plot_map(layers_report(), **arguments)
 
 
 def test_a_map_has_two_dimensions(report: Report, by_tree: Dispatcher) -> None:
-    from dietlab.view.shape_map import plot_map
+    from dietlab.view.figures.shape_map import plot_map
 
     with pytest.raises(
         DietlabError, match=r"two dynamic dimensions; got T\. plot_dispatch\(\) and plot_speedup"
@@ -740,9 +740,9 @@ def test_a_map_has_two_dimensions(report: Report, by_tree: Dispatcher) -> None:
 def test_maps_have_static_pictures(
     by_tree: Dispatcher, every_layer: tuple[TuningRun, Portfolio, Dispatcher]
 ) -> None:
-    from dietlab.view.layer_figures import plot_layers
-    from dietlab.view.shape_map import plot_map
-    from dietlab.view.static import picture, redraw
+    from dietlab.view.figures.layers import plot_layers
+    from dietlab.view.figures.shape_map import plot_map
+    from dietlab.view.static.picture import picture, redraw
 
     figures = (
         plot_map(by_tree),

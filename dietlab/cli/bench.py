@@ -27,9 +27,9 @@ from dietlab.measure import CACHE_STATES, read_records
 from dietlab.results.journal import read_journal
 from dietlab.results.table import ResultTable, facts_path
 from dietlab.search import EFFORTS
-from dietlab.view.bench_page import plans_in, write_bench
-from dietlab.view.bench_text import markdown, render_bench
-from dietlab.view.strategy_figures import ablation_table, fleet_table
+from dietlab.view.figures.strategies import ablation_table, fleet_table
+from dietlab.view.pages.bench import plans_in, write_bench
+from dietlab.view.pages.bench_text import markdown, render_bench
 
 CONTENDERS_HELP = "; ".join(f"On {name} {', '.join(contenders_for(name))}" for name in known_targets())
 

@@ -17,8 +17,8 @@ from dietlab.cli.recorded import recorded_file
 from dietlab.cli.telling import Telling, quiet_option
 from dietlab.cost import Survey
 from dietlab.measure import read_records
-from dietlab.view.bench_text import markdown
-from dietlab.view.strategy_figures import comparison_table
+from dietlab.view.figures.strategies import comparison_table
+from dietlab.view.pages.bench_text import markdown
 
 
 @click.command("compare")

@@ -12,7 +12,7 @@ from dietlab.cost import COST_MODELS, SPLITS, Survey, frame_judgements, judge
 from dietlab.cost.judging import judge_operator
 from dietlab.errors import DietlabError
 from dietlab.evaluation.gpu.measured import RANDOM, TOLD, drawn_beside, frame_measured
-from dietlab.view.bench_text import markdown
+from dietlab.view.pages.bench_text import markdown
 
 LEARNED = 400
 """Measurements that a model learns from unless told otherwise."""

@@ -15,7 +15,7 @@ from dietlab.measure import CACHE_STATES
 from dietlab.results import Report
 from dietlab.search import EFFORTS, effort_named
 from dietlab.study import REPORT, Study
-from dietlab.view.html_report import render_text, write_html
+from dietlab.view.pages.report import render_text, write_html
 
 
 @click.command("evaluate")

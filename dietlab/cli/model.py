@@ -24,7 +24,7 @@ from dietlab.models import (
 from dietlab.results.journal import resumed
 from dietlab.search import EFFORTS, effort_named
 from dietlab.study import EVALUATION, REPORT, Study
-from dietlab.view.html_report import render_text, write_html
+from dietlab.view.pages.report import render_text, write_html
 
 
 @click.command("model")

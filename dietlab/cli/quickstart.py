@@ -12,7 +12,7 @@ from dietlab.cli.stages import study_hardware, tuned
 from dietlab.cli.telling import BUILDING, TUNING, Telling, evaluating, quiet_option
 from dietlab.shapes import Dim, ShapeSet
 from dietlab.study import Study
-from dietlab.view.html_report import render_text
+from dietlab.view.pages.report import render_text
 from dietlab.workloads import make_workload
 
 QUICKSTART_AGAINST = (

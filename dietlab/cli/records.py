@@ -15,7 +15,7 @@ from dietlab.measure.metaschedule import TUNED, frame_metaschedule
 from dietlab.measure.record import Status
 from dietlab.measure.record_files import check_records, filter_records, merge_records, write_table
 from dietlab.measure.store import RecordFile
-from dietlab.view.bench_text import markdown
+from dietlab.view.pages.bench_text import markdown
 
 FILES = click.argument("files", nargs=-1, required=True)
 

@@ -16,7 +16,7 @@ from dietlab.reproduce.amounts import AMOUNTS
 from dietlab.reproduce.page import claims_text, step_table, write_claims, write_reproduction
 from dietlab.reproduce.run import Reproduction, begun, reproduce
 from dietlab.reproduce.steps import STEPS, Step
-from dietlab.view.bench_text import markdown
+from dietlab.view.pages.bench_text import markdown
 from dietlab.view.progress import duration
 
 HELP = """Measure the paper's experiments here, and set its claims beside.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from dietlab.view.plots import new_figure
+from dietlab.view.figures.base import new_figure
 from dietlab.view.theme import PALETTE
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dietlab.puzzles.puzzle import Given, Puzzle, equals, same_sequence
-from dietlab.view.plots import new_figure
+from dietlab.view.figures.base import new_figure
 
 if TYPE_CHECKING:
     import pandas as pd

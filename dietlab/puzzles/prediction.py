@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dietlab.puzzles.pictures import LOST
 from dietlab.puzzles.puzzle import Given, Puzzle, equals
-from dietlab.view.plots import MICRO, new_figure
+from dietlab.view.figures.base import MICRO, new_figure
 from dietlab.view.theme import OPEN, PALETTE
 
 if TYPE_CHECKING:

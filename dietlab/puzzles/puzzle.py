@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-    from dietlab.view.explorer import Explorer
+    from dietlab.view.widgets.explorer import Explorer
 
 
 TOLERANCE = 1e-9
@@ -75,7 +75,7 @@ class Puzzle:
 
     def show(self) -> Explorer:
         """Returns the statement below its picture, to display in a notebook."""
-        from dietlab.view.explorer import Drawn, Explorer
+        from dietlab.view.widgets.explorer import Drawn, Explorer
 
         frame = self.to_frame()
         drawn = Drawn(self.plot(frame), frame, note=f"{self.title}. {self.statement}")

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from dietlab.puzzles.pictures import LOST, NEEDED
 from dietlab.puzzles.puzzle import TOLERANCE, Answer, Given, Puzzle, said
-from dietlab.view.plots import MICRO, new_figure
+from dietlab.view.figures.base import MICRO, new_figure
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dietlab.reproduce.findings import FINDERS, Finding
 from dietlab.reproduce.paper import Claim
-from dietlab.view.bench_text import Table
+from dietlab.view.pages.bench_text import Table
 
 HEADER = ("claim", "reported", "ours", "on", "method", "reached")
 

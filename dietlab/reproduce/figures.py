@@ -12,7 +12,7 @@ from dietlab.reproduce.paper import EDGES, TREATMENTS, reported_speedups, report
 from dietlab.results import Report, ResultTable
 from dietlab.results.row import ANSOR, OURS
 from dietlab.results.table import LENGTH
-from dietlab.view.table_figures import plot_bars, plot_table
+from dietlab.view.figures.table import plot_bars, plot_table
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,7 +14,7 @@ from dietlab.results import Report, ResultTable
 from dietlab.results.criteria import SHORT
 from dietlab.results.row import ANSOR, OURS, over_best
 from dietlab.results.table import LENGTH
-from dietlab.view.bench_text import cores
+from dietlab.view.pages.bench_text import cores
 
 FROM_MEMORY = "rotating"
 """The cache state in which weights come from memory, as in a model."""

@@ -12,9 +12,9 @@ from dietlab.reproduce.paper import read_claims
 from dietlab.reproduce.run import Outcome, Reproduction
 from dietlab.reproduce.steps import STEPS, Step
 from dietlab.results import ResultTable
-from dietlab.view.bench_text import Table, contender_table, markdown, notes_of, study_table, who_table
-from dietlab.view.page import figure_markup, render_page
-from dietlab.view.plots import plot_speedup
+from dietlab.view.figures.results import plot_speedup
+from dietlab.view.pages.bench_text import Table, contender_table, markdown, notes_of, study_table, who_table
+from dietlab.view.pages.page import figure_markup, render_page
 from dietlab.view.progress import duration
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def render_reproduction(work: Reproduction, steps: Mapping[str, Step] = STEPS) -
 
 def write_reproduction(work: Reproduction, steps: Mapping[str, Step] = STEPS) -> Path:
     """Writes the page, and each of its figures as a picture; returns the page's path."""
-    from dietlab.view.static import picture
+    from dietlab.view.static.picture import picture
 
     target, home = work.folder / PAGE, work.folder / FIGURES
     target.write_text(render_reproduction(work, steps), encoding="utf-8")

@@ -6,32 +6,32 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 _HOMES = {
-    "dietlab.view.bench_plots": ("frame_worst", "plot_bench_roofline", "plot_bench_speedup"),
-    "dietlab.view.cost_predictions": (
+    "dietlab.view.figures.bench": ("frame_worst", "plot_bench_roofline", "plot_bench_speedup"),
+    "dietlab.view.figures.predictions": (
         "frame_importances",
         "frame_predictions",
         "plot_importances",
         "plot_predictions",
     ),
-    "dietlab.view.explore_cost": ("cost_lab", "frame_ranking", "plot_ranking"),
-    "dietlab.view.explore_dispatch": ("dispatch_explorer", "frame_dispatch", "plot_dispatch"),
-    "dietlab.view.explore_padding": ("padding_explorer",),
-    "dietlab.view.explore_space": ("frame_funnel", "plot_funnel", "space_explorer"),
-    "dietlab.view.explore_speedup": ("speedup_explorer",),
-    "dietlab.view.explorer": ("Drawn", "Explorer"),
-    "dietlab.view.html_report": ("render_html", "render_text", "write_html"),
-    "dietlab.view.layer_figures": ("frame_layers", "frame_lengths", "plot_layers", "plot_lengths"),
-    "dietlab.view.live": ("LiveFigure", "show"),
-    "dietlab.view.padding_figures": (
+    "dietlab.view.widgets.cost_lab": ("cost_lab", "frame_ranking", "plot_ranking"),
+    "dietlab.view.widgets.dispatch_explorer": ("dispatch_explorer", "frame_dispatch", "plot_dispatch"),
+    "dietlab.view.widgets.padding_explorer": ("padding_explorer",),
+    "dietlab.view.widgets.space_explorer": ("frame_funnel", "plot_funnel", "space_explorer"),
+    "dietlab.view.widgets.speedup_explorer": ("speedup_explorer",),
+    "dietlab.view.widgets.explorer": ("Drawn", "Explorer"),
+    "dietlab.view.pages.report": ("render_html", "render_text", "write_html"),
+    "dietlab.view.figures.layers": ("frame_layers", "frame_lengths", "plot_layers", "plot_lengths"),
+    "dietlab.view.widgets.live": ("LiveFigure", "show"),
+    "dietlab.view.figures.padding": (
         "frame_policies",
         "frame_tiling",
         "frame_waste",
         "plot_tiling",
         "plot_waste",
     ),
-    "dietlab.view.panel": ("TuningPanel",),
-    "dietlab.view.plans": ("frame_plans", "plot_plans"),
-    "dietlab.view.plots": (
+    "dietlab.view.widgets.panel": ("TuningPanel",),
+    "dietlab.view.figures.plans": ("frame_plans", "plot_plans"),
+    "dietlab.view.figures.results": (
         "frame_latency",
         "frame_padding",
         "frame_speedup",
@@ -43,12 +43,12 @@ _HOMES = {
     ),
     "dietlab.view.progress": ("LogObserver",),
     "dietlab.view.progress_bar": ("ProgressBar",),
-    "dietlab.view.shape_map": ("frame_map", "plot_map"),
-    "dietlab.view.slowdown": ("frame_slowdown", "plot_slowdown"),
-    "dietlab.view.speedup_figures": ("frame_against", "frame_parts", "plot_against"),
-    "dietlab.view.time_shares": ("frame_time_shares", "plot_time_shares"),
-    "dietlab.view.traffic": ("frame_traffic", "plot_traffic", "traffic_words"),
-    "dietlab.view.tuning_plots": (
+    "dietlab.view.figures.shape_map": ("frame_map", "plot_map"),
+    "dietlab.view.figures.slowdown": ("frame_slowdown", "plot_slowdown"),
+    "dietlab.view.figures.speedup": ("frame_against", "frame_parts", "plot_against"),
+    "dietlab.view.figures.time_shares": ("frame_time_shares", "plot_time_shares"),
+    "dietlab.view.figures.traffic": ("frame_traffic", "plot_traffic", "traffic_words"),
+    "dietlab.view.figures.tuning": (
         "frame_phases",
         "frame_portfolio_curve",
         "frame_tuning",
@@ -64,71 +64,71 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = sorted(_HOME_OF)
 
 if TYPE_CHECKING:
-    from dietlab.view.bench_plots import frame_worst as frame_worst
-    from dietlab.view.bench_plots import plot_bench_roofline as plot_bench_roofline
-    from dietlab.view.bench_plots import plot_bench_speedup as plot_bench_speedup
-    from dietlab.view.cost_predictions import frame_importances as frame_importances
-    from dietlab.view.cost_predictions import frame_predictions as frame_predictions
-    from dietlab.view.cost_predictions import plot_importances as plot_importances
-    from dietlab.view.cost_predictions import plot_predictions as plot_predictions
-    from dietlab.view.explore_cost import cost_lab as cost_lab
-    from dietlab.view.explore_cost import frame_ranking as frame_ranking
-    from dietlab.view.explore_cost import plot_ranking as plot_ranking
-    from dietlab.view.explore_dispatch import dispatch_explorer as dispatch_explorer
-    from dietlab.view.explore_dispatch import frame_dispatch as frame_dispatch
-    from dietlab.view.explore_dispatch import plot_dispatch as plot_dispatch
-    from dietlab.view.explore_padding import padding_explorer as padding_explorer
-    from dietlab.view.explore_space import frame_funnel as frame_funnel
-    from dietlab.view.explore_space import plot_funnel as plot_funnel
-    from dietlab.view.explore_space import space_explorer as space_explorer
-    from dietlab.view.explore_speedup import speedup_explorer as speedup_explorer
-    from dietlab.view.explorer import Drawn as Drawn
-    from dietlab.view.explorer import Explorer as Explorer
-    from dietlab.view.html_report import render_html as render_html
-    from dietlab.view.html_report import render_text as render_text
-    from dietlab.view.html_report import write_html as write_html
-    from dietlab.view.layer_figures import frame_layers as frame_layers
-    from dietlab.view.layer_figures import frame_lengths as frame_lengths
-    from dietlab.view.layer_figures import plot_layers as plot_layers
-    from dietlab.view.layer_figures import plot_lengths as plot_lengths
-    from dietlab.view.live import LiveFigure as LiveFigure
-    from dietlab.view.live import show as show
-    from dietlab.view.padding_figures import frame_policies as frame_policies
-    from dietlab.view.padding_figures import frame_tiling as frame_tiling
-    from dietlab.view.padding_figures import frame_waste as frame_waste
-    from dietlab.view.padding_figures import plot_tiling as plot_tiling
-    from dietlab.view.padding_figures import plot_waste as plot_waste
-    from dietlab.view.panel import TuningPanel as TuningPanel
-    from dietlab.view.plans import frame_plans as frame_plans
-    from dietlab.view.plans import plot_plans as plot_plans
-    from dietlab.view.plots import frame_latency as frame_latency
-    from dietlab.view.plots import frame_padding as frame_padding
-    from dietlab.view.plots import frame_speedup as frame_speedup
-    from dietlab.view.plots import frame_throughput as frame_throughput
-    from dietlab.view.plots import plot_latency as plot_latency
-    from dietlab.view.plots import plot_padding as plot_padding
-    from dietlab.view.plots import plot_speedup as plot_speedup
-    from dietlab.view.plots import plot_throughput as plot_throughput
+    from dietlab.view.figures.bench import frame_worst as frame_worst
+    from dietlab.view.figures.bench import plot_bench_roofline as plot_bench_roofline
+    from dietlab.view.figures.bench import plot_bench_speedup as plot_bench_speedup
+    from dietlab.view.figures.layers import frame_layers as frame_layers
+    from dietlab.view.figures.layers import frame_lengths as frame_lengths
+    from dietlab.view.figures.layers import plot_layers as plot_layers
+    from dietlab.view.figures.layers import plot_lengths as plot_lengths
+    from dietlab.view.figures.padding import frame_policies as frame_policies
+    from dietlab.view.figures.padding import frame_tiling as frame_tiling
+    from dietlab.view.figures.padding import frame_waste as frame_waste
+    from dietlab.view.figures.padding import plot_tiling as plot_tiling
+    from dietlab.view.figures.padding import plot_waste as plot_waste
+    from dietlab.view.figures.plans import frame_plans as frame_plans
+    from dietlab.view.figures.plans import plot_plans as plot_plans
+    from dietlab.view.figures.predictions import frame_importances as frame_importances
+    from dietlab.view.figures.predictions import frame_predictions as frame_predictions
+    from dietlab.view.figures.predictions import plot_importances as plot_importances
+    from dietlab.view.figures.predictions import plot_predictions as plot_predictions
+    from dietlab.view.figures.results import frame_latency as frame_latency
+    from dietlab.view.figures.results import frame_padding as frame_padding
+    from dietlab.view.figures.results import frame_speedup as frame_speedup
+    from dietlab.view.figures.results import frame_throughput as frame_throughput
+    from dietlab.view.figures.results import plot_latency as plot_latency
+    from dietlab.view.figures.results import plot_padding as plot_padding
+    from dietlab.view.figures.results import plot_speedup as plot_speedup
+    from dietlab.view.figures.results import plot_throughput as plot_throughput
+    from dietlab.view.figures.shape_map import frame_map as frame_map
+    from dietlab.view.figures.shape_map import plot_map as plot_map
+    from dietlab.view.figures.slowdown import frame_slowdown as frame_slowdown
+    from dietlab.view.figures.slowdown import plot_slowdown as plot_slowdown
+    from dietlab.view.figures.speedup import frame_against as frame_against
+    from dietlab.view.figures.speedup import frame_parts as frame_parts
+    from dietlab.view.figures.speedup import plot_against as plot_against
+    from dietlab.view.figures.time_shares import frame_time_shares as frame_time_shares
+    from dietlab.view.figures.time_shares import plot_time_shares as plot_time_shares
+    from dietlab.view.figures.traffic import frame_traffic as frame_traffic
+    from dietlab.view.figures.traffic import plot_traffic as plot_traffic
+    from dietlab.view.figures.traffic import traffic_words as traffic_words
+    from dietlab.view.figures.tuning import frame_phases as frame_phases
+    from dietlab.view.figures.tuning import frame_portfolio_curve as frame_portfolio_curve
+    from dietlab.view.figures.tuning import frame_tuning as frame_tuning
+    from dietlab.view.figures.tuning import plot_phases as plot_phases
+    from dietlab.view.figures.tuning import plot_portfolio_curve as plot_portfolio_curve
+    from dietlab.view.figures.tuning import plot_tuning as plot_tuning
+    from dietlab.view.pages.report import render_html as render_html
+    from dietlab.view.pages.report import render_text as render_text
+    from dietlab.view.pages.report import write_html as write_html
     from dietlab.view.progress import LogObserver as LogObserver
     from dietlab.view.progress_bar import ProgressBar as ProgressBar
-    from dietlab.view.shape_map import frame_map as frame_map
-    from dietlab.view.shape_map import plot_map as plot_map
-    from dietlab.view.slowdown import frame_slowdown as frame_slowdown
-    from dietlab.view.slowdown import plot_slowdown as plot_slowdown
-    from dietlab.view.speedup_figures import frame_against as frame_against
-    from dietlab.view.speedup_figures import frame_parts as frame_parts
-    from dietlab.view.speedup_figures import plot_against as plot_against
-    from dietlab.view.time_shares import frame_time_shares as frame_time_shares
-    from dietlab.view.time_shares import plot_time_shares as plot_time_shares
-    from dietlab.view.traffic import frame_traffic as frame_traffic
-    from dietlab.view.traffic import plot_traffic as plot_traffic
-    from dietlab.view.traffic import traffic_words as traffic_words
-    from dietlab.view.tuning_plots import frame_phases as frame_phases
-    from dietlab.view.tuning_plots import frame_portfolio_curve as frame_portfolio_curve
-    from dietlab.view.tuning_plots import frame_tuning as frame_tuning
-    from dietlab.view.tuning_plots import plot_phases as plot_phases
-    from dietlab.view.tuning_plots import plot_portfolio_curve as plot_portfolio_curve
-    from dietlab.view.tuning_plots import plot_tuning as plot_tuning
+    from dietlab.view.widgets.cost_lab import cost_lab as cost_lab
+    from dietlab.view.widgets.cost_lab import frame_ranking as frame_ranking
+    from dietlab.view.widgets.cost_lab import plot_ranking as plot_ranking
+    from dietlab.view.widgets.dispatch_explorer import dispatch_explorer as dispatch_explorer
+    from dietlab.view.widgets.dispatch_explorer import frame_dispatch as frame_dispatch
+    from dietlab.view.widgets.dispatch_explorer import plot_dispatch as plot_dispatch
+    from dietlab.view.widgets.explorer import Drawn as Drawn
+    from dietlab.view.widgets.explorer import Explorer as Explorer
+    from dietlab.view.widgets.live import LiveFigure as LiveFigure
+    from dietlab.view.widgets.live import show as show
+    from dietlab.view.widgets.padding_explorer import padding_explorer as padding_explorer
+    from dietlab.view.widgets.panel import TuningPanel as TuningPanel
+    from dietlab.view.widgets.space_explorer import frame_funnel as frame_funnel
+    from dietlab.view.widgets.space_explorer import plot_funnel as plot_funnel
+    from dietlab.view.widgets.space_explorer import space_explorer as space_explorer
+    from dietlab.view.widgets.speedup_explorer import speedup_explorer as speedup_explorer
 
 
 def __getattr__(name: str) -> Any:

@@ -17,7 +17,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
 from browser.page import Notebook, Widget, until
-from dietlab.view.live import CAPTION
+from dietlab.view.widgets.live import CAPTION
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

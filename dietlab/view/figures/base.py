@@ -1,0 +1,73 @@
+"""The parts of every figure: its layout, axes that double, and units."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from dietlab.results.report import Report
+from dietlab.view.lab import lab_imports
+from dietlab.view.theme import CLEAR, GRID, OPEN, PALETTE, TEXT
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+MICRO = 1e6
+"""Microseconds in a second: tables hold seconds, figures show microseconds."""
+
+
+WIDE = 8
+"""An axis is logarithmic if its ends are this many doublings apart, or more."""
+
+
+DOUBLINGS: dict[str, Any] = {"type": "log", "dtick": math.log10(2)}
+"""The settings of a logarithmic axis with a tick at each doubling."""
+
+
+RATIO_TICKS = [0.05, 0.1, 0.2, 0.5, 0.75, 1, 1.25, 1.5, 2, 3, 5, 10, 20, 50, 100, 200]
+
+
+def new_figure(frame: pd.DataFrame, title: str, template: str | None) -> go.Figure:
+    """Returns an empty figure in the common style; it says so if there is nothing in ``frame`` to draw."""
+    with lab_imports("figures"):
+        import plotly.graph_objects as go
+    cache = f" ({frame['cache'].iloc[0]} cache)" if "cache" in frame and len(frame) else ""
+    figure = go.Figure()
+    figure.update_layout(title_text=escape(title + cache), margin={"l": 70, "r": 20, "t": 50, "b": 50})
+    if template is not None:
+        figure.update_layout(template=template)
+    else:
+        figure.update_layout(template="none", paper_bgcolor=CLEAR, plot_bgcolor=CLEAR, font_color=TEXT)
+        figure.update_xaxes(gridcolor=GRID, zerolinecolor=GRID)
+        figure.update_yaxes(gridcolor=GRID, zerolinecolor=GRID)
+    if frame.empty:
+        middle = {"xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5}
+        figure.add_annotation(text="nothing was measured", showarrow=False, **middle)
+    return figure
+
+
+def name_x_axis(figure: go.Figure, report: Report) -> str:
+    """Titles the x axis and returns the column that goes on it."""
+    dims = report.dims
+    figure.update_xaxes(title_text=f"{dims[0]} (extent)" if len(dims) == 1 else "shape (extents)")
+    return dims[0] if len(dims) == 1 else "shape"
+
+
+def is_wide(extents: Collection[int]) -> bool:
+    """Returns whether short lengths would be squeezed into a corner of a linear axis."""
+    return len(extents) > 0 and max(extents) >= min(extents) << WIDE
+
+
+def doubling_axis(figure: go.Figure) -> None:
+    """Makes the x axis logarithmic, with a tick at each doubling."""
+    figure.update_xaxes(**DOUBLINGS)
+
+
+def add_held_out_key(figure: go.Figure, frame: pd.DataFrame) -> None:
+    """Adds what open marks mean to the legend, if the figure has any."""
+    if frame["held_out"].any():
+        key = {"symbol": f"circle{OPEN}", "size": 7, "color": PALETTE["muted"]}
+        figure.add_scatter(x=[None], y=[None], mode="markers", name="held out from tuning", marker=key)

@@ -1,0 +1,143 @@
+"""Speedups of a report over several dynamic dimensions: by layer and by length."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from dietlab.errors import RecordError
+from dietlab.results import Part, Report
+from dietlab.shapes import Shape
+from dietlab.view.figures.base import RATIO_TICKS, add_held_out_key, new_figure
+from dietlab.view.figures.results import SPEEDUP_TITLE, cache_of
+from dietlab.view.theme import TIE, legend_rank, marks, styles
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+NUMBERS = ("shapes", "geomean_speedup", "geomean_speedup_held_out", "worst_speedup", "worst_shape")
+
+
+def frame_layers(report: Report) -> pd.DataFrame:
+    """Returns a table with one row a cache state, layer and contender, layers ascending.
+
+    Columns: ``cache``, ``contender`` (with ``best prepacked vendor`` and ``best plain vendor``), ``layer`` as
+    a text, its extents by dimension, ``held_out`` (whether every shape was), the number of ``shapes``, and
+    over them ``geomean_speedup``, ``geomean_speedup_held_out`` (missing if none was) and ``worst_speedup``,
+    ratios above 1 where dietlab is faster, with ``worst_shape``.
+
+    Raises:
+        RecordError: if the report does not have several dynamic dimensions.
+    """
+    return _frame(report, report.by_layer, "layer")
+
+
+def frame_lengths(report: Report) -> pd.DataFrame:
+    """Returns the columns of :func:`frame_layers` by length over all layers: ``length`` as a text and its
+    ends, such as ``low_T`` and ``high_T`` (both included), in place of the layer.
+
+    Raises:
+        RecordError: if the report does not have several dynamic dimensions.
+    """
+    return _frame(report, report.by_length, "length")
+
+
+def _frame(report: Report, parts: Sequence[Part], what: str) -> pd.DataFrame:
+    import pandas as pd
+
+    if len(report.dims) < 2:
+        raise RecordError(
+            f"a report by {what} has several dynamic dimensions",
+            ", ".join(report.dims) or "none",
+            "frame_speedup() and plot_speedup() show what there is of one.",
+        )
+    ascending = sorted(parts, key=lambda part: tuple(part.columns.values()))
+    ordered = sorted(ascending, key=lambda part: report.caches.index(part.summary.cache))
+    rows = [
+        {
+            "cache": part.summary.cache,
+            "contender": part.summary.contender,
+            what: part.where,
+            **part.columns,
+            "held_out": part.held_out,
+            **{name: asdict(part.summary)[name] for name in NUMBERS},
+            "worst_shape": str(Shape.from_json(part.summary.worst_shape)),
+        }
+        for part in ordered
+    ]
+    frame = pd.DataFrame(rows, columns=None if rows else ["cache", "contender", what, "held_out", *NUMBERS])
+    return frame.astype({"geomean_speedup_held_out": float})
+
+
+def plot_layers(report: Report, cache: str | None = None, template: str | None = None) -> go.Figure:
+    """Draws the speedup over each contender by layer: the geometric mean over its lengths, and a line down to
+    the worst of them. Open marks are layers of which no shape was tuned for.
+
+    Raises:
+        RecordError: if the report does not have several dynamic dimensions, or no such cache state.
+    """
+    title = "Speedup of dietlab by layer"
+    return _drawn(frame_layers(report), report, cache, "layer", title, template)
+
+
+def plot_lengths(report: Report, cache: str | None = None, template: str | None = None) -> go.Figure:
+    """Draws the speedup over each contender by length: the geometric mean over all layers, and a line down to
+    the worst of them.
+
+    Raises:
+        RecordError: if the report does not have several dynamic dimensions, or no such cache state.
+    """
+    title = "Speedup of dietlab by length"
+    return _drawn(frame_lengths(report), report, cache, "length", title, template)
+
+
+def _drawn(
+    frame: pd.DataFrame, report: Report, cache: str | None, what: str, title: str, template: str | None
+) -> go.Figure:
+    shown = frame[frame["cache"] == cache_of(report, cache)]
+    figure = new_figure(shown, title, template)
+    looks = styles(shown["contender"])
+    groups = sorted(shown.groupby("contender", sort=False), key=lambda item: -legend_rank(str(item[0])))
+    for name, part in groups:  # headlines last: they are drawn above the rivals
+        look = looks[str(name)]
+        figure.add_scatter(
+            x=part[what],
+            y=part["geomean_speedup"],
+            name=escape(str(name)),
+            # A line between layers would say that there is something in between.
+            mode="markers" if what == "layer" else "lines+markers",
+            line=look.line,
+            error_y=_down_to_the_worst(part),
+            marker={
+                "symbol": marks(look.symbol, part["held_out"]),
+                "size": 6 + look.width,
+                "color": look.colour,
+            },
+            legendrank=legend_rank(str(name)),
+            hovertext=[_hover(row, what) for row in part.to_dict("records")],
+            hoverinfo="text",
+        )
+    add_held_out_key(figure, shown)
+    figure.add_hline(y=1, line=TIE)
+    names = dict.fromkeys(shown[what])
+    order = {"type": "category", "categoryorder": "array", "categoryarray": list(names)}
+    figure.update_xaxes(title_text=f"{what} (extents)", **order)
+    figure.update_yaxes(type="log", tickvals=RATIO_TICKS, title_text=SPEEDUP_TITLE)
+    return figure
+
+
+def _down_to_the_worst(part: pd.DataFrame) -> dict[str, Any]:
+    below = part["geomean_speedup"] - part["worst_speedup"]
+    return {"type": "data", "symmetric": False, "array": 0 * below, "arrayminus": below, "thickness": 1}
+
+
+def _hover(row: dict[str, Any], what: str) -> str:
+    held_out = ", held out from tuning" if row["held_out"] else ""
+    return (
+        f"<b>{row['geomean_speedup']:.2f} times as fast as {escape(row['contender'])}</b>"
+        f"<br>{escape(row[what])}{held_out}: geometric mean over {row['shapes']} shapes"
+        f"<br>worst {row['worst_speedup']:.2f} at {escape(row['worst_shape'])}"
+    )

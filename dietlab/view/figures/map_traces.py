@@ -1,0 +1,288 @@
+"""The traces and the axes of a map: regions of plans, squares in the colours of numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dietlab.dims import Dim
+from dietlab.view.figures.base import DOUBLINGS, RATIO_TICKS, add_held_out_key
+from dietlab.view.figures.dispatch_tree import last_drawn
+from dietlab.view.lab import lab_imports
+from dietlab.view.theme import ACCENTS, BALANCE, SCALE, TEXT, TIE, accented, marks
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+HEIGHT = 520
+LARGEST, LEAST = 22, 5
+"""Sides of the squares, in pixels."""
+ROOM = (620, 330)
+"""The size of a map, in pixels, among whose places the squares share it."""
+WIDE = 4
+"""An axis is logarithmic if its ends are this many doublings apart: layers differ by factors."""
+STRONGEST = 1.0
+"""The speedup, in doublings, from which a colour is no stronger: differences of some percent show beside a
+single factor of five."""
+LABELLED = 0.045
+"""The number of a plan stands in regions that have this share of both axes, or more."""
+
+
+# --- numbers ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Look:
+    """The colours and words of the numbers of a map.
+
+    Args:
+        key: the title of the key.
+        ratio: whether they are ratios, whose mean is geometric; 1 is no difference.
+        balanced: whether the colours have their middle at 1, on a log scale; otherwise numbers are drawn in
+            percent, of losses above 1 what is lost.
+        scale: plotly's colours from the least number to the greatest.
+    """
+
+    key: str
+    ratio: bool
+    balanced: bool
+    scale: Sequence[Sequence[Any]]
+
+    @property
+    def reversed(self) -> Look:
+        """The look of numbers of which more is better."""
+        return replace(self, scale=[[1 - at, colour] for at, colour in self.scale[::-1]])
+
+    def drawn(self, numbers: Any) -> Any:
+        """Returns what the colours stand for: the logarithm to base 2 of speedups, else percent."""
+        found = np.asarray(numbers, dtype=float)
+        return np.log2(found) if self.balanced else 100 * (found - 1 if self.ratio else found)
+
+    def words(self, number: float) -> str:
+        """Returns ``"1.20 times"``, or ``"3.1 %"``."""
+        return f"{number:.2f} times" if self.balanced else f"{float(self.drawn(number)):.1f} %"
+
+    def colours(self, numbers: Any) -> dict[str, Any]:
+        """Returns plotly's settings of markers with these numbers, and of their key."""
+        drawn = self.drawn(numbers)
+        if not self.balanced:
+            high = float(max(drawn.max(), 1e-3))
+            bar: dict[str, Any] = {"title": {"text": self.key}, "ticksuffix": " %"}
+            return {"cmin": 0.0, "cmax": high, "colorscale": self.scale, "colorbar": bar, "showscale": True}
+        most = min(STRONGEST, float(max(np.abs(drawn).max(), 0.05)))
+        ticks = [tick for tick in RATIO_TICKS if abs(math.log2(tick)) <= most]
+        bar = {"title": {"text": self.key}, "tickvals": [math.log2(tick) for tick in ticks]}
+        bar["ticktext"] = [f"{tick:g}" for tick in ticks]
+        return {"cmin": -most, "cmax": most, "colorscale": self.scale, "colorbar": bar, "showscale": True}
+
+
+SPEEDUPS = Look("speedup<br>(times)", ratio=True, balanced=True, scale=BALANCE)
+LOSSES = Look("loss (%)", ratio=True, balanced=False, scale=SCALE)
+SHARES = Look("share (%)", ratio=False, balanced=False, scale=SCALE)
+
+
+def add_points(figure: go.Figure, table: pd.DataFrame, value: str, look: Look) -> None:
+    """Adds a square for each row of a table of :func:`~dietlab.view.figures.shape_map.frame_map`; open ones
+    were held out from tuning."""
+    x, y = table.columns[:2]
+    shares = [space / table[name].nunique() for space, name in zip(ROOM, (x, y), strict=True)]
+    figure.add_scatter(
+        x=table[x],
+        y=table[y],
+        mode="markers",
+        name=value,
+        showlegend=False,
+        hoverinfo="text",
+        hovertext=[_hover(row, x, y, value, look) for row in table.to_dict("records")],
+        marker={
+            "symbol": marks("square", table["held_out"]),
+            "size": min(LARGEST, max(LEAST, 0.8 * min(shares))),
+            "color": look.drawn(table[value]),
+            "line": {"width": 3},
+            **look.colours(table[value]),
+        },
+    )
+    add_held_out_key(figure, table)
+    # Beside the plot it would lie on the key of the colours.
+    figure.update_layout(legend={"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"})
+
+
+def _hover(row: dict[str, Any], x: str, y: str, value: str, look: Look) -> str:
+    down = row[y] if y == "layer" else f"{y}={row[y]}"
+    of = (
+        f"over {row['shapes']} shapes, worst {look.words(row['worst'])}"
+        if row["shapes"] > 1
+        else "of one shape"
+    )
+    held_out = "<br>held out from tuning" if row["held_out"] else ""
+    return (
+        f"<b>{value.replace('_', ' ')} {look.words(row[value])}</b>"
+        f"<br>{x}={row[x]}, {escape(str(down))}<br>{of}{held_out}"
+    )
+
+
+# --- regions ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Window:
+    """The part of a dimension that is drawn: its range, and a little beyond the end.
+
+    Args:
+        low, high: the least and the greatest extent that are drawn.
+        end: the end of the range.
+    """
+
+    low: int
+    high: int
+    end: int
+
+    @classmethod
+    def of(cls, dim: Dim) -> Window:
+        return cls(dim.low, last_drawn(dim), dim.high)
+
+    @property
+    def wide(self) -> bool:
+        return _is_wide((self.low, self.end))
+
+    def clipped(self, lows: pd.Series, highs: pd.Series) -> tuple[Any, Any]:
+        """Returns the edges of ranges as far as they are drawn; one outside ends before it begins."""
+        low = np.maximum(lows.to_numpy(float), self.low) - 0.5
+        high = np.minimum(highs.astype("Float64").fillna(self.high).to_numpy(float), self.high) + 0.5
+        return low, high
+
+    def place(self, edges: Any) -> Any:
+        """Returns where edges stand on the axis, from 0 to 1."""
+        ends = np.array([self.low - 0.5, self.high + 0.5])
+        low, high = np.log(ends) if self.wide else ends
+        return ((np.log(edges) if self.wide else np.asarray(edges)) - low) / (high - low)
+
+    def middle(self, low: Any, high: Any) -> Any:
+        """Returns the middle of ranges as they are seen."""
+        return np.sqrt(low * high) if self.wide else (low + high) / 2
+
+
+def add_regions(
+    figure: go.Figure, table: pd.DataFrame, names: tuple[str, str], windows: Sequence[Window]
+) -> None:
+    """Adds the boxes of a tree: cells in the colours of plans, their borders, and the plans' numbers."""
+    (x0, x1), (y0, y1) = (
+        window.clipped(table[f"low_{name}"], table[f"high_{name}"])
+        for name, window in zip(names, windows, strict=True)
+    )
+    seen = np.flatnonzero((x0 < x1) & (y0 < y1))
+    plans = table["plan"].to_numpy(int)
+    said = [_box_words(row, names) for row in table.to_dict("records")]
+    _add_cells(figure, [(x0[i], x1[i], y0[i], y1[i], int(plans[i]), said[i]) for i in seen])
+    across: list[float | None] = []
+    down: list[float | None] = []
+    for i in seen:
+        across += [x0[i], x1[i], x1[i], x0[i], x0[i], None]
+        down += [y0[i], y0[i], y1[i], y1[i], y0[i], None]
+    line = {"color": TEXT, "width": 1}
+    figure.add_scatter(x=across, y=down, mode="lines", line=line, hoverinfo="skip", showlegend=False)
+    sizes = [
+        window.place(high) - window.place(low)
+        for window, low, high in zip(windows, (x0, y0), (x1, y1), strict=True)
+    ]
+    roomy = [i for i in seen if min(size[i] for size in sizes) >= LABELLED]
+    figure.add_scatter(
+        x=[windows[0].middle(x0[i], x1[i]) for i in roomy],
+        y=[windows[1].middle(y0[i], y1[i]) for i in roomy],
+        mode="text",
+        text=[str(plans[i]) for i in roomy],
+        textfont={"color": "black"},
+        hoverinfo="skip",
+        showlegend=False,
+    )
+    _add_plan_key(figure, {int(plans[i]): str(table["scheme"].iloc[i]) for i in seen})
+    figure.add_vline(x=windows[0].end + 0.5, line=TIE)
+    figure.add_hline(y=windows[1].end + 0.5, line=TIE)
+
+
+Cell = tuple[float, float, float, float, int, str]
+"""Edges of a box (left, right, low, high), its plan, and what is said of it."""
+
+
+def _add_cells(figure: go.Figure, cells: Sequence[Cell]) -> None:
+    """Adds a heat map whose cells are cut at every edge of a box."""
+    with lab_imports("figures"):
+        import plotly.graph_objects as go
+
+    xs = np.unique([edge for cell in cells for edge in cell[:2]])
+    ys = np.unique([edge for cell in cells for edge in cell[2:4]])
+    colour = np.full((len(ys) - 1, len(xs) - 1), np.nan)
+    text = np.full(colour.shape, "", dtype=object)
+    for left, right, low, high, plan, said in cells:
+        place = slice(*np.searchsorted(ys, (low, high))), slice(*np.searchsorted(xs, (left, right)))
+        colour[place], text[place] = plan % len(ACCENTS), said
+    count = len(ACCENTS)
+    figure.add_trace(
+        go.Heatmap(
+            x=xs,
+            y=ys,
+            z=colour,
+            zmin=-0.5,
+            zmax=count - 0.5,
+            colorscale=[[(n + end) / count, colour] for n, colour in enumerate(ACCENTS) for end in (0, 1)],
+            showscale=False,
+            text=text,
+            hovertemplate="%{text}<extra></extra>",
+        )
+    )
+
+
+def _box_words(row: dict[str, Any], names: Sequence[str]) -> str:
+    import pandas as pd
+
+    def span(name: str) -> str:
+        low, high = row[f"low_{name}"], row[f"high_{name}"]
+        if pd.isna(high):
+            return f"{name} from {low} on"
+        return f"{name}={low}" if low == high else f"{name}={low} to {high}"
+
+    return f"<b>plan {row['plan']}: {escape(row['scheme'])}</b><br>{', '.join(map(span, names))}"
+
+
+def _add_plan_key(figure: go.Figure, plans: dict[int, str]) -> None:
+    for number, key in sorted(plans.items()):
+        look = {"symbol": "square", "size": 10, "color": accented(number).colour}
+        name = f"{number}: {escape(key)}"
+        figure.add_scatter(x=[None], y=[None], mode="markers", name=name, marker=look)
+
+
+# --- axes -------------------------------------------------------------------------------------
+
+
+def lay_out(figure: go.Figure, names: tuple[str, str], shown: Sequence[Window | list[Any]]) -> None:
+    """Names and scales both axes, of which a :class:`Window`, or all extents or texts are shown."""
+    figure.update_layout(height=HEIGHT, xaxis=_axis(names[0], shown[0]), yaxis=_axis(names[1], shown[1]))
+
+
+def _is_wide(extents: Collection[int]) -> bool:
+    """Returns whether an axis of a map is logarithmic."""
+    return max(extents) >= min(extents) << WIDE
+
+
+def _axis(name: str, shown: Window | list[Any]) -> dict[str, Any]:
+    title = {"title": {"text": f"{name} (extents)" if name == "layer" else f"{name} (extent)"}}
+    if isinstance(shown, Window):
+        ends = [shown.low - 0.5, shown.high + 0.5]
+        scale = DOUBLINGS if shown.wide else {}
+        return {**title, **scale, "showgrid": False, "range": np.log10(ends) if shown.wide else ends}
+    if name == "layer":
+        order = list(dict.fromkeys(shown))
+        return {
+            **title,
+            "type": "category",
+            "categoryorder": "array",
+            "categoryarray": order,
+            "automargin": True,
+        }
+    return {**title, **(DOUBLINGS if _is_wide(shown) else {})}

@@ -1,0 +1,154 @@
+"""Figures of the plan that each shape got, and why: the predicted parts of its time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from dietlab.cost import CostModel
+from dietlab.dispatch import Dispatcher
+from dietlab.plans import Plan
+from dietlab.shapes import Shape, only_dim
+from dietlab.view.figures.base import MICRO
+from dietlab.view.figures.one_layer import Layer
+from dietlab.view.lab import lab_imports
+from dietlab.view.theme import CLEAR, PALETTE, TEXT
+from dietlab.workloads import at_layer
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+SHOWN = 128
+PARTS = {
+    "compute": ("multiply-adds", PALETTE["needed"]),
+    "weights": ("waiting for weights", PALETTE["accent4"]),
+    "edges": ("starting and storing tiles", PALETTE["needed_too"]),
+    "padding": ("padding", PALETTE["wasted"]),
+    "idle": ("idle cores", PALETTE["muted"]),
+}
+"""Fields of :class:`dietlab.cost.Parts`, their names for people and their colours."""
+
+
+def frame_plans(
+    dispatcher: Dispatcher,
+    model: CostModel,
+    extents: Iterable[int] | None = None,
+    layer: Layer | None = None,
+) -> pd.DataFrame:
+    """Returns one row a shape: its ``scheme`` with the parameters, how it covers
+    the rows (``cover``, and ``heights`` of the tiles in order), and the predicted seconds by part and in all.
+
+    Args:
+        extents: of the length (default: the first :data:`SHOWN` of its range).
+        layer: the extents of all other dynamic dimensions, as in ``{"N": 2304, "K": 768}``.
+
+    Raises:
+        WorkloadError: if the layer lacks a dynamic dimension, or has an unknown one.
+    """
+    import pandas as pd
+
+    name, dim = only_dim(at_layer(dispatcher.workload, layer))
+    rows: list[dict[str, Any]] = []
+    for extent in extents or range(dim.low, min(dim.high, dim.low + SHOWN - 1) + 1):
+        shape = Shape.of(**{name: extent}, **(layer or {}))
+        scheme, plan = dispatcher.scheme(shape), dispatcher.plan(shape)
+        parts = model.parts(scheme, shape)
+        rows.append(
+            {
+                name: extent,
+                **scheme.columns,
+                "cover": _cover(plan),
+                "heights": " + ".join(map(str, _heights(plan))),
+                **{f"{part}_seconds": getattr(parts, part) for part in PARTS},
+                "predicted_seconds": parts.total,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _heights(plan: Plan) -> list[int]:
+    """Returns the rows of each tile, from the first to the last."""
+    return [region.kernel.rows for region in plan.regions for _ in range(region.tiles)]
+
+
+def _cover(plan: Plan) -> str:
+    tiles = " + ".join(f"{r.tiles} x {r.kernel.rows}" for r in plan.regions)
+    return f"{tiles} rows of {plan.scheme.cols} columns"
+
+
+def plot_plans(
+    dispatcher: Dispatcher,
+    model: CostModel,
+    extents: Iterable[int] | None = None,
+    template: str | None = None,
+    layer: Layer | None = None,
+) -> go.Figure:
+    """Draws, above, how the rows of each shape are covered; below, where its predicted time goes. Arguments
+    as in :func:`frame_plans`.
+
+    Every column is a shape: its rows are coloured by the height of the tile they belong to, and tiles
+    are told apart by a lighter and a darker shade in turns.
+    """
+    with lab_imports("figures"):
+        import plotly.graph_objects as go
+        from plotly.subplots import make_subplots
+
+    frame, workload = frame_plans(dispatcher, model, extents, layer), at_layer(dispatcher.workload, layer)
+    name, _ = only_dim(workload)
+    figure = make_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.06, row_heights=[0.6, 0.4])
+    shapes = [Shape.of(**{name: extent}, **(layer or {})) for extent in frame[name]]
+    tiles = [_heights(dispatcher.plan(shape)) for shape in shapes]
+    hover = [f"{name}={row[name]}: {row['cover']}<br>{row['scheme']}" for _, row in frame.iterrows()]
+    figure.add_trace(_tiles(go, frame[name], tiles, hover), row=1, col=1)
+    for part, (label, colour) in PARTS.items():
+        share = 100 * frame[f"{part}_seconds"] / frame["predicted_seconds"]
+        figure.add_trace(
+            go.Bar(
+                x=frame[name],
+                y=share,
+                name=label,
+                marker_color=colour,
+                marker_line_width=0,
+                customdata=MICRO * frame[f"{part}_seconds"],
+                hovertemplate=f"{name}=%{{x}}: {label} %{{customdata:.1f}} µs, %{{y:.0f}} %<extra></extra>",
+            ),
+            row=2,
+            col=1,
+        )
+    figure.update_layout(
+        template=template or "none",
+        barmode="stack",
+        bargap=0,
+        height=620,
+        paper_bgcolor=CLEAR,
+        plot_bgcolor=CLEAR,
+        font_color=TEXT,
+        title=f"Plans of {workload}",
+        legend={"orientation": "h", "y": -0.15},
+    )
+    figure.update_yaxes(title_text="row of the output", row=1, col=1)
+    figure.update_yaxes(title_text="predicted time (%)", range=[0, 100], row=2, col=1)
+    figure.update_xaxes(title_text=name, row=2, col=1)
+    return figure
+
+
+def _tiles(go: Any, extents: pd.Series, tiles: list[list[int]], hover: list[str]) -> Any:
+    """Returns a heat map ``[row, shape]`` of tile heights."""
+    import numpy as np
+
+    tallest = max(map(sum, tiles))
+    drawn = np.full((tallest, len(tiles)), np.nan)
+    for column, heights in enumerate(tiles):
+        first = 0
+        for number, height in enumerate(heights):
+            drawn[first : first + height, column] = height + (0.35 if number % 2 else 0.0)
+            first += height
+    return go.Heatmap(
+        x=extents,
+        z=drawn,
+        colorscale="Cividis",
+        colorbar={"title": "rows of<br>the tile", "len": 0.6, "y": 0.72},
+        text=[hover] * tallest,
+        hovertemplate="%{text}<extra></extra>",
+    )

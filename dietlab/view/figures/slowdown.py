@@ -1,0 +1,124 @@
+"""The plot that gains a line with every idea: time over a reference's time, against T."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from dietlab.errors import RecordError
+from dietlab.view.figures.base import MICRO, doubling_axis, is_wide, new_figure
+from dietlab.view.theme import HEADLINES, PALETTE, Style, muted
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+Times = Mapping[int, float]
+"""Microseconds of one call by T."""
+
+TICKS = [0.1, 0.2, 0.35, 0.5, 0.75, 1, 1.25, 1.5, 2, 3, 5, 10, 20, 50, 100]
+
+Y_TITLE = "time ratio (below 1: faster)"
+"""The title of the y axis, of fixed length so that it fits: the figure's title names the reference."""
+
+
+def frame_slowdown(lines: Mapping[str, Times], reference: tuple[str, Times]) -> pd.DataFrame:
+    """Returns one row a line and T that the reference has too: ``seconds`` and ``reference_seconds`` of a
+    call, and ``slowdown``, their ratio (below 1 the line is faster).
+
+    Args:
+        lines: microseconds by T for each name; a T may be missing.
+        reference: a name and its microseconds by T.
+
+    Raises:
+        RecordError: if a time is not positive and finite, or a line shares no T with the reference.
+    """
+    import pandas as pd
+
+    judge, known = reference
+    rows: list[tuple[str, int, float, float, float]] = []
+    for name, times in {**lines, judge: known}.items():
+        for extent, time in times.items():
+            if not (time > 0 and math.isfinite(time)):
+                raise RecordError("a time is positive and finite, in us", f"{time} ({name}, T={extent})")
+    for name, times in lines.items():
+        shared = sorted(set(times) & set(known))
+        if not shared:
+            raise RecordError(
+                f"a line has a T in common with {judge}", name, "Ratios need both times of one shape."
+            )
+        rows += [(name, int(t), times[t] / MICRO, known[t] / MICRO, times[t] / known[t]) for t in shared]
+    return pd.DataFrame(rows, columns=["line", "T", "seconds", "reference_seconds", "slowdown"])
+
+
+def plot_slowdown(
+    lines: Mapping[str, Times], reference: tuple[str, Times], template: str | None = None
+) -> go.Figure:
+    """Draws each line's time over the reference's against T, on a log axis; the reference is the dashed
+    line at 1. There are points only where both were measured. The newest line stands out, and so does one
+    called ``oracle``; the lines before it are grey."""
+    frame = frame_slowdown(lines, reference)
+    judge = reference[0]
+    figure = new_figure(frame, f"Time of one call against {judge}", template)
+    newest = next((name for name in reversed(list(lines)) if name not in HEADLINES), None)
+    for number, (name, part) in enumerate(frame.groupby("line", sort=False)):
+        look = _look(str(name), number, newest)
+        figure.add_scatter(
+            x=part["T"],
+            y=part["slowdown"],
+            name=escape(str(name)),
+            mode="lines+markers",
+            line=look.line,
+            marker={"symbol": look.symbol, "size": 7},
+            hovertext=[_hover(row, judge) for row in part.itertuples()],
+            hoverinfo="text",
+        )
+    _add_reference(figure, frame, reference)
+    figure.update_layout(legend={"orientation": "h", "y": -0.2})
+    figure.update_xaxes(title_text="T (extent)")
+    if is_wide(frame["T"]):
+        doubling_axis(figure)
+    figure.update_yaxes(
+        type="log",
+        tickvals=TICKS,
+        ticktext=[f"{tick:g}" for tick in TICKS],
+        title_text=Y_TITLE,
+    )
+    return figure
+
+
+def _look(name: str, number: int, newest: str | None) -> Style:
+    """Returns the look of a line. Its symbol and, while it is grey, its dash follow from its number: it keeps
+    them when others join behind it."""
+    if name in HEADLINES:
+        return HEADLINES[name]
+    look = muted(number)
+    return look._replace(colour=PALETTE["ours"], dash="solid", width=3) if name == newest else look
+
+
+def _add_reference(figure: go.Figure, frame: pd.DataFrame, reference: tuple[str, Times]) -> None:
+    """Adds the dashed line at 1, as far as the lines go."""
+    judge, times = reference
+    low, high = (frame["T"].min(), frame["T"].max()) if len(frame) else (min(times), max(times))
+    extents = sorted(extent for extent in times if low <= extent <= high)
+    figure.add_scatter(
+        x=extents,
+        y=[1.0] * len(extents),
+        name=escape(judge),
+        mode="lines",
+        line={"color": PALETTE["best_vendor"], "dash": "dash", "width": 2},
+        hoverinfo="text",
+        hovertext=[f"<b>{escape(judge)}: {times[t]:.0f} us</b><br>T={t}" for t in extents],
+    )
+
+
+def _hover(row: Any, judge: str) -> str:
+    line, judge = escape(str(row.line)), escape(judge)
+    faster, slower = (line, judge) if row.slowdown <= 1 else (judge, line)
+    ratio = max(row.slowdown, 1 / row.slowdown)
+    return (
+        f"<b>{faster} is {ratio:.2f} times as fast as {slower}</b>"
+        f"<br>T={row.T}: {MICRO * row.seconds:.0f} us against {MICRO * row.reference_seconds:.0f} us"
+    )

@@ -1,0 +1,222 @@
+"""One contender against dietlab, shape by shape, and the predicted parts of one shape's time."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from dietlab.cost import CostModel
+from dietlab.measure import CACHE_STATES
+from dietlab.results.report import Report
+from dietlab.results.row import OURS
+from dietlab.shapes import Shape
+from dietlab.space import Scheme
+from dietlab.view.figures.base import (
+    MICRO,
+    RATIO_TICKS,
+    add_held_out_key,
+    doubling_axis,
+    is_wide,
+    name_x_axis,
+    new_figure,
+)
+from dietlab.view.figures.plans import PARTS
+from dietlab.view.figures.results import SPEEDUP_TITLE, frame_latency, frame_speedup
+from dietlab.view.theme import GRID, HEADLINES, PALETTE, TIE, marks, ring
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+ENDS = ("seconds_low", "seconds_high")
+"""Columns of the 95 % interval of a median."""
+
+CLOSE = 2.0
+CLOSE_TICKS = [0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.3, 1.4, 1.6, 1.8, 2, 2.5, 3]
+"""The axis of speedups whose greatest and least (or 1) are less than :data:`CLOSE` times apart."""
+
+
+def frame_against(report: Report, contender: str, cache: str | None = None) -> pd.DataFrame:
+    """Returns one contender's rows of :func:`dietlab.view.figures.results.frame_speedup`, with the
+    intervals of both times.
+
+    ``seconds_low`` and ``seconds_high`` are the 95 % interval of the contender's median,
+    ``dietlab_seconds_low`` and ``dietlab_seconds_high`` of ours. ``speedup_low`` and ``speedup_high`` are the
+    least and the greatest ratio that both intervals allow together. The blocks of both are not kept, so this
+    is wider than an interval of the ratio itself would be: it errs on the careful side. The speedup, a median
+    over blocks, may lie outside by a little.
+
+    Args:
+        contender: one of the report's, or ``best prepacked vendor`` or ``best plain vendor``.
+        cache: None is the first cache state of the report.
+
+    Raises:
+        RecordError: if the report has no such cache state.
+    """
+    frame = frame_speedup(report, cache)
+    frame = frame[frame["contender"] == contender]
+    times = frame_latency(report, cache)[["shape", "contender", *ENDS]]
+    ours = times[times["contender"] == OURS].drop(columns="contender")
+    ours = ours.rename(columns={end: f"dietlab_{end}" for end in ENDS})
+    theirs = times.rename(columns={"contender": "fastest"})
+    frame = frame.merge(theirs, how="left", on=["shape", "fastest"]).merge(ours, how="left", on="shape")
+    frame["speedup"] = frame["speedup"].astype(float)
+    frame["speedup_low"] = frame["seconds_low"].astype(float) / frame["dietlab_seconds_high"].astype(float)
+    frame["speedup_high"] = frame["seconds_high"].astype(float) / frame["dietlab_seconds_low"].astype(float)
+    return frame
+
+
+def frame_parts(model: CostModel, plan: str, shape: Shape, cache: str) -> pd.DataFrame:
+    """Returns the predicted parts of a plan's time on one shape: seconds, and ``share`` of their sum.
+
+    Args:
+        plan: the key of its scheme.
+        cache: where operands come from; a state that the model does not know leaves it as it was fitted.
+
+    Raises:
+        SpaceError: if the plan is no key.
+    """
+    import pandas as pd
+
+    state = next((known for known in CACHE_STATES if known == cache), model.cost.cache)
+    told = replace(model, cost=model.cost.with_cache(state))
+    parts = told.parts(Scheme.from_key(plan), shape)
+    rows = [(label, getattr(parts, field)) for field, (label, _) in PARTS.items()]
+    frame = pd.DataFrame(rows, columns=["part", "predicted_seconds"])
+    frame["share"] = frame["predicted_seconds"] / (frame["predicted_seconds"].sum() or 1.0)
+    return frame
+
+
+def plot_against(
+    report: Report,
+    contender: str,
+    cache: str | None = None,
+    shape: str = "",
+    parts: pd.DataFrame | None = None,
+    template: str | None = None,
+) -> go.Figure:
+    """Draws the speedup over one contender against the shape, with bars over what both intervals allow.
+
+    Args:
+        shape: this one, such as ``"T=43"``, has a ring.
+        parts: of its time (:func:`frame_parts`): they are drawn below, beside the measured time.
+    """
+    frame = frame_against(report, contender, cache)
+    figure = new_figure(frame, f"Speedup of dietlab over {contender}", template)
+    x = name_x_axis(figure, report)
+    if frame.empty:
+        return figure
+    _add_speedups(figure, frame, x, contender)
+    figure.add_hline(y=1, line=TIE)
+    ticks = _ticks(frame)
+    figure.update_yaxes(
+        type="log",
+        tickvals=ticks,
+        ticktext=[f"{tick:g}" for tick in ticks],
+        title_text=SPEEDUP_TITLE,
+    )
+    if x != "shape" and is_wide(frame[x]):
+        doubling_axis(figure)
+    chosen = frame[frame["shape"] == shape]
+    if len(chosen):
+        figure.add_scatter(
+            x=chosen[x],
+            y=chosen["speedup"],
+            mode="markers",
+            name=escape(shape),
+            hoverinfo="skip",
+            marker=ring(16),
+        )
+        if parts is not None and len(parts):
+            _add_parts(figure, parts, shape, MICRO * float(chosen["dietlab_seconds"].iloc[0]))
+    return figure
+
+
+def _add_speedups(figure: go.Figure, frame: pd.DataFrame, x: str, contender: str) -> None:
+    """Adds the first trace: its points are the frame's rows."""
+    look = HEADLINES.get(contender, HEADLINES["best prepacked vendor"])
+    above = (frame["speedup_high"] - frame["speedup"]).clip(lower=0)
+    below = (frame["speedup"] - frame["speedup_low"]).clip(lower=0)
+    bars = {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "thickness": 1}
+    figure.add_scatter(
+        x=frame[x],
+        y=frame["speedup"],
+        name=escape(contender),
+        mode="lines+markers",
+        error_y=bars,
+        line={"color": look.colour, "dash": look.dash, "width": 2},
+        marker={"symbol": marks(look.symbol, frame["held_out"]), "size": 8},
+        hovertext=[_hover(row) for row in frame.itertuples()],
+        hoverinfo="text",
+    )
+    add_held_out_key(figure, frame)
+
+
+def _ticks(frame: pd.DataFrame) -> list[float]:
+    """Returns ticks, finer where the speedups lie close together."""
+    close = frame["speedup"].max() < CLOSE * min(1.0, frame["speedup"].min())
+    return CLOSE_TICKS if close else RATIO_TICKS
+
+
+def _hover(row: Any) -> str:
+    faster, slower = (OURS, row.contender) if row.speedup >= 1 else (row.contender, OURS)
+    ratio = max(row.speedup, 1 / row.speedup)
+    who = row.contender if row.fastest == row.contender else f"{row.contender} ({row.fastest})"
+    held_out = ", held out from tuning" if row.held_out else ""
+    lines = [
+        f"<b>{escape(faster)} is {ratio:.2f} times as fast as {escape(slower)}</b>",
+        f"{OURS} {time_words(row.dietlab_seconds, row.dietlab_seconds_low, row.dietlab_seconds_high)}",
+        f"{escape(who)} {time_words(row.seconds_median, row.seconds_low, row.seconds_high)}",
+        f"{escape(row.shape)}{held_out}; click to see its plan",
+    ]
+    return "<br>".join(lines)
+
+
+def time_words(median: float | None, low: float | None, high: float | None) -> str:
+    """Returns ``"82.9 us (82.5 to 83.0)"``: a median, given in seconds as its 95 % interval is; shorter where
+    they are unknown."""
+    if median is None or math.isnan(median):
+        return "was not measured"
+    if low is None or high is None or math.isnan(low) or math.isnan(high):
+        return f"{MICRO * median:.1f} us"
+    return f"{MICRO * median:.1f} us ({MICRO * low:.1f} to {MICRO * high:.1f})"
+
+
+def _add_parts(figure: go.Figure, parts: pd.DataFrame, shape: str, measured_us: float) -> None:
+    """Adds a stacked bar below the speedups."""
+    figure.update_layout(
+        height=560,
+        barmode="stack",
+        yaxis={"domain": [0.36, 1.0]},
+        xaxis2={"anchor": "y2", "gridcolor": GRID, "title": {"text": "predicted time of dietlab (us)"}},
+        yaxis2={"anchor": "x2", "domain": [0.0, 0.12], "gridcolor": GRID},
+    )
+    colours = dict(PARTS.values())
+    for row in parts.itertuples():
+        us, percent = MICRO * row.predicted_seconds, 100 * row.share
+        said = f"<b>{row.part}: {us:.1f} us</b><br>{percent:.0f} % of what is predicted for"
+        figure.add_bar(
+            x=[us],
+            y=[shape],
+            orientation="h",
+            name=row.part,
+            xaxis="x2",
+            yaxis="y2",
+            marker={"color": colours[row.part], "line": {"width": 0}},
+            hovertext=[f"{said} {escape(shape)}"],
+            hoverinfo="text",
+        )
+    if not math.isnan(measured_us):
+        figure.add_scatter(
+            x=[measured_us],
+            y=[shape],
+            name="measured",
+            mode="markers",
+            xaxis="x2",
+            yaxis="y2",
+            marker={"symbol": "diamond", "size": 12, "color": PALETTE["ours"]},
+            hoverinfo="text",
+            hovertext=[f"<b>measured: {measured_us:.1f} us</b><br>{escape(shape)}"],
+        )

@@ -1,0 +1,62 @@
+"""Any table as a figure: its columns as lines, or as bars that stand beside each other."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+from dietlab.view.figures.base import new_figure
+from dietlab.view.theme import HEADLINES, accented
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+
+def plot_table(table: pd.DataFrame, title: str, x: str, y: str, log_x: bool = False) -> go.Figure:
+    """Draws each column of a table as a line over its index, through all values that it has.
+
+    Args:
+        x, y: titles of the axes, with units.
+        log_x: whether each doubling of the index gets the same room.
+    """
+    figure = new_figure(table, title, None)
+    for number, name in enumerate(map(str, table.columns)):
+        look = HEADLINES.get(name, accented(number))
+        line = table[name].dropna()
+        figure.add_scatter(
+            x=line.index,
+            y=line,
+            name=escape(name),
+            mode="lines+markers",
+            hoverinfo="text",
+            line=look.line,
+            marker={"symbol": look.symbol},
+            hovertext=[f"<b>{escape(name)}: {v:.4g}</b><br>{x}: {i}" for i, v in line.items()],
+        )
+    figure.update_layout(legend={"orientation": "h", "y": -0.2})
+    figure.update_xaxes(title_text=x, **({"type": "log", "dtick": 0.30103} if log_x else {}))
+    figure.update_yaxes(title_text=y)
+    return figure
+
+
+def plot_bars(table: pd.DataFrame, title: str, y: str) -> go.Figure:
+    """Draws each column of a table as bars over its index, beside those of the others.
+
+    Args:
+        y: title of the vertical axis, with its unit.
+    """
+    figure = new_figure(table, title, None)
+    for number, name in enumerate(map(str, table.columns)):
+        bars = table[name].dropna()
+        figure.add_bar(
+            x=[str(place) for place in bars.index],
+            y=bars,
+            name=escape(name),
+            marker={"color": accented(number).colour},
+            hovertext=[f"<b>{escape(name)}: {v:.4g}</b><br>{escape(str(i))}" for i, v in bars.items()],
+            hoverinfo="text",
+        )
+    figure.update_layout(barmode="group", legend={"orientation": "h", "y": -0.2})
+    figure.update_yaxes(title_text=y)
+    return figure

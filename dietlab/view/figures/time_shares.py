@@ -1,0 +1,126 @@
+"""The time of a whole model by part: in contractions, in attention, in the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import TYPE_CHECKING
+
+from dietlab.errors import RecordError
+from dietlab.results.report import Report
+from dietlab.view.figures.base import new_figure
+from dietlab.view.theme import GRID, PALETTE
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+PARTS = {
+    "contractions": PALETTE["accent1"],
+    "attention": PALETTE["accent2"],
+    "rest": PALETTE["muted"],
+}
+"""Colours of the parts of a call, in the order in which their bars are stacked."""
+
+PANELS = 4
+"""The most lengths that are drawn where none are named: bars of more could not be compared."""
+
+MILLI = 1e3
+"""Milliseconds in a second."""
+
+GAP = 0.03
+"""Between two panels, a share of the figure's width."""
+
+
+def frame_time_shares(report: Report) -> pd.DataFrame:
+    """Returns one row for each length, contender and part of its call: ``share`` of the time of 1, and
+    ``seconds`` of the median call; none if the model was not profiled (``dietlab model --shares``)."""
+    import pandas as pd
+
+    rows = [
+        {
+            "T": row.shape[report.length],
+            "contender": row.contender,
+            "part": part,
+            "share": getattr(row.shares, part),
+            "seconds": getattr(row.shares, part) * row.seconds_median,
+        }
+        for row in report.rows
+        if row.shares is not None
+        for part in PARTS
+    ]
+    return pd.DataFrame(rows, columns=["T", "contender", "part", "share", "seconds"])
+
+
+def plot_time_shares(
+    report: Report, lengths: Sequence[int] | None = None, template: str | None = None
+) -> go.Figure:
+    """Draws a bar for each contender, in a panel for each length: the milliseconds of a call by part.
+
+    Args:
+        lengths: that are drawn (default: at most :data:`PANELS`, from the shortest to the longest).
+
+    Raises:
+        RecordError: if a length was not profiled.
+    """
+    frame = frame_time_shares(report)
+    known = sorted(frame["T"].unique())
+    if unknown := sorted(set(lengths or ()) - set(known)):
+        raise RecordError(
+            "a length was profiled", unknown, f"Known are {', '.join(map(str, known)) or 'none'}."
+        )
+    chosen = list(lengths) if lengths else _spread(known)
+    figure = new_figure(frame, "Time of a call by part", template)
+    for number, length in enumerate(chosen):
+        _add_panel(figure, frame[frame["T"] == length], number, len(chosen))
+    if chosen:
+        # From the top; a contender that has no bar at a length keeps its place.
+        names = list(dict.fromkeys(frame["contender"]))
+        order = {"type": "category", "categoryorder": "array", "categoryarray": names}
+        figure.update_yaxes(range=[len(names) - 0.5, -0.5], **order)
+        figure.update_layout(yaxis={"title": {"text": "contender", "standoff": 10}})
+    figure.update_layout(barmode="stack", legend={"orientation": "h", "y": -0.25}, margin={"l": 130})
+    return figure
+
+
+def _spread(known: Sequence[int]) -> list[int]:
+    """Returns as many lengths as there are panels, evenly by their place; both ends are among them."""
+    last = min(PANELS, len(known)) - 1
+    return [known[round(number * (len(known) - 1) / max(1, last))] for number in range(last + 1)]
+
+
+def _add_panel(figure: go.Figure, frame: pd.DataFrame, number: int, panels: int) -> None:
+    """Adds the bars of one length on axes next to those before."""
+    axis = str(number + 1) if number else ""
+    width = (1 + GAP) / panels
+    for part, colour in PARTS.items():
+        bars = frame[frame["part"] == part]
+        figure.add_bar(
+            x=MILLI * bars["seconds"],
+            y=bars["contender"],
+            orientation="h",
+            name=part,
+            legendgroup=part,
+            showlegend=number == 0,
+            xaxis=f"x{axis}",
+            yaxis=f"y{axis}",
+            marker={"color": colour, "line": {"width": 0}},
+            hovertext=[
+                f"<b>{escape(row.contender)}: {MILLI * row.seconds:.2f} ms in {part}</b>"
+                f"<br>{row.share:.0%} of a call at T={row.T}"
+                for row in bars.itertuples()
+            ],
+            hoverinfo="text",
+        )
+    figure.update_layout(
+        {
+            f"xaxis{axis}": {
+                "domain": [number * width, number * width + width - GAP],
+                "anchor": f"y{axis}",
+                "title": {"text": f"T={frame['T'].iloc[0]} (ms)"},
+                "gridcolor": GRID,
+                "zerolinecolor": GRID,
+            },
+            f"yaxis{axis}": {"anchor": f"x{axis}", "showticklabels": number == 0, "gridcolor": GRID},
+        }
+    )

@@ -1,0 +1,125 @@
+"""Texts and figures of a report's trace: how often each shape occurs, the padding of each policy on it, and
+times.
+
+plotly and pandas are imported when something is drawn.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+from dietlab.errors import WorkloadError
+from dietlab.results.policies import PLANS, POLICIES, Padding, policy_waste
+from dietlab.results.report import Report
+from dietlab.results.trace import TraceTime
+from dietlab.view.figures.base import MICRO, doubling_axis, is_wide, name_x_axis, new_figure
+from dietlab.view.theme import GRID, PALETTE
+from dietlab.workloads import workload_from_json
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+TRACE_HEADER = ("cache", "contender", "us a call", "speedup", "share of calls")
+PADDING_HEADER = ("padding", "waste", "executed for one needed")
+SYMBOLS = dict(zip((PLANS, *POLICIES), ("circle", "triangle-up", "x-thin-open", "square-open"), strict=True))
+ROLES = ("ours", "accent3", "accent1", "accent6")
+COLOURS = dict(zip((PLANS, *POLICIES), map(PALETTE.__getitem__, ROLES), strict=True))
+
+
+def traffic_words(report: Report) -> str:
+    """Tells in a phrase what the weights of the shapes are."""
+    shapes = report.shape_set
+    weights = report.weights.values()
+    alike = not weights or max(weights) - min(weights) < 1e-9
+    words = f"{len(weights)} shapes, " + ("each as often as the others" if alike else "by their weights")
+    if shapes is not None and shapes.source:
+        words += f" ({shapes.source})"
+    if shapes is not None and shapes.dropped:
+        words += f"; {100 * shapes.dropped:.1f} % of the traffic lies outside the range and is left out"
+    return words
+
+
+def trace_cells(line: TraceTime) -> tuple[str, ...]:
+    """Returns the cells below ``TRACE_HEADER``."""
+    speedup = "-" if line.speedup is None else f"{line.speedup:.2f}x"
+    return line.cache, line.contender, f"{MICRO * line.seconds:.1f}", speedup, f"{100 * line.share:.0f} %"
+
+
+def padding_cells(line: Padding) -> tuple[str, ...]:
+    """Returns the cells below ``PADDING_HEADER``."""
+    return line.policy, f"{100 * line.waste:.1f} %", f"{line.ratio:.2f}x"
+
+
+def frame_traffic(report: Report) -> pd.DataFrame:
+    """Returns one row a shape: its ``weight`` (a share of the calls, 0 to 1), and for each policy the share
+    of the multiply-adds that is padding."""
+    import pandas as pd
+
+    try:
+        workload = workload_from_json(report.workload)
+    except WorkloadError:
+        workload = None
+    ours = {r.shape: r.padding_waste for r in report.rows if r.padding_waste is not None}
+    records = [
+        {
+            **shape.to_json(),
+            "shape": str(shape),
+            "weight": weight,
+            PLANS: ours.get(shape),
+            **{name: policy_waste(workload, shape, p) for name, p in POLICIES.items() if workload},
+        }
+        for shape, weight in sorted(report.weights.items())
+    ]
+    return pd.DataFrame(records, columns=None if records else ["shape", "weight", PLANS, *POLICIES])
+
+
+def plot_traffic(report: Report, template: str | None = None) -> go.Figure:
+    """Draws how often each shape occurs and, below, the padding waste of each policy on it."""
+    frame = frame_traffic(report)
+    figure = new_figure(frame, "Traffic and padding", template)
+    x = name_x_axis(figure, report)
+    if frame.empty:
+        return figure
+    wide = x != "shape" and is_wide(frame[x])
+    hover = [f"<b>{100 * r.weight:.2f} % of the calls</b><br>{escape(r.shape)}" for r in frame.itertuples()]
+    figure.add_bar(
+        x=frame[x],
+        y=100 * frame["weight"],
+        name="calls",
+        marker={"color": PALETTE["muted"], "line": {"width": 0}},
+        width=0.04 * frame[x] if wide else None,
+        hovertext=hover,
+        hoverinfo="text",
+    )
+    for line in report.padding:
+        look = {"color": COLOURS[line.policy], "symbol": SYMBOLS[line.policy], "size": 5}
+        # Dots: between two lengths of the trace waste rises and falls, which a line would hide.
+        figure.add_scatter(
+            x=frame[x],
+            y=100 * frame[line.policy],
+            yaxis="y2",
+            mode="markers",
+            marker=look,
+            name=f"{line.policy}: {100 * line.waste:.1f} % over the trace",
+            hovertext=_hover(frame, line.policy),
+            hoverinfo="text",
+        )
+    if wide:
+        doubling_axis(figure)
+    axis = {"gridcolor": GRID, "rangemode": "tozero"}
+    figure.update_layout(
+        bargap=0.1,
+        xaxis_anchor="y2",
+        yaxis={**axis, "domain": [0.58, 1], "title": {"text": "calls (%)"}},
+        yaxis2={**axis, "domain": [0, 0.48], "anchor": "x", "title": {"text": "waste (%)"}},
+    )
+    return figure
+
+
+def _hover(frame: pd.DataFrame, policy: str) -> list[str]:
+    return [
+        f"<b>{100 * waste:.1f} % of the multiply-adds are padding</b><br>{policy}<br>{escape(shape)}"
+        for waste, shape in zip(frame[policy], frame["shape"], strict=True)
+    ]

@@ -1,0 +1,86 @@
+"""A bench as one self-contained HTML page: it opens without a network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from dietlab.cost import CostModel
+from dietlab.dispatch import Dispatcher
+from dietlab.results.table import ResultTable
+from dietlab.study import DISPATCHER, MODEL
+from dietlab.view.pages.bench_text import bench_title, cores, machine_lines, notes_of, tables
+from dietlab.view.pages.page import figure_markup, render_page
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+
+class Section(NamedTuple):
+    """Figures that are unfolded together: a heading, and the figures' markup."""
+
+    heading: str
+    figures: list[str]
+
+
+def render_bench_page(table: ResultTable, plans: Mapping[str, go.Figure] | None = None) -> str:
+    """Returns the summary, every table, and for each workload its figures.
+
+    Args:
+        plans: figures that say which plan each length got and why, by heading; they get a section
+            too, which is left out without them.
+    """
+    return render_page(
+        "bench.html.j2",
+        bench_title(table),
+        lines=machine_lines(table),
+        tables=tables(table),
+        notes=notes_of(table),
+        sections=list(_sections(table)),
+        plans=[
+            (heading, figure_markup(figure, f"plan-{number}"))
+            for number, (heading, figure) in enumerate((plans or {}).items())
+        ],
+    )
+
+
+def write_bench(table: ResultTable, path: str | Path, plans: Mapping[str, go.Figure] | None = None) -> Path:
+    """Writes :func:`render_bench_page` to ``path``."""
+    target = Path(path)
+    target.write_text(render_bench_page(table, plans), encoding="utf-8")
+    return target
+
+
+def plans_in(folder: str | Path, table: ResultTable) -> dict[str, go.Figure]:
+    """Returns, for the studies of a bench in ``folder``, a figure of the plan that each length got, and
+    why. Studies of several dynamic dimensions have none: a layer is fixed first.
+    """
+    from dietlab.view.figures.plans import plot_plans
+
+    found = {}
+    for report in table.reports:
+        study = Path(folder) / report.folder
+        drawn = report.complete and len(report.operator.dims) == 1
+        if drawn and (study / MODEL).exists() and (study / DISPATCHER).exists():
+            dispatcher, model = Dispatcher.load(study / DISPATCHER), CostModel.load(study / MODEL)
+            found[f"{report.name}, {cores(report.threads)}"] = plot_plans(dispatcher, model)
+    return found
+
+
+def _sections(table: ResultTable) -> Iterator[Section]:
+    """Returns, for each workload, speedups by threads and cache state, then the shares of the roofline; of
+    one with layers, the speedups of each layer."""
+    from dietlab.view.figures.bench import bench_layer_figures, plot_bench_roofline, plot_bench_speedup
+
+    measured = [(report.name, report.threads, cache) for report in table.reports for cache in report.caches]
+    for number, name in enumerate(sorted({workload for workload, _, _ in measured})):
+        turns = sorted((threads, cache) for workload, threads, cache in measured if workload == name)
+        if len(table.report(name, turns[0][0]).operator.dims) > 1:
+            drawn = [figure for place in turns for figure in bench_layer_figures(table, name, *place)]
+        else:
+            drawn = [plot_bench_speedup(table, name, threads, cache) for threads, cache in turns]
+            drawn += [plot_bench_roofline(table, name, threads) for threads in sorted({t for t, _ in turns})]
+        # Numbered: a name out of the table has no place in a script.
+        markup = [figure_markup(figure, f"figure-{number}-{i}") for i, figure in enumerate(drawn)]
+        yield Section(name, markup)

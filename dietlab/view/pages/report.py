@@ -1,0 +1,249 @@
+"""A report as one self-contained HTML page, and as a table for terminals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dietlab.cards import counted
+from dietlab.results.parts import judged, part_cells, part_header
+from dietlab.results.report import Report
+from dietlab.results.row import OURS, Row
+from dietlab.results.speedups import SUMMARY_HEADER, summary_cells
+from dietlab.view.figures.traffic import (
+    PADDING_HEADER,
+    TRACE_HEADER,
+    padding_cells,
+    trace_cells,
+    traffic_words,
+)
+from dietlab.view.pages.page import figure_markup, render_page
+from dietlab.view.progress import duration
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+TRACE_CAPTION = "time of a mean call over the trace, and the speedup of dietlab on the same calls"
+PADDING_CAPTION = "multiply-adds that no output needs, over all executed, over the trace"
+SUMMARY_CAPTION = "speedup of dietlab over each contender, in times (above 1: dietlab is faster)"
+
+
+class Fact(NamedTuple):
+    """A name and its value with the unit, as text."""
+
+    name: str
+    value: str
+
+
+class PartTable(NamedTuple):
+    """A table of speedups by layer or by length: its title, its header and its cells."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+
+
+def render_html(report: Report) -> str:
+    """Renders the whole report as one HTML page; light or dark as the reader's system is."""
+    return render_page(
+        "report.html.j2",
+        report.title,
+        report=report,
+        tables=_fact_tables(report),
+        caption=SUMMARY_CAPTION,
+        summary_header=SUMMARY_HEADER,
+        summary=[summary_cells(line) for line in report.summary],
+        parts=_part_tables(report),
+        traffic=traffic_words(report),
+        trace_caption=TRACE_CAPTION,
+        trace_header=TRACE_HEADER,
+        trace=[trace_cells(line) for line in report.trace],
+        padding_caption=PADDING_CAPTION,
+        padding_header=PADDING_HEADER,
+        padding=[padding_cells(line) for line in report.padding],
+        present=[c for c in report.contenders if not c.absent],
+        absent=[c for c in report.contenders if c.absent],
+        wrong=uncounted(report, wrong=True),
+        missing=uncounted(report, wrong=False),
+        figures=list(_figures(report)),
+    )
+
+
+def write_html(report: Report, path: str | Path) -> Path:
+    """Writes :func:`render_html` to ``path`` (about 5 MB, nearly all of it plotly.js)."""
+    target = Path(path)
+    target.write_text(render_html(report), encoding="utf-8")
+    return target
+
+
+def render_text(report: Report) -> str:
+    """Renders the summary for a terminal: aligned, in plain characters, with units."""
+    lines = [
+        report.title,
+        f"on {report.processor_name}, cores: {report.hardware.get('cores', '?')}",
+        "",
+        SUMMARY_CAPTION,
+        *_aligned(SUMMARY_HEADER, [summary_cells(line) for line in report.summary], left=2),
+        *_parts_text(report),
+        *_trace_text(report),
+    ]
+    for title, entries in (
+        ("contenders", [f"{c.name}: {c.detail or c.version}" for c in report.contenders if not c.absent]),
+        ("absent", [f"{c.name}: {c.absent}" for c in report.contenders if c.absent]),
+        ("wrong results, not counted", uncounted(report, wrong=True)),
+        ("no results", uncounted(report, wrong=False)),
+        ("quality of dispatch", [": ".join(fact) for fact in facts(report.quality)]),
+        ("tuning", [": ".join(fact) for fact in facts(report.tuning)]),
+        ("library", [": ".join(fact) for fact in facts(report.library)]),
+        ("notes", list(report.remarks)),
+    ):
+        if entries:
+            lines += ["", title, *(f"  {entry}" for entry in entries)]
+    return "\n".join(lines) + "\n"
+
+
+def _part_tables(report: Report) -> list[PartTable]:
+    """Returns the speedups by layer and by length; nothing if there are not several dynamic dimensions."""
+    tables = (("layer", judged(report.by_layer)), ("length", judged(report.by_length)))
+    return [
+        PartTable(f"by {what}", part_header(what), [part_cells(part) for part in found])
+        for what, found in tables
+        if found
+    ]
+
+
+def _parts_text(report: Report) -> Iterator[str]:
+    for table in _part_tables(report):
+        yield from ("", f"speedup of dietlab {table.title}, in times")
+        yield from _aligned(table.header, table.rows, left=3)
+
+
+def _trace_text(report: Report) -> Iterator[str]:
+    """Times and padding over the trace, as far as they are known."""
+    if report.trace:
+        yield from ("", f"trace: {traffic_words(report)}", TRACE_CAPTION)
+        yield from _aligned(TRACE_HEADER, [trace_cells(line) for line in report.trace], left=2)
+    if report.padding:
+        yield from ("", PADDING_CAPTION)
+        yield from _aligned(PADDING_HEADER, [padding_cells(line) for line in report.padding], left=1)
+
+
+def uncounted(report: Report, *, wrong: bool) -> list[str]:
+    """Lists who gave wrong results, or none, for how many shapes, and why on the first of them."""
+    found: dict[tuple[str, str], list[Row]] = {}
+    for row in report.rows:
+        if not row.correct and (row.correct is None) != wrong:
+            found.setdefault((row.contender, row.cache), []).append(row)
+    return [
+        f"{contender} ({cache} cache): {counted(len(rows), 'shape')}, the first {rows[0].shape}"
+        + (f": {rows[0].plan}" if rows[0].plan else "")
+        for (contender, cache), rows in found.items()
+    ]
+
+
+def facts(values: Mapping[str, Any], prefix: str = "", unit: str = "") -> list[Fact]:
+    """Names and values of any JSON object, with the unit that the name says; nested ones flattened.
+
+    ``{"seconds": {"compile": 3.0}}`` gives ``seconds, compile: 3.0 s``.
+    """
+    return list(_facts(values, prefix, unit))
+
+
+def _facts(values: Mapping[str, Any], prefix: str, unit: str) -> Iterator[Fact]:
+    for key, value in values.items():
+        own = _unit(key) or unit
+        name = f"{prefix}{key.replace('_', ' ')}"
+        if isinstance(value, Mapping):
+            yield from _facts(value, f"{name}, ", own)
+            amounts = list(value.values())
+            if own == "s" and len(amounts) > 1 and "total" not in value and all(map(_is_number, amounts)):
+                yield Fact(f"{name}, total", duration(sum(amounts)))
+        elif value is not None:
+            yield Fact(name, _with_unit(value, own))
+
+
+def _unit(key: str) -> str:
+    words = {"seconds": "s", "bytes": "bytes", "gflops": "GFLOP/s", "gbps": "GB/s", "ns": "ns", "us": "us"}
+    return words.get(key.rpartition("_")[2], "")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _with_unit(value: Any, unit: str) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if not _is_number(value):
+        return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    if unit == "s":
+        return duration(value)
+    if unit == "bytes":
+        return f"{value} bytes" if value < 1024 else f"{value / 1024:.1f} KiB"
+    return f"{value:.5g} {unit}".strip() if isinstance(value, float) else f"{value} {unit}".strip()
+
+
+def _fact_tables(report: Report) -> list[tuple[str, list[Fact]]]:
+    return [
+        ("Workload", facts(report.workload)),
+        ("Hardware", facts(report.hardware)),
+        ("Quality of dispatch", facts(report.quality)),
+        ("Tuning", facts(report.tuning)),
+        ("Library", facts(report.library)),
+        ("Versions", facts(report.versions)),
+    ]
+
+
+def _figures(report: Report) -> Iterator[tuple[str, str]]:
+    """Yields a heading and a ``div`` for each figure."""
+    drawn = _along_the_length(report) if len(report.dims) < 2 else _over_layers(report)
+    # Numbered: a name out of the report has no place in a script.
+    for number, (heading, figure) in enumerate(drawn):
+        yield heading, figure_markup(figure, f"figure-{number}")
+
+
+def _along_the_length(report: Report) -> Iterator[tuple[str, go.Figure]]:
+    """Yields three figures for each cache state, then padding and traffic."""
+    from dietlab.view.figures.results import plot_latency, plot_padding, plot_speedup, plot_throughput
+    from dietlab.view.figures.traffic import plot_traffic
+
+    plots = (("speedup", plot_speedup), ("throughput", plot_throughput), ("latency", plot_latency))
+    for cache in report.caches:
+        for name, plot in plots:
+            yield f"{name}, {cache} cache", plot(report, cache)
+    if _any_has(report, "padding_waste"):
+        yield "padding waste", plot_padding(report)
+    if report.padding:
+        yield "traffic and padding", plot_traffic(report)
+
+
+def _over_layers(report: Report) -> Iterator[tuple[str, go.Figure]]:
+    """Yields two figures by layer and length and maps for each cache state."""
+    from dietlab.view.figures.layers import plot_layers, plot_lengths
+    from dietlab.view.figures.shape_map import LAYER, map_values, plot_map
+
+    for cache in report.caches:
+        yield f"speedup by layer, {cache} cache", plot_layers(report, cache)
+        yield f"speedup by length, {cache} cache", plot_lengths(report, cache)
+        for value in map_values(report):
+            if value == "speedup" or _any_has(report, value):
+                heading = f"{value.replace('_', ' ')}, {cache} cache"
+                yield heading, plot_map(report, value, y=LAYER, cache=cache)
+
+
+def _any_has(report: Report, field: str) -> bool:
+    return any(row.contender == OURS and getattr(row, field) is not None for row in report.rows)
+
+
+def _aligned(header: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> list[str]:
+    """Columns two spaces apart; the first ``left`` are flush left, the others flush right."""
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    rule = ["-" * width for width in widths]
+    return [
+        "  ".join(
+            cell.ljust(width) if i < left else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in [header, rule, *rows]
+    ]

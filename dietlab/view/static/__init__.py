@@ -1,0 +1,1 @@
+"""Pictures that stand beside live figures: plotly's figures redrawn by matplotlib."""

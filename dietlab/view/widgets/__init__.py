@@ -1,0 +1,1 @@
+"""Widgets of notebooks: explorers, the tuning panel, and live figures."""

@@ -1,0 +1,247 @@
+"""The cost model while records are added: what it predicts, looks at, and how well it ranks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dietlab.cost import CostModel, evaluate_model, too_few_pairs
+from dietlab.errors import ModelError
+from dietlab.search import TuningRun
+from dietlab.view.figures.base import new_figure
+from dietlab.view.figures.predictions import (
+    TILE,
+    fit_first,
+    frame_importances,
+    frame_predictions,
+    leading_words,
+    plot_importances,
+    plot_predictions,
+)
+from dietlab.view.theme import PALETTE, TIE
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+    from dietlab.view.widgets.explorer import Drawn, Explorer
+
+METRICS = ("pairs", "pairwise", "r2", "peak@1", "peak@5", "rmse", "mape")
+LINES = {
+    "pairwise": ("pairs in the right order", PALETTE["accent1"], "circle", "solid"),
+    "peak@1": ("speed of the first choice", PALETTE["ours"], "square", "dash"),
+    "peak@5": ("speed of the best of five", PALETTE["accent3"], "diamond", "dot"),
+}
+"""Drawn metrics: name for people, colour, symbol and dash."""
+
+PREDICTIONS, IMPORTANCES, RANKING = "predicted and measured", "feature importances", "ranking quality"
+NONE = "none"
+FEWEST = 8
+"""Records that the smallest fit gets, if there are as many."""
+STEPS = 9
+REST = 1 / 3
+"""A lab opens on a fit that leaves this share of the records to judge it on."""
+
+
+# --- ranking quality --------------------------------------------------------------------------
+
+
+def frame_ranking(run: TuningRun, counts: Iterable[int]) -> pd.DataFrame:
+    """Returns ranking metrics of a cost model after its first ``n`` records, for each ``n`` in ``counts``.
+
+    It is judged on all *other* records, so rows near the end of a run are judged on few. Columns:
+    ``records`` (n), ``samples`` (micro-kernels that it was fitted on), ``judged`` (successful records that
+    it was judged on) and the metrics of :func:`dietlab.cost.ranking_metrics`, means over shapes; they are
+    missing where the first ``n`` all failed, or no shape has two records left to compare, and those of pairs
+    where too few differ by more than the noise.
+
+    Raises:
+        ModelError: if the run has fewer records.
+    """
+    return _frame_of([_ranking_row(run, count, _fit_if_any(run, count)) for count in counts])
+
+
+def _fit_if_any(run: TuningRun, count: int) -> CostModel | None:
+    some = any(record.ok for record in run.records[:count])
+    return fit_first(run, count) if some or not 1 <= count <= len(run.records) else None
+
+
+def _ranking_row(run: TuningRun, count: int, model: CostModel | None) -> dict[str, Any]:
+    rest = run.records[count:]
+    quality = {} if model is None else evaluate_model(model, rest)
+    judged = sum(record.ok for record in rest)
+    return {"records": count, "samples": model.samples if model else 0, "judged": judged, **quality}
+
+
+def plot_ranking(run: TuningRun, counts: Iterable[int], template: str | None = None) -> go.Figure:
+    """Returns pairwise accuracy, peak@1 and peak@5 against the number of records that the model has seen."""
+    return draw_ranking(frame_ranking(run, counts), template=template)
+
+
+def draw_ranking(frame: pd.DataFrame, chosen: int | None = None, template: str | None = None) -> go.Figure:
+    """Returns the figure of :func:`plot_ranking` from its table, with a line at one number of records."""
+    figure = new_figure(
+        frame[frame["peak@1"].notna()], "Ranking quality on records that were held out", template
+    )
+    for metric, (name, colour, symbol, dash) in LINES.items():
+        known = frame[frame[metric].notna()]
+        figure.add_scatter(
+            x=known["records"],
+            y=100 * known[metric].astype(float),
+            name=f"{name} ({metric})",
+            mode="lines+markers",
+            line={"color": colour, "dash": dash, "width": 2},
+            marker={"symbol": symbol, "size": 8},
+            hoverinfo="text",
+            hovertext=[_ranking_hover(metric, row) for row in known.to_dict("records")],
+        )
+    if chosen is not None and frame["peak@1"].notna().any():
+        figure.add_vline(x=chosen, line=TIE)
+    figure.update_xaxes(title_text="records that the model was fitted on (count)", rangemode="tozero")
+    figure.update_yaxes(title_text="ranking quality (%; 100 is perfect)")
+    figure.update_layout(legend={"orientation": "h", "y": -0.2})
+    return figure
+
+
+def _ranking_hover(metric: str, row: Mapping[str, Any]) -> str:
+    percent = f"{100 * row[metric]:.0f} %"
+    said = {
+        "pairwise": f"{percent} of the pairs are ordered right",
+        "peak@1": f"the one predicted fastest has {percent} of the best speed",
+        "peak@5": f"the best of the five predicted fastest has {percent} of the best speed",
+    }[metric]
+    judged = f"judged on {row['judged']} records that it has not seen"
+    return f"<b>after {row['records']} records {said}</b><br>{judged}"
+
+
+# --- the lab ----------------------------------------------------------------------------------
+
+
+def cost_lab(run: TuningRun) -> Explorer:
+    """Shows predictions of a run's cost model after its first records, and how they get better with more.
+
+    Controls: ``records`` (how many the fit gets, from the first on; the others are held out), ``show`` (the
+    figure; ``explorer.frame`` is its table), ``colour`` (of points) and ``scheme`` (its records have
+    rings; a click on a point chooses one).
+    """
+    from dietlab.view.widgets.explorer import Drawn, Explorer
+
+    counts = usual_counts(run)
+    if not counts:
+        return nothing_measured(run)
+
+    fitted = cache(partial(fit_first, run))
+
+    @cache
+    def ranking(count: int) -> dict[str, Any]:
+        return _ranking_row(run, count, fitted(count))
+
+    @cache
+    def predictions(count: int) -> pd.DataFrame:
+        return frame_predictions(run, fitted(count), count)
+
+    def draw(records: int, show: str, colour: str, scheme: str) -> Drawn:
+        features = frame_importances(fitted(records))
+        if show == RANKING:
+            frame = _frame_of([ranking(count) for count in counts])
+            figure = draw_ranking(frame, records)
+        elif show == IMPORTANCES:
+            frame, figure = features, plot_importances(features)
+        else:
+            frame = predictions(records)
+            figure = plot_predictions(frame, colour, scheme)
+        note = f"The model looks most at {leading_words(features)}." if len(features) else ""
+        return Drawn(figure, frame, _numbers(ranking(records), predictions(records)), note)
+
+    def clicked(values: Mapping[str, Any], point: Mapping[str, Any]) -> Mapping[str, Any]:
+        return _chosen(predictions(values["records"]), point) if values["show"] == PREDICTIONS else {}
+
+    return Explorer(draw, _controls(run, counts), clicked, per_row=2)
+
+
+def _chosen(frame: pd.DataFrame, point: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the micro-kernel of a point that was clicked: of the first two traces, fitted and held out."""
+    part, number = frame[frame["held_out"] == (point.get("trace") == 1)], point.get("point")
+    if point.get("trace") not in (0, 1) or number is None or number >= len(part):
+        return {}
+    return {"scheme": part["scheme"].iloc[number]}
+
+
+def usual_counts(run: TuningRun) -> list[int]:
+    """Returns some numbers of records to fit on, from few to all, evenly over their logarithm; only such
+    among which one is successful."""
+    total = len(run.records)
+    first = next((number for number, r in enumerate(run.records, 1) if r.ok and r.seconds), None)
+    if first is None:
+        return []
+    low = max(first, min(FEWEST, total))
+    return sorted({int(count) for count in np.geomspace(low, total, STEPS).round()})
+
+
+def _controls(run: TuningRun, counts: Sequence[int]) -> dict[str, Any]:
+    import ipywidgets
+
+    style = {"description_width": "initial"}
+    start = max((count for count in counts if count <= (1 - REST) * counts[-1]), default=counts[0])
+    kernels = tuple(kernel.key for kernel in run.schemes)
+    choices: dict[str, tuple[str, tuple[str, ...]]] = {
+        "show": ("show", (PREDICTIONS, IMPORTANCES, RANKING)),
+        "colour": ("colour by", (*run.space.workload.dims, *TILE)),
+        "scheme": ("scheme", (NONE, *kernels)),
+    }
+    slider = ipywidgets.SelectionSlider(
+        options=tuple(counts), value=start, description="records", continuous_update=False, style=style
+    )
+    return {
+        "records": slider,
+        **{
+            name: ipywidgets.Dropdown(options=options, description=words, style=style)
+            for name, (words, options) in choices.items()
+        },
+    }
+
+
+def _frame_of(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.DataFrame(rows, columns=["records", "samples", "judged", *METRICS])
+
+
+def _numbers(ranking: Mapping[str, Any], predictions: pd.DataFrame) -> dict[str, str]:
+    numbers = {
+        "fitted on": f"{ranking['records']} records of {ranking['samples']} schemes",
+        "held out": f"{ranking['judged']} records",
+    }
+    for metric, (name, *_) in LINES.items():
+        unknown = too_few_pairs(ranking).get(metric, "unknown")
+        numbers[name] = f"{100 * ranking[metric]:.1f} %" if metric in ranking else unknown
+    for name, held_out in (("error, fitted", False), ("error, held out", True)):
+        part = predictions[predictions["held_out"] == held_out]
+        if len(part):
+            numbers[name] = f"{100 * (part['ratio'] - 1).abs().median():.1f} % (median)"
+    return numbers
+
+
+def nothing_measured(run: TuningRun) -> Explorer:
+    """Returns the text of an explorer for a run without a successful record: why there is none."""
+    import pandas as pd
+
+    from dietlab.view.widgets.explorer import Drawn, Explorer
+
+    failures = Counter(str(record.status) for record in run.records)
+    frame = pd.DataFrame(failures.most_common(), columns=["status", "records"])
+    found = ", ".join(f"{count} {status}" for status, count in failures.most_common())
+    error = ModelError(
+        "an explorer needs one successful record",
+        found or "no records",
+        "Their reasons stand in run.to_frame().",
+    )
+
+    def draw() -> Drawn:
+        return Drawn(new_figure(pd.DataFrame(), "No successful record", None), frame, note=str(error))
+
+    return Explorer(draw, {})

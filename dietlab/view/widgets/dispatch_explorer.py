@@ -1,0 +1,270 @@
+"""The decision tree and the path of a shape, a portfolio without one micro-kernel, and a tree by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dietlab.dispatch import Dispatcher, Portfolio, choose_portfolio, train_dispatcher
+from dietlab.errors import DispatchError
+from dietlab.plans import depth, leaves
+from dietlab.search import TuningRun
+from dietlab.shapes import Dim, Shape, only_dim
+from dietlab.space import Scheme
+from dietlab.view.figures.base import MICRO
+from dietlab.view.figures.dispatch_tree import (
+    draw_dispatch,
+    frame_dispatch,
+    last_drawn,
+    mean_slowdown,
+    path_words,
+    plot_dispatch,
+    row_at,
+)
+from dietlab.view.figures.one_layer import dispatcher_at
+from dietlab.view.figures.shape_map import frame_map, plot_map
+from dietlab.view.theme import ring
+from dietlab.view.widgets.cost_lab import nothing_measured
+from dietlab.view.widgets.dispatch_board import Board, board_of, by_hand
+from dietlab.workloads import length_dim
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from dietlab.view.widgets.explorer import Drawn, Explorer
+
+__all__ = ["dispatch_explorer", "frame_dispatch", "plot_dispatch"]
+
+NOTHING = "nothing"
+TRAINED, BY_HAND, WHOLE = "trained", "by hand", "whole portfolio"
+PLANS, CUTS = ("plan_1", "plan_2", "plan_3"), ("cut_1", "cut_2")
+TIE = 0.0005
+"""Two mean slowdowns that differ by less are called equal."""
+
+
+def dispatch_explorer(run: TuningRun, portfolio: Portfolio | None = None) -> Explorer:
+    """Shows the plan of a shape and why it gets it, what each micro-kernel of the portfolio is worth, and a
+    game: set two cuts and three plans by hand and lose less time than the trained tree.
+
+    Controls: ``shape`` (its path through the tree), ``without`` (a micro-kernel that is left out: the tree
+    is trained again on what the others do), ``tree`` (the trained one or yours), and yours: ``plan_1`` up to
+    ``cut_1``, ``plan_2`` up to ``cut_2``, then ``plan_3``. ``explorer.frame`` is :func:`frame_dispatch` of
+    the tree that is shown; times are measured where there are records and predicted elsewhere.
+
+    Of several dynamic dimensions ``layer`` chooses the extents of all but the length, at which the tree is
+    shown and yours is made, and ``show`` the picture along the length or a map of the trained tree over two
+    dimensions (:func:`~dietlab.view.figures.shape_map.plot_map`; ``explorer.frame`` is its table).
+
+    Args:
+        portfolio: what to dispatch between (default: the best 8 micro-kernels for the run's shapes; to
+            choose them takes seconds where plans are composed and the range is long).
+
+    Raises:
+        WorkloadError: if no dimension is dynamic.
+    """
+    from dietlab.view.widgets.explorer import Explorer
+
+    if not run.schemes:
+        return nothing_measured(run)
+    board = board_of(run, choose_portfolio(run) if portfolio is None else portfolio)
+    length, compiled = length_dim(board.portfolio.workload), {k.key: k for k in board.portfolio.micro_kernels}
+    layers, maps = _layers(board, run, length), _maps(board, length)
+
+    @cache
+    def trained(without: str) -> Dispatcher:
+        left = board.portfolio if without == NOTHING else board.without(compiled[without])
+        return train_dispatcher(left)
+
+    @cache
+    def at(layer: str) -> Board:
+        return board.along(layers[layer].to_json()) if layer else board
+
+    def draw(shape: int, without: str, tree: str, layer: str = "", show: str = "", **hand: Any) -> Drawn:
+        note = ""
+        try:
+            automatic = trained(without)
+        except DispatchError as error:
+            without, automatic, note = NOTHING, trained(NOTHING), f"{error} The whole portfolio is shown. "
+        bound = layers[layer].to_json() if layer else {}
+        here = {
+            WHOLE: dispatcher_at(trained(NOTHING), bound),
+            TRAINED: dispatcher_at(automatic, bound),
+            BY_HAND: _mine(at(layer), hand),
+        }
+        drawn = _drawn(at(layer), here, shape, without, tree, note)
+        if layer:
+            everywhere = {
+                "over all layers": regret_words(automatic.expected_slowdown),
+                "micro-kernels compiled": str(len(automatic.micro_kernels)),
+            }
+            drawn = replace(drawn, numbers={**drawn.numbers, **everywhere})
+        if show not in maps:
+            return drawn
+        chosen = {**bound, length: shape}
+        return replace(drawn, **_map_of(automatic, maps[show], chosen))
+
+    def clicked(values: Mapping[str, Any], point: Mapping[str, Any]) -> Mapping[str, Any]:
+        across, _ = maps.get(values.get("show", ""), (length, ""))
+        return _clicked(board.portfolio.workload.dims[length], point) if across == length else {}
+
+    return Explorer(draw, _controls(board, length, layers, maps), clicked)
+
+
+def _layers(board: Board, run: TuningRun, length: str) -> dict[str, Shape]:
+    """Returns the layers of a portfolio by name, those that were tuned for first; none of one dimension."""
+    if len(board.portfolio.workload.dims) == 1:
+        return {}
+    tuned, known = ({s.without(length) for s in shapes} for shapes in (run.shapes, board.portfolio.shapes))
+    return {str(layer): layer for layer in (*sorted(tuned & known), *sorted(known - tuned))}
+
+
+def _maps(board: Board, length: str) -> dict[str, tuple[str, str]]:
+    """Returns the pairs of dimensions that a map can have, by what the control says."""
+    others = [name for name in board.portfolio.workload.dims if name != length]
+    return {f"map over {x} and {y}": (x, y) for x, y in combinations((length, *others), 2)}
+
+
+def _map_of(dispatcher: Dispatcher, axes: tuple[str, str], chosen: Mapping[str, int]) -> dict[str, Any]:
+    """Returns the figure and the table of a map, with a ring around the shape that is chosen."""
+    x, y = axes
+    fixed = {name: extent for name, extent in chosen.items() if name not in axes}
+    figure = plot_map(dispatcher, x=x, y=y, fixed=fixed)
+    figure.add_scatter(
+        x=[chosen[x]],
+        y=[chosen[y]],
+        mode="markers",
+        marker=ring(16),
+        hoverinfo="skip",
+        name=str(Shape.of(**chosen)),
+    )
+    return {"figure": figure, "frame": frame_map(dispatcher, x=x, y=y, fixed=fixed)}
+
+
+def _mine(board: Board, hand: Mapping[str, Any]) -> Dispatcher:
+    plans = [Scheme.from_key(hand[name]) for name in PLANS]
+    return by_hand(board.portfolio, [hand[name] for name in CUTS], plans)
+
+
+def _clicked(dim: Dim, point: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the extent that was clicked: all parts of the figure have it on their x axis."""
+    x = point.get("x")
+    if not isinstance(x, (int, float)):
+        return {}
+    return {"shape": min(max(round(x), dim.low), last_drawn(dim))}
+
+
+def _controls(
+    board: Board, name: str, layers: Mapping[str, Shape], maps: Mapping[str, tuple[str, str]]
+) -> dict[str, Any]:
+    import ipywidgets
+
+    style = {"description_width": "initial"}
+    plans = [plan.key for plan in board.portfolio.schemes]
+    first = one_for_all(board).key
+    dim = board.portfolio.workload.dims[name]
+    third = (dim.high / dim.low) ** (1 / 3)
+
+    def slider(value: float, high: int, words: str) -> Any:
+        return ipywidgets.IntSlider(round(value), dim.low, high, description=words, style=style)
+
+    def dropdown(options: Sequence[str], value: str, words: str) -> Any:
+        return ipywidgets.Dropdown(options=tuple(options), value=value, description=words, style=style)
+
+    codes = [kernel.key for kernel in board.portfolio.micro_kernels]
+    several: dict[str, Any] = {}
+    if layers:
+        several["layer"] = dropdown(tuple(layers), next(iter(layers)), "layer")
+        several["show"] = dropdown((f"along {name}", *maps), f"along {name}", "show")
+    return {
+        **several,
+        "shape": slider((dim.low * dim.high) ** 0.5, last_drawn(dim), f"path of {name}"),
+        "without": dropdown([NOTHING, *codes], NOTHING, "without"),
+        "tree": dropdown([TRAINED, BY_HAND], TRAINED, "tree"),
+        "plan_1": dropdown(plans, first, "by hand: first"),
+        "cut_1": slider(dim.low * third, dim.high, f"up to {name}"),
+        "plan_2": dropdown(plans, first, "then"),
+        "cut_2": slider(dim.low * third**2, dim.high, f"up to {name}"),
+        "plan_3": dropdown(plans, first, "at last"),
+    }
+
+
+def one_for_all(board: Board) -> Scheme:
+    """Returns the plan that loses least if it serves every shape: where the game begins."""
+    plans = board.portfolio.schemes
+    rows = [board.plans.index(plan) for plan in plans]
+    losses = np.log(board.seconds[rows] / board.best) @ np.array(board.portfolio.shapes.weights)
+    return plans[int(losses.argmin())]
+
+
+def _drawn(
+    board: Board, trees: Mapping[str, Dispatcher], extent: int, without: str, tree: str, note: str
+) -> Drawn:
+    from dietlab.view.widgets.explorer import Drawn
+
+    name, _ = only_dim(board.portfolio.workload)
+    frames = {label: board.table(dispatcher) for label, dispatcher in trees.items()}
+    shown, frame = trees[tree], frames[tree]
+    beside = None
+    if tree == BY_HAND:
+        beside = ("trained tree", frames[TRAINED])
+    elif without != NOTHING:
+        beside = (WHOLE, frames[WHOLE])
+    figure = draw_dispatch(
+        frame, shown, extent, f"tree {BY_HAND}" if tree == BY_HAND else "trained tree", beside
+    )
+    said = path_words(shown, Shape.of(**{name: extent}))
+    return Drawn(
+        figure,
+        frame,
+        _numbers(frames, shown, row_at(frame, name, extent), without),
+        f"{note}{said} {_verdict(frames, without, tree)}",
+        _options(board, without),
+    )
+
+
+def _options(board: Board, without: str) -> dict[str, list[str]]:
+    """Schemes for the tree by hand: all but those of the missing micro-kernel."""
+    plans = board.portfolio.schemes
+    kept = [plan.key for plan in plans if plan.kernel.key != without]
+    return dict.fromkeys(PLANS, kept or [plan.key for plan in plans])
+
+
+def _numbers(frames: Mapping[str, pd.DataFrame], shown: Dispatcher, row: Any, without: str) -> dict[str, str]:
+    rules, asked = len(leaves(shown.tree)), depth(shown.tree)
+    label = "trained" if without == NOTHING else f"trained without {without}"
+    numbers = {f"expected mean regret, {label}": regret_words(mean_slowdown(frames[TRAINED]))}
+    if without != NOTHING:
+        numbers[f"of the {WHOLE}"] = regret_words(mean_slowdown(frames[WHOLE]))
+    expected = MICRO * row["expected_seconds"]
+    return {
+        **numbers,
+        "by hand": regret_words(mean_slowdown(frames[BY_HAND])),
+        f"{row['shape']}": f"{expected:.1f} us expected, regret {regret_words(row['slowdown'])}",
+        "tree shown": f"{rules} rules, {asked} comparisons at most",
+        "micro-kernels compiled": str(len(shown.micro_kernels)),
+    }
+
+
+def regret_words(slowdown: float) -> str:
+    """Returns ``"1.42 %"``: time over the best plan's, minus 1."""
+    return f"{100 * (slowdown - 1):.2f} %"
+
+
+def _verdict(frames: Mapping[str, pd.DataFrame], without: str, tree: str) -> str:
+    """Tells in a sentence whether the tree or the player loses less time."""
+    trained, whole = mean_slowdown(frames[TRAINED]), mean_slowdown(frames[WHOLE])
+    if tree == BY_HAND:
+        ratio = mean_slowdown(frames[BY_HAND]) / trained
+        if abs(ratio - 1) < TIE:
+            return "Your tree is as fast as the trained one."
+        if ratio < 1:
+            return f"Your tree is {100 * (1 / ratio - 1):.1f} % faster than the trained one: you win."
+        return f"Your tree is {100 * (ratio - 1):.1f} % slower than the trained one. Can you do better?"
+    if without != NOTHING:
+        return f"Without {without} a call takes {100 * (trained / whole - 1):.2f} % longer on average."
+    return ""

@@ -1,0 +1,221 @@
+"""The funnel of limits: which micro-kernels fit a processor, why the others do not, and what another
+processor would change."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from html import escape
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
+
+from dietlab.errors import SpaceError
+from dietlab.hardware import Hardware
+from dietlab.hardware.knob import Knob
+from dietlab.hardware.target import hardware_target
+from dietlab.space import Cover, Scheme, Space, build_space, edges_of
+from dietlab.view.figures.base import new_figure
+from dietlab.view.theme import PALETTE
+from dietlab.workloads import Workload
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+    from dietlab.view.widgets.explorer import Explorer
+
+LEFT, REJECTED = PALETTE["needed"], PALETTE["wasted"]
+LABEL_CHARACTERS = 44
+REMEMBERED = 64
+"""Spaces that an explorer keeps: a slider that goes back finds its own."""
+
+COVERS: tuple[tuple[str, Cover], ...] = (("composed", "composed"), ("padded (paper)", "paper"))
+
+
+def knob_words(knob: Knob, value: int) -> str:
+    """Returns a value of a knob in words."""
+    return amount(value, "bytes") if knob.field.endswith("_bytes") else f"{value:,}"
+
+
+def amount(value: float, unit: str) -> str:
+    """Returns a number with its unit; bytes in KiB or MiB (1024 and 1024 * 1024 bytes) from 1024 on."""
+    if unit != "bytes" or value < 1 << 10:
+        return f"{value:,.0f} {unit}"
+    return f"{value / (1 << 10):g} KiB" if value < 1 << 20 else f"{value / (1 << 20):g} MiB"
+
+
+def frame_funnel(space: Space) -> pd.DataFrame:
+    """Returns one row a limit, in the order in which limits are checked: how many candidates it rejects and
+    how many are left, the bound with its unit, and the candidate that misses it by least.
+
+    The first row has all candidates; the last one's ``left`` is the size of the space. Limits that reject
+    nothing are left out.
+    """
+    import pandas as pd
+
+    left = len(space) + sum(rejection.count for rejection in space.rejected)
+    rows: list[tuple[Any, ...]] = [("all candidates", left, 0, None, "", "", None)]
+    for r in space.rejected:
+        left -= r.count
+        value = float(r.nearest_value)
+        rows.append((r.reason, left, r.count, float(r.most), r.unit, r.nearest_miss.key, value))
+    return pd.DataFrame(
+        rows, columns=["limit", "left", "rejected", "most", "unit", "nearest_miss", "nearest_value"]
+    )
+
+
+def plot_funnel(space: Space, template: str | None = None) -> go.Figure:
+    """Draws a bar for each limit: the candidates left behind it, and those that it rejects with the nearest
+    miss beside them."""
+    frame = frame_funnel(space)
+    total = int(frame["left"].iloc[0])
+    title = f"{len(space):,} of {total:,} candidates fit {space.hardware.name}"
+    figure = new_figure(frame, title, template)
+    rows = list(frame.itertuples())
+    labels = [_label(row) for row in rows]
+    figure.add_bar(
+        x=frame["left"],
+        y=labels,
+        orientation="h",
+        name="left",
+        marker={"color": LEFT},
+        hovertext=[_left_hover(row, total) for row in rows],
+        hoverinfo="text",
+    )
+    figure.add_bar(
+        x=frame["rejected"],
+        y=labels,
+        orientation="h",
+        name="rejected by this limit",
+        marker={"color": REJECTED},
+        hovertext=[_rejected_hover(row) for row in rows],
+        hoverinfo="text",
+    )
+    figure.add_scatter(
+        x=frame["left"] + frame["rejected"],
+        y=labels,
+        mode="text",
+        textposition="middle right",
+        text=[_beside(row) for row in rows],
+        showlegend=False,
+        hoverinfo="skip",
+        cliponaxis=False,
+    )
+    figure.update_layout(
+        barmode="stack",
+        height=130 + 56 * len(rows),
+        legend={"orientation": "h", "y": 1, "yanchor": "bottom", "traceorder": "normal"},
+        margin_t=80,
+    )
+    # Room for the words beside the bars.
+    figure.update_xaxes(title_text="candidates (count)", range=[0, 1.75 * total])
+    figure.update_yaxes(
+        title_text="limit, with its bound", autorange="reversed", automargin=True, showgrid=False
+    )
+    return figure
+
+
+def _label(row: Any) -> str:
+    bound = f" (at most {amount(row.most, row.unit)})" if row.unit else ""
+    return "<br>".join(escape(line) for line in wrap(row.limit + bound, LABEL_CHARACTERS))
+
+
+def _beside(row: Any) -> str:
+    if not row.unit:
+        return f" {row.left:,}"
+    value = escape(amount(row.nearest_value, row.unit))
+    return (
+        f" {row.left:,} left, {row.rejected:,} rejected<br> nearest miss: {value}"
+        f"<br> ({escape(row.nearest_miss)})"
+    )
+
+
+def _left_hover(row: Any, total: int) -> str:
+    behind = f"<br>behind the limit: {escape(row.limit)}" if row.unit else ""
+    return f"<b>{row.left:,} of {total:,} candidates are left</b>{behind}"
+
+
+def _rejected_hover(row: Any) -> str:
+    if not row.unit:
+        return ""
+    return (
+        f"<b>{row.rejected:,} candidates are rejected here</b><br>{escape(row.limit)}"
+        f"<br>at most {escape(amount(row.most, row.unit))}; nearest miss {escape(row.nearest_miss)}"
+        f" with {escape(amount(row.nearest_value, row.unit))}"
+    )
+
+
+# --- the explorer -----------------------------------------------------------------------------
+
+
+def space_explorer(workload: Workload, hardware: Hardware) -> Explorer:
+    """Shows which schemes fit, and why others do not, with the limits of the processor as sliders: what
+    if it had twice the cache?
+
+    Sliders follow the kind of the processor (:data:`KNOBS`). ``explorer.frame`` is
+    :func:`frame_funnel` of what is shown. Where nothing fits, a sentence says so.
+    """
+    from dietlab.view.widgets.explorer import Drawn, Explorer
+
+    @lru_cache(maxsize=REMEMBERED)
+    def built(chip: Hardware, cover: Cover) -> Space:
+        return build_space(workload, chip, edges_of(cover, workload, chip))
+
+    def really(cover: Cover) -> frozenset[Scheme]:
+        try:
+            return frozenset(built(hardware, cover))
+        except SpaceError:
+            return frozenset()
+
+    def draw(cover: Cover, **turned: int) -> Drawn:
+        chip = _turned(hardware, turned)
+        space, real = built(chip, cover), really(cover)
+        frame = frame_funnel(space)
+        largest = max(space.micro_kernels, key=lambda kernel: kernel.rows * kernel.cols)
+        numbers = {
+            "schemes that fit": f"{len(space):,}",
+            "of candidates": f"{frame['left'].iloc[0]:,}",
+            "on the real processor": f"{len(real):,}",
+            "largest tile": f"{largest.rows} x {largest.cols} outputs",
+        }
+        return Drawn(plot_funnel(space), frame, numbers, _what_if(hardware, chip, space, real))
+
+    return Explorer(draw, _controls(hardware))
+
+
+def _turned(hardware: Hardware, values: dict[str, Any]) -> Hardware:
+    """Returns the processor with other figures; if they are the real ones, itself."""
+    limits = {name: value for name, value in values.items() if name != "cores"}
+    chip = replace(hardware, cores=values["cores"], limits=replace(hardware.limits, **limits))
+    return chip if chip == hardware else replace(chip, name=f"{hardware.name}, changed")
+
+
+def _what_if(hardware: Hardware, chip: Hardware, space: Space, real: frozenset[Scheme]) -> str:
+    """Tells in a sentence how the space changes with the changed limits."""
+    knobs = [knob for knob in hardware_target(hardware.kind).KNOBS if knob.of(chip) != knob.of(hardware)]
+    if not knobs:
+        return "These are the real limits. What would another processor change?"
+    changes = ", ".join(
+        f"{k.label} {knob_words(k, k.of(chip))} instead of {knob_words(k, k.of(hardware))}" for k in knobs
+    )
+    gained, lost = len(set(space) - real), len(real - set(space))
+    if not gained and not lost:
+        return f"With {changes}: exactly the same schemes fit."
+    return f"With {changes}: {gained:,} more schemes fit, {lost:,} fit no longer."
+
+
+def _controls(hardware: Hardware) -> dict[str, Any]:
+    import ipywidgets
+
+    style = {"description_width": "initial"}
+    sliders = {
+        knob.field: ipywidgets.SelectionSlider(
+            options=[(knob_words(knob, value), value) for value in knob.values(knob.of(hardware))],
+            value=knob.of(hardware),
+            description=knob.label,
+            style=style,
+        )
+        for knob in hardware_target(hardware.kind).KNOBS
+    }
+    cover = ipywidgets.Dropdown(options=COVERS, value="composed", description="plans", style=style)
+    return {**sliders, "cover": cover}

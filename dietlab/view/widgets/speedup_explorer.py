@@ -1,0 +1,330 @@
+"""Explorer of a bench: every contender on every shape, behind dropdowns, with the reasons of the plan."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dietlab.cost import CostModel
+from dietlab.errors import DietlabError
+from dietlab.plans import plan_for
+from dietlab.results import Report, ResultTable
+from dietlab.results.speedups import JUDGES
+from dietlab.shapes import Shape
+from dietlab.space import Scheme
+from dietlab.study import MODEL, Study
+from dietlab.view.figures.base import MICRO, new_figure
+from dietlab.view.figures.results import frame_speedup
+from dietlab.view.figures.shape_map import frame_map, plot_map
+from dietlab.view.figures.speedup import (
+    frame_against,
+    frame_parts,
+    plot_against,
+    time_words,
+)
+from dietlab.view.pages.bench_text import cores
+from dietlab.view.theme import ring
+from dietlab.workloads import axis_of, workload_from_json
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from dietlab.view.widgets.explorer import Drawn, Explorer
+
+Source = ResultTable | Report | str | Path
+"""A bench, an evaluation's report, or the path of a bench's CSV."""
+Runs = Mapping[tuple[str, int], str | Path]
+"""Study folders by the workload's name and the number of threads."""
+
+BARS = "Bars span every ratio that the 95 % intervals of both times allow."
+NOBODY = "nobody"
+NO_LAYER = "the only one"
+ALONG, MAP = "along the length", "map of all layers"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The origin of a report: the processor's name, the workload's name and the number of threads."""
+
+    hardware: str
+    workload: str
+    threads: int
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The values of the dropdowns, and the options that each of them has then.
+
+    ``whole`` is the report of the setting and ``report`` what it has of the chosen layer, if several
+    dimensions are dynamic; otherwise they are the same and ``layer`` is empty.
+    """
+
+    setting: Setting
+    whole: Report
+    report: Report
+    layer: Mapping[str, int]
+    show: str
+    cache: str
+    contender: str
+    shape: str
+    frame: pd.DataFrame
+    options: Mapping[str, Sequence[Any]]
+
+    @property
+    def row(self) -> Any:
+        """The chosen shape's row of ``frame``; None if there is none."""
+        return next((row for row in self.frame.itertuples() if row.shape == self.shape), None)
+
+    @property
+    def map(self) -> pd.DataFrame:
+        """The speedups over the contender by length and layer."""
+        return frame_map(self.whole, contender=self.contender, cache=self.cache)
+
+
+def speedup_explorer(table: Source | Sequence[Source], runs: Runs | None = None) -> Explorer:
+    """Explores the speedup of dietlab for each shape against a chosen contender, cache state and number of
+    cores.
+
+    Each dropdown offers what was measured with the others' values. Held-out shapes have open marks, and
+    a click on a shape tells its plan. ``explorer.frame`` has, shape by shape, the speedup, both times and
+    their 95 % intervals (us).
+
+    Where several dimensions are dynamic, ``layer`` chooses the extents of all but the length, and ``show``
+    the picture along the length or a map over lengths and layers
+    (:func:`~dietlab.view.figures.shape_map.plot_map`; ``explorer.frame`` is its table).
+
+    Args:
+        table: a bench or the path of its CSV, an evaluation's report, or several of these.
+        runs: study folders, as ``{("dense-k768-n2304", 1): "runs/dense"}`` (1 thread): their cost models
+            tell the predicted parts of a shape's time.
+
+    Raises:
+        RecordError: if a file cannot be read.
+        WorkloadError: if several dimensions are dynamic of an operator that this version does not know.
+    """
+    from dietlab.view.widgets.explorer import Explorer
+
+    loaded = loaded_tables(table)
+    reports = by_setting(loaded)
+    if not reports:
+        return Explorer(functools.partial(_nothing, loaded), {})
+
+    @functools.cache
+    def model(workload: str, threads: int) -> CostModel | None:
+        folder = (runs or {}).get((workload, threads))
+        return None if folder is None else model_of(folder)
+
+    def draw(**values: Any) -> Drawn:
+        choice = chosen(reports, values)
+        return _drawn(choice, functools.partial(model, choice.setting.workload, choice.setting.threads))
+
+    def clicked(values: Mapping[str, Any], point: Mapping[str, Any]) -> Mapping[str, Any]:
+        choice, number = chosen(reports, values), point.get("point")
+        on_map = choice.show == MAP
+        shown = choice.map if on_map else choice.frame
+        # The first trace has the shapes; in the others a point is something else.
+        if point.get("trace") != 0 or number is None or number >= len(shown):
+            return {}
+        row, length = shown.iloc[number], choice.whole.length
+        return (
+            {"layer": row["layer"], "shape": f"{length}={row[length]}"} if on_map else {"shape": row["shape"]}
+        )
+
+    return Explorer(draw, _controls(chosen(reports, {}).options), clicked)
+
+
+def _controls(options: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+    import ipywidgets
+
+    style = {"description_width": "initial"}
+    return {
+        name: ipywidgets.Dropdown(options=tuple(found), description=name, style=style)
+        for name, found in options.items()
+    }
+
+
+# --- what there is to choose from -------------------------------------------------------------
+
+
+def loaded_tables(table: Source | Sequence[Source]) -> list[ResultTable | Report]:
+    """Returns one source or several, read where they are paths."""
+    sources = [table] if isinstance(table, (ResultTable, Report, str, Path)) else table
+    return [ResultTable.load(s) if isinstance(s, (str, Path)) else s for s in sources]
+
+
+def by_setting(sources: Sequence[ResultTable | Report]) -> dict[Setting, Report]:
+    """Returns every report that has rows. Where a second source is of the same setting, all that it has gets
+    its number beside the processor's name: two runs are never mixed."""
+    found: dict[Setting, Report] = {}
+    for number, source in enumerate(sources, 1):
+        part = dict(_reports(source))
+        if set(part) & set(found):
+            part = {
+                replace(setting, hardware=f"{setting.hardware} ({number})"): report
+                for setting, report in part.items()
+            }
+        found |= part
+    return found
+
+
+def _reports(source: ResultTable | Report) -> Iterator[tuple[Setting, Report]]:
+    for report in source.reports if isinstance(source, ResultTable) else [source]:
+        if report.rows:
+            name = str(report.hardware.get("name", "?"))
+            yield Setting(name, report.name or report.title, report.threads), report
+
+
+def chosen(reports: Mapping[Setting, Report], values: Mapping[str, Any]) -> Choice:
+    """Returns an existing choice from the values of the dropdowns: a value that is no option, or is not
+    given, becomes the first one."""
+    options: dict[str, Sequence[Any]] = {}
+
+    def pick(name: str, found: Sequence[Any]) -> Any:
+        options[name] = found
+        return values[name] if values.get(name) in found else found[0]
+
+    left, several = list(reports), any(len(report.dims) > 1 for report in reports.values())
+    for name in ("hardware", "workload", "threads"):
+        value = pick(name, list(dict.fromkeys(getattr(setting, name) for setting in left)))
+        left = [setting for setting in left if getattr(setting, name) == value]
+    whole = report = reports[left[0]]
+    layer: Mapping[str, int] = {}
+    show = ALONG
+    if several:
+        layers = {str(found): found for found in whole.layers} if len(whole.dims) > 1 else {}
+        layer_name = pick("layer", list(layers) or [NO_LAYER])
+        show = pick("show", [ALONG, MAP] if layers else [ALONG])
+        layer = layers[layer_name].to_json() if layers else {}
+        report = whole.of_layer(layer)
+    cache = pick("cache", report.caches)
+    contender = pick("contender", contenders(report, cache) or [NOBODY])
+    frame = frame_against(report, contender, cache)
+    shape = pick("shape", list(frame["shape"]) or [NOBODY])
+    return Choice(left[0], whole, report, layer, show, cache, contender, shape, frame, options)
+
+
+def contenders(report: Report, cache: str) -> list[str]:
+    """Returns whom dietlab can be compared with: the best vendors first."""
+    names = list(dict.fromkeys(frame_speedup(report, cache)["contender"]))
+    return sorted(names, key=lambda name: JUDGES.index(name) if name in JUDGES else len(JUDGES))
+
+
+def model_of(folder: str | Path) -> CostModel:
+    """Returns the cost model of a study; fitted on its records if it was not kept.
+
+    Raises:
+        StudyError: if there is no study, or nothing was measured.
+    """
+    study = Study.open(folder)
+    kept = study.folder / MODEL
+    return CostModel.load(kept) if kept.exists() else study.run().model
+
+
+# --- what is shown ----------------------------------------------------------------------------
+
+
+def _drawn(choice: Choice, model: Any) -> Drawn:
+    from dietlab.view.widgets.explorer import Drawn
+
+    row, said = choice.row, [BARS]
+    parts = None
+    if row is None:
+        said = [f"dietlab was compared with nobody in the {choice.cache} state."]
+    else:
+        shape = next(r.shape for r in choice.report.rows if str(r.shape) == choice.shape)
+        plan = row.scheme if isinstance(row.scheme, str) else row.reason
+        said.append(plan_words(choice.report, shape, plan))
+        parts, words = _parts(choice, shape, row, model)
+        said.append(words)
+    frame = choice.frame
+    figure = plot_against(choice.report, choice.contender, choice.cache, choice.shape, parts)
+    if choice.show == MAP and row is not None:
+        frame = choice.map
+        figure = plot_map(choice.whole, contender=choice.contender, cache=choice.cache)
+        length, place = choice.whole.length, str(Shape.of(**choice.layer))
+        ringed = {
+            "name": f"{place},{choice.shape}",
+            "mode": "markers",
+            "hoverinfo": "skip",
+            "marker": ring(26),
+        }
+        figure.add_scatter(x=[shape[length]], y=[place], **ringed)
+    return Drawn(figure, frame, _numbers(choice), " ".join(said), choice.options)
+
+
+def plan_words(report: Report, shape: Shape, plan: object) -> str:
+    """Tells in a sentence how dietlab covers a shape, or why it does not, as far as that can be known."""
+    if not isinstance(plan, str):
+        return f"{shape}: the plan is unknown."
+    try:
+        rows = axis_of(workload_from_json(report.workload), "rows").at(shape)
+        return f"{shape}: dietlab covers it by {plan_for(Scheme.from_key(plan), rows)}."
+    except DietlabError:
+        return f"{shape}: {plan}."
+
+
+def _parts(choice: Choice, shape: Shape, row: Any, model: Any) -> tuple[pd.DataFrame | None, str]:
+    """Returns the predicted parts of the chosen shape's time, and what to say of them."""
+    try:
+        known: CostModel | None = model()
+        if known is None:
+            return (
+                None,
+                "Give runs={(workload, threads): study folder} to see the predicted parts of its time.",
+            )
+        if known.cost.hardware.name != choice.report.hardware.get("name"):
+            return None, f"The cost model is of {known.cost.hardware.name}: it predicts nothing here."
+        whole = Shape.of(**shape.to_json(), **choice.layer)
+        parts = frame_parts(known, str(row.scheme), whole, choice.cache)
+    except DietlabError as error:
+        return None, f"Its parts cannot be predicted: {error}"
+    largest = parts.loc[parts["predicted_seconds"].idxmax()]
+    return parts, (
+        f"Predicted: {MICRO * parts['predicted_seconds'].sum():.1f} us, of which "
+        f"{100 * largest['share']:.0f} % for {largest['part']}."
+    )
+
+
+def _numbers(choice: Choice) -> dict[str, str]:
+    frame, row = choice.frame, choice.row
+    if row is None:
+        return {}
+    worst = frame.loc[frame["speedup"].idxmin()]
+    numbers = {
+        "geometric mean": f"{_mean(frame)} over {len(frame)} shapes",
+        "worst shape": f"{worst['speedup']:.2f} times at {worst['shape']}",
+    }
+    held_out = frame[frame["held_out"].astype(bool)]
+    if len(held_out):
+        numbers["held out from tuning"] = f"{_mean(held_out)} over {len(held_out)} shapes"
+    reach = f" ({row.speedup_low:.2f} to {row.speedup_high:.2f})" if row.speedup_low > 0 else ""
+    return {
+        **numbers,
+        f"{row.shape}, {cores(choice.setting.threads)}": f"{row.speedup:.2f} times{reach}",
+        "dietlab": time_words(row.dietlab_seconds, row.dietlab_seconds_low, row.dietlab_seconds_high),
+        row.fastest: time_words(row.seconds_median, row.seconds_low, row.seconds_high),
+    }
+
+
+def _mean(frame: pd.DataFrame) -> str:
+    return f"{math.exp(np.log(frame['speedup']).mean()):.2f} times"
+
+
+def _nothing(sources: Sequence[ResultTable | Report]) -> Drawn:
+    """Tells why a table has no row, as far as it says so."""
+    import pandas as pd
+
+    from dietlab.view.widgets.explorer import Drawn
+
+    failures = [report for source in sources if isinstance(source, ResultTable) for report in source.failures]
+    rows = [(report.name, report.threads, report.failure) for report in failures]
+    frame = pd.DataFrame(rows, columns=["workload", "threads", "failure"])
+    why = [f"{name}, {cores(threads)}: {failure}" for name, threads, failure in rows]
+    note = " ".join(["There is no row to compare.", *why])
+    return Drawn(new_figure(pd.DataFrame(), "Speedup of dietlab", None), frame, note=note)
