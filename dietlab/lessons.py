@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from math import isfinite
+from numbers import Real
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -24,10 +26,12 @@ from dietlab.shapes import Shape, ShapeSet
 from dietlab.shipped import data_path
 from dietlab.space import Scheme, Space, build_space
 from dietlab.view.figures.table import plot_table as plot_table
+from dietlab.view.theme import PALETTE
 from dietlab.workloads import Workload, workload_from_json
 
 if TYPE_CHECKING:
     import pandas as pd
+    import plotly.graph_objects as go
 
 RECORDS = "quickstart/records.jsonl.gz"
 BENCH = "results/zen4-bench.csv.gz"
@@ -38,6 +42,13 @@ LONGEST = 128
 
 MEASURED_ONCE = 256
 """Micro-kernels that the fourth notebook's cost model learns from."""
+
+NEAR = 0.05
+"""A prediction less than this share off counts as right: measurements differ by as much."""
+
+YOURS = "your prediction"
+MINE: dict[str, Any] = {"dash": "dashdot", "width": 3, "color": PALETTE["selected"]}
+"""The line of a reader's prediction: no other line of a figure looks like it."""
 
 Line = dict[int, float]
 """Microseconds of a call by T."""
@@ -148,6 +159,73 @@ def replayed_dispatcher(max_kernels: int = 8) -> Dispatcher:
     """Trains the decision tree over at most ``max_kernels`` micro-kernels of :func:`replayed_run`."""
     run = replayed_run()
     return train_dispatcher(choose_portfolio(run, run.shapes, max_kernels), run.shapes)
+
+
+# --- predictions that a reader enters ------------------------------------------------------------
+
+
+def with_prediction(figure: go.Figure, prediction: float | Mapping[float, float] | None) -> go.Figure:
+    """Draws a reader's prediction into the figure that answers it.
+
+    Args:
+        figure: it stays as it is.
+        prediction: a number in the unit of the y-axis, drawn as a level; or values of y by x, as in
+            ``{1: 2.0, 128: 1.0}``, drawn as a line; or None, which draws nothing.
+
+    Returns:
+        A new figure.
+
+    Raises:
+        DietlabError: for a prediction that is neither.
+    """
+    import plotly.graph_objects as go
+
+    points = _points(prediction)
+    drawn = go.Figure(figure)
+    if isinstance(points, float):
+        drawn.add_hline(y=points, line=MINE, annotation_text=YOURS, annotation_position="top left")
+    elif points:
+        drawn.add_scatter(x=[*points], y=[*points.values()], mode="lines+markers", line=MINE, name=YOURS)
+        drawn.update_layout(showlegend=True)
+    return drawn
+
+
+def judged(prediction: float | None, value: float, unit: str = "") -> str:
+    """Returns a sentence that compares a reader's prediction with what was found.
+
+    Args:
+        prediction: a number, or None where nothing was entered.
+        value: what was found.
+        unit: of both, as in ``"us"``.
+
+    Raises:
+        DietlabError: for a prediction that is no number.
+    """
+    found = f"{value:.4g} {unit}".rstrip()
+    if prediction is None:
+        return f"it is {found}; you entered no prediction"
+    mine = _number(prediction)
+    words = f"you predicted {mine:.4g}, it is {found}"
+    if not value or not mine:
+        return words
+    ratio = mine / value
+    off = f"{abs(100 * (ratio - 1)):.0f} %" if 0.5 < ratio < 2 else f"a factor of {max(ratio, 1 / ratio):.1f}"
+    near = abs(ratio - 1) < NEAR
+    return f"{words}: {'as good as right' if near else f'{off} too ' + ('high' if ratio > 1 else 'low')}"
+
+
+def _points(prediction: Any) -> float | dict[float, float] | None:
+    if not isinstance(prediction, Mapping):
+        return None if prediction is None else _number(prediction)
+    return {_number(x): _number(y) for x, y in sorted(prediction.items())}
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real) or not isfinite(value):
+        raise DietlabError(
+            "a prediction is a number, or a dictionary of y by x", repr(value), "None stands for none."
+        )
+    return float(value)
 
 
 # --- the plot ---------------------------------------------------------------------------------

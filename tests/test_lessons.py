@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -167,3 +171,43 @@ def test_the_dispatcher_uses_few_micro_kernels() -> None:
     dispatcher = lessons.replayed_dispatcher(4)
     assert 2 <= len(dispatcher.micro_kernels) <= 4
     assert set(dispatcher.schemes) <= set(lessons.replayed_run().schemes)
+
+
+def test_a_predicted_number_is_a_level_in_a_new_figure() -> None:
+    figure = go.Figure(go.Scatter(x=[1, 128], y=[3.0, 1.0]))
+    drawn = lessons.with_prediction(figure, 2)
+    assert [shape.y0 for shape in drawn.layout.shapes] == [2.0]
+    assert not figure.layout.shapes and len(drawn.data) == 1
+    assert lessons.with_prediction(figure, None) == figure
+
+
+def test_predicted_points_are_a_line_in_order() -> None:
+    drawn = lessons.with_prediction(go.Figure(), {128: 1, 1: 2.5, 14: np.float32(1.5)})
+    assert drawn.data[0].x == (1, 14, 128) and drawn.data[0].y == (2.5, 1.5, 1)
+    assert drawn.data[0].name == lessons.YOURS and drawn.layout.showlegend
+
+
+@pytest.mark.parametrize("wrong", ["19", True, float("nan"), [1, 2], {1: "a"}, {"a": 1}, 1j])
+def test_a_prediction_that_is_no_number_is_refused(wrong: Any) -> None:
+    with pytest.raises(DietlabError, match="a prediction is a number"):
+        lessons.with_prediction(go.Figure(), wrong)
+    if not isinstance(wrong, dict):
+        with pytest.raises(DietlabError, match="a prediction is a number"):
+            lessons.judged(wrong, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("prediction", "value", "ends"),
+    [
+        (None, 19.5, "it is 19.5 rows; you entered no prediction"),
+        (20, 19.5, "you predicted 20, it is 19.5 rows: as good as right"),
+        (25, 20, "25 % too high"),
+        (15, 20, "25 % too low"),
+        (40, 4, "a factor of 10.0 too high"),
+        (1, 10, "a factor of 10.0 too low"),
+        (3, 0, "it is 0 rows"),
+        (0, 3, "it is 3 rows"),
+    ],
+)
+def test_a_prediction_is_judged(prediction: float | None, value: float, ends: str) -> None:
+    assert lessons.judged(prediction, value, "rows").endswith(ends)
