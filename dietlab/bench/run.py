@@ -104,6 +104,7 @@ def run_bench(
         tuning_effort: the effort of tuning (default: :data:`TUNING_EFFORT`).
         ansor_trials: trials a shape of the contender ``ansor`` (default: the effort's).
         only: a pattern of task names.
+        observers: get each event as it happens.
         deadline: when to stop at the latest; it says what is left then.
         every_length: whether a CPU's libraries are also called, and checked, at every length that is not
             timed: some minutes for a batched product.

@@ -347,6 +347,9 @@ SUITES: Mapping[str, Suite] = {
 def suite_named(name: str) -> Suite:
     """Returns a suite by its name.
 
+    Args:
+        name: such as ``"quickstart"``; a key of :data:`SUITES`.
+
     Raises:
         DietlabError: if there is none.
     """

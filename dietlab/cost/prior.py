@@ -159,6 +159,7 @@ class Prior:
         )
 
     def to_json(self) -> dict[str, Any]:
+        """Returns the prior as a JSON value: its sources and the trees."""
         return {
             "schema_version": SCHEMA_VERSION,
             "sources": [source.to_json() for source in self.sources],

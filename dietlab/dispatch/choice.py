@@ -33,7 +33,11 @@ much as its logarithm. A program waits for its slowest calls, and small differen
 
 
 def lost(slowdowns: Values) -> Values:
-    """Returns the loss of slowdowns (ratios >= 1): their logarithm plus :data:`TAIL` times its square."""
+    """Returns the loss of slowdowns (ratios >= 1): their logarithm plus :data:`TAIL` times its square.
+
+    Args:
+        slowdowns: ratios of times, in an array of any shape.
+    """
     logs = np.log(slowdowns)
     found: Values = np.minimum(logs + TAIL * logs**2, UNCOVERED)
     return found

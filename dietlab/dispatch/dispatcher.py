@@ -130,6 +130,7 @@ class Dispatcher(Carded):
 
     @property
     def card(self) -> Card:
+        """Its card in a notebook: counts, and as folds its rules, schemes and micro-kernels."""
         facts = (
             counted(len(self.micro_kernels), "micro-kernel"),
             counted(len(self.schemes), "scheme"),
@@ -151,6 +152,7 @@ class Dispatcher(Carded):
         return *ends, number, self.schemes[number].key
 
     def to_json(self) -> dict[str, Any]:
+        """Returns the dispatcher as a JSON value: schemes by key, and the tree."""
         return {
             "schema_version": SCHEMA_VERSION,
             "workload": self.workload.to_json(),
@@ -162,6 +164,11 @@ class Dispatcher(Carded):
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Dispatcher:
+        """Returns the inverse of :meth:`to_json`.
+
+        Raises:
+            DispatchError: if the value has another schema.
+        """
         if value.get("schema_version") != SCHEMA_VERSION:
             raise DispatchError(
                 f"a dispatcher has schema {SCHEMA_VERSION}", value.get("schema_version"), "Train it again."
@@ -175,10 +182,16 @@ class Dispatcher(Carded):
         )
 
     def save(self, path: str | Path) -> None:
+        """Writes JSON; reading it back runs no code."""
         write_json(Path(path), self.to_json())
 
     @classmethod
     def load(cls, path: str | Path) -> Dispatcher:
+        """Reads a file of :meth:`save`.
+
+        Raises:
+            DispatchError: if it is unreadable or has another schema.
+        """
         try:
             return cls.from_json(json.loads(Path(path).read_text(encoding="utf-8")))
         except (OSError, ValueError) as error:

@@ -34,6 +34,9 @@ CALL_ERRORS = (TypeError, ValueError, BufferError, LookupError, AttributeError, 
 def load(path: str | Path) -> Operator:
     """Loads the operator of a study folder, a library folder or a ``.so`` file.
 
+    Args:
+        path: a study's folder, that of a library, or the ``.so`` in it.
+
     Raises:
         DispatchError: if there is no library, or it is of another schema.
     """

@@ -92,6 +92,8 @@ class Portfolio(Carded):
 
     @property
     def card(self) -> Card:
+        """Its card in a notebook: counts, and as folds its micro-kernels, schemes and the curve of their
+        number."""
         slowdown = self.curve[-1][1] if self.curve else nan
         facts = (
             counted(len(self), "micro-kernel"),
@@ -167,7 +169,11 @@ def _portfolio(
 
 def usual_kernels(workload: Workload) -> int:
     """Returns the most micro-kernels of a library unless a number is asked for: 8 where one dimension varies,
-    12 for layers of several sizes, whose cache levels differ."""
+    12 for layers of several sizes, whose cache levels differ.
+
+    Args:
+        workload: the operator that the library is for.
+    """
     return 8 if len(workload.dims) < 2 else 12
 
 

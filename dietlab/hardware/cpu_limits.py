@@ -34,6 +34,7 @@ class CpuLimits(Limits):
 
     @property
     def last_level_bytes(self) -> int:
+        """The largest cache in bytes: L3, or L2 where there is none."""
         return self.l3_bytes or self.l2_bytes
 
     def peak_for(self, dtype: str, float32: float | None) -> float | None:

@@ -99,6 +99,7 @@ class GpuLimits(Limits):
 
     @property
     def last_level_bytes(self) -> int:
+        """The L2 cache in bytes."""
         return self.l2_bytes
 
     def peak_for(self, dtype: str, float32: float | None) -> float | None:

@@ -101,6 +101,7 @@ class Record:
 
     @property
     def ok(self) -> bool:
+        """True if the measurement succeeded."""
         return self.status == "ok"
 
     def gflops(self, workload: Workload) -> float:
@@ -108,6 +109,7 @@ class Record:
         return workload.flops(self.shape) / self.seconds / 1e9 if self.seconds else 0.0
 
     def to_json(self) -> dict[str, Any]:
+        """Returns the record as a JSON value; optional fields that are empty are left out."""
         value: dict[str, Any] = {
             "scheme": self.scheme.key,
             "shape": self.shape.to_json(),

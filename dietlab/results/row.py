@@ -64,12 +64,14 @@ class Row:
     shares: TimeShares | None = None
 
     def to_json(self) -> dict[str, Any]:
+        """Returns the row as a JSON value."""
         value = {**asdict(self), "shape": self.shape.to_json()}
         # A result that does not count has no time; JSON has no NaN.
         return {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in value.items()}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Row:
+        """Returns the inverse of :meth:`to_json`."""
         times = {k: math.nan if value[k] is None else value[k] for k in value if k.startswith("seconds_")}
         shares = TimeShares(**value["shares"]) if value.get("shares") else None
         return cls(**{**value, **times, "shape": Shape.from_json(value["shape"]), "shares": shares})

@@ -76,6 +76,7 @@ class ResultTable:
 
     @property
     def caches(self) -> tuple[str, ...]:
+        """The cache states, in the order of their rows."""
         return tuple(dict.fromkeys(entry.row.cache for entry in self.entries))
 
     @property
@@ -91,6 +92,7 @@ class ResultTable:
 
     @property
     def threads(self) -> tuple[int, ...]:
+        """The numbers of cores that were measured, ascending."""
         return tuple(sorted({report.threads for report in self.reports if report.rows}))
 
     @property

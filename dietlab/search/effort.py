@@ -91,6 +91,9 @@ EFFORTS = {
 def effort_named(effort: str | Effort) -> Effort:
     """Returns the preset of that name, or the effort itself.
 
+    Args:
+        effort: such as ``"quick"``, or a preset.
+
     Raises:
         DietlabError: for an unknown name.
     """

@@ -103,5 +103,10 @@ class MicroKernel(ABC):
 
 @lru_cache(maxsize=1 << 16)  # plans share few micro-kernels, and making one costs more than finding it
 def with_rows(kernel: Kernel, rows: int) -> Kernel:
-    """Returns the micro-kernel with another height."""
+    """Returns the micro-kernel with another height.
+
+    Args:
+        kernel: the micro-kernel, which stays as it is.
+        rows: the height, a multiple of its granule.
+    """
     return replace(kernel, rows=rows)  # type: ignore[type-var]  # every kind is a dataclass

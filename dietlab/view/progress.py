@@ -119,6 +119,7 @@ class LogObserver:
         self._logger = logger or logging.getLogger("dietlab")
 
     def on_event(self, event: Event) -> None:
+        """Logs a line for an event: ``DEBUG`` for those that come often, ``INFO`` for others."""
         frequent = isinstance(event, (StageAdvanced, TrialMeasured))
         self._logger.log(logging.DEBUG if frequent else logging.INFO, "%s", describe(event))
 
