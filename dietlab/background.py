@@ -103,6 +103,10 @@ class BackgroundRun(Generic[Result]):
     Attributes:
         result: what the work returned; None before it finished.
         error: what ended work that failed; None otherwise.
+
+    Args:
+        work: what to do, a function of the observers.
+        observers: get each event of the work, in its thread.
     """
 
     def __init__(self, work: Work[Result], observers: Sequence[Observer]) -> None:

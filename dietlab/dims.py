@@ -78,7 +78,11 @@ class Dim:
 
 @dataclass(frozen=True, order=True)
 class Shape:
-    """One binding of all dynamic dimensions; ``shape["T"]`` is an extent."""
+    """One binding of all dynamic dimensions; ``shape["T"]`` is an extent.
+
+    Args:
+        bindings: pairs of a name and an extent, in the order of the names.
+    """
 
     bindings: tuple[tuple[str, int], ...]
 

@@ -35,7 +35,7 @@ differ would take long."""
 
 @dataclass(frozen=True, repr=False)
 class ShapeSet(Carded):
-    """Shapes with weights that sum to 1, in ascending order, some of them held out.
+    """A set of ``shapes`` in ascending order, with ``weights`` that sum to 1; some may be ``held_out``.
 
     Constructors that take a workload raise WorkloadError, too, if an operand of a shape has more than
     2**31 - 1 elements.

@@ -50,7 +50,10 @@ FACTS, DISPATCHER, EVALUATION, REPORT = "tuning.json", "dispatcher.json", "evalu
 @dataclass(frozen=True, repr=False)
 class Study(Carded):
     """A folder with ``manifest.json``, ``records.jsonl``, the model, the dispatcher, the library and
-    the report. Stages leave their result in it and return it."""
+    the report. Stages leave their result in it and return it.
+
+    :meth:`create` says what ``folder``, ``workload``, ``hardware``, ``shapes``, ``effort``, ``strategy``,
+    ``seed``, ``cover``, ``max_kernels`` and ``cost_model`` are."""
 
     folder: Path
     workload: Workload

@@ -96,6 +96,7 @@ def run_bench(
     A task that cannot be tuned, built or opened becomes a study with a ``failure``; the others go on.
 
     Args:
+        suite: the tasks, such as ``SUITES["quickstart"]``.
         out: gets ``rows.jsonl``, ``bench.csv``, ``bench.json`` and one study for each task and
             number of threads.
         threads: cores of a CPU; a GPU is used as a whole, as one.

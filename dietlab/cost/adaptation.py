@@ -46,11 +46,11 @@ class AdaptationCost(Protocol):
 
     @property
     def kind(self) -> Adaptation:
-        """What it counts: ``"paper"`` or ``"streamed"``."""
+        """The parts that it counts: ``"paper"`` or ``"streamed"``."""
 
     @property
     def cache(self) -> CacheState:
-        """Where a call finds its operands."""
+        """The cache state in which a call finds its operands."""
 
     def with_cache(self, cache: CacheState) -> AdaptationCost:
         """Returns the cost for calls whose operands are in another cache state."""

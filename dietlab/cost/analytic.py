@@ -35,7 +35,11 @@ class AnalyticPredictor:
 @dataclass(frozen=True)
 class Analytic:
     """The adaptation cost of a space at the most throughput that its target expects of a tile. Where the
-    processor's peak was never measured, only ratios of its times count."""
+    processor's peak was never measured, only ratios of its times count.
+
+    Args:
+        cost: the adaptation cost.
+    """
 
     cost: AdaptationCost
 

@@ -52,6 +52,11 @@ class CostModel:
     ``f_mk`` is a gradient-boosted regression of the logarithm of a scheme's throughput a core
     on its features. Its label divides the adaptation out of a measurement, so that one measurement
     on one shape informs every shape (paper, equation 2).
+
+    Args:
+        cost: the adaptation, which seconds are made of together with the throughput.
+        booster: the trees of XGBoost.
+        samples: the number of schemes that it was fitted on.
     """
 
     cost: AdaptationCost

@@ -68,6 +68,11 @@ class Prior:
     """A global model of records, which says of each what it is from.
 
     Made by :meth:`fit`; ``tune(prior=...)`` takes it.
+
+    Args:
+        sources: of the records, by file or study.
+        missed: the root mean square error of the logarithm of a time, on measurements left out of a fit.
+        booster: the trees of XGBoost.
     """
 
     sources: tuple[Source, ...]

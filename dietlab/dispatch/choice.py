@@ -45,7 +45,14 @@ def lost(slowdowns: Values) -> Values:
 
 @dataclass(frozen=True)
 class Choice:
-    """The choice of micro-kernels: which of them each scheme needs on each shape, and the loss of a set."""
+    """The choice of micro-kernels: which of them each scheme needs on each shape, and the loss of a set.
+
+    Args:
+        workload: the operator.
+        schemes: the candidates.
+        shapes: the weighted shapes.
+        table: expected seconds, ``[schemes, shapes]``.
+    """
 
     workload: Workload
     schemes: tuple[Scheme, ...]

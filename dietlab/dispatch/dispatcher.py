@@ -50,7 +50,10 @@ class Dispatcher(Carded):
     """A dispatcher: schemes and the decision tree over them, all that :func:`dietlab.build` compiles.
 
     Args:
+        workload: the operator.
+        hardware: the processor that it was tuned on.
         schemes: by the number that leaves name.
+        tree: its leaves name schemes by number.
         expected_slowdown: the weighted geometric mean over the training shapes of the chosen scheme's
             time over the best candidate's, measured or predicted.
     """
@@ -209,10 +212,10 @@ def train_dispatcher(
     it is grown split by split (:func:`grown`). Beyond the range of any dimension the safe scheme serves.
 
     Args:
+        portfolio: from :func:`~dietlab.choose_portfolio`.
         shapes: re-weights the training shapes (default: the portfolio's own weights).
         tolerance: a further rule must lower the weighted mean loss
             (:func:`~dietlab.dispatch.choice.lost`) by more than this.
-
     Plans that no rule uses are dropped from the library.
 
     Raises:

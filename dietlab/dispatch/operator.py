@@ -244,6 +244,11 @@ class Layer:
     """An operator with its weights packed: ``layer(x)`` for ``x [T, K]`` gives ``[T, N]``.
 
     No copy is made of ``x`` or ``out``; both may be NumPy arrays or PyTorch tensors.
+
+    Args:
+        operator: an operator with constant operands.
+        constants: these as the library takes them, packed.
+        cols: columns of the output.
     """
 
     def __init__(self, operator: Operator, constants: Sequence[Array], cols: int) -> None:

@@ -36,8 +36,11 @@ class Portfolio(Carded):
     """A portfolio: micro-kernels, and the plans made of them with their times on a grid of shapes.
 
     Args:
+        workload: the operator.
+        hardware: the processor that it was tuned on.
         micro_kernels: those that get compiled; schemes that differ in loop order or edge share them.
         schemes: those that serve the shapes, made of these micro-kernels.
+        shapes: the weighted shapes that it was chosen for.
         seconds: ``[scheme][shape]``, as the tuning run expects them; infinite where a scheme needs a
             micro-kernel that is not in the portfolio.
         best_seconds: for each shape the least expected time of any candidate, chosen or not.

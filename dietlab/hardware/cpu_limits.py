@@ -11,7 +11,16 @@ from dietlab.hardware.limits import Limits, require_positive
 
 @dataclass(frozen=True)
 class CpuLimits(Limits):
-    """The limits of a CPU that bound a micro-kernel; caches are per core except the last level."""
+    """The limits of a CPU that bound a micro-kernel; caches are per core except the last level.
+
+    Args:
+        llvm_cpu: the processor's name for LLVM, such as ``"znver3"``.
+        vector_bytes: of a vector register.
+        vector_registers: their number.
+        l1d_bytes: data cache of one core.
+        l2_bytes: second-level cache of one core.
+        l3_bytes: last-level cache, of all cores that share it; 0 if there is none.
+    """
 
     kind = "cpu"
 

@@ -33,6 +33,7 @@ class Hardware(Carded):
         name: what people call it.
         source: where the figures come from (``"detected"``, or a public data sheet).
         cores: cores used by one operator call (CPU), or streaming multiprocessors (GPU).
+        limits: what a micro-kernel must fit into, by kind of processor.
         peak_gflops: fp32 multiply-adds of *one* core or multiprocessor, in GFLOP/s; None if
             it was never measured.
         dram_gbps: memory bandwidth of all cores together, in GB/s (1e9 bytes).

@@ -19,7 +19,12 @@ Status = Literal["ok", "build_failed", "wrong", "crashed", "timeout", "refused"]
 
 @dataclass(frozen=True)
 class Trial:
-    """A scheme to build once and to time on each of some shapes."""
+    """A scheme to build once and to time on each of some shapes.
+
+    Args:
+        scheme: what to build.
+        shapes: the extents of its calls.
+    """
 
     scheme: Scheme
     shapes: tuple[Shape, ...]
@@ -66,6 +71,8 @@ class Record:
     """One scheme on one shape.
 
     Args:
+        scheme: what was measured.
+        shape: the extents of its calls.
         status: ``ok``, or what went wrong; ``reason`` says it in words.
         seconds: of one call, the least mean of several blocks of calls; thread CPU time on one
             core, wall-clock time on several. None unless ``ok``.

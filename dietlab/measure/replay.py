@@ -17,6 +17,9 @@ class ReplayRunner:
     """Answers from records: every search strategy can be tried without the hardware.
 
     A missing record is an error and not a guess, so that a replayed result is a measured one.
+
+    Args:
+        records: what it answers from; the last one counts for each scheme and shape.
     """
 
     def __init__(self, records: Iterable[Record]) -> None:

@@ -29,7 +29,12 @@ RECORDS = "records"
 
 @dataclass(frozen=True, repr=False)
 class RecordFile(Carded):
-    """The contents of a records file: its header and its records."""
+    """The contents of a records file: its header and its records.
+
+    Args:
+        header: the first line: schema, operator, processor, cache state, versions.
+        records: the other lines, in their order.
+    """
 
     header: Mapping[str, Any]
     records: tuple[Record, ...]

@@ -33,6 +33,9 @@ class SyntheticRunner:
 
     ``noise`` is the relative spread of a disturbance that depends only on the micro-kernel, the shape and
     ``seed``.
+
+    Args:
+        hardware: the processor that it pretends to be.
     """
 
     hardware: Hardware

@@ -142,7 +142,7 @@ class Model:
 
     @property
     def family(self) -> Family:
-        """What it has in common with other models, such as whether attention is causal."""
+        """The traits that it shares with other models, such as whether attention is causal."""
         return CONFIGURATIONS[self.name][0]
 
     @property

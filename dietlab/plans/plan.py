@@ -19,7 +19,12 @@ Count = TypeVar("Count", int, IntArray)
 @dataclass(frozen=True)
 class Region(Generic[Kernel]):
     """A region is ``tiles`` copies of a scheme's tallest tile, side by side over ``rows`` rows of the
-    output."""
+    output.
+
+    Args:
+        scheme: gives its tiles.
+        first_row: counted from 0.
+    """
 
     scheme: Scheme[Kernel]
     first_row: int
@@ -39,7 +44,12 @@ class Region(Generic[Kernel]):
 
 @dataclass(frozen=True)
 class Plan(Generic[Kernel]):
-    """A plan lists regions from the first row to the last; every row belongs to exactly one."""
+    """A plan lists regions from the first row to the last; every row belongs to exactly one.
+
+    Args:
+        scheme: whose plan it is.
+        regions: from the first row to the last.
+    """
 
     scheme: Scheme[Kernel]
     regions: tuple[Region[Kernel], ...]

@@ -20,7 +20,14 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Split:
-    """A split: ``if shape[dim] <= at_most: low else: high``."""
+    """A split: ``if shape[dim] <= at_most: low else: high``.
+
+    Args:
+        dim: the name of the dimension.
+        at_most: the largest extent that goes to ``low``.
+        low: the part for extents up to it.
+        high: the part for extents beyond it.
+    """
 
     dim: str
     at_most: int

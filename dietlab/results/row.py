@@ -44,6 +44,17 @@ class Row:
     says why); ``roofline`` is the least time that flops and traffic allow over the median; ``retaken`` counts
     blocks that were timed again because the processor was slow; ``shares`` are those of a model's time, where
     they were asked for.
+
+    Args:
+        shape: the extents of the calls.
+        held_out: whether tuning did not see this shape.
+        contender: its name.
+        cache: where operands are between calls.
+        seconds_median: of one call.
+        seconds_low: lower end of the interval.
+        seconds_high: upper end of the interval.
+        gflops: useful GFLOP/s at the median.
+        padding_waste: the share of multiply-adds that no output needs, 0 to 1; None where it is unknown.
     """
 
     shape: Shape
@@ -84,7 +95,14 @@ def untimed(shape: Shape, contender: str, speedup: float | None = None, *, held_
 
 @dataclass(frozen=True)
 class ContenderInfo:
-    """A contender's name, kind and version; if it is ``absent``, the reason."""
+    """A contender's name, kind and version; if it is ``absent``, the reason.
+
+    Args:
+        name: as in the rows.
+        kind: ``prepacked``, ``plain`` or another kind of contender.
+        version: of its library.
+        detail: what else identifies it, such as which scheme it is.
+    """
 
     name: str
     kind: str

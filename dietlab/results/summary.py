@@ -46,6 +46,8 @@ class Line:
     """One criterion on some threads in one cache state.
 
     Args:
+        criterion: the question.
+        threads: cores that were used.
         cache: empty where there is none (tuning, code).
         workloads: what it is about.
         shapes: how many values it is made of: shapes, layers or studies.

@@ -24,6 +24,9 @@ class SearchState:
     """The knowledge that a strategy proposes from.
 
     Args:
+        space: the schemes to choose from.
+        shapes: the weighted shapes to tune for.
+        records: all measurements so far, failures included.
         predictor: None before the first fit.
         cache: where operands are while candidates are timed.
         asked: schemes that are being measured, of which no record tells yet.

@@ -137,7 +137,7 @@ class CpuMicroKernel(MicroKernel):
 
     @property
     def access_pattern(self) -> tuple[int, bool, Along, int, CpuUnit]:
-        """What decides how weights are read, whatever the sizes."""
+        """The way its weights are read, whatever the sizes."""
         return self.prefetch, self.ahead, self.along, self.block, self.unit
 
     @property

@@ -27,6 +27,10 @@ class MicroKernel(ABC):
 
     Each target has a kind, such as :class:`~dietlab.space.CpuMicroKernel`. A :class:`~dietlab.space.Scheme`
     says how copies of it cover an output.
+
+    Attributes:
+        rows: height of the tile.
+        cols: width of the tile.
     """
 
     rows: int

@@ -25,7 +25,16 @@ Cover = Literal["composed", "paper"]
 
 @dataclass(frozen=True)
 class Rejection:
-    """Candidates that broke one limit first, and the one that broke it least."""
+    """Candidates that broke one limit first, and the one that broke it least.
+
+    Args:
+        reason: the limit that was exceeded.
+        count: how many candidates exceeded it first.
+        most: the largest value that fits.
+        unit: of the values.
+        nearest_miss: the candidate that exceeded it least.
+        nearest_value: the value of that one.
+    """
 
     reason: str
     count: int
@@ -45,6 +54,11 @@ class Space(Carded):
 
     ``schemes`` are in ascending order and serve *every* shape; sizes come from the hardware,
     never from factors of a shape (paper, section 3.1).
+
+    Args:
+        workload: the operator.
+        hardware: the processor.
+        rejected: by limit, what did not fit.
     """
 
     workload: Workload

@@ -113,6 +113,9 @@ class LogObserver:
     """An observer that writes every event to a logger as one line of text.
 
     Stages, rounds and model fits are logged at INFO; single steps and trials at DEBUG.
+
+    Args:
+        logger: where lines go (default: that called ``dietlab``).
     """
 
     def __init__(self, logger: logging.Logger | None = None) -> None:

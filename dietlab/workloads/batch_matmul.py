@@ -82,7 +82,7 @@ class BatchMatmul:
 
     @property
     def weights(self) -> Weights:
-        """How the second operand lies: ``transposed`` for nt, ``direct`` for nn."""
+        """The layout of the second operand: ``transposed`` for nt, ``direct`` for nn."""
         return "transposed" if self.form == "nt" else "direct"
 
     @property

@@ -33,7 +33,13 @@ IntArray = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Axis:
-    """A named loop of a contraction, its extent (static or a range) and its role."""
+    """A named loop of a contraction, its extent (static or a range) and its role.
+
+    Args:
+        name: of the dimension.
+        extent: a number, or the range of a dynamic dimension.
+        role: what the axis is to the product.
+    """
 
     name: str
     extent: int | Dim
@@ -71,7 +77,7 @@ class Workload(Protocol):
 
     @property
     def weights(self) -> Weights:
-        """How the second operand lies, and whether it is packed before the first call."""
+        """The layout of the second operand, or that it is packed before the first call."""
 
     @property
     def constants(self) -> tuple[str, ...]:
@@ -79,7 +85,7 @@ class Workload(Protocol):
 
     @property
     def epilogue(self) -> Epilogue:
-        """What is done to each output element before it is stored."""
+        """The bias, activation and residual of each output element before it is stored."""
 
     def flops(self, shape: Shape) -> int:
         """Returns the floating-point operations of one call (a multiply-add counts two)."""

@@ -85,7 +85,7 @@ class Dense:
 
     @property
     def weights(self) -> Weights:
-        """How weights lie: ``packed`` before the first call, or ``transposed`` if they come with every
+        """The layout of the weights: ``packed`` before the first call, or ``transposed`` if they come with every
         call."""
         return "packed" if self.constant else "transposed"
 

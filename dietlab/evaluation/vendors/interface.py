@@ -37,7 +37,11 @@ class PreparedLayer(Protocol):
 
 
 class Vendor(Protocol):
-    """A library that computes workloads."""
+    """A library that computes workloads.
+
+    Attributes:
+        name: what a report and the command line call it.
+    """
 
     name: str
 

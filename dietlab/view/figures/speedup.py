@@ -49,6 +49,7 @@ def frame_against(report: Report, contender: str, cache: str | None = None) -> p
     over blocks, may lie outside by a little.
 
     Args:
+        report: what :func:`~dietlab.evaluate` measured.
         contender: one of the report's, or ``best prepacked vendor`` or ``best plain vendor``.
         cache: None is the first cache state of the report.
 
