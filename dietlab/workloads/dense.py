@@ -85,8 +85,7 @@ class Dense:
 
     @property
     def weights(self) -> Weights:
-        """The layout of the weights: ``packed`` before the first call, or ``transposed`` if they come with every
-        call."""
+        """The layout of the weights: ``packed`` if they are constant, ``transposed`` if they come with a call."""
         return "packed" if self.constant else "transposed"
 
     @property
