@@ -85,7 +85,7 @@ class Dense:
 
     @property
     def weights(self) -> Weights:
-        """The layout of the weights: ``packed`` if they are constant, ``transposed`` if they come with a call."""
+        """The layout of the weights: ``packed`` if they are constant, ``transposed`` if calls bring them."""
         return "packed" if self.constant else "transposed"
 
     @property
