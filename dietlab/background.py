@@ -103,6 +103,10 @@ class BackgroundRun(Generic[Result]):
     Attributes:
         result: what the work returned; None before it finished.
         error: what ended work that failed; None otherwise.
+
+    Args:
+        work: what to do, a function of the observers.
+        observers: get each event of the work, in its thread.
     """
 
     def __init__(self, work: Work[Result], observers: Sequence[Observer]) -> None:
@@ -167,6 +171,7 @@ class BackgroundRun(Generic[Result]):
         self._listeners.append(listener)
 
     def start(self) -> None:
+        """Starts the work; :func:`run_in_background` has called it."""
         # A daemon: a kernel that is shut down does not wait for a run that may take hours.
         Thread(target=self._run, name="dietlab-background", daemon=True).start()
 
@@ -210,6 +215,10 @@ def run_in_background(work: Work[Result], observers: Iterable[Observer] = ()) ->
     ``run = dl.run_in_background(lambda observers: study.tune(runner, observers), [panel])``. The work gets
     the observers given here and one more that pauses and stops it: it must pass all of them on. Scripts
     end with ``run.wait()``; a process that exits takes the run with it, and the records stay.
+
+    Args:
+        work: what to do, a function of the observers; its result becomes that of the run.
+        observers: get each event of the work, in its thread.
 
     Raises:
         DietlabError: if ``work`` is no function.

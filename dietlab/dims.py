@@ -78,19 +78,26 @@ class Dim:
 
 @dataclass(frozen=True, order=True)
 class Shape:
-    """One binding of all dynamic dimensions; ``shape["T"]`` is an extent."""
+    """One binding of all dynamic dimensions; ``shape["T"]`` is an extent.
+
+    Args:
+        bindings: pairs of a name and an extent, in the order of the names.
+    """
 
     bindings: tuple[tuple[str, int], ...]
 
     @classmethod
     def of(cls, **extents: int) -> Shape:
+        """Returns the shape of extents by name: ``Shape.of(T=43)``."""
         return cls(tuple(sorted(extents.items())))
 
     @classmethod
     def from_json(cls, value: Mapping[str, int]) -> Shape:
+        """Returns the inverse of :meth:`to_json`."""
         return cls.of(**{str(name): int(extent) for name, extent in value.items()})
 
     def to_json(self) -> dict[str, int]:
+        """Returns the extents by name."""
         return dict(self.bindings)
 
     def __getitem__(self, name: str) -> int:
@@ -116,14 +123,19 @@ class HasDims(Protocol):
     """A workload as a shape set needs it: with dynamic dimensions and the sizes of operands."""
 
     @property
-    def dims(self) -> Mapping[str, Dim]: ...
+    def dims(self) -> Mapping[str, Dim]:
+        """The ranges of the dynamic dimensions, by name."""
 
     @property
-    def signature(self) -> Mapping[str, tuple[int | str, ...]]: ...
+    def signature(self) -> Mapping[str, tuple[int | str, ...]]:
+        """Shapes of the operands; dynamic extents by name."""
 
 
 def only_dim(workload: HasDims) -> tuple[str, Dim]:
     """Returns the name and the range of the one dynamic dimension.
+
+    Args:
+        workload: an operator or a model.
 
     Raises:
         WorkloadError: if there is not exactly one.

@@ -35,7 +35,7 @@ differ would take long."""
 
 @dataclass(frozen=True, repr=False)
 class ShapeSet(Carded):
-    """Shapes with weights that sum to 1, in ascending order, some of them held out.
+    """A set of ``shapes`` in ascending order, with ``weights`` that sum to 1; some may be ``held_out``.
 
     Constructors that take a workload raise WorkloadError, too, if an operand of a shape has more than
     2**31 - 1 elements.
@@ -74,6 +74,7 @@ class ShapeSet(Carded):
         return iter(self.shapes)
 
     def weight(self, shape: Shape) -> float:
+        """Returns a shape's share of the calls, 0 to 1."""
         return self.weights[self.shapes.index(shape)]
 
     @classmethod
@@ -283,6 +284,7 @@ class ShapeSet(Carded):
 
     @property
     def card(self) -> Card:
+        """Its card in a notebook: counts and ranges, and as a fold every shape."""
         facts = [counted(len(self), "shape")]
         if self.held_out:
             facts.append(Quantity(f"{len(self.held_out):,}", "held out"))
@@ -309,6 +311,7 @@ class ShapeSet(Carded):
         )
 
     def to_json(self) -> list[dict[str, Any]]:
+        """Returns each shape with its weight and whether it is held out."""
         return [
             {"shape": s.to_json(), "weight": w, "held_out": s in self.held_out}
             for s, w in zip(self.shapes, self.weights, strict=True)
@@ -350,7 +353,13 @@ def _having(asked: Mapping[str, int | Iterable[int]], shapes: Iterable[Shape]) -
 
 def drawn_shapes(dims: Mapping[str, Dim], n: int, source: random.Random) -> Iterator[Shape]:
     """Draws ``n`` distinct shapes evenly over the logarithm of each extent, one after the other, those drawn
-    before being excluded; all of them if there are no more."""
+    before being excluded; all of them if there are no more.
+
+    Args:
+        dims: ranges by name.
+        n: how many at most.
+        source: of chance; it is used up as shapes are drawn.
+    """
     if math.prod(len(dim) for dim in dims.values()) <= ENUMERATED * n:
         # The smallest of exponential variables of these rates are such draws (Efraimidis, Spirakis 2006).
         every = (dict(zip(dims, bound, strict=True)) for bound in product(*dims.values()))
@@ -367,6 +376,11 @@ def drawn_shapes(dims: Mapping[str, Dim], n: int, source: random.Random) -> Iter
 def drawn_layers(workload: HasDims, count: int = 12, seed: int = 1) -> list[tuple[int, int]]:
     """Returns ``count`` layers that nobody named, as (N, K), drawn evenly over the logarithm of their ranges;
     equal seeds draw the same.
+
+    Args:
+        workload: has ranges of N and K.
+        count: how many layers.
+        seed: of the draw.
 
     Raises:
         WorkloadError: if N or K has no range.

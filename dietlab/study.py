@@ -43,22 +43,17 @@ from dietlab.space import Cover, Space, build_space, edges_of
 from dietlab.workloads import Workload, workload_from_json
 
 SCHEMA_VERSION = 3
-MANIFEST, RECORDS, MODEL, PRIOR, FACTS, DISPATCHER, EVALUATION, REPORT = (
-    "manifest.json",
-    "records.jsonl",
-    "model.json",
-    "prior.json",
-    "tuning.json",
-    "dispatcher.json",
-    "evaluation.jsonl",
-    "report.json",
-)
+MANIFEST, RECORDS, MODEL, PRIOR = "manifest.json", "records.jsonl", "model.json", "prior.json"
+FACTS, DISPATCHER, EVALUATION, REPORT = "tuning.json", "dispatcher.json", "evaluation.jsonl", "report.json"
 
 
 @dataclass(frozen=True, repr=False)
 class Study(Carded):
     """A folder with ``manifest.json``, ``records.jsonl``, the model, the dispatcher, the library and
-    the report. Stages leave their result in it and return it."""
+    the report. Stages leave their result in it and return it.
+
+    :meth:`create` says what ``folder``, ``workload``, ``hardware``, ``shapes``, ``effort``, ``strategy``,
+    ``seed``, ``cover``, ``max_kernels`` and ``cost_model`` are."""
 
     folder: Path
     workload: Workload
@@ -208,6 +203,7 @@ class Study(Carded):
 
     @property
     def card(self) -> Card:
+        """Its card in a notebook: how it is tuned, and as folds its files, shapes and processor."""
         facts = (
             counted(len(self.shapes), "shape"),
             Quantity(self.effort, "effort"),
@@ -244,9 +240,11 @@ class Study(Carded):
 
     @property
     def cache(self) -> CacheState:
+        """The cache state that candidates are timed in."""
         return effort_named(self.effort).timing.cache
 
     def space(self) -> Space:
+        """Builds the space that the study searches."""
         return build_space(self.workload, self.hardware, edges_of(self.cover, self.workload, self.hardware))
 
     def tune(
@@ -393,6 +391,7 @@ class Study(Carded):
         return report
 
     def report(self) -> Report:
+        """Reads the report of the last evaluation, unless there is none (:class:`RecordError`)."""
         return Report.load(self.folder / REPORT)
 
 

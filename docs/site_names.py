@@ -6,6 +6,7 @@ Sources are parsed, never imported: the site needs none of the extras.
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -160,3 +161,64 @@ def linkable() -> dict[str, str]:
         ways |= {name.path: name.identifier, name.canonical: name.identifier}
         ways |= {f"dietlab.{name.name}": name.identifier} if name.top else {}
     return ways
+
+
+# --- what docstrings describe --------------------------------------------------------------------
+
+SECTION = re.compile(r"(\w+):$")
+ENTRY = re.compile(r"    (\*{0,2}\w+(?:, \*{0,2}\w+)*): \S")
+
+
+def described(text: str) -> set[str]:
+    """Returns the names that the sections Args and Attributes of a docstring describe."""
+    found, section = set[str](), ""
+    for line in text.splitlines():
+        if heading := SECTION.match(line):
+            section = heading[1]
+        elif section in ("Args", "Attributes") and (entry := ENTRY.match(line)):
+            found |= {name.strip().lstrip("*") for name in entry[1].split(",")}
+    return found
+
+
+def parameters(function: ast.FunctionDef) -> list[str]:
+    """Returns the parameters of a function, but for ``self`` and ``cls``."""
+    given = function.args
+    found = [*given.posonlyargs, *given.args, given.vararg, *given.kwonlyargs, given.kwarg]
+    return [arg.arg for arg in found if arg and arg.arg not in ("self", "cls")]
+
+
+def undescribed(module: str, name: str) -> list[str]:
+    """Returns what the reference would show of a public name without saying what it is.
+
+    Of a function, parameters that are not in Args. Of a class, fields and parameters of its constructor that
+    are neither there nor named as code in its text nor followed by a text of theirs, and methods without a
+    text; a method that only gives another type to an inherited one has that one's.
+    """
+    nodes = [node for node in parsed(module).body if getattr(node, "name", "") == name]
+    if not nodes:
+        return []
+    node = nodes[-1]  # overloads stand before
+    text = ast.get_docstring(node) or ""  # type: ignore[arg-type]
+    if isinstance(node, ast.FunctionDef):
+        return [f"{name}({parameter})" for parameter in parameters(node) if parameter not in described(text)]
+    found = list[str]()
+    for inner, after in zip(node.body, [*node.body[1:], None], strict=True):  # type: ignore[attr-defined]
+        if isinstance(inner, ast.FunctionDef) and inner.name == "__init__":
+            told = described(text) | described(ast.get_docstring(inner) or "") | _as_code(text)
+            found += [f"{name}({parameter})" for parameter in parameters(inner) if parameter not in told]
+        elif isinstance(inner, ast.FunctionDef) and not inner.name.startswith("_"):
+            typed = any(ast.unparse(d) in ("overload", f"{inner.name}.setter") for d in inner.decorator_list)
+            found += [] if typed or ast.get_docstring(inner) else [f"{name}.{inner.name}"]
+        elif isinstance(inner, ast.AnnAssign) and isinstance(inner.target, ast.Name):
+            field = inner.target.id
+            if "ClassVar" in ast.unparse(inner.annotation):
+                continue
+            below = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+            if not (field.startswith("_") or below or field in described(text) | _as_code(text)):
+                found.append(f"{name}.{field}")
+    return found
+
+
+def _as_code(text: str) -> set[str]:
+    """Returns the names in double backticks."""
+    return set(re.findall(r"``(\w+)``", text))

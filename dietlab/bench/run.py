@@ -96,6 +96,7 @@ def run_bench(
     A task that cannot be tuned, built or opened becomes a study with a ``failure``; the others go on.
 
     Args:
+        suite: the tasks, such as ``SUITES["quickstart"]``.
         out: gets ``rows.jsonl``, ``bench.csv``, ``bench.json`` and one study for each task and
             number of threads.
         threads: cores of a CPU; a GPU is used as a whole, as one.
@@ -104,6 +105,7 @@ def run_bench(
         tuning_effort: the effort of tuning (default: :data:`TUNING_EFFORT`).
         ansor_trials: trials a shape of the contender ``ansor`` (default: the effort's).
         only: a pattern of task names.
+        observers: get each event as it happens.
         deadline: when to stop at the latest; it says what is left then.
         every_length: whether a CPU's libraries are also called, and checked, at every length that is not
             timed: some minutes for a batched product.

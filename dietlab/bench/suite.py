@@ -123,7 +123,12 @@ class Task:
 
 @dataclass(frozen=True)
 class Suite:
-    """Tasks that are run and reported together, on the ``target`` kind of processor."""
+    """Tasks that are run and reported together, on the ``target`` kind of processor.
+
+    Args:
+        name: its name on the command line.
+        tasks: operators with the shapes that they are tuned and evaluated for.
+    """
 
     name: str
     tasks: tuple[Task, ...]
@@ -346,6 +351,9 @@ SUITES: Mapping[str, Suite] = {
 
 def suite_named(name: str) -> Suite:
     """Returns a suite by its name.
+
+    Args:
+        name: such as ``"quickstart"``; a key of :data:`SUITES`.
 
     Raises:
         DietlabError: if there is none.

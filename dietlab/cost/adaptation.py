@@ -37,16 +37,20 @@ class AdaptationCost(Protocol):
     """The adaptation of schemes of one workload to shapes on one processor, whose kind they are of."""
 
     @property
-    def workload(self) -> Workload: ...
+    def workload(self) -> Workload:
+        """The operator."""
 
     @property
-    def hardware(self) -> Hardware: ...
+    def hardware(self) -> Hardware:
+        """The processor."""
 
     @property
-    def kind(self) -> Adaptation: ...
+    def kind(self) -> Adaptation:
+        """The parts that it counts: ``"paper"`` or ``"streamed"``."""
 
     @property
-    def cache(self) -> CacheState: ...
+    def cache(self) -> CacheState:
+        """The cache state in which a call finds its operands."""
 
     def with_cache(self, cache: CacheState) -> AdaptationCost:
         """Returns the cost for calls whose operands are in another cache state."""
@@ -116,6 +120,10 @@ def adaptation_cost(
     it is a bound from all throughputs of a multiprocessor (:mod:`dietlab.cost.cuda_bound`).
 
     Args:
+        workload: the operator whose schemes are stitched over its shapes.
+        hardware: the processor that they run on; its kind says which adaptation that is.
+        kind: ``"paper"`` or ``"streamed"``.
+        cache: where a call finds its operands.
         constants: what is particular to its target: ``resident``
             (:class:`~dietlab.cost.cuda_adaptation.BlockAdaptation`) or ``hiding``
             (:class:`~dietlab.cost.cpu_adaptation.CpuAdaptation`).
@@ -126,7 +134,13 @@ def adaptation_cost(
 
 def best_shape(scheme: Scheme, shapes: tuple[Shape, ...], cost: AdaptationCost) -> Shape:
     """Returns ``S*``: the shape on which a scheme wastes least; of equals the largest that is not so
-    large that measuring it takes long."""
+    large that measuring it takes long.
+
+    Args:
+        scheme: a candidate.
+        shapes: those it may be measured on, at least one.
+        cost: says what each shape wastes.
+    """
     peak = 1e9 * cost.hardware.cores * (cost.hardware.peak_for(cost.workload.dtype) or 100.0)
     short = [s for s in shapes if cost.workload.flops(s) <= MEASURED_SECONDS * peak] or [min(shapes)]
     known = np.round(cost.statics([scheme], short)[0], 6).tolist()

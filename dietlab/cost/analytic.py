@@ -35,7 +35,11 @@ class AnalyticPredictor:
 @dataclass(frozen=True)
 class Analytic:
     """The adaptation cost of a space at the most throughput that its target expects of a tile. Where the
-    processor's peak was never measured, only ratios of its times count."""
+    processor's peak was never measured, only ratios of its times count.
+
+    Args:
+        cost: the adaptation cost.
+    """
 
     cost: AdaptationCost
 
@@ -49,7 +53,10 @@ class Analytic:
         return Analytic.of(space, self.cost.cache, self.cost.kind)
 
     def seconds(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> FloatArray:
+        """Returns the seconds that arithmetic and traffic take at the processor's peaks, ``[schemes,
+        shapes]``."""
         return cost_target(self.cost.hardware.kind).expected(self.cost, schemes, shapes)
 
     def doubt(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> FloatArray:
+        """Returns :data:`DOUBT` for every scheme and shape, ``[schemes, shapes]``."""
         return np.full((len(schemes), len(shapes)), DOUBT)

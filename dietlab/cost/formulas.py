@@ -31,6 +31,11 @@ def f_pad(sizes: Mapping[Role, Any], tile: Mapping[Role, Any], *, spatial_only: 
 
     The paper's definition (section 3.3) counts the spatial axes only (``spatial_only``); a padded
     reduction axis costs as much, so it is counted by default. An empty shape wastes nothing.
+
+    Args:
+        sizes: extent of each axis by role, as numbers or as arrays of one size.
+        tile: the tile's extents, of the same roles.
+        spatial_only: whether the depth is left out.
     """
     counted = [role for role in tile if not (spatial_only and role == "depth")]
     useful = prod(sizes[role] for role in counted)
@@ -40,7 +45,12 @@ def f_pad(sizes: Mapping[Role, Any], tile: Mapping[Role, Any], *, spatial_only: 
 
 
 def padding_waste(sizes: Mapping[Role, int], tile: Mapping[Role, int]) -> float:
-    """Returns the padding waste: multiply-adds that no output needs over all executed, in [0, 1)."""
+    """Returns the padding waste: multiply-adds that no output needs over all executed, in [0, 1).
+
+    Args:
+        sizes: extent of each axis by role.
+        tile: the tile's extents, of the same roles.
+    """
     return 1.0 - f_pad(sizes, tile)
 
 
@@ -61,6 +71,11 @@ def f_occ(tiles: Any, processors: Any, imbalance: Any = None) -> Any:
     ``g / G`` with ``G = C * ceil(g / C)``. With a fitted ``imbalance`` c it is
     ``c g / ((c - 1) g + G)``, which is 1 at full waves, ``g / G`` at c = 1 and tends to 1 for large c; the
     paper fits c = 1.433 below one wave and 2.14 above on a T4.
+
+    Args:
+        tiles: their number, all of equal cost.
+        processors: cores, or blocks that a GPU runs at once.
+        imbalance: the constant c, at least 1 (None: ``g / G``).
     """
     none = tiles == 0
     paid = processors * -(-tiles // processors) + none
@@ -87,4 +102,5 @@ class Parts:
 
     @property
     def total(self) -> float:
+        """Their sum: the predicted seconds of the call."""
         return self.compute + self.edges + self.padding + self.weights + self.idle

@@ -99,6 +99,7 @@ class Survey:
 
     @cached_property
     def layers(self) -> tuple[tuple[int, int], ...]:
+        """The columns and the depth of the weights of each layer that was measured, ascending."""
         return tuple(sorted({self.layer_of(record.shape) for record in self.truth}))
 
     def held_out(self, split: str, seed: int) -> Callable[[Record], bool] | None:
@@ -182,6 +183,13 @@ def judge(
 
     A model is told a random draw of one measurement of each pair that is not held out. Where every pair was
     measured in several rounds, ``measured again`` is the first round as a model of the last one.
+
+    Args:
+        surveys: recorded spaces, each a task.
+        models: names of cost models, keys of :data:`COST_MODELS`.
+        splits: names of :data:`SPLITS`: what is held out.
+        told: how many measurements a model gets, each number by itself.
+        seeds: draws of each, numbered from 0.
 
     Raises:
         ModelError: for an unknown model or split.
@@ -298,6 +306,7 @@ def frame_judgements(judgements: Iterable[Judgement], raw: bool = False) -> pd.D
     over seeds, and ``low`` and ``high`` of its 95 % interval (bootstrap of the seeds).
 
     Args:
+        judgements: what :func:`judge` returned.
         raw: one row a judgement in place of that.
     """
     import pandas as pd

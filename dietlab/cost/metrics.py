@@ -88,7 +88,11 @@ def ranking_metrics(
 
 def mean_metrics(metrics: Iterable[Mapping[str, float]]) -> dict[str, float]:
     """Returns the mean of each metric over the shapes that have it, and the sum of their pairs; without the
-    metrics of pairs if there are fewer than :data:`FEWEST_PAIRS`. Empty for no shapes."""
+    metrics of pairs if there are fewer than :data:`FEWEST_PAIRS`. Empty for no shapes.
+
+    Args:
+        metrics: of each shape, values by name.
+    """
     rows = list(metrics)
     names = dict.fromkeys(name for row in rows for name in row)
     found = {name: float(np.mean([row[name] for row in rows if name in row])) for name in names}
@@ -100,5 +104,9 @@ def mean_metrics(metrics: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 def too_few_pairs(metrics: Mapping[str, float]) -> dict[str, str]:
-    """Returns what a text says in place of the metrics that have too few pairs; empty if all are known."""
+    """Returns what a text says in place of the metrics that have too few pairs; empty if all are known.
+
+    Args:
+        metrics: values by name, as :func:`mean_metrics` returns them.
+    """
     return dict.fromkeys((name for name in OF_PAIRS if "pairs" in metrics and name not in metrics), TOO_FEW)

@@ -41,7 +41,8 @@ measurement that did not mostly wait for memory informs its throughput."""
 class Predicts(Protocol):
     """Anything that predicts times, such as a cost model."""
 
-    def seconds(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> npt.NDArray[np.float64]: ...
+    def seconds(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> npt.NDArray[np.float64]:
+        """Returns the predicted seconds of a call of each scheme on each shape, ``[schemes, shapes]``."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,11 @@ class CostModel:
     ``f_mk`` is a gradient-boosted regression of the logarithm of a scheme's throughput a core
     on its features. Its label divides the adaptation out of a measurement, so that one measurement
     on one shape informs every shape (paper, equation 2).
+
+    Args:
+        cost: the adaptation, which seconds are made of together with the throughput.
+        booster: the trees of XGBoost.
+        samples: the number of schemes that it was fitted on.
     """
 
     cost: AdaptationCost
@@ -112,6 +118,7 @@ class CostModel:
         return dict(sorted(named.items(), key=lambda item: -item[1]))
 
     def to_json(self) -> dict[str, Any]:
+        """Returns the model as a JSON value: its features by name, the cost and the trees."""
         return {
             "schema_version": SCHEMA_VERSION,
             "features": list(feature_names(self.cost.hardware)),
@@ -130,6 +137,11 @@ class CostModel:
 
     @classmethod
     def load(cls, path: str | Path) -> CostModel:
+        """Reads a file of :meth:`save`.
+
+        Raises:
+            ModelError: if it is unreadable, or its features are not those of this version.
+        """
         try:
             value: Mapping[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
@@ -159,6 +171,14 @@ def fit_cost_model(
     Of several labels of one scheme, on shapes where it mostly computes, the largest counts: on the
     others something else bounded the time. None is above the processor's peak: where a call does
     little but begin and end, what the adaptation cost says of that is too rough to be divided out.
+
+    Args:
+        workload: the operator that was measured.
+        hardware: the processor that it was measured on.
+        records: measurements; failures are passed over.
+        adaptation: ``"streamed"`` or ``"paper"``; see :func:`~dietlab.cost.adaptation_cost`.
+        seed: of the boosting; equal seeds fit equal trees.
+        cache: where calls found their operands when they were measured.
 
     Raises:
         ModelError: if no record is successful.
@@ -206,7 +226,12 @@ def _best_label(labels: Sequence[tuple[float, float]]) -> float:
 
 def evaluate_model(model: Predicts, records: Iterable[Record]) -> dict[str, float]:
     """Returns ranking metrics on records, averaged over the shapes that have at least two
-    (:func:`dietlab.cost.metrics.mean_metrics`); the noise is the spread of each record."""
+    (:func:`dietlab.cost.metrics.mean_metrics`); the noise is the spread of each record.
+
+    Args:
+        model: what predicts seconds.
+        records: measurements that it is compared with; failures are passed over.
+    """
     by_shape: dict[Shape, list[Record]] = {}
     for record in records:
         if record.ok:

@@ -82,7 +82,13 @@ class LearnedPredictor:
 @dataclass(frozen=True)
 class Calibrated:
     """A cost model and the records that it was fitted on, which count where they are nearer
-    (:class:`~dietlab.cost.Calibration`)."""
+    (:class:`~dietlab.cost.Calibration`).
+
+    Args:
+        model: the fitted cost model.
+        records: what it was fitted on.
+        prior: what it started from, if anything.
+    """
 
     model: CostModel
     records: tuple[Record, ...]

@@ -68,6 +68,11 @@ class Prior:
     """A global model of records, which says of each what it is from.
 
     Made by :meth:`fit`; ``tune(prior=...)`` takes it.
+
+    Args:
+        sources: of the records, by file or study.
+        missed: the root mean square error of the logarithm of a time, on measurements left out of a fit.
+        booster: the trees of XGBoost.
     """
 
     sources: tuple[Source, ...]
@@ -159,6 +164,7 @@ class Prior:
         )
 
     def to_json(self) -> dict[str, Any]:
+        """Returns the prior as a JSON value: its sources and the trees."""
         return {
             "schema_version": SCHEMA_VERSION,
             "sources": [source.to_json() for source in self.sources],

@@ -72,6 +72,11 @@ COST_MODELS: Mapping[str, Registered] = {
 def predictor_named(name: str | Predictor, cache: CacheState = "hot", seed: int = 0) -> Predictor:
     """Returns the cost model of that name, or the predictor itself.
 
+    Args:
+        name: a key of :data:`COST_MODELS`, or a predictor, which is returned as it is.
+        cache: where the measured calls find their operands.
+        seed: of a model that draws at random.
+
     Raises:
         ModelError: for an unknown name.
     """
@@ -86,6 +91,10 @@ def predictor_named(name: str | Predictor, cache: CacheState = "hot", seed: int 
 
 def with_prior(predictor: Predictor, prior: Prior | None) -> Predictor:
     """Returns the predictor that starts from a prior, if there is one.
+
+    Args:
+        predictor: the cost model.
+        prior: what records of other tasks taught (None: nothing, the predictor stays as it is).
 
     Raises:
         ModelError: if the predictor takes none.

@@ -17,7 +17,13 @@ FAMILIES = 10
 
 
 def best_together(run: Known, shapes: Sequence[Shape], count: int) -> list[Scheme]:
-    """Selects ``count`` schemes greedily: each lowers the mean logarithm of the best time most."""
+    """Selects ``count`` schemes greedily: each lowers the mean logarithm of the best time most.
+
+    Args:
+        run: measurements and the model that predicts the rest, in seconds.
+        shapes: those whose best times count, alike.
+        count: how many at most.
+    """
     schemes = run.schemes
     logs = np.log(run.seconds_table(schemes, shapes))
     best = np.full(len(shapes), np.inf)
@@ -32,7 +38,12 @@ def best_together(run: Known, shapes: Sequence[Shape], count: int) -> list[Schem
 
 def candidate_plans(run: Known, shapes: Sequence[Shape]) -> tuple[Scheme, ...]:
     """Returns the measured schemes and, where plans are composed, all lower heights and both edges of
-    the families that do best together on ``shapes``."""
+    the families that do best together on ``shapes``.
+
+    Args:
+        run: measurements and the model that predicts the rest.
+        shapes: those that the families are judged on.
+    """
     measured = run.schemes
     plans = set(measured)
     tallest: dict[Scheme, int] = {}
@@ -51,7 +62,15 @@ def distinct(
     plans: Sequence[Scheme], order: Iterable[int], workload: Workload, shape: Shape, count: int
 ) -> list[int]:
     """Returns the first ``count`` plan numbers of ``order`` that run different tiles on a shape, so that two
-    finalists are never the same program."""
+    finalists are never the same program.
+
+    Args:
+        plans: all plans, which numbers refer to.
+        order: numbers of plans, the best first.
+        workload: the operator.
+        shape: the shape whose tiles are compared.
+        count: how many numbers at most.
+    """
     found: dict[Hashable, int] = {}
     for number in order:
         found.setdefault(tiling(plans[number], workload, shape), int(number))

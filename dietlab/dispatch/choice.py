@@ -33,7 +33,11 @@ much as its logarithm. A program waits for its slowest calls, and small differen
 
 
 def lost(slowdowns: Values) -> Values:
-    """Returns the loss of slowdowns (ratios >= 1): their logarithm plus :data:`TAIL` times its square."""
+    """Returns the loss of slowdowns (ratios >= 1): their logarithm plus :data:`TAIL` times its square.
+
+    Args:
+        slowdowns: ratios of times, in an array of any shape.
+    """
     logs = np.log(slowdowns)
     found: Values = np.minimum(logs + TAIL * logs**2, UNCOVERED)
     return found
@@ -41,7 +45,14 @@ def lost(slowdowns: Values) -> Values:
 
 @dataclass(frozen=True)
 class Choice:
-    """The choice of micro-kernels: which of them each scheme needs on each shape, and the loss of a set."""
+    """The choice of micro-kernels: which of them each scheme needs on each shape, and the loss of a set.
+
+    Args:
+        workload: the operator.
+        schemes: the candidates.
+        shapes: the weighted shapes.
+        table: expected seconds, ``[schemes, shapes]``.
+    """
 
     workload: Workload
     schemes: tuple[Scheme, ...]

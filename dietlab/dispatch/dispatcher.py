@@ -50,7 +50,10 @@ class Dispatcher(Carded):
     """A dispatcher: schemes and the decision tree over them, all that :func:`dietlab.build` compiles.
 
     Args:
+        workload: the operator.
+        hardware: the processor that it was tuned on.
         schemes: by the number that leaves name.
+        tree: its leaves name schemes by number.
         expected_slowdown: the weighted geometric mean over the training shapes of the chosen scheme's
             time over the best candidate's, measured or predicted.
     """
@@ -130,6 +133,7 @@ class Dispatcher(Carded):
 
     @property
     def card(self) -> Card:
+        """Its card in a notebook: counts, and as folds its rules, schemes and micro-kernels."""
         facts = (
             counted(len(self.micro_kernels), "micro-kernel"),
             counted(len(self.schemes), "scheme"),
@@ -151,6 +155,7 @@ class Dispatcher(Carded):
         return *ends, number, self.schemes[number].key
 
     def to_json(self) -> dict[str, Any]:
+        """Returns the dispatcher as a JSON value: schemes by key, and the tree."""
         return {
             "schema_version": SCHEMA_VERSION,
             "workload": self.workload.to_json(),
@@ -162,6 +167,11 @@ class Dispatcher(Carded):
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Dispatcher:
+        """Returns the inverse of :meth:`to_json`.
+
+        Raises:
+            DispatchError: if the value has another schema.
+        """
         if value.get("schema_version") != SCHEMA_VERSION:
             raise DispatchError(
                 f"a dispatcher has schema {SCHEMA_VERSION}", value.get("schema_version"), "Train it again."
@@ -175,10 +185,16 @@ class Dispatcher(Carded):
         )
 
     def save(self, path: str | Path) -> None:
+        """Writes JSON; reading it back runs no code."""
         write_json(Path(path), self.to_json())
 
     @classmethod
     def load(cls, path: str | Path) -> Dispatcher:
+        """Reads a file of :meth:`save`.
+
+        Raises:
+            DispatchError: if it is unreadable or has another schema.
+        """
         try:
             return cls.from_json(json.loads(Path(path).read_text(encoding="utf-8")))
         except (OSError, ValueError) as error:
@@ -196,10 +212,10 @@ def train_dispatcher(
     it is grown split by split (:func:`grown`). Beyond the range of any dimension the safe scheme serves.
 
     Args:
+        portfolio: from :func:`~dietlab.choose_portfolio`.
         shapes: re-weights the training shapes (default: the portfolio's own weights).
         tolerance: a further rule must lower the weighted mean loss
             (:func:`~dietlab.dispatch.choice.lost`) by more than this.
-
     Plans that no rule uses are dropped from the library.
 
     Raises:

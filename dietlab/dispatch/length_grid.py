@@ -43,6 +43,11 @@ def length_grid(workload: Workload, shapes: ShapeSet, limit: int = DENSE_SHAPES)
     Over several dimensions the grid is the given layers and others that nobody named, all at the given
     lengths and at some between them (:data:`STEP`). The weight of each given shape is divided among the
     lengths of its layer that are nearest to it; the rest shares :data:`ELSEWHERE`.
+
+    Args:
+        workload: the operator whose ranges are covered.
+        shapes: the weighted shapes that were tuned for.
+        limit: the most lengths, roughly.
     """
     if len(workload.dims) > 1:
         return _with_others(workload, shapes, limit)

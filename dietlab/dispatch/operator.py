@@ -34,6 +34,9 @@ CALL_ERRORS = (TypeError, ValueError, BufferError, LookupError, AttributeError, 
 def load(path: str | Path) -> Operator:
     """Loads the operator of a study folder, a library folder or a ``.so`` file.
 
+    Args:
+        path: a study's folder, that of a library, or the ``.so`` in it.
+
     Raises:
         DispatchError: if there is no library, or it is of another schema.
     """
@@ -241,6 +244,11 @@ class Layer:
     """An operator with its weights packed: ``layer(x)`` for ``x [T, K]`` gives ``[T, N]``.
 
     No copy is made of ``x`` or ``out``; both may be NumPy arrays or PyTorch tensors.
+
+    Args:
+        operator: an operator with constant operands.
+        constants: these as the library takes them, packed.
+        cols: columns of the output.
     """
 
     def __init__(self, operator: Operator, constants: Sequence[Array], cols: int) -> None:

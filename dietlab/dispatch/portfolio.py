@@ -36,8 +36,11 @@ class Portfolio(Carded):
     """A portfolio: micro-kernels, and the plans made of them with their times on a grid of shapes.
 
     Args:
+        workload: the operator.
+        hardware: the processor that it was tuned on.
         micro_kernels: those that get compiled; schemes that differ in loop order or edge share them.
         schemes: those that serve the shapes, made of these micro-kernels.
+        shapes: the weighted shapes that it was chosen for.
         seconds: ``[scheme][shape]``, as the tuning run expects them; infinite where a scheme needs a
             micro-kernel that is not in the portfolio.
         best_seconds: for each shape the least expected time of any candidate, chosen or not.
@@ -92,6 +95,8 @@ class Portfolio(Carded):
 
     @property
     def card(self) -> Card:
+        """Its card in a notebook: counts, and as folds its micro-kernels, schemes and the curve of their
+        number."""
         slowdown = self.curve[-1][1] if self.curve else nan
         facts = (
             counted(len(self), "micro-kernel"),
@@ -167,7 +172,11 @@ def _portfolio(
 
 def usual_kernels(workload: Workload) -> int:
     """Returns the most micro-kernels of a library unless a number is asked for: 8 where one dimension varies,
-    12 for layers of several sizes, whose cache levels differ."""
+    12 for layers of several sizes, whose cache levels differ.
+
+    Args:
+        workload: the operator that the library is for.
+    """
     return 8 if len(workload.dims) < 2 else 12
 
 

@@ -46,6 +46,7 @@ def evaluate(
     """Times ``op`` and its contenders in turns on every shape, after checking their results.
 
     Args:
+        op: the operator under test, from :func:`~dietlab.build` or :func:`~dietlab.load`.
         shapes: what to evaluate; ``held_out`` marks shapes that tuning did not see, and the weights
             say how often each occurs (``report.trace`` sums times by them).
         against: names out of :func:`~dietlab.evaluation.lineup.contenders_for`; what is not installed is
@@ -53,8 +54,10 @@ def evaluate(
         caches: ``hot`` (the same weights again and again), ``interleaved`` (private caches are cold) and
             ``rotating`` (weights beyond the last-level cache, as in a model with many layers); that
             of tuning is ``rotating``.
+        effort: a preset, or its name: how long each shape is timed.
         tuned: the run behind the operator; ``oracle`` and ``largest-shape`` need it.
         folder: where per-shape tunings are kept between evaluations (default: nowhere).
+        observers: get each event as it happens.
         journal: keeps the rows of each shape at once; what it has is not measured again (default: in
             memory).
 

@@ -11,7 +11,16 @@ from dietlab.hardware.limits import Limits, require_positive
 
 @dataclass(frozen=True)
 class CpuLimits(Limits):
-    """The limits of a CPU that bound a micro-kernel; caches are per core except the last level."""
+    """The limits of a CPU that bound a micro-kernel; caches are per core except the last level.
+
+    Args:
+        llvm_cpu: the processor's name for LLVM, such as ``"znver3"``.
+        vector_bytes: of a vector register.
+        vector_registers: their number.
+        l1d_bytes: data cache of one core.
+        l2_bytes: second-level cache of one core.
+        l3_bytes: last-level cache, of all cores that share it; 0 if there is none.
+    """
 
     kind = "cpu"
 
@@ -34,6 +43,7 @@ class CpuLimits(Limits):
 
     @property
     def last_level_bytes(self) -> int:
+        """The largest cache in bytes: L3, or L2 where there is none."""
         return self.l3_bytes or self.l2_bytes
 
     def peak_for(self, dtype: str, float32: float | None) -> float | None:

@@ -33,6 +33,7 @@ class Hardware(Carded):
         name: what people call it.
         source: where the figures come from (``"detected"``, or a public data sheet).
         cores: cores used by one operator call (CPU), or streaming multiprocessors (GPU).
+        limits: what a micro-kernel must fit into, by kind of processor.
         peak_gflops: fp32 multiply-adds of *one* core or multiprocessor, in GFLOP/s; None if
             it was never measured.
         dram_gbps: memory bandwidth of all cores together, in GB/s (1e9 bytes).
@@ -166,10 +167,12 @@ class Hardware(Carded):
 
     @staticmethod
     def presets() -> tuple[str, ...]:
+        """Returns the names that :meth:`preset` knows, sorted."""
         return tuple(sorted(_presets()))
 
     @property
     def card(self) -> Card:
+        """Its card in a notebook: cores and peaks, and as a fold every figure."""
         facts = [counted(self.cores, self.limits.unit)]
         if self.total_gflops is not None:
             facts.append(Quantity(f"{self.total_gflops:,.0f} GFLOP/s", "float32 peak"))
@@ -193,6 +196,7 @@ class Hardware(Carded):
         return pd.DataFrame([{**value, "kind": self.kind, **limits}])
 
     def to_json(self) -> dict[str, Any]:
+        """Returns the processor as a JSON value: all fields and the limits."""
         value = asdict(self)
         return {"schema_version": SCHEMA_VERSION, "kind": self.kind, **value}
 
@@ -214,10 +218,16 @@ class Hardware(Carded):
             raise HardwareError("a hardware file has all fields of Hardware", error) from None
 
     def save(self, path: str | Path) -> None:
+        """Writes JSON; :meth:`load` reads it."""
         write_json(Path(path), self.to_json())
 
     @classmethod
     def load(cls, path: str | Path) -> Hardware:
+        """Reads a file of :meth:`save`.
+
+        Raises:
+            HardwareError: if it is unreadable, a field is missing or unknown, or the schema is another.
+        """
         try:
             value = json.loads(Path(path).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:

@@ -23,9 +23,11 @@ class GpuLimits(Limits):
         smem_per_block_bytes: shared memory of a block that opts in to more than 48 KiB.
         smem_per_sm_bytes: shared memory of all resident blocks, what the driver reserves included.
         registers_per_block: 32-bit registers, as are all registers.
+        registers_per_thread: at most.
         threads_per_sm: of resident blocks.
         l2_bytes: of the whole GPU.
         blocks_per_sm: resident at the same time.
+        registers_per_sm: of all resident blocks.
         smem_reserved_bytes: what the driver takes beside the shared memory of each resident block.
         smem_unit_bytes: shared memory is given to a block in multiples of it.
         register_unit: registers are given to a warp in multiples of it.
@@ -42,7 +44,6 @@ class GpuLimits(Limits):
         l2_bytes_cycle: bytes that L2 gives one multiprocessor in a cycle if all ask: an estimate. Of 8.0 and
             9.0 it follows from how the bound ranks tiles of public measurements (docs/gpu.md); of the others
             it is of the order that microbenchmarks report.
-
     The last four are None in files from before they were written down
     (:func:`~dietlab.hardware.gpu_rates.gpu_rates` says what then counts), and tell no two GPUs apart.
 
@@ -99,6 +100,7 @@ class GpuLimits(Limits):
 
     @property
     def last_level_bytes(self) -> int:
+        """The L2 cache in bytes."""
         return self.l2_bytes
 
     def peak_for(self, dtype: str, float32: float | None) -> float | None:

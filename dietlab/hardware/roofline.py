@@ -7,7 +7,11 @@ from dataclasses import dataclass
 
 
 def above_roofline(shares: Iterable[float | None]) -> list[str]:
-    """Returns a note on the shares of the roofline above 1, as a list; empty if there are none."""
+    """Returns a note on the shares of the roofline above 1, as a list; empty if there are none.
+
+    Args:
+        shares: of 1, of each shape; None where there is none.
+    """
     above = [share for share in shares if share is not None and share > 1]
     if not above:
         return []

@@ -52,6 +52,11 @@ def source_of(workload: Workload, hardware: Hardware, scheme: Scheme) -> str:
     """Returns the program of one scheme, to read: CUDA C++ for a GPU, its private functions as TensorIR
     for a CPU. Needs TVM, but neither the processor nor its compiler.
 
+    Args:
+        workload: the operator that is lowered.
+        hardware: the processor that it is lowered for.
+        scheme: what to lower, of that processor's kind.
+
     Raises:
         BuildError: if the scheme is of another processor.
     """

@@ -46,6 +46,8 @@ class LocalRunner:
         builders: parallel builds (default: the processors this process may use).
         build_timeout, time_timeout: seconds for one library; a process that was just started gets
             its target's ``START_SECONDS`` more.
+        builder_module: the module that runs in the processes that build.
+        timer_module: the module that runs in the process that verifies and times.
         ready: libraries that were built before (:mod:`dietlab.measure.ready`), which are measured in place of
             any that would be built here, and stay: no compiler is needed.
     """

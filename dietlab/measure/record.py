@@ -19,7 +19,12 @@ Status = Literal["ok", "build_failed", "wrong", "crashed", "timeout", "refused"]
 
 @dataclass(frozen=True)
 class Trial:
-    """A scheme to build once and to time on each of some shapes."""
+    """A scheme to build once and to time on each of some shapes.
+
+    Args:
+        scheme: what to build.
+        shapes: the extents of its calls.
+    """
 
     scheme: Scheme
     shapes: tuple[Shape, ...]
@@ -66,6 +71,8 @@ class Record:
     """One scheme on one shape.
 
     Args:
+        scheme: what was measured.
+        shape: the extents of its calls.
         status: ``ok``, or what went wrong; ``reason`` says it in words.
         seconds: of one call, the least mean of several blocks of calls; thread CPU time on one
             core, wall-clock time on several. None unless ``ok``.
@@ -101,6 +108,7 @@ class Record:
 
     @property
     def ok(self) -> bool:
+        """True if the measurement succeeded."""
         return self.status == "ok"
 
     def gflops(self, workload: Workload) -> float:
@@ -108,6 +116,7 @@ class Record:
         return workload.flops(self.shape) / self.seconds / 1e9 if self.seconds else 0.0
 
     def to_json(self) -> dict[str, Any]:
+        """Returns the record as a JSON value; optional fields that are empty are left out."""
         value: dict[str, Any] = {
             "scheme": self.scheme.key,
             "shape": self.shape.to_json(),

@@ -40,6 +40,10 @@ def frame_records(records: Sequence[Record], workload: Workload) -> pd.DataFrame
     its parameters, ``status``, ``seconds`` of a call and useful ``gflops`` (missing where it failed),
     ``spread`` (a share of the time, 0 for none), ``cached_seconds``, ``asked_by``, the wall-clock seconds of
     each phase, ``code_bytes``, what a GPU's compiler told, ``at`` and ``reason``; see :class:`Record`.
+
+    Args:
+        records: measurements, failures included.
+        workload: the operator, which gives dimensions and flops.
     """
     import pandas as pd
 
@@ -68,7 +72,11 @@ def _row(number: int, record: Record, workload: Workload) -> dict[str, Any]:
 
 
 def record_quantities(records: Sequence[Record]) -> tuple[Quantity, ...]:
-    """Returns the number of records, of their schemes, and of failures."""
+    """Returns the number of records, of their schemes, and of failures.
+
+    Args:
+        records: measurements, failures included.
+    """
     failed = sum(not record.ok for record in records)
     return (
         counted(len(records), "measurement"),
@@ -79,7 +87,12 @@ def record_quantities(records: Sequence[Record]) -> tuple[Quantity, ...]:
 
 def record_sections(records: Sequence[Record], workload: Workload) -> tuple[Fold, ...]:
     """Returns the sections of the card: the fastest of each shape, failures with reasons, and the first
-    records."""
+    records.
+
+    Args:
+        records: measurements, failures included.
+        workload: the operator, which gives flops.
+    """
     return (
         Fold("Fastest of each shape", lambda: _fastest(records, workload), unfolded=True),
         Fold("Failures", lambda: _failures(records)),

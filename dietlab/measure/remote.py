@@ -61,6 +61,7 @@ class RemoteRunner:
         builders: parallel builds here.
         build_timeout, time_timeout: seconds for one library.
         patience: seconds to wait for a server while there is none.
+        builder_module: the module that runs in the processes that build.
     """
 
     hardware: Hardware

@@ -17,6 +17,9 @@ class ReplayRunner:
     """Answers from records: every search strategy can be tried without the hardware.
 
     A missing record is an error and not a guess, so that a replayed result is a measured one.
+
+    Args:
+        records: what it answers from; the last one counts for each scheme and shape.
     """
 
     def __init__(self, records: Iterable[Record]) -> None:
@@ -29,10 +32,12 @@ class ReplayRunner:
 
     @property
     def schemes(self) -> tuple[Scheme, ...]:
+        """The schemes that were recorded, sorted."""
         return tuple(sorted({scheme for scheme, _ in self._records}))
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
+        """The shapes that were recorded, sorted."""
         return tuple(sorted({shape for _, shape in self._records}))
 
     @property
@@ -41,6 +46,11 @@ class ReplayRunner:
         return frozenset(self._records)
 
     def measure(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Record]:
+        """Yields the recorded measurement of each trial's scheme on each of its shapes.
+
+        Raises:
+            RecordError: for a pair that was not recorded.
+        """
         for trial in trials:
             for shape in trial.shapes:
                 record = self._records.get((trial.scheme, shape))

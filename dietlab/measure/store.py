@@ -29,7 +29,12 @@ RECORDS = "records"
 
 @dataclass(frozen=True, repr=False)
 class RecordFile(Carded):
-    """The contents of a records file: its header and its records."""
+    """The contents of a records file: its header and its records.
+
+    Args:
+        header: the first line: schema, operator, processor, cache state, versions.
+        records: the other lines, in their order.
+    """
 
     header: Mapping[str, Any]
     records: tuple[Record, ...]
@@ -78,6 +83,8 @@ class RecordFile(Carded):
 
     @property
     def card(self) -> Card:
+        """Its card in a notebook: counts, and as folds the fastest, the failures, the processor and
+        versions."""
         facts = (*record_quantities(self.records), Quantity(str(self.header.get("cache", "hot")), "cache"))
         versions = Fold("Versions", lambda: Listing(("package", "version"), self._versions))
         try:
@@ -161,6 +168,9 @@ def require_programs(path: Path | None, file: RecordFile, lowering: Lowering) ->
 def read_records(path: str | Path) -> RecordFile:
     """Reads ``.jsonl`` or ``.jsonl.gz``; a truncated last line is passed over.
 
+    Args:
+        path: of the file.
+
     Raises:
         RecordError: if the file is missing, of another schema, or damaged before its last line.
     """
@@ -211,7 +221,13 @@ def _parse(path: Path, number: int, line: str) -> dict[str, Any]:
 
 
 def write_compressed(path: str | Path, header: Mapping[str, Any], records: Iterable[Record]) -> None:
-    """Writes ``.jsonl.gz`` that is the same, byte for byte, for the same records."""
+    """Writes ``.jsonl.gz`` that is the same, byte for byte, for the same records.
+
+    Args:
+        path: of the file, which is replaced whole.
+        header: what its first line holds beside the schema's version.
+        records: one line each.
+    """
     buffer = io.BytesIO()
     with gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as file:
         for value in ({"schema_version": SCHEMA_VERSION, **header}, *(r.to_json() for r in records)):

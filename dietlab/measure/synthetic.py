@@ -33,6 +33,9 @@ class SyntheticRunner:
 
     ``noise`` is the relative spread of a disturbance that depends only on the micro-kernel, the shape and
     ``seed``.
+
+    Args:
+        hardware: the processor that it pretends to be.
     """
 
     hardware: Hardware
@@ -40,12 +43,15 @@ class SyntheticRunner:
     seed: int = 0
 
     def measure(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Record]:
+        """Yields a record for each trial's scheme on each of its shapes; nothing runs, nothing fails."""
         for trial in trials:
             for shape in trial.shapes:
                 seconds = self.seconds(workload, trial.scheme, shape)
                 yield Record(trial.scheme, shape, "ok", seconds=seconds, code_bytes=2000)
 
     def seconds(self, workload: Workload, scheme: Scheme, shape: Shape) -> float:
+        """Returns the seconds of a call on the made-up processor, noise included; equal seeds give equal
+        ones."""
         plain = synthetic_seconds(self.hardware, workload, scheme, shape)
         return plain * (1 + self.noise * self._disturbance(scheme, shape))
 

@@ -23,7 +23,12 @@ EVERY_POLICY: Mapping[str, Policy] = {NO_PADDING: lambda length: length, **POLIC
 
 def padded_lengths(model: Model, lengths: ShapeSet) -> tuple[Shape, ...]:
     """Returns the lengths to which policies pad the lengths of a set, besides these: none is longer than the
-    model's longest."""
+    model's longest.
+
+    Args:
+        model: gives the longest length.
+        lengths: in tokens, those that occur.
+    """
     longest = model.T.high
     found = {_padded(policy, shape["T"], longest) for policy in POLICIES.values() for shape in lengths}
     return tuple(Shape.of(T=length) for length in sorted(found - {shape["T"] for shape in lengths}))
@@ -35,6 +40,9 @@ def frame_padding(report: Report) -> pd.DataFrame:
     ``step_ms`` is a mean step of the trace, ``tokens_per_second`` are those that someone asked for,
     ``waste`` is the share of executed tokens that nobody did (0 to 1), and ``speedup`` is the time of the
     step over that of ours without padding.
+
+    Args:
+        report: of a model, with times at padded lengths.
     """
     import pandas as pd
 

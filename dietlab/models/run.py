@@ -71,6 +71,7 @@ def evaluate_model(
         shares: whether rows say where the time goes.
         folder: keeps the model's file for ONNX Runtime and what was tuned for ``ansor`` between evaluations
             (default: nowhere).
+        observers: get each event as it happens.
         journal: keeps the rows of each length at once; what it has is not measured again.
 
     Returns:

@@ -22,7 +22,11 @@ BEST = "the best of all"
 
 def speedups(report: Report) -> dict[str, dict[int, float]]:
     """Returns, by contender, our speedup, of the model compiled ahead of time, at each length; first that
-    over :data:`BEST`. Results that were wrong do not count, nor lengths that were timed besides."""
+    over :data:`BEST`. Results that were wrong do not count, nor lengths that were timed besides.
+
+    Args:
+        report: of a model, from :func:`~dietlab.models.evaluate_model`.
+    """
     rows = [row for row in report.rows if row.shape in report.weights]
     best = over_best(rows, besides=(*ALSO_OURS, ANSOR))
     found = {BEST: {shape["T"]: speedup for (shape, _), speedup in best.items()}}
@@ -37,6 +41,9 @@ def frame_models(reports: Iterable[Report]) -> pd.DataFrame:
 
     ``geomean`` is over all lengths, which count alike, with the 95 % bootstrap interval over lengths from
     ``low`` to ``high``; ``worst`` is the least of them, at ``worst_T``. All are times (x).
+
+    Args:
+        reports: of models, from :func:`~dietlab.models.evaluate_model`.
     """
     import pandas as pd
 

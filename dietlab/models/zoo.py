@@ -132,14 +132,17 @@ class Model:
 
     @property
     def dims(self) -> Mapping[str, Dim]:
+        """The range of the length, by its name ``T``."""
         return {"T": self.T}
 
     @property
     def signature(self) -> Mapping[str, tuple[int | str, ...]]:
+        """The shape of the token numbers, ``[batch, T]``."""
         return {"words": (self.batch, "T")}
 
     @property
     def family(self) -> Family:
+        """The traits that it shares with other models, such as whether attention is causal."""
         return CONFIGURATIONS[self.name][0]
 
     @property
@@ -209,6 +212,7 @@ class Model:
         return int(self.batch * (dense + c.num_hidden_layers * 4 * pairs * c.hidden_size))
 
     def to_json(self) -> dict[str, Any]:
+        """Returns the model as a JSON value."""
         return {
             "operator": self.name,
             "T": [self.T.low, self.T.high],
@@ -219,6 +223,7 @@ class Model:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Model:
+        """Returns the inverse of :meth:`to_json`."""
         return cls(value["operator"], value["batch"], Dim(*value["T"]), value["weights"])
 
     def __str__(self) -> str:

@@ -19,7 +19,12 @@ Count = TypeVar("Count", int, IntArray)
 @dataclass(frozen=True)
 class Region(Generic[Kernel]):
     """A region is ``tiles`` copies of a scheme's tallest tile, side by side over ``rows`` rows of the
-    output."""
+    output.
+
+    Args:
+        scheme: gives its tiles.
+        first_row: counted from 0.
+    """
 
     scheme: Scheme[Kernel]
     first_row: int
@@ -28,6 +33,7 @@ class Region(Generic[Kernel]):
 
     @property
     def kernel(self) -> Kernel:
+        """The micro-kernel of its tiles."""
         return self.scheme.kernel
 
     @property
@@ -38,7 +44,12 @@ class Region(Generic[Kernel]):
 
 @dataclass(frozen=True)
 class Plan(Generic[Kernel]):
-    """A plan lists regions from the first row to the last; every row belongs to exactly one."""
+    """A plan lists regions from the first row to the last; every row belongs to exactly one.
+
+    Args:
+        scheme: whose plan it is.
+        regions: from the first row to the last.
+    """
 
     scheme: Scheme[Kernel]
     regions: tuple[Region[Kernel], ...]
@@ -50,10 +61,12 @@ class Plan(Generic[Kernel]):
 
     @property
     def rows(self) -> int:
+        """Rows of the output that are covered."""
         return sum(region.rows for region in self.regions)
 
     @property
     def executed_rows(self) -> int:
+        """Rows that are computed, padding included."""
         return sum(region.executed_rows for region in self.regions)
 
     def __str__(self) -> str:
@@ -70,6 +83,10 @@ def plan_for(scheme: Scheme[Kernel], rows: int) -> Plan[Kernel]:
         2 x 10       1 x  3
 
     Heights are multiples of the micro-kernel's granule: only the last tile can stick out, by less than that.
+
+    Args:
+        scheme: gives the tile and the treatment of the edge.
+        rows: to cover, at least 0.
     """
     regions: list[Region[Kernel]] = []
     first = 0
@@ -82,7 +99,13 @@ def plan_for(scheme: Scheme[Kernel], rows: int) -> Plan[Kernel]:
 
 def tiling(scheme: Scheme, workload: Workload, shape: Shape) -> Hashable:
     """Returns a value that is equal for schemes with the same tiles on a shape: 48 rows are 4 x 12 by
-    ``12x32.even``, by ``12x32.rest`` and by ``14x32.even``."""
+    ``12x32.even``, by ``12x32.rest`` and by ``14x32.even``.
+
+    Args:
+        scheme: gives the tile and the treatment of the edge.
+        workload: the operator.
+        shape: what is covered.
+    """
     sizes = extents(workload, shape)
     return _tiling(scheme, sizes["rows"], sizes["cols"] if scheme.kernel.composes_columns else 0)
 
@@ -95,7 +118,13 @@ def _tiling(scheme: Scheme, rows: int, cols: int) -> Hashable:
 
 
 def heights(scheme: Scheme, low: int = 1, high: int | None = None) -> tuple[int, ...]:
-    """Returns the heights of all tiles that a scheme needs for ``low..high`` rows (None: no end)."""
+    """Returns the heights of all tiles that a scheme needs for ``low..high`` rows (None: no end).
+
+    Args:
+        scheme: gives the tile and the treatment of the edge.
+        low: the fewest rows, at least 1.
+        high: the most rows.
+    """
     if not scheme.composed:
         return (scheme.rows,)
     granule, most = scheme.kernel.granule, scheme.rows // scheme.kernel.granule
@@ -114,6 +143,11 @@ def needed(scheme: Scheme, low: int = 1, high: int | None = None) -> tuple[Micro
 
     Each height is one. What a micro-kernel does at the last columns is part of it: most mask them, dot
     products have a narrower variant for each width.
+
+    Args:
+        scheme: gives the tile and the treatment of the edge.
+        low: the fewest rows, at least 1.
+        high: the most rows.
     """
     return tuple(with_rows(scheme.kernel, rows) for rows in heights(scheme, low, high))
 
@@ -129,6 +163,12 @@ def tiles_of(edge: Edge, granule: Count, most: Count, rows: Count) -> list[tuple
     region, from the first row to the last. A region may have no tile, and its height then says nothing.
 
     All are numbers, or arrays of them: many plans at once.
+
+    Args:
+        edge: the treatment of the edge tile.
+        granule: the rows that heights are multiples of.
+        most: the rows of a full tile.
+        rows: to cover.
     """
     if edge not in COMPOSED:
         return [(most, -(-rows // most))]
@@ -142,7 +182,12 @@ def tiles_of(edge: Edge, granule: Count, most: Count, rows: Count) -> list[tuple
 
 
 def spans(workload: Workload, shapes: ShapeSet) -> list[tuple[int, int]]:
-    """Returns the rows that each shape of a set stands for: all since the next fewer rows of any shape."""
+    """Returns the rows that each shape of a set stands for: all since the next fewer rows of any shape.
+
+    Args:
+        workload: gives the dimension of the rows.
+        shapes: a set of its shapes.
+    """
     rows = [axis_of(workload, "rows").at(shape) for shape in shapes]
     known = sorted(set(rows))
     since = dict(zip(known, [min(known[0], 1), *(extent + 1 for extent in known)], strict=False))

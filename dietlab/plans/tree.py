@@ -20,7 +20,14 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Split:
-    """A split: ``if shape[dim] <= at_most: low else: high``."""
+    """A split: ``if shape[dim] <= at_most: low else: high``.
+
+    Args:
+        dim: the name of the dimension.
+        at_most: the largest extent that goes to ``low``.
+        low: the part for extents up to it.
+        high: the part for extents beyond it.
+    """
 
     dim: str
     at_most: int
@@ -32,14 +39,23 @@ Tree = Leaf | Split
 
 
 def route(tree: Tree, shape: Shape) -> int:
-    """Returns the number of the scheme that serves ``shape``."""
+    """Returns the number of the scheme that serves ``shape``.
+
+    Args:
+        tree: of a dispatcher.
+        shape: has every dimension that the tree splits.
+    """
     while isinstance(tree, Split):
         tree = tree.low if shape[tree.dim] <= tree.at_most else tree.high
     return tree.scheme
 
 
 def leaves(tree: Tree) -> tuple[Leaf, ...]:
-    """Returns all leaves, from the lowest extent on."""
+    """Returns all leaves, from the lowest extent on.
+
+    Args:
+        tree: of a dispatcher.
+    """
     return (tree,) if isinstance(tree, Leaf) else leaves(tree.low) + leaves(tree.high)
 
 
@@ -53,7 +69,12 @@ Box = Mapping[str, Range]
 def boxes(tree: Tree, within: Box = MappingProxyType({})) -> list[tuple[int, Box]]:
     """Returns the scheme number and the extents of each leaf: those of ``within`` that reach it, for every
     dimension that is split on the way or has a range in ``within`` (from 1 on). Leaves that no extent reaches
-    are left out."""
+    are left out.
+
+    Args:
+        tree: of a dispatcher.
+        within: the lowest and highest extent by dimension, both included.
+    """
     if isinstance(tree, Leaf):
         return [(tree.scheme, within)]
     low, high = within.get(tree.dim, (1, None))
@@ -68,7 +89,13 @@ def boxes(tree: Tree, within: Box = MappingProxyType({})) -> list[tuple[int, Box
 
 def intervals(tree: Tree, low: int = 1, high: int | None = None) -> list[tuple[int, int, int | None]]:
     """Returns ``(number, low, high)`` of each leaf of a tree over one dimension: the extents that reach it,
-    both ends included (None: no end). Leaves that no extent reaches are left out."""
+    both ends included (None: no end). Leaves that no extent reaches are left out.
+
+    Args:
+        tree: that splits one dimension.
+        low: the lowest extent.
+        high: the highest extent.
+    """
     if high is not None and low > high:
         return []
     dims = split_dims(tree)
@@ -77,14 +104,23 @@ def intervals(tree: Tree, low: int = 1, high: int | None = None) -> list[tuple[i
 
 
 def split_dims(tree: Tree) -> tuple[str, ...]:
-    """Returns the dimensions that a tree splits, in the order in which it asks for them first."""
+    """Returns the dimensions that a tree splits, in the order in which it asks for them first.
+
+    Args:
+        tree: of a dispatcher.
+    """
     if isinstance(tree, Leaf):
         return ()
     return tuple(dict.fromkeys((tree.dim, *split_dims(tree.low), *split_dims(tree.high))))
 
 
 def restricted(tree: Tree, known: Mapping[str, int]) -> Tree:
-    """Returns what is left to ask if some extents are known."""
+    """Returns what is left to ask if some extents are known.
+
+    Args:
+        tree: of a dispatcher.
+        known: extents by dimension.
+    """
     while isinstance(tree, Split) and tree.dim in known:
         tree = tree.low if known[tree.dim] <= tree.at_most else tree.high
     if isinstance(tree, Leaf):
@@ -94,19 +130,32 @@ def restricted(tree: Tree, known: Mapping[str, int]) -> Tree:
 
 
 def depth(tree: Tree) -> int:
-    """Returns the number of comparisons on the longest path."""
+    """Returns the number of comparisons on the longest path.
+
+    Args:
+        tree: of a dispatcher.
+    """
     return 0 if isinstance(tree, Leaf) else 1 + max(depth(tree.low), depth(tree.high))
 
 
 def relabelled(tree: Tree, numbers: Mapping[int, int]) -> Tree:
-    """Returns the tree with its schemes renumbered."""
+    """Returns the tree with its schemes renumbered.
+
+    Args:
+        tree: of a dispatcher.
+        numbers: the new number by the old one.
+    """
     if isinstance(tree, Leaf):
         return Leaf(numbers[tree.scheme])
     return Split(tree.dim, tree.at_most, relabelled(tree.low, numbers), relabelled(tree.high, numbers))
 
 
 def tree_to_json(tree: Tree) -> Any:
-    """Returns the tree as JSON: a scheme number, or ``dim``, ``at_most``, ``low`` and ``high``."""
+    """Returns the tree as JSON: a scheme number, or ``dim``, ``at_most``, ``low`` and ``high``.
+
+    Args:
+        tree: of a dispatcher.
+    """
     if isinstance(tree, Leaf):
         return tree.scheme
     return {
@@ -119,6 +168,9 @@ def tree_to_json(tree: Tree) -> Any:
 
 def tree_from_json(value: Any) -> Tree:
     """Returns the tree of a JSON value made by :func:`tree_to_json`.
+
+    Args:
+        value: a number or a dictionary.
 
     Raises:
         DispatchError: if it is no tree.

@@ -28,6 +28,7 @@ class Part:
         where: the layer, as in ``"K=768,N=2304"``, or the lengths, as in ``"T=5..8"``.
         columns: the same as numbers: an extent by dimension, or ``low_T`` and ``high_T`` (both included).
         held_out: whether every shape of the part was held out from tuning.
+        summary: the speedups over the part's shapes.
     """
 
     where: str

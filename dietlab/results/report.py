@@ -115,6 +115,7 @@ class Report(Carded):
 
     @property
     def caches(self) -> tuple[str, ...]:
+        """The cache states, in the order of their rows."""
         return tuple(dict.fromkeys(row.cache for row in self.rows))
 
     @property
@@ -248,6 +249,7 @@ class Report(Carded):
 
     @property
     def card(self) -> Card:
+        """Its card in a notebook: the speedup over the best vendor, and as folds all tables."""
         rivals = [c for c in self.contenders if not c.absent and c.name != OURS]
         facts = [counted(len({row.shape for row in self.rows}), "shape"), counted(len(rivals), "contender")]
         best = [line for line in self.summary if line.contender.startswith("best")]
@@ -293,6 +295,7 @@ class Report(Carded):
         return Listing(header, self.contenders, lambda c: (c.name, c.kind, c.absent or c.version))
 
     def to_json(self) -> dict[str, Any]:
+        """Returns the report as a JSON value: its facts, rows and summary."""
         return {
             "schema_version": SCHEMA_VERSION,
             **self.facts,
@@ -351,6 +354,7 @@ class Report(Carded):
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Report:
+        """Returns the inverse of :meth:`to_json`, unless it is of another schema (:class:`RecordError`)."""
         schema = value.get("schema_version") if isinstance(value, dict) else None
         if schema not in READABLE_VERSIONS:
             remedy = "Evaluate again with this version."

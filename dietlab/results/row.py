@@ -44,6 +44,17 @@ class Row:
     says why); ``roofline`` is the least time that flops and traffic allow over the median; ``retaken`` counts
     blocks that were timed again because the processor was slow; ``shares`` are those of a model's time, where
     they were asked for.
+
+    Args:
+        shape: the extents of the calls.
+        held_out: whether tuning did not see this shape.
+        contender: its name.
+        cache: where operands are between calls.
+        seconds_median: of one call.
+        seconds_low: lower end of the interval.
+        seconds_high: upper end of the interval.
+        gflops: useful GFLOP/s at the median.
+        padding_waste: the share of multiply-adds that no output needs, 0 to 1; None where it is unknown.
     """
 
     shape: Shape
@@ -64,12 +75,14 @@ class Row:
     shares: TimeShares | None = None
 
     def to_json(self) -> dict[str, Any]:
+        """Returns the row as a JSON value."""
         value = {**asdict(self), "shape": self.shape.to_json()}
         # A result that does not count has no time; JSON has no NaN.
         return {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in value.items()}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Row:
+        """Returns the inverse of :meth:`to_json`."""
         times = {k: math.nan if value[k] is None else value[k] for k in value if k.startswith("seconds_")}
         shares = TimeShares(**value["shares"]) if value.get("shares") else None
         return cls(**{**value, **times, "shape": Shape.from_json(value["shape"]), "shares": shares})
@@ -82,7 +95,14 @@ def untimed(shape: Shape, contender: str, speedup: float | None = None, *, held_
 
 @dataclass(frozen=True)
 class ContenderInfo:
-    """A contender's name, kind and version; if it is ``absent``, the reason."""
+    """A contender's name, kind and version; if it is ``absent``, the reason.
+
+    Args:
+        name: as in the rows.
+        kind: ``prepacked``, ``plain`` or another kind of contender.
+        version: of its library.
+        detail: what else identifies it, such as which scheme it is.
+    """
 
     name: str
     kind: str

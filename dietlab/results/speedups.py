@@ -19,7 +19,17 @@ SUMMARY_HEADER = ("cache", "contender", "shapes", "geomean", "held-out", "worst"
 
 @dataclass(frozen=True)
 class Summary:
-    """The speedup of dietlab over one contender (above 1: dietlab is faster)."""
+    """The speedup of dietlab over one contender (above 1: dietlab is faster).
+
+    Args:
+        contender: its name, or ``best-prepacked`` or ``best-plain``.
+        cache: the cache state.
+        shapes: the number of shapes.
+        geomean_speedup: the geometric mean over all of them.
+        geomean_speedup_held_out: the same over those that tuning did not see; None if there are none.
+        worst_speedup: the least of all.
+        worst_shape: where that is, extents by name.
+    """
 
     contender: str
     cache: str

@@ -46,6 +46,8 @@ class Line:
     """One criterion on some threads in one cache state.
 
     Args:
+        criterion: the question.
+        threads: cores that were used.
         cache: empty where there is none (tuning, code).
         workloads: what it is about.
         shapes: how many values it is made of: shapes, layers or studies.
@@ -108,7 +110,12 @@ class Line:
 def summarise(table: ResultTable, criteria: Sequence[Criterion] | None = None) -> tuple[Line, ...]:
     """Returns every criterion (default: of the table's suite) that is meant for a study's kind of processor,
     on every number of threads and in every cache state, all its workloads together; what was not measured has
-    no line."""
+    no line.
+
+    Args:
+        table: results of a suite.
+        criteria: questions that are answered (default: those of the table's suite).
+    """
     criteria = criteria_of(suite_of(table)) if criteria is None else criteria
     groups: dict[tuple[int, str], list[Block]] = {}
     for block in blocks(table):
@@ -138,7 +145,12 @@ def suite_of(table: ResultTable) -> str:
 
 def by_workload(table: ResultTable, criteria: Sequence[Criterion] | None = None) -> tuple[Line, ...]:
     """Returns the criteria that look at shapes (default: of the table's suite), for each workload by
-    itself."""
+    itself.
+
+    Args:
+        table: results of a suite.
+        criteria: questions that are answered (default: those of the table's suite).
+    """
     criteria = criteria_of(suite_of(table)) if criteria is None else criteria
     return tuple(
         line_of(criterion, block.report.threads, block.cache, found, suite_of(table))

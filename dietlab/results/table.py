@@ -51,7 +51,12 @@ COLUMNS = (
 
 
 class Entry(NamedTuple):
-    """A row of the table, and the report that it is of."""
+    """A row of the table, and the report that it is of.
+
+    Attributes:
+        report: that the row is of.
+        row: a shape, contender and cache state.
+    """
 
     report: Report
     row: Row
@@ -64,7 +69,11 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class ResultTable:
-    """A table of the reports of several studies, and the command and versions (``about``) that made it."""
+    """A table of the reports of several studies, and the command and versions (``about``) that made it.
+
+    Args:
+        reports: one for each study.
+    """
 
     reports: tuple[Report, ...]
     about: Mapping[str, Any] = field(default_factory=dict)
@@ -76,6 +85,7 @@ class ResultTable:
 
     @property
     def caches(self) -> tuple[str, ...]:
+        """The cache states, in the order of their rows."""
         return tuple(dict.fromkeys(entry.row.cache for entry in self.entries))
 
     @property
@@ -91,6 +101,7 @@ class ResultTable:
 
     @property
     def threads(self) -> tuple[int, ...]:
+        """The numbers of cores that were measured, ascending."""
         return tuple(sorted({report.threads for report in self.reports if report.rows}))
 
     @property

@@ -13,6 +13,7 @@ class Effort:
     """A preset of counts and seconds: how much to try, measure and compare.
 
     Args:
+        name: of the preset.
         trials: distinct schemes measured.
         batch: schemes of one round of the search.
         decisions: the most measurements that deciding between plans takes, of pairs of a scheme and a shape.
@@ -90,6 +91,9 @@ EFFORTS = {
 
 def effort_named(effort: str | Effort) -> Effort:
     """Returns the preset of that name, or the effort itself.
+
+    Args:
+        effort: such as ``"quick"``, or a preset.
 
     Raises:
         DietlabError: for an unknown name.

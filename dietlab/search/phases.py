@@ -71,7 +71,12 @@ class _Watched:
 
 
 def with_records(seconds: PhaseSeconds, records: Iterable[Record]) -> PhaseSeconds:
-    """Returns model and search time together with the phases that records hold: compile, verify, measure."""
+    """Returns model and search time together with the phases that records hold: compile, verify, measure.
+
+    Args:
+        seconds: of the phases that no record has.
+        records: hold the seconds of the other phases.
+    """
     found = [record.phases for record in records]
     return replace(
         seconds,

@@ -24,6 +24,9 @@ class SearchState:
     """The knowledge that a strategy proposes from.
 
     Args:
+        space: the schemes to choose from.
+        shapes: the weighted shapes to tune for.
+        records: all measurements so far, failures included.
         predictor: None before the first fit.
         cache: where operands are while candidates are timed.
         asked: schemes that are being measured, of which no record tells yet.
@@ -38,10 +41,12 @@ class SearchState:
 
     @cached_property
     def tried(self) -> frozenset[Scheme]:
+        """The schemes that have a record, failed ones too, and those that are being measured."""
         return frozenset(record.scheme for record in self.records).union(self.asked)
 
     @cached_property
     def untried(self) -> tuple[Scheme, ...]:
+        """All other schemes of the space, in its order."""
         return tuple(scheme for scheme in self.space if scheme not in self.tried)
 
     @cached_property
@@ -78,7 +83,14 @@ class SearchState:
 class Strategy(Protocol):
     """A search strategy proposes up to ``count`` untried schemes; fewer when fewer are left."""
 
-    def propose(self, state: SearchState, count: int, random: Random) -> Sequence[Scheme]: ...
+    def propose(self, state: SearchState, count: int, random: Random) -> Sequence[Scheme]:
+        """Returns the schemes to measure next.
+
+        Args:
+            state: the space, the shapes and all records so far.
+            count: how many at most.
+            random: the only source of chance, so that equal seeds search alike.
+        """
 
 
 def target_shape(scheme: Scheme, space: Space, shapes: tuple[Shape, ...]) -> Shape:

@@ -26,7 +26,15 @@ def survey(
     store: RecordStore | None = None,
     observers: Iterable[Observer] = (),
 ) -> tuple[Record, ...]:
-    """Measures the whole space and returns its records; those in ``store`` are not measured again."""
+    """Measures the whole space and returns its records; those in ``store`` are not measured again.
+
+    Args:
+        space: every scheme of it is measured.
+        shapes: on each of these.
+        runner: what measures.
+        store: keeps records as they come (None: nowhere).
+        observers: get each event as it happens.
+    """
     store = RecordStore() if store is None else store
     left = missing((Trial(scheme, tuple(shapes)) for scheme in space), store.records)
     listeners = audience(observers)

@@ -43,6 +43,7 @@ class Proposal:
 
     @property
     def pairs(self) -> tuple[Pair, ...]:
+        """Each scheme with each shape that it is to be measured on."""
         return tuple((trial.scheme, shape) for trial in self.trials for shape in trial.shapes)
 
 
@@ -157,6 +158,7 @@ class Tuner:
 
     @property
     def known(self) -> Known:
+        """The records and the fitted model, as choosing a portfolio takes them."""
         assert self.fitted is not None
         return Known(self.space, self.shapes, self.records, self.fitted)
 

@@ -35,6 +35,7 @@ class TuningRun(Known, Carded):
 
     @property
     def failures(self) -> int:
+        """The number of schemes of which a measurement failed."""
         return len({record.scheme for record in self.records if not record.ok})
 
     def to_frame(self) -> pd.DataFrame:
@@ -44,6 +45,8 @@ class TuningRun(Known, Carded):
 
     @property
     def card(self) -> Card:
+        """Its card in a notebook: counts and the best throughput, and as folds records, times and the
+        model."""
         workload = self.space.workload
         best = max((record.gflops(workload) for record in self.records), default=0.0)
         facts = (

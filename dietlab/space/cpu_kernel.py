@@ -79,9 +79,12 @@ class CpuMicroKernel(MicroKernel):
 
     @property
     def key(self) -> str:
+        """Its name, such as ``12x32.u4.p8``, from which :meth:`parse` makes it again."""
         return self.scheme_key("", "")
 
     def scheme_key(self, order: str, edge: str) -> str:
+        """Returns the name of a scheme of it: the key with the order of tiles and the treatment of the
+        edge."""
         parts = [
             f"{self.rows}x{self.cols}.u{self.unroll}",
             order,
@@ -95,6 +98,7 @@ class CpuMicroKernel(MicroKernel):
 
     @classmethod
     def parse(cls, key: str) -> tuple[CpuMicroKernel, str, str] | None:
+        """Returns the micro-kernel, the order and the edge of a key; None if it is none of a CPU's."""
         match = _KEY.fullmatch(key)
         if not match:
             return None
@@ -113,22 +117,27 @@ class CpuMicroKernel(MicroKernel):
 
     @property
     def granule(self) -> int:
+        """The rows that a height is a multiple of: those of one register tile of its unit."""
         return self.facts.tile_rows
 
     @property
     def depth_multiple(self) -> int:
+        """The number of elements that the depth is a multiple of; 1 but on units that multiply matrices."""
         return self.facts.per_step * self.facts.tile_steps if self.facts.matrix else 1
 
     @property
     def tile(self) -> dict[Role, int]:
+        """The extents of its tile by role; the depth is not tiled."""
         return {"rows": self.rows, "cols": self.cols, "depth": 1}
 
     @property
     def composes_columns(self) -> bool:
+        """True if columns are composed of narrower tiles: of dot products along the depth."""
         return self.along == "depth"
 
     @property
     def access_pattern(self) -> tuple[int, bool, Along, int, CpuUnit]:
+        """The way its weights are read, whatever the sizes."""
         return self.prefetch, self.ahead, self.along, self.block, self.unit
 
     @property
@@ -157,7 +166,11 @@ Manual, volume 1, chapter on AMX)."""
 def weight_tiles(vectors: int) -> int:
     """Returns the tile registers for weights of a micro-kernel ``vectors`` wide: one for each vector, if
     accumulators and an input leave enough. It depends on no height, so that all heights of a family are
-    configured at once."""
+    configured at once.
+
+    Args:
+        vectors: columns of the tile over those of a register.
+    """
     return max(1, min(vectors, TILE_REGISTERS - 1 - vectors))
 
 

@@ -84,7 +84,12 @@ def streams(workload: Workload) -> tuple[tuple[int, bool, int], ...]:
 
 
 def cpu_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
-    """Returns the limits of a register-tile micro-kernel, in the order in which they are checked."""
+    """Returns the limits of a register-tile micro-kernel, in the order in which they are checked.
+
+    Args:
+        workload: the operator, which gives types and layouts.
+        hardware: a CPU, which gives registers and caches.
+    """
     cpu = hardware.cpu
     lanes = cpu.lanes
     return (
@@ -118,7 +123,11 @@ def cpu_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
 
 
 def layout_limits(workload: Workload) -> tuple[Limit, ...]:
-    """Returns the limits that the layout of the weights sets; beyond them there is no program."""
+    """Returns the limits that the layout of the weights sets; beyond them there is no program.
+
+    Args:
+        workload: the operator, which gives the layout.
+    """
     packed, transposed = workload.weights == "packed", workload.weights == "transposed"
     static_depth = static_extent(workload, "depth") is not None
     in_batch = batched(workload)

@@ -133,13 +133,17 @@ class CudaMicroKernel(MicroKernel):
 
     @property
     def edges(self) -> tuple[Edge, ...]:
+        """The treatments of the edge tile that there are for its unit."""
         return ("padded", *COMPOSED, "checked") if self.unit == "fma" else ("padded", *COMPOSED)
 
     @property
     def key(self) -> str:
+        """Its name, from which :meth:`parse` makes it again."""
         return self.scheme_key("", "")
 
     def scheme_key(self, order: str, edge: str) -> str:
+        """Returns the name of a scheme of it: the key with the order of blocks and the treatment of the
+        edge."""
         workers = f"{self.pieces.letter}{self.down}x{self.across}"
         workers += f"x{self.slices}" if self.slices > 1 else ""
         splits = f".k{self.splits}" if self.splits > 1 else ""
@@ -151,6 +155,7 @@ class CudaMicroKernel(MicroKernel):
 
     @classmethod
     def parse(cls, key: str) -> tuple[CudaMicroKernel, str, str] | None:
+        """Returns the micro-kernel, the order and the edge of a key; None if it is none of a GPU's."""
         match = _KEY.fullmatch(key)
         if not match:
             return None
@@ -168,10 +173,12 @@ class CudaMicroKernel(MicroKernel):
 
     @property
     def granule(self) -> int:
+        """The rows that a height is a multiple of: those that its threads or warps compute at once."""
         return self.down * self.pieces.rows
 
     @property
     def tile(self) -> dict[Role, int]:
+        """The extents of its tile by role; the depth is that of one step."""
         return {"rows": self.rows, "cols": self.cols, "depth": self.step}
 
     @property

@@ -113,7 +113,12 @@ def bounded(kernel: CudaMicroKernel, hardware: Hardware) -> bool:
 
 
 def cuda_limits(workload: Workload, hardware: Hardware) -> tuple[Limit, ...]:
-    """Returns the limits of a thread block's micro-kernel, in the order in which they are checked."""
+    """Returns the limits of a thread block's micro-kernel, in the order in which they are checked.
+
+    Args:
+        workload: the operator, which gives types and layouts.
+        hardware: a GPU, which gives registers and shared memory.
+    """
     gpu = hardware.gpu
     itemsize = require_dtype(workload.dtype).itemsize
     cols = largest(workload, "cols")
@@ -252,7 +257,11 @@ def columns_left(workload: Workload, kernel: CudaMicroKernel) -> int:
 
 def thread_registers(kernel: CudaMicroKernel) -> int:
     """Registers that one thread needs at least: sums, one step's operands (those of ``wgmma`` stay in shared
-    memory: two descriptors, and what is added to them), bookkeeping."""
+    memory: two descriptors, and what is added to them), bookkeeping.
+
+    Args:
+        kernel: of a thread block.
+    """
     if kernel.unit in GROUPED:
         operands = 8
     elif kernel.unit == "mma":
@@ -264,7 +273,13 @@ def thread_registers(kernel: CudaMicroKernel) -> int:
 
 def held_registers(kernel: CudaMicroKernel, workload: Workload, gpu: GpuLimits) -> int:
     """Registers of a thread that hold its part of the coming step, where copies cannot pass them by: before
-    cp.async, and for single elements of 16 bits, which it does not copy."""
+    cp.async, and for single elements of 16 bits, which it does not copy.
+
+    Args:
+        kernel: of a thread block.
+        workload: gives the type of the operands.
+        gpu: says which copies it has.
+    """
     itemsize, held = require_dtype(workload.dtype).itemsize, 0
     along: dict[str, Role] = {"w": "cols" if workload.weights == "direct" else "depth", "x": "depth"}
     for lines, operand in ((kernel.rows, "x"), (kernel.cols, "w")):
@@ -284,7 +299,12 @@ def launched_registers(kernel: CudaMicroKernel, gpu: GpuLimits) -> int:
 
 def copied_elements(extent: object, itemsize: int) -> int:
     """Elements that one copy along an axis brings: its lines begin at multiples of them. One, if its extent
-    is dynamic."""
+    is dynamic.
+
+    Args:
+        extent: of that axis: a number, or a name if it is dynamic.
+        itemsize: bytes of an element.
+    """
     most = COPY_BYTES // itemsize
     if not isinstance(extent, int):
         return 1
@@ -293,7 +313,12 @@ def copied_elements(extent: object, itemsize: int) -> int:
 
 def compiled_registers(kernel: CudaMicroKernel, gpu: GpuLimits) -> int:
     """Returns the registers of a thread that the compiler allots: at most what a thread can have and what the
-    requested resident blocks leave."""
+    requested resident blocks leave.
+
+    Args:
+        kernel: of a thread block.
+        gpu: gives the registers of a thread and of a multiprocessor.
+    """
     if kernel.unit == "tma":
         return launched_registers(kernel, gpu)
     room = gpu.registers_per_sm // (kernel.resident * kernel.threads)
@@ -306,6 +331,10 @@ def shared_bytes(kernel: CudaMicroKernel, itemsize: int) -> int:
 
     Enough whichever way ``w`` lies: in as many lines as the tile has columns, or as a step has steps. What
     ``wgmma`` reads is swizzled, not padded.
+
+    Args:
+        kernel: of a thread block.
+        itemsize: bytes of an element.
     """
     pad = 0 if kernel.unit in GROUPED else ROW_PAD_BYTES
     elements = (kernel.rows + kernel.cols) * kernel.step
@@ -316,7 +345,11 @@ def shared_bytes(kernel: CudaMicroKernel, itemsize: int) -> int:
 
 def exchanged_bytes(kernel: CudaMicroKernel) -> int:
     """Returns the shared memory in bytes through which a block's slices, or the blocks of a cluster,
-    exchange their sums, and 16-bit outputs are put in order before they are stored."""
+    exchange their sums, and 16-bit outputs are put in order before they are stored.
+
+    Args:
+        kernel: of a thread block.
+    """
     tile = 4 * kernel.rows * kernel.cols
     ordered = 2 * kernel.rows * (kernel.cols + COPY_BYTES // 2) if kernel.unit != "fma" else 0
     return max(tile * max(kernel.slices - 1, kernel.splits > 1), ordered)

@@ -9,7 +9,14 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Limit:
-    """A bound that the hardware or the operator sets: ``measure(scheme) <= most``."""
+    """A bound that the hardware or the operator sets: ``measure(scheme) <= most``.
+
+    Args:
+        reason: what is exceeded, as a card says it.
+        most: the largest value that fits.
+        unit: of both values.
+        measure: gives a scheme's value.
+    """
 
     reason: str
     most: float

@@ -27,6 +27,10 @@ class MicroKernel(ABC):
 
     Each target has a kind, such as :class:`~dietlab.space.CpuMicroKernel`. A :class:`~dietlab.space.Scheme`
     says how copies of it cover an output.
+
+    Attributes:
+        rows: height of the tile.
+        cols: width of the tile.
     """
 
     rows: int
@@ -103,5 +107,10 @@ class MicroKernel(ABC):
 
 @lru_cache(maxsize=1 << 16)  # plans share few micro-kernels, and making one costs more than finding it
 def with_rows(kernel: Kernel, rows: int) -> Kernel:
-    """Returns the micro-kernel with another height."""
+    """Returns the micro-kernel with another height.
+
+    Args:
+        kernel: the micro-kernel, which stays as it is.
+        rows: the height, a multiple of its granule.
+    """
     return replace(kernel, rows=rows)  # type: ignore[type-var]  # every kind is a dataclass

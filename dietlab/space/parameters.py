@@ -25,8 +25,10 @@ def with_parameters(
     parameter has a column. They are missing where a text is no key.
 
     Args:
+        frame: a table; it stays as it is.
         kinds: names of targets, whose parameters become columns whatever the rows are (default: those of the
             rows).
+        column: the name of its column of keys.
     """
     import pandas as pd
 

@@ -143,7 +143,13 @@ class Scheme(Generic[Kernel]):
 def scheme_with(
     scheme: Scheme[Kernel], *, rows: int | None = None, edge: Edge | None = None
 ) -> Scheme[Kernel]:
-    """Returns the scheme with another height or treatment of the edge (None: its own)."""
+    """Returns the scheme with another height or treatment of the edge (None: its own).
+
+    Args:
+        scheme: stays as it is.
+        rows: the height, a multiple of the granule.
+        edge: the treatment of the edge.
+    """
     kernel = scheme.kernel if rows is None else with_rows(scheme.kernel, rows)
     return replace(scheme, kernel=kernel, edge=scheme.edge if edge is None else edge)
 

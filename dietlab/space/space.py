@@ -25,7 +25,16 @@ Cover = Literal["composed", "paper"]
 
 @dataclass(frozen=True)
 class Rejection:
-    """Candidates that broke one limit first, and the one that broke it least."""
+    """Candidates that broke one limit first, and the one that broke it least.
+
+    Args:
+        reason: the limit that was exceeded.
+        count: how many candidates exceeded it first.
+        most: the largest value that fits.
+        unit: of the values.
+        nearest_miss: the candidate that exceeded it least.
+        nearest_value: the value of that one.
+    """
 
     reason: str
     count: int
@@ -45,6 +54,11 @@ class Space(Carded):
 
     ``schemes`` are in ascending order and serve *every* shape; sizes come from the hardware,
     never from factors of a shape (paper, section 3.1).
+
+    Args:
+        workload: the operator.
+        hardware: the processor.
+        rejected: by limit, what did not fit.
     """
 
     workload: Workload
@@ -102,6 +116,7 @@ class Space(Carded):
 
     @property
     def card(self) -> Card:
+        """Its card in a notebook: counts, and as folds sizes, schemes and what was rejected."""
         facts = [counted(len(self), "scheme"), counted(len(self.micro_kernels), "micro-kernel")]
         if self.rejected:
             count = sum(rejection.count for rejection in self.rejected)
@@ -126,7 +141,11 @@ def _rejection_cells(one: Rejection) -> tuple[Cell, ...]:
 
 def parameter_table(values: Sequence[MicroKernel] | Sequence[Scheme]) -> Listing:
     """Returns a card's rows of micro-kernels or schemes with their parameters, all for one kind of
-    processor."""
+    processor.
+
+    Args:
+        values: micro-kernels or schemes, in the order of the rows.
+    """
     header = tuple(values[0].columns) if values else ()
     return Listing(header, values, lambda value: tuple(value.columns.values()))
 
@@ -148,6 +167,8 @@ def build_space(workload: Workload, hardware: Hardware, edges: Iterable[Edge] = 
     """Builds the space of all schemes that fit ``hardware``, for every shape of ``workload`` at once.
 
     Args:
+        workload: the operator, with the ranges of its dynamic dimensions.
+        hardware: the processor whose limits reject what does not fit.
         edges: which treatments of the edge tile to include; one, unless they are compared.
             ``("padded",)`` is DietCode's space: one micro-kernel a shape, with local padding.
 
@@ -191,7 +212,13 @@ def _built(workload: Workload, hardware: Hardware, edges: tuple[Edge, ...]) -> S
 
 def edges_of(cover: Cover, workload: Workload, hardware: Hardware) -> tuple[Edge, ...]:
     """Returns the treatments of the edge tile that a cover searches over. The paper's is local padding; where
-    the target has none for an operator, it is loop partitioning."""
+    the target has none for an operator, it is loop partitioning.
+
+    Args:
+        cover: ``"composed"`` or ``"paper"``.
+        workload: the operator.
+        hardware: the processor.
+    """
     if cover == "composed":
         return ("even",)
     return ("padded",) if space_target(hardware.kind).pads(workload) else ("partitioned",)

@@ -54,6 +54,7 @@ class Timing:
         return self.stop_beyond is not None and seconds > self.stop_beyond
 
     def to_json(self) -> dict[str, Any]:
+        """Returns the fields by name, in their units."""
         return asdict(self)
 
 

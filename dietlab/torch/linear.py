@@ -34,4 +34,5 @@ class Linear(torch.nn.Linear):  # type: ignore[misc]
         return _linear(input, own["weight"], own["bias"], self.activation, self.library)
 
     def extra_repr(self) -> str:
+        """Returns what PyTorch prints of it: sizes, activation and library."""
         return f"{super().extra_repr()}, activation={self.activation}, library={self.library!r}"

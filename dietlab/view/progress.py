@@ -113,12 +113,16 @@ class LogObserver:
     """An observer that writes every event to a logger as one line of text.
 
     Stages, rounds and model fits are logged at INFO; single steps and trials at DEBUG.
+
+    Args:
+        logger: where lines go (default: that called ``dietlab``).
     """
 
     def __init__(self, logger: logging.Logger | None = None) -> None:
         self._logger = logger or logging.getLogger("dietlab")
 
     def on_event(self, event: Event) -> None:
+        """Logs a line for an event: ``DEBUG`` for those that come often, ``INFO`` for others."""
         frequent = isinstance(event, (StageAdvanced, TrialMeasured))
         self._logger.log(logging.DEBUG if frequent else logging.INFO, "%s", describe(event))
 

@@ -167,6 +167,7 @@ class ProgressBar:
         self.close()
 
     def on_event(self, event: Event) -> None:
+        """Draws the line anew for an event."""
         now = self._clock()
         match event:
             case StageStarted():

@@ -104,6 +104,11 @@ __all__ = [
 def make_workload(operator: str, dims: Mapping[str, Dim | int], **options: Any) -> Workload:
     """Returns an operator from its name and dimensions, as the command line gives them.
 
+    Args:
+        operator: such as ``"dense"``, a key of :data:`OPERATORS`.
+        dims: each a number or a range, by the operator's names.
+        options: its other fields, such as ``bias=True`` or ``dtype="bfloat16"``.
+
     Raises:
         WorkloadError: if the operator, a dimension or an option is unknown, or one is missing.
     """
@@ -119,7 +124,11 @@ def make_workload(operator: str, dims: Mapping[str, Dim | int], **options: Any) 
 
 
 def workload_from_json(value: Mapping[str, Any]) -> Workload:
-    """Returns the inverse of ``workload.to_json()``."""
+    """Returns the inverse of ``workload.to_json()``.
+
+    Args:
+        value: what ``to_json`` returned.
+    """
     return _operator(value.get("operator")).read(value)
 
 

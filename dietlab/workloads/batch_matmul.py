@@ -61,10 +61,12 @@ class BatchMatmul:
 
     @property
     def operator(self) -> str:
+        """Its name on the command line: ``batch-matmul-nt`` or ``batch-matmul-nn``."""
         return f"batch-matmul-{self.form}"
 
     @cached_property
     def axes(self) -> tuple[Axis, ...]:
+        """Products, rows, columns and depth, each with its extent and role."""
         cols, depth = (("T", self.T), ("D", self.D)) if self.form == "nt" else (("D", self.D), ("T", self.T))
         return (
             Axis("B", self.B, "batch"),
@@ -75,22 +77,27 @@ class BatchMatmul:
 
     @property
     def dims(self) -> Mapping[str, Dim]:
+        """The dynamic dimensions only."""
         return dynamic(self, DIMENSIONS)
 
     @property
     def weights(self) -> Weights:
+        """The layout of the second operand: ``transposed`` for nt, ``direct`` for nn."""
         return "transposed" if self.form == "nt" else "direct"
 
     @property
     def constants(self) -> tuple[str, ...]:
+        """No operand: both come with every call."""
         return ()
 
     @property
     def out_dtype(self) -> None:
+        """Always None: the output has the operands' type."""
         return None
 
     @property
     def epilogue(self) -> Epilogue:
+        """Nothing follows the products."""
         return NO_EPILOGUE
 
     def flops(self, shape: Shape) -> int:
@@ -99,12 +106,14 @@ class BatchMatmul:
         return 2 * products * length**2 * size
 
     def bytes(self, shape: Shape) -> int:
+        """Returns the bytes of both operands and of the output."""
         length, products, size = self._extents(shape)
         values = products * (2 * length * size + length * length)
         return require_dtype(self.dtype).itemsize * values
 
     @property
     def signature(self) -> Mapping[str, tuple[int | str, ...]]:
+        """Shapes of ``x``, ``w`` and ``out``; dynamic extents by name."""
         length, products, size = named(self, DIMENSIONS)
         depth, cols = (size, length) if self.form == "nt" else (length, size)
         return {
@@ -114,6 +123,7 @@ class BatchMatmul:
         }
 
     def output_shape(self, shape: Shape) -> tuple[int, ...]:
+        """Returns the size of the output: ``[B, T, T]`` for nt, ``[B, T, D]`` for nn."""
         length, products, size = self._extents(shape)
         return (products, length, length if self.form == "nt" else size)
 
@@ -126,11 +136,13 @@ class BatchMatmul:
         }
 
     def reference(self, inputs: Inputs) -> npt.NDArray[np.float64]:
+        """Returns the products of ``x`` and ``w`` in float64."""
         x, w = inputs["x"].astype(np.float64), inputs["w"].astype(np.float64)
         product: npt.NDArray[np.float64] = x @ (w.transpose(0, 2, 1) if self.form == "nt" else w)
         return product
 
     def to_json(self) -> dict[str, Any]:
+        """Returns the operator as a JSON value."""
         return {
             "operator": self.operator,
             **{name: dim_to_json(getattr(self, name)) for name in DIMENSIONS},
@@ -139,6 +151,7 @@ class BatchMatmul:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> BatchMatmul:
+        """Returns the inverse of :meth:`to_json`."""
         form: Form = "nt" if value["operator"].endswith("nt") else "nn"
         length, products, size = (dim_from_json(value[name]) for name in DIMENSIONS)
         return cls(length, products, size, form, value.get("dtype", "float32"))

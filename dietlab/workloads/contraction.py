@@ -33,7 +33,13 @@ IntArray = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Axis:
-    """A named loop of a contraction, its extent (static or a range) and its role."""
+    """A named loop of a contraction, its extent (static or a range) and its role.
+
+    Args:
+        name: of the dimension.
+        extent: a number, or the range of a dynamic dimension.
+        role: what the axis is to the product.
+    """
 
     name: str
     extent: int | Dim
@@ -62,21 +68,24 @@ class Workload(Protocol):
         """Of the output; None for that of the operands, and for float32 if these are int8."""
 
     @property
-    def axes(self) -> tuple[Axis, ...]: ...
+    def axes(self) -> tuple[Axis, ...]:
+        """Its axes, each with its extent and role."""
 
     @property
     def dims(self) -> Mapping[str, Dim]:
         """The dynamic dimensions only."""
 
     @property
-    def weights(self) -> Weights: ...
+    def weights(self) -> Weights:
+        """The layout of the second operand, or that it is packed before the first call."""
 
     @property
     def constants(self) -> tuple[str, ...]:
         """Operands that never change and are packed once; the others come with every call."""
 
     @property
-    def epilogue(self) -> Epilogue: ...
+    def epilogue(self) -> Epilogue:
+        """The bias, activation and residual of each output element before it is stored."""
 
     def flops(self, shape: Shape) -> int:
         """Returns the floating-point operations of one call (a multiply-add counts two)."""
@@ -88,7 +97,8 @@ class Workload(Protocol):
     def signature(self) -> Mapping[str, tuple[int | str, ...]]:
         """Shapes of the operands, in the order of a call, and of ``out``; dynamic extents by name."""
 
-    def output_shape(self, shape: Shape) -> tuple[int, ...]: ...
+    def output_shape(self, shape: Shape) -> tuple[int, ...]:
+        """Returns the size of the output of one call."""
 
     def inputs(self, shape: Shape, seed: int = 0) -> dict[str, FloatArray]:
         """Returns random operands for one shape, keyed by operand name, in the order of a call."""
@@ -96,12 +106,17 @@ class Workload(Protocol):
     def reference(self, inputs: Inputs) -> npt.NDArray[np.float64]:
         """Returns the result in float64."""
 
-    def to_json(self) -> dict[str, Any]: ...
+    def to_json(self) -> dict[str, Any]:
+        """Returns the operator as a JSON value."""
 
 
 def dtypes_of(workload: Workload) -> dict[str, str]:
     """Returns the type of each operand and of ``out``, by name as in the signature: int8 operands come with
-    scales, bias and residual in float32."""
+    scales, bias and residual in float32.
+
+    Args:
+        workload: the operator.
+    """
     if workload.dtype != "int8":
         return dict.fromkeys(workload.signature, workload.dtype)
     exact = dict.fromkeys(workload.signature, "float32")
@@ -110,6 +125,10 @@ def dtypes_of(workload: Workload) -> dict[str, str]:
 
 def axis_of(workload: Workload, role: Role) -> Axis:
     """Returns the axis that plays ``role``.
+
+    Args:
+        workload: the operator.
+        role: ``batch``, ``rows``, ``cols`` or ``depth``.
 
     Raises:
         WorkloadError: if no axis does.
@@ -121,13 +140,23 @@ def axis_of(workload: Workload, role: Role) -> Axis:
 
 
 def extents(workload: Workload, shape: Shape) -> dict[Role, int]:
-    """Extents by role under one shape: ``{"batch": 1, "rows": 43, "cols": 2304, "depth": 768}``."""
+    """Extents by role under one shape: ``{"batch": 1, "rows": 43, "cols": 2304, "depth": 768}``.
+
+    Args:
+        workload: the operator.
+        shape: has every dynamic dimension of the operator.
+    """
     found: dict[Role, int] = {axis.role: axis.at(shape) for axis in workload.axes}
     return {"batch": 1, **found}
 
 
 def extents_of(workload: Workload, shapes: Sequence[Shape]) -> dict[Role, IntArray]:
-    """Extents by role under many shapes, ``[shapes]`` each."""
+    """Extents by role under many shapes, ``[shapes]`` each.
+
+    Args:
+        workload: the operator.
+        shapes: have every dynamic dimension of the operator.
+    """
     found: dict[Role, IntArray] = {
         axis.role: np.array([axis.at(shape) for shape in shapes], np.int64) for axis in workload.axes
     }
@@ -135,40 +164,70 @@ def extents_of(workload: Workload, shapes: Sequence[Shape]) -> dict[Role, IntArr
 
 
 def largest(workload: Workload, role: Role) -> int:
-    """Returns the static extent of an axis, or the upper end of a dynamic one."""
+    """Returns the static extent of an axis, or the upper end of a dynamic one.
+
+    Args:
+        workload: the operator.
+        role: ``batch``, ``rows``, ``cols`` or ``depth``.
+    """
     extent = axis_of(workload, role).extent
     return extent.high if isinstance(extent, Dim) else extent
 
 
 def smallest(workload: Workload, role: Role) -> int:
-    """Returns the static extent of an axis, or the lower end of a dynamic one."""
+    """Returns the static extent of an axis, or the lower end of a dynamic one.
+
+    Args:
+        workload: the operator.
+        role: ``batch``, ``rows``, ``cols`` or ``depth``.
+    """
     extent = axis_of(workload, role).extent
     return extent.low if isinstance(extent, Dim) else extent
 
 
 def static_extent(workload: Workload, role: Role) -> int | None:
-    """Returns the extent of an axis that has one; None for a dynamic axis."""
+    """Returns the extent of an axis that has one; None for a dynamic axis.
+
+    Args:
+        workload: the operator.
+        role: ``batch``, ``rows``, ``cols`` or ``depth``.
+    """
     extent = axis_of(workload, role).extent
     return None if isinstance(extent, Dim) else extent
 
 
 def smallest_shape(workload: Workload) -> Shape:
-    """Returns every dynamic dimension at the lower end of its range."""
+    """Returns every dynamic dimension at the lower end of its range.
+
+    Args:
+        workload: the operator.
+    """
     return Shape.of(**{name: dim.low for name, dim in workload.dims.items()})
 
 
 def largest_shape(workload: Workload) -> Shape:
-    """Returns every dynamic dimension at the upper end of its range."""
+    """Returns every dynamic dimension at the upper end of its range.
+
+    Args:
+        workload: the operator.
+    """
     return Shape.of(**{name: dim.high for name, dim in workload.dims.items()})
 
 
 def batched(workload: Workload) -> bool:
-    """Returns whether a call computes independent products, be their number static or dynamic."""
+    """Returns whether a call computes independent products, be their number static or dynamic.
+
+    Args:
+        workload: the operator.
+    """
     return any(axis.role == "batch" for axis in workload.axes)
 
 
 def batch_of(workload: Workload) -> int | None:
     """Returns the static number of independent products in one call; None for an operator without that axis.
+
+    Args:
+        workload: the operator.
 
     Raises:
         WorkloadError: if their number is dynamic.

@@ -75,24 +75,30 @@ class Dense:
 
     @cached_property
     def axes(self) -> tuple[Axis, ...]:
+        """Rows, columns and depth, each with its extent and role."""
         return (Axis("T", self.T, "rows"), Axis("N", self.N, "cols"), Axis("K", self.K, "depth"))
 
     @property
     def dims(self) -> Mapping[str, Dim]:
+        """The dynamic dimensions only."""
         return dynamic(self, DIMENSIONS)
 
     @property
     def weights(self) -> Weights:
+        """The layout of the weights: ``packed`` if they are constant, ``transposed`` if calls bring them."""
         return "packed" if self.constant else "transposed"
 
     @property
     def constants(self) -> tuple[str, ...]:
+        """Operands that are packed once: the weights, scales and bias; none if weights come with every
+        call."""
         with_weights = ("scale", "bias")
         known = self.signature if self.constant else ()
         return tuple(name for name in known if name == "w" or name in with_weights)
 
     @property
     def epilogue(self) -> Epilogue:
+        """Bias, activation and residual."""
         return Epilogue(self.bias, self.activation, self.residual)
 
     def flops(self, shape: Shape) -> int:
@@ -101,6 +107,7 @@ class Dense:
         return 2 * rows * cols * depth
 
     def bytes(self, shape: Shape) -> int:
+        """Returns the bytes of every operand and of the output, each once."""
         rows, cols, depth = (axis.at(shape) for axis in self.axes)
         elements = {
             "x": rows * depth,
@@ -114,6 +121,7 @@ class Dense:
 
     @property
     def signature(self) -> Mapping[str, tuple[int | str, ...]]:
+        """Shapes of the operands, in the order of a call, and of ``out``; dynamic extents by name."""
         rows, cols, depth = named(self, DIMENSIONS)
         shapes: dict[str, tuple[int | str, ...]] = {"x": (rows, depth), "w": (cols, depth)}
         if self.dtype == "int8":
@@ -125,6 +133,7 @@ class Dense:
         return {**shapes, "out": (rows, cols)}
 
     def output_shape(self, shape: Shape) -> tuple[int, ...]:
+        """Returns the size of the output, ``[T, N]``."""
         rows, cols, _ = (axis.at(shape) for axis in self.axes)
         return (rows, cols)
 
@@ -156,6 +165,7 @@ class Dense:
         return np.clip(right, *INT8_RANGE) if self.out_dtype == "int8" else right
 
     def to_json(self) -> dict[str, Any]:
+        """Returns the operator as a JSON value, options included."""
         return {
             "operator": self.operator,
             **{name: dim_to_json(getattr(self, name)) for name in DIMENSIONS},
@@ -169,6 +179,7 @@ class Dense:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Dense:
+        """Returns the inverse of :meth:`to_json`."""
         return cls(
             T=dim_from_json(value["T"]),
             N=dim_from_json(value["N"]),

@@ -52,7 +52,12 @@ def named(workload: Any, names: Sequence[str]) -> tuple[int | str, ...]:
 
 
 def bound(size: Sequence[int | str], shape: Shape) -> tuple[int, ...]:
-    """Returns the size of an operand of a signature under one shape."""
+    """Returns the size of an operand of a signature under one shape.
+
+    Args:
+        size: numbers, and names of dynamic dimensions.
+        shape: has those dimensions.
+    """
     return tuple(shape[extent] if isinstance(extent, str) else extent for extent in size)
 
 

@@ -24,6 +24,11 @@ class Epilogue:
     - ``gelu_erf``: ``v * (1 + erf(v / sqrt 2)) / 2`` (Hendrycks and Gimpel 2016, section 2).
     - ``gelu_tanh``: ``gelu_erf`` with ``tanh(sqrt(2 / pi) (v + 0.044715 v^3))`` for the error function.
 
+    Args:
+        bias: whether one value for each column is added.
+        activation: ``"none"`` or one of these.
+        residual: whether a tensor of the output's size is added.
+
     Raises:
         WorkloadError: if there is no such activation.
     """

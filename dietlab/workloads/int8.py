@@ -59,6 +59,9 @@ def scales_for(normal: FloatArray, depth: int, out_dtype: str) -> FloatArray:
 def require_scales(scale: FloatArray) -> None:
     """Checks scales before they are packed. Zero is one: of a feature whose weights are all zero.
 
+    Args:
+        scale: of each output feature, ``[N]``.
+
     Raises:
         WorkloadError: if one is not a finite number.
     """

@@ -19,6 +19,9 @@ def length_dim(workload: Workload) -> str:
     """Returns the dynamic dimension that is the length: that of the rows, or the first one if the rows are
     fixed.
 
+    Args:
+        workload: with at least one dynamic dimension.
+
     Raises:
         WorkloadError: if no dimension is dynamic.
     """
@@ -33,6 +36,7 @@ def at_layer(workload: Workload, layer: Mapping[str, int] | None = None) -> Work
     dynamic dimension.
 
     Args:
+        workload: with several dynamic dimensions, or the length alone.
         layer: the extent of every dynamic dimension but the length, which may lie beyond the range; none if
             there is only the length.
 
@@ -55,6 +59,11 @@ def at_layer(workload: Workload, layer: Mapping[str, int] | None = None) -> Work
 
 def shapes_of_layer(shapes: ShapeSet, layer: Mapping[str, int], length: str) -> ShapeSet:
     """Returns the shapes of one layer with the ``length`` as their only dimension; weights sum to 1 again.
+
+    Args:
+        shapes: over several dimensions.
+        layer: extents of all dimensions but the length.
+        length: the name of that dimension.
 
     Raises:
         WorkloadError: if no shape is of this layer.

@@ -102,6 +102,10 @@ FLOATS = tuple(name for name in PRECISIONS if name != "int8")
 def require_dtype(dtype: object, known: Collection[str] = PRECISIONS) -> Precision:
     """Returns the format of this name.
 
+    Args:
+        dtype: a name, such as ``"bfloat16"``.
+        known: the names that are allowed.
+
     Raises:
         WorkloadError: if it is not among those ``known``.
     """

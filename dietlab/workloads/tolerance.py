@@ -58,6 +58,7 @@ def tolerance(workload: Workload, inputs: Inputs, reference: npt.NDArray[np.floa
     the nearest integer: half a step off, and what the float32 value before it is.
 
     Args:
+        workload: the operator.
         inputs: the operands, by name.
         reference: what ``workload.reference(inputs)`` gave, if it is known; it is computed again only
             for outputs in float16, bfloat16 and of int8.

@@ -127,6 +127,8 @@ def compare_with_heuristics(
     configuration says nothing of the rest, such as how many threads share a tile.
 
     Args:
+        space: the schemes of a GPU.
+        shapes: the shapes to compare on.
         model: what predicts times; if it is None, what is expected before anything is measured
             (:class:`~dietlab.cost.Analytic`).
         reference: what proposes configurations; :class:`Heuristics` for the space's GPU if it is None.
@@ -178,6 +180,9 @@ def frame_heuristics(comparisons: Iterable[Comparison]) -> pd.DataFrame:
     prefers, and ``slowdown`` the predicted time of the first choice over its own. Of the configurations
     ``proposed`` the space has the tiles of ``in_space``, and step, stages and splits too of ``exact``;
     ``best_rank`` is the best among them.
+
+    Args:
+        comparisons: what :func:`compare_with_heuristics` returned.
     """
     import pandas as pd
 

@@ -37,11 +37,16 @@ class PreparedLayer(Protocol):
 
 
 class Vendor(Protocol):
-    """A library that computes workloads."""
+    """A library that computes workloads.
+
+    Attributes:
+        name: what a report and the command line call it.
+    """
 
     name: str
 
-    def version(self) -> str: ...
+    def version(self) -> str:
+        """Returns the version of the library that is timed, as it tells it."""
 
     def kind(self, workload: Workload) -> Kind:
         """Returns whether weights of this workload are rearranged once.
@@ -64,6 +69,9 @@ def contender_env(threads: int) -> dict[str, str]:
     beside it, which may replace its operators: the contender torch is PyTorch alone. With
     ``ZENDNNL_MATMUL_WEIGHT_CACHE=0`` ZenDNN neither keeps weights that come with a call nor packs them in
     place.
+
+    Args:
+        threads: cores that the contender may use.
     """
     count = str(threads)
     return {
@@ -81,7 +89,11 @@ def contender_env(threads: int) -> dict[str, str]:
 
 
 def sequence(steps: Sequence[Call]) -> Call:
-    """Returns one call that takes the steps in turn."""
+    """Returns one call that takes the steps in turn.
+
+    Args:
+        steps: calls without arguments, the first one first.
+    """
     if len(steps) == 1:
         return steps[0]
 
@@ -94,6 +106,9 @@ def sequence(steps: Sequence[Call]) -> Call:
 
 def require_constant_weights(workload: Workload) -> Kind:
     """Returns the kind of a vendor that packs weights.
+
+    Args:
+        workload: the operator that the vendor is to compute.
 
     Raises:
         NoFormError: if the weights come with every call.
@@ -110,6 +125,10 @@ def require_constant_weights(workload: Workload) -> Kind:
 def without_gelu(workload: Workload, library: str) -> None:
     """Refuses activations that a BLAS has no vectorised function for.
 
+    Args:
+        workload: the operator that the library is to compute.
+        library: its name, for the message.
+
     Raises:
         NoFormError: for a GELU.
     """
@@ -122,7 +141,12 @@ def without_gelu(workload: Workload, library: str) -> None:
 
 
 def absent(library: str, reason: object) -> MissingDependencyError:
-    """Returns the error for a library that is not here."""
+    """Returns the error for a library that is not here.
+
+    Args:
+        library: its name, for the message.
+        reason: why, such as the error of its import.
+    """
     package = library.split()[0]
     return MissingDependencyError(
         f"the library {library} is installed",

@@ -27,7 +27,13 @@ LAYER_JUDGES = ("own", *JUDGES[:1], "oracle")
 
 
 def frame_worst(report: Report, cache: str, count: int = WORST) -> pd.DataFrame:
-    """Returns the shapes on which dietlab is slowest relative to the best vendors, the worst first."""
+    """Returns the shapes on which dietlab is slowest relative to the best vendors, the worst first.
+
+    Args:
+        report: of a bench's study or of :func:`~dietlab.evaluate`.
+        cache: the cache state.
+        count: the most rows.
+    """
     frame = frame_speedup(report, cache).astype({"speedup": float})
     judge = next((name for name in JUDGES if (frame["contender"] == name).any()), None)
     return frame[frame["contender"] == judge].nsmallest(count, "speedup")
@@ -37,7 +43,16 @@ def plot_bench_speedup(
     table: ResultTable, workload: str, threads: int = 1, cache: str = "hot", template: str | None = None
 ) -> go.Figure:
     """Draws the speedup over every contender against T. Open marks were held out from tuning; the worst
-    shapes against the best prepacked vendor (or plain, if none is prepacked) are named."""
+    shapes against the best prepacked vendor (or plain, if none is prepacked) are named.
+
+    Args:
+        table: results of a suite.
+        workload: its name in the table.
+        threads: cores.
+        cache: the cache state.
+        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
+            dark pages).
+    """
     report = table.report(workload, threads)
     figure = plot_speedup(report, cache, template)
     figure.update_layout(title_text=f"{escape(workload)}, {cores(threads)}, {cache}: speedup")
@@ -56,7 +71,15 @@ def plot_bench_speedup(
 def plot_bench_roofline(
     table: ResultTable, workload: str, threads: int = 1, template: str | None = None
 ) -> go.Figure:
-    """Draws the share of the roofline that dietlab reaches against T, a line for each cache state."""
+    """Draws the share of the roofline that dietlab reaches against T, a line for each cache state.
+
+    Args:
+        table: results of a suite.
+        workload: its name in the table.
+        threads: cores.
+        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
+            dark pages).
+    """
     report = table.report(workload, threads)
     whole = frame_throughput(report).drop(columns="cache")
     figure = new_figure(whole, f"{workload}, {cores(threads)}: share of the roofline", template)

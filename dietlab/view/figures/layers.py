@@ -29,6 +29,9 @@ def frame_layers(report: Report) -> pd.DataFrame:
     over them ``geomean_speedup``, ``geomean_speedup_held_out`` (missing if none was) and ``worst_speedup``,
     ratios above 1 where dietlab is faster, with ``worst_shape``.
 
+    Args:
+        report: over layers of several sizes.
+
     Raises:
         RecordError: if the report does not have several dynamic dimensions.
     """
@@ -38,6 +41,9 @@ def frame_layers(report: Report) -> pd.DataFrame:
 def frame_lengths(report: Report) -> pd.DataFrame:
     """Returns the columns of :func:`frame_layers` by length over all layers: ``length`` as a text and its
     ends, such as ``low_T`` and ``high_T`` (both included), in place of the layer.
+
+    Args:
+        report: over layers of several sizes.
 
     Raises:
         RecordError: if the report does not have several dynamic dimensions.
@@ -76,6 +82,12 @@ def plot_layers(report: Report, cache: str | None = None, template: str | None =
     """Draws the speedup over each contender by layer: the geometric mean over its lengths, and a line down to
     the worst of them. Open marks are layers of which no shape was tuned for.
 
+    Args:
+        report: over layers of several sizes.
+        cache: the cache state to show, as in ``report.caches`` (default: the first).
+        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
+            dark pages).
+
     Raises:
         RecordError: if the report does not have several dynamic dimensions, or no such cache state.
     """
@@ -86,6 +98,12 @@ def plot_layers(report: Report, cache: str | None = None, template: str | None =
 def plot_lengths(report: Report, cache: str | None = None, template: str | None = None) -> go.Figure:
     """Draws the speedup over each contender by length: the geometric mean over all layers, and a line down to
     the worst of them.
+
+    Args:
+        report: over layers of several sizes.
+        cache: the cache state to show, as in ``report.caches`` (default: the first).
+        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
+            dark pages).
 
     Raises:
         RecordError: if the report does not have several dynamic dimensions, or no such cache state.

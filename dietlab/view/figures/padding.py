@@ -57,6 +57,11 @@ def frame_tiling(scheme: CpuScheme, rows: int, cols: int) -> pd.DataFrame:
     """Returns one row a tile of an output of ``rows x cols``: its position and size, how much of it is
     needed, and ``padding_waste``, the share of its multiply-adds that no output needs.
 
+    Args:
+        scheme: gives the tile and the treatment of the edge.
+        rows: of the output, at least 0.
+        cols: of the output, at least 0.
+
     Raises:
         WorkloadError: if an extent is negative.
     """
@@ -92,6 +97,7 @@ def frame_waste(
     """Returns the share of the multiply-adds that are padding, for each length and each height of the tile.
 
     Args:
+        workload: the operator whose length is drawn.
         scheme: gives the columns of the tile and its edge: what is composed has no padded rows.
         heights: rows of the tile (default: 1 to :data:`HEIGHTS`).
         extents: of the length (default: the first :data:`SHOWN` of its range).
@@ -118,7 +124,13 @@ def frame_waste(
 
 def frame_policies(workload: Workload, scheme: CpuScheme, shape: Shape) -> pd.DataFrame:
     """Returns the padding of the plan of ``scheme`` and of each serving policy on one shape, as a share of
-    the multiply-adds, and how many are executed for one that is needed."""
+    the multiply-adds, and how many are executed for one that is needed.
+
+    Args:
+        workload: the operator.
+        scheme: gives the tile and the treatment of the edge.
+        shape: what is covered.
+    """
     import pandas as pd
 
     waste = {THIS: padding_waste(sizes_of(workload, shape), scheme.cover_tile)}
@@ -134,7 +146,15 @@ def frame_policies(workload: Workload, scheme: CpuScheme, shape: Shape) -> pd.Da
 
 def plot_tiling(scheme: CpuScheme, rows: int, cols: int, template: str | None = None) -> go.Figure:
     """Draws an output of ``rows x cols`` cut into tiles, told apart by two shades; what no output needs is
-    orange. An output with very many tiles is drawn from its end."""
+    orange. An output with very many tiles is drawn from its end.
+
+    Args:
+        scheme: gives the tile and the treatment of the edge.
+        rows: of the output, at least 0.
+        cols: of the output, at least 0.
+        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
+            dark pages).
+    """
     frame = frame_tiling(scheme, rows, cols)
     executed, needed = (frame["rows"] * frame["cols"]).sum(), rows * cols
     waste = 100 * (1 - needed / executed) if executed else 0.0
@@ -200,7 +220,17 @@ def plot_waste(
     layer: Layer | None = None,
 ) -> go.Figure:
     """Draws a heat map of padding waste over the length and the height of the tile; arguments as in
-    :func:`frame_waste`."""
+    :func:`frame_waste`.
+
+    Args:
+        workload: the operator whose length is drawn.
+        scheme: gives the columns of the tile and its edge.
+        heights: rows of the tile.
+        extents: of the length.
+        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
+            dark pages).
+        layer: the extents of all other dynamic dimensions.
+    """
     workload = at_layer(workload, layer)
     frame = frame_waste(workload, scheme, heights, extents)
     name, _ = only_dim(workload)

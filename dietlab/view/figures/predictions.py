@@ -48,6 +48,7 @@ def frame_predictions(run: TuningRun, model: CostModel, count: int) -> pd.DataFr
     ``predicted_seconds``, and ``ratio``, predicted over measured.
 
     Args:
+        run: whose records are compared.
         model: what predicts.
         count: records behind the first ``count`` were ``held_out`` from its fit.
     """
@@ -73,7 +74,11 @@ def frame_predictions(run: TuningRun, model: CostModel, count: int) -> pd.DataFr
 
 
 def frame_importances(model: CostModel) -> pd.DataFrame:
-    """Returns for each feature the ``share`` of the loss that splits on it removed, largest first."""
+    """Returns for each feature the ``share`` of the loss that splits on it removed, largest first.
+
+    Args:
+        model: a fitted cost model of trees.
+    """
     import pandas as pd
 
     return pd.DataFrame(model.importances().items(), columns=["feature", "share"])
@@ -85,8 +90,11 @@ def plot_predictions(
     """Draws a table of :func:`frame_predictions` on log axes: on the line, a prediction is right.
 
     Args:
+        frame: a table of :func:`frame_predictions`.
         colour: the column that points are coloured by, a dimension or ``rows`` or ``cols`` of the tile.
         scheme: this one's records have rings.
+        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
+            dark pages).
     """
     figure = new_figure(frame, "Predicted and measured time", template)
     if frame.empty:
@@ -173,7 +181,13 @@ def _hover(row: Any) -> str:
 
 
 def plot_importances(frame: pd.DataFrame, template: str | None = None) -> go.Figure:
-    """Draws the leading features of a table of :func:`frame_importances` as bars."""
+    """Draws the leading features of a table of :func:`frame_importances` as bars.
+
+    Args:
+        frame: a table of :func:`frame_importances`.
+        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
+            dark pages).
+    """
     figure = new_figure(frame, "What the cost model looks at", template)
     shown = frame.head(LEADING)
     figure.add_bar(

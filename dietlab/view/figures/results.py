@@ -38,6 +38,10 @@ def frame_speedup(report: Report, cache: str | None = None) -> pd.DataFrame:
     fastest of their kind for each shape, as in ``report.summary``; ``fastest`` is who. Beside the medians
     of both stands dietlab's scheme. ``cache=None`` is the first cache state of the
     report. Wrong results are left out.
+
+    Args:
+        report: what :func:`~dietlab.evaluate` measured.
+        cache: the cache state to show, as in ``report.caches`` (default: the first).
     """
     rows = [r for r in _rows(report, cache) if r.correct and r.speedup and math.isfinite(r.speedup)]
     rows = [r for r in rows if r.contender != OURS]
@@ -67,7 +71,12 @@ def frame_speedup(report: Report, cache: str | None = None) -> pd.DataFrame:
 
 
 def frame_latency(report: Report, cache: str | None = None) -> pd.DataFrame:
-    """Returns the median time and its 95 % interval, in seconds, for each shape and contender."""
+    """Returns the median time and its 95 % interval, in seconds, for each shape and contender.
+
+    Args:
+        report: what :func:`~dietlab.evaluate` measured.
+        cache: the cache state to show, as in ``report.caches`` (default: the first).
+    """
     return _table(
         report,
         ("seconds_median", "seconds_low", "seconds_high", "correct", "plan"),
@@ -87,7 +96,12 @@ def frame_latency(report: Report, cache: str | None = None) -> pd.DataFrame:
 
 def frame_throughput(report: Report, cache: str | None = None) -> pd.DataFrame:
     """Returns GFLOP/s, and as shares of 1 the ``peak`` (the FMA peak of all cores) and the ``roofline``
-    reached."""
+    reached.
+
+    Args:
+        report: what :func:`~dietlab.evaluate` measured.
+        cache: the cache state to show, as in ``report.caches`` (default: the first).
+    """
     peak = peak_gflops(report)
     return _table(
         report,
@@ -107,7 +121,12 @@ def frame_throughput(report: Report, cache: str | None = None) -> pd.DataFrame:
 
 
 def frame_padding(report: Report, cache: str | None = None) -> pd.DataFrame:
-    """Returns the share of dietlab's multiply-adds that no output needs, for each shape."""
+    """Returns the share of dietlab's multiply-adds that no output needs, for each shape.
+
+    Args:
+        report: what :func:`~dietlab.evaluate` measured.
+        cache: the cache state to show, as in ``report.caches`` (default: the first).
+    """
     return _table(
         report,
         ("padding_waste", "plan"),
@@ -169,7 +188,14 @@ def _table(report: Report, columns: Sequence[str], rows: Iterable[dict[str, Any]
 
 
 def plot_speedup(report: Report, cache: str | None = None, template: str | None = None) -> go.Figure:
-    """Draws the speedup of dietlab over each contender against the shape; the line at 1 is a tie."""
+    """Draws the speedup of dietlab over each contender against the shape; the line at 1 is a tie.
+
+    Args:
+        report: what :func:`~dietlab.evaluate` measured.
+        cache: the cache state to show, as in ``report.caches`` (default: the first).
+        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
+            dark pages).
+    """
     frame = frame_speedup(report, cache)
     figure = new_figure(frame, "Speedup of dietlab over each contender", template)
     x = name_x_axis(figure, report)
@@ -180,7 +206,14 @@ def plot_speedup(report: Report, cache: str | None = None, template: str | None 
 
 
 def plot_latency(report: Report, cache: str | None = None, template: str | None = None) -> go.Figure:
-    """Draws the median time of each contender with its 95 % interval."""
+    """Draws the median time of each contender with its 95 % interval.
+
+    Args:
+        report: what :func:`~dietlab.evaluate` measured.
+        cache: the cache state to show, as in ``report.caches`` (default: the first).
+        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
+            dark pages).
+    """
     frame = frame_latency(report, cache)
     figure = new_figure(frame, "Time of one call", template)
     x = name_x_axis(figure, report)
@@ -191,7 +224,14 @@ def plot_latency(report: Report, cache: str | None = None, template: str | None 
 
 
 def plot_throughput(report: Report, cache: str | None = None, template: str | None = None) -> go.Figure:
-    """Draws GFLOP/s of each contender below the FMA peak of the cores used."""
+    """Draws GFLOP/s of each contender below the FMA peak of the cores used.
+
+    Args:
+        report: what :func:`~dietlab.evaluate` measured.
+        cache: the cache state to show, as in ``report.caches`` (default: the first).
+        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
+            dark pages).
+    """
     frame = frame_throughput(report, cache)
     figure = new_figure(frame, "Throughput", template)
     x = name_x_axis(figure, report)
@@ -205,7 +245,14 @@ def plot_throughput(report: Report, cache: str | None = None, template: str | No
 
 
 def plot_padding(report: Report, cache: str | None = None, template: str | None = None) -> go.Figure:
-    """Draws the share of dietlab's work that is padding, for each shape."""
+    """Draws the share of dietlab's work that is padding, for each shape.
+
+    Args:
+        report: what :func:`~dietlab.evaluate` measured.
+        cache: the cache state to show, as in ``report.caches`` (default: the first).
+        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
+            dark pages).
+    """
     frame = frame_padding(report, cache)
     figure = new_figure(frame, "Padding waste of dietlab", template)
     x = name_x_axis(figure, report)

@@ -106,6 +106,16 @@ def frame_map(
     the value (a mean over the shapes at that place: of ratios the geometric one), the ``worst`` of them, the
     number of ``shapes``, and whether all were ``held_out``.
 
+    Args:
+        source: a dispatcher, a portfolio or a report.
+        value: what is drawn.
+        x: the dimension of the horizontal axis.
+        y: that of the vertical axis, or ``"layer"``.
+        fixed: extents of other dimensions by name.
+        contender: whom a report compares with.
+        cache: a state of a report's.
+        dispatcher: whose choices are judged by a portfolio.
+
     Raises:
         DietlabError: if there are not two dynamic dimensions to draw, or an argument is unknown.
     """
@@ -225,6 +235,8 @@ def plot_map(
         contender: whom a report compares with (default: the best prepacked vendor, or whom it has first).
         cache: a state of a report's; None is the first one.
         dispatcher: whose choices are judged by a portfolio (default: the best of its schemes for each shape).
+        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
+            dark pages).
 
     Raises:
         DietlabError: if there are not two dynamic dimensions to draw, or an argument is unknown.

@@ -58,7 +58,14 @@ def plot_slowdown(
 ) -> go.Figure:
     """Draws each line's time over the reference's against T, on a log axis; the reference is the dashed
     line at 1. There are points only where both were measured. The newest line stands out, and so does one
-    called ``oracle``; the lines before it are grey."""
+    called ``oracle``; the lines before it are grey.
+
+    Args:
+        lines: seconds by shape, for each name.
+        reference: the name and the seconds by shape of what they are divided by.
+        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
+            dark pages).
+    """
     frame = frame_slowdown(lines, reference)
     judge = reference[0]
     figure = new_figure(frame, f"Time of one call against {judge}", template)

@@ -49,6 +49,7 @@ def frame_against(report: Report, contender: str, cache: str | None = None) -> p
     over blocks, may lie outside by a little.
 
     Args:
+        report: what :func:`~dietlab.evaluate` measured.
         contender: one of the report's, or ``best prepacked vendor`` or ``best plain vendor``.
         cache: None is the first cache state of the report.
 
@@ -72,7 +73,9 @@ def frame_parts(model: CostModel, plan: str, shape: Shape, cache: str) -> pd.Dat
     """Returns the predicted parts of a plan's time on one shape: seconds, and ``share`` of their sum.
 
     Args:
+        model: predicts the parts.
         plan: the key of its scheme.
+        shape: one within the model's operator.
         cache: where operands come from; a state that the model does not know leaves it as it was fitted.
 
     Raises:
@@ -100,8 +103,13 @@ def plot_against(
     """Draws the speedup over one contender against the shape, with bars over what both intervals allow.
 
     Args:
+        report: what :func:`~dietlab.evaluate` measured.
+        contender: its name in the report, or ``best prepacked vendor``.
+        cache: the cache state to show, as in ``report.caches`` (default: the first).
         shape: this one, such as ``"T=43"``, has a ring.
         parts: of its time (:func:`frame_parts`): they are drawn below, beside the measured time.
+        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
+            dark pages).
     """
     frame = frame_against(report, contender, cache)
     figure = new_figure(frame, f"Speedup of dietlab over {contender}", template)

@@ -34,7 +34,11 @@ GAP = 0.03
 
 def frame_time_shares(report: Report) -> pd.DataFrame:
     """Returns one row for each length, contender and part of its call: ``share`` of the time of 1, and
-    ``seconds`` of the median call; none if the model was not profiled (``dietlab model --shares``)."""
+    ``seconds`` of the median call; none if the model was not profiled (``dietlab model --shares``).
+
+    Args:
+        report: of a model that was profiled.
+    """
     import pandas as pd
 
     rows = [
@@ -58,7 +62,10 @@ def plot_time_shares(
     """Draws a bar for each contender, in a panel for each length: the milliseconds of a call by part.
 
     Args:
+        report: of a model that was profiled.
         lengths: that are drawn (default: at most :data:`PANELS`, from the shortest to the longest).
+        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
+            dark pages).
 
     Raises:
         RecordError: if a length was not profiled.

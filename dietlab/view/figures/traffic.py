@@ -29,7 +29,11 @@ COLOURS = dict(zip((PLANS, *POLICIES), map(PALETTE.__getitem__, ROLES), strict=T
 
 
 def traffic_words(report: Report) -> str:
-    """Tells in a phrase what the weights of the shapes are."""
+    """Tells in a phrase what the weights of the shapes are.
+
+    Args:
+        report: whose weights are told.
+    """
     shapes = report.shape_set
     weights = report.weights.values()
     alike = not weights or max(weights) - min(weights) < 1e-9
@@ -54,7 +58,11 @@ def padding_cells(line: Padding) -> tuple[str, ...]:
 
 def frame_traffic(report: Report) -> pd.DataFrame:
     """Returns one row a shape: its ``weight`` (a share of the calls, 0 to 1), and for each policy the share
-    of the multiply-adds that is padding."""
+    of the multiply-adds that is padding.
+
+    Args:
+        report: whose shapes have weights.
+    """
     import pandas as pd
 
     try:
@@ -76,7 +84,13 @@ def frame_traffic(report: Report) -> pd.DataFrame:
 
 
 def plot_traffic(report: Report, template: str | None = None) -> go.Figure:
-    """Draws how often each shape occurs and, below, the padding waste of each policy on it."""
+    """Draws how often each shape occurs and, below, the padding waste of each policy on it.
+
+    Args:
+        report: whose shapes have weights.
+        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
+            dark pages).
+    """
     frame = frame_traffic(report)
     figure = new_figure(frame, "Traffic and padding", template)
     x = name_x_axis(figure, report)

@@ -22,6 +22,9 @@ def frame_tuning(run: TuningRun) -> pd.DataFrame:
     """Returns :meth:`TuningRun.to_frame` with the shape as a text, too, and ``best_gflops``, the highest
     throughput so far (0 until a measurement succeeds).
 
+    Args:
+        run: what :func:`~dietlab.tune` returned.
+
     Raises:
         ModelError: if ``run`` is no tuning run.
     """
@@ -32,7 +35,11 @@ def frame_tuning(run: TuningRun) -> pd.DataFrame:
 
 
 def frame_phases(phase_seconds: PhaseSeconds) -> pd.DataFrame:
-    """Returns the seconds of each phase of tuning, and their ``share`` of the total."""
+    """Returns the seconds of each phase of tuning, and their ``share`` of the total.
+
+    Args:
+        phase_seconds: of a tuning run, by phase.
+    """
     import pandas as pd
 
     seconds = {f.name: float(getattr(phase_seconds, f.name)) for f in fields(phase_seconds)}
@@ -44,7 +51,11 @@ def frame_phases(phase_seconds: PhaseSeconds) -> pd.DataFrame:
 
 
 def frame_portfolio_curve(curve: Sequence[tuple[int, float]]) -> pd.DataFrame:
-    """Returns, for each number of ``micro_kernels``, the mean slowdown against the best plans (1 is none)."""
+    """Returns, for each number of ``micro_kernels``, the mean slowdown against the best plans (1 is none).
+
+    Args:
+        curve: pairs of a number of micro-kernels and a mean slowdown (``Portfolio.curve``).
+    """
     import pandas as pd
 
     return pd.DataFrame(list(curve), columns=["micro_kernels", "mean_slowdown"])
@@ -53,6 +64,11 @@ def frame_portfolio_curve(curve: Sequence[tuple[int, float]]) -> pd.DataFrame:
 def plot_tuning(run: TuningRun, template: str | None = None) -> go.Figure:
     """Draws every record of ``run`` as a dot, failures as crosses, and the highest throughput so far
     as a line.
+
+    Args:
+        run: what :func:`~dietlab.tune` returned.
+        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
+            dark pages).
 
     Raises:
         ModelError: if ``run`` is no tuning run.
@@ -92,7 +108,13 @@ def plot_tuning(run: TuningRun, template: str | None = None) -> go.Figure:
 
 
 def plot_phases(phase_seconds: PhaseSeconds, template: str | None = None) -> go.Figure:
-    """Draws where the tuning time went: one bar for each phase."""
+    """Draws where the tuning time went: one bar for each phase.
+
+    Args:
+        phase_seconds: of a tuning run, by phase.
+        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
+            dark pages).
+    """
     frame = frame_phases(phase_seconds)
     figure = new_figure(frame, f"Where {phase_seconds.total:.0f} s of tuning went", template)
     hover = [f"{r.phase}: {r.seconds:.1f} s, {100 * r.share:.0f} % of the time" for r in frame.itertuples()]
@@ -111,7 +133,13 @@ def plot_phases(phase_seconds: PhaseSeconds, template: str | None = None) -> go.
 
 
 def plot_portfolio_curve(curve: Sequence[tuple[int, float]], template: str | None = None) -> go.Figure:
-    """Draws how much the mean slowdown falls with every micro-kernel added to the portfolio."""
+    """Draws how much the mean slowdown falls with every micro-kernel added to the portfolio.
+
+    Args:
+        curve: pairs of a number of micro-kernels and a mean slowdown (``Portfolio.curve``).
+        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
+            dark pages).
+    """
     frame = frame_portfolio_curve(curve)
     figure = new_figure(frame, "Portfolio size and slowdown", template)
     hover = [

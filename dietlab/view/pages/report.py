@@ -45,7 +45,11 @@ class PartTable(NamedTuple):
 
 
 def render_html(report: Report) -> str:
-    """Renders the whole report as one HTML page; light or dark as the reader's system is."""
+    """Renders the whole report as one HTML page; light or dark as the reader's system is.
+
+    Args:
+        report: what :func:`~dietlab.evaluate` measured.
+    """
     return render_page(
         "report.html.j2",
         report.title,
@@ -71,14 +75,23 @@ def render_html(report: Report) -> str:
 
 
 def write_html(report: Report, path: str | Path) -> Path:
-    """Writes :func:`render_html` to ``path`` (about 5 MB, nearly all of it plotly.js)."""
+    """Writes :func:`render_html` to ``path`` (about 5 MB, nearly all of it plotly.js).
+
+    Args:
+        report: what :func:`~dietlab.evaluate` measured.
+        path: of the page, which is replaced whole.
+    """
     target = Path(path)
     target.write_text(render_html(report), encoding="utf-8")
     return target
 
 
 def render_text(report: Report) -> str:
-    """Renders the summary for a terminal: aligned, in plain characters, with units."""
+    """Renders the summary for a terminal: aligned, in plain characters, with units.
+
+    Args:
+        report: what :func:`~dietlab.evaluate` measured.
+    """
     lines = [
         report.title,
         f"on {report.processor_name}, cores: {report.hardware.get('cores', '?')}",
