@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dietlab.errors import DietlabError
 from dietlab.loops.programs import BERT, Layer
 from dietlab.loops.records import DIETLAB, Climb, step_named
-from dietlab.loops.steps import STEPS
+from dietlab.loops.steps import STEPS, before
 from dietlab.view.figures.base import new_figure
 from dietlab.view.theme import PALETTE
 
@@ -16,8 +16,11 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-ROOM = 2.0
+ROOM = 2.5
 """The ratio of the ends of the y-axis to the lowest and the highest of what the whole climb shows."""
+
+LINES = {DIETLAB: ("oracle", "dot"), "peak": ("muted", "solid")}
+"""Roles of colours, and dashes, of the goal and the peak."""
 
 
 def bounds(climb: Climb, layer: Layer) -> dict[str, float]:
@@ -37,8 +40,8 @@ def bounds(climb: Climb, layer: Layer) -> dict[str, float]:
 
 
 def frame_climb(climb: Climb, upto: str = STEPS[-1].name, T: int = BERT.T) -> pd.DataFrame:
-    """Returns the steps up to one: throughput with its interval (GFLOP/s), the gain over the step before (a
-    ratio) and the share of the roofline (of 1).
+    """Returns the steps up to one: throughput with its interval (GFLOP/s), the gain over the step that it
+    changes (a ratio) and the share of the roofline (of 1).
 
     Args:
         climb: times of steps.
@@ -50,18 +53,17 @@ def frame_climb(climb: Climb, upto: str = STEPS[-1].name, T: int = BERT.T) -> pd
     """
     import pandas as pd
 
-    names = [step.name for step in STEPS]
     rows: list[dict[str, Any]] = []
-    for name in names[: names.index(step_named(upto).name) + 1]:
-        timed = climb.of(name, T)
+    for step in STEPS[: STEPS.index(step_named(upto)) + 1]:
+        timed = climb.of(step.name, T)
         operations = timed.layer.flops / 1e9
         rows.append(
             {
-                "step": name,
+                "step": step.name,
                 "gflops": timed.gflops,
                 "gflops_low": operations / timed.seconds_high,
                 "gflops_high": operations / timed.seconds_low,
-                "gain": timed.gflops / rows[-1]["gflops"] if rows else math.nan,
+                "gain": timed.gflops / climb.of(before(step).name, T).gflops if rows else math.nan,
                 "roofline": timed.gflops / min(bounds(climb, timed.layer).values()),
             }
         )
@@ -87,54 +89,50 @@ def plot_climb(
     if prediction is not None and not prediction > 0:
         raise DietlabError("a predicted throughput is above 0 GFLOP/s", prediction)
     frame, names = frame_climb(climb, upto, T), [step.name for step in STEPS]
+    layer = climb.of(STEPS[0].name, T).layer
+    lines = {**bounds(climb, layer), DIETLAB: climb.of(DIETLAB, T).gflops}
+    low = min(climb.of(name, T).gflops for name in names) / ROOM
     figure = new_figure(frame, f"The climb at T = {T}", None)
-    strong = [PALETTE["ours"] if name == upto else PALETTE["needed_too"] for name in frame.index]
+    _draw_bars(figure, frame, upto, low)
+    for name, value in lines.items():
+        colour, dash = LINES.get(name, ("accent4", "dash"))
+        look = {"color": PALETTE[colour], "dash": dash, "width": 2}
+        ends = {"x": [names[0], names[-1]], "y": [value, value]}
+        figure.add_scatter(**ends, mode="lines", line=look, name=f"{name}: {value:,.0f}", hoverinfo="name")
+    if prediction is not None:
+        mark = {"symbol": "diamond-wide", "size": 14, "color": PALETTE["selected"]}
+        figure.add_scatter(x=[upto], y=[prediction], mode="markers", marker=mark, name="your prediction")
+    shown = [math.log10(low), math.log10(max(lines.values()) * ROOM)]
+    figure.update_xaxes(categoryorder="array", categoryarray=names, range=[-0.6, len(names) - 0.4])
+    figure.update_yaxes(title_text="throughput (GFLOP/s)", type="log", range=shown, dtick=1)
+    figure.update_layout(showlegend=True)
+    return figure
+
+
+def _draw_bars(figure: go.Figure, frame: pd.DataFrame, upto: str, low: float) -> None:
+    """Draws a bar for each step, its value at its foot, where no line crosses it."""
+    names = list(frame.index)
     figure.add_bar(
-        x=list(frame.index),
+        x=names,
         y=frame["gflops"],
-        marker={"color": strong},
+        marker={"color": [PALETTE["ours"] if name == upto else PALETTE["needed"] for name in names]},
         error_y={
             "type": "data",
             "array": frame["gflops_high"] - frame["gflops"],
             "arrayminus": frame["gflops"] - frame["gflops_low"],
             "color": PALETTE["muted"],
         },
-        text=[f"{v:.3g}" for v in frame["gflops"]],
-        textposition="outside",
         hoverinfo="text",
-        hovertext=[f"<b>{n}</b>: {v:.3g} GFLOP/s" for n, v in frame["gflops"].items()],
+        hovertext=[f"<b>{name}</b>: {v:.3g} GFLOP/s" for name, v in frame["gflops"].items()],
+        showlegend=False,
     )
-    if prediction is not None:
-        mark = {"symbol": "diamond-wide", "size": 14, "color": PALETTE["selected"]}
-        figure.add_scatter(x=[upto], y=[prediction], mode="markers", marker=mark, name="your prediction")
-    layer, goal = climb.of(STEPS[0].name, T).layer, climb.of(DIETLAB, T).gflops
-    lines = {**bounds(climb, layer), DIETLAB: goal}
-    _draw_lines(figure, lines)
-    low = min(climb.of(name, T).gflops for name in names)
-    ends = [math.log10(low / ROOM), math.log10(max(lines.values()) * ROOM)]
-    figure.update_xaxes(categoryorder="array", categoryarray=names, range=[-0.6, len(names) - 0.4])
-    figure.update_yaxes(title_text="throughput (GFLOP/s)", type="log", range=ends, dtick=1)
-    figure.update_layout(showlegend=False)
-    return figure
-
-
-def _draw_lines(figure: go.Figure, lines: dict[str, float]) -> None:
-    """Draws a level for each bound and the goal, its name above it at the left where no bar is high; the
-    names of two that lie close stand beside each other."""
-    looks = {DIETLAB: ("oracle", "dot"), "peak": ("muted", "solid")}
-    below = 0.0
-    for place, (name, value) in enumerate(sorted(lines.items(), key=lambda item: item[1])):
-        colour, dash = looks.get(name, ("accent4", "dash"))
-        figure.add_hline(y=value, line={"color": PALETTE[colour], "dash": dash, "width": 2})
-        beside = below and value < 1.6 * below
-        figure.add_annotation(
-            x=0.26 if beside and place % 2 else 0.01,
-            xref="paper",
-            y=math.log10(value),
-            text=f"{name}: {value:.3g}",
-            showarrow=False,
-            xanchor="left",
-            yanchor="bottom",
-            font={"color": PALETTE[colour]},
-        )
-        below = value
+    figure.add_scatter(
+        x=names,
+        y=[1.05 * low] * len(names),
+        mode="text",
+        text=[f"{v:.3g}" for v in frame["gflops"]],
+        textposition="top center",
+        textfont={"color": "white"},
+        hoverinfo="skip",
+        showlegend=False,
+    )
