@@ -1,4 +1,4 @@
-"""What a reader sees of a step: its reason, its primitives, and the program before and after."""
+"""A step as a reader sees it: its reason, its primitives, and the program before and after."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class Tile:
 
     @property
     def vectors(self) -> int:
-        """Vectors in a row of the tile."""
+        """Returns the vectors in a row of the tile."""
         return self.cols // VECTOR
 
 
@@ -76,7 +76,7 @@ class Step:
 
     @property
     def packs(self) -> bool:
-        """Whether its program reads packed weights, ``[N / cols, K, cols]``."""
+        """Returns whether its program reads packed weights, ``[N / cols, K, cols]``."""
         return pack in self.recipe
 
 
