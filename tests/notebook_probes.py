@@ -138,6 +138,19 @@ PROBES = {
         "alone": (truth[alone] / truth.min(axis=0)).tolist(), "ours": (ours / truth.min(axis=0)).tolist(),
         "own": own.tolist(), "speeds": speeds.to_dict("list"),
     """,
+    "21_from_loops_to_micro_kernel": """
+        "recorded": climb == loops.recorded(), "gflops": loops.frame_climb(climb)["gflops"].to_dict(),
+        "few": loops.frame_climb(climb, T=5)["roofline"].to_dict(), "tiles": tiles.to_dict(),
+        "goal": {T: climb.of(loops.DIETLAB, T).gflops for T in climb.lengths},
+        "bounds": [loops.bounds(climb, loops.Layer(T=T)) for T in (13, 14, 128)],
+        "counts": counts.T.to_dict(),
+    """,
+    "22_ansor_and_dietcode": """
+        "sketches": [loops.nest(sketch) for sketch in sketches],
+        "ways": {T: ways(T, 4) for T in (97, 120, 128)}, "over": over.to_dict(), "curves": curves.to_dict(),
+        "sizes": {T: len(space_of(T)) for T in times.columns}, "tried": len(tried), "cost": cost.to_dict(),
+        "trials": {T: len(known) for T, known in tuned.items()}, "winner": "x".join(winner[:2]),
+    """,
     "puzzles": """
         "solved": [p.check(a).solved for p, a in zip(puzzles.PUZZLES, answers)],
     """,
