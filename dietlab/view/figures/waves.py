@@ -357,7 +357,7 @@ def _lay_out(figure: go.Figure, name: str, launch: Waves) -> None:
     bare, grid = {"showgrid": False, "zeroline": False}, {"gridcolor": GRID, "zerolinecolor": GRID}
     hidden = max(0, launch.rounds - MOST_ROUNDS)
     rounds = f"round (first {hidden} not drawn)" if hidden else "round"
-    few = {"dtick": 1} if launch.rounds <= 12 else {}  # whole numbers only
+    few = {"tickvals": list(range(1, launch.rounds + 1))} if launch.rounds <= 12 else {}  # whole numbers only
     figure.update_layout(
         height=640,
         legend={"orientation": "h", "y": -0.12},

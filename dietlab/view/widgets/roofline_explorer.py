@@ -135,5 +135,5 @@ def _note(report: Report | None, length: int) -> str:
     shares = ", ".join(
         f"{100 * row.share:.3g} % ({row.cache}{of_peak.get(row.cache, '')})" for row in at.itertuples()
     )
-    above = " Above 100 %, bytes came faster than when the bandwidth was measured." * (at["share"].max() > 1)
+    above = " Above 100 %, bytes came faster than when the bandwidth was measured." * bool(at["share"].max() > 1)
     return f"Measured at T = {length}, of the roofline of its cache state: {shares}.{above}"
