@@ -135,5 +135,6 @@ def _note(report: Report | None, length: int) -> str:
     shares = ", ".join(
         f"{100 * row.share:.3g} % ({row.cache}{of_peak.get(row.cache, '')})" for row in at.itertuples()
     )
-    above = " Above 100 %, bytes came faster than when the bandwidth was measured." * bool(at["share"].max() > 1)
+    faster = " Above 100 %, bytes came faster than when the bandwidth was measured."
+    above = faster if at["share"].max() > 1 else ""
     return f"Measured at T = {length}, of the roofline of its cache state: {shares}.{above}"
