@@ -157,4 +157,17 @@ PROBES = {
     "solutions": """
         "solved": [verdict.solved for verdict in verdicts],
     """,
+    "26_roofline": """
+        "half": intensity(1), "first": first, "cold": turns["cold: from T"].to_dict(),
+        "warm": turns["last cache: from T"].to_dict(), "rotating": rotating["Zen 4"].dropna().to_dict(),
+        "over": over[over > 100].tolist(), "wrong": wrong.to_dict(), "limit": limit,
+        "fed": fed["FLOP/byte"].to_dict(), "shown": explorer.values,
+    """,
+    "27_gpu_waves": """
+        "rooms": rooms.to_dict("index"), "estimated": estimated,
+        "waves": {T: [launch.blocks, launch.waves, launch.empty] for T, launch in launches.items()},
+        "curves": curves.to_dict(), "splits": splits.to_dict(),
+        "ratios": {name: by.to_dict() for name, by in ratios.items()},
+        "last": explorer.drawn.numbers["waves"],
+    """,
 }

@@ -31,7 +31,7 @@ def blocks_per_sm(limits: GpuLimits, threads: int, registers: int, shared_bytes:
     Raises:
         HardwareError: if a size is negative, or there is no thread.
     """
-    return min(_bounds(limits, threads, registers, shared_bytes).values())
+    return min(block_bounds(limits, threads, registers, shared_bytes).values())
 
 
 def limiter(limits: GpuLimits, threads: int, registers: int, shared_bytes: int) -> Limiter:
@@ -43,12 +43,16 @@ def limiter(limits: GpuLimits, threads: int, registers: int, shared_bytes: int) 
     Raises:
         HardwareError: if a size is negative, or there is no thread.
     """
-    bounds = _bounds(limits, threads, registers, shared_bytes)
+    bounds = block_bounds(limits, threads, registers, shared_bytes)
     return min(LIMITERS, key=lambda resource: bounds[resource])
 
 
-def _bounds(limits: GpuLimits, threads: int, registers: int, shared_bytes: int) -> dict[Limiter, int]:
-    """Blocks that each resource alone has room for."""
+def block_bounds(limits: GpuLimits, threads: int, registers: int, shared_bytes: int) -> dict[Limiter, int]:
+    """Returns the blocks that each resource of a multiprocessor alone has room for.
+
+    Raises:
+        HardwareError: if a size is negative, or there is no thread.
+    """
     if threads < 1 or registers < 0 or shared_bytes < 0:
         raise HardwareError(
             "a block has threads, and no negative sizes",

@@ -16,6 +16,8 @@ _HOMES = {
     "dietlab.view.widgets.cost_lab": ("cost_lab", "frame_ranking", "plot_ranking"),
     "dietlab.view.widgets.dispatch_explorer": ("dispatch_explorer", "frame_dispatch", "plot_dispatch"),
     "dietlab.view.widgets.padding_explorer": ("padding_explorer",),
+    "dietlab.view.widgets.roofline_explorer": ("roofline_explorer",),
+    "dietlab.view.widgets.waves_explorer": ("waves_explorer",),
     "dietlab.view.widgets.space_explorer": ("frame_funnel", "plot_funnel", "space_explorer"),
     "dietlab.view.widgets.speedup_explorer": ("speedup_explorer",),
     "dietlab.view.widgets.explorer": ("Drawn", "Explorer"),
@@ -43,11 +45,13 @@ _HOMES = {
     ),
     "dietlab.view.progress": ("LogObserver",),
     "dietlab.view.progress_bar": ("ProgressBar",),
+    "dietlab.view.figures.roofline": ("frame_below_roofline", "frame_roofline", "plot_roofline"),
     "dietlab.view.figures.shape_map": ("frame_map", "plot_map"),
     "dietlab.view.figures.slowdown": ("frame_slowdown", "plot_slowdown"),
     "dietlab.view.figures.speedup": ("frame_against", "frame_parts", "plot_against"),
     "dietlab.view.figures.time_shares": ("frame_time_shares", "plot_time_shares"),
     "dietlab.view.figures.traffic": ("frame_traffic", "plot_traffic", "traffic_words"),
+    "dietlab.view.figures.waves": ("frame_wave_times", "frame_waves", "plot_waves"),
     "dietlab.view.figures.tuning": (
         "frame_phases",
         "frame_portfolio_curve",
@@ -90,6 +94,9 @@ if TYPE_CHECKING:
     from dietlab.view.figures.results import plot_padding as plot_padding
     from dietlab.view.figures.results import plot_speedup as plot_speedup
     from dietlab.view.figures.results import plot_throughput as plot_throughput
+    from dietlab.view.figures.roofline import frame_below_roofline as frame_below_roofline
+    from dietlab.view.figures.roofline import frame_roofline as frame_roofline
+    from dietlab.view.figures.roofline import plot_roofline as plot_roofline
     from dietlab.view.figures.shape_map import frame_map as frame_map
     from dietlab.view.figures.shape_map import plot_map as plot_map
     from dietlab.view.figures.slowdown import frame_slowdown as frame_slowdown
@@ -108,6 +115,9 @@ if TYPE_CHECKING:
     from dietlab.view.figures.tuning import plot_phases as plot_phases
     from dietlab.view.figures.tuning import plot_portfolio_curve as plot_portfolio_curve
     from dietlab.view.figures.tuning import plot_tuning as plot_tuning
+    from dietlab.view.figures.waves import frame_wave_times as frame_wave_times
+    from dietlab.view.figures.waves import frame_waves as frame_waves
+    from dietlab.view.figures.waves import plot_waves as plot_waves
     from dietlab.view.pages.report import render_html as render_html
     from dietlab.view.pages.report import render_text as render_text
     from dietlab.view.pages.report import write_html as write_html
@@ -125,10 +135,12 @@ if TYPE_CHECKING:
     from dietlab.view.widgets.live import show as show
     from dietlab.view.widgets.padding_explorer import padding_explorer as padding_explorer
     from dietlab.view.widgets.panel import TuningPanel as TuningPanel
+    from dietlab.view.widgets.roofline_explorer import roofline_explorer as roofline_explorer
     from dietlab.view.widgets.space_explorer import frame_funnel as frame_funnel
     from dietlab.view.widgets.space_explorer import plot_funnel as plot_funnel
     from dietlab.view.widgets.space_explorer import space_explorer as space_explorer
     from dietlab.view.widgets.speedup_explorer import speedup_explorer as speedup_explorer
+    from dietlab.view.widgets.waves_explorer import waves_explorer as waves_explorer
 
 
 def __getattr__(name: str) -> Any:

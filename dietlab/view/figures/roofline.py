@@ -1,0 +1,281 @@
+"""The roofline: what arithmetic intensity allows at each level of memory, and where calls stand below it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from dietlab.errors import HardwareError, WorkloadError
+from dietlab.hardware import Hardware
+from dietlab.hardware.ceilings import Ceiling, ceilings
+from dietlab.results.report import Report
+from dietlab.results.row import OURS
+from dietlab.shapes import Shape
+from dietlab.view.figures.base import new_figure
+from dietlab.view.theme import PALETTE, TIE
+from dietlab.workloads import Workload, length_dim, require_dtype
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+LENGTHS = tuple(2**n for n in range(13))
+"""Lengths that a layer is drawn at: each doubling from 1 to 4096."""
+
+STATES = {
+    "rotating": ("measured, operands from memory", PALETTE["ours"], "circle"),
+    "interleaved": ("measured, weights in the last cache", PALETTE["selected"], "diamond"),
+    "hot": ("measured, hot", PALETTE["accent3"], "square"),
+}
+"""Cache states: their names for people, colour and symbol."""
+
+DASHES = ("solid", "dash", "dot")
+"""Ceilings from the slowest level to the fastest."""
+
+
+def peak_of(hardware: Hardware, dtype: str) -> float:
+    """Returns the peak of all cores or multiprocessors, in GFLOP/s.
+
+    Raises:
+        HardwareError: if it is unknown, or no unit multiplies the type.
+    """
+    peak = hardware.peak_for(dtype) if hardware.peak_gflops else None
+    if peak is None:
+        raise HardwareError(f"a roofline of {dtype} has a peak", f"{hardware.name} without one")
+    return peak * hardware.cores
+
+
+def tile_intensity(rows: int, cols: int, dtype: str = "float32") -> float:
+    """Returns the flops for each byte that a tile of the output loads: in every step of the reduction
+    ``rows + cols`` operands for ``rows * cols`` multiply-adds.
+
+    Args:
+        rows, cols: of the tile, 1 or more.
+        dtype: of the operands.
+
+    Raises:
+        WorkloadError: if a side is not positive.
+    """
+    if min(rows, cols) < 1:
+        raise WorkloadError("a tile has rows and columns", f"{rows} x {cols}", "Make both 1 or more.")
+    return 2 * rows * cols / ((rows + cols) * require_dtype(dtype).itemsize)
+
+
+def tile_level(hardware: Hardware) -> Ceiling:
+    """Returns the level from which a tile loads its operands: registers are filled from L1, a thread block's
+    shared memory from L2."""
+    wanted = "L1" if hardware.limits.on_host else "L2"
+    return next(ceiling for ceiling in ceilings(hardware) if ceiling.level == wanted)
+
+
+def frame_roofline(workload: Workload, hardware: Hardware, lengths: Iterable[int] = LENGTHS) -> pd.DataFrame:
+    """Returns one row a length and level of memory: the ``intensity`` of a call (flops for each byte, if
+    every operand and the output move once), the GFLOP/s that the level allows, and what bounds them.
+
+    Columns: ``T``, ``level``, ``gbps``, ``flops``, ``bytes``, ``intensity``, ``gflops``, ``bound`` (the
+    level, or ``"peak"``).
+
+    Args:
+        lengths: extents of the dynamic dimension, 1 or more.
+
+    Raises:
+        WorkloadError: if not exactly one dimension is dynamic, or a length is not positive.
+        HardwareError: if the peak or the memory's bandwidth is unknown.
+    """
+    import pandas as pd
+
+    name, peak = only_length(workload), peak_of(hardware, workload.dtype)
+    rows = []
+    for length in lengths:
+        if length < 1:
+            raise WorkloadError("a call on a roofline has rows", f"{name}={length}", "Make it 1 or more.")
+        shape = Shape.of(**{name: length})
+        flops, moved = workload.flops(shape), workload.bytes(shape)
+        for ceiling in ceilings(hardware):
+            allowed = flops / moved * ceiling.gbps
+            bound = ceiling.level if allowed < peak else "peak"
+            least = min(allowed, peak)
+            rows.append((length, ceiling.level, ceiling.gbps, flops, moved, flops / moved, least, bound))
+    columns = ["T", "level", "gbps", "flops", "bytes", "intensity", "gflops", "bound"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def only_length(workload: Workload) -> str:
+    """Returns the only dynamic dimension.
+
+    Raises:
+        WorkloadError: if there is none, or several.
+    """
+    name = length_dim(workload)
+    if len(workload.dims) > 1:
+        remedy = "Bind the others: Report.of_layer, or dietlab.workloads.at_layer."
+        raise WorkloadError("a roofline is of one dynamic dimension", str(workload), remedy)
+    return name
+
+
+def frame_below_roofline(report: Report) -> pd.DataFrame:
+    """Returns one row of each measured call of dietlab's: its ``intensity`` as in :func:`frame_roofline`, its
+    ``gflops``, and the ``share`` of the roofline of its cache state, which is above 1 where bytes came faster
+    than the bandwidth that was measured.
+
+    Columns: ``T``, ``cache``, ``intensity``, ``gflops``, ``share``, ``plan``.
+
+    Raises:
+        WorkloadError: if not exactly one dimension is dynamic.
+    """
+    import pandas as pd
+
+    workload = report.operator
+    name = only_length(workload)
+    rows = [
+        (
+            row.shape[name],
+            row.cache,
+            workload.flops(row.shape) / workload.bytes(row.shape),
+            row.gflops,
+            row.roofline,
+            row.plan,
+        )
+        for row in report.rows
+        if row.contender == OURS and row.correct and row.shape[name] > 0
+    ]
+    return pd.DataFrame(rows, columns=["T", "cache", "intensity", "gflops", "share", "plan"])
+
+
+def plot_roofline(
+    workload: Workload,
+    hardware: Hardware,
+    report: Report | None = None,
+    length: int | None = None,
+    tile: tuple[int, int] | None = None,
+    template: str | None = None,
+) -> go.Figure:
+    """Draws ceilings over arithmetic intensity, both axes logarithmic, with the layer at each doubling of its
+    length where memory bounds it.
+
+    Args:
+        report: measured calls to draw; of the same layer and processor.
+        length: the one that gets a ring.
+        tile: rows and columns, drawn where its level of memory bounds it.
+
+    Raises:
+        WorkloadError: if not exactly one dimension is dynamic, or ``length`` or a side is not positive.
+        HardwareError: if the peak or the memory's bandwidth is unknown.
+    """
+    frame = frame_roofline(workload, hardware)
+    figure = new_figure(frame, f"{workload} on {hardware.name}", template)
+    peak, levels = peak_of(hardware, workload.dtype), ceilings(hardware)
+    ends = _ends(frame, peak, levels)
+    _add_layer(figure, frame[frame["level"] == "memory"])
+    _add_ceilings(figure, peak, levels, ends)
+    if report is not None:
+        _add_measured(figure, frame_below_roofline(report))
+    if tile is not None:
+        _add_tile(figure, tile, workload.dtype, hardware, peak)
+    if length is not None:
+        one = frame_roofline(workload, hardware, [length])
+        _add_ring(figure, one[one["level"] == "memory"])
+    log = {"type": "log", "dtick": 1, "exponentformat": "none"}
+    figure.update_layout(height=560, legend={"orientation": "h", "y": -0.18}, margin_b=110)
+    figure.update_xaxes(title_text="arithmetic intensity (FLOP for each byte that moves)", **log)
+    figure.update_yaxes(title_text="GFLOP/s", **log)
+    return figure
+
+
+def _ends(frame: pd.DataFrame, peak: float, levels: Iterable[Ceiling]) -> tuple[float, float]:
+    """Returns the intensities between which ceilings are drawn: every ridge lies well inside."""
+    ridges = [peak / ceiling.gbps for ceiling in levels]
+    return min(0.2, min(ridges) / 2), max(frame["intensity"].max(), 4 * max(ridges))
+
+
+def _add_layer(figure: go.Figure, frame: pd.DataFrame) -> None:
+    """Adds the layer as T grows; the first trace, so that a click on it chooses a length."""
+    figure.add_scatter(
+        x=frame["intensity"],
+        y=frame["gflops"],
+        name="the layer at T = 1, 2, 4 ... 4096, from memory",
+        mode="lines+markers",
+        line={"color": PALETTE["muted"], "width": 1},
+        marker={"color": PALETTE["muted"], "size": 5, "symbol": "circle"},
+        hoverinfo="text",
+        hovertext=[
+            f"<b>T={row.T}: at most {row.gflops:,.0f} GFLOP/s, by {row.bound}</b>"
+            f"<br>{row.intensity:.3g} FLOP/byte: {row.flops:,} FLOP, {row.bytes:,} bytes"
+            for row in frame.itertuples()
+        ],
+    )
+
+
+def _add_ceilings(
+    figure: go.Figure, peak: float, levels: tuple[Ceiling, ...], ends: tuple[float, float]
+) -> None:
+    low, high = ends
+    for ceiling, dash in zip(levels, DASHES, strict=False):
+        ridge = peak / ceiling.gbps
+        figure.add_scatter(
+            x=[low, ridge],
+            y=[low * ceiling.gbps, peak],
+            name=f"{ceiling.level}: {ceiling.gbps:,.0f} GB/s",
+            mode="lines",
+            line={"color": PALETTE["best_vendor"], "dash": dash, "width": 2},
+            hoverinfo="text",
+            hovertext=f"<b>{ceiling.level}: {ceiling.gbps:,.0f} GB/s</b><br>{escape(ceiling.told_by)}"
+            f"<br>reaches the peak from {ridge:.3g} FLOP/byte on",
+        )
+    first = min(peak / ceiling.gbps for ceiling in levels)
+    figure.add_scatter(
+        x=[first, high],
+        y=[peak, peak],
+        name=f"peak: {peak:,.0f} GFLOP/s",
+        mode="lines",
+        line={"color": PALETTE["oracle"], "width": 3},
+        hoverinfo="text",
+        hovertext=f"<b>peak: {peak:,.0f} GFLOP/s</b>",
+    )
+
+
+def _add_measured(figure: go.Figure, frame: pd.DataFrame) -> None:
+    for cache, (name, colour, symbol) in STATES.items():
+        part = frame[frame["cache"] == cache]
+        if len(part):
+            figure.add_scatter(
+                x=part["intensity"],
+                y=part["gflops"],
+                name=name,
+                mode="markers",
+                marker={"color": colour, "symbol": symbol, "size": 7, "opacity": 0.8},
+                hoverinfo="text",
+                hovertext=[_measured_hover(row) for row in part.itertuples()],
+            )
+
+
+def _measured_hover(row: Any) -> str:
+    share = f"<br>{100 * row.share:.0f} % of the roofline of this state" if row.share == row.share else ""
+    return f"<b>T={row.T}: {row.gflops:,.1f} GFLOP/s</b> ({row.cache}){share}<br>{escape(str(row.plan))}"
+
+
+def _add_tile(figure: go.Figure, tile: tuple[int, int], dtype: str, hardware: Hardware, peak: float) -> None:
+    level, intensity = tile_level(hardware), tile_intensity(*tile, dtype)
+    figure.add_scatter(
+        x=[intensity],
+        y=[min(peak, intensity * level.gbps)],
+        name=f"a tile of {tile[0]} x {tile[1]}, from {level.level}",
+        mode="markers",
+        marker={"color": PALETTE["wasted"], "symbol": "star", "size": 14},
+        hoverinfo="text",
+        hovertext=f"<b>{intensity:.3g} FLOP for each byte from {level.level}</b>",
+    )
+
+
+def _add_ring(figure: go.Figure, frame: pd.DataFrame) -> None:
+    row = next(frame.itertuples())
+    figure.add_vline(x=row.intensity, line=TIE)
+    figure.add_scatter(
+        x=[row.intensity],
+        y=[row.gflops],
+        name=f"T={row.T}",
+        mode="markers",
+        marker={"symbol": "circle-open", "size": 16, "color": PALETTE["selected"], "line": {"width": 3}},
+        hoverinfo="skip",
+    )

@@ -1,0 +1,140 @@
+"""The roofline to play with: a layer's length, a tile's size, and measured calls below the ceilings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from dietlab.errors import RecordError
+from dietlab.hardware import Hardware
+from dietlab.results.report import Report
+from dietlab.view.figures.roofline import (
+    LENGTHS,
+    frame_below_roofline,
+    frame_roofline,
+    only_length,
+    peak_of,
+    plot_roofline,
+    tile_intensity,
+    tile_level,
+)
+from dietlab.workloads import Workload
+
+if TYPE_CHECKING:
+    from dietlab.view.widgets.explorer import Explorer
+
+LAYER_TRACE = 0
+"""The layer's place among the traces: a click on it chooses a length."""
+
+ROWS, COLS = (1, 2, 4, 6, 8, 12, 16, 32, 64, 128, 256), (1, 4, 8, 16, 32, 64, 128, 256)
+"""Sides of a tile: of registers, or of a thread block."""
+
+
+def roofline_explorer(workload: Workload, hardware: Hardware, reports: Iterable[Report] = ()) -> Explorer:
+    """Explores the roofline of a layer: which level of memory bounds a length, what a tile's size changes,
+    and where measured calls stand.
+
+    A click on the layer's curve chooses a length. ``explorer.frame`` is
+    :func:`~dietlab.view.figures.roofline.frame_roofline` of the length on display.
+
+    Args:
+        workload: with one dynamic dimension.
+        hardware: with a peak and a bandwidth of memory.
+        reports: measured layers to choose from, each on its processor.
+
+    Raises:
+        WorkloadError: if not exactly one dimension of an operator is dynamic.
+        HardwareError: if a peak or a bandwidth of memory is unknown.
+        RecordError: if something else than reports is given.
+    """
+    import ipywidgets
+
+    from dietlab.view.widgets.explorer import Drawn, Explorer
+
+    studies: dict[str, tuple[Workload, Hardware, Report | None]] = {}
+    _add(studies, workload, hardware, None)
+    for report in reports:
+        if not isinstance(report, Report):
+            raise RecordError(
+                "measured layers are reports", repr(report), "Take ResultTable.report or Report.load."
+            )
+        _add(studies, report.operator, report.processor, report)
+    for work, chip, _ in studies.values():
+        frame_roofline(work, chip, LENGTHS[:1])  # what cannot be drawn is refused at the door
+
+    def draw(study: str, length: int, rows: int, cols: int) -> Drawn:
+        work, chip, report = studies[study]
+        frame = frame_roofline(work, chip, [length])
+        figure = plot_roofline(work, chip, report, length, (rows, cols))
+        return Drawn(figure, frame, _numbers(work, chip, length, (rows, cols)), _note(report, length))
+
+    def clicked(values: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, Any]:
+        number = point.get("point")
+        if point.get("trace") != LAYER_TRACE or number is None or not 0 <= number < len(LENGTHS):
+            return {}
+        return {"length": LENGTHS[number]}
+
+    style = {"description_width": "initial"}
+
+    def slider(label: str, options: tuple[int, ...], value: int) -> Any:
+        return ipywidgets.SelectionSlider(options=options, value=value, description=label, style=style)
+
+    names = tuple(studies)
+    tile = (8, 32) if hardware.limits.on_host else (128, 128)
+    controls = {
+        "study": ipywidgets.Dropdown(
+            options=names, value=names[min(1, len(names) - 1)], description="layer", style=style
+        ),
+        "length": slider(only_length(workload), LENGTHS, 1),
+        "rows": slider("tile: rows", ROWS, tile[0]),
+        "cols": slider("tile: columns", COLS, tile[1]),
+    }
+    return Explorer(draw, controls, clicked, per_row=2)
+
+
+def _add(
+    studies: dict[str, tuple[Workload, Hardware, Report | None]],
+    workload: Workload,
+    hardware: Hardware,
+    report: Report | None,
+) -> None:
+    """Adds a study under a name that no other has."""
+    used = f"{hardware.cores} core{'s' * (hardware.cores > 1)}" if hardware.limits.on_host else "GPU"
+    name = f"{hardware.name}, {used}: {workload}{', measured' if report else ''}"
+    number = sum(known == name or known.startswith(f"{name} (") for known in studies)
+    studies[f"{name} ({number + 1})" if number else name] = workload, hardware, report
+
+
+def _numbers(workload: Workload, hardware: Hardware, length: int, tile: tuple[int, int]) -> dict[str, str]:
+    one = frame_roofline(workload, hardware, [length])
+    every = frame_roofline(workload, hardware)
+    numbers = {"intensity": f"{one['intensity'].iloc[0]:.3g} FLOP/byte"}
+    for row in one[~one["level"].isin(("L1", "shared memory"))].itertuples():
+        by = "by multiply-adds" if row.bound == "peak" else "by its bandwidth"
+        numbers[f"with all from {row.level}"] = f"{row.gflops:,.0f} GFLOP/s, {by}"
+    from_memory = every[(every["level"] == "memory") & (every["bound"] == "peak")]
+    first = from_memory["T"].min() if len(from_memory) else None
+    reached = f"from T = {first} on" if first else f"not up to T = {LENGTHS[-1]}"
+    numbers["bound by multiply-adds, cold"] = reached
+    level, peak = tile_level(hardware), peak_of(hardware, workload.dtype)
+    intensity = tile_intensity(*tile, workload.dtype)
+    fed = min(1.0, intensity * level.gbps / peak)
+    numbers["the tile"] = f"{intensity:.3g} FLOP for a byte from {level.level}: {100 * fed:.0f} % of the peak"
+    return numbers
+
+
+def _note(report: Report | None, length: int) -> str:
+    """Tells in a sentence how a measured call compares with the roofline of its state."""
+    if report is None:
+        return "Nothing was measured here: choose a measured layer to see its calls."
+    frame = frame_below_roofline(report)
+    at = frame[(frame["T"] == length) & frame["share"].notna()]
+    if at.empty:
+        return f"T = {length} was not measured; {len(frame)} calls of other lengths are drawn."
+    of_peak = {"hot": ": of the peak, which alone bounds it"}
+    shares = ", ".join(
+        f"{100 * row.share:.3g} % ({row.cache}{of_peak.get(row.cache, '')})" for row in at.itertuples()
+    )
+    faster = " Above 100 %, bytes came faster than when the bandwidth was measured."
+    above = faster if at["share"].max() > 1 else ""
+    return f"Measured at T = {length}, of the roofline of its cache state: {shares}.{above}"

@@ -1,0 +1,238 @@
+"""Waves of thread blocks to play with: a tile, its occupancy, and what the last wave leaves empty."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from dietlab.cost import f_pad
+from dietlab.errors import RecordError
+from dietlab.hardware import Hardware
+from dietlab.measure import Record
+from dietlab.shapes import only_dim
+from dietlab.space import CudaMicroKernel, Edge, Scheme, Unit, cuda_limits
+from dietlab.space.cuda_kernel import CLUSTER
+from dietlab.space.cuda_space import ARRANGEMENTS, STAGES, STEPS, units
+from dietlab.view.figures.base import MICRO
+from dietlab.view.figures.waves import (
+    Occupancy,
+    bounds_words,
+    frame_wave_times,
+    occupancy_of,
+    plot_waves,
+    shape_at,
+    waves_cost,
+    waves_of,
+)
+from dietlab.workloads import Workload, extents
+
+if TYPE_CHECKING:
+    from dietlab.view.widgets.explorer import Explorer
+
+OWN = "the tile below"
+"""The choice that lets the controls make the tile; the others are measured schemes."""
+
+WORKERS: dict[Unit, str] = {"fma": "threads", "mma": "warps", "wgmma": "groups", "tma": "groups"}
+"""Names of the workers that share a block's tile."""
+
+ESTIMATED = 0
+REGISTERS = (ESTIMATED, 32, 40, 48, 64, 80, 96, 128, 168, 200, 255)
+"""Registers of a thread to choose from; :data:`ESTIMATED` follows from the sizes."""
+
+SPLITS = (1, 2, 4, CLUSTER)
+OPENING: dict[Unit, tuple[int, int, int, int]] = {
+    "fma": (16, 16, 8, 4),
+    "mma": (2, 2, 64, 64),
+    "wgmma": (2, 1, 64, 256),
+    "tma": (2, 1, 64, 256),
+}
+"""The arrangement that an explorer opens with: a usual one of each unit."""
+
+EDGES: tuple[tuple[str, Edge], ...] = (
+    ("even", "even"),
+    ("full tiles and a rest", "rest"),
+    ("padded", "padded"),
+)
+MOST_KEYS = 40
+"""Measured schemes to choose from: those that were fastest at a length, then others by their mean."""
+
+
+def waves_explorer(workload: Workload, gpu: Hardware, records: Iterable[Record] = ()) -> Explorer:
+    """Explores waves and occupancy: the blocks that a multiprocessor holds and the limit that bounds them,
+    the grid of a launch with its empty places, and the time that the bound expects beside measured ones.
+
+    Every control that sets the tile counts while ``scheme`` is :data:`OWN`. ``explorer.frame`` is
+    :func:`~dietlab.view.figures.waves.frame_wave_times` over lengths.
+
+    Args:
+        workload: with one dynamic dimension.
+        gpu: the one to begin with; presets stand beside it.
+        records: measured on ``gpu``, drawn where their scheme is chosen.
+
+    Raises:
+        WorkloadError: if not exactly one dimension is dynamic.
+        HardwareError: if ``gpu`` is no GPU.
+        RecordError: if something else than records is given.
+    """
+    from dietlab.view.widgets.explorer import Drawn, Explorer
+
+    only_dim(workload)
+    _ = gpu.gpu
+    measured = _checked(records)
+    chips = {gpu.name: gpu}
+    for name in Hardware.presets():
+        chip = Hardware.preset(name)
+        if chip.kind == gpu.kind:
+            chips.setdefault(chip.name, chip)
+
+    def draw(chip: str, length: int, scheme: str, registers: int, unit: Unit, **sizes: Any) -> Drawn:
+        on, used = chips[chip], registers or None
+        known = units(workload, on)
+        arranged = unit if unit in known else known[0]
+        options = {"unit": known, **_options(arranged)}
+        if arranged != unit or any(sizes[name] not in options[name] for name in _options(arranged)):
+            sizes = {**sizes, **_opening(arranged)}
+        chosen = _scheme(arranged, **sizes) if scheme == OWN else Scheme.from_key(scheme)
+        seen = measured if on.name == gpu.name else ()
+        frame = frame_wave_times(workload, on, chosen, seen, used)
+        figure = plot_waves(workload, on, chosen, length, used, seen)
+        numbers = _numbers(workload, on, chosen, length, used)
+        return Drawn(figure, frame, numbers, _note(workload, on, chosen, used), options)
+
+    return Explorer(draw, _controls(workload, gpu, tuple(chips), _keys(measured, workload)))
+
+
+def _checked(records: Iterable[Record]) -> tuple[Record, ...]:
+    found = tuple(records)
+    for record in found:
+        if not (isinstance(record, Record) and isinstance(record.scheme.kernel, CudaMicroKernel)):
+            remedy = "Take dietlab.read_records(path).records of a GPU."
+            raise RecordError("measured times are records of thread blocks", repr(record), remedy)
+    return found
+
+
+def _keys(records: Iterable[Record], workload: Workload) -> tuple[str, ...]:
+    """Returns the measured schemes to choose from: the fastest of each length, and then the best of the
+    others by their mean time over the fastest."""
+    name, _ = only_dim(workload)
+    times: dict[int, dict[str, float]] = {}
+    for record in records:
+        if record.ok and record.seconds:
+            at = times.setdefault(record.shape[name], {})
+            at[record.scheme.key] = min(record.seconds, at.get(record.scheme.key, record.seconds))
+    best = [min(at, key=at.__getitem__) for _, at in sorted(times.items())]
+    ratios: dict[str, list[float]] = {}
+    for at in times.values():
+        fastest = min(at.values())
+        for key, seconds in at.items():
+            ratios.setdefault(key, []).append(seconds / fastest)
+    others = sorted(ratios, key=lambda key: sum(ratios[key]) / len(ratios[key]))
+    return tuple(dict.fromkeys([*best, *others]))[:MOST_KEYS]
+
+
+def _options(unit: Unit) -> dict[str, tuple[int, ...]]:
+    """Returns the sizes that a unit's tiles have, by control."""
+    down, across, rows, cols = ARRANGEMENTS[unit]
+    sizes = {"down": down, "across": across, "each_rows": rows, "each_cols": cols}
+    return {**sizes, "step": STEPS[unit], "stages": STAGES[unit]}
+
+
+def _opening(unit: Unit) -> dict[str, int]:
+    down, across, rows, cols = OPENING[unit]
+    arranged = {"down": down, "across": across, "each_rows": rows, "each_cols": cols}
+    return {**arranged, "step": STEPS[unit][0], "stages": STAGES[unit][0]}
+
+
+def _scheme(
+    unit: Unit,
+    down: int,
+    across: int,
+    each_rows: int,
+    each_cols: int,
+    step: int,
+    stages: int,
+    splits: int,
+    edge: Edge,
+) -> Scheme:
+    """Returns the scheme that the controls make.
+
+    Raises:
+        SpaceError: if a size contradicts another.
+    """
+    tile = down * each_rows, across * each_cols, step
+    return Scheme(CudaMicroKernel(*tile, down, across, stages=stages, unit=unit, splits=splits), edge)
+
+
+def _numbers(
+    workload: Workload, hardware: Hardware, scheme: Scheme, length: int, registers: int | None
+) -> dict[str, str]:
+    kernel = scheme.kernel
+    fits = occupancy_of(kernel, workload, hardware, registers)
+    launch = waves_of(workload, hardware, scheme, length, fits.blocks)
+    shape = shape_at(workload, length)
+    cost = waves_cost(workload, hardware, kernel, registers)
+    static, padded = cost.static(scheme, shape), f_pad(extents(workload, shape), scheme.cover_tile)
+    busy = min(1.0, static / padded) if padded > 0 else 0.0
+    how = "as given" if registers else "estimated"
+    warps = f"{fits.blocks * kernel.threads // hardware.gpu.warp_threads} warps"
+    return {
+        "tile": f"{kernel.rows} x {kernel.cols} outputs by {kernel.threads} threads",
+        "registers, shared memory": f"{fits.registers} a thread ({how}), {fits.shared_bytes / 1024:.1f} KiB",
+        "blocks on a multiprocessor": f"{fits.blocks} ({warps}), by {fits.by}",
+        "room by each limit": bounds_words(fits),
+        "waves": f"{launch.waves} of {launch.places} places, {launch.last_blocks} blocks in the last",
+        "places left empty": f"{100 * launch.empty:.1f} % of {launch.rounds} rounds",
+        "idle by the bound": f"{100 * (1 - busy):.1f} % of the time of computing",
+        "expected": f"{MICRO * cost.bound([scheme], [shape])[0, 0]:.1f} us",
+    }
+
+
+def _note(workload: Workload, hardware: Hardware, scheme: Scheme, registers: int | None) -> str:
+    """Returns whether the tile can run and is in the space, and if not, what hinders it."""
+    fits: Occupancy = occupancy_of(scheme.kernel, workload, hardware, registers)
+    if not fits.blocks:
+        return f"Not one block fits a multiprocessor, by {fits.by}: times and waves are those of one."
+    broken = next((one for one in cuda_limits(workload, hardware) if one.excess(scheme) > 0), None)
+    if broken is None:
+        return f"A micro-kernel of these sizes is in the space of {hardware.name}."
+    found = f"{broken.measure(scheme):,.0f} {broken.unit}, at most {broken.most:,.0f}"
+    return f"No micro-kernel of these sizes is in the space: {broken.reason} ({found})."
+
+
+def _controls(
+    workload: Workload, gpu: Hardware, chips: tuple[str, ...], keys: tuple[str, ...]
+) -> Mapping[str, Any]:
+    import ipywidgets
+
+    name, dim = only_dim(workload)
+    known = units(workload, gpu)
+    unit = known[-1]
+    style = {"description_width": "initial"}
+
+    def choice(label: str, options: Any, value: Any) -> Any:
+        return ipywidgets.Dropdown(options=options, value=value, description=label, style=style)
+
+    workers, opening, options = WORKERS[unit], _opening(unit), _options(unit)
+    labels = {
+        "down": f"{workers} down",
+        "across": f"{workers} across",
+        "each_rows": "rows of each",
+        "each_cols": "columns of each",
+        "step": "step",
+        "stages": "stages",
+    }
+    middle = min(dim.high, max(dim.low, 1024))
+    length = ipywidgets.IntSlider(
+        value=middle, min=dim.low, max=dim.high, description=name, continuous_update=False, style=style
+    )
+    registers = [(str(count) if count else "estimated", count) for count in REGISTERS]
+    return {
+        "chip": choice("GPU", chips, gpu.name),
+        "length": length,
+        "scheme": choice("scheme", (OWN, *keys), OWN),
+        "unit": choice("unit", known, unit),
+        **{field: choice(label, options[field], opening[field]) for field, label in labels.items()},
+        "splits": choice("splits", SPLITS, 1),
+        "registers": choice("registers", registers, ESTIMATED),
+        "edge": choice("last rows", EDGES, "even"),
+    }
