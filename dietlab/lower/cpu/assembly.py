@@ -16,7 +16,8 @@ from dietlab.plans import Leaf
 from dietlab.space import CpuScheme
 from dietlab.workloads import Workload
 
-DEBUG_LABEL = ".Ltmp"
+LEFT_OUT = (".Ltmp", ".p2align")
+"""How lines begin that are no instructions and no loop's label: those for debuggers, and alignment."""
 
 
 def assembly_of(workload: Workload, hardware: Hardware, scheme: CpuScheme, only: Sizes) -> str:
@@ -46,14 +47,14 @@ def assembly_of(workload: Workload, hardware: Hardware, scheme: CpuScheme, only:
 
 
 def inner_loop(assembly: str, instruction: str) -> tuple[str, ...]:
-    """Returns the shortest loop that has an instruction, from its label to the jump back, without the
-    labels that only debuggers read.
+    """Returns the shortest loop that has an instruction, from its label to the jump back, without directives
+    and the labels that only debuggers read.
 
     Raises:
         BuildError: if no loop has it.
     """
     stripped = (line.strip() for line in assembly.splitlines())
-    lines = [line for line in stripped if not line.startswith(DEBUG_LABEL)]
+    lines = [line for line in stripped if not line.startswith(LEFT_OUT)]
     places = {line[:-1]: number for number, line in enumerate(lines) if line.endswith(":")}
     loops = []
     for number, line in enumerate(lines):
