@@ -151,6 +151,24 @@ PROBES = {
         "sizes": {T: len(space_of(T)) for T in times.columns}, "tried": len(tried), "cost": cost.to_dict(),
         "trials": {T: len(known) for T, known in tuned.items()}, "winner": "x".join(winner[:2]),
     """,
+    "23_transfer": """
+        "alike": alike.to_dict(), "quality": quality.to_dict(),
+        "gains": gains.reset_index().to_dict("records"),
+        "by_target": by_target.to_dict("index"), "knees": knees.dropna(subset=["Zen 3"]).to_dict(),
+    """,
+    "24_hand_written_units": """
+        "right": [signed_right, packed_right], "sums": sums.tolist(), "products": products.tolist(),
+        "wrong": shares, "most": most, "calls": len(calls), "fitting": fitting,
+        "loops": {unit: names.to_dict() for unit, names in loops.items()}, "turns": turns,
+        "bounds": bounds.to_dict(), "measured": measured.to_dict(), "hot": hot.to_dict(),
+        "share": float(share.max().max()),
+    """,
+    "25_serving": """
+        "curves": curves.to_dict(), "lost": lost.to_dict(), "eight": lost_by_eight.to_dict(),
+        "traced": traced.to_dict(), "drift": drift.to_dict(),
+        "fresh": [sorted(keys) for keys in fresh.values()],
+        "records": len(run.records), "gained": gained, "shown": len(explorer.frame),
+    """,
     "puzzles": """
         "solved": [p.check(a).solved for p, a in zip(puzzles.PUZZLES, answers)],
     """,
