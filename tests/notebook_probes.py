@@ -142,6 +142,6 @@ PROBES = {
         "solved": [p.check(a).solved for p, a in zip(puzzles.PUZZLES, answers)],
     """,
     "solutions": """
-        "solved": [verdict.solved for verdict in verdicts],
+        "solved": [p.check(a).solved for p, a in zip(puzzles.PUZZLES, answers)],
     """,
 }

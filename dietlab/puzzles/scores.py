@@ -1,0 +1,38 @@
+"""The table of all puzzles: what is solved, and how well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from dietlab.puzzles.puzzle import Answer, Puzzle
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def score_table(puzzles: Iterable[Puzzle], answers: Iterable[Answer]) -> pd.DataFrame:
+    """Checks an answer to each puzzle and returns the results as a table.
+
+    Args:
+        puzzles: in any order.
+        answers: a function for each, in the same order.
+
+    Returns:
+        A row for each puzzle: title, minutes, whether it is solved, cases that are right, and the score.
+    """
+    import pandas as pd
+
+    rows = []
+    for puzzle, answer in zip(puzzles, answers, strict=True):
+        result = puzzle.check(answer)
+        rows.append(
+            {
+                "puzzle": puzzle.title,
+                "minutes": puzzle.minutes,
+                "solved": "yes" if result.solved else "",
+                "right cases": result.passed,
+                "score": str(result.score or ""),
+            }
+        )
+    return pd.DataFrame(rows, index=pd.RangeIndex(1, len(rows) + 1, name="number"))
