@@ -66,7 +66,7 @@ def _points(given: Given, value: Any) -> list[Point]:
 
 
 INTERVAL = Puzzle(
-    title="How sure is a median?",
+    title="The interval of a median",
     name="interval",
     statement=(
         "Each of n independent times lies below the true median with probability 1/2, as a coin falls. So "

@@ -178,11 +178,12 @@ class Picture:
         halves = {1: [[0.0, 1.0]], 2: [[0.0, 0.46], [0.54, 1.0]]}[len(sides)]
         turned = "reversed" if self.kind == "grid" else True
         for number, (who, domain) in enumerate(zip(sides, halves, strict=True), start=1):
-            ticks = {"dtick": 1} if self.kind == "grid" else {}
+            drawn = figure.data[number - 1]
+            ticks = [{"tickvals": list(at)} if self.kind == "grid" else {} for at in (drawn.x, drawn.y)]
             figure.update_layout(
                 {
                     f"xaxis{number}": {
-                        **ticks,
+                        **ticks[0],
                         "domain": domain,
                         "anchor": f"y{number}",
                         "gridcolor": GRID,
@@ -190,7 +191,7 @@ class Picture:
                         "title": {"text": self.x},
                     },
                     f"yaxis{number}": {
-                        **ticks,
+                        **ticks[1],
                         "anchor": f"x{number}",
                         "gridcolor": GRID,
                         "zerolinecolor": GRID,
