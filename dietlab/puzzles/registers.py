@@ -106,7 +106,7 @@ REGISTERS = Puzzle(
     ),
     praise="AVX2 has 16 registers and AVX-512 has 32: this is why their best tiles differ.",
     counts=(
-        "multiply-adds a load, summed over the picture (more is better)",
+        "multiply-adds a load in all (more is better)",
         lambda given, value: work(_as_tile(given, value)),
     ),
 )

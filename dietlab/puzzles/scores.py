@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from dietlab.puzzles.answers import said
 from dietlab.puzzles.puzzle import Answer, Puzzle
 
 if TYPE_CHECKING:
@@ -19,7 +20,8 @@ def score_table(puzzles: Iterable[Puzzle], answers: Iterable[Answer]) -> pd.Data
         answers: a function for each, in the same order.
 
     Returns:
-        A row for each puzzle: title, minutes, whether it is solved, cases that are right, and the score.
+        A row for each puzzle: title, minutes, whether it is solved, cases that are right before the first
+        that is not, and the score, in three columns.
     """
     import pandas as pd
 
@@ -32,7 +34,9 @@ def score_table(puzzles: Iterable[Puzzle], answers: Iterable[Answer]) -> pd.Data
                 "minutes": puzzle.minutes,
                 "solved": "yes" if result.solved else "",
                 "right cases": result.passed,
-                "score": str(result.score or ""),
+                "counted": result.score.what if result.score else "",
+                "yours": said(result.score.yours) if result.score else "",
+                "to reach": said(result.score.reach) if result.score else "",
             }
         )
     return pd.DataFrame(rows, index=pd.RangeIndex(1, len(rows) + 1, name="number"))
