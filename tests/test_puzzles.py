@@ -14,7 +14,7 @@ import nbformat
 import numpy as np
 import pytest
 from conftest import ROOT
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dietlab import puzzles
@@ -67,6 +67,7 @@ def test_stub_is_not_solved_yet(puzzle: Puzzle) -> None:
 
 
 @pytest.mark.parametrize("puzzle", QUICK, ids=named)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 2**32))
 def test_solution_passes_whatever_the_random_cases(puzzle: Puzzle, seed: int) -> None:
     assert puzzle.check(SOLUTIONS[puzzle.name], seed)
@@ -313,6 +314,7 @@ def test_wrong_answer_is_told_apart(puzzle: Puzzle, wrong: Answer, complaint: st
 
 
 @pytest.mark.parametrize("puzzle", [puzzles.PADDING, puzzles.WAVES, puzzles.PREDICTION], ids=named)
+@settings(max_examples=20)
 @given(error=st.floats(1e-5, 1e3), sign=st.sampled_from([1, -1]))
 def test_error_of_any_size_is_found(puzzle: Puzzle, error: float, sign: int) -> None:
     solution = SOLUTIONS[puzzle.name]
