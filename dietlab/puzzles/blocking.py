@@ -33,22 +33,20 @@ def loads(tiles: Sequence[Tile], fits: int) -> int:
     return count
 
 
+def _strips(rows: int, cols: int, high: int) -> list[Tile]:
+    """Returns strips of rows, one after another, and within a strip column by column."""
+    firsts = range(0, rows, high)
+    return [(i, j) for first in firsts for j in range(cols) for i in range(first, min(rows, first + high))]
+
+
 def _order(rows: int, cols: int, fits: int) -> list[Tile]:
-    """Returns strips as high as fit; of both directions the one that loads less."""
-    keep = max(1, fits - BUSY)
-    lying = [
-        (i, j)
-        for first in range(0, rows, keep)
-        for j in range(cols)
-        for i in range(first, min(rows, first + keep))
-    ]
-    upright = [
-        (i, j)
-        for first in range(0, cols, keep)
-        for i in range(rows)
-        for j in range(first, min(cols, first + keep))
-    ]
-    return min(lying, upright, key=lambda tiles: loads(tiles, fits))
+    """Returns strips as high as fit, in the direction that should load less; of two equal ones the one that
+    loads more, so that either is a right answer."""
+    high = fits - BUSY
+    lying, upright = _strips(rows, cols, high), [(i, j) for j, i in _strips(cols, rows, high)]
+    by_formula = ((-(-rows // high) * cols + rows, lying), (-(-cols // high) * rows + cols, upright))
+    least = min(count for count, _ in by_formula)
+    return max((tiles for count, tiles in by_formula if count == least), key=lambda one: loads(one, fits))
 
 
 def _as_tiles(given: Given, found: Any) -> list[Tile]:
