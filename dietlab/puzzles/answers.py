@@ -1,4 +1,4 @@
-"""What a student's function returned: whether it is of the wanted kind, and how a message says a value."""
+"""Judgement of what a student's function returned: its kind, its value, and how a message says them."""
 
 from __future__ import annotations
 

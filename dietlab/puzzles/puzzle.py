@@ -38,7 +38,7 @@ _told: Counter[str] = Counter()
 
 @dataclass(frozen=True)
 class Score:
-    """How good the values of an answer are: less is better, unless ``what`` says so.
+    """A count that tells good answers from better ones: less is better, unless ``what`` says so.
 
     Args:
         what: is counted, with its unit.
