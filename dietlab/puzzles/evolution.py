@@ -70,6 +70,8 @@ def _run(answer: Answer, given: Given) -> Evolved:
                 given["count"],
             )
         )
+        if len(population) > given["count"]:  # it would double at every step
+            raise WrongAnswer(f"expected at most {given['count']} schedules", len(population))
         found.append(tuple(population))
     return Evolved(tuple(found), asked)
 

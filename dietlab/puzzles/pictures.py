@@ -149,12 +149,19 @@ class Picture:
         """Writes each value into its cell, light on the dark half of the colours: an annotation, which static
         pictures have, too."""
         refs = {"xref": axes.get("xaxis", "x"), "yref": axes.get("yaxis", "y")}
-        for row in part.itertuples():
-            colour = "#ffffff" if row.value <= middle else "#000000"
-            text = f"{row.value:.0f}"
-            figure.add_annotation(
-                x=row.x, y=row.series, text=text, showarrow=False, font={"color": colour}, **refs
-            )
+        texts = [
+            {
+                "x": row.x,
+                "y": row.series,
+                "text": f"{row.value:.0f}",
+                "showarrow": False,
+                "font": {"color": "#ffffff" if row.value <= middle else "#000000"},
+                **refs,
+            }
+            for row in part.itertuples()
+        ]
+        # All at once: plotly copies and checks all of them whenever one is added.
+        figure.update_layout(annotations=[*figure.layout.annotations, *texts])
 
     def _draw_bars(self, figure: go.Figure, part: pd.DataFrame, axes: Mapping[str, str]) -> None:
         """Draws stacked bars, one trace for each place in the stack."""
