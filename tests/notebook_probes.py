@@ -173,7 +173,7 @@ PROBES = {
         "solved": [p.check(a).solved for p, a in zip(puzzles.PUZZLES, answers)],
     """,
     "solutions": """
-        "solved": [verdict.solved for verdict in verdicts],
+        "solved": [p.check(a).solved for p, a in zip(puzzles.PUZZLES, answers)],
     """,
     "26_roofline": """
         "half": intensity(1), "first": first, "cold": turns["cold: from T"].to_dict(),

@@ -14,12 +14,15 @@ import nbformat
 import numpy as np
 import pytest
 from conftest import ROOT
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dietlab import puzzles
+from dietlab.errors import DietlabError
 from dietlab.puzzles import Puzzle
-from dietlab.puzzles.puzzle import close, said, same_sequence
+from dietlab.puzzles.answers import WrongAnswer, close, number, said, whole_numbers
+from dietlab.puzzles.blocking import loads
+from dietlab.puzzles.pictures import EXPECTED, YOURS
 from dietlab.puzzles.split import TRAP, lost
 
 Answer = Callable[..., Any]
@@ -64,6 +67,7 @@ def test_stub_is_not_solved_yet(puzzle: Puzzle) -> None:
 
 
 @pytest.mark.parametrize("puzzle", QUICK, ids=named)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 2**32))
 def test_solution_passes_whatever_the_random_cases(puzzle: Puzzle, seed: int) -> None:
     assert puzzle.check(SOLUTIONS[puzzle.name], seed)
@@ -81,21 +85,137 @@ def test_answer_that_raises_is_reported_as_a_sentence(puzzle: Puzzle) -> None:
 
 
 @pytest.mark.parametrize("puzzle", QUICK, ids=named)
-def test_answer_of_the_wrong_kind_is_told_apart(puzzle: Puzzle) -> None:
-    for value in (None, "much", [None], object()):
-        verdict = puzzle.check(lambda *_, value=value: value)
-        assert not verdict.solved
-        assert "expected" in verdict.text and "got" in verdict.text
+@pytest.mark.parametrize("value", [None, "much", [None], float("nan"), {}, object(), np.zeros(3), len])
+def test_answer_of_the_wrong_kind_is_told_apart(puzzle: Puzzle, value: object) -> None:
+    verdict = puzzle.check(lambda *_: value)
+    assert not verdict.solved
+    assert "expected" in verdict.text and "it raises" not in verdict.text
+    assert verdict.text.count("\n") == 0
+
+
+def test_answer_that_is_no_function_is_told_apart() -> None:
+    assert puzzles.PADDING.check(0.5).text == "Padding waste: not yet. waste is a function; got 0.5."  # type: ignore[arg-type]
+
+
+def test_message_says_what_is_missing() -> None:
+    assert "got None (is a return missing?)" in puzzles.PADDING.check(lambda T, rows: None).text
+    assert "a function, len (is a call missing?)" in puzzles.HEIGHTS.check(lambda T, rows: len).text
+
+
+def cell_texts(notebook: str) -> list[str]:
+    cells = nbformat.read(ROOT / "notebooks" / f"{notebook}.ipynb", as_version=4).cells
+    return [cell.source for cell in cells if cell.cell_type == "markdown"]
 
 
 @pytest.mark.parametrize("puzzle", puzzles.PUZZLES, ids=named)
-def test_puzzle_shows_its_statement_and_a_picture(puzzle: Puzzle) -> None:
+def test_notebook_has_the_text_of_the_puzzle(puzzle: Puzzle) -> None:
+    number = puzzles.PUZZLES.index(puzzle) + 1
+    assert f"## {number} {puzzle.title}\n\n{puzzle.text}" in cell_texts("puzzles")
+    assert (ROOT / "notebooks" / puzzle.lesson).is_file()
+    assert puzzle.minutes > 0 and puzzle.lines > 0
+    plain = re.sub(r"`|\*", "", puzzle.statement)
+    assert puzzle.name in puzzle.statement
+    assert " ".join(plain.split())[:30] in puzzle.plain
+
+
+@pytest.mark.parametrize("puzzle", puzzles.PUZZLES, ids=named)
+def test_example_of_a_puzzle_is_true(puzzle: Puzzle) -> None:
+    if puzzle.example:
+        assert eval(puzzle.example, {"np": np, puzzle.name: SOLUTIONS[puzzle.name]})
+    else:
+        assert puzzle is puzzles.LOCAL_PADDING
+
+
+@pytest.mark.parametrize("puzzle", puzzles.PUZZLES, ids=named)
+def test_puzzle_shows_its_text_and_a_picture(puzzle: Puzzle) -> None:
     shown = puzzle.show()
-    assert puzzle.statement in shown.drawn.note
-    assert f"{puzzle.name}(" in puzzle.statement
-    assert len(shown.frame) and len(shown.figure.data)
+    assert shown.drawn.note == f"{puzzle.title}. {puzzle.plain}"
+    assert not set(shown.frame["who"]) & {YOURS} and len(shown.figure.data)
     assert all(axis.title.text for axis in (shown.figure.layout.xaxis, shown.figure.layout.yaxis))
     assert "image/png" in shown._repr_mimebundle_()[0]
+
+
+# --- hints, pictures and scores ------------------------------------------------------------------
+
+
+def test_hints_come_in_steps_and_end() -> None:
+    puzzle = puzzles.PACKING
+    steps = [puzzle.hint() for _ in range(len(puzzle.hints) + 2)]
+    assert [puzzle.hints[n] in step for n, step in enumerate(steps[:-2])] == [True] * len(puzzle.hints)
+    assert "no more hints" in steps[-2] and steps[-1] == steps[-2]
+    assert puzzle.hint(1) == steps[0] and repr(steps[0]) == steps[0]
+    for wrong in (0, -1, "first"):
+        with pytest.raises(DietlabError, match="hints are numbered"):
+            puzzle.hint(wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("puzzle", QUICK, ids=named)
+def test_picture_has_the_answer_beside_what_is_expected(puzzle: Puzzle) -> None:
+    verdict = puzzle.check(SOLUTIONS[puzzle.name])
+    assert verdict.picture is not None
+    frame = verdict.picture.frame(verdict.looks)
+    sides = {who: frame[frame["who"] == who]["value"].to_numpy() for who in (EXPECTED, YOURS)}
+    assert len(sides[YOURS]) == len(sides[EXPECTED]) > 0
+    if puzzle not in (puzzles.BLOCKING, puzzles.TREE):  # which have several right answers
+        assert sides[YOURS] == pytest.approx(sides[EXPECTED])
+    data, _ = verdict._repr_mimebundle_()
+    assert data["text/plain"] == verdict.text and data["image/png"]
+
+
+@pytest.mark.parametrize("puzzle", QUICK, ids=named)
+def test_picture_is_drawn_of_an_answer_that_raises_or_returns_nonsense(puzzle: Puzzle) -> None:
+    def breaks(*_: object) -> None:
+        raise ValueError("nothing")
+
+    for answer in (breaks, lambda *_: "much"):
+        verdict = puzzle.check(answer)
+        assert (
+            verdict.figure is not None and "yours gives nothing to draw" in verdict.figure.layout.title.text
+        )
+        assert verdict.score is None
+
+
+def test_picture_has_the_values_of_an_answer_that_raises_on_others() -> None:
+    def fails_at_nine(T: int, rows: int) -> float:
+        if T == 9:
+            raise ValueError("nine")
+        return 0.0
+
+    verdict = puzzles.PADDING.check(fails_at_nine)
+    assert verdict.picture is not None
+    frame = verdict.picture.frame(verdict.looks)
+    mine = frame[frame["who"] == YOURS]
+    assert len(mine) == 39 and 9 not in set(mine["x"]) and not mine["value"].any()
+
+
+def test_stub_is_drawn_without_an_answer() -> None:
+    verdict = puzzles.HEIGHTS.check(STUBS["heights"])
+    assert verdict.picture is not None
+    assert set(verdict.picture.frame(verdict.looks)["who"]) == {EXPECTED}
+
+
+def test_score_compares_the_answer_with_the_reference() -> None:
+    def row_by_row(rows: int, cols: int, fits: int) -> list[tuple[int, int]]:
+        return [(i, j) for i in range(rows) for j in range(cols)]
+
+    verdict = puzzles.BLOCKING.check(row_by_row)
+    assert verdict.score is not None and (verdict.score.yours, verdict.score.reach) == (42, 18)
+    assert "Panels loaded: yours 42, to reach 18." in verdict.text and not verdict
+    asks_twice = puzzles.EVOLUTION.check(lambda p, m, f, c: f(p[0]) and SOLUTIONS["evolve"](p, m, f, c))
+    assert asks_twice and asks_twice.score is not None
+    assert asks_twice.score.yours == asks_twice.score.reach + 16
+    table = puzzles.score_table([puzzles.BLOCKING, puzzles.PADDING], [row_by_row, STUBS["waste"]])
+    assert table["solved"].tolist() == ["", ""] and table["yours"].tolist() == ["42", ""]
+
+
+@given(st.integers(1, 6), st.integers(1, 6), st.integers(3, 9), st.randoms(use_true_random=False))
+def test_loads_lie_between_one_of_each_panel_and_two_a_tile(
+    rows: int, cols: int, fits: int, random: Random
+) -> None:
+    tiles = [(i, j) for i in range(rows) for j in range(cols)]
+    random.shuffle(tiles)
+    assert rows + cols <= loads(tiles, fits) <= 2 * len(tiles)
+    assert loads(tiles, rows + cols) == rows + cols
 
 
 def test_cases_depend_on_the_seed_only() -> None:
@@ -159,15 +279,32 @@ def one_plan(losses: np.ndarray[Any, Any]) -> tuple[int, int, int]:
     [
         (puzzles.PADDING, rounds_down, r"waste\(T=15, rows=14\): expected 0.464286, got -0.0714286"),
         (puzzles.PADDING, of_useful, r"waste\(T=15, rows=14\): expected 0.464286, got 0.866667"),
-        (puzzles.WAVES, forgets_empty, r"tiles=0, cores=4\): it raises ZeroDivisionError.*5 cases before"),
-        (puzzles.HEIGHTS, whole_then_rest, r"T=31, rows=14\): expected \[11, 10, 10\], got \[14, 14, 3\]"),
-        (puzzles.HEIGHTS, smallest_first, r"expected \[11, 10, 10\], got \[10, 10, 11\]"),
+        (puzzles.WAVES, forgets_empty, r"tiles=0, cores=4\): it raises ZeroDivisionError.*that are right: 5"),
+        (puzzles.HEIGHTS, whole_then_rest, r"T=31, rows=14\): expected heights that differ by at most one"),
+        (puzzles.HEIGHTS, smallest_first, r"expected the tallest first, got \[10, 10, 11\]"),
         (puzzles.PREDICTION, proportional, r"predict\(T=17, .*expected 750, got 531.25"),
-        (puzzles.PORTFOLIO, best_by_themselves, r"portfolio\(times=\[\[10.0.*expected"),
-        (puzzles.PORTFOLIO, without_ratios, r"expected \[.*\], got \["),
-        (puzzles.SPLIT, by_labels, r"expected to lose .* us, as .* does, got .*, which loses"),
+        (puzzles.PORTFOLIO, best_by_themselves, r"choice \d: expected a mean slowdown of .*, got .*, by \["),
+        (puzzles.PORTFOLIO, without_ratios, r"expected a mean slowdown of"),
+        (puzzles.SPLIT, by_labels, r"expected to lose .* us, got .*, which loses"),
         (puzzles.SPLIT, one_plan, r"expected to lose"),
         (puzzles.SPLIT, lambda losses: (len(losses) + 1, 0, 1), r"expected \(at_most, low, high\) within"),
+        (puzzles.HEIGHTS, lambda T, rows: [1] * T, r"31 tiles, expected fewer: 3 are enough"),
+        (puzzles.HEIGHTS, lambda T, rows: [T], r"expected heights from 1 to 14"),
+        (puzzles.PACKING, lambda n, k, K, lanes: n * K + k, r"expected another place in this panel, got 12"),
+        (puzzles.PACKING, lambda n, k, K, lanes: k * lanes + n % lanes, r"expected a place in panel 1, got"),
+        (puzzles.REGISTERS, lambda registers: (registers, 1), r"takes .* registers, expected at most 3"),
+        (puzzles.REGISTERS, lambda registers: ((registers - 2), 1), r"expected 1 multiply-adds a load"),
+        (puzzles.BANK_CONFLICTS, lambda words: max(words) + 1, r"expected 1, got 32"),
+        (puzzles.BANK_CONFLICTS, lambda words: 32 // len({w % 32 for w in words}), r"expected 1, got 32"),
+        (puzzles.INTERVAL, lambda s, level: (min(s), max(s)), r"expected a narrower interval"),
+        (puzzles.INTERVAL, lambda s, level: (sum(s), sum(s)), r"expected two of the samples"),
+        (puzzles.INTERVAL, lambda s, level: (sorted(s)[len(s) // 2],) * 2, r"expected a wider|ends as far"),
+        (puzzles.EVOLUTION, lambda p, m, f, c: sorted(p, key=f)[:c], r"expected the last one kept at .* us"),
+        (puzzles.EVOLUTION, lambda p, m, f, c: [*p, *map(m, p)], r"expected at most 4 schedules; got 8"),
+        (puzzles.EVOLUTION, lambda p, m, f, c: sorted([*p, *p], key=f)[:c], r"in the list twice"),
+        (puzzles.BLOCKING, lambda rows, cols, fits: [(0, 0)] * 36, r"35 are missing, 35 come again"),
+        (puzzles.TREE, lambda losses, calls, depth: (0, 0, 0, 1), r"expected no more cuts .* than depth"),
+        (puzzles.TREE, lambda losses, calls, depth: 1, r"expected to lose 1 us over all calls, got 3"),
     ],
 )
 def test_wrong_answer_is_told_apart(puzzle: Puzzle, wrong: Answer, complaint: str) -> None:
@@ -177,6 +314,7 @@ def test_wrong_answer_is_told_apart(puzzle: Puzzle, wrong: Answer, complaint: st
 
 
 @pytest.mark.parametrize("puzzle", [puzzles.PADDING, puzzles.WAVES, puzzles.PREDICTION], ids=named)
+@settings(max_examples=20)
 @given(error=st.floats(1e-5, 1e3), sign=st.sampled_from([1, -1]))
 def test_error_of_any_size_is_found(puzzle: Puzzle, error: float, sign: int) -> None:
     solution = SOLUTIONS[puzzle.name]
@@ -209,11 +347,15 @@ def test_trap_has_a_majority_that_loses_more() -> None:
 
 
 def test_values_are_compared_and_said_as_people_would() -> None:
-    assert close(np.float32(0.5), 0.5) and close(1, 1.0)
-    assert not close(0.5 + 1e-6, 0.5) and not close(np.array(0.5), 0.5) and not close(float("nan"), 0.5)
-    assert same_sequence((2, np.int64(1)), [2, 1]) and same_sequence(np.array([2.0, 1.0]), [2, 1])
-    assert not same_sequence([2, 1.5], [2, 1]) and not same_sequence(3, [3])
-    assert said(1 / 3) == "0.333333" and said(np.zeros(2)) == "[0.0, 0.0]"
+    assert close(number(np.float32(0.5)), 0.5) and close(1, 1.0) and not close(0.5 + 1e-6, 0.5)
+    assert whole_numbers((2, np.int64(1))) == whole_numbers(np.array([2.0, 1.0])) == [2, 1]
+    for wrong in ([2, 1.5], 3, "21", {2: 1}, [float("inf")], None):
+        with pytest.raises(WrongAnswer, match="expected a list of whole numbers; got"):
+            whole_numbers(wrong)
+    for value in (float("nan"), "1", None, [1], np.array(0.5)):
+        with pytest.raises(WrongAnswer, match="expected a number; got"):
+            number(value)
+    assert said(1 / 3) == "0.333333" and said(np.zeros(2)) == "[0, 0]"
     assert said("x" * 500).endswith(" ...")
 
 
@@ -265,6 +407,26 @@ def test_schedule_with_a_reduction_apart_is_local_padding_too() -> None:
         schedule.decompose_reduction("y", schedule.get_loops("y")[-1])
 
     assert puzzles.LOCAL_PADDING.check(apart)
+
+
+def moves_the_wrong_block(schedule: Any, rows: int) -> None:
+    pads_for_all(schedule, rows)
+    schedule.compute_at("y_pad", schedule.get_loops("y")[0])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        (moves_the_wrong_block, "it raises ScheduleError in compute_at: The block y_pad is an output block."),
+        (lambda s, rows: s.get_loops("z"), "it raises ScheduleError in get_block: Cannot find a block with"),
+        (lambda s, rows: s.pad_einsum("y", [rows]), "it raises ScheduleError in pad_einsum: The padding for"),
+        (lambda s, rows: s.split("y", [None, rows]), "it raises TypeError: In "),
+    ],
+)
+def test_wrong_call_of_tvm_gives_one_sentence(wrong: Answer, sentence: str) -> None:
+    text = puzzles.LOCAL_PADDING.check(wrong).text
+    assert sentence in text
+    assert "\n" not in text and len(text) < 260
 
 
 # --- package and notebooks -----------------------------------------------------------------------

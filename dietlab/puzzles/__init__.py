@@ -1,31 +1,64 @@
-"""Puzzles: small functions to write, each with a picture and a check.
+"""Puzzles: small functions to write, each with hints, a check and a picture of the answer.
 
-``puzzles.PADDING.show()`` poses one, ``puzzles.PADDING.check(waste)`` judges an answer;
-``notebooks/puzzles.ipynb`` has a stub for each.
+``puzzles.PADDING.show()`` poses one, ``puzzles.PADDING.hint()`` helps, and ``puzzles.PADDING.check(waste)``
+judges an answer; ``notebooks/puzzles.ipynb`` has a stub for each.
 """
 
+from dietlab.puzzles.banks import BANK_CONFLICTS
+from dietlab.puzzles.blocking import BLOCKING
+from dietlab.puzzles.evolution import EVOLUTION
 from dietlab.puzzles.heights import HEIGHTS
+from dietlab.puzzles.interval import INTERVAL
 from dietlab.puzzles.local_padding import LOCAL_PADDING, dense_schedule
+from dietlab.puzzles.packing import PACKING
 from dietlab.puzzles.padding import PADDING
 from dietlab.puzzles.portfolio import PORTFOLIO
 from dietlab.puzzles.prediction import PREDICTION
-from dietlab.puzzles.puzzle import CheckResult, Puzzle
+from dietlab.puzzles.puzzle import CheckResult, Hint, Puzzle, Score
+from dietlab.puzzles.registers import REGISTERS
+from dietlab.puzzles.scores import score_table
 from dietlab.puzzles.split import SPLIT
+from dietlab.puzzles.tree import TREE
 from dietlab.puzzles.waves import WAVES
 
-PUZZLES = (PADDING, WAVES, HEIGHTS, PREDICTION, PORTFOLIO, SPLIT, LOCAL_PADDING)
-"""In the order of the notebook."""
+PUZZLES = (
+    PADDING,
+    WAVES,
+    PREDICTION,
+    PACKING,
+    REGISTERS,
+    HEIGHTS,
+    BANK_CONFLICTS,
+    INTERVAL,
+    EVOLUTION,
+    PORTFOLIO,
+    BLOCKING,
+    SPLIT,
+    TREE,
+    LOCAL_PADDING,
+)
+"""In the order of the notebook: from one line to a schedule."""
 
 __all__ = [
+    "BANK_CONFLICTS",
+    "BLOCKING",
+    "EVOLUTION",
     "HEIGHTS",
+    "INTERVAL",
     "LOCAL_PADDING",
+    "PACKING",
     "PADDING",
     "PORTFOLIO",
     "PREDICTION",
     "PUZZLES",
+    "REGISTERS",
     "SPLIT",
+    "TREE",
     "WAVES",
     "CheckResult",
+    "Hint",
     "Puzzle",
+    "Score",
     "dense_schedule",
+    "score_table",
 ]

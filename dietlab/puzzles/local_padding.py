@@ -1,4 +1,4 @@
-"""Puzzle 7: local padding, as a schedule of TensorIR.
+"""Puzzle 14: local padding, as a schedule of TensorIR.
 
 TVM is imported when an answer is checked.
 """
@@ -9,17 +9,13 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from dietlab.lower.compiler import tvm_module
-from dietlab.puzzles.pictures import stacked_bars
-from dietlab.puzzles.puzzle import Answer, Given, Puzzle
-
-if TYPE_CHECKING:
-    import pandas as pd
-    import plotly.graph_objects as go
+from dietlab.puzzles.pictures import Given, Picture, Point
+from dietlab.puzzles.puzzle import Answer, Puzzle
 
 COLS, DEPTH = 24, 16
 LENGTH, ROWS = 43, 8
@@ -49,9 +45,22 @@ def dense_schedule() -> Any:
     return tvm.s_tir.Schedule(te.create_prim_func([x, w, y]).with_attr("global_symbol", "main"))
 
 
-def _fault(answer: Answer, given: Given) -> str:
-    rows, schedule = given["rows"], dense_schedule()
-    answer(schedule, rows)
+def _run(answer: Answer, given: Given) -> Any:
+    """Returns a fresh schedule after an answer changed it."""
+    schedule = dense_schedule()
+    answer(schedule, given["rows"])
+    return schedule
+
+
+def _reference(schedule: Any, rows: int) -> None:
+    schedule.pad_einsum("y", [rows, 1, 1])
+    tile, _ = schedule.split(schedule.get_loops("y")[0], [None, rows])
+    schedule.compute_at("x_pad", tile)
+    schedule.reverse_compute_at("y_pad", tile)
+
+
+def _fault(given: Given, schedule: Any, expected: Any) -> str:
+    rows = given["rows"]
     return _wrong_form(schedule, rows) or _wrong_result(schedule, rows)
 
 
@@ -73,12 +82,12 @@ def _wrong_form(schedule: Any, rows: int) -> str:
     return ""
 
 
-def _outermost_steps(schedule: Any, block: str) -> int:
-    """Returns the number of steps of the outermost loop around a block for ``m = LENGTH``."""
+def _outermost_steps(schedule: Any, block: str, length: int = LENGTH) -> int:
+    """Returns the number of steps of the outermost loop around a block for ``m = length``."""
     tvm = tvm_module()
     m = schedule.mod["main"].params[0].shape[0]
     analyzer = tvm.sym.Analyzer()
-    analyzer.bind(m, tvm.tirx.IntImm("int64", LENGTH))
+    analyzer.bind(m, tvm.tirx.IntImm("int64", length))
     return int(analyzer.simplify(schedule.get(schedule.get_loops(block)[0]).extent))
 
 
@@ -148,33 +157,55 @@ def _cases(random: Random) -> Iterator[Given]:
         yield {"rows": rows}
 
 
-def _frame() -> pd.DataFrame:
-    """Returns, for each tile, the rows that are copied and those that are filled with zeros."""
-    import pandas as pd
-
-    copied = [min(ROWS, LENGTH - first) for first in range(0, LENGTH, ROWS)]
-    tiles = range(1, len(copied) + 1)
-    return pd.DataFrame({"tile": tiles, "copied": copied, "zeros": [ROWS - rows for rows in copied]})
+def _points(given: Given, schedule: Any) -> list[Point]:
+    """Returns the steps of the outermost loop around the multiply-adds by the number of rows."""
+    blocks = _blocks(ast.parse(schedule.mod["main"].script()), (), 0)
+    name = next(block.name for block in blocks if block.reduces)
+    return [(length, "", _outermost_steps(schedule, name, length)) for length in range(1, LENGTH + 1)]
 
 
-def _plot(frame: pd.DataFrame) -> go.Figure:
-    parts = {"copied": "rows of x", "zeros": "rows of zeros"}
-    return stacked_bars(frame, parts, f"The padded copies of m = {LENGTH} rows", "rows in the copy (count)")
+def _steps(given: Given, schedule: Any) -> int:
+    """Returns the instructions of a schedule that pads locally; another one has no score."""
+    count = len(schedule.trace.insts)  # first: looking at its form asks for loops, which is traced, too
+    if wrong := _wrong_form(schedule, given["rows"]):
+        raise ValueError(wrong)
+    return count
 
 
 LOCAL_PADDING = Puzzle(
     title="Local padding",
     name="pad_locally",
     statement=(
-        "schedule has the block y of a dense layer with a dynamic number m of rows (print "
-        "dense_schedule().mod.script()). Write pad_locally(schedule, rows), which changes it: the outermost "
-        "loop goes over tiles of rows rows; each tile copies its rows of x, filled up with zeros; the "
-        "multiply-adds test no bounds; and the write-back, inside the tile too, leaves out what no output "
-        "needs. pad_einsum, split, compute_at and reverse_compute_at do it."
+        "The last one is a schedule of TensorIR. `schedule` has the block `y` of a dense layer with a "
+        "dynamic number `m` of rows; `print(puzzles.dense_schedule().mod.script())` shows the program. Write "
+        "`pad_locally(schedule, rows)`, which changes it: the outermost loop goes over tiles of `rows` "
+        "rows; each tile copies its rows of `x`, filled up with zeros; the multiply-adds test no bounds; and "
+        "the write-back, inside the tile too, leaves out what no output needs. `pad_einsum`, `split`, "
+        "`compute_at` and `reverse_compute_at` do it."
     ),
+    gets="a `tvm.s_tir.Schedule` and the `rows` of a tile.",
+    returns="nothing: it changes the schedule.",
+    example="",
+    lines=5,
+    minutes=40,
+    lesson="16_local_padding.ipynb",
+    hints=(
+        '`pad_einsum("y", [rows, 1, 1])` pads the three loops of `y` to multiples; print the result.',
+        '`get_loops("y")` has the three loops, and `split(loop, [None, rows])` makes two of the first.',
+        "The new blocks are `x_pad` and `y_pad`: the copy moves under the loop over tiles by `compute_at`, "
+        "the write-back by `reverse_compute_at`.",
+    ),
+    reference=_reference,
     cases=_cases,
     fault=_fault,
-    to_frame=_frame,
-    plot=_plot,
+    samples=lambda: [{"rows": ROWS}],
+    picture=Picture(
+        f"Tiles of {ROWS} rows in the scheduled program",
+        "m (rows)",
+        "steps of the outermost loop (count)",
+        _points,
+    ),
     praise="The test went from every multiply-add to one copy a tile, as in the paper.",
+    run=_run,
+    counts=("schedule steps", _steps),
 )

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from random import Random
-from typing import TYPE_CHECKING
 
 from dietlab.cost import padding_waste
-from dietlab.puzzles.pictures import stacked_bars
-from dietlab.puzzles.puzzle import Given, Puzzle, equals
-
-if TYPE_CHECKING:
-    import pandas as pd
-    import plotly.graph_objects as go
+from dietlab.puzzles.answers import number, same_number
+from dietlab.puzzles.pictures import Given, Picture, at
+from dietlab.puzzles.puzzle import Puzzle
 
 ROWS = 8
-LENGTHS = range(1, 41)
 
 
 def _waste(T: int, rows: int) -> float:
@@ -29,30 +24,28 @@ def _cases(random: Random) -> Iterator[Given]:
         yield {"T": random.randint(1, 2048), "rows": random.randint(1, 32)}
 
 
-def _frame() -> pd.DataFrame:
-    """Returns rows that outputs need and rows of padding for each length."""
-    import pandas as pd
-
-    padding = [-length % ROWS for length in LENGTHS]
-    return pd.DataFrame({"T": list(LENGTHS), "needed": list(LENGTHS), "padding": padding})
-
-
-def _plot(frame: pd.DataFrame) -> go.Figure:
-    parts = {"needed": "needed rows", "padding": "rows of padding"}
-    return stacked_bars(frame, parts, f"Rows computed by tiles of {ROWS} rows", "rows computed (count)")
-
-
 PADDING = Puzzle(
     title="Padding waste",
     name="waste",
     statement=(
-        "Tiles of a fixed number of rows cover T rows of the output; the last one may stick out. "
-        "Write waste(T, rows): which share of the multiply-adds computes rows that no output needs? "
-        "It is 0 where nothing sticks out, and 0 for T = 0."
+        "Tiles of a fixed number of rows cover `T` rows of the output; the last one may stick out. Write "
+        "`waste(T, rows)`: which share of the multiply-adds computes rows that no output needs?"
     ),
+    gets="`T`, the rows of the output, and `rows`, those of a tile.",
+    returns="a number from 0 up to 1: 0 where nothing sticks out, and 0 for `T = 0`.",
+    example="waste(28, 16) == 0.125",
+    lines=2,
+    minutes=5,
+    lesson="01_dynamic_shapes_and_padding.ipynb",
+    hints=(
+        "How many whole tiles does it take? The last one is paid in full.",
+        "`-(-a // b)` is `a / b`, rounded up.",
+        "One minus the needed over the computed rows; guard the case without rows.",
+    ),
+    reference=_waste,
     cases=_cases,
-    fault=equals(_waste),
-    to_frame=_frame,
-    plot=_plot,
+    fault=lambda given, found, expected: same_number(found, expected),
+    samples=lambda: [{"T": length, "rows": ROWS} for length in range(1, 41)],
+    picture=Picture(f"Waste of tiles of {ROWS} rows", "T (rows)", "waste (share)", at("T", number)),
     praise="This is 1 - f_pad of the cost model: arithmetic, known before anything is measured.",
 )

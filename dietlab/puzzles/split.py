@@ -1,23 +1,18 @@
-"""Puzzle 6: one split of a decision tree, by time lost."""
+"""Puzzle 12: one split of a decision tree, by time lost."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from copy import deepcopy
 from itertools import product
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dietlab.puzzles.pictures import LOST, NEEDED
-from dietlab.puzzles.puzzle import TOLERANCE, Answer, Given, Puzzle, said
-from dietlab.view.figures.base import MICRO, new_figure
-
-if TYPE_CHECKING:
-    import pandas as pd
-    import plotly.graph_objects as go
+from dietlab.puzzles.answers import TOLERANCE, WrongAnswer, said, whole_numbers
+from dietlab.puzzles.pictures import Given, Picture, Point
+from dietlab.puzzles.puzzle import Puzzle
 
 Losses = npt.NDArray[np.float64]
 Split = tuple[int, int, int]
@@ -39,28 +34,26 @@ def _best(losses: Losses) -> Split:
     return min(splits, key=lambda split: lost(losses, split))
 
 
-def _fault(answer: Answer, given: Given) -> str:
-    losses: Losses = given["losses"]
-    found = answer(deepcopy(losses))
-    split = _as_split(found, losses)
-    if split is None:
-        return f"expected (at_most, low, high) within the table, got {said(found)}"
-    best = _best(losses)
-    least, spent = lost(losses, best), lost(losses, split)
+def _fault(given: Given, found: Any, expected: Split) -> str:
+    split = _as_split(given, found)
+    spent, least = lost(given["losses"], split), lost(given["losses"], expected)
     if spent <= least * (1 + TOLERANCE) + TOLERANCE:
         return ""
-    return f"expected to lose {said(least)} us, as {best} does, got {split}, which loses {said(spent)} us"
+    return f"expected to lose {said(least)} us, got {said(split)}, which loses {said(spent)} us"
 
 
-def _as_split(found: Any, losses: Losses) -> Split | None:
-    """Returns an answer if it is a split of this table."""
-    try:
-        at_most, low, high = (int(value) for value in found)
-    except (TypeError, ValueError):
-        return None
-    lengths, plans = losses.shape
-    inside = 0 <= at_most <= lengths and 0 <= low < plans and 0 <= high < plans
-    return (at_most, low, high) if inside else None
+def _as_split(given: Given, found: Any) -> Split:
+    """Returns an answer that is a split of this table.
+
+    Raises:
+        WrongAnswer: if it is none.
+    """
+    values, (lengths, plans) = whole_numbers(found, "(at_most, low, high)"), given["losses"].shape
+    if len(values) == 3:
+        at_most, low, high = values
+        if 0 <= at_most <= lengths and 0 <= low < plans and 0 <= high < plans:
+            return (at_most, low, high)
+    raise WrongAnswer("expected (at_most, low, high) within the table", said(tuple(values)))
 
 
 def _cases(random: Random) -> Iterator[Given]:
@@ -74,51 +67,42 @@ def _cases(random: Random) -> Iterator[Given]:
         yield {"losses": times - times.min(axis=1, keepdims=True)}
 
 
-def _frame() -> pd.DataFrame:
-    """Returns the time that each plan loses on each length of the first case."""
-    import pandas as pd
-
-    rows = [
-        {"T": length, "plan": plan, "lost_seconds": value / MICRO}
-        for length, row in enumerate(TRAP.tolist(), start=1)
-        for plan, value in enumerate(row)
-    ]
-    return pd.DataFrame(rows)
+def _points(given: Given, value: Any) -> list[Point]:
+    at_most, low, high = _as_split(given, value)
+    served = enumerate(given["losses"], start=1)
+    return [(T, "", float(row[low if at_most >= T else high])) for T, row in served]
 
 
-def _plot(frame: pd.DataFrame) -> go.Figure:
-    figure = new_figure(frame, "Time that two plans lose against the better one", None)
-    for plan, colour in ((0, NEEDED), (1, LOST)):
-        part = frame[frame["plan"] == plan]
-        hover = [
-            f"plan {plan} loses {MICRO * row.lost_seconds:.0f} us on T={row.T}" for row in part.itertuples()
-        ]
-        figure.add_scatter(
-            x=part["T"],
-            y=MICRO * part["lost_seconds"],
-            name=f"plan {plan}",
-            mode="lines+markers",
-            hovertext=hover,
-            hoverinfo="text",
-            line={"color": colour, "dash": ("solid", "dash")[plan]},
-        )
-    figure.update_xaxes(title_text="T (rows)")
-    figure.update_yaxes(title_text="time lost (us)")
-    return figure
+def _plans(given: Given) -> list[Point]:
+    table = enumerate(given["losses"], start=1)
+    return [(T, f"plan {plan}", float(value)) for T, row in table for plan, value in enumerate(row)]
 
 
 SPLIT = Puzzle(
     title="One split by time lost",
     name="split",
     statement=(
-        "losses[T - 1][plan] has the microseconds that a plan loses on T against the best plan there, for "
-        "T = 1, 2, 3 and so on. Write split(losses): the rule (at_most, low, high) that loses least in "
-        "total, where plan low serves every T <= at_most (0 if it serves none) and plan high all others. "
-        "The picture is the first case: plan 0 is the better one on most lengths."
+        "`losses[T - 1][plan]` has the microseconds that a plan loses on `T` against the best plan there, "
+        "for `T = 1, 2, 3` and so on. In the picture plan 0 is the better one on most lengths: being right "
+        "often is not the aim. Write `split(losses)`: the rule that loses least in total, where plan `low` "
+        "serves every `T <= at_most` and plan `high` all others."
     ),
+    gets="the array `losses[T - 1][plan]`.",
+    returns="`(at_most, low, high)`, with `at_most = 0` if plan `low` serves none; of equals, any.",
+    example="split(np.array([[0.0, 5.0], [0.0, 5.0], [5.0, 0.0]])) == (2, 0, 1)",
+    lines=5,
+    minutes=15,
+    lesson="06_dispatch.ipynb",
+    hints=(
+        "How much does one rule lose? The sum of two parts of two columns.",
+        "Thresholds run from 0 to the number of lengths, both included.",
+        "`min` over `itertools.product` of thresholds, plans and plans, by what each loses.",
+    ),
+    reference=_best,
     cases=_cases,
     fault=_fault,
-    to_frame=_frame,
-    plot=_plot,
+    samples=lambda: [{"losses": TRAP}],
+    picture=Picture("What the rule loses", "T (rows)", "time lost (us)", _points, context=_plans),
     praise="train_dispatcher finds all splits at once by dynamic programming, with the same measure.",
+    counts=("time lost (us)", lambda given, value: lost(given["losses"], _as_split(given, value))),
 )

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from random import Random
-from typing import TYPE_CHECKING
 
 from dietlab.cost import f_occ
-from dietlab.puzzles.pictures import stacked_bars
-from dietlab.puzzles.puzzle import Given, Puzzle, equals
+from dietlab.puzzles.answers import number, same_number
+from dietlab.puzzles.pictures import Given, Picture, at
+from dietlab.puzzles.puzzle import Puzzle
 
-if TYPE_CHECKING:
-    import pandas as pd
-    import plotly.graph_objects as go
-
-TILES, CORES = 13, 4
+CORES = 4
 
 
 def _idle(tiles: int, cores: int) -> float:
@@ -28,31 +24,28 @@ def _cases(random: Random) -> Iterator[Given]:
         yield {"tiles": random.randint(1, 1000), "cores": random.randint(1, 132)}
 
 
-def _frame() -> pd.DataFrame:
-    """Returns busy and idle cores in each wave."""
-    import pandas as pd
-
-    busy = [min(CORES, TILES - start) for start in range(0, TILES, CORES)]
-    waves = range(1, len(busy) + 1)
-    return pd.DataFrame({"wave": waves, "busy": busy, "idle": [CORES - count for count in busy]})
-
-
-def _plot(frame: pd.DataFrame) -> go.Figure:
-    parts = {"busy": "busy cores", "idle": "idle cores"}
-    return stacked_bars(frame, parts, f"{TILES} tiles on {CORES} cores", "cores (count)")
-
-
 WAVES = Puzzle(
     title="Wave quantisation",
     name="idle",
     statement=(
-        "Equal tiles are dealt to cores; a core computes one tile at a time, so that a call takes whole "
-        "waves. Write idle(tiles, cores): which share of the cores' time do they wait? It is 0 without "
-        "tiles."
+        "Equal tiles are dealt to cores. A core computes one tile at a time, so a call takes whole waves: "
+        "thirteen tiles on four cores take as long as sixteen. Write `idle(tiles, cores)`: which share of "
+        "the cores' time do they wait?"
     ),
+    gets="the numbers of `tiles` and of `cores`.",
+    returns="a number from 0 up to 1, and 0 without tiles.",
+    example="idle(13, 4) == 0.1875",
+    lines=2,
+    minutes=5,
+    lesson="10_cuda.ipynb",
+    hints=(
+        "How many waves are there? Each is paid by all cores.",
+        "It is the first puzzle again, with cores in the place of rows.",
+    ),
+    reference=_idle,
     cases=_cases,
-    fault=equals(_idle),
-    to_frame=_frame,
-    plot=_plot,
+    fault=lambda given, found, expected: same_number(found, expected),
+    samples=lambda: [{"tiles": tiles, "cores": CORES} for tiles in range(1, 33)],
+    picture=Picture(f"Idle time on {CORES} cores", "tiles (count)", "idle time (share)", at("tiles", number)),
     praise="This is 1 - f_occ with the paper's g / G: one tile more than fits costs a whole wave.",
 )
