@@ -12,6 +12,8 @@
 ##   make notebooks    Run all notebooks and keep their text, tables and pictures
 ##   make docs         Set up, then build the documentation as a site, build/site; any warning or broken link
 ##                     is an error
+##   make links        Open every link out of the documentation, which needs a network; the tests check
+##                     their form only
 ##   make lint         Style, types and layers
 ##   make clean        Remove .venv and caches; runs/, which holds measurements, stays
 ##
@@ -62,7 +64,7 @@ TEST_STAMP := $(VENV)/.installed-$(TEST_EXTRAS)
 STAMP := $(VENV)/.installed-$(or $(EXTRAS),none)
 STUDY := runs/quickstart$(if $(THREADS),-$(THREADS))
 
-.PHONY: help quickstart test test-thorough test-explore chromium notebooks docs lab install lint clean
+.PHONY: help quickstart test test-thorough test-explore chromium notebooks docs links lab install lint clean
 
 help:
 	@sed -n 's/^## \{0,1\}//p' $(firstword $(MAKEFILE_LIST))
@@ -105,6 +107,9 @@ install: $(STAMP)
 docs: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 	@echo "build/site/index.html (with its search: $(BIN)/python -m http.server --bind 127.0.0.1 -d build/site)"
+
+links: $(BIN)/python
+	$(BIN)/python docs/links.py --reach
 
 lint: $(TEST_STAMP)
 	$(BIN)/ruff check .

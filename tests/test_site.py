@@ -283,6 +283,7 @@ def test_site_has_all_pages(built: tuple[Path, str]) -> None:
     folder = built[0]
     for source in (
         *(ROOT / "docs").glob("*.md"),
+        *(ROOT / "docs" / "how-to").glob("*.md"),
         *(ROOT / "notebooks").glob("*.ipynb"),
         ROOT / "CITATION.cff",
     ):

@@ -159,14 +159,14 @@ class ResultTable:
 
     def to_csv(self) -> str:
         """Returns the table, with the same columns and the same order of rows whatever was measured first."""
+        import pandas as pd
+
         ordered = sorted(
             self.entries, key=lambda e: (e.report.name, e.report.threads, e.row.cache, e.row.shape)
         )
-        text = io.StringIO()
-        writer = csv.DictWriter(text, self.columns, restval="", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(map(_cells, ordered))
-        return text.getvalue()
+        cells = pd.DataFrame(map(_cells, ordered), columns=list(self.columns), dtype=object)
+        text: str = cells.to_csv(index=False, lineterminator="\n")
+        return text
 
     def save(self, path: str | Path) -> None:
         """Writes ``path`` (``.csv`` or ``.csv.gz``) and, beside it, the facts as ``.json``; each file is
