@@ -766,6 +766,11 @@ def test_the_lab_fits_on_more_records_as_the_slider_moves(replayed: TuningRun) -
     assert lab.drawn.note.startswith(f"The model looks most at {feature} (")
 
 
+def test_the_lab_takes_a_run_with_a_bare_cost_model(replayed: TuningRun) -> None:
+    lab = cost_lab(replace(replayed, predictor=fit_first(replayed, len(replayed.records))))
+    assert lab.frame.equals(cost_lab(replayed).frame) and len(lab.frame) > 0
+
+
 def test_a_click_on_a_record_rings_its_micro_kernel(replayed: TuningRun) -> None:
     lab = cost_lab(replayed)
     held_out = lab.frame[lab.frame["held_out"]]

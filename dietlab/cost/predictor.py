@@ -188,11 +188,13 @@ class ProductForm:
 
 
 def model_of(predictor: Fitted) -> CostModel:
-    """Returns the cost model behind a fitted predictor.
+    """Returns the cost model behind a fitted predictor, or itself if it is one.
 
     Raises:
         ModelError: if it has none.
     """
+    if isinstance(predictor, CostModel):
+        return predictor
     if isinstance(predictor, (Calibrated, ProductForm)):
         return predictor.model
     raise ModelError(
