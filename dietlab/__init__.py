@@ -62,6 +62,7 @@ _HOMES = {
     "dietlab.study": ("Study",),
     "dietlab.background": ("BackgroundRun", "run_in_background"),
     "dietlab.view": (
+        "Choice",
         "LogObserver",
         "ProgressBar",
         "TuningPanel",

@@ -13,6 +13,7 @@ _HOMES = {
         "plot_importances",
         "plot_predictions",
     ),
+    "dietlab.view.widgets.choice": ("Choice",),
     "dietlab.view.widgets.cost_lab": ("cost_lab", "frame_ranking", "plot_ranking"),
     "dietlab.view.widgets.dispatch_explorer": ("dispatch_explorer", "frame_dispatch", "plot_dispatch"),
     "dietlab.view.widgets.padding_explorer": ("padding_explorer",),
@@ -113,6 +114,7 @@ if TYPE_CHECKING:
     from dietlab.view.pages.report import write_html as write_html
     from dietlab.view.progress import LogObserver as LogObserver
     from dietlab.view.progress_bar import ProgressBar as ProgressBar
+    from dietlab.view.widgets.choice import Choice as Choice
     from dietlab.view.widgets.cost_lab import cost_lab as cost_lab
     from dietlab.view.widgets.cost_lab import frame_ranking as frame_ranking
     from dietlab.view.widgets.cost_lab import plot_ranking as plot_ranking

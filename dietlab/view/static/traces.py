@@ -103,14 +103,15 @@ def _texts_at(axes: Any, trace: Any, x: Any, y: Any) -> None:
     shift = ({"left": -4, "right": 4}.get(side, 0), {"bottom": -5, "top": 5}.get(vertical, 0))
     across = {"left": "right", "right": "left"}.get(side, "center")
     down = {"bottom": "top", "top": "bottom"}.get(vertical, "center")
-    colour = trace.textfont.color if isinstance(trace.textfont.color, str) else TEXT
-    for place, text in zip(zip(x, y, strict=True), _texts(trace, len(x)), strict=False):
+    colour = colours(default(trace.textfont.color, TEXT))
+    each = colour if isinstance(colour, list) else [colour] * len(x)
+    for place, text, ink in zip(zip(x, y, strict=True), _texts(trace, len(x)), each, strict=False):
         axes.annotate(
             text,
             place,
             shift,
             textcoords="offset points",
-            color=colours(colour),
+            color=ink,
             fontsize=8,
             ha=across,
             va=down,
