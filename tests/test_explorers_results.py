@@ -231,7 +231,11 @@ def test_plans_in_words(report: Report) -> None:
 
 def test_dropdowns_offer_what_was_measured() -> None:
     explorer = speedup_explorer(TABLE)
-    assert {name: control.options for name, control in explorer.controls.items()} == {
+    offered = {name: control.options for name, control in explorer.controls.items()}
+    assert [name for name, _ in offered.pop("beside")] == [
+        f"{HARDWARE.name}, {name}" for name in ("qkv, one core", "qkv, 2 cores", "other, one core")
+    ]
+    assert offered == {
         "hardware": (HARDWARE.name,),
         "workload": ("qkv", "other"),
         "threads": (1, 2),
@@ -273,6 +277,36 @@ def test_several_sources_are_never_mixed(report: Report, tmp_path: Path) -> None
     assert len(by_setting([TABLE, TABLE, TABLE])) == 3 * len(by_setting([TABLE]))
     explorer.controls["hardware"].value = names[1]
     assert explorer.controls["workload"].options == ("qkv", "other")
+
+
+def test_several_settings_are_drawn_over_each_other() -> None:
+    explorer = speedup_explorer(TABLE)
+    explorer.set(contender="openblas")
+    alone = len(explorer.figure.data)
+    settings_ = list(by_setting([TABLE]))
+    explorer.controls["beside"].value = tuple(settings_)
+    # The chosen one is drawn once, and the other workload was not compared with openblas.
+    assert len(explorer.figure.data) == alone + 1
+    line = explorer.figure.data[-1]
+    assert line.name == f"{HARDWARE.name}, qkv, 2 cores" and list(line.y) == [3.0]
+    assert f"{HARDWARE.name}, other, one core: dietlab was not compared with openblas there." in text_of(
+        explorer
+    )
+    explorer.controls["beside"].value = ()
+    assert len(explorer.figure.data) == alone
+    assert "beside" not in speedup_explorer(bench({("qkv", 1): ONE_CORE})).controls
+
+
+def test_of_several_sources_one_that_cannot_be_read_is_left_out(report: Report, tmp_path: Path) -> None:
+    (tmp_path / "half.json").write_text('{"rows": [', encoding="utf-8")
+    (tmp_path / "study").mkdir()
+    explorer = speedup_explorer([report, tmp_path / "half.json", tmp_path / "study"])
+    assert explorer.drawn.note.count("Left out: a report is readable JSON") == 2
+    assert len(explorer.frame) == 2
+    nothing = speedup_explorer([tmp_path / "half.json"])
+    assert "There is no row to compare. Left out: " in nothing.drawn.note
+    with pytest.raises(RecordError, match="a report is readable JSON"):
+        speedup_explorer(tmp_path / "study")
 
 
 def test_hostile_names_are_escaped() -> None:

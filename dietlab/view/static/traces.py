@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from dietlab.view.static.colours import are_numbers, colours, default, plain
+from dietlab.view.static.parallel import parcoords
 from dietlab.view.theme import OPEN, TEXT
 
 POINTS = 0.72  # of a pixel
@@ -197,7 +198,14 @@ def _heatmap(page: Any, trace: Any, cycle: str) -> None:
         page.add_key(axes, scale)
 
 
-TRACES = {"scatter": _scatter, "scattergl": _scatter, "bar": _bar, "funnel": _bar, "heatmap": _heatmap}
+TRACES = {
+    "scatter": _scatter,
+    "scattergl": _scatter,
+    "bar": _bar,
+    "funnel": _bar,
+    "heatmap": _heatmap,
+    "parcoords": parcoords,
+}
 
 
 def _data(page: Any, trace: Any) -> tuple[Any, Any, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dietlab.errors import DietlabError, SpaceError
@@ -119,7 +118,7 @@ class Choice(traitlets.HasTraits):  # type: ignore[misc]  # traitlets has no typ
         try:
             if chosen is None or not isinstance(chosen.kernel, CpuMicroKernel):
                 return Scheme(CpuMicroKernel(rows, cols), edge).key
-            return replace(chosen, kernel=replace(chosen.kernel, rows=rows, cols=cols), edge=edge).key
+            return chosen.changed(rows=rows, cols=cols, edge=edge).key
         except DietlabError:  # no micro-kernel has this tile with the rest of the chosen one
             return ""
 

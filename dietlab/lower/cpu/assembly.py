@@ -1,0 +1,106 @@
+"""The assembly that LLVM makes of one scheme, and what its inner loop uses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from dietlab.errors import BuildError
+from dietlab.hardware import Hardware
+from dietlab.lower import compiler
+from dietlab.plans import Leaf
+from dietlab.space import CpuScheme
+from dietlab.workloads import Workload
+
+LABEL = re.compile(r"^([.\w$]+):")
+JUMP = re.compile(r"^\s*j[a-z]+\s+([.\w$]+)\s*$")
+VECTOR = re.compile(r"%[xyz]mm(\d+)")
+MULTIPLY = re.compile(r"^\s*(vfn?m(add|sub)\w*|vdp\w*|vpdp\w*|tdp\w*|vmulps|vmulpd)\s")
+STACK = re.compile(r"-?\w*\(%r[sb]p[,)]")
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """What the compiler made of a scheme.
+
+    Args:
+        loop: instructions of the inner loop with most multiply-adds, in AT&T syntax.
+        multiply_adds: those of its instructions that multiply (count).
+        vector_registers: different ones that the loop names (count).
+        loop_spills: accesses of vectors to the stack in the loop (count).
+        spills: the same in all functions of the library (count).
+    """
+
+    loop: tuple[str, ...]
+    multiply_adds: int
+    vector_registers: int
+    loop_spills: int
+    spills: int
+
+
+def assembly_of(workload: Workload, hardware: Hardware, scheme: CpuScheme) -> Assembly:
+    """Returns what LLVM makes of one scheme. Needs TVM's compiler, but not the processor.
+
+    Raises:
+        MissingDependencyError: if TVM's compiler is not installed.
+        BuildError: if the program does not compile.
+    """
+    compiler.require_tools()
+    tvm = compiler.tvm_module()
+    from dietlab.lower.cpu.geometry import Geometry
+    from dietlab.lower.cpu.library import library_module
+
+    try:
+        module = library_module(Geometry.of(workload, hardware, [scheme]), [scheme], Leaf(0))
+        with tvm.transform.PassContext(disabled_pass=[compiler.NARROWING]):
+            built = tvm.compile(module, target=compiler.target_of(hardware), tir_pipeline="tirx")
+        return read_assembly(built.mod.inspect_source("s").splitlines())
+    except BuildError:
+        raise
+    except Exception as error:  # TVM raises several exception types
+        raise BuildError("the program compiles", compiler.last_line(error)) from error
+
+
+def read_assembly(lines: Sequence[str]) -> Assembly:
+    """Returns what assembly in AT&T syntax tells; the loop is empty if nothing in one multiplies."""
+    loops = [_instructions(part) for part in _inner_loops(lines)]
+    loop = max(loops, key=_multiplies, default=())
+    if not _multiplies(loop):
+        loop = ()
+    registers = {number for line in loop for number in VECTOR.findall(line)}
+    return Assembly(loop, _multiplies(loop), len(registers), _spills(loop), _spills(_instructions(lines)))
+
+
+def _inner_loops(lines: Sequence[str]) -> list[Sequence[str]]:
+    """Returns the lines from a label to a jump back to it, where no such pair lies between."""
+    at: dict[str, int] = {}
+    found: list[tuple[int, int]] = []
+    for number, line in enumerate(lines):
+        if label := LABEL.match(line):
+            at[label[1]] = number
+        elif (jump := JUMP.match(line)) and jump[1] in at:
+            found.append((at[jump[1]], number))
+    inner = [
+        (first, last)
+        for first, last in found
+        if not any(first < other and end < last for other, end in found if (other, end) != (first, last))
+    ]
+    return [lines[first : last + 1] for first, last in inner]
+
+
+def _instructions(lines: Iterable[str]) -> tuple[str, ...]:
+    return tuple(
+        line.strip().replace("\t", " ")
+        for line in lines
+        if line[:1].isspace() and line.strip()[:1] not in ".#"
+    )
+
+
+def _multiplies(lines: Iterable[str]) -> int:
+    return sum(MULTIPLY.match(line) is not None for line in lines)
+
+
+def _spills(lines: Iterable[str]) -> int:
+    """Returns how many instructions move a vector to or from the stack."""
+    return sum(bool(STACK.search(line) and VECTOR.search(line)) for line in lines)
