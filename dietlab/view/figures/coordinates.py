@@ -119,7 +119,7 @@ def draw_space(
             "color": colour.astype(float),
             "colorscale": SCALE,
             "showscale": True,
-            "colorbar": {"title": {"text": "GFLOP/s" if "gflops" in frame else escape(axes[0])}},
+            "colorbar": {"title": {"text": "" if "gflops" in frame else escape(axes[0])}},
         },
         unselected={"line": {"color": FADED}},
         tickfont={"color": TEXT},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import operator
 import re
+import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +57,9 @@ def rows_that_fit(frame: pd.DataFrame, text: str) -> Mask:
     try:
         if len(wanted) > LONGEST:
             raise SyntaxError(f"it has {len(wanted)} characters, at most {LONGEST}")
-        tree = ast.parse(wanted, mode="eval").body
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of Python's parser: what is odd is refused below
+            tree = ast.parse(wanted, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise RecordError("a filter is a condition", f"{wanted[:60]!r}: {error}", EXAMPLE) from None
     return _holds(frame, tree)
@@ -94,23 +97,20 @@ def _value(frame: pd.DataFrame, tree: ast.expr) -> Any:
     if isinstance(tree, ast.Name):
         return _column(frame, tree.id)
     if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub):
-        return _arithmetic(frame, tree, lambda: -_value(frame, tree.operand))
+        return -_number(frame, tree.operand)
     if isinstance(tree, ast.BinOp) and type(tree.op) in ARITHMETIC:
-        combine = ARITHMETIC[type(tree.op)]
-        left, right = _value(frame, tree.left), _value(frame, tree.right)
-        return _arithmetic(frame, tree, lambda: combine(left, right))
+        left, right = _number(frame, tree.left), _number(frame, tree.right)
+        with np.errstate(all="ignore"):
+            return ARITHMETIC[type(tree.op)](left, right)
     raise RecordError("a condition has columns, numbers and texts", ast.unparse(tree), EXAMPLE)
 
 
-def _arithmetic(frame: pd.DataFrame, tree: ast.expr, compute: Callable[[], Any]) -> Any:
-    with np.errstate(all="ignore"):
-        try:
-            value = compute()
-        except (TypeError, ZeroDivisionError, OverflowError):
-            value = None
-    if value is None or isinstance(value, str) or np.asarray(value).dtype.kind == "O":
+def _number(frame: pd.DataFrame, tree: ast.expr) -> Any:
+    """Returns a number or an array of them, in double precision: a text is never multiplied."""
+    value = _value(frame, tree)
+    if isinstance(value, str) or np.asarray(value).dtype.kind not in "bif":
         raise RecordError("arithmetic is of numbers", ast.unparse(tree), EXAMPLE)
-    return value
+    return np.asarray(value, dtype=float)
 
 
 def _column(frame: pd.DataFrame, name: str) -> Any:
