@@ -31,13 +31,11 @@ from dietlab.shapes import Dim, Shape, ShapeSet
 from dietlab.space import Scheme, build_space
 from dietlab.study import Study
 from dietlab.view.figures.dispatch_tree import (
-    BAR_WIDTH,
     last_drawn,
     mean_slowdown,
     only_dim,
     path_words,
     tree_nodes,
-    with_room,
 )
 from dietlab.view.figures.plans import frame_plans, plot_plans
 from dietlab.view.figures.predictions import (
@@ -54,6 +52,7 @@ from dietlab.view.figures.speedup import (
     plot_against,
     time_words,
 )
+from dietlab.view.figures.tree_traces import BAR_WIDTH, COLUMNS_SHOWN
 from dietlab.view.static.picture import picture
 from dietlab.view.widgets.cost_lab import (
     NONE,
@@ -232,7 +231,11 @@ def test_plans_in_words(report: Report) -> None:
 
 def test_dropdowns_offer_what_was_measured() -> None:
     explorer = speedup_explorer(TABLE)
-    assert {name: control.options for name, control in explorer.controls.items()} == {
+    offered = {name: control.options for name, control in explorer.controls.items()}
+    assert [name for name, _ in offered.pop("beside")] == [
+        f"{HARDWARE.name}, {name}" for name in ("qkv, one core", "qkv, 2 cores", "other, one core")
+    ]
+    assert offered == {
         "hardware": (HARDWARE.name,),
         "workload": ("qkv", "other"),
         "threads": (1, 2),
@@ -274,6 +277,36 @@ def test_several_sources_are_never_mixed(report: Report, tmp_path: Path) -> None
     assert len(by_setting([TABLE, TABLE, TABLE])) == 3 * len(by_setting([TABLE]))
     explorer.controls["hardware"].value = names[1]
     assert explorer.controls["workload"].options == ("qkv", "other")
+
+
+def test_several_settings_are_drawn_over_each_other() -> None:
+    explorer = speedup_explorer(TABLE)
+    explorer.set(contender="openblas")
+    alone = len(explorer.figure.data)
+    settings_ = list(by_setting([TABLE]))
+    explorer.controls["beside"].value = tuple(settings_)
+    # The chosen one is drawn once, and the other workload was not compared with openblas.
+    assert len(explorer.figure.data) == alone + 1
+    line = explorer.figure.data[-1]
+    assert line.name == f"{HARDWARE.name}, qkv, 2 cores" and list(line.y) == [3.0]
+    assert f"{HARDWARE.name}, other, one core: dietlab was not compared with openblas there." in text_of(
+        explorer
+    )
+    explorer.controls["beside"].value = ()
+    assert len(explorer.figure.data) == alone
+    assert "beside" not in speedup_explorer(bench({("qkv", 1): ONE_CORE})).controls
+
+
+def test_of_several_sources_one_that_cannot_be_read_is_left_out(report: Report, tmp_path: Path) -> None:
+    (tmp_path / "half.json").write_text('{"rows": [', encoding="utf-8")
+    (tmp_path / "study").mkdir()
+    explorer = speedup_explorer([report, tmp_path / "half.json", tmp_path / "study"])
+    assert explorer.drawn.note.count("Left out: a report is readable JSON") == 2
+    assert len(explorer.frame) == 2
+    nothing = speedup_explorer([tmp_path / "half.json"])
+    assert "There is no row to compare. Left out: " in nothing.drawn.note
+    with pytest.raises(RecordError, match="a report is readable JSON"):
+        speedup_explorer(tmp_path / "study")
 
 
 def test_hostile_names_are_escaped() -> None:
@@ -418,20 +451,8 @@ def test_the_nodes_that_an_extent_reaches_are_its_path(tree: Tree, extent: int) 
     assert met[0].above is None and all(b.above is a for a, b in pairwise(met))
     assert met[-1].plan == route(tree, Shape.of(T=extent))
     assert [node.plan for node in met[:-1]] == [None] * (len(met) - 1)
-    assert all(node.low - 0.5 <= node.x <= node.high + 0.5 for node in nodes)
     reached = [(node.low, node.high) for node in nodes if node.plan is not None]
     assert sorted(e for low, high in reached for e in range(low, high + 1)) == list(range(1, 81))
-
-
-@given(tree=trees(), extent=st.integers(1, 80), share=st.floats(0.0, 0.5))
-def test_words_in_the_tree_never_overlap_and_name_the_path(tree: Tree, extent: int, share: float) -> None:
-    nodes = tree_nodes(tree, 1, 80)
-    said = [node for node, room in zip(nodes, with_room(nodes, extent, share), strict=True) if room]
-    for level in {node.level for node in nodes}:
-        places = sorted(math.log(node.x / 0.5) / math.log(80 / 0.5) for node in said if node.level == level)
-        assert places and all(b - a >= share - 1e-9 for a, b in pairwise(places))
-    assert {id(node) for node in nodes if node.low <= extent <= node.high} <= {id(node) for node in said}
-    assert with_room([], None, share) == []
 
 
 def test_the_table_of_a_dispatcher_is_what_it_was_trained_on(
@@ -469,7 +490,7 @@ def test_the_figure_shows_tree_range_and_losses(synthetic_run: TuningRun, compos
     assert layout.yaxis2.title.text == "slowdown (times)"
     path = trace(figure, "path of T=43")
     nodes = tree_nodes(dispatcher.tree, 1, last_drawn(Dim(1, 128)))
-    assert list(path.x)[:-1] == [n.x for n in nodes if n.low <= 43 <= n.high] and path.x[-1] == 43
+    assert list(path.y) == [n.level for n in nodes if n.holds(43)]
     loss = trace(figure, "dispatcher")
     frame = frame_dispatch(synthetic_run, dispatcher)
     assert (loss.yaxis, list(loss.y)) == ("y2", frame["slowdown"].tolist())
@@ -480,7 +501,8 @@ def test_the_figure_shows_tree_range_and_losses(synthetic_run: TuningRun, compos
     whole = sorted(x for t in bars for x in t.x if x is not None and float(x).is_integer())
     assert whole == list(range(1, 129))
     splits = next(t for t in figure.data if t.text and any("≤" in text for text in t.text))
-    assert len(splits.text) == len(intervals(dispatcher.tree)) - 1
+    folds = sum(text == "+" for text in figure.data[COLUMNS_SHOWN].text)
+    assert folds and len(splits.text) + 1 == len(figure.data[COLUMNS_SHOWN].x)
     assert all(text.startswith("<b>T ≤ ") for text in splits.hovertext)
 
 
@@ -561,7 +583,7 @@ def test_the_explorer_retrains_and_lets_you_play(synthetic_run: TuningRun, compo
     assert explorer.frame["scheme"].tolist() == [dispatcher.scheme(Shape.of(T=t)).key for t in range(1, 129)]
     explorer.controls["shape"].value = 43
     assert explorer.drawn.note.startswith("T=43: T <= 128? yes.")
-    assert trace(explorer.figure, "path of T=43").x[-1] == 43
+    assert "path of T=43" in [drawn.name for drawn in explorer.figure.data]
     explorer.controls["shape"].value = 150
     assert explorer.drawn.note.startswith("T=150: T <= 128? no. So plan ")
     # The game begins with one plan for every shape; the trained tree is never slower.
@@ -606,7 +628,7 @@ def test_the_last_micro_kernel_cannot_be_left_out(replayed: TuningRun) -> None:
 def test_a_click_in_the_tree_chooses_a_shape(synthetic_run: TuningRun, composed: Portfolio) -> None:
     explorer = dispatch_explorer(synthetic_run, composed)
     for count, (x, chosen) in enumerate([(43, 43), (1e9, 160), (0.5, 1), (None, 1)], 1):
-        explorer.live.clicked = {"trace": 3, "point": 0, "x": x, "count": count}
+        explorer.live.clicked = {"trace": 5, "point": 0, "x": x, "count": count}
         assert explorer.values["shape"] == chosen
 
 
@@ -818,7 +840,7 @@ def test_a_tree_is_shown_at_a_layer(every_layer: tuple[TuningRun, Portfolio]) ->
         assert r.expected_seconds == pytest.approx(expected)
     figure = plot_dispatch(run, dispatcher, extent=24, layer=BERT_LAYER)
     assert figure.layout.title.text == "Dispatch of dense T=1..256 N=2304 K=768"
-    assert trace(figure, "path of T=24").x[-1] == 24
+    assert "path of T=24" in [drawn.name for drawn in figure.data]
     elsewhere = frame_dispatch(run, dispatcher, {"N": 5000, "K": 7})
     assert elsewhere["T"].tolist() == frame["T"].tolist() and elsewhere["weight"].nunique() == 1
     assert set(elsewhere["scheme"]) == {portfolio.safe_scheme.key}

@@ -13,16 +13,21 @@ _HOMES = {
         "plot_importances",
         "plot_predictions",
     ),
+    "dietlab.view.widgets.choice": ("Choice",),
+    "dietlab.view.widgets.coordinates_explorer": ("coordinates_explorer",),
     "dietlab.view.widgets.cost_lab": ("cost_lab", "frame_ranking", "plot_ranking"),
     "dietlab.view.widgets.dispatch_explorer": ("dispatch_explorer", "frame_dispatch", "plot_dispatch"),
     "dietlab.view.widgets.padding_explorer": ("padding_explorer",),
     "dietlab.view.widgets.roofline_explorer": ("roofline_explorer",),
     "dietlab.view.widgets.waves_explorer": ("waves_explorer",),
     "dietlab.view.widgets.space_explorer": ("frame_funnel", "plot_funnel", "space_explorer"),
+    "dietlab.view.widgets.trials_table": ("TrialsTable", "trials_table"),
     "dietlab.view.widgets.speedup_explorer": ("speedup_explorer",),
     "dietlab.view.widgets.explorer": ("Drawn", "Explorer"),
     "dietlab.view.pages.report": ("render_html", "render_text", "write_html"),
+    "dietlab.view.figures.coordinates": ("frame_space", "plot_space"),
     "dietlab.view.figures.layers": ("frame_layers", "frame_lengths", "plot_layers", "plot_lengths"),
+    "dietlab.view.widgets.kernel_inspector": ("KernelInspector", "frame_kernel", "inspect_kernel"),
     "dietlab.view.widgets.live": ("LiveFigure", "show"),
     "dietlab.view.figures.padding": (
         "frame_policies",
@@ -71,6 +76,8 @@ if TYPE_CHECKING:
     from dietlab.view.figures.bench import frame_worst as frame_worst
     from dietlab.view.figures.bench import plot_bench_roofline as plot_bench_roofline
     from dietlab.view.figures.bench import plot_bench_speedup as plot_bench_speedup
+    from dietlab.view.figures.coordinates import frame_space as frame_space
+    from dietlab.view.figures.coordinates import plot_space as plot_space
     from dietlab.view.figures.layers import frame_layers as frame_layers
     from dietlab.view.figures.layers import frame_lengths as frame_lengths
     from dietlab.view.figures.layers import plot_layers as plot_layers
@@ -123,6 +130,8 @@ if TYPE_CHECKING:
     from dietlab.view.pages.report import write_html as write_html
     from dietlab.view.progress import LogObserver as LogObserver
     from dietlab.view.progress_bar import ProgressBar as ProgressBar
+    from dietlab.view.widgets.choice import Choice as Choice
+    from dietlab.view.widgets.coordinates_explorer import coordinates_explorer as coordinates_explorer
     from dietlab.view.widgets.cost_lab import cost_lab as cost_lab
     from dietlab.view.widgets.cost_lab import frame_ranking as frame_ranking
     from dietlab.view.widgets.cost_lab import plot_ranking as plot_ranking
@@ -131,6 +140,9 @@ if TYPE_CHECKING:
     from dietlab.view.widgets.dispatch_explorer import plot_dispatch as plot_dispatch
     from dietlab.view.widgets.explorer import Drawn as Drawn
     from dietlab.view.widgets.explorer import Explorer as Explorer
+    from dietlab.view.widgets.kernel_inspector import KernelInspector as KernelInspector
+    from dietlab.view.widgets.kernel_inspector import frame_kernel as frame_kernel
+    from dietlab.view.widgets.kernel_inspector import inspect_kernel as inspect_kernel
     from dietlab.view.widgets.live import LiveFigure as LiveFigure
     from dietlab.view.widgets.live import show as show
     from dietlab.view.widgets.padding_explorer import padding_explorer as padding_explorer
@@ -140,6 +152,8 @@ if TYPE_CHECKING:
     from dietlab.view.widgets.space_explorer import plot_funnel as plot_funnel
     from dietlab.view.widgets.space_explorer import space_explorer as space_explorer
     from dietlab.view.widgets.speedup_explorer import speedup_explorer as speedup_explorer
+    from dietlab.view.widgets.trials_table import TrialsTable as TrialsTable
+    from dietlab.view.widgets.trials_table import trials_table as trials_table
     from dietlab.view.widgets.waves_explorer import waves_explorer as waves_explorer
 
 

@@ -71,7 +71,7 @@ def scale_of(figure: Any, item: Any, values: Any) -> ColourScale:
 
     name = item.coloraxis or ""
     settings = figure.layout[name] if name else item
-    bounds = ("cmin", "cmax") if name or item.plotly_name == "marker" else ("zmin", "zmax")
+    bounds = ("cmin", "cmax") if name or item.plotly_name in ("marker", "line") else ("zmin", "zmax")
     shown = [*_sharing(figure, name)] if name else [values]
     numbers = np.concatenate([np.array(one, dtype=float).ravel() for one in shown])
     ends = (np.nanmin(numbers), np.nanmax(numbers))

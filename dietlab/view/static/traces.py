@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from dietlab.view.static.colours import are_numbers, colours, default, plain
+from dietlab.view.static.parallel import parcoords
 from dietlab.view.theme import OPEN, TEXT
 
 POINTS = 0.72  # of a pixel
@@ -103,14 +104,15 @@ def _texts_at(axes: Any, trace: Any, x: Any, y: Any) -> None:
     shift = ({"left": -4, "right": 4}.get(side, 0), {"bottom": -5, "top": 5}.get(vertical, 0))
     across = {"left": "right", "right": "left"}.get(side, "center")
     down = {"bottom": "top", "top": "bottom"}.get(vertical, "center")
-    colour = trace.textfont.color if isinstance(trace.textfont.color, str) else TEXT
-    for place, text in zip(zip(x, y, strict=True), _texts(trace, len(x)), strict=False):
+    colour = colours(default(trace.textfont.color, TEXT))
+    each = colour if isinstance(colour, list) else [colour] * len(x)
+    for place, text, ink in zip(zip(x, y, strict=True), _texts(trace, len(x)), each, strict=False):
         axes.annotate(
             text,
             place,
             shift,
             textcoords="offset points",
-            color=colours(colour),
+            color=ink,
             fontsize=8,
             ha=across,
             va=down,
@@ -196,7 +198,14 @@ def _heatmap(page: Any, trace: Any, cycle: str) -> None:
         page.add_key(axes, scale)
 
 
-TRACES = {"scatter": _scatter, "scattergl": _scatter, "bar": _bar, "funnel": _bar, "heatmap": _heatmap}
+TRACES = {
+    "scatter": _scatter,
+    "scattergl": _scatter,
+    "bar": _bar,
+    "funnel": _bar,
+    "heatmap": _heatmap,
+    "parcoords": parcoords,
+}
 
 
 def _data(page: Any, trace: Any) -> tuple[Any, Any, Any]:

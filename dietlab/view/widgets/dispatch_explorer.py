@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from dietlab.space import Scheme
 from dietlab.view.figures.base import MICRO
 from dietlab.view.figures.dispatch_tree import (
     draw_dispatch,
+    drawn_nodes,
     frame_dispatch,
     last_drawn,
     mean_slowdown,
@@ -26,8 +27,10 @@ from dietlab.view.figures.dispatch_tree import (
     plot_dispatch,
     row_at,
 )
+from dietlab.view.figures.folding import LEVELS, Shown, Span, spans_of, spans_text, toggled_with
 from dietlab.view.figures.one_layer import dispatcher_at
 from dietlab.view.figures.shape_map import frame_map, plot_map
+from dietlab.view.figures.tree_traces import COLUMNS_SHOWN, SPLITS
 from dietlab.view.theme import ring
 from dietlab.view.widgets.cost_lab import nothing_measured
 from dietlab.view.widgets.dispatch_board import Board, board_of, by_hand
@@ -36,6 +39,7 @@ from dietlab.workloads import length_dim
 if TYPE_CHECKING:
     import pandas as pd
 
+    from dietlab.view.widgets.choice import Choice
     from dietlab.view.widgets.explorer import Drawn, Explorer
 
 __all__ = ["dispatch_explorer", "frame_dispatch", "plot_dispatch"]
@@ -43,11 +47,15 @@ __all__ = ["dispatch_explorer", "frame_dispatch", "plot_dispatch"]
 NOTHING = "nothing"
 TRAINED, BY_HAND, WHOLE = "trained", "by hand", "whole portfolio"
 PLANS, CUTS = ("plan_1", "plan_2", "plan_3"), ("cut_1", "cut_2")
+MOST_LEVELS = 6
+"""The most levels that a slider unfolds: more than fit into the figure's columns."""
 TIE = 0.0005
 """Two mean slowdowns that differ by less are called equal."""
 
 
-def dispatch_explorer(run: TuningRun, portfolio: Portfolio | None = None) -> Explorer:
+def dispatch_explorer(
+    run: TuningRun, portfolio: Portfolio | None = None, choice: Choice | None = None
+) -> Explorer:
     """Shows the plan of a shape and why it gets it, what each micro-kernel of the portfolio is worth, and a
     game: set two cuts and three plans by hand and lose less time than the trained tree.
 
@@ -56,6 +64,9 @@ def dispatch_explorer(run: TuningRun, portfolio: Portfolio | None = None) -> Exp
     ``cut_1``, ``plan_2`` up to ``cut_2``, then ``plan_3``. ``explorer.frame`` is :func:`frame_dispatch` of
     the tree that is shown; times are measured where there are records and predicted elsewhere.
 
+    ``levels`` of the tree are unfolded, and the path of the shape. A click on a fold unfolds it, one on a
+    split folds it, one on a leaf or on the strip of plans chooses a shape.
+
     Of several dynamic dimensions ``layer`` chooses the extents of all but the length, at which the tree is
     shown and yours is made, and ``show`` the picture along the length or a map of the trained tree over two
     dimensions (:func:`~dietlab.view.figures.shape_map.plot_map`; ``explorer.frame`` is its table).
@@ -63,6 +74,8 @@ def dispatch_explorer(run: TuningRun, portfolio: Portfolio | None = None) -> Exp
     Args:
         portfolio: what to dispatch between (default: the best 8 micro-kernels for the run's shapes; to
             choose them takes seconds where plans are composed and the range is long).
+        choice: shared with other widgets: it gets the plan of the shape, and what is chosen elsewhere moves
+            to a shape that it serves.
 
     Raises:
         WorkloadError: if no dimension is dynamic.
@@ -84,19 +97,27 @@ def dispatch_explorer(run: TuningRun, portfolio: Portfolio | None = None) -> Exp
     def at(layer: str) -> Board:
         return board.along(layers[layer].to_json()) if layer else board
 
-    def draw(shape: int, without: str, tree: str, layer: str = "", show: str = "", **hand: Any) -> Drawn:
+    def trees(without: str, layer: str, hand: Mapping[str, Any]) -> tuple[dict[str, Dispatcher], str]:
+        """Returns the trees by name, and why none could be trained without that micro-kernel."""
         note = ""
         try:
             automatic = trained(without)
         except DispatchError as error:
-            without, automatic, note = NOTHING, trained(NOTHING), f"{error} The whole portfolio is shown. "
+            automatic, note = trained(NOTHING), f"{error} The whole portfolio is shown. "
         bound = layers[layer].to_json() if layer else {}
-        here = {
+        found = {
             WHOLE: dispatcher_at(trained(NOTHING), bound),
             TRAINED: dispatcher_at(automatic, bound),
             BY_HAND: _mine(at(layer), hand),
         }
-        drawn = _drawn(at(layer), here, shape, without, tree, note)
+        return found, note
+
+    def draw(without: str, tree: str, layer: str = "", show: str = "", **others: Any) -> Drawn:
+        here, note = trees(without, layer, others)
+        view = View(others["shape"], NOTHING if note else without, tree, others["levels"], others["unfolded"])
+        drawn = _drawn(at(layer), here, view, note)
+        bound = layers[layer].to_json() if layer else {}
+        automatic = trained(view.without)
         if layer:
             everywhere = {
                 "over all layers": regret_words(automatic.expected_slowdown),
@@ -105,14 +126,76 @@ def dispatch_explorer(run: TuningRun, portfolio: Portfolio | None = None) -> Exp
             drawn = replace(drawn, numbers={**drawn.numbers, **everywhere})
         if show not in maps:
             return drawn
-        chosen = {**bound, length: shape}
-        return replace(drawn, **_map_of(automatic, maps[show], chosen))
+        return replace(drawn, **_map_of(automatic, maps[show], {**bound, length: view.extent}))
 
     def clicked(values: Mapping[str, Any], point: Mapping[str, Any]) -> Mapping[str, Any]:
-        across, _ = maps.get(values.get("show", ""), (length, ""))
-        return _clicked(board.portfolio.workload.dims[length], point) if across == length else {}
+        show, dim = values.get("show", ""), board.portfolio.workload.dims[length]
+        if show in maps:
+            return _clicked(dim, point) if maps[show][0] == length else {}
+        if point.get("trace") not in (SPLITS, COLUMNS_SHOWN):
+            return {} if point.get("trace", 0) < SPLITS else _clicked(dim, point)
+        here, _ = trees(values["without"], values.get("layer", ""), values)
+        shown = here[values["tree"]]
+        frame = at(values.get("layer", "")).table(shown)
+        return _clicked_node(drawn_nodes(frame, shown, *_folding(values)), values, point)
 
-    return Explorer(draw, _controls(board, length, layers, maps), clicked)
+    explorer = Explorer(draw, _controls(board, length, layers, maps), clicked)
+    if choice is not None:
+        _link(explorer, choice, length)
+    return explorer
+
+
+@dataclass(frozen=True)
+class View:
+    """What is looked at: the extent whose path is drawn, the micro-kernel left out, the name of the tree, how
+    many of its levels are unfolded and, as text, the spans that were clicked."""
+
+    extent: int
+    without: str
+    tree: str
+    levels: int
+    unfolded: str
+
+
+def _folding(values: Mapping[str, Any]) -> tuple[int, int, frozenset[Span]]:
+    return values["shape"], values["levels"], spans_of(values["unfolded"])
+
+
+def _clicked_node(
+    shown: Sequence[Shown], values: Mapping[str, Any], point: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """Returns what a click on a node changes: a fold unfolds, a split folds, and a leaf chooses an extent
+    that it serves."""
+    columns = point["trace"] == COLUMNS_SHOWN
+    nodes = [one for one in shown if bool(one.rules) == columns]
+    number = point.get("point")
+    if not isinstance(number, int) or not 0 <= number < len(nodes):
+        return {}
+    one = nodes[number]
+    if one.node.plan is not None:
+        inside = one.node.holds(values["shape"])
+        return {} if inside else {"shape": round((one.node.low * one.node.high) ** 0.5)}
+    return {"unfolded": spans_text(toggled_with(spans_of(values["unfolded"]), one.node.span))}
+
+
+def _link(explorer: Explorer, choice: Choice, length: str) -> None:
+    """Links the plan of the chosen extent with the choice; a scheme that is chosen elsewhere moves to the
+    extents of which it serves most."""
+
+    def read(drawn: Drawn, values: Mapping[str, Any]) -> str:
+        return "" if drawn.frame.empty else str(row_at(drawn.frame, length, values["shape"])["scheme"])
+
+    def write(drawn: Drawn, scheme: str) -> Mapping[str, Any]:
+        if length not in drawn.frame or "scheme" not in drawn.frame:
+            return {}
+        served = drawn.frame[drawn.frame["scheme"] == scheme]
+        if served.empty:
+            return {}
+        widest = served.groupby(["low", "high"], dropna=False)["weight"].transform("sum")
+        best = served[widest == widest.max()][length]
+        return {"shape": int(best.iloc[len(best) // 2])}
+
+    choice.tie(explorer, read, write)
 
 
 def _layers(board: Board, run: TuningRun, length: str) -> dict[str, Shape]:
@@ -185,6 +268,8 @@ def _controls(
         "shape": slider((dim.low * dim.high) ** 0.5, last_drawn(dim), f"path of {name}"),
         "without": dropdown([NOTHING, *codes], NOTHING, "without"),
         "tree": dropdown([TRAINED, BY_HAND], TRAINED, "tree"),
+        "levels": ipywidgets.IntSlider(LEVELS, 1, MOST_LEVELS, description="levels unfolded", style=style),
+        "unfolded": ipywidgets.Text("", layout={"display": "none"}),
         "plan_1": dropdown(plans, first, "by hand: first"),
         "cut_1": slider(dim.low * third, dim.high, f"up to {name}"),
         "plan_2": dropdown(plans, first, "then"),
@@ -201,11 +286,10 @@ def one_for_all(board: Board) -> Scheme:
     return plans[int(losses.argmin())]
 
 
-def _drawn(
-    board: Board, trees: Mapping[str, Dispatcher], extent: int, without: str, tree: str, note: str
-) -> Drawn:
+def _drawn(board: Board, trees: Mapping[str, Dispatcher], view: View, note: str) -> Drawn:
     from dietlab.view.widgets.explorer import Drawn
 
+    extent, without, tree = view.extent, view.without, view.tree
     name, _ = only_dim(board.portfolio.workload)
     frames = {label: board.table(dispatcher) for label, dispatcher in trees.items()}
     shown, frame = trees[tree], frames[tree]
@@ -215,7 +299,13 @@ def _drawn(
     elif without != NOTHING:
         beside = (WHOLE, frames[WHOLE])
     figure = draw_dispatch(
-        frame, shown, extent, f"tree {BY_HAND}" if tree == BY_HAND else "trained tree", beside
+        frame,
+        shown,
+        extent,
+        f"tree {BY_HAND}" if tree == BY_HAND else "trained tree",
+        beside,
+        levels=view.levels,
+        toggled=spans_of(view.unfolded),
     )
     said = path_words(shown, Shape.of(**{name: extent}))
     return Drawn(

@@ -30,6 +30,7 @@ from dietlab.view.figures.speedup import (
 )
 from dietlab.view.pages.bench_text import cores
 from dietlab.view.theme import ring
+from dietlab.view.widgets.speedup_sources import Setting, Source, loaded_tables, overlay, settings_beside
 from dietlab.workloads import axis_of, workload_from_json
 
 if TYPE_CHECKING:
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 
     from dietlab.view.widgets.explorer import Drawn, Explorer
 
-Source = ResultTable | Report | str | Path
-"""A bench, an evaluation's report, or the path of a bench's CSV."""
 Runs = Mapping[tuple[str, int], str | Path]
 """Study folders by the workload's name and the number of threads."""
 
@@ -49,16 +48,7 @@ ALONG, MAP = "along the length", "map of all layers"
 
 
 @dataclass(frozen=True)
-class Setting:
-    """The origin of a report: the processor's name, the workload's name and the number of threads."""
-
-    hardware: str
-    workload: str
-    threads: int
-
-
-@dataclass(frozen=True)
-class Choice:
+class Chosen:
     """The values of the dropdowns, and the options that each of them has then.
 
     ``whole`` is the report of the setting and ``report`` what it has of the chosen layer, if several
@@ -95,34 +85,43 @@ def speedup_explorer(table: Source | Sequence[Source], runs: Runs | None = None)
     a click on a shape tells its plan. ``explorer.frame`` has, shape by shape, the speedup, both times and
     their 95 % intervals (us).
 
+    ``beside`` takes several other settings (processor, workload and threads), whose speedups over the same
+    contender in the same state are drawn over the chosen one's. Of several sources one that is still being
+    written, or is damaged, is left out, and a sentence says so.
+
     Where several dimensions are dynamic, ``layer`` chooses the extents of all but the length, and ``show``
     the picture along the length or a map over lengths and layers
     (:func:`~dietlab.view.figures.shape_map.plot_map`; ``explorer.frame`` is its table).
 
     Args:
-        table: a bench or the path of its CSV, an evaluation's report, or several of these.
+        table: a bench or the path of its CSV, an evaluation's report, its path or that of the study, or
+            several of these.
         runs: study folders, as ``{("dense-k768-n2304", 1): "runs/dense"}`` (1 thread): their cost models
             tell the predicted parts of a shape's time.
 
     Raises:
-        RecordError: if a file cannot be read.
+        RecordError: if a file cannot be read, and it is the only source.
         WorkloadError: if several dimensions are dynamic of an operator that this version does not know.
     """
     from dietlab.view.widgets.explorer import Explorer
 
-    loaded = loaded_tables(table)
+    loaded, left_out = loaded_tables(table)
     reports = by_setting(loaded)
     if not reports:
-        return Explorer(functools.partial(_nothing, loaded), {})
+        return Explorer(functools.partial(_nothing, loaded, left_out), {})
 
     @functools.cache
     def model(workload: str, threads: int) -> CostModel | None:
         folder = (runs or {}).get((workload, threads))
         return None if folder is None else model_of(folder)
 
-    def draw(**values: Any) -> Drawn:
+    def draw(beside: Sequence[Setting] = (), **values: Any) -> Drawn:
         choice = chosen(reports, values)
-        return _drawn(choice, functools.partial(model, choice.setting.workload, choice.setting.threads))
+        drawn = _drawn(choice, functools.partial(model, choice.setting.workload, choice.setting.threads))
+        said = (
+            left_out if choice.show == MAP else [*left_out, *overlay(drawn.figure, choice, reports, beside)]
+        )
+        return replace(drawn, note=" ".join([drawn.note, *said]))
 
     def clicked(values: Mapping[str, Any], point: Mapping[str, Any]) -> Mapping[str, Any]:
         choice, number = chosen(reports, values), point.get("point")
@@ -136,7 +135,7 @@ def speedup_explorer(table: Source | Sequence[Source], runs: Runs | None = None)
             {"layer": row["layer"], "shape": f"{length}={row[length]}"} if on_map else {"shape": row["shape"]}
         )
 
-    return Explorer(draw, _controls(chosen(reports, {}).options), clicked)
+    return Explorer(draw, _controls(chosen(reports, {}).options) | settings_beside(reports), clicked)
 
 
 def _controls(options: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
@@ -150,12 +149,6 @@ def _controls(options: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
 
 
 # --- what there is to choose from -------------------------------------------------------------
-
-
-def loaded_tables(table: Source | Sequence[Source]) -> list[ResultTable | Report]:
-    """Returns one source or several, read where they are paths."""
-    sources = [table] if isinstance(table, (ResultTable, Report, str, Path)) else table
-    return [ResultTable.load(s) if isinstance(s, (str, Path)) else s for s in sources]
 
 
 def by_setting(sources: Sequence[ResultTable | Report]) -> dict[Setting, Report]:
@@ -180,7 +173,7 @@ def _reports(source: ResultTable | Report) -> Iterator[tuple[Setting, Report]]:
             yield Setting(name, report.name or report.title, report.threads), report
 
 
-def chosen(reports: Mapping[Setting, Report], values: Mapping[str, Any]) -> Choice:
+def chosen(reports: Mapping[Setting, Report], values: Mapping[str, Any]) -> Chosen:
     """Returns an existing choice from the values of the dropdowns: a value that is no option, or is not
     given, becomes the first one."""
     options: dict[str, Sequence[Any]] = {}
@@ -206,7 +199,7 @@ def chosen(reports: Mapping[Setting, Report], values: Mapping[str, Any]) -> Choi
     contender = pick("contender", contenders(report, cache) or [NOBODY])
     frame = frame_against(report, contender, cache)
     shape = pick("shape", list(frame["shape"]) or [NOBODY])
-    return Choice(left[0], whole, report, layer, show, cache, contender, shape, frame, options)
+    return Chosen(left[0], whole, report, layer, show, cache, contender, shape, frame, options)
 
 
 def contenders(report: Report, cache: str) -> list[str]:
@@ -229,7 +222,7 @@ def model_of(folder: str | Path) -> CostModel:
 # --- what is shown ----------------------------------------------------------------------------
 
 
-def _drawn(choice: Choice, model: Any) -> Drawn:
+def _drawn(choice: Chosen, model: Any) -> Drawn:
     from dietlab.view.widgets.explorer import Drawn
 
     row, said = choice.row, [BARS]
@@ -269,7 +262,7 @@ def plan_words(report: Report, shape: Shape, plan: object) -> str:
         return f"{shape}: {plan}."
 
 
-def _parts(choice: Choice, shape: Shape, row: Any, model: Any) -> tuple[pd.DataFrame | None, str]:
+def _parts(choice: Chosen, shape: Shape, row: Any, model: Any) -> tuple[pd.DataFrame | None, str]:
     """Returns the predicted parts of the chosen shape's time, and what to say of them."""
     try:
         known: CostModel | None = model()
@@ -291,7 +284,7 @@ def _parts(choice: Choice, shape: Shape, row: Any, model: Any) -> tuple[pd.DataF
     )
 
 
-def _numbers(choice: Choice) -> dict[str, str]:
+def _numbers(choice: Chosen) -> dict[str, str]:
     frame, row = choice.frame, choice.row
     if row is None:
         return {}
@@ -316,7 +309,7 @@ def _mean(frame: pd.DataFrame) -> str:
     return f"{math.exp(np.log(frame['speedup']).mean()):.2f} times"
 
 
-def _nothing(sources: Sequence[ResultTable | Report]) -> Drawn:
+def _nothing(sources: Sequence[ResultTable | Report], left_out: Sequence[str]) -> Drawn:
     """Tells why a table has no row, as far as it says so."""
     import pandas as pd
 
@@ -326,5 +319,5 @@ def _nothing(sources: Sequence[ResultTable | Report]) -> Drawn:
     rows = [(report.name, report.threads, report.failure) for report in failures]
     frame = pd.DataFrame(rows, columns=["workload", "threads", "failure"])
     why = [f"{name}, {cores(threads)}: {failure}" for name, threads, failure in rows]
-    note = " ".join(["There is no row to compare.", *why])
+    note = " ".join(["There is no row to compare.", *why, *left_out])
     return Drawn(new_figure(pd.DataFrame(), "Speedup of dietlab", None), frame, note=note)

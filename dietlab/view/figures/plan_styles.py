@@ -1,0 +1,59 @@
+"""Colours and symbols of plans: as many as a dispatcher has plans, up to 16 without a second meaning."""
+
+from __future__ import annotations
+
+from dietlab.view.theme import ACCENTS, DASHES, SYMBOLS
+
+PLAN_COLOURS = (
+    *ACCENTS,
+    "#5A0FFF",
+    "#963C3C",
+    "#7887F0",
+    "#A5874B",
+    "#694BFF",
+    "#0F5AB4",
+    "#D23C2D",
+    "#E1005A",
+)
+"""The accents of :data:`dietlab.view.theme.PALETTE` and eight more.
+
+Each has a contrast of at least 3 to white and 2.6 to #111111. Of all colours that have, each one added is the
+farthest from those before it in CIELAB; of three views the nearest counts: full colour vision, no red cones
+and no green cones (Machado, Oliveira and Fernandes 2009), the latter two divided by 0.7. The nearest pair of
+accents is 15 apart; the last colour added is 18 from its nearest.
+"""
+
+LIGHTEST_UNDER_WHITE = 0.18
+"""White text stands on colours of at most this relative luminance, black on lighter ones: there both have the
+same contrast."""
+
+
+def plan_colour(number: int) -> str:
+    """Returns the colour of a plan by its number."""
+    return PLAN_COLOURS[number % len(PLAN_COLOURS)]
+
+
+def plan_symbol(number: int) -> str:
+    """Returns the symbol of a plan: another one for each round through the colours."""
+    return SYMBOLS[number // len(PLAN_COLOURS) % len(SYMBOLS)]
+
+
+def plan_dash(number: int) -> str:
+    """Returns the dash of a plan's line: another one for each round through the colours."""
+    return DASHES[number // len(PLAN_COLOURS) % len(DASHES)]
+
+
+def text_on(colour: str) -> str:
+    """Returns ``"white"`` or ``"black"``, whichever reads better on a colour written ``#rrggbb``."""
+    return "white" if luminance(colour) <= LIGHTEST_UNDER_WHITE else "black"
+
+
+def luminance(colour: str) -> float:
+    """Returns the relative luminance (0 to 1) of a colour written ``#rrggbb``, as WCAG 2.2 defines it."""
+
+    def linear(part: str) -> float:
+        share = int(part, 16) / 255
+        return share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4
+
+    red, green, blue = (linear(colour[at : at + 2]) for at in (1, 3, 5))
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue

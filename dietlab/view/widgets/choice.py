@@ -1,0 +1,154 @@
+"""A choice that widgets share: the scheme chosen in one is shown in the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from dietlab.errors import DietlabError, SpaceError
+from dietlab.space import CpuMicroKernel, MicroKernel, Scheme
+from dietlab.view.lab import lab_imports
+
+with lab_imports("linked widgets"):
+    import traitlets
+
+if TYPE_CHECKING:
+    from dietlab.view.widgets.explorer import Drawn, Explorer
+
+Read = Callable[["Drawn", Mapping[str, Any]], str]
+"""From what is shown and the controls' values to the key of the scheme that is chosen there, or ``""``."""
+Write = Callable[["Drawn", str], Mapping[str, Any]]
+"""From what is shown and a key to values of controls that show this scheme; empty if none does."""
+Linked = TypeVar("Linked", bound="Explorer")
+
+SIZES = ("rows", "cols", "edge")
+"""Controls of an explorer that choose a tile rather than a scheme."""
+
+
+class Choice(traitlets.HasTraits):  # type: ignore[misc]  # traitlets has no types here
+    """One scheme, chosen in any of the widgets that share it::
+
+        choice = dl.Choice()
+        dl.trials_table(run, choice)
+        dl.inspect_kernel(workload, hardware, choice)
+
+    Attributes:
+        key: of the chosen scheme; empty while none is chosen.
+    """
+
+    key = traitlets.Unicode("")
+
+    @traitlets.validate("key")  # type: ignore[untyped-decorator]
+    def _valid(self, proposal: Any) -> str:
+        return "" if proposal["value"] == "" else Scheme.from_key(proposal["value"]).key
+
+    @property
+    def scheme(self) -> Scheme | None:
+        """The chosen scheme; None while none is."""
+        return Scheme.from_key(self.key) if self.key else None
+
+    @property
+    def micro_kernel(self) -> MicroKernel | None:
+        """The micro-kernel of the chosen scheme; None while none is chosen."""
+        return None if self.scheme is None else self.scheme.kernel
+
+    def choose(self, scheme: Scheme | str | None) -> None:
+        """Chooses a scheme, or its key, for all widgets; None takes the choice back.
+
+        Raises:
+            SpaceError: if it is neither, or the key cannot be read.
+        """
+        if scheme is not None and not isinstance(scheme, (Scheme, str)):
+            raise SpaceError(
+                "a scheme or its key is chosen", repr(scheme), 'For example "6x16.u4.ws.p0.even".'
+            )
+        self.key = "" if scheme is None else scheme if isinstance(scheme, str) else scheme.key
+
+    def link(self, explorer: Linked) -> Linked:
+        """Links an explorer that was made without this choice, and returns it: one with a control ``scheme``
+        shows the chosen one, one with ``rows``, ``cols`` and ``edge``, such as
+        :func:`dietlab.padding_explorer`, its tile.
+
+        Raises:
+            SpaceError: if it has neither.
+        """
+        controls = getattr(explorer, "controls", {})
+        if "scheme" in controls:
+            self.tie(explorer, lambda _, values: _key_or_none(values["scheme"]), _write_scheme(explorer))
+        elif all(name in controls for name in SIZES):
+            self.tie(explorer, lambda _, values: self._with_tile(values), _write_tile(explorer))
+        else:
+            raise SpaceError(
+                "an explorer with a control for schemes is linked",
+                f"controls {', '.join(controls) or 'of none'}",
+                "dispatch_explorer() and others take choice=.",
+            )
+        return explorer
+
+    def tie(self, explorer: Explorer, read: Read, write: Write) -> None:
+        """Links an explorer by two functions: ``read`` what it chooses, ``write`` what others chose.
+
+        What cannot be shown there leaves it as it is.
+        """
+        busy = False
+
+        def chosen_there(_: Any) -> None:
+            if not busy:
+                self.key = read(explorer.drawn, explorer.values) or self.key
+
+        def chosen_elsewhere(change: Any) -> None:
+            nonlocal busy
+            values = write(explorer.drawn, change["new"]) if change["new"] else {}
+            if busy or not values or read(explorer.drawn, explorer.values) == change["new"]:
+                return
+            busy = True
+            try:
+                explorer.set(**values)
+            finally:
+                busy = False
+
+        explorer.live.observe(chosen_there, "figure_json")
+        self.observe(chosen_elsewhere, "key")
+        chosen_elsewhere({"new": self.key})
+
+    def _with_tile(self, values: Mapping[str, Any]) -> str:
+        """Returns the key of the chosen scheme with another tile, or that of the plainest one with it."""
+        rows, cols, edge = (values[name] for name in SIZES)
+        chosen = self.scheme
+        try:
+            if chosen is None or not isinstance(chosen.kernel, CpuMicroKernel):
+                return Scheme(CpuMicroKernel(rows, cols), edge).key
+            return chosen.changed(rows=rows, cols=cols, edge=edge).key
+        except DietlabError:  # no micro-kernel has this tile with the rest of the chosen one
+            return ""
+
+
+def _write_scheme(explorer: Explorer) -> Write:
+    def write(_: Drawn, key: str) -> Mapping[str, Any]:
+        return {"scheme": key} if key in explorer.controls["scheme"].options else {}
+
+    return write
+
+
+def _write_tile(explorer: Explorer) -> Write:
+    def write(_: Drawn, key: str) -> Mapping[str, Any]:
+        scheme = Scheme.from_key(key)
+        if not isinstance(scheme.kernel, CpuMicroKernel):
+            return {}
+        values = {"rows": scheme.kernel.rows, "cols": scheme.kernel.cols, "edge": scheme.edge}
+        edges = dict(explorer.controls["edge"].options).values()
+        within = all(
+            explorer.controls[name].min <= values[name] <= explorer.controls[name].max
+            for name in ("rows", "cols")
+        )
+        return values if within and scheme.edge in edges else {}
+
+    return write
+
+
+def _key_or_none(text: Any) -> str:
+    """Returns a text that is a scheme's key, else nothing."""
+    try:
+        return Scheme.from_key(str(text)).key
+    except DietlabError:
+        return ""

@@ -1,0 +1,62 @@
+"""The space in parallel coordinates at a chosen shape, with one scheme that other widgets may choose."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dietlab.search import TuningRun
+from dietlab.view.figures.coordinates import draw_space, frame_space, shapes_measured
+from dietlab.view.widgets.cost_lab import nothing_measured
+
+if TYPE_CHECKING:
+    from dietlab.view.widgets.choice import Choice
+    from dietlab.view.widgets.explorer import Drawn, Explorer
+
+ALL = "all"
+
+
+def coordinates_explorer(run: TuningRun, choice: Choice | None = None) -> Explorer:
+    """Shows every scheme of a run as a line through its parameters to its speed at a shape; drag along an
+    axis to brush it.
+
+    Controls: ``shape`` and ``scheme``, one to show alone. ``explorer.frame`` is :func:`frame_space`.
+
+    Args:
+        choice: shared with other widgets: it gets the scheme, and shows the one that is chosen elsewhere.
+    """
+    import ipywidgets
+
+    from dietlab.view.widgets.explorer import Drawn, Explorer
+
+    if not run.schemes:
+        return nothing_measured(run)
+    shapes = {str(shape): shape for shape in shapes_measured(run)}
+    frames = {name: frame_space(run, shape) for name, shape in shapes.items()}
+
+    def draw(shape: str, scheme: str) -> Drawn:
+        frame = frames[shape]
+        figure = draw_space(
+            frame, f"Schemes of {run.space.workload} at {shape}", None if scheme == ALL else scheme
+        )
+        best = frame.loc[frame["gflops"].idxmax()]
+        numbers = {
+            "schemes": f"{len(frame)}, {int(frame['measured'].sum())} of them measured here",
+            "fastest": f"{best['scheme']}, {best['gflops']:.1f} GFLOP/s",
+        }
+        if scheme != ALL:
+            row = frame[frame["scheme"] == scheme].iloc[0]
+            place = 1 + int((frame["gflops"] > row["gflops"]).sum())
+            how = "measured" if row["measured"] else "predicted"
+            numbers[scheme] = f"{row['gflops']:.1f} GFLOP/s {how}, place {place}"
+        return Drawn(figure, frame, numbers, "Drag along an axis to keep only the lines through it.")
+
+    style = {"description_width": "initial"}
+    keys = sorted(scheme.key for scheme in run.schemes)
+    explorer = Explorer(
+        draw,
+        {
+            "shape": ipywidgets.Dropdown(options=tuple(shapes), description="shape", style=style),
+            "scheme": ipywidgets.Dropdown(options=(ALL, *keys), description="scheme", style=style),
+        },
+    )
+    return explorer if choice is None else choice.link(explorer)

@@ -1,0 +1,223 @@
+"""A micro-kernel looked into: its program, the assembly of its inner loop, registers, and its bound."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from dietlab.cost import adaptation_cost
+from dietlab.cost.bundle import peak_speed
+from dietlab.errors import DietlabError, SpaceError
+from dietlab.hardware import Hardware
+from dietlab.lower.program import source_of
+from dietlab.shapes import Shape
+from dietlab.space import Scheme
+from dietlab.view.figures.base import MICRO
+from dietlab.view.figures.plans import PARTS
+from dietlab.view.lab import lab_imports
+from dietlab.view.widgets.choice import Choice
+from dietlab.workloads import Workload, largest_shape
+
+with lab_imports("kernel inspectors"):
+    import ipywidgets
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+REMEMBERED = 32
+"""Programs that are kept: to compile one takes half a second."""
+SECTIONS = ("parts of the bound", "TensorIR", "assembly of the inner loop", "registers")
+GPU_SECTIONS = ("parts of the bound", "CUDA C++", "machine code", "registers")
+NOTHING = "No scheme is chosen: choose one in a table of trials, or in another widget with the same choice."
+CODE = "max-height:30em;overflow:auto;font-size:12px;line-height:1.35;margin:0"
+
+
+def frame_kernel(
+    workload: Workload, hardware: Hardware, scheme: Scheme | str, shape: Shape | None = None
+) -> pd.DataFrame:
+    """Returns one row a part of the bound on a scheme's time: ``part``, ``bound_seconds`` of a call and its
+    ``share`` (0 to 1). No record is needed: multiply-adds go at the processor's peak.
+
+    Args:
+        scheme: or its key.
+        shape: of the call (default: the largest).
+
+    Raises:
+        SpaceError: if the key cannot be read, or no scheme is given.
+    """
+    import pandas as pd
+
+    at = shape or largest_shape(workload)
+    peak = peak_speed(workload, hardware)
+    parts = adaptation_cost(workload, hardware).parts(_scheme(scheme), at, lambda _: peak)
+    rows = [(label, getattr(parts, name)) for name, (label, _) in PARTS.items()]
+    frame = pd.DataFrame(rows, columns=["part", "bound_seconds"])
+    frame["share"] = frame["bound_seconds"] / frame["bound_seconds"].sum()
+    return frame
+
+
+class KernelInspector(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no types
+    """The sections of a scheme under tabs, which follow a choice; :func:`inspect_kernel` makes one.
+
+    Attributes:
+        choice: the scheme that is shown.
+        sections: the texts (HTML) by the names of their tabs.
+    """
+
+    def __init__(self, workload: Workload, hardware: Hardware, choice: Choice, shape: Shape | None) -> None:
+        self.choice = choice
+        self.sections: dict[str, str] = {}
+        self._of = (workload, hardware, shape or largest_shape(workload))
+        self._title = ipywidgets.HTML()
+        names = SECTIONS if hardware.kind == "cpu" else GPU_SECTIONS
+        self._pages = {name: ipywidgets.HTML() for name in names}
+        self._tabs = ipywidgets.Tab(children=list(self._pages.values()), titles=names)
+        super().__init__([self._title, self._tabs])
+        choice.observe(self._show, "key")
+        self._show(None)
+
+    def _show(self, _: Any) -> None:
+        workload, hardware, shape = self._of
+        key = self.choice.key
+        if not key:
+            self.sections = dict.fromkeys(self._pages, "")
+            self._title.value = NOTHING
+        else:
+            self._title.value = f"<b>{escape(key)}</b>, {escape(str(workload))} on {escape(hardware.name)}"
+            makers = (_bound, _program, _loop, _used) if hardware.kind == "cpu" else GPU_MAKERS
+            texts = (_or_sentence(make, workload, hardware, key, shape) for make in makers)
+            self.sections = dict(zip(self._pages, texts, strict=True))
+        for name, page in self._pages.items():
+            page.value = self.sections[name]
+
+    def _repr_mimebundle_(self, **options: Any) -> Any:
+        bundle = super()._repr_mimebundle_(**options)
+        data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
+        parts = (f"<h4>{name}</h4>{text}" for name, text in self.sections.items())
+        page = self._title.value + "".join(parts)
+        return {**data, "text/html": page, "text/plain": f"Inspector of {self.choice.key or 'no scheme'}"}, (
+            metadata
+        )
+
+
+def inspect_kernel(
+    workload: Workload, hardware: Hardware, scheme: Choice | Scheme | str, shape: Shape | None = None
+) -> KernelInspector:
+    """Shows a scheme's program (TensorIR, or CUDA C++ for a GPU), the assembly of its inner loop, the vector
+    registers and spills of that, and the parts of the bound on its time.
+
+    Nothing is run, and the processor need not be this one. Where the compiler is missing, its tab says so.
+
+    Args:
+        scheme: or its key; a :class:`Choice` that is shared with other widgets is followed.
+        shape: of the bound (default: the largest).
+
+    Raises:
+        SpaceError: if it is none of these, or the key cannot be read.
+    """
+    if isinstance(scheme, Choice):
+        return KernelInspector(workload, hardware, scheme, shape)
+    choice = Choice()
+    choice.choose(_scheme(scheme))
+    return KernelInspector(workload, hardware, choice, shape)
+
+
+def _scheme(scheme: object) -> Scheme:
+    if isinstance(scheme, str):
+        return Scheme.from_key(scheme)
+    if not isinstance(scheme, Scheme):
+        raise SpaceError("what is inspected is a Scheme, its key or a Choice", repr(scheme))
+    return scheme
+
+
+# --- sections -----------------------------------------------------------------------------------
+
+
+def _or_sentence(make: Any, workload: Workload, hardware: Hardware, key: str, shape: Shape) -> str:
+    try:
+        return str(make(workload, hardware, Scheme.from_key(key), shape))
+    except DietlabError as error:
+        return f"<p>{escape(str(error))}</p>"
+
+
+def _bound(workload: Workload, hardware: Hardware, scheme: Scheme, shape: Shape) -> str:
+    frame = frame_kernel(workload, hardware, scheme, shape)
+    facts = [
+        (str(row.part), f"{MICRO * row.bound_seconds:.1f} us ({100 * row.share:.0f} %)")
+        for row in frame.itertuples()
+    ]
+    total = f"{MICRO * frame['bound_seconds'].sum():.1f} us"
+    return f"<p>No call on {escape(str(shape))} takes less than {total}, of which:</p>{_facts(facts)}"
+
+
+def _program(workload: Workload, hardware: Hardware, scheme: Scheme, _: Shape) -> str:
+    return _code(_source(workload, hardware, scheme))
+
+
+@lru_cache(REMEMBERED)
+def _source(workload: Workload, hardware: Hardware, scheme: Scheme) -> str:
+    return source_of(workload, hardware, scheme)
+
+
+@lru_cache(REMEMBERED)
+def _assembly(workload: Workload, hardware: Hardware, scheme: Scheme) -> Any:
+    from dietlab.lower.compiler import tvm_module
+
+    tvm_module()  # says how to install it, before a module that imports it fails
+    from dietlab.lower.cpu.assembly import assembly_of
+
+    return assembly_of(workload, hardware, scheme)
+
+
+def _loop(workload: Workload, hardware: Hardware, scheme: Scheme, _: Shape) -> str:
+    loop = _assembly(workload, hardware, scheme).loop
+    return _code("\n".join(loop)) if loop else "<p>No loop of its code multiplies.</p>"
+
+
+def _used(workload: Workload, hardware: Hardware, scheme: Scheme, _: Shape) -> str:
+    found = _assembly(workload, hardware, scheme)
+    share = 100 * found.multiply_adds / max(1, len(found.loop))
+    return _facts(
+        [
+            ("vector registers of the loop", f"{found.vector_registers} of {hardware.cpu.vector_registers}"),
+            ("vectors to or from the stack in the loop", str(found.loop_spills)),
+            ("the same in all functions", str(found.spills)),
+            ("instructions of the loop", str(len(found.loop))),
+            ("of these multiply-adds", f"{found.multiply_adds} ({share:.0f} %)"),
+        ]
+    )
+
+
+@lru_cache(REMEMBERED)
+def _compiled(workload: Workload, hardware: Hardware, scheme: Scheme, machine_code: bool) -> Any:
+    from dietlab.lower.cuda.nvcc import require_compiler
+    from dietlab.measure.compiler_report import COLUMNS, MACHINE_CODE, frame_compiled
+
+    require_compiler()
+    row = frame_compiled(workload, hardware, [scheme], workers=1, machine_code=machine_code).iloc[0]
+    names = ("status", "reason", *MACHINE_CODE) if machine_code else COLUMNS
+    return [(name.replace("_", " "), f"{row[name]}") for name in names if str(row[name]) not in ("", "None")]
+
+
+def _gpu_code(workload: Workload, hardware: Hardware, scheme: Scheme, _: Shape) -> str:
+    return _facts(_compiled(workload, hardware, scheme, machine_code=True))
+
+
+def _gpu_used(workload: Workload, hardware: Hardware, scheme: Scheme, _: Shape) -> str:
+    return _facts(_compiled(workload, hardware, scheme, machine_code=False))
+
+
+GPU_MAKERS = (_bound, _program, _gpu_code, _gpu_used)
+
+
+def _code(text: str) -> str:
+    return f"<pre style='{CODE}'>{escape(text)}</pre>"
+
+
+def _facts(facts: list[tuple[str, str]]) -> str:
+    rows = "".join(
+        f"<tr><td style='padding-right:2em'>{escape(name)}</td><td>{escape(value)}</td></tr>"
+        for name, value in facts
+    )
+    return f"<table>{rows}</table>"

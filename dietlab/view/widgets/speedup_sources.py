@@ -1,0 +1,125 @@
+"""What a speedup explorer compares: sources and the settings in them, several of which one figure shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from dietlab.errors import DietlabError
+from dietlab.results import Report, ResultTable
+from dietlab.study import REPORT
+from dietlab.view.figures.speedup import frame_against
+from dietlab.view.pages.bench_text import cores
+from dietlab.view.theme import accented, marks
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+Source = ResultTable | Report | str | Path
+"""A bench, an evaluation's report, or a path: of a bench's CSV, a report or a study folder that has one."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The origin of a report: the processor's name, the workload's name and the number of threads."""
+
+    hardware: str
+    workload: str
+    threads: int
+
+
+class Shown(Protocol):
+    """What the figure shows already."""
+
+    @property
+    def setting(self) -> Setting: ...
+
+    @property
+    def report(self) -> Report: ...
+
+    @property
+    def contender(self) -> str: ...
+
+    @property
+    def cache(self) -> str: ...
+
+
+def loaded_tables(
+    table: Source | Sequence[Source],
+) -> tuple[list[ResultTable | Report], list[str]]:
+    """Returns one source or several, read where they are paths, and a sentence on each of several that cannot
+    be read.
+
+    Raises:
+        RecordError: if there is one only, and it cannot be read.
+    """
+    if isinstance(table, (ResultTable, Report, str, Path)):
+        return [_read(table)], []
+    loaded: list[ResultTable | Report] = []
+    left_out: list[str] = []
+    for source in table:
+        try:
+            loaded.append(_read(source))
+        except DietlabError as error:
+            left_out.append(f"Left out: {error}")
+    return loaded, left_out
+
+
+def _read(source: Source) -> ResultTable | Report:
+    """Returns a source; of a folder the report of its study, of a name in ``.json`` a report."""
+    if not isinstance(source, (str, Path)):
+        return source
+    path = Path(source)
+    if path.is_dir():
+        return Report.load(path / REPORT)
+    named = path.name.removesuffix(".gz")
+    return Report.load(path) if named.endswith(".json") else ResultTable.load(path)
+
+
+def settings_beside(reports: Mapping[Setting, Report]) -> dict[str, Any]:
+    """Returns the control of the settings that are drawn beside the chosen one; none if there is one only."""
+    import ipywidgets
+
+    if len(reports) < 2:
+        return {}
+    options = [(f"{s.hardware}, {s.workload}, {cores(s.threads)}", s) for s in reports]
+    look = {"description": "beside", "rows": min(5, len(options)), "layout": {"width": "32em"}}
+    return {"beside": ipywidgets.SelectMultiple(options=options, **look)}
+
+
+def overlay(
+    figure: go.Figure, choice: Shown, reports: Mapping[Setting, Report], beside: Sequence[Setting]
+) -> list[str]:
+    """Draws the speedups of other settings over the chosen one's, and returns a sentence on each that has
+    none."""
+    said = []
+    for number, setting in enumerate(s for s in beside if s != choice.setting):
+        name = f"{setting.hardware}, {setting.workload}, {cores(setting.threads)}"
+        report = reports[setting]
+        if report.dims != choice.report.dims or len(report.dims) > 1:
+            said.append(f"{name}: its shapes are along other dimensions.")
+            continue
+        frame = frame_against(report, choice.contender, choice.cache)
+        if frame.empty:
+            said.append(f"{name}: dietlab was not compared with {choice.contender} there.")
+            continue
+        style = accented(number)
+        figure.add_scatter(
+            x=frame[report.dims[0]],
+            y=frame["speedup"],
+            mode="lines+markers",
+            name=escape(name),
+            line=style.line,
+            marker={"symbol": marks(style.symbol, frame["held_out"]), "size": 7, "color": style.colour},
+            hovertext=[
+                f"<b>{row.speedup:.2f} times</b><br>{escape(row.shape)}, {escape(name)}"
+                for row in frame.itertuples()
+            ],
+            hoverinfo="text",
+            showlegend=True,
+        )
+        figure.update_layout(showlegend=True)
+    return said

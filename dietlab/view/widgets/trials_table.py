@@ -1,0 +1,185 @@
+"""A table of a run's trials that sorts, filters and pages; a click on a row chooses its scheme."""
+
+from __future__ import annotations
+
+from html import escape
+from math import ceil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dietlab.errors import DietlabError, RecordError
+from dietlab.search import TuningRun
+from dietlab.view.lab import lab_imports
+from dietlab.view.widgets.choice import Choice
+from dietlab.view.widgets.table_filter import rows_that_fit
+
+with lab_imports("tables of trials"):
+    import anywidget
+    import ipywidgets
+    import traitlets
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PAGE_ROWS = 15
+"""Rows of a page: with controls they fit a screen of 768 pixels."""
+HIDDEN = ("compile_seconds", "verify_seconds", "measure_seconds", "at", "asked_by", "cached_seconds")
+"""Columns that conditions may name, though the table does not show them: it would be wider than a page."""
+AS_TAKEN = "record"
+UNITS = {"seconds": ("us", 1e6), "gflops": ("GFLOP/s", 1.0), "spread": ("%", 100.0)}
+"""Units that are shown, and how many of them one is of the unit in the table."""
+
+
+class TableModel(ipywidgets.Widget):  # type: ignore[misc]  # ipywidgets has no types
+    """What a table and its view exchange: ``shown`` (columns, rows, the place of the chosen row, by which
+    column it is sorted) and ``asked``, a click on a header or on a row."""
+
+    shown = traitlets.Dict().tag(sync=True)
+    asked = traitlets.Dict().tag(sync=True)
+
+
+class TableView(anywidget.AnyWidget):
+    """The rows of one page in the page of a browser."""
+
+    _esm = Path(__file__).parent / "trials_table.js"
+    model = traitlets.Instance(TableModel).tag(sync=True, **ipywidgets.widget_serialization)
+
+
+class TrialsTable(ipywidgets.VBox):  # type: ignore[misc]
+    """A table of trials with its controls; :func:`trials_table` makes one.
+
+    Attributes:
+        controls: ``filter``, ``sort``, ``descending`` and ``page``: set ``table.controls["page"].value``.
+        frame: all rows that fit the filter, sorted.
+        choice: the scheme that is chosen.
+    """
+
+    def __init__(self, frame: pd.DataFrame, title: str, choice: Choice) -> None:
+        self._whole, self._title, self.choice = frame, title, choice
+        self.frame = frame
+        style = {"description_width": "initial"}
+        self.controls = {
+            "filter": ipywidgets.Text(
+                description="filter", placeholder="8x32, or rows >= 8 and T == 64", style=style
+            ),
+            "sort": ipywidgets.Dropdown(
+                options=tuple(frame), value=AS_TAKEN, description="sort", style=style
+            ),
+            "descending": ipywidgets.Checkbox(description="descending", indent=False),
+            "page": ipywidgets.BoundedIntText(1, 1, 1, description="page", style=style),
+        }
+        self._words = ipywidgets.HTML()
+        self.model = TableModel()
+        for name in ("filter", "sort", "descending"):
+            self.controls[name].observe(self._rearranged, "value")
+        self.controls["page"].observe(self._show, "value")
+        self.model.observe(self._asked, "asked")
+        choice.observe(self._chosen, "key")
+        wrap = ipywidgets.Layout(flex_flow="row wrap")
+        super().__init__(
+            [
+                ipywidgets.HBox([*self.controls.values()], layout=wrap),
+                self._words,
+                TableView(model=self.model),
+            ]
+        )
+        self._rearranged(None)
+
+    @property
+    def note(self) -> str:
+        """What stands above the table: how many rows fit, or what is wrong with the filter (HTML)."""
+        return str(self._words.value)
+
+    def _rearranged(self, _: Any) -> None:
+        """Filters and sorts anew. A condition that cannot be read leaves the rows as they were."""
+        values = {name: control.value for name, control in self.controls.items()}
+        problem = ""
+        try:
+            fitting = self._whole[rows_that_fit(self._whole, values["filter"])]
+        except DietlabError as error:
+            fitting, problem = self.frame, str(error)
+        self.frame = fitting.sort_values(
+            values["sort"], ascending=not values["descending"], kind="stable", na_position="last"
+        )
+        pages = max(1, ceil(len(self.frame) / PAGE_ROWS))
+        self.controls["page"].max = pages
+        found = f"{len(self.frame):,} of {len(self._whole):,} trials on {pages:,} page{'s' * (pages > 1)}"
+        told = f"<b>{escape(self._title)}</b>: {found}."
+        self._words.value = f"{told} <span>{escape(problem)}</span>" if problem else told
+        if self.controls["page"].value != 1:
+            self.controls["page"].value = 1  # shows it, too
+        else:
+            self._show(None)
+
+    def _show(self, _: Any) -> None:
+        first = (self.controls["page"].value - 1) * PAGE_ROWS
+        shown = self.frame.iloc[first : first + PAGE_ROWS].drop(columns=list(HIDDEN), errors="ignore")
+        self.model.shown = {
+            "columns": [[name, _head(name)] for name in shown],
+            "rows": [
+                [_cell(name, value) for name, value in zip(shown, row, strict=True)]
+                for row in shown.itertuples(index=False)
+            ],
+            "schemes": shown["scheme"].astype(str).tolist(),
+            "chosen": self.choice.key,
+            "sort": self.controls["sort"].value,
+            "descending": self.controls["descending"].value,
+        }
+
+    def _asked(self, change: Any) -> None:
+        """A click on a header sorts by it, a second one the other way round; one on a row chooses its
+        scheme."""
+        asked, sort = change["new"], self.controls["sort"]
+        if asked.get("sort") in self._whole:
+            again = asked["sort"] == sort.value
+            self.controls["descending"].value = again and not self.controls["descending"].value
+            sort.value = asked["sort"]
+        if asked.get("scheme") in set(self._whole["scheme"]):
+            self.choice.choose(asked["scheme"])
+
+    def _chosen(self, _: Any) -> None:
+        """Turns to the first page with the scheme that was chosen, unless this one has it."""
+        if self.choice.key not in self.model.shown.get("schemes", ()):
+            places = self.frame["scheme"].eq(self.choice.key).to_numpy().nonzero()[0]
+            if len(places):
+                self.controls["page"].value = 1 + int(places[0]) // PAGE_ROWS
+        self._show(None)
+
+    def _repr_mimebundle_(self, **options: Any) -> Any:
+        bundle = super()._repr_mimebundle_(**options)
+        data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
+        page = self.frame.head(PAGE_ROWS).drop(columns=list(HIDDEN), errors="ignore")
+        return {**data, "text/html": page.to_html(index=False), "text/plain": page.to_string()}, metadata
+
+
+def trials_table(run: TuningRun, choice: Choice | None = None) -> TrialsTable:
+    """Shows every trial of a run in a table: click on a header to sort, on a row to choose its scheme.
+
+    The filter is a part of a key (``8x32``) or a condition on columns (``rows >= 8 and T == 64``, ``status !=
+    "ok"``, ``gflops > 100 or order == "is"``). ``table.frame`` has the rows that fit, sorted:
+    :meth:`dietlab.TuningRun.to_frame`.
+
+    Args:
+        choice: shared with other widgets, which then show the scheme of the row.
+
+    Raises:
+        RecordError: if it is no run, or has no record.
+    """
+    if not isinstance(run, TuningRun):
+        raise RecordError("trials_table shows a TuningRun", type(run).__name__, "dietlab.tune() makes one.")
+    if not run.records:
+        raise RecordError("a table of trials has records", "none", "Tune with more trials.")
+    return TrialsTable(run.to_frame(), str(run.space.workload), choice or Choice())
+
+
+def _head(name: str) -> str:
+    return f"{name.replace('_', ' ')} ({UNITS[name][0]})" if name in UNITS else name.replace("_", " ")
+
+
+def _cell(name: str, value: Any) -> str:
+    """Returns a value as the table shows it; nothing where it is missing."""
+    if value is None or value != value or str(value) in ("<NA>", "NaT"):
+        return ""
+    if name in UNITS:
+        return f"{UNITS[name][1] * value:,.1f}"
+    return f"{value:,.4g}" if isinstance(value, float) else str(value)
