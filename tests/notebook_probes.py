@@ -160,7 +160,7 @@ PROBES = {
         "right": [signed_right, packed_right], "sums": sums.tolist(), "products": products.tolist(),
         "wrong": shares, "most": most, "calls": len(calls), "fitting": fitting,
         "loops": {unit: names.to_dict() for unit, names in loops.items()}, "turns": turns,
-        "bounds": bounds.to_dict(), "measured": measured.to_dict(), "hot": hot.to_dict(),
+        "bounds": bounds.to_dict(), "from_memory": measured.to_dict(), "hot": hot.to_dict(),
         "share": float(share.max().max()),
     """,
     "25_serving": """
