@@ -40,7 +40,7 @@ def compile_plans(
     Raises:
         BuildError: if the program does not compile, or a scheme cannot be of this operator on this processor.
     """
-    _require_kind(hardware, schemes)
+    require_kind(hardware, schemes)
     called = None if only is None else [[sizes_of(workload, s) for s in shapes] for shapes in only]
     compiled = lower_target(hardware.kind).compile_plans
     return compiled(
@@ -60,11 +60,20 @@ def source_of(workload: Workload, hardware: Hardware, scheme: Scheme) -> str:
     Raises:
         BuildError: if the scheme is of another processor.
     """
-    _require_kind(hardware, [scheme])
+    require_kind(hardware, [scheme])
     return lower_target(hardware.kind).source_of(workload, hardware, scheme)
 
 
-def _require_kind(hardware: Hardware, schemes: Sequence[Scheme]) -> None:
+def require_kind(hardware: Hardware, schemes: Sequence[Scheme]) -> None:
+    """Requires that schemes are of the processor's kind.
+
+    Args:
+        hardware: the processor.
+        schemes: any.
+
+    Raises:
+        BuildError: if one is of another kind.
+    """
     kernel = space_target(hardware.kind).KERNEL
     strangers = [scheme.key for scheme in schemes if not isinstance(scheme.kernel, kernel)]
     if strangers:

@@ -27,8 +27,8 @@ TIMES = ("measured", "seconds", "gflops")
 
 def frame_space(source: TuningRun | Space, shape: Shape | None = None) -> pd.DataFrame:
     """Returns one row a scheme: ``scheme`` (its key), each of its parameters and, of a run, ``seconds`` of a
-    call on one shape, useful ``gflops`` (GFLOP/s) and whether it was ``measured`` there; other times are
-    predicted.
+    call on one shape, useful ``gflops`` (GFLOP/s) and whether it was ``measured`` there. Of what was measured
+    it is the time that the run settled on, without what slow moments added; other times are predicted.
 
     Args:
         source: a run, whose measured schemes are shown, or a space, of which no time is known.

@@ -10,7 +10,7 @@ from dietlab.cost import adaptation_cost
 from dietlab.cost.bundle import peak_speed
 from dietlab.errors import DietlabError, SpaceError
 from dietlab.hardware import Hardware
-from dietlab.lower.program import source_of
+from dietlab.lower.program import require_kind, source_of
 from dietlab.shapes import Shape
 from dietlab.space import Scheme
 from dietlab.view.figures.base import MICRO
@@ -45,12 +45,15 @@ def frame_kernel(
 
     Raises:
         SpaceError: if the key cannot be read, or no scheme is given.
+        BuildError: if the scheme is of another kind of processor.
     """
     import pandas as pd
 
+    found = _scheme(scheme)
+    require_kind(hardware, [found])
     at = shape or largest_shape(workload)
     peak = peak_speed(workload, hardware)
-    parts = adaptation_cost(workload, hardware).parts(_scheme(scheme), at, lambda _: peak)
+    parts = adaptation_cost(workload, hardware).parts(found, at, lambda _: peak)
     rows = [(label, getattr(parts, name)) for name, (label, _) in PARTS.items()]
     frame = pd.DataFrame(rows, columns=["part", "bound_seconds"])
     frame["share"] = frame["bound_seconds"] / frame["bound_seconds"].sum()
