@@ -119,6 +119,7 @@ _HOMES = {
         "plot_waste",
         "render_html",
         "render_text",
+        "save",
         "show",
         "space_explorer",
         "speedup_explorer",

@@ -46,6 +46,20 @@ function themed(figure, element) {
   return { data: figure.data ?? [], layout };
 }
 
+// A file that the kernel made goes where the browser puts downloads: once, however often a figure is shown.
+function takeFiles(model) {
+  if (model.dietlabTakesFiles) return;
+  model.dietlabTakesFiles = true;
+  model.on("msg:custom", ({ name, mime }, buffers) => {
+    const address = URL.createObjectURL(new Blob(buffers, { type: mime }));
+    const link = Object.assign(document.createElement("a"), { href: address, download: name });
+    document.body.append(link);
+    link.click();
+    link.remove();
+    setTimeout(() => URL.revokeObjectURL(address), 60000);
+  });
+}
+
 // Figures are drawn in turns: a page of many goes on answering meanwhile.
 function inTurn(draw) {
   const before = window.__dietlabTurn ?? Promise.resolve();
@@ -59,6 +73,7 @@ async function render({ model, el }) {
   place.className = "dietlab-figure";
   el.appendChild(place);
   const shown = await named(model, "model");
+  takeFiles(shown);
   let library = null, drawing = false, outdated = false, listening = false;
 
   // A burst of changes is drawn once, with the newest.
