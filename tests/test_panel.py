@@ -851,8 +851,9 @@ def test_the_chosen_figure_of_a_panel_is_saved(name: str, tmp_path: Path) -> Non
 
 def test_a_figure_of_bars_is_as_high_as_it_has_bars() -> None:
     panel = TuningPanel()
+    heights = [panel_plots.plot_outcomes(panel.state).layout.height]
     for number, status in enumerate(("ok", "wrong", "timeout"), start=1):
-        heights = panel_plots.plot_outcomes(panel.state).layout.height
         panel.on_event(TrialMeasured("8x48", "T=8", 1.0, status, number))
-        assert panel_plots.plot_outcomes(panel.state).layout.height > heights
+        heights.append(panel_plots.plot_outcomes(panel.state).layout.height)
+    assert 100 < heights[0] == heights[1] < heights[2] < heights[3]
     assert panel._figures.live["outcomes"].layout.grid_column == WIDE

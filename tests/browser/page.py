@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
@@ -66,6 +65,8 @@ UNDRAWN = """(figures) => figures.flatMap((figure, number) =>
     ? [] : [`figure ${number}: ${figure.textContent}`])"""
 SHOWN = """(figure) => JSON.stringify([
   figure.data, figure.layout.title, figure.layout.shapes, figure.layout.annotations])"""
+FITTED = """(figures) => figures.every((figure) =>
+  Math.abs(figure._fullLayout.width - figure.getBoundingClientRect().width) <= 2)"""
 THEMED = """(figures) => figures.every((figure) =>
   figure._fullLayout.font.color
     === getComputedStyle(figure).getPropertyValue('--jp-ui-font-color1').trim())"""
@@ -97,8 +98,7 @@ class Notebook:
         """Opens a notebook of the lab's folder in a window of its own and waits for its kernel."""
         page = browser.new_page(viewport=VIEWPORT)
         page.set_default_timeout(1000 * SECONDS)
-        workspace = f"{lab.url}/lab/workspaces/{uuid4().hex}/tree/{name}"
-        notebook = cls(page, f"{workspace}?token={lab.token}")
+        notebook = cls(page, lab.address(name))
         page.on("console", lambda said: notebook._heard(said.type, said.text))
         page.on("pageerror", lambda error: notebook._heard("error", str(error)))
         page.on("request", lambda request: notebook._asked(lab.url, request.url))
@@ -194,6 +194,17 @@ class Notebook:
         until(self.page, lambda: self.page.evaluate(light) == str(name == "Light").lower(), "the theme")
         figures = self.page.locator(".dietlab-figure")
         until(self.page, lambda: figures.evaluate_all(THEMED), "figures follow the theme")
+
+    def widen(self, width: int) -> None:
+        """Gives the outputs of cells this width in pixels, and waits until every figure has the new one."""
+        place = self.page.locator(".jp-Notebook .jp-OutputArea-output").first
+        window = dict(self.page.viewport_size or VIEWPORT)
+        for _ in range(2):  # a scroll bar may come or go
+            window["width"] += round(width - place.evaluate("(one) => one.getBoundingClientRect().width"))
+            self.page.set_viewport_size(window)
+        figures = self.page.locator(".dietlab-figure")
+        until(self.page, lambda: figures.evaluate_all(FITTED), "figures have the new width")
+        assert abs(place.evaluate("(one) => one.getBoundingClientRect().width") - width) <= 2
 
     def close(self) -> None:
         """Ends the kernel too."""

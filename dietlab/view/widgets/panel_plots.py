@@ -227,7 +227,7 @@ def draw_outcomes(state: TuningState, template: str | None = None) -> Drawing:
     }
     title = "What became of the trials"
     layout = _layout(title, "trials (count)", "outcome", template, empty=frame.empty, bars=True)
-    layout["height"] = LOW + BAR * len(frame)
+    layout["height"] = LOW + BAR * max(1, len(frame))
     return {"data": [trace] if len(frame) else [], "layout": layout}
 
 
