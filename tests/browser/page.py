@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
+
+from PIL import Image
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
@@ -22,6 +25,8 @@ without what it then leaves out, and every test looks whether they are drawn."""
 LATE = "Comm not found for comm id"
 """What JupyterLab says of a message to a widget that a restart or a reload has just put away. Every test
 looks whether the widgets that took its place are drawn and answer."""
+PICTURE_COLOURS = 128
+"""Of a screenshot: flat colours and the edges of letters need no more."""
 VIEWPORT = {"width": 1360, "height": 1500}
 
 # The status icon is idle before there is a kernel; what is run then is lost in a dialog.
@@ -303,9 +308,12 @@ class Widget:
         )
 
     def take_picture(self, path: Path) -> None:
-        """What stands below the cell, with the pointer elsewhere."""
+        """What stands below the cell, with the pointer elsewhere; few colours make a small file."""
         self.page.mouse.move(0, 0)
-        self.place.locator(".jp-OutputArea-output").first.screenshot(path=path)
+        taken = BytesIO(self.place.locator(".jp-OutputArea-output").first.screenshot())
+        with Image.open(taken) as image:
+            few = image.convert("RGB").quantize(PICTURE_COLOURS, dither=Image.Dither.NONE)
+            few.save(path, "png", optimize=True)
 
     @property
     def contrast(self) -> float:
