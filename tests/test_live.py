@@ -124,12 +124,13 @@ def test_pictures_join_what_a_widget_has(bundle: Any) -> None:
     assert metadata == (bundle[1] if isinstance(bundle, tuple) else {})
 
 
+@pytest.mark.parametrize("module", ["live", "explorer", "panel"])
 @pytest.mark.parametrize("package", ["anywidget", "ipywidgets", "plotly"])
-def test_a_missing_package_is_named_with_the_remedy(package: str) -> None:
+def test_a_missing_package_is_named_with_the_remedy(package: str, module: str) -> None:
     code = (
         f"import sys; sys.modules[{package!r}] = None\n"
         "from dietlab.errors import MissingDependencyError\n"
-        "try: import dietlab.view.widgets.live\n"
+        f"try: import dietlab.view.widgets.{module}\n"
         "except MissingDependencyError as error:\n"
         f"    sys.exit(not ({package!r} in str(error) and 'pip install' in str(error)))\n"
         "sys.exit('no error')"

@@ -6,7 +6,10 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-import ipywidgets  # isort: skip  # live.py says what to install if it is missing
+from dietlab.view.lab import lab_imports
+
+with lab_imports("explorers"):
+    import ipywidgets
 
 CARDS = "display:flex;flex-wrap:wrap;gap:8px;padding:4px 0;line-height:1.35"
 """The style of a row of cards: it wraps where a cell is narrower than all of them. In the HTML itself, since
@@ -88,7 +91,7 @@ def _group(label: str, controls: Sequence[Any]) -> Any:
 
 
 def _grid(controls: Sequence[Any], columns: int) -> Any:
-    """Returns controls in at most so many columns, with labels of one width, so that their tracks begin on
+    """Returns controls in at most that number of columns, with labels of one width: their tracks begin on
     one line."""
     words = max((len(getattr(control, "description", "")) for control in controls), default=0)
     for control in controls:
