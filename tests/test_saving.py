@@ -14,7 +14,7 @@ from plotly.io import read_json
 
 from dietlab.errors import DietlabError
 from dietlab.view.static.picture import DPI, WIDTH
-from dietlab.view.static.saving import KINDS, SAVED_DPI, frame_traces, save
+from dietlab.view.static.saving import KINDS, SAVED_DPI, save, values_of
 from dietlab.view.widgets.live import show
 
 MAGIC = {
@@ -78,7 +78,7 @@ def test_a_heat_map_has_a_row_for_each_cell(edges: bool, placed: bool) -> None:
     z = np.arange(6).reshape(2, 3)
     x = [5, 15, 25, 35] if edges else [10, 20, 30]
     places: dict[str, Any] = {"x": x, "y": [1, 2]} if placed else {}
-    frame = frame_traces(go.Figure(go.Heatmap(z=z, **places)))
+    frame = values_of(go.Figure(go.Heatmap(z=z, **places)))
     assert frame["z"].tolist() == [0, 1, 2, 3, 4, 5]
     assert frame["x"].tolist() == ([10, 20, 30] if placed else [0, 1, 2]) * 2
     assert frame["y"].tolist() == ([1, 1, 1, 2, 2, 2] if placed else [0, 0, 0, 1, 1, 1])

@@ -41,7 +41,7 @@ _HOMES = {
         "plot_speedup",
         "plot_throughput",
     ),
-    "dietlab.view.static.saving": ("frame_traces", "save"),
+    "dietlab.view.static.saving": ("save",),
     "dietlab.view.progress": ("LogObserver",),
     "dietlab.view.progress_bar": ("ProgressBar",),
     "dietlab.view.figures.shape_map": ("frame_map", "plot_map"),
@@ -114,7 +114,6 @@ if TYPE_CHECKING:
     from dietlab.view.pages.report import write_html as write_html
     from dietlab.view.progress import LogObserver as LogObserver
     from dietlab.view.progress_bar import ProgressBar as ProgressBar
-    from dietlab.view.static.saving import frame_traces as frame_traces
     from dietlab.view.static.saving import save as save
     from dietlab.view.widgets.cost_lab import cost_lab as cost_lab
     from dietlab.view.widgets.cost_lab import frame_ranking as frame_ranking

@@ -91,7 +91,7 @@ def render(figure: Any, kind: Kind) -> bytes:
     return kind.write(drawn, frame if isinstance(frame, pd.DataFrame) else None)
 
 
-def frame_traces(figure: go.Figure) -> pd.DataFrame:
+def values_of(figure: go.Figure) -> pd.DataFrame:
     """Returns the values of a plotly figure's traces, a row for each point: the number, the name and the type
     of its trace, and x, y, z and text as far as a trace has them."""
     import pandas as pd
@@ -138,7 +138,7 @@ def _drawn(kind: str) -> Callable[[go.Figure, pd.DataFrame | None], bytes]:
 
 
 def _table(figure: go.Figure, frame: pd.DataFrame | None) -> bytes:
-    table = frame_traces(figure) if frame is None else frame
+    table = values_of(figure) if frame is None else frame
     text: str = table.to_csv(index=False)
     return text.encode()
 
