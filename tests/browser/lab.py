@@ -28,16 +28,18 @@ APPS = {
 
 SETTINGS: dict[str, dict[str, Any]] = {
     # No dialog may cover the page, and no copy of a notebook changes behind a test's back.
-    "apputils-extension/notification": {
+    "@jupyterlab/apputils-extension/notification": {
         "fetchNews": "false",
         "checkForUpdates": False,
         "doNotDisturbMode": True,
     },
-    "docmanager-extension/plugin": {"autosave": False},
+    "@jupyterlab/docmanager-extension/plugin": {"autosave": False},
     # Outputs outside the window are drawn too.
-    "notebook-extension/tracker": {"windowingMode": "none"},
+    "@jupyterlab/notebook-extension/tracker": {"windowingMode": "none"},
+    # Jupyter Notebook's cells are as wide as its window, not at most 1200 pixels.
+    "@jupyter-notebook/notebook-extension/full-width-notebook": {"fullWidthNotebook": True},
 }
-"""JupyterLab's settings that differ from its own."""
+"""Settings of both that differ from their defaults."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ def serve(folder: Path, module: str = "jupyterlab") -> Iterator[Lab]:
     root, port, token = folder / "root", _free_port(), secrets.token_hex()
     root.mkdir()
     for name, values in SETTINGS.items():
-        path = folder / "settings" / "@jupyterlab" / f"{name}.jupyterlab-settings"
+        path = folder / "settings" / f"{name}.jupyterlab-settings"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(values), encoding="utf-8")
     hide_torch(folder / "ipython")
