@@ -47,7 +47,7 @@ from dietlab.view.static.saving import save
 from dietlab.view.widgets import panel_plots
 from dietlab.view.widgets.panel import EMPTY, TuningPanel
 from dietlab.view.widgets.panel_follow import StudyTail
-from dietlab.view.widgets.panel_parts import CHOICES, WIDE, DrawingPace, Figures, Place
+from dietlab.view.widgets.panel_parts import CHOICES, DrawingPace, Figures, Place
 from dietlab.view.widgets.panel_state import MAX_POINTS, MAX_STAGES, TuningState
 from dietlab.workloads import Dense, Workload
 
@@ -856,4 +856,5 @@ def test_a_figure_of_bars_is_as_high_as_it_has_bars() -> None:
         panel.on_event(TrialMeasured("8x48", "T=8", 1.0, status, number))
         heights.append(panel_plots.plot_outcomes(panel.state).layout.height)
     assert 100 < heights[0] == heights[1] < heights[2] < heights[3]
-    assert panel._figures.live["outcomes"].layout.grid_column == WIDE
+    grid, low = panel._figures.box.children
+    assert low is panel._figures.live["outcomes"] and len(grid.children) == 4

@@ -71,7 +71,8 @@ UNDRAWN = """(figures) => figures.flatMap((figure, number) =>
 SHOWN = """(figure) => JSON.stringify([
   figure.data, figure.layout.title, figure.layout.shapes, figure.layout.annotations])"""
 FITTED = """(figures) => figures.every((figure) =>
-  Math.abs(figure._fullLayout.width - figure.getBoundingClientRect().width) <= 2)"""
+  Math.abs(figure._fullLayout.width - figure.getBoundingClientRect().width) <= 2
+    && Math.abs(figure.offsetHeight - figure._fullLayout.height) <= 8)"""
 THEMED = """(figures) => figures.every((figure) =>
   figure._fullLayout.font.color
     === getComputedStyle(figure).getPropertyValue('--jp-ui-font-color1').trim())"""

@@ -71,10 +71,12 @@ function inTurn(draw) {
 async function render({ model, el }) {
   const place = document.createElement("div");
   place.className = "dietlab-figure";
+  // As wide as there is room, whatever is drawn in it: else a narrower window would not make it narrower.
+  place.style.cssText = "width: 0; min-width: 100%";
   el.appendChild(place);
   const shown = await named(model, "model");
   takeFiles(shown);
-  let library = null, drawing = false, outdated = false, listening = false;
+  let library = null, drawing = false, outdated = false, listening = false, width = 0;
 
   // A burst of changes is drawn once, with the newest.
   const draw = async () => {
@@ -83,7 +85,10 @@ async function render({ model, el }) {
     drawing = true;
     try {
       const { data, layout } = themed(JSON.parse(shown.get("figure_json")), el);
-      await inTurn(() => library.react(place, data, layout, { responsive: true, displaylogo: false }));
+      // plotly's own way to follow a window forgets the height.
+      width = Math.floor(place.getBoundingClientRect().width);
+      if (width) layout.width = width;
+      await inTurn(() => library.react(place, data, layout, { displaylogo: false }));
       if (!listening) {
         listening = true;
         place.on("plotly_click", ({ points: [point] }) => {
@@ -99,7 +104,9 @@ async function render({ model, el }) {
   };
 
   // A view is made before it is in the page: only there does it get its width.
-  const sizes = new ResizeObserver(() => { if (listening && el.offsetParent) library.Plots.resize(place).catch(() => {}); });
+  const sizes = new ResizeObserver(() => {
+    if (listening && el.offsetParent && Math.floor(place.getBoundingClientRect().width) !== width) draw();
+  });
   sizes.observe(el);
   shown.on("change:figure_json", draw);
   const themes = new MutationObserver(draw);

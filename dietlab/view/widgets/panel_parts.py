@@ -23,8 +23,8 @@ Clock = Callable[[], float]
 
 COLUMNS = "repeat(auto-fit, minmax(max(340px, 40%), 1fr))"
 """Two figures side by side where there is room, so that four fill two rows."""
-WIDE = "1 / -1"
-"""The grid columns of a low figure that has a row for itself."""
+LOW = "outcomes"
+"""The figure that is so low that it stands below the others, over the whole width."""
 
 
 class DrawingPace:
@@ -128,11 +128,11 @@ class Figures:
         self.live = {name: LiveFigure(go.Figure(view.draw(state))) for name, view in VIEWS.items()}
         for live in self.live.values():
             live.layout.min_width = "0"  # a grid's column may be narrower than what is in it
-        self.live["outcomes"].layout.grid_column = WIDE
-        self.box = ipywidgets.GridBox(
-            list(self.live.values()), layout=ipywidgets.Layout(grid_template_columns=COLUMNS)
+        grid = ipywidgets.GridBox(
+            [live for name, live in self.live.items() if name != LOW],
+            layout=ipywidgets.Layout(grid_template_columns=COLUMNS),
         )
-
+        self.box = ipywidgets.VBox([grid, self.live[LOW]])
         self.chooser = ipywidgets.Dropdown(
             options=CHOICES,
             description="save",
