@@ -132,6 +132,7 @@ _HOMES = {
         "render_html",
         "render_text",
         "roofline_explorer",
+        "save",
         "show",
         "space_explorer",
         "speedup_explorer",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from base64 import b64decode
@@ -19,10 +20,17 @@ from conftest import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dietlab.errors import RecordError
+from dietlab import lessons
+from dietlab.errors import DietlabError, RecordError
 from dietlab.view.figures.base import new_figure
-from dietlab.view.widgets.explorer import Drawn, Explorer
+from dietlab.view.static.saving import KINDS
+from dietlab.view.widgets.cards import cards_html
+from dietlab.view.widgets.cost_lab import cost_lab
+from dietlab.view.widgets.explorer import Drawn, Explorer, refusal
+from dietlab.view.widgets.export import OFFERED
 from dietlab.view.widgets.live import CAPTION, LiveFigure, show, with_picture
+from dietlab.view.widgets.padding_explorer import padding_explorer
+from dietlab.view.widgets.space_explorer import space_explorer
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 COLOURS = {1: ("red",), 2: ("red", "blue"), 3: ("blue", "lime")}
@@ -116,12 +124,13 @@ def test_pictures_join_what_a_widget_has(bundle: Any) -> None:
     assert metadata == (bundle[1] if isinstance(bundle, tuple) else {})
 
 
+@pytest.mark.parametrize("module", ["live", "explorer", "panel"])
 @pytest.mark.parametrize("package", ["anywidget", "ipywidgets", "plotly"])
-def test_a_missing_package_is_named_with_the_remedy(package: str) -> None:
+def test_a_missing_package_is_named_with_the_remedy(package: str, module: str) -> None:
     code = (
         f"import sys; sys.modules[{package!r}] = None\n"
         "from dietlab.errors import MissingDependencyError\n"
-        "try: import dietlab.view.widgets.live\n"
+        f"try: import dietlab.view.widgets.{module}\n"
         "except MissingDependencyError as error:\n"
         f"    sys.exit(not ({package!r} in str(error) and 'pip install' in str(error)))\n"
         "sys.exit('no error')"
@@ -141,8 +150,8 @@ def test_no_name_is_hidden_by_a_module_of_that_name(package: str) -> None:
 
 def test_an_explorer_shows_controls_numbers_and_figure() -> None:
     view = explorer(Drawing())
-    row, numbers, live = view.children
-    assert list(row.children) == list(view.controls.values())
+    row, numbers, live, files = view.children
+    assert list(row.children) == list(view.controls.values()) and files is view.files
     assert live is view.live and title_of(live) == "2 red"
     assert view.values == {"rows": 2, "colour": "red"}
     assert view.frame["row"].tolist() == [0, 1] and view.figure is view.live.figure
@@ -153,8 +162,38 @@ def test_an_explorer_shows_controls_numbers_and_figure() -> None:
 def test_many_controls_stand_in_rows() -> None:
     controls = {f"c{i}": ipywidgets.IntSlider() for i in range(5)}
     view = Explorer(lambda **values: Drawn(titled("x"), pd.DataFrame()), controls, per_row=2)
-    rows = [child for child in view.children if isinstance(child, ipywidgets.HBox)]
-    assert [len(row.children) for row in rows] == [2, 2, 1]
+    (grid,) = (child for child in view.children if isinstance(child, ipywidgets.GridBox))
+    assert list(grid.children) == list(controls.values())
+    assert "calc(50.00% - 12px)" in grid.layout.grid_template_columns, "at most two side by side"
+
+
+def test_controls_stand_in_labelled_groups() -> None:
+    controls = {f"c{i}": ipywidgets.IntSlider(description=f"c{i}" * (i + 1)) for i in range(6)}
+    groups = {"First <group>": ["c0"], "Second": ["c1", "c2", "c3", "c4"], "Third": ["not there"]}
+    view = Explorer(lambda **values: Drawn(titled("x"), pd.DataFrame()), controls, groups=groups)
+    boxes, rest, *_ = view.children
+    labels = [group.children[0].value for group in boxes.children]
+    assert labels == ["<b>First &lt;group&gt;</b>", "<b>Second</b>"]
+    held = [list(group.children[1].children) for group in boxes.children]
+    assert held == [[controls["c0"]], [controls[f"c{i}"] for i in range(1, 5)]]
+    assert list(rest.children) == [controls["c5"]], "what no group names is there too"
+    assert {controls[f"c{i}"].style.description_width for i in range(1, 5)} == {"10ch"}
+
+
+@pytest.mark.parametrize(
+    ("value", "large", "small"),
+    [
+        ("3.1 %", "3.1 %", ""),
+        ("18.7 us (17.6 to 19.9)", "18.7", "us (17.6 to 19.9)"),
+        ("two words & a sentence", "two words &amp; a sentence", ""),
+        ("1" * 20, "1" * 20, ""),
+    ],
+)
+def test_a_card_has_a_small_label_and_a_large_value(value: str, large: str, small: str) -> None:
+    html = cards_html({"waste < 1": value})
+    assert "waste &lt; 1" in html and f"<b>{large}</b>" in html
+    assert (f">{small}</span>" in html) == bool(small)
+    assert "flex-wrap:wrap" in html
 
 
 def test_a_moved_control_draws_once() -> None:
@@ -240,3 +279,122 @@ def test_clicks_are_ignored_where_nobody_asked_for_them() -> None:
     draw.calls = 0
     view.live.clicked = {"trace": 0, "point": 1, "x": 1, "y": 4, "count": 1}
     assert draw.calls == 0 and view.values["rows"] == 2
+
+
+# --- files --------------------------------------------------------------------------------------------
+
+
+def sent_by(view: Any) -> list[tuple[dict[str, str], bytes]]:
+    """Files that a figure's page is asked to offer, as they come."""
+    sent: list[tuple[dict[str, str], bytes]] = []
+    view.live.model.send = lambda content, buffers: sent.append((content, buffers[0]))
+    return sent
+
+
+@pytest.mark.parametrize("kind", OFFERED)
+def test_a_button_offers_a_file(kind: str) -> None:
+    view = explorer(Drawing())
+    sent = sent_by(view)
+    view.files.buttons[kind].click()
+    ((told, data),) = sent
+    assert told == {"name": f"explorer.{kind}", "mime": KINDS[kind].mime}
+    starts = {"svg": b"<?xml", "png": b"\x89PNG", "pdf": b"%PDF", "csv": b"row,colour"}
+    assert data.startswith(starts[kind])
+    assert view.files.buttons[kind].tooltip
+
+
+def test_what_cannot_be_saved_is_said_beside_the_buttons() -> None:
+    view = explorer(Drawing())
+    sent = sent_by(view)
+    view.drawn = Drawn("no figure", view.frame)  # type: ignore[arg-type]
+    view.files.buttons["svg"].click()
+    assert not sent and "a figure or an explorer can be saved" in view.files.children[-1].value
+
+
+# --- states -------------------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 3), st.integers(0, 1), st.integers(1, 3), st.integers(0, 1))
+def test_a_state_comes_back_through_json(rows: int, colour: int, other: int, another: int) -> None:
+    first, second = (explorer(Drawing(), rows=n) for n in (rows, other))
+    for view, n, c in ((first, rows, colour), (second, other, another)):
+        view.set(colour=COLOURS[n][c % len(COLOURS[n])])
+    state = json.loads(json.dumps(first.state()))
+    assert second.restore(state) is second
+    assert second.state() == state == first.state() and title_of(second.live) == title_of(first.live)
+
+
+def test_an_option_that_another_value_brings_is_restored() -> None:
+    view = explorer(Drawing(), rows=1)
+    assert "lime" not in view.controls["colour"].options
+    view.restore({"colour": "lime", "rows": 3})
+    assert view.values == {"rows": 3, "colour": "lime"} and title_of(view.live) == "3 lime"
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        (3, "a state is a dictionary of values by control; got a value of class int"),
+        ({}, "missing colour, rows"),
+        ({"rows": 2}, "missing colour"),
+        ({"rows": 2, "colour": "red", "size": 1}, "unknown size"),
+        ({"rows": "2", "colour": "red"}, "rows is a whole number from 0 to 3; got '2'"),
+        ({"rows": True, "colour": "red"}, "rows is a whole number from 0 to 3; got True"),
+        ({"rows": 4, "colour": "red"}, "rows is a whole number from 0 to 3; got 4"),
+        ({"rows": 1, "colour": "blue"}, "colour is one of 'red'; got 'blue'"),
+        ({"rows": 3, "colour": ["blue"]}, "colour is one of 'blue', 'lime'; got"),
+    ],
+)
+def test_a_wrong_state_is_refused_and_changes_nothing(state: Any, said: str) -> None:
+    view = explorer(Drawing())
+    view.set(colour="blue")
+    with pytest.raises(DietlabError, match=re.escape(said)):
+        view.restore(state)
+    assert view.state() == {"rows": 2, "colour": "blue"} and title_of(view.live) == "2 blue"
+
+
+@pytest.mark.parametrize(
+    ("control", "taken", "refused"),
+    [
+        (ipywidgets.IntSlider(min=16, max=64, step=16, value=16), (16, 64), (17, 80, 32.0, None)),
+        (ipywidgets.FloatSlider(min=0, max=1), (0, 0.5, 1.0), (1.5, float("nan"), "0.5", False)),
+        (ipywidgets.Checkbox(), (True, False), (1, "True")),
+        (ipywidgets.Text(), ("", "x"), (1, None)),
+        (ipywidgets.Dropdown(options=[("one", 1), ("two", 2)]), (1, 2), ("one", 3, True)),
+    ],
+)
+def test_a_control_takes_values_of_its_kind(control: Any, taken: Any, refused: Any) -> None:
+    assert [refusal(control, value) for value in taken] == [""] * len(taken)
+    assert all(refusal(control, value) for value in refused)
+
+
+def test_the_line_that_reopens_a_state_is_shown_on_demand_and_runs() -> None:
+    def opened() -> Explorer:
+        controls = {"rows": ipywidgets.IntSlider(value=2, min=0, max=3)}
+        return Explorer(
+            lambda rows: Drawn(titled(f"{rows} rows"), pd.DataFrame()), controls, opener="opened()"
+        )
+
+    view, place = opened(), -1
+    assert view.files.children[place].value == ""
+    view.files.link.click()
+    view.set(rows=3)
+    assert "opened().restore({&#x27;rows&#x27;: 3})" in view.files.children[place].value
+    again = eval(view.link(), {"opened": opened})
+    assert again.state() == view.state() == {"rows": 3}
+    view.files.link.click()
+    assert view.files.children[place].value == ""
+
+
+@pytest.mark.parametrize("name", ["space", "padding", "cost"])
+def test_every_control_of_an_explorer_says_what_it_means(name: str) -> None:
+    dense, chip = lessons.workload(), lessons.hardware()
+    made = {
+        "space": lambda: space_explorer(dense, chip),
+        "padding": lambda: padding_explorer(dense, chip),
+        "cost": lambda: cost_lab(lessons.replayed_run()),
+    }
+    view = made[name]()
+    assert [name for name, control in view.controls.items() if not control.tooltip] == []
+    assert view.link().startswith(f"dl.{ {'cost': 'cost_lab'}.get(name, f'{name}_explorer') }(")
+    assert view.restore(view.state()).state() == view.state()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from time import monotonic, sleep
 from typing import Any
 
 import nbformat
+import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -41,10 +43,11 @@ from dietlab.hardware import Hardware
 from dietlab.measure import Record, SyntheticRunner, Trial
 from dietlab.shapes import Dim, ShapeSet
 from dietlab.study import Study
+from dietlab.view.static.saving import save
 from dietlab.view.widgets import panel_plots
 from dietlab.view.widgets.panel import EMPTY, TuningPanel
 from dietlab.view.widgets.panel_follow import StudyTail
-from dietlab.view.widgets.panel_parts import DrawingPace, Figures, Place
+from dietlab.view.widgets.panel_parts import CHOICES, DrawingPace, Figures, Place
 from dietlab.view.widgets.panel_state import MAX_POINTS, MAX_STAGES, TuningState
 from dietlab.workloads import Dense, Workload
 
@@ -464,12 +467,24 @@ def test_a_folder_without_a_study_is_refused(tmp_path: Path) -> None:
 # --- the pace ---------------------------------------------------------------------------------
 
 
+def cards_of(html: str) -> dict[str, str]:
+    """The values on cards by their labels."""
+    return dict(re.findall(r"<div style='[^']*'>([^<]+)</div><div style='[^']*'><b>(.*?)</b></div>", html))
+
+
 def test_panel_counts_the_trials_of_each_server() -> None:
     panel = TuningPanel()
     for number, device in enumerate(("two", "one", "two", ""), start=1):
         panel.on_event(TrialMeasured("8x48", "T=8", 1.0, "ok", number, device=device))
     panel.on_event(StageFinished("search", 1.0))
-    assert panel._headline.value.endswith("4 trials, 0 failed<br>trials by server: one 1, two 2")
+    cards = cards_of(panel._headline.value)
+    assert cards == {
+        "best so far": "1.0 GFLOP/s",
+        "measured": "4 trials",
+        "of them failed": "0 trials",
+        "on one": "1 trials",
+        "on two": "2 trials",
+    }
 
 
 def test_panel_throttles_and_ends_on_the_final_state() -> None:
@@ -483,7 +498,8 @@ def test_panel_throttles_and_ends_on_the_final_state() -> None:
         updates += [clock.now] * (panel.updates - before)
     # At once, then every 0.25 s of the 202 / 128 s, and the final state.
     assert [later - earlier for earlier, later in pairwise(updates)] == [0.25] * 6 + [9 / 128]
-    assert panel._headline.value == "best <b>1000.0 GFLOP/s</b>, 100 trials, 1 failed"
+    cards = cards_of(panel._headline.value)
+    assert list(cards.values()) == ["1000.0 GFLOP/s", "100 trials", "1 trials"]
     bar, label = panel._bars.box.children[0].children
     assert (bar.value, bar.max, bar.bar_style) == (100, 100, "success")
     assert label.value == "measure: 100/100 trials, best 1000 GFLOP/s"
@@ -730,7 +746,8 @@ def test_two_panels_tell_their_runs_apart() -> None:
         gate.let(count)
         gate.passed(count)
     assert [p.state.trials for p in panels] == [1, 2]
-    assert [p._headline.value.partition(":")[0] for p in panels] == ["<b>ours</b>", "<b>theirs</b>"]
+    assert ["<b>ours</b>" in p._headline.value for p in panels] == [True, False]
+    assert ["<b>theirs</b>" in p._headline.value for p in panels] == [False, True]
     gates[0].let()
     assert all(run.wait(SECONDS) for run in runs)
 
@@ -815,3 +832,29 @@ def test_a_kernel_shows_the_panel_and_keeps_its_picture() -> None:
     assert again[-1].data["text/plain"] == "(5, True)"
     assert not [o for cell in notebook.cells for o in cell.outputs if o.output_type == "stream"]
     nbformat.validate(notebook)
+
+
+# --- saving -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for _, name in CHOICES])
+def test_the_chosen_figure_of_a_panel_is_saved(name: str, tmp_path: Path) -> None:
+    panel = TuningPanel()
+    for event in tuning_events(5):
+        panel.on_event(event)
+    panel.shown.value = name
+    table = pd.read_csv(save(panel, tmp_path / "x.csv"))
+    figure = json.loads(save(panel, tmp_path / "x.json").read_text(encoding="utf-8"))
+    assert len(table) == len(panel.frame) and list(table) == list(panel.frame)
+    assert figure["layout"]["title"]["text"] == panel.figure.layout.title.text
+
+
+def test_a_figure_of_bars_is_as_high_as_it_has_bars() -> None:
+    panel = TuningPanel()
+    heights = [panel_plots.plot_outcomes(panel.state).layout.height]
+    for number, status in enumerate(("ok", "wrong", "timeout"), start=1):
+        panel.on_event(TrialMeasured("8x48", "T=8", 1.0, status, number))
+        heights.append(panel_plots.plot_outcomes(panel.state).layout.height)
+    assert 100 < heights[0] == heights[1] < heights[2] < heights[3]
+    grid, low = panel._figures.box.children
+    assert low is panel._figures.live["outcomes"] and len(grid.children) == 4

@@ -48,6 +48,7 @@ _HOMES = {
         "plot_speedup",
         "plot_throughput",
     ),
+    "dietlab.view.static.saving": ("save",),
     "dietlab.view.progress": ("LogObserver",),
     "dietlab.view.progress_bar": ("ProgressBar",),
     "dietlab.view.figures.roofline": ("frame_below_roofline", "frame_roofline", "plot_roofline"),
@@ -130,6 +131,7 @@ if TYPE_CHECKING:
     from dietlab.view.pages.report import write_html as write_html
     from dietlab.view.progress import LogObserver as LogObserver
     from dietlab.view.progress_bar import ProgressBar as ProgressBar
+    from dietlab.view.static.saving import save as save
     from dietlab.view.widgets.choice import Choice as Choice
     from dietlab.view.widgets.coordinates_explorer import coordinates_explorer as coordinates_explorer
     from dietlab.view.widgets.cost_lab import cost_lab as cost_lab

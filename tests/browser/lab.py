@@ -1,4 +1,4 @@
-"""JupyterLab on the loopback address, in a home folder of its own that is thrown away."""
+"""JupyterLab or Jupyter Notebook on the loopback address, in a home folder of its own that is thrown away."""
 
 from __future__ import annotations
 
@@ -15,38 +15,54 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
+from uuid import uuid4
 
 from notebook_runs import hide_torch
 
 SECONDS_TO_START = 90.0
+APPS = {
+    "jupyterlab": ("LabApp", "lab/workspaces/{workspace}/tree"),
+    "notebook": ("JupyterNotebookApp", "notebooks"),
+}
+"""The name of a server's settings and where it shows a notebook, by Python module."""
+
 SETTINGS: dict[str, dict[str, Any]] = {
     # No dialog may cover the page, and no copy of a notebook changes behind a test's back.
-    "apputils-extension/notification": {
+    "@jupyterlab/apputils-extension/notification": {
         "fetchNews": "false",
         "checkForUpdates": False,
         "doNotDisturbMode": True,
     },
-    "docmanager-extension/plugin": {"autosave": False},
+    "@jupyterlab/docmanager-extension/plugin": {"autosave": False},
     # Outputs outside the window are drawn too.
-    "notebook-extension/tracker": {"windowingMode": "none"},
+    "@jupyterlab/notebook-extension/tracker": {"windowingMode": "none"},
+    # Jupyter Notebook's cells are as wide as its window, not at most 1200 pixels.
+    "@jupyter-notebook/notebook-extension/full-width-notebook": {"fullWidthNotebook": True},
 }
-"""JupyterLab's settings that differ from its own."""
+"""Settings of both that differ from their defaults."""
 
 
 @dataclass(frozen=True)
 class Lab:
-    """A running JupyterLab.
+    """A running JupyterLab, or a running Jupyter Notebook.
 
     Attributes:
         url: with the port, without a path.
         root: the folder that it shows.
         config: the folder of its configuration.
+        module: which of :data:`APPS` it is.
     """
 
     url: str
     token: str
     root: Path
     config: Path
+    module: str = "jupyterlab"
+
+    def address(self, name: str) -> str:
+        """Where a notebook is shown, in a workspace that no other page has."""
+        _, place = APPS[self.module]
+        return f"{self.url}/{place.format(workspace=uuid4().hex)}/{name}?token={self.token}"
 
     @contextmanager
     def without(self, *extensions: str) -> Iterator[None]:
@@ -61,28 +77,28 @@ class Lab:
 
 
 @contextmanager
-def serve(folder: Path) -> Iterator[Lab]:
-    """Starts JupyterLab on ``folder / "root"`` and ends it, with its kernels, afterwards."""
+def serve(folder: Path, module: str = "jupyterlab") -> Iterator[Lab]:
+    """Starts one of :data:`APPS` on ``folder / "root"`` and ends it, with its kernels, afterwards."""
     root, port, token = folder / "root", _free_port(), secrets.token_hex()
     root.mkdir()
     for name, values in SETTINGS.items():
-        path = folder / "settings" / "@jupyterlab" / f"{name}.jupyterlab-settings"
+        path = folder / "settings" / f"{name}.jupyterlab-settings"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(values), encoding="utf-8")
     hide_torch(folder / "ipython")
     command = [
         sys.executable,
         "-m",
-        "jupyterlab",
+        module,
         "--no-browser",
         "--allow-root",
         "--ip=127.0.0.1",
         f"--port={port}",
         "--ServerApp.port_retries=0",
         f"--ServerApp.root_dir={root}",
-        "--LabApp.expose_app_in_browser=True",
+        f"--{APPS[module][0]}.expose_app_in_browser=True",
     ]
-    log = folder / "jupyterlab.log"
+    log = folder / f"{module}.log"
     with log.open("wb") as output:
         server = subprocess.Popen(
             command,
@@ -94,7 +110,7 @@ def serve(folder: Path) -> Iterator[Lab]:
         )
     try:
         _wait(server, port, log)
-        yield Lab(f"http://127.0.0.1:{port}", token, root, folder / "config")
+        yield Lab(f"http://127.0.0.1:{port}", token, root, folder / "config", module)
     finally:
         _end(server)
 
@@ -131,7 +147,7 @@ def _wait(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
             return
         except OSError:
             sleep(0.1)
-    raise RuntimeError(f"JupyterLab did not start:\n{log.read_text(encoding='utf-8')[-3000:]}")
+    raise RuntimeError(f"Jupyter did not start:\n{log.read_text(encoding='utf-8')[-3000:]}")
 
 
 def _end(server: subprocess.Popen[bytes]) -> None:

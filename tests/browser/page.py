@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
+
+from PIL import Image
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
@@ -23,6 +25,8 @@ without what it then leaves out, and every test looks whether they are drawn."""
 LATE = "Comm not found for comm id"
 """What JupyterLab says of a message to a widget that a restart or a reload has just put away. Every test
 looks whether the widgets that took its place are drawn and answer."""
+PICTURE_COLOURS = 128
+"""Of a screenshot: flat colours and the edges of letters need no more."""
 VIEWPORT = {"width": 1360, "height": 1500}
 
 # The status icon is idle before there is a kernel; what is run then is lost in a dialog.
@@ -66,6 +70,9 @@ UNDRAWN = """(figures) => figures.flatMap((figure, number) =>
     ? [] : [`figure ${number}: ${figure.textContent}`])"""
 SHOWN = """(figure) => JSON.stringify([
   figure.data, figure.layout.title, figure.layout.shapes, figure.layout.annotations])"""
+FITTED = """(figures) => figures.every((figure) =>
+  Math.abs(figure._fullLayout.width - figure.getBoundingClientRect().width) <= 2
+    && Math.abs(figure.offsetHeight - figure._fullLayout.height) <= 8)"""
 THEMED = """(figures) => figures.every((figure) =>
   figure._fullLayout.font.color
     === getComputedStyle(figure).getPropertyValue('--jp-ui-font-color1').trim())"""
@@ -97,8 +104,7 @@ class Notebook:
         """Opens a notebook of the lab's folder in a window of its own and waits for its kernel."""
         page = browser.new_page(viewport=VIEWPORT)
         page.set_default_timeout(1000 * SECONDS)
-        workspace = f"{lab.url}/lab/workspaces/{uuid4().hex}/tree/{name}"
-        notebook = cls(page, f"{workspace}?token={lab.token}")
+        notebook = cls(page, lab.address(name))
         page.on("console", lambda said: notebook._heard(said.type, said.text))
         page.on("pageerror", lambda error: notebook._heard("error", str(error)))
         page.on("request", lambda request: notebook._asked(lab.url, request.url))
@@ -194,6 +200,17 @@ class Notebook:
         until(self.page, lambda: self.page.evaluate(light) == str(name == "Light").lower(), "the theme")
         figures = self.page.locator(".dietlab-figure")
         until(self.page, lambda: figures.evaluate_all(THEMED), "figures follow the theme")
+
+    def widen(self, width: int) -> None:
+        """Gives the outputs of cells this width in pixels, and waits until every figure has the new one."""
+        place = self.page.locator(".jp-Notebook .jp-OutputArea-output").first
+        window = dict(self.page.viewport_size or VIEWPORT)
+        for _ in range(2):  # a scroll bar may come or go
+            window["width"] += round(width - place.evaluate("(one) => one.getBoundingClientRect().width"))
+            self.page.set_viewport_size(window)
+        figures = self.page.locator(".dietlab-figure")
+        until(self.page, lambda: figures.evaluate_all(FITTED), "figures have the new width")
+        assert abs(place.evaluate("(one) => one.getBoundingClientRect().width") - width) <= 2
 
     def close(self) -> None:
         """Ends the kernel too."""
@@ -292,9 +309,12 @@ class Widget:
         )
 
     def take_picture(self, path: Path) -> None:
-        """What stands below the cell, with the pointer elsewhere."""
+        """What stands below the cell, with the pointer elsewhere; few colours make a small file."""
         self.page.mouse.move(0, 0)
-        self.place.locator(".jp-OutputArea-output").first.screenshot(path=path)
+        taken = BytesIO(self.place.locator(".jp-OutputArea-output").first.screenshot())
+        with Image.open(taken) as image:
+            few = image.convert("RGB").quantize(PICTURE_COLOURS, dither=Image.Dither.NONE)
+            few.save(path, "png", optimize=True)
 
     @property
     def contrast(self) -> float:

@@ -160,7 +160,8 @@ def cost_lab(run: TuningRun) -> Explorer:
     def clicked(values: Mapping[str, Any], point: Mapping[str, Any]) -> Mapping[str, Any]:
         return _chosen(predictions(values["records"]), point) if values["show"] == PREDICTIONS else {}
 
-    return Explorer(draw, _controls(run, counts), clicked, per_row=2)
+    groups = {"Model": ["records"], "View": ["show", "colour", "scheme"]}
+    return Explorer(draw, _controls(run, counts), clicked, groups=groups, opener="dl.cost_lab(run)")
 
 
 def _chosen(frame: pd.DataFrame, point: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -188,19 +189,24 @@ def _controls(run: TuningRun, counts: Sequence[int]) -> dict[str, Any]:
     style = {"description_width": "initial"}
     start = max((count for count in counts if count <= (1 - REST) * counts[-1]), default=counts[0])
     kernels = tuple(kernel.key for kernel in run.schemes)
-    choices: dict[str, tuple[str, tuple[str, ...]]] = {
-        "show": ("show", (PREDICTIONS, IMPORTANCES, RANKING)),
-        "colour": ("colour by", (*run.space.workload.dims, *TILE)),
-        "scheme": ("scheme", (NONE, *kernels)),
+    choices: dict[str, tuple[str, str, tuple[str, ...]]] = {
+        "show": ("show", "The figure, and the table behind it", (PREDICTIONS, IMPORTANCES, RANKING)),
+        "colour": ("colour by", "What the colour of a point tells", (*run.space.workload.dims, *TILE)),
+        "scheme": ("scheme", "Its records have rings; a click on a point chooses one", (NONE, *kernels)),
     }
     slider = ipywidgets.SelectionSlider(
-        options=tuple(counts), value=start, description="records", continuous_update=False, style=style
+        options=tuple(counts),
+        value=start,
+        description="records",
+        tooltip="Records that the model is fitted on, from the first on (a count); the others judge it",
+        continuous_update=False,
+        style=style,
     )
     return {
         "records": slider,
         **{
-            name: ipywidgets.Dropdown(options=options, description=words, style=style)
-            for name, (words, options) in choices.items()
+            name: ipywidgets.Dropdown(options=options, description=words, tooltip=tooltip, style=style)
+            for name, (words, tooltip, options) in choices.items()
         },
     }
 

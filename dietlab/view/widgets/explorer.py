@@ -6,10 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
-from dietlab.errors import DietlabError
+from dietlab.errors import DietlabError, mismatch
 from dietlab.view.figures.base import new_figure
+from dietlab.view.widgets.cards import cards_html, grouped
+from dietlab.view.widgets.export import FileButtons
 from dietlab.view.widgets.live import LiveFigure, with_picture
 
 import ipywidgets  # isort: skip  # live.py says what to install if it is missing
@@ -43,8 +46,9 @@ class Drawn:
 
 Draw = Callable[..., Drawn]
 Click = Callable[[Values, Mapping[str, Any]], Values]
-NUMBERS = "display:flex;flex-wrap:wrap;align-items:flex-end;gap:0.4em 2em;line-height:1.5"
-"""The style of the strip of numbers: it wraps where a cell is narrower than all of them."""
+NOTE = "line-height:1.4;margin:4px 0;overflow-wrap:anywhere"
+UNNAMED = "explorer"
+"""What the line that reopens a state begins with if an explorer does not say how it was made."""
 
 
 class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no types
@@ -55,6 +59,10 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
             :class:`DietlabError` that it raises is shown as a sentence.
         controls: widgets with a ``value``, by name, in rows of at most ``per_row``.
         clicked: from the values and the clicked point (see :class:`LiveFigure`) to values to set.
+        per_row: most controls side by side, of those without a group.
+        groups: names of controls by the label of their group, as in ``{"Hardware": ["cores"]}``.
+        opener: the code that makes this explorer, for the line that reopens its state, as in
+            ``"dl.cost_lab(run)"``.
 
     Attributes:
         controls: as given; set ``explorer.controls["rows"].value`` to move one.
@@ -62,17 +70,25 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
     """
 
     def __init__(
-        self, draw: Draw, controls: Mapping[str, Any], clicked: Click | None = None, per_row: int = 3
+        self,
+        draw: Draw,
+        controls: Mapping[str, Any],
+        clicked: Click | None = None,
+        per_row: int = 3,
+        *,
+        groups: Mapping[str, Sequence[str]] | None = None,
+        opener: str = UNNAMED,
     ) -> None:
-        self.controls = dict(controls)
+        self.controls, self._opener = dict(controls), opener
         self._draw, self._clicked, self._changing = draw, clicked, False
         self._numbers = ipywidgets.HTML()
-        widgets = list(self.controls.values())
-        rows = [ipywidgets.HBox(widgets[i : i + per_row]) for i in range(0, len(widgets), per_row)]
         self._settle()
         self.live = LiveFigure(self.drawn.figure)
-        super().__init__([*rows, self._numbers, self.live])
-        for widget in widgets:
+        self.files = FileButtons(self, self.live, self._name, self.link if self.controls else None)
+        rows = grouped(self.controls, groups, per_row)
+        super().__init__([*rows, self._numbers, self.live, self.files])
+        self.add_class("dietlab")
+        for widget in self.controls.values():
             widget.observe(self._changed, "value")
         self.live.observe(self._click, "clicked")
 
@@ -99,6 +115,73 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
             self._changing = False
         self._redraw()
 
+    def state(self) -> dict[str, Any]:
+        """Returns the controls' values as JSON takes them, to save or to share: see :meth:`restore`."""
+        return {name: _plain(value) for name, value in self.values.items()}
+
+    def restore(self, state: Mapping[str, Any]) -> Explorer:
+        """Sets all controls as they were when :meth:`state` was asked.
+
+        Args:
+            state: a value for each control.
+
+        Returns:
+            This explorer, so that ``dl.cost_lab(run).restore({...})`` shows it.
+
+        Raises:
+            DietlabError: if a control is missing or unknown, or a value is none that the control takes.
+                Nothing is changed then.
+        """
+        if not isinstance(state, Mapping):
+            raise DietlabError(
+                "a state is a dictionary of values by control",
+                f"a value of class {type(state).__name__}",
+                WHENCE,
+            )
+        wrong = mismatch(map(str, state), self.controls)
+        if wrong:
+            raise DietlabError(f"a state has a value for each of {', '.join(self.controls)}", wrong, WHENCE)
+        before = self.values
+        refused = self._reach(state)
+        if refused:
+            self._reach(before)
+            raise DietlabError(*refused, WHENCE)
+        return self
+
+    def link(self) -> str:
+        """Returns the line of code that reopens what is shown, where the names in it have the same values."""
+        return f"{self._opener}.restore({self.state()!r})"
+
+    def _reach(self, state: Mapping[str, Any]) -> tuple[str, str] | None:
+        """Sets values until all are taken, since options depend on other values; or returns what one control
+        takes, and what it was given."""
+        last = refused = None
+        for _ in range(1 + len(self.controls)):
+            refused = None
+            self._changing = True
+            try:
+                for name, value in state.items():
+                    told = refusal(self.controls[name], value)
+                    if told:
+                        refused = (f"{name} is {told}", repr(value))
+                    else:
+                        self.controls[name].value = value
+            finally:
+                self._changing = False
+            if refused and refused == last:
+                break
+            last = refused
+            self._redraw()
+            if not refused and self.state() == dict(state):
+                return None
+        gone = [name for name, value in self.state().items() if value != state[name]]
+        return refused or (f"{gone[0]} is an option beside the other values", repr(state[gone[0]]))
+
+    def _name(self) -> str:
+        """Returns the name of a file of what is shown, without an ending."""
+        made = self._opener.partition("(")[0].rpartition(".")[2]
+        return made.replace("_", "-")
+
     def _changed(self, _: Any) -> None:
         if not self._changing:
             self._redraw()
@@ -110,6 +193,7 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
     def _redraw(self) -> None:
         self._settle()
         self.live.figure = self.drawn.figure
+        self.files.renew()
 
     def _settle(self) -> None:
         """Draws until what is shown is of the values that the controls have: options depend on values,
@@ -131,12 +215,9 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
 
     def _show(self) -> None:
         """Numbers and options."""
-        cells = "".join(
-            f"<div style='max-width:16em'><div>{escape(name)}</div><b>{escape(value)}</b></div>"
-            for name, value in self.drawn.numbers.items()
-        )
-        note = f"<p>{escape(self.drawn.note)}</p>" if self.drawn.note else ""
-        self._numbers.value = f"<div style='{NUMBERS}'>{cells}</div>{note}"
+        cards = cards_html(self.drawn.numbers) if self.drawn.numbers else ""
+        note = f"<p style='{NOTE}'>{escape(self.drawn.note)}</p>" if self.drawn.note else ""
+        self._numbers.value = f"{cards}{note}"
         self._changing = True
         try:
             for name, options in self.drawn.options.items():
@@ -151,3 +232,31 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
         return with_picture(super()._repr_mimebundle_(**options), self.drawn.figure)
+
+
+WHENCE = "Give what the state() of such an explorer returned."
+
+
+def refusal(control: Any, value: Any) -> str:
+    """Returns what values a control takes, if this is none of them; nothing if it is one."""
+    options = getattr(control, "options", None)
+    if options is not None:
+        values = [option[1] if isinstance(option, tuple) else option for option in options]
+        known = any(type(value) is type(one) and value == one for one in values)
+        return "" if known else f"one of {', '.join(map(repr, values))}"
+    if isinstance(control.value, bool):
+        return "" if isinstance(value, bool) else "True or False"
+    if isinstance(control.value, str):
+        return "" if isinstance(value, str) else "a text"
+    whole = isinstance(control.value, int)
+    fits = isinstance(value, int if whole else Real) and not isinstance(value, bool)
+    fits = fits and control.min <= value <= control.max
+    step = control.step if whole else None
+    fits = fits and (step is None or (value - control.min) % step == 0)
+    steps = f" in steps of {step}" if step not in (None, 1) else ""
+    return "" if fits else f"a{' whole' * whole} number from {control.min} to {control.max}{steps}"
+
+
+def _plain(value: Any) -> Any:
+    """Returns a value of a control as Python's own: an option may be one of NumPy's numbers."""
+    return value.item() if hasattr(value, "item") else value

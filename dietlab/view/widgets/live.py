@@ -61,6 +61,7 @@ class LiveFigure(anywidget.AnyWidget):
     """
 
     _esm = Path(__file__).parent / "live_figure.js"
+    _css = Path(__file__).parent / "widgets.css"
     bundle = traitlets.Instance(PlotlyBundle).tag(sync=True, **ipywidgets.widget_serialization)
     model = traitlets.Instance(FigureModel).tag(sync=True, **ipywidgets.widget_serialization)
     figure_json = traitlets.Unicode("{}")
@@ -81,6 +82,16 @@ class LiveFigure(anywidget.AnyWidget):
     def figure(self, figure: go.Figure) -> None:
         self._figure = figure
         self.figure_json = _json(figure)
+
+    def offer(self, name: str, mime: str, data: bytes) -> None:
+        """Offers a file for download in the page that shows the figure.
+
+        Args:
+            name: of the file.
+            mime: its media type.
+            data: its bytes.
+        """
+        self.model.send({"name": name, "mime": mime}, [data])
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
         return with_picture(super()._repr_mimebundle_(**options), self._figure)

@@ -46,6 +46,20 @@ function themed(figure, element) {
   return { data: figure.data ?? [], layout };
 }
 
+// A file that the kernel made goes where the browser puts downloads: once, however often a figure is shown.
+function takeFiles(model) {
+  if (model.dietlabTakesFiles) return;
+  model.dietlabTakesFiles = true;
+  model.on("msg:custom", ({ name, mime }, buffers) => {
+    const address = URL.createObjectURL(new Blob(buffers, { type: mime }));
+    const link = Object.assign(document.createElement("a"), { href: address, download: name });
+    document.body.append(link);
+    link.click();
+    link.remove();
+    setTimeout(() => URL.revokeObjectURL(address), 60000);
+  });
+}
+
 // Figures are drawn in turns: a page of many goes on answering meanwhile.
 function inTurn(draw) {
   const before = window.__dietlabTurn ?? Promise.resolve();
@@ -57,9 +71,12 @@ function inTurn(draw) {
 async function render({ model, el }) {
   const place = document.createElement("div");
   place.className = "dietlab-figure";
+  // As wide as there is room, whatever is drawn in it: else a narrower window would not make it narrower.
+  place.style.cssText = "width: 0; min-width: 100%";
   el.appendChild(place);
   const shown = await named(model, "model");
-  let library = null, drawing = false, outdated = false, listening = false;
+  takeFiles(shown);
+  let library = null, drawing = false, outdated = false, listening = false, width = 0;
 
   // A burst of changes is drawn once, with the newest.
   const draw = async () => {
@@ -68,7 +85,10 @@ async function render({ model, el }) {
     drawing = true;
     try {
       const { data, layout } = themed(JSON.parse(shown.get("figure_json")), el);
-      await inTurn(() => library.react(place, data, layout, { responsive: true, displaylogo: false }));
+      // plotly's own way to follow a window forgets the height.
+      width = Math.floor(place.getBoundingClientRect().width);
+      if (width) layout.width = width;
+      await inTurn(() => library.react(place, data, layout, { displaylogo: false }));
       if (!listening) {
         listening = true;
         place.on("plotly_click", ({ points: [point] }) => {
@@ -84,7 +104,9 @@ async function render({ model, el }) {
   };
 
   // A view is made before it is in the page: only there does it get its width.
-  const sizes = new ResizeObserver(() => { if (listening && el.offsetParent) library.Plots.resize(place).catch(() => {}); });
+  const sizes = new ResizeObserver(() => {
+    if (listening && el.offsetParent && Math.floor(place.getBoundingClientRect().width) !== width) draw();
+  });
   sizes.observe(el);
   shown.on("change:figure_json", draw);
   const themes = new MutationObserver(draw);

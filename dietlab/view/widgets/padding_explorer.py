@@ -40,6 +40,11 @@ MAP_TRACE = 1
 """The heat map's place among the traces: a click on it chooses a shape and a height."""
 MAP_BAR = {"x": 0.475, "y": 0.21, "len": 0.46, "thickness": 12, "title": {"side": "right"}}
 MOST_CORES = 16
+EXTENT = "Extent of this dimension of the problem (a count)"
+ROWS = "Rows of the output that one call of the micro-kernel computes (a count)"
+COLS = "Columns of the output that one call of the micro-kernel computes (a count; whole vectors)"
+COMPOSITION = "How rows that are no multiple of the tile are covered: by tiles of several heights, or padded"
+CORES = "Cores that share the tiles (a count)"
 EDGE_WORDS: Mapping[Edge, str] = {
     "even": "on: rows shared out evenly",
     "rest": "on: full tiles and a rest",
@@ -80,7 +85,14 @@ def padding_explorer(workload: Workload, hardware: Hardware) -> Explorer:
             return {}
         return {name: round(point["x"]), "rows": round(point["y"])}
 
-    return Explorer(draw, _controls(workload, hardware, name), clicked)
+    controls = _controls(workload, hardware, name)
+    groups = {
+        "Shape": list(workload.dims),
+        "Tile": ["rows", "cols", "edge"],
+        "Hardware": ["cores"],
+    }
+    opener = "dl.padding_explorer(workload, hardware)"
+    return Explorer(draw, controls, clicked, groups=groups, opener=opener)
 
 
 def _controls(workload: Workload, hardware: Hardware, name: str) -> dict[str, Any]:
@@ -89,26 +101,27 @@ def _controls(workload: Workload, hardware: Hardware, name: str) -> dict[str, An
     lanes, registers = hardware.cpu.lanes, hardware.cpu.vector_registers
     style = {"description_width": "initial"}
 
-    def slider(label: str, value: int, low: int, high: int, step: int = 1) -> Any:
+    def slider(label: str, tooltip: str, value: int, low: int, high: int, step: int = 1) -> Any:
         bounds = {"value": value, "min": low, "max": high, "step": step}
-        return ipywidgets.IntSlider(**bounds, description=label, style=style)
+        return ipywidgets.IntSlider(**bounds, description=label, tooltip=tooltip, style=style)
 
     edges: tuple[Edge, ...] = ("even", "rest", *edges_of("paper", workload, hardware))
     tallest = max(1, (registers - 1) // 2 - 1)  # two vectors wide, with operands beside the accumulators
     dim = workload.dims[name]
     others = {other: ends for other, ends in workload.dims.items() if other != name}
     return {
-        name: slider(name, dim.low + (dim.high - dim.low) // 3, dim.low, dim.high),
-        **{other: slider(other, middle(ends), ends.low, ends.high) for other, ends in others.items()},
-        "rows": slider("tile: rows", tallest, 1, registers),
-        "cols": slider("tile: columns", 2 * lanes, lanes, MAX_VECTORS * lanes, lanes),
+        name: slider(name, EXTENT, dim.low + (dim.high - dim.low) // 3, dim.low, dim.high),
+        **{other: slider(other, EXTENT, middle(ends), ends.low, ends.high) for other, ends in others.items()},
+        "rows": slider("tile: rows", ROWS, tallest, 1, registers),
+        "cols": slider("tile: columns", COLS, 2 * lanes, lanes, MAX_VECTORS * lanes, lanes),
         "edge": ipywidgets.Dropdown(
             options=[(EDGE_WORDS[edge], edge) for edge in edges],
             value=edges[-1],
             description="composition",
+            tooltip=COMPOSITION,
             style=style,
         ),
-        "cores": slider("cores", hardware.cores, 1, max(MOST_CORES, 2 * hardware.cores)),
+        "cores": slider("cores", CORES, hardware.cores, 1, max(MOST_CORES, 2 * hardware.cores)),
     }
 
 

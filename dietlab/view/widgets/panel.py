@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Event as Flag
 from threading import RLock, Thread, current_thread, main_thread
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dietlab.background import BackgroundRun, Work, run_in_background
 from dietlab.errors import DietlabError
@@ -20,6 +20,7 @@ from dietlab.events import Event, StageFinished
 from dietlab.view.widgets.live import with_picture
 from dietlab.view.widgets.panel_follow import StudyTail
 from dietlab.view.widgets.panel_parts import (
+    PLOTS,
     Buttons,
     DrawingPace,
     Figures,
@@ -33,6 +34,10 @@ from dietlab.view.widgets.panel_plots import plot_progress
 from dietlab.view.widgets.panel_state import TuningState
 
 import ipywidgets  # isort: skip  # live.py says what to install if it is missing
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
 
 MIN_SECONDS = 0.25
 TEXT_SHARE, FIGURE_SHARE = 0.004, 0.008
@@ -65,6 +70,7 @@ class TuningPanel(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no t
     Attributes:
         state: what is known of the run; ``frame_x`` of it are the tables behind the figures.
         updates: how often figures were drawn.
+        shown: the control that chooses which of the figures is saved.
     """
 
     _closed = False
@@ -89,8 +95,10 @@ class TuningPanel(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no t
         self._buttons = Buttons(self.start, lambda: self._run)
         self._bars, self._figures = StageBars(), Figures(self.state)
         parts = [self._headline, self._buttons.box, self._sentence, self._bars.box, self._figures.box]
+        self.shown, self.files = self._figures.chooser, self._figures.files(self)
         layout = ipywidgets.Layout(flex="1 1 0%", min_width="0")
-        super().__init__([*parts, self._recent.box], layout=layout)
+        super().__init__([*parts, self.files, self._recent.box], layout=layout)
+        self.add_class("dietlab")
         self._show_text()
 
     @classmethod
@@ -109,6 +117,18 @@ class TuningPanel(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no t
         panel._look(tail)
         Thread(target=panel._follow, args=(tail, seconds), name="dietlab-follow", daemon=True).start()
         return panel
+
+    @property
+    def figure(self) -> go.Figure:
+        """The figure that is chosen below the panel, of the newest state; see :func:`dietlab.save`."""
+        figure, _ = PLOTS[self.shown.value]
+        return figure(self.state)
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """The table behind :attr:`figure`."""
+        _, frame = PLOTS[self.shown.value]
+        return frame(self.state)
 
     # --- what happens -------------------------------------------------------------------------
 

@@ -9,8 +9,11 @@ from typing import Any
 from uuid import uuid4
 
 from dietlab.background import BackgroundRun
+from dietlab.view.figures.tuning import frame_phases
 from dietlab.view.progress import StageClock, describe
 from dietlab.view.widgets import panel_plots
+from dietlab.view.widgets.cards import cards_html
+from dietlab.view.widgets.export import FileButtons
 from dietlab.view.widgets.live import LiveFigure
 from dietlab.view.widgets.panel_state import TuningState
 
@@ -18,8 +21,10 @@ import ipywidgets  # isort: skip  # live.py says what to install if it is missin
 
 Clock = Callable[[], float]
 
-COLUMNS = "repeat(auto-fit, minmax(340px, 1fr))"
-"""As many figures side by side as there is room for."""
+COLUMNS = "repeat(auto-fit, minmax(max(340px, 40%), 1fr))"
+"""Two figures side by side where there is room, so that four fill two rows."""
+LOW = "outcomes"
+"""The figure that is so low that it stands below the others, over the whole width."""
 
 
 class DrawingPace:
@@ -88,10 +93,29 @@ class _View:
 VIEWS: Mapping[str, _View] = {
     "progress": _View(lambda state: state.curve, panel_plots.draw_progress),
     "best": _View(lambda state: state.shapes, panel_plots.draw_best),
-    "outcomes": _View(lambda state: state.outcomes, panel_plots.draw_outcomes),
     "quality": _View(lambda state: state.fits, panel_plots.draw_quality),
     "seconds": _View(lambda state: state.seconds, panel_plots.draw_seconds),
+    "outcomes": _View(lambda state: state.outcomes, panel_plots.draw_outcomes),
 }
+
+
+PLOTS: Mapping[str, tuple[Callable[[TuningState], Any], Callable[[TuningState], Any]]] = {
+    "progress": (panel_plots.plot_progress, panel_plots.frame_progress),
+    "best": (panel_plots.plot_best, panel_plots.frame_best),
+    "quality": (panel_plots.plot_quality, panel_plots.frame_quality),
+    "seconds": (panel_plots.plot_seconds, lambda state: frame_phases(state.seconds)),
+    "outcomes": (panel_plots.plot_outcomes, panel_plots.frame_outcomes),
+}
+"""How a figure of the panel, and its table, are made to be saved."""
+
+CHOICES = (
+    ("progress", "progress"),
+    ("best of each shape", "best"),
+    ("cost model", "quality"),
+    ("time", "seconds"),
+    ("outcomes", "outcomes"),
+)
+"""What people call the figures, with the names of the figures."""
 
 
 class Figures:
@@ -104,9 +128,23 @@ class Figures:
         self.live = {name: LiveFigure(go.Figure(view.draw(state))) for name, view in VIEWS.items()}
         for live in self.live.values():
             live.layout.min_width = "0"  # a grid's column may be narrower than what is in it
-        self.box = ipywidgets.GridBox(
-            list(self.live.values()), layout=ipywidgets.Layout(grid_template_columns=COLUMNS)
+        grid = ipywidgets.GridBox(
+            [live for name, live in self.live.items() if name != LOW],
+            layout=ipywidgets.Layout(grid_template_columns=COLUMNS),
         )
+        self.box = ipywidgets.VBox([grid, self.live[LOW]])
+        self.chooser = ipywidgets.Dropdown(
+            options=CHOICES,
+            description="save",
+            tooltip="The figure that the buttons beside it save",
+            layout=ipywidgets.Layout(width="auto"),
+            style={"description_width": "initial"},
+        )
+
+    def files(self, source: Any) -> FileButtons:
+        """Returns the buttons that save the chosen figure of ``source``."""
+        live = self.live["progress"]
+        return FileButtons(source, live, lambda: f"tuning-{self.chooser.value}", before=(self.chooser,))
 
     def show(self, state: TuningState) -> None:
         from plotly.io import to_json
@@ -131,14 +169,15 @@ class StageBars:
             bar, label = shown[name].children
             bar.max, bar.value = max(1, clock.total), clock.done
             bar.bar_style = "" if name in running else "success"
-            label.value = clock.line(now)
+            label.value = escape(clock.line(now))
         if list(shown) != list(self._rows):
             self._rows = shown
             self.box.children = tuple(shown.values())
 
 
 def _row() -> Any:
-    return ipywidgets.HBox([ipywidgets.IntProgress(), ipywidgets.Label()])
+    label = ipywidgets.HTML(layout=ipywidgets.Layout(min_width="0", flex="1 1 300px"))
+    return ipywidgets.HBox([ipywidgets.IntProgress(), label], layout=ipywidgets.Layout(flex_flow="row wrap"))
 
 
 class Buttons:
@@ -146,10 +185,16 @@ class Buttons:
 
     def __init__(self, start: Callable[[], None], run: Callable[[], BackgroundRun[Any] | None]) -> None:
         self._run = run
-        self.start = _button("Start", start)
-        self.pause = _button("Pause", lambda: self._tell(BackgroundRun.pause))
-        self.resume = _button("Resume", lambda: self._tell(BackgroundRun.resume))
-        self.stop = _button("Stop", lambda: self._tell(BackgroundRun.stop))
+        said = {
+            "start": "Begins to tune in the background, or goes on from what was measured",
+            "pause": "Ends the measurement that is under way and waits",
+            "resume": "Goes on after a pause",
+            "stop": "Ends the measurement that is under way and the run; what was measured is kept",
+        }
+        self.start = _button("Start", said["start"], start)
+        self.pause = _button("Pause", said["pause"], lambda: self._tell(BackgroundRun.pause))
+        self.resume = _button("Resume", said["resume"], lambda: self._tell(BackgroundRun.resume))
+        self.stop = _button("Stop", said["stop"], lambda: self._tell(BackgroundRun.stop))
         self.box = ipywidgets.HBox([self.start, self.pause, self.resume, self.stop])
 
     def show(self, can_start: bool) -> None:
@@ -169,8 +214,9 @@ class Buttons:
             what(run)
 
 
-def _button(name: str, act: Callable[[], None]) -> Any:
-    button = ipywidgets.Button(description=name, layout=ipywidgets.Layout(width="auto"))
+def _button(name: str, tooltip: str, act: Callable[[], None]) -> Any:
+    layout = ipywidgets.Layout(width="auto")
+    button = ipywidgets.Button(description=name, tooltip=tooltip, layout=layout)
     button.on_click(lambda _: act())
     return button
 
@@ -188,12 +234,16 @@ class Recent:
 
 
 def headline(title: str, state: TuningState) -> str:
-    """Returns the best throughput, trials and failures as HTML, and the trials of each server if there are
-    some."""
-    name = f"<b>{escape(title)}</b>: " if title else ""
-    text = f"best <b>{state.best_gflops:.1f} GFLOP/s</b>, {state.trials} trials, {state.failures} failed"
-    devices = ", ".join(f"{escape(device)} {count}" for device, count in sorted(state.devices.items()))
-    return f"{name}{text}" + (f"<br>trials by server: {devices}" if devices else "")
+    """Returns the title, and as cards the best throughput, trials and failures, and the trials of each server
+    if there are some, as HTML."""
+    name = f"<div><b>{escape(title)}</b></div>" if title else ""
+    numbers = {
+        "best so far": f"{state.best_gflops:.1f} GFLOP/s",
+        "measured": f"{state.trials} trials",
+        "of them failed": f"{state.failures} trials",
+    }
+    servers = {f"on {device}": f"{count} trials" for device, count in sorted(state.devices.items())}
+    return name + cards_html({**numbers, **servers})
 
 
 def sentence(run: BackgroundRun[Any] | None, state: TuningState, can_start: bool) -> str:

@@ -28,6 +28,9 @@ Drawing = dict[str, Any]
 HEIGHT, LEGEND = 250, 70
 """Of one figure and of what is below its x axis, in pixels."""
 
+LOW, BAR = 100, 26
+"""Of a figure of bars without its bars, and of one of them, in pixels."""
+
 REASON_CHARACTERS = 160
 """Of what a failure said: compilers say a lot."""
 
@@ -224,6 +227,7 @@ def draw_outcomes(state: TuningState, template: str | None = None) -> Drawing:
     }
     title = "What became of the trials"
     layout = _layout(title, "trials (count)", "outcome", template, empty=frame.empty, bars=True)
+    layout["height"] = LOW + BAR * max(1, len(frame))
     return {"data": [trace] if len(frame) else [], "layout": layout}
 
 

@@ -29,6 +29,7 @@ LABEL_CHARACTERS = 44
 REMEMBERED = 64
 """Spaces that an explorer keeps: a slider that goes back finds its own."""
 
+PLANS = "Whether plans may cover a shape with tiles of several heights, or pad it as the paper's do"
 COVERS: tuple[tuple[str, Cover], ...] = (("composed", "composed"), ("padded (paper)", "paper"))
 
 
@@ -180,7 +181,9 @@ def space_explorer(workload: Workload, hardware: Hardware) -> Explorer:
         }
         return Drawn(plot_funnel(space), frame, numbers, _what_if(hardware, chip, space, real))
 
-    return Explorer(draw, _controls(hardware))
+    controls = _controls(hardware)
+    groups = {"Hardware": [name for name in controls if name != "cover"], "Plans": ["cover"]}
+    return Explorer(draw, controls, groups=groups, opener="dl.space_explorer(workload, hardware)")
 
 
 def _turned(hardware: Hardware, values: dict[str, Any]) -> Hardware:
@@ -213,9 +216,17 @@ def _controls(hardware: Hardware) -> dict[str, Any]:
             options=[(knob_words(knob, value), value) for value in knob.values(knob.of(hardware))],
             value=knob.of(hardware),
             description=knob.label,
+            tooltip=_knob_tooltip(hardware, knob),
             style=style,
         )
         for knob in hardware_target(hardware.kind).KNOBS
     }
-    cover = ipywidgets.Dropdown(options=COVERS, value="composed", description="plans", style=style)
+    cover = ipywidgets.Dropdown(
+        options=COVERS, value="composed", description="plans", tooltip=PLANS, style=style
+    )
     return {**sliders, "cover": cover}
+
+
+def _knob_tooltip(hardware: Hardware, knob: Knob) -> str:
+    unit = "" if knob.field.endswith("_bytes") else " (a count)"
+    return f"What if {knob.label} were another{unit}? The real value: {knob_words(knob, knob.of(hardware))}"

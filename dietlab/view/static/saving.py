@@ -1,0 +1,174 @@
+"""Figures and the tables behind them as files, by the ending of the name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from io import BytesIO
+from itertools import pairwise, zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dietlab.errors import DietlabError
+from dietlab.files import write_whole
+from dietlab.view.lab import lab_imports
+from dietlab.view.static.picture import redraw
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+SAVED_DPI = 240
+"""Dots per inch of a PNG: at the 7.2 inches of a picture's axes 1730 pixels, sharp on paper and on screens of
+twice the usual density."""
+
+VALUES = ("x", "y", "z", "text")
+"""What a trace may have for each of its points, in the order of the columns."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of file that a figure can be saved as.
+
+    Args:
+        mime: its media type.
+        write: makes its bytes from a figure and its table.
+    """
+
+    mime: str
+    write: Callable[[go.Figure, pd.DataFrame | None], bytes]
+
+
+def save(figure: Any, path: str | Path) -> Path:
+    """Saves a figure, an explorer or a tuning panel as the ending of ``path`` says.
+
+    ``.svg``, ``.pdf`` and ``.png`` are the static picture, without a background, so that it reads on light
+    and on dark pages; ``.csv`` is the table: an explorer's own, or of a figure the values of its traces;
+    ``.html`` is a page of about 5 MB that needs no other file; ``.json`` is plotly's. A file of that name is
+    replaced, whole or not at all; folders are not made.
+
+    Args:
+        figure: a plotly figure, what :func:`dietlab.show` returns, an explorer, or a tuning panel (its first
+            figure, or what is chosen below it).
+        path: where it goes; capital letters in the ending do not matter.
+
+    Returns:
+        ``path``, as a ``Path``.
+
+    Raises:
+        DietlabError: if the ending is unknown or missing, if the folder is not there, if it cannot be
+            written, or if ``figure`` is nothing that can be saved. Nothing is written then.
+    """
+    target = Path(path)
+    kind = _kind(target.suffix, str(path))
+    if not target.parent.is_dir():
+        raise DietlabError("a figure is saved in a folder that exists", target.parent, "Make it first.")
+    data = render(figure, kind)
+    try:
+        write_whole(target, data)
+    except OSError as error:
+        raise DietlabError("a figure can be written", f"{target}: {error}", "Choose another name.") from error
+    return target
+
+
+def render(figure: Any, kind: Kind) -> bytes:
+    """Returns the bytes of a file of a figure, an explorer or a panel.
+
+    Raises:
+        DietlabError: if ``figure`` is nothing that can be saved.
+    """
+    with lab_imports("figures"):
+        import pandas as pd
+        import plotly.graph_objects as go
+
+    drawn = figure if isinstance(figure, go.Figure) else getattr(figure, "figure", None)
+    if not isinstance(drawn, go.Figure):
+        remedy = "Give what a dl.plot_ function, dl.show or an explorer returns."
+        raise DietlabError(
+            "a figure or an explorer can be saved", f"a value of class {type(figure).__name__}", remedy
+        )
+    frame = None if drawn is figure else getattr(figure, "frame", None)
+    return kind.write(drawn, frame if isinstance(frame, pd.DataFrame) else None)
+
+
+def values_of(figure: go.Figure) -> pd.DataFrame:
+    """Returns the values of a plotly figure's traces, a row for each point: the number, the name and the type
+    of its trace, and x, y, z and text as far as a trace has them."""
+    import pandas as pd
+
+    rows = [row for number, trace in enumerate(figure.data) for row in _points(number, trace)]
+    found = pd.DataFrame(rows, columns=["trace", "name", "type", *VALUES])
+    return found.drop(columns=[one for one in VALUES if found[one].isna().all()])
+
+
+def _points(number: int, trace: Any) -> list[dict[str, Any]]:
+    """Returns the values of one trace by column, point by point."""
+    columns = {one: trace[one] for one in VALUES if one in trace and not isinstance(trace[one], str)}
+    columns = {one: list(values) for one, values in columns.items() if values is not None}
+    if "z" in columns:
+        columns = _cells(columns)
+    names = {"trace": number, "name": trace.name, "type": trace.type}
+    points = zip_longest(*columns.values())
+    return [{**names, **dict(zip(columns, point, strict=True))} for point in points]
+
+
+def _cells(columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+    """Returns a heat map's columns, a row for each cell: edges become middles."""
+    import numpy as np
+
+    z = np.array(columns["z"], dtype=object)
+    sides = []
+    for name, count in (("x", z.shape[1]), ("y", z.shape[0])):
+        places = list(columns.get(name, range(count)))
+        if len(places) == count + 1:
+            places = [(low + high) / 2 for low, high in pairwise(places)]
+        sides.append(places)
+    across, down = sides
+    return {"x": across * len(down), "y": [y for y in down for _ in across], "z": list(z.ravel())}
+
+
+def _drawn(kind: str) -> Callable[[go.Figure, pd.DataFrame | None], bytes]:
+    def write(figure: go.Figure, _: pd.DataFrame | None) -> bytes:
+        file = BytesIO()
+        options = {"transparent": True, "bbox_inches": "tight", "pad_inches": 0.08, "dpi": SAVED_DPI}
+        redraw(figure).savefig(file, format=kind, **options)
+        return file.getvalue()
+
+    return write
+
+
+def _table(figure: go.Figure, frame: pd.DataFrame | None) -> bytes:
+    table = values_of(figure) if frame is None else frame
+    text: str = table.to_csv(index=False)
+    return text.encode()
+
+
+def _page(figure: go.Figure, _: pd.DataFrame | None) -> bytes:
+    text: str = figure.to_html(include_plotlyjs=True, full_html=True)
+    return text.encode()
+
+
+def _json(figure: go.Figure, _: pd.DataFrame | None) -> bytes:
+    text: str = figure.to_json(validate=False)
+    return text.encode()
+
+
+KINDS: Mapping[str, Kind] = {
+    "svg": Kind("image/svg+xml", _drawn("svg")),
+    "png": Kind("image/png", _drawn("png")),
+    "pdf": Kind("application/pdf", _drawn("pdf")),
+    "csv": Kind("text/csv", _table),
+    "html": Kind("text/html", _page),
+    "json": Kind("application/json", _json),
+}
+"""Kinds of files by the ending of their names."""
+
+
+def _kind(suffix: str, name: str) -> Kind:
+    found = KINDS.get(suffix.lower().removeprefix("."))
+    if found is None:
+        *others, last = (f".{ending}" for ending in KINDS)
+        raise DietlabError(
+            f"the name of a saved figure ends in {', '.join(others)} or {last}", name or "an empty name"
+        )
+    return found
