@@ -33,7 +33,8 @@ def render(path: Path) -> float:
     execute(notebook)
     seconds = perf_counter() - started
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
-    notebook.metadata = {"kernelspec": kernel, "dietlab": {"outputs_of": fingerprint(notebook)}}
+    about = {"outputs_of": fingerprint(notebook), "seconds": round(seconds)}
+    notebook.metadata = {"kernelspec": kernel, "dietlab": about}
     for cell in notebook.cells:
         cell.metadata = {}
         if cell.cell_type == "code":

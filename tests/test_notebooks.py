@@ -115,8 +115,8 @@ def test_cells_are_short(path: Path) -> None:
 
 
 def _outside(text: str) -> str:
-    """Returns a text without what is folded."""
-    return re.sub(r"<details>.*?</details>", "", text, flags=re.DOTALL)
+    """Returns a text without what is folded, and without the line of links."""
+    return re.sub(r"<details>[\s\S]*?</details>|^\*\*Links\*\*: .*$", "", text, flags=re.MULTILINE)
 
 
 def _numbered(text: str, heading: str) -> int:
