@@ -24,7 +24,7 @@ STACK = re.compile(r"-?\w*\(%r[sb]p[,)]")
 
 @dataclass(frozen=True)
 class Assembly:
-    """What the compiler made of a scheme.
+    """The machine code that the compiler made of a scheme, counted.
 
     Args:
         loop: instructions of the inner loop with most multiply-adds, in AT&T syntax.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dietlab.plans import Leaf, Tree
 
 LEVELS = 3
-"""So many comparisons are unfolded by default: 8 columns without the path."""
+"""Comparisons unfolded by default: 8 columns without the path."""
 
 MOST_COLUMNS = 13
 """The most leaves and folds beside each other: at 1010 pixels each has 65, more than the longest words."""
@@ -60,7 +60,7 @@ class Shown:
 
     @property
     def folded(self) -> bool:
-        """Whether it stands for a subtree."""
+        """True if it stands for a subtree."""
         return self.rules > 0 and self.node.at_most is not None
 
 

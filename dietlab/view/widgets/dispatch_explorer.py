@@ -147,8 +147,8 @@ def dispatch_explorer(
 
 @dataclass(frozen=True)
 class View:
-    """What is looked at: the extent whose path is drawn, the micro-kernel left out, the name of the tree, how
-    many of its levels are unfolded and, as text, the spans that were clicked."""
+    """The part that is looked at: the extent whose path is drawn, the micro-kernel left out, the name of the
+    tree, how many of its levels are unfolded and, as text, the spans that were clicked."""
 
     extent: int
     without: str

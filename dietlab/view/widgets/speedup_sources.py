@@ -1,4 +1,4 @@
-"""What a speedup explorer compares: sources and the settings in them, several of which one figure shows."""
+"""The sources of a speedup explorer: tables, and the settings in them, of which one figure shows several."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Setting:
 
 
 class Shown(Protocol):
-    """What the figure shows already."""
+    """The reports and settings that the figure shows already."""
 
     @property
     def setting(self) -> Setting: ...

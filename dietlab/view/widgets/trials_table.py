@@ -31,8 +31,8 @@ UNITS = {"seconds": ("us", 1e6), "gflops": ("GFLOP/s", 1.0), "spread": ("%", 100
 
 
 class TableModel(ipywidgets.Widget):  # type: ignore[misc]  # ipywidgets has no types
-    """What a table and its view exchange: ``shown`` (columns, rows, the place of the chosen row, by which
-    column it is sorted) and ``asked``, a click on a header or on a row."""
+    """The state that a table and its view exchange: ``shown`` (columns, rows, the place of the chosen row, by
+    which column it is sorted) and ``asked``, a click on a header or on a row."""
 
     shown = traitlets.Dict().tag(sync=True)
     asked = traitlets.Dict().tag(sync=True)
@@ -87,7 +87,7 @@ class TrialsTable(ipywidgets.VBox):  # type: ignore[misc]
 
     @property
     def note(self) -> str:
-        """What stands above the table: how many rows fit, or what is wrong with the filter (HTML)."""
+        """The sentence above the table: how many rows fit, or what is wrong with the filter (HTML)."""
         return str(self._words.value)
 
     def _rearranged(self, _: Any) -> None:
@@ -127,8 +127,8 @@ class TrialsTable(ipywidgets.VBox):  # type: ignore[misc]
         }
 
     def _asked(self, change: Any) -> None:
-        """A click on a header sorts by it, a second one the other way round; one on a row chooses its
-        scheme."""
+        """Sorts by a header that was clicked, at a second click the other way round; a row's click chooses
+        its scheme."""
         asked, sort = change["new"], self.controls["sort"]
         if asked.get("sort") in self._whole:
             again = asked["sort"] == sort.value
