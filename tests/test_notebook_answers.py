@@ -14,7 +14,9 @@ from notebook_runs import NOTEBOOKS as FOLDER
 
 from dietlab import lessons
 
-ANSWERED = [path for path in sorted(FOLDER.glob("*.ipynb")) if path.stem[:2] <= "10"]
+ANSWERED = [path for path in sorted(FOLDER.glob("*.ipynb")) if path.stem[:2].isdigit()]
+CLIMBING = "21_from_loops_to_micro_kernel"
+"""The lesson whose one figure takes a prediction at each step."""
 FOLDED = re.compile(r"\n\n<details><summary>Answers</summary>\n\n(.*?)\n\n</details>", re.DOTALL)
 PROMPT = re.compile(r"prediction = None  # yours[^:]*: (?P<what>.+), such as (?P<example>.+)")
 
@@ -47,7 +49,7 @@ def test_code_of_answers_is_python(path: Path) -> None:
             assert ast.parse(dedent(block)).body
 
 
-@pytest.mark.parametrize("path", ANSWERED, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [p for p in ANSWERED if p.stem != CLIMBING], ids=lambda path: path.stem)
 def test_predictions_are_entered_first_and_used(path: Path) -> None:
     """The example in the comment is one that the cell takes."""
     import plotly.graph_objects as go
