@@ -114,7 +114,8 @@ def label(stem: str) -> str:
 def calls(notebook: dict[str, Any]) -> list[str]:
     """Returns the public names that a notebook's code takes from ``dl``, in the order of their first use."""
     found = re.findall(r"\bdl\.(\w+)", "\n".join(texts(notebook, "code")))
-    return [name for name in dict.fromkeys(found) if name in dietlab.__all__ and name not in EVERYWHERE]
+    known = {name for name in dietlab.__all__ if not name.startswith("_")} - {*EVERYWHERE}
+    return [name for name in dict.fromkeys(found) if name in known]
 
 
 def links(stem: str, address: str | None = None) -> str:

@@ -23,6 +23,7 @@ from site_notebooks import Rendered, loaded, placeholder, rendered
 ROOT = Path(__file__).resolve().parent.parent
 START = ("README.md", "CITATION.cff", "docs/site/stages.md")
 LINK = re.compile(r"""(\]\(|\b(?:src|srcset|href)=")([^)\s"#:]+)(?=[)"#])""")
+CALLED = re.compile(r"^\*\*Links\*\*: .*$", re.MULTILINE)
 GALLERY = "docs/widgets/index.md"
 FOLDERS = ("notebooks", "docs/widgets")
 """Folders that are linked as such: each has a generated page, ``index.md``."""
@@ -41,6 +42,11 @@ def notebook(uri: str) -> Rendered:
     return rendered(posixpath.basename(uri), loaded((ROOT / uri).read_text(encoding="utf-8")))
 
 
+def linked_names(line: re.Match[str]) -> str:
+    """Returns a line of links in which each name of dietlab leads to the reference."""
+    return re.sub(r"`dl\.(\w+)`", r"[`dl.\1`][dl.\1]", line[0])
+
+
 def is_page(uri: str) -> bool:
     """Returns whether a file of the repository becomes a page."""
     return uri.endswith((".md", ".ipynb", ".cff"))
@@ -49,10 +55,11 @@ def is_page(uri: str) -> bool:
 def text_of(uri: str) -> str:
     """Returns the Markdown of a page made from a file.
 
-    Links to folders become links to their pages, and ``[text][dl.NAME]`` a link to the reference.
+    Links to folders become links to their pages, and ``[text][dl.NAME]`` a link to the reference, as are the
+    names of a notebook's line of links.
     """
     if uri.endswith(".ipynb"):
-        text = notebook(uri).markdown
+        text = CALLED.sub(linked_names, notebook(uri).markdown)
     elif uri.endswith(".cff"):
         text = citation((ROOT / uri).read_text(encoding="utf-8"))
     else:
