@@ -260,6 +260,18 @@ def test_units_follow_the_gpu() -> None:
     assert len(explorer.frame)
 
 
+def test_a_gpu_of_other_units_names_their_workers_and_gives_the_tile_back() -> None:
+    run = bf16()
+    explorer = waves_explorer(run.workload, run.hardware)
+    before, (down, across) = explorer.state(), (explorer.controls[name] for name in ("down", "across"))
+    assert (down.description, across.description) == ("groups down", "groups across")
+    explorer.controls["chip"].value = Hardware.preset("a100").name
+    assert (down.description, across.description) == ("warps down", "warps across")
+    explorer.controls["chip"].value = run.hardware.name
+    assert explorer.state() == before
+    assert (down.description, across.description) == ("groups down", "groups across")
+
+
 def test_what_has_no_waves_is_refused() -> None:
     with pytest.raises(HardwareError, match="this stage needs a GPU"):
         waves_explorer(LAYER, ZEN)

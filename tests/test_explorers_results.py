@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -292,6 +293,8 @@ def test_several_settings_are_drawn_over_each_other() -> None:
     assert f"{HARDWARE.name}, other, one core: dietlab was not compared with openblas there." in text_of(
         explorer
     )
+    again = speedup_explorer(TABLE).restore(json.loads(json.dumps(explorer.state())))
+    assert again.values == explorer.values and len(again.figure.data) == alone + 1
     explorer.controls["beside"].value = ()
     assert len(explorer.figure.data) == alone
     assert "beside" not in speedup_explorer(bench({("qkv", 1): ONE_CORE})).controls

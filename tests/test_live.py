@@ -22,15 +22,22 @@ from hypothesis import strategies as st
 
 from dietlab import lessons
 from dietlab.errors import DietlabError, RecordError
+from dietlab.hardware import Hardware
+from dietlab.shipped import data_path
 from dietlab.view.figures.base import new_figure
 from dietlab.view.static.saving import KINDS
 from dietlab.view.widgets.cards import cards_html
+from dietlab.view.widgets.coordinates_explorer import coordinates_explorer
 from dietlab.view.widgets.cost_lab import cost_lab
+from dietlab.view.widgets.dispatch_explorer import dispatch_explorer
 from dietlab.view.widgets.explorer import Drawn, Explorer, refusal
 from dietlab.view.widgets.export import OFFERED
 from dietlab.view.widgets.live import CAPTION, LiveFigure, show, with_picture
 from dietlab.view.widgets.padding_explorer import padding_explorer
+from dietlab.view.widgets.roofline_explorer import roofline_explorer
 from dietlab.view.widgets.space_explorer import space_explorer
+from dietlab.view.widgets.speedup_explorer import speedup_explorer
+from dietlab.view.widgets.waves_explorer import waves_explorer
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 COLOURS = {1: ("red",), 2: ("red", "blue"), 3: ("blue", "lime")}
@@ -225,6 +232,22 @@ def test_options_follow_the_other_values() -> None:
     assert view.values["colour"] == "red" and title_of(view.live) == "1 red"
 
 
+def test_a_value_comes_back_with_its_option() -> None:
+    view = explorer(Drawing(), rows=3)
+    view.set(colour="lime")
+    for rows, colour in ((2, "red"), (1, "red"), (3, "lime")):
+        view.controls["rows"].value = rows
+        assert view.values["colour"] == colour and title_of(view.live) == f"{rows} {colour}"
+    view.controls["rows"].value = 2
+    view.controls["colour"].value = "blue"
+    view.controls["rows"].value = 3
+    assert view.values["colour"] == "blue", "what was chosen meanwhile stays"
+    view.set(colour="lime")
+    view.controls["rows"].value = 2
+    view.set(colour="red", rows=3)
+    assert view.values["colour"] == "blue", "what was set is not what was lost"
+
+
 @given(st.lists(st.tuples(st.sampled_from(["rows", "colour"]), st.integers(0, 3)), max_size=8))
 def test_what_is_shown_is_always_of_the_values_on_display(moves: list[tuple[str, int]]) -> None:
     view = explorer(Drawing())
@@ -361,6 +384,7 @@ def test_a_wrong_state_is_refused_and_changes_nothing(state: Any, said: str) -> 
         (ipywidgets.Checkbox(), (True, False), (1, "True")),
         (ipywidgets.Text(), ("", "x"), (1, None)),
         (ipywidgets.Dropdown(options=[("one", 1), ("two", 2)]), (1, 2), ("one", 3, True)),
+        (ipywidgets.SelectMultiple(options=[("one", 1)]), ([], ["one"]), ("one", [1], None)),
     ],
 )
 def test_a_control_takes_values_of_its_kind(control: Any, taken: Any, refused: Any) -> None:
@@ -386,15 +410,30 @@ def test_the_line_that_reopens_a_state_is_shown_on_demand_and_runs() -> None:
     assert view.files.children[place].value == ""
 
 
-@pytest.mark.parametrize("name", ["space", "padding", "cost"])
+NAMES = ("space", "padding", "cost", "coordinates", "dispatch", "roofline", "speedup", "waves")
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_every_control_of_an_explorer_says_what_it_means(name: str) -> None:
     dense, chip = lessons.workload(), lessons.hardware()
     made = {
         "space": lambda: space_explorer(dense, chip),
         "padding": lambda: padding_explorer(dense, chip),
         "cost": lambda: cost_lab(lessons.replayed_run()),
+        "coordinates": lambda: coordinates_explorer(lessons.replayed_run()),
+        "dispatch": lambda: dispatch_explorer(lessons.replayed_run()),
+        "roofline": lambda: roofline_explorer(dense, chip),
+        "speedup": lambda: speedup_explorer(data_path("results/zen4-bench.csv.gz")),
+        "waves": lambda: waves_explorer(dense, Hardware.preset("h200")),
     }
     view = made[name]()
-    assert [name for name, control in view.controls.items() if not control.tooltip] == []
+    seen = {name: control for name, control in view.controls.items() if control.layout.display != "none"}
+    assert [name for name, control in seen.items() if not control.tooltip] == []
+    labelled = view.children[0]
+    assert "dietlab-groups" in labelled._dom_classes
+    assert {id(c) for group in labelled.children for c in group.children[1].children} >= {
+        id(control) for control in seen.values()
+    }
     assert view.link().startswith(f"dl.{ {'cost': 'cost_lab'}.get(name, f'{name}_explorer') }(")
-    assert view.restore(view.state()).state() == view.state()
+    state = json.loads(json.dumps(view.state()))
+    assert view.restore(state).state() == state

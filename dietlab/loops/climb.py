@@ -27,6 +27,10 @@ def bounds(climb: Climb, layer: Layer) -> dict[str, float]:
     """Returns the roofline's two bounds on a layer's throughput, in GFLOP/s: the multiply-adds' peak, and
     what the last-level cache can deliver if each byte moves once.
 
+    Args:
+        climb: whose machine it is.
+        layer: of which the operations and bytes are counted.
+
     Raises:
         DietlabError: if the machine's were not measured.
     """

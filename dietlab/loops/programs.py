@@ -32,6 +32,11 @@ WRITTEN_OUT = re.compile(r"^for .* in T\.(unroll|vectorized)\(")
 class Layer:
     """A dense layer of fixed extents, ``y[T, N] = x[T, K] @ w[N, K].T`` in float32.
 
+    Args:
+        T: rows of ``x`` and ``y`` (count).
+        N: columns of ``y`` (count).
+        K: length of each sum (count).
+
     Raises:
         WorkloadError: if an extent is not positive.
     """
@@ -81,6 +86,10 @@ def plain(layer: Layer) -> Any:
 def scheduled(step: Step, layer: Layer = BERT) -> Any:
     """Returns the schedule of one step's program, a ``tvm.s_tir.Schedule``.
 
+    Args:
+        step: of the climb.
+        layer: of fixed extents.
+
     Raises:
         BuildError: if the tile does not divide the layer's columns, or a primitive refuses.
         MissingDependencyError: without TVM.
@@ -103,7 +112,11 @@ def scheduled(step: Step, layer: Layer = BERT) -> Any:
 def nest(schedule: Any) -> str:
     """Returns the loops and stores of a program as TVM prints them, loops without anything between them on
     one line: without the blocks' declarations, the first zeros of a sum and the ``T.int64`` around each
-    number."""
+    number.
+
+    Args:
+        schedule: a ``tvm.s_tir.Schedule``, as :func:`scheduled` returns it.
+    """
     kept: list[tuple[int, str]] = []
     skip = False
     for line in re.sub(r"T\.int64\((-?\d+)\)", r"\1", schedule.mod["main"].script()).splitlines():
@@ -147,6 +160,8 @@ class Program:
     """A step's program for one layer, built for this processor.
 
     Args:
+        step: of the climb.
+        layer: of fixed extents.
         call: of the arrays ``x``, ``w`` (packed if the step packs) and ``y``.
         assembly: of all of it, as LLVM writes it.
     """
@@ -169,6 +184,11 @@ class Program:
 def build(step: Step, layer: Layer, hardware: Hardware) -> Program:
     """Builds one step's program.
 
+    Args:
+        step: of the climb.
+        layer: of fixed extents.
+        hardware: for whose instructions it is compiled.
+
     Raises:
         BuildError: if it does not compile.
         MissingDependencyError: without TVM.
@@ -184,7 +204,12 @@ def build(step: Step, layer: Layer, hardware: Hardware) -> Program:
 
 def inputs(layer: Layer, seed: int = 0) -> tuple[Array, Array]:
     """Returns ``x [T, K]`` and ``w [N, K]``, standard normal, where vectors may begin: the programs load and
-    store whole cache lines."""
+    store whole cache lines.
+
+    Args:
+        layer: of which ``T``, ``N`` and ``K`` are the arrays' extents.
+        seed: of NumPy's random numbers.
+    """
     random = np.random.default_rng(seed)
     x, w = aligned_empty((layer.T, layer.K)), aligned_empty((layer.N, layer.K))
     for array in (x, w):
@@ -194,6 +219,10 @@ def inputs(layer: Layer, seed: int = 0) -> tuple[Array, Array]:
 
 def check(program: Program, seed: int = 0) -> float:
     """Returns by how much an output differs from NumPy's at most, for :func:`inputs` of ``seed``.
+
+    Args:
+        program: a built one; it is called once.
+        seed: of the inputs.
 
     Raises:
         BuildError: if that is more than rounding.
@@ -211,7 +240,11 @@ def check(program: Program, seed: int = 0) -> float:
 
 def instructions(program: Program) -> dict[str, int]:
     """Returns how often the assembly has what counts: ``fma`` (multiply-adds of a vector), ``branches``
-    (conditional jumps) and ``prefetches``."""
+    (conditional jumps) and ``prefetches``.
+
+    Args:
+        program: a built one, with its assembly.
+    """
     words = Counter(line.split()[0] for line in program.assembly.splitlines() if line.strip())
     return {
         "fma": sum(n for word, n in words.items() if re.fullmatch(r"vfn?m(add|sub)\d+ps", word)),

@@ -30,7 +30,15 @@ DIETLAB = "dietlab's own"
 @dataclass(frozen=True)
 class Timed:
     """One program on one layer: seconds of a call, the median over blocks and its 95 % interval, and the
-    number of blocks."""
+    number of blocks.
+
+    Args:
+        step: the program's name.
+        layer: of fixed extents.
+        seconds_median: of a call, over blocks (s).
+        seconds_low, seconds_high: ends of the median's 95 % interval (s).
+        blocks: of calls that were timed (count).
+    """
 
     step: str
     layer: Layer
@@ -136,6 +144,9 @@ def recorded() -> Climb:
 
 def step_named(name: str) -> Step:
     """Returns a step of the climb.
+
+    Args:
+        name: as in a step's ``name``.
 
     Raises:
         RecordError: for another name.

@@ -62,7 +62,11 @@ def _quickened() -> Iterator[None]:
 
 
 def decisions(schedule: Any) -> tuple[tuple[int, ...], ...]:
-    """Returns the tile sizes that were drawn for a sketch: the factors of each loop, the outermost first."""
+    """Returns the tile sizes that were drawn for a sketch: the factors of each loop, the outermost first.
+
+    Args:
+        schedule: a ``tvm.s_tir.Schedule`` with its trace, as a space generator returns it.
+    """
     drawn = schedule.trace.decisions.items()
     return tuple(
         tuple(int(n) for n in sizes) for what, sizes in drawn if what.kind.name == "SamplePerfectTile"

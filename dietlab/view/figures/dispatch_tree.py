@@ -54,6 +54,8 @@ def frame_dispatch(run: TuningRun, dispatcher: Dispatcher, layer: Layer | None =
     record gives no rows.
 
     Args:
+        run: the tuning run, whose records give measured times.
+        dispatcher: whose tree and plans are shown.
         layer: of several dynamic dimensions the extents of all but the length, as in
             ``{"N": 2304, "K": 768}``: the table is of what the tree asks there.
 
@@ -138,9 +140,12 @@ def plot_dispatch(
     levels and the path of ``extent``.
 
     Args:
+        run, dispatcher: as in :func:`frame_dispatch`.
         extent: of a shape whose path is drawn thick.
         layer: as in :func:`frame_dispatch`; :func:`dietlab.plot_map` draws two dimensions.
         levels: comparisons from the root that are unfolded (count).
+        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
+            dark pages).
 
     Raises:
         WorkloadError: if the layer lacks a dynamic dimension, or has an unknown one.

@@ -40,6 +40,8 @@ def frame_plans(
     the rows (``cover``, and ``heights`` of the tiles in order), and the predicted seconds by part and in all.
 
     Args:
+        dispatcher: which chooses the plans.
+        model: the cost model, which predicts the parts of their times.
         extents: of the length (default: the first :data:`SHOWN` of its range).
         layer: the extents of all other dynamic dimensions, as in ``{"N": 2304, "K": 768}``.
 
@@ -84,11 +86,15 @@ def plot_plans(
     template: str | None = None,
     layer: Layer | None = None,
 ) -> go.Figure:
-    """Draws, above, how the rows of each shape are covered; below, where its predicted time goes. Arguments
-    as in :func:`frame_plans`.
+    """Draws, above, how the rows of each shape are covered; below, where its predicted time goes.
 
     Every column is a shape: its rows are coloured by the height of the tile they belong to, and tiles
     are told apart by a lighter and a darker shade in turns.
+
+    Args:
+        dispatcher, model, extents, layer: as in :func:`frame_plans`.
+        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
+            dark pages).
     """
     with lab_imports("figures"):
         import plotly.graph_objects as go

@@ -77,6 +77,8 @@ def frame_roofline(workload: Workload, hardware: Hardware, lengths: Iterable[int
     level, or ``"peak"``).
 
     Args:
+        workload: a layer with one dynamic dimension.
+        hardware: with a peak and a bandwidth of memory.
         lengths: extents of the dynamic dimension, 1 or more.
 
     Raises:
@@ -121,6 +123,9 @@ def frame_below_roofline(report: Report) -> pd.DataFrame:
 
     Columns: ``T``, ``cache``, ``intensity``, ``gflops``, ``share``, ``plan``.
 
+    Args:
+        report: with measured calls of one layer.
+
     Raises:
         WorkloadError: if not exactly one dimension is dynamic.
     """
@@ -155,9 +160,12 @@ def plot_roofline(
     length where memory bounds it.
 
     Args:
+        workload, hardware: as in :func:`frame_roofline`.
         report: measured calls to draw; of the same layer and processor.
         length: the one that gets a ring.
         tile: rows and columns, drawn where its level of memory bounds it.
+        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
+            dark pages).
 
     Raises:
         WorkloadError: if not exactly one dimension is dynamic, or ``length`` or a side is not positive.

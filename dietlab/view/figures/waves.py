@@ -152,6 +152,9 @@ def frame_waves(
     to, its ``blocks``, and the multiprocessors without one (``idle``).
 
     Args:
+        workload: with one dynamic dimension.
+        hardware: the GPU.
+        scheme: of thread blocks.
         length: of the dynamic dimension.
         registers: of a thread (default: an estimate).
 
@@ -209,6 +212,9 @@ def frame_wave_times(
     was measured).
 
     Args:
+        workload: with one dynamic dimension.
+        hardware: the GPU.
+        scheme: of thread blocks.
         records: of this workload on this GPU; those of other schemes do not count.
         registers: of a thread (default: an estimate).
         lengths: of the dynamic dimension (default: evenly over its range, and the measured ones).
@@ -257,9 +263,12 @@ def plot_waves(
     time over lengths with measured ones.
 
     Args:
+        workload, hardware, scheme: as in :func:`frame_waves`.
         length: of the dynamic dimension.
         registers: of a thread (default: an estimate).
         records: of this workload on this GPU.
+        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
+            dark pages).
 
     Raises:
         WorkloadError: if not exactly one dimension is dynamic, or the length is negative.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dietlab.search import TuningRun
 from dietlab.view.figures.coordinates import draw_space, frame_space, shapes_measured
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from dietlab.view.widgets.explorer import Drawn, Explorer
 
 ALL = "all"
+SHAPE = "The shape whose times are shown, and the schemes that were measured there"
+SCHEME = "The one scheme whose line is shown; all of them to begin with"
 
 
 def coordinates_explorer(run: TuningRun, choice: Choice | None = None) -> Explorer:
@@ -22,6 +24,7 @@ def coordinates_explorer(run: TuningRun, choice: Choice | None = None) -> Explor
     Controls: ``shape`` and ``scheme``, one to show alone. ``explorer.frame`` is :func:`frame_space`.
 
     Args:
+        run: a tuning run; without a successful record the explorer says why there is nothing.
         choice: shared with other widgets: it gets the scheme, and shows the one that is chosen elsewhere.
     """
     import ipywidgets
@@ -52,11 +55,14 @@ def coordinates_explorer(run: TuningRun, choice: Choice | None = None) -> Explor
 
     style = {"description_width": "initial"}
     keys = sorted(scheme.key for scheme in run.schemes)
-    explorer = Explorer(
-        draw,
-        {
-            "shape": ipywidgets.Dropdown(options=tuple(shapes), description="shape", style=style),
-            "scheme": ipywidgets.Dropdown(options=(ALL, *keys), description="scheme", style=style),
-        },
-    )
+
+    def dropdown(label: str, options: tuple[str, ...], tooltip: str) -> Any:
+        return ipywidgets.Dropdown(options=options, description=label, tooltip=tooltip, style=style)
+
+    controls = {
+        "shape": dropdown("shape", tuple(shapes), SHAPE),
+        "scheme": dropdown("scheme", (ALL, *keys), SCHEME),
+    }
+    groups = {"Shape": ["shape"], "View": ["scheme"]}
+    explorer = Explorer(draw, controls, groups=groups, opener="dl.coordinates_explorer(run)")
     return explorer if choice is None else choice.link(explorer)

@@ -59,6 +59,10 @@ def frame_ranking(run: TuningRun, counts: Iterable[int]) -> pd.DataFrame:
     missing where the first ``n`` all failed, or no shape has two records left to compare, and those of pairs
     where too few differ by more than the noise.
 
+    Args:
+        run: a tuning run.
+        counts: numbers of records to fit on, each from the first record on.
+
     Raises:
         ModelError: if the run has fewer records.
     """
@@ -78,7 +82,13 @@ def _ranking_row(run: TuningRun, count: int, model: CostModel | None) -> dict[st
 
 
 def plot_ranking(run: TuningRun, counts: Iterable[int], template: str | None = None) -> go.Figure:
-    """Returns pairwise accuracy, peak@1 and peak@5 against the number of records that the model has seen."""
+    """Returns pairwise accuracy, peak@1 and peak@5 against the number of records that the model has seen.
+
+    Args:
+        run, counts: as in :func:`frame_ranking`.
+        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
+            dark pages).
+    """
     return draw_ranking(frame_ranking(run, counts), template=template)
 
 
@@ -127,6 +137,9 @@ def cost_lab(run: TuningRun) -> Explorer:
     Controls: ``records`` (how many the fit gets, from the first on; the others are held out), ``show`` (the
     figure; ``explorer.frame`` is its table), ``colour`` (of points) and ``scheme`` (its records have
     rings; a click on a point chooses one).
+
+    Args:
+        run: a tuning run; without a successful record the lab says why there is nothing.
     """
     from dietlab.view.widgets.explorer import Drawn, Explorer
 

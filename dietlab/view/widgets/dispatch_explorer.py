@@ -47,6 +47,26 @@ __all__ = ["dispatch_explorer", "frame_dispatch", "plot_dispatch"]
 NOTHING = "nothing"
 TRAINED, BY_HAND, WHOLE = "trained", "by hand", "whole portfolio"
 PLANS, CUTS = ("plan_1", "plan_2", "plan_3"), ("cut_1", "cut_2")
+HAND = [name for pair in zip(PLANS, CUTS, strict=False) for name in pair] + [PLANS[-1]]
+GROUPS = {
+    "Shape": ["layer", "shape"],
+    "Tree": ["tree", "without"],
+    "View": ["show", "levels", "unfolded"],
+    "Tree by hand": HAND,
+}
+TOOLTIPS = {
+    "layer": "Extents of all dynamic dimensions but the length, at which the tree is shown",
+    "show": "The tree along the length, or a map of its plans over two dimensions",
+    "shape": "The extent whose path through the tree is drawn (a count); a click on the strip chooses one",
+    "without": "A micro-kernel that is left out: the tree is trained again on the others",
+    "tree": "The trained tree, or the one of the plans and cuts by hand",
+    "levels": "Comparisons from the root that are unfolded (a count); a click unfolds one fold",
+    "plan_1": "The plan of the shortest extents, up to the first cut",
+    "cut_1": "The last extent that the first plan serves (a count)",
+    "plan_2": "The plan between the two cuts",
+    "cut_2": "The last extent that the second plan serves (a count)",
+    "plan_3": "The plan of all extents above both cuts",
+}
 MOST_LEVELS = 6
 """The most levels that a slider unfolds: more than fit into the figure's columns."""
 TIE = 0.0005
@@ -72,6 +92,7 @@ def dispatch_explorer(
     dimensions (:func:`~dietlab.view.figures.shape_map.plot_map`; ``explorer.frame`` is its table).
 
     Args:
+        run: a tuning run, whose shapes the tree is trained on.
         portfolio: what to dispatch between (default: the best 8 micro-kernels for the run's shapes; to
             choose them takes seconds where plans are composed and the range is long).
         choice: shared with other widgets: it gets the plan of the shape, and what is chosen elsewhere moves
@@ -139,7 +160,9 @@ def dispatch_explorer(
         frame = at(values.get("layer", "")).table(shown)
         return _clicked_node(drawn_nodes(frame, shown, *_folding(values)), values, point)
 
-    explorer = Explorer(draw, _controls(board, length, layers, maps), clicked)
+    opener = f"dl.dispatch_explorer({'run' if portfolio is None else 'run, portfolio'})"
+    controls = _controls(board, length, layers, maps)
+    explorer = Explorer(draw, controls, clicked, groups=GROUPS, opener=opener)
     if choice is not None:
         _link(explorer, choice, length)
     return explorer
@@ -263,19 +286,23 @@ def _controls(
     if layers:
         several["layer"] = dropdown(tuple(layers), next(iter(layers)), "layer")
         several["show"] = dropdown((f"along {name}", *maps), f"along {name}", "show")
-    return {
+    controls = {
         **several,
         "shape": slider((dim.low * dim.high) ** 0.5, last_drawn(dim), f"path of {name}"),
         "without": dropdown([NOTHING, *codes], NOTHING, "without"),
         "tree": dropdown([TRAINED, BY_HAND], TRAINED, "tree"),
         "levels": ipywidgets.IntSlider(LEVELS, 1, MOST_LEVELS, description="levels unfolded", style=style),
         "unfolded": ipywidgets.Text("", layout={"display": "none"}),
-        "plan_1": dropdown(plans, first, "by hand: first"),
+        "plan_1": dropdown(plans, first, "first"),
         "cut_1": slider(dim.low * third, dim.high, f"up to {name}"),
         "plan_2": dropdown(plans, first, "then"),
         "cut_2": slider(dim.low * third**2, dim.high, f"up to {name}"),
         "plan_3": dropdown(plans, first, "at last"),
     }
+    for control, words in TOOLTIPS.items():
+        if control in controls:
+            controls[control].tooltip = words
+    return controls
 
 
 def one_for_all(board: Board) -> Scheme:

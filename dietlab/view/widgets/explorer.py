@@ -81,6 +81,7 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
     ) -> None:
         self.controls, self._opener = dict(controls), opener
         self._draw, self._clicked, self._changing = draw, clicked, False
+        self._lost: dict[str, tuple[Any, Any]] = {}  # values whose option went, and what took their place
         self._numbers = ipywidgets.HTML()
         self._settle()
         self.live = LiveFigure(self.drawn.figure)
@@ -99,10 +100,12 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
 
     @property
     def figure(self) -> go.Figure:
+        """The figure on display."""
         return self.drawn.figure
 
     @property
     def frame(self) -> pd.DataFrame:
+        """The tidy table behind the figure on display."""
         return self.drawn.frame
 
     def set(self, **values: Any) -> None:
@@ -110,6 +113,7 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
         self._changing = True
         try:
             for name, value in values.items():
+                self._lost.pop(name, None)
                 self.controls[name].value = value
         finally:
             self._changing = False
@@ -117,7 +121,7 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
 
     def state(self) -> dict[str, Any]:
         """Returns the controls' values as JSON takes them, to save or to share: see :meth:`restore`."""
-        return {name: _plain(value) for name, value in self.values.items()}
+        return {name: _plain(widget) for name, widget in self.controls.items()}
 
     def restore(self, state: Mapping[str, Any]) -> Explorer:
         """Sets all controls as they were when :meth:`state` was asked.
@@ -141,7 +145,7 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
         wrong = mismatch(map(str, state), self.controls)
         if wrong:
             raise DietlabError(f"a state has a value for each of {', '.join(self.controls)}", wrong, WHENCE)
-        before = self.values
+        before = self.state()
         refused = self._reach(state)
         if refused:
             self._reach(before)
@@ -165,7 +169,8 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
                     if told:
                         refused = (f"{name} is {told}", repr(value))
                     else:
-                        self.controls[name].value = value
+                        self._lost.pop(name, None)
+                        _set(self.controls[name], value)
             finally:
                 self._changing = False
             if refused and refused == last:
@@ -223,12 +228,25 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
             for name, options in self.drawn.options.items():
                 control = self.controls[name]
                 if tuple(control.options) != tuple(options):
-                    kept = control.value if control.value in options else None
-                    control.options = tuple(options)
-                    if kept is not None:
-                        control.value = kept
+                    self._offer(name, options)
         finally:
             self._changing = False
+
+    def _offer(self, name: str, options: Sequence[Any]) -> None:
+        """Gives a control other options. It keeps its value if that is one of them; if not, it takes the
+        first one, and the old value again as soon as that is offered, unless it was moved meanwhile."""
+        control = self.controls[name]
+        before = control.value
+        wanted, instead = self._lost.pop(name, (before, before))
+        if before != instead:
+            wanted = before
+        control.options = tuple(options)
+        if wanted in options:
+            control.value = wanted
+        else:
+            if before in options:
+                control.value = before
+            self._lost[name] = wanted, control.value
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
         return with_picture(super()._repr_mimebundle_(**options), self.drawn.figure)
@@ -240,6 +258,10 @@ WHENCE = "Give what the state() of such an explorer returned."
 def refusal(control: Any, value: Any) -> str:
     """Returns what values a control takes, if this is none of them; nothing if it is one."""
     options = getattr(control, "options", None)
+    if isinstance(control, ipywidgets.SelectMultiple):
+        labels = [option[0] if isinstance(option, tuple) else option for option in control.options]
+        known = isinstance(value, list) and all(one in labels for one in value)
+        return "" if known else f"a list of some of {', '.join(map(repr, labels))}"
     if options is not None:
         values = [option[1] if isinstance(option, tuple) else option for option in options]
         known = any(type(value) is type(one) and value == one for one in values)
@@ -257,6 +279,18 @@ def refusal(control: Any, value: Any) -> str:
     return "" if fits else f"a{' whole' * whole} number from {control.min} to {control.max}{steps}"
 
 
-def _plain(value: Any) -> Any:
-    """Returns a value of a control as Python's own: an option may be one of NumPy's numbers."""
+def _plain(control: Any) -> Any:
+    """Returns the value of a control as JSON takes it: of several options their labels, and an option that is
+    one of NumPy's numbers as Python's own."""
+    if isinstance(control, ipywidgets.SelectMultiple):
+        return list(control.label)
+    value = control.value
     return value.item() if hasattr(value, "item") else value
+
+
+def _set(control: Any, value: Any) -> None:
+    """Sets a control to what :func:`_plain` returned."""
+    if isinstance(control, ipywidgets.SelectMultiple):
+        control.label = tuple(value)
+    else:
+        control.value = value

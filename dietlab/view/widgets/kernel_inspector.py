@@ -40,6 +40,8 @@ def frame_kernel(
     ``share`` (0 to 1). No record is needed: multiply-adds go at the processor's peak.
 
     Args:
+        workload: the operator.
+        hardware: the processor; it need not be this one.
         scheme: or its key.
         shape: of the call (default: the largest).
 
@@ -62,6 +64,9 @@ def frame_kernel(
 
 class KernelInspector(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no types
     """The sections of a scheme under tabs, which follow a choice; :func:`inspect_kernel` makes one.
+
+    Args:
+        workload, hardware, shape: as in :func:`inspect_kernel`.
 
     Attributes:
         choice: the scheme that is shown.
@@ -113,6 +118,8 @@ def inspect_kernel(
     Nothing is run, and the processor need not be this one. Where the compiler is missing, its tab says so.
 
     Args:
+        workload: the operator.
+        hardware: the processor for which the scheme is compiled.
         scheme: or its key; a :class:`Choice` that is shared with other widgets is followed.
         shape: of the bound (default: the largest).
 

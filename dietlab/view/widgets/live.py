@@ -76,6 +76,7 @@ class LiveFigure(anywidget.AnyWidget):
 
     @property
     def figure(self) -> go.Figure:
+        """The figure on display; assign another one to show it."""
         return self._figure
 
     @figure.setter
@@ -102,6 +103,9 @@ def show(figure: go.Figure) -> LiveFigure:
     where no JavaScript runs.
 
     ``dl.show(dl.plot_speedup(report))`` as the last line of a cell displays it.
+
+    Args:
+        figure: a figure of plotly's, such as any ``plot_`` function returns.
     """
     return LiveFigure(figure)
 

@@ -61,6 +61,10 @@ def padding_explorer(workload: Workload, hardware: Hardware) -> Explorer:
     Every dynamic dimension has a slider; the heat map is over the length. A click on it chooses its shape and
     height. ``explorer.frame`` is :func:`frame_tiling`.
 
+    Args:
+        workload: an operator with a dynamic dimension.
+        hardware: the CPU with whose cores the explorer begins.
+
     Raises:
         WorkloadError: if no dimension is dynamic.
         HardwareError: if ``hardware`` is no CPU.

@@ -133,6 +133,7 @@ class TuningPanel(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no t
     # --- what happens -------------------------------------------------------------------------
 
     def on_event(self, event: Event) -> None:
+        """Takes what a stage tells and shows it."""
         with self._lock:
             self._latest = self._now()
             self.state = self.state.after(event, self._latest)

@@ -29,6 +29,11 @@ LAYER_TRACE = 0
 ROWS, COLS = (1, 2, 4, 6, 8, 12, 16, 32, 64, 128, 256), (1, 4, 8, 16, 32, 64, 128, 256)
 """Sides of a tile: of registers, or of a thread block."""
 
+STUDY = "The layer with its processor, and whether calls of it were measured"
+LENGTH = "Extent of the dynamic dimension (a count); a click on the layer's curve chooses it, too"
+TILE_ROWS = "Rows of the output that a tile computes (a count): more rows use each weight oftener"
+TILE_COLS = "Columns of the output that a tile computes (a count): more columns use each input oftener"
+
 
 def roofline_explorer(workload: Workload, hardware: Hardware, reports: Iterable[Report] = ()) -> Explorer:
     """Explores the roofline of a layer: which level of memory bounds a length, what a tile's size changes,
@@ -76,20 +81,28 @@ def roofline_explorer(workload: Workload, hardware: Hardware, reports: Iterable[
 
     style = {"description_width": "initial"}
 
-    def slider(label: str, options: tuple[int, ...], value: int) -> Any:
-        return ipywidgets.SelectionSlider(options=options, value=value, description=label, style=style)
+    def slider(label: str, tooltip: str, options: tuple[int, ...], value: int) -> Any:
+        return ipywidgets.SelectionSlider(
+            options=options, value=value, description=label, tooltip=tooltip, style=style
+        )
 
     names = tuple(studies)
     tile = (8, 32) if hardware.limits.on_host else (128, 128)
     controls = {
         "study": ipywidgets.Dropdown(
-            options=names, value=names[min(1, len(names) - 1)], description="layer", style=style
+            options=names,
+            value=names[min(1, len(names) - 1)],
+            description="layer",
+            tooltip=STUDY,
+            style=style,
         ),
-        "length": slider(only_length(workload), LENGTHS, 1),
-        "rows": slider("tile: rows", ROWS, tile[0]),
-        "cols": slider("tile: columns", COLS, tile[1]),
+        "length": slider(only_length(workload), LENGTH, LENGTHS, 1),
+        "rows": slider("rows", TILE_ROWS, ROWS, tile[0]),
+        "cols": slider("columns", TILE_COLS, COLS, tile[1]),
     }
-    return Explorer(draw, controls, clicked, per_row=2)
+    groups = {"Layer": ["study", "length"], "Tile": ["rows", "cols"]}
+    given = "workload, hardware, reports" if len(studies) > 1 else "workload, hardware"
+    return Explorer(draw, controls, clicked, groups=groups, opener=f"dl.roofline_explorer({given})")
 
 
 def _add(

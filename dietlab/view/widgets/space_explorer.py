@@ -51,6 +51,9 @@ def frame_funnel(space: Space) -> pd.DataFrame:
 
     The first row has all candidates; the last one's ``left`` is the size of the space. Limits that reject
     nothing are left out.
+
+    Args:
+        space: as :func:`dietlab.build_space` returns it, with what its limits rejected.
     """
     import pandas as pd
 
@@ -67,7 +70,13 @@ def frame_funnel(space: Space) -> pd.DataFrame:
 
 def plot_funnel(space: Space, template: str | None = None) -> go.Figure:
     """Draws a bar for each limit: the candidates left behind it, and those that it rejects with the nearest
-    miss beside them."""
+    miss beside them.
+
+    Args:
+        space: as in :func:`frame_funnel`.
+        template: name of plotly's template, such as ``"plotly_dark"`` (default: a clear ground, for light and
+            dark pages).
+    """
     frame = frame_funnel(space)
     total = int(frame["left"].iloc[0])
     title = f"{len(space):,} of {total:,} candidates fit {space.hardware.name}"
@@ -155,6 +164,10 @@ def space_explorer(workload: Workload, hardware: Hardware) -> Explorer:
 
     Sliders follow the kind of the processor (:data:`KNOBS`). ``explorer.frame`` is
     :func:`frame_funnel` of what is shown. Where nothing fits, a sentence says so.
+
+    Args:
+        workload: the operator whose micro-kernels are counted.
+        hardware: the real processor, with whose limits the sliders begin.
     """
     from dietlab.view.widgets.explorer import Drawn, Explorer
 

@@ -46,6 +46,22 @@ NOBODY = "nobody"
 NO_LAYER = "the only one"
 ALONG, MAP = "along the length", "map of all layers"
 
+GROUPS = {
+    "Setting": ["hardware", "workload", "threads"],
+    "Comparison": ["contender", "cache", "beside"],
+    "Shape": ["layer", "shape", "show"],
+}
+TOOLTIPS = {
+    "hardware": "The processor that the calls were measured on",
+    "workload": "The operator that was measured",
+    "threads": "Threads that a call may use (a count)",
+    "layer": "Extents of all dynamic dimensions but the length",
+    "show": "Speedups along the length for one layer, or a map over lengths and layers",
+    "cache": "Where the operands are before a call: hot ones in the cache, cold ones in memory",
+    "contender": "The program that dietlab's time is compared with",
+    "shape": "The shape whose plan is told; a click on the figure chooses it, too",
+}
+
 
 @dataclass(frozen=True)
 class Chosen:
@@ -135,7 +151,9 @@ def speedup_explorer(table: Source | Sequence[Source], runs: Runs | None = None)
             {"layer": row["layer"], "shape": f"{length}={row[length]}"} if on_map else {"shape": row["shape"]}
         )
 
-    return Explorer(draw, _controls(chosen(reports, {}).options) | settings_beside(reports), clicked)
+    controls = _controls(chosen(reports, {}).options) | settings_beside(reports)
+    opener = f"dl.speedup_explorer({'table' if runs is None else 'table, runs'})"
+    return Explorer(draw, controls, clicked, groups=GROUPS, opener=opener)
 
 
 def _controls(options: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
@@ -143,7 +161,7 @@ def _controls(options: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
 
     style = {"description_width": "initial"}
     return {
-        name: ipywidgets.Dropdown(options=tuple(found), description=name, style=style)
+        name: ipywidgets.Dropdown(options=tuple(found), description=name, tooltip=TOOLTIPS[name], style=style)
         for name, found in options.items()
     }
 

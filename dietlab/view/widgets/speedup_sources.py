@@ -86,7 +86,12 @@ def settings_beside(reports: Mapping[Setting, Report]) -> dict[str, Any]:
     if len(reports) < 2:
         return {}
     options = [(f"{s.hardware}, {s.workload}, {cores(s.threads)}", s) for s in reports]
-    look = {"description": "beside", "rows": min(5, len(options)), "layout": {"width": "32em"}}
+    look = {
+        "description": "beside",
+        "tooltip": "Other settings whose speedups are drawn over these (Ctrl and a click choose several)",
+        "rows": min(5, len(options)),
+        "layout": {"width": "32em"},
+    }
     return {"beside": ipywidgets.SelectMultiple(options=options, **look)}
 
 

@@ -48,6 +48,9 @@ class TableView(anywidget.AnyWidget):
 class TrialsTable(ipywidgets.VBox):  # type: ignore[misc]
     """A table of trials with its controls; :func:`trials_table` makes one.
 
+    Args:
+        title: what the trials are of, above the table.
+
     Attributes:
         controls: ``filter``, ``sort``, ``descending`` and ``page``: set ``table.controls["page"].value``.
         frame: all rows that fit the filter, sorted.
@@ -160,6 +163,7 @@ def trials_table(run: TuningRun, choice: Choice | None = None) -> TrialsTable:
     :meth:`dietlab.TuningRun.to_frame`.
 
     Args:
+        run: a tuning run with a record.
         choice: shared with other widgets, which then show the scheme of the row.
 
     Raises:

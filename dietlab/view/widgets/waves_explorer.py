@@ -53,6 +53,35 @@ EDGES: tuple[tuple[str, Edge], ...] = (
     ("full tiles and a rest", "rest"),
     ("padded", "padded"),
 )
+GROUPS = {
+    "Launch": ["chip", "length", "scheme", "registers"],
+    "Tile": [
+        "unit",
+        "down",
+        "across",
+        "each_rows",
+        "each_cols",
+        "step",
+        "stages",
+        "splits",
+        "edge",
+    ],
+}
+TOOLTIPS = {
+    "chip": "The GPU on which the blocks are launched; measured times are those of the first one",
+    "length": "Extent of the dynamic dimension (a count)",
+    "scheme": "A measured scheme, or the tile that the other controls make",
+    "registers": "Registers of a thread (a count), as a compiler reports them, or an estimate from the sizes",
+    "unit": "What multiplies: arithmetic of single threads, or matrix instructions of warps or of groups",
+    "down": "Workers of a block that share its rows (a count)",
+    "across": "Workers of a block that share its columns (a count)",
+    "each_rows": "Rows of the output that each of them computes (a count)",
+    "each_cols": "Columns of the output that each of them computes (a count)",
+    "step": "Depth of the sums that a block loads at a time (a count)",
+    "stages": "Loads that are on their way at a time, buffers in shared memory (a count)",
+    "splits": "Blocks that share the sums of one tile (a count)",
+    "edge": "How rows that are no multiple of the tile are covered: by tiles of several heights, or padded",
+}
 MOST_KEYS = 40
 """Measured schemes to choose from: those that were fastest at a length, then others by their mean."""
 
@@ -99,7 +128,9 @@ def waves_explorer(workload: Workload, gpu: Hardware, records: Iterable[Record] 
         numbers = _numbers(workload, on, chosen, length, used)
         return Drawn(figure, frame, numbers, _note(workload, on, chosen, used), options)
 
-    return Explorer(draw, _controls(workload, gpu, tuple(chips), _keys(measured, workload)))
+    controls = _controls(workload, gpu, tuple(chips), _keys(measured, workload))
+    given = "workload, gpu, records" if measured else "workload, gpu"
+    return Explorer(draw, controls, groups=GROUPS, opener=f"dl.waves_explorer({given})")
 
 
 def _checked(records: Iterable[Record]) -> tuple[Record, ...]:
@@ -208,14 +239,19 @@ def _controls(
     known = units(workload, gpu)
     unit = known[-1]
     style = {"description_width": "initial"}
+    controls: dict[str, Any] = {}
+
+    def call_workers(_: Any) -> None:
+        for way in ("down", "across"):
+            controls[way].description = f"{WORKERS[controls['unit'].value]} {way}"
 
     def choice(label: str, options: Any, value: Any) -> Any:
         return ipywidgets.Dropdown(options=options, value=value, description=label, style=style)
 
-    workers, opening, options = WORKERS[unit], _opening(unit), _options(unit)
+    opening, options = _opening(unit), _options(unit)
     labels = {
-        "down": f"{workers} down",
-        "across": f"{workers} across",
+        "down": "down",
+        "across": "across",
         "each_rows": "rows of each",
         "each_cols": "columns of each",
         "step": "step",
@@ -226,7 +262,7 @@ def _controls(
         value=middle, min=dim.low, max=dim.high, description=name, continuous_update=False, style=style
     )
     registers = [(str(count) if count else "estimated", count) for count in REGISTERS]
-    return {
+    controls |= {
         "chip": choice("GPU", chips, gpu.name),
         "length": length,
         "scheme": choice("scheme", (OWN, *keys), OWN),
@@ -236,3 +272,8 @@ def _controls(
         "registers": choice("registers", registers, ESTIMATED),
         "edge": choice("last rows", EDGES, "even"),
     }
+    for control, words in TOOLTIPS.items():
+        controls[control].tooltip = words
+    call_workers(None)
+    controls["unit"].observe(call_workers, "value")
+    return controls
