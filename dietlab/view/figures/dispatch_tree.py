@@ -39,7 +39,7 @@ Beside = tuple[str, "pd.DataFrame"]
 COLUMNS = ("weight", "plan", "scheme", "low", "high", "expected_seconds", "best_seconds", "slowdown")
 STANDOFF, LEGEND_Y = 4, -0.12
 """Pixels between the ticks and the title of the axis of extents, and the place of the legend below (share of
-the plots' height). A legend of many lines makes the plots lower: it stays below the title down to 300 pixels."""
+the plots' height). Many lines of it make the plots lower; below 270 pixels it would cover the title."""
 BEYOND_SHOWN = 0.25
 """So much of the range is drawn beyond its end, where the safe plan serves."""
 
