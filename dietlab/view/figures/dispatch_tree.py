@@ -37,6 +37,9 @@ Beside = tuple[str, "pd.DataFrame"]
 """A name and the table of another dispatcher to compare with."""
 
 COLUMNS = ("weight", "plan", "scheme", "low", "high", "expected_seconds", "best_seconds", "slowdown")
+STANDOFF, LEGEND_Y = 4, -0.12
+"""Pixels between the ticks and the title of the axis of extents, and the place of the legend below (share of
+the plots' height). Many lines of it make the plots lower; below 270 pixels it would cover the title."""
 BEYOND_SHOWN = 0.25
 """So much of the range is drawn beyond its end, where the safe plan serves."""
 
@@ -211,10 +214,11 @@ def _lay_out(figure: go.Figure, dim: str, shown: Sequence[Shown]) -> None:
     of plans and the slowdown."""
     deepest = max(one.node.level for one in shown)
     columns = 1 + max(one.x for one in shown)
+    title = {"text": f"{dim} (extent)", "standoff": STANDOFF}
     figure.update_layout(
         height=700,
-        legend={"orientation": "h", "y": -0.1},
-        xaxis={"type": "log", "dtick": math.log10(2), "anchor": "y2", "title": {"text": f"{dim} (extent)"}},
+        legend={"orientation": "h", "y": LEGEND_Y},
+        xaxis={"type": "log", "dtick": math.log10(2), "anchor": "y2", "title": title},
         xaxis2={"range": [-0.6, columns - 0.4], "anchor": "y", "visible": False},
         yaxis={
             "domain": [0.45, 1],
