@@ -22,15 +22,14 @@ TRAILING = ".,;:!?*_"
 """Marks that end a sentence after a link, not the link."""
 
 REGISTRIES = (
-    "pypi.org",
-    "pythonhosted.org",
     "anaconda.org",
     "npmjs.org",
     "npmjs.com",
     "crates.io",
     "docker.io",
 )
-"""Hosts of package indexes. Installing names packages: which index answers is up to pip."""
+"""Hosts of package indexes; those of Python are in no file at all (tests/test_project.py). Installing names
+packages: which index answers is up to the installer."""
 
 TRACKING = re.compile(r"utm_\w+|fbclid|gclid|ref|source")
 """Parameters that tell a site where its reader comes from."""
