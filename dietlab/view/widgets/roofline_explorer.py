@@ -89,7 +89,11 @@ def roofline_explorer(workload: Workload, hardware: Hardware, reports: Iterable[
         "rows": slider("tile: rows", ROWS, tile[0]),
         "cols": slider("tile: columns", COLS, tile[1]),
     }
-    return Explorer(draw, controls, clicked, per_row=2)
+    explorer = Explorer(draw, controls, clicked, per_row=2)
+    # Names of layers on processors are long: they have a row to themselves. (ipywidgets drops a grid_column.)
+    explorer.controls["study"].layout.grid_area = "auto / 1 / auto / -1"
+    explorer.controls["study"].layout.max_width = "50em"
+    return explorer
 
 
 def _add(
