@@ -66,7 +66,7 @@ SHOWN = {
 
 PICTURED = tuple(name for name in SHOWN if name not in ("setup", "figure"))
 """Widgets with pictures in docs/widgets."""
-MOVED_BY_KEY = (
+DRAGGED = (
     Move("padding", "T"),
     Move("roofline", "T"),
     Move("waves", "T"),
@@ -74,12 +74,14 @@ MOVED_BY_KEY = (
     Move("cost", "records"),
 )
 MOVES = (
-    *MOVED_BY_KEY,
+    *DRAGGED,
     Move("padding", "composition"),
     Move("speedup", "contender"),
     Move("dispatch", "without"),
     Move("coordinates", "shape"),
 )
+DRAGGED_TO = 0.7
+"""The share of a slider's track; none is there at first. In Jupyter Notebook arrow keys are the page's."""
 WITHOUT_FIGURE = ("setup", "trials", "inspector")
 
 
@@ -156,7 +158,7 @@ def test_a_text_that_is_cut_is_found(notebook: Notebook) -> None:
 def test_a_control_changes_figure_and_numbers(notebook: Notebook, move: Move) -> None:
     view = widget(notebook, move.explorer)
     figure, numbers = view.shown, view.text
-    view.press_key(move.label) if move in MOVED_BY_KEY else view.choose_other(move.label)
+    view.drag(move.label, DRAGGED_TO) if move in DRAGGED else view.choose_other(move.label)
     view.await_change(lambda: view.shown, figure, f"{move.label} changes the figure")
     view.await_change(lambda: view.text, numbers, f"{move.label} changes the numbers")
 
@@ -253,7 +255,7 @@ def test_a_line_reopens_what_is_shown(notebook: Notebook) -> None:
     line.wait_for()
     before = line.inner_text()
     assert before.startswith("dl.padding_explorer(workload, hardware).restore({'T':")
-    view.press_key("T")
+    view.drag("T", 0.4)
     view.await_change(line.inner_text, before, "the line is of what is shown")
 
 
