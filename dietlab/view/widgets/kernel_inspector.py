@@ -169,6 +169,7 @@ def _source(workload: Workload, hardware: Hardware, scheme: Scheme) -> str:
 
 @lru_cache(REMEMBERED)
 def _assembly(workload: Workload, hardware: Hardware, scheme: Scheme) -> Any:
+    require_kind(hardware, [scheme])
     from dietlab.lower.compiler import tvm_module
 
     tvm_module()  # says how to install it, before a module that imports it fails
