@@ -219,6 +219,18 @@ def test_the_table_sorts_filters_and_pages(synthetic_run: TuningRun) -> None:
     assert table.choice.key == ""
 
 
+def test_what_all_trials_have_in_common_is_a_sentence_and_no_column(synthetic_run: TuningRun) -> None:
+    table = trials_table(synthetic_run)
+    names = [name for name, _ in table.model.shown["columns"]]
+    counts = synthetic_run.to_frame().astype(str).nunique()
+    assert "order" in names and {"record", "scheme", "status", "seconds", "gflops"} <= set(names)
+    assert all(counts[name] > 1 for name in names if name not in ("status",))
+    assert counts["unit"] == 1 and "unit" not in names and "unit fma" in table.note
+    table.controls["filter"].value = "unit == 'fma'"
+    assert len(table.frame) == len(synthetic_run.records)
+    assert all(len(row) == len(names) for row in table.model.shown["rows"])
+
+
 def test_a_row_that_is_clicked_is_the_choice_of_the_others(synthetic_run: TuningRun) -> None:
     choice = Choice()
     table, explorer = trials_table(synthetic_run, choice), coordinates_explorer(synthetic_run, choice)

@@ -26,6 +26,7 @@ CUT = """(place, slack) => {
     const said = words(node), style = getComputedStyle(node);
     if (!said || style.visibility === 'hidden' || !node.getClientRects().length) continue;
     if (['STYLE', 'SCRIPT', 'OPTION', 'TITLE'].includes(node.tagName.toUpperCase())) continue;
+    if (node.closest('pre')) continue; // a program scrolls
     if (node.closest('.modebar, .noUi-base, .jupyter-widget-Collapse-contents, .hoverlayer')) continue;
     const range = document.createRange();
     range.selectNodeContents(node);

@@ -1,4 +1,4 @@
-"""A notebook in JupyterLab as a person sees it: cells, figures, sliders, dropdowns, buttons."""
+"""A notebook in JupyterLab or Jupyter Notebook as a person sees it: cells, figures, sliders, buttons."""
 
 from __future__ import annotations
 
@@ -25,8 +25,13 @@ without what it then leaves out, and every test looks whether they are drawn."""
 LATE = "Comm not found for comm id"
 """What JupyterLab says of a message to a widget that a restart or a reload has just put away. Every test
 looks whether the widgets that took its place are drawn and answer."""
+EARLY = "Cannot read properties of undefined (reading 'schema')"
+"""What Jupyter Notebook may say while it opens: the settings of another part came before those of its keys
+(https://github.com/jupyter/notebook/issues/7862). No widget is there yet."""
 PICTURE_COLOURS = 128
 """Of a screenshot: flat colours and the edges of letters need no more."""
+WIDENINGS = 6
+"""How often a window is made wider or narrower: scroll bars come and go with its width."""
 VIEWPORT = {"width": 1360, "height": 1500}
 
 # The status icon is idle before there is a kernel; what is run then is lost in a dialog.
@@ -113,7 +118,7 @@ class Notebook:
         return notebook
 
     def _heard(self, kind: str, text: str) -> None:
-        if kind == "error" and not text.startswith((SLOW, LATE)):
+        if kind == "error" and not text.startswith((SLOW, LATE, EARLY)):
             self.complaints.append(text[:500])
 
     def _asked(self, home: str, url: str) -> None:
@@ -205,9 +210,13 @@ class Notebook:
         """Gives the outputs of cells this width in pixels, and waits until every figure has the new one."""
         place = self.page.locator(".jp-Notebook .jp-OutputArea-output").first
         window = dict(self.page.viewport_size or VIEWPORT)
-        for _ in range(2):  # a scroll bar may come or go
-            window["width"] += round(width - place.evaluate("(one) => one.getBoundingClientRect().width"))
+        for _ in range(WIDENINGS):
+            missing = round(width - place.evaluate("(one) => one.getBoundingClientRect().width"))
+            if missing == 0:
+                break
+            window["width"] += missing
             self.page.set_viewport_size(window)
+            self.page.wait_for_timeout(2 * LOOK)
         figures = self.page.locator(".dietlab-figure")
         until(self.page, lambda: figures.evaluate_all(FITTED), "figures have the new width")
         assert abs(place.evaluate("(one) => one.getBoundingClientRect().width") - width) <= 2

@@ -185,7 +185,8 @@ def plot_roofline(
         one = frame_roofline(workload, hardware, [length])
         _add_ring(figure, one[one["level"] == "memory"])
     log = {"type": "log", "dtick": 1, "exponentformat": "none"}
-    figure.update_layout(height=560, legend={"orientation": "h", "y": -0.18}, margin_b=110)
+    below = {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom"}
+    figure.update_layout(height=580, legend=below, margin_b=150)  # room for a name an entry, in two columns
     figure.update_xaxes(title_text="arithmetic intensity (FLOP for each byte that moves)", **log)
     figure.update_yaxes(title_text="GFLOP/s", **log)
     return figure

@@ -30,6 +30,8 @@ REMEMBERED = 32
 SECTIONS = ("parts of the bound", "TensorIR", "assembly of the inner loop", "registers")
 GPU_SECTIONS = ("parts of the bound", "CUDA C++", "machine code", "registers")
 NOTHING = "No scheme is chosen: choose one in a table of trials, or in another widget with the same choice."
+FITTING = "<style>.dietlab-inspector .lm-TabBar-tab { min-width: max-content !important }</style>"
+"""Tabs as wide as their names: those of ipywidgets are all of one width, and cut."""
 CODE = "max-height:30em;overflow:auto;font-size:12px;line-height:1.35;margin:0"
 
 
@@ -81,7 +83,9 @@ class KernelInspector(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has 
         names = SECTIONS if hardware.kind == "cpu" else GPU_SECTIONS
         self._pages = {name: ipywidgets.HTML() for name in names}
         self._tabs = ipywidgets.Tab(children=list(self._pages.values()), titles=names)
-        super().__init__([self._title, self._tabs])
+        looks = ipywidgets.HTML(FITTING, layout=ipywidgets.Layout(display="none"))
+        super().__init__([self._title, self._tabs, looks])
+        self.add_class("dietlab-inspector")
         choice.observe(self._show, "key")
         self._show(None)
 
@@ -174,6 +178,7 @@ def _source(workload: Workload, hardware: Hardware, scheme: Scheme) -> str:
 
 @lru_cache(REMEMBERED)
 def _assembly(workload: Workload, hardware: Hardware, scheme: Scheme) -> Any:
+    require_kind(hardware, [scheme])
     from dietlab.lower.compiler import tvm_module
 
     tvm_module()  # says how to install it, before a module that imports it fails

@@ -43,7 +43,9 @@ function themed(figure, element) {
   for (const name of Object.keys(layout)) {
     if (/^[xy]axis\d*$/.test(name)) layout[name] = { ...layout[name], ...colours };
   }
-  return { data: figure.data ?? [], layout };
+  const fonts = Object.fromEntries(["label", "tick", "range"].map((name) => [`${name}font`, { color: text }]));
+  const data = (figure.data ?? []).map((one) => (one.type === "parcoords" ? { ...one, ...fonts } : one));
+  return { data, layout };
 }
 
 // A file that the kernel made goes where the browser puts downloads: once, however often a figure is shown.

@@ -8,6 +8,7 @@ async function named(model, name) {
   return model.widget_manager.get_model(id);
 }
 
+const TEXTS = ["scheme", "status", "reason"]; // what is read from the left; all else is numbers and words
 const CHOSEN = "var(--jp-layout-color3, #8884)";
 
 async function render({ model, el }) {
@@ -15,6 +16,7 @@ async function render({ model, el }) {
   const place = document.createElement("div");
   place.className = "dietlab-trials";
   place.style.cssText = "overflow-x:auto;max-width:100%";
+  place.dataset.lmSuppressShortcuts = "true"; // Enter is for the table, not for the cell above it
   el.appendChild(place);
 
   const ask = (what) => {
@@ -27,34 +29,37 @@ async function render({ model, el }) {
     made.style.cssText = look;
     made.addEventListener("click", clicked);
     made.addEventListener("keydown", (event) => { if (event.key === "Enter") clicked(); });
+    made.tabIndex = 0;
     return made;
   };
   const draw = () => {
     const shown = table.get("shown");
+    const focused = [...place.querySelectorAll("[tabindex]")].indexOf(document.activeElement);
     const body = document.createElement("table");
-    body.style.cssText = "border-collapse:collapse;font-size:var(--jp-ui-font-size1,13px);white-space:nowrap";
+    body.style.cssText = "border-collapse:collapse;font-size:var(--jp-ui-font-size1,13px)";
+    const side = (name) => `text-align:${TEXTS.includes(name) ? "left" : "right"}`;
+    // Heads and reasons break into lines: the table is as wide as its numbers.
     const head = body.createTHead().insertRow();
     for (const [name, text] of shown.columns ?? []) {
       const arrow = name === shown.sort ? (shown.descending ? " ▼" : " ▲") : "";
-      const look = "cursor:pointer;padding:3px 8px;text-align:right;border-bottom:1px solid #767676";
-      const cell = make("th", text + arrow, look, () => ask({ sort: name }));
-      cell.tabIndex = 0;
-      head.appendChild(cell);
+      const look = "cursor:pointer;padding:3px 7px;vertical-align:bottom;border-bottom:1px solid #767676";
+      head.appendChild(make("th", text + arrow, `${look};${side(name)}`, () => ask({ sort: name })));
     }
     const rows = body.createTBody();
     (shown.rows ?? []).forEach((values, at) => {
       const scheme = shown.schemes[at];
       const row = make("tr", "", "cursor:pointer", () => ask({ scheme }));
-      row.tabIndex = 0;
+      row.setAttribute("aria-selected", scheme === shown.chosen);
       if (scheme === shown.chosen) row.style.background = CHOSEN;
-      for (const value of values) {
-        const cell = row.insertCell();
+      values.forEach((value, column) => {
+        const name = shown.columns[column][0], cell = row.insertCell();
         cell.textContent = value;
-        cell.style.cssText = "padding:2px 8px;text-align:right";
-      }
+        cell.style.cssText = `padding:2px 7px;${side(name)};white-space:${name === "reason" ? "normal" : "nowrap"}`;
+      });
       rows.appendChild(row);
     });
     place.replaceChildren(body);
+    if (focused >= 0) place.querySelectorAll("[tabindex]")[focused]?.focus();
   };
   table.on("change:shown", draw);
   draw();

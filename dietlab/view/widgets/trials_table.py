@@ -26,6 +26,8 @@ PAGE_ROWS = 15
 HIDDEN = ("compile_seconds", "verify_seconds", "measure_seconds", "at", "asked_by", "cached_seconds")
 """Columns that conditions may name, though the table does not show them: it would be wider than a page."""
 AS_TAKEN = "record"
+ALWAYS = (AS_TAKEN, "scheme", "status", "seconds", "gflops")
+"""Columns that are shown though all trials have the same in them; other such columns are a sentence."""
 UNITS = {"seconds": ("us", 1e6), "gflops": ("GFLOP/s", 1.0), "spread": ("%", 100.0)}
 """Units that are shown, and how many of them one is of the unit in the table."""
 
@@ -42,6 +44,7 @@ class TableView(anywidget.AnyWidget):
     """The rows of one page in the page of a browser."""
 
     _esm = Path(__file__).parent / "trials_table.js"
+    _css = Path(__file__).parent / "widgets.css"
     model = traitlets.Instance(TableModel).tag(sync=True, **ipywidgets.widget_serialization)
 
 
@@ -60,6 +63,7 @@ class TrialsTable(ipywidgets.VBox):  # type: ignore[misc]
     def __init__(self, frame: pd.DataFrame, title: str, choice: Choice) -> None:
         self._whole, self._title, self.choice = frame, title, choice
         self.frame = frame
+        self._same = _same(frame)
         style = {"description_width": "initial"}
         self.controls = {
             "filter": ipywidgets.Text(
@@ -86,6 +90,7 @@ class TrialsTable(ipywidgets.VBox):  # type: ignore[misc]
                 TableView(model=self.model),
             ]
         )
+        self.add_class("dietlab")
         self._rearranged(None)
 
     @property
@@ -107,7 +112,9 @@ class TrialsTable(ipywidgets.VBox):  # type: ignore[misc]
         pages = max(1, ceil(len(self.frame) / PAGE_ROWS))
         self.controls["page"].max = pages
         found = f"{len(self.frame):,} of {len(self._whole):,} trials on {pages:,} page{'s' * (pages > 1)}"
+        same = "".join(f", {_head(name)} {_cell(name, value)}" for name, value in self._same.items())
         told = f"<b>{escape(self._title)}</b>: {found}."
+        told += escape(f" In all of them: {same[2:]}.") if same else ""
         self._words.value = f"{told} <span>{escape(problem)}</span>" if problem else told
         if self.controls["page"].value != 1:
             self.controls["page"].value = 1  # shows it, too
@@ -116,7 +123,8 @@ class TrialsTable(ipywidgets.VBox):  # type: ignore[misc]
 
     def _show(self, _: Any) -> None:
         first = (self.controls["page"].value - 1) * PAGE_ROWS
-        shown = self.frame.iloc[first : first + PAGE_ROWS].drop(columns=list(HIDDEN), errors="ignore")
+        hidden = [*HIDDEN, *self._same]
+        shown = self.frame.iloc[first : first + PAGE_ROWS].drop(columns=hidden, errors="ignore")
         self.model.shown = {
             "columns": [[name, _head(name)] for name in shown],
             "rows": [
@@ -174,6 +182,14 @@ def trials_table(run: TuningRun, choice: Choice | None = None) -> TrialsTable:
     if not run.records:
         raise RecordError("a table of trials has records", "none", "Tune with more trials.")
     return TrialsTable(run.to_frame(), str(run.space.workload), choice or Choice())
+
+
+def _same(frame: pd.DataFrame) -> dict[str, Any]:
+    """Returns the value of each column that could be shown in which all of several trials have the same."""
+    if len(frame) < 2:
+        return {}
+    names = [name for name in frame if name not in (*ALWAYS, *HIDDEN)]
+    return {name: frame[name].iloc[0] for name in names if frame[name].astype(str).nunique() == 1}
 
 
 def _head(name: str) -> str:
