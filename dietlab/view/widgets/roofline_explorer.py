@@ -100,9 +100,13 @@ def roofline_explorer(workload: Workload, hardware: Hardware, reports: Iterable[
         "rows": slider("rows", TILE_ROWS, ROWS, tile[0]),
         "cols": slider("columns", TILE_COLS, COLS, tile[1]),
     }
-    groups = {"Layer": ["study", "length"], "Tile": ["rows", "cols"]}
+    groups = {"Shape": ["length"], "Tile": ["rows", "cols"]}
     given = "workload, hardware, reports" if len(studies) > 1 else "workload, hardware"
-    return Explorer(draw, controls, clicked, groups=groups, opener=f"dl.roofline_explorer({given})")
+    opener = f"dl.roofline_explorer({given})"
+    explorer = Explorer(draw, controls, clicked, per_row=1, groups=groups, opener=opener)
+    # Names of layers on processors are long.
+    explorer.controls["study"].layout.max_width = "none"
+    return explorer
 
 
 def _add(
