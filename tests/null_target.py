@@ -98,11 +98,11 @@ CACHE_STATES, START_SECONDS = ("hot", "rotating"), 30.0
 VENDORS, WORKER = ("nothing",), WorkerModule("null_target", 30.0)
 detect = always(Hardware("a null processor", "made up", 1, NullLimits(), peak_gflops=1e3))
 pads, seconds, source_of, DEALT = always(True), always(SECONDS), always("nothing"), 1.0
+READ_AS, machine_code = ("a program", "its code"), always(SimpleNamespace(text="", uses={}))
 facts = known = to_json = from_json = ansor_tools = always({})
 require_tools = require_here = require_form = ansor_platform = device = always(None)
 runtimes = rotated = always(())
-levels, loops, operands = always({}), always((0, 1)), always(("", ""))
-options = always(({"kind": "null"}, ""))
+levels, loops, operands, options = (always(v) for v in ({}, (0, 1), ("", ""), ({"kind": "null"}, "")))
 load = always(SimpleNamespace(run=always(None), plan=always(0), idle=always(0)))
 limits = always((Limit("rows of a tile", 8, "rows", lambda scheme: scheme.rows),))
 adaptation = NullAdaptation

@@ -316,7 +316,7 @@ def test_without_a_compiler_a_tab_says_so(monkeypatch: pytest.MonkeyPatch) -> No
     def missing(*_: Any) -> None:
         raise MissingDependencyError("building needs the package apache-tvm", "none", "pip install it")
 
-    for name in ("_source", "_assembly"):
+    for name in ("_source", "_compiled"):
         monkeypatch.setattr(kernel_inspector, name, missing)
     inspector = inspect_kernel(WORK, ZEN4, KEY)
     for name in ("TensorIR", "assembly of the inner loop", "registers"):

@@ -10,7 +10,7 @@ from dietlab.hardware import Hardware
 from dietlab.lower.artifact import Artifact
 from dietlab.lower.contraction import sizes_of
 from dietlab.lower.decisions import DEFAULTS, Lowering
-from dietlab.lower.target import lower_target
+from dietlab.lower.target import MachineCode, lower_target
 from dietlab.plans import Tree
 from dietlab.shapes import Shape
 from dietlab.space import Scheme
@@ -62,6 +62,28 @@ def source_of(workload: Workload, hardware: Hardware, scheme: Scheme) -> str:
     """
     require_kind(hardware, [scheme])
     return lower_target(hardware.kind).source_of(workload, hardware, scheme)
+
+
+def read_as(hardware: Hardware) -> tuple[str, str]:
+    """Returns what :func:`source_of` and :func:`machine_code_of` return for a processor, in words, such as
+    ``("TensorIR", "assembly of the inner loop")``."""
+    return lower_target(hardware.kind).READ_AS
+
+
+def machine_code_of(workload: Workload, hardware: Hardware, scheme: Scheme) -> MachineCode:
+    """Compiles one scheme and returns what its machine code tells; the processor need not be here.
+
+    Args:
+        workload: the operator.
+        hardware: the processor to compile for.
+        scheme: of that kind of processor.
+
+    Raises:
+        BuildError: if the scheme is of another processor, or does not compile.
+        MissingDependencyError: if the compiler is missing.
+    """
+    require_kind(hardware, [scheme])
+    return lower_target(hardware.kind).machine_code(workload, hardware, scheme)
 
 
 def require_kind(hardware: Hardware, schemes: Sequence[Scheme]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,6 +16,19 @@ from dietlab.workloads import Workload
 
 if TYPE_CHECKING:
     from dietlab.lower.decisions import Lowering
+
+
+@dataclass(frozen=True)
+class MachineCode:
+    """The machine code of a scheme, to read.
+
+    Args:
+        text: lines of instructions, or of what was counted in them.
+        uses: registers and other resources that it takes, by name.
+    """
+
+    text: str
+    uses: Mapping[str, str]
 
 
 class LowerTarget(Protocol):
@@ -40,6 +54,17 @@ class LowerTarget(Protocol):
 
     def source_of(self, workload: Workload, hardware: Hardware, scheme: Any) -> str:
         """Returns the program of one scheme, to read."""
+
+    @property
+    def READ_AS(self) -> tuple[str, str]:
+        """The names of what ``source_of`` and ``machine_code`` return."""
+
+    def machine_code(self, workload: Workload, hardware: Hardware, scheme: Any) -> MachineCode:
+        """Compiles one scheme and returns what its machine code tells; the processor need not be here.
+
+        Raises:
+            BuildError, MissingDependencyError: if what compiles is not here, or the program does not compile.
+        """
 
     def require_tools(self) -> object:
         """Checks that what compiles and links is here.

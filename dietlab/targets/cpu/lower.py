@@ -16,11 +16,13 @@ from dietlab.lower.artifact import Artifact
 from dietlab.lower.contraction import Sizes
 from dietlab.lower.decisions import Lowering
 from dietlab.lower.runtime import RUNTIME_NAME, load_runtime, open_library
+from dietlab.lower.target import MachineCode
 from dietlab.plans import Tree
 from dietlab.space import CpuScheme, layout_limits
 from dietlab.workloads import Workload
 
 DECIDES = True
+READ_AS = ("TensorIR", "assembly of the inner loop")
 require_tools = compiler.require_tools
 
 
@@ -54,6 +56,25 @@ def source_of(workload: Workload, hardware: Hardware, scheme: CpuScheme) -> str:
     from dietlab.lower.cpu.library import function_of_tile
 
     return str(function_of_tile(scheme.kernel, Geometry.of(workload, hardware, [scheme]), "exact").script())
+
+
+def machine_code(workload: Workload, hardware: Hardware, scheme: CpuScheme) -> MachineCode:
+    """Returns the inner loop in AT&T syntax, and the vector registers and spills that LLVM chose."""
+    compiler.require_tools()
+    from dietlab.lower.cpu.assembly import assembly_of
+
+    found = assembly_of(workload, hardware, scheme)
+    share = 100 * found.multiply_adds / max(1, len(found.loop))
+    return MachineCode(
+        "\n".join(found.loop) or "No loop of its code multiplies.",
+        {
+            "vector registers of the loop": f"{found.vector_registers} of {hardware.cpu.vector_registers}",
+            "vectors to or from the stack in the loop": str(found.loop_spills),
+            "the same in all functions": str(found.spills),
+            "instructions of the loop": str(len(found.loop)),
+            "of these multiply-adds": f"{found.multiply_adds} ({share:.0f} %)",
+        },
+    )
 
 
 def runtimes(cores: int) -> tuple[str, ...]:

@@ -13,11 +13,13 @@ from dietlab.lower.contraction import Sizes
 from dietlab.lower.cuda.nvcc import require_compiler
 from dietlab.lower.decisions import Lowering
 from dietlab.lower.runtime import CUDA_RUNTIME_NAME, RUNTIME_NAME, load_cuda_runtime, open_library
+from dietlab.lower.target import MachineCode
 from dietlab.plans import Leaf, Tree
 from dietlab.space import CudaScheme
 from dietlab.workloads import Workload
 
 DECIDES = False
+READ_AS = ("CUDA C++", "machine code")
 
 
 def compile_plans(
@@ -50,6 +52,18 @@ def source_of(workload: Workload, hardware: Hardware, scheme: CudaScheme) -> str
 
     module = library_module(BlockGeometry.of(workload, hardware), [scheme], Leaf(0))
     return kernel_texts(cuda_source(lower(module, hardware)))[0]
+
+
+def machine_code(workload: Workload, hardware: Hardware, scheme: CudaScheme) -> MachineCode:
+    """Returns the counts of instructions that ``cuobjdump`` shows, and what the compiler says it uses."""
+    require_compiler()
+    from dietlab.measure.compiler_report import COLUMNS, MACHINE_CODE, frame_compiled
+
+    row = frame_compiled(workload, hardware, [scheme], workers=1, machine_code=True).iloc[0]
+    told = {str(name): str(value) for name, value in row.items() if str(value) not in ("", "None")}
+    counted, used = ([name for name in names if name in told] for names in (MACHINE_CODE, COLUMNS))
+    lines = [f"{name.replace('_', ' ')}: {told[name]}" for name in counted]
+    return MachineCode("\n".join(lines), {name.replace("_", " "): told[name] for name in used})
 
 
 def require_tools() -> None:

@@ -10,7 +10,8 @@ from dietlab.cost import adaptation_cost
 from dietlab.cost.bundle import peak_speed
 from dietlab.errors import DietlabError, SpaceError
 from dietlab.hardware import Hardware
-from dietlab.lower.program import require_kind, source_of
+from dietlab.lower.program import machine_code_of, read_as, require_kind, source_of
+from dietlab.lower.target import MachineCode
 from dietlab.shapes import Shape
 from dietlab.space import Scheme
 from dietlab.view.figures.base import MICRO
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
 REMEMBERED = 32
 """Programs that are kept: to compile one takes half a second."""
-SECTIONS = ("parts of the bound", "TensorIR", "assembly of the inner loop", "registers")
-GPU_SECTIONS = ("parts of the bound", "CUDA C++", "machine code", "registers")
 NOTHING = "No scheme is chosen: choose one in a table of trials, or in another widget with the same choice."
 FITTING = "<style>.dietlab-inspector .lm-TabBar-tab { min-width: max-content !important }</style>"
 """Tabs as wide as their names: those of ipywidgets are all of one width, and cut."""
@@ -80,7 +79,7 @@ class KernelInspector(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has 
         self.sections: dict[str, str] = {}
         self._of = (workload, hardware, shape or largest_shape(workload))
         self._title = ipywidgets.HTML()
-        names = SECTIONS if hardware.kind == "cpu" else GPU_SECTIONS
+        names = ("parts of the bound", *read_as(hardware), "registers")
         self._pages = {name: ipywidgets.HTML() for name in names}
         self._tabs = ipywidgets.Tab(children=list(self._pages.values()), titles=names)
         looks = ipywidgets.HTML(FITTING, layout=ipywidgets.Layout(display="none"))
@@ -97,8 +96,7 @@ class KernelInspector(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has 
             self._title.value = NOTHING
         else:
             self._title.value = f"<b>{escape(key)}</b>, {escape(str(workload))} on {escape(hardware.name)}"
-            makers = (_bound, _program, _loop, _used) if hardware.kind == "cpu" else GPU_MAKERS
-            texts = (_or_sentence(make, workload, hardware, key, shape) for make in makers)
+            texts = (_or_sentence(make, workload, hardware, key, shape) for make in MAKERS)
             self.sections = dict(zip(self._pages, texts, strict=True))
         for name, page in self._pages.items():
             page.value = self.sections[name]
@@ -177,55 +175,20 @@ def _source(workload: Workload, hardware: Hardware, scheme: Scheme) -> str:
 
 
 @lru_cache(REMEMBERED)
-def _assembly(workload: Workload, hardware: Hardware, scheme: Scheme) -> Any:
-    require_kind(hardware, [scheme])
-    from dietlab.lower.compiler import tvm_module
-
-    tvm_module()  # says how to install it, before a module that imports it fails
-    from dietlab.lower.cpu.assembly import assembly_of
-
-    return assembly_of(workload, hardware, scheme)
+def _compiled(workload: Workload, hardware: Hardware, scheme: Scheme) -> MachineCode:
+    return machine_code_of(workload, hardware, scheme)
 
 
-def _loop(workload: Workload, hardware: Hardware, scheme: Scheme, _: Shape) -> str:
-    loop = _assembly(workload, hardware, scheme).loop
-    return _code("\n".join(loop)) if loop else "<p>No loop of its code multiplies.</p>"
+def _machine_code(workload: Workload, hardware: Hardware, scheme: Scheme, _: Shape) -> str:
+    return _code(_compiled(workload, hardware, scheme).text)
 
 
 def _used(workload: Workload, hardware: Hardware, scheme: Scheme, _: Shape) -> str:
-    found = _assembly(workload, hardware, scheme)
-    share = 100 * found.multiply_adds / max(1, len(found.loop))
-    return _facts(
-        [
-            ("vector registers of the loop", f"{found.vector_registers} of {hardware.cpu.vector_registers}"),
-            ("vectors to or from the stack in the loop", str(found.loop_spills)),
-            ("the same in all functions", str(found.spills)),
-            ("instructions of the loop", str(len(found.loop))),
-            ("of these multiply-adds", f"{found.multiply_adds} ({share:.0f} %)"),
-        ]
-    )
+    return _facts([*_compiled(workload, hardware, scheme).uses.items()])
 
 
-@lru_cache(REMEMBERED)
-def _compiled(workload: Workload, hardware: Hardware, scheme: Scheme, machine_code: bool) -> Any:
-    from dietlab.lower.cuda.nvcc import require_compiler
-    from dietlab.measure.compiler_report import COLUMNS, MACHINE_CODE, frame_compiled
-
-    require_compiler()
-    row = frame_compiled(workload, hardware, [scheme], workers=1, machine_code=machine_code).iloc[0]
-    names = ("status", "reason", *MACHINE_CODE) if machine_code else COLUMNS
-    return [(name.replace("_", " "), f"{row[name]}") for name in names if str(row[name]) not in ("", "None")]
-
-
-def _gpu_code(workload: Workload, hardware: Hardware, scheme: Scheme, _: Shape) -> str:
-    return _facts(_compiled(workload, hardware, scheme, machine_code=True))
-
-
-def _gpu_used(workload: Workload, hardware: Hardware, scheme: Scheme, _: Shape) -> str:
-    return _facts(_compiled(workload, hardware, scheme, machine_code=False))
-
-
-GPU_MAKERS = (_bound, _program, _gpu_code, _gpu_used)
+MAKERS = (_bound, _program, _machine_code, _used)
+"""The functions that make the sections' texts, in the order of the tabs."""
 
 
 def _code(text: str) -> str:
