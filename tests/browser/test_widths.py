@@ -15,7 +15,7 @@ from browser.boxes import cut_texts, overlaps
 from browser.lab import APPS, serve
 from browser.page import Notebook, Widget, until
 from browser.test_widgets import CELLS, SECONDS, SETUP, Move
-from dietlab.view.widgets.kernel_inspector import SECTIONS
+from dietlab.view.widgets.kernel_inspector import MAKERS
 from dietlab.view.widgets.trials_table import PAGE_ROWS
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ def test_a_row_of_the_table_is_shown_by_the_widgets_that_share_its_choice(notebo
 def test_no_tab_of_the_inspector_has_a_text_that_is_cut(notebook: Notebook) -> None:
     inspector = widget(notebook, "inspector")
     tabs = inspector.place.locator(".lm-TabBar-tab")
-    assert tabs.count() == len(SECTIONS)
+    assert tabs.count() == len(MAKERS)
     for tab, words in zip(tabs.all(), ("No call on", "prim_func", "vfmadd", "of the loop"), strict=True):
         tab.click()
         page = inspector.place.locator(".widget-tab-contents .widget-html", has_text=words)
