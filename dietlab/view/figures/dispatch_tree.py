@@ -223,7 +223,7 @@ def _lay_out(figure: go.Figure, dim: str, shown: Sequence[Shown]) -> None:
         yaxis={
             "domain": [0.45, 1],
             "anchor": "x2",
-            "range": [deepest + 0.9, -0.5],
+            "range": [deepest + 1.8, -0.9],
             "tickvals": list(range(deepest + 1)),
             "showgrid": False,
             "zeroline": False,

@@ -21,8 +21,8 @@ BAR_WIDTH = 16
 """Of the strip of plans, in pixels: a number in it is legible."""
 NUMBER_ROOM = 0.02
 """The share of the axis that the number of a plan takes in the strip: 17 of 860 pixels hold two digits."""
-WORDS_BELOW = 0.16
-"""So much of a level the words of a leaf stand below its middle."""
+WORDS_BELOW = 0.4
+"""The part of a level by which the words of a leaf stand below its middle: below its mark."""
 
 TREE = {"xaxis": "x2", "yaxis": "y", "showlegend": False}
 STRIP = {"xaxis": "x", "yaxis": "y3"}
