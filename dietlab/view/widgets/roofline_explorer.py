@@ -100,11 +100,13 @@ def roofline_explorer(workload: Workload, hardware: Hardware, reports: Iterable[
         "rows": slider("rows", TILE_ROWS, ROWS, tile[0]),
         "cols": slider("columns", TILE_COLS, COLS, tile[1]),
     }
-    groups = {"Shape": ["length"], "Tile": ["rows", "cols"]}
+    groups = {"Layer": ["study"], "Shape": ["length"], "Tile": ["rows", "cols"]}
     given = "workload, hardware, reports" if len(studies) > 1 else "workload, hardware"
     opener = f"dl.roofline_explorer({given})"
-    explorer = Explorer(draw, controls, clicked, per_row=1, groups=groups, opener=opener)
-    # Names of layers on processors are long.
+    explorer = Explorer(draw, controls, clicked, groups=groups, opener=opener)
+    # Names of layers on processors are long: their group takes a row to itself.
+    layer, *_ = explorer.children[0].children
+    layer.layout.flex = "1 1 100%"
     explorer.controls["study"].layout.max_width = "none"
     return explorer
 
