@@ -21,15 +21,9 @@ URL = re.compile(r"https?://[^\s<>\"'`\]}|\\]+")
 TRAILING = ".,;:!?*_"
 """Marks that end a sentence after a link, not the link."""
 
-REGISTRIES = (
-    "anaconda.org",
-    "npmjs.org",
-    "npmjs.com",
-    "crates.io",
-    "docker.io",
-)
-"""Hosts of package indexes; those of Python are in no file at all (tests/test_project.py). Installing names
-packages: which index answers is up to the installer."""
+REGISTRIES = {"anaconda", "npmjs", "crates", "docker"}
+"""Names of package indexes in a host; those of Python are in no file at all (tests/test_project.py).
+Installing names packages: which index answers is up to the installer."""
 
 TRACKING = re.compile(r"utm_\w+|fbclid|gclid|ref|source")
 """Parameters that tell a site where its reader comes from."""
@@ -73,7 +67,7 @@ def fault(url: str) -> str:
         return "is not https"
     if "." not in host or parts.username or parts.port:
         return "has no plain host"
-    if any(host == registry or host.endswith(f".{registry}") for registry in REGISTRIES):
+    if host.split(".")[-2] in REGISTRIES:
         return "is of a package index"
     if any(TRACKING.fullmatch(name) for name in parse_qs(parts.query, keep_blank_values=True)):
         return "tells where its reader comes from"

@@ -148,9 +148,7 @@ def _scheme(scheme: object) -> Scheme:
 
 def _or_sentence(make: Any, workload: Workload, hardware: Hardware, key: str, shape: Shape) -> str:
     try:
-        scheme = Scheme.from_key(key)
-        require_kind(hardware, [scheme])
-        return str(make(workload, hardware, scheme, shape))
+        return str(make(workload, hardware, Scheme.from_key(key), shape))
     except DietlabError as error:
         return f"<p>{escape(str(error))}</p>"
 
