@@ -78,18 +78,13 @@ def require_linker() -> str:
 def compile_library(module: Any, hardware: Hardware, path: Path) -> Artifact:
     """Compiles ``module`` for ``hardware`` into the shared library ``path``.
 
-    The ``tirx`` pipeline is TVM's for hand-written kernels: it keeps the annotation that leaves
-    scratch on the stack, where the default pipeline would call the runtime for a workspace.
-
     Raises:
         BuildError: if no linker is installed, or TVM or the linker fails.
     """
     started = perf_counter()
-    tvm = tvm_module()
     linker = require_linker()
+    built = compiled(module, hardware)
     try:
-        with tvm.transform.PassContext(disabled_pass=[NARROWING]):
-            built = tvm.compile(module, target=target_of(hardware), tir_pipeline="tirx")
         path.parent.mkdir(parents=True, exist_ok=True)
         built.export_library(str(path), cc=linker, options=["-Wl,--strip-all"])
     except OSError as error:
@@ -99,6 +94,23 @@ def compile_library(module: Any, hardware: Hardware, path: Path) -> Artifact:
     code = machine_code(path.read_bytes())
     digest = hashlib.sha256(code).hexdigest()[:16]
     return Artifact(path, len(code), digest, perf_counter() - started)
+
+
+def compiled(module: Any, hardware: Hardware) -> Any:
+    """Compiles ``module`` for ``hardware``, without a library file.
+
+    The ``tirx`` pipeline is TVM's for hand-written kernels: it keeps the annotation that leaves
+    scratch on the stack, where the default pipeline would call the runtime for a workspace.
+
+    Raises:
+        BuildError: if TVM fails.
+    """
+    tvm = tvm_module()
+    try:
+        with tvm.transform.PassContext(disabled_pass=[NARROWING]):
+            return tvm.compile(module, target=target_of(hardware), tir_pipeline="tirx")
+    except Exception as error:  # TVM raises several exception types
+        raise BuildError("the program compiles", last_line(error)) from error
 
 
 def last_line(error: Exception) -> str:

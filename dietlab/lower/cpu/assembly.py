@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from dietlab.errors import BuildError
 from dietlab.hardware import Hardware
@@ -63,20 +62,12 @@ def assembly_text(
             "the processor has the unit of the scheme", scheme.key, f"Units of {hardware.name}: {units}."
         )
     compiler.require_tools()
-    tvm = compiler.tvm_module()
     from dietlab.lower.cpu.geometry import Geometry
     from dietlab.lower.cpu.library import library_module
 
     geometry = Geometry.of(workload, hardware, [scheme])
-    try:
-        module = library_module(geometry, [scheme], Leaf(0), only=None if only is None else [[only]])
-        with tvm.transform.PassContext(disabled_pass=[compiler.NARROWING]):
-            built: Any = tvm.compile(module, target=compiler.target_of(hardware), tir_pipeline="tirx")
-    except BuildError:
-        raise
-    except Exception as error:  # TVM raises several exception types
-        raise BuildError("the program compiles", compiler.last_line(error)) from error
-    return str(built.mod.inspect_source("asm"))
+    module = library_module(geometry, [scheme], Leaf(0), only=None if only is None else [[only]])
+    return str(compiler.compiled(module, hardware).mod.inspect_source("asm"))
 
 
 def assembly_of(workload: Workload, hardware: Hardware, scheme: CpuScheme) -> Assembly:
