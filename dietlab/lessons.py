@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from math import isfinite
+from math import isfinite, log10
 from numbers import Real
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -176,14 +176,18 @@ def with_prediction(figure: go.Figure, prediction: float | Mapping[float, float]
         A new figure.
 
     Raises:
-        DietlabError: for a prediction that is neither.
+        DietlabError: for a prediction that is neither, or has no place on the figure's logarithmic axis.
     """
     import plotly.graph_objects as go
 
     points = _points(prediction)
     drawn = go.Figure(figure)
     if isinstance(points, float):
+        label = (
+            {"y": _log10(points)} if drawn.layout.yaxis.type == "log" else {}
+        )  # as plotly has labels there
         drawn.add_hline(y=points, line=MINE, annotation_text=YOURS, annotation_position="top left")
+        drawn.layout.annotations[-1].update(label)
     elif points:
         drawn.add_scatter(x=[*points], y=[*points.values()], mode="lines+markers", line=MINE, name=YOURS)
         drawn.update_layout(showlegend=True)
@@ -218,6 +222,12 @@ def _points(prediction: Any) -> float | dict[float, float] | None:
     if not isinstance(prediction, Mapping):
         return None if prediction is None else _number(prediction)
     return {_number(x): _number(y) for x, y in sorted(prediction.items())}
+
+
+def _log10(value: float) -> float:
+    if value <= 0:
+        raise DietlabError("a prediction on a logarithmic axis is above 0", value)
+    return log10(value)
 
 
 def _number(value: Any) -> float:

@@ -31,6 +31,10 @@ settings.load_profile("dietlab")
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 # TVM's pool reads it when it starts; one process runs libraries for one core and for two.
 os.environ.setdefault("TVM_NUM_THREADS", "2")
+# Threads of two tests that wait for each other on the same cores double the time of both, so the processes
+# and kernels that this one starts compute on one core each. Contenders set their own.
+for setting in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(setting, "1")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -181,6 +181,16 @@ def test_a_predicted_number_is_a_level_in_a_new_figure() -> None:
     assert lessons.with_prediction(figure, None) == figure
 
 
+def test_a_level_and_its_label_have_their_place_on_a_logarithmic_axis() -> None:
+    figure = go.Figure(go.Bar(x=["plain loops"], y=[1.3]), go.Layout(yaxis={"type": "log"}))
+    drawn = lessons.with_prediction(figure, 100)
+    assert [shape.y0 for shape in drawn.layout.shapes] == [100.0]
+    assert [label.y for label in drawn.layout.annotations] == [2.0], "plotly takes a label's logarithm"
+    for wrong in (0, -1.0):
+        with pytest.raises(DietlabError, match="above 0"):
+            lessons.with_prediction(figure, wrong)
+
+
 def test_predicted_points_are_a_line_in_order() -> None:
     drawn = lessons.with_prediction(go.Figure(), {128: 1, 1: 2.5, 14: np.float32(1.5)})
     assert drawn.data[0].x == (1, 14, 128) and drawn.data[0].y == (2.5, 1.5, 1)

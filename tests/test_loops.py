@@ -312,16 +312,9 @@ def test_the_frame_has_gains_and_the_share_of_the_roofline() -> None:
     )
 
 
-def test_a_prediction_is_drawn_and_checked() -> None:
-    climb = made_up()
-    drawn = plot_climb(climb, "pack", SMALL.T, prediction=3.0)
-    assert (drawn.data[-1].x, drawn.data[-1].y) == (("pack",), (3.0,))
-    assert len(plot_climb(climb, "pack", SMALL.T).data) == len(drawn.data) - 1
-    for wrong in (0, -1.0, float("nan")):
-        with pytest.raises(DietlabError, match="above 0"):
-            plot_climb(climb, "pack", SMALL.T, prediction=wrong)
+def test_a_figure_of_what_was_not_timed_is_refused() -> None:
     with pytest.raises(RecordError, match="at T=7"):
-        plot_climb(climb, "pack", 7)
+        plot_climb(made_up(), "pack", 7)
     with pytest.raises(DietlabError, match="peak and bandwidth are measured"):
         plot_climb(made_up(l3_gbps=None), "pack", SMALL.T)
 

@@ -14,7 +14,10 @@ Values = npt.NDArray[np.float64]
 Booster = Any
 """XGBoost's, which has no types; its package is loaded when trees are fitted, asked or read."""
 
-SHARED = {"eta": 0.1, "max_depth": 6, "subsample": 0.8, "nthread": 1}
+ONE_THREAD = {"nthread": 1}
+"""Trees of this size gain nothing by more, and threads that wait for each other hinder what is measured."""
+
+SHARED = {"eta": 0.1, "max_depth": 6, "subsample": 0.8, **ONE_THREAD}
 """XGBoost's parameters for trees over some hundreds to thousands of pairs of a scheme and a shape."""
 
 
@@ -37,7 +40,7 @@ def fit_trees(
     import xgboost as xgb
 
     # Ranking wants the better to score higher.
-    data = xgb.DMatrix(features, label=values if groups is None else -values)
+    data = xgb.DMatrix(features, label=values if groups is None else -values, **ONE_THREAD)
     start: dict[str, Any] = {"base_score": float(values.mean())}
     if groups is not None:
         data.set_info(qid=groups)
@@ -49,7 +52,7 @@ def ask_trees(booster: Booster, features: Any) -> Values:
     """Returns what the trees say of each row, ``[n]``."""
     import xgboost as xgb
 
-    return np.asarray(booster.predict(xgb.DMatrix(features)), np.float64)
+    return np.asarray(booster.predict(xgb.DMatrix(features, **ONE_THREAD)), np.float64)
 
 
 def trees_to_json(booster: Booster) -> Any:
@@ -60,6 +63,6 @@ def trees_from_json(value: Any) -> Booster:
     """Returns the trees that :func:`trees_to_json` told; reading them runs no code."""
     import xgboost as xgb
 
-    booster = xgb.Booster()
+    booster = xgb.Booster(ONE_THREAD)
     booster.load_model(bytearray(json.dumps(value).encode()))
     return booster

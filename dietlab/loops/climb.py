@@ -74,9 +74,7 @@ def frame_climb(climb: Climb, upto: str = STEPS[-1].name, T: int = BERT.T) -> pd
     return pd.DataFrame(rows).set_index("step")
 
 
-def plot_climb(
-    climb: Climb, upto: str = STEPS[-1].name, T: int = BERT.T, prediction: float | None = None
-) -> go.Figure:
+def plot_climb(climb: Climb, upto: str = STEPS[-1].name, T: int = BERT.T) -> go.Figure:
     """Draws the steps so far as bars, the last one strong, below the roofline and the goal; those to come
     have their place on the axis and no bar.
 
@@ -84,14 +82,10 @@ def plot_climb(
         climb: times of steps.
         upto: the name of the last step shown.
         T: the length, in rows.
-        prediction: GFLOP/s that a reader expects of the last step, drawn as a mark.
 
     Raises:
-        DietlabError: for a prediction that is not positive.
         RecordError: for a step or a length that was not timed.
     """
-    if prediction is not None and not prediction > 0:
-        raise DietlabError("a predicted throughput is above 0 GFLOP/s", prediction)
     frame, names = frame_climb(climb, upto, T), [step.name for step in STEPS]
     layer = climb.of(STEPS[0].name, T).layer
     lines = {**bounds(climb, layer), DIETLAB: climb.of(DIETLAB, T).gflops}
@@ -103,9 +97,6 @@ def plot_climb(
         look = {"color": PALETTE[colour], "dash": dash, "width": 2}
         ends = {"x": [names[0], names[-1]], "y": [value, value]}
         figure.add_scatter(**ends, mode="lines", line=look, name=f"{name}: {value:,.0f}", hoverinfo="name")
-    if prediction is not None:
-        mark = {"symbol": "diamond-wide", "size": 14, "color": PALETTE["selected"]}
-        figure.add_scatter(x=[upto], y=[prediction], mode="markers", marker=mark, name="your prediction")
     shown = [math.log10(low), math.log10(max(lines.values()) * ROOM)]
     figure.update_xaxes(categoryorder="array", categoryarray=names, range=[-0.6, len(names) - 0.4])
     figure.update_yaxes(title_text="throughput (GFLOP/s)", type="log", range=shown, dtick=1)

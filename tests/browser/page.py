@@ -28,6 +28,12 @@ looks whether the widgets that took its place are drawn and answer."""
 EARLY = "Cannot read properties of undefined (reading 'schema')"
 """What Jupyter Notebook may say while it opens: the settings of another part came before those of its keys
 (https://github.com/jupyter/notebook/issues/7862). No widget is there yet."""
+FORGOTTEN = "Error displaying widget: model not found"
+"""What stands below a cell whose widget JupyterLab did not learn of. After a reload it asks the kernel for
+all of them; the cells wait two seconds for the answer, so that a slow one comes too late for them. The
+kernel has the widgets nevertheless, and the next reload finds them."""
+MISSED = "Error: widget model not found"
+"""The console's words for each of :data:`FORGOTTEN`."""
 PICTURE_COLOURS = 128
 """Of a screenshot: flat colours and the edges of letters need no more."""
 WIDENINGS = 6
@@ -54,6 +60,15 @@ LOOK = 50.0
 """Milliseconds between looks."""
 ATTEMPTS = 3
 """How often a person reloads a page whose kernel does not answer, or whose cells wait for ever."""
+# Every widget that the notebook holds stands below its cell, or the sentence that it was not found.
+SETTLED = """() => {
+  const cells = window.jupyterapp.shell.currentWidget.content.model.toJSON().cells;
+  const held = cells.flatMap((cell) => cell.outputs ?? []).filter(
+    (output) => 'application/vnd.jupyter.widget-view+json' in (output.data ?? {}));
+  const places = [...document.querySelectorAll('.jp-Notebook .jp-OutputArea-output')];
+  const has = (one) => one.matches('.jupyter-widgets') || one.querySelector('.jupyter-widgets');
+  return places.filter(has).length >= held.length;
+}"""
 # Not awaited: it takes as long as the notebook.
 EXECUTE = """(command) => {
   window.dietlabDone = '';
@@ -140,10 +155,12 @@ class Notebook:
 
     def _finish(self, seconds: float) -> None:
         """Waits until all cells ran; runs them again as a person does if JupyterLab lost one of them."""
-        for _ in range(ATTEMPTS):
+        for attempt in range(ATTEMPTS):
             if self._finished(seconds):
+                if attempt > 0:
+                    self._forgive()  # a kernel that was restarted had none of the saved widgets
                 return
-            self.reload()
+            self._reload()
             self._execute("notebook:run-all-cells")
         assert self._finished(seconds), f"JupyterLab lost cells again and again: {self.problems}"
 
@@ -194,8 +211,28 @@ class Notebook:
         self.page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
 
     def reload(self) -> None:
+        """Reloads the page as a person does: again if JupyterLab did not learn of the kernel's widgets."""
+        from playwright.sync_api import TimeoutError as TooLate
+
+        forgotten = self.page.locator(".jp-OutputArea-output").get_by_text(FORGOTTEN)
+        for _ in range(ATTEMPTS):
+            self._reload()
+            try:
+                self.page.wait_for_function(SETTLED)
+            except TooLate:
+                continue
+            if forgotten.count() == 0:
+                return
+            self._forgive()
+        raise AssertionError("JupyterLab forgot the widgets again and again")
+
+    def _reload(self) -> None:
         self.page.reload(wait_until="domcontentloaded")
         self._await_kernel()
+
+    def _forgive(self) -> None:
+        """Puts away what the console said of widgets that were not found."""
+        self.complaints[:] = [text for text in self.complaints if not text.startswith(MISSED)]
 
     def theme(self, name: str) -> None:
         """``"Light"`` or ``"Dark"``; waits until every figure follows."""
