@@ -63,11 +63,10 @@ ATTEMPTS = 3
 # Every widget that the notebook holds stands below its cell, or the sentence that it was not found.
 SETTLED = """() => {
   const cells = window.jupyterapp.shell.currentWidget.content.model.toJSON().cells;
-  const held = cells.flatMap((cell) => cell.outputs ?? []).filter(
-    (output) => 'application/vnd.jupyter.widget-view+json' in (output.data ?? {}));
-  const places = [...document.querySelectorAll('.jp-Notebook .jp-OutputArea-output')];
-  const has = (one) => one.matches('.jupyter-widgets') || one.querySelector('.jupyter-widgets');
-  return places.filter(has).length >= held.length;
+  const widget = 'application/vnd.jupyter.widget-view+json';
+  const held = cells.flatMap((cell) => cell.outputs ?? []).filter((output) => widget in (output.data ?? {}));
+  const places = [...document.querySelectorAll('.jp-Notebook .jp-OutputArea-output.lm-Panel')];
+  return places.filter((one) => !['', 'Loading widget...'].includes(one.textContent)).length >= held.length;
 }"""
 # Not awaited: it takes as long as the notebook.
 EXECUTE = """(command) => {
