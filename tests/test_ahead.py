@@ -120,7 +120,9 @@ def test_to_tune_ahead_is_to_ask_ahead_by_hand_within_the_same_budget(space: Spa
     assert {r.scheme for r in whole.records} != {r.scheme for r in waiting.records}
 
 
-@pytest.mark.parametrize("after", [0, 3, 5, 12, 20, 23, 28, 31])
+@pytest.mark.parametrize(
+    "after", [0, 12, 20, 28, *(pytest.param(n, marks=pytest.mark.thorough) for n in (3, 5, 23, 31))]
+)
 def test_a_run_ahead_that_was_interrupted_goes_on_as_if_it_was_not(
     after: int, space: Space, whole: TuningRun, tmp_path: Path
 ) -> None:

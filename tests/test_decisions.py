@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import in_turn
 from schemes import cpu_scheme
 
 from dietlab.dispatch import Dispatcher, Operator, build
@@ -60,21 +61,25 @@ def test_every_decision_changes_a_program(name: str) -> None:
     assert script(work, key, Lowering(**{name: value})) != script(work, key, DEFAULTS)
 
 
-@pytest.mark.parametrize("lowering", [DEFAULTS, ALL_OTHERWISE, Lowering(rows_together=0, short_rows=0)])
+PROGRAMS: list[tuple[Workload, str]] = [
+    (EVERY, "13x16.u4.ws.p0a.even"),
+    (EVERY, "5x32.u3.ws.p24a.k256.rest"),
+    (LAYER, "6x16.u4.ws.p0a.k256.even"),
+    (PRODUCTS, "4x16.u2.ws.p0a.even"),
+    (replace(PRODUCTS, form="nn", D=21), "7x16.u4.ws.p16.even"),
+]
+LOWERINGS = (ALL_OTHERWISE, DEFAULTS, Lowering(rows_together=0, short_rows=0))
+
+
 @pytest.mark.parametrize(
-    ("work", "key"),
-    [
-        (EVERY, "13x16.u4.ws.p0a.even"),
-        (EVERY, "5x32.u3.ws.p24a.k256.rest"),
-        (LAYER, "6x16.u4.ws.p0a.k256.even"),
-        (PRODUCTS, "4x16.u2.ws.p0a.even"),
-        (replace(PRODUCTS, form="nn", D=21), "7x16.u4.ws.p16.even"),
-    ],
-    ids=str,
+    ("program", "lowering"),
+    in_turn(PROGRAMS, LOWERINGS),
+    ids=lambda one: one[1] if isinstance(one, tuple) else None,
 )
 def test_programs_are_right_whatever_was_decided(
-    work: Workload, key: str, lowering: Lowering, here: Hardware, tmp_path: Path
+    program: tuple[Workload, str], lowering: Lowering, here: Hardware, tmp_path: Path
 ) -> None:
+    work, key = program
     dispatcher = Dispatcher(work, here, (Scheme.from_key(key),), Leaf(0))
     op = build(dispatcher, tmp_path, lowering=lowering)
     for rows, cols, depth in ((1, 1, 1), (5, 40, 19), (14, 256, 512), (33, 65, 300), (61, 48, 256)):

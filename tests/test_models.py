@@ -171,7 +171,7 @@ def test_the_command_tells_and_keeps_a_report(studies: tuple[Study, ...], tmp_pa
 # --- models as files -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["bert-tiny", "experts-tiny"])
+@pytest.mark.parametrize("name", ["bert-tiny", pytest.param("experts-tiny", marks=pytest.mark.thorough)])
 def test_a_model_compiled_ahead_of_time_computes_the_same(name: str, studies: tuple[Study, ...]) -> None:
     model = Model(name, 1, Dim(1, 64))
     original = model.build()
@@ -181,6 +181,7 @@ def test_a_model_compiled_ahead_of_time_computes_the_same(name: str, studies: tu
         assert (run(words) - original(input_ids=words)[0]).abs().max() < worker.TOLERANCE
 
 
+@pytest.mark.thorough
 def test_a_model_of_short_sentences_is_compiled_ahead_of_time() -> None:
     model = Model("bert-tiny", 1, Dim(1, 4))
     original, words = model.build(), model.words(Shape.of(T=4))

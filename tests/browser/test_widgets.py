@@ -148,7 +148,7 @@ def picture(notebook: Notebook, name: str, screenshots: Path) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=() if name in ("space", "cost") else pytest.mark.thorough)
+        pytest.param(name, marks=() if name == "space" else pytest.mark.thorough)
         for name in WIDGETS
         if name != "panel"
     ],

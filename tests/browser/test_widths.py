@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import nbformat
 import pytest
+from conftest import in_turn
 from nbformat.v4 import new_code_cell, new_notebook
 
 from browser.boxes import cut_texts, overlaps
@@ -118,8 +119,7 @@ def widget(notebook: Notebook, name: str) -> Widget:
     return notebook.output(list(SHOWN).index(name))
 
 
-@pytest.mark.parametrize("theme", ["Light", "Dark"])
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize(("width", "theme"), in_turn(WIDTHS, ("Light", "Dark")))
 def test_no_text_is_cut(
     notebook: Notebook, request: pytest.FixtureRequest, width: int, theme: str, screenshots: Path
 ) -> None:
