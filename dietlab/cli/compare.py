@@ -30,7 +30,7 @@ from dietlab.view.pages.bench_text import markdown
 )
 @click.option("--seeds", type=click.IntRange(1), default=5, show_default=True, help="Runs of each.")
 @click.option("--shapes", help="Shapes to tune for and to judge by (default: all of the records).")
-@effort_option
+@effort_option("quick")
 @click.option("--out", type=click.Path(dir_okay=False), metavar="FILE.json", help="Keep every run's course.")
 @json_option
 @quiet_option

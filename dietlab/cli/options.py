@@ -140,13 +140,19 @@ hardware_option = click.option(
     metavar="NAME|FILE",
     help=f"A JSON file or a preset: {', '.join(Hardware.presets())} (default: this machine).",
 )
-effort_option = click.option(
-    "--effort",
-    type=click.Choice(list(EFFORTS)),
-    default="quick",
-    show_default=True,
-    help="How much to measure.",
-)
+
+
+def effort_option(default: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Returns the option that chooses one of :data:`~dietlab.search.EFFORTS`."""
+    return click.option(
+        "--effort",
+        type=click.Choice(list(EFFORTS)),
+        default=default,
+        show_default=True,
+        help="How much to measure: does everything run, a first library, one to use, one to publish.",
+    )
+
+
 strategy_option = click.option(
     "--strategy",
     type=click.Choice(list(STRATEGIES)),

@@ -56,7 +56,7 @@ def tuning_text(run: TuningRun) -> str:
 
 @click.command()
 @click.argument("records")
-@effort_option
+@effort_option("quick")
 @strategy_option
 @click.option("--seed", default=0, show_default=True)
 @json_option

@@ -63,7 +63,7 @@ def space(workload: Workload, cover: Cover, threads: int | None, hardware: str |
 @threads_option
 @target_option
 @hardware_option
-@effort_option
+@effort_option("quick")
 @strategy_option
 @cost_model_option
 @transfer_option

@@ -25,6 +25,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from dietlab.cards import counted
 from dietlab.errors import MeasureError, MissingDependencyError, RecordError
 from dietlab.evaluation.target import evaluation_target
 from dietlab.evaluation.vendors import Call, contender_env
@@ -77,10 +78,8 @@ def detail_of(results: Sequence[AnsorResult]) -> str:
     """Returns a sentence on tunings for a table of contenders."""
     counts = sorted(result.trials for result in results)
     spent = str(counts[0]) if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
-    return (
-        f"{spent} trials a shape, {len(results)} shapes tuned in {sum(r.seconds for r in results):.0f} s "
-        "(about 1000 trials a shape are usual)"
-    )
+    tuned, seconds = counted(len(results), "shape"), sum(result.seconds for result in results)
+    return f"{spent} trials a shape, {tuned} tuned in {seconds:.0f} s (about 1000 trials a shape are usual)"
 
 
 def tune_static(

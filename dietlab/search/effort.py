@@ -58,6 +58,20 @@ EFFORTS = {
             ansor_trials=4,
             ansor_seconds=60.0,
         ),
+        # A first library and its report within five minutes on a shared machine.
+        Effort(
+            name="brief",
+            trials=32,
+            batch=16,
+            decisions=160,
+            decision_batch=40,
+            decided_loss=0.02,
+            timing=Timing(blocks=5, block_seconds=0.002, stop_beyond=LONG_CALL, cache="rotating"),
+            evaluation_blocks=5,
+            evaluation_block_seconds=0.003,
+            ansor_trials=16,
+            ansor_seconds=45.0,
+        ),
         Effort(
             name="quick",
             trials=64,
