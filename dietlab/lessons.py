@@ -183,9 +183,8 @@ def with_prediction(figure: go.Figure, prediction: float | Mapping[float, float]
     points = _points(prediction)
     drawn = go.Figure(figure)
     if isinstance(points, float):
-        label = (
-            {"y": _log10(points)} if drawn.layout.yaxis.type == "log" else {}
-        )  # as plotly has labels there
+        # Plotly takes a line's value, but its label's logarithm.
+        label = {"y": _log10(points)} if drawn.layout.yaxis.type == "log" else {}
         drawn.add_hline(y=points, line=MINE, annotation_text=YOURS, annotation_position="top left")
         drawn.layout.annotations[-1].update(label)
     elif points:
