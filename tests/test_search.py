@@ -780,7 +780,7 @@ def test_unknown_names_are_answered_with_the_known_ones() -> None:
     names = ", ".join(STRATEGIES)
     with pytest.raises(SpaceError, match=f"a strategy is one of {names}; got 'best'"):
         strategy_named("best")
-    with pytest.raises(DietlabError, match="an effort is one of smoke, quick, full; got 'huge'"):
+    with pytest.raises(DietlabError, match="an effort is one of smoke, brief, quick, full; got 'huge'"):
         effort_named("huge")
 
 
