@@ -29,9 +29,8 @@ EARLY = "Cannot read properties of undefined (reading 'schema')"
 """What Jupyter Notebook may say while it opens: the settings of another part came before those of its keys
 (https://github.com/jupyter/notebook/issues/7862). No widget is there yet."""
 FORGOTTEN = "Error displaying widget: model not found"
-"""What stands below a cell whose widget JupyterLab did not learn of. After a reload it asks the kernel for
-all of them; the cells wait two seconds for the answer, so that a slow one comes too late for them. The
-kernel has the widgets nevertheless, and the next reload finds them."""
+"""What stands below a cell whose widget JupyterLab did not learn of when the page was reloaded, as happens
+seldom, on a busy machine. It stays there, though the kernel has the widget and the next reload finds it."""
 MISSED = "Error: widget model not found"
 """The console's words for each of :data:`FORGOTTEN`."""
 PICTURE_COLOURS = 128
