@@ -303,15 +303,11 @@ class Widget:
     def drag(self, label: str, share: float) -> None:
         """Drags a slider's handle to a share of its track."""
         slider = self.control("slider", label)
-        slider.scroll_into_view_if_needed()
-        handle, track = (
-            slider.locator(".noUi-handle").bounding_box(),
-            slider.locator(".noUi-target").bounding_box(),
-        )
-        assert handle and track
-        row = handle["y"] + handle["height"] / 2
-        self.page.mouse.move(handle["x"] + handle["width"] / 2, row)
+        slider.locator(".noUi-handle").hover()  # it waits until nothing moves it any more
         self.page.mouse.down()
+        track = slider.locator(".noUi-target").bounding_box()
+        assert track
+        row = track["y"] + track["height"] / 2
         self.page.mouse.move(track["x"] + share * track["width"], row, steps=8)
         self.page.mouse.up()
 
