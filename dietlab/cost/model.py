@@ -27,7 +27,7 @@ from dietlab.space import Scheme, scheme_with
 from dietlab.workloads import Workload, workload_from_json
 
 SCHEMA_VERSION = 3
-TREES = {"max_depth": 5, "eta": 0.12, "min_child_weight": 1, "subsample": 0.9, "lambda": 0.5, "nthread": 1}
+TREES = {"max_depth": 5, "eta": 0.12, "min_child_weight": 1, "subsample": 0.9, "lambda": 0.5}
 """XGBoost's parameters: shallow trees, since a few hundred records are the usual size of a study."""
 
 ROUNDS = 120

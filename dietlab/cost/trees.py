@@ -17,7 +17,7 @@ Booster = Any
 ONE_THREAD = {"nthread": 1}
 """Trees of this size gain nothing by more, and threads that wait for each other hinder what is measured."""
 
-SHARED = {"eta": 0.1, "max_depth": 6, "subsample": 0.8, **ONE_THREAD}
+SHARED = {"eta": 0.1, "max_depth": 6, "subsample": 0.8}
 """XGBoost's parameters for trees over some hundreds to thousands of pairs of a scheme and a shape."""
 
 
@@ -35,7 +35,7 @@ def fit_trees(
     Args:
         features: of each value, ``[n, features]``.
         rounds: of boosting.
-        parameters: XGBoost's, beside the seed and where the trees begin.
+        parameters: XGBoost's, beside the seed, the threads and where the trees begin.
     """
     import xgboost as xgb
 
@@ -45,7 +45,7 @@ def fit_trees(
     if groups is not None:
         data.set_info(qid=groups)
         start = {"objective": "rank:pairwise"}
-    return xgb.train({**parameters, **start, "seed": seed}, data, rounds)
+    return xgb.train({**parameters, **start, **ONE_THREAD, "seed": seed}, data, rounds)
 
 
 def ask_trees(booster: Booster, features: Any) -> Values:

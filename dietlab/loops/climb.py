@@ -84,6 +84,7 @@ def plot_climb(climb: Climb, upto: str = STEPS[-1].name, T: int = BERT.T) -> go.
         T: the length, in rows.
 
     Raises:
+        DietlabError: if the machine's peak and bandwidth were not measured.
         RecordError: for a step or a length that was not timed.
     """
     frame, names = frame_climb(climb, upto, T), [step.name for step in STEPS]
