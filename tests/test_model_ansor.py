@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -92,7 +93,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def layer(programs: Path, bias: bool = True) -> tuple[torch.nn.Linear, StaticLinear]:
     torch.manual_seed(0)
     linear = torch.nn.Linear(200, 100, bias=bias)
-    (static,) = with_programs(torch.nn.Sequential(linear), programs)
+    (static,) = with_programs(torch.nn.Sequential(copy.deepcopy(linear)), programs)
     return linear, static
 
 

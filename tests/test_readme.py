@@ -115,7 +115,7 @@ def test_a_model_in_ten_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     finally:
         torch.set_num_threads(before)
     layers = [m for m in names["model"].modules() if type(m).__name__ == "Linear"]
-    assert {type(layer).__module__ for layer in layers} == {"dietlab.torch.linear"}
+    assert {type(layer).__module__ for layer in layers} == {"dietlab.torch.layers"}
     assert names["hidden"].shape == (1, 43, 64)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 from conftest import in_turn
+from layers_of_torch import EVERY, close, computed_with, synthetic_study
 
 from dietlab.bench.suite import every_layer_task
 from dietlab.dispatch import load
@@ -22,7 +23,7 @@ from dietlab.hardware import Hardware
 from dietlab.measure import SyntheticRunner
 from dietlab.shapes import Dim, Shape, ShapeSet
 from dietlab.study import Study
-from dietlab.workloads import BatchMatmul, Dense
+from dietlab.workloads import BatchMatmul
 
 torch = pytest.importorskip("torch")
 prune = pytest.importorskip("torch.nn.utils.prune")
@@ -31,7 +32,6 @@ from dietlab.torch import Linear, optimize, replace_attention, replace_linears  
 from dietlab.torch.libraries import library_of  # noqa: E402
 from dietlab.torch.optimize import task_for  # noqa: E402
 
-EVERY = Dense(T=Dim(1, 64), N=Dim(16, 256), K=Dim(16, 256))
 LENGTHS = (1, 2, 3, 7, 17, 64, 100)
 
 
@@ -40,10 +40,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture(scope="module")
 def study(here: Hardware, tmp_path_factory: pytest.TempPathFactory) -> Study:
-    shapes = ShapeSet.layers([(48, 32), (200, 100)], lengths=[1, 8, 64], workload=EVERY)
-    made = Study.create(tmp_path_factory.mktemp("torch") / "study", EVERY, here, shapes, "smoke")
-    made.tune(SyntheticRunner(here))
-    return made
+    return synthetic_study(here, tmp_path_factory.mktemp("torch") / "study")
 
 
 def network() -> torch.nn.Module:
@@ -65,10 +62,6 @@ def model(study: Study) -> torch.nn.Module:
     return replace_linears(network(), study)
 
 
-def close(found: torch.Tensor, wanted: torch.Tensor) -> None:
-    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
-
-
 @pytest.mark.parametrize(
     ("length", "form"), in_turn(LENGTHS, ("rows", "batches", "columns first", "every second"))
 )
@@ -84,35 +77,9 @@ def test_a_replaced_model_computes_the_same(model: torch.nn.Module, length: int,
 
 
 def test_activations_are_computed_with_the_layer_before(model: torch.nn.Module) -> None:
-    layers = [child for child in model if isinstance(child, Linear)]
-    assert [layer.activation for layer in layers] == ["gelu_erf", "gelu_tanh", "relu", "none"]
-    assert sum(isinstance(child, torch.nn.Identity) for child in model) == 3
-    assert "activation=gelu_erf" in repr(model)
-
-
-class Block(torch.nn.Module):
-    """As in a transformer: the activation is an attribute behind the layer."""
-
-    def __init__(self, twice: bool = False) -> None:
-        super().__init__()
-        self.dense, self.act, self.twice = torch.nn.Linear(32, 48), torch.nn.GELU(), twice
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = self.act(self.dense(x))
-        return self.act(y) if self.twice else y
-
-
-@pytest.mark.parametrize(("twice", "activation"), [(False, "gelu_erf"), (True, "none")])
-def test_an_activation_is_fused_only_where_it_is_the_one_thing_behind(
-    study: Study, twice: bool, activation: str
-) -> None:
-    torch.manual_seed(1)
-    before = Block(twice)
-    after = replace_linears(copy.deepcopy(before), study)
-    assert after.dense.activation == activation
-    x = torch.randn(5, 32)
-    with torch.no_grad():
-        close(after(x), before(x))
+    assert computed_with(model) == ["gelu_erf", "gelu_tanh", "relu", ""]
+    assert [type(child).__name__ for child in model] == [type(child).__name__ for child in network()]
+    assert type(model).__name__ == "Sequential" and isinstance(model, torch.nn.Sequential)
 
 
 @pytest.mark.parametrize("shape", [(0, 32), (2, 0, 32)])
@@ -134,8 +101,9 @@ def test_gradients_are_pytorchs(model: torch.nn.Module) -> None:
 def test_the_operator_keeps_pytorchs_rules(study: Study, model: torch.nn.Module) -> None:
     layer = model[0]
     x = torch.randn(3, 32, requires_grad=True)
-    arguments = (x, layer.weight, layer.bias, layer.activation, layer.library)
-    torch.library.opcheck(torch.ops.dietlab.linear.default, arguments)
+    for activation, library in layer.libraries.items():
+        arguments = (x, layer.weight, layer.bias, activation, library)
+        torch.library.opcheck(torch.ops.dietlab.linear.default, arguments)
 
 
 def test_compiled_whole_for_every_length(model: torch.nn.Module) -> None:
@@ -197,7 +165,7 @@ def test_weights_that_changed_are_packed_again(model: torch.nn.Module) -> None:
 
 
 def test_a_weight_and_its_transpose_are_packed_apart(study: Study) -> None:
-    library = replace_linears(torch.nn.Sequential(torch.nn.Linear(48, 48, bias=False)), study)[0].library
+    library = replace_linears(torch.nn.Linear(48, 48, bias=False), study).libraries["none"]
     weight, x = torch.randn(48, 48), torch.randn(3, 48)
     for seen in (weight, weight.T, weight):
         close(torch.ops.dietlab.linear(x, seen, None, "none", library), x @ seen.T)
@@ -228,12 +196,12 @@ def test_tied_weights_stay_tied(study: Study) -> None:
     assert replaced["again"] is replaced["one"] and isinstance(replaced["one"], Linear)
 
 
-def test_a_layer_that_is_used_twice_has_no_activation_fused(study: Study) -> None:
+def test_a_layer_that_is_used_twice_has_the_activation_behind_it_each_time(study: Study) -> None:
     torch.manual_seed(3)
     shared = torch.nn.Linear(32, 32)
     before = torch.nn.Sequential(shared, torch.nn.GELU(), shared, torch.nn.ReLU())
     after = replace_linears(copy.deepcopy(before), study)
-    assert after[0] is after[2] and after[0].activation == "none"
+    assert after[0] is after[2] and computed_with(after) == ["gelu_erf", "relu"]
     x = torch.randn(5, 32)
     with torch.no_grad():
         close(after(x), before(x))
@@ -248,9 +216,11 @@ def test_what_a_library_does_not_serve_stays_pytorchs(study: Study) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(32, 8), torch.nn.Linear(8, 48).half())
     with pytest.warns(UserWarning, match="stays PyTorch") as told:
         replace_linears(model, study)
-    assert [str(w.message).split(":")[0] for w in told] == ["0 stays PyTorch's", "1 stays PyTorch's"]
-    assert "N = 8, and the study was tuned for N = 16..256" in str(told[0].message)
-    assert "float16" in str(told[1].message)
+    assert [str(w.message) for w in told] == [
+        "no layer of Sequential was replaced",
+        "0 stays PyTorch's: N = 8, and the study was tuned for N = 16..256",
+        "1 stays PyTorch's: its weights are torch.float16 on cpu, not float32 on the CPU",
+    ]
     assert not any(isinstance(child, Linear) for child in model)
 
 
@@ -321,9 +291,10 @@ def test_hooks_stay_and_their_layers_keep_their_activation_apart(study: Study) -
     model[0].register_forward_hook(lambda module, args, y: seen.append(y))
     prune.random_unstructured(model[2], "weight", 0.5)
     model[7] = Pruned(50, 17)
-    with pytest.warns(UserWarning, match="2 stays PyTorch's: its weight is not its parameter"):
+    with pytest.warns(UserWarning, match="2 stays PyTorch's: its weight or bias is not its parameter"):
         replace_linears(model, study)
-    assert (model[0].activation, type(model[2]), type(model[7])) == ("none", torch.nn.Linear, Pruned)
+    assert computed_with(model) == ["", "relu"]
+    assert (type(model[2]), type(model[7])) == (torch.nn.Linear, Pruned)
     x = torch.randn(3, 32)
     with torch.no_grad():
         model(x)
@@ -335,7 +306,7 @@ def test_another_load_of_its_library_leaves_it_on_pytorchs_threads(study: Study)
     x = torch.randn(9, 32)
     with torch.no_grad():
         before = layer(x)
-        own = load(layer.library).pack(layer.weight.detach().numpy(), layer.bias.detach().numpy())
+        own = load(layer.libraries["none"]).pack(layer.weight.detach().numpy(), layer.bias.detach().numpy())
         close(torch.from_numpy(own(x.numpy())), before)
         close(layer(x), before)
 
@@ -343,9 +314,11 @@ def test_another_load_of_its_library_leaves_it_on_pytorchs_threads(study: Study)
 def test_the_machines_study_serves_the_next_model(study: Study) -> None:
     replaced = optimize(network(), study.folder.parent)
     assert all(
-        Path(child.library).is_relative_to(study.folder) for child in replaced if isinstance(child, Linear)
+        Path(child.libraries["none"]).is_relative_to(study.folder)
+        for child in replaced
+        if isinstance(child, Linear)
     )
-    with pytest.raises(DietlabError, match="has linear layers in float32"):
+    with pytest.raises(DietlabError, match=r"keeps all: its weights are torch\.float16 on cpu"):
         optimize(network().half(), study.folder.parent)
 
 
@@ -357,7 +330,7 @@ def test_tuning_that_was_stopped_goes_on(
     runner = lambda hardware, timing: nullcontext(SyntheticRunner(hardware))  # noqa: E731
     monkeypatch.setattr("dietlab.bench.studies.LocalRunner", runner)
     replaced = optimize(network(), stopped.folder.parent, observers=[])
-    assert Path(replaced[0].library).is_relative_to(stopped.folder)
+    assert Path(replaced[0].libraries["none"]).is_relative_to(stopped.folder)
     assert "tunes linear layers" in capsys.readouterr().err
     assert [path.name for path in stopped.folder.parent.iterdir()] == ["stopped"]
 

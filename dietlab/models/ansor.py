@@ -45,9 +45,7 @@ def tune_layers(
         MissingDependencyError: without PyTorch, ``transformers``, or what the tuner needs.
         MeasureError: if no candidate of a layer could be timed.
     """
-    from dietlab.torch.replace import linears
-
-    layers = {_name(linear): linear for *_, linear in linears(model.build())}
+    layers = {_name(linear): linear for linear in _linears(model.build())}
     wanted = [(name, model.batch * shape["T"]) for shape in lengths for name in sorted(layers)]
     if len(lengths) > MOST_LENGTHS:
         raise DietlabError(
@@ -71,12 +69,19 @@ def with_programs(model: torch.nn.Module, folder: Path) -> torch.nn.Module:
     """Lets every linear layer of a model run through the programs in ``folder``, in place, and returns the
     model. An activation behind a layer stays PyTorch's: MetaSchedule's rules for a CPU know no GELU. So do
     experts, whose rows only the call knows."""
-    from dietlab.torch.replace import linears
     from dietlab.torch.static_linear import StaticLinear
 
-    for _, parent, attribute, linear in list(linears(model)):
-        setattr(parent, attribute, StaticLinear(linear, str((folder / _name(linear)).resolve())))
+    for linear in _linears(model):
+        linear.__class__ = StaticLinear
+        linear.folder = str((folder / _name(linear)).resolve())
     return model
+
+
+def _linears(model: torch.nn.Module) -> list[torch.nn.Linear]:
+    """Returns the linear layers of PyTorch in a model, once each."""
+    import torch
+
+    return [module for module in model.modules() if type(module) is torch.nn.Linear]
 
 
 def _name(linear: torch.nn.Linear) -> str:

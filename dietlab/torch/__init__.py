@@ -2,8 +2,17 @@
 
 from dietlab.torch.attention import replace_attention
 from dietlab.torch.experts import replace_experts
-from dietlab.torch.linear import Linear
+from dietlab.torch.layers import Linear
 from dietlab.torch.optimize import optimize
+from dietlab.torch.packing import find_libraries, pack
 from dietlab.torch.replace import replace_linears
 
-__all__ = ["Linear", "optimize", "replace_attention", "replace_experts", "replace_linears"]
+__all__ = [
+    "Linear",
+    "find_libraries",
+    "optimize",
+    "pack",
+    "replace_attention",
+    "replace_experts",
+    "replace_linears",
+]

@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <mutex>
@@ -100,44 +101,74 @@ int64_t call(TVMFFISafeCallType function, Arguments&&... arguments) {
 
 // ---- Packed weights ----
 
+// What weights were when they were packed: PyTorch's counts of their changes, and words of them.
+using State = std::vector<int64_t>;
+
 // Weights that were packed once, and what they were packed from.
 struct Packed {
   Tensor panels;
-  std::vector<int64_t> versions;
+  State state;
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> sources;
 };
 
+// A storage may be seen in several ways: a weight and its transpose share one.
+using Key = std::vector<int64_t>;
+
 std::mutex packed_mutex;
 
+std::map<Key, Packed>& all_packed() {
+  static std::map<Key, Packed> all;
+  return all;
+}
+
+// Words that a fingerprint takes of an array: in another row and another column each. As many as a short call
+// has to spare: they come from memory, and 256 take about 2 microseconds.
+constexpr int64_t kFingerprintWords = 256;
+
+// Returns a number that differs, most likely, once the array was written to: a change through `weight.data`,
+// another process or an alias leaves no other trace. A change of few elements may be missed.
+int64_t fingerprint(const Tensor& tensor) {
+  const int64_t cols = tensor.dim() > 0 ? tensor.size(-1) : 1, rows = cols ? tensor.numel() / cols : 0;
+  const int64_t words = std::min(tensor.numel(), kFingerprintWords);
+  const int64_t down = tensor.dim() > 1 ? tensor.stride(-2) : 0, along = tensor.dim() > 0 ? tensor.stride(-1) : 0;
+  const auto* data = static_cast<const uint32_t*>(tensor.const_data_ptr());
+  uint64_t hash = 14695981039346656037u;  // FNV-1a, a word at a time
+  for (int64_t i = 0; i < words; ++i) {
+    // All of few elements; else rows evenly, and columns by the golden ratio, which leaves no gap.
+    const bool all = tensor.numel() <= kFingerprintWords;
+    const int64_t row = all ? i / cols : i * rows / words;
+    const int64_t col = all ? i % cols : static_cast<int64_t>(static_cast<uint64_t>(i) * 2654435769u % cols);
+    hash = (hash ^ data[row * down + col * along]) * 1099511628211u;
+  }
+  return static_cast<int64_t>(hash);
+}
+
 // Returns the weights (and bias) as `pack` leaves them for a library, packed now unless they were. They are
-// packed again after PyTorch changed them in place, as an optimizer or load_state_dict does; a change through
-// `weight.data` leaves no trace. `version` is that of the weights: a slice of a parameter does not count its
-// changes.
+// packed again after they changed: by PyTorch's count, as an optimizer changes them, or by their fingerprint.
+// `version` is the count of the weights: a slice of a parameter has none of its own.
 template <typename Pack>
 Tensor packed(const void* library, const Tensor& weight, const OptionalTensor& bias, int64_t version,
               const Pack& pack) {
-  // A storage may be seen in several ways: a weight and its transpose share one.
-  using Key = std::vector<int64_t>;
-  static std::map<Key, Packed> all;
-
   Key key{reinterpret_cast<int64_t>(library)};
-  std::vector<int64_t> versions{version};
+  State state{version};
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> sources;
   auto add = [&](const Tensor& tensor) {
     key.push_back(reinterpret_cast<int64_t>(tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl()));
-    key.push_back(tensor.storage_offset());
+    key.push_back(reinterpret_cast<int64_t>(tensor.const_data_ptr()));
     key.insert(key.end(), tensor.sizes().begin(), tensor.sizes().end());
     key.insert(key.end(), tensor.strides().begin(), tensor.strides().end());
+    state.push_back(fingerprint(tensor));
     sources.push_back(tensor.storage().getWeakStorageImpl());
   };
   add(weight);
   if (bias) {
     add(*bias);
-    versions.push_back(bias->_version());
+    state.push_back(bias->_version());
   }
   std::lock_guard<std::mutex> guard(packed_mutex);
+  auto& all = all_packed();
   const auto found = all.find(key);
-  if (found != all.end() && found->second.versions == versions) return found->second.panels;
+  if (found != all.end() && found->second.state == state) return found->second.panels;
 
   // While a weak reference lives, no other storage gets the address of its own.
   for (auto entry = all.begin(); entry != all.end();) {
@@ -146,8 +177,20 @@ Tensor packed(const void* library, const Tensor& weight, const OptionalTensor& b
     entry = gone ? all.erase(entry) : std::next(entry);
   }
   const Tensor panels = pack();
-  all[key] = Packed{panels, versions, sources};
+  all[key] = Packed{panels, state, sources};
   return panels;
+}
+
+// Forgets what was packed from a tensor's storage, for any library.
+void drop_packed(const Tensor& weight) {
+  if (!weight.has_storage()) return;
+  const auto* storage = weight.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+  std::lock_guard<std::mutex> guard(packed_mutex);
+  auto& all = all_packed();
+  for (auto entry = all.begin(); entry != all.end();) {
+    const bool of_it = entry->first[1] == reinterpret_cast<int64_t>(storage);
+    entry = of_it ? all.erase(entry) : std::next(entry);
+  }
 }
 
 }  // namespace

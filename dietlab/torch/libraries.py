@@ -68,12 +68,21 @@ def require_served(study: Study, operator: type[Served], what: str) -> Served:
     return study.workload
 
 
-def unserved(weights: Tensor, work: Dense) -> str:
-    """Returns why a study does not serve weights ``[..., N, K]``; empty if it does."""
+def unfit(weights: Tensor) -> str:
+    """Returns why no library computes a layer with these weights; empty if one may."""
     if weights.is_inference():
         return "its weights are inference tensors, whose changes PyTorch does not count"
     if weights.dtype is not torch.float32 or not weights.is_cpu:
         return f"its weights are {weights.dtype} on {weights.device.type}, not float32 on the CPU"
+    if weights.layout is not torch.strided:
+        return f"its weights are stored as {weights.layout}"
+    return ""
+
+
+def unserved(weights: Tensor, work: Dense) -> str:
+    """Returns why a study does not serve weights ``[..., N, K]``; empty if it does."""
+    if reason := unfit(weights):
+        return reason
     for name, extent, tuned in zip("NK", weights.shape[-2:], (work.N, work.K), strict=True):
         if not holds(tuned, extent):
             return f"{name} = {extent}, and the study was tuned for {name} = {tuned}"

@@ -4,6 +4,12 @@
 // that PyTorch compiled calls them without Python. Parallel loops of a library run on PyTorch's own threads:
 // a second pool would wait for the same cores.
 
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <sstream>
+
+#include <ATen/FuncTorchTLS.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "calls.h"
@@ -17,31 +23,76 @@ struct Library {
   Launch* launched_by;  // null in a library for one core
 };
 
-Library open(const std::string& folder) {
+// Opens the library in a folder; one that this process cannot run is told, and is none.
+std::optional<Library> open(const std::string& folder) {
   const std::string path = folder + "/library.so";
   void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  TORCH_CHECK(handle, "dietlab: a layer's library can be loaded; got ", dlerror(),
-              ". Replace the layers again with dietlab.torch.replace_linears().");
+  if (!handle) return std::nullopt;
   auto function = [&](const char* name) {
     return reinterpret_cast<TVMFFISafeCallType>(dlsym(handle, name));
   };
   Library library{function("__tvm_ffi_run"), function("__tvm_ffi_pack"), function("__tvm_ffi_packed_floats"),
                   static_cast<Launch*>(dlsym(handle, "__TVMBackendParallelLaunch"))};
-  TORCH_CHECK(library.run, "dietlab: ", path, " has a function `run`; it has none. Build it again.");
-  return library;
+  return library.run ? std::optional(library) : std::nullopt;
 }
 
 std::mutex opened_mutex;
+std::unordered_map<std::string, std::optional<Library>> opened;
 
-const Library& library_of(c10::string_view folder) {
-  static std::unordered_map<std::string, Library> opened;
+// Folders in which libraries are looked for that are not where they were when their model was saved.
+std::vector<std::string> searched;
+
+// Returns where the library of a folder is now: there, or in a searched one under the name that the folder has.
+// The name tells what the library was built from.
+std::string place_of(const std::string& folder) {
+  namespace fs = std::filesystem;
+  std::error_code failed;
+  auto holds = [&](const fs::path& place) { return fs::is_regular_file(place / "library.so", failed); };
+  if (holds(folder)) return folder;
+  const fs::path name = fs::path(folder).filename();
+  std::vector<std::string> roots;
+  if (const char* given = std::getenv("DIETLAB_LIBRARIES")) {
+    std::istringstream parts(given);
+    for (std::string part; std::getline(parts, part, ':');) roots.push_back(part);
+  }
+  roots.insert(roots.end(), searched.begin(), searched.end());
+  for (const fs::path root : roots) {
+    for (const fs::path& place : {root / name, root / "epilogues" / name}) {
+      if (holds(place)) return place;
+    }
+    for (auto study = fs::directory_iterator(root, failed); !failed && study != fs::directory_iterator(); ++study) {
+      if (holds(study->path() / "epilogues" / name)) return study->path() / "epilogues" / name;
+    }
+  }
+  return folder;
+}
+
+// Returns the library of a folder, or null where it cannot be run; that is told once.
+const Library* library_of(c10::string_view folder) {
   std::lock_guard<std::mutex> guard(opened_mutex);
   const std::string key(folder);
   auto found = opened.find(key);
-  if (found == opened.end()) found = opened.emplace(key, open(key)).first;
+  if (found == opened.end()) {
+    found = opened.emplace(key, open(place_of(key))).first;
+    if (!found->second) {
+      const char* reason = dlerror();
+      TORCH_WARN("dietlab: a layer's library can be loaded; got ", reason ? reason : key,
+                 ". PyTorch computes the layer. dietlab.torch.find_libraries(FOLDER), or DIETLAB_LIBRARIES=FOLDER "
+                 "in the environment, says where its study is now.");
+    }
+  }
+  if (!found->second) return nullptr;
   // Whoever loads the same file through TVM meanwhile sets this to TVM's own threads.
-  if (found->second.launched_by) *found->second.launched_by = &launch;
-  return found->second;
+  if (found->second->launched_by) *found->second->launched_by = &launch;
+  return &*found->second;
+}
+
+void find_libraries(c10::string_view folder) {
+  std::lock_guard<std::mutex> guard(opened_mutex);
+  searched.emplace_back(folder);
+  for (auto entry = opened.begin(); entry != opened.end();) {
+    entry = entry->second ? std::next(entry) : opened.erase(entry);
+  }
 }
 
 // ---- dietlab::linear ----
@@ -76,24 +127,36 @@ Tensor linear_reference(const Tensor& x, const Tensor& weight, const OptionalTen
   return activated(at::linear(x, weight, bias), activation);
 }
 
+// Whether a library takes these weights: the changes of inference tensors are not counted.
+bool is_layer(const Tensor& weight, const OptionalTensor& bias) {
+  auto right = [](const Tensor& tensor) { return served(tensor) && !tensor.is_inference(); };
+  return right(weight) && weight.dim() == 2 &&
+         (!bias || (right(*bias) && bias->dim() == 1 && bias->size(0) == weight.size(0)));
+}
+
 Tensor linear_cpu(const Tensor& x, const Tensor& weight, const OptionalTensor& bias,
                   c10::string_view activation, c10::string_view folder) {
-  const bool fits = served(x) && served(weight) && (!bias || served(*bias)) && x.dim() > 0 &&
-                    weight.dim() == 2 && x.size(-1) == weight.size(1) &&
-                    // The changes of such weights are not counted.
-                    !weight.is_inference() && !(bias && bias->is_inference());
+  const bool fits = is_layer(weight, bias) && served(x) && x.dim() > 0 && x.size(-1) == weight.size(1);
   if (!fits) return linear_reference(x, weight, bias, activation, folder);
   const int64_t k = weight.size(1), n = weight.size(0), rows = k ? x.numel() / k : 0;
+  const Library* library = rows && n ? library_of(folder) : nullptr;
+  if (!library) return linear_reference(x, weight, bias, activation, folder);
   auto shape = x.sizes().vec();
   shape.back() = n;
   Tensor y = at::empty(shape, x.options());
-  if (rows == 0 || n == 0) return y;
-  const Library& library = library_of(folder);
-  const Tensor source = x.contiguous(), panels = panels_of(library, weight, bias, weight._version());
+  const Tensor source = x.contiguous(), panels = panels_of(*library, weight, bias, weight._version());
   Array<2> x_array(source, {rows, k}), y_array(y, {rows, n});
   Array<1> panels_array(panels, {panels.size(0)});
-  call(library.run, x_array, panels_array, y_array);
+  call(library->run, x_array, panels_array, y_array);
   return y;
+}
+
+// Packs the weights of a layer, unless they are, and returns the bytes that this takes; 0 where PyTorch
+// computes it.
+int64_t pack_linear(const Tensor& weight, const OptionalTensor& bias, c10::string_view folder) {
+  const bool fits = is_layer(weight, bias) && weight.numel() > 0;
+  const Library* library = fits ? library_of(folder) : nullptr;
+  return library ? panels_of(*library, weight, bias, weight._version()).nbytes() : 0;
 }
 
 // What comes out, for any length, without computing it.
@@ -110,6 +173,21 @@ Tensor linear(const Tensor& x, const Tensor& weight, const OptionalTensor& bias,
               c10::string_view folder) {
   static auto op = c10::Dispatcher::singleton().findSchemaOrThrow("dietlab::linear", "").typed<LinearFunction>();
   return op.call(x, weight, bias, activation, folder);
+}
+
+// Whether a derivative is asked for that an autograd function of C++ does not have: PyTorch computes all of it.
+bool differentiated_otherwise(const Tensor& x, const Tensor& weight, const OptionalTensor& bias) {
+  auto forward_mode = [](const Tensor& tensor) { return tensor._fw_grad(0).defined(); };
+  if (forward_mode(x) || forward_mode(weight) || (bias && forward_mode(*bias))) return true;
+  // torch.func (grad, jvp, vmap, ...): this is how PyTorch asks whether one may run inside of it.
+  const auto& transforms = at::functorch::functorchTLSAccessor();
+  if (!transforms) return false;
+  try {
+    transforms->checkSupportsCppAutogradFunction();
+  } catch (const c10::Error&) {
+    return true;
+  }
+  return false;
 }
 
 bool wants(const Tensor& tensor) { return tensor.defined() && tensor.requires_grad(); }
@@ -153,6 +231,7 @@ struct LinearGradient : torch::autograd::Function<LinearGradient> {
 
 Tensor linear_autograd(const Tensor& x, const Tensor& weight, const OptionalTensor& bias,
                        c10::string_view activation, c10::string_view folder) {
+  if (differentiated_otherwise(x, weight, bias)) return linear_reference(x, weight, bias, activation, folder);
   if (at::GradMode::is_enabled() && (wants(x) || wants(weight) || wants(bias))) {
     return LinearGradient::apply(x, weight, bias, std::string(activation), std::string(folder));
   }
@@ -193,13 +272,13 @@ Tensor grouped_linear_reference(const Tensor& x, const Tensor& weights, const Te
 Tensor grouped_linear_cpu(const Tensor& x, const Tensor& weights, const Tensor& ends, c10::string_view folder) {
   const bool fits = served(x) && served(weights) && x.dim() == 2 && weights.dim() == 3 && x.numel() > 0 &&
                     weights.numel() > 0 && !weights.is_inference();
-  if (!fits) return grouped_linear_reference(x, weights, ends, folder);
-  const Library& library = library_of(folder);
+  const Library* library = fits ? library_of(folder) : nullptr;
+  if (!library) return grouped_linear_reference(x, weights, ends, folder);
   return by_group(x.contiguous(), weights, ends, [&](const Tensor& rows, const Tensor& weight, const Tensor& y) {
-    const Tensor panels = panels_of(library, weight, std::nullopt, weights._version());
+    const Tensor panels = panels_of(*library, weight, std::nullopt, weights._version());
     Array<2> x_array(rows, {rows.size(0), rows.size(1)}), y_array(y, {y.size(0), y.size(1)});
     Array<1> panels_array(panels, {panels.size(0)});
-    call(library.run, x_array, panels_array, y_array);
+    call(library->run, x_array, panels_array, y_array);
   });
 }
 
@@ -229,7 +308,8 @@ Tensor batch_matmul_cpu(const Tensor& x, const Tensor& w, bool transposed, c10::
                     x.sizes().slice(0, x.dim() - 2) == w.sizes().slice(0, w.dim() - 2) &&
                     // Queries and keys of different lengths were not tuned for.
                     x.size(-2) == w.size(-2) && (transposed ? x.size(-1) == w.size(-1) : x.size(-1) == w.size(-2));
-  if (!fits) return batch_matmul_reference(x, w, transposed, folder);
+  const Library* library = fits ? library_of(folder) : nullptr;
+  if (!library) return batch_matmul_reference(x, w, transposed, folder);
   const int64_t rows = x.size(-2), depth = x.size(-1), cols = transposed ? w.size(-2) : w.size(-1);
   auto shape = x.sizes().vec();
   shape.back() = cols;
@@ -239,7 +319,7 @@ Tensor batch_matmul_cpu(const Tensor& x, const Tensor& w, bool transposed, c10::
   const Tensor left = x.contiguous(), right = w.contiguous();
   Array<3> x_array(left, {products, rows, depth}), y_array(y, {products, rows, cols});
   Array<3> w_array(right, {products, w.size(-2), w.size(-1)});
-  call(library_of(folder).run, x_array, w_array, y_array);
+  call(library->run, x_array, w_array, y_array);
   return y;
 }
 
@@ -281,6 +361,7 @@ struct BatchMatmulGradient : torch::autograd::Function<BatchMatmulGradient> {
 };
 
 Tensor batch_matmul_autograd(const Tensor& x, const Tensor& w, bool transposed, c10::string_view folder) {
+  if (differentiated_otherwise(x, w, std::nullopt)) return batch_matmul_reference(x, w, transposed, folder);
   if (at::GradMode::is_enabled() && (wants(x) || wants(w))) {
     return BatchMatmulGradient::apply(x, w, transposed, std::string(folder));
   }
@@ -296,6 +377,9 @@ TORCH_LIBRARY(dietlab, m) {
   m.def("linear(Tensor x, Tensor weight, Tensor? bias, str activation, str library) -> Tensor", tags);
   m.def("grouped_linear(Tensor x, Tensor weights, Tensor ends, str library) -> Tensor", tags);
   m.def("batch_matmul(Tensor x, Tensor w, bool transposed, str library) -> Tensor", tags);
+  m.def("pack(Tensor weight, Tensor? bias, str library) -> int", &pack_linear);
+  m.def("drop_packed(Tensor weight) -> ()", &drop_packed);
+  m.def("find_libraries(str folder) -> ()", &find_libraries);
 }
 
 TORCH_LIBRARY_IMPL(dietlab, CompositeExplicitAutograd, m) {
@@ -321,3 +405,15 @@ TORCH_LIBRARY_IMPL(dietlab, Autograd, m) {
   m.impl("grouped_linear", &grouped_linear_autograd);
   m.impl("batch_matmul", &batch_matmul_autograd);
 }
+
+// Under autocast PyTorch chooses types, and torch.vmap its own products: both know at::linear and at::matmul.
+#define DIETLAB_THROUGH_PYTORCH(key)                     \
+  TORCH_LIBRARY_IMPL(dietlab, key, m) {                  \
+    m.impl("linear", &linear_reference);                 \
+    m.impl("batch_matmul", &batch_matmul_reference);     \
+  }
+DIETLAB_THROUGH_PYTORCH(AutocastCPU)
+DIETLAB_THROUGH_PYTORCH(AutocastCUDA)
+DIETLAB_THROUGH_PYTORCH(AutocastXPU)
+DIETLAB_THROUGH_PYTORCH(AutocastMPS)
+DIETLAB_THROUGH_PYTORCH(FuncTorchBatched)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -24,12 +26,21 @@ from dietlab.results.report import study_folder
 from dietlab.shipped import data_path
 from dietlab.study import Study
 from dietlab.torch.experts import experts_of, layer_weights, replace_experts
-from dietlab.torch.replace import linears, replace_linears
+from dietlab.torch.found import layers_in
+from dietlab.torch.libraries import unfit
+from dietlab.torch.replace import replace_linears
 from dietlab.view import ProgressBar
 from dietlab.workloads import Dense
 
 STUDIES = Path("dietlab") / "studies"
 """Where studies that no one gave a folder are kept, in the folder for such things (XDG base directories)."""
+
+LEAST_SERVED = 0.5
+"""The share of a model's multiply-adds for which a study is taken as it is; less is tuned for."""
+
+WORTH_TUNING = 0.01
+"""The share of multiply-adds from which on a size of layers is tuned for: a range that holds a head of two
+classes, or an adapter of rank 8, makes tuning longer for all."""
 
 
 def optimize(
@@ -42,8 +53,9 @@ def optimize(
     """Replaces the linear layers of a model, and those of its experts, by those of this machine's study, in
     place, and returns it.
 
-    A study that stands in the folder and serves all layers is taken; tuning that was stopped goes on.
-    Otherwise one is tuned, for as many cores as PyTorch has threads: once, and for the next model as well.
+    A study that stands in the folder and serves most of the model's work is taken; tuning that was stopped
+    goes on. Otherwise one is tuned, for as many cores as PyTorch has threads: once, and for the next model as
+    well. Layers that it does not serve stay PyTorch's.
 
     Args:
         model: float32, on the CPU.
@@ -52,27 +64,20 @@ def optimize(
         observers: of tuning (default: a progress bar).
 
     Raises:
-        DietlabError: if the model has no linear layer in float32 on the CPU.
+        DietlabError: if the model has no linear layer that a library can compute.
         MeasureError: if tuning fails.
 
     Warns:
-        UserWarning: as :func:`~dietlab.torch.replace_linears`.
+        of the layers that stay PyTorch's, by name and reason.
     """
     mixtures = [module for _, module in experts_of(model)]
-    weights = [linear.weight for *_, linear in linears(model)]
-    weights += [layers for module in mixtures for layers in layer_weights(module)]
-    sizes = {(w.shape[-2], w.shape[-1]) for w in weights if w.dtype is torch.float32 and w.is_cpu}
-    if not sizes:
-        raise DietlabError(
-            "the model has linear layers in float32 on the CPU",
-            type(model).__name__,
-            "model.float().cpu() makes it such a model.",
-        )
+    work = _work(model, mixtures)
     hardware = Hardware.detect(measure=False).with_cores(torch.get_num_threads())
     home = Path(folder) if folder is not None else default_folder()
-    study = next((s for s in _studies(home) if _serves(s, hardware, sizes)), None)
-    if study is None:
-        task = task_for(sizes)
+    studies = [study for study in _studies(home) if _is_of(study, hardware)]
+    study = max(studies, key=lambda study: _served(study, work), default=None)
+    if study is None or _served(study, work) < LEAST_SERVED * sum(work.values()):
+        task = task_for(size for size, part in work.items() if part >= WORTH_TUNING * sum(work.values()))
         measured = Hardware.detect().with_cores(hardware.cores)
         names = (f"{study_folder(task.name, measured.cores)}-{number}" for number in count())
         place = next(folder for name in names if not (folder := home / name).exists())
@@ -125,15 +130,45 @@ def _studies(home: Path) -> Iterator[Study]:
             continue
 
 
-def _serves(study: Study, hardware: Hardware, sizes: Iterable[tuple[int, int]]) -> bool:
-    """Returns whether a study, perhaps one that was stopped, is of these layers, processor and cores."""
-    work = study.workload
-    return (
-        isinstance(work, Dense)
-        and study.hardware.is_same_as(hardware)
-        and study.hardware.cores == hardware.cores
-        and all(holds(work.N, n) and holds(work.K, k) for n, k in sizes)
+def _work(model: torch.nn.Module, mixtures: Iterable[torch.nn.Module]) -> dict[tuple[int, int], int]:
+    """Returns the multiply-adds of one row through a model's layers, by their sizes (N, K); experts' layers
+    count once, whichever expert is chosen.
+
+    Raises:
+        DietlabError: if there is no layer that a library can compute.
+    """
+    layers = layers_in(model)
+    weights = [layer.weights for layer in layers if layer.weights is not None]
+    weights += [layer for module in mixtures for layer in layer_weights(module)]
+    work = Counter[tuple[int, int]]()
+    for one in weights:
+        if not unfit(one):
+            n, k = one.shape[-2:]
+            work[n, k] += n * k
+    if work:
+        return work
+    reasons = list(
+        dict.fromkeys([layer.reason for layer in layers if layer.reason] + [unfit(w) for w in weights])
     )
+    raise DietlabError(
+        "a library computes linear layers in float32 on the CPU",
+        f"{type(model).__name__}, which has no linear layer"
+        if not reasons
+        else f"{type(model).__name__}, of whose linear layers PyTorch keeps all: {'; '.join(reasons)}",
+        "model.float().cpu() makes it such a model." if weights else "",
+    )
+
+
+def _is_of(study: Study, hardware: Hardware) -> bool:
+    """Returns whether a study, perhaps a stopped one, is of linear layers on this processor and cores."""
+    same = study.hardware.is_same_as(hardware) and study.hardware.cores == hardware.cores
+    return isinstance(study.workload, Dense) and same
+
+
+def _served(study: Study, work: Mapping[tuple[int, int], int]) -> int:
+    """Returns the part of multiply-adds whose layers a study serves."""
+    held: Any = study.workload
+    return sum(part for (n, k), part in work.items() if holds(held.N, n) and holds(held.K, k))
 
 
 def _is_tuned(study: Study) -> bool:

@@ -17,16 +17,12 @@ class StaticLinear(torch.nn.Linear):  # type: ignore[misc]
     Calls with a number of rows that no program was tuned for fail. Weights are packed at the first call with
     each number of rows, and again after they were changed in place.
 
-    Args:
-        linear: whose parameters it shares, float32 on the CPU.
-        folder: of its programs (:func:`~dietlab.evaluation.ansor.tune_static`), for as many rows as the name
-            of each says (``T=24.so``), with a bias if the layer has one.
+    A layer becomes one by its class; ``folder`` is that of its programs
+    (:func:`~dietlab.evaluation.ansor.tune_static`), for as many rows as the name of each says (``T=24.so``),
+    with a bias if the layer has one.
     """
 
-    def __init__(self, linear: torch.nn.Linear, folder: str) -> None:
-        super().__init__(linear.in_features, linear.out_features, linear.bias is not None, device="meta")
-        self.__dict__.update(linear.__dict__)  # parameters, hooks, mode
-        self.folder = folder
+    folder: str
 
     def forward(self, input: Tensor) -> Tensor:
         """Returns ``[..., N]`` of ``input [..., K]``."""

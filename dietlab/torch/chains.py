@@ -1,0 +1,229 @@
+"""Modules that call others one behind the other: a layer is computed with the activation behind it there.
+
+A chain is known by its code. Either it is PyTorch's ``Sequential``, or its ``forward`` reads as one of::
+
+    return self.act(self.dense(x))            x = self.dense(x)
+                                              x = self.act(x)
+                                              return x
+
+Only its ``forward`` changes. The layer and the activation stay what they were to everybody who calls, hooks
+or exchanges them, and each call looks at them as they are then.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, wraps
+from types import CodeType, FunctionType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.modules import module as hooks_of_all
+
+from dietlab.torch.activations import activation_of
+from dietlab.torch.layers import TunedLayer
+
+Step = Callable[[Tensor], Tensor]
+
+
+class Chain(torch.nn.Module):  # type: ignore[misc]
+    """What is mixed into the class of a module that calls others one behind the other."""
+
+    dietlab_class: type[torch.nn.Module]
+    """The class that the module had."""
+
+    dietlab_steps: tuple[str, ...]
+    """The attributes that it calls, in order; empty for all of its children."""
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Returns how to make the module again: a class that was made at run time cannot be found by name."""
+        _, (_, *arguments), *state = super().__reduce_ex__(2)
+        return (_make, (self.dietlab_class, *arguments), *state)
+
+
+def chain_steps(parent: torch.nn.Module) -> tuple[str, ...] | None:
+    """Returns the attributes that a module calls one behind the other, each on what the one before returned.
+
+    Returns:
+        the attributes, none for "all children"; or nothing where the module is no such chain, or its code
+        cannot be read.
+    """
+    kind = type(parent)
+    if "forward" in vars(parent) or kind.__call__ is not torch.nn.Module.__call__:
+        return None
+    if any(getattr(kind, name) is not getattr(object, name) for name in ("__reduce_ex__", "__reduce__")):
+        return None
+    if kind.forward is torch.nn.Sequential.forward:
+        return () if kind.__iter__ is torch.nn.Sequential.__iter__ else None
+    return _read(kind.forward)
+
+
+def make_chain(parent: torch.nn.Module, steps: tuple[str, ...]) -> None:
+    """Lets a module compute its layers with the activations behind them, in place.
+
+    Args:
+        parent: whose ``steps`` :func:`chain_steps` gave.
+    """
+    kind: Any = type(parent)
+    parent.__class__ = _chain_class(kind, steps)
+
+
+def steps_named(parent: torch.nn.Module, names: tuple[str, ...]) -> list[Step]:
+    """Returns what a chain calls as it is now: the attributes ``names``, or all of its children."""
+    return [getattr(parent, name) for name in names] if names else list(parent._modules.values())
+
+
+def pairs_of(steps: Sequence[Step]) -> Iterator[tuple[Step, str]]:
+    """Yields each step, and the activation that is computed with it; ``""`` for none.
+
+    An activation that is computed with the layer before it is no step of its own.
+    """
+    alone = _someone_hooks_all()
+    at = 0
+    while at < len(steps):
+        step, activation = steps[at], ""
+        if at + 1 < len(steps) and isinstance(step, TunedLayer) and not alone:
+            activation = _computed_with(step, steps[at + 1])
+        yield step, activation
+        at += 2 if activation else 1
+
+
+def run_steps(steps: Sequence[Step], input: Tensor) -> Tensor:
+    """Returns what the steps make of a tensor ``[..., K]``, one behind the other."""
+    for step, activation in pairs_of(steps):
+        input = step.activated(input, activation) if activation else step(input)  # type: ignore[attr-defined]
+    return input
+
+
+def _computed_with(layer: Any, after: Any) -> str:
+    """Returns the activation behind a layer, if the layer's libraries have it and nobody looks between."""
+    if _hooked(layer) or (isinstance(after, torch.nn.Module) and _hooked(after)):
+        return ""
+    activation = activation_of(after)
+    return activation if activation in layer.libraries else ""
+
+
+def _hooked(module: torch.nn.Module) -> bool:
+    """Returns whether something happens at a call of a module besides its class's ``forward``."""
+    return bool(
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or module._backward_hooks
+        or module._backward_pre_hooks
+        or "forward" in module.__dict__
+        or module.__dict__.get("_compiled_call_impl") is not None
+    )
+
+
+def _someone_hooks_all() -> bool:
+    """Returns whether PyTorch calls something at every call of any module."""
+    return bool(
+        hooks_of_all._global_forward_hooks
+        or hooks_of_all._global_forward_pre_hooks
+        or hooks_of_all._global_backward_hooks
+        or hooks_of_all._global_backward_pre_hooks
+    )
+
+
+@cache
+def _chain_class(kind: type[torch.nn.Module], steps: tuple[str, ...]) -> type[Chain]:
+    @wraps(kind.forward)
+    def forward(self: Chain, *arguments: Any, **named: Any) -> Any:
+        if named or len(arguments) != 1:
+            return kind.forward(self, *arguments, **named)
+        return run_steps(steps_named(self, steps), arguments[0])
+
+    own = {"forward": forward, "dietlab_class": kind, "dietlab_steps": steps}
+    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
+    return type(kind.__name__, (Chain, kind), {**names, **own})
+
+
+def _make(kind: type[torch.nn.Module], *arguments: Any) -> torch.nn.Module:
+    """Makes a module of a class again, as it was pickled or copied: a chain where its code still is one."""
+    made = kind.__new__(kind, *arguments)
+    steps = chain_steps(made)
+    if steps is not None:
+        make_chain(made, steps)
+    return made
+
+
+@cache
+def _read(forward: object) -> tuple[str, ...] | None:
+    """Returns the attributes of ``self`` that a function calls one behind the other, or nothing."""
+    # A function that wraps another shows the other's text.
+    if type(forward) is not FunctionType or hasattr(forward, "__wrapped__") or forward.__closure__:
+        return None
+    try:
+        parsed = ast.parse(textwrap.dedent(inspect.getsource(forward)))
+    except (OSError, TypeError, SyntaxError):
+        return None
+    function = parsed.body[0]
+    if not isinstance(function, ast.FunctionDef) or function.decorator_list:
+        return None
+    if not _same_code(forward.__code__, function):
+        return None
+    taken = function.args
+    if taken.posonlyargs or taken.kwonlyargs or taken.vararg or taken.kwarg or taken.defaults:
+        return None
+    if len(taken.args) != 2:
+        return None
+    return _chained(function.body, *(argument.arg for argument in taken.args)) or None
+
+
+def _same_code(running: CodeType, function: ast.FunctionDef) -> bool:
+    """Returns whether a text is that of the code that runs: files change after they were imported."""
+    alone = ast.Module([function], [])
+    made = compile(alone, running.co_filename, "exec", dont_inherit=True)
+    found = next(constant for constant in made.co_consts if isinstance(constant, CodeType))
+    return (found.co_code, found.co_names, found.co_varnames) == (
+        running.co_code,
+        running.co_names,
+        running.co_varnames,
+    )
+
+
+def _chained(body: list[ast.stmt], owner: str, value: str) -> tuple[str, ...]:
+    """Returns the attributes that statements call; nothing where they do anything else."""
+    steps = list[str]()
+    for number, statement in enumerate(body):
+        last = number + 1 == len(body)
+        if number == 0 and not last and _is_text(statement):
+            continue
+        # A name that is assigned, or the end.
+        name = _single_name(statement.targets) if isinstance(statement, ast.Assign) else ""
+        right = isinstance(statement, ast.Return) if last else name not in ("", owner)
+        if not right or statement.value is None:  # type: ignore[attr-defined]
+            return ()
+        found, start = _calls(statement.value, owner)  # type: ignore[attr-defined]
+        if start != value or not (found or last):
+            return ()
+        steps += found
+        value = name
+    return tuple(steps)
+
+
+def _calls(value: ast.expr, owner: str) -> tuple[list[str], str]:
+    """Returns the attributes of ``self`` that an expression calls, the first first, and the name that it
+    begins with; no name where it is anything else."""
+    called = list[str]()
+    while isinstance(value, ast.Call):
+        function = value.func
+        if not isinstance(function, ast.Attribute) or value.keywords or len(value.args) != 1:
+            return [], ""
+        if not isinstance(function.value, ast.Name) or function.value.id != owner:
+            return [], ""
+        called.append(function.attr)
+        value = value.args[0]
+    return called[::-1], value.id if isinstance(value, ast.Name) else ""
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+
+
+def _single_name(targets: list[ast.expr]) -> str:
+    return targets[0].id if len(targets) == 1 and isinstance(targets[0], ast.Name) else ""

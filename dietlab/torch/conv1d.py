@@ -1,0 +1,22 @@
+"""The layer of GPT-2 and its relatives, whose weights are ``[K, N]``, through tuned libraries."""
+
+from __future__ import annotations
+
+from torch import Tensor
+from transformers.pytorch_utils import Conv1D as Original
+
+from dietlab.torch.layers import TunedLayer
+
+
+class Conv1D(TunedLayer, Original):  # type: ignore[misc]
+    """A ``Conv1D`` of ``transformers`` that runs through tuned libraries (:class:`TunedLayer`)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Returns ``[..., N]`` of ``x [..., K]``."""
+        return self.activated(x, "none")
+
+    def _by_rows(self, weight: Tensor) -> Tensor:
+        return weight.t()
+
+    def _original(self, input: Tensor) -> Tensor:
+        return Original.forward(self, input)

@@ -1,0 +1,145 @@
+"""Compiles operators of PyTorch that are in C++: once for each version of PyTorch and of TVM's interface.
+
+By one call of the compiler: PyTorch's own way of compiling extensions takes a file for a lock, which a
+process that is killed leaves for ever, and paths without blanks alone (PyTorch 2.13).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+
+import torch
+import tvm_ffi
+from filelock import FileLock, Timeout
+from torch.utils import cpp_extension
+
+from dietlab.errors import MissingDependencyError
+from dietlab.files import replacing
+
+FOLDER = Path(__file__).parent
+COMPILED = FOLDER / "compiled"
+"""Where ``python -m dietlab.torch`` puts operators, for everybody who uses this environment."""
+
+HEADERS = ("calls.h",)
+FLAGS = ("-std=c++20", "-O2", "-fopenmp", "-fPIC", "-shared")
+
+
+def extension(source: str) -> Path:
+    """Returns the compiled form of a file beside this one; compiles it if it was not yet.
+
+    Raises:
+        MissingDependencyError: if it must be compiled and that fails.
+    """
+    name = _name(source)
+    for folder in (COMPILED, home()):
+        if (found := folder / name / f"{name}.so").is_file():
+            return found
+    try:
+        with _alone_in(home() / name) as folder:
+            if not (found := folder / f"{name}.so").is_file():
+                _compile(source, found)
+            return found
+    except OSError as error:
+        print(
+            f"dietlab keeps what it compiles in {home()}, which cannot be written ({error.strerror}): this "
+            "process compiles for itself. `python -m dietlab.torch`, where the environment can be written, "
+            "does it once.",
+            file=sys.stderr,
+        )
+        found = Path(tempfile.mkdtemp(prefix="dietlab-")) / f"{name}.so"
+        _compile(source, found)
+        return found
+
+
+def keep(source: str) -> Path:
+    """Puts the compiled form of a file into the package, and returns it: no other folder is needed then.
+
+    Raises:
+        MissingDependencyError: if it must be compiled and that fails.
+        OSError: if the package's folder cannot be written.
+    """
+    name = _name(source)
+    kept = COMPILED / name / f"{name}.so"
+    if not kept.is_file():
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(kept) as unfinished:
+            unfinished.write_bytes(extension(source).read_bytes())
+    return kept
+
+
+def home() -> Path:
+    """Returns the folder of what is compiled at first use: PyTorch's for extensions, unless it was given."""
+    return Path(os.environ.get("TORCH_EXTENSIONS_DIR") or cpp_extension.get_default_build_root())
+
+
+@cache
+def _name(source: str) -> str:
+    """Returns a name that says all that compiled code depends on."""
+    texts = b"".join((FOLDER / name).read_bytes() for name in (source, *HEADERS))
+    facts = f"{' '.join(FLAGS)} {tvm_ffi.__version__}"
+    digest = sha256(texts + facts.encode()).hexdigest()[:8]
+    version = re.sub(r"\W", "_", torch.__version__)
+    return f"dietlab_{Path(source).stem}_{digest}_torch_{version}"
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[Path]:
+    """Yields a folder while no other process is here; a process that dies leaves it free."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / "compiling")
+    try:
+        held = lock.acquire(timeout=0)
+    except Timeout:
+        print(f"dietlab waits for another process that compiles in {folder}", file=sys.stderr)
+        held = lock.acquire()
+    with held:
+        yield folder
+
+
+def _compile(source: str, into: Path) -> None:
+    """Compiles a file, whole or not at all.
+
+    Raises:
+        MissingDependencyError: if there is no compiler, or it fails.
+        OSError: if ``into`` cannot be written.
+    """
+    print(f"dietlab compiles {source} for PyTorch {torch.__version__} once (30 s)", file=sys.stderr)
+    found = tvm_ffi.libinfo
+    libtvm_ffi = Path(found.find_libtvm_ffi())
+    includes = [*cpp_extension.include_paths(), found.find_include_path(), found.find_dlpack_include_path()]
+    libraries = [f"-L{path}" for path in cpp_extension.library_paths()]
+    abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
+    compiler = shlex.split(os.environ.get("CXX", "c++"))
+    with replacing(into) as unfinished:
+        command = [*compiler, *FLAGS, abi, *(f"-isystem{path}" for path in includes), str(FOLDER / source)]
+        command += [*libraries, "-ltorch", "-ltorch_cpu", "-lc10", str(libtvm_ffi)]
+        command += [f"-Wl,-rpath,{libtvm_ffi.parent}", "-o", str(unfinished)]
+        try:
+            unfinished.touch()  # tells a folder that cannot be written from a compiler that fails
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+        except FileNotFoundError as error:
+            raise _missing(f"no {error.filename}", "apt-get install g++, or name one: CXX=path.") from None
+        if done.returncode:
+            raise _missing(_reason(done.stderr), "GCC 11 or later compiles them: apt-get install g++.")
+
+
+def _missing(value: str, remedy: str) -> MissingDependencyError:
+    return MissingDependencyError(
+        "a C++ compiler compiles dietlab's operators for PyTorch, once", value, remedy
+    )
+
+
+def _reason(said: str) -> str:
+    """Returns the line of a compiler's output that tells what is wrong."""
+    lines = said.strip().splitlines()
+    return next((line for line in lines if "error" in line.lower()), lines[-1] if lines else "no reason")

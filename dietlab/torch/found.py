@@ -1,0 +1,106 @@
+"""Finds the layers of a model that libraries can compute, and says of each other one why PyTorch keeps it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from dietlab.torch.activations import activation_of
+from dietlab.torch.chains import Chain, Step, chain_steps, steps_named
+from dietlab.torch.layers import Linear, TunedLayer, is_plain
+
+
+@dataclass(frozen=True)
+class ModelLayer:
+    """A layer of a model that multiplies by weights.
+
+    Args:
+        name: its path in the model, ``"the model itself"`` for the root.
+        module: the layer.
+        kind: the class that computes it by libraries; the one it has, if it was replaced before.
+        weights: ``[N, K]``; a view of its parameter.
+        reason: why PyTorch keeps it whatever the study; empty if nothing speaks against a library.
+    """
+
+    name: str
+    module: torch.nn.Module
+    kind: type[TunedLayer]
+    weights: Tensor | None
+    reason: str
+
+    @property
+    def has_bias(self) -> bool:
+        """Whether the layer adds a bias."""
+        return self.module._parameters.get("bias") is not None
+
+
+def layers_in(model: torch.nn.Module) -> list[ModelLayer]:
+    """Returns every layer of a model that is linear, once each, without calling or changing any.
+
+    These are PyTorch's ``Linear``, the ``Conv1D`` of ``transformers``, and what is derived from them.
+    """
+    kinds = _kinds()
+    found = list[ModelLayer]()
+    for path, module in model.named_modules():
+        base = next((base for base in kinds if isinstance(module, base)), None)
+        if base is not None:
+            kind = kinds[base]
+            reason = _kept(module, base, kind)
+            weights = None if reason else kind._by_rows(module, module._parameters["weight"].detach())
+            found.append(ModelLayer(path or "the model itself", module, kind, weights, reason))
+        elif isinstance(module, torch.nn.MultiheadAttention):
+            reason = "PyTorch's attention computes its projections from the weights, without calling layers"
+            found.append(ModelLayer(path or "the model itself", module, Linear, None, reason))
+    return found
+
+
+def chains_in(model: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, tuple[str, ...], list[Step]]]:
+    """Yields every module that calls others one behind the other: itself, the attributes that it calls (none
+    for all children), and what they are now."""
+    for parent in model.modules():
+        names = parent.dietlab_steps if isinstance(parent, Chain) else chain_steps(parent)
+        if names is None:
+            continue
+        own = (name in parent._modules or activation_of(getattr(parent, name, None)) for name in names)
+        if all(own):
+            yield parent, names, steps_named(parent, names)
+
+
+def activations_behind(steps: list[Step]) -> Iterator[tuple[torch.nn.Module, str]]:
+    """Yields each module of a chain with a known activation behind it, and that activation."""
+    for step, after in pairwise(steps):
+        if isinstance(step, torch.nn.Module) and (activation := activation_of(after)):
+            yield step, activation
+
+
+def _kinds() -> dict[type[torch.nn.Module], type[TunedLayer]]:
+    """Returns the classes of layers that libraries can compute, and the classes that do so."""
+    kinds: dict[type[torch.nn.Module], type[TunedLayer]] = {torch.nn.Linear: Linear}
+    # A model of transformers has loaded this module: nothing is imported for others.
+    if (transformers := sys.modules.get("transformers.pytorch_utils")) and hasattr(transformers, "Conv1D"):
+        from dietlab.torch.conv1d import Conv1D
+
+        kinds[transformers.Conv1D] = Conv1D
+    return kinds
+
+
+def _kept(module: torch.nn.Module, base: type[torch.nn.Module], kind: type[TunedLayer]) -> str:
+    """Returns why PyTorch keeps a layer, from what the layer is; empty if a library may compute it."""
+    if type(module) not in (base, kind):
+        return f"it is a {type(module).__name__}, a class of its own that may compute something else"
+    if "forward" in vars(module):
+        return "a forward of its own was set on it (a hook of accelerate, or a patch)"
+    if vars(module).get("_compiled_call_impl") is not None:
+        return "it was compiled by its compile(): replace first, compile then"
+    weight, bias = module._parameters.get("weight"), module._parameters.get("bias", module)
+    if weight is None or bias is module:
+        return "its weight or bias is not its parameter (pruned or parametrized)"
+    for tensor in (weight, bias):
+        if tensor is not None and not is_plain(tensor):
+            return f"its weights are a {type(tensor).__name__}, which computes by itself"
+    return ""

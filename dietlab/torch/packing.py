@@ -1,0 +1,64 @@
+"""Packs a model's weights on demand, and finds the libraries of models that were saved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from dietlab.errors import StudyError
+from dietlab.torch.chains import Chain, pairs_of, steps_named
+from dietlab.torch.layers import TunedLayer, drop_packed
+
+
+def pack(model: torch.nn.Module) -> int:
+    """Packs the weights of a model's tuned layers now, anew, and returns the bytes that the packed ones take.
+
+    A layer packs its weights at its first call, and again once PyTorch counted a change of them, the model
+    was loaded, moved or switched by ``train()`` or ``eval()``, or 256 of its numbers show a change. A smaller
+    change that PyTorch does not count goes unseen: through ``weight.data``, a NumPy array that shares the
+    memory, or another process that shares it. Call this behind such a change: after a LoRA merge that touched
+    few weights, an update of an average (EMA) or of a shared model (Hogwild).
+
+    Call it before a fork, too: packed weights are shared then, as the originals are, and not packed by each
+    process.
+
+    Args:
+        model: whose layers were replaced; others are left alone.
+    """
+    layers = {id(layer): layer for layer in model.modules() if isinstance(layer, TunedLayer)}
+    for layer in layers.values():
+        drop_packed(layer)
+    return sum(layers[key].pack(activation) for key, activation in dict.fromkeys(_uses(model, layers)))
+
+
+def _uses(model: torch.nn.Module, layers: dict[int, TunedLayer]) -> Iterator[tuple[int, str]]:
+    """Yields each layer and an activation that is computed with it; those of no chain have none."""
+    within = set[int]()
+    for parent in model.modules():
+        if isinstance(parent, Chain):
+            for step, activation in pairs_of(steps_named(parent, parent.dietlab_steps)):
+                if id(step) in layers:
+                    within.add(id(step))
+                    yield id(step), activation
+    yield from ((key, "none") for key in layers if key not in within)
+
+
+def find_libraries(folder: str | Path) -> None:
+    """Says where to look for libraries that are not where they were when their model was saved.
+
+    A saved model names its libraries by the study's folder at that time; their own folders' names tell what
+    they were built from, so that a study that was moved or copied still serves. Of several calls all count.
+    Without Python, ``DIETLAB_LIBRARIES=FOLDER:FOLDER`` in the environment says the same.
+
+    Args:
+        folder: a study, or a folder of studies.
+
+    Raises:
+        StudyError: if there is no such folder.
+    """
+    place = Path(folder)
+    if not place.is_dir():
+        raise StudyError("libraries are looked for in the folder of a study, or of several", place)
+    torch.ops.dietlab.find_libraries(str(place.resolve()))

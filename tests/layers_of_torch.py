@@ -1,0 +1,54 @@
+"""A study whose libraries compute layers of small PyTorch models, and what the tests ask of such models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dietlab.hardware import Hardware
+from dietlab.measure import SyntheticRunner
+from dietlab.shapes import Dim, ShapeSet
+from dietlab.study import Study
+from dietlab.workloads import Dense
+
+torch = pytest.importorskip("torch")
+
+from dietlab.torch import Linear  # noqa: E402
+from dietlab.torch.chains import Chain, pairs_of, steps_named  # noqa: E402
+
+EVERY = Dense(T=Dim(1, 64), N=Dim(16, 256), K=Dim(16, 256))
+
+
+def synthetic_study(hardware: Hardware, folder: Path) -> Study:
+    """Returns a study of layers of 16 to 256 features; its times are made up, its libraries are real."""
+    shapes = ShapeSet.layers([(48, 32), (200, 100)], lengths=[1, 8, 64], workload=EVERY)
+    made = Study.create(folder, EVERY, hardware, shapes, "smoke")
+    made.tune(SyntheticRunner(hardware))
+    return made
+
+
+def close(found: Any, wanted: Any) -> None:
+    """Asserts that two tensors are of one type and have the same numbers, but for float32's rounding."""
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4, equal_nan=True)
+
+
+def same(model: Any, original: Any, x: Any) -> None:
+    """Asserts that two models compute the same, without gradients; neither changes ``x``.
+
+    Sums of hundreds are compared by the largest of them: they have cancelled.
+    """
+    with torch.no_grad():
+        found, wanted = model(x.clone()), original(x.clone())
+    scale = max(1.0, float(wanted.nan_to_num(0.0, 0.0, 0.0).abs().max()))
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-6 * scale + 1e-5, equal_nan=True)
+
+
+def computed_with(parent: Any) -> list[str]:
+    """Returns the activation that each tuned layer of a module computes at its next call."""
+    steps = (
+        steps_named(parent, parent.dietlab_steps) if isinstance(parent, Chain) else list(parent.children())
+    )
+    pairs = pairs_of(steps) if isinstance(parent, Chain) else ((step, "") for step in steps)
+    return [activation for step, activation in pairs if isinstance(step, Linear)]
