@@ -16,7 +16,6 @@ import pytest
 from conftest import in_turn
 from layers_of_torch import EVERY, close, computed_with, synthetic_study
 
-from dietlab.bench.suite import every_layer_task
 from dietlab.dispatch import load
 from dietlab.errors import DietlabError, StudyError
 from dietlab.hardware import Hardware
@@ -30,7 +29,6 @@ prune = pytest.importorskip("torch.nn.utils.prune")
 
 from dietlab.torch import Linear, optimize, replace_attention, replace_linears  # noqa: E402
 from dietlab.torch.libraries import library_of  # noqa: E402
-from dietlab.torch.optimize import task_for  # noqa: E402
 
 LENGTHS = (1, 2, 3, 7, 17, 64, 100)
 
@@ -333,14 +331,6 @@ def test_tuning_that_was_stopped_goes_on(
     assert Path(replaced[0].libraries["none"]).is_relative_to(stopped.folder)
     assert "tunes linear layers" in capsys.readouterr().err
     assert [path.name for path in stopped.folder.parent.iterdir()] == ["stopped"]
-
-
-def test_the_task_of_a_model_holds_all_its_layers() -> None:
-    usual = task_for({(768, 3072), (64, 64)})
-    assert usual == every_layer_task()
-    wide = task_for({(768, 768), (32000, 48)})
-    assert Dim(64, 32000) == wide.workload.N and Dim(48, 4096) == wide.workload.K
-    assert any((shape["N"], shape["K"]) == (32000, 48) for shape in wide.shapes)
 
 
 @pytest.mark.thorough

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dietlab.errors import MissingDependencyError, StudyError
 from dietlab.study import Study
-from dietlab.torch import operators  # noqa: F401, which registers torch.ops.dietlab
+from dietlab.torch.layers import is_plain
 from dietlab.torch.libraries import library_of, require_served, unserved
 from dietlab.workloads import Dense
 
@@ -96,7 +96,9 @@ def experts(module: torch.nn.Module, hidden: Tensor, chosen: Tensor, shares: Ten
     """
     library = getattr(module, LIBRARY, None)
     trained = torch.is_grad_enabled() and (hidden.requires_grad or module.down_proj.requires_grad)
-    if library is None or trained or module._is_expert_parallel:
+    plain = is_plain(hidden) and all(map(is_plain, layer_weights(module)))
+    mixed = torch.is_autocast_enabled(hidden.device.type)
+    if library is None or trained or mixed or not plain or module._is_expert_parallel:
         from transformers.integrations.moe import grouped_mm_experts_forward
 
         return grouped_mm_experts_forward(module, hidden, chosen, shares)
@@ -115,6 +117,8 @@ def experts(module: torch.nn.Module, hidden: Tensor, chosen: Tensor, shares: Ten
 
 def _unserved(module: torch.nn.Module, work: Dense) -> str:
     """Returns why a study does not serve a module of experts; empty if it does."""
+    if (other := next((w for w in layer_weights(module) if not is_plain(w)), None)) is not None:
+        return f"its weights are a {type(other).__name__}, which computes by itself"
     if module.has_bias or module.is_transposed or module.has_post_expert_norm:
         return "its layers have a bias, a norm behind them, or transposed weights"
     return next((reason for weights in layer_weights(module) if (reason := unserved(weights, work))), "")

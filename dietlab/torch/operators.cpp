@@ -4,6 +4,7 @@
 // that PyTorch compiled calls them without Python. Parallel loops of a library run on PyTorch's own threads:
 // a second pool would wait for the same cores.
 
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
@@ -23,17 +24,31 @@ struct Library {
   Launch* launched_by;  // null in a library for one core
 };
 
-// Opens the library in a folder; one that this process cannot run is told, and is none.
+// Writes why the library in a folder cannot be run here into `reason`, or nothing.
+using Check = void (*)(const char* folder, char* reason, int64_t bytes);
+
+// Python's, where there is Python: it reads the manifest.
+std::atomic<Check> check{nullptr};
+
+// Opens the library in a folder. Where this process cannot run it, says so: PyTorch computes its layers.
 std::optional<Library> open(const std::string& folder) {
   const std::string path = folder + "/library.so";
-  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!handle) return std::nullopt;
+  std::array<char, 1024> reason{};
+  if (const Check look = check) look(folder.c_str(), reason.data(), reason.size());
+  void* handle = reason[0] ? nullptr : dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!handle) {
+    TORCH_WARN("dietlab: a layer's library can be loaded; got ", reason[0] ? reason.data() : dlerror(),
+               " PyTorch computes the layer. dietlab.torch.find_libraries(FOLDER), or DIETLAB_LIBRARIES=FOLDER in "
+               "the environment, says where its study is now.");
+    return std::nullopt;
+  }
   auto function = [&](const char* name) {
     return reinterpret_cast<TVMFFISafeCallType>(dlsym(handle, name));
   };
   Library library{function("__tvm_ffi_run"), function("__tvm_ffi_pack"), function("__tvm_ffi_packed_floats"),
                   static_cast<Launch*>(dlsym(handle, "__TVMBackendParallelLaunch"))};
-  return library.run ? std::optional(library) : std::nullopt;
+  TORCH_CHECK(library.run, "dietlab: ", path, " has a function `run`; it has none. Build it again.");
+  return library;
 }
 
 std::mutex opened_mutex;
@@ -42,14 +57,14 @@ std::unordered_map<std::string, std::optional<Library>> opened;
 // Folders in which libraries are looked for that are not where they were when their model was saved.
 std::vector<std::string> searched;
 
-// Returns where the library of a folder is now: there, or in a searched one under the name that the folder has.
-// The name tells what the library was built from.
+// Returns where the library of a folder (STUDY/epilogues/DIGEST/library) is now: there, or in a searched folder
+// under the same name. The digest tells what the library was built from.
 std::string place_of(const std::string& folder) {
   namespace fs = std::filesystem;
   std::error_code failed;
   auto holds = [&](const fs::path& place) { return fs::is_regular_file(place / "library.so", failed); };
   if (holds(folder)) return folder;
-  const fs::path name = fs::path(folder).filename();
+  const fs::path name = fs::path(folder).parent_path().filename() / fs::path(folder).filename();
   std::vector<std::string> roots;
   if (const char* given = std::getenv("DIETLAB_LIBRARIES")) {
     std::istringstream parts(given);
@@ -67,25 +82,26 @@ std::string place_of(const std::string& folder) {
   return folder;
 }
 
-// Returns the library of a folder, or null where it cannot be run; that is told once.
+// Returns the library of a folder, or null where it cannot be run.
 const Library* library_of(c10::string_view folder) {
-  std::lock_guard<std::mutex> guard(opened_mutex);
   const std::string key(folder);
+  std::unique_lock<std::mutex> guard(opened_mutex);
   auto found = opened.find(key);
   if (found == opened.end()) {
-    found = opened.emplace(key, open(place_of(key))).first;
-    if (!found->second) {
-      const char* reason = dlerror();
-      TORCH_WARN("dietlab: a layer's library can be loaded; got ", reason ? reason : key,
-                 ". PyTorch computes the layer. dietlab.torch.find_libraries(FOLDER), or DIETLAB_LIBRARIES=FOLDER "
-                 "in the environment, says where its study is now.");
-    }
+    const std::string place = place_of(key);
+    // Python may need its own lock meanwhile, whose holder may wait for this one.
+    guard.unlock();
+    const std::optional<Library> library = open(place);
+    guard.lock();
+    found = opened.emplace(key, library).first;
   }
   if (!found->second) return nullptr;
   // Whoever loads the same file through TVM meanwhile sets this to TVM's own threads.
   if (found->second->launched_by) *found->second->launched_by = &launch;
   return &*found->second;
 }
+
+void check_with(int64_t function) { check = reinterpret_cast<Check>(function); }
 
 void find_libraries(c10::string_view folder) {
   std::lock_guard<std::mutex> guard(opened_mutex);
@@ -380,6 +396,7 @@ TORCH_LIBRARY(dietlab, m) {
   m.def("pack(Tensor weight, Tensor? bias, str library) -> int", &pack_linear);
   m.def("drop_packed(Tensor weight) -> ()", &drop_packed);
   m.def("find_libraries(str folder) -> ()", &find_libraries);
+  m.def("check_with(int function) -> ()", &check_with);
 }
 
 TORCH_LIBRARY_IMPL(dietlab, CompositeExplicitAutograd, m) {

@@ -3,8 +3,13 @@ comparison ``.static_linear``. They are in C++; ``torch.compile`` and ``torch.ex
 
 from __future__ import annotations
 
+import ctypes
+import os
+
 import torch
 
+from dietlab.dispatch import load
+from dietlab.errors import DietlabError
 from dietlab.torch.extension import extension
 
 SOURCE = "operators.cpp"
@@ -17,6 +22,7 @@ def register_operators() -> None:
         MissingDependencyError: if they must be compiled and that fails.
     """
     _register("linear", SOURCE)
+    torch.ops.dietlab.check_with(ctypes.cast(_check, ctypes.c_void_p).value)
 
 
 def register_static_linear() -> None:
@@ -26,6 +32,16 @@ def register_static_linear() -> None:
         MissingDependencyError: if it must be compiled and that fails.
     """
     _register("static_linear", "static_linear.cpp")
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int64)
+def _check(folder: bytes, reason: int, size: int) -> None:
+    """Writes why a library cannot be run here, as :func:`dietlab.load` says it, or nothing."""
+    try:
+        load(os.fsdecode(folder))
+    except DietlabError as error:
+        said = str(error).encode()[: size - 1].decode(errors="ignore").encode()
+        ctypes.memmove(reason, said + b"\0", len(said) + 1)
 
 
 def _register(operator: str, source: str) -> None:

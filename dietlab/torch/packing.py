@@ -16,7 +16,7 @@ def pack(model: torch.nn.Module) -> int:
     """Packs the weights of a model's tuned layers now, anew, and returns the bytes that the packed ones take.
 
     A layer packs its weights at its first call, and again once PyTorch counted a change of them, the model
-    was loaded, moved or switched by ``train()`` or ``eval()``, or 256 of its numbers show a change. A smaller
+    was loaded, moved or switched by ``train()`` or ``eval()``, or 512 of its numbers show a change. A smaller
     change that PyTorch does not count goes unseen: through ``weight.data``, a NumPy array that shares the
     memory, or another process that shares it. Call this behind such a change: after a LoRA merge that touched
     few weights, an update of an average (EMA) or of a shared model (Hogwild).
