@@ -269,7 +269,7 @@ def test_numbers_that_are_none_pass_as_through_pytorch(study: Study) -> None:
         torch.manual_seed(2)
         before = nn.Sequential(nn.Linear(64, 96), act)
         after = replace_linears(copy.deepcopy(before), study)
-        # oneDNN's GELU of infinity is not a number (findings/pytorch-gelu-of-infinity.sh); ours is infinity.
+        # oneDNN's GELU of infinity is not a number (findings/pytorch_gelu_infinity.sh); ours is infinity.
         with torch.backends.mkldnn.flags(enabled=False):
             same(after, before, x)
 
