@@ -358,7 +358,7 @@ def test_a_forward_of_its_own_keeps_its_layer_apart(study: Study) -> None:
     own = layer.forward
     layer.forward = lambda x: own(x)  # as hooks of accelerate do
     model = nn.Sequential(layer, nn.ReLU(), nn.Linear(96, 64))
-    with pytest.warns(UserWarning, match="0 stays PyTorch's: a forward of its own was set on it"):
+    with pytest.warns(UserWarning, match="0 stays PyTorch's: another forward was set on it"):
         replace_linears(model, study)
     with torch.no_grad():
         close(model[:2](x), torch.relu(F.linear(x, layer.weight, layer.bias)))

@@ -84,7 +84,7 @@ class Derived(nn.Linear):
 
 
 KEPT = {
-    "derived": (lambda: Derived(64, 96), "it is a Derived, a class of its own"),
+    "derived": (lambda: Derived(64, 96), "it is a Derived, another class"),
     "head": (lambda: nn.Linear(64, 2), "N = 2, and the study was tuned for N = 16..256"),
     "one output": (lambda: nn.Linear(64, 1), "N = 1, and the study was tuned for N = 16..256"),
     "adapter": (lambda: nn.Linear(8, 64), "K = 8, and the study was tuned for K = 16..256"),
@@ -100,7 +100,7 @@ KEPT = {
     ),
     "parametrized": (
         lambda: parametrizations.weight_norm(nn.Linear(64, 96)),
-        "it is a ParametrizedLinear, a class of its own",
+        "it is a ParametrizedLinear, another class",
     ),
     "attention": (lambda: nn.MultiheadAttention(64, 4), "PyTorch's attention computes its projections"),
 }
@@ -285,7 +285,7 @@ def test_a_model_without_layers_is_told_why(study: Study) -> None:
             nn.Linear(64, 96).half(),
             r"float16 on cpu, not float32 on the CPU\. model\.float\(\)\.cpu\(\) makes",
         ),
-        (nn.Sequential(Derived(64, 96)), "keeps all: it is a Derived, a class of its own"),
+        (nn.Sequential(Derived(64, 96)), "keeps all: it is a Derived, another class"),
     ):
         with pytest.raises(DietlabError, match=found):
             optimize(model, study.folder.parent)

@@ -1,4 +1,4 @@
-"""Which activations a library computes with the layer before them: known by type and arguments alone."""
+"""Activations that a library computes with the layer before them, known by type and arguments alone."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ Step = Callable[[Tensor], Tensor]
 
 
 class Chain(torch.nn.Module):  # type: ignore[misc]
-    """What is mixed into the class of a module that calls others one behind the other."""
+    """A class that is mixed into that of a module which calls others one behind the other."""
 
     dietlab_class: type[torch.nn.Module]
     """The class that the module had."""
@@ -80,7 +80,7 @@ def steps_named(parent: torch.nn.Module, names: tuple[str, ...]) -> list[Step]:
 def pairs_of(steps: Sequence[Step]) -> Iterator[tuple[Step, str]]:
     """Yields each step, and the activation that is computed with it; ``""`` for none.
 
-    An activation that is computed with the layer before it is no step of its own.
+    An activation that is computed with the layer before it is no step itself.
     """
     alone = _someone_hooks_all()
     at = 0

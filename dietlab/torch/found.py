@@ -35,7 +35,7 @@ class ModelLayer:
 
     @property
     def has_bias(self) -> bool:
-        """Whether the layer adds a bias."""
+        """True if the layer adds a bias."""
         return self.module._parameters.get("bias") is not None
 
 
@@ -92,9 +92,9 @@ def _kinds() -> dict[type[torch.nn.Module], type[TunedLayer]]:
 def _kept(module: torch.nn.Module, base: type[torch.nn.Module], kind: type[TunedLayer]) -> str:
     """Returns why PyTorch keeps a layer, from what the layer is; empty if a library may compute it."""
     if type(module) not in (base, kind):
-        return f"it is a {type(module).__name__}, a class of its own that may compute something else"
+        return f"it is a {type(module).__name__}, another class, which may compute something else"
     if "forward" in vars(module):
-        return "a forward of its own was set on it (a hook of accelerate, or a patch)"
+        return "another forward was set on it (a hook of accelerate, or a patch)"
     if vars(module).get("_compiled_call_impl") is not None:
         return "it was compiled by its compile(): replace first, compile then"
     weight, bias = module._parameters.get("weight"), module._parameters.get("bias", module)

@@ -42,7 +42,7 @@ def is_plain(value: object) -> bool:
 
 
 class TunedLayer(torch.nn.Module):  # type: ignore[misc]
-    """What the class of a layer gets, so that tuned libraries compute it.
+    """A class that is mixed into that of a layer, so that tuned libraries compute it.
 
     The layer stays the same object, with the same parameters, hooks and state. Float32 tensors on the CPU go
     through a library. All else goes through PyTorch: other types and devices, autocast, subclasses of

@@ -22,7 +22,7 @@ def register_operators() -> None:
         MissingDependencyError: if they must be compiled and that fails.
     """
     _register("linear", SOURCE)
-    torch.ops.dietlab.check_with(ctypes.cast(_check, ctypes.c_void_p).value)
+    torch.ops.dietlab.check_with(ctypes.cast(_CHECK, ctypes.c_void_p).value)
 
 
 def register_static_linear() -> None:
@@ -34,7 +34,6 @@ def register_static_linear() -> None:
     _register("static_linear", "static_linear.cpp")
 
 
-@ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int64)
 def _check(folder: bytes, reason: int, size: int) -> None:
     """Writes why a library cannot be run here, as :func:`dietlab.load` says it, or nothing."""
     try:
@@ -42,6 +41,10 @@ def _check(folder: bytes, reason: int, size: int) -> None:
     except DietlabError as error:
         said = str(error).encode()[: size - 1].decode(errors="ignore").encode()
         ctypes.memmove(reason, said + b"\0", len(said) + 1)
+
+
+_CHECK = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int64)(_check)
+"""``Check`` of ``operators.cpp``; it must live as long as the operators."""
 
 
 def _register(operator: str, source: str) -> None:

@@ -68,7 +68,7 @@ def optimize(
         MeasureError: if tuning fails.
 
     Warns:
-        of the layers that stay PyTorch's, by name and reason.
+        UserWarning: names the layers that stay PyTorch's, with the reason.
     """
     mixtures = [module for _, module in experts_of(model)]
     work = _work(model, mixtures)

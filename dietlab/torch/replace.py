@@ -37,7 +37,7 @@ def replace_linears(model: torch.nn.Module, study: Study | str | Path) -> torch.
         BuildError: if a library does not compile; the model stays as it was.
 
     Warns:
-        of the layers that stay PyTorch's, by name and reason.
+        UserWarning: names the layers that stay PyTorch's, with the reason.
     """
     opened = study if isinstance(study, Study) else Study.open(study)
     served = require_served(opened, Dense, "linear layers")
