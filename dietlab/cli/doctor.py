@@ -68,7 +68,7 @@ def _processor() -> Finding:
 
 
 def _share() -> Finding:
-    """How many of the processor's cores this process may keep busy."""
+    """Tells how many of the processor's cores this process may keep busy."""
     cores, allowed = usable_cores(), len(os.sched_getaffinity(0))
     limit = quota()
     within = "" if limit is None else f", {limit:g} by the container's quota"
@@ -76,7 +76,7 @@ def _share() -> Finding:
 
 
 def _amx() -> list[Finding]:
-    """Whether the system lets this process use AMX, where the processor has it."""
+    """Tells whether the system lets this process use AMX, where the processor has it."""
     if "amx_tile" not in flags():
         return []
     permitted = amx_permitted()
@@ -85,7 +85,7 @@ def _amx() -> list[Finding]:
 
 
 def _library(path: str) -> Finding:
-    """Whether a library can be loaded here: it is whole, and of these versions and this machine."""
+    """Tells whether a library can be loaded here: it is whole, and of these versions and this machine."""
     try:
         return Finding(f"library {path}", str(load(path)), ok=True)
     except DietlabError as error:
@@ -114,7 +114,11 @@ def _package(name: str, why: str = "") -> Finding:
 @click.argument("libraries", nargs=-1, metavar="[LIBRARY]...", type=click.Path())
 @json_option
 def doctor(libraries: tuple[str, ...], as_json: bool) -> None:
-    """Check that this machine has what dietlab needs, and can run each LIBRARY (or that of a study)."""
+    """Check that this machine has what dietlab needs.
+
+    With a LIBRARY or a study's folder, also that it runs here: it is whole, and of these versions and this
+    processor.
+    """
     findings = examine(libraries)
     text = "\n".join(
         f"{'ok  ' if f.ok else 'MISS' if f.needed else '-   '} {f.what}: {f.found}" for f in findings

@@ -1,4 +1,4 @@
-"""What stands beside a library, and whether the library in a folder is whole and can run on this machine."""
+"""Manifests of libraries, and the checks that one is whole and runs on this machine."""
 
 from __future__ import annotations
 

@@ -90,7 +90,8 @@ class Operator:
         elsewhere: whether it may be for another machine, as after building it there: what calls it is refused
             then, in place of the operator.
 
-    ``library`` has the exported functions themselves.
+    ``library`` has the exported functions themselves; ``refusal`` says why this machine cannot run them, and
+    is None where it can.
 
     Raises:
         DispatchError: as :func:`load`.
@@ -107,10 +108,10 @@ class Operator:
             kind, name, cores = str(hardware["kind"]), str(hardware["name"]), int(hardware["cores"])
         self._place, self._remedy = lower_target(kind).operands(name, self.workload.dtype)
         require_versions(self.manifest)
-        refused = refusal(self.path, self.manifest)
-        if refused and not elsewhere:
-            raise refused
-        self.library: Any = Elsewhere(refused) if refused else load_library(self.path, kind, cores)
+        self.refusal = refusal(self.path, self.manifest)
+        if self.refusal and not elsewhere:
+            raise self.refusal
+        self.library: Any = Elsewhere(self.refusal) if self.refusal else load_library(self.path, kind, cores)
         self._run = self.library.run
         self._inputs = tuple(name for name in self.workload.signature if name != "out")
 

@@ -93,7 +93,7 @@ it has all."""
 
 @dataclass(frozen=True)
 class Requirements:
-    """What compiled code asks of the machine that runs it.
+    """Requirements are what compiled code asks of the machine that runs it.
 
     Args:
         machine: as ``uname -m`` tells.

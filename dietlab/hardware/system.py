@@ -1,4 +1,4 @@
-"""What the system says of the processor, and how much of it this process may use (Linux)."""
+"""Facts that Linux tells: the processor's instruction sets, and how much of it this process may use."""
 
 from __future__ import annotations
 

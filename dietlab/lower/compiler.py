@@ -117,7 +117,7 @@ def export(module: Any, path: Path, linker: str) -> None:
     except OSError as error:
         raise unwritten(path, error) from error
     except Exception as error:  # TVM raises several exception types
-        # The linker is a program of its own, whose message is all that tells of a full disk.
+        # The linker is another program, whose message is all that tells of a full disk.
         lines = [line.strip() for line in str(error).splitlines()]
         if full := next(filter(write_failure, lines), None):
             raise unwritten(path, full) from error
