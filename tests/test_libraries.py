@@ -83,7 +83,7 @@ def test_library_of_the_same_size_with_other_bytes_is_refused(copy: Path) -> Non
     data = bytearray((copy / "library.so").read_bytes())
     data[len(data) // 2 :] = bytes(len(data) - len(data) // 2)  # what a crash of the machine leaves
     (copy / "library.so").write_bytes(data)
-    with pytest.raises(DispatchError, match="with the SHA-256 in its manifest"):
+    with pytest.raises(DispatchError, match="with the SHA-256 of its manifest"):
         load(copy)
 
 
@@ -123,6 +123,16 @@ def test_manifest_with_a_field_of_another_type_is_refused(
     change(copy, **fields)
     with pytest.raises(DietlabError, match=complaint):
         load(copy)
+
+
+def test_library_in_the_working_folder_is_found_and_refused_alike(
+    copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(copy)
+    assert load(".").facts == load("library.so").facts == load(copy).facts
+    change(copy, file_bytes=3)
+    with pytest.raises(DispatchError, match="file_bytes of its manifest, 3; got library.so"):
+        load(".")
 
 
 # Versions

@@ -68,7 +68,8 @@ def load(path: str | Path) -> Operator:
 def lock_of(folder: Path) -> Path:
     """Returns the file that is locked while the library in a folder is replaced: beside the folder, which is
     copied to where it is used."""
-    return folder.with_name(f"{folder.name}.lock")
+    home = folder.resolve()
+    return home.parent / f"{home.name}.lock"
 
 
 def _library_folder(path: Path) -> Path:
