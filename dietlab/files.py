@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
@@ -13,7 +14,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from dietlab.errors import RecordError, StudyError
+from dietlab.errors import DietlabError, RecordError, StudyError
 
 UNFINISHED = ".new"
 """The ending of a file that is being written, and of what a kill leaves of it."""
@@ -21,7 +22,57 @@ UNFINISHED = ".new"
 LOCK = "lock"
 """The name of the file that keeps a second process out of a folder."""
 
-GO_ON = "Free some space and run the same command again: it goes on from here."
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+FORBIDDEN = (errno.EROFS, errno.EACCES, errno.EPERM)
+"""The system's numbers of why a file cannot be written: no space is left, or it is not allowed."""
+
+FREE = "Free some space and run the same command again: it goes on from here."
+
+PATIENCE_SECONDS = 600.0
+"""Seconds until another process's turn in a folder is taken for one that hangs: the longest build of a
+library takes some minutes."""
+
+
+def remedy_of(error: OSError | str) -> str:
+    """Returns what helps against an error of writing, by the system's reason.
+
+    Args:
+        error: the system's, or what another program, such as a linker, said of it.
+    """
+    if _says(error, FULL):
+        return FREE
+    if _says(error, FORBIDDEN):
+        return "Make the folder writable for this user, or use another one: nothing can be written there."
+    if _says(error, (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EEXIST)):
+        return "Give a path whose folder is there, and that is no folder itself."
+    return "The system says why; run the same command again once that is mended."
+
+
+@contextmanager
+def writing(what: str, path: Path, error: type[DietlabError]) -> Iterator[None]:
+    """Turns the system's error of writing inside into one that says what helps against it.
+
+    Args:
+        what: what is written, as in ``"the table"``.
+
+    Raises:
+        DietlabError: ``error``, if it cannot be written.
+    """
+    try:
+        yield
+    except OSError as reason:
+        raise error(f"{what} can be written", f"{path}: {reason}", remedy_of(reason)) from reason
+
+
+def write_failure(text: str) -> bool:
+    """Returns whether another program's message says that a file could not be written."""
+    return _says(text, (*FULL, *FORBIDDEN))
+
+
+def _says(error: OSError | str, numbers: tuple[int, ...]) -> bool:
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno in numbers
+    return any(os.strerror(number) in str(error) for number in numbers)
 
 
 @contextmanager
@@ -52,10 +103,17 @@ def write_whole(path: Path, data: str | bytes) -> None:
         unfinished.write_bytes(data.encode() if isinstance(data, str) else data)
 
 
-def write_json(path: Path, value: Any, indent: int | None = 1) -> None:
-    """Replaces a file by JSON, as :func:`write_whole` does; compressed if its name ends in ``.gz``."""
+def write_json(
+    path: Path, value: Any, indent: int | None = 1, error: type[DietlabError] = DietlabError
+) -> None:
+    """Replaces a file by JSON, whole or not at all; compressed if its name ends in ``.gz``.
+
+    Raises:
+        DietlabError: ``error``, if it cannot be written; ``path`` stays as it was.
+    """
     text = json.dumps(value, indent=indent) + "\n"
-    write_whole(path, gzip.compress(text.encode(), mtime=0) if path.suffix == ".gz" else text)
+    with writing(path.name, path, error):
+        write_whole(path, gzip.compress(text.encode(), mtime=0) if path.suffix == ".gz" else text)
 
 
 def append_line(path: Path, value: Mapping[str, Any], what: str) -> None:
@@ -68,12 +126,13 @@ def append_line(path: Path, value: Mapping[str, Any], what: str) -> None:
     Raises:
         RecordError: if it cannot be written whole; the lines before it stay.
     """
-    try:
-        _append(path, (json.dumps(value, separators=(",", ":")) + "\n").encode())
-    except OSError as error:
-        if path.exists():
-            cut_truncated(path)
-        raise RecordError(f"{what} can be written", f"{path}: {error}", GO_ON) from error
+    with writing(what, path, RecordError):
+        try:
+            _append(path, (json.dumps(value, separators=(",", ":")) + "\n").encode())
+        except OSError:
+            if path.exists():
+                cut_truncated(path)
+            raise
 
 
 def _append(path: Path, line: bytes) -> None:
@@ -81,7 +140,7 @@ def _append(path: Path, line: bytes) -> None:
     try:
         written = os.write(descriptor, line)
         if written != len(line):
-            raise OSError(f"only {written} of {len(line)} bytes were written")
+            raise OSError(errno.ENOSPC, f"only {written} of {len(line)} bytes were written")
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
@@ -114,8 +173,54 @@ def locked(folder: Path, rule: str) -> Iterator[None]:
     except Timeout:
         raise StudyError(rule, folder, "Wait for the other, or use another folder (--out).") from None
     except OSError as error:
-        raise StudyError("the folder can be made", f"{folder}: {error}") from error
+        raise StudyError("the folder can be made", f"{folder}: {error}", remedy_of(error)) from error
     try:
         yield
     finally:
         lock.release()
+
+
+@contextmanager
+def turn(lock: Path, rule: str) -> Iterator[bool]:
+    """Waits until no other thread or process holds a lock, and holds it; it goes with the process, however it
+    ends.
+
+    Args:
+        lock: the file that is locked; its folder is made if it is missing.
+        rule: the invariant in errors.
+
+    Yields:
+        whether another held it before.
+
+    Raises:
+        OSError: if the file cannot be made.
+        StudyError: if another holds it for longer than :data:`PATIENCE_SECONDS`.
+    """
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    held, waited = FileLock(lock), False
+    try:
+        try:
+            held.acquire(timeout=0)
+        except Timeout:
+            waited = True
+            held.acquire(timeout=PATIENCE_SECONDS)
+    except Timeout:
+        raise StudyError(
+            rule, f"{lock}, which another process has held for {PATIENCE_SECONDS:.0f} s", "End the other."
+        ) from None
+    try:
+        yield waited
+    finally:
+        held.release()
+
+
+def waited_for(lock: Path) -> bool:
+    """Returns whether another held a lock and has let it go now; False where there is none, or it cannot be
+    told."""
+    if not lock.exists():
+        return False
+    try:
+        with turn(lock, "a lock is let go") as waited:
+            return waited
+    except (OSError, StudyError):
+        return False

@@ -23,11 +23,11 @@ from dietlab.dispatch import (
     usual_kernels,
     versions,
 )
-from dietlab.dispatch.operator import LIBRARY_NAME
-from dietlab.errors import StudyError
+from dietlab.dispatch.manifest import LIBRARY_NAME
+from dietlab.errors import StudyError, reading
 from dietlab.evaluation import evaluate
 from dietlab.events import Observer, PhaseSeconds, audience
-from dietlab.files import GO_ON, UNFINISHED, locked, write_whole
+from dietlab.files import UNFINISHED, locked, write_whole, writing
 from dietlab.hardware import Hardware
 from dietlab.lower.decisions import Lowering
 from dietlab.measure import CacheState, RecordStore, Runner, read_records
@@ -115,10 +115,8 @@ class Study(Carded):
         # A kill between mkdir and the manifest's last step leaves nothing but the unfinished manifest.
         if path.exists() and (not path.is_dir() or any(p.suffix != UNFINISHED for p in path.iterdir())):
             raise StudyError("a new study gets an empty or new folder", path, "Choose another --out.")
-        try:
+        with writing("the study folder", path, StudyError):
             path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StudyError("the study folder can be made", f"{path}: {error}") from error
         if prior:
             prior.save(path / PRIOR)
         study._write_manifest()
@@ -147,18 +145,19 @@ class Study(Carded):
                 repr(schema),
                 "Open it with the version of dietlab that made it, or tune again.",
             )
-        return cls(
-            path,
-            workload_from_json(value["workload"]),
-            Hardware.from_json(value["hardware"]),
-            ShapeSet.from_json(value["shapes"]),
-            value["effort"],
-            value["strategy"],
-            value["seed"],
-            value["cover"],
-            value["max_kernels"],
-            value.get("cost_model", COST_MODEL),  # older studies had one only
-        )
+        with reading("a study's manifest", path / MANIFEST, StudyError, "Tune again, into another folder."):
+            return cls(
+                path,
+                workload_from_json(value["workload"]),
+                Hardware.from_json(value["hardware"]),
+                ShapeSet.from_json(value["shapes"]),
+                value["effort"],
+                value["strategy"],
+                value["seed"],
+                value["cover"],
+                value["max_kernels"],
+                value.get("cost_model", COST_MODEL),  # older studies had one only
+            )
 
     def _same_as(self, other: Study) -> Study:
         """This study, which must have the other's workload, processor and settings; it keeps its own
@@ -195,11 +194,8 @@ class Study(Carded):
 
     def _write(self, name: str, text: str) -> None:
         """Replaces a file whole or not at all, whenever the process dies or the disk fills."""
-        try:
+        with writing("the study folder", self.folder / name, StudyError):
             write_whole(self.folder / name, text + "\n")
-        except OSError as error:
-            where = f"{self.folder / name}: {error}"
-            raise StudyError("the study folder can be written", where, GO_ON) from error
 
     @property
     def card(self) -> Card:

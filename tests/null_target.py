@@ -101,7 +101,7 @@ pads, seconds, source_of, DEALT = always(True), always(SECONDS), always("nothing
 READ_AS, machine_code = ("a program", "its code"), always(SimpleNamespace(text="", uses={}))
 facts = known = to_json = from_json = ansor_tools = always({})
 require_tools = require_here = require_form = ansor_platform = device = always(None)
-runtimes = rotated = always(())
+lacking, runtimes, rotated = always(""), always(()), always(())
 levels, loops, operands, options = (always(v) for v in ({}, (0, 1), ("", ""), ({"kind": "null"}, "")))
 load = always(SimpleNamespace(run=always(None), plan=always(0), idle=always(0)))
 limits = always((Limit("rows of a tile", 8, "rows", lambda scheme: scheme.rows),))

@@ -10,10 +10,12 @@ from dataclasses import replace
 from itertools import combinations, product
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+import xgboost
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from schemes import cpu_scheme
@@ -38,6 +40,7 @@ from dietlab.cost.cpu_adaptation import ALL_HIDDEN, EDGE_STEPS, Hiding
 from dietlab.cost.cpu_features import CPU_FEATURES
 from dietlab.cost.features import features
 from dietlab.cost.metrics import FEWEST_PAIRS, TOO_FEW, mean_metrics, too_few_pairs
+from dietlab.cost.trees import ask_trees
 from dietlab.errors import ModelError
 from dietlab.hardware import Hardware
 from dietlab.measure import CacheState, Record, Round, SyntheticRunner, Trial
@@ -455,6 +458,68 @@ def test_loading_a_model_runs_no_code(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="readable JSON"):
         CostModel.load(tmp_path / "model.json")
     assert not (tmp_path / "sprung").exists()
+
+
+def test_trees_of_a_later_xgboost_are_refused(
+    model: CostModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An earlier one reads them and begins its sums at 0.5 (findings/xgboost_base_score.sh)."""
+    path = tmp_path / "model.json"
+    model.save(path)
+    wrote = json.loads(path.read_text())["booster"]["version"]
+    assert wrote == [int(part) for part in xgboost.__version__.split(".")[:3]]
+    kernels, shapes = build_space(WORK, HARDWARE).schemes[:5], ShapeSet.uniform(WORK).shapes
+    for later in (xgboost.__version__, "99.0.0"):
+        monkeypatch.setattr(xgboost, "__version__", later)
+        found = CostModel.load(path).seconds(kernels, shapes)
+        np.testing.assert_array_equal(found, model.seconds(kernels, shapes))
+    for earlier in ("3.0.5", "2.1.4", f"{wrote[0]}.{wrote[1] - 1}.9"):
+        monkeypatch.setattr(xgboost, "__version__", earlier)
+        remedy = rf"pip install 'xgboost-cpu>={wrote[0]}\.{wrote[1]}', or fit the model again"
+        with pytest.raises(ModelError, match=rf"read by that version.*; got XGBoost {earlier}\. {remedy}"):
+            CostModel.load(path)
+
+
+DAMAGE: dict[str, tuple[list[Any], Any]] = {
+    "no trees": (["booster"], {}),
+    "none": (["booster"], None),
+    "text": (["booster"], "trees"),
+    "no version": (["booster", "version"], None),
+    "words for a version": (["booster", "version"], "new"),
+    "no learner": (["booster", "learner"], {}),
+    "fewer trees": (["booster", "learner", "gradient_booster", "model", "trees"], []),
+    "an objective that is none": (["booster", "learner", "objective", "name"], "nonsense"),
+    "a base score that is none": (["booster", "learner", "learner_model_param", "base_score"], "abc"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_trees_that_xgboost_cannot_read_are_a_model_error(
+    model: CostModel, damage: str, tmp_path: Path
+) -> None:
+    path, ((*inside, last), value) = tmp_path / "model.json", DAMAGE[damage]
+    whole = json.loads(json.dumps(model.to_json()))
+    part = whole
+    for key in inside:
+        part = part[key]
+    part[last] = value
+    path.write_text(json.dumps(whole))
+    with pytest.raises(ModelError, match=r"trees.*Fit it again from the records") as raised:
+        CostModel.load(path)
+    assert "Stack trace" not in str(raised.value) and "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["workload", "hardware", "adaptation", "cache", "booster", "samples"])
+def test_a_model_without_a_field_is_refused(model: CostModel, name: str, tmp_path: Path) -> None:
+    left = {field: value for field, value in model.to_json().items() if field != name}
+    (tmp_path / "model.json").write_text(json.dumps(left))
+    with pytest.raises(ModelError, match=rf"a model has the field '{name}'; got .*model.json"):
+        CostModel.load(tmp_path / "model.json")
+
+
+def test_trees_are_asked_about_the_features_of_their_fit(model: CostModel) -> None:
+    with pytest.raises(ModelError, match="asked about the features of their fit"):
+        ask_trees(model.booster, np.ones((2, len(CPU_FEATURES) + 1)))
 
 
 @pytest.mark.parametrize(

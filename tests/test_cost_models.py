@@ -404,6 +404,20 @@ def test_a_prior_says_what_it_is_from_and_is_read_without_code(tmp_path: Path) -
     np.testing.assert_array_equal(loaded.values(cost, schemes, shapes), prior.values(cost, schemes, shapes))
 
 
+def test_a_prior_whose_trees_or_fields_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+    path, whole = tmp_path / "prior.json", other_layers().to_json()
+    for name in ("sources", "missed", "booster"):
+        path.write_text(json.dumps({field: value for field, value in whole.items() if field != name}))
+        with pytest.raises(ModelError, match=rf"a prior has the field '{name}'; got .*prior\.json"):
+            Prior.load(path)
+    later = {**whole["booster"], "version": [99, 0, 0]}
+    damaged = {**later, "version": [3, 0, 0], "learner": 3}
+    for booster, told in ((later, r"XGBoost 99\.0 wrote"), (damaged, "reads the trees")):
+        path.write_text(json.dumps({**whole, "booster": booster}))
+        with pytest.raises(ModelError, match=told):
+            Prior.load(path)
+
+
 def test_a_damaged_empty_or_unfit_prior_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "prior.json"
     other_layers().save(path)

@@ -59,7 +59,9 @@ def test_a_truncated_line_is_cut_off(tmp_path: Path) -> None:
 
 
 def test_a_line_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    with pytest.raises(RecordError, match=r"lines can be written; got .*missing.*Free some space"):
+    with pytest.raises(
+        RecordError, match=r"lines can be written; got .*missing.*a path whose folder is there"
+    ):
         append_line(tmp_path / "missing" / "lines", {}, "lines")
 
 

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from dietlab.errors import HardwareError
-from dietlab.hardware import CpuLimits, Hardware, detect, detect_gpu
+from dietlab.hardware import UNITS, CpuLimits, Hardware, detect, detect_gpu, system
+from dietlab.hardware.instruction_sets import FAMILIES, LINUX_NAMES, X86_WIDE, used
 
 LIMITS = {
     "llvm_cpu": "haswell",
@@ -30,25 +31,30 @@ def test_detected_processor_is_sane() -> None:
     found = Hardware.detect(measure=False)
     cpu = found.cpu
     assert found.kind == "cpu" and found.source == "detected" and found.name
-    assert found.cores == len(os.sched_getaffinity(0))
+    assert found.cores == system.usable_cores() <= len(os.sched_getaffinity(0))
     assert (found.peak_gflops, found.dram_gbps, found.l3_gbps) == (None, None, None)
     assert cpu.lanes in (4, 8, 16) and cpu.vector_registers in (16, 32)
     assert 8 << 10 <= cpu.l1d_bytes < cpu.l2_bytes <= 64 << 20
     assert cpu.l3_bytes == 0 or cpu.l3_bytes > cpu.l2_bytes
 
 
-AVX512_FLAGS = frozenset({"avx2", "fma", "avx512f", "avx512vl", "avx512_vnni", "avx512_bf16"})
-AMX_FLAGS = AVX512_FLAGS | {"avx512_fp16", "amx_tile", "amx_int8", "amx_bf16"}
+FAMILY = {family.llvm_cpu: family for family in FAMILIES}
+AVX2_FLAGS, AVX512_FLAGS = (FAMILY[name].instructions for name in ("haswell", "cooperlake"))
+AMX_FLAGS = FAMILY["sapphirerapids"].instructions | FAMILY["sapphirerapids"].matrix
 
 
 @pytest.mark.parametrize(
     ("flags", "permitted", "family"),
     [
-        (frozenset({"avx2", "fma"}), True, "haswell"),
+        (AVX2_FLAGS, True, "haswell"),
+        (AVX2_FLAGS | {"sse4a"}, True, "znver3"),
         (AVX512_FLAGS, True, "cooperlake"),
-        (AVX512_FLAGS | {"sse4a"}, True, "znver4"),
+        (FAMILY["znver4"].instructions, True, "znver4"),
         (AMX_FLAGS, True, "sapphirerapids"),
         (AMX_FLAGS, False, "cooperlake"),
+        # A virtual machine that hides one of the instruction sets that the compiler would use.
+        (AMX_FLAGS - {"gfni"}, True, "cooperlake"),
+        (AVX512_FLAGS - {"avx512dq"}, True, "haswell"),
     ],
 )
 def test_families_are_told_by_flags_and_amx_by_the_system_too(
@@ -56,6 +62,80 @@ def test_families_are_told_by_flags_and_amx_by_the_system_too(
 ) -> None:
     monkeypatch.setattr(detect, "amx_permitted", lambda: permitted)
     assert detect._vector_unit("x86_64", flags)[0] == family
+
+
+def test_processor_without_what_every_family_has_is_refused_by_name() -> None:
+    with pytest.raises(HardwareError, match=r"AVX2 with FMA, .*; got x86_64 without bmi2\. Use a preset"):
+        detect._vector_unit("x86_64", AVX2_FLAGS - {"bmi2"})
+
+
+def groups(folder: Path, files: dict[str, str]) -> Path:
+    """A folder of control groups, and beside it the file that says which are a process's."""
+    for name, text in files.items():
+        path = folder / "cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder / "cgroup"
+
+
+V1 = {"cpu.cfs_quota_us": "150000\n", "cpu.cfs_period_us": "100000\n"}
+
+
+@pytest.mark.parametrize(
+    ("own", "files", "cores"),
+    [
+        # Version 2: a container sees its own group as the root of all.
+        ("0::/\n", {"cpu.max": "200000 100000\n"}, 2.0),
+        ("0::/\n", {"cpu.max": "max 100000\n"}, None),
+        ("0::/\n", {}, None),
+        # The least of the group and of those above it counts.
+        ("0::/a/b\n", {"a/cpu.max": "50000 100000\n", "a/b/cpu.max": "300000 100000\n"}, 0.5),
+        ("0::/a/b\n", {"a/cpu.max": "400000 100000\n", "a/b/cpu.max": "max 100000\n"}, 4.0),
+        # Version 1, whose folder is named after one controller or two; its path may be the host's.
+        ("4:cpu,cpuacct:/\n", {f"cpu,cpuacct/{name}": text for name, text in V1.items()}, 1.5),
+        ("2:cpuset:/\n1:cpu:/docker/7\n0::/\n", {f"cpu/{name}": text for name, text in V1.items()}, 1.5),
+        ("1:cpu:/\n", {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, None),
+        ("1:cpu:/\n0::/\n", {"unified/cpu.max": "100000 100000\n"}, 1.0),
+        # Another controller's group, a group outside of the folder, and what is damaged.
+        ("3:memory:/a\n", {"memory/a/cpu.max": "100000 100000\n"}, None),
+        ("0::/../../elsewhere\n", {"cpu.max": "300000 100000\n"}, 3.0),
+        ("0::/\n", {"cpu.max": "200000\n"}, None),
+        ("0::/\n", {"cpu.max": "200000 0\n"}, None),
+        ("rubbish\n", {"cpu.max": "rubbish"}, None),
+    ],
+)
+def test_quota_of_a_container_is_that_of_its_groups(
+    own: str, files: dict[str, str], cores: float | None, tmp_path: Path
+) -> None:
+    mounted, said = groups(tmp_path, files), tmp_path / "own"
+    said.write_text(own)
+    assert system.quota(mounted, said) == cores
+    here = len(os.sched_getaffinity(0))
+    assert system.usable_cores(mounted, said) == (here if cores is None else max(1, min(here, int(cores))))
+
+
+def test_detection_counts_the_cores_of_the_quota(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)))
+    for limit, cores in ((None, 16), (3.5, 3), (0.25, 1), (64.0, 16)):
+        monkeypatch.setattr(system, "quota", lambda *_, limit=limit: limit)
+        assert Hardware.detect(measure=False).cores == cores
+
+
+def test_families_are_what_llvm_compiles_for() -> None:
+    """The instruction sets of a family are those that LLVM may use for it; AMX is asked for by its units."""
+    tvm_ffi, target = pytest.importorskip("tvm_ffi"), pytest.importorskip("tvm").target.Target
+    features = tvm_ffi.get_global_func("target.llvm_get_cpu_features")
+    for family in FAMILIES:
+        triple = {"mtriple": "aarch64-linux-gnu"} if family.machine == "aarch64" else {}
+        told = features(target({"kind": "llvm", "mcpu": family.llvm_cpu, **triple}))
+        assert used(map(str, told)) == family.instructions, family.llvm_cpu
+    # Every name of a vector instruction set that LLVM knows is known here, too.
+    known = set().union(*(unit.instructions for unit in UNITS.values()))
+    assert known == FAMILY["sapphirerapids"].matrix
+    names = map(str, tvm_ffi.get_global_func("target.llvm_get_cpu_archlist")(target("llvm")))
+    every = {str(name) for cpu in names for name in features(target({"kind": "llvm", "mcpu": cpu}))}
+    strange = {name for name in every if name.startswith(X86_WIDE) and name not in LINUX_NAMES}
+    assert strange == {"sse", "sse2", "avx10.1", "avx10.2"}
 
 
 def test_measuring_finds_peak_and_bandwidths() -> None:

@@ -12,7 +12,7 @@ from time import monotonic
 from dietlab.bench.run import JOURNAL
 from dietlab.errors import StudyError
 from dietlab.events import Event, StageAdvanced, StageFinished
-from dietlab.files import LOCK, UNFINISHED, replacing
+from dietlab.files import LOCK, UNFINISHED, replacing, writing
 
 SECONDS_BETWEEN = 5.0
 """The archive is at most this much older than the records of a search, in seconds, as long as records come.
@@ -54,7 +54,7 @@ class StateArchive:
         Raises:
             StudyError: if it cannot be written.
         """
-        try:
+        with writing("the state of a bench", self._path, StudyError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with (
                 replacing(self._path) as unfinished,
@@ -64,10 +64,6 @@ class StateArchive:
                     entry = tarfile.TarInfo(name)
                     entry.size = len(data)
                     archive.addfile(entry, BytesIO(data))
-        except OSError as error:
-            raise StudyError(
-                "the state of a bench can be written", f"{self._path}: {error}", "Free some space, go on."
-            ) from error
         self._written = self._clock()
 
     @property

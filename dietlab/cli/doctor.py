@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import metadata
 
 import click
 
 from dietlab.cli.options import json_option, show
+from dietlab.dispatch import load
 from dietlab.errors import DietlabError
 from dietlab.hardware import Hardware
+from dietlab.hardware.system import amx_permitted, flags, quota, usable_cores
 from dietlab.lower.compiler import require_linker
 
 TESTED = {"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": "0.1.14.post1"}
@@ -36,16 +40,18 @@ class Finding:
     needed: bool = True
 
 
-def examine() -> list[Finding]:
-    """Examines Python, processor, linker and packages; runs nothing that could fail the caller."""
+def examine(libraries: Iterable[str] = ()) -> list[Finding]:
+    """Examines Python, processor, linker, packages and libraries; runs nothing that could fail the caller."""
     findings = [
         Finding("Python", sys.version.split()[0], sys.version_info >= (3, 10)),
         _processor(),
+        _share(),
+        *_amx(),
         _linker(),
     ]
     findings += [_package(name) for name in NEEDED]
     findings += [_package(name, why) for name, why in OPTIONAL.items()]
-    return findings
+    return [*findings, *map(_library, libraries)]
 
 
 def _processor() -> Finding:
@@ -59,6 +65,31 @@ def _processor() -> Finding:
         f"{cpu.l2_bytes >> 10} KiB, L3 {cpu.l3_bytes >> 20} MiB, target {cpu.llvm_cpu}"
     )
     return Finding("processor", detail, ok=True)
+
+
+def _share() -> Finding:
+    """Tells how many of the processor's cores this process may keep busy."""
+    cores, allowed = usable_cores(), len(os.sched_getaffinity(0))
+    limit = quota()
+    within = "" if limit is None else f", {limit:g} by the container's quota"
+    return Finding("cores", f"{cores} of {os.cpu_count()}; {allowed} by affinity{within}", ok=True)
+
+
+def _amx() -> list[Finding]:
+    """Tells whether the system lets this process use AMX, where the processor has it."""
+    if "amx_tile" not in flags():
+        return []
+    permitted = amx_permitted()
+    found = "permitted" if permitted else "the system does not permit it: libraries for it are refused"
+    return [Finding("AMX", found, ok=permitted, needed=False)]
+
+
+def _library(path: str) -> Finding:
+    """Tells whether a library can be loaded here: it is whole, and of these versions and this machine."""
+    try:
+        return Finding(f"library {path}", str(load(path)), ok=True)
+    except DietlabError as error:
+        return Finding(f"library {path}", str(error), ok=False)
 
 
 def _linker() -> Finding:
@@ -80,10 +111,15 @@ def _package(name: str, why: str = "") -> Finding:
 
 
 @click.command()
+@click.argument("libraries", nargs=-1, metavar="[LIBRARY]...", type=click.Path())
 @json_option
-def doctor(as_json: bool) -> None:
-    """Check that this machine has what dietlab needs."""
-    findings = examine()
+def doctor(libraries: tuple[str, ...], as_json: bool) -> None:
+    """Check that this machine has what dietlab needs.
+
+    With a LIBRARY or a study's folder, also that it runs here: it is whole, and of these versions and this
+    processor.
+    """
+    findings = examine(libraries)
     text = "\n".join(
         f"{'ok  ' if f.ok else 'MISS' if f.needed else '-   '} {f.what}: {f.found}" for f in findings
     )

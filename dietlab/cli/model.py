@@ -12,7 +12,7 @@ import click
 from dietlab.cli.options import page_or_reason, parse_shapes, shapes_option, words
 from dietlab.cli.telling import Telling, evaluating, quiet_option
 from dietlab.dims import Dim
-from dietlab.files import GO_ON, locked
+from dietlab.files import locked
 from dietlab.models import (
     CONFIGURATIONS,
     DEFAULT_MODEL_CONTENDERS,
@@ -111,9 +111,11 @@ def model_command(
     more: dict[str, Any] = {"shares": True} if shares else {}
     if "ansor" in names:
         more["ansor"] = {"trials": chosen.ansor_trials, "lengths": (few or lengths).to_json()}
-    folder.mkdir(parents=True, exist_ok=True)
     stages = evaluating(names)[1:]  # nothing is built
-    with locked(folder, GO_ON), Telling("model", stages, quiet) as telling:
+    with (
+        locked(folder, "one comparison at a time works in a folder"),
+        Telling("model", stages, quiet) as telling,
+    ):
         journal = resumed(
             folder / EVALUATION,
             model=model.to_json(),

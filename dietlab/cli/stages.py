@@ -187,4 +187,6 @@ def build_command(study: str, max_kernels: int | None, quiet: bool) -> None:
         f"{op}\n{op.path}: {op.manifest['file_bytes'] / 1024:.0f} KiB, of which "
         f"{op.manifest['code_bytes'] / 1024:.0f} KiB machine code"
     )
+    if op.refusal:
+        click.echo(f"It does not run on this machine: {op.refusal.value}")
     telling.suggest(study)

@@ -18,7 +18,7 @@ from dietlab.cost.formulas import Parts
 from dietlab.cost.metrics import mean_metrics, ranking_metrics
 from dietlab.cost.target import cost_target
 from dietlab.cost.trees import Booster, ask_trees, fit_trees, trees_from_json, trees_to_json
-from dietlab.errors import ModelError
+from dietlab.errors import ModelError, reading
 from dietlab.files import write_json
 from dietlab.hardware import Hardware
 from dietlab.measure import CacheState, Record
@@ -133,14 +133,15 @@ class CostModel:
 
     def save(self, path: str | Path) -> None:
         """Writes JSON; reading it back runs no code."""
-        write_json(Path(path), self.to_json(), indent=None)
+        write_json(Path(path), self.to_json(), None, ModelError)
 
     @classmethod
     def load(cls, path: str | Path) -> CostModel:
         """Reads a file of :meth:`save`.
 
         Raises:
-            ModelError: if it is unreadable, or its features are not those of this version.
+            ModelError: if it is unreadable or damaged, its features are not those of this version, or a later
+                version of XGBoost wrote its trees.
         """
         try:
             value: Mapping[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -149,12 +150,13 @@ class CostModel:
         unfit = ModelError("a model has this version's features", path, "Fit it again from the records.")
         if not isinstance(value, dict) or value.get("schema_version") != SCHEMA_VERSION:
             raise unfit
-        workload, hardware = workload_from_json(value["workload"]), Hardware.from_json(value["hardware"])
-        if value.get("features") != list(feature_names(hardware)):
-            raise unfit
-        constants = cost_target(hardware.kind).from_json(value)
-        cost = adaptation_cost(workload, hardware, value["adaptation"], value["cache"], **constants)
-        return cls(cost, trees_from_json(value["booster"]), value["samples"])
+        with reading("a model", path, ModelError, unfit.remedy):
+            workload, hardware = workload_from_json(value["workload"]), Hardware.from_json(value["hardware"])
+            if value.get("features") != list(feature_names(hardware)):
+                raise unfit
+            constants = cost_target(hardware.kind).from_json(value)
+            cost = adaptation_cost(workload, hardware, value["adaptation"], value["cache"], **constants)
+            return cls(cost, trees_from_json(value["booster"]), value["samples"])
 
 
 def fit_cost_model(

@@ -20,7 +20,7 @@ from dietlab.cost.adaptation import AdaptationCost, adaptation_cost
 from dietlab.cost.calibration import Measured, Values
 from dietlab.cost.loop_features import pair_features, table_features
 from dietlab.cost.trees import SHARED, Booster, ask_trees, fit_trees, trees_from_json, trees_to_json
-from dietlab.errors import ModelError
+from dietlab.errors import ModelError, reading
 from dietlab.files import write_json
 from dietlab.hardware import Hardware
 from dietlab.measure import RecordFile
@@ -174,14 +174,15 @@ class Prior:
 
     def save(self, path: str | Path) -> None:
         """Writes JSON; reading it back runs no code."""
-        write_json(Path(path), self.to_json(), indent=None)
+        write_json(Path(path), self.to_json(), None, ModelError)
 
     @classmethod
     def load(cls, path: str | Path) -> Prior:
         """Reads what :meth:`save` wrote.
 
         Raises:
-            ModelError: if the file is missing, truncated, or of another version.
+            ModelError: if the file is missing, damaged, or of another version, or a later version of XGBoost
+                wrote its trees.
         """
         try:
             value = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -189,8 +190,9 @@ class Prior:
             raise ModelError("a prior's file is readable JSON", f"{path}: {error}") from None
         if not isinstance(value, dict) or value.get("schema_version") != SCHEMA_VERSION:
             raise ModelError(f"a prior has schema {SCHEMA_VERSION}", path, "Fit it again from the records.")
-        sources = tuple(map(Source.from_json, value["sources"]))
-        return cls(sources, value["missed"], trees_from_json(value["booster"]))
+        with reading("a prior", path, ModelError, "Fit it again from the records."):
+            sources = tuple(map(Source.from_json, value["sources"]))
+            return cls(sources, float(value["missed"]), trees_from_json(value["booster"]))
 
 
 def _cost(source: Source) -> AdaptationCost:

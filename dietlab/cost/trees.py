@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from dietlab.errors import ModelError, reading
 
 Values = npt.NDArray[np.float64]
 
@@ -16,6 +19,8 @@ Booster = Any
 
 ONE_THREAD = {"nthread": 1}
 """Trees of this size gain nothing by more, and threads that wait for each other hinder what is measured."""
+
+AGAIN = "Fit it again from the records: `dietlab tune` on the study does."
 
 SHARED = {"eta": 0.1, "max_depth": 6, "subsample": 0.8}
 """XGBoost's parameters for trees over some hundreds to thousands of pairs of a scheme and a shape."""
@@ -49,20 +54,53 @@ def fit_trees(
 
 
 def ask_trees(booster: Booster, features: Any) -> Values:
-    """Returns what the trees say of each row, ``[n]``."""
+    """Returns what the trees say of each row, ``[n]``.
+
+    Raises:
+        ModelError: if they were fitted on other features.
+    """
     import xgboost as xgb
 
-    return np.asarray(booster.predict(xgb.DMatrix(features, **ONE_THREAD)), np.float64)
+    try:
+        return np.asarray(booster.predict(xgb.DMatrix(features, **ONE_THREAD)), np.float64)
+    except (ValueError, xgb.core.XGBoostError) as error:
+        raise ModelError(
+            "trees are asked about the features of their fit", _first_line(error), AGAIN
+        ) from None
 
 
 def trees_to_json(booster: Booster) -> Any:
+    """Returns the trees as XGBoost's JSON, which says in ``version`` who wrote them."""
     return json.loads(booster.save_raw("json"))
 
 
 def trees_from_json(value: Any) -> Booster:
-    """Returns the trees that :func:`trees_to_json` told; reading them runs no code."""
+    """Returns the trees that :func:`trees_to_json` told; reading them runs no code.
+
+    Raises:
+        ModelError: if XGBoost cannot read them, or a later version wrote them: 3.0 reads what 3.1 wrote
+            without an error, and begins every sum at 0.5 in place of the mean that is in it.
+    """
     import xgboost as xgb
 
+    with reading("the JSON of a model's trees", "a damaged model", ModelError, AGAIN):
+        wrote = tuple(map(int, value["version"][:2]))
+    here = tuple(map(int, xgb.__version__.split(".")[:2]))
+    if wrote > here:
+        version = ".".join(map(str, wrote))
+        raise ModelError(
+            f"trees that XGBoost {version} wrote are read by that version or a later one",
+            f"XGBoost {xgb.__version__}",
+            f"pip install 'xgboost-cpu>={version}', or fit the model again from the records.",
+        )
     booster = xgb.Booster(ONE_THREAD)
-    booster.load_model(bytearray(json.dumps(value).encode()))
+    try:
+        booster.load_model(bytearray(json.dumps(value).encode()))
+    except xgb.core.XGBoostError as error:
+        raise ModelError("XGBoost reads the trees of a model", _first_line(error), AGAIN) from None
     return booster
+
+
+def _first_line(error: Exception) -> str:
+    """Returns what XGBoost says, without the time, its source file and its stack."""
+    return re.sub(r"^\[[\d:]+\] (\S+:\d+: )?", "", str(error).strip()).splitlines()[0]

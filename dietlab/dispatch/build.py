@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from dietlab.dispatch.dispatcher import Dispatcher
-from dietlab.dispatch.operator import LIBRARY_NAME, MANIFEST_NAME, SCHEMA_VERSION, Operator, load
-from dietlab.errors import BuildError, require_type
-from dietlab.files import write_json
+from dietlab.dispatch.manifest import LIBRARY_NAME, MANIFEST_NAME, SCHEMA_VERSION, read_manifest
+from dietlab.dispatch.operator import Operator, lock_of
+from dietlab.errors import BuildError, DietlabError, require_type
+from dietlab.files import remedy_of, replacing, turn, write_json
 from dietlab.lower.contraction import called_dims
 from dietlab.lower.decisions import DEFAULTS, Lowering
 from dietlab.lower.runtime import find_runtime
@@ -29,7 +33,11 @@ def build(
     only: Sequence[Sequence[Shape]] | None = None,
     lowering: Lowering = DEFAULTS,
 ) -> Operator:
-    """Builds ``path/library/`` and returns the operator in it, ready to call.
+    """Builds ``path/library/`` and returns the operator in it, ready to call on a machine like that of the
+    dispatcher; elsewhere each of its calls is refused.
+
+    Several processes may build into a folder: they take turns, and one that waited takes the library of
+    another if that is the one it would build.
 
     The folder holds ``library.so`` (needs neither Python nor TVM's compiler), ``manifest.json`` and,
     if the operator runs on several cores, a copy of TVM's runtime, whose thread pool it uses.
@@ -44,15 +52,64 @@ def build(
         lowering: the decisions for a CPU that no scheme names; the manifest keeps them.
 
     Raises:
-        BuildError: if the program does not compile, no linker is installed, or ``dispatcher`` is of another
-            class.
+        BuildError: if the program does not compile, no linker is installed, the library cannot be written,
+            or ``dispatcher`` is of another class.
+        StudyError: if another process has been building there for very long.
     """
     require_type(
         "the first argument of build", dispatcher, Dispatcher, BuildError, "train_dispatcher() returns one."
     )
+    home = Path(path)
+    folder = home / "library"
+    asked = _asked(dispatcher, every_plan, only, lowering)
+    try:
+        with turn(lock_of(folder), "one process at a time builds a library into a folder") as waited:
+            if waited and (standing := _standing(folder, asked)):
+                return standing
+            return _built(dispatcher, folder, asked, every_plan, only, lowering)
+    except OSError as error:
+        raise BuildError("the library can be written", f"{folder}: {error}", remedy_of(error)) from error
+
+
+def _asked(
+    dispatcher: Dispatcher, every_plan: bool, only: Sequence[Sequence[Shape]] | None, lowering: Lowering
+) -> dict[str, Any]:
+    """Returns the part of a manifest that says what was to be built."""
+    shapes = None if only is None else [[shape.to_json() for shape in called] for called in only]
+    return {
+        **dispatcher.to_json(),
+        "schema_version": SCHEMA_VERSION,
+        "micro_kernels": [kernel.key for kernel in dispatcher.micro_kernels],
+        "every_plan": every_plan,
+        "only": shapes,
+        "lowering": lowering.recorded(dispatcher.hardware),
+        "rules": dispatcher.to_source(),
+        "versions": versions(),
+    }
+
+
+def _standing(folder: Path, asked: Mapping[str, Any]) -> Operator | None:
+    """Returns the operator that another process has just built, if it is the one that is asked for."""
+    try:
+        manifest = read_manifest(folder)
+        same = all(manifest.get(name) == value for name, value in json.loads(json.dumps(asked)).items())
+        return Operator(folder, manifest, elsewhere=True) if same else None
+    except DietlabError:
+        return None
+
+
+def _built(
+    dispatcher: Dispatcher,
+    folder: Path,
+    asked: Mapping[str, Any],
+    every_plan: bool,
+    only: Sequence[Sequence[Shape]] | None,
+    lowering: Lowering,
+) -> Operator:
+    """Compiles into a folder that no other process writes to."""
     from dietlab.lower.program import compile_plans
 
-    folder, hardware = Path(path) / "library", dispatcher.hardware
+    hardware = dispatcher.hardware
     artifact = compile_plans(
         dispatcher.workload,
         hardware,
@@ -64,28 +121,23 @@ def build(
         lowering=lowering,
     )
     runtimes = lower_target(hardware.kind).runtimes(hardware.cores)
+    data = artifact.path.read_bytes()
     manifest = {
-        **dispatcher.to_json(),
-        "schema_version": SCHEMA_VERSION,
-        "micro_kernels": [kernel.key for kernel in dispatcher.micro_kernels],
+        **asked,
         "packs": artifact.packs,
-        "lowering": lowering.recorded(hardware),
         "entries": entries(dispatcher.workload, every_plan=every_plan, packs=artifact.packs),
         "code_bytes": artifact.code_bytes,
-        "file_bytes": artifact.path.stat().st_size,
+        "file_bytes": len(data),
+        "digest": sha256(data).hexdigest(),
+        "requires": artifact.requires and artifact.requires.to_json(),
         "needs": ["libtvm_ffi.so", *runtimes],
         "resources": dict(artifact.resources),
-        "rules": dispatcher.to_source(),
-        "versions": versions(),
     }
-    try:
-        # A process that has the old library open keeps it: the file is replaced, never rewritten.
-        artifact.path.replace(folder / LIBRARY_NAME)
-        _copy_runtimes(folder, runtimes)
-        write_json(folder / MANIFEST_NAME, manifest)
-    except OSError as error:
-        raise BuildError("the library can be written", f"{folder}: {error}") from error
-    return load(folder)
+    # A process that has the old library open keeps it: the file is replaced, never rewritten.
+    artifact.path.replace(folder / LIBRARY_NAME)
+    _copy_runtimes(folder, runtimes)
+    write_json(folder / MANIFEST_NAME, manifest, error=BuildError)
+    return Operator(folder, manifest, elsewhere=True)
 
 
 def entries(workload: Workload, *, every_plan: bool, packs: bool = True) -> dict[str, str]:
@@ -113,7 +165,8 @@ def _copy_runtimes(folder: Path, names: Sequence[str]) -> None:
     for name in names:
         runtime = find_runtime(name)
         if runtime is not None:
-            shutil.copyfile(runtime, folder / name)
+            with replacing(folder / name) as unfinished:
+                shutil.copyfile(runtime, unfinished)
 
 
 def versions() -> dict[str, str]:

@@ -15,7 +15,7 @@ from dietlab.cards import Card, Carded, Fold, Listing, Quantity, counted
 from dietlab.dispatch.choice import UNCOVERED, lost
 from dietlab.dispatch.length_grid import length_grid
 from dietlab.dispatch.portfolio import Portfolio
-from dietlab.errors import DispatchError, require_type
+from dietlab.errors import DispatchError, reading, require_type
 from dietlab.files import write_json
 from dietlab.hardware import Hardware
 from dietlab.plans import (
@@ -170,23 +170,24 @@ class Dispatcher(Carded):
         """Returns the inverse of :meth:`to_json`.
 
         Raises:
-            DispatchError: if the value has another schema.
+            DispatchError: if the value has another schema, or lacks a field.
         """
         if value.get("schema_version") != SCHEMA_VERSION:
             raise DispatchError(
                 f"a dispatcher has schema {SCHEMA_VERSION}", value.get("schema_version"), "Train it again."
             )
-        return cls(
-            workload_from_json(value["workload"]),
-            Hardware.from_json(value["hardware"]),
-            tuple(Scheme.from_key(key) for key in value["schemes"]),
-            tree_from_json(value["tree"]),
-            float(value["expected_slowdown"]),
-        )
+        with reading("a dispatcher", "its JSON", DispatchError, "Train it again."):
+            return cls(
+                workload_from_json(value["workload"]),
+                Hardware.from_json(value["hardware"]),
+                tuple(Scheme.from_key(key) for key in value["schemes"]),
+                tree_from_json(value["tree"]),
+                float(value["expected_slowdown"]),
+            )
 
     def save(self, path: str | Path) -> None:
         """Writes JSON; reading it back runs no code."""
-        write_json(Path(path), self.to_json())
+        write_json(Path(path), self.to_json(), error=DispatchError)
 
     @classmethod
     def load(cls, path: str | Path) -> Dispatcher:

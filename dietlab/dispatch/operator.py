@@ -5,25 +5,38 @@ Needs NumPy and apache-tvm-ffi only.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dietlab.errors import DispatchError
+from dietlab.dispatch.arrays import (
+    Array,
+    as_input,
+    as_output,
+    contiguous,
+    described,
+    empty_like,
+    is_empty,
+    overlap,
+)
+from dietlab.dispatch.manifest import (
+    AGAIN,
+    LIBRARY_NAME,
+    MANIFEST_NAME,
+    read_manifest,
+    refusal,
+    require_fields,
+    require_versions,
+    require_whole,
+)
+from dietlab.errors import DietlabError, DispatchError, reading
+from dietlab.files import waited_for
 from dietlab.lower.decisions import Lowering
 from dietlab.lower.runtime import aligned_empty, as_tensor, load_library
 from dietlab.lower.target import lower_target
 from dietlab.workloads import Workload, dtypes_of, require_scales, workload_from_json
-
-SCHEMA_VERSION = 3
-LIBRARY_NAME = "library.so"
-MANIFEST_NAME = "manifest.json"
-
-Array = Any
-"""A NumPy array or a PyTorch tensor: of the operator's type, C-contiguous, on its processor."""
 
 Call = Callable[[], object]
 
@@ -32,27 +45,31 @@ CALL_ERRORS = (TypeError, ValueError, BufferError, LookupError, AttributeError, 
 
 
 def load(path: str | Path) -> Operator:
-    """Loads the operator of a study folder, a library folder or a ``.so`` file.
+    """Loads the operator of a study folder, a library folder or a ``.so`` file, once it is known that its
+    code can run here.
 
     Args:
         path: a study's folder, that of a library, or the ``.so`` in it.
 
     Raises:
-        DispatchError: if there is no library, or it is of another schema.
+        DispatchError: if there is no library, it is of another schema, damaged or not whole, was built with
+            another version of a package that it calls, or for a machine whose instructions this one lacks.
     """
     folder = _library_folder(Path(path))
     try:
-        manifest = json.loads((folder / MANIFEST_NAME).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DispatchError(
-            "a library has a readable manifest.json beside it",
-            f"{path}: {error}",
-            "Build it with dietlab.build() or `dietlab build`.",
-        ) from None
-    schema = manifest.get("schema_version") if isinstance(manifest, dict) else None
-    if schema != SCHEMA_VERSION:
-        raise DispatchError(f"a library has schema {SCHEMA_VERSION}", repr(schema), "Build it again.")
-    return Operator(folder, manifest)
+        return Operator(folder, read_manifest(folder))
+    except DispatchError:
+        # Another process may be replacing library and manifest, one after the other.
+        if not waited_for(lock_of(folder)):
+            raise
+    return Operator(folder, read_manifest(folder))
+
+
+def lock_of(folder: Path) -> Path:
+    """Returns the file that is locked while the library in a folder is replaced: beside the folder, which is
+    copied to where it is used."""
+    home = folder.resolve()
+    return home.parent / f"{home.name}.lock"
 
 
 def _library_folder(path: Path) -> Path:
@@ -71,18 +88,31 @@ class Operator:
     Args:
         folder: holds the library and its manifest.
         manifest: what the library is (workload, hardware, plans, decision tree).
+        elsewhere: whether it may be for another machine, as after building it there: what calls it is refused
+            then, in place of the operator.
 
-    ``library`` has the exported functions themselves.
+    ``library`` has the exported functions themselves; ``refusal`` says why this machine cannot run them, and
+    is None where it can.
+
+    Raises:
+        DispatchError: as :func:`load`.
     """
 
-    def __init__(self, folder: Path, manifest: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, manifest: Mapping[str, Any], *, elsewhere: bool = False) -> None:
         self.path = folder / LIBRARY_NAME
-        self.manifest = manifest
-        self.workload: Workload = workload_from_json(manifest["workload"])
-        hardware = manifest["hardware"]
-        operands = lower_target(hardware["kind"]).operands
-        self._place, self._remedy = operands(hardware["name"], self.workload.dtype)
-        self.library = load_library(self.path, hardware["kind"], int(hardware["cores"]))
+        self.manifest = dict(manifest)
+        require_fields(folder / MANIFEST_NAME, self.manifest)
+        require_whole(self.path, self.manifest)
+        with reading("the manifest of a library", folder / MANIFEST_NAME, DispatchError, AGAIN):
+            self.workload: Workload = workload_from_json(manifest["workload"])
+            hardware = manifest["hardware"]
+            kind, name, cores = str(hardware["kind"]), str(hardware["name"]), int(hardware["cores"])
+        self._place, self._remedy = lower_target(kind).operands(name, self.workload.dtype)
+        require_versions(self.manifest)
+        self.refusal = refusal(self.path, self.manifest)
+        if self.refusal and not elsewhere:
+            raise self.refusal
+        self.library: Any = Elsewhere(self.refusal) if self.refusal else load_library(self.path, kind, cores)
         self._run = self.library.run
         self._inputs = tuple(name for name in self.workload.signature if name != "out")
 
@@ -133,9 +163,9 @@ class Operator:
             constants = ", ".join(self.workload.constants) or "no operand"
             raise DispatchError(f"this operator packs {constants}", ", ".join(given))
         if scale is not None:
-            require_scales(np.asarray(scale))
-        arrays = [_contiguous(array) for array in given.values()]
+            require_scales(np.asarray(contiguous(scale)))
         try:
+            arrays = [contiguous(array) for array in given.values()]
             cols = arrays[0].shape[0]
             if not self.manifest["packs"]:
                 return Layer(self, arrays, cols)
@@ -165,58 +195,46 @@ class Operator:
                 out = self._empty_output(operands)
             else:
                 for array in operands:
-                    if _overlap(array, out):
+                    if overlap(array, out):
                         raise ValueError("out shares memory with an operand")
-            self._run(*operands, out)
+            call(self._run, [*map(as_input, operands), as_output(out)])
         except CALL_ERRORS as error:
-            return self.excuse(dict(zip(self._inputs, operands, strict=True)), out, error)
+            raise self.explained(dict(zip(self._inputs, operands, strict=True)), out, error) from None
         return out
 
     def bind(self, operands: Mapping[str, Array], out: Array, plan: int | None = None) -> Call:
         """Returns a call without arguments on variable operands, for timing; ``plan`` overrides the tree (in
-        a library with every plan)."""
-        return bound(self.library, [*operands.values(), out], plan)
-
-    def excuse(self, given: Mapping[str, Array], out: Array | None, error: Exception) -> Array:
-        """Returns ``out`` after a call that failed because it was empty.
+        a library with every plan).
 
         Raises:
-            DispatchError: if it failed for another reason.
+            DispatchError: if an array cannot be given to the library.
         """
-        if not self._is_empty_call(given, out):
-            raise self._explain({**given, **({} if out is None else {"out": out})}, error) from None
-        return out
+        try:
+            return bound(self.library, [*operands.values(), out], plan)
+        except CALL_ERRORS as error:
+            raise self.explained(operands, out, error) from None
+
+    def explained(self, given: Mapping[str, Array], out: Array | None, error: Exception) -> DietlabError:
+        """Returns the error to raise after a call that failed."""
+        return self._explain({**given, **({} if out is None else {"out": out})}, error)
 
     def _empty_output(self, operands: Sequence[Array]) -> Array:
         sizes: dict[int | str, int] = {}
         for name, array in zip(self._inputs, operands, strict=True):
             sizes.update(zip(self.workload.signature[name], array.shape, strict=False))
         shape = [sizes[e] if isinstance(e, str) else e for e in self.workload.signature["out"]]
-        x = operands[0]
-        return np.empty(shape, x.dtype) if type(x) is np.ndarray else x.new_empty(shape)
+        return empty_like(operands[0], shape)
 
-    def _is_empty_call(self, given: Mapping[str, Array], out: Array | None) -> bool:
-        """Returns whether a dynamic dimension is 0, so that there is nothing to compute; array libraries
-        disagree on the strides of such arrays."""
-        signature, dtypes = self.workload.signature, dtypes_of(self.workload)
-        arrays = {**given, "out": out}
-        try:
-            return all(
-                tuple(array.shape) == tuple(0 if isinstance(e, str) else e for e in signature[name])
-                and str(array.dtype).removeprefix("torch.") == dtypes[name]
-                for name, array in arrays.items()
-            ) and any(isinstance(extent, str) for extent in signature["out"])
-        except AttributeError:
-            return False
-
-    def _explain(self, given: Mapping[str, Array], error: Exception) -> DispatchError:
+    def _explain(self, given: Mapping[str, Array], error: Exception) -> DietlabError:
+        if isinstance(error, DietlabError):
+            return error
         signature = self.workload.signature
         shapes = [f"{name} [{', '.join(map(str, signature[name]))}]" for name in given if name in signature]
         wrong = [name for name, array in given.items() if self._wrong_size(name, array)]
         return DispatchError(
             f"{', '.join(shapes)}: {self.workload.dtype}, contiguous, {self._place} "
             "and apart from each other",
-            ", ".join(f"{name} {_describe(array)}" for name, array in given.items()),
+            ", ".join(f"{name} {described(array)}" for name, array in given.items()),
             self._size_remedy(wrong) if wrong else f"{_first_line(error)}. {self._remedy}",
         )
 
@@ -275,33 +293,47 @@ class Layer:
         # Every line here is paid in each call, of some microseconds.
         try:
             if out is None:
-                out = _empty(x, (x.shape[0], self._cols), self._out_dtype)
-            elif _overlap(x, out) or (residual is not None and _overlap(residual, out)):
+                out = empty_like(x, (x.shape[0], self._cols), self._out_dtype)
+            elif overlap(x, out) or (residual is not None and overlap(residual, out)):
                 raise ValueError("out shares memory with an operand")
-            if not self._shared:
-                others = () if residual is None else (as_tensor(residual),)
-                self._run(as_tensor(x), *self._constants, *others, as_tensor(out))
-            elif residual is None:
-                self._run(x, *self._constants, out)
-            else:
-                self._run(x, *self._constants, residual, out)
+            others = () if residual is None else (as_input(residual),)
+            arrays = [as_input(x), *self._constants, *others, as_output(out)]
+            call(self._run, arrays if self._shared else list(map(as_tensor, arrays)))
         except CALL_ERRORS as error:
             given = {"x": x} if residual is None else {"x": x, "residual": residual}
-            return self._operator.excuse(given, out, error)
+            raise self._operator.explained(given, out, error) from None
         return out
 
     def bind(self, x: Array, out: Array, plan: int | None = None, residual: Array | None = None) -> Call:
         """Returns a call without arguments, for timing; ``plan`` overrides the tree (in a library with every
-        plan)."""
-        others = [] if residual is None else [residual]
-        return bound(self._operator.library, [x, *self._constants, *others, out], plan)
+        plan).
+
+        Raises:
+            DispatchError: if an array cannot be given to the library.
+        """
+        others = {} if residual is None else {"residual": residual}
+        arrays = [x, *self._constants, *others.values(), out]
+        try:
+            return bound(self._operator.library, arrays, plan)
+        except CALL_ERRORS as error:
+            raise self._operator.explained({"x": x, **others}, out, error) from None
+
+
+def call(run: Callable[..., object], arrays: Sequence[Array]) -> None:
+    """Calls a library's entry. Empty arrays that it refuses are given to it again with the strides that it
+    expects: so far nothing was computed."""
+    try:
+        run(*arrays)
+    except CALL_ERRORS:
+        if not any(map(is_empty, arrays)):
+            raise
+        run(*map(as_tensor, arrays))
 
 
 def bound(library: Any, arrays: Sequence[Array], plan: int | None) -> Call:
-    """Returns the library's entry with its arguments converted once."""
-    import tvm_ffi
-
-    converted = [a if isinstance(a, tvm_ffi.Tensor) else as_tensor(a) for a in arrays]
+    """Returns the library's entry with its arguments, the output last, converted once."""
+    *inputs, out = arrays
+    converted = [as_tensor(array) for array in (*map(as_input, inputs), as_output(out))]
     if plan is None:
         run = library.run
         return lambda: run(*converted)
@@ -309,46 +341,17 @@ def bound(library: Any, arrays: Sequence[Array], plan: int | None) -> Call:
     return lambda: run_plan(*converted, plan)
 
 
-def _empty(x: Array, shape: tuple[int, ...], dtype: str | None) -> Array:
-    """Returns a new array of the kind of ``x``, and of its type if that is None."""
-    if type(x) is np.ndarray:
-        return np.empty(shape, dtype or x.dtype)
-    return x.new_empty(shape) if dtype is None else x.new_empty(shape, dtype=_torch_dtype(dtype))
+class Elsewhere:
+    """Stands for the functions of a library that cannot run here: each raises the reason."""
 
+    def __init__(self, refusal: DietlabError) -> None:
+        self._refusal = refusal
 
-def _torch_dtype(dtype: str) -> Any:
-    import torch
+    def __getattr__(self, name: str) -> Call:
+        def refuse(*_: object) -> object:
+            raise self._refusal
 
-    return getattr(torch, dtype)
-
-
-def _contiguous(array: Array) -> Array:
-    """Returns contiguous weights, copied if they must be: they are packed once only."""
-    if isinstance(array, np.ndarray):
-        return np.array(array, order="C") if not array.flags.writeable else np.ascontiguousarray(array)
-    return array.detach().contiguous() if hasattr(array, "detach") else array
-
-
-def _overlap(x: Array, out: Array) -> bool:
-    if isinstance(x, np.ndarray) and isinstance(out, np.ndarray):
-        return np.may_share_memory(x, out)
-    first, second = _extent(x), _extent(out)
-    return first[0] < second[1] and second[0] < first[1]
-
-
-def _extent(array: Array) -> tuple[int, int]:
-    """Returns the address of the first byte of a contiguous array, and of the byte after its last."""
-    start = int(array.ctypes.data if isinstance(array, np.ndarray) else array.data_ptr())
-    return start, start + int(array.nbytes)
-
-
-def _describe(array: Array) -> str:
-    shape, dtype = getattr(array, "shape", None), getattr(array, "dtype", None)
-    if shape is None:
-        return type(array).__name__
-    strides = array.strides if isinstance(array, np.ndarray) else None
-    layout = f" strides {strides}" if strides is not None else ""
-    return f"{dtype} {list(shape)}{layout}"
+        return refuse
 
 
 def _first_line(error: Exception) -> str:

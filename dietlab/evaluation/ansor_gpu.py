@@ -19,7 +19,6 @@ trials fails so. There are no rules for bfloat16.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +29,7 @@ from dietlab.evaluation import ansor_hooks
 from dietlab.evaluation.ansor_builders import cubin_builders
 from dietlab.evaluation.ansor_program import static_program
 from dietlab.hardware import Hardware
+from dietlab.hardware.system import usable_cores
 from dietlab.lower.compiler import last_line, require_linker, tvm_module
 from dietlab.lower.cuda.compiler import HOST, JIT, without_spills
 from dietlab.lower.cuda.cubin import Cubin
@@ -114,7 +114,7 @@ class GpuPlatform:
         """
         rules = RULES[workload.dtype]
         ansor_hooks.quicken_tvm(rules.intrinsics)
-        threads = len(os.sched_getaffinity(0))
+        threads = usable_cores()
         return cls(
             workload,
             hardware,

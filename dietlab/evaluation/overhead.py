@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from functools import partial
 from timeit import repeat
@@ -13,9 +12,9 @@ import numpy as np
 from dietlab.dispatch import Operator
 from dietlab.hardware.target import hardware_target
 from dietlab.lower.contraction import called_dims, sizes_of
+from dietlab.lower.runtime import compacted
 from dietlab.shapes import Shape
 from dietlab.workloads import (
-    FloatArray,
     Workload,
     axis_of,
     dtypes_of,
@@ -61,19 +60,10 @@ def _empty_call(op: Any, workload: Workload) -> Callable[[], object]:
     rows = axis_of(workload, "rows").name
     shape = Shape.of(**{**smallest_shape(workload).to_json(), rows: 0})
     dtype = require_dtype(dtypes_of(workload)["out"]).numpy
-    operands, out = workload.inputs(shape), _compact(np.zeros(workload.output_shape(shape), dtype))
+    operands, out = workload.inputs(shape), compacted(np.zeros(workload.output_shape(shape), dtype))
     constants = {name: operands.pop(name) for name in workload.constants}
     target = op.pack(**constants) if constants else op
-    return partial(target, *map(_compact, operands.values()), out=out)
-
-
-def _compact(array: FloatArray) -> FloatArray:
-    """Returns the array with the strides that a library computes from its shape: NumPy counts an extent of 0
-    as 1, which would be refused first."""
-    if array.size:
-        return array
-    strides = [array.itemsize * math.prod(array.shape[axis + 1 :]) for axis in range(array.ndim)]
-    return np.lib.stride_tricks.as_strided(array, strides=strides)
+    return partial(target, *map(compacted, operands.values()), out=out)
 
 
 def _least(work: Callable[[], object], calls: int) -> float:

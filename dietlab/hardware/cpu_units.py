@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from dietlab.hardware.instruction_sets import families_with
+
 CpuUnit = Literal["fma", "maddwd", "vnni", "amxint8", "bf16fma", "bf16dot", "amxbf16"]
 
-AVX512_VNNI = ("cascadelake", "cooperlake", "sapphirerapids", "znver4")
-AVX512_BF16 = ("cooperlake", "sapphirerapids", "znver4")
-AMX = ("sapphirerapids",)
-X86 = ("haswell", "znver3", "skylake-avx512", *AVX512_VNNI)
-"""LLVM's names of the processor families that detection tells apart."""
+X86, AVX512_VNNI, AVX512_BF16, AMX = map(families_with, ("avx2", "avx512_vnni", "avx512_bf16", "amx_tile"))
+"""LLVM's names of the processor families that have an instruction set."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +31,7 @@ class UnitFacts:
         corrects: whether the packed weights' first sums are subtracted: the unit takes unsigned inputs.
         tile_rows: rows of the input that one instruction multiplies, at most.
         tile_steps: steps of the reduction that one instruction takes.
+        instructions: the instruction sets, by Linux's names, that LLVM uses for this unit only.
     """
 
     dtype: str
@@ -44,6 +44,7 @@ class UnitFacts:
     corrects: bool = False
     tile_rows: int = 1
     tile_steps: int = 1
+    instructions: frozenset[str] = frozenset()
 
     @property
     def matrix(self) -> bool:
@@ -56,14 +57,20 @@ class UnitFacts:
         return self.per_step, self.halves
 
 
+def _matrix(dtype: str, per_step: int, rate: float, instructions: str) -> UnitFacts:
+    """Returns one of AMX's units."""
+    used = frozenset({"amx_tile", instructions})
+    return UnitFacts(dtype, per_step, 0, 1, 1, rate, AMX, tile_rows=16, tile_steps=16, instructions=used)
+
+
 UNITS: Mapping[CpuUnit, UnitFacts] = {
     "fma": UnitFacts("float32", 1, 0, 1, 1, 1.0),
     "maddwd": UnitFacts("int8", 4, 2, 2, 2, 2.0, X86),
     "vnni": UnitFacts("int8", 4, 1, 1, 1, 4.0, AVX512_VNNI, corrects=True),
-    "amxint8": UnitFacts("int8", 4, 0, 1, 1, 32.0, AMX, tile_rows=16, tile_steps=16),
+    "amxint8": _matrix("int8", 4, 32.0, "amx_int8"),
     "bf16fma": UnitFacts("bfloat16", 2, 2, 1, 2, 1.0),
     "bf16dot": UnitFacts("bfloat16", 2, 1, 1, 1, 2.0, AVX512_BF16),
-    "amxbf16": UnitFacts("bfloat16", 2, 0, 1, 1, 16.0, AMX, tile_rows=16, tile_steps=16),
+    "amxbf16": _matrix("bfloat16", 2, 16.0, "amx_bf16"),
 }
 """Rates follow from the instructions, and are bounds that were not measured: ``vpmaddwd`` adds two products
 to each 32-bit lane, ``vpdpbusd`` four, ``vdpbf16ps`` two (Intel 64 and IA-32 Architectures Software

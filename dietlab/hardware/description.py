@@ -219,7 +219,7 @@ class Hardware(Carded):
 
     def save(self, path: str | Path) -> None:
         """Writes JSON; :meth:`load` reads it."""
-        write_json(Path(path), self.to_json())
+        write_json(Path(path), self.to_json(), error=HardwareError)
 
     @classmethod
     def load(cls, path: str | Path) -> Hardware:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import importlib.util
 import json
 import os
@@ -15,22 +14,18 @@ from pathlib import Path
 from dietlab.errors import HardwareError
 from dietlab.hardware.cpu_limits import CpuLimits
 from dietlab.hardware.description import Hardware
+from dietlab.hardware.instruction_sets import FAMILIES
+from dietlab.hardware.system import amx_permitted, cpuinfo, flags, usable_cores
 
 PROBE_SECONDS = 120.0
 """Seconds until the probe of peak and bandwidth is given up."""
-
-SYS_ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA = 158, 0x1023, 18
-"""The system call on x86-64 that asks for a part of the processor's state, what it asks, and for which part:
-the tiles of AMX (Linux's documentation, "Using XSTATE features in user space applications")."""
 
 _SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def detect_cpu(*, measure: bool) -> Hardware:
-    """This machine's CPU, with every core this process may run on."""
-    hardware = Hardware(
-        name=_model_name(), source="detected", cores=len(os.sched_getaffinity(0)), limits=_limits()
-    )
+    """This machine's CPU, with every core that this process can keep busy."""
+    hardware = Hardware(name=_model_name(), source="detected", cores=usable_cores(), limits=_limits())
     return measure_peaks(hardware) if measure else hardware
 
 
@@ -65,7 +60,7 @@ def measure_peaks(hardware: Hardware) -> Hardware:
 
 
 def _model_name() -> str:
-    for line in _cpuinfo():
+    for line in cpuinfo():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
@@ -74,32 +69,14 @@ def _model_name() -> str:
 def processor_vendor() -> str:
     """Returns the maker that this processor names on Linux, such as ``"AuthenticAMD"``; else ``""``."""
     try:
-        named = [line for line in _cpuinfo() if line.startswith("vendor_id")]
+        named = [line for line in cpuinfo() if line.startswith("vendor_id")]
     except HardwareError:
         return ""
     return named[0].partition(":")[2].strip() if named else ""
 
 
-def _cpuinfo() -> list[str]:
-    try:
-        return Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        raise HardwareError(
-            "detection reads /proc/cpuinfo (Linux)",
-            platform.system(),
-            "Describe the machine with Hardware(...) or use a preset.",
-        ) from None
-
-
-def _flags() -> frozenset[str]:
-    for line in _cpuinfo():
-        if line.startswith(("flags", "Features")):
-            return frozenset(line.partition(":")[2].split())
-    return frozenset()
-
-
 def _limits() -> CpuLimits:
-    llvm_cpu, vector_bytes, registers = _vector_unit(platform.machine(), _flags())
+    llvm_cpu, vector_bytes, registers = _vector_unit(platform.machine(), flags())
     caches = _caches()
     return CpuLimits(
         llvm_cpu=llvm_cpu,
@@ -111,32 +88,18 @@ def _limits() -> CpuLimits:
     )
 
 
-def _vector_unit(machine: str, flags: frozenset[str]) -> tuple[str, int, int]:
+def _vector_unit(machine: str, present: frozenset[str]) -> tuple[str, int, int]:
     """Returns LLVM's name of the processor family, bytes of a vector, number of vector registers."""
-    if machine == "aarch64" and "asimd" in flags:
-        return "generic", 16, 32
-    if "avx512f" in flags and "avx512vl" in flags:
-        if "sse4a" in flags:  # AMD only
-            return "znver4", 64, 32
-        if {"avx512_fp16", "amx_int8", "amx_bf16"} <= flags and amx_permitted():
-            return "sapphirerapids", 64, 32
-        if "avx512_bf16" in flags:
-            return "cooperlake", 64, 32
-        return ("cascadelake" if "avx512_vnni" in flags else "skylake-avx512"), 64, 32
-    if "avx2" in flags and "fma" in flags:
-        return ("znver3" if "sse4a" in flags else "haswell"), 32, 16
+    families = [family for family in FAMILIES if family.machine == machine]
+    for family in families:
+        if family.instructions | family.matrix <= present and (not family.matrix or amx_permitted()):
+            return family.llvm_cpu, family.vector_bytes, family.vector_registers
+    missing = sorted(families[-1].instructions - present) if families else []
     raise HardwareError(
-        "the CPU has AVX2 with FMA, AVX-512 or NEON", machine, "Use a preset to explore a space."
+        "the CPU has AVX2 with FMA, AVX-512 or NEON",
+        f"{machine} without {', '.join(missing)}" if missing else machine,
+        "Use a preset to explore a space.",
     )
-
-
-def amx_permitted() -> bool:
-    """Returns whether the system lets this process use AMX's tiles; asks it to (Linux 5.16 on)."""
-    try:
-        arch_prctl = ctypes.CDLL(None).syscall
-    except (OSError, AttributeError):
-        return False
-    return bool(arch_prctl(SYS_ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0)
 
 
 def _caches() -> dict[int, int]:

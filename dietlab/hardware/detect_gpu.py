@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -86,6 +87,21 @@ def detect_gpu(device: int = 0, driver: Any = None) -> Hardware:
     )
 
 
+def detect_gpus(driver: Any = None) -> list[Hardware]:
+    """Returns the GPUs of this machine that dietlab knows; none without a driver.
+
+    Args:
+        driver: as of :func:`detect_gpu`.
+    """
+    found = []
+    with suppress(HardwareError):
+        driver = _library() if driver is None else driver
+        for device in range(_count(driver)):
+            with suppress(HardwareError):  # one that is too old
+                found.append(detect_gpu(device, driver))
+    return found
+
+
 def _limits(read: Callable[[int], int], capability: tuple[int, int], alike: GpuLimits | None) -> GpuLimits:
     told = {field: getattr(alike, field) for field in ("half_gflops", *RATES)} if alike else {}
     return GpuLimits(
@@ -120,21 +136,27 @@ def _library() -> Any:
 
 def _handle(driver: Any, device: int) -> int:
     """Returns the driver's handle of a device, once the driver is initialised and has it."""
-    count, handle = ctypes.c_int(0), ctypes.c_int(0)
-    status = driver.cuInit(0)
-    if status != NO_DEVICE:
-        _check(driver, "cuInit", status)
-        _check(driver, "cuDeviceGetCount", driver.cuDeviceGetCount(ctypes.pointer(count)))
-    if not count.value:
+    count, handle = _count(driver), ctypes.c_int(0)
+    if not count:
         raise HardwareError(
             "the NVIDIA driver shows a GPU",
             "a driver, but no device",
             "nvidia-smi -L lists GPUs, which CUDA_VISIBLE_DEVICES may hide; or use a preset.",
         )
-    if not 0 <= device < count.value:
-        raise HardwareError(f"GPUs of this machine are numbered 0 to {count.value - 1}", device)
+    if not 0 <= device < count:
+        raise HardwareError(f"GPUs of this machine are numbered 0 to {count - 1}", device)
     _check(driver, "cuDeviceGet", driver.cuDeviceGet(ctypes.pointer(handle), device))
     return handle.value
+
+
+def _count(driver: Any) -> int:
+    """Returns the number of devices, once the driver is initialised."""
+    count = ctypes.c_int(0)
+    status = driver.cuInit(0)
+    if status != NO_DEVICE:
+        _check(driver, "cuInit", status)
+        _check(driver, "cuDeviceGetCount", driver.cuDeviceGetCount(ctypes.pointer(count)))
+    return count.value
 
 
 def _name(driver: Any, handle: int) -> str:

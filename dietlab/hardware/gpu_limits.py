@@ -120,6 +120,19 @@ class GpuLimits(Limits):
         major, minor = self.compute_capability.split(".")
         return int(major), int(minor)
 
+    def runs(self, arch: str) -> bool:
+        """Returns whether it runs a cubin of an architecture, such as ``"sm_80"``.
+
+        A cubin runs on GPUs of its major compute capability from its minor one on; one of an architecture
+        with an ``a``, as ``sm_90a``, on that capability only (CUDA C Programming Guide, binary compatibility
+        and architecture-specific features).
+        """
+        digits = arch.removeprefix("sm_").rstrip("a")
+        major, minor = int(digits[:-1]), int(digits[-1])
+        if arch.endswith("a"):
+            return self.capability == (major, minor)
+        return self.capability[0] == major and self.capability[1] >= minor
+
     @property
     def float32_lanes(self) -> int:
         """Float32 multiply-adds that a multiprocessor starts in a cycle (CUDA C Programming Guide, throughput

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import platform
 import shutil
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 from dietlab.errors import BuildError, MissingDependencyError
+from dietlab.files import remedy_of, write_failure
 from dietlab.hardware import Hardware
+from dietlab.hardware.instruction_sets import Requirements, used
 from dietlab.lower.artifact import Artifact
 from dietlab.lower.runtime import RUNTIME_NAME, find_runtime
 
 COMPILER_NAME = "libtvm_compiler.so"
 """TVM's compiler, which its package can do without: what it imports then is the runtime alone."""
 LINKERS = ("g++", "clang++", "cc")
+COMPLAINS = ("/usr/bin/ld:", "ld:", "ld.lld:", "collect2:", "clang", "g++:", "cc:")
+"""How the lines of a linker's message begin that say what is wrong."""
+
 NARROWING = "tirx.NarrowDataType"
 """Makes 32-bit what cannot be larger, arguments of private functions included, but not the functions:
 the module is then invalid."""
@@ -41,6 +47,14 @@ def target_of(hardware: Hardware) -> Any:
     return tvm_module().target.Target(
         {"kind": "llvm", "mcpu": hardware.cpu.llvm_cpu, "num-cores": hardware.cores}
     )
+
+
+def instructions_of(target: Any) -> frozenset[str]:
+    """Returns the instruction sets, by Linux's names, that LLVM may use for a target's processor."""
+    tvm_module()
+    import tvm_ffi
+
+    return used(map(str, tvm_ffi.get_global_func("target.llvm_get_cpu_features")(target)))
 
 
 def require_tools() -> None:
@@ -84,16 +98,36 @@ def compile_library(module: Any, hardware: Hardware, path: Path) -> Artifact:
     started = perf_counter()
     linker = require_linker()
     built = compiled(module, hardware)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        built.export_library(str(path), cc=linker, options=["-Wl,--strip-all"])
-    except OSError as error:
-        raise BuildError("the library can be written", f"{path}: {error}", "Free some disk space.") from error
-    except Exception as error:  # TVM raises several exception types
-        raise BuildError("the program compiles", last_line(error)) from error
+    export(built, path, linker)
     code = machine_code(path.read_bytes())
     digest = hashlib.sha256(code).hexdigest()[:16]
-    return Artifact(path, len(code), digest, perf_counter() - started)
+    requires = Requirements(platform.machine(), instructions_of(target_of(hardware)))
+    return Artifact(path, len(code), digest, perf_counter() - started, requires=requires)
+
+
+def export(module: Any, path: Path, linker: str) -> None:
+    """Links a compiled module into the shared library ``path``.
+
+    Raises:
+        BuildError: if the linker fails, or the library cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        module.export_library(str(path), cc=linker, options=["-Wl,--strip-all"])
+    except OSError as error:
+        raise unwritten(path, error) from error
+    except Exception as error:  # TVM raises several exception types
+        # The linker is another program, whose message is all that tells of a full disk.
+        lines = [line.strip() for line in str(error).splitlines()]
+        if full := next(filter(write_failure, lines), None):
+            raise unwritten(path, full) from error
+        said = (line for line in lines if line.startswith(COMPLAINS) or "undefined reference" in line)
+        raise BuildError("the library links", next(said, last_line(error))) from error
+
+
+def unwritten(path: Path, error: OSError | str) -> BuildError:
+    """Returns the error of a library that cannot be written."""
+    return BuildError("the library can be written", f"{path}: {error}", remedy_of(error))
 
 
 def compiled(module: Any, hardware: Hardware) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import math
 import mmap
 from collections.abc import Callable
 from contextlib import suppress
@@ -75,6 +76,15 @@ def _ffi() -> Any:
             "running a library needs apache-tvm-ffi", error, "pip install apache-tvm-ffi==0.1.14.post1"
         ) from None
     return tvm_ffi
+
+
+def ffi_version() -> str:
+    """Returns the version of apache-tvm-ffi that this process uses.
+
+    Raises:
+        MissingDependencyError: without it.
+    """
+    return str(_ffi().__version__)
 
 
 def find_runtime(name: str = RUNTIME_NAME, beside: Path | None = None) -> Path | None:
@@ -204,6 +214,39 @@ _capsule_pointer.restype = ctypes.c_void_p
 _capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 
+class _Writable:
+    """The memory of a read-only array, for NumPy to take as one that is not: DLPack before its version 1.0
+    gives out no read-only memory. Who gets it must only read."""
+
+    def __init__(self, array: npt.NDArray[Any]) -> None:
+        self._array = array  # which keeps the memory
+        described = array.__array_interface__
+        self.__array_interface__ = {**described, "data": (described["data"][0], False)}
+
+
+def shareable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Returns an array as DLPack gives it out, to be read only: its own memory, or a copy of a read-only one
+    in another order."""
+    if array.flags.writeable:
+        return array
+    if not array.flags.c_contiguous:
+        return np.array(array, order="C")
+    return np.asarray(_Writable(array)).view(array.dtype)
+
+
+def compacted(array: Any) -> Any:
+    """Returns an empty array with the strides that a library computes from its shape, and any other as it is:
+    NumPy and PyTorch, and versions of NumPy (2.2 and 2.4), give an array with an extent of 0 other ones."""
+    shape = tuple(array.shape)
+    if 0 not in shape:
+        return array
+    strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    if not isinstance(array, np.ndarray):
+        return array.as_strided(shape, strides)
+    bytes_apart = [array.itemsize * stride for stride in strides]
+    return np.ndarray(shape, array.dtype, bytearray(array.itemsize), strides=bytes_apart)
+
+
 def as_tensor(array: Any) -> Any:
     """Returns a NumPy array or a PyTorch tensor as what libraries take, on the same memory.
 
@@ -213,6 +256,9 @@ def as_tensor(array: Any) -> Any:
     """
     import tvm_ffi
 
+    if isinstance(array, tvm_ffi.Tensor):
+        return array
+    array = compacted(array)
     # NumPy puts a type's name together anew each time, which takes longer than all else here.
     if isinstance(array, np.ndarray) and array.dtype.kind == "V" and array.dtype.name == "bfloat16":
         array = _Bfloat16(array)

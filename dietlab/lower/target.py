@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dietlab.hardware import Hardware
+from dietlab.hardware.instruction_sets import Requirements
 from dietlab.hardware.target import part
 from dietlab.lower.artifact import Artifact
 from dietlab.lower.contraction import Sizes
@@ -75,6 +76,18 @@ class LowerTarget(Protocol):
 
     def runtimes(self, cores: int) -> tuple[str, ...]:
         """Returns the parts of TVM's runtime that a library needs beside it."""
+
+    def lacking(
+        self, requires: Requirements | None, hardware: Mapping[str, Any], schemes: Sequence[str]
+    ) -> str:
+        """Returns what this machine lacks to run a library, in words; empty if it runs it.
+
+        Args:
+            requires: what its code asks for (:attr:`~dietlab.lower.artifact.Artifact.requires`); None if its
+                manifest does not say, as earlier ones did not.
+            hardware: the processor that it was built for, as JSON.
+            schemes: those in it, by key.
+        """
 
     def load(self, path: Path, cores: int) -> Any:
         """Returns the functions of a library; see :func:`~dietlab.lower.runtime.load_library`."""

@@ -11,6 +11,7 @@ from time import perf_counter
 from typing import Any, Protocol
 
 from dietlab.errors import BuildError
+from dietlab.files import remedy_of, write_failure
 from dietlab.hardware import Hardware
 from dietlab.measure.pool import WorkerPool
 from dietlab.measure.record import Status, Trial
@@ -19,7 +20,6 @@ from dietlab.timing.process import WorkerCrashed, WorkerProcess, WorkerRefused, 
 from dietlab.workloads import Workload
 
 BUILDER = "dietlab.measure.build_worker"
-DISK_FULL = ("No space left on device", "File too large", "Disk quota exceeded")
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Builders:
         """Returns one library for each trial, in their order, each as soon as it is there.
 
         Raises:
-            BuildError: if the disk is full: no fault of a scheme.
+            BuildError: if libraries cannot be written: no fault of a scheme.
         """
         return self._workers.each(partial(self._one, workload), trials)
 
@@ -101,12 +101,10 @@ class Builders:
         except WorkerTimeout as error:
             failure = ("timeout", f"build: {error}")
         except (WorkerCrashed, WorkerRefused) as error:
-            if any(sign in str(error) for sign in DISK_FULL):
+            if write_failure(str(error)):
                 # A record would keep the scheme from being tried again.
                 raise BuildError(
-                    "libraries can be written",
-                    f"{path}: {error}",
-                    "Free some space and run the same command again: it goes on from here.",
+                    "libraries can be written", f"{path}: {error}", remedy_of(str(error))
                 ) from error
             failure = ("build_failed", str(error))
         return Built(scheme, path, answer, failure or refusal(answer), perf_counter() - started)

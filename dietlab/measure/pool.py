@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from queue import SimpleQueue
 from typing import TypeVar
 
+from dietlab.hardware.system import usable_cores
 from dietlab.timing.process import WorkerProcess
 
 Item = TypeVar("Item")
@@ -23,7 +23,7 @@ class WorkerPool:
     """
 
     def __init__(self, module: str, workers: int | None = None) -> None:
-        self._count = workers or len(os.sched_getaffinity(0))
+        self._count = workers or usable_cores()
         self._open = ExitStack()
         self._idle: SimpleQueue[WorkerProcess] = SimpleQueue()
         for _ in range(self._count):

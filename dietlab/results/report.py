@@ -350,7 +350,7 @@ class Report(Carded):
                 f"{len(self.rows)} rows without one{': ' if reasons else ''}{'; '.join(reasons)}",
                 f"{path} is as it was." if Path(path).exists() else "",
             )
-        write_json(Path(path), self.to_json())
+        write_json(Path(path), self.to_json(), error=RecordError)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Report:

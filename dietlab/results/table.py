@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dietlab.errors import RecordError
-from dietlab.files import write_whole
+from dietlab.files import write_whole, writing
 from dietlab.results.report import Report
 from dietlab.results.row import OURS, Row, with_reasons
 from dietlab.shapes import Shape
@@ -220,10 +220,8 @@ def facts_path(table: Path) -> Path:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    try:
+    with writing("the table", path, RecordError):
         write_whole(path, data)
-    except OSError as error:
-        raise RecordError("the table can be written", f"{path}: {error}", "Free some space.") from error
 
 
 def _cells(entry: Entry) -> dict[str, str]:

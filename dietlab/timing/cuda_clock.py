@@ -15,11 +15,8 @@ from dietlab.timing.gpu import Span, queue
 
 
 def require_gpu(wanted: Hardware) -> Hardware:
-    """This machine's first GPU, which must run what is compiled for ``wanted``.
-
-    A cubin runs on GPUs of its major compute capability from its minor one on; one of an architecture with an
-    ``a``, as ``sm_90a``, on that capability only (CUDA C Programming Guide, binary compatibility and
-    architecture-specific features).
+    """This machine's first GPU, which must run what is compiled for ``wanted``
+    (:meth:`~dietlab.hardware.GpuLimits.runs`).
 
     Raises:
         MeasureError: without a driver or a GPU, or if the GPU is of another kind.
@@ -32,9 +29,7 @@ def require_gpu(wanted: Hardware) -> Hardware:
             error.value,
             "Tune where there is one, or replay records.",
         ) from None
-    (major, minor), (least_major, least_minor) = (gpu.gpu.capability for gpu in (found, wanted))
-    exact = wanted.gpu.arch.endswith("a")
-    if major != least_major or minor < least_minor or (exact and minor != least_minor):
+    if not found.gpu.runs(wanted.gpu.arch):
         raise MeasureError(
             f"the GPU runs code for {wanted.gpu.arch}",
             f"{found.name} with {found.gpu.arch}",

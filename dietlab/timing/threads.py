@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from dietlab.hardware import Hardware
+from dietlab.hardware.system import usable_cores
 
 TASKS = Path("/proc/self/task")
 
@@ -13,7 +14,7 @@ TASKS = Path("/proc/self/task")
 def host_threads(hardware: Hardware) -> int:
     """Returns the host's threads for a process that works for a processor: a CPU's as many as an operator
     uses, else all that this process may use."""
-    return hardware.cores if hardware.limits.on_host else len(os.sched_getaffinity(0))
+    return hardware.cores if hardware.limits.on_host else usable_cores()
 
 
 def pool_env(threads: int) -> dict[str, str]:

@@ -20,7 +20,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from dietlab.hardware import UNITS, CpuUnit
-from dietlab.hardware.detect import ARCH_REQ_XCOMP_PERM, SYS_ARCH_PRCTL, XFEATURE_XTILEDATA
+from dietlab.hardware.system import ARCH_REQ_XCOMP_PERM, SYS_ARCH_PRCTL, XFEATURE_XTILEDATA
 from dietlab.lower.cpu.compute_stage import multiply_add
 from dietlab.lower.cpu.geometry import FLOAT_BYTES, Geometry
 from dietlab.lower.cpu.loop_nest import LoopNest
@@ -56,7 +56,7 @@ done:
   ret i32 %result
 }}
 """
-"""Asks the system for AMX's registers at the first call, as :func:`~dietlab.hardware.detect.amx_permitted`
+"""Asks the system for AMX's registers at the first call, as :func:`~dietlab.hardware.system.amx_permitted`
 does: without permission their first use ends the process."""
 
 FORBIDDEN = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,9 +14,10 @@ from typing import Any
 
 from dietlab.errors import BuildError
 from dietlab.hardware import Hardware
+from dietlab.hardware.instruction_sets import Requirements
 from dietlab.hardware.occupancy import blocks_per_sm
 from dietlab.lower.artifact import Artifact
-from dietlab.lower.compiler import last_line, require_linker, tvm_module
+from dietlab.lower.compiler import export, instructions_of, last_line, require_linker, tvm_module
 from dietlab.lower.cuda.cubin import Cubin
 from dietlab.lower.cuda.driver import module_maker
 from dietlab.lower.cuda.nvcc import compile_cubin
@@ -173,18 +175,13 @@ def compile_library(
     source, cubin = without_spills(source, hardware.gpu.arch, assemble)
     host = _build(lowered.host, lowered.target.host)
     host.import_module(_device_module(lowered.device, cubin))
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        host.export_library(str(path), cc=linker, options=["-Wl,--strip-all"])
-    except OSError as error:
-        raise BuildError("the library can be written", f"{path}: {error}", "Free some disk space.") from error
-    except Exception as error:
-        raise BuildError("the library links", last_line(error)) from error
+    export(host, path, linker)
     return Artifact(
         path,
         cubin.code_bytes,
         cubin.code_hash,
         perf_counter() - started,
+        requires=Requirements(platform.machine(), instructions_of(lowered.target.host), hardware.gpu.arch),
         resources=resources_of(cubin, lowered.device, hardware),
         source=source,
     )

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from dietlab.errors import BuildError
-from dietlab.hardware import Hardware
+from dietlab.hardware import UNITS, Hardware
+from dietlab.hardware.instruction_sets import Requirements, family
 from dietlab.lower import compiler
 from dietlab.lower.artifact import Artifact
 from dietlab.lower.contraction import Sizes
@@ -18,7 +19,7 @@ from dietlab.lower.decisions import Lowering
 from dietlab.lower.runtime import RUNTIME_NAME, load_runtime, open_library
 from dietlab.lower.target import MachineCode
 from dietlab.plans import Tree
-from dietlab.space import CpuScheme, layout_limits
+from dietlab.space import CpuScheme, Scheme, layout_limits
 from dietlab.workloads import Workload
 
 DECIDES = True
@@ -47,7 +48,10 @@ def compile_plans(
     geometry = Geometry.of(workload, hardware, schemes, lowering)
     module = library_module(geometry, schemes, tree, every_plan=every_plan, only=only)
     artifact = compiler.compile_library(module, hardware, path)
-    return replace(artifact, packs=bool(workload.constants))
+    assert artifact.requires is not None
+    used = artifact.requires.instructions.union(*(UNITS[s.kernel.unit].instructions for s in schemes))
+    requires = replace(artifact.requires, instructions=used)
+    return replace(artifact, packs=bool(workload.constants), requires=requires)
 
 
 def source_of(workload: Workload, hardware: Hardware, scheme: CpuScheme) -> str:
@@ -80,6 +84,20 @@ def machine_code(workload: Workload, hardware: Hardware, scheme: CpuScheme) -> M
 def runtimes(cores: int) -> tuple[str, ...]:
     """Returns TVM's pool of threads: none for one core."""
     return (RUNTIME_NAME,) if cores > 1 else ()
+
+
+def lacking(requires: Requirements | None, hardware: Mapping[str, Any], schemes: Sequence[str]) -> str:
+    """Returns what the processor or the system lacks. What code of an earlier version asks for follows from
+    the family that it was built for."""
+    if requires is None:
+        llvm_cpu = Hardware.from_json(hardware).cpu.llvm_cpu
+        known = family(llvm_cpu)
+        if known is None:
+            return f"a library for {llvm_cpu} that does not say which instruction sets it uses"
+        units = {Scheme.from_key(key).kernel.unit for key in schemes}
+        used = known.instructions.union(*(UNITS[unit].instructions for unit in units))
+        requires = Requirements(known.machine, used)
+    return requires.lacking()
 
 
 def load(path: Path, cores: int) -> Any:

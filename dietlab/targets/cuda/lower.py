@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dietlab.hardware import Hardware
+from dietlab.hardware.detect_gpu import detect_gpus
+from dietlab.hardware.instruction_sets import Requirements
 from dietlab.lower import compiler as tvm_compiler
 from dietlab.lower.artifact import Artifact
 from dietlab.lower.contraction import Sizes
@@ -75,6 +77,20 @@ def require_tools() -> None:
 def runtimes(cores: int) -> tuple[str, ...]:
     """Returns TVM's part for the driver, and what it stands on."""
     return (RUNTIME_NAME, CUDA_RUNTIME_NAME)
+
+
+def lacking(requires: Requirements | None, hardware: Mapping[str, Any], schemes: Sequence[str]) -> str:
+    """Returns what the host lacks, or that none of the GPUs runs the kernels. What is missing where no GPU is
+    at all, loading says."""
+    if requires is None:
+        requires = Requirements("x86_64", frozenset(), Hardware.from_json(hardware).gpu.arch)
+    if missing := requires.lacking():
+        return missing
+    found = detect_gpus()
+    if not found or any(one.gpu.runs(requires.arch) for one in found):
+        return ""
+    here = ", ".join(f"{one.name} with {one.gpu.arch}" for one in found)
+    return f"no GPU that runs code for {requires.arch}, but {here}"
 
 
 def load(path: Path, cores: int) -> Any:
