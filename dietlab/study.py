@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from dietlab.cards import Card, Carded, Fold, Listing, Quantity, bytes_text, counted
-from dietlab.cost import COST_MODEL, Prior, predictor_named, with_prior
+from dietlab.contracts import shown
+from dietlab.cost import COST_MODEL, Prior, predictor_found, predictor_named, with_prior
 from dietlab.dispatch import (
     Dispatcher,
     Operator,
@@ -36,11 +37,12 @@ from dietlab.results import Report
 from dietlab.results.journal import resumed
 from dietlab.search import Effort, PhaseTimer, TuningRun, effort_named, tune, with_records
 from dietlab.search.refit import explaining, refitted
+from dietlab.search.strategies import strategy_found, strategy_named
 from dietlab.search.survey import records_header
 from dietlab.search.tune import measures_on_several
 from dietlab.shapes import ShapeSet
 from dietlab.space import Cover, Space, build_space, edges_of
-from dietlab.workloads import Workload, workload_from_json
+from dietlab.workloads import Workload, require_entered, workload_from_json, workload_to_json
 
 SCHEMA_VERSION = 3
 MANIFEST, RECORDS, MODEL, PRIOR = "manifest.json", "records.jsonl", "model.json", "prior.json"
@@ -89,18 +91,27 @@ class Study(Carded):
             hardware: the processor that it is tuned on.
             shapes: the weighted shapes to tune for.
             effort: a preset's name; the one thing that may differ from an equal study's.
-            strategy: what proposes the schemes of the search, by name.
+            strategy: what proposes the schemes of the search, by name (``MODULE:NAME`` for one of your own).
             seed: of the proposals and of the model.
             cover: how plans cover a shape.
             max_kernels: the most micro-kernels of the library (default: that of an equal study in ``folder``,
                 else :func:`usual_kernels`).
-            cost_model: what predicts times, by name.
+            cost_model: what predicts times, by name (``MODULE:NAME`` for one of your own).
             prior: what records of others let expect; kept in the folder.
 
         Raises:
             ModelError: for an unknown cost model, or a prior that it cannot start from.
-            StudyError: if the folder holds another study, or something else.
+            SpaceError: for an unknown strategy.
+            StudyError: if the folder holds another study, or something else; or if an object stands where a
+                name is kept.
+            WorkloadError: if files cannot tell the operator.
         """
+        for what, name in (("strategy", strategy), ("cost model", cost_model)):
+            if not isinstance(name, str):
+                remedy = "Enter it by a name, or name it MODULE:NAME."
+                raise StudyError(f"a study keeps the name of its {what}", shown(name), remedy)
+        strategy_named(strategy)
+        require_entered(workload)
         path = Path(folder)
         known = cls.open(path) if (path / MANIFEST).exists() else None
         most = max_kernels or (known.max_kernels if known else usual_kernels(workload))
@@ -180,7 +191,7 @@ class Study(Carded):
         value: dict[str, Any] = {
             "schema_version": SCHEMA_VERSION,
             "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            "workload": self.workload.to_json(),
+            "workload": workload_to_json(self.workload),
             "hardware": self.hardware.to_json(),
             "shapes": self.shapes.to_json(),
             "effort": self.effort,
@@ -263,10 +274,10 @@ class Study(Carded):
                 self.shapes,
                 runner,
                 self.effort,
-                self.strategy,
+                strategy_found(self.strategy),
                 observers,
                 store,
-                predictor=self.cost_model,
+                predictor=predictor_found(self.cost_model, self.cache, self.seed),
                 max_kernels=self.max_kernels,
                 seed=self.seed,
                 prior=self.prior,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from importlib import metadata
+from typing import Any
 
 import click
 
@@ -12,6 +13,7 @@ from dietlab.cli.options import json_option, show
 from dietlab.errors import DietlabError
 from dietlab.hardware import Hardware
 from dietlab.lower.compiler import require_linker
+from dietlab.registry import Registry
 
 TESTED = {"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": "0.1.14.post1"}
 NEEDED = ("apache-tvm", "apache-tvm-ffi", "numpy", "pandas", "xgboost-cpu")
@@ -45,6 +47,7 @@ def examine() -> list[Finding]:
     ]
     findings += [_package(name) for name in NEEDED]
     findings += [_package(name, why) for name, why in OPTIONAL.items()]
+    findings += [_added(registry, name) for registry in Registry.all for name in registry.added]
     return findings
 
 
@@ -66,6 +69,16 @@ def _linker() -> Finding:
         return Finding("C++ compiler (links libraries)", require_linker(), ok=True)
     except DietlabError as error:
         return Finding("C++ compiler (links libraries)", str(error), ok=False)
+
+
+def _added(registry: Registry[Any], name: str) -> Finding:
+    """Returns what an installed package, or this process, adds by a name, and whether it can be loaded."""
+    what = f"{registry.noun} of others, {name}"
+    try:
+        registry.found(name)
+    except DietlabError as error:
+        return Finding(what, str(error), ok=False, needed=False)
+    return Finding(what, registry.added[name], ok=True, needed=False)
 
 
 def _package(name: str, why: str = "") -> Finding:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import wraps
@@ -16,8 +18,9 @@ from dietlab.cost import COST_MODEL, COST_MODELS
 from dietlab.dims import HasDims
 from dietlab.errors import DietlabError, HardwareError, MissingDependencyError, closest
 from dietlab.hardware import Hardware
-from dietlab.hardware.target import known_targets
+from dietlab.hardware.target import TARGETS
 from dietlab.layers import MODELS
+from dietlab.registry import Registry, import_named
 from dietlab.search import EFFORTS, STRATEGIES
 from dietlab.shapes import Dim, ShapeSet, drawn_layers
 from dietlab.traffic import TABLES
@@ -41,18 +44,56 @@ LAYERS_HELP = (
 LENGTHS_HELP = f"{', '.join(TABLES)}, each with [:N] for N lengths that stand for all, or such as 1,16,128"
 DEFAULT_LENGTHS = "paper"
 
+
+def named_words(registry: Registry[Any], text: str) -> list[str]:
+    """Returns ``"a,MODULE:NAME"`` as a list; what a module has is imported, and known from then on."""
+    names = words(text)
+    import_here(names)
+    registry.take(names)
+    return names
+
+
+def import_here(names: Sequence[str]) -> None:
+    """Lets modules be imported from the current folder, after all others, if one of the names needs it."""
+    if any(":" in name for name in names) and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+
+
+def import_modules(named: Sequence[str]) -> None:
+    """Imports what ``--import`` names: ``MODULE`` or ``MODULE:NAME``."""
+    if named and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    for text in named:
+        import_named(text)
+
+
+class Named(click.ParamType):
+    """A name that a registry knows, or MODULE:NAME."""
+
+    def __init__(self, registry: Registry[Any]) -> None:
+        self.name, self._registry = "NAME", registry
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        return f"[{'|'.join(self._registry)}|MODULE:NAME]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        import_here([value])
+        self._registry.named(value)
+        return str(value)
+
+
 QUICKSTART = {"T": "1:128", "N": "2304", "K": "768"}
 """The operator of the quickstart: BERT-base's query, key and value projection."""
 
 _WORKLOAD_OPTIONS = (
-    click.argument("operator", default="dense", metavar="[OPERATOR]"),
+    click.argument("operator", default="dense", metavar="[OPERATOR]", type=Named(OPERATORS)),
     click.option(
         "--dim",
         "dims",
         multiple=True,
         metavar="NAME=LOW:HIGH",
         help="A dimension; a range makes it dynamic. "
-        + "; ".join(f"{name}: {', '.join(o.dims)}" for name, o in OPERATORS.items())
+        + "; ".join(f"{name}: {', '.join(OPERATORS[name].dims)}" for name in OPERATORS.own)
         + ". Default: "
         + " ".join(f"{name}={value}" for name, value in QUICKSTART.items())
         + ".",
@@ -130,7 +171,7 @@ threads_option = click.option(
 )
 target_option = click.option(
     "--target",
-    type=click.Choice(list(known_targets())),
+    type=Named(TARGETS),
     default="cpu",
     show_default=True,
     help="Which processor of this machine; with --hardware that one counts.",
@@ -155,18 +196,18 @@ def effort_option(default: str) -> Callable[[Callable[..., Any]], Callable[..., 
 
 strategy_option = click.option(
     "--strategy",
-    type=click.Choice(list(STRATEGIES)),
+    type=Named(STRATEGIES),
     default="draft",
     show_default=True,
-    help="What proposes the next schemes.",
+    help="What proposes the next schemes, or MODULE:NAME of your own.",
 )
 cost_model_option = click.option(
     "--cost-model",
-    type=click.Choice(list(COST_MODELS)),
+    type=Named(COST_MODELS),
     default=COST_MODEL,
     show_default=True,
-    help="What predicts times from measurements. "
-    + "; ".join(f"{name}: {model.told}" for name, model in COST_MODELS.items())
+    help="What predicts times from measurements, or MODULE:NAME of your own. "
+    + "; ".join(f"{name}: {COST_MODELS[name].told}" for name in COST_MODELS.own)
     + ". `dietlab cost-models` compares them.",
 )
 transfer_option = click.option(

@@ -17,7 +17,16 @@ import numpy.typing as npt
 from dietlab.files import replacing
 from dietlab.lower.runtime import aligned_empty
 from dietlab.shapes import Shape
-from dietlab.workloads import FloatArray, Workload, axis_of, dtypes_of, require_dtype, tolerance
+from dietlab.workloads import (
+    FloatArray,
+    Workload,
+    axis_of,
+    dtypes_of,
+    require_dtype,
+    require_inputs,
+    require_reference,
+    tolerance,
+)
 
 MOST_FLOPS = 4e9
 """The most flops of a complete float64 reference, which takes seconds; beyond it only some rows are
@@ -68,15 +77,17 @@ class Problem:
         rows = axis_of(workload, "rows")
         least = Shape.of(**{**shape.to_json(), **({rows.name: 1} if rows.name in workload.dims else {})})
         constants = _constants(workload, least, seed)
+        drawn = workload.inputs(shape, seed)
+        require_inputs(workload, shape, drawn)
         operands = {
-            name: constants[name][0] if name in constants else aligned(value)
-            for name, value in workload.inputs(shape, seed).items()
+            name: constants[name][0] if name in constants else aligned(value) for name, value in drawn.items()
         }
         exact: dict[str, Any] = {**operands, **{name: wide for name, (_, wide) in constants.items()}}
         chosen = _chosen_rows(workload, shape, seed)
         if len(chosen) < workload.output_shape(shape)[-2]:
             exact |= {name: exact[name][..., chosen, :] for name in ("x", "residual") if name in exact}
-        return cls(workload, shape, operands, chosen, workload.reference(exact), tolerance(workload, exact))
+        right = require_reference(workload, shape, len(chosen), workload.reference(exact))
+        return cls(workload, shape, operands, chosen, right, tolerance(workload, exact))
 
     @property
     def out_shape(self) -> tuple[int, ...]:
