@@ -118,7 +118,8 @@ class Registry(MutableMapping[str, Value], Generic[Value]):
         Registry.changes += 1
 
     def __contains__(self, name: object) -> bool:
-        return name in self.own or name in self.entered or name in entry_points().get(self.group, {})
+        points = entry_points().get(self.group, {})
+        return isinstance(name, str) and (name in self.own or name in self.entered or name in points)
 
     def __iter__(self) -> Iterator[str]:
         return iter(dict.fromkeys((*self.own, *entry_points().get(self.group, {}), *self.entered)))
@@ -135,8 +136,15 @@ class Registry(MutableMapping[str, Value], Generic[Value]):
         """
         if isinstance(name, str) and name in self:
             return self[name]
-        if isinstance(name, str) and ":" in name and name.partition(":")[0] in _TRUSTED:
-            return self.named(name)
+        module, _, place = name.partition(":") if isinstance(name, str) else ("", "", "")
+        if place and module in _TRUSTED:
+            value = _imported(module, place, self.noun, self._error)
+            # Not what the module itself imported: it could be any function.
+            if self.suits(value) and getattr(value, "__module__", "").split(".")[0] in (
+                module.split(".")[0],
+                "dietlab",
+            ):
+                return self.named(name)
         raise self._error(f"{self.noun} is one of {', '.join(self)}", repr(name), self._remedy(name))
 
     def named(self, name: object) -> Value:

@@ -9,6 +9,7 @@ with a module for each part. An installed package adds a target by an entry poin
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoint
 from importlib.util import find_spec
@@ -63,6 +64,13 @@ def part(name: str, stage: Part) -> Any:
     Raises:
         HardwareError: if there is no such target.
     """
+    if not isinstance(name, str):  # as a damaged file may have it
+        TARGETS.found(name)
+    return _part(name, stage, Registry.changes)
+
+
+@lru_cache
+def _part(name: str, stage: Part, changes: int) -> Any:
     module = TARGETS.found(name)
     return import_module(f"{module.__name__}.{stage}") if hasattr(module, "__path__") else module
 

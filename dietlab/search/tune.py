@@ -91,7 +91,7 @@ def tune(
     with Proposals(measures_on_several(runner) if ahead is None else ahead) as proposals:
         tuner = _searched(tuner, sitting, proposals)
         tuner = _decided(tuner, sitting, proposals)
-    fitted = fitted_by(tuner.predictor, space, store.records)
+    fitted = tuner.predictor.fit(space, store.records)
     seconds = with_records(clock.seconds, store.records)
     return TuningRun(space, shapes, tuple(store.records), fitted, seconds, tuner.held_out_metrics)
 
@@ -109,7 +109,7 @@ class _Timed:
     clock: PhaseTimer
 
     def fit(self, space: Space, records: Sequence[Record]) -> Fitted:
-        return self.clock.fit(lambda: self.predictor.fit(space, records))
+        return self.clock.fit(lambda: fitted_by(self.predictor, space, records))
 
 
 def _searched(tuner: Tuner, sitting: Sitting, proposals: Proposals) -> Tuner:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -77,10 +78,9 @@ class Problem:
         rows = axis_of(workload, "rows")
         least = Shape.of(**{**shape.to_json(), **({rows.name: 1} if rows.name in workload.dims else {})})
         constants = _constants(workload, least, seed)
-        drawn = workload.inputs(shape, seed)
-        require_inputs(workload, shape, drawn)
         operands = {
-            name: constants[name][0] if name in constants else aligned(value) for name, value in drawn.items()
+            name: constants[name][0] if name in constants else aligned(value)
+            for name, value in _drawn(workload, shape, seed).items()
         }
         exact: dict[str, Any] = {**operands, **{name: wide for name, (_, wide) in constants.items()}}
         chosen = _chosen_rows(workload, shape, seed)
@@ -153,8 +153,14 @@ def _chosen_rows(workload: Workload, shape: Shape, seed: int) -> npt.NDArray[np.
 def _constants(workload: Workload, shape: Shape, seed: int) -> dict[str, tuple[FloatArray, FloatArray]]:
     """Returns constant operands, which are the same for any rows, as they are and in float64: large arrays,
     of which each shape would make its own."""
-    inputs = workload.inputs(shape, seed)
+    inputs = _drawn(workload, shape, seed)
     return {name: (aligned(inputs[name]), inputs[name].astype(np.float64)) for name in workload.constants}
+
+
+def _drawn(workload: Workload, shape: Shape, seed: int) -> Mapping[str, FloatArray]:
+    drawn = workload.inputs(shape, seed)
+    require_inputs(workload, shape, drawn)
+    return drawn
 
 
 def aligned(array: FloatArray) -> FloatArray:
