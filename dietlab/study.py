@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from dietlab.cards import Card, Carded, Fold, Listing, Quantity, bytes_text, counted
-from dietlab.contracts import shown
 from dietlab.cost import COST_MODEL, Prior, predictor_found, predictor_named, with_prior
 from dietlab.dispatch import (
     Dispatcher,
@@ -25,10 +24,10 @@ from dietlab.dispatch import (
     versions,
 )
 from dietlab.dispatch.operator import LIBRARY_NAME
-from dietlab.errors import StudyError
+from dietlab.errors import StudyError, require_type
 from dietlab.evaluation import evaluate
 from dietlab.events import Observer, PhaseSeconds, audience
-from dietlab.files import GO_ON, UNFINISHED, locked, write_whole
+from dietlab.files import GO_ON, locked, make_folder, write_whole
 from dietlab.hardware import Hardware
 from dietlab.lower.decisions import Lowering
 from dietlab.measure import CacheState, RecordStore, Runner, read_records
@@ -91,25 +90,22 @@ class Study(Carded):
             hardware: the processor that it is tuned on.
             shapes: the weighted shapes to tune for.
             effort: a preset's name; the one thing that may differ from an equal study's.
-            strategy: what proposes the schemes of the search, by name (``MODULE:NAME`` for one of your own).
+            strategy: what proposes the schemes of the search, by name (``MODULE:NAME`` of your own).
             seed: of the proposals and of the model.
             cover: how plans cover a shape.
             max_kernels: the most micro-kernels of the library (default: that of an equal study in ``folder``,
                 else :func:`usual_kernels`).
-            cost_model: what predicts times, by name (``MODULE:NAME`` for one of your own).
+            cost_model: what predicts times, by name (``MODULE:NAME`` of your own).
             prior: what records of others let expect; kept in the folder.
 
         Raises:
             ModelError: for an unknown cost model, or a prior that it cannot start from.
             SpaceError: for an unknown strategy.
-            StudyError: if the folder holds another study, or something else; or if an object stands where a
-                name is kept.
+            StudyError: if the folder holds another study, or something else, or an object stands for a name.
             WorkloadError: if files cannot tell the operator.
         """
         for what, name in (("strategy", strategy), ("cost model", cost_model)):
-            if not isinstance(name, str):
-                remedy = "Enter it by a name, or name it MODULE:NAME."
-                raise StudyError(f"a study keeps the name of its {what}", shown(name), remedy)
+            require_type(f"the name of a study's {what}", name, str, StudyError, "Enter it by a name.")
         strategy_named(strategy)
         require_entered(workload)
         path = Path(folder)
@@ -123,13 +119,7 @@ class Study(Carded):
             return known._same_as(study)
         if known:
             raise StudyError(f"the study in {path} starts from this prior", prior, "Use another folder.")
-        # A kill between mkdir and the manifest's last step leaves nothing but the unfinished manifest.
-        if path.exists() and (not path.is_dir() or any(p.suffix != UNFINISHED for p in path.iterdir())):
-            raise StudyError("a new study gets an empty or new folder", path, "Choose another --out.")
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StudyError("the study folder can be made", f"{path}: {error}") from error
+        make_folder(path)
         if prior:
             prior.save(path / PRIOR)
         study._write_manifest()

@@ -32,6 +32,7 @@ from dietlab.errors import (
     HardwareError,
     MeasureError,
     ModelError,
+    RecordError,
     SpaceError,
     StudyError,
     WorkloadError,
@@ -43,6 +44,7 @@ from dietlab.events import audience
 from dietlab.hardware import Hardware
 from dietlab.hardware.target import TARGETS
 from dietlab.measure import LocalRunner, Record, RecordFile, RecordStore, SyntheticRunner, Trial, read_records
+from dietlab.measure.record_files import merge_records
 from dietlab.measure.rpc_server import Session
 from dietlab.registry import Registry, entry_points, import_named
 from dietlab.search import EFFORTS, STRATEGIES, SearchState, survey, tune
@@ -385,11 +387,24 @@ def test_what_is_imported_is_of_a_kind_that_has_names(beside: Path) -> None:
 def test_a_study_keeps_names(tmp_path: Path) -> None:
     made: dict[str, Any] = {"strategy": STRATEGIES["random"](), "cost_model": Analytic}
     for what, value in made.items():
-        with pytest.raises(StudyError, match=rf"a study keeps the name of its {what.replace('_', ' ')}; got"):
+        with pytest.raises(
+            StudyError, match=rf"the name of a study's {what.replace('_', ' ')} is of class str; got"
+        ):
             Study.create(tmp_path / "study", DENSE, HARDWARE, SHAPES, **{what: value})
     with pytest.raises(SpaceError, match="a strategy is one of"):
         Study.create(tmp_path / "study", DENSE, HARDWARE, SHAPES, strategy="chanse")
     assert not (tmp_path / "study").exists()
+
+
+def test_files_of_an_operator_are_alike_wherever_its_class_is(beside: Path, tmp_path: Path) -> None:
+    header = records_header(make_workload("product:Product", DIMS), HARDWARE, "hot")
+    moved = {**header, "workload": {**header["workload"], "class": "__main__:Product"}}
+    RecordStore(tmp_path / "records.jsonl", header)
+    assert RecordStore(tmp_path / "records.jsonl", moved).records == []
+    assert merge_records([RecordFile(header, ()), RecordFile(moved, ())]).records == ()
+    other = {**header, "workload": {**header["workload"], "N": 97}}
+    with pytest.raises(RecordError, match="are of this workload"):
+        RecordStore(tmp_path / "records.jsonl", other)
 
 
 # Other processes

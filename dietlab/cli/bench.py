@@ -16,7 +16,8 @@ from dietlab.bench.run import JOURNAL, TABLE, run_bench
 from dietlab.bench.state import StateArchive, restore
 from dietlab.bench.suite import SUITES, Suite, suite_named
 from dietlab.bench.surveyed import surveyed
-from dietlab.cli.options import Named, import_here, page_or_reason, words
+from dietlab.cli.names import Named, import_here, words
+from dietlab.cli.options import page_or_reason
 from dietlab.cli.recorded import recorded_file
 from dietlab.cli.telling import Telling, quiet_option
 from dietlab.cost import Survey

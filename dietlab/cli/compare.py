@@ -12,7 +12,8 @@ from dietlab.bench.strategies import (
     save_comparison,
 )
 from dietlab.bench.surveyed import surveyed
-from dietlab.cli.options import effort_option, json_option, named_words, parse_shapes, show
+from dietlab.cli.names import named_words
+from dietlab.cli.options import effort_option, json_option, parse_shapes, show
 from dietlab.cli.recorded import recorded_file
 from dietlab.cli.telling import Telling, quiet_option
 from dietlab.cost import Survey

@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from dietlab.cli.options import json_option, named_words, show, words
+from dietlab.cli.names import named_words, words
+from dietlab.cli.options import json_option, show
 from dietlab.cli.recorded import recorded_file
 from dietlab.cost import COST_MODELS, SPLITS, Survey, frame_judgements, judge
 from dietlab.cost.judging import judge_operator

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import click
 
-from dietlab.cli.options import import_here, page_or_reason, parse_shapes, shapes_option, words
+from dietlab.cli.names import import_here, words
+from dietlab.cli.options import page_or_reason, parse_shapes, shapes_option
 from dietlab.cli.telling import Telling, evaluating, quiet_option
 from dietlab.evaluation import CONTENDERS, DEFAULT_CONTENDERS
 from dietlab.measure import CACHE_STATES

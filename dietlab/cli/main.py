@@ -17,7 +17,7 @@ from dietlab.cli.heuristics import heuristics_command
 from dietlab.cli.kit import kit_group
 from dietlab.cli.lab import lab
 from dietlab.cli.model import model_command
-from dietlab.cli.options import import_modules
+from dietlab.cli.names import import_modules
 from dietlab.cli.quickstart import quickstart
 from dietlab.cli.recorded import replay, survey_command
 from dietlab.cli.records import records_group

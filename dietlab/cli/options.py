@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import wraps
@@ -14,13 +12,13 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from dietlab.cli.names import Named
 from dietlab.cost import COST_MODEL, COST_MODELS
 from dietlab.dims import HasDims
 from dietlab.errors import DietlabError, HardwareError, MissingDependencyError, closest
 from dietlab.hardware import Hardware
 from dietlab.hardware.target import TARGETS
 from dietlab.layers import MODELS
-from dietlab.registry import Registry, import_named
 from dietlab.search import EFFORTS, STRATEGIES
 from dietlab.shapes import Dim, ShapeSet, drawn_layers
 from dietlab.traffic import TABLES
@@ -43,43 +41,6 @@ LAYERS_HELP = (
 )
 LENGTHS_HELP = f"{', '.join(TABLES)}, each with [:N] for N lengths that stand for all, or such as 1,16,128"
 DEFAULT_LENGTHS = "paper"
-
-
-def named_words(registry: Registry[Any], text: str) -> list[str]:
-    """Returns ``"a,MODULE:NAME"`` as a list; what a module has is imported, and known from then on."""
-    names = words(text)
-    import_here(names)
-    registry.take(names)
-    return names
-
-
-def import_here(names: Sequence[str]) -> None:
-    """Lets modules be imported from the current folder, after all others, if one of the names needs it."""
-    if any(":" in name for name in names) and os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
-
-
-def import_modules(named: Sequence[str]) -> None:
-    """Imports what ``--import`` names: ``MODULE`` or ``MODULE:NAME``."""
-    if named and os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
-    for text in named:
-        import_named(text)
-
-
-class Named(click.ParamType):
-    """A name that a registry knows, or MODULE:NAME."""
-
-    def __init__(self, registry: Registry[Any]) -> None:
-        self.name, self._registry = "NAME", registry
-
-    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
-        return f"[{'|'.join(self._registry)}|MODULE:NAME]"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        import_here([value])
-        self._registry.named(value)
-        return str(value)
 
 
 QUICKSTART = {"T": "1:128", "N": "2304", "K": "768"}
@@ -401,11 +362,6 @@ def _whole(gpu: Hardware, threads: int | None) -> Hardware:
     if threads is not None:
         raise DietlabError("--threads counts cores of a CPU", threads, f"{gpu.name} is used as a whole.")
     return gpu
-
-
-def words(text: str) -> list[str]:
-    """Returns ``"a,b"`` as a list without empty and repeated words."""
-    return list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
 
 
 def page_or_reason(write: Callable[[], Path]) -> str:

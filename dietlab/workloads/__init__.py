@@ -33,6 +33,7 @@ from dietlab.workloads.operators import (
     OperatorKind,
     make_workload,
     require_entered,
+    without_class,
     workload_from_json,
     workload_to_json,
 )
@@ -80,6 +81,7 @@ __all__ = [
     "smallest_shape",
     "static_extent",
     "tolerance",
+    "without_class",
     "workload_from_json",
     "workload_to_json",
 ]

@@ -133,6 +133,15 @@ def workload_to_json(workload: Workload) -> dict[str, Any]:
     return {**workload.to_json(), **place}
 
 
+def without_class(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a JSON value of an operator without where its class is, which two files of it may differ in.
+
+    Args:
+        value: what :func:`workload_to_json` returned.
+    """
+    return {name: field for name, field in value.items() if name != CLASS}
+
+
 def workload_from_json(value: Mapping[str, Any]) -> Workload:
     """Returns the inverse of ``workload.to_json()`` and of :func:`workload_to_json`.
 
@@ -142,7 +151,6 @@ def workload_from_json(value: Mapping[str, Any]) -> Workload:
     Raises:
         WorkloadError: for an operator that is not known here; no module is imported because a file names it.
     """
-    told = {name: field for name, field in value.items() if name != CLASS}
     try:
         known = OPERATORS.found(value.get("operator"))
     except WorkloadError as error:
@@ -153,7 +161,7 @@ def workload_from_json(value: Mapping[str, Any]) -> Workload:
             "...` does; in Python, enter the class in dietlab.workloads.OPERATORS."
         )
         raise WorkloadError(error.invariant, error.value, remedy) from None
-    return known.read(told)
+    return known.read(without_class(value))
 
 
 def require_entered(workload: Workload) -> None:
