@@ -39,7 +39,7 @@ class Deferred:
 
 
 class Registry(MutableMapping[str, Value], Generic[Value]):
-    """What stands for each name: what comes with dietlab, else what was entered, else what is installed.
+    """Knows what names stand for: what comes with dietlab, else what was entered, else what is installed.
 
     Args:
         noun: one of them, with its article, as in ``"a strategy"``.
@@ -49,7 +49,7 @@ class Registry(MutableMapping[str, Value], Generic[Value]):
         error: the class of its errors.
         reserved: names that already mean something else where these are used.
         travels: whether worker processes get what was entered here.
-        also: returns the name that files have of what was named ``MODULE:NAME``, if it has one of its own.
+        also: returns the name that files have of what was named ``MODULE:NAME``, if it has one.
     """
 
     all: ClassVar[list[Registry[Any]]] = []

@@ -219,7 +219,7 @@ def _sitting(name: str, packed: Study, out: Path) -> Sitting:
     libraries = ReadyLibraries.open(packed.folder / READY)
     timing_target(packed.hardware.kind).require_here(packed.hardware)
     study = replace(packed, hardware=_processor(packed.hardware))
-    # Names of a file: whoever packed the kit imports nothing here.
+    # Names of a file: they must be known here, nothing is imported for them.
     strategy_found(study.strategy), predictor_found(study.cost_model)
     study = Study.create(
         out / study_folder(name, study.hardware.cores),

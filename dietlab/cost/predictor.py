@@ -190,7 +190,7 @@ class ProductForm:
 
 @dataclass(frozen=True)
 class Checked:
-    """What a predictor of others fitted: every answer of it is checked.
+    """Checks every answer of what a predictor of others fitted.
 
     Args:
         fitted: the object itself.

@@ -28,7 +28,8 @@ class VendorContender:
     def kind(self, workload: Workload) -> str:
         known = getattr(self.vendor, "dtypes", ("float32",))
         if workload.dtype not in known:
-            raise NoFormError(f"{name_of(self.vendor)} computes {' or '.join(known)}", workload.dtype)
+            name = getattr(self.vendor, "name", name_of(self.vendor))
+            raise NoFormError(f"{name} computes {' or '.join(known)}", workload.dtype)
         kind, kinds = self.vendor.kind(workload), get_args(Kind)
         if kind not in kinds:
             what = f"what kind of {name_of(self.vendor)} returns"
