@@ -67,7 +67,7 @@ class RemoteDevice:
             "workload": workload.to_json(),
             "hardware": hardware.to_json(),
             "seconds": self._seconds,
-            ENTERED: carried(),
+            ENTERED: {**carried(), "path": []},  # folders are of this machine
         }
         self._asked(question, NETWORK_SECONDS)
         self._workload, self._starting = workload, timing_target(hardware.kind).START_SECONDS

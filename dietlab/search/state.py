@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from dietlab.contracts import listed, name_of, shown
+from dietlab.contracts import listed, name_of, require_methods, shown
 from dietlab.cost import Predicts, adaptation_cost, best_shape
 from dietlab.errors import SpaceError
 from dietlab.measure import CacheState, Record
@@ -107,6 +107,7 @@ def proposed(strategy: Strategy, state: SearchState, count: int, random: Random)
     Raises:
         SpaceError: if it proposes anything else, or nothing while schemes are left.
     """
+    require_methods("a strategy", strategy, ("propose",), SpaceError)
     name = name_of(strategy)
     what = f"what propose of {name} returns"
     found = listed(what, strategy.propose(state, count, random), SpaceError)
