@@ -12,6 +12,9 @@ from dataclasses import dataclass, field, fields
 from time import perf_counter
 from typing import Protocol
 
+from dietlab.contracts import listed, require_methods
+from dietlab.errors import DietlabError
+
 
 @dataclass(frozen=True)
 class PhaseSeconds:
@@ -157,4 +160,15 @@ class Stage:
 
 
 def audience(observers: Iterable[Observer] | None) -> Audience:
-    return Audience(tuple(observers or ()))
+    """Returns what sends events to observers.
+
+    Args:
+        observers: any number of objects with ``on_event``.
+
+    Raises:
+        DietlabError: if it is no list of such.
+    """
+    found = listed("what observes", observers if observers is not None else (), DietlabError)
+    for observer in found:
+        require_methods("an observer", observer, ("on_event",), DietlabError)
+    return Audience(found)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dietlab.cards import Card, Carded, Fold, Listing, Quantity, bytes_text, counted
-from dietlab.cost import COST_MODEL, Prior, predictor_named, with_prior
+from dietlab.cost import COST_MODEL, Prior, predictor_found, predictor_named, with_prior
 from dietlab.dispatch import (
     Dispatcher,
     Operator,
@@ -24,10 +24,10 @@ from dietlab.dispatch import (
     versions,
 )
 from dietlab.dispatch.manifest import LIBRARY_NAME
-from dietlab.errors import StudyError, reading
+from dietlab.errors import StudyError, reading, require_type
 from dietlab.evaluation import evaluate
 from dietlab.events import Observer, PhaseSeconds, audience
-from dietlab.files import UNFINISHED, locked, write_whole, writing
+from dietlab.files import locked, make_folder, write_whole, writing
 from dietlab.hardware import Hardware
 from dietlab.lower.decisions import Lowering
 from dietlab.measure import CacheState, RecordStore, Runner, read_records
@@ -36,11 +36,12 @@ from dietlab.results import Report
 from dietlab.results.journal import resumed
 from dietlab.search import Effort, PhaseTimer, TuningRun, effort_named, tune, with_records
 from dietlab.search.refit import explaining, refitted
+from dietlab.search.strategies import strategy_found, strategy_named
 from dietlab.search.survey import records_header
 from dietlab.search.tune import measures_on_several
 from dietlab.shapes import ShapeSet
 from dietlab.space import Cover, Space, build_space, edges_of
-from dietlab.workloads import Workload, workload_from_json
+from dietlab.workloads import Workload, require_entered, workload_from_json, workload_to_json
 
 SCHEMA_VERSION = 3
 MANIFEST, RECORDS, MODEL, PRIOR = "manifest.json", "records.jsonl", "model.json", "prior.json"
@@ -89,18 +90,24 @@ class Study(Carded):
             hardware: the processor that it is tuned on.
             shapes: the weighted shapes to tune for.
             effort: a preset's name; the one thing that may differ from an equal study's.
-            strategy: what proposes the schemes of the search, by name.
+            strategy: what proposes the schemes of the search, by name (``MODULE:NAME`` of your own).
             seed: of the proposals and of the model.
             cover: how plans cover a shape.
             max_kernels: the most micro-kernels of the library (default: that of an equal study in ``folder``,
                 else :func:`usual_kernels`).
-            cost_model: what predicts times, by name.
+            cost_model: what predicts times, by name (``MODULE:NAME`` of your own).
             prior: what records of others let expect; kept in the folder.
 
         Raises:
             ModelError: for an unknown cost model, or a prior that it cannot start from.
-            StudyError: if the folder holds another study, or something else.
+            SpaceError: for an unknown strategy.
+            StudyError: if the folder holds another study, or something else, or an object stands for a name.
+            WorkloadError: if files cannot tell the operator.
         """
+        for what, name in (("strategy", strategy), ("cost model", cost_model)):
+            require_type(f"the name of a study's {what}", name, str, StudyError, "Enter it by a name.")
+        strategy_named(strategy)
+        require_entered(workload)
         path = Path(folder)
         known = cls.open(path) if (path / MANIFEST).exists() else None
         most = max_kernels or (known.max_kernels if known else usual_kernels(workload))
@@ -112,11 +119,7 @@ class Study(Carded):
             return known._same_as(study)
         if known:
             raise StudyError(f"the study in {path} starts from this prior", prior, "Use another folder.")
-        # A kill between mkdir and the manifest's last step leaves nothing but the unfinished manifest.
-        if path.exists() and (not path.is_dir() or any(p.suffix != UNFINISHED for p in path.iterdir())):
-            raise StudyError("a new study gets an empty or new folder", path, "Choose another --out.")
-        with writing("the study folder", path, StudyError):
-            path.mkdir(parents=True, exist_ok=True)
+        make_folder(path)
         if prior:
             prior.save(path / PRIOR)
         study._write_manifest()
@@ -179,7 +182,7 @@ class Study(Carded):
         value: dict[str, Any] = {
             "schema_version": SCHEMA_VERSION,
             "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            "workload": self.workload.to_json(),
+            "workload": workload_to_json(self.workload),
             "hardware": self.hardware.to_json(),
             "shapes": self.shapes.to_json(),
             "effort": self.effort,
@@ -259,10 +262,10 @@ class Study(Carded):
                 self.shapes,
                 runner,
                 self.effort,
-                self.strategy,
+                strategy_found(self.strategy),
                 observers,
                 store,
-                predictor=self.cost_model,
+                predictor=predictor_found(self.cost_model, self.cache, self.seed),
                 max_kernels=self.max_kernels,
                 seed=self.seed,
                 prior=self.prior,

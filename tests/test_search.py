@@ -770,7 +770,9 @@ def test_a_scheme_that_failed_in_a_decision_is_not_asked_for_again(short: Space)
 def test_only_failures_is_an_error_that_points_at_the_records(space: Space) -> None:
     pool, store = few(space, 6), RecordStore()
     with pytest.raises(
-        ModelError, match=r"at least one candidate is measured; got 6 failures\. .*dietlab doctor"
+        ModelError,
+        match=r"at least one candidate is measured; got 6 failures, the first of which crashed: signal 11\. "
+        r".*dietlab doctor",
     ):
         tune(pool, SHAPES, Troubled(frozenset(pool)), SMALL, store=store)
     assert len(store.records) == 6

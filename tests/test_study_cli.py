@@ -506,7 +506,7 @@ BAD = {
         *DIMS,
         "--out",
         "x",
-    ): "the operator is one of batch-matmul-nn, batch-matmul-nt, dense; got 'conv'",
+    ): "the operator is one of dense, batch-matmul-nt, batch-matmul-nn; got 'conv'",
     (
         "tune",
         "dense",

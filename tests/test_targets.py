@@ -24,16 +24,16 @@ from dietlab.errors import HardwareError
 from dietlab.evaluation.lineup import BOUNDS, contenders_for
 from dietlab.evaluation.target import EvaluationTarget
 from dietlab.hardware import Hardware, detect, detect_gpu
-from dietlab.hardware.target import HardwareTarget, Part, known_targets, part
+from dietlab.hardware.target import TARGETS, HardwareTarget, Part, part
 from dietlab.lower.program import source_of
 from dietlab.lower.target import LowerTarget
 from dietlab.measure import LocalRunner, SyntheticRunner
 from dietlab.measure.rpc_server import Session
+from dietlab.registry import entry_points
 from dietlab.results import Report
 from dietlab.search import tune
 from dietlab.shapes import Shape, ShapeSet
-from dietlab.space import Scheme, build_space, edges_of
-from dietlab.space.scheme import parsed
+from dietlab.space import Scheme, build_space, edges_of, scheme
 from dietlab.space.target import SpaceTarget
 from dietlab.study import Study
 from dietlab.targets.cpu import hardware as cpu_hardware
@@ -64,7 +64,7 @@ def null(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hardware]:
     monkeypatch.syspath_prepend(package.parent)
     path = [str(package.parent), str(ROOT / "tests"), str(ROOT)]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path))
-    caches = (known_targets, part, parsed)
+    caches = (entry_points, scheme._parsed)
     for cached in caches:
         cached.cache_clear()
     yield Hardware.detect("null")
@@ -76,13 +76,15 @@ def null(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hardware]:
 
 
 def test_a_target_is_found_by_name(null: Hardware) -> None:
-    assert list(known_targets()) == ["cpu", "cuda", "null"]
+    assert list(TARGETS) == ["cpu", "cuda", "null"]
     assert contenders_for("null") == ("nothing", *BOUNDS)
     assert len(Path(null_target.__file__).read_text().splitlines()) < 150
 
 
 def test_an_unknown_target_is_an_error_with_a_guess() -> None:
-    with pytest.raises(HardwareError, match=r"the target is cpu or cuda; got 'cdua'\. Did you mean 'cuda'\?"):
+    with pytest.raises(
+        HardwareError, match=r"the target is one of cpu, cuda; got 'cdua'\. Did you mean 'cuda'\?"
+    ):
         part("cdua", "space")
 
 

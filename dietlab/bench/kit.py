@@ -16,7 +16,7 @@ from dietlab.bench.deadline import Deadline, OutOfTime
 from dietlab.bench.run import ONE_AT_A_TIME
 from dietlab.bench.studies import study_of
 from dietlab.bench.suite import Suite
-from dietlab.cost import predictor_named
+from dietlab.cost import predictor_found
 from dietlab.dispatch import Operator
 from dietlab.errors import StudyError
 from dietlab.evaluation.lineup import spread
@@ -29,7 +29,7 @@ from dietlab.measure import LocalRunner, RecordStore, Round, Trial, read_records
 from dietlab.measure.ready import ReadyLibraries, pack_libraries
 from dietlab.results.report import study_folder
 from dietlab.search import SEARCH, Tuner, effort_named
-from dietlab.search.strategies import strategy_named
+from dietlab.search.strategies import strategy_found
 from dietlab.shapes import Shape
 from dietlab.space import Scheme
 from dietlab.space.target import space_target
@@ -87,8 +87,8 @@ def pack(
 def first_round(study: Study, count: int) -> tuple[Trial, ...]:
     """Returns the schemes that a study's search tries first, each with all shapes that are tuned for."""
     effort = replace(effort_named(study.effort), trials=count, batch=count)
-    predictor = predictor_named(study.cost_model, effort.timing.cache, study.seed)
-    strategy = strategy_named(study.strategy)
+    predictor = predictor_found(study.cost_model, effort.timing.cache, study.seed)
+    strategy = strategy_found(study.strategy)
     tuner = Tuner(study.space(), study.shapes, effort, strategy, predictor, study.max_kernels, study.seed)
     proposal = tuner.ask()
     shapes = study.shapes.train.shapes
@@ -219,6 +219,8 @@ def _sitting(name: str, packed: Study, out: Path) -> Sitting:
     libraries = ReadyLibraries.open(packed.folder / READY)
     timing_target(packed.hardware.kind).require_here(packed.hardware)
     study = replace(packed, hardware=_processor(packed.hardware))
+    # Names of a file: they must be known here, nothing is imported for them.
+    strategy_found(study.strategy), predictor_found(study.cost_model)
     study = Study.create(
         out / study_folder(name, study.hardware.cores),
         study.workload,

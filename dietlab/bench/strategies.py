@@ -41,13 +41,24 @@ class Rival:
     ahead: bool = False
 
 
-RIVALS: Mapping[str, Rival] = {
-    **{name: Rival(name) for name in STRATEGIES},
+VARIANTS: Mapping[str, Rival] = {
     "draft ahead": Rival("draft", ahead=True),
     "paper, its own model": Rival("paper", "paper"),
 }
-"""Every strategy with the same model, the default as several devices have it, and the paper's with the
-paper's adaptation cost."""
+"""The default as several devices have it, and the paper's with the paper's adaptation cost."""
+
+
+def rivals(strategies: Sequence[str] = ()) -> dict[str, Rival]:
+    """Returns who can take part: every strategy with the same model, and :data:`VARIANTS`.
+
+    Args:
+        strategies: names that a person gave; ``MODULE:NAME`` is imported, and takes part.
+
+    Raises:
+        SpaceError: if it cannot be imported, or is no strategy.
+    """
+    STRATEGIES.take(strategies)
+    return {**{name: Rival(name) for name in STRATEGIES}, **VARIANTS}
 
 
 @dataclass(frozen=True)
@@ -55,7 +66,7 @@ class Course:
     """One run of a strategy: what its trials had come to after each of them.
 
     Args:
-        strategy: its name among :data:`RIVALS`.
+        strategy: its name among :func:`rivals`.
         seed: of the run.
         quality: after each trial, of the best tried scheme of each shape: the mean share of the exhaustive
             optimum, as it was surveyed.
@@ -195,7 +206,7 @@ class RoundClock:
 
 def compare_strategies(
     survey: Surveyed,
-    strategies: Sequence[str] = tuple(RIVALS),
+    strategies: Sequence[str] | None = None,
     seeds: Iterable[int] = range(5),
     effort: str | Effort = "quick",
     observers: Iterable[Observer] = (),
@@ -205,11 +216,20 @@ def compare_strategies(
     All have the same budget of trials and the same rounds, and the same model but where its name says
     otherwise; nothing is decided after the search.
 
+    Args:
+        survey: every scheme of it was measured on every shape.
+        strategies: names of :func:`rivals`, or ``MODULE:NAME`` (None: all that are known).
+        seeds: a run of each strategy for each.
+        effort: a preset, or its name: the trials of each run.
+        observers: get each event as it happens.
+
     Raises:
         DietlabError: if there is no strategy of such a name.
         MissingDependencyError: if a strategy's package is not installed.
     """
-    require_names("strategies", RIVALS, strategies, DietlabError, at_least=1)
+    known = rivals(strategies or ())
+    strategies = tuple(known) if strategies is None else strategies
+    require_names("strategies", known, strategies, DietlabError, at_least=1)
     preset = effort_named(effort)
     timing = replace(preset.timing, cache=survey.cache)
     chosen = replace(preset, decisions=0, timing=timing)
@@ -217,7 +237,7 @@ def compare_strategies(
     found: dict[tuple[str, int], Course] = {}
     with audience(observers).stage("compare", len(turns), "run") as progress:
         for name, seed in turns:
-            found[name, seed] = _course(survey, name, seed, chosen)
+            found[name, seed] = _course(survey, name, known[name], seed, chosen)
             progress.advance(name)
     courses = tuple(course for _, course in sorted(found.items(), key=lambda one: _place(one[0], strategies)))
     return Comparison(survey.name, analytic_quality(survey), courses)
@@ -227,8 +247,8 @@ def _place(turn: tuple[str, int], strategies: Sequence[str]) -> tuple[int, int]:
     return strategies.index(turn[0]), turn[1]
 
 
-def _course(survey: Surveyed, name: str, seed: int, effort: Effort) -> Course:
-    rival, clock = RIVALS[name], RoundClock()
+def _course(survey: Surveyed, name: str, rival: Rival, seed: int, effort: Effort) -> Course:
+    clock = RoundClock()
     predictor = LearnedPredictor(rival.adaptation, survey.cache, seed)
     run = tune(
         survey.space,

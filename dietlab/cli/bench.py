@@ -16,13 +16,14 @@ from dietlab.bench.run import JOURNAL, TABLE, run_bench
 from dietlab.bench.state import StateArchive, restore
 from dietlab.bench.suite import SUITES, Suite, suite_named
 from dietlab.bench.surveyed import surveyed
-from dietlab.cli.options import page_or_reason, words
+from dietlab.cli.names import Named, import_here, words
+from dietlab.cli.options import page_or_reason
 from dietlab.cli.recorded import recorded_file
 from dietlab.cli.telling import Telling, quiet_option
 from dietlab.cost import Survey
 from dietlab.errors import DietlabError
 from dietlab.evaluation.lineup import contenders_for
-from dietlab.hardware.target import known_targets
+from dietlab.hardware.target import TARGETS
 from dietlab.measure import CACHE_STATES, read_records
 from dietlab.results.journal import read_journal
 from dietlab.results.table import ResultTable, facts_path
@@ -31,7 +32,7 @@ from dietlab.view.figures.strategies import ablation_table, fleet_table
 from dietlab.view.pages.bench import plans_in, write_bench
 from dietlab.view.pages.bench_text import markdown, render_bench
 
-CONTENDERS_HELP = "; ".join(f"On {name} {', '.join(contenders_for(name))}" for name in known_targets())
+CONTENDERS_HELP = "; ".join(f"On {name} {', '.join(contenders_for(name))}" for name in TARGETS.own)
 
 LEFT_OVER = 75
 """Exit status of a bench whose time was up (``EX_TEMPFAIL`` of sysexits.h: try again)."""
@@ -57,7 +58,7 @@ state_option = click.option(
 @click.option("--threads", default="1", show_default=True, metavar="N[,N]", help="As in 1,2; of a CPU.")
 @click.option(
     "--target",
-    type=click.Choice(list(known_targets())),
+    type=Named(TARGETS),
     help="Default: the suite's, which it must agree with.",
 )
 @click.option(
@@ -212,7 +213,10 @@ def chosen_suite(name: str, target: str | None, against: str | None) -> Suite:
         raise DietlabError(f"the suite {name} runs on {suite.target}", target, "Leave --target out.")
     if not against:
         return suite
-    return suite.against(tuple(words(against.removeprefix("+"))), added=against.startswith("+"))
+    names = words(against.removeprefix("+"))
+    import_here(names)
+    contenders_for(suite.target, names)
+    return suite.against(tuple(names), added=against.startswith("+"))
 
 
 def packed(table: ResultTable, path: str) -> None:

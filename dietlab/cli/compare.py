@@ -5,18 +5,20 @@ from __future__ import annotations
 import click
 
 from dietlab.bench.strategies import (
-    RIVALS,
     TARGET,
     Comparison,
     compare_strategies,
+    rivals,
     save_comparison,
 )
 from dietlab.bench.surveyed import surveyed
-from dietlab.cli.options import effort_option, json_option, parse_shapes, show, words
+from dietlab.cli.names import named_words
+from dietlab.cli.options import effort_option, json_option, parse_shapes, show
 from dietlab.cli.recorded import recorded_file
 from dietlab.cli.telling import Telling, quiet_option
 from dietlab.cost import Survey
 from dietlab.measure import read_records
+from dietlab.search import STRATEGIES
 from dietlab.view.figures.strategies import comparison_table
 from dietlab.view.pages.bench_text import markdown
 
@@ -26,7 +28,8 @@ from dietlab.view.pages.bench_text import markdown
 @click.option(
     "--strategies",
     metavar="NAME[,NAME]",
-    help=f"Out of {'; '.join(RIVALS)} (default: all; tpe needs the extra optuna).",
+    help=f"Out of {'; '.join(rivals())}, or MODULE:NAME of your own (default: all; tpe needs the extra "
+    "optuna).",
 )
 @click.option("--seeds", type=click.IntRange(1), default=5, show_default=True, help="Runs of each.")
 @click.option("--shapes", help="Shapes to tune for and to judge by (default: all of the records).")
@@ -52,11 +55,12 @@ def compare_command(
     \b
     dietlab compare
     dietlab compare quickstart --strategies draft,paper,random --seeds 20
+    dietlab compare quickstart --strategies climbing:HillClimb,draft
     dietlab compare runs/survey.jsonl --effort full --out strategies.json
     """
     known = Survey.of(read_records(recorded_file(records)), records)
     survey = surveyed(known, parse_shapes(shapes, known.space.workload).shapes if shapes else ())
-    names = words(strategies) if strategies else list(RIVALS)
+    names = named_words(STRATEGIES, strategies) if strategies else None
     with Telling("compare", ("compare",), quiet or as_json) as telling:
         found = compare_strategies(survey, names, range(seeds), effort, telling.observers)
     if out:

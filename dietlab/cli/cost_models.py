@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from dietlab.cli.options import json_option, show, words
+from dietlab.cli.names import named_words, words
+from dietlab.cli.options import json_option, show
 from dietlab.cli.recorded import recorded_file
 from dietlab.cost import COST_MODELS, SPLITS, Survey, frame_judgements, judge
 from dietlab.cost.judging import judge_operator
@@ -30,7 +31,7 @@ SHOWN = {
 }
 """The metrics of the table, and how they are written."""
 
-LISTED = "\n".join(f"  {name:9} {model.told}" for name, model in COST_MODELS.items())
+LISTED = "\n".join(f"  {name:9} {COST_MODELS[name].told}" for name in COST_MODELS.own)
 
 
 @click.command(
@@ -51,7 +52,7 @@ dietlab cost-models h200/fp32 h200/bf16 --drafts
 """,
 )
 @click.argument("files", nargs=-1)
-@click.option("--model", "models", default=",".join(COST_MODELS), help="Which, with commas (default: all).")
+@click.option("--model", "models", help="Which, with commas, also MODULE:NAME of your own (default: all).")
 @click.option(
     "--split",
     "splits",
@@ -77,7 +78,7 @@ dietlab cost-models h200/fp32 h200/bf16 --drafts
 @json_option
 def cost_models_command(
     files: tuple[str, ...],
-    models: str,
+    models: str | None,
     splits: str,
     told: str | None,
     seeds: int,
@@ -89,7 +90,8 @@ def cost_models_command(
     surveys = [Survey.load(path) for path in paths]
     counts = [int(count) for count in words(told or str(TOLD if drafts else LEARNED))]
     if not surveys:
-        show({name: model.told for name, model in COST_MODELS.items()}, as_json, LISTED)
+        listed = {name: model.told for name, model in COST_MODELS.items()}
+        show(listed, as_json, "\n".join(f"  {name:9} {what}" for name, what in listed.items()))
         return
     if drafts:
         if source or len(counts) > 1:
@@ -102,13 +104,12 @@ def cost_models_command(
         cells = [[f"{v:.3f}" if isinstance(v, float) else str(v) for v in row.values()] for row in rows]
         show(rows, as_json, markdown(list(rows[0]), cells))
         return
+    names = named_words(COST_MODELS, models) if models else list(COST_MODELS)
     if source:
         known = Survey.load(recorded_file(source))
-        found = [
-            one for survey in surveys for one in judge_operator(known, survey, words(models), counts, seeds)
-        ]
+        found = [one for survey in surveys for one in judge_operator(known, survey, names, counts, seeds)]
     else:
-        found = judge(surveys, words(models), words(splits), counts, seeds)
+        found = judge(surveys, names, words(splits), counts, seeds)
     frame = frame_judgements(found)
     show(frame.to_dict("records"), as_json, _table(frame))
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import metadata
+from typing import Any
 
 import click
 
@@ -16,6 +17,7 @@ from dietlab.errors import DietlabError
 from dietlab.hardware import Hardware
 from dietlab.hardware.system import amx_permitted, flags, quota, usable_cores
 from dietlab.lower.compiler import require_linker
+from dietlab.registry import Registry
 
 TESTED = {"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": "0.1.14.post1"}
 NEEDED = ("apache-tvm", "apache-tvm-ffi", "numpy", "pandas", "xgboost-cpu")
@@ -51,6 +53,7 @@ def examine(libraries: Iterable[str] = ()) -> list[Finding]:
     ]
     findings += [_package(name) for name in NEEDED]
     findings += [_package(name, why) for name, why in OPTIONAL.items()]
+    findings += [_added(registry, name) for registry in Registry.all for name in registry.added]
     return [*findings, *map(_library, libraries)]
 
 
@@ -97,6 +100,16 @@ def _linker() -> Finding:
         return Finding("C++ compiler (links libraries)", require_linker(), ok=True)
     except DietlabError as error:
         return Finding("C++ compiler (links libraries)", str(error), ok=False)
+
+
+def _added(registry: Registry[Any], name: str) -> Finding:
+    """Returns what an installed package, or this process, adds by a name, and whether it can be loaded."""
+    what = f"{registry.noun} of others, {name}"
+    try:
+        registry.found(name)
+    except DietlabError as error:
+        return Finding(what, str(error), ok=False, needed=False)
+    return Finding(what, registry.added[name], ok=True, needed=False)
 
 
 def _package(name: str, why: str = "") -> Finding:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import click
 
-from dietlab.cli.options import page_or_reason, parse_shapes, shapes_option, words
+from dietlab.cli.names import import_here, words
+from dietlab.cli.options import page_or_reason, parse_shapes, shapes_option
 from dietlab.cli.telling import Telling, evaluating, quiet_option
 from dietlab.evaluation import CONTENDERS, DEFAULT_CONTENDERS
 from dietlab.measure import CACHE_STATES
@@ -25,7 +26,7 @@ from dietlab.view.pages.report import render_text, write_html
     "--against",
     default=",".join(DEFAULT_CONTENDERS),
     show_default=True,
-    help=f"Contenders, out of {', '.join(CONTENDERS)}.",
+    help=f"Contenders, out of {', '.join(CONTENDERS)}, or MODULE:NAME of your own.",
 )
 @click.option(
     "--cache",
@@ -61,7 +62,7 @@ def evaluate_command(
         chosen = replace(chosen, ansor_trials=ansor_trials)
     if ansor_seconds is not None:
         chosen = replace(chosen, ansor_seconds=ansor_seconds or None)
-    names = words(against)
+    import_here(names := words(against))
     # Every shape of several dimensions is too many: those that it was tuned for.
     own = shapes == "every" and len(opened.workload.dims) > 1
     wanted = opened.shapes if own else parse_shapes(shapes, opened.workload)

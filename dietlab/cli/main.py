@@ -17,6 +17,7 @@ from dietlab.cli.heuristics import heuristics_command
 from dietlab.cli.kit import kit_group
 from dietlab.cli.lab import lab
 from dietlab.cli.model import model_command
+from dietlab.cli.names import import_modules
 from dietlab.cli.quickstart import quickstart
 from dietlab.cli.recorded import replay, survey_command
 from dietlab.cli.records import records_group
@@ -27,7 +28,15 @@ from dietlab.cli.stages import build_command, dispatch, space, tune_command
 
 @click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__)
-def main() -> None:
+@click.option(
+    "--import",
+    "modules",
+    multiple=True,
+    metavar="MODULE[:NAME]",
+    help="Import an operator, strategy, cost model or contender of your own, or a module that enters some: "
+    "files may name them then. May be given again.",
+)
+def main(modules: tuple[str, ...]) -> None:
     """Tune a tensor operator for all shapes at once, and ship it as one library.
 
     \b
@@ -37,6 +46,7 @@ def main() -> None:
       dietlab evaluate runs/x --shapes every --against mkl-packed,openblas,oracle
     Or all of it, on an example: dietlab quickstart
     """
+    import_modules(modules)
 
 
 for command in (

@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from dietlab.cli.options import page_or_reason, parse_shapes, shapes_option, words
+from dietlab.cli.names import words
+from dietlab.cli.options import page_or_reason, parse_shapes, shapes_option
 from dietlab.cli.telling import Telling, evaluating, quiet_option
 from dietlab.dims import Dim
 from dietlab.files import locked

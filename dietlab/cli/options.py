@@ -12,11 +12,12 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from dietlab.cli.names import Named
 from dietlab.cost import COST_MODEL, COST_MODELS
 from dietlab.dims import HasDims
 from dietlab.errors import DietlabError, HardwareError, MissingDependencyError, closest
 from dietlab.hardware import Hardware
-from dietlab.hardware.target import known_targets
+from dietlab.hardware.target import TARGETS
 from dietlab.layers import MODELS
 from dietlab.search import EFFORTS, STRATEGIES
 from dietlab.shapes import Dim, ShapeSet, drawn_layers
@@ -41,18 +42,19 @@ LAYERS_HELP = (
 LENGTHS_HELP = f"{', '.join(TABLES)}, each with [:N] for N lengths that stand for all, or such as 1,16,128"
 DEFAULT_LENGTHS = "paper"
 
+
 QUICKSTART = {"T": "1:128", "N": "2304", "K": "768"}
 """The operator of the quickstart: BERT-base's query, key and value projection."""
 
 _WORKLOAD_OPTIONS = (
-    click.argument("operator", default="dense", metavar="[OPERATOR]"),
+    click.argument("operator", default="dense", metavar="[OPERATOR]", type=Named(OPERATORS)),
     click.option(
         "--dim",
         "dims",
         multiple=True,
         metavar="NAME=LOW:HIGH",
         help="A dimension; a range makes it dynamic. "
-        + "; ".join(f"{name}: {', '.join(o.dims)}" for name, o in OPERATORS.items())
+        + "; ".join(f"{name}: {', '.join(OPERATORS[name].dims)}" for name in OPERATORS.own)
         + ". Default: "
         + " ".join(f"{name}={value}" for name, value in QUICKSTART.items())
         + ".",
@@ -130,7 +132,7 @@ threads_option = click.option(
 )
 target_option = click.option(
     "--target",
-    type=click.Choice(list(known_targets())),
+    type=Named(TARGETS),
     default="cpu",
     show_default=True,
     help="Which processor of this machine; with --hardware that one counts.",
@@ -155,18 +157,18 @@ def effort_option(default: str) -> Callable[[Callable[..., Any]], Callable[..., 
 
 strategy_option = click.option(
     "--strategy",
-    type=click.Choice(list(STRATEGIES)),
+    type=Named(STRATEGIES),
     default="draft",
     show_default=True,
-    help="What proposes the next schemes.",
+    help="What proposes the next schemes, or MODULE:NAME of your own.",
 )
 cost_model_option = click.option(
     "--cost-model",
-    type=click.Choice(list(COST_MODELS)),
+    type=Named(COST_MODELS),
     default=COST_MODEL,
     show_default=True,
-    help="What predicts times from measurements. "
-    + "; ".join(f"{name}: {model.told}" for name, model in COST_MODELS.items())
+    help="What predicts times from measurements, or MODULE:NAME of your own. "
+    + "; ".join(f"{name}: {COST_MODELS[name].told}" for name in COST_MODELS.own)
     + ". `dietlab cost-models` compares them.",
 )
 transfer_option = click.option(
@@ -360,11 +362,6 @@ def _whole(gpu: Hardware, threads: int | None) -> Hardware:
     if threads is not None:
         raise DietlabError("--threads counts cores of a CPU", threads, f"{gpu.name} is used as a whole.")
     return gpu
-
-
-def words(text: str) -> list[str]:
-    """Returns ``"a,b"`` as a list without empty and repeated words."""
-    return list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
 
 
 def page_or_reason(write: Callable[[], Path]) -> str:

@@ -9,7 +9,8 @@ import click
 
 from dietlab.bench.deadline import Deadline
 from dietlab.cli.bench import LEFT_OVER
-from dietlab.cli.options import page_or_reason, words
+from dietlab.cli.names import words
+from dietlab.cli.options import page_or_reason
 from dietlab.cli.telling import Telling, quiet_option
 from dietlab.errors import MissingDependencyError, require_names
 from dietlab.reproduce.amounts import AMOUNTS

@@ -8,9 +8,9 @@ from dietlab.cost.judging import SPLITS, Judgement, Survey, frame_judgements, ju
 from dietlab.cost.known import Known
 from dietlab.cost.metrics import mean_metrics, ranking_metrics, too_few_pairs
 from dietlab.cost.model import CostModel, Predicts, evaluate_model, fit_cost_model
-from dietlab.cost.predictor import Calibrated, Fitted, LearnedPredictor, Predictor, Seconds
+from dietlab.cost.predictor import Calibrated, Fitted, LearnedPredictor, Predictor, Seconds, fitted_by
 from dietlab.cost.prior import Prior
-from dietlab.cost.registry import COST_MODEL, COST_MODELS, predictor_named, with_prior
+from dietlab.cost.registry import COST_MODEL, COST_MODELS, predictor_found, predictor_named, with_prior
 
 __all__ = [
     "COST_MODEL",
@@ -38,10 +38,12 @@ __all__ = [
     "f_occ",
     "f_pad",
     "fit_cost_model",
+    "fitted_by",
     "frame_judgements",
     "judge",
     "mean_metrics",
     "padding_waste",
+    "predictor_found",
     "predictor_named",
     "ranking_metrics",
     "too_few_pairs",

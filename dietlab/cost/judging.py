@@ -16,7 +16,7 @@ import numpy as np
 from dietlab.cost.analytic import Analytic
 from dietlab.cost.boosted import Boosted
 from dietlab.cost.metrics import mean_metrics, ranking_metrics
-from dietlab.cost.predictor import Fitted
+from dietlab.cost.predictor import Fitted, fitted_by
 from dietlab.cost.registry import COST_MODELS, predictor_named
 from dietlab.errors import ModelError, require_names
 from dietlab.measure import CacheState, Record, RecordFile, Round, read_records
@@ -174,7 +174,7 @@ class Judgement:
 
 def judge(
     surveys: Iterable[Survey],
-    models: Sequence[str] = tuple(COST_MODELS),
+    models: Sequence[str] | None = None,
     splits: Sequence[str] = tuple(SPLITS),
     told: Sequence[int] = (400,),
     seeds: int = 5,
@@ -186,7 +186,8 @@ def judge(
 
     Args:
         surveys: recorded spaces, each a task.
-        models: names of cost models, keys of :data:`COST_MODELS`.
+        models: names of cost models, keys of :data:`COST_MODELS` or ``MODULE:NAME`` (None: all that are
+            known).
         splits: names of :data:`SPLITS`: what is held out.
         told: how many measurements a model gets, each number by itself.
         seeds: draws of each, numbered from 0.
@@ -194,6 +195,8 @@ def judge(
     Raises:
         ModelError: for an unknown model or split.
     """
+    models = tuple(COST_MODELS) if models is None else models
+    COST_MODELS.take(models)
     require_names("cost models", COST_MODELS, models, ModelError, at_least=1)
     require_names("splits", SPLITS, splits, ModelError, at_least=1)
     found = []
@@ -239,6 +242,7 @@ def judge_operator(
     Raises:
         ModelError: if none of the models can, or one is unknown.
     """
+    COST_MODELS.take(models)
     require_names("cost models", COST_MODELS, models, ModelError, at_least=1)
     found = []
     for seed in range(seeds):
@@ -278,7 +282,7 @@ def _judged(
     survey: Survey, model: str, train: Sequence[Record], test: Sequence[Record], seed: int
 ) -> dict[str, float]:
     started = perf_counter()
-    fitted = predictor_named(model, survey.cache, seed).fit(survey.space, train)
+    fitted = fitted_by(predictor_named(model, survey.cache, seed), survey.space, train)
     took = perf_counter() - started
     return {**judged_by(fitted, test), "fit_seconds": took}
 

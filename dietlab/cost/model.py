@@ -24,7 +24,7 @@ from dietlab.hardware import Hardware
 from dietlab.measure import CacheState, Record
 from dietlab.shapes import Shape
 from dietlab.space import Scheme, scheme_with
-from dietlab.workloads import Workload, workload_from_json
+from dietlab.workloads import Workload, workload_from_json, workload_to_json
 
 SCHEMA_VERSION = 3
 TREES = {"max_depth": 5, "eta": 0.12, "min_child_weight": 1, "subsample": 0.9, "lambda": 0.5}
@@ -126,7 +126,7 @@ class CostModel:
             **cost_target(self.cost.hardware.kind).to_json(self.cost),
             "adaptation": self.cost.kind,
             "cache": self.cost.cache,
-            "workload": self.cost.workload.to_json(),
+            "workload": workload_to_json(self.cost.workload),
             "hardware": self.cost.hardware.to_json(),
             "booster": trees_to_json(self.booster),
         }

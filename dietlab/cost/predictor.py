@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from dietlab.contracts import name_of, require_methods, require_numbers
 from dietlab.cost.adaptation import Adaptation, AdaptationCost, adaptation_cost
 from dietlab.cost.calibration import Calibration, Measured
 from dietlab.cost.model import CostModel, fit_cost_model
@@ -185,6 +186,60 @@ class ProductForm:
 
     def doubt(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Seconds:
         return np.full((len(schemes), len(shapes)), self.missed)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Checks every answer of what a predictor of others fitted.
+
+    Args:
+        fitted: the object itself.
+    """
+
+    fitted: Fitted
+
+    def seconds(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Seconds:
+        """Returns its seconds ``[schemes, shapes]``.
+
+        Raises:
+            ModelError: if they are of another size, not finite, or not above 0.
+        """
+        found = self.fitted.seconds(schemes, shapes)
+        return self._numbers("seconds", found, schemes, shapes, positive=True)
+
+    def doubt(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Seconds:
+        """Returns its doubt ``[schemes, shapes]``.
+
+        Raises:
+            ModelError: if it is of another size, not finite, or below 0.
+        """
+        found = self.fitted.doubt(schemes, shapes)
+        return self._numbers("doubt", found, schemes, shapes, positive=False)
+
+    def _numbers(
+        self, verb: str, found: object, schemes: Sequence[Scheme], shapes: Sequence[Shape], *, positive: bool
+    ) -> Seconds:
+        size = {"schemes": len(schemes), "shapes": len(shapes)}
+        what = f"what {verb} of {name_of(self.fitted)} returns"
+        return require_numbers(what, found, size, ModelError, positive=positive)
+
+
+def fitted_by(predictor: Predictor, space: Space, records: Sequence[Record]) -> Fitted:
+    """Returns a predictor fitted on records; what others fitted is checked with every answer.
+
+    Args:
+        predictor: whatever :class:`Predictor` says.
+        space: the schemes that were searched.
+        records: what was measured.
+
+    Raises:
+        ModelError: if it cannot be fitted, or fits nothing that gives seconds and their doubt.
+    """
+    found = predictor.fit(space, records)
+    if type(found).__module__.partition(".")[0] == "dietlab":
+        return found
+    require_methods(f"what fit of {name_of(predictor)} returns", found, ("seconds", "doubt"), ModelError)
+    return Checked(found)
 
 
 def model_of(predictor: Fitted) -> CostModel:

@@ -26,7 +26,7 @@ from dietlab.hardware import Hardware
 from dietlab.measure import RecordFile
 from dietlab.shapes import Shape
 from dietlab.space import Scheme
-from dietlab.workloads import Workload, workload_from_json
+from dietlab.workloads import Workload, workload_from_json, workload_to_json
 
 SCHEMA_VERSION = 1
 
@@ -54,7 +54,7 @@ class Source:
         return f"{self.pairs} pairs of {self.workload} on {self.hardware.name} ({self.hardware.cores} cores)"
 
     def to_json(self) -> dict[str, Any]:
-        named = {"workload": self.workload.to_json(), "hardware": self.hardware.to_json()}
+        named = {"workload": workload_to_json(self.workload), "hardware": self.hardware.to_json()}
         return {**named, "cache": self.cache, "pairs": self.pairs}
 
     @classmethod

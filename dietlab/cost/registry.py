@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from inspect import getdoc, signature
+from typing import cast
 
+from dietlab.contracts import require_methods, shown
 from dietlab.cost.analytic import AnalyticPredictor
 from dietlab.cost.blended import BlendedPredictor
 from dietlab.cost.boosted import BoostedPredictor
 from dietlab.cost.predictor import LearnedPredictor, PaperPredictor, Predictor
 from dietlab.cost.prior import Prior
-from dietlab.errors import ModelError, closest
+from dietlab.errors import ModelError
 from dietlab.measure import CacheState
+from dietlab.registry import Registry
 
 COST_MODEL = "learned"
 """The default's name."""
@@ -30,7 +34,28 @@ class Registered:
     make: Callable[[CacheState, int], Predictor]
 
 
-COST_MODELS: Mapping[str, Registered] = {
+def _cost_model(name: str, value: object) -> Registered:
+    """Returns what makes the predictor: its class, which is given ``cache`` and ``seed`` where its
+    constructor names them, or an object that is there."""
+    if isinstance(value, Registered):
+        return value
+    if not callable(getattr(value, "fit", None)):
+        raise ModelError(
+            f"the cost model {name} is a class or an object with fit, or a Registered", shown(value)
+        )
+    told = (getdoc(value) or name).partition("\n")[0]
+    if not isinstance(value, type):
+        return Registered(told, lambda cache, seed: cast(Predictor, value))
+    named = set(signature(value).parameters) & {"cache", "seed"}
+
+    def make(cache: CacheState, seed: int) -> Predictor:
+        given = {"cache": cache, "seed": seed}
+        return cast(Predictor, value(**{key: given[key] for key in sorted(named)}))
+
+    return Registered(told, make)
+
+
+_OWN: dict[str, Registered] = {
     "learned": Registered(
         "the default: the adaptation cost, corrected by what alike schemes took on alike shapes",
         lambda cache, seed: LearnedPredictor(cache=cache, seed=seed),
@@ -66,27 +91,49 @@ COST_MODELS: Mapping[str, Registered] = {
         BlendedPredictor,
     ),
 }
-"""In the order in which a help lists them."""
+
+COST_MODELS: Registry[Registered] = Registry(
+    "a cost model", "dietlab.cost_models", _OWN, _cost_model, ModelError
+)
+"""In the order in which a help lists them. ``COST_MODELS["nearest"] = NearestPredictor`` enters a class, or
+an object, of your own."""
 
 
 def predictor_named(name: str | Predictor, cache: CacheState = "hot", seed: int = 0) -> Predictor:
     """Returns the cost model of that name, or the predictor itself.
 
     Args:
-        name: a key of :data:`COST_MODELS`, or a predictor, which is returned as it is.
+        name: a key of :data:`COST_MODELS`, ``MODULE:NAME``, or a predictor, which is returned as it is.
         cache: where the measured calls find their operands.
         seed: of a model that draws at random.
 
     Raises:
-        ModelError: for an unknown name.
+        ModelError: for an unknown name, or anything without ``fit``.
     """
     if not isinstance(name, str):
+        require_methods("a cost model", name, ("fit",), ModelError)
         return name
-    if name not in COST_MODELS:
-        raise ModelError(
-            f"a cost model is one of {', '.join(COST_MODELS)}", repr(name), closest(name, COST_MODELS)
-        )
-    return COST_MODELS[name].make(cache, seed)
+    return _made(name, COST_MODELS.named(name), cache, seed)
+
+
+def predictor_found(name: str, cache: CacheState = "hot", seed: int = 0) -> Predictor:
+    """Returns the cost model that a file names; no module is imported for it.
+
+    Args:
+        name: a key of :data:`COST_MODELS`.
+        cache: where the measured calls find their operands.
+        seed: of a model that draws at random.
+
+    Raises:
+        ModelError: for a name that is not known here.
+    """
+    return _made(name, COST_MODELS.found(name), cache, seed)
+
+
+def _made(name: str, known: Registered, cache: CacheState, seed: int) -> Predictor:
+    made = known.make(cache, seed)
+    require_methods(f"the cost model {name}", made, ("fit",), ModelError)
+    return made
 
 
 def with_prior(predictor: Predictor, prior: Prior | None) -> Predictor:

@@ -36,7 +36,7 @@ from dietlab.plans import (
 )
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import MicroKernel, Scheme, parameter_table
-from dietlab.workloads import Workload, axis_of, workload_from_json
+from dietlab.workloads import Workload, axis_of, workload_from_json, workload_to_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -158,7 +158,7 @@ class Dispatcher(Carded):
         """Returns the dispatcher as a JSON value: schemes by key, and the tree."""
         return {
             "schema_version": SCHEMA_VERSION,
-            "workload": self.workload.to_json(),
+            "workload": workload_to_json(self.workload),
             "hardware": self.hardware.to_json(),
             "schemes": [scheme.key for scheme in self.schemes],
             "tree": tree_to_json(self.tree),

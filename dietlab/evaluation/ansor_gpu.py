@@ -162,7 +162,7 @@ class GpuPlatform:
 def timer_for(workload: Workload, hardware: Hardware, module: str = TIMER) -> Seat:
     """Returns the process that checks and times a GPU's candidates."""
     options, _ = timing_target(hardware.kind).options(hardware, Path())
-    return candidates_seat(workload, hardware, options, RUN_SECONDS, module)
+    return candidates_seat(workload.to_json(), hardware, options, RUN_SECONDS, module)
 
 
 def schedule_target(hardware: Hardware) -> Any:

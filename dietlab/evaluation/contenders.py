@@ -6,14 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
-from typing import Any
+from typing import Any, get_args
 
 from dietlab.cards import counted
+from dietlab.contracts import name_of, require_methods, shown
 from dietlab.dims import holds
 from dietlab.dispatch.operator import Operator, load
 from dietlab.errors import MeasureError
 from dietlab.evaluation.ansor import AnsorLayer, load_ansor
-from dietlab.evaluation.vendors import VENDORS, Vendor
+from dietlab.evaluation.vendors import VENDORS, Kind, Vendor
 from dietlab.lower.runtime import on_each_thread
 from dietlab.shapes import Shape
 from dietlab.timing.contender import Call, Contender, NoFormError, NotTunedError, Operands, Plan, Prepared
@@ -27,24 +28,39 @@ class VendorContender:
     def kind(self, workload: Workload) -> str:
         known = getattr(self.vendor, "dtypes", ("float32",))
         if workload.dtype not in known:
-            raise NoFormError(f"{self.vendor.name} computes {' or '.join(known)}", workload.dtype)
-        return self.vendor.kind(workload)
+            name = getattr(self.vendor, "name", name_of(self.vendor))
+            raise NoFormError(f"{name} computes {' or '.join(known)}", workload.dtype)
+        kind, kinds = self.vendor.kind(workload), get_args(Kind)
+        if kind not in kinds:
+            what = f"what kind of {name_of(self.vendor)} returns"
+            raise MeasureError(f"{what} is {' or '.join(map(repr, kinds))}", shown(kind))
+        return kind
 
     def version(self) -> str:
-        return self.vendor.version()
+        version = self.vendor.version()
+        if not isinstance(version, str):
+            raise MeasureError(f"what version of {name_of(self.vendor)} returns is a text", shown(version))
+        return version
 
     def prepare(self, workload: Workload, constants: Operands, shape: Shape) -> Prepared:
-        return WithoutPlans(self.vendor.prepare(workload, constants, shape))
+        name = name_of(self.vendor)
+        layer = self.vendor.prepare(workload, constants, shape)
+        require_methods(f"what prepare of {name} returns", layer, ("bind",), MeasureError)
+        return WithoutPlans(layer, name)
 
 
 @dataclass(frozen=True)
 class WithoutPlans:
-    """A layer that computes in one way."""
+    """A layer that computes in one way, of the vendor of that class."""
 
     layer: Any
+    vendor: str
 
     def bind(self, operands: Operands, out: FloatArray, plan: Plan) -> Call:
         call: Call = self.layer.bind(operands, out)
+        if not callable(call):
+            what = f"what bind of {name_of(self.layer)} returns, which {self.vendor} prepared,"
+            raise MeasureError(f"{what} is a call without arguments", shown(call))
         return call
 
 
@@ -166,7 +182,9 @@ def make_contender(name: str, threads: int, options: Mapping[str, Any]) -> Conte
         MeasureError: if there is no such contender.
     """
     if name in VENDORS:
-        return VendorContender(VENDORS[name](threads))
+        vendor = VENDORS[name](threads)
+        require_methods(f"the contender {name}", vendor, ("version", "kind", "prepare"), MeasureError)
+        return VendorContender(vendor)
     if name == "library":
         return LibraryContender(options["library"], threads)
     if name == "libraries":

@@ -28,7 +28,7 @@ from dietlab.space import Scheme
 from dietlab.statistics import regret
 from dietlab.timing.rotation import roofline_of
 from dietlab.timing.target import timing_target
-from dietlab.workloads import extents
+from dietlab.workloads import extents, workload_to_json
 
 
 def evaluate(
@@ -84,7 +84,7 @@ def evaluate(
                 rows += journal.measured(turn, partial(opened.rows, turn.shape, turn.cache, held_out))
                 progress.advance(standing(rows))
         return Report(
-            workload=lineup.dispatcher.workload.to_json(),
+            workload=workload_to_json(lineup.dispatcher.workload),
             hardware=lineup.dispatcher.hardware.to_json(),
             versions=versions(),
             tuning=opened.tuning,

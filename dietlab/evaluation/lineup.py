@@ -3,7 +3,7 @@ shape."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import get_args
@@ -17,6 +17,7 @@ from dietlab.evaluation.vendors import VENDORS, NoFormError
 from dietlab.events import Audience
 from dietlab.measure import CacheState
 from dietlab.plans import Leaf
+from dietlab.registry import Registry
 from dietlab.results.row import OURS, ContenderInfo
 from dietlab.search import Effort, TuningRun
 from dietlab.shapes import Shape, ShapeSet
@@ -40,9 +41,17 @@ ORACLE_FINALISTS = 4
 """The most plans timed for each shape, all of different tiles; the fastest is the oracle."""
 
 
-def contenders_for(target: str) -> tuple[str, ...]:
-    """Returns the names of all who can be asked to take part on a target."""
-    return (*evaluation_target(target).VENDORS, *BOUNDS)
+def contenders_for(target: str, asked: Iterable[str] = ()) -> tuple[str, ...]:
+    """Returns the names of all who can be asked to take part on a target.
+
+    Args:
+        target: a kind of processor.
+        asked: names that a person gave; ``MODULE:NAME`` is imported where others can enter contenders.
+    """
+    vendors = evaluation_target(target).VENDORS
+    if isinstance(vendors, Registry):
+        vendors.take(asked)
+    return (*vendors, *BOUNDS)
 
 
 @dataclass(frozen=True)
@@ -81,7 +90,7 @@ def assemble(
     """
     dispatcher = Dispatcher.from_json(op.manifest)
     target, processor = dispatcher.hardware.kind, dispatcher.hardware.name
-    require_names(f"contenders on {processor}", contenders_for(target), against, DispatchError)
+    require_names(f"contenders on {processor}", contenders_for(target, against), against, DispatchError)
     entries = [Entrant(OURS, "library", "ours", {"library": str(op.path.parent)})]
     entries += [Entrant(name, name) for name in against if name not in BOUNDS]
     lineup = Lineup(dispatcher, tuned, tuple(entries))

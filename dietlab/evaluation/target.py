@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, NamedTuple, Protocol
 
 from dietlab.hardware import Hardware
@@ -22,8 +23,8 @@ class EvaluationTarget(Protocol):
     """The contenders of a target, and TVM's tuner for it."""
 
     @property
-    def VENDORS(self) -> tuple[str, ...]:
-        """The names of contenders that are not made of our library."""
+    def VENDORS(self) -> Collection[str]:
+        """The names of contenders that are not made of our library; a registry if others can enter some."""
 
     @property
     def WORKER(self) -> WorkerModule:

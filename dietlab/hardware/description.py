@@ -138,7 +138,7 @@ class Hardware(Carded):
 
         Args:
             target: ``"cpu"``, or ``"cuda"`` for a GPU as the NVIDIA driver describes it
-                (:func:`~dietlab.hardware.target.known_targets` has all).
+                (:data:`~dietlab.hardware.target.TARGETS` has all).
             measure: whether the FMA peak and the bandwidths of a CPU are measured (some 3 s). Those of a
                 GPU always follow from its clocks.
             device: which GPU, counted by the driver.

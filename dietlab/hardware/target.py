@@ -11,19 +11,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint
 from importlib.util import find_spec
 from pkgutil import iter_modules
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from dietlab.errors import HardwareError, closest
+from dietlab.contracts import shown
+from dietlab.errors import HardwareError
 from dietlab.hardware.knob import Knob
 from dietlab.hardware.limits import Limits
+from dietlab.registry import Registry
 
 if TYPE_CHECKING:
     from dietlab.hardware.description import Hardware
 
-TARGETS = "dietlab.targets"
+PACKAGE = "dietlab.targets"
 """The package of the targets that come with dietlab, and the group of entry points of others."""
 
 Part = Literal["hardware", "space", "lower", "timing", "cost", "evaluation"]
@@ -55,25 +58,35 @@ def hardware_target(name: str) -> HardwareTarget:
     return found
 
 
-@lru_cache
 def part(name: str, stage: Part) -> Any:
     """Returns what a target tells a stage.
 
     Raises:
         HardwareError: if there is no such target.
     """
-    known = known_targets()
-    if name not in known:
-        raise HardwareError(f"the target is {' or '.join(known)}", repr(name), closest(name, known))
-    module = import_module(known[name])
-    return import_module(f"{known[name]}.{stage}") if hasattr(module, "__path__") else module
+    if not isinstance(name, str):  # as a damaged file may have it
+        TARGETS.found(name)
+    return _part(name, stage, Registry.changes)
 
 
-@lru_cache(1)
-def known_targets() -> Mapping[str, str]:
-    """Returns the module or package of each target by name, those that come with dietlab first."""
-    package = find_spec(TARGETS)
+@lru_cache
+def _part(name: str, stage: Part, changes: int) -> Any:
+    module = TARGETS.found(name)
+    return import_module(f"{module.__name__}.{stage}") if hasattr(module, "__path__") else module
+
+
+def _own() -> Mapping[str, EntryPoint]:
+    package = find_spec(PACKAGE)
     folders = package.submodule_search_locations if package else None
-    own = {found.name: f"{TARGETS}.{found.name}" for found in iter_modules(folders)}
-    others = {found.name: found.value for found in entry_points(group=TARGETS) if found.name not in own}
-    return {**own, **others}
+    names = [found.name for found in iter_modules(folders)]
+    return {name: EntryPoint(name, f"{PACKAGE}.{name}", PACKAGE) for name in names}
+
+
+def _target(name: str, value: object) -> ModuleType:
+    if not isinstance(value, ModuleType):
+        raise HardwareError(f"the target {name} is a package, or a module, with its parts", shown(value))
+    return value
+
+
+TARGETS: Registry[ModuleType] = Registry("the target", PACKAGE, _own(), _target, HardwareError, travels=True)
+"""The module or package of each target by name."""

@@ -15,12 +15,12 @@ from dietlab.lower.target import lower_target
 from dietlab.measure.builders import BUILDER, Builders, Libraries
 from dietlab.measure.contest import built_contests, play_contests
 from dietlab.measure.record import Record, Trial
-from dietlab.timing.process import WorkerCrashed, WorkerRefused, WorkerTimeout
+from dietlab.timing.process import ENTERED, WorkerCrashed, WorkerRefused, WorkerTimeout
 from dietlab.timing.protocol import TOGETHER, Timing
 from dietlab.timing.seat import Seat
 from dietlab.timing.target import timing_target
 from dietlab.timing.threads import pool_env
-from dietlab.workloads import Workload
+from dietlab.workloads import Workload, require_entered
 
 TIMER = "dietlab.measure.candidate_worker"
 
@@ -82,7 +82,13 @@ class LocalRunner:
         self._folder = self._seat = None
 
     def measure(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Record]:
-        """Returns one record for every shape of every trial, shape by shape; failures are records too."""
+        """Returns one record for every shape of every trial, shape by shape; failures are records too.
+
+        Raises:
+            MeasureError: if this machine cannot time candidates.
+            WorkloadError: if the processes that measure cannot be told the operator.
+        """
+        require_entered(workload)
         libraries = self._started()
         contests, built = built_contests(libraries, workload, trials)
         for start in range(0, len(contests), TOGETHER):
@@ -103,7 +109,9 @@ class LocalRunner:
         if not self._options:  # after a build, which tells of a full disk in plain words
             assert self._folder is not None
             self._options, _ = timing_target(self.hardware.kind).options(self.hardware, self._folder)
-        seat = candidates_seat(workload, self.hardware, self._options, self.time_timeout, self.timer_module)
+        seat = candidates_seat(
+            workload.to_json(), self.hardware, self._options, self.time_timeout, self.timer_module
+        )
         self._seat = workload, seat
         try:
             missing = seat.open().get("absent")
@@ -135,25 +143,29 @@ class LocalRunner:
 
 
 def candidates_seat(
-    workload: Workload,
+    workload: Mapping[str, Any],
     hardware: Hardware,
     options: Mapping[str, Any],
     seconds: float,
     module: str = TIMER,
+    entered: Mapping[str, Any] | None = None,
 ) -> Seat:
     """Returns the process that checks and times the candidates of a workload on this machine.
 
     Args:
+        workload: the operator as JSON: this process need not know it.
         options: of its device (:class:`~dietlab.timing.target.TimingTarget`).
         seconds: for one answer.
+        entered: what another process entered, for which this one asks (None: what this one did).
     """
     cores = hardware.threads
     request = {
         "op": "open",
         "contender": "candidates",
-        "workload": workload.to_json(),
+        "workload": dict(workload),
         "threads": cores,
         "options": dict(options),
+        **({} if entered is None else {ENTERED: entered}),
     }
     return Seat(
         request,

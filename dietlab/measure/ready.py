@@ -23,7 +23,7 @@ from dietlab.measure.builders import Builders, Built
 from dietlab.measure.record import Status, Trial
 from dietlab.shapes import Shape
 from dietlab.space import Scheme
-from dietlab.workloads import Workload, workload_from_json
+from dietlab.workloads import Workload, workload_from_json, workload_to_json
 
 LISTING = "libraries.jsonl"
 PACKED = ".xz"
@@ -203,7 +203,7 @@ def pack_libraries(
     folder.mkdir(parents=True, exist_ok=True)
     listing = folder / LISTING
     if not listing.exists() or not cut_truncated(listing):
-        header = {"workload": workload.to_json(), "hardware": hardware.to_json()}
+        header = {"workload": workload_to_json(workload), "hardware": hardware.to_json()}
         append_line(listing, {"schema_version": SCHEMA_VERSION, **header}, "ready libraries")
     ready = ReadyLibraries.open(folder)
     if (ready.workload, ready.hardware) != (workload, hardware):

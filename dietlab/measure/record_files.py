@@ -13,7 +13,7 @@ from dietlab.dims import Dim
 from dietlab.errors import MissingDependencyError, RecordError
 from dietlab.files import replacing
 from dietlab.measure.record import Record
-from dietlab.measure.store import RecordFile
+from dietlab.measure.store import RecordFile, compared
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,7 +55,7 @@ def merge_records(files: Sequence[RecordFile]) -> RecordFile:
     first, *others = files
     for other in others:
         for name in EQUAL:
-            found, wanted = other.header.get(name), first.header.get(name)
+            found, wanted = compared(other.header, name), compared(first.header, name)
             if found != wanted:
                 raise RecordError(
                     f"merged records are of one {name}",

@@ -32,7 +32,7 @@ from dietlab.measure.rpc_client import (
 )
 from dietlab.timing.protocol import TOGETHER, Timing
 from dietlab.timing.target import timing_target
-from dietlab.workloads import Workload
+from dietlab.workloads import Workload, require_entered
 
 RETRIES = 1
 """How often rivals whose server was lost are measured again, elsewhere."""
@@ -109,7 +109,9 @@ class RemoteRunner:
 
         Raises:
             MeasureError: if no server of the key is there in time, or one is of another processor.
+            WorkloadError: if the processes that measure cannot be told the operator.
         """
+        require_entered(workload)
         pool = self._started()
         self._give_back()
         self._join(self.patience)

@@ -9,11 +9,12 @@ from time import monotonic, sleep
 from types import TracebackType
 from typing import Any
 
+from dietlab.carried import carried
 from dietlab.errors import DietlabError, MeasureError
 from dietlab.hardware import Hardware
 from dietlab.measure.rpc_server import FAILURES
 from dietlab.timing.disturbance import Pace
-from dietlab.timing.process import WorkerCrashed, WorkerProcess, WorkerRefused, WorkerTimeout
+from dietlab.timing.process import ENTERED, WorkerCrashed, WorkerProcess, WorkerRefused, WorkerTimeout
 from dietlab.timing.target import timing_target
 from dietlab.workloads import Workload
 
@@ -66,6 +67,7 @@ class RemoteDevice:
             "workload": workload.to_json(),
             "hardware": hardware.to_json(),
             "seconds": self._seconds,
+            ENTERED: {**carried(), "path": []},  # folders are of this machine
         }
         self._asked(question, NETWORK_SECONDS)
         self._workload, self._starting = workload, timing_target(hardware.kind).START_SECONDS

@@ -23,10 +23,9 @@ from typing import Any
 from dietlab.errors import DietlabError, MeasureError, MissingDependencyError
 from dietlab.hardware import Hardware
 from dietlab.measure.local import candidates_seat
-from dietlab.timing.process import WorkerCrashed, WorkerRefused, WorkerTimeout
+from dietlab.timing.process import ENTERED, WorkerCrashed, WorkerRefused, WorkerTimeout
 from dietlab.timing.seat import Seat
 from dietlab.timing.target import timing_target
-from dietlab.workloads import workload_from_json
 
 LOOPBACK = "127.0.0.1"
 TRACKER_PORT, SERVER_PORT = 9190, 9090
@@ -50,7 +49,7 @@ class Session:
 
         {"op": "hello"} -> {"name"}
         {"op": "hardware", "cores": 1, "measure": true} -> the processor as JSON
-        {"op": "open", "workload": {..}, "hardware": {..}, "seconds": 60} -> {}
+        {"op": "open", "workload": {..}, "hardware": {..}, "seconds": 60, "entered": {..}} -> {}
         {"op": "check" or "time", ..} -> as :mod:`dietlab.timing.bench`; ``plan`` names a sent library
 
     A candidate that fails is told as ``{"failed": "timeout", "told": [invariant, value, remedy]}``.
@@ -84,8 +83,10 @@ class Session:
             self._seat.close()
         hardware = Hardware.from_json(question["hardware"])
         options, _ = timing_target(hardware.kind).options(hardware, Path.cwd())
-        workload = workload_from_json(question["workload"])
-        self._seat = candidates_seat(workload, hardware, options, question["seconds"])
+        # Only the seat's process makes what the client entered, as it runs the client's libraries.
+        self._seat = candidates_seat(
+            question["workload"], hardware, options, question["seconds"], entered=question.get(ENTERED)
+        )
         return {}
 
 

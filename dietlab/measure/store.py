@@ -17,7 +17,7 @@ from dietlab.hardware import Hardware
 from dietlab.lower.decisions import Lowering
 from dietlab.measure.record import Record
 from dietlab.measure.record_tables import frame_records, record_quantities, record_sections
-from dietlab.workloads import Workload, workload_from_json
+from dietlab.workloads import Workload, without_class, workload_from_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -143,11 +143,17 @@ class RecordStore:
     def _check_header(self, file: RecordFile) -> None:
         found = file.header
         for name in ("schema_version", "workload", "hardware"):
-            if found.get(name) != json.loads(json.dumps(self._header.get(name))):
+            if compared(found, name) != json.loads(json.dumps(compared(self._header, name))):
                 raise RecordError(
                     f"the records in {self.path} are of this {name}", found.get(name), "Use another folder."
                 )
         require_programs(self.path, file, Lowering.from_json(self._header.get("lowering")))
+
+
+def compared(header: Mapping[str, Any], name: str) -> Any:
+    """Returns a value of a header as it is compared: wherever the class of an operator is imported from."""
+    value = header.get(name)
+    return without_class(value) if isinstance(value, Mapping) else value
 
 
 def require_programs(path: Path | None, file: RecordFile, lowering: Lowering) -> None:

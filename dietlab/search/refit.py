@@ -12,7 +12,8 @@ from dietlab.cost import (
     Known,
     Prior,
     fit_cost_model,
-    predictor_named,
+    fitted_by,
+    predictor_found,
     with_prior,
 )
 from dietlab.measure import CacheState, Record
@@ -36,7 +37,7 @@ def refitted(
     """
     if name == COST_MODEL and kept is not None and kept.exists():
         return Calibrated(CostModel.load(kept), records, prior)
-    return with_prior(predictor_named(name, cache, seed), prior).fit(space, records)
+    return fitted_by(with_prior(predictor_found(name, cache, seed), prior), space, records)
 
 
 def explaining(known: Known, cache: CacheState, seed: int = 0) -> CostModel:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+from dietlab.contracts import name_of, shown
+from dietlab.errors import MeasureError
 from dietlab.events import Audience, RoundFinished, TrialMeasured
 from dietlab.measure import Record, RecordStore, Round, Runner, Trial
 from dietlab.search.decide import Pair
 from dietlab.search.phases import PhaseTimer, with_records
 from dietlab.search.tuner import Proposal, Tuner
 from dietlab.space import Space
+from dietlab.workloads import Workload
 
 Advance = Callable[[str, int], None]
 """Is told of each new record: a note, and 1 if the record was the last of a scheme that no earlier round had
@@ -90,7 +93,7 @@ class Sitting:
         best = max((record.gflops(workload) for record in self.store.records), default=0.0)
         found: dict[Pair, Record] = {}
         with _closed_on_error(self.runner):
-            for measurement in self.clock.watched(self.runner).measure(workload, trials):
+            for measurement in self.clock.watched(Answering(self.runner)).measure(workload, trials):
                 record = replace(measurement, asked_by=asked_by)
                 self._taken.add(len(self.store.records))
                 self.store.append(record)
@@ -116,6 +119,43 @@ class Sitting:
         best = max((record.gflops(workload) for record in records), default=0.0)
         seconds = with_records(self.clock.seconds, records)
         self.listeners.send(RoundFinished(number, len(records), failures, best, seconds))
+
+
+@dataclass(frozen=True)
+class Answering:
+    """A runner that returns one record for each pair that it was asked for, or raises an error.
+
+    Args:
+        runner: whatever :class:`~dietlab.measure.Runner` says.
+    """
+
+    runner: Runner
+
+    def measure(self, workload: Workload, trials: Sequence[Trial]) -> Iterator[Record]:
+        """Yields the runner's records, as they come.
+
+        Raises:
+            MeasureError: if it returns anything else, another pair, one twice, or leaves one out.
+        """
+        what = f"what measure of {name_of(self.runner)} returns"
+        asked = {(trial.scheme, shape) for trial in trials for shape in trial.shapes}
+        found = self.runner.measure(workload, trials)
+        if not isinstance(found, Iterable) or isinstance(found, (str, Mapping)):
+            raise MeasureError(f"{what} is records to go over", shown(found))
+        for record in found:
+            if not isinstance(record, Record):
+                raise MeasureError(f"{what} is records", shown(record))
+            if (record.scheme, record.shape) not in asked:
+                pair = f"{record.scheme.key} on {record.shape}"
+                raise MeasureError(f"{what} is one record of each pair that it was asked for", pair)
+            asked.remove((record.scheme, record.shape))
+            yield record
+        if asked:
+            scheme, shape = min(asked)
+            raise MeasureError(
+                f"{what} is one record of each pair that it was asked for, also of a failure",
+                f"none of {len(asked)}, such as {scheme.key} on {shape}",
+            )
 
 
 class Proposals:

@@ -11,7 +11,9 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from dietlab.contracts import listed, name_of, require_methods, shown
 from dietlab.cost import Predicts, adaptation_cost, best_shape
+from dietlab.errors import SpaceError
 from dietlab.measure import CacheState, Record
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import Scheme, Space
@@ -91,6 +93,47 @@ class Strategy(Protocol):
             count: how many at most.
             random: the only source of chance, so that equal seeds search alike.
         """
+
+
+def proposed(strategy: Strategy, state: SearchState, count: int, random: Random) -> tuple[Scheme, ...]:
+    """Returns what a strategy proposes: schemes of the space that were not tried, each once.
+
+    Args:
+        strategy: is asked.
+        state: what it is told.
+        count: how many at most.
+        random: its source of chance.
+
+    Raises:
+        SpaceError: if it proposes anything else, or nothing while schemes are left.
+    """
+    require_methods("a strategy", strategy, ("propose",), SpaceError)
+    name = name_of(strategy)
+    what = f"what propose of {name} returns"
+    found = listed(what, strategy.propose(state, count, random), SpaceError)
+    for scheme in found:
+        if not isinstance(scheme, Scheme):
+            raise SpaceError(f"{what} is a list of schemes", shown(scheme), "Return some of state.untried.")
+        if scheme not in state.space:
+            raise SpaceError(
+                f"{name} proposes schemes of the space", scheme.key, "Return some of state.untried."
+            )
+        if scheme in state.tried:
+            raise SpaceError(
+                f"{name} proposes schemes that were not tried", scheme.key, "state.untried has them."
+            )
+    if len(set(found)) < len(found):
+        twice = next(scheme.key for scheme in found if found.count(scheme) > 1)
+        raise SpaceError(f"{name} proposes each scheme once", f"{twice} twice")
+    if len(found) > count:
+        raise SpaceError(f"{name} proposes at most as many schemes as it is asked for, {count}", len(found))
+    if not found and state.untried:
+        raise SpaceError(
+            f"{name} proposes a scheme as long as some are left",
+            f"none, of {len(state.untried)}",
+            "state.filled(picks, count, random) adds some at random.",
+        )
+    return found
 
 
 def target_shape(scheme: Scheme, space: Space, shapes: tuple[Shape, ...]) -> Shape:

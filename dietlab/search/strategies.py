@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from random import Random
+from typing import cast
 
+from dietlab.contracts import require_methods, shown
 from dietlab.errors import SpaceError
+from dietlab.registry import Registry
 from dietlab.search.autotvm import AnnealingStrategy, GeneticStrategy
 from dietlab.search.marginal import DraftStrategy, MarginalStrategy
 from dietlab.search.paper import PaperStrategy
@@ -35,27 +39,69 @@ class GridStrategy:
         return [scheme for scheme in order if scheme not in state.tried][:count]
 
 
-STRATEGIES: dict[str, Callable[[], Strategy]] = {
-    "draft": DraftStrategy,
-    "marginal": MarginalStrategy,
-    "paper": PaperStrategy,
-    "annealing": AnnealingStrategy,
-    "genetic": GeneticStrategy,
-    "tpe": TpeStrategy,
-    "random": RandomStrategy,
-    "grid": GridStrategy,
-}
-"""Strategies by name; called without arguments, each makes a new one."""
+def _strategy(name: str, value: object) -> Callable[[], Strategy]:
+    """Returns what makes the strategy: its class, a function, or one that returns what is an object."""
+    if hasattr(value, "propose") and not isinstance(value, type):
+        return lambda: cast(Strategy, value)
+    if not callable(value) or (isinstance(value, type) and not hasattr(value, "propose")):
+        raise SpaceError(f"the strategy {name} is a class or an object with propose", shown(value))
+    return value
+
+
+STRATEGIES: Registry[Callable[[], Strategy]] = Registry(
+    "a strategy",
+    "dietlab.strategies",
+    {
+        "draft": DraftStrategy,
+        "marginal": MarginalStrategy,
+        "paper": PaperStrategy,
+        "annealing": AnnealingStrategy,
+        "genetic": GeneticStrategy,
+        "tpe": TpeStrategy,
+        "random": RandomStrategy,
+        "grid": GridStrategy,
+    },
+    _strategy,
+    SpaceError,
+)
+"""Strategies by name; called without arguments, each makes one. ``STRATEGIES["climb"] = HillClimb`` enters a
+class, or an object, of your own."""
 
 
 def strategy_named(strategy: str | Strategy) -> Strategy:
     """Returns the strategy of that name, or the strategy itself.
 
+    Args:
+        strategy: a key of :data:`STRATEGIES`, ``MODULE:NAME``, or an object with ``propose``.
+
     Raises:
-        SpaceError: for an unknown name.
+        SpaceError: for an unknown name, or anything else.
     """
     if not isinstance(strategy, str):
+        require_methods("a strategy", strategy, ("propose",), SpaceError)
         return strategy
-    if strategy not in STRATEGIES:
-        raise SpaceError(f"a strategy is one of {', '.join(STRATEGIES)}", repr(strategy))
-    return STRATEGIES[strategy]()
+    return _made(strategy, STRATEGIES.named(strategy))
+
+
+def strategy_found(name: str) -> Strategy:
+    """Returns the strategy that a file names; no module is imported for it.
+
+    Args:
+        name: a key of :data:`STRATEGIES`.
+
+    Raises:
+        SpaceError: for a name that is not known here.
+    """
+    return _made(name, STRATEGIES.found(name))
+
+
+def _made(name: str, make: Callable[[], Strategy]) -> Strategy:
+    try:
+        signature(make).bind()
+    except TypeError as error:
+        raise SpaceError(
+            f"the strategy {name} is made without arguments", error, "Give them defaults, or enter an object."
+        ) from None
+    made = make()
+    require_methods(f"the strategy {name}", made, ("propose",), SpaceError)
+    return made

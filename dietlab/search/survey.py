@@ -10,10 +10,10 @@ from dietlab.events import Observer, audience
 from dietlab.hardware import Hardware
 from dietlab.lower.decisions import DEFAULTS
 from dietlab.measure import CacheState, Record, RecordStore, Runner, Trial
-from dietlab.search.rounds import missing
+from dietlab.search.rounds import Answering, missing
 from dietlab.shapes import Shape
 from dietlab.space import Space
-from dietlab.workloads import Workload
+from dietlab.workloads import Workload, workload_to_json
 
 BATCH = 32
 """Schemes that are built together before any of them is timed: enough to keep all cores compiling."""
@@ -41,7 +41,7 @@ def survey(
     with listeners.stage("survey", sum(len(trial.shapes) for trial in left), "measurement") as progress:
         best = 0.0
         for start in range(0, len(left), BATCH):
-            for record in runner.measure(space.workload, left[start : start + BATCH]):
+            for record in Answering(runner).measure(space.workload, left[start : start + BATCH]):
                 store.append(record)
                 best = max(best, record.gflops(space.workload))
                 progress.advance(f"best {best:.1f} GFLOP/s")
@@ -51,7 +51,7 @@ def survey(
 def records_header(workload: Workload, hardware: Hardware, cache: CacheState) -> dict[str, Any]:
     """Returns the first line of a file of records: what was measured, on what, and by which programs."""
     return {
-        "workload": workload.to_json(),
+        "workload": workload_to_json(workload),
         "hardware": hardware.to_json(),
         "versions": versions(),
         "cache": cache,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dietlab.cost import Fitted, Prior, Survey, predictor_named, with_prior
+from dietlab.cost import Fitted, Prior, Survey, fitted_by, predictor_named, with_prior
 from dietlab.errors import ModelError
 from dietlab.measure import Record, ReplayRunner
 from dietlab.search.effort import Effort, effort_named
@@ -90,7 +90,9 @@ def transfer_curves(
             predictor = with_prior(predictor_named(model, survey.cache, seed), known)
             ends = _ends_of_rounds(run.records)
             points = [0, *ends] if known is not None and not known.strangers(survey.space.hardware) else ends
-            qualities = [quality(predictor.fit(survey.space, run.records[:end]), truth) for end in points]
+            qualities = [
+                quality(fitted_by(predictor, survey.space, run.records[:end]), truth) for end in points
+            ]
             found.append(Curve(start, seed, tuple(points), tuple(qualities)))
     return found
 

@@ -6,8 +6,9 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from dietlab.cost import COST_MODEL, Fitted, Predictor, Prior, predictor_named, with_prior
-from dietlab.errors import SpaceError, require_type
+from dietlab.contracts import require_methods
+from dietlab.cost import COST_MODEL, Fitted, Predictor, Prior, fitted_by, predictor_named, with_prior
+from dietlab.errors import MeasureError, SpaceError, require_type
 from dietlab.events import ModelFitted, Observer, Stage, audience
 from dietlab.measure import Record, RecordStore, Runner
 from dietlab.search.decide import Pair
@@ -47,11 +48,12 @@ def tune(
         shapes: the weighted shapes to tune for; held-out ones are never measured.
         runner: measures trials: local, replay or synthetic.
         effort: a preset's name (``smoke``, ``quick``, ``full``) or counts of trials and seconds.
-        strategy: a strategy's name or an object with ``propose``.
+        strategy: a strategy's name (:data:`~dietlab.search.STRATEGIES`, or ``MODULE:NAME``) or an object with
+            ``propose``.
         observers: get every progress event.
         store: receives every record before it is announced; in memory if None.
-        predictor: what predicts times from records: a cost model's name (``dietlab.cost.COST_MODELS``) or an
-            object with ``fit``.
+        predictor: what predicts times from records: a cost model's name (``dietlab.cost.COST_MODELS``, or
+            ``MODULE:NAME``) or an object with ``fit``.
         max_kernels: the most micro-kernels of the library that the tuning is for.
         seed: of the proposals and of the default predictor.
         measurable: pairs of a scheme and a shape that ``runner`` can measure (None: its ``pairs``, if it has
@@ -63,12 +65,15 @@ def tune(
 
     Raises:
         ModelError: if every candidate failed, no cost model has that name, or there is a prior for one that
-            takes none, or of another kind of processor.
-        SpaceError: if an argument stands in another's place.
+            takes none, or of another kind of processor; or if what it fitted gives no times.
+        SpaceError: if an argument stands in another's place, there is no such strategy, or it proposes
+            anything but schemes that were not tried.
+        MeasureError: if ``runner`` does not measure, or leaves something out.
     """
     order = "The order is tune(space, shapes, runner)."
     require_type("the first argument of tune", space, Space, SpaceError, order)
     require_type("the second argument of tune", shapes, ShapeSet, SpaceError, order)
+    require_methods("the third argument of tune, a runner,", runner, ("measure",), MeasureError)
     effort, clock = effort_named(effort), PhaseTimer()
     store = RecordStore() if store is None else store
     predictor = with_prior(predictor_named(predictor, effort.timing.cache, seed), prior)
@@ -104,7 +109,7 @@ class _Timed:
     clock: PhaseTimer
 
     def fit(self, space: Space, records: Sequence[Record]) -> Fitted:
-        return self.clock.fit(lambda: self.predictor.fit(space, records))
+        return self.clock.fit(lambda: fitted_by(self.predictor, space, records))
 
 
 def _searched(tuner: Tuner, sitting: Sitting, proposals: Proposals) -> Tuner:

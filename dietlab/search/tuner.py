@@ -7,13 +7,22 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from random import Random
 
-from dietlab.cost import Calibrated, Fitted, Known, LearnedPredictor, Predictor, evaluate_model, mean_metrics
+from dietlab.cost import (
+    Calibrated,
+    Fitted,
+    Known,
+    LearnedPredictor,
+    Predictor,
+    evaluate_model,
+    fitted_by,
+    mean_metrics,
+)
 from dietlab.dispatch import length_grid
 from dietlab.errors import ModelError
 from dietlab.measure import Record, Round, Trial
 from dietlab.search.decide import Decision, Pair
 from dietlab.search.effort import Effort
-from dietlab.search.state import SearchState, Strategy, target_shape
+from dietlab.search.state import SearchState, Strategy, proposed, target_shape
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import Scheme, Space
 
@@ -113,10 +122,12 @@ class Tuner:
         if not any(record.ok for record in self.records):
             if during is not None:
                 return None
+            first = next(iter(self.records), None)
+            reason = f", the first of which {first.status}: {first.reason}" if first else ""
             raise ModelError(
                 "at least one candidate is measured",
-                f"{len(self.records)} failures",
-                "Their reasons stand in the records; `dietlab doctor` checks the machine.",
+                f"{len(self.records)} failures{reason}",
+                "All reasons stand in the records; `dietlab doctor` checks the machine.",
             )
         asked = during.pairs if during is not None and during.round.stage == DECIDE else ()
         decided = self.decided + len(asked)
@@ -150,7 +161,7 @@ class Tuner:
     def fitted(self) -> Fitted | None:
         """The predictor fitted on all records; before one is successful, what it knows without, or None."""
         try:
-            return self.predictor.fit(self.space, self.records)
+            return fitted_by(self.predictor, self.space, self.records)
         except ModelError:
             if any(record.ok for record in self.records):
                 raise
@@ -200,11 +211,11 @@ class Tuner:
         if tried >= self.goal:
             return None
         random = Random(f"{self.seed}/{tried}")  # the same after a restart
-        schemes = self.strategy.propose(state, min(self.effort.batch, self.goal - tried), random)
+        schemes = proposed(self.strategy, state, min(self.effort.batch, self.goal - tried), random)
         if not schemes:
             return None
         trials = [Trial(scheme, self._shapes_of(scheme)) for scheme in schemes]
-        return Proposal(Round(SEARCH, tried), (*trials, *self._references()), tuple(schemes))
+        return Proposal(Round(SEARCH, tried), (*trials, *self._references()), schemes)
 
     def _shapes_of(self, scheme: Scheme) -> tuple[Shape, ...]:
         """Returns the shapes on which the search measures a scheme: the one with the least adaptation cost

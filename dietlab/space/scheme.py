@@ -8,7 +8,8 @@ from functools import cached_property, lru_cache
 from typing import Any, Generic
 
 from dietlab.errors import SpaceError
-from dietlab.hardware.target import known_targets, part
+from dietlab.hardware.target import TARGETS, part
+from dietlab.registry import Registry
 from dietlab.space.micro_kernel import COMPOSED, ORDERS, Edge, Kernel, MicroKernel, Order, with_rows
 from dietlab.workloads import Role
 
@@ -72,7 +73,7 @@ class Scheme(Generic[Kernel]):
         """
         found = parsed(key)
         if found is None:
-            kernels = ((name, part(name, "space").KERNEL) for name in known_targets())
+            kernels = ((name, part(name, "space").KERNEL) for name in TARGETS)
             examples = " or ".join(f"{kernel.example} ({name})" for name, kernel in kernels)
             raise SpaceError(f"a scheme's key reads like {examples}", repr(key))
         return found
@@ -154,10 +155,14 @@ def scheme_with(
     return replace(scheme, kernel=kernel, edge=scheme.edge if edge is None else edge)
 
 
-@lru_cache(maxsize=1 << 14)
 def parsed(key: str) -> Scheme | None:
     """Returns the scheme of that key; None if it is not one."""
-    for name in known_targets():
+    return _parsed(key, Registry.changes)
+
+
+@lru_cache(maxsize=1 << 14)
+def _parsed(key: str, changes: int) -> Scheme | None:
+    for name in TARGETS:
         kind: type[MicroKernel] = part(name, "space").KERNEL
         found = kind.parse(key)
         if found is not None and (found[1] or not kind.ordered):

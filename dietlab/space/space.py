@@ -14,7 +14,7 @@ from dietlab.space.limit import Limit
 from dietlab.space.micro_kernel import EDGES, Edge, MicroKernel
 from dietlab.space.scheme import Scheme
 from dietlab.space.target import space_target
-from dietlab.workloads import Workload
+from dietlab.workloads import Workload, require_workload
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -175,6 +175,7 @@ def build_space(workload: Workload, hardware: Hardware, edges: Iterable[Edge] = 
     Raises:
         SpaceError: if nothing fits, ``hardware`` is no processor, or there is no such treatment of the edge
             tile.
+        WorkloadError: if ``workload`` is no operator, or contradicts itself.
     """
     require_type(
         "the second argument of build_space",
@@ -183,6 +184,7 @@ def build_space(workload: Workload, hardware: Hardware, edges: Iterable[Edge] = 
         SpaceError,
         "The order is build_space(workload, hardware).",
     )
+    require_workload(workload)
     require_names("treatments of the edge tile", EDGES, edges, SpaceError, at_least=1)
     return _built(workload, hardware, tuple(edges))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,7 +18,16 @@ import numpy.typing as npt
 from dietlab.files import replacing
 from dietlab.lower.runtime import aligned_empty
 from dietlab.shapes import Shape
-from dietlab.workloads import FloatArray, Workload, axis_of, dtypes_of, require_dtype, tolerance
+from dietlab.workloads import (
+    FloatArray,
+    Workload,
+    axis_of,
+    dtypes_of,
+    require_dtype,
+    require_inputs,
+    require_reference,
+    tolerance,
+)
 
 MOST_FLOPS = 4e9
 """The most flops of a complete float64 reference, which takes seconds; beyond it only some rows are
@@ -70,13 +80,14 @@ class Problem:
         constants = _constants(workload, least, seed)
         operands = {
             name: constants[name][0] if name in constants else aligned(value)
-            for name, value in workload.inputs(shape, seed).items()
+            for name, value in _drawn(workload, shape, seed).items()
         }
         exact: dict[str, Any] = {**operands, **{name: wide for name, (_, wide) in constants.items()}}
         chosen = _chosen_rows(workload, shape, seed)
         if len(chosen) < workload.output_shape(shape)[-2]:
             exact |= {name: exact[name][..., chosen, :] for name in ("x", "residual") if name in exact}
-        return cls(workload, shape, operands, chosen, workload.reference(exact), tolerance(workload, exact))
+        right = require_reference(workload, shape, len(chosen), workload.reference(exact))
+        return cls(workload, shape, operands, chosen, right, tolerance(workload, exact))
 
     @property
     def out_shape(self) -> tuple[int, ...]:
@@ -142,8 +153,14 @@ def _chosen_rows(workload: Workload, shape: Shape, seed: int) -> npt.NDArray[np.
 def _constants(workload: Workload, shape: Shape, seed: int) -> dict[str, tuple[FloatArray, FloatArray]]:
     """Returns constant operands, which are the same for any rows, as they are and in float64: large arrays,
     of which each shape would make its own."""
-    inputs = workload.inputs(shape, seed)
+    inputs = _drawn(workload, shape, seed)
     return {name: (aligned(inputs[name]), inputs[name].astype(np.float64)) for name in workload.constants}
+
+
+def _drawn(workload: Workload, shape: Shape, seed: int) -> Mapping[str, FloatArray]:
+    drawn = workload.inputs(shape, seed)
+    require_inputs(workload, shape, drawn)
+    return drawn
 
 
 def aligned(array: FloatArray) -> FloatArray:

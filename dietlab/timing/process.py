@@ -1,7 +1,8 @@
 """A child process that answers one JSON line for each JSON line: crashes stay in the child.
 
 Everything that runs generated code or a vendor's library does so here: builders, the timing
-worker, contenders and the per-shape tuner. Nothing is pickled.
+worker, contenders and the per-shape tuner. A request also tells what was entered here since the last one
+(:mod:`dietlab.carried`); nothing else is pickled.
 """
 
 from __future__ import annotations
@@ -19,10 +20,14 @@ from time import monotonic
 from types import TracebackType
 from typing import Any
 
+from dietlab.carried import carried, enter
 from dietlab.errors import DietlabError, MeasureError
 
 STARTER = "dietlab.timing.worker"
 """The module that runs a worker's module."""
+
+ENTERED = "entered"
+"""Where a request has what was entered in the process that asks, or in the one that it asks for."""
 
 STDERR_TAIL = 600
 """Characters of a crashed child's last messages that its error quotes."""
@@ -55,6 +60,7 @@ class WorkerProcess:
         self._child: subprocess.Popen[bytes] | None = None
         self._stderr = tempfile.TemporaryFile()
         self._buffer = b""
+        self._told: Mapping[str, Any] = {}
 
     @property
     def pid(self) -> int | None:
@@ -69,6 +75,9 @@ class WorkerProcess:
         """
         child = self._alive()
         assert child.stdin is not None
+        entered = carried()
+        if (entered or self._told) and entered is not self._told and ENTERED not in request:
+            request, self._told = {**request, ENTERED: entered}, entered
         try:
             child.stdin.write(json.dumps(request).encode() + b"\n")
             child.stdin.flush()
@@ -105,6 +114,7 @@ class WorkerProcess:
     def _alive(self) -> subprocess.Popen[bytes]:
         if self._child is None:
             self._stderr = tempfile.TemporaryFile()
+            self._told = {}
             self._child = subprocess.Popen(
                 [sys.executable, "-m", STARTER, self._module],
                 stdin=subprocess.PIPE,
@@ -153,7 +163,10 @@ def serve(handler: Handler) -> None:
     os.dup2(2, 1)
     for line in sys.stdin:
         try:
-            answer = dict(handler(json.loads(line)))
+            request = json.loads(line)
+            if ENTERED in request:
+                enter(request.pop(ENTERED))
+            answer = dict(handler(request))
         except DietlabError as error:
             answer = {"error": str(error)}
         except Exception as error:  # the parent must hear of anything that went wrong

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
-from typing import Any
-
-from dietlab.errors import WorkloadError, mismatch
-from dietlab.shapes import Dim
+from dietlab.workloads.agreement import require_inputs, require_reference, require_workload
 from dietlab.workloads.batch_matmul import BatchMatmul
 from dietlab.workloads.contraction import (
     Axis,
@@ -34,32 +28,17 @@ from dietlab.workloads.dimensions import bound
 from dietlab.workloads.epilogue import ACTIVATIONS, NO_EPILOGUE, Activation, Epilogue
 from dietlab.workloads.int8 import require_scales
 from dietlab.workloads.layer import at_layer, length_dim, shapes_of_layer
+from dietlab.workloads.operators import (
+    OPERATORS,
+    OperatorKind,
+    make_workload,
+    require_entered,
+    without_class,
+    workload_from_json,
+    workload_to_json,
+)
 from dietlab.workloads.precision import PRECISIONS, FloatArray, Precision, require_dtype
 from dietlab.workloads.tolerance import tolerance
-
-
-@dataclass(frozen=True)
-class OperatorKind:
-    """An operator's class, its dimensions, and an example of them for the command line."""
-
-    make: Callable[..., Workload]
-    read: Callable[[Mapping[str, Any]], Workload]
-    dims: tuple[str, ...]
-    example: str
-
-
-OPERATORS: dict[str, OperatorKind] = {
-    "dense": OperatorKind(Dense, Dense.from_json, ("T", "N", "K"), "--dim T=1:128 --dim N=2304 --dim K=768"),
-    **{
-        f"batch-matmul-{form}": OperatorKind(
-            partial(BatchMatmul, form=form),
-            BatchMatmul.from_json,
-            ("T", "B", "D"),
-            "--dim T=1:128 --dim B=192 --dim D=64",
-        )
-        for form in ("nt", "nn")
-    },
-}
 
 __all__ = [
     "ACTIVATIONS",
@@ -74,6 +53,7 @@ __all__ = [
     "FloatArray",
     "Inputs",
     "IntArray",
+    "OperatorKind",
     "Precision",
     "Role",
     "Weights",
@@ -91,48 +71,17 @@ __all__ = [
     "length_dim",
     "make_workload",
     "require_dtype",
+    "require_entered",
+    "require_inputs",
+    "require_reference",
     "require_scales",
+    "require_workload",
     "shapes_of_layer",
     "smallest",
     "smallest_shape",
     "static_extent",
     "tolerance",
+    "without_class",
     "workload_from_json",
+    "workload_to_json",
 ]
-
-
-def make_workload(operator: str, dims: Mapping[str, Dim | int], **options: Any) -> Workload:
-    """Returns an operator from its name and dimensions, as the command line gives them.
-
-    Args:
-        operator: such as ``"dense"``, a key of :data:`OPERATORS`.
-        dims: each a number or a range, by the operator's names.
-        options: its other fields, such as ``bias=True`` or ``dtype="bfloat16"``.
-
-    Raises:
-        WorkloadError: if the operator, a dimension or an option is unknown, or one is missing.
-    """
-    known = _operator(operator)
-    if wrong := mismatch(dims, known.dims):
-        raise WorkloadError(
-            f"{operator} has the dimensions {', '.join(known.dims)}", wrong, f"For example {known.example}."
-        )
-    try:
-        return known.make(**{**dims, **options})
-    except TypeError:
-        raise WorkloadError(f"{operator} knows its options", ", ".join(sorted(options))) from None
-
-
-def workload_from_json(value: Mapping[str, Any]) -> Workload:
-    """Returns the inverse of ``workload.to_json()``.
-
-    Args:
-        value: what ``to_json`` returned.
-    """
-    return _operator(value.get("operator")).read(value)
-
-
-def _operator(name: Any) -> OperatorKind:
-    if name not in OPERATORS:
-        raise WorkloadError(f"the operator is one of {', '.join(sorted(OPERATORS))}", repr(name))
-    return OPERATORS[name]

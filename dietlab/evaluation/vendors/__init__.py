@@ -16,6 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from dietlab.contracts import shown
+from dietlab.errors import MeasureError
 from dietlab.evaluation.vendors.interface import (
     Call,
     Kind,
@@ -30,12 +32,37 @@ from dietlab.evaluation.vendors.onnx_runtime import OnnxRuntime
 from dietlab.evaluation.vendors.openblas import OpenBlas
 from dietlab.evaluation.vendors.pytorch import OneDnnPacked, Torch
 from dietlab.evaluation.vendors.zendnn import ZenDnn, ZenDnnPacked
+from dietlab.registry import Registry
 
-VENDORS: dict[str, Callable[[int], Vendor]] = {
-    vendor.name: vendor
-    for vendor in (OpenBlas, Mkl, MklPacked, Torch, OneDnnPacked, ZenDnn, ZenDnnPacked, OnnxRuntime)
-}
-"""Vendors by name; called with a number of threads, each loads its library."""
+NAMES_OF_OURS = ("dietlab", "library", "libraries", "ansor", "largest-shape", "oracle")
+"""Contenders that are no vendors."""
+
+
+def _vendor(name: str, value: object) -> Callable[[int], Vendor]:
+    if not callable(value) or (isinstance(value, type) and not hasattr(value, "prepare")):
+        remedy = f"Enter {type(value).__name__} itself." if hasattr(value, "prepare") else ""
+        raise MeasureError(
+            f"the contender {name} is entered as a class with prepare, made with a number of threads",
+            shown(value),
+            remedy,
+        )
+    return value
+
+
+VENDORS: Registry[Callable[[int], Vendor]] = Registry(
+    "a contender",
+    "dietlab.vendors",
+    {
+        vendor.name: vendor
+        for vendor in (OpenBlas, Mkl, MklPacked, Torch, OneDnnPacked, ZenDnn, ZenDnnPacked, OnnxRuntime)
+    },
+    _vendor,
+    MeasureError,
+    reserved=NAMES_OF_OURS,
+    travels=True,
+)
+"""Vendors by name; called with a number of threads, each loads its library. ``VENDORS["mine"] = Mine`` enters
+a class of your own, in this process and in those that it starts."""
 
 __all__ = [
     "VENDORS",

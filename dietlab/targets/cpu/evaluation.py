@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from dietlab.evaluation.target import WorkerModule
-from dietlab.evaluation.vendors import VENDORS as KNOWN
+from dietlab.evaluation.vendors import VENDORS as VENDORS
 from dietlab.hardware import Hardware
 from dietlab.shapes import Shape
 from dietlab.timing.contender import NoFormError
 from dietlab.workloads import Workload
 
-VENDORS = tuple(KNOWN)
 WORKER = WorkerModule("dietlab.evaluation.contender_worker", 120.0)
 
 

@@ -1,0 +1,872 @@
+"""What others bring: known by name wherever a name is asked for, taken to worker processes, never imported
+because a file names it, and checked where it comes in."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from conftest import ROOT
+from test_how_tos import page_named
+
+from dietlab import registry
+from dietlab.bench.strategies import compare_strategies, rivals
+from dietlab.bench.surveyed import Surveyed, synthetic_survey
+from dietlab.carried import carried, enter
+from dietlab.cli import main
+from dietlab.cost import COST_MODELS, Analytic, Survey, judge
+from dietlab.cost.predictor import Checked
+from dietlab.errors import (
+    DietlabError,
+    HardwareError,
+    MeasureError,
+    ModelError,
+    RecordError,
+    SpaceError,
+    StudyError,
+    WorkloadError,
+)
+from dietlab.evaluation.contenders import make_contender
+from dietlab.evaluation.lineup import contenders_for
+from dietlab.evaluation.vendors import VENDORS
+from dietlab.events import audience
+from dietlab.hardware import Hardware
+from dietlab.hardware.target import TARGETS
+from dietlab.measure import LocalRunner, Record, RecordFile, RecordStore, SyntheticRunner, Trial, read_records
+from dietlab.measure.record_files import merge_records
+from dietlab.measure.rpc_server import Session
+from dietlab.registry import Registry, entry_points, import_named
+from dietlab.search import EFFORTS, STRATEGIES, SearchState, survey, tune
+from dietlab.search.survey import records_header
+from dietlab.shapes import Dim, Shape, ShapeSet
+from dietlab.space import Scheme, Space, build_space
+from dietlab.study import Study
+from dietlab.timing.problem import Problem
+from dietlab.timing.process import ENTERED, WorkerProcess, WorkerRefused
+from dietlab.workloads import (
+    OPERATORS,
+    Axis,
+    Dense,
+    OperatorKind,
+    Workload,
+    make_workload,
+    require_entered,
+    require_workload,
+    workload_from_json,
+    workload_to_json,
+)
+
+HARDWARE = Hardware.preset("zen4-1core")
+DENSE = Dense(T=Dim(1, 16), N=64, K=32)
+SHAPES = ShapeSet.extents(DENSE, [1, 5, 16])
+RUNNER = SyntheticRunner(HARDWARE)
+EFFORT = replace(EFFORTS["smoke"], decisions=0)
+DIMS: dict[str, Dim | int] = {"T": Dim(1, 16), "N": 96, "K": 40}
+
+BESIDE = '''
+from pathlib import Path
+
+Path(__file__).with_suffix(".imported").touch()
+
+
+class Chance:
+    """Whatever is left, by chance."""
+
+    def propose(self, state, count, random):
+        return state.filled((), count, random)
+
+
+class Bound:
+    """The analytic bound."""
+
+    def __init__(self, cache="hot"):
+        self.cache = cache
+
+    def fit(self, space, records):
+        from dietlab.cost import Analytic
+
+        return Analytic.of(space, self.cache)
+
+
+CHANCE = Chance()
+NUMBER = 3
+
+
+def made():
+    return Chance()
+
+
+class Idle:
+    """A contender that computes nothing."""
+
+    def __init__(self, threads):
+        pass
+
+    def version(self):
+        return "1"
+
+    def kind(self, workload):
+        return "plain"
+
+    def prepare(self, workload, constants, shape):
+        return self
+
+    def bind(self, operands, out):
+        return int
+'''
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    """Forgets what a test entered, trusted, imported, or put on the path."""
+    entered = {one.group: dict(one.entered) for one in Registry.all}
+    trusted, path, modules = set(registry._TRUSTED), list(sys.path), set(sys.modules)
+    yield
+    registry.tell(entered)
+    registry._TRUSTED.clear()
+    registry._TRUSTED.update(trusted)
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        if name in ("beside", "product", "broken"):
+            del sys.modules[name]
+    entry_points.cache_clear()
+
+
+@pytest.fixture
+def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder on the path with a module of somebody else's; the module leaves a mark when it is imported."""
+    (tmp_path / "beside.py").write_text(BESIDE, encoding="utf-8")
+    (tmp_path / "product.py").write_text(page_named("operator").files["product.py"], encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+def imported(folder: Path) -> bool:
+    return (folder / "beside.imported").exists()
+
+
+def installed(folder: Path, points: str) -> None:
+    """Makes entry points known as an installation does."""
+    about = folder / "beside-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: beside\nVersion: 1\n")
+    (about / "entry_points.txt").write_text(points)
+    entry_points.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def space() -> Space:
+    whole = build_space(DENSE, HARDWARE)
+    return whole.restricted_to(Random(1).sample(whole.schemes, 40))
+
+
+@pytest.fixture(scope="module")
+def surveyed(space: Space) -> Surveyed:
+    return synthetic_survey(space, SHAPES.shapes)
+
+
+# Names
+
+
+def test_every_kind_has_one_registry_with_a_group_of_entry_points() -> None:
+    assert [one.group for one in Registry.all] == [
+        "dietlab.targets",
+        "dietlab.operators",
+        "dietlab.cost_models",
+        "dietlab.strategies",
+        "dietlab.vendors",
+    ]
+    assert [*TARGETS] == ["cpu", "cuda"] and [*OPERATORS] == ["dense", "batch-matmul-nt", "batch-matmul-nn"]
+
+
+def test_a_name_is_taken_wherever_one_is_given(beside: Path, space: Space, surveyed: Surveyed) -> None:
+    run = tune(space, SHAPES, RUNNER, EFFORT, "beside:Chance", predictor="beside:Bound")
+    assert run.trials == EFFORT.trials and isinstance(run.predictor, Analytic)
+    names = ["beside:Chance", "beside:CHANCE", "beside:made", "random"]
+    found = compare_strategies(surveyed, names, range(1), EFFORT)
+    courses = {course.strategy: course.quality for course in found.courses}
+    assert list(courses) == names and len(set(courses.values())) == 1  # all are the same search
+    STRATEGIES["chance"] = STRATEGIES["beside:Chance"]
+    assert compare_strategies(surveyed, ["chance"], range(1), EFFORT).courses[0].quality == courses["random"]
+    assert {"chance", "beside:Chance", "draft ahead"} <= set(rivals())
+    file = RecordFile(records_header(DENSE, HARDWARE, "hot"), survey(space, SHAPES.shapes, RUNNER))
+    judged = judge([Survey.of(file)], ["beside:Bound", "analytic"], ["kernels"], [20], seeds=1)
+    mine, own = ({**one.metrics, "fit_seconds": 0} for one in judged)
+    assert mine == own
+    assert contenders_for("cpu", ["beside:Idle"])[-4] == "beside:Idle"
+
+
+def test_an_installed_package_adds_names(beside: Path, space: Space) -> None:
+    installed(
+        beside,
+        "[dietlab.strategies]\nchance = beside:Chance\ndraft = beside:Chance\nlost = nowhere:Lost\n"
+        "[dietlab.operators]\nproduct = product:Product\n",
+    )
+    assert not imported(beside) and [*STRATEGIES][-2:] == ["chance", "lost"]
+    assert type(STRATEGIES["draft"]()).__module__ == "dietlab.search.marginal"
+    assert tune(space, SHAPES, RUNNER, EFFORT, "chance").trials == EFFORT.trials
+    work = make_workload("product", DIMS)
+    assert workload_from_json(workload_to_json(work)) == work
+    with pytest.raises(SpaceError, match=r"a strategy 'lost' can be loaded from nowhere:Lost; got ModuleNot"):
+        tune(space, SHAPES, RUNNER, EFFORT, "lost")
+    done = CliRunner().invoke(main, ["doctor"])
+    assert "ok   a strategy of others, chance: entry point beside:Chance" in done.output
+    assert "-    a strategy of others, lost: a strategy 'lost' can be loaded" in done.output
+    assert "ok   the operator of others, product" in done.output
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("random", list, r"is not one of dietlab's own; got 'random'\. Choose another"),
+        ("a,b", list, "has letters, digits and any of"),
+        ("", list, "has letters, digits and any of"),
+        ("mine", list, r"the strategy mine is a class or an object with propose; got the class list"),
+        ("mine", None, r"with propose; got None"),
+        ("mine", "random", r"with propose; got 'random'"),
+    ],
+)
+def test_what_cannot_be_entered_is_an_error(name: str, value: object, told: str) -> None:
+    with pytest.raises(SpaceError, match=told):
+        STRATEGIES[name] = value
+    assert "mine" not in STRATEGIES and not STRATEGIES.entered
+
+
+def test_other_kinds_that_cannot_be_entered_are_errors() -> None:
+    with pytest.raises(MeasureError, match=r"not one of dietlab's own; got 'oracle'"):
+        VENDORS["oracle"] = list
+    with pytest.raises(MeasureError, match="the contender mine is entered as a class with prepare"):
+        VENDORS["mine"] = make_contender("openblas", 1, {})
+    with pytest.raises(
+        ModelError, match=r"is a class or an object with fit, or a Registered; got a value of"
+    ):
+        COST_MODELS["mine"] = object()
+    with pytest.raises(WorkloadError, match=r"entered as its class; got a value of class Dense"):
+        OPERATORS["mine"] = DENSE
+    with pytest.raises(WorkloadError, match=r"has from_json, flops, .*got the class Hardware without flops"):
+        OPERATORS["mine"] = Hardware
+    with pytest.raises(HardwareError, match="the target mine is a package, or a module"):
+        TARGETS["mine"] = object()
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        (
+            "nowhere:Chance",
+            r"the module 'nowhere' of a strategy can be imported; got ModuleNotFoundError.*PATH",
+        ),
+        ("broken:Chance", r"the module 'broken' of a strategy can be imported; got ZeroDivisionError"),
+        ("beside:Chanse", r"a strategy is in .*beside.py; got beside:Chanse\. Did you mean 'Chance'\?"),
+        ("beside:NUMBER", r"the strategy beside:NUMBER is a class or an object with propose; got 3"),
+        ("beside:Bound", r"the strategy beside:Bound is .* with propose; got the class Bound"),
+        ("chanse", r"a strategy is one of draft, .*; got 'chanse'\. One of your own is MODULE:NAME"),
+        ("rondom", r"Did you mean 'random'\?"),
+        (3, r"a strategy is an object with propose; got 3"),
+    ],
+)
+def test_a_wrong_name_says_what_is_wrong(beside: Path, space: Space, name: Any, told: str) -> None:
+    (beside / "broken.py").write_text("1 / 0\n")
+    with pytest.raises(SpaceError, match=told):
+        tune(space, SHAPES, RUNNER, EFFORT, name)
+
+
+def test_the_command_line_takes_a_module_of_the_current_folder(beside: Path) -> None:
+    def asked(*arguments: str) -> subprocess.CompletedProcess[str]:
+        start = "import sys; sys.path.remove(''); from dietlab.cli import main; main(prog_name='dietlab')"
+        return subprocess.run(
+            [sys.executable, "-c", start, *arguments],
+            cwd=beside,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    smallest = ("--effort", "smoke", "--seeds", "1", "--quiet")
+    done = asked("compare", "quickstart", "--strategies", "beside:Chance,random", *smallest)
+    assert done.returncode == 0 and "| beside:Chance " in done.stdout, done.stderr
+    done = asked("replay", "quickstart", "--effort", "smoke", "--strategy", "beside:Chanse")
+    assert (
+        done.returncode == 2
+        and done.stderr.startswith("dietlab: a strategy is in ")
+        and "Trace" not in done.stderr
+    )
+
+
+# Files
+
+
+def study_in(folder: Path, **changed: str) -> Path:
+    """Returns a study's folder, with other names in its manifest than it was made with."""
+    Study.create(folder, DENSE, HARDWARE, SHAPES, "smoke")
+    manifest = folder / "manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), **changed}))
+    return folder
+
+
+@pytest.mark.parametrize("field", ["strategy", "cost_model"])
+def test_a_study_imports_nothing_that_it_names(beside: Path, tmp_path: Path, field: str) -> None:
+    names = {"strategy": "beside:Chance", "cost_model": "beside:Bound"}
+    study = Study.open(study_in(tmp_path / "study", **{field: names[field]}))
+    with pytest.raises(DietlabError, match=r"got 'beside:.*reading a file imports nothing.*--import beside"):
+        study.tune(RUNNER)
+    assert not imported(beside) and "beside" not in sys.modules
+    import_named("beside")
+    assert study.tune(RUNNER).trials >= EFFORT.trials
+
+
+def test_a_file_names_nothing_but_what_a_module_that_was_imported_defines(
+    beside: Path, tmp_path: Path
+) -> None:
+    import_named("beside")
+    assert STRATEGIES.found("beside:Chance")
+    for name in ("beside:made", "beside:Path", "beside:NUMBER", "beside:Path.cwd", "os:abort", "json:loads"):
+        with pytest.raises(SpaceError, match="a strategy is one of"):
+            STRATEGIES.found(name)
+
+
+@pytest.mark.parametrize("value", ["beside:Product", "os:system", 3, None, ["dense"], {}])
+def test_a_workload_that_a_file_has_imports_nothing(beside: Path, value: object) -> None:
+    with pytest.raises(
+        WorkloadError, match="the operator is one of dense, batch-matmul-nt, batch-matmul-nn; got"
+    ):
+        workload_from_json({"operator": value, "class": "beside:Product", "T": 1})
+    with pytest.raises(HardwareError, match="the target is one of cpu, cuda; got"):
+        Hardware.from_json({**HARDWARE.to_json(), "kind": value})
+    assert not imported(beside)
+
+
+def test_a_study_of_an_operator_is_opened_by_who_names_it(beside: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "study"
+    work = make_workload("product:Product", DIMS)
+    study = Study.create(folder, work, HARDWARE, ShapeSet.extents(work, [1, 16]), "smoke", max_kernels=1)
+    study.tune(RUNNER)
+    study.dispatch()
+    read_records(folder / "records.jsonl")
+    assert json.loads((folder / "manifest.json").read_text())["workload"] == {
+        "operator": "product",
+        "T": [1, 16],
+        "N": 96,
+        "K": 40,
+        "dtype": "float32",
+        "class": "product:Product",
+    }
+    registry.tell({})  # as in a process that knows nothing of it
+    told = r"got 'product'\. It is product:Product, .*`dietlab --import product:Product \.\.\.` does"
+    for read in (Study.open, lambda path: read_records(path / "records.jsonl").workload):
+        with pytest.raises(WorkloadError, match=told):
+            read(folder)
+    done = CliRunner().invoke(main, ["dispatch", str(folder)])
+    assert done.exit_code == 2 and "--import product:Product" in done.stderr
+    done = CliRunner().invoke(main, ["--import", "product:Product", "dispatch", str(folder)])
+    assert done.exit_code == 0, done.output
+    assert Study.open(folder).workload == work
+
+
+def test_what_is_imported_is_of_a_kind_that_has_names(beside: Path) -> None:
+    for name, one in {"Chance": STRATEGIES, "Bound": COST_MODELS, "Idle": VENDORS}.items():
+        import_named(f"beside:{name}")
+        assert f"beside:{name}" in one.entered
+    for name in ("NUMBER", "made", "Path"):
+        with pytest.raises(DietlabError, match=r"what is imported is .*, or a module that enters some; got"):
+            import_named(f"beside:{name}")
+
+
+def test_a_study_keeps_names(tmp_path: Path) -> None:
+    made: dict[str, Any] = {"strategy": STRATEGIES["random"](), "cost_model": Analytic}
+    for what, value in made.items():
+        with pytest.raises(
+            StudyError, match=rf"the name of a study's {what.replace('_', ' ')} is of class str; got"
+        ):
+            Study.create(tmp_path / "study", DENSE, HARDWARE, SHAPES, **{what: value})
+    with pytest.raises(SpaceError, match="a strategy is one of"):
+        Study.create(tmp_path / "study", DENSE, HARDWARE, SHAPES, strategy="chanse")
+    assert not (tmp_path / "study").exists()
+
+
+def test_files_of_an_operator_are_alike_wherever_its_class_is(beside: Path, tmp_path: Path) -> None:
+    header = records_header(make_workload("product:Product", DIMS), HARDWARE, "hot")
+    moved = {**header, "workload": {**header["workload"], "class": "__main__:Product"}}
+    RecordStore(tmp_path / "records.jsonl", header)
+    assert RecordStore(tmp_path / "records.jsonl", moved).records == []
+    assert merge_records([RecordFile(header, ()), RecordFile(moved, ())]).records == ()
+    other = {**header, "workload": {**header["workload"], "N": 97}}
+    with pytest.raises(RecordError, match="are of this workload"):
+        RecordStore(tmp_path / "records.jsonl", other)
+
+
+# Other processes
+
+
+TOLD = "workers.told"
+
+
+@pytest.fixture
+def worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[WorkerProcess]:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT), str(ROOT / "tests"))))
+    with WorkerProcess(TOLD) as process:
+        yield process
+
+
+def test_a_process_imports_what_was_entered_from_the_folders_of_this_one(
+    beside: Path, worker: WorkerProcess
+) -> None:
+    dense = worker.ask({"workload": DENSE.to_json()}, 60)
+    assert dense["module"] == "dietlab.workloads.dense"
+    work = make_workload("product:Product", DIMS)  # after the process was started
+    VENDORS["idle"] = sys.modules.setdefault("beside", __import__("beside")).Idle
+    (beside / "beside.imported").unlink()
+    answer = worker.ask({"workload": work.to_json(), "ask": ["product", "beside"]}, 60)
+    assert answer["workload"] == str(work) and answer["module"] == "product"
+    assert answer["imported"] == ["product"] and not imported(beside)  # only what was asked for
+    del OPERATORS["product"], OPERATORS["product:Product"]
+    with pytest.raises(WorkerRefused, match="the operator is one of dense"):
+        worker.ask({"workload": work.to_json()}, 60)
+
+
+def test_a_process_gets_a_copy_of_what_a_script_defines(beside: Path) -> None:
+    source = page_named("operator").files["product.py"]
+    (beside / "script.py").write_text(
+        source + "\n\n"
+        "import sys\n"
+        f"sys.path[:0] = {[str(ROOT / 'tests')]}\n"
+        "import dietlab as dl\n"
+        "from dietlab.timing.process import WorkerProcess\n"
+        "from dietlab.workloads import OPERATORS\n"
+        "OPERATORS['product'] = Product\n"
+        "work = dl.make_workload('product', {'T': dl.Dim(1, 16), 'N': 96, 'K': 40})\n"
+        f"with WorkerProcess({TOLD!r}) as worker:\n"
+        "    print(worker.ask({'workload': work.to_json()}, 60))\n"
+        "class Product(Product):\n"
+        "    def __str__(self):\n"
+        "        return 'another'\n"
+        "    def unlike(self):\n"
+        "        return work\n"
+        "OPERATORS['product'] = Product  # a cell that ran again\n"
+        f"with WorkerProcess({TOLD!r}) as worker:\n"
+        "    print(worker.ask({'workload': work.to_json()}, 60)['workload'])\n",
+        encoding="utf-8",
+    )
+    path = os.pathsep.join((str(ROOT), str(ROOT / "tests")))
+    done = subprocess.run(
+        [sys.executable, beside / "script.py"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.splitlines()
+    assert "'workload': 'product T=1..16 N=96 K=40', 'axes': 3, 'module': '__main__'" in first
+    assert second == "another"
+
+
+def test_what_cannot_be_taken_along_is_an_error_before_anything_is_built(beside: Path) -> None:
+    work = make_workload("product:Product", DIMS)
+    lock = Lock()
+    kind = type(work)
+
+    @dataclass(frozen=True)
+    class Held(kind):  # type: ignore[misc, valid-type]
+        operator = "held"
+
+        def locked(self) -> object:
+            return lock
+
+    OPERATORS["held"] = Held
+    held = Held(**DIMS)
+    with pytest.raises(DietlabError, match=r"the operator 'held' can be taken to other.*lock.*module"):
+        next(LocalRunner(HARDWARE).measure(held, []))
+    assert "failed" in carried()["entered"]["dietlab.operators"]["held"]
+
+
+def test_an_operator_that_was_not_entered_is_an_error_before_anything_is_built(beside: Path) -> None:
+    import product  # type: ignore[import-not-found]
+
+    work = product.Product(**DIMS)
+    with pytest.raises(
+        WorkloadError, match=r"know an operator by its name; got 'product'.*OPERATORS\['product'\]"
+    ):
+        next(LocalRunner(HARDWARE).measure(work, []))
+    assert tune(build_space(work, HARDWARE), ShapeSet.extents(work, [1, 16]), RUNNER, EFFORT).trials == 8
+
+
+def test_a_process_of_another_python_is_told_apart() -> None:
+    enter({"python": "2.7", "path": [], "entered": {"dietlab.operators": {"old": {"pickled": "gA=="}}}})
+    with pytest.raises(WorkloadError, match=r"taken to a process of the same Python, 2\.7; got"):
+        OPERATORS["old"]
+
+
+def test_a_server_passes_on_what_its_client_entered(
+    beside: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    work = make_workload("product:Product", DIMS)
+    told = dict(carried())
+    registry.tell({})  # the server knows nothing of it
+    session = Session("here")
+    question = {"workload": work.to_json(), "hardware": HARDWARE.to_json(), "seconds": 60}
+    assert session.answer({"op": "open", **question, ENTERED: told}) == {}
+    assert session._seat is not None and session._seat._request[ENTERED] == told
+    assert "product" not in OPERATORS
+
+
+# What others returned
+
+
+@dataclass(frozen=True)
+class Proposing:
+    """A strategy that returns what it was told to."""
+
+    answer: Callable[[SearchState], object]
+
+    def propose(self, state: SearchState, count: int, random: Random) -> Any:
+        return self.answer(state)
+
+
+def outside() -> Scheme:
+    """A scheme of another processor's space."""
+    return build_space(Dense(T=4, N=16, K=16), Hardware.preset("haswell-1core")).schemes[0]
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (lambda state: None, r"what propose of Proposing returns is a list; got None; is a return missing"),
+        (lambda state: [], r"Proposing proposes a scheme as long as some are left; got none, of 40"),
+        (lambda state: "8x32", r"is a list; got '8x32'"),
+        (lambda state: {state.untried[0]: 1}, r"is a list; got a value of class dict"),
+        (lambda state: 3, r"is a list; got 3"),
+        (lambda state: ["8x32"], r"returns is a list of schemes; got '8x32'\. Return some of state.untried"),
+        (lambda state: [state.untried[0].kernel], r"is a list of schemes; got a value of class CpuMicro"),
+        (lambda state: [outside()], r"Proposing proposes schemes of the space; got "),
+        (lambda state: [state.untried[0]] * 2, r"Proposing proposes each scheme once; got .* twice"),
+        (lambda state: state.untried, r"at most as many schemes as it is asked for, 8; got 40"),
+        (
+            lambda state: state.space.schemes[:1],
+            r"proposes schemes that were not tried; got .*state.untried has",
+        ),
+    ],
+)
+def test_what_a_strategy_proposes_is_checked(
+    space: Space, answer: Callable[[SearchState], object], told: str
+) -> None:
+    with pytest.raises(SpaceError, match=told):
+        tune(space, SHAPES, RUNNER, EFFORT, Proposing(answer))
+
+
+def test_a_strategy_may_propose_one_by_one(space: Space) -> None:
+    run = tune(space, SHAPES, RUNNER, EFFORT, Proposing(lambda state: iter(state.untried[:1])))
+    assert list(dict.fromkeys(record.scheme for record in run.records)) == list(
+        space.schemes[: EFFORT.trials]
+    )
+
+
+def test_an_argument_in_place_of_an_object_is_an_error(space: Space) -> None:
+    def tuned(**wrong: Any) -> None:
+        tune(**{"space": space, "shapes": SHAPES, "runner": RUNNER, "effort": EFFORT, **wrong})
+
+    with pytest.raises(SpaceError, match=r"got the class Proposing\. Make one: Proposing\(\.\.\.\)"):
+        tuned(strategy=Proposing)
+    with pytest.raises(
+        ModelError, match=r"a cost model is an object with fit; got the class Fitting\. Make one"
+    ):
+        tuned(predictor=Fitting)
+    with pytest.raises(ModelError, match="a cost model is an object with fit; got None"):
+        tuned(predictor=None)
+    with pytest.raises(
+        MeasureError, match=r"a runner, is an object with measure; got the class SyntheticRunner"
+    ):
+        tuned(runner=SyntheticRunner)
+    with pytest.raises(DietlabError, match=r"what observes is a list; got a value of class Heard"):
+        tuned(observers=Heard())
+    with pytest.raises(DietlabError, match=r"an observer is an object with on_event; got the class Heard"):
+        tuned(observers=[Heard])
+    assert audience(None).observers == () and len(audience([Heard()]).observers) == 1
+
+
+class Heard:
+    def on_event(self, event: object) -> None: ...
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """A predictor whose fit gives what it was told to."""
+
+    seconds_of: Callable[[int, int], object] = lambda rows, cols: np.ones((rows, cols))
+    doubt_of: Callable[[int, int], object] = lambda rows, cols: np.zeros((rows, cols))
+    nothing: bool = False
+
+    def fit(self, space: Space, records: Sequence[Record]) -> Any:
+        return None if self.nothing else self
+
+    def seconds(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Any:
+        return self.seconds_of(len(schemes), len(shapes))
+
+    def doubt(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Any:
+        return self.doubt_of(len(schemes), len(shapes))
+
+
+@pytest.mark.parametrize(
+    ("predictor", "told"),
+    [
+        (Fitting(nothing=True), r"what fit of Fitting returns is an object with seconds and doubt; got None"),
+        (
+            Fitting(lambda rows, cols: None),
+            r"seconds of Fitting returns is an array \[schemes, shapes\].*got None",
+        ),
+        (Fitting(lambda rows, cols: 1.0), r"got the size \[\] for \["),
+        (Fitting(lambda rows, cols: np.ones(rows)), r"got the size \[\d+\] for \[\d+, \d+\]"),
+        (Fitting(lambda rows, cols: np.ones((cols + 1, rows))), r"got the size \["),
+        (Fitting(lambda rows, cols: np.ones((rows, 1 + cols))), r"got the size \["),
+        (Fitting(lambda rows, cols: np.full((rows, cols), np.nan)), r"numbers above 0; got nan, one of \d+"),
+        (Fitting(lambda rows, cols: np.zeros((rows, cols))), r"numbers above 0; got 0, one of"),
+        (Fitting(lambda rows, cols: -np.ones((rows, cols))), r"numbers above 0; got -1, one of"),
+        (Fitting(lambda rows, cols: np.full((rows, cols), np.inf)), r"numbers above 0; got inf, one of"),
+        (Fitting(lambda rows, cols: [["fast"] * cols] * rows), r"numbers above 0; got a value of class list"),
+        (
+            Fitting(doubt_of=lambda rows, cols: -np.ones((rows, cols))),
+            r"what doubt of Fitting returns is an array \[schemes, shapes\] of numbers of 0 or more; got -1",
+        ),
+    ],
+)
+def test_what_a_cost_model_gives_is_checked(space: Space, predictor: Fitting, told: str) -> None:
+    with pytest.raises(ModelError, match=told):
+        tune(space, SHAPES, RUNNER, EFFORTS["smoke"], "draft", predictor=predictor)
+
+
+def test_a_cost_model_that_is_right_is_taken_as_it_is(space: Space) -> None:
+    mine = Fitting(lambda rows, cols: [[2] * cols] * rows)
+    run = tune(space, SHAPES, RUNNER, EFFORT, "random", predictor=mine)
+    assert isinstance(run.predictor, Checked) and run.predictor.fitted is mine
+    table = run.seconds_table(run.schemes, SHAPES.shapes)
+    assert table.dtype == np.float64 and (table == 2.0).all()
+
+
+@dataclass(frozen=True)
+class Measuring:
+    """A runner that answers what it was told to."""
+
+    answer: Callable[[list[Record]], object]
+
+    def measure(self, workload: Workload, trials: Sequence[Trial]) -> Any:
+        return self.answer(list(RUNNER.measure(workload, trials)))
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (lambda records: None, r"what measure of Measuring returns is records to go over; got None"),
+        (lambda records: [], r"also of a failure; got none of \d+, such as .* on T="),
+        (lambda records: records[:-1], r"also of a failure; got none of 1, such as"),
+        (lambda records: [records[0], *records], r"one record of each pair that it was asked for; got "),
+        (lambda records: [replace(r, shape=Shape.of(T=3)) for r in records], r"asked for; got .* on T=3"),
+        (lambda records: [r.seconds for r in records], r"what measure of Measuring returns is records; got"),
+    ],
+)
+def test_what_a_runner_measures_is_checked(
+    space: Space, answer: Callable[[list[Record]], object], told: str
+) -> None:
+    store = RecordStore()
+    with pytest.raises(MeasureError, match=told):
+        tune(space, SHAPES, Measuring(answer), EFFORT, store=store)
+    assert all(isinstance(record, Record) for record in store.records)
+    with pytest.raises(MeasureError, match=told):
+        survey(space, SHAPES.shapes, Measuring(answer))
+
+
+@dataclass
+class Vending:
+    """A vendor whose verbs return what they were told to."""
+
+    threads: int = 1
+    kind_is: object = "plain"
+    version_is: object = "1"
+    prepares: object = None
+
+    def version(self) -> Any:
+        return self.version_is
+
+    def kind(self, workload: Workload) -> Any:
+        return self.kind_is
+
+    def prepare(self, workload: Workload, constants: object, shape: Shape) -> Any:
+        return self.prepares
+
+
+@dataclass
+class Layer:
+    call: object
+
+    def bind(self, operands: object, out: object) -> Any:
+        return self.call
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"kind_is": None}, r"what kind of Vending returns is 'plain' or 'prepacked'; got None; is a return"),
+        ({"kind_is": "packed"}, r"is 'plain' or 'prepacked'; got 'packed'"),
+        ({"version_is": 2}, r"what version of Vending returns is a text; got 2"),
+        ({}, r"what prepare of Vending returns is an object with bind; got None; is a return missing"),
+        ({"prepares": Layer}, r"is an object with bind; got the class Layer\. Make one"),
+        ({"prepares": Layer(None)}, r"what bind of Layer returns, which Vending prepared, is a call without"),
+    ],
+)
+def test_what_a_vendor_returns_is_checked(fields: dict[str, Any], told: str) -> None:
+    VENDORS["vending"] = lambda threads: Vending(threads, **fields)
+    vendor = make_contender("vending", 1, {})
+
+    def used() -> None:
+        vendor.version()
+        vendor.kind(DENSE)
+        vendor.prepare(DENSE, {}, Shape.of(T=1)).bind({}, np.zeros((1, 64), np.float32), None)
+
+    with pytest.raises(MeasureError, match=told):
+        used()
+
+
+def test_a_vendor_that_is_none_is_an_error() -> None:
+    VENDORS["vending"] = lambda threads: None
+    with pytest.raises(
+        MeasureError, match="the contender vending is an object with version, kind and prepare; got"
+    ):
+        make_contender("vending", 1, {})
+
+
+# Operators that contradict themselves
+
+
+def altered(**fields: Any) -> Any:
+    """Returns a dense operator some of whose parts say something else."""
+    return verb(**{name: property(lambda self, value=value: value) for name, value in fields.items()})
+
+
+def verb(**fields: Any) -> Any:
+    """Returns a dense operator with some verbs of another class."""
+    made = Dense(T=Dim(1, 16), N=64, K=32)
+    object.__setattr__(made, "__class__", type("Altered", (Dense,), fields))
+    return made
+
+
+AXES = DENSE.axes
+
+
+@pytest.mark.parametrize(
+    ("work", "told"),
+    [
+        ("dense", r"an operator is an object with flops, bytes, .* and to_json; got 'dense'"),
+        (Dense, r"got the class Dense\. Make one: Dense\(\.\.\.\)"),
+        (altered(operator=3), r"the operator Altered has a name in operator; got 3"),
+        (altered(dtype="float64"), r"a dtype is one of"),
+        (
+            altered(weights="stationary"),
+            r"has as weights one of packed, transposed, direct; got 'stationary'",
+        ),
+        (
+            altered(weights="transposed"),
+            r"has packed weights where w is constant, .*; got transposed, with the",
+        ),
+        (altered(epilogue=None), r"has an Epilogue; got None"),
+        (altered(axes=("T", "N", "K")), r"has axes, each an Axis; got 'T'"),
+        (altered(axes=AXES[:2]), r"has an axis of each role: rows, cols and depth.*; got cols, rows"),
+        (altered(axes=(*AXES, Axis("M", 2, "rows"))), r"got cols, depth, rows, rows"),
+        (altered(dims={}), r"has in dims the ranges of its axes, T 1\.\.16; got none"),
+        (altered(dims={"M": Dim(1, 16)}), r"the ranges of its axes, T 1\.\.16; got M 1\.\.16"),
+        (altered(dims={"T": Dim(1, 8)}), r"the ranges of its axes, T 1\.\.16; got T 1\.\.8"),
+        (altered(signature={"x": ("T", 32), "out": ("T", 64)}), r"has the signature x .*w \[64, 32\], out"),
+        (altered(signature={"x": ("T", 32), "w": (32, 64), "out": ("T", 64)}), r"got x .*w \[32, 64\]"),
+        (altered(constants=("w", "bias")), r"has as constants operands of its signature; got bias"),
+        (verb(output_shape=lambda self, shape: (64, 1)), r"has an output of \[1, 64\] at T=1; got \[64, 1\]"),
+        (verb(flops=lambda self, shape: None), r"a whole number above 0 as .* at T=1; got None"),
+        (verb(bytes=lambda self, shape: 0), r"a whole number above 0 as .* at T=1; got 0"),
+        (verb(__hash__=None), r"has a hash, as of a frozen dataclass; got unhashable"),
+    ],
+)
+def test_parts_of_an_operator_that_contradict_each_other_are_an_error(work: Any, told: str) -> None:
+    with pytest.raises(WorkloadError, match=told):
+        build_space(work, HARDWARE)
+
+
+def test_own_operators_say_the_same_everywhere() -> None:
+    for name in OPERATORS.own:
+        for low in (1, 4):
+            dims: dict[str, Dim | int] = {dim: Dim(low, 8) for dim in OPERATORS[name].dims}
+            work = make_workload(name, dims)
+            require_workload(work)
+            require_entered(work)
+
+
+@pytest.mark.parametrize(
+    ("work", "told"),
+    [
+        (
+            verb(inputs=lambda self, shape, seed=0: None),
+            r"inputs of Altered at T=1 are x float32\[1, 32\], w float32\[64, 32\]; got None",
+        ),
+        (verb(inputs=lambda self, shape, seed=0: {}), r"inputs of Altered at T=1 are .*; got none"),
+        (
+            verb(inputs=lambda self, shape, seed=0: {n: a.T for n, a in Dense.inputs(self, shape).items()}),
+            r"are x float32\[1, 32\], w float32\[64, 32\]; got x float32\[32, 1\]",
+        ),
+        (
+            verb(
+                inputs=lambda self, shape, seed=0: {
+                    n: a.astype(np.float64) for n, a in Dense.inputs(self, shape).items()
+                }
+            ),
+            r"are x float32\[1, 32\], .*; got x float64\[1, 32\], w float64",
+        ),
+        (verb(reference=lambda self, inputs: None), r"reference of Altered at T=5 returns finite .*got None"),
+        (
+            verb(reference=lambda self, inputs: Dense.reference(self, inputs)[0]),
+            r"returns finite float64\[5, 64\]; got float64\[64\]",
+        ),
+        (
+            verb(reference=lambda self, inputs: Dense.reference(self, inputs).astype(np.float32)),
+            r"returns finite float64\[5, 64\]; got float32\[5, 64\]",
+        ),
+        (
+            verb(reference=lambda self, inputs: Dense.reference(self, inputs) * np.nan),
+            r"returns finite float64\[5, 64\]; got 320 that are not",
+        ),
+    ],
+)
+def test_operands_and_right_results_are_checked(work: Any, told: str) -> None:
+    with pytest.raises(WorkloadError, match=told):
+        Problem.make(work, Shape.of(T=5))
+
+
+def test_an_operator_that_is_read_back_as_another_is_an_error(beside: Path) -> None:
+    import product
+
+    class Renamed(product.Product):  # type: ignore[misc]
+        operator = "renamed"
+
+    class Dense(product.Product):  # type: ignore[misc]
+        operator = "dense"
+
+    OPERATORS["other"] = Renamed
+    with pytest.raises(WorkloadError, match=r"know an operator by its name; got 'renamed'"):
+        make_workload("other", DIMS)
+    OPERATORS["mine"] = Dense
+    with pytest.raises(
+        WorkloadError, match=r"is read from what its to_json returned, and equals it; got dense"
+    ):
+        make_workload("mine", DIMS)
+    OPERATORS["product"] = OperatorKind(product.Product, lambda value: None, ("T", "N", "K"), "")  # type: ignore[arg-type, return-value]
+    with pytest.raises(WorkloadError, match=r"and equals it; got None for product"):
+        make_workload("product", DIMS)
