@@ -14,7 +14,6 @@ from dietlab.results import Report, ResultTable
 from dietlab.results.criteria import SHORT
 from dietlab.results.row import ANSOR, OURS, over_best
 from dietlab.results.table import LENGTH
-from dietlab.view.pages.bench_text import cores
 
 FROM_MEMORY = "rotating"
 """The cache state in which weights come from memory, as in a model."""
@@ -45,7 +44,7 @@ def tables(results: Path, *kinds: str) -> Iterator[tuple[str, Report]]:
     for kind in kinds:
         for path in sorted(results.glob(f"*-{kind}.csv.gz")):
             for report in ResultTable.load(path).reports:
-                yield f"{_machine(path)}, {cores(report.threads)}", report
+                yield f"{_machine(path)}, {report.used}", report
 
 
 def models(results: Path, *kinds: str) -> Iterator[tuple[str, Report]]:
@@ -53,7 +52,7 @@ def models(results: Path, *kinds: str) -> Iterator[tuple[str, Report]]:
     for kind in kinds:
         for path in sorted(results.glob(f"*-{kind}-b*.report.json.gz")):
             report = Report.load(path)
-            yield f"{_machine(path)}, {cores(report.threads)}, batch {report.workload['batch']}", report
+            yield f"{_machine(path)}, {report.used}, batch {report.workload['batch']}", report
 
 
 def kind_of(model: str) -> str:
@@ -147,7 +146,7 @@ def _dense_ansor(say: Said, results: Path) -> Iterator[Finding]:
 
 def _dense_one_schedule(results: Path) -> Iterator[Finding]:
     evaluated = ((path, Report.load(path)) for path in sorted(results.glob("*core.report.json.gz")))
-    found = [(f"{_machine(path)}, {cores(report.threads)}", report) for path, report in evaluated]
+    found = [(f"{_machine(path)}, {report.used}", report) for path, report in evaluated]
     for where, report in (*found, *_dense(results, "paper")):
         yield from _mean(
             where, over(report, ["largest-shape"], [FROM_MEMORY]), "the largest shape's best plan"

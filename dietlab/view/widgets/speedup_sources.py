@@ -12,7 +12,6 @@ from dietlab.errors import DietlabError
 from dietlab.results import Report, ResultTable
 from dietlab.study import REPORT
 from dietlab.view.figures.speedup import frame_against
-from dietlab.view.pages.bench_text import cores
 from dietlab.view.theme import accented, marks
 
 if TYPE_CHECKING:
@@ -24,11 +23,20 @@ Source = ResultTable | Report | str | Path
 
 @dataclass(frozen=True)
 class Setting:
-    """The origin of a report: the processor's name, the workload's name and the number of threads."""
+    """The origin of a report: the processor's name, the workload's name, the number of threads, and in words
+    what a call uses."""
 
     hardware: str
     workload: str
     threads: int
+    used: str
+
+    def __str__(self) -> str:
+        return f"{self.hardware}, {self.workload}, {self.used}"
+
+
+BESIDE_LABELS = 16
+"""The characters that the control's own name and its scroll bar take beside the longest of its options."""
 
 
 class Shown(Protocol):
@@ -85,12 +93,13 @@ def settings_beside(reports: Mapping[Setting, Report]) -> dict[str, Any]:
 
     if len(reports) < 2:
         return {}
-    options = [(f"{s.hardware}, {s.workload}, {cores(s.threads)}", s) for s in reports]
+    options = [(str(setting), setting) for setting in reports]
+    width = max(len(label) for label, _ in options) + BESIDE_LABELS
     look = {
         "description": "beside",
         "tooltip": "Other settings whose speedups are drawn over these (Ctrl and a click choose several)",
         "rows": min(5, len(options)),
-        "layout": {"width": "32em"},
+        "layout": {"width": f"{width}ch", "max_width": "100%"},
     }
     return {"beside": ipywidgets.SelectMultiple(options=options, **look)}
 
@@ -102,25 +111,25 @@ def overlay(
     none."""
     said = []
     for number, setting in enumerate(s for s in beside if s != choice.setting):
-        name = f"{setting.hardware}, {setting.workload}, {cores(setting.threads)}"
-        report = reports[setting]
+        name, report = str(setting), reports[setting]
         if report.dims != choice.report.dims or len(report.dims) > 1:
             said.append(f"{name}: its shapes are along other dimensions.")
             continue
         frame = frame_against(report, choice.contender, choice.cache)
         if frame.empty:
-            said.append(f"{name}: dietlab was not compared with {choice.contender} there.")
+            said.append(f"{name}: {report.maker} was not compared with {choice.contender} there.")
             continue
         style = accented(number)
         figure.add_scatter(
             x=frame[report.dims[0]],
             y=frame["speedup"],
             mode="lines+markers",
-            name=escape(name),
+            name=escape(f"{report.maker}: {name}"),
             line=style.line,
             marker={"symbol": marks(style.symbol, frame["held_out"]), "size": 7, "color": style.colour},
             hovertext=[
-                f"<b>{row.speedup:.2f} times</b><br>{escape(row.shape)}, {escape(name)}"
+                f"<b>{escape(report.maker)}: {row.speedup:.2f} times</b>"
+                f"<br>{escape(row.shape)}, {escape(name)}"
                 for row in frame.itertuples()
             ],
             hoverinfo="text",
