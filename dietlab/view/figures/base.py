@@ -35,8 +35,11 @@ DOUBLINGS: dict[str, Any] = {"type": "log", "dtick": math.log10(2), "tickformat"
 RATIO_TICKS = [0.05, 0.1, 0.2, 0.5, 0.75, 1, 1.25, 1.5, 2, 3, 5, 10, 20, 50, 100, 200]
 
 
-def new_figure(frame: pd.DataFrame, title: str, template: str | None) -> go.Figure:
-    """Returns an empty figure in the common style; it says so if there is nothing in ``frame`` to draw."""
+def new_figure(
+    frame: pd.DataFrame, title: str, template: str | None, nothing: str = "nothing was measured"
+) -> go.Figure:
+    """Returns an empty figure in the common style; it says ``nothing`` if there is nothing in ``frame`` to
+    draw."""
     with lab_imports("figures"):
         import plotly.graph_objects as go
     cache = f" ({frame['cache'].iloc[0]} cache)" if "cache" in frame and len(frame) else ""
@@ -50,7 +53,7 @@ def new_figure(frame: pd.DataFrame, title: str, template: str | None) -> go.Figu
         figure.update_yaxes(gridcolor=GRID, zerolinecolor=GRID)
     if frame.empty:
         middle = {"xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5}
-        figure.add_annotation(text="nothing was measured", showarrow=False, **middle)
+        figure.add_annotation(text=nothing, showarrow=False, **middle)
     return figure
 
 

@@ -216,7 +216,8 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
         except DietlabError as error:
             import pandas as pd
 
-            return Drawn(new_figure(pd.DataFrame(), "", None), pd.DataFrame(), note=str(error))
+            nothing = new_figure(pd.DataFrame(), "", None, "there is nothing to draw")
+            return Drawn(nothing, pd.DataFrame(), note=str(error))
 
     def _show(self) -> None:
         """Numbers and options."""
