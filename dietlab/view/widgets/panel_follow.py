@@ -11,7 +11,7 @@ from pathlib import Path
 from time import time
 from typing import Any
 
-from dietlab.errors import RecordError
+from dietlab.errors import RecordError, StudyError
 from dietlab.events import (
     Event,
     ModelFitted,
@@ -27,6 +27,7 @@ from dietlab.measure.store import SCHEMA_VERSION
 from dietlab.search import DECIDE, SEARCH, effort_named
 from dietlab.study import FACTS, MODEL, RECORDS, Study
 from dietlab.view.progress import duration
+from dietlab.view.widgets.arguments import study_of
 
 SILENT_SECONDS = 60.0
 """After so long without a record somebody may wonder."""
@@ -36,14 +37,17 @@ class StudyTail:
     """Reads a study's records as they come.
 
     Args:
-        folder: the study; its records may not exist yet.
+        folder: of the study, or the study itself; its records may not exist yet.
 
     Raises:
-        StudyError: if there is no study in the folder.
+        StudyError: if there is no study in the folder, or it is neither.
     """
 
-    def __init__(self, folder: str | Path) -> None:
-        self.study = Study.open(folder)
+    def __init__(self, folder: str | Path | Study) -> None:
+        study = study_of(folder)
+        if study is None:
+            raise StudyError("a study is followed, or its folder", type(folder).__name__)
+        self.study = study
         effort = effort_named(self.study.effort)
         self._goal, self._decisions = effort.trials, effort.decisions
         self._rewind()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dietlab.cost import CostModel
-from dietlab.errors import DietlabError
+from dietlab.errors import DietlabError, require_type
 from dietlab.plans import plan_for
 from dietlab.results import Report, ResultTable
 from dietlab.results.speedups import JUDGES
@@ -29,7 +29,8 @@ from dietlab.view.figures.speedup import (
     plot_against,
 )
 from dietlab.view.theme import ring
-from dietlab.view.widgets.speedup_sources import Setting, Source, loaded_tables, overlay, settings_beside
+from dietlab.view.widgets.arguments import Source
+from dietlab.view.widgets.speedup_sources import Setting, loaded_tables, overlay, settings_beside
 from dietlab.workloads import axis_of, workload_from_json
 
 if TYPE_CHECKING:
@@ -109,17 +110,21 @@ def speedup_explorer(table: Source | Sequence[Source], runs: Runs | None = None)
     (:func:`~dietlab.view.figures.shape_map.plot_map`; ``explorer.frame`` is its table).
 
     Args:
-        table: a bench or the path of its CSV, an evaluation's report, its path or that of the study, or
+        table: a bench or the path of its CSV, an evaluation's report or its path, a study or its folder, or
             several of these.
         runs: study folders, as ``{("dense-k768-n2304", 1): "runs/dense"}`` (1 thread): their cost models
             tell the predicted parts of a shape's time.
 
     Raises:
-        RecordError: if a file cannot be read, and it is the only source.
+        RecordError: if it is something else, or a file cannot be read, and it is the only source.
+        DietlabError: if ``runs`` is no such dictionary.
         WorkloadError: if several dimensions are dynamic of an operator that this version does not know.
     """
     from dietlab.view.widgets.explorer import Explorer
 
+    if runs is not None:
+        remedy = 'For example {("dense-k768-n2304", 1): "runs/dense"}.'
+        require_type("the studies of a speedup explorer, runs,", runs, Mapping, remedy=remedy)
     loaded, left_out = loaded_tables(table)
     reports = by_setting(loaded)
     if not reports:

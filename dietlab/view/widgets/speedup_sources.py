@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from dietlab.errors import DietlabError
 from dietlab.results import Report, ResultTable
-from dietlab.study import REPORT
+from dietlab.study import Study
 from dietlab.view.figures.speedup import frame_against
 from dietlab.view.theme import accented, marks
+from dietlab.view.widgets.arguments import Source, read_source
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
-
-Source = ResultTable | Report | str | Path
-"""A bench, an evaluation's report, or a path: of a bench's CSV, a report or a study folder that has one."""
 
 
 @dataclass(frozen=True)
@@ -64,27 +62,16 @@ def loaded_tables(
     Raises:
         RecordError: if there is one only, and it cannot be read.
     """
-    if isinstance(table, (ResultTable, Report, str, Path)):
-        return [_read(table)], []
+    if isinstance(table, (ResultTable, Report, Study, str, Path)) or not isinstance(table, Iterable):
+        return [read_source(table)], []
     loaded: list[ResultTable | Report] = []
     left_out: list[str] = []
     for source in table:
         try:
-            loaded.append(_read(source))
+            loaded.append(read_source(source))
         except DietlabError as error:
             left_out.append(f"Left out: {error}")
     return loaded, left_out
-
-
-def _read(source: Source) -> ResultTable | Report:
-    """Returns a source; of a folder the report of its study, of a name in ``.json`` a report."""
-    if not isinstance(source, (str, Path)):
-        return source
-    path = Path(source)
-    if path.is_dir():
-        return Report.load(path / REPORT)
-    named = path.name.removesuffix(".gz")
-    return Report.load(path) if named.endswith(".json") else ResultTable.load(path)
 
 
 def settings_beside(reports: Mapping[Setting, Report]) -> dict[str, Any]:
