@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
+import pandas as pd
 import pytest
 from layers import CHIP, EVERY, LENGTHS, ODD, TUNED, layers_report
 from matplotlib.collections import QuadMesh
@@ -32,6 +33,7 @@ from dietlab.search import TuningRun, tune
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import Scheme, build_space
 from dietlab.view.figures.base import DOUBLINGS, is_wide
+from dietlab.view.figures.table import plot_bars
 from dietlab.view.theme import ACCENTS, PALETTE
 
 HOSTILE = "<script>alert('x')</script>"
@@ -426,6 +428,13 @@ def test_hostile_names_are_escaped(report: Report) -> None:
 )
 def test_an_axis_is_logarithmic_where_short_lengths_would_be_squeezed(extents: list[int], log: bool) -> None:
     assert is_wide(extents) is log
+
+
+def test_bars_over_numbers_have_the_same_room() -> None:
+    """On an axis of numbers those of 1, 8 and 97 would be hairlines."""
+    figure = plot_bars(pd.DataFrame({"a": [1.0, 2.0], "b": [2.0, 3.0]}, index=[1, 97]), "t", "y", "T (rows)")
+    assert (figure.layout.xaxis.type, figure.layout.xaxis.title.text) == ("category", "T (rows)")
+    assert figure.data[0].x == ("1", "97")
 
 
 def test_ticks_of_lengths_are_written_in_full() -> None:
