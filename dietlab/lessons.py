@@ -182,9 +182,12 @@ def with_prediction(figure: go.Figure, prediction: float | Mapping[float, float]
 
     points = _points(prediction)
     drawn = go.Figure(figure)
+    for axis, shown in _axes_of(points, drawn):
+        if axis.type == "log" and min(shown) <= 0:
+            raise DietlabError("a prediction on a logarithmic axis is above 0", min(shown))
     if isinstance(points, float):
         # Plotly takes a line's value, but its label's logarithm.
-        label = {"y": _log10(points)} if drawn.layout.yaxis.type == "log" else {}
+        label = {"y": log10(points)} if drawn.layout.yaxis.type == "log" else {}
         drawn.add_hline(y=points, line=MINE, annotation_text=YOURS, annotation_position="top left")
         drawn.layout.annotations[-1].update(label)
     elif points:
@@ -194,7 +197,8 @@ def with_prediction(figure: go.Figure, prediction: float | Mapping[float, float]
 
 
 def judged(prediction: float | None, value: float, unit: str = "") -> str:
-    """Returns a sentence that compares a reader's prediction with what was found.
+    """Returns a sentence that compares a reader's prediction with what was found: by a share or a factor
+    where both have one sign, and by how far they are apart where they have two.
 
     Args:
         prediction: a number, or None where nothing was entered.
@@ -202,7 +206,7 @@ def judged(prediction: float | None, value: float, unit: str = "") -> str:
         unit: of both, as in ``"us"``.
 
     Raises:
-        DietlabError: for a prediction that is no number.
+        DietlabError: for a prediction that is no finite number.
     """
     found = f"{value:.4g} {unit}".rstrip()
     if prediction is None:
@@ -212,9 +216,14 @@ def judged(prediction: float | None, value: float, unit: str = "") -> str:
     if not value or not mine:
         return words
     ratio = mine / value
-    off = f"{abs(100 * (ratio - 1)):.0f} %" if 0.5 < ratio < 2 else f"a factor of {max(ratio, 1 / ratio):.1f}"
-    near = abs(ratio - 1) < NEAR
-    return f"{words}: {'as good as right' if near else f'{off} too ' + ('high' if ratio > 1 else 'low')}"
+    if abs(ratio - 1) < NEAR:
+        return f"{words}: as good as right"
+    if ratio < 0:
+        off = f"{abs(mine - value):.4g} {unit}".rstrip()
+    else:
+        near = f"{abs(100 * (ratio - 1)):.0f} %"
+        off = near if 0.5 < ratio < 2 else f"a factor of {max(ratio, 1 / ratio):.1f}"
+    return f"{words}: {off} too {'high' if mine > value else 'low'}"
 
 
 def _points(prediction: Any) -> float | dict[float, float] | None:
@@ -223,16 +232,21 @@ def _points(prediction: Any) -> float | dict[float, float] | None:
     return {_number(x): _number(y) for x, y in sorted(prediction.items())}
 
 
-def _log10(value: float) -> float:
-    if value <= 0:
-        raise DietlabError("a prediction on a logarithmic axis is above 0", value)
-    return log10(value)
+def _axes_of(
+    points: float | Mapping[float, float] | None, figure: go.Figure
+) -> list[tuple[Any, list[float]]]:
+    """Returns the axes on which a prediction has numbers, with these."""
+    if isinstance(points, float):
+        return [(figure.layout.yaxis, [points])]
+    return [(figure.layout.xaxis, [*points]), (figure.layout.yaxis, [*points.values()])] if points else []
 
 
 def _number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, Real) or not isfinite(value):
         raise DietlabError(
-            "a prediction is a number, or a dictionary of y by x", repr(value), "None stands for none."
+            "a prediction is a number that is finite, or a dictionary of y by x",
+            repr(value),
+            "None stands for none.",
         )
     return float(value)
 

@@ -319,9 +319,10 @@ class Study(Carded):
             max_kernels: the most micro-kernels (default: the study's, which tuning had in mind).
         """
         clock = PhaseTimer()
-        portfolio = choose_portfolio(self.run(), self.shapes, max_kernels or self.max_kernels)
+        most = max_kernels or self.max_kernels
+        portfolio = choose_portfolio(self.run(), self.shapes, most)
         dispatcher = train_dispatcher(portfolio)
-        self._keep_facts(choosing_seconds=round(clock.seconds.search, 3))
+        self._keep_facts(choosing_seconds=round(clock.seconds.search, 3), max_kernels=most)
         self._write(DISPATCHER, json.dumps(dispatcher.to_json(), indent=1))
         return dispatcher
 

@@ -11,8 +11,8 @@ from dietlab.view.pages.bench_text import markdown
 INTRO = """# The paper's claims, and ours
 
 Each line has what the DietCode paper and its authors' code report, on NVIDIA GPUs in float32 (a T4 with 16
-sentences in a batch where no other is named), and what was measured here on CPUs; nothing was measured on a
-GPU yet. All values are times (x): above 1, what was tuned for all shapes at once, or padded locally, is
+sentences in a batch where no other is named), and what was measured here, on the processors that the column
+*on* names. All values are times (x): above 1, what was tuned for all shapes at once, or padded locally, is
 faster, or cheaper to tune. Means are geometric. *Method* says what differs from the paper's experiment
 besides the processor, and which length gains least.
 

@@ -1,4 +1,6 @@
-"""The order of the notebooks, and what follows from it: lines of links and the table of docs/workbench.md.
+"""The order of the notebooks, and what follows from it: lines of links, the table of docs/workbench.md, and
+two notebooks without code: ``index``, the same table, and ``words``, that of docs/words.md. JupyterLab opens
+what lies beside a notebook and nothing else, and ``dietlab lab`` copies only that.
 
     python docs/course.py
 
@@ -9,6 +11,7 @@ address, badges open the notebook elsewhere.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import sys
@@ -26,6 +29,7 @@ import dietlab
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = ROOT / "notebooks"
 TABLE = ROOT / "docs" / "workbench.md"
+WORDS = ROOT / "docs" / "words.md"
 
 COURSE = {
     "Begin": ("21_from_loops_to_micro_kernel", "00_quickstart", "20_mini_dietcode"),
@@ -129,7 +133,7 @@ def links(stem: str, address: str | None = None) -> str:
     parts = [f"[{paper}]({PAPERS[paper]})" for paper in ("DietCode", *ABOUT.get(stem, ()))]
     for word, other in zip(("before", "next"), around[stem], strict=True):
         parts += [f"{word}: [{label(other)}]({other}.ipynb)"] if other else []
-    parts.append("[all notebooks](../docs/workbench.md), [words](../docs/words.md)")
+    parts.append("[all notebooks](index.ipynb), [words](words.ipynb)")
     names = ", ".join(f"`dl.{name}`" for name in calls(loaded(stem))[:NAMED])
     parts += [f"calls {names}"] if names else []
     return MARK + "; ".join([*parts, *badges(stem, address)]) + "."
@@ -159,8 +163,12 @@ def with_links(notebook: dict[str, Any], line: str) -> dict[str, Any]:
     return {**notebook, "cells": [{**first, "source": text.splitlines(keepends=True)}, *rest]}
 
 
-def table() -> str:
-    """Returns the table of all notebooks, with their questions and the seconds that each took to run."""
+def table(folder: str) -> str:
+    """Returns the table of all notebooks, with their questions and the seconds that each took to run.
+
+    Args:
+        folder: the path to the notebooks from the page that has the table; it ends in a slash, or is empty.
+    """
     lines = list[str]()
     for part, stems in COURSE.items():
         lines += [f"| **{part}** | | |"]
@@ -169,7 +177,7 @@ def table() -> str:
                 notebook = loaded(stem)
                 title = re.findall(r"^# (.+)$", "\n".join(texts(notebook, "markdown")), re.MULTILINE)[0]
                 seconds = notebook["metadata"].get("dietlab", {}).get("seconds", "")
-                lines.append(f"| [{label(stem)}](../notebooks/{stem}.ipynb) | {title} | {seconds} |")
+                lines.append(f"| [{label(stem)}]({folder}{stem}.ipynb) | {title} | {seconds} |")
     return "\n".join(["| notebook | question | runs in (s) |", "|---|---|---:|", *lines])
 
 
@@ -183,26 +191,47 @@ def with_table(text: str) -> str:
     _, end, after = rest.partition(END)
     if not mark or not end:
         raise ValueError(f"docs/workbench.md marks where the table of notebooks is: {BEGIN} ... {END}")
-    return f"{before}{BEGIN}\n\n{table()}\n\n{END}{after}"
+    return f"{before}{BEGIN}\n\n{table('../notebooks/')}\n\n{END}{after}"
+
+
+def signposts() -> dict[str, str]:
+    """Returns the text of each notebook that only leads to others, by its name without an ending."""
+    intro = (
+        "# Notebooks\n\nIn the order in which they build on each other. [Words](words.ipynb) are explained "
+        "in one place. `dl` is `import dietlab as dl`."
+    )
+    title, line, words, *_ = WORDS.read_text(encoding="utf-8").split("\n\n")
+    return {
+        "index": f"{intro}\n\n{table('')}",
+        "words": f"{title}\n\n{line} [All notebooks](index.ipynb).\n\n{words}",
+    }
+
+
+def signpost(text: str) -> dict[str, Any]:
+    """Returns a notebook of one text; like all, it carries what its outputs are of: here no code."""
+    cell = {"cell_type": "markdown", "id": "text", "metadata": {}, "source": text.splitlines(keepends=True)}
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    about = {"outputs_of": hashlib.sha256(b"").hexdigest()[:16]}
+    metadata = {"kernelspec": kernel, "dietlab": about}
+    return {"cells": [cell], "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
 
 
 def written() -> dict[Path, str]:
     """Returns what each file should contain, by its path."""
     address = repository()
+    notebooks = {stem: with_links(loaded(stem), links(stem, address)) for stem in order()}
+    notebooks |= {stem: signpost(text) for stem, text in signposts().items()}
     found = {
-        NOTEBOOKS / f"{stem}.ipynb": json.dumps(
-            with_links(loaded(stem), links(stem, address)), indent=1, ensure_ascii=False
-        )
-        + "\n"
-        for stem in order()
+        NOTEBOOKS / f"{stem}.ipynb": json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
+        for stem, notebook in notebooks.items()
     }
     return found | {TABLE: with_table(TABLE.read_text(encoding="utf-8"))}
 
 
 def main() -> None:
-    """Writes the lines of links and the table."""
+    """Writes the lines of links, the table and the notebooks without code."""
     for path, text in written().items():
-        if path.read_text(encoding="utf-8") != text:
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
             print(path.relative_to(ROOT))
 

@@ -1,5 +1,5 @@
-"""Writes ``docs/results.md``, ``docs/claims.md``, ``docs/search.md``, the tables of ``docs/pytorch.md`` and
-of the README, and its picture, from ``data``.
+"""Writes ``docs/results.md``, ``docs/claims.md``, ``docs/search.md``, the tables of ``docs/pytorch.md``,
+``docs/gpu.md`` and of the README, its sentence on GPUs, and pictures, from ``data``.
 
     python docs/make_results.py
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import gpu_picture
+import gpu_text
 from claims_page import claims_page
 from model_table import END, START, model_table
 from readme_table import readme_table, with_block
@@ -35,6 +36,7 @@ def main() -> None:
     pytorch.write_text(with_block(pytorch.read_text(encoding="utf-8"), table, START, END), encoding="utf-8")
     readme = ROOT / "README.md"
     text = with_block(readme.read_text(encoding="utf-8"), readme_table(machines))
+    text = with_block(text, gpu_text.gpu_sentence(machines), gpu_text.START, gpu_text.END)
     readme.write_text(text, encoding="utf-8")
     curve = curve_of(machines[0])
     for theme in (LIGHT, DARK):
@@ -42,6 +44,9 @@ def main() -> None:
         if not is_drawn(curve.fingerprint, path):
             draw(curve, theme, path)
     for machine in filter(lambda machine: on_gpu(machine.bench), machines):
+        page, table = ROOT / "docs" / "gpu.md", gpu_text.gpu_table(machine)
+        text = with_block(page.read_text(encoding="utf-8"), table, gpu_text.START, gpu_text.END)
+        page.write_text(text, encoding="utf-8")
         for theme in gpu_picture.THEMES:
             path = ROOT / "docs" / theme.file
             if not is_drawn(gpu_picture.fingerprint(gpu_picture.lines_of(machine)), path):

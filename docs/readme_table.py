@@ -12,7 +12,7 @@ from dietlab.errors import RecordError
 from dietlab.results import Criterion, Line, summarise
 from dietlab.results.criteria import CRITERIA, LONG, SHORTEST
 from dietlab.results.summary import suite_of
-from dietlab.view.pages.bench_text import cores, markdown
+from dietlab.view.pages.bench_text import markdown
 
 START, END = "<!-- results:start -->", "<!-- results:end -->"
 SUITE = "bert-cpu"
@@ -51,13 +51,17 @@ def readme_table(machines: Sequence[Machine]) -> str:
     whose bench is the suite :data:`SUITE`."""
     machines = [machine for machine in machines if suite_of(machine.bench) == SUITE]
     columns = [(machine, threads) for machine in machines for threads in machine.bench.threads]
-    header = ["", "goal", *(f"{machine.name}, {cores(threads)}" for machine, threads in columns)]
+    header = ["", "goal", *(f"{machine.name}, {_used(machine, threads)}" for machine, threads in columns)]
     rows = [
         [question.name, target_of(question.criteria[0]), *(_cell(question, *column) for column in columns)]
         for question in QUESTIONS
     ]
     measured = (f"{m.name}: {m.processor}, {m.results[0].measured.partition(',')[0]}" for m in machines)
     return f"{markdown(header, rows)}\n\n{'; '.join(measured)}."
+
+
+def _used(machine: Machine, threads: int) -> str:
+    return next(report.used for report in machine.bench.reports if report.threads == threads)
 
 
 def _cell(question: Question, machine: Machine, threads: int) -> str:

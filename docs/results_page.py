@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +36,7 @@ EPILOGUE = "+"
 
 MEANINGS = {
     "workload": "the operator, as named above",
-    "threads": "cores that a call uses",
+    "threads": "cores that a call uses; 1 on a GPU, which is used as a whole",
     "cache": "`hot`, `interleaved` or `rotating`",
     "T": "rows: the dynamic extent",
     "held_out": "whether tuning never saw this length",
@@ -87,11 +86,6 @@ def on_gpu(table: ResultTable) -> bool:
     return not table.reports[0].processor.limits.on_host
 
 
-def placed(table: ResultTable, lines: Iterable[Line]) -> tuple[Line, ...]:
-    """Returns lines of a table, without a number of cores where they were measured on a GPU."""
-    return tuple(replace(line, threads=0) if on_gpu(table) else line for line in lines)
-
-
 def _size(count: int) -> str:
     return f"{count >> 10} KiB" if count < 1 << 20 else f"{count >> 20} MiB"
 
@@ -120,7 +114,6 @@ def _findings(result: Result) -> Iterator[str]:
         table,
         [c for c in criteria_of(suite_of(table)) if not result.measures or c.measure in result.measures],
     )
-    lines = placed(table, lines)
     yield from _summary_tables(lines)
     yield misses(lines)
     if result.measures:
@@ -144,7 +137,7 @@ def _details(result: Result) -> Iterator[str]:
             yield f"By {what}:\n\n{markdown(*part_table(what, parts))}" if parts else ""
         yield f"Dense layers, T <= {SHORT[1]}, over each contender, with the worst length:"
         yield _contenders(table)
-    yield "Studies: one line for each operator and number of cores.\n\n" + markdown(*study_table(table))
+    yield "Studies:\n\n" + markdown(*study_table(table))
     header, rows = who_table(table)
     vendors = [row for row in rows if row[header.index("kind")] not in ("ours", "bound")]
     yield "Contenders:\n\n" + markdown(header, vendors)
@@ -193,7 +186,7 @@ def _contenders(table: ResultTable) -> str:
         if block.report.operator.operator == "dense":
             for contender, _, ratio in _speedups(block, lengths=SHORT):
                 key = (contender, block.report.kind(contender))
-                place = Place(block.report.threads, block.cache)
+                place = Place(block.report.threads, block.report.used, block.cache)
                 found.setdefault(key, {}).setdefault(place, []).append(ratio)
     places = in_order({place for cells in found.values() for place in cells})
     rows = [
@@ -258,7 +251,7 @@ def _ablation_parts(block: Block) -> Iterator[str]:
             ideas.setdefault(name, []).append(ratio)
         elif length >= EPILOGUE_FROM:
             epilogues.setdefault(name, []).append(ratio)
-    place = Place(block.report.threads, block.cache).words
+    place = Place(block.report.threads, block.report.used, block.cache).words
     yield (
         f"The micro-kernel `{kernel}` on `{block.report.name}`, {place}: its time without one idea over its "
         "time with all. Padding, bound checks and partitioned loops replace the exact cover by row tiles."

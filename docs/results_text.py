@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from dietlab.results import Criterion, Line
 from dietlab.shapes import Shape
-from dietlab.view.pages.bench_text import cores, markdown
+from dietlab.view.pages.bench_text import markdown
 
 MISSED = "**missed**"
 DIGITS = {"x": 2, "%": 1, "s": 0, "us": 2, "ns": 0, "KiB": 0, "GB": 2, "": 0}
@@ -16,17 +16,21 @@ COLDEST_FIRST = ("rotating", "interleaved", "hot", "")
 
 
 class Place(NamedTuple):
-    """Number of threads and cache state: one column of a table; no state for facts of a whole study, no
-    threads on a GPU."""
+    """Number of threads, the words for what they are, and cache state: one column of a table; no state for
+    facts of a whole study."""
 
     threads: int
+    used: str
     cache: str
+
+    @classmethod
+    def of(cls, line: Line) -> Place:
+        return cls(line.threads, line.used, line.cache)
 
     @property
     def words(self) -> str:
         """``"one core, rotating"``."""
-        said = [cores(self.threads)] if self.threads else []
-        return ", ".join([*said, *([self.cache] if self.cache else [])]) or "value"
+        return ", ".join(filter(None, (self.used, self.cache)))
 
 
 def in_order(places: Iterable[Place]) -> list[Place]:
@@ -41,11 +45,11 @@ def pivot(
     with_target: bool = False,
 ) -> str:
     """Returns a table with a row for each name, a column for each place, and the target, if one is judged."""
-    places = in_order({Place(line.threads, line.cache) for line in lines})
+    places = in_order({Place.of(line) for line in lines})
     rows: dict[str, dict[Place, str]] = {}
     targets: dict[str, str] = {}
     for line in lines:
-        rows.setdefault(name(line), {})[Place(line.threads, line.cache)] = text(line)
+        rows.setdefault(name(line), {})[Place.of(line)] = text(line)
         if line.verdict:
             targets[name(line)] = target_of(line.criterion)
     head = ["", *(["target"] if with_target else []), *(place.words for place in places)]
@@ -112,7 +116,7 @@ def misses(lines: Sequence[Line]) -> str:
 def _miss(line: Line) -> str:
     """One missed target with the value beside it."""
     unit = line.criterion.unit
-    said = f"- {line.criterion.what}, {Place(line.threads, line.cache).words}: {value_of(line)}"
+    said = f"- {line.criterion.what}, {Place.of(line).words}: {value_of(line)}"
     said += f", target {target_of(line.criterion)}"
     if line.ceiling is not None:
         said += f", at the roofline {number(line.ceiling, unit)}"

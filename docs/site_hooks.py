@@ -25,8 +25,8 @@ START = ("README.md", "CITATION.cff", "docs/site/stages.md")
 LINK = re.compile(r"""(\]\(|\b(?:src|srcset|href)=")([^)\s"#:]+)(?=[)"#])""")
 CALLED = re.compile(r"^\*\*Links\*\*: .*$", re.MULTILINE)
 GALLERY = "docs/widgets/index.md"
-FOLDERS = ("notebooks", "docs/widgets")
-"""Folders that are linked as such: each has a generated page, ``index.md``."""
+FOLDERS = {"notebooks": "index.ipynb", "docs/widgets": "index.md"}
+"""Folders that are linked as such, and the page that stands for each."""
 
 
 class SourcePage(File):
@@ -68,7 +68,7 @@ def text_of(uri: str) -> str:
     def indexed(found: re.Match[str]) -> str:
         before, target = found.groups()
         folder = posixpath.normpath(posixpath.join(posixpath.dirname(uri), target))
-        return f"{before}{target.rstrip('/')}/index.md" if folder in FOLDERS else found[0]
+        return f"{before}{target.rstrip('/')}/{FOLDERS[folder]}" if folder in FOLDERS else found[0]
 
     text = re.sub(
         r"\]\[dl\.(\w+)\]", lambda found: f"][{site_names.linkable()[f'dietlab.{found[1]}']}]", text
@@ -107,7 +107,6 @@ def generated() -> dict[str, str]:
     return {
         "reference/index.md": reference_index(),
         GALLERY: gallery(),
-        "notebooks/index.md": contents(),
         **reference,
     }
 
@@ -179,27 +178,6 @@ def reference_page(part: str) -> str:
 def imported(name: site_names.Name) -> str:
     """Returns how a name is written after ``import dietlab as dl``, or its whole path."""
     return f"dl.{name.name}" if name.top else name.path
-
-
-def contents() -> str:
-    """Returns the page that lists the notebooks."""
-    rows = [
-        f"| [{labels().get(path.name, words(path.stem))}]({path.name})"
-        f" | {notebook(f'notebooks/{path.name}').title} |"
-        for path in notebooks()
-    ]
-    return "\n".join(
-        [
-            "# Notebooks",
-            "",
-            "With the outputs that they were saved with; [what they ask, and widgets](../docs/workbench.md).",
-            "",
-            "| notebook | title |",
-            "|---|---|",
-            *rows,
-            "",
-        ]
-    )
 
 
 def words(stem: str) -> str:
@@ -306,9 +284,9 @@ def expanded(entries: list[Any]) -> list[Any]:
 def pages_of(folder: str) -> list[dict[str, str]]:
     """Returns title and path of each page of a folder, that of the folder first."""
     if folder == "notebooks/":
-        titled = labels()
-        pages = [{titled.get(path.name, words(path.stem)): f"notebooks/{path.name}"} for path in notebooks()]
-        return [{"All notebooks": "notebooks/index.md"}, *pages]
+        titled = {"index.ipynb": "All notebooks", "words.ipynb": "Words", **labels()}
+        order = [name for name in titled if (ROOT / "notebooks" / name).is_file()]
+        return [{titled[name]: f"notebooks/{name}"} for name in order]
     if folder == "reference/":
         parts = [{part: f"reference/{part}.md"} for part in site_names.pages()]
         return [{"All names": "reference/index.md"}, *parts]

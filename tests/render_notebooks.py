@@ -57,9 +57,9 @@ def _kept(output: Any) -> Any:
 
 
 def main(names: list[str]) -> None:
-    paths = sorted(NOTEBOOKS.glob("*.ipynb"))
-    for path in paths:
-        if not names or path.stem in names:
+    for path in sorted(NOTEBOOKS.glob("*.ipynb")):
+        has_code = '"cell_type": "code"' in path.read_text(encoding="utf-8")  # else docs/course.py writes it
+        if has_code and (not names or path.stem in names):
             print(f"{path.stem}: {render(path):.1f} s, {path.stat().st_size / 1024:.0f} KiB", flush=True)
 
 

@@ -584,7 +584,7 @@ def test_text_has_the_summary_with_intervals_targets_and_notes() -> None:
     text = render_bench(HAND_MADE)
     line = next(x for x in text.splitlines() if "prepacked vendor, T=1..128" in x and "rotating" in x)
     cells = [cell.strip() for cell in line.strip("|").split("|")]
-    assert cells[1:3] == ["1", "rotating"] and cells[4] == "0.995 x" and " to " in cells[5]
+    assert cells[1:3] == ["one core", "rotating"] and cells[4] == "0.995 x" and " to " in cells[5]
     assert cells[6] == "0.900 qkv T=64" and cells[8:10] == [">= 1.1 x", "missed"]
     assert cells[7].endswith(" x") and float(cells[7][:-2]) > 0
     assert "openblas, qkv, one core, rotating: 1 shape, T=64" in text

@@ -13,8 +13,8 @@ STEMS = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
 
 
 def test_each_notebook_has_one_place() -> None:
-    assert sorted(course.order()) == STEMS
-    assert sum(map(len, course.COURSE.values())) == len(STEMS)
+    assert sorted([*course.order(), *course.signposts()]) == STEMS
+    assert sum(map(len, course.COURSE.values())) == len(course.order())
     assert set(course.ABOUT) <= set(STEMS)
 
 
@@ -32,6 +32,25 @@ def test_links_lead_from_the_first_to_the_last() -> None:
     assert seen == stems
     assert "before" not in course.links(stems[0])
     assert f"before: [{course.label(stems[-2])}]" in course.links(stems[-1])
+
+
+@pytest.mark.parametrize("stem", STEMS)
+def test_links_of_a_notebook_stay_in_its_folder(stem: str) -> None:
+    """JupyterLab opens no other file, and ``dietlab lab`` copies no other."""
+    folder = ROOT / "notebooks"
+    text = "\n".join(course.texts(course.loaded(stem), "markdown"))
+    found = re.findall(r"\]\(([^)#\s]+)|\b(?:src|href)=\"([^\"#]+)", text)
+    targets = [first or second for first, second in found]
+    relative = [target for target in targets if not re.match(r"\w+:", target)]
+    assert {"index.ipynb", "words.ipynb"} - {f"{stem}.ipynb"} <= {*relative}
+    lost = [target for target in relative if folder not in (folder / target).resolve().parents]
+    assert lost == [] and [target for target in relative if not (folder / target).is_file()] == []
+
+
+def test_signposts_have_every_notebook_and_every_word() -> None:
+    index, words = (course.signposts()[name] for name in ("index", "words"))
+    assert re.findall(r"\]\((\w+)\.ipynb\) \|", index) == course.order()
+    assert words.count("\n| ") == course.WORDS.read_text(encoding="utf-8").count("\n| ") > 30
 
 
 def test_an_earlier_line_is_replaced() -> None:

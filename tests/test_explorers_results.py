@@ -163,7 +163,7 @@ def test_both_intervals_bound_the_speedup(report: Report) -> None:
     first = frame.iloc[0]
     assert first["speedup"] == pytest.approx(1.5)
     assert (first["seconds_low"], first["seconds_high"]) == pytest.approx((135e-6, 180e-6))
-    assert first[["dietlab_seconds_low", "dietlab_seconds_high"]].tolist() == pytest.approx([90e-6, 120e-6])
+    assert first[["own_seconds_low", "own_seconds_high"]].tolist() == pytest.approx([90e-6, 120e-6])
     assert (first["speedup_low"], first["speedup_high"]) == pytest.approx((135 / 120, 180 / 90))
     best = frame_against(report, "best plain vendor", "hot")
     assert best["fastest"].tolist() == ["mkl", "openblas"]
@@ -254,7 +254,7 @@ def test_dropdowns_offer_what_was_measured() -> None:
     explorer.controls["workload"].value = "other"
     assert explorer.values["threads"] == 1 and explorer.controls["threads"].options == (1,)
     assert explorer.values["contender"] == "best plain vendor"
-    assert explorer.frame["dietlab_seconds"].tolist() == [1e-5]
+    assert explorer.frame["own_seconds"].tolist() == [1e-5]
 
 
 def test_a_click_on_a_shape_tells_its_plan_and_a_click_elsewhere_nothing() -> None:
@@ -289,7 +289,7 @@ def test_several_settings_are_drawn_over_each_other() -> None:
     # The chosen one is drawn once, and the other workload was not compared with openblas.
     assert len(explorer.figure.data) == alone + 1
     line = explorer.figure.data[-1]
-    assert line.name == f"{HARDWARE.name}, qkv, 2 cores" and list(line.y) == [3.0]
+    assert line.name == f"dietlab: {HARDWARE.name}, qkv, 2 cores" and list(line.y) == [3.0]
     assert f"{HARDWARE.name}, other, one core: dietlab was not compared with openblas there." in text_of(
         explorer
     )
@@ -344,7 +344,7 @@ def test_a_study_predicts_the_parts_of_a_shape(study: Study) -> None:
     assert f"Predicted: {1e6 * expected.total:.1f} us, of which" in explorer.drawn.note
     # No study of the other threads was given.
     explorer.controls["threads"].value = 2
-    assert "Give runs=" in explorer.drawn.note
+    assert "Predicted" not in explorer.drawn.note
     assert not [t for t in explorer.figure.data if t.type == "bar"]
 
 

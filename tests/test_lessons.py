@@ -191,13 +191,21 @@ def test_a_level_and_its_label_have_their_place_on_a_logarithmic_axis() -> None:
             lessons.with_prediction(figure, wrong)
 
 
+@pytest.mark.parametrize("axes", [{"yaxis": {"type": "log"}}, {"xaxis": {"type": "log"}}])
+def test_a_predicted_line_has_no_point_outside_of_a_logarithmic_axis(axes: dict[str, Any]) -> None:
+    with pytest.raises(DietlabError, match="above 0; got -1"):
+        lessons.with_prediction(go.Figure(layout=axes), {-1: -1.0, 8: 2.0})
+
+
 def test_predicted_points_are_a_line_in_order() -> None:
     drawn = lessons.with_prediction(go.Figure(), {128: 1, 1: 2.5, 14: np.float32(1.5)})
     assert drawn.data[0].x == (1, 14, 128) and drawn.data[0].y == (2.5, 1.5, 1)
     assert drawn.data[0].name == lessons.YOURS and drawn.layout.showlegend
 
 
-@pytest.mark.parametrize("wrong", ["19", True, float("nan"), [1, 2], {1: "a"}, {"a": 1}, 1j])
+@pytest.mark.parametrize(
+    "wrong", ["19", True, float("nan"), float("inf"), -float("inf"), [1, 2], {1: "a"}, {"a": 1}, 1j]
+)
 def test_a_prediction_that_is_no_number_is_refused(wrong: Any) -> None:
     with pytest.raises(DietlabError, match="a prediction is a number"):
         lessons.with_prediction(go.Figure(), wrong)
@@ -215,6 +223,10 @@ def test_a_prediction_that_is_no_number_is_refused(wrong: Any) -> None:
         (15, 20, "25 % too low"),
         (40, 4, "a factor of 10.0 too high"),
         (1, 10, "a factor of 10.0 too low"),
+        (-5, 20, "you predicted -5, it is 20 rows: 25 rows too low"),
+        (5, -20, "25 rows too high"),
+        (-40, -4, "a factor of 10.0 too low"),
+        (-15, -20, "25 % too high"),
         (3, 0, "it is 0 rows"),
         (0, 3, "it is 3 rows"),
     ],

@@ -264,7 +264,7 @@ def test_an_error_is_a_sentence_and_the_next_value_works() -> None:
     view = explorer(Drawing())
     view.controls["rows"].value = 0
     assert "there are rows; got &lt;none&gt;. Choose 1 or more." in shown_text(view)
-    assert "nothing was measured" in view.live.figure_json
+    assert "there is nothing to draw" in view.live.figure_json
     assert view.frame.empty
     view.controls["rows"].value = 3
     assert "there are rows" not in shown_text(view) and title_of(view.live) == "3 blue"

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import course
 import nbformat
 import pytest
 from conftest import ROOT
@@ -74,7 +75,7 @@ def test_solutions_notebook_solves_all() -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("stem", [path.stem for path in NOTEBOOKS if path.stem not in PROBES])
+@pytest.mark.parametrize("stem", [stem for stem in course.order() if stem not in PROBES])
 def test_notebook_runs_whose_values_no_test_compares(stem: str) -> None:
     *_, last = (cell for cell in ran(stem).cells if cell.cell_type == "code")
     assert last.execution_count

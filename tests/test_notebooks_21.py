@@ -22,6 +22,8 @@ def test_the_climb_is_the_recorded_one_and_gains_a_hundredfold(climb: dict[str, 
     assert climb["recorded"] and list(climb["gflops"]) == [step.name for step in STEPS]
     gflops = climb["gflops"]
     assert gflops["reorder"] < gflops["plain loops"] < gflops["tile"] < gflops["pack"] < gflops["registers"]
+    # "By itself it even loses: 40 GFLOP/s in place of 47."
+    assert (round(gflops["unroll"]), round(gflops["vectorise"])) == (40, 47)
     assert gflops["prefetch"] / gflops["plain loops"] == pytest.approx(102, abs=1)
     assert gflops["pack"] / gflops["tile"] == pytest.approx(4.8, abs=0.1)
     assert gflops["prefetch"] / climb["goal"]["128"] > 0.95

@@ -358,6 +358,33 @@ def test_a_finished_study_looks_as_its_events_did(tuned: Tuned) -> None:
     assert not disk.running and tail.news() == []
 
 
+def test_a_followed_study_has_the_bars_and_one_best(tuned: Tuned) -> None:
+    """The last scheme's best shape is not its first, and the stage that decides has a bar of its own."""
+    live = after(tuned.live)
+    panel = TuningPanel.follow(tuned.study.folder)
+    best = f"best {panel.state.best_gflops:.1f} GFLOP/s"
+    assert list(panel.state.stages) == list(live.stages) == ["search", "decide"]
+    for name, clock in panel.state.stages.items():
+        assert (clock.done, clock.total, clock.unit) == (
+            live.stages[name].done,
+            live.stages[name].total,
+            live.stages[name].unit,
+        )
+    # The card tells the best of the run, and no bar tells another one.
+    assert panel.state.stages["decide"].note == best
+    shown = [bar.children[1].value for bar in panel._bars.box.children]
+    panel.close()
+    assert f"best {cards_of(panel._headline.value)['best so far']}" == best
+    assert shown == ["search: 8/8 schemes", f"decide: 24/24 measurements, {best}"]
+
+
+def test_the_models_figure_tells_why_it_is_empty_though_trials_were_measured() -> None:
+    state = after([TrialMeasured("8x48", "T=1", 1.0, "ok", 1)])
+    figure = panel_plots.plot_quality(state)
+    (note,) = figure.layout.annotations
+    assert note.text == "no round was predicted before it was measured"
+
+
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(cuts=st.lists(st.floats(0, 1), max_size=8))
 def test_records_that_come_in_pieces_are_the_same_records(

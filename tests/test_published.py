@@ -45,7 +45,11 @@ from dietlab.published.tables import (
 )
 from dietlab.published.times import Times
 from dietlab.published.triton_tile import LEAST_EXTENT, WARP_OUTPUTS, TritonTile
+from dietlab.reproduce.paper import reported_report
+from dietlab.results.report import Report
+from dietlab.results.row import OURS
 from dietlab.shapes import Shape
+from dietlab.view import plot_latency, plot_layers, plot_lengths, plot_map, plot_speedup, render_text
 from dietlab.view.widgets.speedup_explorer import by_setting, speedup_explorer
 
 H100 = Hardware.preset("h100")
@@ -454,4 +458,27 @@ def test_the_explorer_opens_on_recorded_shapes() -> None:
     assert len(explorer.frame) and explorer.frame["seconds_median"].isna().all()
     mean = np.exp(np.log(explorer.frame["speedup"]).mean())
     assert 0.5 < mean < 2
-    assert "was not measured" in explorer.drawn.numbers["dietlab"] and "NVIDIA" not in explorer.drawn.note
+    assert "NVIDIA" not in explorer.drawn.note
+
+
+@pytest.mark.parametrize("whose", ["h100", "a100", "paper"])
+def test_programs_of_others_are_named_after_who_made_them(whose: str) -> None:
+    """No figure, table, page or widget gives dietlab the speedups of others."""
+    report = replace(reported_report() if whose == "paper" else recorded_reports(whose)[0], notes=())
+    explorer = speedup_explorer(report)
+    layered = len(report.dims) > 1
+    figures = [explorer.figure, plot_speedup(report), plot_latency(report)]
+    figures += [plot_layers(report), plot_lengths(report), plot_map(report)] if layered else []
+    for figure in figures:
+        assert "dietlab" not in figure.to_json()
+    titles = [figure.layout.title.text for figure in figures if figure is not figures[2]]
+    assert all(f"Speedup of {report.maker} " in title for title in titles)
+    told = [render_text(report), str(explorer.drawn.numbers), explorer.drawn.note, report.card.summary]
+    assert not [text for text in told if "dietlab" in text]
+    assert f"Speedup of {report.maker}" in report._repr_html_()
+    assert "was not measured" not in str(explorer.drawn.numbers) + explorer.figure.to_json()
+    assert set(report.to_frame()["contender"]) == {report.maker, *(c.name for c in report.contenders)}
+    assert Report.from_json(report.to_json()).maker == report.maker != OURS
+    # A GPU has no cores to choose from.
+    assert report.used == explorer.controls["threads"].label == "one GPU"
+    assert any(name.endswith(", one GPU") for name in explorer.drawn.numbers)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import gpu_picture
+import gpu_text
 import model_table as model_table_module
 import pytest
 from claims_page import claims_page
@@ -17,13 +18,15 @@ from model_table import model_table
 from readme_table import END, START, readme_table, with_block
 from results_index import INDEX, Machine, read_index
 from results_page import MEANINGS, ablation_text, on_gpu, results_page
-from results_text import MISSED, value_of
+from results_text import MISSED, target_of, value_of
 from search_page import search_page
 from speedup_picture import DARK, LIGHT, Curve, Theme, curve_of, draw, is_drawn
 from test_bench_layers import HAND_MADE
 
 from dietlab.bench.ablation import SYMBOLIC
 from dietlab.errors import RecordError
+from dietlab.reproduce.claims import claims_table
+from dietlab.reproduce.paper import DENSE, read_claims
 from dietlab.results import summarise
 from dietlab.results.row import OURS
 from dietlab.results.table import COLUMNS, ResultTable
@@ -89,6 +92,74 @@ def test_a_claim_that_nobody_looks_for_is_refused(tmp_path: Path) -> None:
 
 def test_readme_has_the_table_of_the_same_data(machines: tuple[Machine, ...]) -> None:
     assert with_block(README, readme_table(machines)) == README, REMEDY
+
+
+def test_what_the_pages_say_of_gpus_is_what_the_data_say(machines: tuple[Machine, ...]) -> None:
+    (machine,) = (machine for machine in machines if on_gpu(machine.bench))
+    said, table = gpu_text.gpu_sentence(machines), gpu_text.gpu_table(machine)
+    page = (ROOT / "docs/gpu.md").read_text(encoding="utf-8")
+    assert with_block(README, said, gpu_text.START, gpu_text.END) == README, REMEDY
+    assert with_block(page, table, gpu_text.START, gpu_text.END) == page, REMEDY
+    # A value never looks like a goal that it misses, and the miss is marked.
+    for what in ("float32 over cuBLAS", "halves over cuBLASLt's heuristic"):
+        lines = [line for line in summarise(machine.bench) if line.criterion.what == what]
+        (line,) = (line for line in lines if line.cache == "rotating")
+        pattern = rf"{value_of(line)} cuBLAS(Lt)?'s( speed)?( \(goal .*?\))?"
+        told = re.search(pattern, said.replace("\n", " "))
+        missed = f" (goal {target_of(line.criterion)} ✗)" if line.met is False else ""
+        assert told and (told[3] or "") == missed
+    on_cpus = [machine for machine in machines if not on_gpu(machine.bench)]
+    assert gpu_text.gpu_sentence(on_cpus) == "It is measured on x86-64 CPUs."
+
+
+def test_every_machine_that_measured_the_papers_layer_stands_in_the_claims(
+    machines: tuple[Machine, ...],
+) -> None:
+    measured = {m.name for m in machines if any(report.name == DENSE for report in m.bench.reports)}
+    claims = read_claims(ROOT / "data" / "paper" / "claims.csv")
+    _, rows = claims_table(claims, RESULTS)
+    assert measured and measured <= {row[3].partition(",")[0] for row in rows}
+
+
+def test_a_name_tells_the_type_of_an_operator(machines: tuple[Machine, ...]) -> None:
+    """As the page says of all tables."""
+    assert "They are in float32 unless their names end in another type." in PAGE.read_text(encoding="utf-8")
+    tables = [result.table for machine in machines for result in machine.results if result.is_table]
+    for report in (report for table in tables for report in table.reports):
+        dtype = report.operator.dtype
+        assert report.name.endswith(dtype) or dtype == "float32", report.name
+
+
+STALE = re.compile(
+    r"(nothing|nobody|no \w+)\b[^.;:|,)]*\b(measured|timed)\b[^.;:|,)]*\b(yet|here|so far)\b"
+    r"|\b(measured|timed)\b[^.;:|,)]*\byet\b|\beverything (here )?is (in )?(b?float|int|fp)",
+    re.IGNORECASE,
+)
+"""Sentences on what was not measured: nothing makes them again when it was."""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nothing was measured on a\nGPU yet.",
+        "which no GPU has timed yet",
+        "No time on a GPU was measured here.",
+        "Everything is\nfloat32.",
+    ],
+)
+def test_sentences_that_a_measurement_would_belie_are_known(text: str) -> None:
+    assert STALE.search(" ".join(text.split()))
+
+
+def test_no_page_says_what_the_next_measurement_would_belie() -> None:
+    pages = [ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("data/**/README.md")]
+    texts = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in pages}
+    for path in sorted(ROOT.glob("notebooks/*.ipynb")):
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        told = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
+        texts[path.name] = "\n\n".join(told)
+    found = {name: STALE.findall(" ".join(text.split())) for name, text in texts.items()}
+    assert {name: said for name, said in found.items() if said} == {}
 
 
 @pytest.mark.parametrize("theme", [LIGHT, DARK], ids=lambda theme: theme.file)

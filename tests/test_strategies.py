@@ -268,7 +268,12 @@ def test_the_summary_sets_every_strategy_beside_random_search(compared: Comparis
     for name, median in trials.items():
         if median < math.inf:
             assert table.loc[name, "trials"] == median
+            assert table.loc[name, "times_random"] == pytest.approx(median / table.loc["random", "trials"])
             assert table.loc[name, "trials_low"] <= median <= table.loc[name, "trials_high"]
+    # The text tells the same number under the same name.
+    header, rows = comparison_table(compared)
+    told = {row[0]: row[header.index("times random's")] for row in rows}
+    assert told == {name: f"{table.loc[name, 'times_random']:.2f}" for name in table.index}
     bands = compared.bands()
     assert (bands["low"] <= bands["median"]).all() and (bands["median"] <= bands["high"]).all()
     assert len(compared.to_frame()) == 4 * 3 * 32

@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
+import pandas as pd
 import pytest
 from layers import CHIP, EVERY, LENGTHS, ODD, TUNED, layers_report
 from matplotlib.collections import QuadMesh
@@ -31,6 +32,8 @@ from dietlab.results.row import ContenderInfo, Row
 from dietlab.search import TuningRun, tune
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import Scheme, build_space
+from dietlab.view.figures.base import DOUBLINGS, is_wide
+from dietlab.view.figures.table import plot_bars
 from dietlab.view.theme import ACCENTS, PALETTE
 
 HOSTILE = "<script>alert('x')</script>"
@@ -111,7 +114,7 @@ def test_speedup_has_contenders_and_best_of_kind_without_wrong_results(report: R
         "cache",
         "speedup",
         "seconds_median",
-        "dietlab_seconds",
+        "own_seconds",
         "fastest",
         *cpu_scheme(8, 48).columns,
         "reason",
@@ -149,7 +152,7 @@ def test_speedup_figure_marks_held_out_shapes_and_the_tie(report: Report) -> Non
     assert list(line.marker.symbol) == ["square", "square-open"]
     assert line.hovertext[0] == (
         "<b>dietlab is 1.50 times as fast as mkl-packed</b><br>dietlab 300 us<br>mkl-packed 450 us"
-        "<br>T=8<br>dietlab's plan: 8x48.u4.ws.p16"
+        "<br>T=8<br>plan of dietlab: 8x48.u4.ws.p16"
     )
     assert "mkl-packed is 1.25 times as fast as dietlab" in line.hovertext[1]
     assert "T=64, held out from tuning" in line.hovertext[1]
@@ -410,12 +413,40 @@ def test_hostile_names_are_escaped(report: Report) -> None:
     assert HOSTILE in "".join(Page(html).text)
 
 
+@pytest.mark.parametrize(
+    ("extents", "log"),
+    [
+        ([16, 32, 64, 80, 128, 256, 384, 512, 688, 992, 1296, 1600, 1904, 2048], True),  # an H200's
+        ([16, 32, 64, 128], True),
+        (range(1, 129), False),
+        ([5, 24, 43, 62, 81, 100, 119, 128], False),
+        ([1, 256], True),
+        ([0, 1, 2, 1000], False),  # 0 has no place on a logarithmic axis
+        ([8], False),
+        ([], False),
+    ],
+)
+def test_an_axis_is_logarithmic_where_short_lengths_would_be_squeezed(extents: list[int], log: bool) -> None:
+    assert is_wide(extents) is log
+
+
+def test_bars_over_numbers_have_the_same_room() -> None:
+    """On an axis of numbers those of 1, 8 and 97 would be hairlines."""
+    figure = plot_bars(pd.DataFrame({"a": [1.0, 2.0], "b": [2.0, 3.0]}, index=[1, 97]), "t", "y", "T (rows)")
+    assert (figure.layout.xaxis.type, figure.layout.xaxis.title.text) == ("category", "T (rows)")
+    assert figure.data[0].x == ("1", "97")
+
+
+def test_ticks_of_lengths_are_written_in_full() -> None:
+    assert DOUBLINGS["tickformat"] == "d"  # else plotly writes 16.384k
+
+
 def test_text_report(report: Report) -> None:
     from dietlab.view.pages.report import render_text
 
     assert render_text(report) == (
         "dense T=1..128 N=2304 K=768 +bias\n"
-        "on a CPU, cores: 2\n"
+        "on a CPU, 2 cores\n"
         "\n"
         "speedup of dietlab over each contender, in times (above 1: dietlab is faster)\n"
         "cache     contender              shapes  geomean  held-out  worst  worst shape\n"

@@ -79,5 +79,6 @@ def comparison_text(found: Comparison) -> str:
             f"The analytic draft alone, without a measurement: {100 * found.analytic:.1f} % of the optimum.",
             f"Trials until the best schemes tried reach {100 * TARGET:.0f} % of the exhaustive optimum, the "
             "geometric mean over the shapes: median over the seeds and its 95 % interval.",
+            "Times random's: that over random search's, so that less than 1 is fewer.",
         ]
     )

@@ -53,6 +53,7 @@ class GpuLimits(Limits):
 
     kind = "cuda"
     unit = "multiprocessor"
+    device = "GPU"
     on_host = False
 
     compute_capability: str

@@ -13,13 +13,27 @@ from dietlab.errors import HardwareError
 class Limits(ABC):
     """The limits of a processor; each target has a class of them, whose ``kind`` is the target's name.
 
-    ``unit`` names what a processor has several of. ``on_host`` is true if these are cores that run the host's
-    threads, so that their number can be chosen and libraries take arrays in the host's memory.
+    ``unit`` names what a processor has several of, and ``device`` the whole. ``on_host`` is true if the units
+    are cores that run the host's threads, so that their number can be chosen and libraries take arrays in the
+    host's memory.
     """
 
     kind: ClassVar[str]
     unit: ClassVar[str] = "core"
+    device: ClassVar[str] = "processor"
     on_host: ClassVar[bool] = True
+
+    @classmethod
+    def used(cls, cores: int) -> str:
+        """Returns what a call uses, in words: ``"one core"``, ``"2 cores"``, or ``"one GPU"``, since what is
+        not the host is used as a whole.
+
+        Args:
+            cores: of the host, as many as threads.
+        """
+        if not cls.on_host:
+            return f"one {cls.device}"
+        return f"one {cls.unit}" if cores == 1 else f"{cores} {cls.unit}s"
 
     @property
     @abstractmethod

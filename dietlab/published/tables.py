@@ -16,7 +16,7 @@ from dietlab.published.judging import judge_choice, judge_models
 from dietlab.published.records import Published
 from dietlab.published.times import Times, dense_of
 from dietlab.results.report import Report
-from dietlab.results.row import OURS, ContenderInfo, untimed
+from dietlab.results.row import ContenderInfo, untimed
 from dietlab.shipped import data_path
 
 if TYPE_CHECKING:
@@ -29,6 +29,9 @@ LAYERS = ("hugging face", "timm")
 
 CHOICES = ("best", "portfolio", "tree", "one")
 """The columns of speedups: see :func:`~dietlab.published.judging.judge_choice`."""
+
+MAKER = "Triton (tree)"
+"""Whose speedups the reports tell: the programs are Triton's, and a tree chose among them."""
 
 GPUS = {"h100": "H100", "a100": "A100"}
 """The GPUs with tables in ``data/published``, and their short names."""
@@ -117,8 +120,8 @@ def recorded_reports(gpu: str = "h100") -> tuple[Report, ...]:
     """Returns reports of the choices that a tree over published records makes on held-out shapes, one a
     layout of the operands: for :func:`dietlab.speedup_explorer`, beside reports of ours.
 
-    Speedups are known and times are not: the rows are not dietlab's to give away. ``dietlab`` is the tree's
-    tile, ``oracle`` the best one, ``one tile`` the one that would serve all shapes alone.
+    Speedups are known and times are not: the times are not dietlab's to give away. The reports' maker is
+    :data:`MAKER`; ``oracle`` is the best tile, ``one tile`` the one that would serve all shapes alone.
     """
     chip = replace(Hardware.preset(gpu), name=f"{GPUS[gpu]} (recorded by others, Triton tiles)").to_json()
     table = read_table(f"{gpu}-speedups")
@@ -135,7 +138,7 @@ def _report(name: str, dtype: str, chip: Mapping[str, Any], part: pd.DataFrame) 
     for shape, one in zip(shapes, part.to_dict("records"), strict=True):
         rows.append(
             replace(
-                untimed(shape, OURS, held_out=True),
+                untimed(shape, MAKER, held_out=True),
                 plan=one["tile"],
                 regret=100 * (one["best"] / one["tree"] - 1),
             )
@@ -155,4 +158,5 @@ def _report(name: str, dtype: str, chip: Mapping[str, Any], part: pd.DataFrame) 
         contenders=contenders,
         notes=notes,
         name=name,
+        maker=MAKER,
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from dietlab.cards import counted
 from dietlab.models import frame_padding
 from dietlab.reproduce.findings import over, prepacked, rivals
 from dietlab.reproduce.paper import EDGES, TREATMENTS, reported_speedups, reported_throughput
@@ -32,7 +31,7 @@ def dense(table: ResultTable) -> Figures:
     """Yields the dense layer's speedups over vendors, Ansor and one schedule, reported and here."""
     reported = reported_speedups("dense_16Tx768_2304")
     for report in table.reports:
-        ours = {f"dietlab, {counted(report.threads, 'core')}": report}
+        ours = {f"dietlab, {report.used}": report}
         for system, words, contenders in (
             ("vendor", "the vendor", prepacked(report)),
             (ANSOR, "Ansor, tuned for each length", (ANSOR,)),
@@ -44,7 +43,7 @@ def dense(table: ResultTable) -> Figures:
 def bert(table: ResultTable) -> Figures:
     """Yields BERT's speedups over vendors and Ansor, reported and here."""
     reported = reported_speedups("bert_base_e2e")
-    ours = {f"dietlab, {report.name}, {counted(report.threads, 'core')}": report for report in table.reports}
+    ours = {f"dietlab, {report.name}, {report.used}": report for report in table.reports}
     vendors = [name for report in table.reports for name in rivals(report)]
     title = "BERT-base from end to end: speedup over"
     yield from _beside(f"{title} the vendor", reported["vendor"], ours, vendors)
@@ -55,7 +54,7 @@ def served(table: ResultTable) -> Figures:
     """Yields bars of tokens per second, by padding policy, for each model that runs in a server."""
     for report in table.reports:
         frame = frame_padding(report).pivot(index="policy", columns="contender", values="tokens_per_second")
-        title = f"{report.name}, {counted(report.threads, 'core')}: tokens per second by padding policy"
+        title = f"{report.name}, {report.used}: tokens per second by padding policy"
         yield title, plot_bars(frame, title, "tokens per second")
 
 
@@ -94,5 +93,5 @@ def treatments(report: Report) -> pd.DataFrame:
     here = here.rename(index={OURS: "composition"})
     frame = reported_throughput(report.name)
     order = [*dict.fromkeys((*frame.index, *here.index))]
-    name = f"{report.processor_name}, {counted(report.threads, 'core')}"
+    name = f"{report.processor_name}, {report.used}"
     return frame.rename(columns=lambda gpu: f"{gpu} (reported)").reindex(order).assign(**{name: here})

@@ -9,12 +9,11 @@ from pathlib import Path
 from statistics import geometric_mean
 
 from dietlab.models.runtimes import ALSO_OURS
-from dietlab.reproduce.paper import DENSE, EDGES, TREATMENTS
+from dietlab.reproduce.paper import DENSE, EDGES, SENTENCES, TREATMENTS
 from dietlab.results import Report, ResultTable
 from dietlab.results.criteria import SHORT
 from dietlab.results.row import ANSOR, OURS, over_best
 from dietlab.results.table import LENGTH
-from dietlab.view.pages.bench_text import cores
 
 FROM_MEMORY = "rotating"
 """The cache state in which weights come from memory, as in a model."""
@@ -45,7 +44,7 @@ def tables(results: Path, *kinds: str) -> Iterator[tuple[str, Report]]:
     for kind in kinds:
         for path in sorted(results.glob(f"*-{kind}.csv.gz")):
             for report in ResultTable.load(path).reports:
-                yield f"{_machine(path)}, {cores(report.threads)}", report
+                yield f"{_machine(path)}, {report.used}", report
 
 
 def models(results: Path, *kinds: str) -> Iterator[tuple[str, Report]]:
@@ -53,7 +52,7 @@ def models(results: Path, *kinds: str) -> Iterator[tuple[str, Report]]:
     for kind in kinds:
         for path in sorted(results.glob(f"*-{kind}-b*.report.json.gz")):
             report = Report.load(path)
-            yield f"{_machine(path)}, {cores(report.threads)}, batch {report.workload['batch']}", report
+            yield f"{_machine(path)}, {report.used}, batch {report.workload['batch']}", report
 
 
 def kind_of(model: str) -> str:
@@ -62,7 +61,7 @@ def kind_of(model: str) -> str:
 
 
 def _machine(path: Path) -> str:
-    return path.name.split("-")[0].replace("zen", "Zen ").replace("xeon", "Xeon")
+    return path.name.split("-")[0].replace("zen", "Zen ").replace("xeon", "Xeon").replace("h200", "H200")
 
 
 def rivals(report: Report) -> tuple[str, ...]:
@@ -79,17 +78,23 @@ def prepacked(report: Report) -> tuple[str, ...]:
     return tuple(info.name for info in report.contenders if info.kind == "prepacked")
 
 
-def over(report: Report, contenders: Collection[str], caches: Collection[str] | None = None) -> Speedups:
+def over(
+    report: Report,
+    contenders: Collection[str],
+    caches: Collection[str] | None = None,
+    longest: int = SHORT[1],
+) -> Speedups:
     """Returns our speedup over the fastest of some contenders at each length of the paper's range.
 
     Args:
         caches: cache states that count, of which the report has one (default: all).
+        longest: the longest length that counts: of rows that are tokens that of a sentence.
     """
     besides = {row.contender for row in report.rows} - {*contenders}
     return {
         shape[LENGTH]: speedup
         for (shape, cache), speedup in sorted(over_best(report.rows, besides).items())
-        if (caches is None or cache in caches) and SHORT[0] <= shape[LENGTH] <= SHORT[1]
+        if (caches is None or cache in caches) and SHORT[0] <= shape[LENGTH] <= longest
     }
 
 
@@ -137,6 +142,11 @@ def _dense_vendor(results: Path) -> Iterator[Finding]:
     method = "over the best library that packs weights beforehand; rows are tokens, weights from memory"
     for where, report in _dense(results, "bench", "paper"):
         yield from _mean(where, over(report, prepacked(report), [FROM_MEMORY]), method)
+    method = "over the faster of {}; rows are those of the paper's sentences, weights from memory"
+    for where, report in _dense(results, "first"):
+        names = [info.name for info in report.contenders if info.kind == "plain"]
+        found = over(report, names, [FROM_MEMORY], longest=SENTENCES * SHORT[1])
+        yield from _mean(where, found, method.format(" and ".join(names)))
 
 
 def _dense_ansor(say: Said, results: Path) -> Iterator[Finding]:
@@ -147,7 +157,7 @@ def _dense_ansor(say: Said, results: Path) -> Iterator[Finding]:
 
 def _dense_one_schedule(results: Path) -> Iterator[Finding]:
     evaluated = ((path, Report.load(path)) for path in sorted(results.glob("*core.report.json.gz")))
-    found = [(f"{_machine(path)}, {cores(report.threads)}", report) for path, report in evaluated]
+    found = [(f"{_machine(path)}, {report.used}", report) for path, report in evaluated]
     for where, report in (*found, *_dense(results, "paper")):
         yield from _mean(
             where, over(report, ["largest-shape"], [FROM_MEMORY]), "the largest shape's best plan"

@@ -17,13 +17,14 @@ class Bound:
     """One workload, shape and cache state: the least times that single limits allow, and ours.
 
     Args:
+        used: what a call uses, in words.
         flops, bytes: of one call; bytes that any implementation must move at least once.
         roofline: of all cores in use.
         seconds: our median.
     """
 
     workload: str
-    threads: int
+    used: str
     cache: str
     shape: Shape
     flops: int
@@ -54,4 +55,4 @@ def bound_of(report: Report, cache: str, row: Row) -> Bound | None:
     if roofline is None:
         return None
     flops, moved = workload.flops(row.shape), workload.bytes(row.shape)
-    return Bound(report.name, report.threads, cache, row.shape, flops, moved, roofline, row.seconds_median)
+    return Bound(report.name, report.used, cache, row.shape, flops, moved, roofline, row.seconds_median)

@@ -9,25 +9,18 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dietlab.cards import Card, Carded, Fold, Listing, Quantity, counted
+from dietlab.cards import Card, Carded
 from dietlab.errors import RecordError, WorkloadError
 from dietlab.files import write_json
 from dietlab.hardware import Hardware, above_roofline
+from dietlab.hardware.limits import Limits
 from dietlab.hardware.target import hardware_target
 from dietlab.results.one_layer import report_of_layer
-from dietlab.results.parts import (
-    Part,
-    Place,
-    judged,
-    layer_place,
-    length_place,
-    part_cells,
-    part_header,
-    parts,
-)
+from dietlab.results.parts import Part, Place, layer_place, length_place, parts
 from dietlab.results.policies import Padding, padding_over
+from dietlab.results.report_card import report_card
 from dietlab.results.row import OURS, ContenderInfo, Row, fastest, with_reasons
-from dietlab.results.speedups import SUMMARY_HEADER, Summary, quality, summarise, summary_cells
+from dietlab.results.speedups import Summary, quality, summarise
 from dietlab.results.trace import TraceTime, trace_time
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.workloads import Workload, length_dim, workload_from_json
@@ -55,6 +48,7 @@ class Report(Carded):
         shape_set: the weights of the shapes, and where they come from; without it they count alike.
         name: of the study in a table of several.
         failure: why there are no rows, or not all.
+        maker: whose programs the speedups are of: the contender over which the others' times are.
     """
 
     workload: Mapping[str, Any]
@@ -68,6 +62,7 @@ class Report(Carded):
     shape_set: ShapeSet | None = None
     name: str = ""
     failure: str = ""
+    maker: str = OURS
 
     @property
     def operator(self) -> Workload:
@@ -90,8 +85,17 @@ class Report(Carded):
     @property
     def threads(self) -> int:
         """The cores that a call uses on a CPU; a GPU is used as a whole, as one."""
-        on_host = hardware_target(self.hardware.get("kind", "cpu")).LIMITS.on_host
-        return int(self.hardware.get("cores", 1)) if on_host else 1
+        return int(self.hardware.get("cores", 1)) if self.limits.on_host else 1
+
+    @property
+    def used(self) -> str:
+        """What a call uses, in words: ``"one core"``, ``"2 cores"``, ``"one GPU"``."""
+        return self.limits.used(self.threads)
+
+    @property
+    def limits(self) -> type[Limits]:
+        """The class of the processor's limits."""
+        return hardware_target(self.hardware.get("kind", "cpu")).LIMITS
 
     @property
     def folder(self) -> str:
@@ -110,7 +114,7 @@ class Report(Carded):
     @property
     def remarks(self) -> tuple[str, ...]:
         """The notes, and one on our shares of the roofline above 1 if there are any."""
-        shares = [row.roofline for row in self.rows if row.contender == OURS and row.correct]
+        shares = [row.roofline for row in self.rows if row.contender == self.maker and row.correct]
         return (*self.notes, *above_roofline(shares))
 
     @property
@@ -176,7 +180,7 @@ class Report(Carded):
     def quality(self) -> dict[str, dict[str, float]]:
         """The quality of our choices by cache state: regret against the oracle (mean, mean over held-out
         shapes, worst) and the median share of the roofline; unknown figures are left out."""
-        ours = [row for row in self.rows if row.contender == OURS and row.correct]
+        ours = [row for row in self.rows if row.contender == self.maker and row.correct]
         return {cache: quality([row for row in ours if row.cache == cache]) for cache in self.caches}
 
     @property
@@ -192,8 +196,8 @@ class Report(Carded):
         """The time of a mean call of the trace for each cache state and contender, ours first."""
         weights, found = self.weights, []
         for cache in self.caches:
-            ours = [r for r in self.rows if r.cache == cache and r.contender == OURS]
-            for name, rows in {OURS: ours, **self.groups(cache)}.items():
+            ours = [r for r in self.rows if r.cache == cache and r.contender == self.maker]
+            for name, rows in {self.maker: ours, **self.groups(cache)}.items():
                 found.append(trace_time(name, cache, rows, weights, ours))
         return tuple(line for line in found if line is not None)
 
@@ -214,7 +218,7 @@ class Report(Carded):
         kinds = {c.name: c.kind for c in self.contenders}
         groups: dict[str, list[Row]] = {}
         for row in rows:
-            if row.contender != OURS:
+            if row.contender != self.maker:
                 groups.setdefault(row.contender, []).append(row)
         for kind in ("prepacked", "plain"):
             best = fastest([r for r in rows if kinds.get(r.contender) == kind])
@@ -250,21 +254,7 @@ class Report(Carded):
     @property
     def card(self) -> Card:
         """Its card in a notebook: the speedup over the best vendor, and as folds all tables."""
-        rivals = [c for c in self.contenders if not c.absent and c.name != OURS]
-        facts = [counted(len({row.shape for row in self.rows}), "shape"), counted(len(rivals), "contender")]
-        best = [line for line in self.summary if line.contender.startswith("best")]
-        for line in (best or self.summary)[:1]:
-            over = f"over {line.contender} ({line.cache} cache)"
-            facts.append(Quantity(f"{line.geomean_speedup:.2f}x", over))
-            facts.append(Quantity(f"{line.worst_speedup:.2f}x", "at worst"))
-        sections = (
-            Fold("Speedup of dietlab", self._speedups, unfolded=True),
-            *([Fold("Speedup by layer", self._layers)] if len(self.dims) > 1 else []),
-            Fold("Quality of dispatch", self._qualities),
-            Fold("Contenders", self._who),
-            Fold("Notes", lambda: Listing(("note",), self.remarks, lambda note: (note,))),
-        )
-        return Card("Report", f"{self.title} on {self.processor_name}", tuple(facts), sections)
+        return report_card(self)
 
     @property
     def title(self) -> str:
@@ -278,21 +268,6 @@ class Report(Carded):
     def processor_name(self) -> str:
         """The name of the processor."""
         return str(self.hardware.get("name", "an unknown processor"))
-
-    def _speedups(self) -> Listing:
-        return Listing(SUMMARY_HEADER, self.summary, summary_cells)
-
-    def _layers(self) -> Listing:
-        return Listing(part_header("layer"), judged(self.by_layer), part_cells)
-
-    def _qualities(self) -> Listing:
-        items = [(cache, *item) for cache, found in self.quality.items() for item in found.items()]
-        header = ("cache", "figure", "value")
-        return Listing(header, items, lambda item: (item[0], item[1].replace("_", " "), item[2]))
-
-    def _who(self) -> Listing:
-        header = ("name", "kind", "version")
-        return Listing(header, self.contenders, lambda c: (c.name, c.kind, c.absent or c.version))
 
     def to_json(self) -> dict[str, Any]:
         """Returns the report as a JSON value: its facts, rows and summary."""
@@ -320,6 +295,7 @@ class Report(Carded):
             "library": dict(self.library),
             "contenders": [asdict(c) for c in self.contenders],
             "failure": self.failure,
+            "maker": self.maker,
         }
 
     @classmethod
@@ -335,6 +311,7 @@ class Report(Carded):
             contenders=tuple(ContenderInfo(**c) for c in facts["contenders"]),
             name=facts.get("name", ""),
             failure=facts.get("failure", ""),
+            maker=facts.get("maker", OURS),
         )
 
     def save(self, path: str | Path) -> None:

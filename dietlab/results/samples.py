@@ -30,7 +30,7 @@ from dietlab.results.bounds import Bound, bound_of
 from dietlab.results.criteria import SPEEDUPS, Criterion, Measure
 from dietlab.results.policies import padding_over
 from dietlab.results.report import Report
-from dietlab.results.row import OURS, Row, fastest
+from dietlab.results.row import Row, fastest
 from dietlab.results.table import LENGTH, ResultTable
 from dietlab.shapes import Shape
 from dietlab.traffic import read_table
@@ -81,8 +81,8 @@ class Block:
 
     @property
     def ours(self) -> Mapping[Shape, Row]:
-        """Our own rows by shape."""
-        return {shape: rows[OURS] for shape, rows in self.rows.items() if OURS in rows}
+        """The rows of the report's maker by shape."""
+        return {s: rows[self.report.maker] for s, rows in self.rows.items() if self.report.maker in rows}
 
 
 def blocks(table: ResultTable) -> tuple[Block, ...]:
@@ -99,7 +99,11 @@ def blocks(table: ResultTable) -> tuple[Block, ...]:
             cache,
             found[report.name, report.threads, cache],
             found.get((report.name, 1, cache), {}),
-            tuple(e.shape for e in report.rows if e.cache == cache and e.contender == OURS and not e.correct),
+            tuple(
+                row.shape
+                for row in report.rows
+                if row.cache == cache and row.contender == report.maker and not row.correct
+            ),
         )
         for report in reports
         for cache in sorted(report.caches)
@@ -217,7 +221,7 @@ def _cores(block: Block) -> Values:
     if block.report.threads == 1:
         return
     for shape, row in block.ours.items():
-        alone = block.one_core.get(shape, {}).get(OURS)
+        alone = block.one_core.get(shape, {}).get(block.report.maker)
         if alone is not None:
             yield shape, alone.seconds_median / row.seconds_median
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dietlab.hardware.target import hardware_target
 from dietlab.results.criteria import (
     LOWER_IS_BETTER,
     STUDY_MEASURES,
@@ -47,7 +48,7 @@ class Line:
 
     Args:
         criterion: the question.
-        threads: cores that were used.
+        threads: cores that were used; 1 on a GPU, which is used as a whole.
         cache: empty where there is none (tuning, code).
         workloads: what it is about.
         shapes: how many values it is made of: shapes, layers or studies.
@@ -70,6 +71,11 @@ class Line:
     met: bool | None
     worst: Sample
     ceiling: float | None = None
+
+    @property
+    def used(self) -> str:
+        """What a call uses, in words: ``"one core"``, ``"2 cores"``, ``"one GPU"``."""
+        return hardware_target(self.criterion.processor).LIMITS.used(self.threads)
 
     @property
     def columns(self) -> dict[str, Any]:

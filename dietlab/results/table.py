@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dietlab.errors import RecordError
 from dietlab.files import write_whole, writing
 from dietlab.results.report import Report
-from dietlab.results.row import OURS, Row, with_reasons
+from dietlab.results.row import Row, with_reasons
 from dietlab.shapes import Shape
 
 if TYPE_CHECKING:
@@ -111,8 +111,8 @@ class ResultTable:
 
     @property
     def wrong(self) -> tuple[Entry, ...]:
-        """Our own rows that have no time: a wrong result, or none."""
-        return tuple(e for e in self.entries if e.row.contender == OURS and not e.row.correct)
+        """The rows of a report's maker that have no time: a wrong result, or none."""
+        return tuple(e for e in self.entries if e.row.contender == e.report.maker and not e.row.correct)
 
     def report(self, name: str, threads: int) -> Report:
         """Returns the report of one study, its rows by shape.

@@ -29,6 +29,7 @@ class Part:
     """The shapes of one workload, on some threads in one cache state, that share a layer or a length.
 
     Args:
+        used: what a call uses, in words.
         part: the layer or the length that they share.
         shapes: how many they are.
         held_out: tuning saw none of them.
@@ -36,7 +37,7 @@ class Part:
     """
 
     workload: str
-    threads: int
+    used: str
     cache: str
     part: Shape
     shapes: int
@@ -71,7 +72,7 @@ def _parts_of(block: Block, key: Key) -> Iterator[Part]:
         rows = [row for shape, row in block.ours.items() if key(shape) == part]
         yield Part(
             block.report.name,
-            block.report.threads,
+            block.report.used,
             block.cache,
             part,
             len(rows),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -50,6 +50,7 @@ class Axis:
         return shape[self.name] if isinstance(self.extent, Dim) else self.extent
 
 
+@runtime_checkable
 class Workload(Protocol):
     """An operator with its dimensions and dtype: a frozen value."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+import course
 import nbformat
 import pytest
 from notebook_runs import NOTEBOOKS as FOLDER
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.browser
 
-NOTEBOOKS = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
+NOTEBOOKS = sorted(course.order())
 SECONDS = 180.0
 """What no notebook takes, on a busy machine either."""
 

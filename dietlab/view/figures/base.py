@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Iterable
 from html import escape
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from dietlab.dims import Shape
 from dietlab.results.report import Report
 from dietlab.view.lab import lab_imports
 from dietlab.view.theme import CLEAR, GRID, OPEN, PALETTE, TEXT
@@ -22,16 +24,22 @@ MICRO = 1e6
 WIDE = 8
 """An axis is logarithmic if its ends are this many doublings apart, or more."""
 
+CORNER = 0.3
+"""The share of a linear axis in which half of the lengths are squeezed: evenly spread ones take half of it,
+those that double from one to the next less than this."""
 
-DOUBLINGS: dict[str, Any] = {"type": "log", "dtick": math.log10(2)}
-"""The settings of a logarithmic axis with a tick at each doubling."""
+DOUBLINGS: dict[str, Any] = {"type": "log", "dtick": math.log10(2), "tickformat": "d"}
+"""The settings of a logarithmic axis with a tick at each doubling, written in full: 16384, not 16.384k."""
 
 
 RATIO_TICKS = [0.05, 0.1, 0.2, 0.5, 0.75, 1, 1.25, 1.5, 2, 3, 5, 10, 20, 50, 100, 200]
 
 
-def new_figure(frame: pd.DataFrame, title: str, template: str | None) -> go.Figure:
-    """Returns an empty figure in the common style; it says so if there is nothing in ``frame`` to draw."""
+def new_figure(
+    frame: pd.DataFrame, title: str, template: str | None, nothing: str = "nothing was measured"
+) -> go.Figure:
+    """Returns an empty figure in the common style; it says ``nothing`` if there is nothing in ``frame`` to
+    draw."""
     with lab_imports("figures"):
         import plotly.graph_objects as go
     cache = f" ({frame['cache'].iloc[0]} cache)" if "cache" in frame and len(frame) else ""
@@ -45,25 +53,36 @@ def new_figure(frame: pd.DataFrame, title: str, template: str | None) -> go.Figu
         figure.update_yaxes(gridcolor=GRID, zerolinecolor=GRID)
     if frame.empty:
         middle = {"xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5}
-        figure.add_annotation(text="nothing was measured", showarrow=False, **middle)
+        figure.add_annotation(text=nothing, showarrow=False, **middle)
     return figure
 
 
-def name_x_axis(figure: go.Figure, report: Report) -> str:
-    """Titles the x axis and returns the column that goes on it."""
+def name_x_axis(figure: go.Figure, report: Report, shapes: Iterable[Shape] | None = None) -> str:
+    """Titles the x axis, makes it logarithmic where the extents of the shapes (default: those of the rows)
+    ask for it, and returns the column that goes on it."""
     dims = report.dims
     figure.update_xaxes(title_text=f"{dims[0]} (extent)" if len(dims) == 1 else "shape (extents)")
-    return dims[0] if len(dims) == 1 else "shape"
+    if len(dims) != 1:
+        return "shape"
+    shown = (row.shape for row in report.rows) if shapes is None else shapes
+    if is_wide(shape[dims[0]] for shape in shown):
+        figure.update_xaxes(**DOUBLINGS)
+    return dims[0]
 
 
-def is_wide(extents: Collection[int]) -> bool:
-    """Returns whether short lengths would be squeezed into a corner of a linear axis."""
-    return len(extents) > 0 and max(extents) >= min(extents) << WIDE
+def speedup_title(report: Report) -> str:
+    """Returns the title of an axis of speedups, which names whose programs are the faster ones above 1."""
+    return f"speedup (above 1: {report.maker} faster)"
 
 
-def doubling_axis(figure: go.Figure) -> None:
-    """Makes the x axis logarithmic, with a tick at each doubling."""
-    figure.update_xaxes(**DOUBLINGS)
+def is_wide(extents: Iterable[int]) -> bool:
+    """Returns whether short lengths would be squeezed into a corner of a linear axis: the ends are far apart,
+    or half of the lengths lie in its first :data:`CORNER`. An extent of 0 has no place on another axis."""
+    every = {*extents}
+    if not every or min(every) < 1:
+        return False
+    low, high = min(every), max(every)
+    return high >= low << WIDE or (len(every) > 2 and median(every) - low < CORNER * (high - low))
 
 
 def add_held_out_key(figure: go.Figure, frame: pd.DataFrame) -> None:

@@ -6,12 +6,10 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from dietlab.results.report import Report
-from dietlab.results.row import OURS
 from dietlab.results.speedups import JUDGES
 from dietlab.results.table import LENGTH, ResultTable
-from dietlab.view.figures.base import RATIO_TICKS, doubling_axis, is_wide, name_x_axis, new_figure
-from dietlab.view.figures.results import SPEEDUP_TITLE, frame_speedup, frame_throughput, plot_speedup
-from dietlab.view.pages.bench_text import cores
+from dietlab.view.figures.base import DOUBLINGS, RATIO_TICKS, is_wide, name_x_axis, new_figure, speedup_title
+from dietlab.view.figures.results import frame_speedup, frame_throughput, plot_speedup
 from dietlab.view.theme import PALETTE, TIE, marks, ring
 
 if TYPE_CHECKING:
@@ -27,7 +25,7 @@ LAYER_JUDGES = ("own", *JUDGES[:1], "oracle")
 
 
 def frame_worst(report: Report, cache: str, count: int = WORST) -> pd.DataFrame:
-    """Returns the shapes on which dietlab is slowest relative to the best vendors, the worst first.
+    """Returns the shapes on which the maker's programs lose most against the best vendors, the worst first.
 
     Args:
         report: of a bench's study or of :func:`~dietlab.evaluate`.
@@ -55,7 +53,7 @@ def plot_bench_speedup(
     """
     report = table.report(workload, threads)
     figure = plot_speedup(report, cache, template)
-    figure.update_layout(title_text=f"{escape(workload)}, {cores(threads)}, {cache}: speedup")
+    figure.update_layout(title_text=f"{escape(workload)}, {report.used}, {cache}: speedup")
     worst = frame_worst(report, cache)
     figure.add_scatter(
         x=worst[name_x_axis(figure, report)],
@@ -65,13 +63,13 @@ def plot_bench_speedup(
         hoverinfo="skip",
         marker=ring(14),
     )
-    return _with_axis(figure, report)
+    return figure
 
 
 def plot_bench_roofline(
     table: ResultTable, workload: str, threads: int = 1, template: str | None = None
 ) -> go.Figure:
-    """Draws the share of the roofline that dietlab reaches against T, a line for each cache state.
+    """Draws the share of the roofline that the report's maker reaches against T, a line for each cache state.
 
     Args:
         table: results of a suite.
@@ -82,11 +80,11 @@ def plot_bench_roofline(
     """
     report = table.report(workload, threads)
     whole = frame_throughput(report).drop(columns="cache")
-    figure = new_figure(whole, f"{workload}, {cores(threads)}: share of the roofline", template)
+    figure = new_figure(whole, f"{workload}, {report.used}: share of the roofline", template)
     x = name_x_axis(figure, report)
     for cache, dash in zip(report.caches, ("solid", "dash", "dot"), strict=False):
         frame = frame_throughput(report, cache)
-        mine = frame[(frame["contender"] == OURS) & frame["roofline"].notna()]
+        mine = frame[(frame["contender"] == report.maker) & frame["roofline"].notna()]
         figure.add_scatter(
             x=mine[x],
             y=100 * mine["roofline"],
@@ -99,7 +97,7 @@ def plot_bench_roofline(
         )
     figure.add_hline(y=100, line=TIE)
     figure.update_yaxes(rangemode="tozero", title_text="share of the roofline (%)")
-    return _with_axis(figure, report)
+    return figure
 
 
 def bench_layer_figures(
@@ -107,17 +105,18 @@ def bench_layer_figures(
 ) -> list[go.Figure]:
     """Draws the speedup of every layer against T, a figure for each of :data:`LAYER_JUDGES` that took part.
     Open marks were held out from tuning."""
-    frame = frame_speedup(table.report(workload, threads), cache)
+    report = table.report(workload, threads)
+    frame = frame_speedup(report, cache)
     figures = []
     for judge in LAYER_JUDGES:
         part = frame[frame["contender"] == judge]
         if len(part):
-            title = f"{workload}, {cores(threads)}: over {judge}"
-            figures.append(_layer_lines(new_figure(part, title, template), part))
+            figure = new_figure(part, f"{workload}, {report.used}: over {judge}", template)
+            figures.append(_layer_lines(figure, part, report))
     return figures
 
 
-def _layer_lines(figure: go.Figure, frame: pd.DataFrame) -> go.Figure:
+def _layer_lines(figure: go.Figure, frame: pd.DataFrame, report: Report) -> go.Figure:
     """Adds a line for each layer; names a layer held out if all of its shapes are."""
     for (depth, cols), layer in frame.groupby(["K", "N"], sort=True):
         note = " (held out)" if layer["held_out"].all() else ""
@@ -131,15 +130,8 @@ def _layer_lines(figure: go.Figure, frame: pd.DataFrame) -> go.Figure:
             hoverinfo="text",
         )
     figure.add_hline(y=1, line=TIE)
-    figure.update_yaxes(type="log", tickvals=RATIO_TICKS, title_text=SPEEDUP_TITLE)
+    figure.update_yaxes(type="log", tickvals=RATIO_TICKS, title_text=speedup_title(report))
     figure.update_xaxes(title_text=f"{LENGTH} (extent)")
-    if is_wide(list(frame[LENGTH])):
-        doubling_axis(figure)
-    return figure
-
-
-def _with_axis(figure: go.Figure, report: Report) -> go.Figure:
-    """Makes the axis of one dynamic dimension logarithmic if its range is wide."""
-    if len(report.dims) == 1 and is_wide([row.shape[report.length] for row in report.rows]):
-        doubling_axis(figure)
+    if is_wide(frame[LENGTH]):
+        figure.update_xaxes(**DOUBLINGS)
     return figure

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from dietlab.errors import RecordError
 from dietlab.results import Part, Report
 from dietlab.shapes import Shape
-from dietlab.view.figures.base import RATIO_TICKS, add_held_out_key, new_figure
-from dietlab.view.figures.results import SPEEDUP_TITLE, cache_of
+from dietlab.view.figures.base import RATIO_TICKS, add_held_out_key, new_figure, speedup_title
+from dietlab.view.figures.results import cache_of
 from dietlab.view.theme import TIE, legend_rank, marks, styles
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def frame_layers(report: Report) -> pd.DataFrame:
     Columns: ``cache``, ``contender`` (with ``best prepacked vendor`` and ``best plain vendor``), ``layer`` as
     a text, its extents by dimension, ``held_out`` (whether every shape was), the number of ``shapes``, and
     over them ``geomean_speedup``, ``geomean_speedup_held_out`` (missing if none was) and ``worst_speedup``,
-    ratios above 1 where dietlab is faster, with ``worst_shape``.
+    ratios above 1 where the report's maker is faster, with ``worst_shape``.
 
     Args:
         report: over layers of several sizes.
@@ -91,7 +91,7 @@ def plot_layers(report: Report, cache: str | None = None, template: str | None =
     Raises:
         RecordError: if the report does not have several dynamic dimensions, or no such cache state.
     """
-    title = "Speedup of dietlab by layer"
+    title = f"Speedup of {report.maker} by layer"
     return _drawn(frame_layers(report), report, cache, "layer", title, template)
 
 
@@ -108,7 +108,7 @@ def plot_lengths(report: Report, cache: str | None = None, template: str | None 
     Raises:
         RecordError: if the report does not have several dynamic dimensions, or no such cache state.
     """
-    title = "Speedup of dietlab by length"
+    title = f"Speedup of {report.maker} by length"
     return _drawn(frame_lengths(report), report, cache, "length", title, template)
 
 
@@ -135,7 +135,7 @@ def _drawn(
                 "color": look.colour,
             },
             legendrank=legend_rank(str(name)),
-            hovertext=[_hover(row, what) for row in part.to_dict("records")],
+            hovertext=[_hover(row, what, report.maker) for row in part.to_dict("records")],
             hoverinfo="text",
         )
     add_held_out_key(figure, shown)
@@ -143,7 +143,7 @@ def _drawn(
     names = dict.fromkeys(shown[what])
     order = {"type": "category", "categoryorder": "array", "categoryarray": list(names)}
     figure.update_xaxes(title_text=f"{what} (extents)", **order)
-    figure.update_yaxes(type="log", tickvals=RATIO_TICKS, title_text=SPEEDUP_TITLE)
+    figure.update_yaxes(type="log", tickvals=RATIO_TICKS, title_text=speedup_title(report))
     return figure
 
 
@@ -152,10 +152,10 @@ def _down_to_the_worst(part: pd.DataFrame) -> dict[str, Any]:
     return {"type": "data", "symmetric": False, "array": 0 * below, "arrayminus": below, "thickness": 1}
 
 
-def _hover(row: dict[str, Any], what: str) -> str:
+def _hover(row: dict[str, Any], what: str, maker: str) -> str:
     held_out = ", held out from tuning" if row["held_out"] else ""
     return (
-        f"<b>{row['geomean_speedup']:.2f} times as fast as {escape(row['contender'])}</b>"
+        f"<b>{escape(maker)} is {row['geomean_speedup']:.2f} times as fast as {escape(row['contender'])}</b>"
         f"<br>{escape(row[what])}{held_out}: geometric mean over {row['shapes']} shapes"
         f"<br>worst {row['worst_speedup']:.2f} at {escape(row['worst_shape'])}"
     )

@@ -9,20 +9,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 from dietlab.errors import RecordError
 from dietlab.results.report import Report
-from dietlab.results.row import OURS, Row, fastest, with_reasons
-from dietlab.view.figures.base import MICRO, RATIO_TICKS, add_held_out_key, name_x_axis, new_figure
+from dietlab.results.row import Row, fastest, with_reasons
+from dietlab.view.figures.base import (
+    MICRO,
+    RATIO_TICKS,
+    add_held_out_key,
+    name_x_axis,
+    new_figure,
+    speedup_title,
+)
 from dietlab.view.theme import TIE, legend_rank, marks, styles
 
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-SPEEDUP_TITLE = "speedup (above 1: dietlab faster)"
 MANY = 40
 """Points of a line from which on they are drawn small: they would hide the line."""
 
@@ -31,27 +38,27 @@ MANY = 40
 
 
 def frame_speedup(report: Report, cache: str | None = None) -> pd.DataFrame:
-    """Returns the speedup of dietlab over each contender (a ratio; above 1: dietlab is faster) for each
-    shape.
+    """Returns the speedup of the report's maker, dietlab, over each contender (a ratio; above 1: the maker is
+    faster) for each shape.
 
     Besides the contenders there are ``best prepacked vendor`` and ``best plain vendor``, the
     fastest of their kind for each shape, as in ``report.summary``; ``fastest`` is who. Beside the medians
-    of both stands dietlab's scheme. ``cache=None`` is the first cache state of the
-    report. Wrong results are left out.
+    of both, ``own_seconds`` being the maker's, stands the maker's scheme. ``cache=None`` is the first cache
+    state of the report. Wrong results are left out.
 
     Args:
         report: what :func:`~dietlab.evaluate` measured.
         cache: the cache state to show, as in ``report.caches`` (default: the first).
     """
     rows = [r for r in _rows(report, cache) if r.correct and r.speedup and math.isfinite(r.speedup)]
-    rows = [r for r in rows if r.contender != OURS]
-    ours = {r.shape: r for r in _rows(report, cache) if r.contender == OURS}
+    rows = [r for r in rows if r.contender != report.maker]
+    ours = {r.shape: r for r in _rows(report, cache) if r.contender == report.maker}
     kinds = {c.name: c.kind for c in report.contenders}
     named = [(row.contender, row) for row in rows]
     for kind in ("prepacked", "plain"):
         best = fastest([r for r in rows if kinds.get(r.contender) == kind])
         named += [(f"best {kind} vendor", row) for row in best]
-    columns = ("speedup", "seconds_median", "dietlab_seconds", "fastest", "plan")
+    columns = ("speedup", "seconds_median", "own_seconds", "fastest", "plan")
     return _table(
         report,
         columns,
@@ -62,7 +69,7 @@ def frame_speedup(report: Report, cache: str | None = None) -> pd.DataFrame:
                 "speedup": row.speedup,
                 "seconds_median": row.seconds_median,
                 "fastest": row.contender,
-                "dietlab_seconds": ours[row.shape].seconds_median if row.shape in ours else None,
+                "own_seconds": ours[row.shape].seconds_median if row.shape in ours else None,
                 "plan": ours[row.shape].plan if row.shape in ours else None,
             }
             for name, row in named
@@ -121,7 +128,7 @@ def frame_throughput(report: Report, cache: str | None = None) -> pd.DataFrame:
 
 
 def frame_padding(report: Report, cache: str | None = None) -> pd.DataFrame:
-    """Returns the share of dietlab's multiply-adds that no output needs, for each shape.
+    """Returns the share of the maker's multiply-adds that no output needs, for each shape.
 
     Args:
         report: what :func:`~dietlab.evaluate` measured.
@@ -133,7 +140,7 @@ def frame_padding(report: Report, cache: str | None = None) -> pd.DataFrame:
         (
             {**_key(row), "padding_waste": row.padding_waste, "plan": row.plan}
             for row in _rows(report, cache)
-            if row.contender == OURS and row.padding_waste is not None
+            if row.contender == report.maker and row.padding_waste is not None
         ),
     )
 
@@ -188,7 +195,7 @@ def _table(report: Report, columns: Sequence[str], rows: Iterable[dict[str, Any]
 
 
 def plot_speedup(report: Report, cache: str | None = None, template: str | None = None) -> go.Figure:
-    """Draws the speedup of dietlab over each contender against the shape; the line at 1 is a tie.
+    """Draws the speedup of the report's maker over each contender against the shape; the line at 1 is a tie.
 
     Args:
         report: what :func:`~dietlab.evaluate` measured.
@@ -197,11 +204,11 @@ def plot_speedup(report: Report, cache: str | None = None, template: str | None 
             dark pages).
     """
     frame = frame_speedup(report, cache)
-    figure = new_figure(frame, "Speedup of dietlab over each contender", template)
+    figure = new_figure(frame, f"Speedup of {report.maker} over each contender", template)
     x = name_x_axis(figure, report)
-    _add_lines(figure, frame, x, "speedup", _speedup_hover)
+    _add_lines(figure, frame, x, report, "speedup", partial(_speedup_hover, maker=report.maker))
     figure.add_hline(y=1, line=TIE)
-    figure.update_yaxes(type="log", tickvals=RATIO_TICKS, title_text=SPEEDUP_TITLE)
+    figure.update_yaxes(type="log", tickvals=RATIO_TICKS, title_text=speedup_title(report))
     return figure
 
 
@@ -218,7 +225,7 @@ def plot_latency(report: Report, cache: str | None = None, template: str | None 
     figure = new_figure(frame, "Time of one call", template)
     x = name_x_axis(figure, report)
     shown = frame.assign(us=MICRO * frame["seconds_median"])[frame["correct"].eq(True)]
-    _add_lines(figure, shown, x, "us", _latency_hover, interval=True)
+    _add_lines(figure, shown, x, report, "us", _latency_hover, interval=True)
     figure.update_yaxes(type="log", title_text="time (us, median with 95 % interval)")
     return figure
 
@@ -235,7 +242,7 @@ def plot_throughput(report: Report, cache: str | None = None, template: str | No
     frame = frame_throughput(report, cache)
     figure = new_figure(frame, "Throughput", template)
     x = name_x_axis(figure, report)
-    _add_lines(figure, frame[frame["correct"].eq(True)], x, "gflops", _throughput_hover)
+    _add_lines(figure, frame[frame["correct"].eq(True)], x, report, "gflops", _throughput_hover)
     peak = peak_gflops(report)
     if peak is not None:
         note = f"FMA peak {peak:.0f} GFLOP/s"
@@ -245,7 +252,7 @@ def plot_throughput(report: Report, cache: str | None = None, template: str | No
 
 
 def plot_padding(report: Report, cache: str | None = None, template: str | None = None) -> go.Figure:
-    """Draws the share of dietlab's work that is padding, for each shape.
+    """Draws the share of the maker's work that is padding, for each shape.
 
     Args:
         report: what :func:`~dietlab.evaluate` measured.
@@ -254,9 +261,10 @@ def plot_padding(report: Report, cache: str | None = None, template: str | None 
             dark pages).
     """
     frame = frame_padding(report, cache)
-    figure = new_figure(frame, "Padding waste of dietlab", template)
+    figure = new_figure(frame, f"Padding waste of {report.maker}", template)
     x = name_x_axis(figure, report)
-    _add_lines(figure, frame.assign(percent=100 * frame["padding_waste"]), x, "percent", _padding_hover)
+    frame = frame.assign(percent=100 * frame["padding_waste"])
+    _add_lines(figure, frame, x, report, "percent", _padding_hover)
     figure.update_yaxes(rangemode="tozero", title_text="padding waste (% of multiply-adds)")
     return figure
 
@@ -265,7 +273,13 @@ Hover = Callable[[Any], str]
 
 
 def _add_lines(
-    figure: go.Figure, frame: pd.DataFrame, x: str, y: str, hover: Hover, interval: bool = False
+    figure: go.Figure,
+    frame: pd.DataFrame,
+    x: str,
+    report: Report,
+    y: str,
+    hover: Hover,
+    interval: bool = False,
 ) -> None:
     """Adds a line for each contender; shapes held out from tuning have open marks."""
     looks = styles(frame["contender"])
@@ -285,7 +299,7 @@ def _add_lines(
                 "size": 4 if len(part) > MANY else 4 + look.width,
             },
             legendrank=legend_rank(str(name)),
-            hovertext=[hover(row) + _where(row) for row in part.itertuples()],
+            hovertext=[hover(row) + _where(row, report.maker) for row in part.itertuples()],
             hoverinfo="text",
         )
     add_held_out_key(figure, frame)
@@ -297,21 +311,21 @@ def _interval_bars(part: pd.DataFrame) -> dict[str, Any]:
     return {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "thickness": 1}
 
 
-def _where(row: Any) -> str:
+def _where(row: Any, maker: str) -> str:
     held_out = ", held out from tuning" if row.held_out else ""
-    plan = f"<br>dietlab's plan: {escape(row.scheme)}" if isinstance(row.scheme, str) else ""
+    plan = f"<br>plan of {escape(maker)}: {escape(row.scheme)}" if isinstance(row.scheme, str) else ""
     return f"<br>{escape(row.shape)}{held_out}{plan}"
 
 
-def _speedup_hover(row: Any) -> str:
-    faster, slower = ("dietlab", row.contender) if row.speedup >= 1 else (row.contender, "dietlab")
+def _speedup_hover(row: Any, maker: str) -> str:
+    faster, slower = (maker, row.contender) if row.speedup >= 1 else (row.contender, maker)
     ratio = max(row.speedup, 1 / row.speedup)
     who = "" if row.fastest == row.contender else f" ({row.fastest})"
-    # A shape that dietlab itself got wrong or skipped has no time of ours.
-    known = row.dietlab_seconds is not None and not math.isnan(row.dietlab_seconds)
-    mine = f"<br>dietlab {MICRO * row.dietlab_seconds:.0f} us" if known else ""
-    times = f"{mine}<br>{escape(row.contender + who)} {MICRO * row.seconds_median:.0f} us"
-    return f"<b>{escape(faster)} is {ratio:.2f} times as fast as {escape(slower)}</b>{times}"
+    # A shape that the maker got wrong or skipped has no time; of a ratio that others told nobody's is known.
+    times = {maker: row.own_seconds, row.contender + who: row.seconds_median}
+    known = {name: time for name, time in times.items() if time is not None and not math.isnan(time)}
+    said = "".join(f"<br>{escape(name)} {MICRO * time:.0f} us" for name, time in known.items())
+    return f"<b>{escape(faster)} is {ratio:.2f} times as fast as {escape(slower)}</b>{said}"
 
 
 def _latency_hover(row: Any) -> str:

@@ -10,7 +10,6 @@ from dietlab.errors import HardwareError, WorkloadError
 from dietlab.hardware import Hardware
 from dietlab.hardware.ceilings import Ceiling, ceilings
 from dietlab.results.report import Report
-from dietlab.results.row import OURS
 from dietlab.shapes import Shape
 from dietlab.view.figures.base import new_figure
 from dietlab.view.theme import PALETTE, TIE
@@ -143,7 +142,7 @@ def frame_below_roofline(report: Report) -> pd.DataFrame:
             row.plan,
         )
         for row in report.rows
-        if row.contender == OURS and row.correct and row.shape[name] > 0
+        if row.contender == report.maker and row.correct and row.shape[name] > 0
     ]
     return pd.DataFrame(rows, columns=["T", "cache", "intensity", "gflops", "share", "plan"])
 

@@ -13,7 +13,6 @@ from dietlab.dispatch import Dispatcher, Portfolio
 from dietlab.errors import DietlabError, DispatchError, RecordError, require_names
 from dietlab.plans import boxes, restricted
 from dietlab.results import Report
-from dietlab.results.row import OURS
 from dietlab.results.speedups import JUDGES
 from dietlab.space import with_parameters
 from dietlab.view.figures.base import new_figure
@@ -156,7 +155,11 @@ def _measured(report: Report, value: str, contender: str, cache: str | None) -> 
     if value == "speedup" and chosen is not None:
         rows = report.groups(chosen).get(contender, [])
     else:
-        rows = [row for row in report.rows if row.cache == chosen and row.contender == OURS and row.correct]
+        rows = [
+            row
+            for row in report.rows
+            if row.cache == chosen and row.contender == report.maker and row.correct
+        ]
     for row in rows:
         number = getattr(row, value)
         if number is not None:
@@ -269,8 +272,8 @@ def _title(
     if isinstance(source, Portfolio):
         return f"Expected loss of {'the best scheme' if dispatcher is None else 'the dispatcher'}"
     if value == "speedup":
-        return f"Speedup of dietlab over {_contender(source, contender, cache)}"
-    return f"{value.replace('_', ' ').capitalize()} of dietlab"
+        return f"Speedup of {source.maker} over {_contender(source, contender, cache)}"
+    return f"{value.replace('_', ' ').capitalize()} of {source.maker}"
 
 
 # --- arguments --------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from dietlab.errors import RecordError
-from dietlab.view.figures.base import MICRO, doubling_axis, is_wide, new_figure
+from dietlab.view.figures.base import DOUBLINGS, MICRO, is_wide, new_figure
 from dietlab.view.theme import HEADLINES, PALETTE, Style, muted
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def plot_slowdown(
     figure.update_layout(legend={"orientation": "h", "y": -0.2})
     figure.update_xaxes(title_text="T (extent)")
     if is_wide(frame["T"]):
-        doubling_axis(figure)
+        figure.update_xaxes(**DOUBLINGS)
     figure.update_yaxes(
         type="log",
         tickvals=TICKS,

@@ -1,4 +1,4 @@
-"""One contender against dietlab, shape by shape, and the predicted parts of one shape's time."""
+"""One contender against a report's maker, shape by shape, and the predicted parts of one shape's time."""
 
 from __future__ import annotations
 
@@ -10,20 +10,18 @@ from typing import TYPE_CHECKING, Any
 from dietlab.cost import CostModel
 from dietlab.measure import CACHE_STATES
 from dietlab.results.report import Report
-from dietlab.results.row import OURS
 from dietlab.shapes import Shape
 from dietlab.space import Scheme
 from dietlab.view.figures.base import (
     MICRO,
     RATIO_TICKS,
     add_held_out_key,
-    doubling_axis,
-    is_wide,
     name_x_axis,
     new_figure,
+    speedup_title,
 )
 from dietlab.view.figures.plans import PARTS
-from dietlab.view.figures.results import SPEEDUP_TITLE, frame_latency, frame_speedup
+from dietlab.view.figures.results import frame_latency, frame_speedup
 from dietlab.view.theme import GRID, HEADLINES, PALETTE, TIE, marks, ring
 
 if TYPE_CHECKING:
@@ -43,7 +41,7 @@ def frame_against(report: Report, contender: str, cache: str | None = None) -> p
     intervals of both times.
 
     ``seconds_low`` and ``seconds_high`` are the 95 % interval of the contender's median,
-    ``dietlab_seconds_low`` and ``dietlab_seconds_high`` of ours. ``speedup_low`` and ``speedup_high`` are the
+    ``own_seconds_low`` and ``own_seconds_high`` of the maker's. ``speedup_low`` and ``speedup_high`` are the
     least and the greatest ratio that both intervals allow together. The blocks of both are not kept, so this
     is wider than an interval of the ratio itself would be: it errs on the careful side. The speedup, a median
     over blocks, may lie outside by a little.
@@ -59,13 +57,13 @@ def frame_against(report: Report, contender: str, cache: str | None = None) -> p
     frame = frame_speedup(report, cache)
     frame = frame[frame["contender"] == contender]
     times = frame_latency(report, cache)[["shape", "contender", *ENDS]]
-    ours = times[times["contender"] == OURS].drop(columns="contender")
-    ours = ours.rename(columns={end: f"dietlab_{end}" for end in ENDS})
+    ours = times[times["contender"] == report.maker].drop(columns="contender")
+    ours = ours.rename(columns={end: f"own_{end}" for end in ENDS})
     theirs = times.rename(columns={"contender": "fastest"})
     frame = frame.merge(theirs, how="left", on=["shape", "fastest"]).merge(ours, how="left", on="shape")
     frame["speedup"] = frame["speedup"].astype(float)
-    frame["speedup_low"] = frame["seconds_low"].astype(float) / frame["dietlab_seconds_high"].astype(float)
-    frame["speedup_high"] = frame["seconds_high"].astype(float) / frame["dietlab_seconds_low"].astype(float)
+    frame["speedup_low"] = frame["seconds_low"].astype(float) / frame["own_seconds_high"].astype(float)
+    frame["speedup_high"] = frame["seconds_high"].astype(float) / frame["own_seconds_low"].astype(float)
     return frame
 
 
@@ -112,21 +110,19 @@ def plot_against(
             dark pages).
     """
     frame = frame_against(report, contender, cache)
-    figure = new_figure(frame, f"Speedup of dietlab over {contender}", template)
+    figure = new_figure(frame, f"Speedup of {report.maker} over {contender}", template)
     x = name_x_axis(figure, report)
     if frame.empty:
         return figure
-    _add_speedups(figure, frame, x, contender)
+    _add_speedups(figure, frame, x, contender, report.maker)
     figure.add_hline(y=1, line=TIE)
     ticks = _ticks(frame)
     figure.update_yaxes(
         type="log",
         tickvals=ticks,
         ticktext=[f"{tick:g}" for tick in ticks],
-        title_text=SPEEDUP_TITLE,
+        title_text=speedup_title(report),
     )
-    if x != "shape" and is_wide(frame[x]):
-        doubling_axis(figure)
     chosen = frame[frame["shape"] == shape]
     if len(chosen):
         figure.add_scatter(
@@ -138,11 +134,11 @@ def plot_against(
             marker=ring(16),
         )
         if parts is not None and len(parts):
-            _add_parts(figure, parts, shape, MICRO * float(chosen["dietlab_seconds"].iloc[0]))
+            _add_parts(figure, parts, report.maker, shape, MICRO * float(chosen["own_seconds"].iloc[0]))
     return figure
 
 
-def _add_speedups(figure: go.Figure, frame: pd.DataFrame, x: str, contender: str) -> None:
+def _add_speedups(figure: go.Figure, frame: pd.DataFrame, x: str, contender: str, maker: str) -> None:
     """Adds the first trace: its points are the frame's rows."""
     look = HEADLINES.get(contender, HEADLINES["best prepacked vendor"])
     above = (frame["speedup_high"] - frame["speedup"]).clip(lower=0)
@@ -156,7 +152,7 @@ def _add_speedups(figure: go.Figure, frame: pd.DataFrame, x: str, contender: str
         error_y=bars,
         line={"color": look.colour, "dash": look.dash, "width": 2},
         marker={"symbol": marks(look.symbol, frame["held_out"]), "size": 8},
-        hovertext=[_hover(row) for row in frame.itertuples()],
+        hovertext=[_hover(row, maker) for row in frame.itertuples()],
         hoverinfo="text",
     )
     add_held_out_key(figure, frame)
@@ -168,18 +164,34 @@ def _ticks(frame: pd.DataFrame) -> list[float]:
     return CLOSE_TICKS if close else RATIO_TICKS
 
 
-def _hover(row: Any) -> str:
-    faster, slower = (OURS, row.contender) if row.speedup >= 1 else (row.contender, OURS)
+def _hover(row: Any, maker: str) -> str:
+    faster, slower = (maker, row.contender) if row.speedup >= 1 else (row.contender, maker)
     ratio = max(row.speedup, 1 / row.speedup)
     who = row.contender if row.fastest == row.contender else f"{row.contender} ({row.fastest})"
     held_out = ", held out from tuning" if row.held_out else ""
     lines = [
         f"<b>{escape(faster)} is {ratio:.2f} times as fast as {escape(slower)}</b>",
-        f"{OURS} {time_words(row.dietlab_seconds, row.dietlab_seconds_low, row.dietlab_seconds_high)}",
-        f"{escape(who)} {time_words(row.seconds_median, row.seconds_low, row.seconds_high)}",
+        *(f"{escape(name)} {time}" for name, time in both_times(row, maker, who).items()),
         f"{escape(row.shape)}{held_out}; click to see its plan",
     ]
     return "<br>".join(lines)
+
+
+def both_times(row: Any, maker: str, rival: str) -> dict[str, str]:
+    """Returns in words the times behind a row of :func:`frame_against`, by who took them; nothing for a ratio
+    that others told without its times.
+
+    Args:
+        row: of the table, as a tuple with names.
+        maker: the report's.
+        rival: the name of the other one.
+    """
+    times = {
+        maker: (row.own_seconds, row.own_seconds_low, row.own_seconds_high),
+        rival: (row.seconds_median, row.seconds_low, row.seconds_high),
+    }
+    told = all(median is None or math.isnan(median) for median, _, _ in times.values())
+    return {} if told else {name: time_words(*time) for name, time in times.items()}
 
 
 def time_words(median: float | None, low: float | None, high: float | None) -> str:
@@ -192,13 +204,17 @@ def time_words(median: float | None, low: float | None, high: float | None) -> s
     return f"{MICRO * median:.1f} us ({MICRO * low:.1f} to {MICRO * high:.1f})"
 
 
-def _add_parts(figure: go.Figure, parts: pd.DataFrame, shape: str, measured_us: float) -> None:
+def _add_parts(figure: go.Figure, parts: pd.DataFrame, maker: str, shape: str, measured_us: float) -> None:
     """Adds a stacked bar below the speedups."""
     figure.update_layout(
         height=560,
         barmode="stack",
         yaxis={"domain": [0.36, 1.0]},
-        xaxis2={"anchor": "y2", "gridcolor": GRID, "title": {"text": "predicted time of dietlab (us)"}},
+        xaxis2={
+            "anchor": "y2",
+            "gridcolor": GRID,
+            "title": {"text": f"predicted time of {escape(maker)} (us)"},
+        },
         yaxis2={"anchor": "x2", "domain": [0.0, 0.12], "gridcolor": GRID},
     )
     colours = dict(PARTS.values())

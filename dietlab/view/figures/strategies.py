@@ -27,7 +27,7 @@ def comparison_table(comparison: Comparison) -> tuple[tuple[str, ...], list[tupl
         (
             str(row.strategy),
             _trials(row, max(len(course.quality) for course in comparison.of(row.strategy))),
-            f"{1 / row.times_random:.2f}" if row.times_random > 0 else "-",
+            f"{row.times_random:.2f}" if row.times_random > 0 else "-",
             seconds_text(row.seconds),
             f"{100 * row.quality:.1f} %",
             f"{100 * row.chosen:.1f} %",

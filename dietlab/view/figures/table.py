@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from dietlab.view.figures.base import new_figure
+from dietlab.view.figures.base import DOUBLINGS, new_figure
 from dietlab.view.theme import HEADLINES, accented
 
 if TYPE_CHECKING:
@@ -35,16 +35,17 @@ def plot_table(table: pd.DataFrame, title: str, x: str, y: str, log_x: bool = Fa
             hovertext=[f"<b>{escape(name)}: {v:.4g}</b><br>{x}: {i}" for i, v in line.items()],
         )
     figure.update_layout(legend={"orientation": "h", "y": -0.2})
-    figure.update_xaxes(title_text=x, **({"type": "log", "dtick": 0.30103} if log_x else {}))
+    figure.update_xaxes(title_text=x, **(DOUBLINGS if log_x else {}))
     figure.update_yaxes(title_text=y)
     return figure
 
 
-def plot_bars(table: pd.DataFrame, title: str, y: str) -> go.Figure:
-    """Draws each column of a table as bars over its index, beside those of the others.
+def plot_bars(table: pd.DataFrame, title: str, y: str, x: str = "") -> go.Figure:
+    """Draws each column of a table as bars over its index, beside those of the others. Each row has the same
+    room, whether or not its name is a number.
 
     Args:
-        y: title of the vertical axis, with its unit.
+        x, y: titles of the axes, with units.
     """
     figure = new_figure(table, title, None)
     for number, name in enumerate(map(str, table.columns)):
@@ -58,5 +59,6 @@ def plot_bars(table: pd.DataFrame, title: str, y: str) -> go.Figure:
             hoverinfo="text",
         )
     figure.update_layout(barmode="group", legend={"orientation": "h", "y": -0.2})
+    figure.update_xaxes(type="category", title_text=x)
     figure.update_yaxes(title_text=y)
     return figure

@@ -13,7 +13,7 @@ from dietlab.errors import WorkloadError
 from dietlab.results.policies import PLANS, POLICIES, Padding, policy_waste
 from dietlab.results.report import Report
 from dietlab.results.trace import TraceTime
-from dietlab.view.figures.base import MICRO, doubling_axis, is_wide, name_x_axis, new_figure
+from dietlab.view.figures.base import MICRO, name_x_axis, new_figure
 from dietlab.view.theme import GRID, PALETTE
 from dietlab.workloads import workload_from_json
 
@@ -93,10 +93,10 @@ def plot_traffic(report: Report, template: str | None = None) -> go.Figure:
     """
     frame = frame_traffic(report)
     figure = new_figure(frame, "Traffic and padding", template)
-    x = name_x_axis(figure, report)
+    x = name_x_axis(figure, report, report.weights)
     if frame.empty:
         return figure
-    wide = x != "shape" and is_wide(frame[x])
+    wide = figure.layout.xaxis.type == "log"
     hover = [f"<b>{100 * r.weight:.2f} % of the calls</b><br>{escape(r.shape)}" for r in frame.itertuples()]
     figure.add_bar(
         x=frame[x],
@@ -120,8 +120,6 @@ def plot_traffic(report: Report, template: str | None = None) -> go.Figure:
             hovertext=_hover(frame, line.policy),
             hoverinfo="text",
         )
-    if wide:
-        doubling_axis(figure)
     axis = {"gridcolor": GRID, "rangemode": "tozero"}
     figure.update_layout(
         bargap=0.1,

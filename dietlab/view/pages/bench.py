@@ -10,7 +10,7 @@ from dietlab.cost import CostModel
 from dietlab.dispatch import Dispatcher
 from dietlab.results.table import ResultTable
 from dietlab.study import DISPATCHER, MODEL
-from dietlab.view.pages.bench_text import bench_title, cores, machine_lines, notes_of, tables
+from dietlab.view.pages.bench_text import bench_title, machine_lines, notes_of, tables
 from dietlab.view.pages.page import figure_markup, render_page
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def plans_in(folder: str | Path, table: ResultTable) -> dict[str, go.Figure]:
         drawn = report.complete and len(report.operator.dims) == 1
         if drawn and (study / MODEL).exists() and (study / DISPATCHER).exists():
             dispatcher, model = Dispatcher.load(study / DISPATCHER), CostModel.load(study / MODEL)
-            found[f"{report.name}, {cores(report.threads)}"] = plot_plans(dispatcher, model)
+            found[f"{report.name}, {report.used}"] = plot_plans(dispatcher, model)
     return found
 
 

@@ -8,7 +8,6 @@ from dataclasses import astuple
 from dietlab.cards import counted
 from dietlab.hardware import above_roofline
 from dietlab.results.criteria import criteria_of
-from dietlab.results.row import OURS
 from dietlab.results.samples import bounds
 from dietlab.results.speedups import SUMMARY_HEADER as CONTENDER_HEADER
 from dietlab.results.speedups import summary_cells as contender_cells
@@ -22,9 +21,12 @@ from dietlab.view.progress import duration
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]
 """Header and rows of text."""
 
+USED = "ran on"
+"""The column of what a call uses: cores, or one GPU."""
+
 SUMMARY_HEADER = (
     "what",
-    "threads",
+    USED,
     "cache",
     "shapes",
     "value",
@@ -64,11 +66,6 @@ def bench_title(table: ResultTable) -> str:
     return f"Bench {about.get('suite', '')}, effort {about.get('effort', '')}"
 
 
-def cores(threads: int) -> str:
-    """Formats a number of cores: ``"one core"`` or ``"2 cores"``."""
-    return "one core" if threads == 1 else f"{threads} cores"
-
-
 def machine_lines(table: ResultTable) -> list[str]:
     """Formats processor, date and versions."""
     names = dict.fromkeys(str(report.hardware.get("name")) for report in table.reports)
@@ -98,7 +95,7 @@ def summary_cells(line: Line) -> tuple[str, ...]:
     where = f" {line.worst.shape}" if line.worst.shape.bindings else ""
     return (
         line.criterion.what,
-        str(line.threads),
+        line.used,
         line.cache or "-",
         str(line.shapes),
         f"{_number(line.value, unit)} {unit}".strip(),
@@ -122,7 +119,7 @@ def part_table(what: str, parts: Sequence[Part]) -> Table:
     rows = [
         (
             part.workload,
-            str(part.threads),
+            part.used,
             part.cache,
             str(part.part),
             "yes" if part.held_out else "",
@@ -131,7 +128,7 @@ def part_table(what: str, parts: Sequence[Part]) -> Table:
         )
         for part in parts
     ]
-    return ("workload", "threads", "cache", what, "held out", "shapes", *PART_COLUMNS), rows
+    return ("workload", USED, "cache", what, "held out", "shapes", *PART_COLUMNS), rows
 
 
 def _value(part: Part, name: str) -> str:
@@ -142,18 +139,18 @@ def _value(part: Part, name: str) -> str:
 def contender_table(table: ResultTable) -> Table:
     """Returns the speedup over each contender, over all lengths and over held-out ones."""
     rows = [
-        (report.name, str(report.threads), *cells)
+        (report.name, report.used, *cells)
         for report in table.reports
         for cells in map(contender_cells, report.summary)
     ]
-    return ("workload", "threads", *CONTENDER_HEADER), rows
+    return ("workload", USED, *CONTENDER_HEADER), rows
 
 
 def roofline_table(table: ResultTable) -> Table:
-    """Returns work, bounds and dietlab's time at some lengths."""
+    """Returns work, bounds and our time at some lengths."""
     header = (
         "workload",
-        "threads",
+        USED,
         "cache",
         *(["layer"] if table.has_layers else []),
         "T",
@@ -169,7 +166,7 @@ def roofline_table(table: ResultTable) -> Table:
     rows = [
         (
             b.workload,
-            str(b.threads),
+            b.used,
             b.cache,
             *([str(b.shape.without(LENGTH))] if table.has_layers else []),
             str(b.length),
@@ -193,7 +190,7 @@ def study_table(table: ResultTable) -> Table:
     """Returns what each study cost, and the peaks that its rooflines are made of."""
     header = (
         "workload",
-        "threads",
+        USED,
         "tuning",
         "schemes tried",
         "in the library",
@@ -211,7 +208,7 @@ def study_table(table: ResultTable) -> Table:
         rows.append(
             (
                 report.name,
-                str(report.threads),
+                report.used,
                 duration(report.tuning["total_seconds"]),
                 str(report.tuning["trials"]),
                 str(report.library["kernels"]),
@@ -219,7 +216,8 @@ def study_table(table: ResultTable) -> Table:
                 *("-" if value is None else f"{value:.0f} {unit}" for value, unit in peaks),
             )
         )
-    return header, rows
+    known = [place for place in range(len(header)) if any(row[place] != "-" for row in rows)]
+    return [header[place] for place in known], [[row[place] for place in known] for row in rows]
 
 
 def who_table(table: ResultTable) -> Table:
@@ -242,27 +240,30 @@ def notes_of(table: ResultTable) -> list[tuple[str, list[str]]]:
         for report in table.reports
         for layer, reason in report.tuning.get("own_failures", {}).items()
     }
-    failed = [f"{report.name}, {cores(report.threads)}: {report.failure}" for report in table.failures]
+    failed = [f"{report.name}, {report.used}: {report.failure}" for report in table.failures]
     found = [
         ("Failed", failed),
         ("Wrong results, not counted", list(_uncounted(table, wrong=True))),
         ("No results", list(_uncounted(table, wrong=False))),
         ("Absent", list(absent)),
-        ("Roofline", above_roofline(e.row.roofline for e in table.entries if e.row.contender == OURS)),
+        (
+            "Roofline",
+            above_roofline(e.row.roofline for e in table.entries if e.row.contender == e.report.maker),
+        ),
     ]
     return [(heading, notes) for heading, notes in found if notes]
 
 
 def _uncounted(table: ResultTable, *, wrong: bool) -> Iterable[str]:
-    found: dict[tuple[str, int, str, str], list[Entry]] = {}
+    found: dict[tuple[str, str, str, str], list[Entry]] = {}
     for entry in table.entries:
         if not entry.row.correct and (entry.row.correct is None) != wrong:
-            key = (entry.report.name, entry.report.threads, entry.row.cache, entry.row.contender)
+            key = (entry.report.name, entry.report.used, entry.row.cache, entry.row.contender)
             found.setdefault(key, []).append(entry)
-    for (workload, threads, cache, contender), entries in found.items():
+    for (workload, used, cache, contender), entries in found.items():
         shown = _listed(sorted(entry.row.shape for entry in entries))
         reason = f": {entries[0].row.plan}" if entries[0].row.plan else ""
-        where = f"{contender}, {workload}, {cores(threads)}, {cache}"
+        where = f"{contender}, {workload}, {used}, {cache}"
         yield f"{where}: {counted(len(entries), 'shape')}, {shown}{reason}"
 
 

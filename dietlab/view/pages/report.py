@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dietlab.cards import counted
 from dietlab.results.parts import judged, part_cells, part_header
 from dietlab.results.report import Report
-from dietlab.results.row import OURS, Row
+from dietlab.results.row import Row
 from dietlab.results.speedups import SUMMARY_HEADER, summary_cells
 from dietlab.view.figures.traffic import (
     PADDING_HEADER,
@@ -24,9 +24,9 @@ from dietlab.view.progress import duration
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-TRACE_CAPTION = "time of a mean call over the trace, and the speedup of dietlab on the same calls"
+TRACE_CAPTION = "time of a mean call over the trace, and the speedup of {} on the same calls"
 PADDING_CAPTION = "multiply-adds that no output needs, over all executed, over the trace"
-SUMMARY_CAPTION = "speedup of dietlab over each contender, in times (above 1: dietlab is faster)"
+SUMMARY_CAPTION = "speedup of {0} over each contender, in times (above 1: {0} is faster)"
 
 
 class Fact(NamedTuple):
@@ -55,12 +55,12 @@ def render_html(report: Report) -> str:
         report.title,
         report=report,
         tables=_fact_tables(report),
-        caption=SUMMARY_CAPTION,
+        caption=SUMMARY_CAPTION.format(report.maker),
         summary_header=SUMMARY_HEADER,
         summary=[summary_cells(line) for line in report.summary],
         parts=_part_tables(report),
         traffic=traffic_words(report),
-        trace_caption=TRACE_CAPTION,
+        trace_caption=TRACE_CAPTION.format(report.maker),
         trace_header=TRACE_HEADER,
         trace=[trace_cells(line) for line in report.trace],
         padding_caption=PADDING_CAPTION,
@@ -94,9 +94,9 @@ def render_text(report: Report) -> str:
     """
     lines = [
         report.title,
-        f"on {report.processor_name}, cores: {report.hardware.get('cores', '?')}",
+        f"on {report.processor_name}, {report.used}",
         "",
-        SUMMARY_CAPTION,
+        SUMMARY_CAPTION.format(report.maker),
         *_aligned(SUMMARY_HEADER, [summary_cells(line) for line in report.summary], left=2),
         *_parts_text(report),
         *_trace_text(report),
@@ -128,14 +128,14 @@ def _part_tables(report: Report) -> list[PartTable]:
 
 def _parts_text(report: Report) -> Iterator[str]:
     for table in _part_tables(report):
-        yield from ("", f"speedup of dietlab {table.title}, in times")
+        yield from ("", f"speedup of {report.maker} {table.title}, in times")
         yield from _aligned(table.header, table.rows, left=3)
 
 
 def _trace_text(report: Report) -> Iterator[str]:
     """Times and padding over the trace, as far as they are known."""
     if report.trace:
-        yield from ("", f"trace: {traffic_words(report)}", TRACE_CAPTION)
+        yield from ("", f"trace: {traffic_words(report)}", TRACE_CAPTION.format(report.maker))
         yield from _aligned(TRACE_HEADER, [trace_cells(line) for line in report.trace], left=2)
     if report.padding:
         yield from ("", PADDING_CAPTION)
@@ -246,7 +246,7 @@ def _over_layers(report: Report) -> Iterator[tuple[str, go.Figure]]:
 
 
 def _any_has(report: Report, field: str) -> bool:
-    return any(row.contender == OURS and getattr(row, field) is not None for row in report.rows)
+    return any(row.contender == report.maker and getattr(row, field) is not None for row in report.rows)
 
 
 def _aligned(header: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> list[str]:

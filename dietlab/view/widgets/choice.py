@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dietlab.errors import DietlabError, SpaceError
@@ -103,7 +104,8 @@ class Choice(traitlets.HasTraits):  # type: ignore[misc]  # traitlets has no typ
                 return
             busy = True
             try:
-                explorer.set(**values)
+                with suppress(DietlabError):  # a value that a control does not take
+                    explorer.set(**values)
             finally:
                 busy = False
 

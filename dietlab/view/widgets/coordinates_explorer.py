@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from dietlab.search import TuningRun
 from dietlab.view.figures.coordinates import draw_space, frame_space, shapes_measured
+from dietlab.view.widgets.arguments import RunSource, choice_of, run_of
 from dietlab.view.widgets.cost_lab import nothing_measured
 
 if TYPE_CHECKING:
@@ -17,16 +18,24 @@ SHAPE = "The shape whose times are shown, and the schemes that were measured the
 SCHEME = "The one scheme whose line is shown; all of them to begin with"
 
 
-def coordinates_explorer(run: TuningRun, choice: Choice | None = None) -> Explorer:
+def coordinates_explorer(run: RunSource, choice: Choice | None = None) -> Explorer:
     """Shows every scheme of a run as a line through its parameters to its speed at a shape; drag along an
     axis to brush it.
 
     Controls: ``shape`` and ``scheme``, one to show alone. ``explorer.frame`` is :func:`frame_space`.
 
     Args:
-        run: a tuning run; without a successful record the explorer says why there is nothing.
+        run: a tuning run, or a study that has one; without a successful record the explorer says why there is
+            nothing.
         choice: shared with other widgets: it gets the scheme, and shows the one that is chosen elsewhere.
+
+    Raises:
+        RecordError: if ``run`` is neither.
     """
+    return _explorer(run_of(run), choice_of(choice))
+
+
+def _explorer(run: TuningRun, choice: Choice | None) -> Explorer:
     import ipywidgets
 
     from dietlab.view.widgets.explorer import Drawn, Explorer

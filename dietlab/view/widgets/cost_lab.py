@@ -23,6 +23,7 @@ from dietlab.view.figures.predictions import (
     plot_predictions,
 )
 from dietlab.view.theme import PALETTE, TIE
+from dietlab.view.widgets.arguments import RunSource, run_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -131,7 +132,7 @@ def _ranking_hover(metric: str, row: Mapping[str, Any]) -> str:
 # --- the lab ----------------------------------------------------------------------------------
 
 
-def cost_lab(run: TuningRun) -> Explorer:
+def cost_lab(run: RunSource) -> Explorer:
     """Shows predictions of a run's cost model after its first records, and how they get better with more.
 
     Controls: ``records`` (how many the fit gets, from the first on; the others are held out), ``show`` (the
@@ -139,8 +140,16 @@ def cost_lab(run: TuningRun) -> Explorer:
     rings; a click on a point chooses one).
 
     Args:
-        run: a tuning run; without a successful record the lab says why there is nothing.
+        run: a tuning run, or a study that has one; without a successful record the lab says why there is
+            nothing.
+
+    Raises:
+        RecordError: if it is neither.
     """
+    return _lab(run_of(run))
+
+
+def _lab(run: TuningRun) -> Explorer:
     from dietlab.view.widgets.explorer import Drawn, Explorer
 
     counts = usual_counts(run)

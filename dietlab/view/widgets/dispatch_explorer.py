@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dietlab.dispatch import Dispatcher, Portfolio, choose_portfolio, train_dispatcher
+from dietlab.dispatch import Dispatcher, Portfolio, train_dispatcher
 from dietlab.errors import DispatchError
 from dietlab.plans import depth, leaves
 from dietlab.search import TuningRun
@@ -32,6 +32,7 @@ from dietlab.view.figures.one_layer import dispatcher_at
 from dietlab.view.figures.shape_map import frame_map, plot_map
 from dietlab.view.figures.tree_traces import COLUMNS_SHOWN, SPLITS
 from dietlab.view.theme import ring
+from dietlab.view.widgets.arguments import RunSource, choice_of, portfolio_of, run_of
 from dietlab.view.widgets.cost_lab import nothing_measured
 from dietlab.view.widgets.dispatch_board import Board, board_of, by_hand
 from dietlab.workloads import length_dim
@@ -74,7 +75,7 @@ TIE = 0.0005
 
 
 def dispatch_explorer(
-    run: TuningRun, portfolio: Portfolio | None = None, choice: Choice | None = None
+    run: RunSource, portfolio: Portfolio | None = None, choice: Choice | None = None
 ) -> Explorer:
     """Shows the plan of a shape and why it gets it, what each micro-kernel of the portfolio is worth, and a
     game: set two cuts and three plans by hand and lose less time than the trained tree.
@@ -92,20 +93,28 @@ def dispatch_explorer(
     dimensions (:func:`~dietlab.view.figures.shape_map.plot_map`; ``explorer.frame`` is its table).
 
     Args:
-        run: a tuning run, whose shapes the tree is trained on.
-        portfolio: what to dispatch between (default: the best 8 micro-kernels for the run's shapes; to
-            choose them takes seconds where plans are composed and the range is long).
+        run: a tuning run, whose shapes the tree is trained on; or a study or its folder, whose tree is shown.
+        portfolio: what to dispatch between (default: of a study what its library has, else the best 8
+            micro-kernels for the run's shapes; to choose them takes seconds where plans are composed and the
+            range is long).
         choice: shared with other widgets: it gets the plan of the shape, and what is chosen elsewhere moves
             to a shape that it serves.
 
     Raises:
         WorkloadError: if no dimension is dynamic.
+        RecordError: if ``run`` is something else.
+        StudyError: if there is no study in the folder, or nothing was measured.
     """
+    known, linked = run_of(run), choice_of(choice)
+    if not known.schemes:
+        return nothing_measured(known)
+    opener = f"dl.dispatch_explorer({'run' if portfolio is None else 'run, portfolio'})"
+    return _explorer(known, board_of(known, portfolio_of(portfolio, known, run)), linked, opener)
+
+
+def _explorer(run: TuningRun, board: Board, choice: Choice | None, opener: str) -> Explorer:
     from dietlab.view.widgets.explorer import Explorer
 
-    if not run.schemes:
-        return nothing_measured(run)
-    board = board_of(run, choose_portfolio(run) if portfolio is None else portfolio)
     length, compiled = length_dim(board.portfolio.workload), {k.key: k for k in board.portfolio.micro_kernels}
     layers, maps = _layers(board, run, length), _maps(board, length)
 
@@ -160,7 +169,6 @@ def dispatch_explorer(
         frame = at(values.get("layer", "")).table(shown)
         return _clicked_node(drawn_nodes(frame, shown, *_folding(values)), values, point)
 
-    opener = f"dl.dispatch_explorer({'run' if portfolio is None else 'run, portfolio'})"
     controls = _controls(board, length, layers, maps)
     explorer = Explorer(draw, controls, clicked, groups=GROUPS, opener=opener)
     if choice is not None:

@@ -4,12 +4,13 @@ view."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from html import escape
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
-from dietlab.errors import DietlabError, mismatch
+from dietlab.errors import DietlabError, closest, mismatch
 from dietlab.view.figures.base import new_figure
 from dietlab.view.widgets.cards import cards_html, grouped
 from dietlab.view.widgets.export import FileButtons
@@ -109,15 +110,22 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
         return self.drawn.frame
 
     def set(self, **values: Any) -> None:
-        """Sets several controls and draws once."""
-        self._changing = True
-        try:
-            for name, value in values.items():
-                self._lost.pop(name, None)
-                self.controls[name].value = value
-        finally:
-            self._changing = False
-        self._redraw()
+        """Sets several controls and draws once.
+
+        Raises:
+            DietlabError: if a control is unknown, or a value is none that the control takes, now or beside
+                the other values. Nothing is changed then.
+        """
+        unknown = [name for name in values if name not in self.controls]
+        if unknown:
+            invariant = f"an explorer's controls are {', '.join(self.controls) or 'none'}"
+            raise DietlabError(invariant, ", ".join(unknown), closest(unknown[0], self.controls))
+        wanted = {name: _plain_value(self.controls[name], value) for name, value in values.items()}
+        before = self.state()
+        refused = self._reach(wanted, whole=False)
+        if refused:
+            self._reach(before)
+            raise DietlabError(*refused)
 
     def state(self) -> dict[str, Any]:
         """Returns the controls' values as JSON takes them, to save or to share: see :meth:`restore`."""
@@ -156,9 +164,10 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
         """Returns the line of code that reopens what is shown, where the names in it have the same values."""
         return f"{self._opener}.restore({self.state()!r})"
 
-    def _reach(self, state: Mapping[str, Any]) -> tuple[str, str] | None:
+    def _reach(self, state: Mapping[str, Any], *, whole: bool = True) -> tuple[str, str] | None:
         """Sets values until all are taken, since options depend on other values; or returns what one control
-        takes, and what it was given."""
+        takes, and what it was given. Where the state is not ``whole``, a value that was taken may be lost
+        beside another one."""
         last = refused = None
         for _ in range(1 + len(self.controls)):
             refused = None
@@ -177,10 +186,12 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
                 break
             last = refused
             self._redraw()
-            if not refused and self.state() == dict(state):
+            if not refused and (not whole or self.state() == dict(state)):
                 return None
+        if refused:
+            return refused
         gone = [name for name, value in self.state().items() if value != state[name]]
-        return refused or (f"{gone[0]} is an option beside the other values", repr(state[gone[0]]))
+        return (f"{gone[0]} is an option beside the other values", repr(state[gone[0]]))
 
     def _name(self) -> str:
         """Returns the name of a file of what is shown, without an ending."""
@@ -193,7 +204,8 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
 
     def _click(self, change: Any) -> None:
         if self._clicked is not None and change["new"]:
-            self.set(**self._clicked(self.values, change["new"]))
+            with suppress(DietlabError):  # a place beyond what a control takes
+                self.set(**self._clicked(self.values, change["new"]))
 
     def _redraw(self) -> None:
         self._settle()
@@ -216,7 +228,8 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
         except DietlabError as error:
             import pandas as pd
 
-            return Drawn(new_figure(pd.DataFrame(), "", None), pd.DataFrame(), note=str(error))
+            nothing = new_figure(pd.DataFrame(), "", None, "there is nothing to draw")
+            return Drawn(nothing, pd.DataFrame(), note=str(error))
 
     def _show(self) -> None:
         """Numbers and options."""
@@ -286,6 +299,18 @@ def _plain(control: Any) -> Any:
         return list(control.label)
     value = control.value
     return value.item() if hasattr(value, "item") else value
+
+
+def _plain_value(control: Any, value: Any) -> Any:
+    """Returns a value for a control as :func:`_plain` has it: a number of NumPy's as Python's own, a whole
+    number of a control of whole ones as such, and of several options the labels."""
+    if isinstance(control, ipywidgets.SelectMultiple):
+        known = [one if isinstance(one, tuple) else (one, one) for one in control.options]
+        several = value if isinstance(value, (list, tuple)) else [value]
+        return [next((label for label, option in known if option == one), one) for one in several]
+    value = value.item() if hasattr(value, "item") else value
+    whole = isinstance(control.value, int) and isinstance(value, float) and value.is_integer()
+    return int(value) if whole else value
 
 
 def _set(control: Any, value: Any) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dietlab.cost import adaptation_cost
 from dietlab.cost.bundle import peak_speed
-from dietlab.errors import DietlabError, SpaceError
+from dietlab.errors import DietlabError, SpaceError, require_type
 from dietlab.hardware import Hardware
 from dietlab.lower.program import machine_code_of, read_as, require_kind, source_of
 from dietlab.lower.target import MachineCode
@@ -17,6 +17,7 @@ from dietlab.space import Scheme
 from dietlab.view.figures.base import MICRO
 from dietlab.view.figures.plans import PARTS
 from dietlab.view.lab import lab_imports
+from dietlab.view.widgets.arguments import hardware_of, workload_of
 from dietlab.view.widgets.choice import Choice
 from dietlab.workloads import Workload, largest_shape
 
@@ -25,6 +26,8 @@ with lab_imports("kernel inspectors"):
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from dietlab.study import Study
 
 REMEMBERED = 32
 """Programs that are kept: to compile one takes half a second."""
@@ -112,7 +115,10 @@ class KernelInspector(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has 
 
 
 def inspect_kernel(
-    workload: Workload, hardware: Hardware, scheme: Choice | Scheme | str, shape: Shape | None = None
+    workload: Workload | Study,
+    hardware: Hardware | Study | str,
+    scheme: Choice | Scheme | str,
+    shape: Shape | None = None,
 ) -> KernelInspector:
     """Shows a scheme's program (TensorIR, or CUDA C++ for a GPU), the assembly of its inner loop, the vector
     registers and spills of that, and the parts of the bound on its time.
@@ -120,19 +126,24 @@ def inspect_kernel(
     Nothing is run, and the processor need not be this one. Where the compiler is missing, its tab says so.
 
     Args:
-        workload: the operator.
-        hardware: the processor for which the scheme is compiled.
+        workload: the operator, or a study of it.
+        hardware: the processor for which the scheme is compiled, the name of a preset, or a study's.
         scheme: or its key; a :class:`Choice` that is shared with other widgets is followed.
         shape: of the bound (default: the largest).
 
     Raises:
         SpaceError: if it is none of these, or the key cannot be read.
+        WorkloadError: if the first argument is no operator.
+        HardwareError: if the second one is no processor, or no preset has the name.
     """
+    of = workload_of(workload), hardware_of(hardware)
+    if shape is not None:
+        require_type("the shape of the bound", shape, Shape, remedy="For example dl.Shape.of(T=64).")
     if isinstance(scheme, Choice):
-        return KernelInspector(workload, hardware, scheme, shape)
+        return KernelInspector(*of, scheme, shape)
     choice = Choice()
     choice.choose(_scheme(scheme))
-    return KernelInspector(workload, hardware, choice, shape)
+    return KernelInspector(*of, choice, shape)
 
 
 def _scheme(scheme: object) -> Scheme:

@@ -28,11 +28,13 @@ from dietlab.view.figures.padding import (
 from dietlab.view.figures.shape_map import middle
 from dietlab.view.figures.traffic import COLOURS
 from dietlab.view.theme import GRID, OPEN, PALETTE
+from dietlab.view.widgets.arguments import hardware_of, workload_of
 from dietlab.workloads import Workload, at_layer, extents, length_dim
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
+    from dietlab.study import Study
     from dietlab.view.widgets.explorer import Explorer
 
 
@@ -53,7 +55,7 @@ EDGE_WORDS: Mapping[Edge, str] = {
 }
 
 
-def padding_explorer(workload: Workload, hardware: Hardware) -> Explorer:
+def padding_explorer(workload: Workload | Study, hardware: Hardware | Study | str) -> Explorer:
     """Explores padding for a chosen shape and micro-kernel: its output tiled, the padded part coloured, the
     waste and the idle cores as numbers; below, the waste over shapes and tile heights, and the usual serving
     policies.
@@ -62,13 +64,17 @@ def padding_explorer(workload: Workload, hardware: Hardware) -> Explorer:
     height. ``explorer.frame`` is :func:`frame_tiling`.
 
     Args:
-        workload: an operator with a dynamic dimension.
-        hardware: the CPU with whose cores the explorer begins.
+        workload: an operator with a dynamic dimension, or a study of one.
+        hardware: the CPU with whose cores the explorer begins, the name of a preset, or a study on one.
 
     Raises:
-        WorkloadError: if no dimension is dynamic.
+        WorkloadError: if it is no operator, or no dimension is dynamic.
         HardwareError: if ``hardware`` is no CPU.
     """
+    return _explorer(workload_of(workload), hardware_of(hardware))
+
+
+def _explorer(workload: Workload, hardware: Hardware) -> Explorer:
     from dietlab.view.widgets.explorer import Drawn, Explorer
 
     name = length_dim(workload)

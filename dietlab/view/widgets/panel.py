@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from dietlab.background import BackgroundRun, Work, run_in_background
 from dietlab.errors import DietlabError
 from dietlab.events import Event, StageFinished
+from dietlab.view.widgets.arguments import panel_arguments
 from dietlab.view.widgets.live import with_picture
 from dietlab.view.widgets.panel_follow import StudyTail
 from dietlab.view.widgets.panel_parts import (
@@ -38,6 +39,8 @@ import ipywidgets  # isort: skip  # live.py says what to install if it is missin
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
+
+    from dietlab.study import Study
 
 MIN_SECONDS = 0.25
 TEXT_SHARE, FIGURE_SHARE = 0.004, 0.008
@@ -71,6 +74,9 @@ class TuningPanel(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no t
         state: what is known of the run; ``frame_x`` of it are the tables behind the figures.
         updates: how often figures were drawn.
         shown: the control that chooses which of the figures is saved.
+
+    Raises:
+        DietlabError: if an argument is of another kind, such as a study in place of the interval.
     """
 
     _closed = False
@@ -83,6 +89,7 @@ class TuningPanel(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no t
         title: str = "",
         start: Work[Any] | None = None,
     ) -> None:
+        panel_arguments(interval, clock, title, start)
         self._lock, self._clock, self._title, self._work = RLock(), clock, title, start
         self._text_pace = DrawingPace(interval, TEXT_SHARE, clock)
         self._figure_pace = DrawingPace(interval, FIGURE_SHARE, clock)
@@ -103,9 +110,9 @@ class TuningPanel(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no t
 
     @classmethod
     def follow(
-        cls, folder: str | Path, seconds: float = POLL_SECONDS, *, title: str | None = None
+        cls, folder: str | Path | Study, seconds: float = POLL_SECONDS, *, title: str | None = None
     ) -> TuningPanel:
-        """Returns a panel of a study on disk, which another process may be tuning.
+        """Returns a panel of a study on disk, which another process may be tuning; ``folder`` is its own.
 
         It looks every ``seconds`` for what was appended to the records, until the panel is closed.
 

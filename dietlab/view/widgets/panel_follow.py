@@ -11,7 +11,7 @@ from pathlib import Path
 from time import time
 from typing import Any
 
-from dietlab.errors import RecordError
+from dietlab.errors import RecordError, StudyError
 from dietlab.events import (
     Event,
     ModelFitted,
@@ -24,9 +24,10 @@ from dietlab.events import (
 )
 from dietlab.measure import Record
 from dietlab.measure.store import SCHEMA_VERSION
-from dietlab.search import SEARCH, effort_named
+from dietlab.search import DECIDE, SEARCH, effort_named
 from dietlab.study import FACTS, MODEL, RECORDS, Study
 from dietlab.view.progress import duration
+from dietlab.view.widgets.arguments import study_of
 
 SILENT_SECONDS = 60.0
 """After so long without a record somebody may wonder."""
@@ -36,23 +37,27 @@ class StudyTail:
     """Reads a study's records as they come.
 
     Args:
-        folder: the study; its records may not exist yet.
+        folder: of the study, or the study itself; its records may not exist yet.
 
     Raises:
-        StudyError: if there is no study in the folder.
+        StudyError: if there is no study in the folder, or it is neither.
     """
 
-    def __init__(self, folder: str | Path) -> None:
-        self.study = Study.open(folder)
-        self._goal = effort_named(self.study.effort).trials
+    def __init__(self, folder: str | Path | Study) -> None:
+        study = study_of(folder)
+        if study is None:
+            raise StudyError("a study is followed, or its folder", type(folder).__name__)
+        self.study = study
+        effort = effort_named(self.study.effort)
+        self._goal, self._decisions = effort.trials, effort.decisions
         self._rewind()
 
     def _rewind(self) -> None:
         self._offset = self._records = self._failures = 0
         self._kernels: set[str] = set()
         self._best, self._spent = 0.0, PhaseSeconds()
-        self._started = self._searched = False
-        self._told = 0
+        self._started = self._searched = self._deciding = self._ended = False
+        self._decided = self._told = 0
 
     def news(self) -> list[Event]:
         """Returns the events since the last call; all of them the first time.
@@ -107,7 +112,11 @@ class StudyTail:
         if self._started:
             return []
         self._started = True
-        return [StageStarted(SEARCH, self._goal, "scheme", min(self._goal, len(self._kernels)))]
+        search = StageStarted(SEARCH, self._goal, "scheme", min(self._goal, len(self._kernels)))
+        return [search, *([self._decide_started(self._decided)] if self._deciding else [])]
+
+    def _decide_started(self, done: int) -> StageStarted:
+        return StageStarted(DECIDE, self._decisions, "measurement", done)
 
     def _events_of(self, line: bytes) -> list[Event]:
         record = Record.from_json(_parsed(self._path, line))
@@ -116,31 +125,43 @@ class StudyTail:
         gflops, phases = record.gflops(self.study.workload), record.phases
         self._best = max(self._best, gflops)
         self._spent = self._spent.plus(compile=phases.compile, verify=phases.verify, measure=phases.measure)
-        key = record.scheme.key
-        events: list[Event] = [
-            TrialMeasured(
-                key,
-                str(record.shape),
-                gflops,
-                record.status,
-                self._records,
-                record.reason,
-                phases,
-                record.device,
-            )
-        ]
-        if key not in self._kernels and len(self._kernels) < self._goal:
-            self._kernels.add(key)
-            note = f"best {self._best:.1f} GFLOP/s"
-            events.append(StageAdvanced(SEARCH, len(self._kernels), note))
-        return events
+        measured = TrialMeasured(
+            record.scheme.key,
+            str(record.shape),
+            gflops,
+            record.status,
+            self._records,
+            record.reason,
+            phases,
+            record.device,
+        )
+        return [measured, *self._advanced(record)]
+
+    def _advanced(self, record: Record) -> list[Event]:
+        """Returns what a record is to the stage that asked for it; each tells the best of all so far."""
+        note = f"best {self._best:.1f} GFLOP/s"
+        if record.asked_by is None or record.asked_by.stage == SEARCH:
+            if len(self._kernels) < self._goal:
+                self._kernels.add(record.scheme.key)
+            return [StageAdvanced(SEARCH, len(self._kernels), note)]
+        # Before the first look is over its opening tells of the stage.
+        begun = [] if self._deciding or not self._started else [self._decide_started(0)]
+        self._deciding, self._decided = True, min(self._decisions, self._decided + 1)
+        return [*begun, StageAdvanced(DECIDE, self._decided, note)]
 
     def _ending(self) -> list[Event]:
-        """Returns the events that only the end of a run leaves: time spent on the model, and its quality."""
+        """Returns the events that only the end of a run leaves: the ends of its stages, time spent on the
+        model, and its quality."""
         events: list[Event] = []
-        if not self._searched and (self.finished or len(self._kernels) >= self._goal):
+        if not self._searched and (self.finished or self._deciding or len(self._kernels) >= self._goal):
             self._searched = True
             events.append(StageFinished(SEARCH, self._spent.total))
+        if self.finished and not self._ended:
+            self._ended = True
+            events += [] if self._deciding else [self._decide_started(0)]
+            # A space has fewer schemes, or fewer measurements decide: a stage may end early.
+            events += [StageAdvanced(SEARCH, self._goal), StageAdvanced(DECIDE, self._decisions)]
+            events.append(StageFinished(DECIDE, 0.0))
         facts = self.study.folder / FACTS
         if self.finished and _written(facts) > self._told:
             self._told = _written(facts)

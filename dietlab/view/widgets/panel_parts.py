@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 from uuid import uuid4
@@ -169,7 +169,9 @@ class StageBars:
             bar, label = shown[name].children
             bar.max, bar.value = max(1, clock.total), clock.done
             bar.bar_style = "" if name in running else "success"
-            label.value = escape(clock.line(now))
+            # What a stage noted is overtaken when the next one has begun: the best so far, for one.
+            overtaken = name not in running and name != list(stages)[-1]
+            label.value = escape((replace(clock, note="") if overtaken else clock).line(now))
         if list(shown) != list(self._rows):
             self._rows = shown
             self.box.children = tuple(shown.values())

@@ -54,6 +54,10 @@ MEANINGS = {
 }
 
 
+NOTHING, UNPREDICTED = "nothing was measured", "no round was predicted before it was measured"
+"""Why a figure is empty; the second is the cost model's, which a search of one round does not judge."""
+
+
 # --- tables -----------------------------------------------------------------------------------
 
 
@@ -168,7 +172,7 @@ def draw_progress(state: TuningState, template: str | None = None) -> Drawing:
         },
     ]
     axes = ("time spent tuning (s)", "throughput (GFLOP/s)")
-    layout = _layout(title, *axes, template, empty=frame.empty, below=LEGEND)
+    layout = _layout(title, *axes, template, empty="" if len(frame) else NOTHING, below=LEGEND)
     return {"data": traces if len(frame) else [], "layout": layout}
 
 
@@ -209,7 +213,7 @@ def draw_best(state: TuningState, template: str | None = None) -> Drawing:
     }
     x_title = f"{escape(extents[0][0][0])} (extent)" if one else "shape (extents)"
     title = "Best throughput of each shape"
-    layout = _layout(title, x_title, "throughput (GFLOP/s)", template, empty=frame.empty)
+    layout = _layout(title, x_title, "throughput (GFLOP/s)", template, empty="" if len(frame) else NOTHING)
     return {"data": [trace] if len(frame) else [], "layout": layout}
 
 
@@ -226,7 +230,9 @@ def draw_outcomes(state: TuningState, template: str | None = None) -> Drawing:
         "marker": {"color": [PALETTE["good"] if s == "ok" else PALETTE["bad"] for s in frame["status"]]},
     }
     title = "What became of the trials"
-    layout = _layout(title, "trials (count)", "outcome", template, empty=frame.empty, bars=True)
+    layout = _layout(
+        title, "trials (count)", "outcome", template, empty="" if len(frame) else NOTHING, bars=True
+    )
     layout["height"] = LOW + BAR * max(1, len(frame))
     return {"data": [trace] if len(frame) else [], "layout": layout}
 
@@ -258,7 +264,8 @@ def draw_quality(state: TuningState, template: str | None = None) -> Drawing:
     ]
     x_title, y_title = "records it was fitted on (count)", "ranking (share, 1 is perfect)"
     title = "Quality of the cost model"
-    layout = _layout(title, x_title, y_title, template, empty=not traces, below=LEGEND)
+    nothing = UNPREDICTED if state.trials else NOTHING
+    layout = _layout(title, x_title, y_title, template, empty="" if traces else nothing, below=LEGEND)
     return {"data": traces, "layout": layout}
 
 
@@ -293,12 +300,13 @@ def _layout(
     y_title: str,
     template: str | None,
     *,
-    empty: bool = False,
+    empty: str = "",
     bars: bool = False,
     below: int = 40,
 ) -> dict[str, Any]:
-    """Returns the layout of a low figure, since several stand side by side. ``bars`` run from top to bottom;
-    ``below`` the x axis there is room for its title and, if it is ``LEGEND``, for a legend."""
+    """Returns the layout of a low figure, since several stand side by side. ``empty`` says why nothing is
+    drawn. ``bars`` run from top to bottom; ``below`` the x axis there is room for its title and, if it is
+    ``LEGEND``, for a legend."""
     common = _common_layout(template, empty)
     y_axis = {"autorange": "reversed"} if bars else {"rangemode": "tozero"}
     return {
@@ -313,10 +321,10 @@ def _layout(
 
 
 @cache
-def _common_layout(template: str | None, empty: bool) -> dict[str, Any]:
+def _common_layout(template: str | None, empty: str) -> dict[str, Any]:
     """Returns the style that all figures share."""
     import pandas as pd
 
     frame = pd.DataFrame() if empty else pd.DataFrame({"something": [1]})
-    layout: dict[str, Any] = new_figure(frame, "", template).layout.to_plotly_json()
+    layout: dict[str, Any] = new_figure(frame, "", template, empty).layout.to_plotly_json()
     return layout

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from dietlab.errors import RecordError
 from dietlab.hardware import Hardware
 from dietlab.results.report import Report
 from dietlab.view.figures.roofline import (
@@ -18,9 +17,11 @@ from dietlab.view.figures.roofline import (
     tile_intensity,
     tile_level,
 )
+from dietlab.view.widgets.arguments import Source, hardware_of, reports_of, workload_of
 from dietlab.workloads import Workload
 
 if TYPE_CHECKING:
+    from dietlab.study import Study
     from dietlab.view.widgets.explorer import Explorer
 
 LAYER_TRACE = 0
@@ -35,7 +36,11 @@ TILE_ROWS = "Rows of the output that a tile computes (a count): more rows use ea
 TILE_COLS = "Columns of the output that a tile computes (a count): more columns use each input oftener"
 
 
-def roofline_explorer(workload: Workload, hardware: Hardware, reports: Iterable[Report] = ()) -> Explorer:
+def roofline_explorer(
+    workload: Workload | Study,
+    hardware: Hardware | Study | str,
+    reports: Source | Iterable[Report] = (),
+) -> Explorer:
     """Explores the roofline of a layer: which level of memory bounds a length, what a tile's size changes,
     and where measured calls stand.
 
@@ -43,15 +48,19 @@ def roofline_explorer(workload: Workload, hardware: Hardware, reports: Iterable[
     :func:`~dietlab.view.figures.roofline.frame_roofline` of the length on display.
 
     Args:
-        workload: with one dynamic dimension.
-        hardware: with a peak and a bandwidth of memory.
-        reports: measured layers to choose from, each on its processor.
+        workload: with one dynamic dimension, or a study of one.
+        hardware: with a peak and a bandwidth of memory, the name of a preset, or a study's.
+        reports: measured layers to choose from, each on its processor; a bench or a study has some.
 
     Raises:
         WorkloadError: if not exactly one dimension of an operator is dynamic.
         HardwareError: if a peak or a bandwidth of memory is unknown.
         RecordError: if something else than reports is given.
     """
+    return _explorer(workload_of(workload), hardware_of(hardware), reports_of(reports))
+
+
+def _explorer(workload: Workload, hardware: Hardware, reports: tuple[Report, ...]) -> Explorer:
     import ipywidgets
 
     from dietlab.view.widgets.explorer import Drawn, Explorer
@@ -59,10 +68,6 @@ def roofline_explorer(workload: Workload, hardware: Hardware, reports: Iterable[
     studies: dict[str, tuple[Workload, Hardware, Report | None]] = {}
     _add(studies, workload, hardware, None)
     for report in reports:
-        if not isinstance(report, Report):
-            raise RecordError(
-                "measured layers are reports", repr(report), "Take ResultTable.report or Report.load."
-            )
         _add(studies, report.operator, report.processor, report)
     for work, chip, _ in studies.values():
         frame_roofline(work, chip, LENGTHS[:1])  # what cannot be drawn is refused at the door
@@ -118,7 +123,7 @@ def _add(
     report: Report | None,
 ) -> None:
     """Adds a study under a name that no other has."""
-    used = f"{hardware.cores} core{'s' * (hardware.cores > 1)}" if hardware.limits.on_host else "GPU"
+    used = hardware.limits.used(hardware.cores)
     name = f"{hardware.name}, {used}: {workload}{', measured' if report else ''}"
     number = sum(known == name or known.startswith(f"{name} (") for known in studies)
     studies[f"{name} ({number + 1})" if number else name] = workload, hardware, report

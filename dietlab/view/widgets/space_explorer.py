@@ -16,12 +16,14 @@ from dietlab.hardware.target import hardware_target
 from dietlab.space import Cover, Scheme, Space, build_space, edges_of
 from dietlab.view.figures.base import new_figure
 from dietlab.view.theme import PALETTE
+from dietlab.view.widgets.arguments import hardware_of, workload_of
 from dietlab.workloads import Workload
 
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
+    from dietlab.study import Study
     from dietlab.view.widgets.explorer import Explorer
 
 LEFT, REJECTED = PALETTE["needed"], PALETTE["wasted"]
@@ -158,7 +160,7 @@ def _rejected_hover(row: Any) -> str:
 # --- the explorer -----------------------------------------------------------------------------
 
 
-def space_explorer(workload: Workload, hardware: Hardware) -> Explorer:
+def space_explorer(workload: Workload | Study, hardware: Hardware | Study | str) -> Explorer:
     """Shows which schemes fit, and why others do not, with the limits of the processor as sliders: what
     if it had twice the cache?
 
@@ -166,9 +168,17 @@ def space_explorer(workload: Workload, hardware: Hardware) -> Explorer:
     :func:`frame_funnel` of what is shown. Where nothing fits, a sentence says so.
 
     Args:
-        workload: the operator whose micro-kernels are counted.
-        hardware: the real processor, with whose limits the sliders begin.
+        workload: the operator whose micro-kernels are counted, or a study of it.
+        hardware: the real processor, with whose limits the sliders begin, the name of a preset, or a study's.
+
+    Raises:
+        WorkloadError: if it is no operator.
+        HardwareError: if it is no processor, or no preset has the name.
     """
+    return _explorer(workload_of(workload), hardware_of(hardware))
+
+
+def _explorer(workload: Workload, hardware: Hardware) -> Explorer:
     from dietlab.view.widgets.explorer import Drawn, Explorer
 
     @lru_cache(maxsize=REMEMBERED)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dietlab.cost import CostModel
-from dietlab.errors import DietlabError
+from dietlab.errors import DietlabError, require_type
 from dietlab.plans import plan_for
 from dietlab.results import Report, ResultTable
 from dietlab.results.speedups import JUDGES
@@ -23,14 +23,14 @@ from dietlab.view.figures.base import MICRO, new_figure
 from dietlab.view.figures.results import frame_speedup
 from dietlab.view.figures.shape_map import frame_map, plot_map
 from dietlab.view.figures.speedup import (
+    both_times,
     frame_against,
     frame_parts,
     plot_against,
-    time_words,
 )
-from dietlab.view.pages.bench_text import cores
 from dietlab.view.theme import ring
-from dietlab.view.widgets.speedup_sources import Setting, Source, loaded_tables, overlay, settings_beside
+from dietlab.view.widgets.arguments import Source
+from dietlab.view.widgets.speedup_sources import Setting, loaded_tables, overlay, settings_beside
 from dietlab.workloads import axis_of, workload_from_json
 
 if TYPE_CHECKING:
@@ -54,11 +54,11 @@ GROUPS = {
 TOOLTIPS = {
     "hardware": "The processor that the calls were measured on",
     "workload": "The operator that was measured",
-    "threads": "Threads that a call may use (a count)",
+    "threads": "Threads that a call may use (a count); a GPU is used as a whole",
     "layer": "Extents of all dynamic dimensions but the length",
     "show": "Speedups along the length for one layer, or a map over lengths and layers",
     "cache": "Where the operands are before a call: hot ones in the cache, cold ones in memory",
-    "contender": "The program that dietlab's time is compared with",
+    "contender": "The program that the time of those shown is compared with",
     "shape": "The shape whose plan is told; a click on the figure chooses it, too",
 }
 
@@ -94,8 +94,8 @@ class Chosen:
 
 
 def speedup_explorer(table: Source | Sequence[Source], runs: Runs | None = None) -> Explorer:
-    """Explores the speedup of dietlab for each shape against a chosen contender, cache state and number of
-    cores.
+    """Explores speedups for each shape against a chosen contender, cache state and number of cores: of
+    dietlab, or of whom a report names as its maker.
 
     Each dropdown offers what was measured with the others' values. Held-out shapes have open marks, and
     a click on a shape tells its plan. ``explorer.frame`` has, shape by shape, the speedup, both times and
@@ -110,17 +110,21 @@ def speedup_explorer(table: Source | Sequence[Source], runs: Runs | None = None)
     (:func:`~dietlab.view.figures.shape_map.plot_map`; ``explorer.frame`` is its table).
 
     Args:
-        table: a bench or the path of its CSV, an evaluation's report, its path or that of the study, or
+        table: a bench or the path of its CSV, an evaluation's report or its path, a study or its folder, or
             several of these.
         runs: study folders, as ``{("dense-k768-n2304", 1): "runs/dense"}`` (1 thread): their cost models
             tell the predicted parts of a shape's time.
 
     Raises:
-        RecordError: if a file cannot be read, and it is the only source.
+        RecordError: if it is something else, or a file cannot be read, and it is the only source.
+        DietlabError: if ``runs`` is no such dictionary.
         WorkloadError: if several dimensions are dynamic of an operator that this version does not know.
     """
     from dietlab.view.widgets.explorer import Explorer
 
+    if runs is not None:
+        remedy = 'For example {("dense-k768-n2304", 1): "runs/dense"}.'
+        require_type("the studies of a speedup explorer, runs,", runs, Mapping, remedy=remedy)
     loaded, left_out = loaded_tables(table)
     reports = by_setting(loaded)
     if not reports:
@@ -188,7 +192,7 @@ def _reports(source: ResultTable | Report) -> Iterator[tuple[Setting, Report]]:
     for report in source.reports if isinstance(source, ResultTable) else [source]:
         if report.rows:
             name = str(report.hardware.get("name", "?"))
-            yield Setting(name, report.name or report.title, report.threads), report
+            yield Setting(name, report.name or report.title, report.threads, report.used), report
 
 
 def chosen(reports: Mapping[Setting, Report], values: Mapping[str, Any]) -> Chosen:
@@ -205,6 +209,8 @@ def chosen(reports: Mapping[Setting, Report], values: Mapping[str, Any]) -> Chos
         value = pick(name, list(dict.fromkeys(getattr(setting, name) for setting in left)))
         left = [setting for setting in left if getattr(setting, name) == value]
     whole = report = reports[left[0]]
+    if not whole.limits.on_host:
+        options["threads"] = [(left[0].used, left[0].threads)]
     layer: Mapping[str, int] = {}
     show = ALONG
     if several:
@@ -221,7 +227,7 @@ def chosen(reports: Mapping[Setting, Report], values: Mapping[str, Any]) -> Chos
 
 
 def contenders(report: Report, cache: str) -> list[str]:
-    """Returns whom dietlab can be compared with: the best vendors first."""
+    """Returns whom a report's maker can be compared with: the best vendors first."""
     names = list(dict.fromkeys(frame_speedup(report, cache)["contender"]))
     return sorted(names, key=lambda name: JUDGES.index(name) if name in JUDGES else len(JUDGES))
 
@@ -243,16 +249,16 @@ def model_of(folder: str | Path) -> CostModel:
 def _drawn(choice: Chosen, model: Any) -> Drawn:
     from dietlab.view.widgets.explorer import Drawn
 
-    row, said = choice.row, [BARS]
-    parts = None
+    row, parts = choice.row, None
+    said = [BARS] if choice.frame["speedup_low"].notna().any() else []
     if row is None:
-        said = [f"dietlab was compared with nobody in the {choice.cache} state."]
+        said = [f"{choice.report.maker} was compared with nobody in the {choice.cache} state."]
     else:
         shape = next(r.shape for r in choice.report.rows if str(r.shape) == choice.shape)
         plan = row.scheme if isinstance(row.scheme, str) else row.reason
         said.append(plan_words(choice.report, shape, plan))
         parts, words = _parts(choice, shape, row, model)
-        said.append(words)
+        said += [words] if words else []
     frame = choice.frame
     figure = plot_against(choice.report, choice.contender, choice.cache, choice.shape, parts)
     if choice.show == MAP and row is not None:
@@ -270,12 +276,12 @@ def _drawn(choice: Chosen, model: Any) -> Drawn:
 
 
 def plan_words(report: Report, shape: Shape, plan: object) -> str:
-    """Tells in a sentence how dietlab covers a shape, or why it does not, as far as that can be known."""
+    """Tells in a sentence how the maker covers a shape, or why it does not, as far as that can be known."""
     if not isinstance(plan, str):
         return f"{shape}: the plan is unknown."
     try:
         rows = axis_of(workload_from_json(report.workload), "rows").at(shape)
-        return f"{shape}: dietlab covers it by {plan_for(Scheme.from_key(plan), rows)}."
+        return f"{shape}: {report.maker} covers it by {plan_for(Scheme.from_key(plan), rows)}."
     except DietlabError:
         return f"{shape}: {plan}."
 
@@ -285,10 +291,7 @@ def _parts(choice: Chosen, shape: Shape, row: Any, model: Any) -> tuple[pd.DataF
     try:
         known: CostModel | None = model()
         if known is None:
-            return (
-                None,
-                "Give runs={(workload, threads): study folder} to see the predicted parts of its time.",
-            )
+            return None, ""
         if known.cost.hardware.name != choice.report.hardware.get("name"):
             return None, f"The cost model is of {known.cost.hardware.name}: it predicts nothing here."
         whole = Shape.of(**shape.to_json(), **choice.layer)
@@ -317,9 +320,8 @@ def _numbers(choice: Chosen) -> dict[str, str]:
     reach = f" ({row.speedup_low:.2f} to {row.speedup_high:.2f})" if row.speedup_low > 0 else ""
     return {
         **numbers,
-        f"{row.shape}, {cores(choice.setting.threads)}": f"{row.speedup:.2f} times{reach}",
-        "dietlab": time_words(row.dietlab_seconds, row.dietlab_seconds_low, row.dietlab_seconds_high),
-        row.fastest: time_words(row.seconds_median, row.seconds_low, row.seconds_high),
+        f"{row.shape}, {choice.setting.used}": f"{row.speedup:.2f} times{reach}",
+        **both_times(row, choice.report.maker, row.fastest),
     }
 
 
@@ -336,6 +338,6 @@ def _nothing(sources: Sequence[ResultTable | Report], left_out: Sequence[str]) -
     failures = [report for source in sources if isinstance(source, ResultTable) for report in source.failures]
     rows = [(report.name, report.threads, report.failure) for report in failures]
     frame = pd.DataFrame(rows, columns=["workload", "threads", "failure"])
-    why = [f"{name}, {cores(threads)}: {failure}" for name, threads, failure in rows]
+    why = [f"{report.name}, {report.used}: {report.failure}" for report in failures]
     note = " ".join(["There is no row to compare.", *why, *left_out])
-    return Drawn(new_figure(pd.DataFrame(), "Speedup of dietlab", None), frame, note=note)
+    return Drawn(new_figure(pd.DataFrame(), "Speedups", None), frame, note=note)

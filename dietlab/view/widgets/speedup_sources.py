@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -10,25 +10,31 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from dietlab.errors import DietlabError
 from dietlab.results import Report, ResultTable
-from dietlab.study import REPORT
+from dietlab.study import Study
 from dietlab.view.figures.speedup import frame_against
-from dietlab.view.pages.bench_text import cores
 from dietlab.view.theme import accented, marks
+from dietlab.view.widgets.arguments import Source, read_source
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-Source = ResultTable | Report | str | Path
-"""A bench, an evaluation's report, or a path: of a bench's CSV, a report or a study folder that has one."""
-
 
 @dataclass(frozen=True)
 class Setting:
-    """The origin of a report: the processor's name, the workload's name and the number of threads."""
+    """The origin of a report: the processor's name, the workload's name, the number of threads, and in words
+    what a call uses."""
 
     hardware: str
     workload: str
     threads: int
+    used: str
+
+    def __str__(self) -> str:
+        return f"{self.hardware}, {self.workload}, {self.used}"
+
+
+BESIDE_LABELS = 16
+"""The characters that the control's own name and its scroll bar take beside the longest of its options."""
 
 
 class Shown(Protocol):
@@ -56,27 +62,16 @@ def loaded_tables(
     Raises:
         RecordError: if there is one only, and it cannot be read.
     """
-    if isinstance(table, (ResultTable, Report, str, Path)):
-        return [_read(table)], []
+    if isinstance(table, (ResultTable, Report, Study, str, Path)) or not isinstance(table, Iterable):
+        return [read_source(table)], []
     loaded: list[ResultTable | Report] = []
     left_out: list[str] = []
     for source in table:
         try:
-            loaded.append(_read(source))
+            loaded.append(read_source(source))
         except DietlabError as error:
             left_out.append(f"Left out: {error}")
     return loaded, left_out
-
-
-def _read(source: Source) -> ResultTable | Report:
-    """Returns a source; of a folder the report of its study, of a name in ``.json`` a report."""
-    if not isinstance(source, (str, Path)):
-        return source
-    path = Path(source)
-    if path.is_dir():
-        return Report.load(path / REPORT)
-    named = path.name.removesuffix(".gz")
-    return Report.load(path) if named.endswith(".json") else ResultTable.load(path)
 
 
 def settings_beside(reports: Mapping[Setting, Report]) -> dict[str, Any]:
@@ -85,12 +80,13 @@ def settings_beside(reports: Mapping[Setting, Report]) -> dict[str, Any]:
 
     if len(reports) < 2:
         return {}
-    options = [(f"{s.hardware}, {s.workload}, {cores(s.threads)}", s) for s in reports]
+    options = [(str(setting), setting) for setting in reports]
+    width = max(len(label) for label, _ in options) + BESIDE_LABELS
     look = {
         "description": "beside",
         "tooltip": "Other settings whose speedups are drawn over these (Ctrl and a click choose several)",
         "rows": min(5, len(options)),
-        "layout": {"width": "32em"},
+        "layout": {"width": f"{width}ch", "max_width": "100%"},
     }
     return {"beside": ipywidgets.SelectMultiple(options=options, **look)}
 
@@ -102,25 +98,25 @@ def overlay(
     none."""
     said = []
     for number, setting in enumerate(s for s in beside if s != choice.setting):
-        name = f"{setting.hardware}, {setting.workload}, {cores(setting.threads)}"
-        report = reports[setting]
+        name, report = str(setting), reports[setting]
         if report.dims != choice.report.dims or len(report.dims) > 1:
             said.append(f"{name}: its shapes are along other dimensions.")
             continue
         frame = frame_against(report, choice.contender, choice.cache)
         if frame.empty:
-            said.append(f"{name}: dietlab was not compared with {choice.contender} there.")
+            said.append(f"{name}: {report.maker} was not compared with {choice.contender} there.")
             continue
         style = accented(number)
         figure.add_scatter(
             x=frame[report.dims[0]],
             y=frame["speedup"],
             mode="lines+markers",
-            name=escape(name),
+            name=escape(f"{report.maker}: {name}"),
             line=style.line,
             marker={"symbol": marks(style.symbol, frame["held_out"]), "size": 7, "color": style.colour},
             hovertext=[
-                f"<b>{row.speedup:.2f} times</b><br>{escape(row.shape)}, {escape(name)}"
+                f"<b>{escape(report.maker)}: {row.speedup:.2f} times</b>"
+                f"<br>{escape(row.shape)}, {escape(name)}"
                 for row in frame.itertuples()
             ],
             hoverinfo="text",

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dietlab.errors import DietlabError, RecordError
-from dietlab.search import TuningRun
 from dietlab.view.lab import lab_imports
+from dietlab.view.widgets.arguments import RunSource, choice_of, run_of
 from dietlab.view.widgets.choice import Choice
 from dietlab.view.widgets.table_filter import rows_that_fit
 
@@ -163,7 +163,7 @@ class TrialsTable(ipywidgets.VBox):  # type: ignore[misc]
         return {**data, "text/html": page.to_html(index=False), "text/plain": page.to_string()}, metadata
 
 
-def trials_table(run: TuningRun, choice: Choice | None = None) -> TrialsTable:
+def trials_table(run: RunSource, choice: Choice | None = None) -> TrialsTable:
     """Shows every trial of a run in a table: click on a header to sort, on a row to choose its scheme.
 
     The filter is a part of a key (``8x32``) or a condition on columns (``rows >= 8 and T == 64``, ``status !=
@@ -171,17 +171,16 @@ def trials_table(run: TuningRun, choice: Choice | None = None) -> TrialsTable:
     :meth:`dietlab.TuningRun.to_frame`.
 
     Args:
-        run: a tuning run with a record.
+        run: a tuning run with a record, or a study that has one.
         choice: shared with other widgets, which then show the scheme of the row.
 
     Raises:
         RecordError: if it is no run, or has no record.
     """
-    if not isinstance(run, TuningRun):
-        raise RecordError("trials_table shows a TuningRun", type(run).__name__, "dietlab.tune() makes one.")
-    if not run.records:
+    known, linked = run_of(run), choice_of(choice)
+    if not known.records:
         raise RecordError("a table of trials has records", "none", "Tune with more trials.")
-    return TrialsTable(run.to_frame(), str(run.space.workload), choice or Choice())
+    return TrialsTable(known.to_frame(), str(known.space.workload), linked or Choice())
 
 
 def _same(frame: pd.DataFrame) -> dict[str, Any]:

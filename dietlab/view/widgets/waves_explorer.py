@@ -24,9 +24,13 @@ from dietlab.view.figures.waves import (
     waves_cost,
     waves_of,
 )
+from dietlab.view.widgets.arguments import hardware_of, records_of, workload_of
 from dietlab.workloads import Workload, extents
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from dietlab.study import Study
     from dietlab.view.widgets.explorer import Explorer
 
 OWN = "the tile below"
@@ -86,7 +90,11 @@ MOST_KEYS = 40
 """Measured schemes to choose from: those that were fastest at a length, then others by their mean."""
 
 
-def waves_explorer(workload: Workload, gpu: Hardware, records: Iterable[Record] = ()) -> Explorer:
+def waves_explorer(
+    workload: Workload | Study,
+    gpu: Hardware | Study | str,
+    records: Study | str | Path | Iterable[Record] = (),
+) -> Explorer:
     """Explores waves and occupancy: the blocks that a multiprocessor holds and the limit that bounds them,
     the grid of a launch with its empty places, and the time that the bound expects beside measured ones.
 
@@ -94,20 +102,24 @@ def waves_explorer(workload: Workload, gpu: Hardware, records: Iterable[Record] 
     :func:`~dietlab.view.figures.waves.frame_wave_times` over lengths.
 
     Args:
-        workload: with one dynamic dimension.
-        gpu: the one to begin with; presets stand beside it.
-        records: measured on ``gpu``, drawn where their scheme is chosen.
+        workload: with one dynamic dimension, or a study of one.
+        gpu: the one to begin with, the name of a preset, or a study's; presets stand beside it.
+        records: measured on ``gpu``, drawn where their scheme is chosen; a study or its folder has some.
 
     Raises:
         WorkloadError: if not exactly one dimension is dynamic.
         HardwareError: if ``gpu`` is no GPU.
         RecordError: if something else than records is given.
     """
+    work, chip = workload_of(workload), hardware_of(gpu)
+    only_dim(work)
+    _ = chip.gpu
+    return _explorer(work, chip, _checked(records))
+
+
+def _explorer(workload: Workload, gpu: Hardware, measured: tuple[Record, ...]) -> Explorer:
     from dietlab.view.widgets.explorer import Drawn, Explorer
 
-    only_dim(workload)
-    _ = gpu.gpu
-    measured = _checked(records)
     chips = {gpu.name: gpu}
     for name in Hardware.presets():
         chip = Hardware.preset(name)
@@ -133,12 +145,13 @@ def waves_explorer(workload: Workload, gpu: Hardware, records: Iterable[Record] 
     return Explorer(draw, controls, groups=GROUPS, opener=f"dl.waves_explorer({given})")
 
 
-def _checked(records: Iterable[Record]) -> tuple[Record, ...]:
-    found = tuple(records)
+def _checked(records: object) -> tuple[Record, ...]:
+    invariant = "measured times are records of thread blocks"
+    found = records_of(records, invariant)
     for record in found:
-        if not (isinstance(record, Record) and isinstance(record.scheme.kernel, CudaMicroKernel)):
+        if not isinstance(record.scheme.kernel, CudaMicroKernel):
             remedy = "Take dietlab.read_records(path).records of a GPU."
-            raise RecordError("measured times are records of thread blocks", repr(record), remedy)
+            raise RecordError(invariant, repr(record), remedy)
     return found
 
 

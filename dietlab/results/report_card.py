@@ -1,0 +1,51 @@
+"""A report's card in a notebook."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from dietlab.cards import Card, Fold, Listing, Quantity, counted
+from dietlab.results.parts import judged, part_cells, part_header
+from dietlab.results.speedups import SUMMARY_HEADER, summary_cells
+
+if TYPE_CHECKING:
+    from dietlab.results.report import Report
+
+
+def report_card(report: Report) -> Card:
+    """Returns the speedup over the best vendor, and as folds all tables."""
+    rivals = [c for c in report.contenders if not c.absent and c.name != report.maker]
+    facts = [counted(len({row.shape for row in report.rows}), "shape"), counted(len(rivals), "contender")]
+    best = [line for line in report.summary if line.contender.startswith("best")]
+    for line in (best or report.summary)[:1]:
+        over = f"over {line.contender} ({line.cache} cache)"
+        facts.append(Quantity(f"{line.geomean_speedup:.2f}x", over))
+        facts.append(Quantity(f"{line.worst_speedup:.2f}x", "at worst"))
+    sections = (
+        Fold(f"Speedup of {report.maker}", partial(_speedups, report), unfolded=True),
+        *([Fold("Speedup by layer", partial(_layers, report))] if len(report.dims) > 1 else []),
+        Fold("Quality of dispatch", partial(_qualities, report)),
+        Fold("Contenders", partial(_who, report)),
+        Fold("Notes", lambda: Listing(("note",), report.remarks, lambda note: (note,))),
+    )
+    return Card("Report", f"{report.title} on {report.processor_name}", tuple(facts), sections)
+
+
+def _speedups(report: Report) -> Listing:
+    return Listing(SUMMARY_HEADER, report.summary, summary_cells)
+
+
+def _layers(report: Report) -> Listing:
+    return Listing(part_header("layer"), judged(report.by_layer), part_cells)
+
+
+def _qualities(report: Report) -> Listing:
+    items = [(cache, *item) for cache, found in report.quality.items() for item in found.items()]
+    header = ("cache", "figure", "value")
+    return Listing(header, items, lambda item: (item[0], item[1].replace("_", " "), item[2]))
+
+
+def _who(report: Report) -> Listing:
+    header = ("name", "kind", "version")
+    return Listing(header, report.contenders, lambda c: (c.name, c.kind, c.absent or c.version))

@@ -1,0 +1,229 @@
+"""The door of all widgets: what a caller gives becomes the value that a widget shows, or an error that says
+what it takes.
+
+Where a study or its folder stands for its operator, processor, tuning run or report, it is taken, as is the
+name of a preset for a processor.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from math import inf
+from numbers import Real
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from dietlab.dispatch import Portfolio, choose_portfolio
+from dietlab.errors import (
+    DietlabError,
+    DispatchError,
+    HardwareError,
+    RecordError,
+    WorkloadError,
+)
+from dietlab.hardware import Hardware
+from dietlab.measure import Record, read_records
+from dietlab.results import Report, ResultTable
+from dietlab.search import TuningRun
+from dietlab.study import FACTS, RECORDS, REPORT, Study
+from dietlab.workloads import Workload
+
+if TYPE_CHECKING:
+    from dietlab.view.widgets.choice import Choice
+
+Value = TypeVar("Value")
+
+Source = ResultTable | Report | Study | str | Path
+"""A bench, an evaluation's report, a study that has one, or a path: of a bench's CSV, a report or a study."""
+
+RunSource = TuningRun | Study | str | Path
+"""A tuning run, a study that was tuned, or the folder of one."""
+
+
+def workload_of(given: object) -> Workload:
+    """Returns the operator that is given, or that of a study.
+
+    Raises:
+        WorkloadError: if it is neither.
+    """
+    if isinstance(given, Study):
+        return given.workload
+    if isinstance(given, type) or not isinstance(given, Workload):
+        raise WorkloadError(
+            "a widget's operator is a value such as Dense(T=Dim(1, 128), N=2304, K=768)",
+            _told(given),
+            "dl.Study.open(folder).workload is that of a study.",
+        )
+    return given
+
+
+def hardware_of(given: object) -> Hardware:
+    """Returns the processor that is given, the preset of a name, or that of a study.
+
+    Raises:
+        HardwareError: if it is none of these, or no preset has the name.
+    """
+    if isinstance(given, Study):
+        return given.hardware
+    if isinstance(given, str):
+        return Hardware.preset(given)
+    if not isinstance(given, Hardware):
+        raise HardwareError(
+            "a widget's processor is a Hardware, or the name of a preset",
+            _told(given),
+            "Hardware.detect() is this machine's.",
+        )
+    return given
+
+
+def study_of(given: object) -> Study | None:
+    """Returns a study, or the one in a folder; None for a value that is neither a study nor a path.
+
+    Raises:
+        StudyError: if there is no study in the folder.
+    """
+    if isinstance(given, (str, Path)):
+        return Study.open(given)
+    return given if isinstance(given, Study) else None
+
+
+def run_of(given: object) -> TuningRun:
+    """Returns the tuning run that is given, or the one of a study or of its folder.
+
+    Raises:
+        RecordError: if it is none of these.
+        StudyError: if there is no study in the folder, or nothing was measured.
+    """
+    study = study_of(given)
+    if study is not None:
+        return study.run()
+    if not isinstance(given, TuningRun):
+        remedy = "dietlab.tune() makes one; a study or its folder has one, too."
+        raise RecordError("such a widget shows a TuningRun", _told(given), remedy)
+    return given
+
+
+def portfolio_of(given: object, run: TuningRun, source: object) -> Portfolio:
+    """Returns the portfolio that is given; for None the one that a study, ``source``, chose from its ``run``
+    for its library, or else the best of the run.
+
+    Raises:
+        DispatchError: if it is something else.
+    """
+    if given is not None:
+        if not isinstance(given, Portfolio):
+            remedy = "choose_portfolio() makes one; give a Choice as choice=."
+            raise DispatchError("the second argument is a Portfolio", _told(given), remedy)
+        return given
+    study = study_of(source)
+    if study is None:
+        return choose_portfolio(run)
+    kept = study.folder / FACTS
+    facts: Mapping[str, Any] = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
+    return choose_portfolio(run, study.shapes, facts.get("max_kernels", study.max_kernels))
+
+
+def records_of(given: object, invariant: str = "measured times are records") -> tuple[Record, ...]:
+    """Returns records; of a study or its folder all that it measured.
+
+    Raises:
+        RecordError: ``invariant``, if something else is given; or if a file cannot be read.
+    """
+    study = study_of(given)
+    if study is not None:
+        return read_records(study.folder / RECORDS).records
+    return each_of(given, Record, invariant, "Take dietlab.read_records(path).records.")
+
+
+def reports_of(given: object) -> tuple[Report, ...]:
+    """Returns reports; of one, a bench or a study its own.
+
+    Raises:
+        RecordError: if something else is given, or a file cannot be read.
+    """
+    remedy = "Take ResultTable.report or Report.load."
+    if isinstance(given, (Report, ResultTable, Study, str, Path)):
+        source = read_source(given)
+        return source.reports if isinstance(source, ResultTable) else (source,)
+    return each_of(given, Report, "measured layers are reports", remedy)
+
+
+def each_of(given: object, kind: type[Value], invariant: str, remedy: str) -> tuple[Value, ...]:
+    """Returns what is given one by one.
+
+    Raises:
+        RecordError: ``invariant``, if it is not several, or one is of another class.
+    """
+    found = tuple(given) if isinstance(given, Iterable) else (given,)
+    for one in found:
+        if not isinstance(one, kind):
+            raise RecordError(invariant, _told(one), remedy)
+    return found
+
+
+def read_source(source: object) -> ResultTable | Report:
+    """Returns a bench or a report, read where a path or a study is given: of a folder the report of its
+    study, of a name in ``.json`` a report, else a bench.
+
+    Raises:
+        RecordError: if it is something else, or a file cannot be read.
+    """
+    if isinstance(source, (ResultTable, Report)):
+        return source
+    if isinstance(source, Study):
+        return Report.load(source.folder / REPORT)
+    if not isinstance(source, (str, Path)):
+        raise RecordError(
+            "speedups are of a ResultTable, a Report, a study, or the path of one",
+            _told(source),
+            "Give study.evaluate(...), or ResultTable.load(path).",
+        )
+    path = Path(source)
+    if path.is_dir():
+        return Report.load(path / REPORT)
+    named = path.name.removesuffix(".gz")
+    return Report.load(path) if named.endswith(".json") else ResultTable.load(path)
+
+
+def choice_of(given: object) -> Choice | None:
+    """Returns a choice that widgets share, or None.
+
+    Raises:
+        DietlabError: if it is something else.
+    """
+    from dietlab.view.widgets.choice import Choice
+
+    if given is not None and not isinstance(given, Choice):
+        raise DietlabError("widgets share a Choice", _told(given), "dl.Choice() makes one.")
+    return given
+
+
+def panel_arguments(interval: object, clock: object, title: object, start: object) -> None:
+    """Checks what a tuning panel is given.
+
+    Raises:
+        DietlabError: if the interval is no number of seconds, the title no text, or the clock or the work
+            cannot be called.
+    """
+    if isinstance(interval, (Study, str, Path)):
+        raise DietlabError(
+            "a TuningPanel is given the least seconds between two updates",
+            _told(interval),
+            "TuningPanel.follow(study) shows a study; TuningPanel(start=lambda observers: study.tune(runner, "
+            "observers)) tunes one.",
+        )
+    number = isinstance(interval, Real) and not isinstance(interval, bool)
+    if not (number and 0 <= float(interval) < inf):  # type: ignore[arg-type]
+        raise DietlabError("the seconds between two updates are a number from 0 on", _told(interval))
+    if not isinstance(title, str):
+        raise DietlabError("the title of a panel is a text", _told(title))
+    if not callable(clock):
+        raise DietlabError("the clock of a panel is a function", _told(clock))
+    if start is not None and not callable(start):
+        remedy = "For example start=lambda observers: study.tune(runner, observers)."
+        raise DietlabError("what a panel starts is a function of observers", _told(start), remedy)
+
+
+def _told(given: object) -> str:
+    return repr(given) if isinstance(given, (str, int, float, type)) else type(given).__name__
