@@ -12,6 +12,7 @@ from difflib import get_close_matches
 __all__ = [
     "BuildError",
     "DietlabError",
+    "DietlabWarning",
     "DispatchError",
     "HardwareError",
     "MeasureError",
@@ -40,6 +41,10 @@ class DietlabError(Exception):
         found = "" if value is None else f"; got {value!s}"
         advice = f". {remedy}" if remedy else ""
         super().__init__(f"{invariant}{found}{advice}")
+
+
+class DietlabWarning(UserWarning):
+    """What a user is told of a result that stands: what was left out of it, or how far it holds."""
 
 
 class WorkloadError(DietlabError, ValueError):

@@ -27,7 +27,7 @@ from dietlab.dispatch.operator import LIBRARY_NAME
 from dietlab.errors import StudyError
 from dietlab.evaluation import evaluate
 from dietlab.events import Observer, PhaseSeconds, audience
-from dietlab.files import GO_ON, UNFINISHED, locked, write_whole
+from dietlab.files import GO_ON, UNFINISHED, locked, read_json, reading, write_whole
 from dietlab.hardware import Hardware
 from dietlab.lower.decisions import Lowering
 from dietlab.measure import CacheState, RecordStore, Runner, read_records
@@ -131,15 +131,9 @@ class Study(Carded):
         Raises:
             StudyError: if there is none, or it is of another schema.
         """
-        path = Path(folder)
-        try:
-            value = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise StudyError(
-                f"a study folder has a readable {MANIFEST}",
-                f"{path}: {error}",
-                "`dietlab tune --out FOLDER` makes one.",
-            ) from None
+        path, remedy = Path(folder), "`dietlab tune --out FOLDER` makes one."
+        with reading(StudyError, f"a study folder has a readable {MANIFEST}", path / MANIFEST, remedy):
+            value = read_json(path / MANIFEST)
         schema = value.get("schema_version") if isinstance(value, dict) else None
         if schema != SCHEMA_VERSION:
             raise StudyError(
@@ -147,18 +141,19 @@ class Study(Carded):
                 repr(schema),
                 "Open it with the version of dietlab that made it, or tune again.",
             )
-        return cls(
-            path,
-            workload_from_json(value["workload"]),
-            Hardware.from_json(value["hardware"]),
-            ShapeSet.from_json(value["shapes"]),
-            value["effort"],
-            value["strategy"],
-            value["seed"],
-            value["cover"],
-            value["max_kernels"],
-            value.get("cost_model", COST_MODEL),  # older studies had one only
-        )
+        with reading(StudyError, f"the {MANIFEST} of a study has all its fields", path / MANIFEST, remedy):
+            return cls(
+                path,
+                workload_from_json(value["workload"]),
+                Hardware.from_json(value["hardware"]),
+                ShapeSet.from_json(value["shapes"]),
+                value["effort"],
+                value["strategy"],
+                value["seed"],
+                value["cover"],
+                value["max_kernels"],
+                value.get("cost_model", COST_MODEL),  # older studies had one only
+            )
 
     def _same_as(self, other: Study) -> Study:
         """This study, which must have the other's workload, processor and settings; it keeps its own
@@ -311,7 +306,8 @@ class Study(Carded):
 
     def _facts(self) -> dict[str, Any]:
         path, facts = self.folder / FACTS, dict[str, Any](seconds={}, held_out_metrics={})
-        return {**facts, **json.loads(path.read_text(encoding="utf-8"))} if path.exists() else facts
+        with reading(StudyError, "what tuning left is readable", path, "Run `dietlab tune` again."):
+            return {**facts, **read_json(path)} if path.exists() else facts
 
     def dispatch(self, max_kernels: int | None = None) -> Dispatcher:
         """Runs stage 4: chooses the portfolio and trains the tree.

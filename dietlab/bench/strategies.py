@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -15,7 +14,7 @@ from dietlab.bench.surveyed import Surveyed
 from dietlab.cost import Adaptation, Analytic, LearnedPredictor
 from dietlab.errors import DietlabError, require_names
 from dietlab.events import Event, Observer, RoundFinished, audience
-from dietlab.files import write_json
+from dietlab.files import read_json, reading, write_json
 from dietlab.search import STRATEGIES, Effort, TuningRun, effort_named, tune
 from dietlab.statistics import median_interval
 
@@ -294,14 +293,10 @@ def load_comparison(path: str | Path) -> Comparison:
     Raises:
         DietlabError: if it is no such file.
     """
-    try:
-        value = json.loads(Path(path).read_text(encoding="utf-8"))
+    with reading(DietlabError, "a comparison is a file of `dietlab compare --out`", path):
+        value = read_json(path)
         courses = tuple(
             Course(c["strategy"], c["seed"], tuple(c["quality"]), tuple(c["seconds"]), c["chosen"])
             for c in value["courses"]
         )
         return Comparison(value["survey"], value["analytic"], courses)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DietlabError(
-            "a comparison is a file of `dietlab compare --out`", f"{path}: {error!r}"
-        ) from None

@@ -28,9 +28,10 @@ from dietlab.search.survey import records_header
 from dietlab.shapes import ShapeSet
 from dietlab.shipped import data_names, data_path
 from dietlab.space import build_space
+from dietlab.study import RECORDS
 from dietlab.workloads import Workload, workload_from_json
 
-RECORDS = "records.jsonl.gz"
+BROUGHT = f"{RECORDS}.gz"
 """What a file of records is called in its folder of ``data``."""
 
 
@@ -70,19 +71,23 @@ def replay(records: str, effort: str, strategy: str, seed: int, as_json: bool) -
 
 
 def recorded_file(name: str) -> Path:
-    """Returns a file of records by its path, or by the folder in ``data`` that dietlab brings it in.
+    """Returns a file of records by its path, that of its study, or the folder in ``data`` that dietlab brings
+    it in.
 
     Raises:
         RecordError: if there is neither.
     """
-    if Path(name).is_file():
-        return Path(name)
-    if f"{name}/{RECORDS}" in data_names():
-        return data_path(f"{name}/{RECORDS}")
-    brought = sorted(known.rpartition("/")[0] for known in data_names() if known.endswith(f"/{RECORDS}"))
+    path = Path(name)
+    if path.is_file():
+        return path
+    if (path / RECORDS).is_file():
+        return path / RECORDS
+    if f"{name}/{BROUGHT}" in data_names():
+        return data_path(f"{name}/{BROUGHT}")
+    brought = sorted(known.rpartition("/")[0] for known in data_names() if known.endswith(f"/{BROUGHT}"))
     raise RecordError(
-        "records are a file, or the name of some that come with dietlab",
-        repr(name),
+        f"records are a file, a study's folder with {RECORDS}, or the name of some that come with dietlab",
+        f"a folder without it, {name}" if path.is_dir() else repr(name),
         f"Such a name is {' or '.join(brought)}.",
     )
 

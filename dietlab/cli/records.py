@@ -11,7 +11,7 @@ from dietlab.cards import cell_text
 from dietlab.cli.recorded import recorded_file
 from dietlab.errors import RecordError
 from dietlab.measure import read_records, write_compressed
-from dietlab.measure.metaschedule import TUNED, frame_metaschedule
+from dietlab.measure.metaschedule import TUNED, WORKLOADS, frame_metaschedule
 from dietlab.measure.record import Status
 from dietlab.measure.record_files import check_records, filter_records, merge_records, write_table
 from dietlab.measure.store import RecordFile
@@ -27,8 +27,8 @@ TOLD = 2
 def records_group() -> None:
     """Summarise, check, merge and filter files of measurements.
 
-    FILE is records.jsonl of a study, such a file compressed (.jsonl.gz), or the name of one that comes with
-    dietlab: quickstart.
+    FILE is records.jsonl of a study, such a file compressed (.jsonl.gz), the study's folder, or the name of
+    one that comes with dietlab: quickstart. Of a file that was cut off, the whole records count.
 
     \b
     dietlab records summary runs/x/records.jsonl
@@ -109,7 +109,8 @@ def table(source: str, out: str) -> None:
     SOURCE is a file of records, or a folder with a database of TVM's MetaSchedule.
     """
     folder = Path(source)
-    frame = frame_metaschedule(folder) if (folder / TUNED).is_file() else _read(source).to_frame()
+    database = any((folder / name).is_file() for name in (WORKLOADS, TUNED))
+    frame = frame_metaschedule(folder) if database else _read(source).to_frame()
     write_table(frame, out)
     click.echo(f"{len(frame)} rows, {len(frame.columns)} columns: {out}")
 

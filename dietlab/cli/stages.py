@@ -35,7 +35,7 @@ from dietlab.measure import LocalRunner, RemoteRunner, read_records
 from dietlab.measure.rpc_client import remote_hardware
 from dietlab.search import TuningRun, effort_named
 from dietlab.space import Cover, build_space, edges_of
-from dietlab.study import DISPATCHER, MANIFEST, RECORDS, Study
+from dietlab.study import DISPATCHER, MANIFEST, Study
 from dietlab.workloads import Workload
 
 
@@ -106,7 +106,7 @@ def tune_command(
         raise DietlabError("--rpc and --key go together", f"only {'--key' if rpc is None else '--rpc'}")
     chosen = study_hardware(out, hardware, threads, target, servers=(rpc, key) if rpc and key else None)
     wanted = parse_shapes(shapes, workload)
-    prior = Prior.fit([read_records(records_of(source)) for source in sources], seed) if sources else None
+    prior = Prior.fit([read_records(recorded_file(source)) for source in sources], seed) if sources else None
     study = Study.create(
         out, workload, chosen, wanted, effort, strategy, seed, cover, max_kernels, cost_model, prior
     )
@@ -117,12 +117,6 @@ def tune_command(
     show(tuning_facts(run), as_json, tuning_text(run))
     if not as_json:
         telling.suggest(out)
-
-
-def records_of(source: str) -> Path:
-    """Returns the file of records of a study's folder, or one by its own path or name."""
-    folder = Path(source)
-    return folder / RECORDS if folder.is_dir() else recorded_file(source)
 
 
 Servers = tuple[tuple[str, int], str]

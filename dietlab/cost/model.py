@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +18,7 @@ from dietlab.cost.metrics import mean_metrics, ranking_metrics
 from dietlab.cost.target import cost_target
 from dietlab.cost.trees import Booster, ask_trees, fit_trees, trees_from_json, trees_to_json
 from dietlab.errors import ModelError
-from dietlab.files import write_json
+from dietlab.files import read_json, reading, write_json
 from dietlab.hardware import Hardware
 from dietlab.measure import CacheState, Record
 from dietlab.shapes import Shape
@@ -142,19 +141,18 @@ class CostModel:
         Raises:
             ModelError: if it is unreadable, or its features are not those of this version.
         """
-        try:
-            value: Mapping[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise ModelError("a model file is readable JSON", f"{path}: {error}") from None
+        with reading(ModelError, "a model file is readable JSON", path):
+            value = read_json(path)
         unfit = ModelError("a model has this version's features", path, "Fit it again from the records.")
         if not isinstance(value, dict) or value.get("schema_version") != SCHEMA_VERSION:
             raise unfit
-        workload, hardware = workload_from_json(value["workload"]), Hardware.from_json(value["hardware"])
-        if value.get("features") != list(feature_names(hardware)):
-            raise unfit
-        constants = cost_target(hardware.kind).from_json(value)
-        cost = adaptation_cost(workload, hardware, value["adaptation"], value["cache"], **constants)
-        return cls(cost, trees_from_json(value["booster"]), value["samples"])
+        with reading(ModelError, "a model has all its fields", path, "Fit it again from the records."):
+            workload, hardware = workload_from_json(value["workload"]), Hardware.from_json(value["hardware"])
+            if value.get("features") != list(feature_names(hardware)):
+                raise unfit
+            constants = cost_target(hardware.kind).from_json(value)
+            cost = adaptation_cost(workload, hardware, value["adaptation"], value["cache"], **constants)
+            return cls(cost, trees_from_json(value["booster"]), value["samples"])
 
 
 def fit_cost_model(

@@ -8,7 +8,6 @@ and how much of what they say counts is what its own measurements make most like
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +20,7 @@ from dietlab.cost.calibration import Measured, Values
 from dietlab.cost.loop_features import pair_features, table_features
 from dietlab.cost.trees import SHARED, Booster, ask_trees, fit_trees, trees_from_json, trees_to_json
 from dietlab.errors import ModelError
-from dietlab.files import write_json
+from dietlab.files import read_json, reading, write_json
 from dietlab.hardware import Hardware
 from dietlab.measure import RecordFile
 from dietlab.shapes import Shape
@@ -183,14 +182,13 @@ class Prior:
         Raises:
             ModelError: if the file is missing, truncated, or of another version.
         """
-        try:
-            value = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise ModelError("a prior's file is readable JSON", f"{path}: {error}") from None
+        with reading(ModelError, "a prior's file is readable JSON", path):
+            value = read_json(path)
         if not isinstance(value, dict) or value.get("schema_version") != SCHEMA_VERSION:
             raise ModelError(f"a prior has schema {SCHEMA_VERSION}", path, "Fit it again from the records.")
-        sources = tuple(map(Source.from_json, value["sources"]))
-        return cls(sources, value["missed"], trees_from_json(value["booster"]))
+        with reading(ModelError, "a prior has all its fields", path, "Fit it again from the records."):
+            sources = tuple(map(Source.from_json, value["sources"]))
+            return cls(sources, value["missed"], trees_from_json(value["booster"]))
 
 
 def _cost(source: Source) -> AdaptationCost:

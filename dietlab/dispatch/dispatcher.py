@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from dietlab.dispatch.choice import UNCOVERED, lost
 from dietlab.dispatch.length_grid import length_grid
 from dietlab.dispatch.portfolio import Portfolio
 from dietlab.errors import DispatchError, require_type
-from dietlab.files import write_json
+from dietlab.files import read_json, reading, write_json
 from dietlab.hardware import Hardware
 from dietlab.plans import (
     Box,
@@ -195,10 +194,8 @@ class Dispatcher(Carded):
         Raises:
             DispatchError: if it is unreadable or has another schema.
         """
-        try:
-            return cls.from_json(json.loads(Path(path).read_text(encoding="utf-8")))
-        except (OSError, ValueError) as error:
-            raise DispatchError("a dispatcher file is readable JSON", f"{path}: {error}") from None
+        with reading(DispatchError, "a dispatcher file is readable JSON with all its fields", path):
+            return cls.from_json(read_json(path))
 
 
 def train_dispatcher(

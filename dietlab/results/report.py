@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -11,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dietlab.cards import Card, Carded, Fold, Listing, Quantity, counted
 from dietlab.errors import RecordError, WorkloadError
-from dietlab.files import write_json
+from dietlab.files import read_json, reading, write_json
 from dietlab.hardware import Hardware, above_roofline
 from dietlab.hardware.target import hardware_target
 from dietlab.results.one_layer import report_of_layer
@@ -373,11 +371,8 @@ class Report(Carded):
         Raises:
             RecordError: if it is missing or damaged.
         """
-        try:
-            data = Path(path).read_bytes()
-            return cls.from_json(json.loads(gzip.decompress(data) if Path(path).suffix == ".gz" else data))
-        except (OSError, ValueError) as error:
-            raise RecordError("a report is readable JSON", f"{path}: {error}") from None
+        with reading(RecordError, "a report is readable JSON", path):
+            return cls.from_json(read_json(path))
 
 
 def study_folder(name: str, threads: int) -> str:

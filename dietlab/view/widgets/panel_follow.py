@@ -22,6 +22,7 @@ from dietlab.events import (
     StageStarted,
     TrialMeasured,
 )
+from dietlab.files import read_json, reading
 from dietlab.measure import Record
 from dietlab.measure.store import SCHEMA_VERSION
 from dietlab.search import SEARCH, effort_named
@@ -144,7 +145,8 @@ class StudyTail:
         facts = self.study.folder / FACTS
         if self.finished and _written(facts) > self._told:
             self._told = _written(facts)
-            value = json.loads(facts.read_text(encoding="utf-8"))
+            with reading(RecordError, "what tuning left is readable", facts):
+                value = read_json(facts)
             if value["held_out_metrics"]:
                 events.append(ModelFitted(1, self._records, value["held_out_metrics"]))
             seconds = PhaseSeconds(**value["seconds"])
