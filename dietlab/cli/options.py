@@ -222,16 +222,19 @@ def _shapes_text(shapes: str, layers: str | None, lengths: str | None) -> str:
 
 
 class Address(click.ParamType):
-    """HOST:PORT."""
+    """HOST:PORT; an IPv6 address stands in brackets, as in a URL."""
 
     name = "HOST:PORT"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, int]:
-        host, colon, port = str(value).rpartition(":")
-        if not colon or not host or not port.isdigit() or not 0 < int(port) < 1 << 16:
-            self.fail(f"an address reads HOST:PORT, as in 127.0.0.1:9190; got {value!r}", param, ctx)
+        host, _, port = str(value).rpartition(":")
+        bracketed = host.startswith("[") and host.endswith("]")
+        host = host[1:-1] if bracketed else host
+        if not host or (":" in host) != bracketed or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+            told = "an address reads HOST:PORT, as in 127.0.0.1:9190 or [::1]:9190"
+            self.fail(f"{told}; got {value!r}", param, ctx)
         return host, int(port)
 
 
