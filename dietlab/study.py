@@ -354,10 +354,11 @@ class Study(Carded):
     def evaluate(
         self,
         shapes: ShapeSet,
-        against: Sequence[str],
+        against: Sequence[str] | None = None,
         caches: Sequence[str] = ("rotating",),
         effort: str | Effort | None = None,
         observers: Iterable[Observer] = (),
+        skip_absent: bool | None = None,
     ) -> Report:
         """Runs stage 5; every shape that tuning did not measure is marked as held out. The same evaluation
         of the same library goes on where an earlier call was stopped."""
@@ -368,7 +369,7 @@ class Study(Carded):
                 self.folder / EVALUATION,
                 library=sha256(op.path.read_bytes()).hexdigest(),
                 shapes=shapes.to_json(),
-                against=list(against),
+                against=None if against is None else list(against),
                 caches=list(caches),
                 effort=asdict(effort),
             )
@@ -376,6 +377,7 @@ class Study(Carded):
                 op,
                 shapes.hold_out_all_but(seen),
                 against,
+                skip_absent=skip_absent,
                 caches=caches,
                 effort=effort,
                 tuned=run,

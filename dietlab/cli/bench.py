@@ -67,8 +67,8 @@ state_option = click.option(
 @click.option(
     "--against",
     metavar="[+]NAME[,NAME]",
-    help=f"{CONTENDERS_HELP}, and {OWN} where layers share a library. A + before them adds them to the "
-    "suite's own.",
+    help=f"{CONTENDERS_HELP}, and {OWN} where layers share a library; each must be installed. A + before "
+    "them adds them to the suite's own, of which those that are not installed are left out.",
 )
 @click.option(
     "--effort",
@@ -178,6 +178,7 @@ def bench(
                 only=only,
                 observers=[*telling.observers, *archives],
                 deadline=deadline,
+                required=words((against or "").removeprefix("+")),
             )
         for archive in archives:
             archive.write()

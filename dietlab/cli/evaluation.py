@@ -13,6 +13,7 @@ from dietlab.cli.telling import Telling, evaluating, quiet_option
 from dietlab.evaluation import CONTENDERS, DEFAULT_CONTENDERS
 from dietlab.measure import CACHE_STATES
 from dietlab.results import Report
+from dietlab.results.holding import lacks
 from dietlab.search import EFFORTS, effort_named
 from dietlab.study import REPORT, Study
 from dietlab.view.pages.report import render_text, write_html
@@ -23,9 +24,8 @@ from dietlab.view.pages.report import render_text, write_html
 @shapes_option("every")
 @click.option(
     "--against",
-    default=",".join(DEFAULT_CONTENDERS),
-    show_default=True,
-    help=f"Contenders, out of {', '.join(CONTENDERS)}.",
+    help=f"Contenders, out of {', '.join(CONTENDERS)}; each must be installed (default: those that are, of "
+    f"{', '.join(DEFAULT_CONTENDERS)}).",
 )
 @click.option(
     "--cache",
@@ -42,7 +42,7 @@ from dietlab.view.pages.report import render_text, write_html
 def evaluate_command(
     study: str,
     shapes: str,
-    against: str,
+    against: str | None,
     caches: str,
     effort: str | None,
     ansor_trials: int | None,
@@ -61,11 +61,11 @@ def evaluate_command(
         chosen = replace(chosen, ansor_trials=ansor_trials)
     if ansor_seconds is not None:
         chosen = replace(chosen, ansor_seconds=ansor_seconds or None)
-    names = words(against)
+    names = None if against is None else words(against)
     # Every shape of several dimensions is too many: those that it was tuned for.
     own = shapes == "every" and len(opened.workload.dims) > 1
     wanted = opened.shapes if own else parse_shapes(shapes, opened.workload)
-    with Telling("evaluate", evaluating(names), quiet) as telling:
+    with Telling("evaluate", evaluating(names or ()), quiet) as telling:
         report = opened.evaluate(wanted, names, words(caches), chosen, telling.observers)
     click.echo(render_text(report))
     click.echo(save_report(report, opened.folder, json_path))
@@ -73,14 +73,18 @@ def evaluate_command(
 
 
 def save_report(report: Report, folder: Path, json_path: str | None = None) -> str:
-    """Writes the report and its page; returns the page's path, or a sentence on why there is none.
+    """Writes the report and its page; returns the page's path, or a sentence on why there is none. A report
+    that holds more of the same library stays, with its page.
 
     Raises:
-        RecordError: if the report has no right result; both files stay as they are.
+        RecordError: if the report has no right result, or ``json_path`` holds more; no file is changed.
     """
-    report.save(folder / REPORT)
-    if json_path and Path(json_path).resolve() != (folder / REPORT).resolve():
+    kept = folder / REPORT
+    if json_path and Path(json_path).resolve() != kept.resolve():
         report.save(json_path)
+    if more := lacks(report, kept):
+        return f"{kept} stays: {more}. `--json FILE` writes this report to another file."
+    report.save(kept)
     return page_or_reason(partial(write_html, report, folder / "report.html"))
 
 

@@ -57,7 +57,9 @@ def quickstart(out: str, threads: int | None, effort: str, shapes: str, quiet: b
         op = study.build(telling.observers)
         telling.say(f"dispatcher: {dispatcher.card.summary}")
         telling.say(f"{op.path}: {op.manifest['file_bytes'] / 1024:.0f} KiB\n")
-        report = study.evaluate(_quickstart_shapes(study), QUICKSTART_AGAINST, observers=telling.observers)
+        report = study.evaluate(
+            _quickstart_shapes(study), QUICKSTART_AGAINST, observers=telling.observers, skip_absent=True
+        )
     click.echo(render_text(report))
     click.echo(save_report(report, study.folder))
     telling.suggest(out)

@@ -12,8 +12,9 @@ from typing import Any
 
 from dietlab.dispatch import versions
 from dietlab.errors import DietlabError, MissingDependencyError, require_names
-from dietlab.evaluation.ansor import AnsorResult, cost_of, detail_of
+from dietlab.evaluation.ansor import AnsorResult, cost_of, detail_of, require_packages
 from dietlab.evaluation.evaluate import standing
+from dietlab.evaluation.presence import require_all
 from dietlab.evaluation.target import WorkerModule
 from dietlab.evaluation.timing_session import Entrant, TimingSession, timed_row, with_speedup
 from dietlab.events import Audience, Observer, audience
@@ -46,8 +47,9 @@ def evaluate_model(
     model: Model,
     studies: Sequence[Study],
     lengths: ShapeSet,
-    against: Sequence[str] = DEFAULT_MODEL_CONTENDERS,
+    against: Sequence[str] | None = None,
     *,
+    skip_absent: bool | None = None,
     also: Iterable[Shape] = (),
     effort: str | Effort = "quick",
     ansor_lengths: ShapeSet | None = None,
@@ -63,7 +65,9 @@ def evaluate_model(
         studies: of the dense layers; and where attention runs through libraries, of its scores and
             context. All are of this processor and as many cores.
         lengths: in tokens. Held out are those whose rows (batch x T) no dense layer was tuned for.
-        against: names of :data:`MODEL_CONTENDERS`; what is not installed is reported as absent.
+        against: names of :data:`MODEL_CONTENDERS` (default: :data:`DEFAULT_MODEL_CONTENDERS`).
+        skip_absent: whether contenders that are not installed are left out, and reported as absent (default:
+            only of those that were not named).
         also: lengths that are timed besides, and count in no mean.
         effort: how long each is timed, and the trials of each shape that ``ansor`` is tuned for.
         ansor_lengths: those of ``lengths`` that ``ansor`` is tuned for (default: all); it has no row at
@@ -81,9 +85,14 @@ def evaluate_model(
         DietlabError: for an unknown contender, no study, studies of several processors, one of attention's
             products that is not of this batch, or lengths of ``ansor`` that are too many or not among the
             others.
-        MissingDependencyError: without PyTorch or ``transformers``.
+        MissingDependencyError: without PyTorch or ``transformers``, or if a contender that was named is
+            absent; nothing was timed then.
     """
+    skip_absent = against is None if skip_absent is None else skip_absent
+    against = DEFAULT_MODEL_CONTENDERS if against is None else against
     require_names("contenders", MODEL_CONTENDERS, against, DietlabError)
+    if ANSOR in against and not skip_absent:
+        require_packages()
     hardware = _processor(model, studies)
     chosen = ansor_lengths or lengths
     if outside := set(chosen) - set(lengths):
@@ -100,6 +109,8 @@ def evaluate_model(
         with listeners.stage("open", len(entries), "contender") as progress:
             match = stack.enter_context(TimingSession(model, hardware, entries, WORKER))
             progress.advance(by=len(entries))
+        if not skip_absent:
+            require_all((*match.contenders, *absent))
         rows = list[Row]()
         every = sorted({*lengths, *also})
         with listeners.stage("evaluate", len(every), "length") as progress:

@@ -12,6 +12,7 @@ from dietlab.errors import RecordError, WorkloadError
 from dietlab.files import read_json, reading, write_json
 from dietlab.hardware import Hardware, above_roofline
 from dietlab.hardware.target import hardware_target
+from dietlab.results.holding import lacks
 from dietlab.results.one_layer import report_of_layer
 from dietlab.results.parts import (
     Part,
@@ -339,7 +340,8 @@ class Report(Carded):
         """Writes ``report.json``, compressed if the name ends in ``.gz``.
 
         Raises:
-            RecordError: if no row has a right result; what stands in the file stays.
+            RecordError: if no row has a right result, or the file's report holds more
+                (:func:`~dietlab.results.holding.lacks`); what stands in the file stays.
         """
         if not any(row.correct for row in self.rows):
             reasons = dict.fromkeys(row.plan for row in self.rows if row.plan)
@@ -347,6 +349,10 @@ class Report(Carded):
                 "a report that is saved has a right result",
                 f"{len(self.rows)} rows without one{': ' if reasons else ''}{'; '.join(reasons)}",
                 f"{path} is as it was." if Path(path).exists() else "",
+            )
+        if more := lacks(self, path):
+            raise RecordError(
+                "a report takes the place of one that holds no more", more, "Name another file."
             )
         write_json(Path(path), self.to_json())
 
