@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -184,12 +185,12 @@ def _at(course: Course, x: str, place: float) -> float | None:
 class RoundClock:
     """An observer that keeps what each round of a tuning took."""
 
-    ends: list[tuple[int, float]] = field(default_factory=list)
-    """The number of records at each round's end, and the seconds of model and search until then."""
+    thinking: list[float] = field(default_factory=list)
+    """The seconds of model and search until the end of each round."""
 
     def on_event(self, event: Event) -> None:
         if isinstance(event, RoundFinished):
-            self.ends.append((event.trials, event.seconds.model + event.seconds.search))
+            self.thinking.append(event.seconds.model + event.seconds.search)
 
 
 def compare_strategies(
@@ -252,16 +253,14 @@ def _course(survey: Surveyed, name: str, seed: int, effort: Effort) -> Course:
 def _spent(survey: Surveyed, run: TuningRun, clock: RoundClock) -> Iterable[tuple[Any, float]]:
     """Yields each scheme when it was tried first, and all seconds until then."""
     recorded, seen = 0.0, set()
-    ends = iter(clock.ends)
-    end, thinking = next(ends)
-    for number, record in enumerate(run.records):
-        if number >= end:
-            end, thinking = next(ends)
-        recorded += record.phases.verify + record.phases.measure
-        if record.scheme not in seen:
-            seen.add(record.scheme)
-            recorded += survey.compile_seconds[record.scheme]
-            yield record.scheme, recorded + thinking
+    rounds = groupby(run.records, lambda record: record.asked_by)
+    for thinking, (_, records) in zip(clock.thinking, rounds, strict=True):
+        for record in records:
+            recorded += record.phases.verify + record.phases.measure
+            if record.scheme not in seen:
+                seen.add(record.scheme)
+                recorded += survey.compile_seconds[record.scheme]
+                yield record.scheme, recorded + thinking
 
 
 def _chosen(survey: Surveyed, run: TuningRun) -> float:

@@ -39,7 +39,7 @@ def tuning_facts(run: TuningRun) -> dict[str, Any]:
     return {
         "trials": run.trials,
         "failures": run.failures,
-        "measurements": len(run.records),
+        "measurements": len(run.measurements),
         "space": len(run.space),
         "seconds": run.seconds.to_json(),
         "best_gflops": max(r.gflops(run.space.workload) for r in run.records),

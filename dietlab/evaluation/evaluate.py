@@ -230,7 +230,7 @@ def _tuning(tuned: TuningRun | None, ansor: Sequence[AnsorResult]) -> dict[str, 
             "total_seconds": round(tuned.seconds.total, 2),
             "trials": tuned.trials,
             "failures": tuned.failures,
-            "measurements": len(tuned.records),
+            "measurements": len(tuned.measurements),
             "cost_model_on_held_out_pairs": {
                 **{name: round(value, 3) for name, value in quality.items()},
                 **too_few_pairs(quality),

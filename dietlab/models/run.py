@@ -204,5 +204,5 @@ def _tuning(studies: Sequence[Study]) -> dict[str, Any]:
     return {
         "total_seconds": round(sum(run.seconds.total for run in runs), 2),
         "trials": sum(run.trials for run in runs),
-        "measurements": sum(len(run.records) for run in runs),
+        "measurements": sum(len(run.measurements) for run in runs),
     }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from time import time
 from typing import Any
@@ -51,6 +52,7 @@ class StudyTail:
     def _rewind(self) -> None:
         self._offset = self._records = self._failures = 0
         self._kernels: set[str] = set()
+        self._measured: set[Record] = set()
         self._best, self._spent = 0.0, PhaseSeconds()
         self._started = self._searched = False
         self._told = 0
@@ -111,7 +113,10 @@ class StudyTail:
         return [StageStarted(SEARCH, self._goal, "scheme", min(self._goal, len(self._kernels)))]
 
     def _events_of(self, line: bytes) -> list[Event]:
-        record = Record.from_json(_parsed(self._path, line))
+        record = replace(Record.from_json(_parsed(self._path, line)), asked_by=None)
+        if record in self._measured:  # a replay's, for another round
+            return []
+        self._measured.add(record)
         self._records += 1
         self._failures += not record.ok
         gflops, phases = record.gflops(self.study.workload), record.phases
