@@ -80,6 +80,7 @@ class Study(Carded):
         max_kernels: int | None = None,
         cost_model: str = COST_MODEL,
         prior: Prior | None = None,
+        measure: bool = False,
     ) -> Study:
         """Creates a study, or opens the one in ``folder`` if it is equal.
 
@@ -96,6 +97,7 @@ class Study(Carded):
                 else :func:`usual_kernels`).
             cost_model: what predicts times, by name.
             prior: what records of others let expect; kept in the folder.
+            measure: whether a new study's processor is measured, once everything else was found right.
 
         Raises:
             ModelError: for an unknown cost model, or a prior that it cannot start from.
@@ -115,6 +117,8 @@ class Study(Carded):
         # A kill between mkdir and the manifest's last step leaves nothing but the unfinished manifest.
         if path.exists() and (not path.is_dir() or any(p.suffix != UNFINISHED for p in path.iterdir())):
             raise StudyError("a new study gets an empty or new folder", path, "Choose another --out.")
+        if measure and study.space():
+            study = replace(study, hardware=hardware.measured())
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -156,8 +160,7 @@ class Study(Carded):
             )
 
     def _same_as(self, other: Study) -> Study:
-        """This study, which must have the other's workload, processor and settings; it keeps its own
-        measured peaks."""
+        """This study, which must be as the other but for its own measured peaks."""
         for what in ("workload", "shapes", "strategy", "seed", "cover", "max_kernels", "cost_model"):
             mine, theirs = getattr(self, what), getattr(other, what)
             if mine != theirs:
@@ -300,8 +303,7 @@ class Study(Carded):
         return Prior.load(self.folder / PRIOR) if (self.folder / PRIOR).exists() else None
 
     def _keep_facts(self, **found: Any) -> None:
-        """Writes the facts that records do not hold: time of the model and of choosing, and the model's
-        quality."""
+        """Writes the facts that records do not hold: times of model and choosing, the model's quality."""
         self._write(FACTS, json.dumps({**self._facts(), **found}))
 
     def _facts(self) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from tvm.rpc import base
 from workers.rpc_hasty import give_up_soon
 
 from dietlab.cli.main import main
-from dietlab.cli.options import ADDRESS
+from dietlab.cli.parameters import ADDRESS
 from dietlab.errors import MeasureError
 from dietlab.hardware import Hardware
 from dietlab.measure import Record, RemoteRunner, Timing, Trial, rpc_client, rpc_worker

@@ -17,6 +17,7 @@ from dietlab.bench.state import StateArchive, restore
 from dietlab.bench.suite import SUITES, Suite, suite_named
 from dietlab.bench.surveyed import surveyed
 from dietlab.cli.options import page_or_reason, words
+from dietlab.cli.parameters import OUT_FILE
 from dietlab.cli.recorded import recorded_file
 from dietlab.cli.telling import Telling, quiet_option
 from dietlab.cost import Survey
@@ -43,7 +44,7 @@ seconds_option = click.option(
 )
 state_option = click.option(
     "--state",
-    type=click.Path(dir_okay=False),
+    type=OUT_FILE,
     metavar="FILE.tar.gz",
     help="Keep what was measured here too, as one file that is always whole; a new --out begins with it.",
 )
@@ -87,7 +88,7 @@ state_option = click.option(
 @click.option("--summary", "summary_only", is_flag=True, help="Measure nothing: show what --out has so far.")
 @click.option(
     "--pack",
-    type=click.Path(dir_okay=False),
+    type=OUT_FILE,
     metavar="FILE.csv.gz",
     help="Measure nothing: write the table of --out here, compressed, with its facts beside it as JSON.",
 )
@@ -266,7 +267,7 @@ def packed(table: ResultTable, path: str) -> None:
     show_default=True,
     help="The probability that a device of the fleet dies during a measurement.",
 )
-@click.option("--out", type=click.Path(dir_okay=False), metavar="FILE.json", help="Keep those of records.")
+@click.option("--out", type=OUT_FILE, metavar="FILE.json", help="Keep those of records.")
 @quiet_option
 def ablate(
     study: str,

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from dietlab.cli.options import page_or_reason, parse_shapes, shapes_option, words
+from dietlab.cli.parameters import OUT_FILE
 from dietlab.cli.telling import Telling, evaluating, quiet_option
 from dietlab.evaluation import CONTENDERS, DEFAULT_CONTENDERS
 from dietlab.measure import CACHE_STATES
@@ -37,7 +38,7 @@ from dietlab.view.pages.report import render_text, write_html
 @click.option("--effort", type=click.Choice(list(EFFORTS)), help="How long to time (default: the study's).")
 @click.option("--ansor-trials", type=click.IntRange(1), help="Trials a shape (default: the effort's).")
 @click.option("--ansor-seconds", type=float, help="Begin no further shape after this; 0 means all shapes.")
-@click.option("--json", "json_path", type=click.Path(dir_okay=False), help="Also write the report here.")
+@click.option("--json", "json_path", type=OUT_FILE, help="Also write the report here.")
 @quiet_option
 def evaluate_command(
     study: str,
@@ -90,7 +91,7 @@ def save_report(report: Report, folder: Path, json_path: str | None = None) -> s
 
 @click.command("report")
 @click.argument("study", type=click.Path(exists=True))
-@click.option("--html", type=click.Path(dir_okay=False), help="Write the page here (default: in the study).")
+@click.option("--html", type=OUT_FILE, help="Write the page here (default: in the study).")
 def report_command(study: str, html: str | None) -> None:
     """Print the last evaluation's table and write its page."""
     opened = Study.open(study)

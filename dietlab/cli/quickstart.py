@@ -45,9 +45,10 @@ def quickstart(out: str, threads: int | None, effort: str, shapes: str, quiet: b
     study; an interrupted command goes on in it.
     """
     workload = make_workload("dense", {name: Dim.parse(text) for name, text in QUICKSTART.items()})
-    hardware = study_hardware(out, None, threads)
-    study = Study.create(out, workload, hardware, parse_shapes(shapes, workload), effort)
+    wanted, hardware = parse_shapes(shapes, workload), study_hardware(out, None, threads)
+    study = Study.create(out, workload, hardware, wanted, effort, measure=True)
     with Telling("quickstart", (*TUNING, *BUILDING, *evaluating(QUICKSTART_AGAINST)), quiet) as telling:
+        hardware = study.hardware
         cores = counted(hardware.cores, "core")
         space = study.space()
         fits = f"{len(space)} schemes of {len(space.micro_kernels)} micro-kernels fit"

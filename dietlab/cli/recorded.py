@@ -19,6 +19,7 @@ from dietlab.cli.options import (
     threads_option,
     workload_options,
 )
+from dietlab.cli.parameters import OUT_FILE
 from dietlab.cli.telling import Telling, quiet_option
 from dietlab.errors import RecordError
 from dietlab.hardware import Hardware
@@ -111,10 +112,8 @@ def replay_run(records: str | Path, effort: str, strategy: str, seed: int = 0) -
 @workload_options
 @threads_option
 @shapes_option("uniform:8")
-@click.option(
-    "--records", required=True, type=click.Path(dir_okay=False), help="The .jsonl file; goes on in it."
-)
-@click.option("--pack", type=click.Path(dir_okay=False), help="Also write it compressed (.jsonl.gz).")
+@click.option("--records", required=True, type=OUT_FILE, help="The .jsonl file; goes on in it.")
+@click.option("--pack", type=OUT_FILE, help="Also write it compressed (.jsonl.gz).")
 @quiet_option
 def survey_command(
     workload: Workload, threads: int | None, shapes: str, records: str, pack: str | None, quiet: bool
@@ -123,17 +122,19 @@ def survey_command(
 
     It takes minutes. An interrupted command goes on in the same file.
     """
-    path = Path(records)
-    if path.exists():
-        hardware = Hardware.from_json(read_records(path).header["hardware"])
-    else:
-        hardware = processor(None, threads, measure=True)
-    timing = effort_named("quick").timing
+    path, wanted = Path(records), parse_shapes(shapes, workload).shapes
+    if pack and not pack.endswith(".jsonl.gz"):
+        raise RecordError("--pack writes a .jsonl.gz file", pack)
+    known = read_records(path).hardware if path.exists() else None
+    hardware = known or processor(None, threads)
+    space, timing = build_space(workload, hardware), effort_named("quick").timing
+    if known is None:
+        hardware = hardware.measured()
+        space = build_space(workload, hardware)
     header = records_header(workload, hardware, timing.cache)
     store = RecordStore(path, header)
-    wanted = parse_shapes(shapes, workload).shapes
     with LocalRunner(hardware, timing) as runner, Telling("survey", ("survey",), quiet) as telling:
-        found = survey(build_space(workload, hardware), wanted, runner, store, telling.observers)
+        found = survey(space, wanted, runner, store, telling.observers)
     if pack:
         write_compressed(pack, header, found)
     click.echo(f"{len(found)} records, {sum(not record.ok for record in found)} failures: {pack or records}")

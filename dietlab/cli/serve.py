@@ -8,7 +8,7 @@ from types import FrameType
 
 import click
 
-from dietlab.cli.options import ADDRESS
+from dietlab.cli.parameters import ADDRESS
 from dietlab.measure.rpc_server import LOOPBACK, TRACKER_PORT, serving
 from dietlab.measure.rpc_tracker import address_text
 
