@@ -20,6 +20,7 @@ from dietlab.errors import DispatchError, MissingDependencyError, RecordError
 from dietlab.evaluation import evaluate, lineup
 from dietlab.evaluation.presence import require_present
 from dietlab.evaluation.timing_session import TimingSession
+from dietlab.evaluation.vendors.interface import IN_FLOAT32
 from dietlab.hardware import Hardware
 from dietlab.measure import SyntheticRunner
 from dietlab.results import ContenderInfo, Report, Row
@@ -374,6 +375,7 @@ def test_evaluation_of_every_shape_is_right_and_complete(
     assert found.shape_set == shapes and [line.share for line in found.trace] == pytest.approx([1.0] * 5)
     assert found.tuning["trials"] == run.trials and found.library["kernels"] == len(op.micro_kernels)
     assert found.library["bytes"] == op.manifest["code_bytes"]
+    assert IN_FLOAT32 in found.notes and IN_FLOAT32 in render_text(found)
     found.save(tmp_path / "report.json")
     assert Report.load(tmp_path / "report.json").summary == found.summary
 

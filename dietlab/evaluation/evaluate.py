@@ -19,7 +19,9 @@ from dietlab.evaluation.lineup import BOUNDS, DEFAULT_CONTENDERS, Lineup, assemb
 from dietlab.evaluation.overhead import overheads
 from dietlab.evaluation.presence import require_all, require_present
 from dietlab.evaluation.timing_session import Entrant, SessionTurn, TimingSession, timed_row, with_speedup
+from dietlab.evaluation.vendors.interface import IN_FLOAT32
 from dietlab.events import Audience, Observer, audience
+from dietlab.hardware.target import hardware_target
 from dietlab.results.journal import Journal, Turn
 from dietlab.results.report import Report
 from dietlab.results.row import OURS, ContenderInfo, Row, over_best
@@ -104,9 +106,14 @@ def evaluate(
             library={**op.facts, **overheads(op, shapes)},
             rows=tuple(rows),
             contenders=opened.contenders,
-            notes=(*lineup.notes, opened.match.note),
+            notes=(*lineup.notes, opened.match.note, *precision_notes(op.workload.dtype, target)),
             shape_set=shapes,
         )
+
+
+def precision_notes(dtype: str, target: str) -> tuple[str, ...]:
+    """Returns the remark of a report on the precision of float32; none for other types and for GPUs."""
+    return (IN_FLOAT32,) if dtype == "float32" and hardware_target(target).LIMITS.on_host else ()
 
 
 @dataclass(frozen=True)

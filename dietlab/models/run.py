@@ -17,6 +17,7 @@ from dietlab.evaluation.evaluate import standing
 from dietlab.evaluation.presence import require_all
 from dietlab.evaluation.target import WorkerModule
 from dietlab.evaluation.timing_session import Entrant, TimingSession, timed_row, with_speedup
+from dietlab.evaluation.vendors.interface import IN_FLOAT32
 from dietlab.events import Audience, Observer, audience
 from dietlab.hardware import Hardware
 from dietlab.models.ansor import tune_layers
@@ -126,7 +127,7 @@ def evaluate_model(
             tuning={**_tuning(studies), **(cost_of(results) if results else {})},
             rows=tuple(rows),
             contenders=(*match.contenders, *absent),
-            notes=(match.note,),
+            notes=(match.note, IN_FLOAT32),
             shape_set=lengths,
         )
 
