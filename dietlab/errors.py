@@ -6,13 +6,13 @@ the same three parts, so that messages read alike and tests can check each part.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from difflib import get_close_matches
 
 __all__ = [
     "BuildError",
     "DietlabError",
+    "DietlabWarning",
     "DispatchError",
     "HardwareError",
     "MeasureError",
@@ -41,6 +41,10 @@ class DietlabError(Exception):
         found = "" if value is None else f"; got {value!s}"
         advice = f". {remedy}" if remedy else ""
         super().__init__(f"{invariant}{found}{advice}")
+
+
+class DietlabWarning(UserWarning):
+    """What a user is told of a result that stands: what was left out of it, or how far it holds."""
 
 
 class WorkloadError(DietlabError, ValueError):
@@ -97,27 +101,6 @@ def require_type(
     if not isinstance(value, expected):
         found = repr(value) if isinstance(value, str) else f"a value of class {type(value).__name__}"
         raise error(f"{what} is of class {expected.__name__}", found, remedy)
-
-
-@contextmanager
-def reading(what: str, where: object, error: type[DietlabError], remedy: str = "") -> Iterator[None]:
-    """Turns what a value of JSON raises inside, as a field is missing or of another type, into one error.
-
-    Args:
-        what: what is read, as in ``"a study's manifest"``.
-        where: its file.
-
-    Raises:
-        DietlabError: ``error``; dietlab's own errors pass as they are.
-    """
-    try:
-        yield
-    except DietlabError:
-        raise
-    except KeyError as missing:
-        raise error(f"{what} has the field {missing}", where, remedy) from None
-    except (LookupError, TypeError, ValueError, AttributeError) as wrong:
-        raise error(f"{what} has fields of the right types", f"{where}: {wrong}", remedy) from None
 
 
 LIKE = 0.5

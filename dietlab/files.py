@@ -1,11 +1,16 @@
-"""Files that are whole or as they were, whenever the process dies or the disk fills; and locked folders."""
+"""Files that are whole or as they were, whenever the process dies or the disk fills; what can be read of
+those that are not; and locked folders."""
 
 from __future__ import annotations
 
+import codecs
 import errno
 import gzip
+import io
 import json
 import os
+import warnings
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +19,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from dietlab.errors import DietlabError, RecordError, StudyError
+from dietlab.errors import DietlabError, DietlabWarning, RecordError, StudyError
 
 UNFINISHED = ".new"
 """The ending of a file that is being written, and of what a kill leaves of it."""
@@ -73,6 +78,25 @@ def _says(error: OSError | str, numbers: tuple[int, ...]) -> bool:
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno in numbers
     return any(os.strerror(number) in str(error) for number in numbers)
+
+
+GZIP = b"\x1f\x8b"
+"""The first bytes of a file that gzip compressed, whatever its name is."""
+
+FOREIGN = {
+    b"version https://git-lfs.github.com/spec/": "a pointer of Git LFS in place of the file: `git lfs pull` "
+    "brings it",
+    b"\xff\xfe": "text in UTF-16: save it as UTF-8",
+    b"\xfe\xff": "text in UTF-16: save it as UTF-8",
+    b"PK\x03\x04": "a zip archive: unpack it",
+    b"BZh": "compressed by bzip2: unpack it",
+    b"\xfd7zXZ": "compressed by xz: unpack it",
+    b"\x28\xb5\x2f\xfd": "compressed by zstd: unpack it",
+}
+"""The first bytes of files that are often met in place of text, and what is said of them."""
+
+CHUNK_BYTES = 1 << 20
+"""Bytes that are unpacked at a time: what a cut file still holds is kept in such pieces."""
 
 
 @contextmanager
@@ -147,12 +171,136 @@ def _append(path: Path, line: bytes) -> None:
 
 
 def cut_truncated(path: Path) -> bool:
-    """Cuts off a truncated last line; returns False if no whole line is left."""
+    """Cuts off a truncated last line, so that lines can be appended; one that only lacks its end gets it.
+
+    Returns:
+        False if no whole line is left.
+
+    Raises:
+        RecordError: if the file is no plain text; it stays as it is.
+    """
     data = path.read_bytes()
+    if data.startswith(GZIP) or _foreign(data):
+        told = _foreign(data) or "compressed by gzip: unpack it"
+        raise RecordError("lines are appended to a file of plain text", f"{path}: {told}")
     whole = data.rfind(b"\n") + 1
+    if _is_whole(data[whole:].decode(errors="replace")):
+        with path.open("ab") as file:
+            file.write(b"\n")
+        return True
     if whole < len(data):
         os.truncate(path, whole)
     return whole > 0
+
+
+def read_text(path: str | Path) -> str:
+    """Returns the text of a file: UTF-8 with or without a byte-order mark, plain or compressed by gzip, which
+    its first bytes tell.
+
+    Raises:
+        OSError: if the file cannot be opened.
+        ValueError: if it is empty, was cut off, is damaged, or is something else, with what it is.
+    """
+    text, cut = _read(Path(path))
+    if cut or not text:
+        raise ValueError(cut or "it is empty")
+    return text
+
+
+def read_json(path: str | Path) -> Any:
+    """Returns the value in a file of JSON, which is read as :func:`read_text` does.
+
+    Raises:
+        OSError: if the file cannot be opened.
+        ValueError: if it is no whole JSON, with what it is.
+    """
+    return json.loads(read_text(path))
+
+
+def read_lines(path: str | Path) -> tuple[str, ...]:
+    """Returns the lines of a file with a value of JSON in each: an object or a list.
+
+    Of a file that a kill or a full disk cut off, the whole lines are returned, and a
+    :class:`~dietlab.errors.DietlabWarning` tells the cut. A last line that only lacks its end is whole.
+
+    Raises:
+        OSError: if the file cannot be opened.
+        ValueError: if it is damaged, or empty, cut within its first line, or something else, with what it is.
+    """
+    text, cut = _read(Path(path))
+    *lines, last = text.split("\n")
+    if _is_whole(last):
+        lines.append(last)
+    elif last.strip() and not cut:
+        cut = f"its last line is cut off: {last!r:.60}"
+    if not lines or lines == [""]:
+        raise ValueError(cut or "it is empty")
+    if cut:
+        warnings.warn(f"{path}: {cut}; the lines before that are used", DietlabWarning, stacklevel=3)
+    return tuple(line.removesuffix("\r") for line in lines)
+
+
+@contextmanager
+def reading(error: type[DietlabError], invariant: str, path: str | Path, remedy: str = "") -> Iterator[None]:
+    """Tells whatever goes wrong while the values of a file are read in one sentence that names the file: it
+    is missing, damaged, cut off, of another kind, lacks a field or has one of another type.
+
+    Args:
+        error: the class to raise.
+        invariant: what must hold of the file.
+        remedy: what the user can do about it.
+
+    Raises:
+        DietlabError: ``error``; another one that comes from within passes.
+    """
+    try:
+        yield
+    except DietlabError:
+        raise
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as wrong:
+        told = f"no {wrong}" if isinstance(wrong, KeyError) else str(wrong)
+        raise error(invariant, f"{path}: {told:.300}", remedy) from None
+
+
+def _is_whole(line: str) -> bool:
+    """Whether a line is an object or a list of JSON: no beginning of one is."""
+    try:
+        return isinstance(json.loads(line), dict | list)
+    except ValueError:
+        return False
+
+
+def _foreign(data: bytes) -> str:
+    return next((told for first, told in FOREIGN.items() if data.startswith(first)), "")
+
+
+def _read(path: Path) -> tuple[str, str]:
+    """Returns the text of a file as far as it goes, and what is wrong with its end."""
+    data, cut = path.read_bytes(), ""
+    if data.startswith(GZIP):
+        data, cut = _unpacked(data)
+    if told := _foreign(data):
+        raise ValueError(told)
+    decoder = codecs.getincrementaldecoder("utf-8-sig")()
+    text = decoder.decode(data)
+    if decoder.getstate()[0] and not cut:
+        cut = "it ends within a character"
+    return text, cut
+
+
+def _unpacked(data: bytes) -> tuple[bytes, str]:
+    parts = list[bytes]()
+    with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+        try:
+            while part := file.read1(CHUNK_BYTES):
+                parts.append(part)
+        except EOFError:
+            kept = b"".join(parts)
+            whole = kept.count(b"\n")
+            return kept, f"the compressed file is cut off, after {whole} lines"
+        except zlib.error as error:
+            raise ValueError(f"its compressed data are damaged: {error}") from None
+    return b"".join(parts), ""
 
 
 @contextmanager

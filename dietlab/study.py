@@ -24,10 +24,10 @@ from dietlab.dispatch import (
     versions,
 )
 from dietlab.dispatch.manifest import LIBRARY_NAME
-from dietlab.errors import StudyError, reading, require_type
+from dietlab.errors import StudyError, require_type
 from dietlab.evaluation import evaluate
 from dietlab.events import Observer, PhaseSeconds, audience
-from dietlab.files import locked, make_folder, write_whole, writing
+from dietlab.files import locked, make_folder, read_json, reading, write_whole, writing
 from dietlab.hardware import Hardware
 from dietlab.lower.decisions import Lowering
 from dietlab.measure import CacheState, RecordStore, Runner, read_records
@@ -81,6 +81,7 @@ class Study(Carded):
         max_kernels: int | None = None,
         cost_model: str = COST_MODEL,
         prior: Prior | None = None,
+        measure: bool = False,
     ) -> Study:
         """Creates a study, or opens the one in ``folder`` if it is equal.
 
@@ -97,6 +98,7 @@ class Study(Carded):
                 else :func:`usual_kernels`).
             cost_model: what predicts times, by name (``MODULE:NAME`` of your own).
             prior: what records of others let expect; kept in the folder.
+            measure: whether a new study's processor is measured, once everything else was found right.
 
         Raises:
             ModelError: for an unknown cost model, or a prior that it cannot start from.
@@ -119,6 +121,8 @@ class Study(Carded):
             return known._same_as(study)
         if known:
             raise StudyError(f"the study in {path} starts from this prior", prior, "Use another folder.")
+        if measure and study.space():
+            study = replace(study, hardware=hardware.measured())
         make_folder(path)
         if prior:
             prior.save(path / PRIOR)
@@ -132,15 +136,9 @@ class Study(Carded):
         Raises:
             StudyError: if there is none, or it is of another schema.
         """
-        path = Path(folder)
-        try:
-            value = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise StudyError(
-                f"a study folder has a readable {MANIFEST}",
-                f"{path}: {error}",
-                "`dietlab tune --out FOLDER` makes one.",
-            ) from None
+        path, remedy = Path(folder), "`dietlab tune --out FOLDER` makes one."
+        with reading(StudyError, f"a study folder has a readable {MANIFEST}", path / MANIFEST, remedy):
+            value = read_json(path / MANIFEST)
         schema = value.get("schema_version") if isinstance(value, dict) else None
         if schema != SCHEMA_VERSION:
             raise StudyError(
@@ -148,7 +146,7 @@ class Study(Carded):
                 repr(schema),
                 "Open it with the version of dietlab that made it, or tune again.",
             )
-        with reading("a study's manifest", path / MANIFEST, StudyError, "Tune again, into another folder."):
+        with reading(StudyError, f"the {MANIFEST} of a study has all its fields", path / MANIFEST, remedy):
             return cls(
                 path,
                 workload_from_json(value["workload"]),
@@ -163,8 +161,7 @@ class Study(Carded):
             )
 
     def _same_as(self, other: Study) -> Study:
-        """This study, which must have the other's workload, processor and settings; it keeps its own
-        measured peaks."""
+        """This study, which must be as the other but for its own measured peaks."""
         for what in ("workload", "shapes", "strategy", "seed", "cover", "max_kernels", "cost_model"):
             mine, theirs = getattr(self, what), getattr(other, what)
             if mine != theirs:
@@ -304,13 +301,13 @@ class Study(Carded):
         return Prior.load(self.folder / PRIOR) if (self.folder / PRIOR).exists() else None
 
     def _keep_facts(self, **found: Any) -> None:
-        """Writes the facts that records do not hold: time of the model and of choosing, and the model's
-        quality."""
+        """Writes the facts that records do not hold: times of model and choosing, the model's quality."""
         self._write(FACTS, json.dumps({**self._facts(), **found}))
 
     def _facts(self) -> dict[str, Any]:
         path, facts = self.folder / FACTS, dict[str, Any](seconds={}, held_out_metrics={})
-        return {**facts, **json.loads(path.read_text(encoding="utf-8"))} if path.exists() else facts
+        with reading(StudyError, "what tuning left is readable", path, "Run `dietlab tune` again."):
+            return {**facts, **read_json(path)} if path.exists() else facts
 
     def dispatch(self, max_kernels: int | None = None) -> Dispatcher:
         """Runs stage 4: chooses the portfolio and trains the tree.
@@ -358,10 +355,11 @@ class Study(Carded):
     def evaluate(
         self,
         shapes: ShapeSet,
-        against: Sequence[str],
+        against: Sequence[str] | None = None,
         caches: Sequence[str] = ("rotating",),
         effort: str | Effort | None = None,
         observers: Iterable[Observer] = (),
+        skip_absent: bool | None = None,
     ) -> Report:
         """Runs stage 5; every shape that tuning did not measure is marked as held out. The same evaluation
         of the same library goes on where an earlier call was stopped."""
@@ -372,7 +370,7 @@ class Study(Carded):
                 self.folder / EVALUATION,
                 library=sha256(op.path.read_bytes()).hexdigest(),
                 shapes=shapes.to_json(),
-                against=list(against),
+                against=None if against is None else list(against),
                 caches=list(caches),
                 effort=asdict(effort),
             )
@@ -380,6 +378,7 @@ class Study(Carded):
                 op,
                 shapes.hold_out_all_but(seen),
                 against,
+                skip_absent=skip_absent,
                 caches=caches,
                 effort=effort,
                 tuned=run,

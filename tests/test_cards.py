@@ -231,7 +231,7 @@ def test_card_of_a_run_has_the_best_and_the_failures() -> None:
     broken = replace(first, status="build_failed", seconds=None, reason="the compiler <said> so")
     found = page(replace(run, records=(*run.records, broken)))
     best = max(record.gflops(QKV) for record in run.records)
-    assert found.facts["measurements"] == f"{len(run.records) + 1}"
+    assert found.facts["measurements"] == f"{len(run.measurements) + 1}"
     assert found.facts["schemes"] == f"{run.trials}"
     assert (found.facts["failed"], found.facts["at best"]) == ("1", f"{best:.1f} GFLOP/s")
     assert ["build_failed", "1", "the compiler <said> so"] in found.rows

@@ -16,8 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dietlab.dispatch import Operator, build, candidate_plans, choose_portfolio, train_dispatcher
-from dietlab.errors import DispatchError, RecordError
-from dietlab.evaluation import evaluate
+from dietlab.errors import DispatchError, MissingDependencyError, RecordError
+from dietlab.evaluation import evaluate, lineup
+from dietlab.evaluation.presence import require_present
+from dietlab.evaluation.timing_session import TimingSession
+from dietlab.evaluation.vendors.interface import IN_FLOAT32
 from dietlab.hardware import Hardware
 from dietlab.measure import SyntheticRunner
 from dietlab.results import ContenderInfo, Report, Row
@@ -26,7 +29,7 @@ from dietlab.shapes import Dim, Shape, ShapeSet
 from dietlab.space import build_space
 from dietlab.statistics import median_interval, paired_ratio, regret
 from dietlab.view.pages.report import render_html, render_text
-from dietlab.workloads import Dense
+from dietlab.workloads import BatchMatmul, Dense
 
 WORK = Dense(T=Dim(1, 16), N=64, K=32)
 samples = st.lists(st.floats(1e-7, 1e-1), min_size=1, max_size=31)
@@ -343,7 +346,7 @@ def test_evaluation_of_every_shape_is_right_and_complete(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     shapes = ShapeSet.every(WORK).hold_out_all_but(run.shapes)
     names = ("openblas", "torch", "largest-shape", "oracle")
-    found = evaluate(op, shapes, names, effort=BRIEF, tuned=run, caches=("hot",))
+    found = evaluate(op, shapes, names, skip_absent=True, effort=BRIEF, tuned=run, caches=("hot",))
     by_name = {c.name: c for c in found.contenders}
     assert "blocked in this test" in by_name["torch"].absent
     assert not by_name["openblas"].absent and by_name["openblas"].version
@@ -372,6 +375,7 @@ def test_evaluation_of_every_shape_is_right_and_complete(
     assert found.shape_set == shapes and [line.share for line in found.trace] == pytest.approx([1.0] * 5)
     assert found.tuning["trials"] == run.trials and found.library["kernels"] == len(op.micro_kernels)
     assert found.library["bytes"] == op.manifest["code_bytes"]
+    assert IN_FLOAT32 in found.notes and IN_FLOAT32 in render_text(found)
     found.save(tmp_path / "report.json")
     assert Report.load(tmp_path / "report.json").summary == found.summary
 
@@ -440,6 +444,42 @@ def test_unknown_cache_states_are_refused_before_anything_starts(
     for names in (("openblas",), ("openblas", "oracle")):
         with pytest.raises(DispatchError, match=f"cache states are hot, interleaved, rotating; {complaint}$"):
             evaluate(op, shapes, names, effort=BRIEF, tuned=run, caches=caches)
+
+
+@pytest.mark.parametrize("others", [(), ("oracle",)])
+def test_a_contender_that_is_named_and_absent_ends_it_before_anything_is_built_or_timed(
+    others: tuple[str, ...], op: Operator, run: TuningRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "torch.py").write_text(BLOCKED)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(TimingSession, "play", None)
+    monkeypatch.setattr(lineup, "with_oracle", None)
+    told = r"every contender that is named takes part; got torch is absent: .*blocked.*[Nn]ame others"
+    with pytest.raises(MissingDependencyError, match=told):
+        evaluate(op, ShapeSet.extents(WORK, [1]), ("openblas", "torch", *others), effort=BRIEF, tuned=run)
+
+
+def test_a_vendor_is_required_of_one_workload_only(here: Hardware) -> None:
+    """A batched product has no packed weights, and a bench has both."""
+    product = BatchMatmul(T=Dim(1, 8), B=2, D=4, form="nt")
+    require_present([product, WORK], here, ["openblas", "mkl-packed"])
+    with pytest.raises(MissingDependencyError, match="mkl-packed is absent: this contender packs constant"):
+        require_present([product], here, ["openblas", "mkl-packed"])
+
+
+def test_a_report_stays_where_another_holds_less(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    whole = replace(HAND_MADE, library={"micro_kernels": ["8x32"]})
+    whole.save(path)
+    fewer = replace(whole, rows=tuple(row for row in whole.rows if row.contender != "a"))
+    with pytest.raises(
+        RecordError, match=r"holds no more; got it has 7 results, of which this one has 5: .* a\."
+    ):
+        fewer.save(path)
+    assert Report.load(path).summary == whole.summary
+    for other in (whole, replace(fewer, library={"micro_kernels": ["4x16"]})):
+        other.save(path)
+        assert Report.load(path).summary == other.summary
 
 
 def test_impossible_line_ups_are_refused(op: Operator) -> None:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from threading import Event, Thread
 from time import thread_time
@@ -24,7 +25,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from schemes import cpu_scheme
 
-from dietlab.errors import BuildError, MeasureError, RecordError
+from dietlab.errors import BuildError, DietlabWarning, MeasureError, RecordError
 from dietlab.events import PhaseSeconds
 from dietlab.hardware import Hardware
 from dietlab.measure import (
@@ -124,7 +125,8 @@ def test_last_line_cut_at_any_byte_costs_that_record_only(tmp_path: Path) -> Non
     lines = whole.splitlines(keepends=True)
     for length in range(len(whole) + 1):
         path.write_bytes(whole[:length])
-        kept = max(0, whole[:length].count(b"\n") - 1)
+        # A record that only lacks the end of its line is whole.
+        kept = max(0, sum(length >= end - 1 for end in accumulate(map(len, lines))) - 1)
         store = RecordStore(path, HEADER)
         assert store.records == [record(n) for n in range(kept)], length
         store.append(record(9))
@@ -137,8 +139,11 @@ def test_reading_passes_over_a_truncated_last_line_without_changing_the_file(tmp
     filled(path)
     cut = path.read_bytes()[:-10]
     path.write_bytes(cut)
-    assert read_records(path).records == (record(0), record(1))
+    with pytest.warns(DietlabWarning, match=r"records\.jsonl: its last line is cut off: .* are used"):
+        assert read_records(path).records == (record(0), record(1))
     assert path.read_bytes() == cut
+    path.write_bytes(path.read_bytes()[: cut.rindex(b"\n")])
+    assert read_records(path).records == (record(0), record(1)), "the last one only lacks the end of its line"
 
 
 @pytest.mark.parametrize("damage", [b"{not json}\n", b'{"scheme": "8x32\n'])
@@ -193,7 +198,7 @@ def test_line_that_is_no_record_is_refused(line: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{}\n", "# A text\n\nwith lines\n", '{"schema_version":99}\n', "[1]\n", "5\n", "null\n"]
+    "text", ["{}\n", "# A text\n\nwith lines\n", '{"schema_version":99}\n', "[1]\n", "5\n", "null\n"]
 )
 def test_file_of_another_kind_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
@@ -207,9 +212,20 @@ def test_file_of_another_kind_is_refused(text: str, tmp_path: Path) -> None:
 def test_missing_or_binary_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="a records file is readable"):
         read_records(tmp_path / "nowhere.jsonl")
-    (tmp_path / "x.jsonl.gz").write_bytes(b"no gzip")
+    (tmp_path / "x.jsonl").write_bytes(b"\x80\x81")
     with pytest.raises(RecordError, match="a records file is readable"):
-        read_records(tmp_path / "x.jsonl.gz")
+        read_records(tmp_path / "x.jsonl")
+
+
+def test_the_first_bytes_tell_whether_a_file_is_compressed(tmp_path: Path) -> None:
+    filled(tmp_path / "plain.jsonl.gz")  # as browsers save it
+    write_compressed(tmp_path / "packed.jsonl", HEADER, [record(n) for n in range(3)])
+    before = (tmp_path / "packed.jsonl").read_bytes()
+    for name in ("plain.jsonl.gz", "packed.jsonl"):
+        assert read_records(tmp_path / name).records == tuple(record(n) for n in range(3))
+    with pytest.raises(RecordError, match=r"file of plain text; got .*packed\.jsonl: compressed by gzip"):
+        RecordStore(tmp_path / "packed.jsonl", HEADER)
+    assert (tmp_path / "packed.jsonl").read_bytes() == before
 
 
 @pytest.mark.parametrize("name", ["workload", "hardware", "schema_version"])

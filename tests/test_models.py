@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -401,3 +403,34 @@ def test_padding_takes_the_time_of_the_padded_length() -> None:
     assert frame.tokens_per_second["none", "dietlab"] == pytest.approx(asked / 1.5)
     # Nobody timed 16 tokens.
     assert ("to multiples of 16", "torch") not in frame.index
+
+
+FROZEN_OPERATIONS = """
+import sys
+import torch
+from torch.profiler import profile
+from dietlab.models.runtimes import runtime
+from dietlab.models.zoo import Model
+from dietlab.shapes import Shape
+model = Model("bert-tiny", 1)
+with torch.no_grad():
+    original = model.build()
+    run, version = runtime(sys.argv[1], model, original, {})
+    for length in (3, 9):
+        words = model.words(Shape.of(T=length))
+        assert (run(words) - original(input_ids=words)[0]).abs().max() < 1e-4
+    with profile() as profiled:
+        run(words)
+print(version, *sorted({event.key for event in profiled.key_averages()}), sep="\\n")
+"""
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("name", "packs"), [("torch-compile", False), ("torch-compile-frozen", True)])
+def test_only_frozen_weights_are_packed_where_rows_are_dynamic(name: str, packs: bool) -> None:
+    command = [sys.executable, "-c", FROZEN_OPERATIONS, name]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, done.stderr
+    version, *operations = done.stdout.splitlines()
+    assert ("packed by oneDNN" in version) == packs
+    assert any("mkldnn::_linear_pointwise" in name for name in operations) == packs, operations

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,15 +14,30 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
+from dietlab.bench.fleet_work import load_tunings
+from dietlab.bench.kit import measure
+from dietlab.bench.method_ablation import MethodAblation
+from dietlab.bench.strategies import load_comparison
 from dietlab.cli.main import main
-from dietlab.errors import MissingDependencyError, RecordError
+from dietlab.cost import Prior
+from dietlab.cost.model import CostModel
+from dietlab.dispatch import Dispatcher
+from dietlab.errors import DietlabError, DietlabWarning, MissingDependencyError, RecordError
+from dietlab.hardware import Hardware
+from dietlab.loops.records import Climb
 from dietlab.measure import Record, RecordFile, read_records, write_compressed
 from dietlab.measure import record_files as module
 from dietlab.measure.metaschedule import TUNED, WORKLOADS, frame_metaschedule
+from dietlab.measure.ready import ReadyLibraries
 from dietlab.measure.record import Round
 from dietlab.measure.record_files import check_records, filter_records, merge_records, write_table
+from dietlab.published.records import Published
+from dietlab.reproduce.run import Reproduction
+from dietlab.results import Report, ResultTable
+from dietlab.results.journal import read_journal
 from dietlab.shapes import Shape
 from dietlab.shipped import data_path
+from dietlab.study import Study
 
 QUICKSTART = "quickstart"
 
@@ -117,7 +135,7 @@ def test_commands_tell_and_write(file: RecordFile, tmp_path: Path) -> None:
         (("filter", QUICKSTART, "--shape", "five", "--out", "x.jsonl.gz"), "a shape reads like T=5"),
         (("merge", QUICKSTART, "--out", "x.json"), "are a .jsonl.gz file"),
         (("table", QUICKSTART, "--out", "x.xls"), "ends with .parquet or .csv"),
-        (("summary", "nowhere"), "records are a file, or the name"),
+        (("summary", "nowhere"), "records are a file, a study's folder with records.jsonl, or"),
     ],
 )
 def test_commands_refuse_with_a_remedy(arguments: tuple[str, ...], said: str) -> None:
@@ -162,7 +180,7 @@ def test_a_database_of_metaschedule_is_a_table(tmp_path: Path) -> None:
     assert run("table", str(tmp_path), "--out", str(out)).exit_code == 0 and len(pd.read_csv(out)) == 2
 
 
-DAMAGED = ([0, "trace"], [3, [[[], []], [1.0], "llvm", []]], [0, [[[]], ["x"], "llvm", []]])
+DAMAGED = ([0, "trace"], ["0", [[[], []], [1.0], "llvm", []]], [0, [[[]], ["x"], "llvm", []]])
 
 
 @pytest.mark.parametrize("line", DAMAGED)
@@ -174,3 +192,159 @@ def test_a_damaged_database_is_no_table(line: Any, tmp_path: Path) -> None:
     (tmp_path / TUNED).write_text("{\n", encoding="utf-8")
     with pytest.raises(RecordError, match="line 1"):
         frame_metaschedule(tmp_path)
+
+
+def test_of_a_database_that_a_kill_cut_the_whole_programs_are_used(tmp_path: Path) -> None:
+    folder = database(tmp_path)
+    whole = (folder / TUNED).read_text(encoding="utf-8")
+    (folder / TUNED).write_text(whole[:-20], encoding="utf-8")
+    with pytest.warns(DietlabWarning, match=rf"{TUNED}: its last line is cut off: .* are used"):
+        assert [*frame_metaschedule(folder)["seconds"]] == [0.003]
+    out = tmp_path / "t.csv"
+    done = run("table", str(folder), "--out", str(out))
+    assert done.exit_code == 0 and len(pd.read_csv(out)) == 1 and f"{TUNED}: its last line" in done.stderr
+    with (folder / WORKLOADS).open("a", encoding="utf-8") as file:
+        file.write('["8", "bW')
+    with pytest.warns(DietlabWarning, match=rf"{WORKLOADS}: its last line is cut off"):
+        assert len(frame_metaschedule(folder)) == 1
+
+
+@pytest.mark.parametrize(("workloads", "of"), [("", 0), ('["7", "bW9k"]\n', 1), ('["7", "bW9k"]\n', -1)])
+def test_a_program_without_its_workload_is_told_by_the_file_that_lacks_it(
+    workloads: str, of: int, tmp_path: Path
+) -> None:
+    folder = database(tmp_path, [of, [[[], []], [0.002], "llvm", []]])
+    (folder / WORKLOADS).write_text(workloads, encoding="utf-8")
+    told = rf"{WORKLOADS} has the workload of each .*{workloads.count(chr(10))} workloads, .* workload {of}"
+    with pytest.raises(RecordError, match=told):
+        frame_metaschedule(folder)
+    (folder / WORKLOADS).unlink()
+    done = run("table", str(folder), "--out", str(tmp_path / "t.csv"))
+    assert done.exit_code == 2 and f"No such file or directory: '{folder / WORKLOADS}'" in done.stderr
+
+
+# --- Files that were cut, marked, or are something else, at every door ------------------------------
+
+OTHERS = {
+    "Git LFS": "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 313624\n",
+    "is a log of TVM's AutoTVM": '{"input": ["llvm", "dense_pack.x86", [], {}], "config": {"index": 3}, '
+    '"result": [[0.002], 0, 1.5, 1700000000.0], "version": 0.2, "tvm_version": "0.14.0"}\n',
+    "is a log of TVM's auto-scheduler": '{"i": [["[\\"7\\"]", "llvm -keys=cpu"], [[], []]], '
+    '"r": [[0.002], 0, 1.5, 1700000000], "v": "v0.6"}\n',
+    "tuned programs of a database of TVM's MetaSchedule": '[0, [[[], []], [0.002], {"kind": "llvm"}, []]]\n',
+    "workloads of a database of TVM's MetaSchedule": '["7", "bW9k"]\n',
+    "is JSON over several lines": '{\n "schema_version": 1\n}\n',
+    "it is empty": "",
+}
+
+
+@pytest.mark.parametrize("told", OTHERS)
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("records", "summary"),
+        ("records", "check"),
+        ("replay",),
+        ("compare",),
+        ("cost-models",),
+        ("ablate",),
+    ],
+)
+def test_commands_say_what_a_file_is_that_holds_no_records(
+    command: tuple[str, ...], told: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "records.jsonl"
+    path.write_text(OTHERS[told], encoding="utf-8")
+    done = CliRunner().invoke(main, [*command, str(path)])
+    assert done.exit_code == 2 and told in done.stderr and str(path) in done.stderr, done.output
+
+
+def test_commands_use_the_whole_records_of_a_cut_file_and_say_so(file: RecordFile, tmp_path: Path) -> None:
+    path = Path(saved(file, tmp_path / "cut.jsonl.gz"))
+    data = path.read_bytes()
+    path.write_bytes(data[:-300])
+    with pytest.warns(DietlabWarning, match="the compressed file is cut off"):
+        whole = read_records(path).records
+    assert 0 < len(whole) < 64 and whole == file.records[: len(whole)]
+    for command in ("summary", "check"):
+        done = run(command, str(path))
+        assert done.exit_code == 0 and f"{len(whole)} " in done.stdout
+        assert done.stderr.startswith(f"dietlab: {path}: the compressed file is cut off"), done.stderr
+        assert len(done.stderr.splitlines()) == 1
+    path.write_bytes(data[:8])
+    done = run("summary", str(path))
+    assert done.exit_code == 2 and "cut off, after 0 lines" in done.stderr and "Aborted" not in done.output
+
+
+def test_a_line_that_is_no_record_is_told_with_its_number(file: RecordFile, tmp_path: Path) -> None:
+    lines = gzip.decompress(data_path("quickstart/records.jsonl.gz").read_bytes()).decode().splitlines()[:3]
+    path = tmp_path / "mixed.jsonl"
+    path.write_text("\n".join([*lines, OTHERS["is a log of TVM's auto-scheduler"]]), encoding="utf-8")
+    with pytest.raises(RecordError, match=r"mixed\.jsonl, line 4 is a log of TVM's auto-scheduler"):
+        read_records(path)
+    path.write_text("\n".join([*lines, '{"status": "ok"}', ""]), encoding="utf-8")
+    with pytest.raises(RecordError, match=r"a record has all its fields; got .*mixed\.jsonl, line 4: Key"):
+        read_records(path)
+
+
+def test_an_end_of_file_is_no_ctrl_d(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Click says "Aborted!" of an ``EOFError``, and nothing else."""
+    monkeypatch.setattr("dietlab.cli.records.read_records", lambda path: next(ended()))
+    done = run("summary", QUICKSTART)
+    assert done.exit_code == 2 and "what is read is whole; got it ends" in done.stderr
+
+
+def ended() -> Iterator[Any]:
+    raise EOFError("it ends")
+    yield
+
+
+READERS: dict[str, Callable[[Path], Any]] = {
+    "records.jsonl": read_records,
+    "report.json": Report.load,
+    "bench.csv": ResultTable.load,
+    "manifest.json": lambda path: Study.open(path.parent),
+    "rows.jsonl": read_journal,
+    "dispatcher.json": Dispatcher.load,
+    "hardware.json": Hardware.load,
+    "model.json": CostModel.load,
+    "prior.json": Prior.load,
+    "published.jsonl.gz": Published.load,
+    "climb.json": Climb.load,
+    "comparison.json": load_comparison,
+    "ablation.json": MethodAblation.load,
+    "tunings.json": load_tunings,
+    "reproduce.json": lambda path: Reproduction.open(path.parent),
+    "kit.json": lambda path: measure(path.parent, path.parent / "out"),
+    "libraries.jsonl": lambda path: ReadyLibraries.open(path.parent),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        pytest.param(b"", "empty", id="empty"),
+        pytest.param(OTHERS["Git LFS"].encode(), "git lfs pull", id="lfs"),
+        pytest.param(gzip.compress(b'{"schema_version": 1}' * 100)[:-12], "cut off", id="compressed"),
+        pytest.param(b'{"schema_version": 1, "rows": [1', "cut off|Expecting", id="cut"),
+        pytest.param('{"schema_version": 1}\n'.encode("utf-16"), "UTF-16", id="utf-16"),
+    ],
+)
+def test_every_file_that_is_read_is_told_by_its_name(
+    name: str, data: bytes, told: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(data)
+    with pytest.raises(DietlabError, match=rf"(?s){re.escape(str(path))}.*({told})"):
+        READERS[name](path)
+
+
+@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("schema", [1, 2, 3])
+def test_no_field_that_is_missing_is_a_key_error(name: str, schema: int, tmp_path: Path) -> None:
+    path = tmp_path / name
+    rest = "[]\n" if "jsonl" in name else ""
+    path.write_text(f'\ufeff{{"schema_version": {schema}}}\n{rest}', encoding="utf-8")
+    with pytest.raises(DietlabError):
+        READERS[name](path)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from threading import Thread
 from time import monotonic, sleep
@@ -19,12 +20,17 @@ import pytest
 from click.testing import CliRunner
 from conftest import ROOT
 from schemes import cpu_scheme
+from tvm.rpc import base
+from workers.rpc_hasty import give_up_soon
 
 from dietlab.cli.main import main
+from dietlab.cli.parameters import ADDRESS
 from dietlab.errors import MeasureError
 from dietlab.hardware import Hardware
-from dietlab.measure import Record, RemoteRunner, Timing, Trial, rpc_client
+from dietlab.measure import Record, RemoteRunner, Timing, Trial, rpc_client, rpc_worker
 from dietlab.measure.rpc_client import DeviceLostError, RemoteDevice, Servers, remote_hardware
+from dietlab.measure.rpc_server import Served, serving, start_tracker
+from dietlab.measure.rpc_tracker import is_here, listed
 from dietlab.shapes import Dim, Shape
 from dietlab.workloads import Dense
 
@@ -68,8 +74,7 @@ def served(environment: dict[str, str], *options: str) -> Iterator[tuple[Address
             assert process.stdout is not None
             line = process.stdout.readline()
             assert "tracker at" in line, line
-            host, _, port = line.rsplit(None, 1)[-1].rpartition(":")
-            yield (host, int(port)), tree
+            yield ADDRESS.convert(line.split()[-1], None, None), tree
         finally:
             end(tree)
             process.communicate()
@@ -79,7 +84,8 @@ def end(tree: psutil.Process) -> None:
     """Kills a process and all that it started."""
     if tree.is_running():
         for process in (*tree.children(recursive=True), tree):
-            process.kill()
+            with suppress(psutil.NoSuchProcess):  # the session of a client that has just left
+                process.kill()
 
 
 @pytest.fixture(scope="module")
@@ -255,7 +261,6 @@ def test_rpc_tracker_that_is_something_else_is_told(
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def answer() -> None:
-            listening.accept()[0].close()  # who only looks whether something listens
             connection, _ = listening.accept()
             with connection:
                 connection.sendall(greeting)
@@ -333,8 +338,110 @@ def test_rpc_tunes_from_the_command_line(tracker: Address, tmp_path: Path) -> No
         (["--key", "lab"], "--rpc and --key go together; got only --key"),
         (["--rpc", "9190", "--key", "lab"], "an address reads HOST:PORT"),
         (["--rpc", "host:99999", "--key", "lab"], "an address reads HOST:PORT"),
+        (
+            ["--rpc", "::1:9190", "--key", "lab"],
+            "HOST:PORT, as in 127.0.0.1:9190 or [::1]:9190; got '::1:9190'",
+        ),
+        (["--rpc", "[::1]", "--key", "lab"], "an address reads HOST:PORT"),
     ],
 )
 def test_rpc_address_and_key_are_checked_at_the_door(options: list[str], said: str, tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["tune", "--out", str(tmp_path / "x"), *options])
     assert done.exit_code == 2 and said in done.output
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--host", "0.0.0.0"], "by which others reach it; got 0.0.0.0, which stands for every address"),
+        (["--host", "::"], "got ::, which stands for every address of this machine"),
+        (["--host", "192.0.2.1"], "a server listens on an address of this machine; got 192.0.2.1"),
+        (["--host", "nowhere.invalid"], "a host has an address; got 'nowhere.invalid'"),
+        (["--tracker", "192.0.2.1:9190"], "those who tune elsewhere; got 127.0.0.1, which only this machine"),
+    ],
+)
+def test_rpc_server_that_others_cannot_reach_is_refused_at_once(options: list[str], said: str) -> None:
+    done = CliRunner().invoke(main, ["serve", "--key", "lab", *options])
+    assert done.exit_code == 2 and said in done.output
+
+
+def test_rpc_tracker_lists_the_address_that_the_server_listens_on(tracker: Address) -> None:
+    servers = [address for key, address in listed(tracker).servers if key == "lab"]
+    assert servers and {host for host, _ in servers} == {"127.0.0.1"}
+
+
+@pytest.mark.skipif(not is_here("::1"), reason="this machine has no IPv6")
+def test_rpc_address_may_be_of_ipv6(environment: dict[str, str]) -> None:
+    assert ADDRESS.convert("[::1]:9190", None, None) == ("::1", 9190)
+    with (
+        served(environment, "--key", "six", "--host", "::1", "--name", "sixth") as (address, _),
+        Servers(address, "six") as servers,
+    ):
+        assert address[0] == "::1" and servers.address == f"[::1]:{address[1]}"
+        device = servers.connect(10.0, 10.0)
+        assert device.name == "sixth"
+        device.close()
+
+
+def test_rpc_server_that_is_not_where_it_is_listed_is_told_at_once(here: Hardware, tracker: Address) -> None:
+    with socket.socket() as unused, socket.create_connection(tracker) as connection:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+        connection.sendall(struct.pack("<i", base.RPC_TRACKER_MAGIC))
+        base.recvall(connection, 4)
+        for told in (
+            [base.TrackerCode.UPDATE_INFO, {"key": "server:moved", "addr": ["127.0.0.1", port]}],
+            [base.TrackerCode.PUT, "moved", [port, "moved:0.1"], "127.0.0.1"],
+        ):
+            base.sendjson(connection, told)
+            assert base.recvjson(connection) == base.TrackerCode.SUCCESS
+        with (
+            runner(here, tracker, "moved", patience=5.0) as remote,
+            pytest.raises(
+                MeasureError,
+                match=rf"reached where .* lists it; got 127.0.0.1:{port}: .*serve --host ADDRESS",
+            ),
+        ):
+            list(remote.measure(WORK, trials(here)))
+
+
+def test_rpc_server_of_another_machine_is_not_on_the_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a server that listens on all addresses is listed by a tracker beside it."""
+    monkeypatch.setattr(rpc_worker, "free_server", lambda tracker, key: (("127.0.0.1", 9090), "lab:0.1"))
+    answer = rpc_worker.Client()({"op": "connect", "tracker": ["192.0.2.1", 9190], "key": "lab"})
+    assert answer == {"unreached": "127.0.0.1:9090", "why": "every machine calls itself so"}
+
+
+def test_rpc_server_joins_a_tracker_that_was_away() -> None:
+    """TVM's server gives up after a minute, lives, listens, and is never listed again; here after half a
+    second."""
+    with ExitStack() as first, ExitStack() as second:
+        port = start_tracker(first)
+        with serving("back", tracker=("127.0.0.1", port), name="patient") as server:
+            server.server.proc.send(give_up_soon)
+            server.server.proc.recv()
+            assert looks(server)[-1] == ""
+            first.close()
+            until = monotonic() + 60
+            while server._listens():
+                assert monotonic() < until
+                sleep(0.1)
+            at = f"127.0.0.1:{port}"
+            said = f"No tracker answers at {at}: nobody finds this server until one does; it joins then."
+            assert server.look() == said
+            assert start_tracker(second, port=port) == port
+            assert looks(server)[-1] == f"Listed at {at} again."
+            with Servers(("127.0.0.1", port), "back") as servers:
+                device = servers.connect(10.0, 10.0)
+                assert device.name == "patient"
+                device.close()
+
+
+def looks(server: Served) -> list[str]:
+    """Looks until a tracker lists a server; returns what was said."""
+    until, told = monotonic() + 60, list[str]()
+    while server._state():
+        assert monotonic() < until
+        told.append(server.look())
+        sleep(0.1)
+    return [*filter(None, told), server.look()]

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dietlab.cli.recorded import tuning_facts
 from dietlab.cost import (
     Known,
     LearnedPredictor,
@@ -33,9 +34,18 @@ from dietlab.dispatch import (
     train_dispatcher,
 )
 from dietlab.errors import DietlabError, ModelError, SpaceError
-from dietlab.events import Event, ModelFitted, RoundFinished, StageAdvanced, StageStarted, TrialMeasured
+from dietlab.events import (
+    Event,
+    ModelFitted,
+    PhaseSeconds,
+    RoundFinished,
+    StageAdvanced,
+    StageStarted,
+    TrialMeasured,
+)
 from dietlab.hardware import Hardware
 from dietlab.measure import Record, RecordStore, ReplayRunner, Round, Runner, SyntheticRunner, Timing, Trial
+from dietlab.measure.record import each_once
 from dietlab.search import (
     EFFORTS,
     STRATEGIES,
@@ -818,8 +828,8 @@ def test_observers_see_every_trial_with_rising_progress(effort: Effort, short: S
     seen = Recorder()
     run = tuned(short, effort=effort, observers=[seen])
     measured, stages = seen.of(TrialMeasured), seen.of(StageStarted)
-    assert [e.trials for e in measured] == list(range(1, len(run.records) + 1))
-    assert [e.scheme for e in measured] == [r.scheme.key for r in run.records]
+    assert [e.trials for e in measured] == list(range(1, len(run.measurements) + 1))
+    assert [e.scheme for e in measured] == [r.scheme.key for r in run.measurements]
     assert [(e.stage, e.total, e.done) for e in stages] == [
         ("search", effort.trials, 0),
         ("decide", effort.decisions, 0),
@@ -828,7 +838,8 @@ def test_observers_see_every_trial_with_rising_progress(effort: Effort, short: S
     rounds, fits = seen.of(RoundFinished), seen.of(ModelFitted)
     assert [e.round for e in rounds] == [e.round for e in fits] == list(range(1, len(rounds) + 1))
     ends = [*bounds(run), len(run.records)]
-    assert [e.trials for e in rounds] == ends and len(ends) > 4
+    assert [e.trials for e in rounds] == [len(each_once(run.records[:end])) for end in ends]
+    assert len(ends) > 4
     assert [e.samples for e in fits] == [len({r.scheme for r in run.records[:end]}) for end in ends]
 
 
@@ -869,7 +880,9 @@ def test_seconds_add_up_the_phases_of_the_records(short: Space) -> None:
                 yield replace(made, phases=made.phases.plus(compile=2.0, measure=1.0))
 
     run = tuned(short, Slow())
-    assert run.seconds.compile == 2.0 * len(run.records) and run.seconds.measure == len(run.records)
+    measured = len({(record.scheme, record.shape) for record in run.records})
+    assert len(run.records) > measured == len(run.measurements), "some are asked for again"
+    assert run.seconds.compile == 2.0 * measured and run.seconds.measure == measured
     assert run.seconds.model > 0 and run.seconds.total == pytest.approx(sum(run.seconds.__dict__.values()))
     frame = run.to_frame()
     assert len(frame) == len(run.records) and set(frame["status"]) == {"ok"}
@@ -903,3 +916,24 @@ def test_time_that_neither_runner_nor_model_took_is_search(space: Space) -> None
     assert (clock.seconds.model, clock.seconds.search) == (20.0, 3.0 + 2 * len(SHAPES))
     watched.close()  # type: ignore[attr-defined]  # what a run that breaks off calls, if there is one
     assert slow.closed
+
+
+def test_a_replay_counts_each_record_once(short: Space) -> None:
+    """It may answer with a record in every round that asks, and the record was measured once."""
+    few = short.restricted_to(list(short)[::2])
+    trials = [Trial(scheme, LENGTHS.shapes) for scheme in few]
+    stamped = [
+        replace(made, phases=PhaseSeconds(compile=2.0, measure=1.0), at=f"{number}")
+        for number, made in enumerate(RUNNER.measure(SHORT, trials))
+    ]
+    seen = Recorder()
+    run = tuned(few, ReplayRunner(stamped), effort=replace(SMALL, decisions=80), observers=[seen])
+    assert len(run.records) > len(run.measurements) and {*run.measurements} <= {*stamped}
+    once = len(run.measurements)
+    assert (run.seconds.compile, run.seconds.measure) == (2.0 * once, once)
+    told = seen.of(TrialMeasured)
+    assert [event.trials for event in told] == [*range(1, once + 1)]
+    assert sum(event.phases.compile for event in told) == 2.0 * once
+    last = seen.of(RoundFinished)[-1]
+    assert (last.trials, last.seconds.compile) == (once, 2.0 * once)
+    assert tuning_facts(run)["measurements"] == once

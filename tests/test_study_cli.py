@@ -610,3 +610,71 @@ def test_full_disk_stops_tuning_with_a_clear_line_and_blames_no_micro_kernel(
     assert "Traceback" not in child.stderr
     assert "dietlab: libraries can be written; got" in child.stderr and "Free some space" in child.stderr
     assert read_records(out / "records.jsonl").records == ()
+
+
+TUNED = ("tune", "dense", "--effort", "smoke", "--quiet")
+SEVERAL = ("--dim", "T=1:512", "--dim", "N=64:4096", "--dim", "K=64:4096")
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (
+            (*TUNED, *SEVERAL, "--out", "{}/x"),
+            "several dimensions are log-uniform.*; got none of those",
+        ),
+        (
+            (*TUNED, *SEVERAL, "--shapes", "uniform:8", "--out", "{}/x"),
+            "dimensions.*; got 'uniform:8'",
+        ),
+        ((*TUNED, "--shapes", "1,x", "--out", "{}/x"), "shapes are uniform"),
+        ((*TUNED, "--transfer-from", "nowhere", "--out", "{}/x"), "records are a file.*; got 'nowhere'"),
+        ((*TUNED, "--out", "{}/taken"), "a new study gets an empty or new folder"),
+        ((*TUNED, "--dtype", "float16", "--out", "{}/x"), "float16"),
+        (("survey", *SEVERAL, "--records", "{}/x.jsonl"), "got none of those"),
+        (("survey", "--records", "{}/no/x.jsonl"), "a folder that exists; got .*no"),
+        (("survey", "--records", "{}/x.jsonl", "--pack", "{}/x.json"), "--pack writes a .jsonl.gz file"),
+        (("quickstart", "--out", "{}/x", "--shapes", "some"), "shapes are uniform"),
+        (("quickstart", "--out", "{}/taken"), "a new study gets an empty or new folder"),
+    ],
+)
+def test_arguments_are_checked_before_the_machine_is_measured(
+    command: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measured(hardware: Hardware) -> Hardware:
+        raise AssertionError("the machine is measured")
+
+    monkeypatch.setattr(Hardware, "measured", measured)
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "letter.txt").write_text("dear")
+    before = sorted(tmp_path.rglob("*"))
+    result = dietlab(*(part.format(tmp_path) for part in command))
+    assert result.exit_code == 2 and re.search(said, result.stderr, re.DOTALL), result.output
+    assert sorted(tmp_path.rglob("*")) == before, "no folder is left"
+
+
+def test_a_new_study_is_measured_and_an_equal_one_keeps_its_peaks(
+    tmp_path: Path, here: Hardware, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Hardware, "measured", lambda hardware: replace(hardware, peak_gflops=123.0))
+    made = Study.create(tmp_path / "s", WORK, here, SHAPES, "smoke", measure=True)
+    assert Study.open(tmp_path / "s").hardware.peak_gflops == made.hardware.peak_gflops == 123.0
+    monkeypatch.setattr(Hardware, "measured", None)
+    again = Study.create(tmp_path / "s", WORK, here, SHAPES, "smoke", measure=True)
+    assert again.hardware.peak_gflops == 123.0
+
+
+def test_an_evaluation_of_less_leaves_the_report(study: Path, tmp_path: Path) -> None:
+    done("build", study)
+    timed = ("evaluate", study, "--against", "openblas", "--effort", "smoke", "--cache", "hot", "--quiet")
+    done(*timed, "--shapes", "1,5")
+    kept = (study / "report.json").read_bytes()
+    told = done(*timed, "--shapes", "1")
+    assert "report.json stays: it has 4 results, of which this one has 2" in told
+    assert (study / "report.json").read_bytes() == kept
+    done(*timed, "--shapes", "1", "--json", tmp_path / "few.json")
+    assert len(json.loads((tmp_path / "few.json").read_text())["rows"]) == 2
+    absent = dietlab("evaluate", study, "--against", "openblas,zendnn", "--shapes", "1,5", "--quiet")
+    if absent.exit_code:  # on an AMD it is there
+        assert "every contender that is named takes part; got zendnn is absent" in absent.stderr
+        assert absent.exit_code == 2 and (study / "report.json").read_bytes() == kept

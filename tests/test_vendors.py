@@ -6,6 +6,7 @@ import importlib.metadata
 import os
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -14,16 +15,18 @@ import pytest
 from dietlab.bench.suite import suite_named
 from dietlab.cli.doctor import examine
 from dietlab.cli.quickstart import QUICKSTART_AGAINST
-from dietlab.errors import MissingDependencyError
+from dietlab.errors import MeasureError, MissingDependencyError
 from dietlab.evaluation import DEFAULT_CONTENDERS
 from dietlab.evaluation.contender_worker import opened
 from dietlab.evaluation.vendors import VENDORS, NoFormError, contender_env, openblas, zendnn
 from dietlab.evaluation.vendors.onnx_model import OnnxNode, message, model
 from dietlab.evaluation.vendors.onnx_runtime import operator_model
+from dietlab.evaluation.vendors.pytorch import OneDnnPacked, open_torch
 from dietlab.hardware import Hardware
 from dietlab.measure import CACHE_STATES
 from dietlab.shapes import Dim, Shape
 from dietlab.timing.bench import Service
+from dietlab.timing.problem import Problem
 from dietlab.timing.process import WorkerProcess, WorkerRefused
 from dietlab.workloads import BatchMatmul, Dense, Workload
 
@@ -290,3 +293,48 @@ def test_low_precision_of_vendors_is_right_or_has_a_reason(name: str) -> None:
             for rows in (1, 17) if "absent" not in opened else ():
                 answer = worker.ask({"op": "check", "shape": {"T": rows}, "seed": rows}, 60)
                 assert answer["correct"], (str(workload), rows, answer)
+
+
+# Float32 stays float32, and packed weights serve what they were packed for
+
+
+@pytest.mark.parametrize("name", ["torch", "onednn-packed"])
+def test_a_setting_of_the_environment_makes_no_contender_compute_in_bfloat16(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it does on a processor with instructions for it."""
+    for variable in ("ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_DEFAULT_FPMATH_MODE"):
+        monkeypatch.setenv(variable, "BF16")
+    if find_spec("torch") is None:  # an import would read the variables here
+        pytest.skip("PyTorch is not installed")
+    with WorkerProcess(WORKER, contender_env(1)) as worker:
+        worker.ask(opening(name), 120)
+        verdict = worker.ask({"op": "check", "shape": {"T": 16}}, 120)
+    assert verdict["correct"] and verdict["max_error"] < 1e-4, "bfloat16 is off by 1e-2"
+
+
+@pytest.mark.parametrize("how", ["float32_matmul_precision", "oneDNN's"])
+def test_a_precision_that_pytorch_was_told_is_set_back(how: str) -> None:
+    torch = pytest.importorskip("torch")
+    if how == "oneDNN's":
+        torch.backends.mkldnn.matmul.fp32_precision = "bf16"
+    else:
+        torch.set_float32_matmul_precision("medium")
+    x, w = (torch.rand(64, 512, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
+    open_torch(1)
+    assert torch.get_float32_matmul_precision() == "highest", "without an error of two ways mixed"
+    packed = torch.ops.mkldnn._reorder_linear_weight(w, 64)
+    right = x.double() @ w.double().T
+    for found in (x @ w.T, torch.ops.mkldnn._linear_pointwise(x, packed, None, "none", [], "")):
+        assert (found.double() - right).abs().max() < 1e-5 * right.abs().max(), "bfloat16 is off by 1e-3"
+
+
+def test_weights_packed_for_one_row_serve_no_other_number() -> None:
+    """oneDNN packs nothing when it is told of one row."""
+    pytest.importorskip("torch")
+    vendor, work = OneDnnPacked(1), DENSE[0]
+    for packed, called in ((1, 2), (5, 1), (5, 6)):
+        given = {rows: Problem.make(work, Shape.of(T=rows)) for rows in (packed, called)}
+        layer = vendor.prepare(work, given[packed].constants, Shape.of(T=packed))
+        with pytest.raises(MeasureError, match=rf"packed for {packed} rows; got a call with {called}\."):
+            layer.bind(given[called].variables, np.empty(given[called].out_shape, np.float32))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,6 +13,7 @@ from typing import Any, TypeVar
 from dietlab.bench.fleet import Job, RoundWork, Tunings
 from dietlab.errors import DietlabError
 from dietlab.events import PhaseSeconds
+from dietlab.files import read_json, reading
 from dietlab.measure import Record, Runner, Trial
 from dietlab.search import Proposal, Tuner
 from dietlab.workloads import Workload
@@ -126,7 +126,5 @@ def load_tunings(path: str | Path, measure: float | None = None) -> dict[str, An
     Raises:
         DietlabError: if it is no such file.
     """
-    try:
-        return tunings_from_json(json.loads(Path(path).read_text(encoding="utf-8"))["tunings"], measure)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DietlabError("a file holds the tunings of a fleet", f"{path}: {error!r}") from None
+    with reading(DietlabError, "a file holds the tunings of a fleet", path):
+        return tunings_from_json(read_json(path)["tunings"], measure)

@@ -7,7 +7,6 @@ task's operator is built (:func:`build_measured`), which the second visit evalua
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +21,7 @@ from dietlab.errors import StudyError
 from dietlab.evaluation.lineup import spread
 from dietlab.evaluation.target import evaluation_target
 from dietlab.events import Observer, Stage, audience
-from dietlab.files import locked, write_json
+from dietlab.files import locked, read_json, reading, write_json
 from dietlab.hardware import Hardware
 from dietlab.lower.target import lower_target
 from dietlab.measure import LocalRunner, RecordStore, Round, Trial, read_records
@@ -203,13 +202,9 @@ class Sitting:
 
 def _packed(kit: Path) -> Iterator[tuple[str, Study]]:
     """Yields the names of a kit's tasks with their studies."""
-    try:
-        tasks = json.loads((kit / KIT).read_text(encoding="utf-8"))["tasks"]
+    with reading(StudyError, f"a kit has a readable {KIT}", kit / KIT, "`dietlab kit pack` makes one."):
+        tasks = read_json(kit / KIT)["tasks"]
         folders = {str(name): kit / Path(folder).name for name, folder in tasks.items()}
-    except (OSError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise StudyError(
-            f"a kit has a readable {KIT}", f"{kit}: {error!r:.200}", "`dietlab kit pack` makes one."
-        ) from None
     for name, folder in folders.items():
         yield name, Study.open(folder)
 

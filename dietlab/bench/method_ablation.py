@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from dietlab.cost import Analytic, Known, LearnedPredictor
 from dietlab.dispatch import choose_portfolio, train_dispatcher
 from dietlab.errors import DietlabError
 from dietlab.events import Observer, audience
-from dietlab.files import write_json
+from dietlab.files import read_json, reading, write_json
 from dietlab.search import Effort, Tuner, effort_named
 from dietlab.search.strategies import strategy_named
 from dietlab.shapes import Shape, ShapeSet
@@ -95,16 +94,13 @@ class MethodAblation:
         Raises:
             DietlabError: if it is no such file.
         """
-        try:
-            value = json.loads(Path(path).read_text(encoding="utf-8"))
+        with reading(DietlabError, "an ablation is a file of `dietlab ablate --out`", path):
+            value = read_json(path)
             parts = (
                 Lost(p["without"], p["instead"], p["shapes"], tuple(p["ratios"])) for p in value["parts"]
             )
             tunings = tunings_from_json(value["tunings"])
             return cls(value["survey"], tuple(value["quality"]), tuple(parts), tunings)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            found = f"{path}: {error!r}"
-            raise DietlabError("an ablation is a file of `dietlab ablate --out`", found) from None
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from dietlab.errors import DietlabError, StudyError, require_names
 from dietlab.evaluation.evaluate import Contest, contest
 from dietlab.evaluation.lineup import spread
 from dietlab.evaluation.overhead import overheads
+from dietlab.evaluation.presence import require_present
 from dietlab.evaluation.target import evaluation_target
 from dietlab.events import Audience, Observer, Stage, audience
 from dietlab.files import locked
@@ -90,6 +91,7 @@ def run_bench(
     observers: Iterable[Observer] = (),
     deadline: Deadline | None = None,
     every_length: bool = True,
+    required: Collection[str] = (),
 ) -> ResultTable:
     """Returns the whole table of a suite; what stands in ``out`` already is not measured again.
 
@@ -109,8 +111,10 @@ def run_bench(
         deadline: when to stop at the latest; it says what is left then.
         every_length: whether a CPU's libraries are also called, and checked, at every length that is not
             timed: some minutes for a batched product.
+        required: contenders without which nothing begins; others that are not installed are left out.
 
     Raises:
+        MissingDependencyError: if one that is required is absent from every task.
         StudyError: if ``out`` holds another bench, or another process works on it.
         DietlabError: if a name among the arguments is unknown.
     """
@@ -120,6 +124,9 @@ def run_bench(
     timing = effort_named(effort)
     timing = replace(timing, ansor_trials=ansor_trials or timing.ansor_trials, ansor_seconds=None)
     chosen, deadline = suite.only(only), deadline or Deadline()
+    if vendors := [name for name in required if name != OWN]:
+        here = Hardware.detect(suite.target, measure=False)
+        require_present([task.workload for task in chosen.tasks], here, vendors)
     with locked(folder, ONE_AT_A_TIME):
         journal = Journal(folder / JOURNAL, _about(suite, effort, effort_named(tuning), timing))
         listeners = audience((*observers, deadline))

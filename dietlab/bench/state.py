@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tarfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from io import BytesIO
@@ -100,7 +101,7 @@ def restore(path: Path, folder: Path, begun: str | None = JOURNAL) -> bool:
             # Early releases of Python 3.10 know no filters.
             archive.extraction_filter = getattr(tarfile, "data_filter", None)
             archive.extractall(folder)
-    except (OSError, tarfile.TarError) as error:
+    except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
         raise StudyError(
             "the state of a bench is what --state wrote", f"{path}: {error}", "Leave it out to begin anew."
         ) from error

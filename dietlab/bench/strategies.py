@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from dietlab.bench.surveyed import Surveyed
 from dietlab.cost import Adaptation, Analytic, LearnedPredictor
 from dietlab.errors import DietlabError, require_names
 from dietlab.events import Event, Observer, RoundFinished, audience
-from dietlab.files import write_json
+from dietlab.files import read_json, reading, write_json
 from dietlab.search import STRATEGIES, Effort, TuningRun, effort_named, tune
 from dietlab.statistics import median_interval
 
@@ -197,12 +197,12 @@ def _at(course: Course, x: str, place: float) -> float | None:
 class RoundClock:
     """An observer that keeps what each round of a tuning took."""
 
-    ends: list[tuple[int, float]] = field(default_factory=list)
-    """The number of records at each round's end, and the seconds of model and search until then."""
+    thinking: list[float] = field(default_factory=list)
+    """The seconds of model and search until the end of each round."""
 
     def on_event(self, event: Event) -> None:
         if isinstance(event, RoundFinished):
-            self.ends.append((event.trials, event.seconds.model + event.seconds.search))
+            self.thinking.append(event.seconds.model + event.seconds.search)
 
 
 def compare_strategies(
@@ -274,16 +274,14 @@ def _course(survey: Surveyed, name: str, rival: Rival, seed: int, effort: Effort
 def _spent(survey: Surveyed, run: TuningRun, clock: RoundClock) -> Iterable[tuple[Any, float]]:
     """Yields each scheme when it was tried first, and all seconds until then."""
     recorded, seen = 0.0, set()
-    ends = iter(clock.ends)
-    end, thinking = next(ends)
-    for number, record in enumerate(run.records):
-        if number >= end:
-            end, thinking = next(ends)
-        recorded += record.phases.verify + record.phases.measure
-        if record.scheme not in seen:
-            seen.add(record.scheme)
-            recorded += survey.compile_seconds[record.scheme]
-            yield record.scheme, recorded + thinking
+    rounds = groupby(run.records, lambda record: record.asked_by)
+    for thinking, (_, records) in zip(clock.thinking, rounds, strict=True):
+        for record in records:
+            recorded += record.phases.verify + record.phases.measure
+            if record.scheme not in seen:
+                seen.add(record.scheme)
+                recorded += survey.compile_seconds[record.scheme]
+                yield record.scheme, recorded + thinking
 
 
 def _chosen(survey: Surveyed, run: TuningRun) -> float:
@@ -315,14 +313,10 @@ def load_comparison(path: str | Path) -> Comparison:
     Raises:
         DietlabError: if it is no such file.
     """
-    try:
-        value = json.loads(Path(path).read_text(encoding="utf-8"))
+    with reading(DietlabError, "a comparison is a file of `dietlab compare --out`", path):
+        value = read_json(path)
         courses = tuple(
             Course(c["strategy"], c["seed"], tuple(c["quality"]), tuple(c["seconds"]), c["chosen"])
             for c in value["courses"]
         )
         return Comparison(value["survey"], value["analytic"], courses)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DietlabError(
-            "a comparison is a file of `dietlab compare --out`", f"{path}: {error!r}"
-        ) from None

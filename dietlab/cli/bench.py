@@ -18,6 +18,7 @@ from dietlab.bench.suite import SUITES, Suite, suite_named
 from dietlab.bench.surveyed import surveyed
 from dietlab.cli.names import Named, import_here, words
 from dietlab.cli.options import page_or_reason
+from dietlab.cli.parameters import OUT_FILE
 from dietlab.cli.recorded import recorded_file
 from dietlab.cli.telling import Telling, quiet_option
 from dietlab.cost import Survey
@@ -44,7 +45,7 @@ seconds_option = click.option(
 )
 state_option = click.option(
     "--state",
-    type=click.Path(dir_okay=False),
+    type=OUT_FILE,
     metavar="FILE.tar.gz",
     help="Keep what was measured here too, as one file that is always whole; a new --out begins with it.",
 )
@@ -68,8 +69,8 @@ state_option = click.option(
 @click.option(
     "--against",
     metavar="[+]NAME[,NAME]",
-    help=f"{CONTENDERS_HELP}, and {OWN} where layers share a library. A + before them adds them to the "
-    "suite's own.",
+    help=f"{CONTENDERS_HELP}, and {OWN} where layers share a library; each must be installed. A + before "
+    "them adds them to the suite's own, of which those that are not installed are left out.",
 )
 @click.option(
     "--effort",
@@ -88,7 +89,7 @@ state_option = click.option(
 @click.option("--summary", "summary_only", is_flag=True, help="Measure nothing: show what --out has so far.")
 @click.option(
     "--pack",
-    type=click.Path(dir_okay=False),
+    type=OUT_FILE,
     metavar="FILE.csv.gz",
     help="Measure nothing: write the table of --out here, compressed, with its facts beside it as JSON.",
 )
@@ -179,6 +180,7 @@ def bench(
                 only=only,
                 observers=[*telling.observers, *archives],
                 deadline=deadline,
+                required=words((against or "").removeprefix("+")),
             )
         for archive in archives:
             archive.write()
@@ -269,7 +271,7 @@ def packed(table: ResultTable, path: str) -> None:
     show_default=True,
     help="The probability that a device of the fleet dies during a measurement.",
 )
-@click.option("--out", type=click.Path(dir_okay=False), metavar="FILE.json", help="Keep those of records.")
+@click.option("--out", type=OUT_FILE, metavar="FILE.json", help="Keep those of records.")
 @quiet_option
 def ablate(
     study: str,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
 
-from dietlab.errors import DietlabError
+from dietlab.errors import DietlabError, DietlabWarning
 
 HEADINGS = {
     "From an operator to a library": (
@@ -41,14 +42,19 @@ OTHERS = "More"
 
 
 class CommandGroup(click.Group):
-    """A group that tells dietlab's errors in one line with exit status 2, and on Ctrl-C that nothing is
-    lost. Its help has the commands under headings."""
+    """A group that tells dietlab's errors in one line with exit status 2, its warnings in one line, and on
+    Ctrl-C that nothing is lost. Its help has the commands under headings."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            return super().invoke(ctx)
+            with warnings.catch_warnings():
+                warnings.showwarning = _showing(warnings.showwarning)
+                return super().invoke(ctx)
         except DietlabError as error:
             click.echo(f"dietlab: {error}", err=True)
+            ctx.exit(2)
+        except EOFError as error:  # click takes it for Ctrl-D and says "Aborted!" and nothing else
+            click.echo(f"dietlab: what is read is whole; got {error or 'an end too early'}", err=True)
             ctx.exit(2)
         except KeyboardInterrupt:
             click.echo("\ndietlab: stopped; what was measured stays, the same command goes on.", err=True)
@@ -70,3 +76,15 @@ class CommandGroup(click.Group):
             shown = [name for name in names if name in self.commands]
             if shown:
                 yield heading, shown
+
+
+def _showing(others: Callable[..., None]) -> Callable[..., None]:
+    """Returns what prints a warning of dietlab's in one line; ``others`` prints any other."""
+
+    def show(message: Warning | str, category: type[Warning], *where: Any) -> None:
+        if issubclass(category, DietlabWarning):
+            click.echo(f"dietlab: {message}", err=True)
+        else:
+            others(message, category, *where)
+
+    return show

@@ -14,6 +14,7 @@ from dietlab.bench.strategies import (
 from dietlab.bench.surveyed import surveyed
 from dietlab.cli.names import named_words
 from dietlab.cli.options import effort_option, json_option, parse_shapes, show
+from dietlab.cli.parameters import OUT_FILE
 from dietlab.cli.recorded import recorded_file
 from dietlab.cli.telling import Telling, quiet_option
 from dietlab.cost import Survey
@@ -34,7 +35,7 @@ from dietlab.view.pages.bench_text import markdown
 @click.option("--seeds", type=click.IntRange(1), default=5, show_default=True, help="Runs of each.")
 @click.option("--shapes", help="Shapes to tune for and to judge by (default: all of the records).")
 @effort_option("quick")
-@click.option("--out", type=click.Path(dir_okay=False), metavar="FILE.json", help="Keep every run's course.")
+@click.option("--out", type=OUT_FILE, metavar="FILE.json", help="Keep every run's course.")
 @json_option
 @quiet_option
 def compare_command(

@@ -8,6 +8,7 @@ from random import Random
 import click
 
 from dietlab.cli.options import cover_option, hardware_option, processor, show, workload_options
+from dietlab.cli.parameters import OUT_FILE
 from dietlab.cli.telling import Telling, quiet_option
 from dietlab.errors import DietlabError
 from dietlab.measure.compiler_report import COLUMNS, MACHINE_CODE, frame_compiled
@@ -24,7 +25,7 @@ from dietlab.workloads import Workload
 )
 @click.option("--scheme", "named", multiple=True, metavar="KEY", help="Compile this one; may be repeated.")
 @click.option("--seed", default=0, show_default=True, help="Which ones.")
-@click.option("--csv", "path", type=click.Path(dir_okay=False), help="Also write the table here.")
+@click.option("--csv", "path", type=OUT_FILE, help="Also write the table here.")
 @click.option(
     "--machine-code",
     is_flag=True,
@@ -56,7 +57,7 @@ def compile_command(
     """
     if hardware is None:
         raise DietlabError("--hardware names a GPU", "this machine", "For example --hardware h200.")
-    chip = processor(hardware, None, measure=False)
+    chip = processor(hardware, None)
     space = build_space(workload, chip, edges_of(cover, workload, chip))
     kernels = _named(named) or list(space)
     if not named and 0 < sample < len(kernels):

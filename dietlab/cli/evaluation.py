@@ -10,10 +10,12 @@ import click
 
 from dietlab.cli.names import import_here, words
 from dietlab.cli.options import page_or_reason, parse_shapes, shapes_option
+from dietlab.cli.parameters import OUT_FILE
 from dietlab.cli.telling import Telling, evaluating, quiet_option
 from dietlab.evaluation import CONTENDERS, DEFAULT_CONTENDERS
 from dietlab.measure import CACHE_STATES
 from dietlab.results import Report
+from dietlab.results.holding import lacks
 from dietlab.search import EFFORTS, effort_named
 from dietlab.study import REPORT, Study
 from dietlab.view.pages.report import render_text, write_html
@@ -24,9 +26,8 @@ from dietlab.view.pages.report import render_text, write_html
 @shapes_option("every")
 @click.option(
     "--against",
-    default=",".join(DEFAULT_CONTENDERS),
-    show_default=True,
-    help=f"Contenders, out of {', '.join(CONTENDERS)}, or MODULE:NAME of your own.",
+    help=f"Contenders, out of {', '.join(CONTENDERS)}, or MODULE:NAME of your own; each must be installed "
+    f"(default: those that are, of {', '.join(DEFAULT_CONTENDERS)}).",
 )
 @click.option(
     "--cache",
@@ -38,12 +39,12 @@ from dietlab.view.pages.report import render_text, write_html
 @click.option("--effort", type=click.Choice(list(EFFORTS)), help="How long to time (default: the study's).")
 @click.option("--ansor-trials", type=click.IntRange(1), help="Trials a shape (default: the effort's).")
 @click.option("--ansor-seconds", type=float, help="Begin no further shape after this; 0 means all shapes.")
-@click.option("--json", "json_path", type=click.Path(dir_okay=False), help="Also write the report here.")
+@click.option("--json", "json_path", type=OUT_FILE, help="Also write the report here.")
 @quiet_option
 def evaluate_command(
     study: str,
     shapes: str,
-    against: str,
+    against: str | None,
     caches: str,
     effort: str | None,
     ansor_trials: int | None,
@@ -62,11 +63,12 @@ def evaluate_command(
         chosen = replace(chosen, ansor_trials=ansor_trials)
     if ansor_seconds is not None:
         chosen = replace(chosen, ansor_seconds=ansor_seconds or None)
-    import_here(names := words(against))
+    names = None if against is None else words(against)
+    import_here(names or ())
     # Every shape of several dimensions is too many: those that it was tuned for.
     own = shapes == "every" and len(opened.workload.dims) > 1
     wanted = opened.shapes if own else parse_shapes(shapes, opened.workload)
-    with Telling("evaluate", evaluating(names), quiet) as telling:
+    with Telling("evaluate", evaluating(names or ()), quiet) as telling:
         report = opened.evaluate(wanted, names, words(caches), chosen, telling.observers)
     click.echo(render_text(report))
     click.echo(save_report(report, opened.folder, json_path))
@@ -74,20 +76,24 @@ def evaluate_command(
 
 
 def save_report(report: Report, folder: Path, json_path: str | None = None) -> str:
-    """Writes the report and its page; returns the page's path, or a sentence on why there is none.
+    """Writes the report and its page; returns the page's path, or a sentence on why there is none. A report
+    that holds more of the same library stays, with its page.
 
     Raises:
-        RecordError: if the report has no right result; both files stay as they are.
+        RecordError: if the report has no right result, or ``json_path`` holds more; no file is changed.
     """
-    report.save(folder / REPORT)
-    if json_path and Path(json_path).resolve() != (folder / REPORT).resolve():
+    kept = folder / REPORT
+    if json_path and Path(json_path).resolve() != kept.resolve():
         report.save(json_path)
+    if more := lacks(report, kept):
+        return f"{kept} stays: {more}. `--json FILE` writes this report to another file."
+    report.save(kept)
     return page_or_reason(partial(write_html, report, folder / "report.html"))
 
 
 @click.command("report")
 @click.argument("study", type=click.Path(exists=True))
-@click.option("--html", type=click.Path(dir_okay=False), help="Write the page here (default: in the study).")
+@click.option("--html", type=OUT_FILE, help="Write the page here (default: in the study).")
 def report_command(study: str, html: str | None) -> None:
     """Print the last evaluation's table and write its page."""
     opened = Study.open(study)

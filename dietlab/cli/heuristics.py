@@ -18,6 +18,7 @@ from dietlab.cli.options import (
     show,
     workload_options,
 )
+from dietlab.cli.parameters import OUT_FILE
 from dietlab.cost import CostModel
 from dietlab.errors import DietlabError
 from dietlab.evaluation.gpu.agreement import Comparison, compare_with_heuristics, frame_heuristics
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Instead, rank by each draft, of which nothing was measured: the paper's waves, and the bound.",
 )
-@click.option("--csv", "path", type=click.Path(dir_okay=False), help="With --drafts: add the rows here.")
+@click.option("--csv", "path", type=OUT_FILE, help="With --drafts: add the rows here.")
 @shapes_option("uniform:8")
 @click.option("--top", default=COUNT, show_default=True, type=click.IntRange(1), help="Choices a shape.")
 @click.option(
@@ -100,7 +101,7 @@ def heuristics_command(
 def _preset_space(workload: Workload, cover: Cover, hardware: str | None) -> Space:
     if hardware is None:
         raise DietlabError("--hardware names a GPU", "this machine", "For example --hardware h200.")
-    chip = processor(hardware, None, measure=False)
+    chip = processor(hardware, None)
     return build_space(workload, chip, edges_of(cover, workload, chip))
 
 

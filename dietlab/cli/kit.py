@@ -54,7 +54,7 @@ def pack_command(
 
     It needs the compiler and no GPU. The same command finishes a folder that was begun.
     """
-    chosen, target = suite_named(suite).only(only), processor(hardware, None, measure=False)
+    chosen, target = suite_named(suite).only(only), processor(hardware, None)
     with Telling("kit", ("pack",), quiet) as telling:
         found = pack(
             chosen, target, Path(out), candidates=candidates, effort=effort, observers=telling.observers

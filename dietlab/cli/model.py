@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
+from dietlab.cli.evaluation import save_report
 from dietlab.cli.names import words
-from dietlab.cli.options import page_or_reason, parse_shapes, shapes_option
+from dietlab.cli.options import parse_shapes, shapes_option
 from dietlab.cli.telling import Telling, evaluating, quiet_option
 from dietlab.dims import Dim
 from dietlab.files import locked
@@ -24,8 +24,8 @@ from dietlab.models import (
 )
 from dietlab.results.journal import resumed
 from dietlab.search import EFFORTS, effort_named
-from dietlab.study import EVALUATION, REPORT, Study
-from dietlab.view.pages.report import render_text, write_html
+from dietlab.study import EVALUATION, Study
+from dietlab.view.pages.report import render_text
 
 
 @click.command("model")
@@ -56,9 +56,8 @@ from dietlab.view.pages.report import render_text, write_html
 )
 @click.option(
     "--against",
-    default=",".join(DEFAULT_MODEL_CONTENDERS),
-    show_default=True,
-    help=f"Contenders, out of {', '.join(MODEL_CONTENDERS)}.",
+    help=f"Contenders, out of {', '.join(MODEL_CONTENDERS)}; each must be installed (default: those that "
+    f"are, of {', '.join(DEFAULT_MODEL_CONTENDERS)}).",
 )
 @click.option("--effort", type=click.Choice(list(EFFORTS)), default="quick", show_default=True)
 @click.option("--ansor-trials", type=click.IntRange(1), help="Trials a shape (default: the effort's).")
@@ -104,7 +103,8 @@ def model_command(
     model = Model(name, batch, Dim(1, longest), weights or "")
     studies = [Study.open(folder) for folder in (study, *(attention or ()))]
     lengths = parse_shapes(shapes, model)
-    folder, names = Path(out), words(against)
+    folder, named = Path(out), None if against is None else words(against)
+    names = list(DEFAULT_MODEL_CONTENDERS) if named is None else named
     chosen = effort_named(effort)
     if ansor_trials is not None:
         chosen = replace(chosen, ansor_trials=ansor_trials)
@@ -131,7 +131,7 @@ def model_command(
             model,
             studies,
             lengths,
-            names,
+            named,
             also=padded_lengths(model, lengths) if padded else (),
             effort=chosen,
             ansor_lengths=few,
@@ -140,6 +140,5 @@ def model_command(
             observers=telling.observers,
             journal=journal,
         )
-        report.save(folder / REPORT)
-    click.echo(render_text(report))
-    click.echo(page_or_reason(partial(write_html, report, folder / "report.html")))
+        click.echo(render_text(report))
+        click.echo(save_report(report, folder))

@@ -13,6 +13,7 @@ import click
 from click.core import ParameterSource
 
 from dietlab.cli.names import Named
+from dietlab.cli.parameters import ADDRESS
 from dietlab.cost import COST_MODEL, COST_MODELS
 from dietlab.dims import HasDims
 from dietlab.errors import DietlabError, HardwareError, MissingDependencyError, closest
@@ -223,22 +224,6 @@ def _shapes_text(shapes: str, layers: str | None, lengths: str | None) -> str:
     return f"{layers}@{lengths or DEFAULT_LENGTHS}"
 
 
-class Address(click.ParamType):
-    """HOST:PORT."""
-
-    name = "HOST:PORT"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, int]:
-        host, colon, port = str(value).rpartition(":")
-        if not colon or not host or not port.isdigit() or not 0 < int(port) < 1 << 16:
-            self.fail(f"an address reads HOST:PORT, as in 127.0.0.1:9190; got {value!r}", param, ctx)
-        return host, int(port)
-
-
-ADDRESS = Address()
-
 rpc_option = click.option(
     "--rpc",
     type=ADDRESS,
@@ -287,7 +272,8 @@ def _shapes(text: str, workload: HasDims) -> ShapeSet:
         return ShapeSet.log_uniform(workload, *map(int, rest or ["16"]))
     if len(workload.dims) > 1:
         remedy = "For example --layers bert-base --lengths serving:8."
-        raise DietlabError(f"shapes of several dimensions are {SEVERAL_HELP}", repr(text), remedy)
+        given = "none of those" if _shapes_are_usual() else repr(text)
+        raise DietlabError(f"shapes of several dimensions are {SEVERAL_HELP}", given, remedy)
     if name == "every" and not rest:
         return ShapeSet.every(workload)
     if name == "uniform":
@@ -297,6 +283,12 @@ def _shapes(text: str, workload: HasDims) -> ShapeSet:
     if name in TRAFFIC:
         return ShapeSet.traffic(workload, name, *map(int, rest))
     return ShapeSet.extents(workload, sorted({int(extent) for extent in text.split(",")}))
+
+
+def _shapes_are_usual() -> bool:
+    """Whether ``--shapes`` stands at its default, which nobody typed."""
+    context = click.get_current_context(silent=True)
+    return context is not None and context.get_parameter_source("shapes") is ParameterSource.DEFAULT
 
 
 def _grid(text: str) -> dict[str, list[int]]:
@@ -333,8 +325,9 @@ def _size(text: str) -> tuple[int, int]:
     return int(features), int(depth)
 
 
-def processor(path: str | None, threads: int | None, *, measure: bool, target: str = "cpu") -> Hardware:
-    """Returns a preset, a file's processor, or this machine's; of a CPU ``threads`` cores (default: one).
+def processor(path: str | None, threads: int | None, target: str = "cpu") -> Hardware:
+    """Returns a preset, a file's processor, or this machine's, not measured; of a CPU ``threads`` cores
+    (default: one).
 
     Raises:
         DietlabError: if there is no such preset or file, or threads of a GPU are asked for.
@@ -354,8 +347,7 @@ def processor(path: str | None, threads: int | None, *, measure: bool, target: s
         return _whole(hardware, threads)
     if path is not None:
         return hardware.with_cores(threads) if threads else hardware
-    hardware = hardware.with_cores(min(threads or 1, hardware.cores))
-    return hardware.measured() if measure else hardware
+    return hardware.with_cores(min(threads or 1, hardware.cores))
 
 
 def _whole(gpu: Hardware, threads: int | None) -> Hardware:

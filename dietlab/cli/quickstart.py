@@ -45,9 +45,10 @@ def quickstart(out: str, threads: int | None, effort: str, shapes: str, quiet: b
     study; an interrupted command goes on in it.
     """
     workload = make_workload("dense", {name: Dim.parse(text) for name, text in QUICKSTART.items()})
-    hardware = study_hardware(out, None, threads)
-    study = Study.create(out, workload, hardware, parse_shapes(shapes, workload), effort)
+    wanted, hardware = parse_shapes(shapes, workload), study_hardware(out, None, threads)
+    study = Study.create(out, workload, hardware, wanted, effort, measure=True)
     with Telling("quickstart", (*TUNING, *BUILDING, *evaluating(QUICKSTART_AGAINST)), quiet) as telling:
+        hardware = study.hardware
         cores = counted(hardware.cores, "core")
         space = study.space()
         fits = f"{len(space)} schemes of {len(space.micro_kernels)} micro-kernels fit"
@@ -57,7 +58,9 @@ def quickstart(out: str, threads: int | None, effort: str, shapes: str, quiet: b
         op = study.build(telling.observers)
         telling.say(f"dispatcher: {dispatcher.card.summary}")
         telling.say(f"{op.path}: {op.manifest['file_bytes'] / 1024:.0f} KiB\n")
-        report = study.evaluate(_quickstart_shapes(study), QUICKSTART_AGAINST, observers=telling.observers)
+        report = study.evaluate(
+            _quickstart_shapes(study), QUICKSTART_AGAINST, observers=telling.observers, skip_absent=True
+        )
     click.echo(render_text(report))
     click.echo(save_report(report, study.folder))
     telling.suggest(out)

@@ -19,6 +19,7 @@ from dietlab.cli.options import (
     threads_option,
     workload_options,
 )
+from dietlab.cli.parameters import OUT_FILE
 from dietlab.cli.telling import Telling, quiet_option
 from dietlab.errors import RecordError
 from dietlab.hardware import Hardware
@@ -28,9 +29,10 @@ from dietlab.search.survey import records_header
 from dietlab.shapes import ShapeSet
 from dietlab.shipped import data_names, data_path
 from dietlab.space import build_space
+from dietlab.study import RECORDS
 from dietlab.workloads import Workload, workload_from_json
 
-RECORDS = "records.jsonl.gz"
+BROUGHT = f"{RECORDS}.gz"
 """What a file of records is called in its folder of ``data``."""
 
 
@@ -38,7 +40,7 @@ def tuning_facts(run: TuningRun) -> dict[str, Any]:
     return {
         "trials": run.trials,
         "failures": run.failures,
-        "measurements": len(run.records),
+        "measurements": len(run.measurements),
         "space": len(run.space),
         "seconds": run.seconds.to_json(),
         "best_gflops": max(r.gflops(run.space.workload) for r in run.records),
@@ -70,19 +72,23 @@ def replay(records: str, effort: str, strategy: str, seed: int, as_json: bool) -
 
 
 def recorded_file(name: str) -> Path:
-    """Returns a file of records by its path, or by the folder in ``data`` that dietlab brings it in.
+    """Returns a file of records by its path, that of its study, or the folder in ``data`` that dietlab brings
+    it in.
 
     Raises:
         RecordError: if there is neither.
     """
-    if Path(name).is_file():
-        return Path(name)
-    if f"{name}/{RECORDS}" in data_names():
-        return data_path(f"{name}/{RECORDS}")
-    brought = sorted(known.rpartition("/")[0] for known in data_names() if known.endswith(f"/{RECORDS}"))
+    path = Path(name)
+    if path.is_file():
+        return path
+    if (path / RECORDS).is_file():
+        return path / RECORDS
+    if f"{name}/{BROUGHT}" in data_names():
+        return data_path(f"{name}/{BROUGHT}")
+    brought = sorted(known.rpartition("/")[0] for known in data_names() if known.endswith(f"/{BROUGHT}"))
     raise RecordError(
-        "records are a file, or the name of some that come with dietlab",
-        repr(name),
+        f"records are a file, a study's folder with {RECORDS}, or the name of some that come with dietlab",
+        f"a folder without it, {name}" if path.is_dir() else repr(name),
         f"Such a name is {' or '.join(brought)}.",
     )
 
@@ -106,10 +112,8 @@ def replay_run(records: str | Path, effort: str, strategy: str, seed: int = 0) -
 @workload_options
 @threads_option
 @shapes_option("uniform:8")
-@click.option(
-    "--records", required=True, type=click.Path(dir_okay=False), help="The .jsonl file; goes on in it."
-)
-@click.option("--pack", type=click.Path(dir_okay=False), help="Also write it compressed (.jsonl.gz).")
+@click.option("--records", required=True, type=OUT_FILE, help="The .jsonl file; goes on in it.")
+@click.option("--pack", type=OUT_FILE, help="Also write it compressed (.jsonl.gz).")
 @quiet_option
 def survey_command(
     workload: Workload, threads: int | None, shapes: str, records: str, pack: str | None, quiet: bool
@@ -118,17 +122,19 @@ def survey_command(
 
     It takes minutes. An interrupted command goes on in the same file.
     """
-    path = Path(records)
-    if path.exists():
-        hardware = Hardware.from_json(read_records(path).header["hardware"])
-    else:
-        hardware = processor(None, threads, measure=True)
-    timing = effort_named("quick").timing
+    path, wanted = Path(records), parse_shapes(shapes, workload).shapes
+    if pack and not pack.endswith(".jsonl.gz"):
+        raise RecordError("--pack writes a .jsonl.gz file", pack)
+    known = read_records(path).hardware if path.exists() else None
+    hardware = known or processor(None, threads)
+    space, timing = build_space(workload, hardware), effort_named("quick").timing
+    if known is None:
+        hardware = hardware.measured()
+        space = build_space(workload, hardware)
     header = records_header(workload, hardware, timing.cache)
     store = RecordStore(path, header)
-    wanted = parse_shapes(shapes, workload).shapes
     with LocalRunner(hardware, timing) as runner, Telling("survey", ("survey",), quiet) as telling:
-        found = survey(build_space(workload, hardware), wanted, runner, store, telling.observers)
+        found = survey(space, wanted, runner, store, telling.observers)
     if pack:
         write_compressed(pack, header, found)
     click.echo(f"{len(found)} records, {sum(not record.ok for record in found)} failures: {pack or records}")

@@ -8,10 +8,11 @@ from typing import get_args
 import click
 
 from dietlab.cards import cell_text
+from dietlab.cli.parameters import OUT_FILE
 from dietlab.cli.recorded import recorded_file
 from dietlab.errors import RecordError
 from dietlab.measure import read_records, write_compressed
-from dietlab.measure.metaschedule import TUNED, frame_metaschedule
+from dietlab.measure.metaschedule import TUNED, WORKLOADS, frame_metaschedule
 from dietlab.measure.record import Status
 from dietlab.measure.record_files import check_records, filter_records, merge_records, write_table
 from dietlab.measure.store import RecordFile
@@ -27,8 +28,8 @@ TOLD = 2
 def records_group() -> None:
     """Summarise, check, merge and filter files of measurements.
 
-    FILE is records.jsonl of a study, such a file compressed (.jsonl.gz), or the name of one that comes with
-    dietlab: quickstart.
+    FILE is records.jsonl of a study, such a file compressed (.jsonl.gz), the study's folder, or the name of
+    one that comes with dietlab: quickstart. Of a file that was cut off, the whole records count.
 
     \b
     dietlab records summary runs/x/records.jsonl
@@ -74,7 +75,7 @@ def check(context: click.Context, files: tuple[str, ...]) -> None:
 
 @records_group.command()
 @FILES
-@click.option("--out", required=True, type=click.Path(dir_okay=False), help="The file, .jsonl.gz.")
+@click.option("--out", required=True, type=OUT_FILE, help="The file, .jsonl.gz.")
 def merge(files: tuple[str, ...], out: str) -> None:
     """Put files of one operator and processor together, in the order in which they were taken."""
     _write(merge_records([_read(name) for name in files]), out)
@@ -86,7 +87,7 @@ def merge(files: tuple[str, ...], out: str) -> None:
 @click.option("--shape", "shapes", multiple=True, help="As in T=5 or T=5,N=768; repeatable.")
 @click.option("--scheme", default="*", show_default=True, help="A pattern of keys, as in 14x32*.")
 @click.option("--stage", "stages", multiple=True, help="Of tuning: search, decide; repeatable.")
-@click.option("--out", required=True, type=click.Path(dir_okay=False), help="The file, .jsonl.gz.")
+@click.option("--out", required=True, type=OUT_FILE, help="The file, .jsonl.gz.")
 def filter_command(
     file: str,
     statuses: tuple[str, ...],
@@ -102,14 +103,15 @@ def filter_command(
 
 @records_group.command()
 @click.argument("source")
-@click.option("--out", required=True, type=click.Path(dir_okay=False), help="A name with .parquet or .csv.")
+@click.option("--out", required=True, type=OUT_FILE, help="A name with .parquet or .csv.")
 def table(source: str, out: str) -> None:
     """Write records as a table with a row each, for pandas, DuckDB and others.
 
     SOURCE is a file of records, or a folder with a database of TVM's MetaSchedule.
     """
     folder = Path(source)
-    frame = frame_metaschedule(folder) if (folder / TUNED).is_file() else _read(source).to_frame()
+    database = any((folder / name).is_file() for name in (WORKLOADS, TUNED))
+    frame = frame_metaschedule(folder) if database else _read(source).to_frame()
     write_table(frame, out)
     click.echo(f"{len(frame)} rows, {len(frame.columns)} columns: {out}")
 

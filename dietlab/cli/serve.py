@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import signal
+from time import sleep
 from types import FrameType
 
 import click
 
-from dietlab.cli.options import ADDRESS
+from dietlab.cli.parameters import ADDRESS
 from dietlab.measure.rpc_server import LOOPBACK, TRACKER_PORT, serving
+from dietlab.measure.rpc_tracker import address_text
+
+LOOK_SECONDS = 5.0
+"""Seconds between two looks whether the tracker still lists this machine: as often as TVM tries to join."""
 
 
 @click.command("serve")
@@ -19,7 +24,12 @@ from dietlab.measure.rpc_server import LOOPBACK, TRACKER_PORT, serving
     metavar="HOST:PORT",
     help="The tracker to join (default: one is started here, and its address printed).",
 )
-@click.option("--host", default=LOOPBACK, show_default=True, help="The address to listen on.")
+@click.option(
+    "--host",
+    default=LOOPBACK,
+    show_default=True,
+    help="The address to listen on, by which others reach this machine.",
+)
 @click.option(
     "--tracker-port",
     default=TRACKER_PORT,
@@ -46,7 +56,8 @@ def serve_command(
       dietlab tune --rpc 127.0.0.1:9190 --key lab --out runs/x
 
     TVM's RPC has NO AUTHENTICATION: anyone who reaches the port can run any code as you. It listens on the
-    loopback address unless --host names another; then name one of a network that you trust.
+    loopback address unless --host names another; then name one of a network that you trust. A tracker that
+    was away is joined again when it is back.
     """
     chosen = [int(number) for number in processors.split(",") if number]
     signal.signal(signal.SIGTERM, _stopped)
@@ -57,11 +68,14 @@ def serve_command(
         tracker_port=tracker_port,
         processors=chosen,
         name=name,
-    ) as (at, port, called):
-        address = f"{at[0]}:{at[1]}"
-        click.echo(f"{called} serves the key {key} on port {port}; tracker at {address}")
+    ) as served:
+        address = address_text(served.tracker)
+        click.echo(f"{served.name} serves the key {key} on port {served.server.port}; tracker at {address}")
         click.echo(f"Tune with: dietlab tune --rpc {address} --key {key} --out runs/x")
-        signal.pause()
+        while True:
+            sleep(LOOK_SECONDS)
+            if told := served.look():
+                click.echo(told)
 
 
 def _stopped(number: int, frame: FrameType | None) -> None:

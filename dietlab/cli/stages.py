@@ -35,7 +35,7 @@ from dietlab.measure import LocalRunner, RemoteRunner, read_records
 from dietlab.measure.rpc_client import remote_hardware
 from dietlab.search import TuningRun, effort_named
 from dietlab.space import Cover, build_space, edges_of
-from dietlab.study import DISPATCHER, MANIFEST, RECORDS, Study
+from dietlab.study import DISPATCHER, MANIFEST, Study
 from dietlab.workloads import Workload
 
 
@@ -47,7 +47,7 @@ from dietlab.workloads import Workload
 @json_option
 def space(workload: Workload, cover: Cover, threads: int | None, hardware: str | None, as_json: bool) -> None:
     """Show which schemes fit, and why the others do not."""
-    chosen = processor(hardware, threads, measure=False)
+    chosen = processor(hardware, threads)
     found = build_space(workload, chosen, edges_of(cover, workload, chosen))
     rejections = found.rejections
     value = {"schemes": [scheme.key for scheme in found], "rejections": rejections.to_dict("records")}
@@ -104,11 +104,22 @@ def tune_command(
     """Search schemes for all shapes, then measure where the library depends on it."""
     if (rpc is None) != (key is None):
         raise DietlabError("--rpc and --key go together", f"only {'--key' if rpc is None else '--rpc'}")
-    chosen = study_hardware(out, hardware, threads, target, servers=(rpc, key) if rpc and key else None)
     wanted = parse_shapes(shapes, workload)
-    prior = Prior.fit([read_records(records_of(source)) for source in sources], seed) if sources else None
+    prior = Prior.fit([read_records(recorded_file(source)) for source in sources], seed) if sources else None
+    chosen = study_hardware(out, hardware, threads, target, servers=(rpc, key) if rpc and key else None)
     study = Study.create(
-        out, workload, chosen, wanted, effort, strategy, seed, cover, max_kernels, cost_model, prior
+        out,
+        workload,
+        chosen,
+        wanted,
+        effort,
+        strategy,
+        seed,
+        cover,
+        max_kernels,
+        cost_model,
+        prior,
+        measure=hardware is None and rpc is None and chosen.limits.on_host,
     )
     with Telling("tune", TUNING, quiet) as telling:
         if prior:
@@ -117,12 +128,6 @@ def tune_command(
     show(tuning_facts(run), as_json, tuning_text(run))
     if not as_json:
         telling.suggest(out)
-
-
-def records_of(source: str) -> Path:
-    """Returns the file of records of a study's folder, or one by its own path or name."""
-    folder = Path(source)
-    return folder / RECORDS if folder.is_dir() else recorded_file(source)
 
 
 Servers = tuple[tuple[str, int], str]
@@ -136,17 +141,17 @@ def study_hardware(
     target: str = "cpu",
     servers: Servers | None = None,
 ) -> Hardware:
-    """Returns the requested processor, measured, or that of the study in ``out`` if it is equal: a
-    resumed run is not measured again. That of ``servers`` is measured there."""
+    """Returns the requested processor, or that of the study in ``out`` if it is equal. One of this machine is
+    not measured yet, which a new study is when all else was found right; that of ``servers`` is, there."""
     if not (Path(out) / MANIFEST).exists():
         if servers and hardware is None:
             return remote_hardware(*servers, cores=threads or 1, target=target)
-        return processor(hardware, threads, measure=True, target=target)
+        return processor(hardware, threads, target=target)
     known = Study.open(out).hardware
     if hardware is None and known.kind == target and threads in (None, known.cores):
         return known
     cores = threads or (known.cores if known.limits.on_host else None)
-    return processor(hardware, cores, measure=False, target=target)
+    return processor(hardware, cores, target=target)
 
 
 def tuned(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,8 +17,8 @@ from dietlab.cost.formulas import Parts
 from dietlab.cost.metrics import mean_metrics, ranking_metrics
 from dietlab.cost.target import cost_target
 from dietlab.cost.trees import Booster, ask_trees, fit_trees, trees_from_json, trees_to_json
-from dietlab.errors import ModelError, reading
-from dietlab.files import write_json
+from dietlab.errors import ModelError
+from dietlab.files import read_json, reading, write_json
 from dietlab.hardware import Hardware
 from dietlab.measure import CacheState, Record
 from dietlab.shapes import Shape
@@ -143,14 +142,12 @@ class CostModel:
             ModelError: if it is unreadable or damaged, its features are not those of this version, or a later
                 version of XGBoost wrote its trees.
         """
-        try:
-            value: Mapping[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise ModelError("a model file is readable JSON", f"{path}: {error}") from None
+        with reading(ModelError, "a model file is readable JSON", path):
+            value = read_json(path)
         unfit = ModelError("a model has this version's features", path, "Fit it again from the records.")
         if not isinstance(value, dict) or value.get("schema_version") != SCHEMA_VERSION:
             raise unfit
-        with reading("a model", path, ModelError, unfit.remedy):
+        with reading(ModelError, "a model has all its fields", path, "Fit it again from the records."):
             workload, hardware = workload_from_json(value["workload"]), Hardware.from_json(value["hardware"])
             if value.get("features") != list(feature_names(hardware)):
                 raise unfit

@@ -8,7 +8,6 @@ and how much of what they say counts is what its own measurements make most like
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,8 +19,8 @@ from dietlab.cost.adaptation import AdaptationCost, adaptation_cost
 from dietlab.cost.calibration import Measured, Values
 from dietlab.cost.loop_features import pair_features, table_features
 from dietlab.cost.trees import SHARED, Booster, ask_trees, fit_trees, trees_from_json, trees_to_json
-from dietlab.errors import ModelError, reading
-from dietlab.files import write_json
+from dietlab.errors import ModelError
+from dietlab.files import read_json, reading, write_json
 from dietlab.hardware import Hardware
 from dietlab.measure import RecordFile
 from dietlab.shapes import Shape
@@ -184,13 +183,11 @@ class Prior:
             ModelError: if the file is missing, damaged, or of another version, or a later version of XGBoost
                 wrote its trees.
         """
-        try:
-            value = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise ModelError("a prior's file is readable JSON", f"{path}: {error}") from None
+        with reading(ModelError, "a prior's file is readable JSON", path):
+            value = read_json(path)
         if not isinstance(value, dict) or value.get("schema_version") != SCHEMA_VERSION:
             raise ModelError(f"a prior has schema {SCHEMA_VERSION}", path, "Fit it again from the records.")
-        with reading("a prior", path, ModelError, "Fit it again from the records."):
+        with reading(ModelError, "a prior has all its fields", path, "Fit it again from the records."):
             sources = tuple(map(Source.from_json, value["sources"]))
             return cls(sources, float(value["missed"]), trees_from_json(value["booster"]))
 

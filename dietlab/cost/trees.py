@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dietlab.errors import ModelError, reading
+from dietlab.errors import ModelError
+from dietlab.files import reading
 
 Values = npt.NDArray[np.float64]
 
@@ -83,7 +84,7 @@ def trees_from_json(value: Any) -> Booster:
     """
     import xgboost as xgb
 
-    with reading("the JSON of a model's trees", "a damaged model", ModelError, AGAIN):
+    with reading(ModelError, "the JSON of a model's trees has its fields", "a damaged model", AGAIN):
         wrote = tuple(map(int, value["version"][:2]))
     here = tuple(map(int, xgb.__version__.split(".")[:2]))
     if wrote > here:

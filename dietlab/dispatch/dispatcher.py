@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +14,8 @@ from dietlab.cards import Card, Carded, Fold, Listing, Quantity, counted
 from dietlab.dispatch.choice import UNCOVERED, lost
 from dietlab.dispatch.length_grid import length_grid
 from dietlab.dispatch.portfolio import Portfolio
-from dietlab.errors import DispatchError, reading, require_type
-from dietlab.files import write_json
+from dietlab.errors import DispatchError, require_type
+from dietlab.files import read_json, reading, write_json
 from dietlab.hardware import Hardware
 from dietlab.plans import (
     Box,
@@ -176,7 +175,7 @@ class Dispatcher(Carded):
             raise DispatchError(
                 f"a dispatcher has schema {SCHEMA_VERSION}", value.get("schema_version"), "Train it again."
             )
-        with reading("a dispatcher", "its JSON", DispatchError, "Train it again."):
+        with reading(DispatchError, "a dispatcher has all its fields", "its JSON", "Train it again."):
             return cls(
                 workload_from_json(value["workload"]),
                 Hardware.from_json(value["hardware"]),
@@ -196,10 +195,8 @@ class Dispatcher(Carded):
         Raises:
             DispatchError: if it is unreadable or has another schema.
         """
-        try:
-            return cls.from_json(json.loads(Path(path).read_text(encoding="utf-8")))
-        except (OSError, ValueError) as error:
-            raise DispatchError("a dispatcher file is readable JSON", f"{path}: {error}") from None
+        with reading(DispatchError, "a dispatcher file is readable JSON with all its fields", path):
+            return cls.from_json(read_json(path))
 
 
 def train_dispatcher(

@@ -9,7 +9,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from dietlab.errors import DispatchError, reading
+from dietlab.errors import DispatchError
+from dietlab.files import reading
 from dietlab.hardware.instruction_sets import Requirements
 from dietlab.lower.runtime import RUNTIME_NAME, ffi_version
 from dietlab.lower.target import lower_target
@@ -33,6 +34,8 @@ FIELDS: Mapping[str, type] = {
 
 FFI, RUNTIME = "apache-tvm-ffi", "apache-tvm"
 """The packages that a library calls: every one the first, and one for several cores or a GPU the second."""
+
+RIGHT_FIELDS = "the manifest of a library has all its fields"
 
 AGAIN = "Build it again: `dietlab build`."
 
@@ -137,7 +140,7 @@ def refusal(library: Path, manifest: Mapping[str, Any]) -> DispatchError | None:
         DispatchError: if the manifest's field ``requires`` is damaged.
     """
     hardware, recorded = manifest["hardware"], manifest.get("requires")
-    with reading("the manifest of a library", library.parent / MANIFEST_NAME, DispatchError, AGAIN):
+    with reading(DispatchError, RIGHT_FIELDS, library.parent / MANIFEST_NAME, AGAIN):
         requires = None if recorded is None else Requirements.from_json(recorded)
         missing = lower_target(hardware["kind"]).lacking(requires, hardware, manifest["schemes"])
     if not missing:

@@ -25,14 +25,15 @@ from dietlab.dispatch.manifest import (
     AGAIN,
     LIBRARY_NAME,
     MANIFEST_NAME,
+    RIGHT_FIELDS,
     read_manifest,
     refusal,
     require_fields,
     require_versions,
     require_whole,
 )
-from dietlab.errors import DietlabError, DispatchError, reading
-from dietlab.files import waited_for
+from dietlab.errors import DietlabError, DispatchError
+from dietlab.files import reading, waited_for
 from dietlab.lower.decisions import Lowering
 from dietlab.lower.runtime import aligned_empty, as_tensor, load_library
 from dietlab.lower.target import lower_target
@@ -103,7 +104,7 @@ class Operator:
         self.manifest = dict(manifest)
         require_fields(folder / MANIFEST_NAME, self.manifest)
         require_whole(self.path, self.manifest)
-        with reading("the manifest of a library", folder / MANIFEST_NAME, DispatchError, AGAIN):
+        with reading(DispatchError, RIGHT_FIELDS, folder / MANIFEST_NAME, AGAIN):
             self.workload: Workload = workload_from_json(manifest["workload"])
             hardware = manifest["hardware"]
             kind, name, cores = str(hardware["kind"]), str(hardware["name"]), int(hardware["cores"])

@@ -15,7 +15,6 @@ last, so a shape is either complete or absent, and tuning again goes on where it
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ from dietlab.errors import MeasureError, MissingDependencyError, RecordError
 from dietlab.evaluation.target import evaluation_target
 from dietlab.evaluation.vendors import Call, contender_env
 from dietlab.events import Audience, Observer, TrialMeasured, audience
-from dietlab.files import write_json
+from dietlab.files import read_json, reading, write_json
 from dietlab.hardware import Hardware
 from dietlab.lower.compiler import tvm_module
 from dietlab.lower.runtime import aligned_empty
@@ -194,12 +193,10 @@ def _result(shape: Shape, path: Path, saved: Mapping[str, Any]) -> AnsorResult:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    try:
-        value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not path.exists():
         return None
-    except (OSError, ValueError) as error:
-        raise RecordError("a result of tuning is readable JSON", f"{path}: {error}", "Delete it.") from None
+    with reading(RecordError, "a result of tuning is readable JSON", path, "Delete it."):
+        value: dict[str, Any] = read_json(path)
     return value if value.get("schema_version") == SCHEMA_VERSION else None
 
 

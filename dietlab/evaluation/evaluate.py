@@ -15,10 +15,13 @@ from dietlab.cost import padding_waste, too_few_pairs
 from dietlab.dispatch import Dispatcher, Operator, versions
 from dietlab.errors import DispatchError, require_names, require_type
 from dietlab.evaluation.ansor import AnsorResult, cost_of
-from dietlab.evaluation.lineup import DEFAULT_CONTENDERS, Lineup, assemble
+from dietlab.evaluation.lineup import BOUNDS, DEFAULT_CONTENDERS, Lineup, assemble, require_known
 from dietlab.evaluation.overhead import overheads
+from dietlab.evaluation.presence import require_all, require_present
 from dietlab.evaluation.timing_session import Entrant, SessionTurn, TimingSession, timed_row, with_speedup
+from dietlab.evaluation.vendors.interface import IN_FLOAT32
 from dietlab.events import Audience, Observer, audience
+from dietlab.hardware.target import hardware_target
 from dietlab.results.journal import Journal, Turn
 from dietlab.results.report import Report
 from dietlab.results.row import OURS, ContenderInfo, Row, over_best
@@ -34,8 +37,9 @@ from dietlab.workloads import extents, workload_to_json
 def evaluate(
     op: Operator,
     shapes: ShapeSet,
-    against: Sequence[str] = DEFAULT_CONTENDERS,
+    against: Sequence[str] | None = None,
     *,
+    skip_absent: bool | None = None,
     caches: Sequence[str] = ("rotating",),
     effort: str | Effort = "quick",
     tuned: TuningRun | None = None,
@@ -49,8 +53,10 @@ def evaluate(
         op: the operator under test, from :func:`~dietlab.build` or :func:`~dietlab.load`.
         shapes: what to evaluate; ``held_out`` marks shapes that tuning did not see, and the weights
             say how often each occurs (``report.trace`` sums times by them).
-        against: names out of :func:`~dietlab.evaluation.lineup.contenders_for`; what is not installed is
-            reported as absent.
+        against: names out of :func:`~dietlab.evaluation.lineup.contenders_for` (default: the vendors of
+            :data:`~dietlab.evaluation.lineup.DEFAULT_CONTENDERS`).
+        skip_absent: whether contenders that are not installed are left out, and reported as absent (default:
+            only of those that were not named).
         caches: ``hot`` (the same weights again and again), ``interleaved`` (private caches are cold) and
             ``rotating`` (weights beyond the last-level cache, as in a model with many layers); that
             of tuning is ``rotating``.
@@ -64,16 +70,25 @@ def evaluate(
     Raises:
         DispatchError: for an unknown contender or cache state, no cache state, a contender that needs
             ``tuned`` without it, or an ``op`` or ``shapes`` of another class.
+        MissingDependencyError: if a contender that was named is absent; nothing was timed then.
     """
     require_type(
         "the first argument of evaluate", op, Operator, DispatchError, "dietlab.load(folder) gives one."
     )
     require_type("the second argument of evaluate", shapes, ShapeSet, DispatchError)
+    names = DEFAULT_CONTENDERS if against is None else against
     target = Dispatcher.from_json(op.manifest).hardware.kind
     require_names("cache states", timing_target(target).CACHE_STATES, caches, DispatchError, at_least=1)
     effort, listeners, journal = effort_named(effort), audience(observers), journal or Journal(None, {})
     with contest(
-        op, against, shapes, effort=effort, tuned=tuned, folder=folder, listeners=listeners
+        op,
+        names,
+        shapes,
+        effort=effort,
+        tuned=tuned,
+        folder=folder,
+        listeners=listeners,
+        skip_absent=against is None if skip_absent is None else skip_absent,
     ) as opened:
         lineup, rows = opened.lineup, list[Row]()
         threads = lineup.dispatcher.hardware.cores
@@ -91,9 +106,14 @@ def evaluate(
             library={**op.facts, **overheads(op, shapes)},
             rows=tuple(rows),
             contenders=opened.contenders,
-            notes=(*lineup.notes, opened.match.note),
+            notes=(*lineup.notes, opened.match.note, *precision_notes(op.workload.dtype, target)),
             shape_set=shapes,
         )
+
+
+def precision_notes(dtype: str, target: str) -> tuple[str, ...]:
+    """Returns the remark of a report on the precision of float32; none for other types and for GPUs."""
+    return (IN_FLOAT32,) if dtype == "float32" and hardware_target(target).LIMITS.on_host else ()
 
 
 @dataclass(frozen=True)
@@ -143,6 +163,7 @@ def contest(
     listeners: Audience | None = None,
     ansor_shapes: ShapeSet | None = None,
     more: Sequence[Entrant] = (),
+    skip_absent: bool = True,
 ) -> Iterator[Contest]:
     """Builds, tunes and opens the contenders; closes them at the end. The arguments are those of
     :func:`evaluate`; the oracle knows the ``shapes`` only, ``ansor`` is tuned for ``ansor_shapes``
@@ -151,13 +172,19 @@ def contest(
     listeners = listeners or audience(())
     with ExitStack() as stack:
         home = Path(folder) if folder else Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        require_known(op, against, tuned)
+        if not skip_absent and {*against} & {*BOUNDS}:  # or it is told after minutes of building and tuning
+            require_present([op.workload], Dispatcher.from_json(op.manifest).hardware, against)
         lineup = assemble(op, against, tuned, home, shapes, effort, listeners, ansor_shapes)
         lineup = replace(lineup, entries=(*lineup.entries, *more))
         workload, hardware = lineup.dispatcher.workload, lineup.dispatcher.hardware
         with listeners.stage("open", len(lineup.entries), "contender") as progress:
             session = stack.enter_context(TimingSession(workload, hardware, lineup.entries))
             progress.advance(by=len(lineup.entries))
-        yield Contest(lineup, session, effort)
+        opened = Contest(lineup, session, effort)
+        if not skip_absent:
+            require_all(opened.contenders)
+        yield opened
 
 
 def _finalists(turns: Mapping[str, SessionTurn]) -> dict[int, SessionTurn]:
@@ -210,7 +237,7 @@ def _tuning(tuned: TuningRun | None, ansor: Sequence[AnsorResult]) -> dict[str, 
             "total_seconds": round(tuned.seconds.total, 2),
             "trials": tuned.trials,
             "failures": tuned.failures,
-            "measurements": len(tuned.records),
+            "measurements": len(tuned.measurements),
             "cost_model_on_held_out_pairs": {
                 **{name: round(value, 3) for name, value in quality.items()},
                 **too_few_pairs(quality),

@@ -83,14 +83,8 @@ def assemble(
     listeners: Audience,
     ansor_shapes: ShapeSet | None = None,
 ) -> Lineup:
-    """Builds and tunes in ``home`` what the contenders need.
-
-    Raises:
-        DispatchError: for an unknown contender, or one that needs ``tuned`` without it.
-    """
+    """Builds and tunes in ``home`` what the contenders need; all are known (:func:`require_known`)."""
     dispatcher = Dispatcher.from_json(op.manifest)
-    target, processor = dispatcher.hardware.kind, dispatcher.hardware.name
-    require_names(f"contenders on {processor}", contenders_for(target, against), against, DispatchError)
     entries = [Entrant(OURS, "library", "ours", {"library": str(op.path.parent)})]
     entries += [Entrant(name, name) for name in against if name not in BOUNDS]
     lineup = Lineup(dispatcher, tuned, tuple(entries))
@@ -107,6 +101,22 @@ def assemble(
     return lineup
 
 
+def require_known(op: Operator, against: Sequence[str], tuned: TuningRun | None) -> None:
+    """Requires that there are contenders of these names, and what they are built from.
+
+    Raises:
+        DispatchError: for an unknown contender, or one that needs ``tuned`` without it.
+    """
+    hardware = Dispatcher.from_json(op.manifest).hardware
+    require_names(f"contenders on {hardware.name}", contenders_for(hardware.kind), against, DispatchError)
+    if tuned is None and {"oracle", "largest-shape"} & {*against}:
+        raise DispatchError(
+            "oracle and largest-shape need the tuning run behind the operator",
+            "tuned=None",
+            "Pass tuned=run, or evaluate a study.",
+        )
+
+
 def libraries_entrant(name: str, kind: str, operators: Sequence[Operator], detail: str) -> Entrant:
     """Returns a contender that is several libraries of ours: each serves the shapes of one operator, and
     the contender has nothing for any other."""
@@ -116,7 +126,8 @@ def libraries_entrant(name: str, kind: str, operators: Sequence[Operator], detai
 
 def with_largest_shape(lineup: Lineup, home: Path) -> Lineup:
     """Returns one program for all shapes, the fastest for the largest (Nimble's way, MLSys 2021)."""
-    dispatcher, tuned = lineup.dispatcher, _tuned(lineup)
+    dispatcher, tuned = lineup.dispatcher, lineup.tuned
+    assert tuned is not None
     largest = largest_shape(dispatcher.workload)
     schemes = tuned.schemes
     best = schemes[int(tuned.seconds_table(schemes, [largest])[:, 0].argmin())]
@@ -133,7 +144,8 @@ def with_oracle(lineup: Lineup, home: Path, shapes: ShapeSet) -> Lineup:
     A plan is compiled for the row counts only that it is called with: a library of every plan for every
     length can take the compiler a quarter of an hour.
     """
-    tuned, dispatcher = _tuned(lineup), lineup.dispatcher
+    tuned, dispatcher = lineup.tuned, lineup.dispatcher
+    assert tuned is not None
     known = candidate_plans(tuned, tuned.shapes.shapes)
     entrants = tuple(dict.fromkeys((*known, *dispatcher.schemes)))
     finalists = _finalists(dispatcher, tuned, entrants, shapes)
@@ -214,13 +226,3 @@ def spread(shapes: Sequence[Shape]) -> list[Shape]:
 
 def _reversed_bits(width: int) -> list[int]:
     return [int(f"{i:0{width}b}"[::-1], 2) for i in range(1 << width)]
-
-
-def _tuned(lineup: Lineup) -> TuningRun:
-    if lineup.tuned is None:
-        raise DispatchError(
-            "oracle and largest-shape need the tuning run behind the operator",
-            "tuned=None",
-            "Pass tuned=run, or evaluate a study.",
-        )
-    return lineup.tuned

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from dietlab.cards import Card, Carded, Cell, Fold, Listing, Quantity, bytes_text, cell_text, counted
 from dietlab.errors import HardwareError
-from dietlab.files import write_json
+from dietlab.files import read_json, reading, write_json
 from dietlab.hardware.cpu_limits import CpuLimits
 from dietlab.hardware.gpu_limits import GpuLimits
 from dietlab.hardware.limits import Limits, require_positive
@@ -228,11 +228,8 @@ class Hardware(Carded):
         Raises:
             HardwareError: if it is unreadable, a field is missing or unknown, or the schema is another.
         """
-        try:
-            value = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise HardwareError("a hardware file is readable JSON", f"{path}: {error}") from None
-        return cls.from_json(value)
+        with reading(HardwareError, "a hardware file is readable JSON", path):
+            return cls.from_json(read_json(path))
 
 
 def _figure(name: str, value: Cell) -> tuple[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dietlab.errors import RecordError, closest
-from dietlab.files import write_json
+from dietlab.files import read_json, reading, write_json
 from dietlab.hardware import Hardware
 from dietlab.loops.programs import Layer
 from dietlab.loops.steps import STEPS, Step
@@ -117,8 +116,8 @@ class Climb:
         Raises:
             RecordError: if the file is missing or is no such file.
         """
-        try:
-            value = json.loads(Path(path).read_text(encoding="utf-8"))
+        with reading(RecordError, "a file of timed steps can be read", path):
+            value = read_json(path)
             if value["schema_version"] != SCHEMA_VERSION:
                 raise RecordError(f"version {SCHEMA_VERSION} of timed steps", value["schema_version"])
             rows = tuple(
@@ -126,10 +125,6 @@ class Climb:
                 for row in value["rows"]
             )
             return cls(Hardware.from_json(value["hardware"]), rows, value["about"])
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            if isinstance(error, RecordError):
-                raise
-            raise RecordError("a file of timed steps can be read", f"{path}: {error}") from error
 
 
 def _times(row: Timed) -> dict[str, float | int]:

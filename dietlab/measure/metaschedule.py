@@ -9,12 +9,12 @@ A database is a folder of two files with a line of JSON for each entry. No progr
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from dietlab.errors import RecordError
+from dietlab.files import read_lines, reading
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,20 +32,38 @@ def frame_metaschedule(folder: str | Path) -> pd.DataFrame:
     missing if it failed), ``spread`` (the slowest run over the fastest, minus 1), ``steps`` of its trace and
     ``target``.
 
+    Of a file that was cut off, the lines that are whole are used, and a
+    :class:`~dietlab.errors.DietlabWarning` tells what was left out.
+
     Raises:
-        RecordError: if a file is missing, or a line is not what such a database has.
+        RecordError: if a file is missing, a line is not what such a database has, or a program is of a
+            workload that the database does not hold.
     """
     import pandas as pd
 
     folder = Path(folder)
-    workloads = [str(entry[0]) for _, entry in _lines(folder / WORKLOADS)]
+    workloads = [_hash(number, entry, folder) for number, entry in _lines(folder / WORKLOADS)]
     rows = [_row(number, entry, workloads, folder) for number, entry in _lines(folder / TUNED)]
     return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _hash(number: int, entry: Any, folder: Path) -> str:
+    if not (isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], str)):
+        raise RecordError(
+            f"line {number} of {WORKLOADS} has a hash and a program", f"{folder}: {entry!r:.80}"
+        )
+    return entry[0]
 
 
 def _row(number: int, entry: Any, workloads: list[str], folder: Path) -> tuple[Any, ...]:
     try:
         workload, (trace, runs, target, arguments) = entry
+        if not 0 <= workload < len(workloads):
+            raise RecordError(
+                f"{WORKLOADS} has the workload of each program in {TUNED}",
+                f"{folder}: {len(workloads)} workloads, and line {number} is of workload {workload}, from 0",
+                "Copy both files whole, of the same database.",
+            )
         seconds = [float(run) for run in runs or ()]
         failed = not seconds or max(seconds) >= 1e9  # so it writes down a program that did not run
         return (
@@ -58,25 +76,26 @@ def _row(number: int, entry: Any, workloads: list[str], folder: Path) -> tuple[A
             len(trace[0]),
             target if isinstance(target, str) else json.dumps(target, sort_keys=True),
         )
-    except (IndexError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+    except (LookupError, TypeError, ValueError, ZeroDivisionError) as error:
+        if isinstance(error, RecordError):
+            raise
         raise RecordError(
             f"line {number} of {TUNED} has a workload, a trace, seconds, a target and arguments",
             f"{folder}: {error!r}",
         ) from None
 
 
-def _lines(path: Path) -> Iterator[tuple[int, Any]]:
-    """Yields the lines of a file with their numbers, from 1."""
+def _lines(path: Path) -> list[tuple[int, Any]]:
+    """Returns the values of a file's lines with their numbers, from 1."""
+    with reading(RecordError, f"a database of MetaSchedule is a folder with {WORKLOADS} and {TUNED}", path):
+        lines = read_lines(path) if path.stat().st_size else ()  # so it begins
+    return [(number, _parsed(path, number, line)) for number, line in enumerate(lines, 1) if line.strip()]
+
+
+def _parsed(path: Path, number: int, line: str) -> Any:
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
+        return json.loads(line)
+    except ValueError:
         raise RecordError(
-            "a database of MetaSchedule is a folder with " + f"{WORKLOADS} and {TUNED}", f"{path}: {error}"
+            "every line of a database is JSON", f"{path}, line {number}: {line!r:.80}"
         ) from None
-    for number, line in enumerate(text.splitlines(), 1):
-        try:
-            yield number, json.loads(line)
-        except ValueError:
-            raise RecordError(
-                "every line of a database is JSON", f"{path}, line {number}: {line!r:.80}"
-            ) from None

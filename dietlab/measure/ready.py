@@ -17,7 +17,7 @@ from typing import Any
 
 from dietlab.errors import MeasureError
 from dietlab.events import Stage
-from dietlab.files import append_line, cut_truncated, write_whole
+from dietlab.files import append_line, cut_truncated, read_lines, reading, write_whole
 from dietlab.hardware import Hardware
 from dietlab.measure.builders import Builders, Built
 from dietlab.measure.record import Status, Trial
@@ -121,14 +121,15 @@ class ReadyLibraries:
 
     @classmethod
     def open(cls, folder: Path) -> ReadyLibraries:
-        """Returns what a folder holds; a line that was cut off while it was written is passed over.
+        """Returns what a folder holds; a line that was cut off while it was written is passed over,
+        with a warning.
 
         Raises:
             MeasureError: if there is no listing, or it is damaged.
         """
-        try:
-            whole, _, _ = (folder / LISTING).read_text(encoding="utf-8").rpartition("\n")
-            header, *lines = map(json.loads, whole.splitlines())
+        rule = f"a folder of ready libraries has a whole {LISTING} of schema {SCHEMA_VERSION}"
+        with reading(MeasureError, rule, folder / LISTING, "`dietlab kit pack` makes one; bring it whole."):
+            header, *lines = map(json.loads, read_lines(folder / LISTING))
             if header["schema_version"] != SCHEMA_VERSION:
                 raise ValueError(f"schema {header['schema_version']}")
             return cls(
@@ -137,12 +138,6 @@ class ReadyLibraries:
                 Hardware.from_json(header["hardware"]),
                 tuple(map(Entry.from_json, lines)),
             )
-        except (OSError, LookupError, TypeError, ValueError) as error:
-            raise MeasureError(
-                f"a folder of ready libraries has a whole {LISTING} of schema {SCHEMA_VERSION}",
-                f"{folder}: {error!r:.200}",
-                "`dietlab kit pack` makes one; bring it whole.",
-            ) from None
 
     def built(self, workload: Workload, trials: Sequence[Trial]) -> list[Built]:
         """Returns the library of each trial. One that is missing or damaged is a failure with the reason.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Literal, Protocol
 
@@ -161,6 +161,14 @@ class Record:
             )
         except (KeyError, TypeError, ValueError) as error:
             raise RecordError("a record has all its fields", f"{error!r} in {value!r:.200}") from None
+
+
+def each_once(records: Iterable[Record]) -> tuple[Record, ...]:
+    """Returns the measurements that records are of, each once, without the rounds that asked for them.
+
+    Records that are replayed answer every round that asks, and were measured once.
+    """
+    return tuple(dict.fromkeys(replace(record, asked_by=None) for record in records))
 
 
 class Runner(Protocol):

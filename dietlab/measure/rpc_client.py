@@ -13,6 +13,7 @@ from dietlab.carried import carried
 from dietlab.errors import DietlabError, MeasureError
 from dietlab.hardware import Hardware
 from dietlab.measure.rpc_server import FAILURES
+from dietlab.measure.rpc_tracker import address_text
 from dietlab.timing.disturbance import Pace
 from dietlab.timing.process import ENTERED, WorkerCrashed, WorkerProcess, WorkerRefused, WorkerTimeout
 from dietlab.timing.target import timing_target
@@ -119,7 +120,7 @@ class Servers:
     """
 
     def __init__(self, tracker: tuple[str, int], key: str) -> None:
-        self.key, self.address = key, ":".join(map(str, tracker))
+        self.key, self.address = key, address_text(tracker)
         self._tracker = tracker
         self._watcher = WorkerProcess(CLIENT)
 
@@ -180,12 +181,20 @@ class Servers:
 
         Raises:
             NoServerError: if none is free in time.
-            MeasureError: if the server is none of ours.
+            MeasureError: if the server is none of ours, or does not listen where the tracker lists it.
         """
         client = WorkerProcess(CLIENT)
         try:
             request = {"op": "connect", "tracker": self._tracker, "key": self.key}
-            name = client.ask(request, patience + NETWORK_SECONDS)["name"]
+            answer = client.ask(request, patience + NETWORK_SECONDS)
+            if "unreached" in answer:
+                client.close()
+                raise MeasureError(
+                    f"a server of the key {self.key} is reached where the tracker {self.address} lists it",
+                    f"{answer['unreached']}: {answer['why']}",
+                    "Start it with an address that this machine reaches: dietlab serve --host ADDRESS.",
+                )
+            name = answer["name"]
         except WorkerTimeout:
             client.close()
             raise NoServerError(

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from socket import gethostname
@@ -23,6 +24,7 @@ from typing import Any
 from dietlab.errors import DietlabError, MeasureError, MissingDependencyError
 from dietlab.hardware import Hardware
 from dietlab.measure.local import candidates_seat
+from dietlab.measure.rpc_tracker import Address, address_text, listed, told_address
 from dietlab.timing.process import ENTERED, WorkerCrashed, WorkerRefused, WorkerTimeout
 from dietlab.timing.seat import Seat
 from dietlab.timing.target import timing_target
@@ -112,18 +114,93 @@ def register(name: str) -> None:
     tvm_ffi.register_global_func(ASK, ask, override=True)
 
 
+def listens() -> bool:
+    """Whether TVM's server in this process still lets clients in: the thread that does ends for good once the
+    tracker was away for a minute, or a session ended badly, and the process lives on."""
+    from tvm.rpc.server import PopenRPCServerState
+
+    state = PopenRPCServerState.current
+    return state is not None and bool(state.thread.is_alive())
+
+
+@dataclass
+class Served:
+    """A server that tells a tracker its key and address, and joins again when it was lost.
+
+    Args:
+        key: tells machines of one kind.
+        host: the address to listen on, which the tracker is told.
+        tracker: the address of the tracker.
+        name: of this machine in records.
+    """
+
+    key: str
+    host: str
+    tracker: Address
+    name: str
+    server: Any = field(init=False, default=None)
+    _told: str = field(init=False, default="")
+
+    def start(self) -> None:
+        """Starts TVM's server, in the place of one that runs."""
+        from tvm import rpc
+
+        self.close()
+        self.server = rpc.Server(
+            self.host,
+            SERVER_PORT,
+            SERVER_PORT + PORTS,
+            tracker_addr=self.tracker,
+            key=self.key,
+            custom_addr=self.host,
+            silent=True,
+            server_init_callback=partial(register, self.name),
+        )
+
+    def close(self) -> None:
+        """Ends the server."""
+        if self.server is not None:
+            self.server.terminate()
+            self.server = None
+
+    def look(self) -> str:
+        """Looks whether the tracker still lists this server, which is started again if it will not join by
+        itself; returns in words what changed since the last look, nothing if nothing did."""
+        if not self._listens():
+            self.start()
+        told, self._told = self._told, self._state()
+        return "" if told == self._told else self._told or f"Listed at {address_text(self.tracker)} again."
+
+    def _listens(self) -> bool:
+        try:
+            self.server.proc.send(listens)
+            return bool(self.server.proc.recv())
+        except (OSError, RuntimeError):
+            return False
+
+    def _state(self) -> str:
+        """Returns what is wrong; nothing while the tracker lists this server."""
+        at = address_text(self.tracker)
+        try:
+            found = listed(self.tracker).servers
+        except (OSError, MeasureError):
+            return f"No tracker answers at {at}: nobody finds this server until one does; it joins then."
+        if (self.key, (self.host, self.server.port)) in found:
+            return ""
+        return f"The tracker {at} does not list this server: it joins again, after a session that it has."
+
+
 @contextmanager
 def serving(
     key: str,
     *,
-    tracker: tuple[str, int] | None = None,
+    tracker: Address | None = None,
     host: str = LOOPBACK,
     tracker_port: int = TRACKER_PORT,
     processors: Sequence[int] = (),
     name: str = "",
-) -> Any:
-    """Serves this machine under a key as long as the context is open; yields the tracker's address, the
-    server's port, and its name.
+) -> Iterator[Served]:
+    """Serves this machine under a key as long as the context is open.
 
     Args:
         key: tells machines of one kind.
@@ -135,27 +212,20 @@ def serving(
 
     Raises:
         MissingDependencyError: if the package that the tracker is made of is absent.
+        MeasureError: if others cannot reach ``host`` by that address.
     """
+    address = told_address(host, tracker[0] if tracker else None)
     name = name or f"{gethostname()}-{os.getpid()}"
     with ExitStack() as stack:
         if processors:
             stack.callback(partial(os.sched_setaffinity, 0, os.sched_getaffinity(0)))
             os.sched_setaffinity(0, processors)
         if tracker is None:
-            tracker = host, start_tracker(stack, host, tracker_port)
-        from tvm import rpc
-
-        server = rpc.Server(
-            host,
-            SERVER_PORT,
-            SERVER_PORT + PORTS,
-            tracker_addr=tracker,
-            key=key,
-            silent=True,
-            server_init_callback=partial(register, name),
-        )
-        stack.callback(server.terminate)
-        yield tracker, server.port, name
+            tracker = address, start_tracker(stack, address, tracker_port)
+        served = Served(key, address, tracker, name)
+        stack.callback(served.close)
+        served.start()
+        yield served
 
 
 def start_tracker(stack: ExitStack, host: str = LOOPBACK, port: int = TRACKER_PORT) -> int:

@@ -3,7 +3,8 @@
 The session lives in a separate process, since a call to a server that is gone never returns::
 
     {"op": "summary", "tracker": [host, port]} -> {"servers": {key: number}, "queues": {key: {free, pending}}}
-    {"op": "connect", "tracker": [host, port], "key": "lab"} -> {"name"}; waits until a server is free
+    {"op": "connect", "tracker": [host, port], "key": "lab"} -> {"name"}; waits until a server is free, or
+        {"unreached": "10.0.0.5:9090", "why": ".."}
     {"op": "send", "path": "/tmp/x.so"} -> {}; {"op": "remove", "names": ["x.so"]} -> {}
     {"op": "ask", "question": {..}} -> the server's answer (:class:`~dietlab.measure.rpc_server.Session`)
 """
@@ -11,7 +12,6 @@ The session lives in a separate process, since a call to a server that is gone n
 from __future__ import annotations
 
 import json
-import socket
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,10 +19,12 @@ from typing import Any
 
 from dietlab.errors import MeasureError
 from dietlab.measure.rpc_server import ASK
+from dietlab.measure.rpc_tracker import Address, address_text, free_server, is_here, is_loopback, listed
 from dietlab.timing.process import serve
 
-CONNECT_SECONDS = 5.0
-"""Seconds until a tracker that nothing listens for is given up."""
+TRIES = 3
+"""How many servers are asked, one after the other: between the tracker's answer and ours, a server may change
+the word that lets clients in."""
 
 
 class Client:
@@ -35,9 +37,9 @@ class Client:
     def __call__(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         op = request["op"]
         if op == "summary":
-            return _summary(*request["tracker"])
+            return _summary(tuple(request["tracker"]))
         if op == "connect":
-            return self._connect(request)
+            return self._connect(tuple(request["tracker"]), request["key"])
         if op == "send":
             path = Path(request["path"])
             self._session.upload(str(path), path.name)
@@ -48,11 +50,24 @@ class Client:
             return self._asked(request["question"])
         return {}
 
-    def _connect(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        host, port = request["tracker"]
-        self._session = _tracker(host, port).request(request["key"])
-        self._ask = self._session.get_function(ASK)
-        return self._asked({"op": "hello"})
+    def _connect(self, tracker: Address, key: str) -> Mapping[str, Any]:
+        from tvm import rpc
+
+        for _ in range(TRIES):
+            (host, port), word = free_server(tracker, key)
+            at = address_text((host, port))
+            if is_loopback(host) and not is_here(tracker[0]):
+                return {"unreached": at, "why": "every machine calls itself so"}
+            try:
+                self._session = rpc.connect(host, port, word)
+            except (OSError, RuntimeError) as error:
+                found = {"unreached": at, "why": str(error).strip().rpartition("\n")[2]}
+                if "matches key" not in str(error):
+                    return found
+            else:
+                self._ask = self._session.get_function(ASK)
+                return self._asked({"op": "hello"})
+        return found
 
     def _asked(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
         text = str(self._ask(json.dumps(question)))
@@ -65,17 +80,9 @@ class Client:
         return answer
 
 
-def _tracker(host: str, port: int) -> Any:
-    socket.create_connection((host, port), CONNECT_SECONDS).close()  # TVM tries for a minute
-    from tvm import rpc
-
-    return rpc.connect_tracker(host, port)
-
-
-def _summary(host: str, port: int) -> Mapping[str, Any]:
-    found = _tracker(host, port).summary()
-    servers = Counter(info["key"].removeprefix("server:") for info in found["server_info"])
-    return {"servers": servers, "queues": found["queue_info"]}
+def _summary(tracker: Address) -> Mapping[str, Any]:
+    found = listed(tracker)
+    return {"servers": Counter(key for key, _ in found.servers), "queues": found.queues}
 
 
 if __name__ == "__main__":

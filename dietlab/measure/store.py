@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from dietlab.cards import Card, Carded, Fold, Listing, Quantity
 from dietlab.errors import DietlabError, RecordError
-from dietlab.files import append_line, cut_truncated, write_whole
+from dietlab.files import append_line, cut_truncated, read_lines, reading, write_whole
 from dietlab.hardware import Hardware
 from dietlab.lower.decisions import Lowering
+from dietlab.measure.foreign import told_of
 from dietlab.measure.record import Record
 from dietlab.measure.record_tables import frame_records, record_quantities, record_sections
 from dietlab.workloads import Workload, without_class, workload_from_json
@@ -123,7 +124,9 @@ class RecordStore:
         self._header = {"schema_version": SCHEMA_VERSION, **(header or {})}
         if path is None:
             return
-        if path.exists() and cut_truncated(path):
+        with reading(RecordError, "a file of records can be gone on with", path):
+            goes_on = path.exists() and cut_truncated(path)
+        if goes_on:
             found = read_records(path)
             self._check_header(found)
             self.records.extend(found.records)
@@ -172,25 +175,21 @@ def require_programs(path: Path | None, file: RecordFile, lowering: Lowering) ->
 
 
 def read_records(path: str | Path) -> RecordFile:
-    """Reads ``.jsonl`` or ``.jsonl.gz``; a truncated last line is passed over.
+    """Reads ``.jsonl`` or ``.jsonl.gz``. Of a file that was cut off, the records that are whole are returned,
+    and a :class:`~dietlab.errors.DietlabWarning` tells what was left out.
 
     Args:
         path: of the file.
 
     Raises:
-        RecordError: if the file is missing, of another schema, or damaged before its last line.
+        RecordError: if the file is missing, of another schema or kind, or damaged before its last line.
     """
     path = Path(path)
-    try:
-        data = path.read_bytes()
-        text = gzip.decompress(data).decode() if path.suffix == ".gz" else data.decode()
-    except (OSError, ValueError) as error:
-        raise RecordError("a records file is readable", f"{path}: {error}") from None
-    whole, _, _ = text.rpartition("\n")
-    first, _, rest = whole.partition("\n")
-    header = _header(path, first)
-    values = [_parse(path, number, line) for number, line in enumerate(rest.splitlines(), 2) if line]
-    return RecordFile(header, tuple(Record.from_json(value) for value in values))
+    with reading(RecordError, "a records file is readable", path):
+        lines = read_lines(path)
+    header = _header(path, lines[0])
+    records = [_record(path, number, line) for number, line in enumerate(lines[1:], 2) if line.strip()]
+    return RecordFile(header, tuple(records))
 
 
 def _header(path: Path, line: str) -> dict[str, Any]:
@@ -199,31 +198,38 @@ def _header(path: Path, line: str) -> dict[str, Any]:
         header = json.loads(line)
     except ValueError:
         header = None
-    if not isinstance(header, dict) or header.get("schema_version") != SCHEMA_VERSION:
-        raise RecordError(
-            f"a records file begins with a header of schema {SCHEMA_VERSION}",
-            f"{path}, which begins with {line!r:.80}",
-            "`dietlab tune` and `dietlab survey` write such files: records.jsonl, records.jsonl.gz.",
-        )
-    return header
+    if isinstance(header, dict) and header.get("schema_version") == SCHEMA_VERSION:
+        return header
+    what, remedy = told_of(line)
+    raise RecordError(
+        f"a records file begins with a header of schema {SCHEMA_VERSION}",
+        f"{path}, which {what or f'begins with {line!r:.80}'}",
+        remedy or "`dietlab tune` and `dietlab survey` write such files: records.jsonl, records.jsonl.gz.",
+    )
 
 
-def _parse(path: Path, number: int, line: str) -> dict[str, Any]:
+def _record(path: Path, number: int, line: str) -> Record:
+    where = f"{path}, line {number}"
     try:
-        value: dict[str, Any] = json.loads(line)
+        value = json.loads(line)
     except ValueError:
         raise RecordError(
             "every line of a records file is JSON",
-            f"{path}, line {number}: {line!r:.80}",
+            f"{where}: {line!r:.80}",
             "Remove the line: only the last one can be truncated by a crash.",
         ) from None
     if isinstance(value, dict) and "schema_version" in value:
         raise RecordError(
             "a records file has one header: its records are of one operator on one processor",
-            f"{path}, line {number}: {line!r:.80}",
+            f"{where}: {line!r:.80}",
             "Take joined files apart; `dietlab records merge` joins those that go together.",
         )
-    return value
+    try:
+        return Record.from_json(value)
+    except DietlabError as error:
+        what, remedy = told_of(line)
+        found = f"{where}{f' {what}' if what else ''}: {error.value}"
+        raise RecordError(error.invariant, found, remedy or error.remedy) from None
 
 
 def write_compressed(path: str | Path, header: Mapping[str, Any], records: Iterable[Record]) -> None:

@@ -12,10 +12,12 @@ from typing import Any
 
 from dietlab.dispatch import versions
 from dietlab.errors import DietlabError, MissingDependencyError, require_names
-from dietlab.evaluation.ansor import AnsorResult, cost_of, detail_of
+from dietlab.evaluation.ansor import AnsorResult, cost_of, detail_of, require_packages
 from dietlab.evaluation.evaluate import standing
+from dietlab.evaluation.presence import require_all
 from dietlab.evaluation.target import WorkerModule
 from dietlab.evaluation.timing_session import Entrant, TimingSession, timed_row, with_speedup
+from dietlab.evaluation.vendors.interface import IN_FLOAT32
 from dietlab.events import Audience, Observer, audience
 from dietlab.hardware import Hardware
 from dietlab.models.ansor import tune_layers
@@ -46,8 +48,9 @@ def evaluate_model(
     model: Model,
     studies: Sequence[Study],
     lengths: ShapeSet,
-    against: Sequence[str] = DEFAULT_MODEL_CONTENDERS,
+    against: Sequence[str] | None = None,
     *,
+    skip_absent: bool | None = None,
     also: Iterable[Shape] = (),
     effort: str | Effort = "quick",
     ansor_lengths: ShapeSet | None = None,
@@ -63,7 +66,9 @@ def evaluate_model(
         studies: of the dense layers; and where attention runs through libraries, of its scores and
             context. All are of this processor and as many cores.
         lengths: in tokens. Held out are those whose rows (batch x T) no dense layer was tuned for.
-        against: names of :data:`MODEL_CONTENDERS`; what is not installed is reported as absent.
+        against: names of :data:`MODEL_CONTENDERS` (default: :data:`DEFAULT_MODEL_CONTENDERS`).
+        skip_absent: whether contenders that are not installed are left out, and reported as absent (default:
+            only of those that were not named).
         also: lengths that are timed besides, and count in no mean.
         effort: how long each is timed, and the trials of each shape that ``ansor`` is tuned for.
         ansor_lengths: those of ``lengths`` that ``ansor`` is tuned for (default: all); it has no row at
@@ -81,9 +86,14 @@ def evaluate_model(
         DietlabError: for an unknown contender, no study, studies of several processors, one of attention's
             products that is not of this batch, or lengths of ``ansor`` that are too many or not among the
             others.
-        MissingDependencyError: without PyTorch or ``transformers``.
+        MissingDependencyError: without PyTorch or ``transformers``, or if a contender that was named is
+            absent; nothing was timed then.
     """
+    skip_absent = against is None if skip_absent is None else skip_absent
+    against = DEFAULT_MODEL_CONTENDERS if against is None else against
     require_names("contenders", MODEL_CONTENDERS, against, DietlabError)
+    if ANSOR in against and not skip_absent:
+        require_packages()
     hardware = _processor(model, studies)
     chosen = ansor_lengths or lengths
     if outside := set(chosen) - set(lengths):
@@ -100,6 +110,8 @@ def evaluate_model(
         with listeners.stage("open", len(entries), "contender") as progress:
             match = stack.enter_context(TimingSession(model, hardware, entries, WORKER))
             progress.advance(by=len(entries))
+        if not skip_absent:
+            require_all((*match.contenders, *absent))
         rows = list[Row]()
         every = sorted({*lengths, *also})
         with listeners.stage("evaluate", len(every), "length") as progress:
@@ -115,7 +127,7 @@ def evaluate_model(
             tuning={**_tuning(studies), **(cost_of(results) if results else {})},
             rows=tuple(rows),
             contenders=(*match.contenders, *absent),
-            notes=(match.note,),
+            notes=(match.note, IN_FLOAT32),
             shape_set=lengths,
         )
 
@@ -193,5 +205,5 @@ def _tuning(studies: Sequence[Study]) -> dict[str, Any]:
     return {
         "total_seconds": round(sum(run.seconds.total for run in runs), 2),
         "trials": sum(run.trials for run in runs),
-        "measurements": sum(len(run.records) for run in runs),
+        "measurements": sum(len(run.measurements) for run in runs),
     }

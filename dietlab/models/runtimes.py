@@ -31,6 +31,10 @@ OURS_EAGER, OURS_COMPILED = f"{OURS}-eager", f"{OURS}-compile"
 ALSO_OURS = (OURS_EAGER, OURS_COMPILED)
 """No rivals of ours."""
 
+FROZEN = "torch-compile-frozen"
+"""PyTorch's compiler with frozen weights: the only form in which it packs them where the number of rows is
+dynamic, by oneDNN."""
+
 TORCH_AHEAD = "torch-aot"
 AHEAD = (OURS, TORCH_AHEAD, ANSOR)
 """Those that were compiled ahead of time, of which a profiler sees hardly any operation."""
@@ -38,6 +42,7 @@ AHEAD = (OURS, TORCH_AHEAD, ANSOR)
 KINDS: Mapping[str, str] = {
     "torch": "eager",
     "torch-compile": "compiled",
+    FROZEN: "prepacked",
     TORCH_AHEAD: "compiled",
     "onnxruntime": "prepacked",
     "zentorch": "prepacked",
@@ -75,6 +80,8 @@ def runtime(
         return called(original), known
     if name == "torch-compile":
         return compiled(original), known
+    if name == FROZEN:
+        return frozen(original), f"{known}, weights packed by oneDNN"
     ahead = f"{known}, ahead of time"
     if name == TORCH_AHEAD:
         return compile_ahead(model, original), ahead
@@ -97,6 +104,15 @@ def compiled(model: torch.nn.Module, **options: Any) -> Run:
     import torch
 
     return called(torch.compile(model, dynamic=True, **options))
+
+
+def frozen(model: torch.nn.Module) -> Run:
+    """Returns the model compiled for any length, its weights frozen and packed, in this process from now on:
+    ``torch.compile`` passes over ``options={"freezing": True}``."""
+    import torch._inductor.config
+
+    torch._inductor.config.freezing = True
+    return compiled(model)
 
 
 def replaced(original: torch.nn.Module, studies: list[str]) -> torch.nn.Module:

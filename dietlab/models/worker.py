@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from dietlab.errors import MissingDependencyError
+from dietlab.evaluation.vendors.pytorch import in_float32
 from dietlab.models.runtimes import AHEAD, KINDS, runtime
 from dietlab.models.shares import onnx_shares, time_shares
 from dietlab.models.zoo import Model
@@ -50,6 +51,7 @@ class Service:
 
         options, threads = request["options"], int(request["threads"])
         self.name, self.options, self.threads = request["contender"], options, threads
+        in_float32(torch)
         torch.set_num_threads(threads)
         self.model = Model.from_json(request["workload"])
         self.clock = clock_for(threads)

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from dietlab.dims import Shape
 from dietlab.errors import RecordError
-from dietlab.files import write_whole
+from dietlab.files import read_text, reading, write_whole
 from dietlab.published.triton_tile import TritonTile
 
 SCHEMA_VERSION = 1
@@ -167,24 +167,22 @@ class Published:
         """Reads what :meth:`save` wrote; reading runs no code.
 
         Raises:
-            RecordError: if the file is missing, damaged or of another schema.
+            RecordError: if the file is missing, damaged, cut off or of another schema: what was judged on
+            a part would be taken for all that was published.
         """
-        try:
-            header, *lines = map(json.loads, gzip.decompress(path.read_bytes()).decode().splitlines())
+        with reading(
+            RecordError,
+            f"published records are a .jsonl.gz file of schema {SCHEMA_VERSION}",
+            path,
+            "Fetch them: dietlab fetch-records autoheuristic.",
+        ):
+            header, *lines = map(json.loads, read_text(path).splitlines())
             if header["schema_version"] != SCHEMA_VERSION:
                 raise ValueError(f"schema {header['schema_version']}")
             told = header["origin"]
             origin = Origin(**{**told, "files": tuple(map(tuple, told["files"]))})
             records = tuple(map(PublishedRecord.from_json, lines))
             return cls(header["gpu"], origin, records, tuple(header["set_aside"].items()))
-        except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
-            if isinstance(error, RecordError):
-                raise
-            raise RecordError(
-                f"published records are a .jsonl.gz file of schema {SCHEMA_VERSION}",
-                f"{path}: {error}",
-                "Fetch them: dietlab fetch-records autoheuristic.",
-            ) from None
 
 
 def counted_reasons(reasons: Iterable[Mapping[str, int]]) -> tuple[tuple[str, int], ...]:

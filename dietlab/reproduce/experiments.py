@@ -182,6 +182,7 @@ def _model(folder: Path, study: Study, calls: Calls, settings: Settings) -> Path
             [study],
             lengths,
             against,
+            skip_absent=True,
             also=also,
             effort=calls.timing,
             shares=True,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
@@ -14,7 +13,7 @@ from dietlab.bench.deadline import Deadline, OutOfTime
 from dietlab.dispatch import versions
 from dietlab.errors import DietlabError, MissingDependencyError, StudyError, require_names
 from dietlab.events import Audience, Event, Observer, Stage
-from dietlab.files import locked, write_json
+from dietlab.files import locked, read_json, reading, write_json
 from dietlab.hardware import Hardware
 from dietlab.reproduce.amounts import amounts_named
 from dietlab.reproduce.experiments import RESULTS, Settings
@@ -73,21 +72,18 @@ class Reproduction:
         """
         path = Path(folder) / FACTS
         remedy = "`dietlab reproduce --out FOLDER` begins one."
-        try:
-            value = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise StudyError(
-                f"a reproduction has a readable {FACTS}", f"{path.parent}: {error}", remedy
-            ) from None
+        with reading(StudyError, f"a reproduction has a readable {FACTS}", path, remedy):
+            value = read_json(path)
         schema = value.get("schema_version") if isinstance(value, dict) else None
         if schema != SCHEMA_VERSION:
             raise StudyError(f"a reproduction has schema {SCHEMA_VERSION}", f"{path}: {schema}", remedy)
-        outcomes = {
-            name: Outcome(**{**found, "files": tuple(found["files"])})
-            for name, found in value["outcomes"].items()
-        }
-        hardware = Hardware.from_json(value["hardware"])
-        return cls(Path(folder), value["effort"], hardware, value["versions"], value["started"], outcomes)
+        with reading(StudyError, f"{FACTS} of a reproduction has all its fields", path, remedy):
+            outcomes = {
+                name: Outcome(**{**found, "files": tuple(found["files"])})
+                for name, found in value["outcomes"].items()
+            }
+            hardware = Hardware.from_json(value["hardware"])
+            return cls(Path(folder), value["effort"], hardware, value["versions"], value["started"], outcomes)
 
     def with_outcome(self, name: str, outcome: Outcome) -> Reproduction:
         """Returns it with another outcome of a step, which is on disk then."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dietlab.errors import RecordError, StudyError
-from dietlab.files import append_line, cut_truncated
+from dietlab.files import append_line, cut_truncated, read_lines, reading
 from dietlab.results.report import Report
 from dietlab.results.row import Row
 from dietlab.results.table import ResultTable
@@ -116,7 +116,7 @@ def resumed(path: Path, **about: Any) -> Journal:
 
 
 def read_journal(path: Path) -> Kept:
-    """Reads a journal, also while it is being written: a torn last line is passed over.
+    """Reads a journal, also while it is being written: a torn last line is passed over, with a warning.
 
     Raises:
         RecordError: if it is missing, or damaged before its last line.
@@ -129,28 +129,23 @@ def read_journal(path: Path) -> Kept:
         )
     about, *values = _lines(path)
     kept = Kept(about, {}, {})
-    for value in values:
-        if "study" in value:
-            facts = Report.of_facts(value["study"])
-            kept.studies[facts.name, facts.threads] = facts
-        else:
-            shape = Shape.from_json(value["shape"])
-            turn = Turn(value["workload"], value["threads"], value["cache"], shape)
-            kept.rows[turn] = tuple(Row.from_json(row) for row in value["rows"])
+    with reading(RecordError, "every line of a bench's rows has all its fields", path):
+        for value in values:
+            if "study" in value:
+                facts = Report.of_facts(value["study"])
+                kept.studies[facts.name, facts.threads] = facts
+            else:
+                shape = Shape.from_json(value["shape"])
+                turn = Turn(value["workload"], value["threads"], value["cache"], shape)
+                kept.rows[turn] = tuple(Row.from_json(row) for row in value["rows"])
     return kept
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
-    try:
-        whole, _, _ = path.read_text(encoding="utf-8").rpartition("\n")
-        values: list[dict[str, Any]] = [json.loads(line) for line in whole.splitlines()]
-    except (OSError, ValueError) as error:
-        raise RecordError(
-            "every line of a bench's rows is JSON",
-            f"{path}: {error}",
-            "Remove a damaged line: only the last one can be torn by a crash.",
-        ) from None
-    schema = values[0].get("schema_version") if values else None
+    rule, remedy = "every line of a bench's rows is JSON", "Remove a damaged line: only the last can be torn."
+    with reading(RecordError, rule, path, remedy):
+        values: list[dict[str, Any]] = [json.loads(line) for line in read_lines(path)]
+        schema = values[0].get("schema_version") if values else None
     if schema != SCHEMA_VERSION:
         raise RecordError(
             f"a bench's rows begin with a header of schema {SCHEMA_VERSION}", f"{path}: {schema}"

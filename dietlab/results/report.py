@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -11,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from dietlab.cards import Card, Carded
 from dietlab.errors import RecordError, WorkloadError
-from dietlab.files import write_json
+from dietlab.files import read_json, reading, write_json
 from dietlab.hardware import Hardware, above_roofline
 from dietlab.hardware.limits import Limits
 from dietlab.hardware.target import hardware_target
+from dietlab.results.holding import lacks
 from dietlab.results.one_layer import report_of_layer
 from dietlab.results.parts import Part, Place, layer_place, length_place, parts
 from dietlab.results.policies import Padding, padding_over
@@ -318,7 +317,8 @@ class Report(Carded):
         """Writes ``report.json``, compressed if the name ends in ``.gz``.
 
         Raises:
-            RecordError: if no row has a right result; what stands in the file stays.
+            RecordError: if no row has a right result, or the file's report holds more
+                (:func:`~dietlab.results.holding.lacks`); what stands in the file stays.
         """
         if not any(row.correct for row in self.rows):
             reasons = dict.fromkeys(row.plan for row in self.rows if row.plan)
@@ -326,6 +326,10 @@ class Report(Carded):
                 "a report that is saved has a right result",
                 f"{len(self.rows)} rows without one{': ' if reasons else ''}{'; '.join(reasons)}",
                 f"{path} is as it was." if Path(path).exists() else "",
+            )
+        if more := lacks(self, path):
+            raise RecordError(
+                "a report takes the place of one that holds no more", more, "Name another file."
             )
         write_json(Path(path), self.to_json(), error=RecordError)
 
@@ -350,11 +354,8 @@ class Report(Carded):
         Raises:
             RecordError: if it is missing or damaged.
         """
-        try:
-            data = Path(path).read_bytes()
-            return cls.from_json(json.loads(gzip.decompress(data) if Path(path).suffix == ".gz" else data))
-        except (OSError, ValueError) as error:
-            raise RecordError("a report is readable JSON", f"{path}: {error}") from None
+        with reading(RecordError, "a report is readable JSON", path):
+            return cls.from_json(read_json(path))
 
 
 def study_folder(name: str, threads: int) -> str:

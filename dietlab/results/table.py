@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dietlab.errors import RecordError
-from dietlab.files import write_whole, writing
+from dietlab.files import read_json, read_text, reading, write_whole, writing
 from dietlab.results.report import Report
 from dietlab.results.row import Row, with_reasons
 from dietlab.shapes import Shape
@@ -189,18 +189,20 @@ class ResultTable:
             RecordError: if a file is missing, damaged, or of another schema.
         """
         source = Path(path)
-        try:
-            data = source.read_bytes()
-            text = (gzip.decompress(data) if source.suffix == ".gz" else data).decode()
-            facts = json.loads(facts_path(source).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise RecordError("a bench is a readable CSV with its JSON beside it", error) from None
+        rule = "a bench is a readable CSV with its JSON beside it"
+        with reading(RecordError, rule, source):
+            text = read_text(source)
+            if not text.endswith("\n"):
+                raise ValueError(f"its last line is cut off: {text.rpartition(chr(10))[2]!r:.60}")
+        with reading(RecordError, rule, facts_path(source)):
+            facts = read_json(facts_path(source))
         if not isinstance(facts, dict) or facts.get("schema_version") != SCHEMA_VERSION:
             raise RecordError(f"a bench has schema {SCHEMA_VERSION}", facts_path(source), "Run it again.")
-        reports = tuple(map(Report.of_facts, facts["studies"]))
+        with reading(RecordError, "the facts of a bench have all their fields", facts_path(source)):
+            reports, about = tuple(map(Report.of_facts, facts["studies"])), facts["about"]
         rows = _rows(text, reports, source)
         found = (replace(r, rows=tuple(rows.get((r.name, r.threads), ()))) for r in reports)
-        return cls(tuple(found), facts["about"])
+        return cls(tuple(found), about)
 
 
 CORRECT = {"True": True, "False": False, "": None}

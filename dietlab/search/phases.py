@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from dietlab.events import PhaseSeconds
 from dietlab.measure import Record, Runner, Trial
+from dietlab.measure.record import each_once
 from dietlab.workloads import Workload
 
 Result = TypeVar("Result")
@@ -71,13 +72,14 @@ class _Watched:
 
 
 def with_records(seconds: PhaseSeconds, records: Iterable[Record]) -> PhaseSeconds:
-    """Returns model and search time together with the phases that records hold: compile, verify, measure.
+    """Returns model and search time together with the phases that records hold, each measurement's once:
+    compile, verify, measure.
 
     Args:
         seconds: of the phases that no record has.
         records: hold the seconds of the other phases.
     """
-    found = [record.phases for record in records]
+    found = [record.phases for record in each_once(records)]
     return replace(
         seconds,
         compile=sum(phases.compile for phases in found),

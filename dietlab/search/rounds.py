@@ -11,6 +11,7 @@ from dietlab.contracts import name_of, shown
 from dietlab.errors import MeasureError
 from dietlab.events import Audience, RoundFinished, TrialMeasured
 from dietlab.measure import Record, RecordStore, Round, Runner, Trial
+from dietlab.measure.record import each_once
 from dietlab.search.decide import Pair
 from dietlab.search.phases import PhaseTimer, with_records
 from dietlab.search.tuner import Proposal, Tuner
@@ -44,7 +45,8 @@ class Sitting:
         space: what is tuned.
         runner: measures what has no record yet.
         store: receives every record before it is announced.
-        listeners: are told of every new record.
+        listeners: are told of every new measurement. A replay may answer with one that was told before: it
+            is kept for the round that asked, and told no more.
         clock: tells time that the runner takes from the search's own.
     """
 
@@ -54,6 +56,10 @@ class Sitting:
     listeners: Audience
     clock: PhaseTimer = field(default_factory=PhaseTimer)
     _taken: set[int] = field(default_factory=set)
+    _told: dict[Record, None] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._told = dict.fromkeys(each_once(self.store.records))
 
     def records(self, proposal: Proposal, advance: Advance) -> tuple[Record, ...]:
         """Returns the records of a proposal, in its order; measures those that no earlier sitting left.
@@ -99,22 +105,27 @@ class Sitting:
                 self.store.append(record)
                 found[record.scheme, record.shape] = record
                 best = max(best, record.gflops(workload))
-                self.listeners.send(self._announcement(record))
+                self._tell(replace(record, asked_by=None))
                 left[record.scheme] -= 1
                 last = record.scheme in proposal.new and not left[record.scheme]
                 advance(f"best {best:.1f} GFLOP/s", int(last))
         return found
 
-    def _announcement(self, record: Record) -> TrialMeasured:
+    def _tell(self, record: Record) -> None:
+        if record in self._told:
+            return
+        self._told[record] = None
         gflops = record.gflops(self.space.workload)
-        scheme, shape, trials = record.scheme.key, str(record.shape), len(self.store.records)
-        return TrialMeasured(
-            scheme, shape, gflops, record.status, trials, record.reason, record.phases, record.device
+        scheme, shape, trials = record.scheme.key, str(record.shape), len(self._told)
+        self.listeners.send(
+            TrialMeasured(
+                scheme, shape, gflops, record.status, trials, record.reason, record.phases, record.device
+            )
         )
 
     def announce_round(self, number: int) -> None:
         """Tells what all rounds so far have come to."""
-        records, workload = self.store.records, self.space.workload
+        records, workload = [*self._told], self.space.workload
         failures = sum(not record.ok for record in records)
         best = max((record.gflops(workload) for record in records), default=0.0)
         seconds = with_records(self.clock.seconds, records)

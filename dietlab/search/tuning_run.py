@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from dietlab.cards import Card, Carded, Fold, Listing, Quantity, seconds_text, share_text
 from dietlab.cost import Known, too_few_pairs
 from dietlab.events import PhaseSeconds
-from dietlab.measure import frame_records, record_quantities, record_sections
+from dietlab.measure import Record, frame_records, record_quantities, record_sections
+from dietlab.measure.record import each_once
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class TuningRun(Known, Carded):
-    """The result of a search: its records and the model fitted on them.
+    """The result of a search: its records and the model fitted on them. Of a replay, the records name a
+    measurement again in each round that asked for it; ``measurements``, ``seconds`` and what is told count it
+    once.
 
     Args:
         seconds: wall-clock time by phase; of a resumed run's earlier parts only compile, verify and measure.
@@ -34,12 +37,17 @@ class TuningRun(Known, Carded):
         return len({record.scheme for record in self.records})
 
     @property
+    def measurements(self) -> tuple[Record, ...]:
+        """The measurements that were made, each once."""
+        return each_once(self.records)
+
+    @property
     def failures(self) -> int:
         """The number of schemes of which a measurement failed."""
         return len({record.scheme for record in self.records if not record.ok})
 
     def to_frame(self) -> pd.DataFrame:
-        """Returns a table with one row a record: see
+        """Returns a table with one row a record, a round's question: see
         :func:`~dietlab.measure.record_tables.frame_records`."""
         return frame_records(self.records, self.space.workload)
 
@@ -50,12 +58,12 @@ class TuningRun(Known, Carded):
         workload = self.space.workload
         best = max((record.gflops(workload) for record in self.records), default=0.0)
         facts = (
-            *record_quantities(self.records),
+            *record_quantities(self.measurements),
             Quantity(f"{best:,.1f} GFLOP/s", "at best"),
             Quantity(seconds_text(self.seconds.total), "of tuning"),
         )
         sections = (
-            *record_sections(self.records, workload),
+            *record_sections(self.measurements, workload),
             Fold("Time of tuning", self._phases),
             Fold("Cost model", self._quality),
             Fold("Shapes", self.shapes.table),

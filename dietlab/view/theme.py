@@ -77,6 +77,7 @@ RIVALS = (
     "cublaslt-tuned",
     "torch-compile",
     "triton",
+    "torch-compile-frozen",
 )
 """Contenders in grey, in the order that gives each its dash and symbol in every figure."""
 

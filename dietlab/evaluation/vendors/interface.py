@@ -12,6 +12,7 @@ from dietlab.timing.threads import pool_env
 from dietlab.workloads import FloatArray, Workload
 
 __all__ = [
+    "IN_FLOAT32",
     "Call",
     "Kind",
     "NoFormError",
@@ -26,6 +27,12 @@ __all__ = [
 ]
 
 Kind = Literal["plain", "prepacked"]
+
+IN_FLOAT32 = (
+    "Contenders on the CPU compute float32 products in float32: PyTorch's float32_matmul_precision and "
+    "oneDNN's fpmath mode are set so in their processes, whatever they are elsewhere."
+)
+"""The remark of a report about the precision of float32."""
 
 
 class PreparedLayer(Protocol):
@@ -68,7 +75,9 @@ def contender_env(threads: int) -> dict[str, str]:
     ``TORCH_DEVICE_BACKEND_AUTOLOAD=0`` keeps PyTorch from importing whatever extensions are installed
     beside it, which may replace its operators: the contender torch is PyTorch alone. With
     ``ZENDNNL_MATMUL_WEIGHT_CACHE=0`` ZenDNN neither keeps weights that come with a call nor packs them in
-    place.
+    place. ``ONEDNN_DEFAULT_FPMATH_MODE=STRICT``, also by its older name, keeps oneDNN from computing float32
+    in bfloat16, which a user's setting may allow; what PyTorch was told is set back by
+    :func:`~dietlab.evaluation.vendors.pytorch.in_float32`.
 
     Args:
         threads: cores that the contender may use.
@@ -85,6 +94,8 @@ def contender_env(threads: int) -> dict[str, str]:
         "OPENBLAS_THREAD_TIMEOUT": "22",
         "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
         "ZENDNNL_MATMUL_WEIGHT_CACHE": "0",
+        "ONEDNN_DEFAULT_FPMATH_MODE": "STRICT",
+        "DNNL_DEFAULT_FPMATH_MODE": "STRICT",
     }
 
 

@@ -9,6 +9,7 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
+from dietlab.errors import MeasureError
 from dietlab.evaluation.vendors.interface import (
     Call,
     Kind,
@@ -41,13 +42,27 @@ def import_torch() -> ModuleType:
         raise absent("torch", error) from None
 
 
+def in_float32(torch: Any) -> None:
+    """Makes PyTorch compute float32 products in float32 in this process.
+
+    Layers compute in bfloat16 on a processor that has instructions for it, where a startup file says
+    ``set_float32_matmul_precision("medium")`` or sets oneDNN's own precision.
+    """
+    torch.set_float32_matmul_precision("highest")
+    matmul = getattr(torch.backends.mkldnn, "matmul", None)  # since PyTorch 2.9
+    if matmul is not None:
+        matmul.fp32_precision = "ieee"
+
+
 def open_torch(threads: int) -> Any:
-    """Returns PyTorch, set to compute with ``threads`` threads and without gradients.
+    """Returns PyTorch, set to compute with ``threads`` threads, in float32 where that is asked for, and
+    without gradients.
 
     Raises:
         MissingDependencyError: if it is absent.
     """
     torch = import_torch()
+    in_float32(torch)
     torch.set_num_threads(threads)
     torch.set_grad_enabled(False)
     return torch
@@ -127,14 +142,16 @@ class Torch:
 @dataclass(frozen=True)
 class OneDnnLayer:
     """``mkldnn::_linear_pointwise``, which fuses the activation, or a residual without one, and
-    returns a fresh tensor: see :class:`~dietlab.timing.device.Output`."""
+    returns a fresh tensor: see :class:`~dietlab.timing.device.Output`. Weights are packed for ``rows``."""
 
     torch: Any
     workload: Workload
     packed: Any
     bias: Any
+    rows: int
 
     def bind(self, operands: Operands, out: FloatArray) -> Call:
+        require_rows(self.rows, out)
         given, linear = tensors(self.torch, operands), self.torch.ops.mkldnn._linear_pointwise
         x, residual = given["x"], given.get("residual")
         activation = self.workload.epilogue.activation
@@ -143,6 +160,21 @@ class OneDnnLayer:
         attribute, form = ("gelu", GELU_FORM[activation]) if activation in GELU_FORM else (activation, "")
         fused = partial(linear.default, x, self.packed, self.bias, attribute, [], form)
         return fused if residual is None else _then_add(fused, residual)
+
+
+def require_rows(rows: int, out: FloatArray) -> None:
+    """Requires that weights serve the number of rows that they were packed for: oneDNN packs nothing when it
+    is told of one row, and for few rows otherwise than for many.
+
+    Raises:
+        MeasureError: for another number.
+    """
+    if len(out) != rows:
+        raise MeasureError(
+            f"oneDNN's weights were packed for {rows} rows",
+            f"a call with {len(out)}",
+            "Call prepare() with its shape.",
+        )
 
 
 def _then_add(compute: Callable[[], Any], residual: Any) -> Call:
@@ -163,8 +195,10 @@ class OneDnnInt8Layer:
     packed: Any
     constants: dict[str, Any]
     signed: bool
+    rows: int
 
     def bind(self, operands: Operands, out: FloatArray) -> Call:
+        require_rows(self.rows, out)
         torch, given = self.torch, {**self.constants, **tensors(self.torch, operands)}
         x, zero = (given["x"], 0) if self.signed else (given["x"].view(torch.uint8) ^ ZERO_POINT, ZERO_POINT)
         activation, scale, residual = (
@@ -221,6 +255,6 @@ class OneDnnPacked:
             w = given.pop("w")
             packed = self._torch.ops.onednn.qlinear_prepack(w, [rows, w.shape[1]])
             signed = self._torch.cpu._is_amx_tile_supported()
-            return OneDnnInt8Layer(self._torch, workload, packed, given, signed)
+            return OneDnnInt8Layer(self._torch, workload, packed, given, signed, rows)
         packed = self._torch.ops.mkldnn._reorder_linear_weight(given["w"], rows)
-        return OneDnnLayer(self._torch, workload, packed, given.get("bias"))
+        return OneDnnLayer(self._torch, workload, packed, given.get("bias"), rows)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from time import time
 from typing import Any
@@ -22,6 +23,7 @@ from dietlab.events import (
     StageStarted,
     TrialMeasured,
 )
+from dietlab.files import read_json, reading
 from dietlab.measure import Record
 from dietlab.measure.store import SCHEMA_VERSION
 from dietlab.search import DECIDE, SEARCH, effort_named
@@ -55,6 +57,7 @@ class StudyTail:
     def _rewind(self) -> None:
         self._offset = self._records = self._failures = 0
         self._kernels: set[str] = set()
+        self._measured: set[Record] = set()
         self._best, self._spent = 0.0, PhaseSeconds()
         self._started = self._searched = self._deciding = self._ended = False
         self._decided = self._told = 0
@@ -119,7 +122,10 @@ class StudyTail:
         return StageStarted(DECIDE, self._decisions, "measurement", done)
 
     def _events_of(self, line: bytes) -> list[Event]:
-        record = Record.from_json(_parsed(self._path, line))
+        record = replace(Record.from_json(_parsed(self._path, line)), asked_by=None)
+        if record in self._measured:  # a replay's, for another round
+            return []
+        self._measured.add(record)
         self._records += 1
         self._failures += not record.ok
         gflops, phases = record.gflops(self.study.workload), record.phases
@@ -165,7 +171,8 @@ class StudyTail:
         facts = self.study.folder / FACTS
         if self.finished and _written(facts) > self._told:
             self._told = _written(facts)
-            value = json.loads(facts.read_text(encoding="utf-8"))
+            with reading(RecordError, "what tuning left is readable", facts):
+                value = read_json(facts)
             if value["held_out_metrics"]:
                 events.append(ModelFitted(1, self._records, value["held_out_metrics"]))
             seconds = PhaseSeconds(**value["seconds"])

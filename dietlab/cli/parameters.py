@@ -1,0 +1,45 @@
+"""Types of the ``dietlab`` command's arguments, which check themselves before anything is done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+class OutFile(click.Path):
+    """A file to write: its folder exists, which is known before anything is measured."""
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path = super().convert(value, param, ctx)
+        folder = Path(str(path)).parent
+        if not folder.is_dir():
+            self.fail(f"a file is written to a folder that exists; got {folder}", param, ctx)
+        return path
+
+
+OUT_FILE = OutFile()
+
+
+class Address(click.ParamType):
+    """HOST:PORT; an IPv6 address stands in brackets, as in a URL."""
+
+    name = "HOST:PORT"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int]:
+        host, _, port = str(value).rpartition(":")
+        bracketed = host.startswith("[") and host.endswith("]")
+        host = host[1:-1] if bracketed else host
+        if not host or (":" in host) != bracketed or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+            told = "an address reads HOST:PORT, as in 127.0.0.1:9190 or [::1]:9190"
+            self.fail(f"{told}; got {value!r}", param, ctx)
+        return host, int(port)
+
+
+ADDRESS = Address()
