@@ -5,6 +5,8 @@
 ##   make test         Set up, then run the test suite, with the same examples every time
 ##   make test-thorough
 ##                     Run what `make test` leaves out: long sweeps, and tests that take minutes
+##   make test-newest  Run the tests that packages touch with the newest versions that pip finds, without
+##                     constraints.txt: an environment of its own, build/newest
 ##   make test-explore Run the property tests with new random examples, and more of them; to keep the
 ##                     one that fails, write it above the test as @example(...)
 ##   make lab          Set up, then open JupyterLab on notebooks/
@@ -64,7 +66,7 @@ TEST_STAMP := $(VENV)/.installed-$(TEST_EXTRAS)
 STAMP := $(VENV)/.installed-$(or $(EXTRAS),none)
 STUDY := runs/quickstart$(if $(THREADS),-$(THREADS))
 
-.PHONY: help quickstart test test-thorough test-explore chromium notebooks docs links lab install lint clean
+.PHONY: help quickstart test test-thorough test-newest test-explore chromium notebooks docs links lab install lint clean
 
 help:
 	@sed -n 's/^## \{0,1\}//p' $(firstword $(MAKEFILE_LIST))
@@ -80,6 +82,21 @@ test: $(TEST_STAMP) chromium
 
 test-thorough: $(TEST_STAMP) chromium
 	$(BIN)/python -m pytest -m thorough $(SHARED_OUT) $(PYTEST_ARGS)
+
+# The whole model's packages, PyTorch and AMD's library stay as pinned: each fits one release of another.
+NEWEST := build/newest
+NEWEST_EXTRAS := test,lab,mkl,onnxruntime,heuristics,parquet,rpc,optuna
+NEWEST_TESTS := $(addprefix tests/test_,$(addsuffix .py,arrays cards compare cost cost_models dispatch evaluate explore \
+	explorers_results files libraries measure panel record_files results_page rpc saving search shapes strategies \
+	study_cli vendors view))
+
+test-newest: $(BIN)/python
+	rm -rf $(NEWEST)
+	$(BIN)/python -m venv $(NEWEST)
+	$(NEWEST)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[$(NEWEST_EXTRAS)]'
+	$(NEWEST)/bin/python -m pip list --format freeze --disable-pip-version-check > $(NEWEST)/versions.txt
+	$(NEWEST)/bin/python -m pytest -m "not thorough and not browser" $(SHARED_OUT) $(PYTEST_ARGS) \
+		$(wildcard $(NEWEST_TESTS))
 
 # Hypothesis marks the tests that it gives examples to.
 test-explore: $(TEST_STAMP)

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
+# A class with a functools.cached_property that goes to another process by cloudpickle.
+#
 # Guess: cloudpickle takes a class that a script defines to another process whole, also one with a
-# functools.cached_property, as frozen dataclasses have them.
-#
-# cloudpickle 3.1.2 on CPython 3.10 and 3.11 does not: a cached_property has a lock there, which cannot be pickled.
-# CPython 3.12 took the lock away (python/cpython#87634), and the same class travels. A reducer in the pickler's
-# dispatch_table that makes the property anew, with its name, helps on all versions; dietlab/carried.py has one.
-#
-# Seen with cloudpickle 3.1.2, CPython 3.11.7:
+#   cached_property, as frozen dataclasses have them.
+# Versions: cloudpickle 3.1.2, CPython 3.11.7.
+# Behaviour: on CPython 3.10 and 3.11 it does not: a cached_property has a lock there, which cannot be pickled.
+#   CPython 3.12 took the lock away (python/cpython#87634), and the same class travels. A reducer in the pickler's
+#   dispatch_table that makes the property anew, with its name, helps on all versions; dietlab/carried.py has one.
+# Seen:
 #   TypeError: cannot pickle '_thread.RLock' object
 #   with a reducer: 4
-#
 # Needs Python 3.10 or 3.11 (PYTHON=...); with another it says so and ends. Exit status 1: the behaviour changed.
 set -euo pipefail
 

@@ -26,6 +26,9 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+FINDING = ["Guess", "Versions", "Behaviour", "Seen"]
+"""The parts of a finding's header, in their order."""
+
 CONDA_NAMES = {"pytorch": "torch"}
 """What conda-forge calls otherwise than the package index."""
 
@@ -318,3 +321,15 @@ def test_notebooks_carry_no_paths() -> None:
         for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
             outputs = json.dumps(cell.get("outputs", []))
             assert not re.search(r'(?:^|[\s"(\'])/\w+/\w', outputs), path.name
+
+
+@pytest.mark.parametrize("script", sorted((ROOT / "findings").glob("*.sh")), ids=lambda path: path.stem)
+def test_a_finding_says_what_was_guessed_and_seen(script: Path) -> None:
+    text = script.read_text()
+    header = [line for line in text.splitlines() if line.startswith("#")]
+    parts = [part for line in header if (part := line[2:].split(":")[0]) in FINDING]
+    assert parts == FINDING
+    assert text.startswith("#!/usr/bin/env bash\n# ") and "\nset -euo pipefail\n" in text
+    assert "mktemp -d" in text and "| grep -q" not in text and "import dietlab" not in text
+    assert re.search(r"[\w-]+==\d", text), "no package is pinned"
+    assert script.stat().st_mode & 0o111
