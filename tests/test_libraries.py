@@ -131,7 +131,7 @@ def test_library_in_the_working_folder_is_found_and_refused_alike(
     monkeypatch.chdir(copy)
     assert load(".").facts == load("library.so").facts == load(copy).facts
     change(copy, file_bytes=3)
-    with pytest.raises(DispatchError, match=r"file_bytes of its manifest, 3; got library.so"):
+    with pytest.raises(DispatchError, match=r"file_bytes of its manifest, 3; got library\.so"):
         load(".")
 
 
