@@ -223,12 +223,7 @@ def run_in_background(work: Work[Result], observers: Iterable[Observer] = ()) ->
     Raises:
         DietlabError: if ``work`` is no function.
     """
-    if not callable(work):
-        raise DietlabError(
-            "work is a function of observers",
-            type(work).__name__,
-            "Write lambda observers: dl.tune(space, shapes, runner, observers=observers).",
-        )
+    require_work(work)
     watching = tuple(observers)
     run = BackgroundRun(work, watching)
     for observer in watching:
@@ -236,6 +231,20 @@ def run_in_background(work: Work[Result], observers: Iterable[Observer] = ()) ->
             observer.attach(run)
     run.start()
     return run
+
+
+def require_work(work: object) -> None:
+    """Checks that work can be begun.
+
+    Raises:
+        DietlabError: if it is no function.
+    """
+    if not callable(work):
+        raise DietlabError(
+            "work is a function of observers",
+            type(work).__name__,
+            "Write lambda observers: dl.tune(space, shapes, runner, observers=observers).",
+        )
 
 
 def _let_go(error: BaseException) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from dietlab.errors import HardwareError
-from dietlab.hardware import UNITS, CpuLimits, Hardware, detect, detect_gpu, system
+from dietlab.hardware import UNITS, CpuLimits, GpuLimits, Hardware, detect, detect_gpu, system
 from dietlab.hardware.instruction_sets import FAMILIES, LINUX_NAMES, X86_WIDE, used
 
 LIMITS = {
@@ -529,3 +529,8 @@ def test_gpu_of_this_machine_is_described_or_missed() -> None:
     else:
         assert found.kind == "cuda" and found.cores >= 1 and found.gpu.arch.startswith("sm_")
         assert found.gpu.smem_per_block_bytes <= found.gpu.smem_per_sm_bytes
+
+
+def test_what_a_call_uses_is_counted_in_cores_and_in_whole_gpus() -> None:
+    assert [CpuLimits.used(cores) for cores in (1, 2)] == ["one core", "2 cores"]
+    assert GpuLimits.used(1) == GpuLimits.used(132) == "one GPU"

@@ -436,7 +436,7 @@ def test_treatments_of_the_edge_stand_beside_the_reported_ones() -> None:
     assert list(frame.columns) == [
         "RTX 2080 Ti (reported)",
         "RTX 3090 (reported)",
-        f"{PROCESSOR.name}, 1 core",
+        f"{PROCESSOR.name}, one core",
     ]
     here = frame.iloc[:, -1]
     assert here["bound checks"] == 1.0 and here["local padding"] == pytest.approx(2.0)

@@ -55,7 +55,7 @@ WRONG: dict[str, tuple[Callable[[], object], type[DietlabError], str]] = {
     "speedups": (lambda: dl.speedup_explorer(3), RecordError, "got 3"),
     "speedups, several": (lambda: dl.speedup_explorer([None, None]).restore(3), DietlabError, "a state is"),
     "speedups, runs": (lambda: dl.speedup_explorer([], "runs/dense"), DietlabError, "is of class Mapping"),
-    "panel, start": (lambda: TuningPanel(start=3), DietlabError, "a function of observers; got 3"),
+    "panel, start": (lambda: TuningPanel(start=3), DietlabError, "a function of observers; got int"),
     "panel, interval": (lambda: TuningPanel("soon"), DietlabError, "TuningPanel.follow(study)"),
     "panel, endless": (lambda: TuningPanel(float("inf")), DietlabError, "a number from 0 on; got inf"),
     "panel, not a number": (lambda: TuningPanel(float("nan")), DietlabError, "a number from 0 on; got nan"),

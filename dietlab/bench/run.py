@@ -18,7 +18,6 @@ from dietlab.bench.random_shapes import check_shapes
 from dietlab.bench.studies import own_libraries, study_of, watched
 from dietlab.bench.suite import Suite, Task
 from dietlab.bench.validity import check_lengths
-from dietlab.cards import counted
 from dietlab.dispatch import Operator, versions
 from dietlab.errors import DietlabError, StudyError, require_names
 from dietlab.evaluation.evaluate import Contest, contest
@@ -302,7 +301,8 @@ def play(
         started = perf_counter()
         held_out = turn.shape not in seen
         rows = journal.measured(turn, partial(opened.rows, turn.shape, turn.cache, held_out))
-        where = f"{turn.workload}, {counted(turn.threads, 'core')}, {turn.cache}, {turn.shape}"
+        known = journal.studies.get((turn.workload, turn.threads))
+        where = ", ".join([turn.workload, *([known.used] if known else []), turn.cache, str(turn.shape)])
         recent.append(perf_counter() - started)
         progress.advance(f"{where}{_standing(rows)}")
 

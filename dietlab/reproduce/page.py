@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dietlab.cards import counted
 from dietlab.reproduce.claims import claims_table
 from dietlab.reproduce.paper import read_claims
 from dietlab.reproduce.run import Outcome, Reproduction
@@ -91,8 +90,8 @@ def step_table(work: Reproduction, steps: Mapping[str, Step] = STEPS) -> Table:
 
 def _about(work: Reproduction) -> list[str]:
     known = ", ".join(f"{name} {version}" for name, version in work.versions.items())
-    cores = counted(work.hardware.cores, "core")
-    return [f"{work.hardware.name}, {cores}; effort {work.effort}; begun {work.started}; {known}"]
+    used = work.hardware.limits.used(work.hardware.cores)
+    return [f"{work.hardware.name}, {used}; effort {work.effort}; begun {work.started}; {known}"]
 
 
 def _section(work: Reproduction, step: Step) -> Section:

@@ -14,6 +14,7 @@ from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from dietlab.background import require_work
 from dietlab.dispatch import Portfolio, choose_portfolio
 from dietlab.errors import (
     DietlabError,
@@ -220,9 +221,8 @@ def panel_arguments(interval: object, clock: object, title: object, start: objec
         raise DietlabError("the title of a panel is a text", _told(title))
     if not callable(clock):
         raise DietlabError("the clock of a panel is a function", _told(clock))
-    if start is not None and not callable(start):
-        remedy = "For example start=lambda observers: study.tune(runner, observers)."
-        raise DietlabError("what a panel starts is a function of observers", _told(start), remedy)
+    if start is not None:
+        require_work(start)
 
 
 def _told(given: object) -> str:
