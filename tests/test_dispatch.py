@@ -34,12 +34,14 @@ from dietlab.dispatch import (
 )
 from dietlab.dispatch.build import entries
 from dietlab.dispatch.dispatcher import best_cuts
+from dietlab.dispatch.measured import beyond_measured
 from dietlab.errors import DispatchError
 from dietlab.hardware import Hardware
+from dietlab.measure import SyntheticRunner
 from dietlab.plans import Leaf, Split, depth, heights, leaves, plan_for
-from dietlab.search import TuningRun
+from dietlab.search import TuningRun, tune
 from dietlab.shapes import Dim, Shape, ShapeSet
-from dietlab.space import CpuMicroKernel, with_rows
+from dietlab.space import CpuMicroKernel, build_space, with_rows
 from dietlab.workloads import BatchMatmul, Dense, tolerance
 
 try:
@@ -866,3 +868,42 @@ def test_library_runs_where_tvm_cannot_be_imported(op: Operator, way: str) -> No
         [sys.executable, "-c", script, str(op.path)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+# How far measurements reach
+
+
+@pytest.mark.parametrize(
+    ("dim", "measured", "said"),
+    [
+        (Dim(1, 4096), (1, 8), "T in 1..4096 was tuned for and measured in 1..8: .* reach T=4096."),
+        (Dim(1, 4096), (2048, 4096), "measured in 2048..4096: .* reach T=1."),
+        (Dim(1, 4096), (64, 128), "measured in 64..128: .* reach T=1 and T=4096."),
+        (Dim(1, 4096), (1, 4096), None),
+        (Dim(1, 4096), (1, 2049), None),
+        (Dim(1, 128), (1, 64), "reach T=128."),
+        (Dim(1, 128), (1, 65), None),
+    ],
+)
+def test_a_range_far_beyond_what_was_measured_is_told(
+    dim: Dim, measured: tuple[int, int], said: str | None
+) -> None:
+    found = beyond_measured({"T": dim}, (("T", *measured),))
+    assert re.search(said, found) if said else found == ""
+    assert beyond_measured({"T": dim}, ()) == "", "older dispatchers do not know"
+
+
+def test_a_dispatcher_says_where_it_rests_on_predictions_alone(tmp_path: Path) -> None:
+    wide = Dense(T=Dim(1, 4096), N=64, K=32)
+    texts = []
+    for lengths in ([1, 2, 4, 8], [1, 64, 4096]):
+        shapes = ShapeSet.extents(wide, lengths)
+        run = tune(build_space(wide, HARDWARE), shapes, SyntheticRunner(HARDWARE), "smoke")
+        dispatcher = train_dispatcher(choose_portfolio(run, max_kernels=3))
+        assert dispatcher.reach == (("T", 1, lengths[-1]),)
+        dispatcher.save(tmp_path / "dispatcher.json")
+        assert Dispatcher.load(tmp_path / "dispatcher.json") == dispatcher
+        texts.append(dispatcher.to_source())
+        assert (dispatcher.caution != "") == (lengths[-1] == 8)
+    assert "# T in 1..4096 was tuned for and measured in 1..8: further away" in texts[0]
+    assert "Tune with shapes that reach T=4096." in texts[0] and "predictions" not in texts[1]

@@ -29,6 +29,7 @@ from dietlab.cli.options import (
 from dietlab.cli.recorded import recorded_file, tuning_facts, tuning_text
 from dietlab.cli.telling import BUILDING, TUNING, Telling, quiet_option
 from dietlab.cost import Prior
+from dietlab.dispatch.measured import beyond_measured, reach_of
 from dietlab.errors import DietlabError
 from dietlab.hardware import Hardware
 from dietlab.measure import LocalRunner, RemoteRunner, read_records
@@ -127,7 +128,14 @@ def tune_command(
         run = tuned(study, telling, (rpc, key) if rpc and key else None, ahead)
     show(tuning_facts(run), as_json, tuning_text(run))
     if not as_json:
+        warn(beyond_measured(run.space.workload.dims, reach_of(run)))
         telling.suggest(out)
+
+
+def warn(caution: str) -> None:
+    """Tells a caution, if there is one, beside the result."""
+    if caution:
+        click.echo(f"note: {caution}")
 
 
 Servers = tuple[tuple[str, int], str]
@@ -194,4 +202,5 @@ def build_command(study: str, max_kernels: int | None, quiet: bool) -> None:
     )
     if op.refusal:
         click.echo(f"It does not run on this machine: {op.refusal.value}")
+    warn(opened.dispatcher().caution)
     telling.suggest(study)

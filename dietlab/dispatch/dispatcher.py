@@ -13,6 +13,7 @@ import numpy.typing as npt
 from dietlab.cards import Card, Carded, Fold, Listing, Quantity, counted
 from dietlab.dispatch.choice import UNCOVERED, lost
 from dietlab.dispatch.length_grid import length_grid
+from dietlab.dispatch.measured import Reach, beyond_measured
 from dietlab.dispatch.portfolio import Portfolio
 from dietlab.errors import DispatchError, require_type
 from dietlab.files import read_json, reading, write_json
@@ -55,6 +56,8 @@ class Dispatcher(Carded):
         tree: its leaves name schemes by number.
         expected_slowdown: the weighted geometric mean over the training shapes of the chosen scheme's
             time over the best candidate's, measured or predicted.
+        reach: how far measurements reach (:func:`~dietlab.dispatch.measured.reach_of`); empty if that is not
+            known.
     """
 
     workload: Workload
@@ -62,6 +65,7 @@ class Dispatcher(Carded):
     schemes: tuple[Scheme, ...]
     tree: Tree
     expected_slowdown: float = 1.0
+    reach: Reach = ()
 
     def __post_init__(self) -> None:
         used = {leaf.scheme for leaf in leaves(self.tree)}
@@ -75,6 +79,12 @@ class Dispatcher(Carded):
         reached = boxes(self.tree, {rows: (1, None)})
         found = (needed(self.schemes[number], *box[rows]) for number, box in reached)
         return tuple(sorted({kernel for kernels in found for kernel in kernels}))
+
+    @property
+    def caution(self) -> str:
+        """What users are told where the range reaches far beyond what was measured; nothing where it does
+        not."""
+        return beyond_measured(self.workload.dims, self.reach)
 
     def scheme(self, shape: Shape) -> Scheme:
         """Returns the scheme that covers ``shape``, inside the tuned range or beyond it."""
@@ -91,6 +101,8 @@ class Dispatcher(Carded):
         if self.workload.dims:
             ranges = ", ".join(f"{name} in {dim}" for name, dim in self.workload.dims.items())
             lines.append(f"    # tuned for {ranges}; beyond it a safe choice")
+        if self.caution:
+            lines.append(f"    # {self.caution}")
         return "\n".join([*lines, *self._rules(self.tree, 1)]) + "\n"
 
     def _rules(self, tree: Tree, level: int) -> list[str]:
@@ -155,7 +167,7 @@ class Dispatcher(Carded):
 
     def to_json(self) -> dict[str, Any]:
         """Returns the dispatcher as a JSON value: schemes by key, and the tree."""
-        return {
+        value = {
             "schema_version": SCHEMA_VERSION,
             "workload": workload_to_json(self.workload),
             "hardware": self.hardware.to_json(),
@@ -163,6 +175,7 @@ class Dispatcher(Carded):
             "tree": tree_to_json(self.tree),
             "expected_slowdown": self.expected_slowdown,
         }
+        return {**value, "reach": {name: ends for name, *ends in self.reach}} if self.reach else value
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Dispatcher:
@@ -182,6 +195,9 @@ class Dispatcher(Carded):
                 tuple(Scheme.from_key(key) for key in value["schemes"]),
                 tree_from_json(value["tree"]),
                 float(value["expected_slowdown"]),
+                tuple(
+                    (str(name), int(low), int(high)) for name, (low, high) in value.get("reach", {}).items()
+                ),
             )
 
     def save(self, path: str | Path) -> None:
@@ -366,4 +382,5 @@ def _dispatcher(portfolio: Portfolio, tree: Tree, weights: Values) -> Dispatcher
         tuple(used),
         relabelled(tree, numbers),
         float(np.exp(weights @ np.log(slowdowns))),
+        portfolio.reach,
     )

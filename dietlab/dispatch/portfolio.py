@@ -15,6 +15,7 @@ from dietlab.cost import Known
 from dietlab.dispatch.candidates import candidate_plans
 from dietlab.dispatch.choice import Choice
 from dietlab.dispatch.length_grid import length_grid
+from dietlab.dispatch.measured import Reach, reach_of
 from dietlab.errors import DispatchError, require_type
 from dietlab.hardware import Hardware
 from dietlab.shapes import Shape, ShapeSet
@@ -47,6 +48,8 @@ class Portfolio(Carded):
         curve: ``(micro-kernels, mean slowdown)`` for every size up to the chosen one that covers all shapes.
         safe_scheme: serves shapes beyond the range: the plan predicted fastest on the range's end times
             :data:`BEYOND`.
+        reach: how far measurements reach (:func:`~dietlab.dispatch.measured.reach_of`); empty if that is not
+            known.
     """
 
     workload: Workload
@@ -58,6 +61,7 @@ class Portfolio(Carded):
     best_seconds: tuple[float, ...]
     curve: tuple[tuple[int, float], ...]
     safe_scheme: Scheme
+    reach: Reach = ()
 
     def __len__(self) -> int:
         return len(self.micro_kernels)
@@ -167,6 +171,7 @@ def _portfolio(
         tuple(choice.table.min(axis=0).tolist()),
         tuple(curve),
         safe,
+        reach_of(run),
     )
 
 

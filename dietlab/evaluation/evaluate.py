@@ -106,7 +106,17 @@ def evaluate(
             library={**op.facts, **overheads(op, shapes)},
             rows=tuple(rows),
             contenders=opened.contenders,
-            notes=(*lineup.notes, opened.match.note, *precision_notes(op.workload.dtype, target)),
+            notes=tuple(
+                filter(
+                    None,
+                    (
+                        lineup.dispatcher.caution,
+                        *lineup.notes,
+                        opened.match.note,
+                        *precision_notes(op.workload.dtype, target),
+                    ),
+                )
+            ),
             shape_set=shapes,
         )
 

@@ -16,6 +16,12 @@ from dietlab.workloads import Workload
 
 Status = Literal["ok", "build_failed", "wrong", "crashed", "timeout", "refused"]
 
+SEARCH = "search"
+"""The first stage of tuning: schemes of the whole space are tried."""
+
+DECIDE = "decide"
+"""The second stage: plans that compete for a shape are measured where the library depends on them."""
+
 
 @dataclass(frozen=True)
 class Trial:

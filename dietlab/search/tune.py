@@ -11,13 +11,14 @@ from dietlab.cost import COST_MODEL, Fitted, Predictor, Prior, fitted_by, predic
 from dietlab.errors import MeasureError, SpaceError, require_type
 from dietlab.events import ModelFitted, Observer, Stage, audience
 from dietlab.measure import Record, RecordStore, Runner
+from dietlab.measure.record import DECIDE, SEARCH
 from dietlab.search.decide import Pair
 from dietlab.search.effort import Effort, effort_named
 from dietlab.search.phases import PhaseTimer, with_records
 from dietlab.search.rounds import Advance, Proposals, Sitting
 from dietlab.search.state import Strategy
 from dietlab.search.strategies import strategy_named
-from dietlab.search.tuner import DECIDE, SEARCH, Proposal, Tuner
+from dietlab.search.tuner import Proposal, Tuner
 from dietlab.search.tuning_run import TuningRun
 from dietlab.shapes import ShapeSet
 from dietlab.space import Space

@@ -20,17 +20,12 @@ from dietlab.cost import (
 from dietlab.dispatch import length_grid
 from dietlab.errors import ModelError
 from dietlab.measure import Record, Round, Trial
+from dietlab.measure.record import DECIDE, SEARCH
 from dietlab.search.decide import Decision, Pair
 from dietlab.search.effort import Effort
 from dietlab.search.state import SearchState, Strategy, proposed, target_shape
 from dietlab.shapes import Shape, ShapeSet
 from dietlab.space import Scheme, Space
-
-SEARCH = "search"
-"""The first stage: schemes of the whole space are tried."""
-
-DECIDE = "decide"
-"""The second stage: plans that compete for a shape are measured where the library depends on them."""
 
 REFERENCES = 2
 """Schemes of earlier rounds that each round of the search measures again, to compare rounds."""
