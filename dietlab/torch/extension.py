@@ -6,25 +6,24 @@ process that is killed leaves for ever, and paths without blanks alone (PyTorch 
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
 import torch
 import tvm_ffi
-from filelock import FileLock, Timeout
 from torch.utils import cpp_extension
 
-from dietlab.errors import MissingDependencyError
-from dietlab.files import replacing
+from dietlab.errors import DietlabError, MissingDependencyError
+from dietlab.files import replacing, turn, write_whole, writing
 
 FOLDER = Path(__file__).parent
 COMPILED = FOLDER / "compiled"
@@ -44,9 +43,10 @@ def extension(source: str) -> Path:
     for folder in (COMPILED, home()):
         if (found := folder / name / f"{name}.so").is_file():
             return found
+    found = home() / name / f"{name}.so"
     try:
-        with _alone_in(home() / name) as folder:
-            if not (found := folder / f"{name}.so").is_file():
+        with turn(found.with_name("compiling"), "one process at a time compiles an operator"):
+            if not found.is_file():
                 _compile(source, found)
             return found
     except OSError as error:
@@ -56,9 +56,10 @@ def extension(source: str) -> Path:
             "does it once.",
             file=sys.stderr,
         )
-        found = Path(tempfile.mkdtemp(prefix="dietlab-")) / f"{name}.so"
-        _compile(source, found)
-        return found
+        own = Path(tempfile.mkdtemp(prefix="dietlab-"))
+        atexit.register(shutil.rmtree, own, ignore_errors=True)
+        _compile(source, own / f"{name}.so")
+        return own / f"{name}.so"
 
 
 def keep(source: str) -> Path:
@@ -66,14 +67,14 @@ def keep(source: str) -> Path:
 
     Raises:
         MissingDependencyError: if it must be compiled and that fails.
-        OSError: if the package's folder cannot be written.
+        DietlabError: if the package's folder cannot be written.
     """
     name = _name(source)
     kept = COMPILED / name / f"{name}.so"
     if not kept.is_file():
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(kept) as unfinished:
-            unfinished.write_bytes(extension(source).read_bytes())
+        with writing("the operators", kept, DietlabError):
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(kept, extension(source).read_bytes())
     return kept
 
 
@@ -90,20 +91,6 @@ def _name(source: str) -> str:
     digest = sha256(texts + facts.encode()).hexdigest()[:8]
     version = re.sub(r"\W", "_", torch.__version__)
     return f"dietlab_{Path(source).stem}_{digest}_torch_{version}"
-
-
-@contextmanager
-def _alone_in(folder: Path) -> Iterator[Path]:
-    """Yields a folder while no other process is here; a process that dies leaves it free."""
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / "compiling")
-    try:
-        held = lock.acquire(timeout=0)
-    except Timeout:
-        print(f"dietlab waits for another process that compiles in {folder}", file=sys.stderr)
-        held = lock.acquire()
-    with held:
-        yield folder
 
 
 def _compile(source: str, into: Path) -> None:
