@@ -88,7 +88,7 @@ class Report(Carded):
 
     @property
     def used(self) -> str:
-        """What a call uses, in words: ``"one core"``, ``"2 cores"``, ``"one GPU"``."""
+        """The cores or the GPU that a call uses: ``"one core"``, ``"2 cores"``, ``"one GPU"``."""
         return self.limits.used(self.threads)
 
     @property

@@ -74,7 +74,7 @@ class Line:
 
     @property
     def used(self) -> str:
-        """What a call uses, in words: ``"one core"``, ``"2 cores"``, ``"one GPU"``."""
+        """The cores or the GPU that a call uses: ``"one core"``, ``"2 cores"``, ``"one GPU"``."""
         return hardware_target(self.criterion.processor).LIMITS.used(self.threads)
 
     @property

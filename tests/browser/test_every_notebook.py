@@ -10,7 +10,7 @@ import nbformat
 import pytest
 from notebook_runs import NOTEBOOKS as FOLDER
 
-from browser.page import Notebook
+from browser.page import Notebook, until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -38,3 +38,14 @@ def test_notebook_runs_and_draws(stem: str, browser: Browser, lab: Lab) -> None:
         assert notebook.problems == []
         notebook.await_figures(least=sum("dl.show(" in cell.source for cell in code))
         assert notebook.complaints == []
+
+
+@pytest.mark.parametrize(("word", "opened"), [("all notebooks", "index"), ("words", "words")])
+def test_links_of_a_notebook_open_what_lies_beside_it(
+    word: str, opened: str, browser: Browser, lab: Lab
+) -> None:
+    with closing(Notebook.open(browser, lab, f"notebooks/{FIRST}.ipynb")) as notebook:
+        notebook.page.get_by_role("link", name=word, exact=True).first.click()
+        path = "() => window.jupyterapp.shell.currentWidget?.context?.path"
+        there = f"notebooks/{opened}.ipynb"
+        until(notebook.page, lambda: notebook.page.evaluate(path) == there, f"{there} is opened")

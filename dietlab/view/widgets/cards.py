@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -61,7 +61,10 @@ def _value_html(value: str) -> str:
 
 
 def grouped(
-    controls: Mapping[str, Any], groups: Mapping[str, Sequence[str]] | None, per_row: int
+    controls: Mapping[str, Any],
+    groups: Mapping[str, Sequence[str]] | None,
+    per_row: int,
+    wide: Collection[str] = (),
 ) -> list[Any]:
     """Returns the widgets that hold the controls: labelled groups side by side, which wrap where there is
     little room; without groups, rows of at most ``per_row``.
@@ -69,6 +72,7 @@ def grouped(
     Args:
         groups: names of controls by the label of their group; those that no group names stand below.
         per_row: most controls side by side in what has no group.
+        wide: names of controls with long texts: the group of one has a row to itself.
     """
     named = {label: [name for name in names if name in controls] for label, names in (groups or {}).items()}
     named = {label: names for label, names in named.items() if names}
@@ -77,6 +81,9 @@ def grouped(
     rows = []
     if named:
         boxes = [_group(label, [controls[name] for name in names]) for label, names in named.items()]
+        for box, names in zip(boxes, named.values(), strict=True):
+            for name in set(names) & {*wide}:
+                box.layout.flex, controls[name].layout.max_width = "1 1 100%", "none"
         rows.append(_dressed(ipywidgets.Box(boxes, layout=ipywidgets.Layout(flex_flow="row wrap")), "groups"))
     if rest:
         rows.append(_grid([controls[name] for name in rest], per_row))

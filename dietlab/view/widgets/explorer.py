@@ -3,7 +3,7 @@ view."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from html import escape
@@ -64,6 +64,7 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
         groups: names of controls by the label of their group, as in ``{"Hardware": ["cores"]}``.
         opener: the code that makes this explorer, for the line that reopens its state, as in
             ``"dl.cost_lab(run)"``.
+        wide: names of controls with long texts, whose group has a row to itself.
 
     Attributes:
         controls: as given; set ``explorer.controls["rows"].value`` to move one.
@@ -79,6 +80,7 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
         *,
         groups: Mapping[str, Sequence[str]] | None = None,
         opener: str = UNNAMED,
+        wide: Collection[str] = (),
     ) -> None:
         self.controls, self._opener = dict(controls), opener
         self._draw, self._clicked, self._changing = draw, clicked, False
@@ -87,7 +89,7 @@ class Explorer(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
         self._settle()
         self.live = LiveFigure(self.drawn.figure)
         self.files = FileButtons(self, self.live, self._name, self.link if self.controls else None)
-        rows = grouped(self.controls, groups, per_row)
+        rows = grouped(self.controls, groups, per_row, wide)
         super().__init__([*rows, self._numbers, self.live, self.files])
         self.add_class("dietlab")
         for widget in self.controls.values():

@@ -108,12 +108,7 @@ def _explorer(workload: Workload, hardware: Hardware, reports: tuple[Report, ...
     groups = {"Layer": ["study"], "Shape": ["length"], "Tile": ["rows", "cols"]}
     given = "workload, hardware, reports" if len(studies) > 1 else "workload, hardware"
     opener = f"dl.roofline_explorer({given})"
-    explorer = Explorer(draw, controls, clicked, groups=groups, opener=opener)
-    # Names of layers on processors are long: their group takes a row to itself.
-    layer, *_ = explorer.children[0].children
-    layer.layout.flex = "1 1 100%"
-    explorer.controls["study"].layout.max_width = "none"
-    return explorer
+    return Explorer(draw, controls, clicked, groups=groups, opener=opener, wide=("study",))
 
 
 def _add(

@@ -48,8 +48,9 @@ ALONG, MAP = "along the length", "map of all layers"
 
 GROUPS = {
     "Setting": ["hardware", "workload", "threads"],
-    "Comparison": ["contender", "cache", "beside"],
+    "Comparison": ["contender", "cache"],
     "Shape": ["layer", "shape", "show"],
+    "Other settings": ["beside"],
 }
 TOOLTIPS = {
     "hardware": "The processor that the calls were measured on",
@@ -157,7 +158,7 @@ def speedup_explorer(table: Source | Sequence[Source], runs: Runs | None = None)
 
     controls = _controls(chosen(reports, {}).options) | settings_beside(reports)
     opener = f"dl.speedup_explorer({'table' if runs is None else 'table, runs'})"
-    return Explorer(draw, controls, clicked, groups=GROUPS, opener=opener)
+    return Explorer(draw, controls, clicked, groups=GROUPS, opener=opener, wide=("beside",))
 
 
 def _controls(options: Mapping[str, Sequence[Any]]) -> dict[str, Any]:

@@ -33,10 +33,6 @@ class Setting:
         return f"{self.hardware}, {self.workload}, {self.used}"
 
 
-BESIDE_LABELS = 16
-"""The characters that the control's own name and its scroll bar take beside the longest of its options."""
-
-
 class Shown(Protocol):
     """The reports and settings that the figure shows already."""
 
@@ -81,12 +77,10 @@ def settings_beside(reports: Mapping[Setting, Report]) -> dict[str, Any]:
     if len(reports) < 2:
         return {}
     options = [(str(setting), setting) for setting in reports]
-    width = max(len(label) for label, _ in options) + BESIDE_LABELS
     look = {
         "description": "beside",
         "tooltip": "Other settings whose speedups are drawn over these (Ctrl and a click choose several)",
         "rows": min(5, len(options)),
-        "layout": {"width": f"{width}ch", "max_width": "100%"},
     }
     return {"beside": ipywidgets.SelectMultiple(options=options, **look)}
 
