@@ -65,7 +65,7 @@ def free_server(tracker: Address, key: str) -> tuple[Address, str]:
 
 @contextmanager
 def _connected(tracker: Address) -> Iterator[socket]:
-    """Connects to a tracker. TVM's own way tries for a minute, and then waits for an answer without an end."""
+    """Connects to a tracker. TVM's own way tries for a minute, and then waits for ever."""
     from tvm.rpc import base
 
     with create_connection(tracker, CONNECT_SECONDS) as connection:
