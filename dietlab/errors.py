@@ -44,7 +44,7 @@ class DietlabError(Exception):
 
 
 class DietlabWarning(UserWarning):
-    """What a user is told of a result that stands: what was left out of it, or how far it holds."""
+    """A remark on a result that stands: what was left out of it."""
 
 
 class WorkloadError(DietlabError, ValueError):

@@ -263,7 +263,7 @@ def reading(error: type[DietlabError], invariant: str, path: str | Path, remedy:
 
 
 def _is_whole(line: str) -> bool:
-    """Whether a line is an object or a list of JSON: no beginning of one is."""
+    """Returns whether a line is an object or a list of JSON: no beginning of one is."""
     try:
         return isinstance(json.loads(line), dict | list)
     except ValueError:

@@ -286,7 +286,7 @@ def _shapes(text: str, workload: HasDims) -> ShapeSet:
 
 
 def _shapes_are_usual() -> bool:
-    """Whether ``--shapes`` stands at its default, which nobody typed."""
+    """Returns whether ``--shapes`` stands at its default, which nobody typed."""
     context = click.get_current_context(silent=True)
     return context is not None and context.get_parameter_source("shapes") is ParameterSource.DEFAULT
 

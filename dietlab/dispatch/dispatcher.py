@@ -82,8 +82,8 @@ class Dispatcher(Carded):
 
     @property
     def caution(self) -> str:
-        """What users are told where the range reaches far beyond what was measured; nothing where it does
-        not."""
+        """The sentence that users are told where the range reaches far beyond what was measured; empty where
+        it does not."""
         return beyond_measured(self.workload.dims, self.reach)
 
     def scheme(self, shape: Shape) -> Scheme:

@@ -1,4 +1,4 @@
-"""How far measurements reach: further away, a decision tree rests on predictions alone, and says so."""
+"""The reach of measurements: further away, a decision tree rests on predictions alone, and says so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who was named takes part: looked at before anything is built, tuned or timed."""
+"""The presence of contenders that were named, before anything is built, tuned or timed."""
 
 from __future__ import annotations
 

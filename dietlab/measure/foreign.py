@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 OURS = (
-    "dietlab reads records of its own, and databases of MetaSchedule as tables: "
+    "dietlab reads its records, and databases of MetaSchedule as tables: "
     "`dietlab records table FOLDER --out FILE`."
 )
 
@@ -35,7 +35,8 @@ def _is_ansor(value: Any) -> bool:
 
 
 def _has_versions(value: Any) -> bool:
-    """Both wrote such lines: AutoTVM's first version with a number, 0.1, Ansor with ``v0.6``."""
+    """Returns whether a line has the fields that both wrote: AutoTVM's first with the version 0.1, Ansor's
+    with ``v0.6``."""
     return isinstance(value, dict) and {"i", "r", "v"} <= {*value}
 
 

@@ -115,7 +115,7 @@ def register(name: str) -> None:
 
 
 def listens() -> bool:
-    """Whether TVM's server in this process still lets clients in: the thread that does ends for good once the
+    """Tells whether TVM's server in this process lets clients in: the thread that does ends for good once the
     tracker was away for a minute, or a session ended badly, and the process lives on."""
     from tvm.rpc.server import PopenRPCServerState
 

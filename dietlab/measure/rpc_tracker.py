@@ -24,7 +24,7 @@ ELSEWHERE = ("192.0.2.1", 9)
 
 @dataclass(frozen=True)
 class Listed:
-    """What a tracker lists.
+    """The servers and queues that a tracker lists.
 
     Args:
         servers: key and address of each.
@@ -65,7 +65,7 @@ def free_server(tracker: Address, key: str) -> tuple[Address, str]:
 
 @contextmanager
 def _connected(tracker: Address) -> Iterator[socket]:
-    """TVM's own way to a tracker tries for a minute, and then waits for an answer without an end."""
+    """Connects to a tracker. TVM's own way tries for a minute, and then waits for ever."""
     from tvm.rpc import base
 
     with create_connection(tracker, CONNECT_SECONDS) as connection:
@@ -105,7 +105,7 @@ def number_of(host: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a host.
+    """Returns whether only this machine reaches a host.
 
     Raises:
         MeasureError: if there is no host of that name.
@@ -114,7 +114,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_here(host: str) -> bool:
-    """Whether a host is this machine.
+    """Returns whether a host is this machine.
 
     Raises:
         MeasureError: if there is no host of that name.
