@@ -121,9 +121,10 @@ class Study(Carded):
             return known._same_as(study)
         if known:
             raise StudyError(f"the study in {path} starts from this prior", prior, "Use another folder.")
-        if measure and study.space():
-            study = replace(study, hardware=hardware.measured())
+        space = study.space() if measure else None
         make_folder(path)
+        if space:
+            study = replace(study, hardware=hardware.measured())
         if prior:
             prior.save(path / PRIOR)
         study._write_manifest()

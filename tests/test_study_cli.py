@@ -439,7 +439,7 @@ def test_an_evaluation_without_a_right_result_keeps_the_last_report(
     monkeypatch.setattr(Study, "evaluate", lambda *_, **__: empty)
     result = dietlab("evaluate", evaluated, "--json", evaluated / "copy.json")
     assert result.exit_code == 2 and "no results\n  dietlab (hot cache)" in result.stdout
-    assert "signal 6" in result.stderr and "report.json is as it was" in result.stderr
+    assert "signal 6" in result.stderr and "Nothing was written" in result.stderr
     assert [path.read_bytes() for path in files] == before and not (evaluated / "copy.json").exists()
 
 

@@ -9,7 +9,7 @@ from dietlab.dims import Dim
 from dietlab.measure.record import DECIDE
 
 FAR = 2.0
-"""The ratio of an end of the tuned range to the nearest measured extent from which that end counts as not
+"""The ratio of an end of the tuned range to the nearest measured extent beyond which that end counts as not
 measured: between two lengths of a ratio of 2, others have other best tiles, which is why the grid that a
 tree is trained on takes no larger step (:data:`~dietlab.dispatch.length_grid.STEP`)."""
 
@@ -47,7 +47,7 @@ def beyond_measured(dims: Mapping[str, Dim], reach: Reach) -> str:
     told, ends = [], []
     for name, low, high in reach:
         dim = dims[name]
-        missed = [dim.low] * (low >= FAR * dim.low) + [dim.high] * (dim.high >= FAR * high)
+        missed = [dim.low] * (low > FAR * dim.low) + [dim.high] * (dim.high > FAR * high)
         if missed:
             told.append(f"{name} in {dim} was tuned for and measured in {low}..{high}")
             ends += [f"{name}={end}" for end in missed]

@@ -325,7 +325,7 @@ class Report(Carded):
             raise RecordError(
                 "a report that is saved has a right result",
                 f"{len(self.rows)} rows without one{': ' if reasons else ''}{'; '.join(reasons)}",
-                f"{path} is as it was." if Path(path).exists() else "",
+                "Nothing was written.",
             )
         if more := lacks(self, path):
             raise RecordError(
