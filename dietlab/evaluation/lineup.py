@@ -108,7 +108,9 @@ def require_known(op: Operator, against: Sequence[str], tuned: TuningRun | None)
         DispatchError: for an unknown contender, or one that needs ``tuned`` without it.
     """
     hardware = Dispatcher.from_json(op.manifest).hardware
-    require_names(f"contenders on {hardware.name}", contenders_for(hardware.kind), against, DispatchError)
+    require_names(
+        f"contenders on {hardware.name}", contenders_for(hardware.kind, against), against, DispatchError
+    )
     if tuned is None and {"oracle", "largest-shape"} & {*against}:
         raise DispatchError(
             "oracle and largest-shape need the tuning run behind the operator",
