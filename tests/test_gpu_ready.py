@@ -145,7 +145,7 @@ def test_only_what_was_packed_can_be_measured(libraries: ReadyLibraries) -> None
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (lambda text: "", "not enough values"),
+        (lambda text: "", "it is empty"),
         (lambda text: text.replace('"schema_version":1', '"schema_version":9'), "schema 9"),
         (lambda text: text.replace('"file":"', '"file":"../', 1), "is no name of a file in the folder"),
         (lambda text: text.replace('"digest"', '"digits"', 1), "'digest'"),

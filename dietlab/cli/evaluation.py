@@ -83,11 +83,13 @@ def save_report(report: Report, folder: Path, json_path: str | None = None) -> s
         RecordError: if the report has no right result, or ``json_path`` holds more; no file is changed.
     """
     kept = folder / REPORT
+    more = lacks(report, kept)
+    if not more:
+        report.save(kept)
     if json_path and Path(json_path).resolve() != kept.resolve():
         report.save(json_path)
-    if more := lacks(report, kept):
+    if more:
         return f"{kept} stays: {more}. `--json FILE` writes this report to another file."
-    report.save(kept)
     return page_or_reason(partial(write_html, report, folder / "report.html"))
 
 

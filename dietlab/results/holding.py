@@ -17,7 +17,7 @@ OF = ("workload", "hardware")
 
 def lacks(report: Report, path: str | Path) -> str:
     """Returns in words what the report in a file holds besides all results of another; nothing if it holds no
-    more, lacks one of them, is of another library, or cannot be read.
+    more, lacks one of them, is of another library, or cannot be read, or if the other has none.
 
     Args:
         report: the other, which is to take the file's place.
@@ -33,7 +33,7 @@ def lacks(report: Report, path: str | Path) -> str:
     if not same or report.library.get("micro_kernels") != known.library.get("micro_kernels"):
         return ""
     mine, theirs = _results(report), _results(known)
-    if not mine < theirs:
+    if not mine or not mine < theirs:
         return ""
     names = dict.fromkeys(name for name, *_ in sorted(theirs - mine))
     return f"it has {len(theirs)} results, of which this one has {len(mine)}: not all of {', '.join(names)}"
