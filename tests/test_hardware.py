@@ -322,7 +322,7 @@ GOOD = Hardware.preset("haswell-1core").to_json()
         ("null", "one JSON object"),
         ("{}", "all fields of Hardware"),
         (json.dumps({**GOOD, "schema_version": 99}), "schema 1; got 99"),
-        (json.dumps({**GOOD, "kind": "tpu"}), "the target is cpu or cuda; got 'tpu'"),
+        (json.dumps({**GOOD, "kind": "tpu"}), "the target is one of cpu, cuda; got 'tpu'"),
         (json.dumps({**GOOD, "limits": {}}), "all of its limits; got no llvm_cpu"),
         (json.dumps({**GOOD, "limits": None}), "all fields"),
         (json.dumps({**GOOD, "colour": "red"}), "all fields"),
@@ -484,7 +484,7 @@ def test_machine_without_a_driver_says_so(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_unknown_target_is_refused() -> None:
-    with pytest.raises(HardwareError, match="the target is cpu or cuda; got 'tpu'"):
+    with pytest.raises(HardwareError, match="the target is one of cpu, cuda; got 'tpu'"):
         Hardware.detect("tpu")
 
 
