@@ -28,6 +28,7 @@ from dietlab.measure import Record, read_records
 from dietlab.results import Report, ResultTable
 from dietlab.search import TuningRun
 from dietlab.study import FACTS, RECORDS, REPORT, Study
+from dietlab.view.lab import lab_imports
 from dietlab.workloads import Workload
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def workload_of(given: object) -> Workload:
     Raises:
         WorkloadError: if it is neither.
     """
+    _need_lab()
     if isinstance(given, Study):
         return given.workload
     if isinstance(given, type) or not isinstance(given, Workload):
@@ -96,6 +98,7 @@ def run_of(given: object) -> TuningRun:
         RecordError: if it is none of these.
         StudyError: if there is no study in the folder, or nothing was measured.
     """
+    _need_lab()
     study = study_of(given)
     if study is not None:
         return study.run()
@@ -170,6 +173,7 @@ def read_source(source: object) -> ResultTable | Report:
     Raises:
         RecordError: if it is something else, or a file cannot be read.
     """
+    _need_lab()
     if isinstance(source, (ResultTable, Report)):
         return source
     if isinstance(source, Study):
@@ -223,6 +227,12 @@ def panel_arguments(interval: object, clock: object, title: object, start: objec
         raise DietlabError("the clock of a panel is a function", _told(clock))
     if start is not None:
         require_work(start)
+
+
+def _need_lab() -> None:
+    """Says what to install before anything else is amiss."""
+    with lab_imports("widgets"):
+        import ipywidgets  # noqa: F401
 
 
 def _told(given: object) -> str:
