@@ -1,18 +1,16 @@
 #!/usr/bin/env bash
-# Guess: torch.set_float32_matmul_precision("medium") concerns GPUs; layers on a CPU go on computing in float32, and
-# the precision can be asked for at any time.
-#
-# On a processor with AMX or AVX-512 instructions for bfloat16, PyTorch 2.13.0 computes float32 products on the CPU in
-# bfloat16 then, in eager layers too. So it does once oneDNN's own setting is "bf16", and asking for the precision
-# raises. ONEDNN_DEFAULT_FPMATH_MODE=BF16 does it to oneDNN's layers, whatever PyTorch is told. A comparison of
-# libraries in float32 sets all three (dietlab/evaluation/vendors).
-#
-# Seen with PyTorch 2.13.0+cpu, oneDNN 3.12.0, on an Intel Xeon with AMX; largest error over the largest value:
+# Guess: torch.set_float32_matmul_precision("medium") concerns GPUs; layers on a CPU go on computing in float32,
+#   and the precision can be asked for at any time.
+# Versions: torch 2.13.0 (CPU build, oneDNN 3.12.0), on an Intel Xeon with AMX.
+# Behaviour: On a processor with AMX or AVX-512 instructions for bfloat16, PyTorch 2.13.0 computes float32
+#   products on the CPU in bfloat16 then, in eager layers too. So it does once oneDNN's own setting is "bf16",
+#   and asking for the precision raises. ONEDNN_DEFAULT_FPMATH_MODE=BF16 does it to oneDNN's layers, whatever
+#   PyTorch is told. A comparison of libraries in float32 sets all three (dietlab/evaluation/vendors).
+# Seen: largest error over the largest value
 #   highest: 5e-07
 #   medium: 3e-03
 #   oneDNN's own setting: 3e-03, and get_float32_matmul_precision() raises RuntimeError
 #   ONEDNN_DEFAULT_FPMATH_MODE=BF16 and highest, packed weights: 3e-03
-#
 # Where pip finds no CPU build of PyTorch, this downloads gigabytes. Exit status 1: the behaviour changed.
 set -euo pipefail
 

@@ -1,15 +1,13 @@
 #!/usr/bin/env bash
-# Guess: torch.compile(model, dynamic=True, options={"freezing": True}) freezes and packs the weights of that model,
-# since "freezing" is an option that torch.compile accepts.
-#
-# PyTorch 2.13.0 takes the option and packs nothing: the layers are aten::addmm. Only the global
-# torch._inductor.config.freezing does it, and then dynamic rows go to oneDNN (mkldnn::_linear_pointwise). So a
-# comparison with torch.compile needs a process for each form (dietlab/models/runtimes.py).
-#
-# Seen with PyTorch 2.13.0+cpu on an Intel Xeon (a C++ compiler is needed):
+# Guess: torch.compile(model, dynamic=True, options={"freezing": True}) freezes and packs the weights of that
+#   model, since "freezing" is an option that torch.compile accepts.
+# Versions: torch 2.13.0 (CPU build), on an Intel Xeon; a C++ compiler is needed.
+# Behaviour: PyTorch 2.13.0 takes the option and packs nothing: the layers are aten::addmm. Only the global
+#   torch._inductor.config.freezing does it, and then dynamic rows go to oneDNN (mkldnn::_linear_pointwise). So
+#   a comparison with torch.compile needs a process for each form (dietlab/models/runtimes.py).
+# Seen:
 #   by the option: aten::addmm
 #   by the global setting: mkldnn::_linear_pointwise
-#
 # Where pip finds no CPU build of PyTorch, this downloads gigabytes. Exit status 1: the behaviour changed.
 set -euo pipefail
 

@@ -1,16 +1,14 @@
 #!/usr/bin/env bash
-# Guess: a server of TVM's RPC that was without its tracker for some minutes joins again once the tracker is back, as
-# one that was without it for some seconds does.
-#
-# apache-tvm 0.27.0.post1 does not: after a minute of refused connections tvm.rpc.base.connect_with_retry raises
-# RuntimeError, which ends the thread that lets clients in (tvm/rpc/server.py, _listen_loop). The process lives, its
-# port listens, and no tracker lists it ever again. `dietlab serve` looks whether that thread lives.
-#
-# Seen with apache-tvm 0.27.0.post1, apache-tvm-ffi 0.1.14.post1, tornado 6.5.10, CPython 3.11.7, after 70 s without a
-# tracker:
+# Guess: a server of TVM's RPC that was without its tracker for some minutes joins again once the tracker is
+#   back, as one that was without it for some seconds does.
+# Versions: apache-tvm 0.27.0.post1, apache-tvm-ffi 0.1.14.post1, tornado 6.5.10, CPython 3.11.7.
+# Behaviour: apache-tvm 0.27.0.post1 does not: after a minute of refused connections
+#   tvm.rpc.base.connect_with_retry raises RuntimeError, which ends the thread that lets clients in
+#   (tvm/rpc/server.py, _listen_loop). The process lives, its port listens, and no tracker lists it ever again.
+#   `dietlab serve` looks whether that thread lives.
+# Seen:
 #   with its tracker: listed 1, lets clients in True
 #   tracker away for 70 s, back for 20 s: listed 0, lets clients in False, process lives True, port listens True
-#
 # Takes two minutes. Exit status 1: the behaviour changed.
 set -euo pipefail
 
