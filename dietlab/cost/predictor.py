@@ -254,6 +254,6 @@ def model_of(predictor: Fitted) -> CostModel:
         return predictor.model
     raise ModelError(
         "this run was predicted by a cost model",
-        type(predictor).__name__,
+        type(predictor.fitted if isinstance(predictor, Checked) else predictor).__name__,
         "Tune with LearnedPredictor(), or fit_cost_model on the run's records.",
     )
