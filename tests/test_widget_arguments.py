@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import dietlab as dl
+from dietlab.cost import Known
 from dietlab.errors import DietlabError, HardwareError, RecordError, StudyError, WorkloadError
 from dietlab.measure import SyntheticRunner
 from dietlab.study import Study
@@ -170,3 +171,9 @@ def test_a_click_beyond_what_a_control_takes_leaves_it(tmp_path: Path) -> None:
     before = explorer.values
     explorer.live.clicked = {"trace": 1, "x": 10**6, "y": 3}
     assert explorer.values == before
+
+
+def test_what_is_known_without_a_tuning_has_a_tree_too(study: Study) -> None:
+    run = study.run()
+    known = Known(run.space, run.shapes, run.records, run.predictor)
+    assert dl.dispatch_explorer(known).frame.equals(dl.dispatch_explorer(run).frame)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dietlab.background import require_work
+from dietlab.cost import Known
 from dietlab.dispatch import Portfolio, choose_portfolio
 from dietlab.errors import (
     DietlabError,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from dietlab.view.widgets.choice import Choice
 
 Value = TypeVar("Value")
+Kind = TypeVar("Kind", bound=Known)
 
 Source = ResultTable | Report | Study | str | Path
 """A bench, an evaluation's report, a study that has one, or a path: of a bench's CSV, a report or a study."""
@@ -98,17 +100,31 @@ def run_of(given: object) -> TuningRun:
         RecordError: if it is none of these.
         StudyError: if there is no study in the folder, or nothing was measured.
     """
+    return _known_of(given, TuningRun)
+
+
+def known_of(given: object) -> Known:
+    """Returns what is known of a tuning, such as a run, or the run of a study or of its folder.
+
+    Raises:
+        RecordError: if it is none of these.
+        StudyError: if there is no study in the folder, or nothing was measured.
+    """
+    return _known_of(given, Known)
+
+
+def _known_of(given: object, kind: type[Kind]) -> Kind:
     _need_lab()
     study = study_of(given)
     if study is not None:
-        return study.run()
-    if not isinstance(given, TuningRun):
+        given = study.run()
+    if not isinstance(given, kind):
         remedy = "dietlab.tune() makes one; a study or its folder has one, too."
         raise RecordError("such a widget shows a TuningRun", _told(given), remedy)
     return given
 
 
-def portfolio_of(given: object, run: TuningRun, source: object) -> Portfolio:
+def portfolio_of(given: object, run: Known, source: object) -> Portfolio:
     """Returns the portfolio that is given; for None the one that a study, ``source``, chose from its ``run``
     for its library, or else the best of the run.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dietlab.cost import CostModel, evaluate_model, too_few_pairs
+from dietlab.cost import CostModel, Known, evaluate_model, too_few_pairs
 from dietlab.errors import ModelError
 from dietlab.search import TuningRun
 from dietlab.view.figures.base import new_figure
@@ -254,7 +254,7 @@ def _numbers(ranking: Mapping[str, Any], predictions: pd.DataFrame) -> dict[str,
     return numbers
 
 
-def nothing_measured(run: TuningRun) -> Explorer:
+def nothing_measured(run: Known) -> Explorer:
     """Returns the text of an explorer for a run without a successful record: why there is none."""
     import pandas as pd
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from dietlab.cost import Known
 from dietlab.dispatch import Dispatcher, Portfolio
 from dietlab.dispatch.portfolio import BEYOND, variants
 from dietlab.errors import DispatchError
 from dietlab.plans import Leaf, Split, Tree, needed, spans
-from dietlab.search import TuningRun
 from dietlab.shapes import Shape, only_dim
 from dietlab.space import MicroKernel, Scheme
 from dietlab.view.figures.dispatch_tree import dispatch_table
@@ -125,7 +125,7 @@ class Board:
         return self.plans[min(settled, key=lambda i: float(self.beyond[i]))]
 
 
-def board_of(run: TuningRun, portfolio: Portfolio) -> Board:
+def board_of(run: Known, portfolio: Portfolio) -> Board:
     """Returns the board of a portfolio that was chosen from a run; the model is asked for its few plans
     only."""
     plans = variants(portfolio)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dietlab.cost import Known
 from dietlab.dispatch import Dispatcher, Portfolio, train_dispatcher
 from dietlab.errors import DispatchError
 from dietlab.plans import depth, leaves
-from dietlab.search import TuningRun
 from dietlab.shapes import Dim, Shape, only_dim
 from dietlab.space import Scheme
 from dietlab.view.figures.base import MICRO
@@ -32,7 +32,7 @@ from dietlab.view.figures.one_layer import dispatcher_at
 from dietlab.view.figures.shape_map import frame_map, plot_map
 from dietlab.view.figures.tree_traces import COLUMNS_SHOWN, SPLITS
 from dietlab.view.theme import ring
-from dietlab.view.widgets.arguments import RunSource, choice_of, portfolio_of, run_of
+from dietlab.view.widgets.arguments import RunSource, choice_of, known_of, portfolio_of
 from dietlab.view.widgets.cost_lab import nothing_measured
 from dietlab.view.widgets.dispatch_board import Board, board_of, by_hand
 from dietlab.workloads import length_dim
@@ -75,7 +75,7 @@ TIE = 0.0005
 
 
 def dispatch_explorer(
-    run: RunSource, portfolio: Portfolio | None = None, choice: Choice | None = None
+    run: RunSource | Known, portfolio: Portfolio | None = None, choice: Choice | None = None
 ) -> Explorer:
     """Shows the plan of a shape and why it gets it, what each micro-kernel of the portfolio is worth, and a
     game: set two cuts and three plans by hand and lose less time than the trained tree.
@@ -105,14 +105,14 @@ def dispatch_explorer(
         RecordError: if ``run`` is something else.
         StudyError: if there is no study in the folder, or nothing was measured.
     """
-    known, linked = run_of(run), choice_of(choice)
+    known, linked = known_of(run), choice_of(choice)
     if not known.schemes:
         return nothing_measured(known)
     opener = f"dl.dispatch_explorer({'run' if portfolio is None else 'run, portfolio'})"
     return _explorer(known, board_of(known, portfolio_of(portfolio, known, run)), linked, opener)
 
 
-def _explorer(run: TuningRun, board: Board, choice: Choice | None, opener: str) -> Explorer:
+def _explorer(run: Known, board: Board, choice: Choice | None, opener: str) -> Explorer:
     from dietlab.view.widgets.explorer import Explorer
 
     length, compiled = length_dim(board.portfolio.workload), {k.key: k for k in board.portfolio.micro_kernels}
@@ -229,7 +229,7 @@ def _link(explorer: Explorer, choice: Choice, length: str) -> None:
     choice.tie(explorer, read, write)
 
 
-def _layers(board: Board, run: TuningRun, length: str) -> dict[str, Shape]:
+def _layers(board: Board, run: Known, length: str) -> dict[str, Shape]:
     """Returns the layers of a portfolio by name, those that were tuned for first; none of one dimension."""
     if len(board.portfolio.workload.dims) == 1:
         return {}
