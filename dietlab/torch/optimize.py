@@ -15,7 +15,6 @@ import torch
 
 from dietlab.bench.studies import built
 from dietlab.bench.suite import Task, every_layer_task
-from dietlab.cards import counted
 from dietlab.dims import Dim, holds
 from dietlab.errors import DietlabError
 from dietlab.events import Observer, audience
@@ -185,7 +184,7 @@ def _announcement(study: Study) -> str:
     for path in sorted(data_path("results").glob("*-layers*.csv.gz")):
         for report in ResultTable.load(path).reports:
             if report.name == usual and (seconds := report.tuning.get("total_seconds")):
-                place = f"{counted(report.threads, 'core')} of {report.processor_name}"
+                place = f"{report.used} of {report.processor_name}"
                 recorded.append(f"{seconds:.0f} s on {place}")
     return (
         f"dietlab tunes linear layers for this machine, once; it took {', '.join(recorded) or 'minutes'}. "
