@@ -122,7 +122,8 @@ class StudyTail:
         return StageStarted(DECIDE, self._decisions, "measurement", done)
 
     def _events_of(self, line: bytes) -> list[Event]:
-        record = replace(Record.from_json(_parsed(self._path, line)), asked_by=None)
+        asked = Record.from_json(_parsed(self._path, line))
+        record = replace(asked, asked_by=None)
         if record in self._measured:  # a replay's, for another round
             return []
         self._measured.add(record)
@@ -141,7 +142,7 @@ class StudyTail:
             phases,
             record.device,
         )
-        return [measured, *self._advanced(record)]
+        return [measured, *self._advanced(asked)]
 
     def _advanced(self, record: Record) -> list[Event]:
         """Returns what a record is to the stage that asked for it; each tells the best of all so far."""
