@@ -43,7 +43,7 @@ def _carried(changes: int) -> Mapping[str, Any]:
 
 
 def enter(value: Mapping[str, Any]) -> None:
-    """Makes known in this process what another one entered; what it told before is forgotten.
+    """Enters in this process what another process entered; this replaces what that process sent before.
 
     Args:
         value: what :func:`carried` returned there.
@@ -58,7 +58,7 @@ def enter(value: Mapping[str, Any]) -> None:
 
 
 def require_carried(registry: Registry[Any], name: str) -> None:
-    """Checks that worker processes can be told of what a name stands for.
+    """Checks that what a name stands for can be sent to worker processes.
 
     Args:
         registry: that knows the name.
