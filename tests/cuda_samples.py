@@ -67,7 +67,7 @@ def few(space: Space, count: int, seed: int = 0) -> Space:
 
 
 def has_driver() -> bool:
-    """Whether this machine has NVIDIA's driver (not an empty library that stands in for it)."""
+    """Whether this machine has NVIDIA's driver (not a library that stands in for it)."""
     try:
         return hasattr(ctypes.CDLL("libcuda.so.1"), "cuInit")
     except OSError:

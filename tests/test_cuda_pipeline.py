@@ -214,7 +214,7 @@ for folder in map(Path, sys.argv[1:]):
     plans = [op.scheme(length) for length in range(1025)]
     print(json.dumps({"plans": plans, "refusal": refusal, "facts": op.facts, "name": repr(op)}))
 """
-"""A process of its own: to build without a driver brings an empty library of its name into the process."""
+"""A process of its own: to build without a driver brings a library that stands in for it into the process."""
 
 
 @pytest.fixture(scope="module")

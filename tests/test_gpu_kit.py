@@ -21,6 +21,7 @@ from dietlab.cli import main
 from dietlab.errors import MissingDependencyError, StudyError
 from dietlab.events import Event, StageAdvanced, StageFinished, TrialMeasured
 from dietlab.hardware import Hardware
+from dietlab.lower.cuda.driver import NO_GPU
 from dietlab.lower.cuda.nvcc import Compiler
 from dietlab.lower.nvidia_packages import require_libraries
 from dietlab.measure.local import candidates_seat
@@ -85,6 +86,52 @@ def test_a_damaged_library_of_a_package_is_named(tmp_path: Path, monkeypatch: py
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(MissingDependencyError, match=rf"needy.so finds libcudart.so.99; got .*{packaged}"):
         require_libraries(needy)
+
+
+def test_the_runtime_that_a_user_chose_comes_before_a_package_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are damaged, so that the error tells in which order they were tried."""
+    packaged, chosen = tmp_path / "nvidia" / "cu99" / "lib", tmp_path / "chosen"
+    for folder in (packaged, chosen):
+        folder.mkdir(parents=True)
+        (folder / "libcudart.so.99").write_bytes(b"no library")
+    needy = tmp_path / "needy.so"
+    needy.write_bytes(b"\0libcudart.so.99\0")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(chosen))
+    with pytest.raises(MissingDependencyError, match=rf"{chosen}/libcudart.*; {packaged}/libcudart"):
+        require_libraries(needy)
+
+
+WITHOUT = """
+from dietlab.lower import runtime
+from dietlab.lower.cuda import driver
+driver.open_library = lambda name: "neither the driver nor the runtime is on this machine"
+import tvm, tvm_ffi
+table = tvm_ffi.get_global_func("runtime.LoadMetaDataFromJSON")('{"tvm_version": "0", "func_info": {}}')
+for _ in range(2):
+    module = driver.module_maker()(b"a cubin", "cubin", table, {})
+    del module
+print(tvm.cuda(0).exist)
+try:
+    tvm.runtime.empty((1,), device=tvm.cuda(0))
+except Exception as error:
+    print(error)
+"""
+
+
+def test_a_process_that_builds_without_a_driver_lives_on_and_has_no_gpu() -> None:
+    """TVM asks for the device where a module is let go, and wherever a GPU is asked for."""
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stderr
+    exists, said = done.stdout.split("\n", 1)
+    assert exists == "False" and NO_GPU in said
 
 
 def test_nvcc_compiles_for_one_architecture_alone() -> None:

@@ -121,7 +121,7 @@ def _dotted(capability: tuple[int, int]) -> str:
 def _library() -> Any:
     try:
         library = ctypes.CDLL(LIBRARY)
-        # What stands in for the driver while a library is built without one has its name and nothing in it.
+        # What stands in for the driver while a library is built without one has its name and no cuInit.
         missing = None if hasattr(library, "cuInit") else f"{LIBRARY} has no cuInit"
     except OSError as error:
         missing = str(error)

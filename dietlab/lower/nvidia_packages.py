@@ -16,6 +16,7 @@ from pathlib import Path
 from dietlab.errors import MissingDependencyError
 
 _NEEDED = re.compile(rb"lib(?:cuda|cudart)\.so\.\d+")
+_CALLED = re.compile(rb"(?<=\0)cu(da)?[A-Z]\w+(?=\0)")
 
 
 def package_folders() -> list[Path]:
@@ -28,9 +29,16 @@ def needed_libraries(library: Path) -> list[str]:
     return [name.decode() for name in sorted(set(_NEEDED.findall(library.read_bytes())))]
 
 
+def called_functions(library: Path, name: str) -> list[str]:
+    """Returns the functions of the driver, ``libcuda``, or of the CUDA runtime that a library calls."""
+    runtime = name.startswith("libcudart")
+    found = _CALLED.finditer(library.read_bytes())
+    return sorted({match[0].decode() for match in found if bool(match[1]) == runtime})
+
+
 def open_library(name: str) -> str:
-    """Brings one of NVIDIA's libraries into the process, unless it is there: a package's, which PyTorch takes
-    too, else the loader's.
+    """Brings one of NVIDIA's libraries into the process, unless it is there: that of ``LD_LIBRARY_PATH``, a
+    package's, which PyTorch takes too, or the loader's.
 
     Returns:
         what stopped it; empty if the library is in the process.
@@ -38,9 +46,10 @@ def open_library(name: str) -> str:
     with suppress(OSError):
         ctypes.CDLL(name, mode=os.RTLD_NOLOAD | ctypes.RTLD_GLOBAL)
         return ""
-    packaged = [path for folder in package_folders() if (path := folder / "lib" / name).is_file()]
+    chosen = [Path(entry) for entry in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if entry]
+    folders = [*chosen, *(folder / "lib" for folder in package_folders())]
     reasons = []
-    for candidate in (*map(str, packaged), name):
+    for candidate in (*(str(path) for folder in folders if (path := folder / name).is_file()), name):
         try:
             ctypes.CDLL(candidate, mode=ctypes.RTLD_GLOBAL)
             return ""

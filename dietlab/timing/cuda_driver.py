@@ -28,7 +28,7 @@ class CudaDriver:
             self._library = ctypes.CDLL(LIBRARY)
         except OSError as error:
             raise MeasureError("a GPU's clock needs NVIDIA's driver", error, "Measure on a GPU.") from None
-        if not hasattr(self._library, "cuEventCreate"):  # an empty library that stands in for it
+        if not hasattr(self._library, "cuEventCreate"):  # a library that stands in for it
             raise MeasureError(
                 "a GPU's clock needs NVIDIA's driver", f"{LIBRARY} has no cuEventCreate", "Measure on a GPU."
             )

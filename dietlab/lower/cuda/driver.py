@@ -10,19 +10,22 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from dietlab.errors import MissingDependencyError
+from dietlab.hardware.detect_gpu import NO_DEVICE
 from dietlab.lower.compiler import require_linker
-from dietlab.lower.nvidia_packages import needed_libraries, open_library
+from dietlab.lower.nvidia_packages import called_functions, needed_libraries, open_library
 from dietlab.lower.runtime import CUDA_RUNTIME_NAME, find_runtime
 
 CREATE = "ffi.Module.create.cuda"
+NO_GPU = "this process has built libraries without a GPU's driver"
 
 
 def module_maker() -> Any:
     """Returns TVM's function that makes a module of a cubin.
 
     TVM's CUDA part is linked with NVIDIA's driver and runtime, and stays out of a process that has
-    neither. Making a module calls nothing of them, so that two empty libraries of their names will do;
-    a process that has them gets the real ones. Running a kernel needs those in any case.
+    neither. Making a module needs no answer of theirs, so that two libraries of their names will do whose
+    functions all say that there is no GPU; a process that has them gets the real ones. Running a kernel
+    needs those in any case.
 
     Raises:
         MissingDependencyError: if TVM's CUDA part is missing or cannot be loaded.
@@ -48,7 +51,8 @@ def _load_without_driver() -> None:
         )
     with TemporaryDirectory(prefix="dietlab-driver-") as folder:
         for name in needed_libraries(runtime):
-            _load_or_stand_in(name, Path(folder))
+            if open_library(name):
+                _stand_in(name, called_functions(runtime, name), Path(folder))
         _load_lazily(runtime)
 
 
@@ -60,13 +64,14 @@ def _load_lazily(library: Path) -> None:
         raise MissingDependencyError(f"{library.name} can be loaded", loader.dlerror().decode())
 
 
-def _load_or_stand_in(name: str, folder: Path) -> None:
-    """Loads the library where it is installed, else an empty one with its name and version."""
-    if not open_library(name):
-        return
+def _stand_in(name: str, functions: list[str], folder: Path) -> None:
+    """Loads a library with this name and version whose functions say that there is no GPU.
+
+    TVM asks for the device when a module is let go, so that an empty library would end the process.
+    """
     versions, source, library = (folder / f"{name}.{kind}" for kind in ("map", "c", "so"))
     versions.write_text(f"{name} {{ global: *; }};\n", encoding="utf-8")
-    source.write_text("int dietlab_stands_in_for_it;\n", encoding="utf-8")
+    source.write_text("".join(map(_answer, functions)), encoding="utf-8")
     command = [
         require_linker(),
         "-shared",
@@ -83,3 +88,10 @@ def _load_or_stand_in(name: str, folder: Path) -> None:
     if made.returncode:
         raise MissingDependencyError(f"a library can stand in for {name}", made.stderr.strip()[-300:])
     ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+
+
+def _answer(function: str) -> str:
+    """A function in C. The runtime's errors have texts; all others return a number, 0 if they succeed."""
+    if function.startswith("cudaGetError"):
+        return f'const char *{function}(void) {{ return "{NO_GPU}"; }}\n'
+    return f"int {function}(void) {{ return {NO_DEVICE}; }}\n"
