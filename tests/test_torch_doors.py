@@ -25,6 +25,7 @@ from torch import nn  # noqa: E402
 
 from dietlab.torch import extension as doors  # noqa: E402
 from dietlab.torch import find_libraries, replace_linears  # noqa: E402
+from dietlab.torch import operators as checking  # noqa: E402
 from dietlab.torch.operators import SOURCE  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -199,6 +200,65 @@ def test_a_library_that_is_damaged_is_not_opened(moved: tuple[Path, Path, nn.Mod
     found, told = call_elsewhere(home / "model.pt", tmp_path / "study")
     same(original, lambda x: found, torch.ones(3, 64))
     assert "file_bytes" in told and "PyTorch computes the layer" in told
+
+
+WITHOUT_PYTHON = """
+import sys, torch, dietlab.torch
+torch.ops.dietlab.check_with(0)  # as in a program in C++, which has no Python to ask
+model = torch.load(sys.argv[1], weights_only=False)
+with torch.no_grad():
+    print(float(model(torch.ones(3, 64)).sum()))
+"""
+
+
+@pytest.mark.parametrize("damage", ["", "cut", "processor", "no manifest"])
+def test_a_process_without_python_opens_what_it_can_run(
+    damage: str, moved: tuple[Path, Path, nn.Module], tmp_path: Path
+) -> None:
+    home, study, original = moved
+    copied = shutil.copytree(study, tmp_path / "study")
+    for manifest in copied.rglob("library/manifest.json"):
+        if damage == "cut":
+            os.truncate(manifest.with_name("library.so"), 5000)
+        elif damage == "processor":
+            told = json.loads(manifest.read_text())
+            told["requires"]["instructions"].append("avx4096")
+            manifest.write_text(json.dumps(told))
+        elif damage:
+            manifest.unlink()
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_PYTHON, str(home / "model.pt")],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "DIETLAB_LIBRARIES": str(copied)},
+    )
+    assert done.returncode == 0, done.stderr
+    with torch.no_grad():
+        assert float(done.stdout) == pytest.approx(float(original(torch.ones(3, 64)).sum()), rel=1e-4)
+    said = {"": "", "cut": "not as long as", "processor": "without avx4096", "no manifest": "not as long as"}
+    assert said[damage] in done.stderr and ("PyTorch computes the layer" in done.stderr) == bool(damage)
+
+
+@pytest.mark.parametrize("error", [OSError("a disk that fails"), MemoryError(), TypeError("a fault of ours")])
+def test_a_library_that_cannot_be_looked_at_stays_closed(
+    error: Exception,
+    study_of_doors: Study,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    copied = Study.open(shutil.copytree(study_of_doors.folder, tmp_path / "study"))
+    torch.manual_seed(0)
+    original = nn.Linear(64, 96)
+    layer = replace_linears(copy.deepcopy(original), copied)
+
+    def fail(folder: str) -> None:
+        raise error
+
+    monkeypatch.setattr(checking, "load", fail)
+    same(layer, original, torch.ones(3, 64))
+    assert f"can be loaded; got {str(error) or 'MemoryError()'}. PyTorch computes" in capfd.readouterr().err
 
 
 def test_libraries_are_looked_for_in_a_folder_that_is_there(tmp_path: Path) -> None:

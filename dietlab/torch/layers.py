@@ -59,8 +59,8 @@ class TunedLayer(torch.nn.Module):  # type: ignore[misc]
         if given is not None and is_plain(input) and not _is_nested(input):
             weight, bias, library = given
             return _linear(input, weight, bias, activation, library)
-        if given is not None and _is_jagged(input):
-            return _jagged(partial(self.activated, activation=activation), input)
+        if given is not None and is_jagged(input):
+            return by_lengths(partial(self.activated, activation=activation), input)
         return APPLY[activation](self._original(input))
 
     def _given(self, activation: str) -> tuple[Tensor, Tensor | None, str] | None:
@@ -72,12 +72,12 @@ class TunedLayer(torch.nn.Module):  # type: ignore[misc]
             return None
         return self._by_rows(weight), bias, library
 
-    def pack(self, activation: str) -> int:
-        """Packs the weights for the library with this activation, unless they are, and returns the bytes that
-        the packed ones take; 0 where PyTorch computes the layer."""
+    def panels(self, activation: str) -> Tensor:
+        """Returns the weights as the library with this activation takes them, packed now unless they were;
+        none where PyTorch computes the layer."""
         with torch.no_grad():
             given = self._given(activation)
-            return int(torch.ops.dietlab.pack(*given)) if given is not None else 0
+            return torch.empty(0) if given is None else torch.ops.dietlab.pack(*given)
 
     def _by_rows(self, weight: Tensor) -> Tensor:
         """Returns the weights as ``[N, K]``."""
@@ -139,13 +139,13 @@ def _is_nested(input: Tensor) -> bool:
     return not isinstance(input, torch.fx.Proxy) and input.is_nested
 
 
-def _is_jagged(input: object) -> bool:
+def is_jagged(input: object) -> bool:
     """Returns whether a tensor is a batch of lengths without padding, whose last dimension is one number."""
     nested = isinstance(input, Tensor) and input.is_nested and input.layout is torch.jagged
     return bool(nested) and input._ragged_idx < input.dim() - 1  # type: ignore[attr-defined]
 
 
-def _jagged(function: Callable[[Tensor], Tensor], input: Any) -> Tensor:
+def by_lengths(function: Callable[[Tensor], Tensor], input: Any) -> Tensor:
     """Returns a jagged tensor of what a function makes of the rows, all sequences one behind the other."""
     return torch.nested.nested_tensor_from_jagged(
         function(input.values()), input.offsets(), input.lengths(), jagged_dim=input._ragged_idx

@@ -7,7 +7,11 @@
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <optional>
+#include <regex>
+#include <set>
 #include <sstream>
 
 #include <ATen/FuncTorchTLS.h>
@@ -24,20 +28,54 @@ struct Library {
   Launch* launched_by;  // null in a library for one core
 };
 
-// Writes why the library in a folder cannot be run here into `reason`, or nothing.
+// Writes why the library in a folder cannot be run here into `reason`, with a 0 behind it; or nothing.
 using Check = void (*)(const char* folder, char* reason, int64_t bytes);
 
 // Python's, where there is Python: it reads the manifest.
 std::atomic<Check> check{nullptr};
 
+std::string text_of(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// What Python would say of the two that end a process: a file that was cut, and a processor that lacks
+// instructions. Empty where neither is so.
+std::string reason_without_python(const std::string& folder) {
+  const std::string manifest = text_of(folder + "/manifest.json");
+  std::error_code failed;
+  const auto bytes = std::to_string(std::filesystem::file_size(folder + "/library.so", failed));
+  std::smatch found;
+  const std::regex size("\"file_bytes\":\\s*(\\d+)");
+  if (failed || !std::regex_search(manifest, found, size) || found[1] != bytes) {
+    return folder + "/library.so, which is not as long as its manifest.json says. Copy both again.";
+  }
+  const std::regex used("\"requires\":\\s*\\{[^}]*\"instructions\":\\s*\\[([^\\]]*)\\]");
+  if (!std::regex_search(manifest, found, used)) return "";
+  std::istringstream known(text_of("/proc/cpuinfo"));
+  const std::set<std::string> here(std::istream_iterator<std::string>(known), {});
+  const std::string names = found[1];
+  const std::regex quoted("\"([^\"]+)\"");
+  for (std::sregex_iterator name(names.begin(), names.end(), quoted), end; name != end; ++name) {
+    if (!here.count((*name)[1])) return "a processor without " + (*name)[1].str() + ".";
+  }
+  return "";
+}
+
 // Opens the library in a folder. Where this process cannot run it, says so: PyTorch computes its layers.
 std::optional<Library> open(const std::string& folder) {
   const std::string path = folder + "/library.so";
-  std::array<char, 1024> reason{};
-  if (const Check look = check) look(folder.c_str(), reason.data(), reason.size());
-  void* handle = reason[0] ? nullptr : dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  std::string reason(1024, '\0');
+  if (const Check look = check) {
+    look(folder.c_str(), reason.data(), reason.size());
+    reason.resize(reason.find('\0'));
+  } else {
+    reason = reason_without_python(folder);
+  }
+  void* handle = reason.empty() ? dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) : nullptr;
   if (!handle) {
-    TORCH_WARN("dietlab: a layer's library can be loaded; got ", reason[0] ? reason.data() : dlerror(),
+    if (reason.empty()) reason = dlerror();
+    TORCH_WARN("dietlab: a layer's library can be loaded; got ", reason, reason.back() == '.' ? "" : ".",
                " PyTorch computes the layer. dietlab.torch.find_libraries(FOLDER), or DIETLAB_LIBRARIES=FOLDER in "
                "the environment, says where its study is now.");
     return std::nullopt;
@@ -118,7 +156,8 @@ Tensor panels_of(const Library& library, const Tensor& weight, const OptionalTen
   return packed(&library, weight, bias, version, [&] {
     const int64_t n = weight.size(0), k = weight.size(1);
     const Tensor w = weight.contiguous(), b = bias ? bias->contiguous() : Tensor();
-    const Tensor panels = at::empty({call(library.packed_floats, n, k)}, weight.options());
+    // Zeros where a library leaves gaps: what is saved and compared has no chance numbers.
+    const Tensor panels = at::zeros({call(library.packed_floats, n, k)}, weight.options());
     Array<2> w_array(w, {n, k});
     Array<1> panels_array(panels, {panels.size(0)});
     if (bias) {
@@ -167,12 +206,11 @@ Tensor linear_cpu(const Tensor& x, const Tensor& weight, const OptionalTensor& b
   return y;
 }
 
-// Packs the weights of a layer, unless they are, and returns the bytes that this takes; 0 where PyTorch
-// computes it.
-int64_t pack_linear(const Tensor& weight, const OptionalTensor& bias, c10::string_view folder) {
+// Returns the packed weights of a layer, packed now unless they were; none where PyTorch computes it.
+Tensor pack_linear(const Tensor& weight, const OptionalTensor& bias, c10::string_view folder) {
   const bool fits = is_layer(weight, bias) && weight.numel() > 0;
   const Library* library = fits ? library_of(folder) : nullptr;
-  return library ? panels_of(*library, weight, bias, weight._version()).nbytes() : 0;
+  return library ? panels_of(*library, weight, bias, weight._version()) : at::empty({0});
 }
 
 // What comes out, for any length, without computing it.
@@ -253,6 +291,52 @@ Tensor linear_autograd(const Tensor& x, const Tensor& weight, const OptionalTens
   }
   at::AutoDispatchBelowADInplaceOrView below;
   return linear(x, weight, bias, activation, folder);
+}
+
+// ---- dietlab::packed_linear ----
+
+Tensor packed_linear_cpu(const Tensor& x, const Tensor& panels, int64_t n, int64_t k, c10::string_view folder) {
+  TORCH_CHECK(served(x) && served(panels) && x.dim() > 0 && x.size(-1) == k,
+              "dietlab: a layer of packed weights takes x [..., ", k, "] in float32 on the CPU; got ", x.sizes(),
+              " in ", x.scalar_type(), " on ", x.device(), " and weights in ", panels.scalar_type(), " on ",
+              panels.device(), ". dietlab.torch.pack(model) keeps the originals, for all that PyTorch takes.");
+  const Library* library = library_of(folder);
+  TORCH_CHECK(library, "dietlab: packed weights are multiplied by the library that they were packed for, ",
+              std::string(folder), "; got none that runs here. Replace the layers of the original model.");
+  TORCH_CHECK(call(library->packed_floats, n, k) == panels.numel(), "dietlab: weights [", n, ", ", k,
+              "] are packed for ", std::string(folder), "; got ", panels.numel(), " numbers. Pack them again.");
+  auto shape = x.sizes().vec();
+  shape.back() = n;
+  Tensor y = at::empty(shape, x.options());
+  if (y.numel() == 0) return y;
+  const Tensor source = x.contiguous(), weights = panels.contiguous();
+  Array<2> x_array(source, {x.numel() / k, k}), y_array(y, {x.numel() / k, n});
+  Array<1> panels_array(weights, {weights.numel()});
+  call(library->run, x_array, panels_array, y_array);
+  return y;
+}
+
+Tensor packed_linear_meta(const Tensor& x, const Tensor&, int64_t n, int64_t, c10::string_view) {
+  auto shape = x.sym_sizes().vec();
+  shape.back() = n;
+  return at::empty_symint(shape, x.options());
+}
+
+using PackedLinearFunction = decltype(packed_linear_cpu);
+
+Tensor packed_linear_autograd(const Tensor& x, const Tensor& panels, int64_t n, int64_t k,
+                              c10::string_view folder) {
+  static auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("dietlab::packed_linear", "").typed<PackedLinearFunction>();
+  TORCH_CHECK(!at::GradMode::is_enabled() || !wants(x),
+              "dietlab: a layer of packed weights has no gradient. Call it under torch.no_grad().");
+  at::AutoDispatchBelowADInplaceOrView below;
+  return op.call(x, panels, n, k, folder);
+}
+
+Tensor packed_linear_autocast(const Tensor&, const Tensor&, int64_t, int64_t, c10::string_view) {
+  TORCH_CHECK(false, "dietlab: a layer of packed weights computes in float32, not under autocast. "
+                     "dietlab.torch.pack(model) keeps the originals, for all that PyTorch takes.");
 }
 
 // ---- dietlab::grouped_linear ----
@@ -393,7 +477,8 @@ TORCH_LIBRARY(dietlab, m) {
   m.def("linear(Tensor x, Tensor weight, Tensor? bias, str activation, str library) -> Tensor", tags);
   m.def("grouped_linear(Tensor x, Tensor weights, Tensor ends, str library) -> Tensor", tags);
   m.def("batch_matmul(Tensor x, Tensor w, bool transposed, str library) -> Tensor", tags);
-  m.def("pack(Tensor weight, Tensor? bias, str library) -> int", &pack_linear);
+  m.def("packed_linear(Tensor x, Tensor panels, int n, int k, str library) -> Tensor", tags);
+  m.def("pack(Tensor weight, Tensor? bias, str library) -> Tensor", &pack_linear);
   m.def("drop_packed(Tensor weight) -> ()", &drop_packed);
   m.def("find_libraries(str folder) -> ()", &find_libraries);
   m.def("check_with(int function) -> ()", &check_with);
@@ -407,18 +492,23 @@ TORCH_LIBRARY_IMPL(dietlab, CompositeExplicitAutograd, m) {
 
 TORCH_LIBRARY_IMPL(dietlab, CPU, m) {
   m.impl("linear", &linear_cpu);
+  m.impl("packed_linear", &packed_linear_cpu);
   m.impl("grouped_linear", &grouped_linear_cpu);
   m.impl("batch_matmul", &batch_matmul_cpu);
 }
 
+TORCH_LIBRARY_IMPL(dietlab, AutocastCPU, m) { m.impl("packed_linear", &packed_linear_autocast); }
+
 TORCH_LIBRARY_IMPL(dietlab, Meta, m) {
   m.impl("linear", &linear_meta);
+  m.impl("packed_linear", &packed_linear_meta);
   m.impl("grouped_linear", &grouped_linear_meta);
   m.impl("batch_matmul", &batch_matmul_meta);
 }
 
 TORCH_LIBRARY_IMPL(dietlab, Autograd, m) {
   m.impl("linear", &linear_autograd);
+  m.impl("packed_linear", &packed_linear_autograd);
   m.impl("grouped_linear", &grouped_linear_autograd);
   m.impl("batch_matmul", &batch_matmul_autograd);
 }

@@ -9,7 +9,6 @@ import os
 import torch
 
 from dietlab.dispatch import load
-from dietlab.errors import DietlabError
 from dietlab.torch.extension import extension
 
 SOURCE = "operators.cpp"
@@ -38,8 +37,8 @@ def _check(folder: bytes, reason: int, size: int) -> None:
     """Writes why a library cannot be run here, as :func:`dietlab.load` says it, or nothing."""
     try:
         load(os.fsdecode(folder))
-    except DietlabError as error:
-        said = str(error).encode()[: size - 1].decode(errors="ignore").encode()
+    except Exception as error:  # nothing can be raised through C++: whatever it is, the library stays closed
+        said = (str(error) or repr(error)).encode()[: size - 1].decode(errors="ignore").encode()
         ctypes.memmove(reason, said + b"\0", len(said) + 1)
 
 

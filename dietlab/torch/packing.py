@@ -10,9 +10,10 @@ import torch
 from dietlab.errors import StudyError
 from dietlab.torch.chains import Chain, pairs_of, steps_named
 from dietlab.torch.layers import TunedLayer, drop_packed
+from dietlab.torch.packed import drop_originals
 
 
-def pack(model: torch.nn.Module) -> int:
+def pack(model: torch.nn.Module, *, originals: bool = True) -> int:
     """Packs the weights of a model's tuned layers now, anew, and returns the bytes that the packed ones take.
 
     A layer packs its weights at its first call, and again once PyTorch counted a change of them, the model
@@ -26,11 +27,19 @@ def pack(model: torch.nn.Module) -> int:
 
     Args:
         model: whose layers were replaced; others are left alone.
+        originals: keep the weights that were packed. Without them a model takes about the memory that it took
+            before its layers were replaced, and can do one thing: inference in float32 on the CPU. Its
+            layers have no ``weight`` any more, and its ``state_dict`` holds the packed ones. This cannot be
+            undone; load the model again. Weights that another module has as well, as an embedding that is
+            tied to the last layer, stay there.
     """
     layers = {id(layer): layer for layer in model.modules() if isinstance(layer, TunedLayer)}
     for layer in layers.values():
         drop_packed(layer)
-    return sum(layers[key].pack(activation) for key, activation in dict.fromkeys(_uses(model, layers)))
+    if not originals:
+        return sum(map(drop_originals, layers.values()))
+    uses = dict.fromkeys(_uses(model, layers))
+    return sum(layers[key].panels(activation).nbytes for key, activation in uses)
 
 
 def _uses(model: torch.nn.Module, layers: dict[int, TunedLayer]) -> Iterator[tuple[int, str]]:
@@ -41,7 +50,7 @@ def _uses(model: torch.nn.Module, layers: dict[int, TunedLayer]) -> Iterator[tup
             for step, activation in pairs_of(steps_named(parent, parent.dietlab_steps)):
                 if id(step) in layers:
                     within.add(id(step))
-                    yield id(step), activation
+                    yield id(step), activation or "none"
     yield from ((key, "none") for key in layers if key not in within)
 
 

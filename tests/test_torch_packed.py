@@ -1,0 +1,170 @@
+"""Layers of which only the packed weights are left: what they compute, take, refuse and are saved as."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from layers_of_torch import close, same, synthetic_study
+
+from dietlab.hardware import Hardware
+from dietlab.study import Study
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+
+import dietlab.torch  # noqa: E402
+from dietlab.torch import replace_linears  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture(scope="module")
+def study(here: Hardware, tmp_path_factory: pytest.TempPathFactory) -> Study:
+    return synthetic_study(here, tmp_path_factory.mktemp("packed") / "study")
+
+
+@pytest.fixture
+def original() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Linear(64, 96), nn.GELU(), nn.LayerNorm(96), nn.Linear(96, 200, bias=False), nn.Linear(200, 48)
+    )
+
+
+@pytest.fixture
+def model(original: nn.Module, study: Study) -> nn.Module:
+    packed = replace_linears(copy.deepcopy(original), study)
+    dietlab.torch.pack(packed, originals=False)
+    return packed
+
+
+@pytest.mark.parametrize("rows", [1, 7, 64, 200])
+def test_it_computes_the_same(rows: int, model: nn.Module, original: nn.Module) -> None:
+    torch.manual_seed(rows)
+    same(model, original, torch.randn(rows, 64))
+    same(model, original, torch.randn(2, 64, rows).transpose(1, 2))
+    with torch.no_grad():
+        assert model(torch.ones(0, 64)).shape == (0, 48)
+
+
+def test_a_hook_takes_the_activation_apart(model: nn.Module, original: nn.Module) -> None:
+    seen = list[torch.Tensor]()
+    model[0].register_forward_hook(lambda layer, given, y: seen.append(y.clone()))
+    x = torch.randn(3, 64)
+    same(model, original, x)
+    close(seen[0], original[0](x).detach())
+
+
+def test_the_originals_are_gone_and_their_bytes_told(original: nn.Module, study: Study) -> None:
+    model = replace_linears(copy.deepcopy(original), study)
+    linear = [layer for layer in original if isinstance(layer, nn.Linear)]
+    before = sum(4 * p.numel() for layer in linear for p in layer.parameters())
+    beside = dietlab.torch.pack(model)
+    told = dietlab.torch.pack(model, originals=False)
+    assert told == beside, "each layer is computed in one way here"
+    assert before <= told <= 4 * before  # columns are filled up to whole panels
+    left = {tensor.data_ptr(): tensor.nbytes for tensor in (*model.parameters(), *model.buffers())}
+    assert sum(left.values()) == told + sum(4 * p.numel() for p in original[2].parameters())
+    assert dietlab.torch.pack(model) == told and dietlab.torch.pack(model, originals=False) == told
+    with pytest.raises(AttributeError, match=r"has no weight: only its libraries.*pack\(model\) keeps them"):
+        _ = model[0].weight
+    assert not hasattr(model[0], "bias") and "in_features=64, out_features=96, library=" in repr(model)
+
+
+def test_a_tied_weight_stays_with_its_other_owner(study: Study) -> None:
+    model = nn.Sequential(nn.Embedding(200, 64), nn.Linear(64, 200, bias=False))
+    model[1].weight = model[0].weight
+    original = copy.deepcopy(model)
+    dietlab.torch.pack(replace_linears(model, study), originals=False)
+    same(model, original, torch.tensor([3, 199]))
+    assert [name for name, _ in model.named_parameters()] == ["0.weight"]
+
+
+@pytest.mark.filterwarnings("ignore:. stays PyTorch's")
+def test_what_pytorch_keeps_keeps_its_weights(study: Study) -> None:
+    model = nn.Sequential(nn.Linear(64, 2), nn.Linear(64, 96).bfloat16())
+    with pytest.warns(UserWarning, match="no layer of Sequential was replaced"):
+        replace_linears(model, study)
+    assert dietlab.torch.pack(model, originals=False) == 0
+    assert isinstance(model[0].weight, nn.Parameter) and model[1].weight.dtype is torch.bfloat16
+
+
+@pytest.mark.parametrize("way", ["pickle", "deepcopy", "state_dict", "export", "compile", "jagged"])
+def test_it_is_saved_and_compiled(way: str, model: nn.Module, original: nn.Module, tmp_path: Path) -> None:
+    x = torch.randn(5, 64)
+    found = model
+    if way == "pickle":
+        found = pickle.loads(pickle.dumps(model))
+    elif way == "deepcopy":
+        found = copy.deepcopy(model)
+    elif way == "state_dict":
+        found = copy.deepcopy(model)
+        for buffer in found.buffers():
+            buffer.zero_()
+        found.load_state_dict(model.state_dict())
+    elif way == "export":
+        rows = torch.export.Dim("rows", max=64)
+        with torch.no_grad():
+            program = torch.export.export(model, (x,), dynamic_shapes=({0: rows},))
+        torch.export.save(program, tmp_path / "model.pt2")
+        found = torch.export.load(tmp_path / "model.pt2").module()
+    elif way == "compile":
+        found = torch.compile(model, fullgraph=True, dynamic=True, backend="aot_eager")
+    else:
+        lengths = [torch.randn(3, 64), torch.randn(5, 64)]
+        with torch.no_grad():
+            batch = torch.nested.nested_tensor(lengths, layout=torch.jagged)
+            close(model[0](batch).values(), original[0](batch.values()))
+        return
+    same(found, original, x)
+
+
+Wrong = Callable[[nn.Module], object]
+WRONG: dict[str, tuple[Wrong, type[Exception], str]] = {
+    "bfloat16": (
+        lambda layer: layer(torch.ones(2, 64, dtype=torch.bfloat16)),
+        RuntimeError,
+        r"takes x \[..., 64\] in float32 on the CPU; got \[2, 64\] in BFloat16.*pack\(model\) keeps",
+    ),
+    "another size": (lambda layer: layer(torch.ones(2, 65)), RuntimeError, r"x \[..., 64\].*got \[2, 65\]"),
+    "a model in bfloat16": (
+        lambda layer: layer.bfloat16()(torch.ones(2, 64)),
+        RuntimeError,
+        "and weights in BFloat16",
+    ),
+    "autocast": (
+        lambda layer: torch.autocast("cpu", torch.bfloat16)(layer)(torch.ones(2, 64)),
+        RuntimeError,
+        "in float32, not under autocast",
+    ),
+    "a gradient": (
+        lambda layer: layer(torch.ones(2, 64, requires_grad=True)),
+        RuntimeError,
+        r"no gradient. Call it under torch.no_grad\(\)",
+    ),
+    "weights of another layer": (
+        lambda layer: torch.ops.dietlab.packed_linear(
+            torch.ones(2, 64), torch.ones(7), 96, 64, layer.libraries["none"]
+        ),
+        RuntimeError,
+        r"weights \[96, 64\] are packed for .*; got 7 numbers. Pack them again",
+    ),
+    "no library": (
+        lambda layer: torch.ops.dietlab.packed_linear(torch.ones(2, 64), torch.ones(7), 96, 64, "/none"),
+        RuntimeError,
+        "library that they were packed for, /none; got none that runs here",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.filterwarnings("ignore:dietlab. a layer's library can be loaded")
+def test_what_only_the_originals_could_compute_is_refused(name: str, model: nn.Module) -> None:
+    call, error, words = WRONG[name]
+    with pytest.raises(error, match=words):
+        call(model[0])
