@@ -117,13 +117,13 @@ def replacing(path: Path) -> Iterator[Path]:
         unfinished.unlink(missing_ok=True)
 
 
-def write_whole(path: Path, data: str | bytes) -> None:
+def write_whole(path: Path, data: str | bytes, error: type[DietlabError] = DietlabError) -> None:
     """Replaces a file by ``data``, whole or not at all; text as UTF-8.
 
     Raises:
-        OSError: if it cannot be written; ``path`` stays as it was.
+        DietlabError: ``error``, if it cannot be written; ``path`` stays as it was.
     """
-    with replacing(path) as unfinished:
+    with writing(path.name, path, error), replacing(path) as unfinished:
         unfinished.write_bytes(data.encode() if isinstance(data, str) else data)
 
 
@@ -136,8 +136,7 @@ def write_json(
         DietlabError: ``error``, if it cannot be written; ``path`` stays as it was.
     """
     text = json.dumps(value, indent=indent) + "\n"
-    with writing(path.name, path, error):
-        write_whole(path, gzip.compress(text.encode(), mtime=0) if path.suffix == ".gz" else text)
+    write_whole(path, gzip.compress(text.encode(), mtime=0) if path.suffix == ".gz" else text, error)
 
 
 def append_line(path: Path, value: Mapping[str, Any], what: str) -> None:

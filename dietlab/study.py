@@ -27,7 +27,7 @@ from dietlab.dispatch.manifest import LIBRARY_NAME
 from dietlab.errors import StudyError, require_type
 from dietlab.evaluation import evaluate
 from dietlab.events import Observer, PhaseSeconds, audience
-from dietlab.files import locked, make_folder, read_json, reading, write_whole, writing
+from dietlab.files import locked, make_folder, read_json, reading, write_whole
 from dietlab.hardware import Hardware
 from dietlab.lower.decisions import Lowering
 from dietlab.measure import CacheState, RecordStore, Runner, read_records
@@ -195,8 +195,7 @@ class Study(Carded):
 
     def _write(self, name: str, text: str) -> None:
         """Replaces a file whole or not at all, whenever the process dies or the disk fills."""
-        with writing("the study folder", self.folder / name, StudyError):
-            write_whole(self.folder / name, text + "\n")
+        write_whole(self.folder / name, text + "\n", StudyError)
 
     @property
     def card(self) -> Card:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dietlab.errors import DietlabWarning, RecordError, StudyError
+from dietlab.errors import DietlabError, DietlabWarning, RecordError, StudyError
 from dietlab.files import (
     append_line,
     cut_truncated,
@@ -78,6 +78,17 @@ def test_a_line_that_cannot_be_written_is_told(tmp_path: Path) -> None:
         RecordError, match=r"lines can be written; got .*missing.*a path whose folder is there"
     ):
         append_line(tmp_path / "missing" / "lines", {}, "lines")
+
+
+def test_a_file_that_cannot_be_written_is_told_and_stays(tmp_path: Path) -> None:
+    with pytest.raises(
+        DietlabError, match=r"page can be written; got .*missing.*a path whose folder is there"
+    ):
+        write_whole(tmp_path / "missing" / "page", "text")
+    (tmp_path / "kept").mkdir()
+    with pytest.raises(RecordError, match=r"kept can be written; got .*kept: .*directory"):
+        write_whole(tmp_path / "kept", b"bytes", RecordError)
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 
 
 def test_a_folder_is_locked_for_a_second_worker(tmp_path: Path) -> None:

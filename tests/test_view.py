@@ -354,6 +354,13 @@ class Page(HTMLParser):
             self.text.append(data.strip())
 
 
+def test_a_page_that_cannot_be_written_is_told(report: Report, tmp_path: Path) -> None:
+    from dietlab.view.pages.report import write_html
+
+    with pytest.raises(DietlabError, match=r"report.html can be written; got .*a path whose folder is there"):
+        write_html(report, tmp_path / "missing" / "report.html")
+
+
 def test_html_is_self_contained_and_has_the_numbers(report: Report, tmp_path: Path) -> None:
     from dietlab.view.pages.report import write_html
 

@@ -24,6 +24,7 @@ from dietlab.cli.telling import Telling, quiet_option
 from dietlab.cost import Survey
 from dietlab.errors import DietlabError
 from dietlab.evaluation.lineup import contenders_for
+from dietlab.files import write_whole
 from dietlab.hardware.target import TARGETS
 from dietlab.measure import CACHE_STATES, read_records
 from dietlab.results.journal import read_journal
@@ -329,7 +330,7 @@ def show_bench(table: ResultTable, folder: Path, left: int = 0) -> None:
     """Writes the text and the page, prints the text; exit status :data:`LEFT_OVER` if something is ``left``
     to measure, otherwise 1 if a study failed or a result of ours is wrong."""
     text = render_bench(table)
-    (folder / "bench.md").write_text(text, encoding="utf-8")
+    write_whole(folder / "bench.md", text)
     click.echo(f"{text}\n{folder / TABLE}")
     click.echo(page_or_reason(lambda: write_bench(table, folder / "bench.html", plans_in(folder, table))))
     if left:

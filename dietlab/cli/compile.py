@@ -11,6 +11,7 @@ from dietlab.cli.options import cover_option, hardware_option, processor, show, 
 from dietlab.cli.parameters import OUT_FILE
 from dietlab.cli.telling import Telling, quiet_option
 from dietlab.errors import DietlabError
+from dietlab.files import write_whole
 from dietlab.measure.compiler_report import COLUMNS, MACHINE_CODE, frame_compiled
 from dietlab.space import Cover, CudaMicroKernel, Scheme, build_space, edges_of
 from dietlab.workloads import Workload
@@ -70,7 +71,7 @@ def compile_command(
     if path:
         drawn = "named" if named else f"of {len(space)} schemes, seed {seed}"
         head = f"# {workload} on {chip.name}: {len(kernels)} {drawn}\n"
-        Path(path).write_text(head + table.to_csv(index=False), encoding="utf-8")
+        write_whole(Path(path), head + table.to_csv(index=False))
     facts = {"space": len(space), "compiled": table.to_dict("records")}
     refused = int((table["status"] != "ok").sum())
     of = "" if named else f" of {len(space)}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from dietlab.dims import Dim
 from dietlab.errors import MissingDependencyError, RecordError
-from dietlab.files import replacing
+from dietlab.files import replacing, writing
 from dietlab.measure.record import Record
 from dietlab.measure.store import RecordFile, compared
 
@@ -138,7 +138,7 @@ def write_table(frame: pd.DataFrame, path: str | Path) -> None:
     """Writes a table as Parquet or CSV, by the end of its name; whole, or what stood there stays.
 
     Raises:
-        RecordError: for another ending.
+        RecordError: for another ending, or if it cannot be written.
         MissingDependencyError: for Parquet without ``pyarrow``.
     """
     path = Path(path)
@@ -148,7 +148,7 @@ def write_table(frame: pd.DataFrame, path: str | Path) -> None:
         raise MissingDependencyError(
             "Parquet is written by pyarrow", "not installed", "pip install 'dietlab[parquet]', or write .csv."
         )
-    with replacing(path) as unfinished:
+    with writing(path.name, path, RecordError), replacing(path) as unfinished:
         if path.suffix == ".parquet":
             frame.to_parquet(unfinished, index=False)
         else:

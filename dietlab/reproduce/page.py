@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from dietlab.files import write_whole
 from dietlab.reproduce.claims import claims_table
 from dietlab.reproduce.paper import read_claims
 from dietlab.reproduce.run import Outcome, Reproduction
@@ -56,18 +57,18 @@ def write_reproduction(work: Reproduction, steps: Mapping[str, Step] = STEPS) ->
     from dietlab.view.static.picture import picture
 
     target, home = work.folder / PAGE, work.folder / FIGURES
-    target.write_text(render_reproduction(work, steps), encoding="utf-8")
+    write_whole(target, render_reproduction(work, steps))
     home.mkdir(exist_ok=True)
     for step in steps.values():
         for number, (_, figure) in enumerate(_figures(work, step)):
-            (home / f"{step.name}-{number}.png").write_bytes(picture(figure))
+            write_whole(home / f"{step.name}-{number}.png", picture(figure))
     return target
 
 
 def write_claims(work: Reproduction) -> Path:
     """Writes the table of claims as Markdown; returns its path."""
     target, table = work.folder / TEXT, claims_table(read_claims(), work.results)
-    target.write_text("\n\n".join([*_about(work), markdown(*table)]) + "\n", encoding="utf-8")
+    write_whole(target, "\n\n".join([*_about(work), markdown(*table)]) + "\n")
     return target
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dietlab.errors import RecordError
-from dietlab.files import read_json, read_text, reading, write_whole, writing
+from dietlab.files import read_json, read_text, reading, write_whole
 from dietlab.results.report import Report
 from dietlab.results.row import Row, with_reasons
 from dietlab.shapes import Shape
@@ -222,8 +222,7 @@ def facts_path(table: Path) -> Path:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    with writing("the table", path, RecordError):
-        write_whole(path, data)
+    write_whole(path, data, RecordError)
 
 
 def _cells(entry: Entry) -> dict[str, str]:

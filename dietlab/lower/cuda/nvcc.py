@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from dietlab.errors import BuildError, MissingDependencyError
+from dietlab.errors import BuildError, DietlabError, MissingDependencyError
 from dietlab.files import write_whole
 from dietlab.lower.cuda.cubin import Cubin, architecture, read_cubin
 from dietlab.lower.nvidia_packages import package_folders
@@ -293,7 +293,7 @@ def _store(entry: Path, log: str, data: bytes) -> None:
     """Keeps a cubin: one line of JSON, then its bytes. Readers see all of it or nothing."""
     head = json.dumps({"sha256": _digest(log, data), "log": log}).encode()
     # A cache that cannot be written (a full disk, another's folder) costs time only.
-    with suppress(OSError):
+    with suppress(OSError, DietlabError):
         entry.parent.mkdir(parents=True, exist_ok=True)
         write_whole(entry, head + b"\n" + data)
 

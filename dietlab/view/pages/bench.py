@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dietlab.cost import CostModel
 from dietlab.dispatch import Dispatcher
+from dietlab.files import write_whole
 from dietlab.results.table import ResultTable
 from dietlab.study import DISPATCHER, MODEL
 from dietlab.view.pages.bench_text import bench_title, machine_lines, notes_of, tables
@@ -46,9 +47,13 @@ def render_bench_page(table: ResultTable, plans: Mapping[str, go.Figure] | None 
 
 
 def write_bench(table: ResultTable, path: str | Path, plans: Mapping[str, go.Figure] | None = None) -> Path:
-    """Writes :func:`render_bench_page` to ``path``."""
+    """Writes :func:`render_bench_page` to ``path``, which is replaced whole.
+
+    Raises:
+        DietlabError: if it cannot be written; a page that is there stays.
+    """
     target = Path(path)
-    target.write_text(render_bench_page(table, plans), encoding="utf-8")
+    write_whole(target, render_bench_page(table, plans))
     return target
 
 

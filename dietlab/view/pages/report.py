@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dietlab.cards import counted
+from dietlab.files import write_whole
 from dietlab.results.parts import judged, part_cells, part_header
 from dietlab.results.report import Report
 from dietlab.results.row import Row
@@ -80,9 +81,12 @@ def write_html(report: Report, path: str | Path) -> Path:
     Args:
         report: what :func:`~dietlab.evaluate` measured.
         path: of the page, which is replaced whole.
+
+    Raises:
+        DietlabError: if it cannot be written; a page that is there stays.
     """
     target = Path(path)
-    target.write_text(render_html(report), encoding="utf-8")
+    write_whole(target, render_html(report))
     return target
 
 

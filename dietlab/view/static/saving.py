@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dietlab.errors import DietlabError
-from dietlab.files import write_whole, writing
+from dietlab.files import write_whole
 from dietlab.view.lab import lab_imports
 from dietlab.view.static.picture import redraw
 
@@ -64,8 +64,7 @@ def save(figure: Any, path: str | Path) -> Path:
     if not target.parent.is_dir():
         raise DietlabError("a figure is saved in a folder that exists", target.parent, "Make it first.")
     data = render(figure, kind)
-    with writing("a figure", target, DietlabError):
-        write_whole(target, data)
+    write_whole(target, data)
     return target
 
 
