@@ -20,15 +20,14 @@ from dietlab.dispatch import load
 from dietlab.errors import DietlabError, StudyError
 from dietlab.hardware import Hardware
 from dietlab.measure import SyntheticRunner
-from dietlab.shapes import Dim, Shape, ShapeSet
+from dietlab.shapes import Dim, ShapeSet
 from dietlab.study import Study
 from dietlab.workloads import BatchMatmul
 
 torch = pytest.importorskip("torch")
 prune = pytest.importorskip("torch.nn.utils.prune")
 
-from dietlab.torch import Linear, optimize, replace_attention, replace_linears  # noqa: E402
-from dietlab.torch.libraries import library_of  # noqa: E402
+from dietlab.torch import Linear, optimize, replace_linears  # noqa: E402
 
 LENGTHS = (1, 2, 3, 7, 17, 64, 100)
 
@@ -348,93 +347,6 @@ def test_a_model_is_optimized_without_a_study(
         close(sizes(x), original(x))
     assert isinstance(optimize(original, effort="smoke")[0], Linear)
     assert capsys.readouterr().err == ""
-
-
-# --- attention -----------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def products(here: Hardware, tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, Study]:
-    found = []
-    for form in ("nt", "nn"):
-        work = BatchMatmul(T=Dim(1, 32), B=Dim(1, 16), D=8, form=form)  # type: ignore[arg-type]
-        shapes = ShapeSet.of({Shape.of(T=4, B=4): 1.0, Shape.of(T=32, B=8): 1.0})
-        made = Study.create(tmp_path_factory.mktemp("products") / form, work, here, shapes, "smoke")
-        made.tune(SyntheticRunner(here))
-        found.append(made)
-    return found[0], found[1]
-
-
-def bert(**more: object) -> torch.nn.Module:
-    transformers = pytest.importorskip("transformers")
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-    config = transformers.BertConfig(vocab_size=50, **{**sizes, **more})
-    torch.manual_seed(0)
-    return transformers.BertModel(config, add_pooling_layer=False).eval()
-
-
-@pytest.mark.parametrize(("is_decoder", "masked"), in_turn((False, True), (False, True)))
-def test_attention_computes_the_same(products: tuple[Study, Study], is_decoder: bool, masked: bool) -> None:
-    original, model = bert(is_decoder=is_decoder), replace_attention(bert(is_decoder=is_decoder), *products)
-    words = torch.randint(0, 50, (2, 9))
-    mask = torch.ones(2, 9)
-    if masked:
-        mask[0, 6:] = 0
-    with torch.no_grad():
-        found, wanted = (m(input_ids=words, attention_mask=mask)[0] for m in (model, original))
-        close(found[mask.bool()], wanted[mask.bool()])
-        torch.compiler.reset()
-        compiled = torch.compile(model, dynamic=True, fullgraph=True, backend="aot_eager")
-        close(compiled(input_ids=words, attention_mask=mask)[0][mask.bool()], wanted[mask.bool()])
-
-
-def test_attention_has_pytorchs_gradients(products: tuple[Study, Study]) -> None:
-    gradients = []
-    for model in (bert(), replace_attention(bert(), *products)):
-        model(input_ids=torch.arange(14).view(2, 7))[0].square().sum().backward()
-        gradients.append(model.encoder.layer[0].attention.self.query.weight.grad)
-    close(*gradients)
-
-
-def test_products_of_other_lengths_and_types_go_through_pytorch(products: tuple[Study, Study]) -> None:
-    library = library_of(products[0])
-    for x, w in (
-        (torch.randn(2, 3, 8), torch.randn(2, 5, 8)),
-        (torch.randn(2, 3, 8).double(), torch.randn(2, 3, 8).double()),
-        (torch.randn(0, 3, 8), torch.randn(0, 3, 8)),
-    ):
-        close(torch.ops.dietlab.batch_matmul(x, w, True, library), x @ w.transpose(1, 2))
-
-
-def test_attention_of_other_models_and_studies_is_refused(
-    products: tuple[Study, Study], study: Study
-) -> None:
-    with pytest.raises(StudyError, match="models of transformers"):
-        replace_attention(network(), *products)
-    with pytest.raises(StudyError, match="the study is of batch-matmul-nt"):
-        replace_attention(bert(), *reversed(products))
-    with pytest.raises(StudyError, match="with D=16, the size of a head"):
-        replace_attention(bert(num_attention_heads=2), *products)
-    with pytest.raises(StudyError, match="products of attention are served by a study of BatchMatmul"):
-        replace_attention(bert(), study, study)
-
-
-@pytest.mark.thorough
-def test_a_fixed_number_of_products_must_be_one_of_a_batch(
-    products: tuple[Study, Study], here: Hardware, tmp_path: Path
-) -> None:
-    for number in (6, 8):
-        work = BatchMatmul(T=Dim(1, 32), B=number, D=8, form="nn")
-        made = Study.create(tmp_path / f"{number}", work, here, ShapeSet.of({Shape.of(T=4): 1.0}), "smoke")
-        if number % 4:
-            told = "batch x heads, 4 for each sentence; got B=6.*tune batch-matmul-nn --dim B=1:64 "
-            with pytest.raises(StudyError, match=told):
-                replace_attention(bert(), products[0], made)
-        else:
-            made.tune(SyntheticRunner(here))
-            model, words = replace_attention(bert(), products[0], made), torch.arange(18).view(2, 9)
-            with torch.no_grad():
-                close(model(input_ids=words)[0], bert()(input_ids=words)[0])
 
 
 @pytest.fixture(scope="module")

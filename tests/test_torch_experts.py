@@ -131,6 +131,19 @@ def test_a_mixture_that_trains_has_pytorchs_gradients(study: Study) -> None:
     close(*gradients)
 
 
+def test_under_autocast_a_mixture_computes_in_pytorchs_types(study: Study) -> None:
+    original, words = mixture(), torch.arange(14).view(2, 7)
+    model = replace_experts(replace_linears(copy.deepcopy(original), study), study)
+    rows, chosen = torch.randn(9, 32), torch.randint(0, 5, (9, 2))
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        found, wanted = (m(input_ids=words)[0] for m in (model, original))
+        experts, others = (
+            m.layers[0].mlp.experts(rows, chosen, torch.full((9, 2), 0.5)) for m in (model, original)
+        )
+    torch.testing.assert_close(found, wanted, rtol=0.02, atol=0.02)
+    torch.testing.assert_close(experts, others, rtol=0.02, atol=0.02)
+
+
 @pytest.mark.thorough
 def test_experts_that_no_study_serves_stay(here: Hardware, tmp_path: object) -> None:
     narrow = tuned(f"{tmp_path}/narrow", here, Dim(16, 95))  # gate and up together have 96 columns

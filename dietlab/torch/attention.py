@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,21 @@ from dietlab.dims import holds
 from dietlab.errors import MissingDependencyError, StudyError
 from dietlab.study import Study
 from dietlab.torch import operators  # noqa: F401, which registers torch.ops.dietlab
+from dietlab.torch.layers import is_plain
 from dietlab.torch.libraries import library_of, require_served
 from dietlab.workloads import BatchMatmul, Workload
 
 NAME = "dietlab"
 """What a model's configuration calls this attention."""
 
-LIBRARIES = "dietlab_libraries"
-"""The attribute of an attention module that names the libraries of its two products."""
+PYTORCHS = "sdpa"
+"""What it calls PyTorch's ``scaled_dot_product_attention``."""
+
+SERVED = "dietlab_served"
+"""The attribute of an attention module that has the operators of its two products and their libraries."""
+
+Served = tuple[tuple[BatchMatmul, str], tuple[BatchMatmul, str]]
+"""The operators of the scores and the context, and the folders of their libraries."""
 
 
 def replace_attention(
@@ -27,18 +35,20 @@ def replace_attention(
 ) -> torch.nn.Module:
     """Lets a model of ``transformers`` compute both batched products of attention by tuned libraries.
 
-    It changes the model in place, and returns it. Queries and keys of different lengths, as with a cache,
-    go through PyTorch.
+    It changes the model in place, and returns it. What the libraries do not take goes through PyTorch, as
+    before: queries and keys of different lengths, as with a cache, sizes of heads that were not tuned for,
+    other types, autocast, biases of positions.
 
     Args:
-        model: one whose attention can be chosen (``set_attn_implementation``).
+        model: one that computes attention by PyTorch's ``scaled_dot_product_attention``.
         scores, context: studies of ``batch-matmul-nt`` and ``batch-matmul-nn`` over the heads' size, or
             their folders.
 
     Raises:
         MissingDependencyError: without ``transformers``.
         StudyError: if a study is of another operator, head size or processor, of a fixed number of products
-            that is no multiple of the heads, or if the model's attention cannot be chosen.
+            that is no multiple of the heads, or if the model's attention is another one: it may do more
+            (caps, sinks) than these products and a softmax.
     """
     try:
         from transformers import AttentionInterface
@@ -49,21 +59,28 @@ def replace_attention(
         ) from None
     if not hasattr(model, "set_attn_implementation"):
         raise StudyError("attention can be replaced in models of transformers", type(model).__name__)
+    if (now := model.config._attn_implementation) not in (PYTORCHS, NAME):
+        raise StudyError(
+            f"a model whose attention is replaced computes it by {PYTORCHS}, PyTorch's",
+            f"{type(model).__name__} with {now}",
+            f"model.set_attn_implementation({PYTORCHS!r}) chooses it where the model has it.",
+        )
+    heads, size = _heads_of(model)
     studies = [s if isinstance(s, Study) else Study.open(s) for s in (scores, context)]
     for study, form in zip(studies, ("nt", "nn"), strict=True):
         work = require_served(study, BatchMatmul, "products of attention")
-        if work.form != form or not holds(work.D, _head_size(model)):
-            raise StudyError(
-                f"the study is of batch-matmul-{form} with D={_head_size(model)}, the size of a head", work
-            )
-        require_products(work, model.config.num_attention_heads)
-    libraries = tuple(library_of(study) for study in studies)
+        if work.form != form or not holds(work.D, size):
+            raise StudyError(f"the study is of batch-matmul-{form} with D={size}, the size of a head", work)
+        require_products(work, heads)
+    served = tuple((study.workload, library_of(study)) for study in studies)
     AttentionInterface.register(NAME, attention)
     AttentionMaskInterface.register(NAME, sdpa_mask)
     model.set_attn_implementation(NAME)
-    for module in model.modules():
-        if hasattr(module, "scaling") and hasattr(module, "is_causal"):
-            setattr(module, LIBRARIES, libraries)
+    modules = [module for module in model.modules() if hasattr(module, "is_causal")]
+    for module in modules:
+        setattr(module, SERVED, served)
+    if not modules:
+        warnings.warn(f"no attention of {type(model).__name__} was replaced: it has none", stacklevel=2)
     return model
 
 
@@ -85,9 +102,17 @@ def require_products(work: Workload, heads: int, batch: int | None = None) -> No
         )
 
 
-def _head_size(model: torch.nn.Module) -> int:
-    config = model.config
-    return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+def _heads_of(model: torch.nn.Module) -> tuple[int, int]:
+    """Returns the number of a model's heads, and their size."""
+    config = model.config.get_text_config()
+    heads, wide = getattr(config, "num_attention_heads", 0), getattr(config, "hidden_size", 0)
+    size = getattr(config, "head_dim", None) or (wide // heads if heads else 0)
+    if not heads or not size:
+        raise StudyError(
+            "a model's configuration tells num_attention_heads, and hidden_size or head_dim",
+            type(config).__name__,
+        )
+    return int(heads), int(size)
 
 
 def attention(
@@ -99,33 +124,74 @@ def attention(
     dropout: float = 0.0,
     scaling: float | None = None,
     is_causal: bool | None = None,
+    position_bias: Tensor | None = None,
     **others: Any,
-) -> tuple[Tensor, Tensor]:
-    """Returns attention's output ``[batch, T, heads, D]`` and its weights ``[batch, heads, T, T]``.
+) -> tuple[Tensor, Tensor | None]:
+    """Returns attention's output ``[batch, T, heads, D]`` and, where libraries computed it, its weights
+    ``[batch, heads, T, T]``.
 
-    The attention modules of ``transformers`` call it.
+    The attention modules of ``transformers`` call it, as they call ``sdpa_attention_forward``.
 
     Args:
         query, key, value: ``[batch, heads, T, D]``; there may be fewer heads of keys and values.
         attention_mask: is added to the scores; or, if boolean, says which count.
         scaling: of the scores; ``D ** -0.5`` by default.
+        dropout: the part of the weights that is left out; 0 where nothing is trained.
         is_causal: whether a query sees no key behind it, where there is no mask (default: the module's).
+        position_bias: is added to the scores, by PyTorch's attention.
+        others: what only PyTorch's attention looks at.
     """
-    scores_by, context_by = getattr(module, LIBRARIES)
+    served = getattr(module, SERVED, None)
     groups = query.shape[1] // key.shape[1]
+    if served is None or position_bias is not None or not _fits(served, query, key, value, attention_mask):
+        from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+        return sdpa_attention_forward(  # type: ignore[no-any-return]
+            module,
+            query,
+            key,
+            value,
+            attention_mask,
+            dropout=dropout,
+            scaling=scaling,
+            is_causal=is_causal,
+            position_bias=position_bias,
+            **others,
+        )
+    (_, scores_by), (_, context_by) = served
     if groups > 1:
         key, value = (t.repeat_interleave(groups, 1) for t in (key, value))
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     scores = torch.ops.dietlab.batch_matmul(query * scale, key, True, scores_by)
-    causal = getattr(module, "is_causal", False) if is_causal is None else is_causal
+    causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     if attention_mask is None and causal and query.shape[2] > 1:
-        every = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device)
-        attention_mask = every.tril(scores.shape[-1] - scores.shape[-2])
-    if attention_mask is not None:
-        if attention_mask.dtype is torch.bool:
-            scores = scores.masked_fill(~attention_mask, -torch.inf)
-        else:
-            scores = scores + attention_mask
-    weights = torch.nn.functional.dropout(torch.softmax(scores, -1), dropout, module.training)
+        attention_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+    sees = None
+    if attention_mask is not None and attention_mask.dtype is torch.bool:
+        # A query that sees no key, as of padding on the left, gets zeros, and is kept from becoming 0 / 0.
+        sees = attention_mask.any(-1, keepdim=True)
+        scores = scores.masked_fill(~attention_mask & sees, -torch.inf)
+    elif attention_mask is not None:
+        scores = scores + attention_mask
+    weights = torch.softmax(scores, -1)
+    if sees is not None:
+        weights = weights.masked_fill(~sees, 0.0)
+    weights = torch.nn.functional.dropout(weights, dropout)
     context = torch.ops.dietlab.batch_matmul(weights, value, False, context_by)
     return context.transpose(1, 2).contiguous(), weights
+
+
+def _fits(served: Served, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> bool:
+    """Returns whether the libraries take these queries ``[batch, heads, T, D]``, keys and values."""
+    tensors = (query, key, value)
+    if query.shape[-2] != key.shape[-2] or not all(map(is_plain, tensors)):
+        return False
+    if any(t.dtype is not torch.float32 or t.device.type != "cpu" for t in tensors):
+        return False
+    if torch.is_autocast_enabled("cpu") or (mask is not None and not is_plain(mask)):
+        return False
+    products = query.shape[0] * query.shape[1]
+    for (work, _), depth in zip(served, (query.shape[-1], value.shape[-1]), strict=True):
+        if not holds(work.D, depth) or (isinstance(work.B, int) and products != work.B):
+            return False
+    return True
