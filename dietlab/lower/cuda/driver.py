@@ -91,7 +91,8 @@ def _stand_in(name: str, functions: list[str], folder: Path) -> None:
 
 
 def _answer(function: str) -> str:
-    """A function in C. The runtime's errors have texts; all others return a number, 0 if they succeed."""
+    """Returns a function in C. The runtime's errors have texts; all others return a number, 0 where they
+    succeed."""
     if function.startswith("cudaGetError"):
         return f'const char *{function}(void) {{ return "{NO_GPU}"; }}\n'
     return f"int {function}(void) {{ return {NO_DEVICE}; }}\n"
