@@ -6,7 +6,8 @@
 ##   make test-thorough
 ##                     Run what `make test` leaves out: long sweeps, and tests that take minutes
 ##   make test-newest  Run the tests that packages touch with the newest versions that pip finds, without
-##                     constraints.txt: an environment of its own, build/newest
+##                     constraints.txt: an environment of its own, build/newest, of gigabytes where pip
+##                     finds the CUDA build of PyTorch
 ##   make test-explore Run the property tests with new random examples, and more of them; to keep the
 ##                     one that fails, write it above the test as @example(...)
 ##   make lab          Set up, then open JupyterLab on notebooks/
@@ -83,12 +84,13 @@ test: $(TEST_STAMP) chromium
 test-thorough: $(TEST_STAMP) chromium
 	$(BIN)/python -m pytest -m thorough $(SHARED_OUT) $(PYTEST_ARGS)
 
-# The whole model's packages, PyTorch and AMD's library stay as pinned: each fits one release of another.
+# AMD's library stays as pinned: it fits one release of PyTorch.
 NEWEST := build/newest
-NEWEST_EXTRAS := test,lab,mkl,onnxruntime,heuristics,parquet,rpc,optuna
+NEWEST_EXTRAS := test,lab,mkl,onnxruntime,torch,models,heuristics,parquet,rpc,optuna
 NEWEST_TESTS := $(addprefix tests/test_,$(addsuffix .py,arrays cards compare cost cost_models dispatch evaluate explore \
-	explorers_results files libraries measure panel record_files results_page rpc saving search shapes strategies \
-	study_cli vendors view))
+	explorers_results files libraries measure models panel record_files results_page rpc saving search shapes strategies \
+	study_cli torch torch_attention torch_chains torch_doors torch_experts torch_found torch_packed torch_situations \
+	vendors view))
 
 test-newest: $(BIN)/python
 	rm -rf $(NEWEST)

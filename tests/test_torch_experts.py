@@ -122,6 +122,38 @@ def test_groups_that_do_not_fit_are_refused(
         )
 
 
+@pytest.mark.parametrize("trained", ["gate_up_proj", "down_proj"])
+def test_one_weight_that_trains_has_pytorchs_gradients(trained: str, study: Study) -> None:
+    gradients, words = [], torch.arange(14).view(2, 7)
+    original = mixture().requires_grad_(False)
+    for model in (original, replace_experts(copy.deepcopy(original), study)):
+        weight = getattr(model.layers[1].mlp.experts, trained).requires_grad_(True)
+        model(input_ids=words)[0].square().sum().backward()
+        gradients.append(weight.grad)
+    close(*gradients)
+
+
+def test_groups_have_derivatives_of_every_kind(study: Study) -> None:
+    library = library_of(study)
+    x, weights, ends = torch.randn(9, 32), torch.randn(3, 48, 32), torch.tensor([2, 2, 7])
+
+    def ours(x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        return torch.ops.dietlab.grouped_linear(x, weights, ends, library)
+
+    def wanted(x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        return torch.cat([x[:2] @ weights[0].T, x[2:7] @ weights[2].T, torch.zeros(2, 48)])
+
+    along = (torch.randn_like(x), torch.randn_like(weights))
+    for found, right in zip(*(torch.func.jvp(f, (x, weights), along) for f in (ours, wanted)), strict=True):
+        close(found, right)
+    for found, right in zip(
+        *(torch.func.vjp(f, x, weights)[1](ours(x, weights)) for f in (ours, wanted)), strict=True
+    ):
+        close(found, right)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert ours(x, weights).dtype is torch.bfloat16
+
+
 def test_a_mixture_that_trains_has_pytorchs_gradients(study: Study) -> None:
     gradients = []
     original = mixture()

@@ -284,6 +284,7 @@ LOW_FORMS = {"onednn-packed": (*LOW[:4], *LOW[4:6]), "onnxruntime": LOW[:3], "to
 @pytest.mark.parametrize("name", LOW_FORMS)
 def test_low_precision_of_vendors_is_right_or_has_a_reason(name: str) -> None:
     forms = LOW_FORMS[name]
+    pytest.importorskip("onnxruntime" if name == "onnxruntime" else "torch")
     if name == "onednn-packed" and Hardware.detect(measure=False).cpu.vector_bytes < 64:
         forms = LOW[:4]  # oneDNN multiplies bfloat16 from AVX-512 on
     with WorkerProcess(WORKER, contender_env(1)) as worker:

@@ -36,7 +36,8 @@ def with_parameters(
     known = told if kinds is None else [dict.fromkeys(_names(space_target(kind).KERNEL)) for kind in kinds]
     names = dict.fromkeys(name for columns in ({"scheme": ""}, *known) for name in columns)
     found = pd.DataFrame(told, frame.index, list(names))
-    numbers = found.convert_dtypes(convert_string=False, convert_floating=False)
+    typed = {name: values.convert_dtypes() for name, values in found.items()}
+    numbers = found.assign(**{name: values for name, values in typed.items() if values.dtype.kind in "iub"})
     place = frame.columns.get_loc(column)
     return pd.concat([frame.iloc[:, :place], numbers, frame.iloc[:, place + 1 :]], axis=1)
 

@@ -95,8 +95,9 @@ def experts(module: torch.nn.Module, hidden: Tensor, chosen: Tensor, shares: Ten
         shares: of each in the sum, ``[tokens, k]``.
     """
     library = getattr(module, LIBRARY, None)
-    trained = torch.is_grad_enabled() and (hidden.requires_grad or module.down_proj.requires_grad)
-    plain = is_plain(hidden) and all(map(is_plain, layer_weights(module)))
+    tensors = (hidden, *layer_weights(module))
+    trained = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    plain = all(map(is_plain, tensors))
     mixed = torch.is_autocast_enabled(hidden.device.type)
     if library is None or trained or mixed or not plain or module._is_expert_parallel:
         from transformers.integrations.moe import grouped_mm_experts_forward

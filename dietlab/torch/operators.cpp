@@ -328,7 +328,7 @@ Tensor packed_linear_autograd(const Tensor& x, const Tensor& panels, int64_t n, 
                               c10::string_view folder) {
   static auto op =
       c10::Dispatcher::singleton().findSchemaOrThrow("dietlab::packed_linear", "").typed<PackedLinearFunction>();
-  TORCH_CHECK(!at::GradMode::is_enabled() || !wants(x),
+  TORCH_CHECK(!(at::GradMode::is_enabled() && wants(x)) && !differentiated_otherwise(x, panels, std::nullopt),
               "dietlab: a layer of packed weights has no gradient. Call it under torch.no_grad().");
   at::AutoDispatchBelowADInplaceOrView below;
   return op.call(x, panels, n, k, folder);
@@ -341,32 +341,33 @@ Tensor packed_linear_autocast(const Tensor&, const Tensor&, int64_t, int64_t, c1
 
 // ---- dietlab::grouped_linear ----
 
-// Rows of x up to ends[e], from ends[e - 1] on, meet weights[e].
-template <typename Product>
-Tensor by_group(const Tensor& x, const Tensor& weights, const Tensor& ends, Product product) {
+// Calls `each` with a group and its rows of x, from and to, where it has any; returns the rows of all groups.
+template <typename Each>
+int64_t each_group(const Tensor& x, const Tensor& weights, const Tensor& ends, Each each) {
   TORCH_CHECK(x.dim() == 2 && weights.dim() == 3 && ends.dim() == 1 && x.size(1) == weights.size(2) &&
                   ends.size(0) == weights.size(0),
               "dietlab: grouped_linear takes x [rows, K], weights [groups, N, K] and ends [groups]; got ", x.sizes(),
               ", ", weights.sizes(), " and ", ends.sizes());
   const Tensor last = ends.to(at::kCPU, at::kLong).contiguous();
   const int64_t* end = last.const_data_ptr<int64_t>();
-  Tensor y = at::empty({x.size(0), weights.size(1)}, x.options());
   int64_t row = 0;
   for (int64_t group = 0; group < weights.size(0); ++group) {
     TORCH_CHECK(row <= end[group] && end[group] <= x.size(0),
                 "dietlab: ends ascend, and none is beyond the ", x.size(0), " rows of x; got ", end[group]);
-    if (row < end[group]) product(x.slice(0, row, end[group]), weights.select(0, group), y.slice(0, row, end[group]));
+    if (row < end[group]) each(group, row, end[group]);
     row = end[group];
   }
-  // Rows behind the last group belong to nobody here.
-  y.slice(0, row, x.size(0)).zero_();
-  return y;
+  return row;
 }
 
+// Rows of x up to ends[e], from ends[e - 1] on, meet weights[e]; rows behind the last group belong to nobody.
 Tensor grouped_linear_reference(const Tensor& x, const Tensor& weights, const Tensor& ends, c10::string_view) {
-  return by_group(x, weights, ends, [](const Tensor& rows, const Tensor& weight, Tensor y) {
-    at::mm_out(y, rows, weight.t());
+  std::vector<Tensor> parts;
+  const int64_t rows = each_group(x, weights, ends, [&](int64_t group, int64_t from, int64_t to) {
+    parts.push_back(at::linear(x.slice(0, from, to), weights.select(0, group)));
   });
+  parts.push_back(at::zeros({x.size(0) - rows, weights.size(1)}, x.options()));
+  return at::cat(parts);
 }
 
 Tensor grouped_linear_cpu(const Tensor& x, const Tensor& weights, const Tensor& ends, c10::string_view folder) {
@@ -374,12 +375,16 @@ Tensor grouped_linear_cpu(const Tensor& x, const Tensor& weights, const Tensor& 
                     weights.numel() > 0 && !weights.is_inference();
   const Library* library = fits ? library_of(folder) : nullptr;
   if (!library) return grouped_linear_reference(x, weights, ends, folder);
-  return by_group(x.contiguous(), weights, ends, [&](const Tensor& rows, const Tensor& weight, const Tensor& y) {
-    const Tensor panels = panels_of(*library, weight, std::nullopt, weights._version());
-    Array<2> x_array(rows, {rows.size(0), rows.size(1)}), y_array(y, {y.size(0), y.size(1)});
+  const int64_t n = weights.size(1), k = weights.size(2);
+  const Tensor source = x.contiguous(), y = at::empty({x.size(0), n}, x.options());
+  const int64_t rows = each_group(x, weights, ends, [&](int64_t group, int64_t from, int64_t to) {
+    const Tensor panels = panels_of(*library, weights.select(0, group), std::nullopt, weights._version());
+    Array<2> x_array(source.slice(0, from, to), {to - from, k}), y_array(y.slice(0, from, to), {to - from, n});
     Array<1> panels_array(panels, {panels.size(0)});
     call(library->run, x_array, panels_array, y_array);
   });
+  y.slice(0, rows, x.size(0)).zero_();
+  return y;
 }
 
 Tensor grouped_linear_meta(const Tensor& x, const Tensor& weights, const Tensor&, c10::string_view) {
@@ -391,8 +396,10 @@ using GroupedLinearFunction = decltype(grouped_linear_cpu);
 Tensor grouped_linear_autograd(const Tensor& x, const Tensor& weights, const Tensor& ends, c10::string_view folder) {
   static auto op =
       c10::Dispatcher::singleton().findSchemaOrThrow("dietlab::grouped_linear", "").typed<GroupedLinearFunction>();
-  TORCH_CHECK(!at::GradMode::is_enabled() || !(wants(x) || wants(weights)),
-              "dietlab: grouped_linear has no gradient. Call it under torch.no_grad().");
+  const bool trained = at::GradMode::is_enabled() && (wants(x) || wants(weights));
+  if (trained || differentiated_otherwise(x, weights, std::nullopt)) {
+    return grouped_linear_reference(x, weights, ends, folder);
+  }
   at::AutoDispatchBelowADInplaceOrView below;
   return op.call(x, weights, ends, folder);
 }
@@ -517,6 +524,7 @@ TORCH_LIBRARY_IMPL(dietlab, Autograd, m) {
 #define DIETLAB_THROUGH_PYTORCH(key)                     \
   TORCH_LIBRARY_IMPL(dietlab, key, m) {                  \
     m.impl("linear", &linear_reference);                 \
+    m.impl("grouped_linear", &grouped_linear_reference); \
     m.impl("batch_matmul", &batch_matmul_reference);     \
   }
 DIETLAB_THROUGH_PYTORCH(AutocastCPU)

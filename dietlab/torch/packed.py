@@ -62,14 +62,15 @@ def drop_originals(layer: TunedLayer) -> int:
     # An activation changes nothing in how weights are packed: one array serves all.
     kept = list[Tensor]()
     for activation, array in panels.items():
-        same = next((other for other in kept if torch.equal(other, array)), array)
+        if (same := next((other for other in kept if torch.equal(other, array)), None)) is None:
+            kept.append(same := array)
         panels[activation] = same
-        kept += [same] if same is array else []
-    drop_packed(layer)
-    rows, cols = layer._by_rows(layer.weight).shape
-    del layer._parameters["weight"], layer._parameters["bias"]
-    layer.__class__ = PackedLayer
-    layer.in_features, layer.out_features = cols, rows
-    for activation, array in panels.items():
-        layer.register_buffer(PANELS.format(activation), array)
+    if not isinstance(layer, PackedLayer):
+        drop_packed(layer)
+        rows, cols = layer._by_rows(layer.weight).shape
+        del layer._parameters["weight"], layer._parameters["bias"]
+        layer.__class__ = PackedLayer
+        layer.in_features, layer.out_features = cols, rows
+        for activation, array in panels.items():
+            layer.register_buffer(PANELS.format(activation), array)
     return sum(array.nbytes for array in kept)
