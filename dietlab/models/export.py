@@ -89,13 +89,14 @@ def _export(model: Model, path: Path) -> None:
         ) from None
 
 
-def compile_ahead(model: Model, module: torch.nn.Module) -> Any:
+def compile_ahead(model: Model, module: torch.nn.Module, *, freezing: bool = False) -> Any:
     """Returns a model as PyTorch compiles it ahead of time, for the model's batch and any of its lengths.
 
     Nothing in a call is Python any more: no module, and no guard of the compiler.
 
     Args:
         module: is that model, perhaps with other layers inside.
+        freezing: take weights for constants, which are packed then.
 
     Raises:
         MissingDependencyError: if PyTorch cannot export or compile it.
@@ -110,7 +111,9 @@ def compile_ahead(model: Model, module: torch.nn.Module) -> Any:
                 _hidden(module), (model.words(Shape.of(T=EXAMPLE)),), dynamic_shapes=({1: length},)
             )
             package = torch._inductor.aoti_compile_and_package(
-                program, package_path=str(Path(folder) / "model.pt2")
+                program,
+                package_path=str(Path(folder) / "model.pt2"),
+                inductor_configs={"freezing": freezing},
             )
             return torch._inductor.aoti_load_package(package)
     except Exception as error:  # PyTorch's exporter and compiler have no class of errors in common

@@ -35,8 +35,11 @@ FROZEN = "torch-compile-frozen"
 """PyTorch's compiler with frozen weights: the only form in which it packs them where the number of rows is
 dynamic, by oneDNN."""
 
-TORCH_AHEAD = "torch-aot"
-AHEAD = (OURS, TORCH_AHEAD, ANSOR)
+PACKED = "weights packed by oneDNN"
+"""What stands beside the version of those with frozen weights."""
+
+TORCH_AHEAD, FROZEN_AHEAD = "torch-aot", "torch-aot-frozen"
+AHEAD = (OURS, TORCH_AHEAD, FROZEN_AHEAD, ANSOR)
 """Those that were compiled ahead of time, of which a profiler sees hardly any operation."""
 
 KINDS: Mapping[str, str] = {
@@ -44,6 +47,7 @@ KINDS: Mapping[str, str] = {
     "torch-compile": "compiled",
     FROZEN: "prepacked",
     TORCH_AHEAD: "compiled",
+    FROZEN_AHEAD: "prepacked",
     "onnxruntime": "prepacked",
     "zentorch": "prepacked",
     ANSOR: "scheduler",
@@ -81,10 +85,12 @@ def runtime(
     if name == "torch-compile":
         return compiled(original), known
     if name == FROZEN:
-        return frozen(original), f"{known}, weights packed by oneDNN"
+        return frozen(original), f"{known}, {PACKED}"
     ahead = f"{known}, ahead of time"
     if name == TORCH_AHEAD:
         return compile_ahead(model, original), ahead
+    if name == FROZEN_AHEAD:
+        return compile_ahead(model, original, freezing=True), f"{ahead}, {PACKED}"
     if name == ANSOR:
         twin = with_programs(twin_of(original), Path(options["ansor"]))
         return compile_ahead(model, twin), f"{ahead}, MetaSchedule of TVM {version('apache-tvm')}"

@@ -78,6 +78,7 @@ RIVALS = (
     "torch-compile",
     "triton",
     "torch-compile-frozen",
+    "torch-aot-frozen",
 )
 """Contenders in grey, in the order that gives each its dash and symbol in every figure."""
 
