@@ -466,6 +466,31 @@ def test_replay_of_padded_micro_kernels_searches_among_them(tmp_path: Path) -> N
     assert 8 <= facts["trials"] <= facts["space"] == len(some) and facts["measurements"] > 8
 
 
+def test_replay_takes_the_records_of_a_study_that_decided_between_its_tiles(tmp_path: Path) -> None:
+    hardware, every = Hardware.preset("haswell-1core"), Dense(T=Dim(1, 64), N=Dim(16, 256), K=Dim(16, 256))
+    shapes = ShapeSet.layers([(48, 32), (200, 100)], lengths=[1, 5, 8, 33, 64], workload=every)
+    study = Study.create(tmp_path / "study", every, hardware, shapes, "smoke", max_kernels=2)
+    study.tune(SyntheticRunner(hardware))
+    records = study.folder / "records.jsonl"
+    assert {r.scheme for r in read_records(records).records} - set(study.space()), "it decides on others, too"
+    facts = json.loads(done("replay", records, "--effort", "smoke", "--json"))
+    assert facts["trials"] >= 8
+    (tmp_path / "none.jsonl").write_text(records.read_text().partition("\n")[0] + "\n")
+    failed = dietlab("replay", tmp_path / "none.jsonl")
+    assert failed.exit_code == 2 and "replayed from measurements; got none in" in failed.stderr
+
+
+def test_a_dimension_is_given_once() -> None:
+    failed = dietlab("space", "dense", "--dim", "T=1:8", "--dim", "T=1:4")
+    assert failed.exit_code == 2 and "a dimension is given once; got T=1..8 and T=1:4" in failed.stderr
+
+
+@pytest.mark.parametrize("text", ["x", "99999", "0,-1", "0,²"])
+def test_serve_takes_processors_that_are_here(text: str) -> None:
+    failed = dietlab("serve", "--key", "k", "--processors", text)
+    assert failed.exit_code == 2 and "processors are some of 0" in failed.stderr
+
+
 def test_space_prints_what_fits_and_why_the_rest_does_not() -> None:
     value = json.loads(done("space", "dense", *DIMS, "--hardware", "haswell-1core", "--json"))
     space = build_space(WORK, Hardware.preset("haswell-1core"))

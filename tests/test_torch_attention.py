@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,24 @@ def test_whatever_pytorchs_attention_takes_ours_takes(
     assert found.dtype == wanted.dtype and bool(wanted.isfinite().all())
     near = 1e-4 if found.dtype is torch.float32 else 0.05
     torch.testing.assert_close(found, wanted, rtol=near, atol=near)
+
+
+LOADED = """
+import sys, torch
+model = torch.load(sys.argv[1], weights_only=False)
+with torch.no_grad():
+    torch.save(model(input_ids=torch.arange(18).view(2, 9))[0], sys.argv[2])
+"""
+
+
+def test_a_saved_model_runs_in_another_process(products: tuple[Study, Study], tmp_path: Path) -> None:
+    model = replace_attention(bert(), *products)
+    torch.save(model, tmp_path / "model.pt")
+    command = [sys.executable, "-c", LOADED, str(tmp_path / "model.pt"), str(tmp_path / "found.pt")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    with torch.no_grad():
+        close(torch.load(tmp_path / "found.pt"), model(input_ids=torch.arange(18).view(2, 9))[0])
 
 
 def test_a_query_that_sees_no_key_has_pytorchs_gradients(products: tuple[Study, Study]) -> None:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import pytest
@@ -257,20 +258,17 @@ def test_a_library_that_cannot_be_looked_at_stays_closed(
         raise error
 
     monkeypatch.setattr(checking, "load", fail)
-    same(layer, original, torch.ones(3, 64))
-    assert f"can be loaded; got {str(error) or 'MemoryError()'}. PyTorch computes" in capfd.readouterr().err
+    # PyTorch 2.15 hands a warning of C++ to Python, earlier releases write it to the terminal.
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        same(layer, original, torch.ones(3, 64))
+    told = capfd.readouterr().err + "".join(str(warning.message) for warning in caught)
+    assert f"can be loaded; got {str(error) or 'MemoryError()'}. PyTorch computes" in told
 
 
 def test_libraries_are_looked_for_in_a_folder_that_is_there(tmp_path: Path) -> None:
     with pytest.raises(StudyError, match="looked for in the folder of a study, or of several; got"):
         find_libraries(tmp_path / "none")
-
-
-def test_a_model_of_an_earlier_version_says_so(study_of_doors: Study) -> None:
-    layer = replace_linears(nn.Linear(64, 96), study_of_doors)
-    state = {**layer.__dict__, "library": "somewhere", "activation": "relu"}
-    with pytest.raises(StudyError, match=r"one of an earlier version.*Save its state_dict"):
-        layer.__setstate__(state)
 
 
 @pytest.fixture(scope="module")

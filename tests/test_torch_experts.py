@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
 import warnings
+from pathlib import Path
 
 import pytest
 from conftest import in_turn
@@ -20,8 +23,9 @@ from dietlab.workloads import Dense
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
+import dietlab.torch  # noqa: E402
 from dietlab.torch import Linear, optimize, replace_experts, replace_linears  # noqa: E402
-from dietlab.torch.experts import LIBRARY, experts_of  # noqa: E402
+from dietlab.torch.experts import SERVED, experts_of  # noqa: E402
 from dietlab.torch.libraries import library_of  # noqa: E402
 
 
@@ -154,6 +158,45 @@ def test_groups_have_derivatives_of_every_kind(study: Study) -> None:
         assert ours(x, weights).dtype is torch.bfloat16
 
 
+def test_changes_that_pytorch_does_not_count_are_packed_on_demand(study: Study) -> None:
+    original, words = mixture(), torch.arange(14).view(2, 7)
+    model = replace_experts(copy.deepcopy(original), study)
+    with torch.no_grad():
+        model(input_ids=words)
+        for changed in (original, model):
+            changed.layers[0].mlp.experts.down_proj.data[:, 3, 5] = 400.0
+        numbers = sum(p.numel() for layer in model.layers for p in layer.mlp.experts.parameters())
+        assert dietlab.torch.pack(model) >= 4 * numbers
+        close(model(input_ids=words)[0], original(input_ids=words)[0])
+        with pytest.warns(UserWarning, match="all experts kept the original weights"):
+            dietlab.torch.pack(model, originals=False)
+
+
+def test_a_mixture_in_bfloat16_is_pytorchs(study: Study) -> None:
+    original, words = mixture().bfloat16(), torch.arange(14).view(2, 7)
+    model = replace_experts(mixture(), study).bfloat16()
+    with torch.no_grad():
+        close(model(input_ids=words)[0].float(), original(input_ids=words)[0].float())
+
+
+LOADED = """
+import sys, torch
+model = torch.load(sys.argv[1], weights_only=False)
+with torch.no_grad():
+    torch.save(model(input_ids=torch.arange(14).view(2, 7))[0], sys.argv[2])
+"""
+
+
+def test_a_saved_mixture_runs_in_another_process(study: Study, tmp_path: Path) -> None:
+    model = replace_experts(mixture(), study)
+    torch.save(model, tmp_path / "model.pt")
+    command = [sys.executable, "-c", LOADED, str(tmp_path / "model.pt"), str(tmp_path / "found.pt")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    with torch.no_grad():
+        close(torch.load(tmp_path / "found.pt"), model(input_ids=torch.arange(14).view(2, 7))[0])
+
+
 def test_a_mixture_that_trains_has_pytorchs_gradients(study: Study) -> None:
     gradients = []
     original = mixture()
@@ -181,7 +224,7 @@ def test_experts_that_no_study_serves_stay(here: Hardware, tmp_path: object) -> 
     narrow = tuned(f"{tmp_path}/narrow", here, Dim(16, 95))  # gate and up together have 96 columns
     with pytest.warns(UserWarning, match=r"layers\.0\.mlp\.experts stays PyTorch's: N = 96"):
         model = replace_experts(mixture(), narrow)
-    assert not any(hasattr(module, LIBRARY) for _, module in experts_of(model))
+    assert not any(hasattr(module, SERVED) for _, module in experts_of(model))
     words = torch.randint(0, 50, (1, 5))
     with torch.no_grad():
         close(model(input_ids=words)[0], mixture()(input_ids=words)[0])
@@ -197,4 +240,4 @@ def test_optimize_replaces_layers_and_experts(study: Study) -> None:
         warnings.simplefilter("error")
         model = optimize(mixture(), study.folder.parent)
     assert isinstance(model.layers[0].self_attn.q_proj, Linear)
-    assert all(hasattr(module, LIBRARY) for _, module in experts_of(model))
+    assert all(hasattr(module, SERVED) for _, module in experts_of(model))

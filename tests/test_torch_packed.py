@@ -16,6 +16,7 @@ from dietlab.study import Study
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
+from torch.nn.utils import prune  # noqa: E402
 
 import dietlab.torch  # noqa: E402
 from dietlab.torch import replace_linears  # noqa: E402
@@ -86,11 +87,44 @@ def test_a_tied_weight_stays_with_its_other_owner(study: Study) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:. stays PyTorch's")
+def test_what_only_code_around_a_layer_reads_is_kept(study: Study) -> None:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"d_model": 32, "d_kv": 8, "num_heads": 4, "d_ff": 64, "num_layers": 2}
+    torch.manual_seed(0)
+    original = transformers.T5EncoderModel(transformers.T5Config(vocab_size=50, **sizes)).eval()
+    model, words = replace_linears(copy.deepcopy(original), study), torch.arange(18).view(2, 9)
+    told = r"encoder.block.0.*DenseReluDense.wo.* kept the original weights: T5DenseActDense reads them"
+    with pytest.warns(UserWarning, match=told):
+        dietlab.torch.pack(model, originals=False)
+    with torch.no_grad():
+        close(model(input_ids=words)[0], original(input_ids=words)[0])
+    assert not hasattr(model.encoder.block[0].layer[0].SelfAttention.q, "weight")
+
+
+@pytest.mark.filterwarnings("ignore:.*PyTorch computes a whole")
+def test_an_encoder_that_pytorch_computes_at_once_keeps_its_weights(study: Study) -> None:
+    torch.manual_seed(0)
+    original = nn.TransformerEncoder(nn.TransformerEncoderLayer(64, 4, 96, batch_first=True), 1).eval()
+    with pytest.warns(UserWarning):  # noqa: PT030, of attention, which stays, and of the encoder
+        model = replace_linears(copy.deepcopy(original), study)
+    with pytest.warns(UserWarning, match="linear2 kept the .*: TransformerEncoderLayer reads them"):
+        dietlab.torch.pack(model, originals=False)
+    same(model, original, torch.randn(2, 5, 64))
+
+
 def test_what_pytorch_keeps_keeps_its_weights(study: Study) -> None:
     model = nn.Sequential(nn.Linear(64, 2), nn.Linear(64, 96).bfloat16())
     with pytest.warns(UserWarning, match="no layer of Sequential was replaced"):
         replace_linears(model, study)
     assert dietlab.torch.pack(model, originals=False) == 0
+    pruned = replace_linears(nn.Sequential(nn.Linear(64, 96)), study)
+    prune.l1_unstructured(pruned[0], "weight", 0.5)
+    with pytest.warns(UserWarning, match="0 kept the original weights: PyTorch computes them"):
+        assert dietlab.torch.pack(pruned, originals=False) == 0
+    layer = replace_linears(nn.Linear(64, 96), study)
+    dietlab.torch.pack(layer, originals=False)
+    with pytest.warns(UserWarning, match="its original weights were dropped: load the model again"):
+        replace_linears(layer, study)
     assert isinstance(model[0].weight, nn.Parameter) and model[1].weight.dtype is torch.bfloat16
 
 
@@ -120,6 +154,9 @@ def test_it_is_saved_and_compiled(way: str, model: nn.Module, original: nn.Modul
         with torch.no_grad():
             batch = torch.nested.nested_tensor(lengths, layout=torch.jagged)
             close(model[0](batch).values(), original[0](batch.values()))
+            found = model[0](torch.nested.nested_tensor(lengths)).unbind()
+            for part, rows in zip(found, lengths, strict=True):
+                close(part, original[0](rows))
         return
     same(found, original, x)
 
@@ -129,13 +166,23 @@ WRONG: dict[str, tuple[Wrong, type[Exception], str]] = {
     "bfloat16": (
         lambda layer: layer(torch.ones(2, 64, dtype=torch.bfloat16)),
         RuntimeError,
-        r"takes x \[..., 64\] in float32 on the CPU; got \[2, 64\] in BFloat16.*pack\(model\) keeps",
+        r"takes tensors in float32 on the CPU; got Strided BFloat16 on cpu, and .*pack\(model\) keeps",
     ),
     "another size": (lambda layer: layer(torch.ones(2, 65)), RuntimeError, r"x \[..., 64\].*got \[2, 65\]"),
     "a model in bfloat16": (
         lambda layer: layer.bfloat16()(torch.ones(2, 64)),
         RuntimeError,
-        "and weights in BFloat16",
+        "got Strided Float on cpu, and weights Strided BFloat16 on cpu",
+    ),
+    "sparse": (
+        lambda layer: layer(torch.ones(2, 64).to_sparse()),
+        RuntimeError,
+        "takes tensors in float32 on the CPU; got Sparse Float on cpu",
+    ),
+    "another weight": (
+        lambda layer: setattr(layer, "weight", nn.Parameter(torch.ones(96, 64))),
+        AttributeError,
+        "has no weight: only its libraries read",
     ),
     "autocast": (
         lambda layer: torch.autocast("cpu", torch.bfloat16)(layer)(torch.ones(2, 64)),

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from layers_of_torch import close, synthetic_study
+from layers_of_torch import close, same, synthetic_study
 
 from dietlab.hardware import Hardware
 from dietlab.study import Study
@@ -448,6 +448,17 @@ def test_weights_that_another_process_changes_are_packed_again(study: Study) -> 
         original = network()
         original.load_state_dict(model.state_dict())
         close(model(x), original(x))
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_bias_that_comes_or_goes_is_pytorchs(bias: bool, study: Study) -> None:
+    torch.manual_seed(0)
+    original = nn.Linear(64, 96, bias=bias)
+    model = replace_linears(copy.deepcopy(original), study)
+    for layer in (model, original):
+        layer.bias = None if bias else nn.Parameter(torch.ones(96))
+    same(model, original, torch.randn(3, 64))
+    assert dietlab.torch.pack(model) == 0
 
 
 def test_packing_says_how_much_memory_it_takes(study: Study) -> None:

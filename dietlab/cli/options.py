@@ -247,6 +247,8 @@ def parse_dims(pairs: Sequence[str]) -> dict[str, Dim | int]:
         name, equals, text = pair.partition("=")
         if not equals:
             raise DietlabError("a dimension reads NAME=EXTENT or NAME=LOW:HIGH", repr(pair))
+        if name in dims:
+            raise DietlabError("a dimension is given once", f"{name}={dims[name]} and {pair}")
         dims[name] = Dim.parse(text)
     return dims
 

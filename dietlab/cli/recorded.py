@@ -24,7 +24,7 @@ from dietlab.cli.telling import Telling, quiet_option
 from dietlab.errors import RecordError
 from dietlab.hardware import Hardware
 from dietlab.measure import LocalRunner, RecordStore, ReplayRunner, read_records, write_compressed
-from dietlab.search import TuningRun, effort_named, survey, tune
+from dietlab.search import DECIDE, TuningRun, effort_named, survey, tune
 from dietlab.search.survey import records_header
 from dietlab.shapes import ShapeSet
 from dietlab.shipped import data_names, data_path
@@ -98,12 +98,16 @@ def replay_run(records: str | Path, effort: str, strategy: str, seed: int = 0) -
     file = read_records(records)
     runner = ReplayRunner(file.records)
     workload = workload_from_json(file.header["workload"])
-    edges = {kernel.edge for kernel in runner.schemes}
+    if not file.records:
+        raise RecordError("a search is replayed from measurements", f"none in {records}", "Tune first.")
+    # Deciding also measures tiles between those of the space, where rows are covered by several.
+    found = [r for r in file.records if r.asked_by is None or r.asked_by.stage != DECIDE]
+    edges = {record.scheme.edge for record in found}
     whole = build_space(workload, Hardware.from_json(file.header["hardware"]), sorted(edges))
     preset = effort_named(effort)
     timing = replace(preset.timing, cache=file.header.get("cache", "hot"))
     chosen = replace(preset, timing=timing)
-    recorded = whole.restricted_to(runner.schemes)
+    recorded = whole.restricted_to(record.scheme for record in found)
     shapes = ShapeSet.of(dict.fromkeys(runner.shapes, 1.0))
     return tune(recorded, shapes, runner, chosen, strategy, seed=seed)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from time import sleep
 from types import FrameType
@@ -9,6 +10,7 @@ from types import FrameType
 import click
 
 from dietlab.cli.parameters import ADDRESS
+from dietlab.errors import DietlabError
 from dietlab.measure.rpc_server import LOOPBACK, TRACKER_PORT, serving
 from dietlab.measure.rpc_tracker import address_text
 
@@ -59,7 +61,7 @@ def serve_command(
     loopback address unless --host names another; then name one of a network that you trust. A tracker that
     was away is joined again when it is back.
     """
-    chosen = [int(number) for number in processors.split(",") if number]
+    chosen = processors_named(processors)
     signal.signal(signal.SIGTERM, _stopped)
     with serving(
         key,
@@ -76,6 +78,21 @@ def serve_command(
             sleep(LOOK_SECONDS)
             if told := served.look():
                 click.echo(told)
+
+
+def processors_named(text: str) -> list[int]:
+    """Returns the numbers of processors in a text like ``0,2``.
+
+    Raises:
+        DietlabError: if one is no number of a processor that this process may use.
+    """
+    here = sorted(os.sched_getaffinity(0))
+    named = [word.strip() for word in text.split(",") if word.strip()]
+    if wrong := [word for word in named if not (word.isdecimal() and int(word) in here)]:
+        raise DietlabError(
+            f"processors are some of {', '.join(map(str, here))}", ", ".join(wrong), "`nproc` counts them."
+        )
+    return [int(word) for word in named]
 
 
 def _stopped(number: int, frame: FrameType | None) -> None:

@@ -63,7 +63,7 @@ class BoundedAdaptation(BlockAdaptation):
         # Blocks of a full multiprocessor take no longer a step than those of one that has places left.
         idle = np.maximum(0.0, slower * bound.steps - padded)
         called = at_bound > 0
-        waiting = called * np.maximum(0.0, bound.memory - padded - idle)
+        waiting = np.where(called, np.maximum(0.0, bound.memory - padded - idle), 0.0)
         launched = edges + called * LAUNCH_SECONDS
         return FiveParts(padded * useful, launched, padded * (1 - useful), waiting, idle)
 

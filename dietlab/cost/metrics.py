@@ -11,6 +11,7 @@ import numpy.typing as npt
 from dietlab.errors import ModelError
 
 Values = npt.NDArray[np.float64]
+Numbers = npt.NDArray[np.signedinteger]
 
 FEWEST_PAIRS = 10
 """The fewest pairs that must differ by more than the noise before a model is judged by them: one wrong pair
@@ -23,7 +24,7 @@ TOO_FEW = "too few pairs differ by more than the noise"
 """What stands in a text in place of a metric of too few pairs."""
 
 
-def distinct_pairs(measured: Values, noise: Values) -> tuple[Values, Values]:
+def distinct_pairs(measured: Values, noise: Values) -> tuple[Numbers, Numbers]:
     """Returns the numbers of the first and the second of each pair whose ratio of measured times is beyond
     the larger noise of the two."""
     first, second = np.triu_indices(len(measured), 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,12 +22,20 @@ def as_input(array: Array) -> Array:
 
     Raises:
         DispatchError: if an entry of it is masked: NumPy's own functions disagree on what such a product is
-            (``matmul`` fails, ``ma.dot`` takes 0 for them).
+            (``matmul`` fails, ``ma.dot`` takes 0 for them); or if PyTorch wants its gradient.
     """
     # This line is paid in each call.
     if type(array) is np.ndarray and array.flags.writeable:
         return array
-    return shareable(_unmasked(array)) if isinstance(array, np.ndarray) else array
+    if isinstance(array, np.ndarray):
+        return shareable(_unmasked(array))
+    if getattr(array, "requires_grad", False) and sys.modules["torch"].is_grad_enabled():
+        raise DispatchError(
+            "a library computes no gradient",
+            "an operand that requires one",
+            "Call it under torch.no_grad(); dietlab.torch has layers with gradients.",
+        )
+    return array
 
 
 def as_output(array: Array) -> Array:

@@ -189,7 +189,7 @@ class Operator:
             raise DispatchError(f"the operands are {', '.join(self._inputs)}", f"{len(operands)} arrays")
         if self.workload.constants:
             given = dict(zip(self._inputs, operands, strict=True))
-            constants = {name: given.pop(name) for name in self.workload.constants}
+            constants = {name: as_input(given.pop(name)) for name in self.workload.constants}
             return self.pack(**constants)(*given.values(), out=out)
         try:
             if out is None:
@@ -241,6 +241,8 @@ class Operator:
 
     def _size_remedy(self, names: Sequence[str]) -> str:
         static = [f"{axis.name}={axis.extent}" for axis in self.workload.axes if isinstance(axis.extent, int)]
+        if not static:
+            return f"The number of dimensions of {' and '.join(names)} differs: reshape(-1, K) gives x two."
         return (
             f"The size of {' and '.join(names)} differs; this operator was tuned for {', '.join(static)}, "
             "and another size is another operator."

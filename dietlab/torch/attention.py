@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,30 @@ PYTORCHS = "sdpa"
 SERVED = "dietlab_served"
 """The attribute of an attention module that has the operators of its two products and their libraries."""
 
-Served = tuple[tuple[BatchMatmul, str], tuple[BatchMatmul, str]]
-"""The operators of the scores and the context, and the folders of their libraries."""
+
+@dataclass(frozen=True)
+class Served:
+    """The operators of the scores and the context, and the folders of their libraries.
+
+    Whoever unpickles or copies one lets ``transformers`` know of this attention, so that a saved model finds
+    it.
+    """
+
+    scores: tuple[BatchMatmul, str]
+    context: tuple[BatchMatmul, str]
+
+    def __reduce__(self) -> Any:
+        """Returns how to make it again."""
+        return _served, (self.scores, self.context)
+
+
+def _served(scores: tuple[BatchMatmul, str], context: tuple[BatchMatmul, str]) -> Served:
+    from transformers import AttentionInterface
+    from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+
+    AttentionInterface.register(NAME, attention)
+    AttentionMaskInterface.register(NAME, sdpa_mask)
+    return Served(scores, context)
 
 
 def replace_attention(
@@ -51,8 +74,7 @@ def replace_attention(
             (caps, sinks) than these products and a softmax.
     """
     try:
-        from transformers import AttentionInterface
-        from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+        import transformers.masking_utils  # noqa: F401
     except ImportError as error:
         raise MissingDependencyError(
             "transformers is installed", error, "pip install transformers."
@@ -67,18 +89,18 @@ def replace_attention(
         )
     heads, size = _heads_of(model)
     studies = [s if isinstance(s, Study) else Study.open(s) for s in (scores, context)]
+    served = []
     for study, form in zip(studies, ("nt", "nn"), strict=True):
         work = require_served(study, BatchMatmul, "products of attention")
         if work.form != form or not holds(work.D, size):
             raise StudyError(f"the study is of batch-matmul-{form} with D={size}, the size of a head", work)
         require_products(work, heads)
-    served = tuple((study.workload, library_of(study)) for study in studies)
-    AttentionInterface.register(NAME, attention)
-    AttentionMaskInterface.register(NAME, sdpa_mask)
+        served.append((work, study))
+    given = _served(*((work, library_of(study)) for work, study in served))
     model.set_attn_implementation(NAME)
     modules = [module for module in model.modules() if hasattr(module, "is_causal")]
     for module in modules:
-        setattr(module, SERVED, served)
+        setattr(module, SERVED, given)
     if not modules:
         warnings.warn(f"no attention of {type(model).__name__} was replaced: it has none", stacklevel=2)
     return model
@@ -158,7 +180,7 @@ def attention(
             position_bias=position_bias,
             **others,
         )
-    (_, scores_by), (_, context_by) = served
+    scores_by, context_by = served.scores[1], served.context[1]
     if groups > 1:
         key, value = (t.repeat_interleave(groups, 1) for t in (key, value))
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
@@ -191,7 +213,7 @@ def _fits(served: Served, query: Tensor, key: Tensor, value: Tensor, mask: Tenso
     if torch.is_autocast_enabled("cpu") or (mask is not None and not is_plain(mask)):
         return False
     products = query.shape[0] * query.shape[1]
-    for (work, _), depth in zip(served, (query.shape[-1], value.shape[-1]), strict=True):
+    for work, depth in ((served.scores[0], query.shape[-1]), (served.context[0], value.shape[-1])):
         if not holds(work.D, depth) or (isinstance(work.B, int) and products != work.B):
             return False
     return True

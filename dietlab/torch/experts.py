@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,11 +20,33 @@ from dietlab.workloads import Dense
 NAME = "dietlab"
 """What a model's configuration calls these experts."""
 
-LIBRARY = "dietlab_library"
-"""The attribute of a module of experts that names the library of its layers."""
+SERVED = "dietlab_served"
+"""The attribute of a module of experts that has the library of its layers."""
 
 WEIGHTS = ("gate_up_proj", "up_proj", "down_proj")
 """Parameters of such a module, ``[experts, N, K]``; one of the first two is there."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """The folder of the library that computes experts.
+
+    Whoever unpickles or copies one lets ``transformers`` know of these experts, so that a saved model finds
+    them.
+    """
+
+    library: str
+
+    def __reduce__(self) -> Any:
+        """Returns how to make it again."""
+        return _served, (self.library,)
+
+
+def _served(library: str) -> Served:
+    from transformers.integrations.moe import ExpertsInterface
+
+    ExpertsInterface.register(NAME, experts)
+    return Served(library)
 
 
 def replace_experts(model: torch.nn.Module, study: Study | str | Path) -> torch.nn.Module:
@@ -43,7 +67,7 @@ def replace_experts(model: torch.nn.Module, study: Study | str | Path) -> torch.
         of each module of experts that the study does not serve, by name: it stays PyTorch's.
     """
     try:
-        from transformers.integrations.moe import ExpertsInterface
+        import transformers.integrations.moe  # noqa: F401
     except ImportError as error:
         raise MissingDependencyError(
             "transformers is installed", error, "pip install transformers."
@@ -52,14 +76,13 @@ def replace_experts(model: torch.nn.Module, study: Study | str | Path) -> torch.
         raise StudyError("experts can be replaced in models of transformers", type(model).__name__)
     opened = study if isinstance(study, Study) else Study.open(study)
     served = require_served(opened, Dense, "layers of experts")
-    library = library_of(opened, bias=False, activation="none")
+    given = _served(library_of(opened, bias=False, activation="none"))
     for name, module in experts_of(model):
         reason = _unserved(module, served)
         if reason:
             warnings.warn(f"{name} stays PyTorch's: {reason}", stacklevel=2)
         else:
-            setattr(module, LIBRARY, library)
-    ExpertsInterface.register(NAME, experts)
+            setattr(module, SERVED, given)
     model.set_experts_implementation(NAME)
     return model
 
@@ -79,6 +102,21 @@ def layer_weights(module: torch.nn.Module) -> Iterator[Tensor]:
             yield weights
 
 
+def pack_experts(model: torch.nn.Module) -> int:
+    """Packs the weights of a model's experts now, anew, and returns the bytes that the packed ones take."""
+    taken = 0
+    for _, module in experts_of(model):
+        served = getattr(module, SERVED, None)
+        if served is None:
+            continue
+        for weights in filter(is_plain, layer_weights(module)):
+            torch.ops.dietlab.drop_packed(weights)
+            with torch.no_grad():
+                packed = (torch.ops.dietlab.pack(w, None, served.library) for w in weights)
+                taken += sum(panels.nbytes for panels in packed)
+    return taken
+
+
 def experts(module: torch.nn.Module, hidden: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
     """Returns the weighted sum of the chosen experts' outputs ``[tokens, hidden]``.
 
@@ -94,12 +132,13 @@ def experts(module: torch.nn.Module, hidden: Tensor, chosen: Tensor, shares: Ten
         chosen: the experts of each token, ``[tokens, k]``.
         shares: of each in the sum, ``[tokens, k]``.
     """
-    library = getattr(module, LIBRARY, None)
+    served = getattr(module, SERVED, None)
     tensors = (hidden, *layer_weights(module))
     trained = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
     plain = all(map(is_plain, tensors))
-    mixed = torch.is_autocast_enabled(hidden.device.type)
-    if library is None or trained or mixed or not plain or module._is_expert_parallel:
+    mixed = torch.is_autocast_enabled(hidden.device.type) or hidden.dtype is not torch.float32
+    apart = getattr(module, "_is_expert_parallel", False)  # since transformers 5.2
+    if served is None or trained or mixed or not plain or apart:
         from transformers.integrations.moe import grouped_mm_experts_forward
 
         return grouped_mm_experts_forward(module, hidden, chosen, shares)
@@ -108,9 +147,9 @@ def experts(module: torch.nn.Module, hidden: Tensor, chosen: Tensor, shares: Ten
     numbers = torch.arange(first.size(0), device=ordered.device, dtype=ordered.dtype)
     ends = torch.searchsorted(ordered, numbers, right=True)
     rows = hidden[order // chosen.size(-1)]
-    between = torch.ops.dietlab.grouped_linear(rows, first, ends, library)
+    between = torch.ops.dietlab.grouped_linear(rows, first, ends, served.library)
     between = module._apply_gate(between) if module.has_gate else module.act_fn(between)
-    found = torch.ops.dietlab.grouped_linear(between, module.down_proj, ends, library)
+    found = torch.ops.dietlab.grouped_linear(between, module.down_proj, ends, served.library)
     weighted = torch.empty_like(found)
     weighted[order] = found * shares.reshape(-1)[order].unsqueeze(-1)
     return weighted.view(*chosen.shape, -1).sum(1).to(hidden.dtype)

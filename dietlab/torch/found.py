@@ -13,6 +13,7 @@ from torch import Tensor
 from dietlab.torch.activations import activation_of
 from dietlab.torch.chains import Chain, Step, chain_steps, steps_named
 from dietlab.torch.layers import Linear, TunedLayer, is_plain
+from dietlab.torch.packed import PackedLayer
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,9 @@ def layers_in(model: torch.nn.Module) -> list[ModelLayer]:
             reason = _kept(module, base, kind)
             weights = None if reason else kind._by_rows(module, module._parameters["weight"].detach())
             found.append(ModelLayer(path or "the model itself", module, kind, weights, reason))
+        elif isinstance(module, PackedLayer):
+            reason = "its original weights were dropped: load the model again"
+            found.append(ModelLayer(path or "the model itself", module, Linear, None, reason))
         elif isinstance(module, torch.nn.MultiheadAttention):
             reason = "PyTorch's attention computes its projections from the weights, without calling layers"
             found.append(ModelLayer(path or "the model itself", module, Linear, None, reason))

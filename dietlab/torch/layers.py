@@ -12,7 +12,6 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 
-from dietlab.errors import StudyError
 from dietlab.torch import operators  # noqa: F401, which registers torch.ops.dietlab
 
 _linear = torch.ops.dietlab.linear.default
@@ -53,10 +52,14 @@ class TunedLayer(torch.nn.Module):  # type: ignore[misc]
     libraries: Mapping[str, str] = {}
     """The folders of its libraries, by the activation that they compute with it; ``none`` is there."""
 
+    biased: bool = False
+    """Whether the libraries add a bias: where the layer has one since, or has none any more, PyTorch
+    computes it."""
+
     def activated(self, input: Tensor, activation: str) -> Tensor:
         """Returns the activation of the layer's output, ``[..., N]`` of ``input [..., K]``."""
         given = self._given(activation)
-        if given is not None and is_plain(input) and not _is_nested(input):
+        if given is not None and is_plain(input) and not is_nested(input):
             weight, bias, library = given
             return _linear(input, weight, bias, activation, library)
         if given is not None and is_jagged(input):
@@ -68,7 +71,7 @@ class TunedLayer(torch.nn.Module):  # type: ignore[misc]
         own = self._parameters  # self.weight costs a microsecond: it is looked for elsewhere first
         weight, bias = own.get("weight"), own.get("bias", self)
         library = self.libraries.get(activation)
-        if library is None or not is_plain(weight) or not (bias is None or is_plain(bias)):
+        if library is None or not is_plain(weight) or not (is_plain(bias) if self.biased else bias is None):
             return None
         return self._by_rows(weight), bias, library
 
@@ -102,15 +105,6 @@ class TunedLayer(torch.nn.Module):  # type: ignore[misc]
         drop_packed(self)
         super()._load_from_state_dict(*arguments)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        if "library" in state:
-            raise StudyError(
-                "a saved model has layers as this version makes them",
-                "one of an earlier version",
-                "Save its state_dict() there, and replace the layers of a new model here.",
-            )
-        super().__setstate__(state)
-
 
 class Linear(TunedLayer, torch.nn.Linear):  # type: ignore[misc]
     """A :class:`torch.nn.Linear` that runs through tuned libraries (:class:`TunedLayer`)."""
@@ -134,7 +128,7 @@ def drop_packed(layer: torch.nn.Module) -> None:
         _drop_packed(weight)
 
 
-def _is_nested(input: Tensor) -> bool:
+def is_nested(input: Tensor) -> bool:
     """Returns whether a tensor is a batch of lengths in one; what stands for a tensor in a trace is none."""
     return not isinstance(input, torch.fx.Proxy) and input.is_nested
 

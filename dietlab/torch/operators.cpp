@@ -295,11 +295,14 @@ Tensor linear_autograd(const Tensor& x, const Tensor& weight, const OptionalTens
 
 // ---- dietlab::packed_linear ----
 
-Tensor packed_linear_cpu(const Tensor& x, const Tensor& panels, int64_t n, int64_t k, c10::string_view folder) {
-  TORCH_CHECK(served(x) && served(panels) && x.dim() > 0 && x.size(-1) == k,
-              "dietlab: a layer of packed weights takes x [..., ", k, "] in float32 on the CPU; got ", x.sizes(),
-              " in ", x.scalar_type(), " on ", x.device(), " and weights in ", panels.scalar_type(), " on ",
-              panels.device(), ". dietlab.torch.pack(model) keeps the originals, for all that PyTorch takes.");
+Tensor packed_linear(const Tensor& x, const Tensor& panels, int64_t n, int64_t k, c10::string_view folder) {
+  auto said = [](const Tensor& tensor) {
+    return c10::str(tensor.layout(), " ", tensor.scalar_type(), " on ", tensor.device());
+  };
+  TORCH_CHECK(x.layout() == at::kStrided && served(x) && served(panels),
+              "dietlab: a layer of packed weights takes tensors in float32 on the CPU; got ", said(x), ", and weights ",
+              said(panels), ". dietlab.torch.pack(model) keeps the originals, for all that PyTorch takes.");
+  TORCH_CHECK(x.dim() > 0 && x.size(-1) == k, "dietlab: a layer takes x [..., ", k, "]; got ", x.sizes());
   const Library* library = library_of(folder);
   TORCH_CHECK(library, "dietlab: packed weights are multiplied by the library that they were packed for, ",
               std::string(folder), "; got none that runs here. Replace the layers of the original model.");
@@ -322,7 +325,7 @@ Tensor packed_linear_meta(const Tensor& x, const Tensor&, int64_t n, int64_t, c1
   return at::empty_symint(shape, x.options());
 }
 
-using PackedLinearFunction = decltype(packed_linear_cpu);
+using PackedLinearFunction = decltype(packed_linear);
 
 Tensor packed_linear_autograd(const Tensor& x, const Tensor& panels, int64_t n, int64_t k,
                               c10::string_view folder) {
@@ -349,7 +352,11 @@ int64_t each_group(const Tensor& x, const Tensor& weights, const Tensor& ends, E
               "dietlab: grouped_linear takes x [rows, K], weights [groups, N, K] and ends [groups]; got ", x.sizes(),
               ", ", weights.sizes(), " and ", ends.sizes());
   const Tensor last = ends.to(at::kCPU, at::kLong).contiguous();
-  const int64_t* end = last.const_data_ptr<int64_t>();
+  std::vector<int64_t> end(last.size(0));
+  for (int64_t group = 0; group < last.size(0); ++group) {
+    // Inside of torch.func a tensor may be a wrapper, whose memory cannot be read.
+    end[group] = last.has_storage() ? last.const_data_ptr<int64_t>()[group] : last[group].item<int64_t>();
+  }
   int64_t row = 0;
   for (int64_t group = 0; group < weights.size(0); ++group) {
     TORCH_CHECK(row <= end[group] && end[group] <= x.size(0),
@@ -366,7 +373,9 @@ Tensor grouped_linear_reference(const Tensor& x, const Tensor& weights, const Te
   const int64_t rows = each_group(x, weights, ends, [&](int64_t group, int64_t from, int64_t to) {
     parts.push_back(at::linear(x.slice(0, from, to), weights.select(0, group)));
   });
-  parts.push_back(at::zeros({x.size(0) - rows, weights.size(1)}, x.options()));
+  // Under autocast a product is of another type.
+  const auto kind = parts.empty() ? x.options() : parts[0].options();
+  parts.push_back(at::zeros({x.size(0) - rows, weights.size(1)}, kind));
   return at::cat(parts);
 }
 
@@ -493,13 +502,13 @@ TORCH_LIBRARY(dietlab, m) {
 
 TORCH_LIBRARY_IMPL(dietlab, CompositeExplicitAutograd, m) {
   m.impl("linear", &linear_reference);
+  m.impl("packed_linear", &packed_linear);
   m.impl("grouped_linear", &grouped_linear_reference);
   m.impl("batch_matmul", &batch_matmul_reference);
 }
 
 TORCH_LIBRARY_IMPL(dietlab, CPU, m) {
   m.impl("linear", &linear_cpu);
-  m.impl("packed_linear", &packed_linear_cpu);
   m.impl("grouped_linear", &grouped_linear_cpu);
   m.impl("batch_matmul", &batch_matmul_cpu);
 }

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from functools import partial
+import inspect
+import re
+from collections.abc import Iterator
+from functools import cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from dietlab.torch.layers import TunedLayer, by_lengths, drop_packed, is_jagged
+from dietlab.torch.chains import Chain
+from dietlab.torch.layers import TunedLayer, by_lengths, drop_packed, is_jagged, is_nested
 
 _packed_linear = torch.ops.dietlab.packed_linear.default
-PANELS = "packed_{}"
-"""The name of the buffer that holds the weights as the library with this activation takes them."""
+ORIGINALS = ("weight", "bias")
 
 
 class PackedLayer(TunedLayer):
@@ -21,10 +24,16 @@ class PackedLayer(TunedLayer):
     Nothing but its libraries can compute it: other types, autocast and gradients are errors.
     """
 
+    buffer_of: dict[str, str]
+    """The name of the buffer that holds the packed weights, by activation; most often the same for all."""
+
     def activated(self, input: Tensor, activation: str) -> Tensor:
         """Returns the activation of the layer's output, ``[..., N]`` of ``input [..., K]``."""
-        if is_jagged(input):
-            return by_lengths(partial(self.activated, activation=activation), input)
+        if is_nested(input):
+            one = partial(self.activated, activation=activation)
+            if is_jagged(input):
+                return by_lengths(one, input)
+            return torch.nested.as_nested_tensor([one(part) for part in input.unbind()])
         return _packed_linear(
             input, self.panels(activation), self.out_features, self.in_features, self.libraries[activation]
         )
@@ -35,7 +44,7 @@ class PackedLayer(TunedLayer):
 
     def panels(self, activation: str) -> Tensor:
         """Returns the weights as the library with this activation takes them."""
-        return self._buffers[PANELS.format(activation)]
+        return self._buffers[self.buffer_of[activation]]
 
     def extra_repr(self) -> str:
         """Returns what PyTorch prints of it: sizes, and the library."""
@@ -44,13 +53,23 @@ class PackedLayer(TunedLayer):
             f"library={self.libraries['none']!r}"
         )
 
+    def register_parameter(self, name: str, param: torch.nn.Parameter | None) -> None:
+        """Refuses a weight or bias, which no call would read."""
+        if name in ORIGINALS and param is not None:
+            raise AttributeError(_lost(name))
+        super().register_parameter(name, param)
+
     def __getattr__(self, name: str) -> Any:
-        if name in ("weight", "bias"):
-            raise AttributeError(
-                f"a layer whose original weights were dropped has no {name}: only its libraries read them. "
-                "dietlab.torch.pack(model) keeps them."
-            )
+        if name in ORIGINALS:
+            raise AttributeError(_lost(name))
         return super().__getattr__(name)
+
+
+def _lost(name: str) -> str:
+    return (
+        f"a layer whose original weights were dropped has no {name}: only its libraries read what is left. "
+        "dietlab.torch.pack(model) keeps them."
+    )
 
 
 def drop_originals(layer: TunedLayer) -> int:
@@ -60,17 +79,37 @@ def drop_originals(layer: TunedLayer) -> int:
     if not all(array.numel() for array in panels.values()):
         return 0
     # An activation changes nothing in how weights are packed: one array serves all.
-    kept = list[Tensor]()
+    kept, buffer_of = dict[str, Tensor](), dict[str, str]()
     for activation, array in panels.items():
-        if (same := next((other for other in kept if torch.equal(other, array)), None)) is None:
-            kept.append(same := array)
-        panels[activation] = same
+        same = (name for name, other in kept.items() if torch.equal(other, array))
+        buffer_of[activation] = next(same, f"packed_{activation}")
+        kept.setdefault(buffer_of[activation], array)
     if not isinstance(layer, PackedLayer):
         drop_packed(layer)
         rows, cols = layer._by_rows(layer.weight).shape
         del layer._parameters["weight"], layer._parameters["bias"]
         layer.__class__ = PackedLayer
-        layer.in_features, layer.out_features = cols, rows
-        for activation, array in panels.items():
-            layer.register_buffer(PANELS.format(activation), array)
-    return sum(array.nbytes for array in kept)
+        layer.in_features, layer.out_features, layer.buffer_of = cols, rows, buffer_of
+        for name, array in kept.items():
+            layer.register_buffer(name, array)
+    return sum(array.nbytes for array in kept.values())
+
+
+def read_elsewhere(model: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, str]]:
+    """Yields each tuned layer of a model whose weights the code of the module around it reads, and that
+    module's class: so do PyTorch's ``TransformerEncoderLayer`` and T5."""
+    for parent in model.modules():
+        kind = parent.dietlab_class if isinstance(parent, Chain) else type(parent)
+        named = {name: child for name, child in parent._modules.items() if isinstance(child, TunedLayer)}
+        for name in named.keys() & _names_read(kind):  # type: ignore[arg-type]  # a class is hashable
+            yield named[name], kind.__name__
+
+
+@cache
+def _names_read(kind: type[torch.nn.Module]) -> frozenset[str]:
+    """Returns the attributes whose weight or bias a class reads."""
+    try:
+        text = inspect.getsource(kind)
+    except (OSError, TypeError):
+        return frozenset()
+    return frozenset(re.findall(r"\bself\.(\w+)\.(?:weight|bias)\b", text))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,8 +10,10 @@ import torch
 
 from dietlab.errors import StudyError
 from dietlab.torch.chains import Chain, pairs_of, steps_named
+from dietlab.torch.experts import pack_experts
 from dietlab.torch.layers import TunedLayer, drop_packed
-from dietlab.torch.packed import drop_originals
+from dietlab.torch.packed import drop_originals, read_elsewhere
+from dietlab.torch.replace import enumerated
 
 
 def pack(model: torch.nn.Module, *, originals: bool = True) -> int:
@@ -32,14 +35,37 @@ def pack(model: torch.nn.Module, *, originals: bool = True) -> int:
             layers have no ``weight`` any more, and its ``state_dict`` holds the packed ones. This cannot be
             undone; load the model again. Weights that another module has as well, as an embedding that is
             tied to the last layer, stay there.
+
+    Warns:
+        UserWarning: without ``originals``, names the layers that keep theirs, with the reason.
     """
     layers = {id(layer): layer for layer in model.modules() if isinstance(layer, TunedLayer)}
     for layer in layers.values():
         drop_packed(layer)
+    experts = pack_experts(model)
     if not originals:
-        return sum(map(drop_originals, layers.values()))
+        return experts + _without_originals(model, layers, experts)
     uses = dict.fromkeys(_uses(model, layers))
-    return sum(layers[key].panels(activation).nbytes for key, activation in uses)
+    return experts + sum(int(layers[key].panels(activation).nbytes) for key, activation in uses)
+
+
+def _without_originals(model: torch.nn.Module, layers: dict[int, TunedLayer], experts: int) -> int:
+    """Leaves layers their packed weights alone where that is all that is read, and returns the bytes of all
+    packed ones."""
+    names, kept = {id(module): name for name, module in model.named_modules()}, dict[str, list[str]]()
+    readers = {id(layer): f"{kind} reads them" for layer, kind in read_elsewhere(model)}
+    total = 0
+    for key, layer in layers.items():
+        taken = 0 if key in readers else drop_originals(layer)
+        if not taken:
+            reason = readers.get(key, "PyTorch computes them")
+            kept.setdefault(reason, []).append(names[key] or "the model itself")
+        total += taken or int(layer.panels("none").nbytes)
+    if experts:
+        kept["experts keep theirs"] = ["all experts"]
+    for reason, them in kept.items():
+        warnings.warn(f"{enumerated(them)} kept the original weights: {reason}", stacklevel=3)
+    return total
 
 
 def _uses(model: torch.nn.Module, layers: dict[int, TunedLayer]) -> Iterator[tuple[int, str]]:

@@ -59,7 +59,7 @@ def replace_linears(model: torch.nn.Module, study: Study | str | Path) -> torch.
     for key, layer in chosen.items():
         drop_packed(layer.module)
         layer.module.__class__ = layer.kind
-        layer.module.libraries = needed[key]
+        layer.module.libraries, layer.module.biased = needed[key], layer.has_bias
     for parent, names, _ in chains:
         if not isinstance(parent, Chain):
             make_chain(parent, names)
@@ -78,10 +78,15 @@ def _told(model: torch.nn.Module, reasons: Iterable[tuple[ModelLayer, str]]) -> 
         kind = type(model).__name__
         yield f"no layer of {kind} was replaced" + ("" if names else ": it has no linear layer")
     for reason, kept in names.items():
-        others = f" and {len(kept) - NAMED} others" if len(kept) > NAMED else ""
         stays = "stays" if len(kept) == 1 else "stay"
-        yield f"{', '.join(kept[:NAMED])}{others} {stays} PyTorch's: {reason}"
+        yield f"{enumerated(kept)} {stays} PyTorch's: {reason}"
     yield from _bypassed(model)
+
+
+def enumerated(names: list[str]) -> str:
+    """Returns a list of names for a sentence, cut where it is long."""
+    others = f" and {len(names) - NAMED} others" if len(names) > NAMED else ""
+    return f"{', '.join(names[:NAMED])}{others}"
 
 
 def _bypassed(model: torch.nn.Module) -> Iterator[str]:
@@ -94,9 +99,8 @@ def _bypassed(model: torch.nn.Module) -> Iterator[str]:
         if isinstance(module, torch.nn.TransformerEncoderLayer) and module.self_attn.batch_first
     ]
     if names:
-        others = f" and {len(names) - NAMED} others" if len(names) > NAMED else ""
         yield (
-            f"{', '.join(names[:NAMED])}{others}: in eval(), without gradients, PyTorch computes a whole "
+            f"{enumerated(names)}: in eval(), without gradients, PyTorch computes a whole "
             "TransformerEncoderLayer from its weights and calls no layer of it. "
             "torch.backends.mha.set_fastpath_enabled(False) lets tuned layers compute it"
         )
