@@ -137,8 +137,7 @@ def experts(module: torch.nn.Module, hidden: Tensor, chosen: Tensor, shares: Ten
     trained = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
     plain = all(map(is_plain, tensors))
     mixed = torch.is_autocast_enabled(hidden.device.type) or hidden.dtype is not torch.float32
-    apart = getattr(module, "_is_expert_parallel", False)  # since transformers 5.2
-    if served is None or trained or mixed or not plain or apart:
+    if served is None or trained or mixed or not plain or module._is_expert_parallel:
         from transformers.integrations.moe import grouped_mm_experts_forward
 
         return grouped_mm_experts_forward(module, hidden, chosen, shares)
