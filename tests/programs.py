@@ -15,7 +15,7 @@ from dietlab.lower.compiler import compile_library
 from dietlab.lower.contraction import sizes_of
 from dietlab.lower.cpu.geometry import Geometry
 from dietlab.lower.cpu.library import library_module
-from dietlab.lower.runtime import aligned_empty, load_library
+from dietlab.lower.runtime import aligned_empty, as_tensor, load_library
 from dietlab.plans import Leaf
 from dietlab.shapes import Shape
 from dietlab.space import MicroKernel
@@ -82,7 +82,7 @@ class Program:
         rows = inputs["x"].shape[-2]
         shape = [rows if extent == "T" else int(extent) for extent in self.work.signature["out"]]
         out = fenced(np.full(shape, np.nan, np.float32), behind=behind)
-        self.library.run_plan(*operands, out, plan)
+        self.library.run_plan(*map(as_tensor, (*operands, out)), plan)
         return out
 
     def check(self, sizes: Iterable[int], plans: Iterable[int] | None = None, seed: int = 0) -> None:

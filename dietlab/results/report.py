@@ -354,7 +354,7 @@ class Report(Carded):
         Raises:
             RecordError: if it is missing or damaged.
         """
-        with reading(RecordError, "a report is readable JSON", path):
+        with reading(RecordError, "a report is readable JSON", path, "`dietlab evaluate` makes one."):
             return cls.from_json(read_json(path))
 
 

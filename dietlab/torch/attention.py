@@ -32,8 +32,7 @@ SERVED = "dietlab_served"
 class Served:
     """The operators of the scores and the context, and the folders of their libraries.
 
-    Whoever unpickles or copies one lets ``transformers`` know of this attention, so that a saved model finds
-    it.
+    To unpickle or copy one lets ``transformers`` know of this attention, so that a saved model finds it.
     """
 
     scores: tuple[BatchMatmul, str]
@@ -208,9 +207,9 @@ def _fits(served: Served, query: Tensor, key: Tensor, value: Tensor, mask: Tenso
     tensors = (query, key, value)
     if query.shape[-2] != key.shape[-2] or not all(map(is_plain, tensors)):
         return False
-    if any(t.dtype is not torch.float32 or t.device.type != "cpu" for t in tensors):
+    if any(t.dtype is not torch.float32 or not t.is_cpu for t in tensors):
         return False
-    if torch.is_autocast_enabled("cpu") or (mask is not None and not is_plain(mask)):
+    if torch.is_autocast_enabled(query.device.type) or (mask is not None and not is_plain(mask)):
         return False
     products = query.shape[0] * query.shape[1]
     for work, depth in ((served.scores[0], query.shape[-1]), (served.context[0], value.shape[-1])):

@@ -31,8 +31,7 @@ WEIGHTS = ("gate_up_proj", "up_proj", "down_proj")
 class Served:
     """The folder of the library that computes experts.
 
-    Whoever unpickles or copies one lets ``transformers`` know of these experts, so that a saved model finds
-    them.
+    To unpickle or copy one lets ``transformers`` know of these experts, so that a saved model finds them.
     """
 
     library: str
