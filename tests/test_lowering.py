@@ -34,6 +34,7 @@ from dietlab.lower.cpu.specialisation import pieces
 from dietlab.lower.decisions import DEFAULTS, Lowering
 from dietlab.lower.dispatch_tree import needed_heights
 from dietlab.lower.program import compile_plans
+from dietlab.lower.runtime import as_tensor
 from dietlab.plans import Leaf, Split, Tree, heights, route
 from dietlab.shapes import Dim, Shape
 from dietlab.space import COMPOSED, EDGES, Edge, MicroKernel, Scheme
@@ -117,7 +118,7 @@ def test_a_library_with_pieces_for_short_lengths_is_right_on_all(
         inputs = work.inputs(Shape.of(T=rows))
         expected = work.reference(inputs)
         out = np.full(expected.shape, np.nan, np.float32)
-        op.library.run(inputs["x"], inputs["w"], out)
+        op.library.run(*map(as_tensor, (inputs["x"], inputs["w"], out)))
         assert np.abs(out - expected).max(initial=0.0) <= tolerance(work, inputs), rows
         assert op.library.plan(rows) == route(tree, Shape.of(T=rows))
 
