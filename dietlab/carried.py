@@ -35,7 +35,7 @@ def carried() -> Mapping[str, Any]:
 @lru_cache(1)
 def _carried(changes: int) -> Mapping[str, Any]:
     entered = {
-        registry.group: {name: _told(value) for name, value in registry.entered.items()}
+        registry.group: {name: _entry(value) for name, value in registry.entered.items()}
         for registry in Registry.all
         if registry.travels and registry.entered
     }
@@ -51,7 +51,7 @@ def enter(value: Mapping[str, Any]) -> None:
     sys.path += [folder for folder in value.get("path", ()) if folder not in sys.path]
     tell(
         {
-            group: {name: _Carried(value["python"], told) for name, told in values.items()}
+            group: {name: _Carried(value["python"], entry) for name, entry in values.items()}
             for group, values in value.get("entered", {}).items()
         }
     )
@@ -67,38 +67,45 @@ def require_carried(registry: Registry[Any], name: str) -> None:
     Raises:
         DietlabError: if it cannot be taken to another process.
     """
-    told = carried().get("entered", {}).get(registry.group, {}).get(name, {})
-    if "failed" in told:
-        raise DietlabError(
-            f"{registry.noun} {name!r} can be taken to other processes", told["failed"], REMEDY
-        )
+    entry = carried().get("entered", {}).get(registry.group, {}).get(name, {})
+    _require_pickled(f"{registry.noun} {name!r}", entry)
 
 
 REMEDY = "Define it in a module, and import it from there."
 
 
-class _Carried(Deferred):
-    """An object of another process, made when it is first asked for."""
+def _require_pickled(what: str, entry: Mapping[str, str]) -> None:
+    """Raises the error of the process that could not pickle an object."""
+    if "failed" in entry:
+        raise DietlabError(f"{what} can be taken to other processes", entry["failed"], REMEDY)
 
-    def __init__(self, python: str, told: Mapping[str, str]) -> None:
+
+class _Carried(Deferred):
+    """An object of another process, unpickled when it is first asked for.
+
+    Args:
+        python: the version of Python that pickled it.
+        entry: the pickle in base64, as ``pickled``, or as ``failed`` the reason why there is none.
+    """
+
+    def __init__(self, python: str, entry: Mapping[str, str]) -> None:
         super().__init__(self._made)
-        self._python, self.told = python, told
+        self._python, self.entry = python, entry
 
     def _made(self) -> object:
-        if "failed" in self.told:
-            raise DietlabError("it can be taken to other processes", self.told["failed"], REMEDY)
+        _require_pickled("it", self.entry)
         if self._python != PYTHON:
             raise DietlabError(
                 f"what was entered is taken to a process of the same Python, {self._python}",
                 PYTHON,
                 "Put it into a package, and install that on both sides.",
             )
-        return pickle.loads(b64decode(self.told["pickled"]))
+        return pickle.loads(b64decode(self.entry["pickled"]))
 
 
-def _told(value: object) -> Mapping[str, str]:
+def _entry(value: object) -> Mapping[str, str]:
     if isinstance(value, _Carried):
-        return value.told
+        return value.entry
     try:
         return {"pickled": b64encode(_pickled(value)).decode()}
     except Exception as error:  # whatever the code of others raises

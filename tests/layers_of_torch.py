@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -52,3 +54,21 @@ def computed_with(parent: Any) -> list[str]:
     )
     pairs = pairs_of(steps) if isinstance(parent, Chain) else ((step, "") for step in steps)
     return [activation for step, activation in pairs if isinstance(step, Linear)]
+
+
+LOADED = """
+import sys, torch
+folder = sys.argv[1]
+model, words = torch.load(f"{folder}/model.pt", weights_only=False)
+with torch.no_grad():
+    torch.save(model(input_ids=words)[0], f"{folder}/found.pt")
+"""
+
+
+def called_elsewhere(model: Any, words: Any, folder: Path) -> Any:
+    """Returns what a saved model of transformers computes in a process that only loads and calls it."""
+    torch.save((model, words), folder / "model.pt")
+    command = [sys.executable, "-c", LOADED, str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return torch.load(folder / "found.pt")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import pytest
 from conftest import in_turn
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from layers_of_torch import called_elsewhere
 
 from dietlab.errors import StudyError
 from dietlab.hardware import Hardware
@@ -179,22 +178,11 @@ def test_a_mixture_in_bfloat16_is_pytorchs(study: Study) -> None:
         close(model(input_ids=words)[0].float(), original(input_ids=words)[0].float())
 
 
-LOADED = """
-import sys, torch
-model = torch.load(sys.argv[1], weights_only=False)
-with torch.no_grad():
-    torch.save(model(input_ids=torch.arange(14).view(2, 7))[0], sys.argv[2])
-"""
-
-
 def test_a_saved_mixture_runs_in_another_process(study: Study, tmp_path: Path) -> None:
     model = replace_experts(mixture(), study)
-    torch.save(model, tmp_path / "model.pt")
-    command = [sys.executable, "-c", LOADED, str(tmp_path / "model.pt"), str(tmp_path / "found.pt")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
+    words = torch.arange(14).view(2, 7)
     with torch.no_grad():
-        close(torch.load(tmp_path / "found.pt"), model(input_ids=torch.arange(14).view(2, 7))[0])
+        close(called_elsewhere(model, words, tmp_path), model(input_ids=words)[0])
 
 
 def test_a_mixture_that_trains_has_pytorchs_gradients(study: Study) -> None:

@@ -1,5 +1,6 @@
-"""Registers the operators ``torch.ops.dietlab.linear``, ``.grouped_linear`` and ``.batch_matmul``, and for
-comparison ``.static_linear``. They are in C++; ``torch.compile`` and ``torch.export`` keep them whole."""
+"""Registers the operators ``torch.ops.dietlab.linear``, ``.packed_linear``, ``.grouped_linear`` and
+``.batch_matmul``, and for comparison ``.static_linear``. They are in C++; ``torch.compile`` and
+``torch.export`` keep them whole."""
 
 from __future__ import annotations
 
