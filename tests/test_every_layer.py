@@ -19,7 +19,7 @@ from dietlab.dispatch.dispatcher import grown
 from dietlab.errors import BuildError, DietlabError, DispatchError
 from dietlab.hardware import Hardware
 from dietlab.lower.program import compile_plans
-from dietlab.lower.runtime import aligned_empty
+from dietlab.lower.runtime import aligned_empty, as_tensor
 from dietlab.measure import Record, SyntheticRunner
 from dietlab.plans import Leaf, Split, boxes, depth, intervals, leaves, restricted, route, split_dims
 from dietlab.search import TuningRun, tune
@@ -107,7 +107,7 @@ def test_an_empty_output_is_no_work(library: Operator, empty: dict[str, int]) ->
     sizes = {"T": 3, "N": 32, "K": 16, **empty}
     packed = np.zeros(library.library.packed_floats(sizes["N"], sizes["K"]), np.float32)
     out = np.empty((sizes["T"], sizes["N"]), np.float32)
-    library.library.run(np.ones((sizes["T"], sizes["K"]), np.float32), packed, out)
+    library.library.run(*map(as_tensor, (np.ones((sizes["T"], sizes["K"]), np.float32), packed, out)))
 
 
 def test_weights_without_depth_give_zero(library: Operator) -> None:
