@@ -24,8 +24,8 @@ transformers = pytest.importorskip("transformers")
 
 import dietlab.torch  # noqa: E402
 from dietlab.torch import Linear, optimize, replace_experts, replace_linears  # noqa: E402
-from dietlab.torch.experts import SERVED, experts_of  # noqa: E402
-from dietlab.torch.libraries import library_of  # noqa: E402
+from dietlab.torch.experts import experts_of  # noqa: E402
+from dietlab.torch.libraries import SERVED, library_of  # noqa: E402
 
 
 def tuned(folder: object, here: Hardware, n: Dim) -> Study:

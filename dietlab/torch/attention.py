@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from dietlab.errors import MissingDependencyError, StudyError
 from dietlab.study import Study
 from dietlab.torch import operators  # noqa: F401, which registers torch.ops.dietlab
 from dietlab.torch.layers import is_plain
-from dietlab.torch.libraries import library_of, require_served
+from dietlab.torch.libraries import SERVED, Served, library_of, require_served, serve
 from dietlab.workloads import BatchMatmul, Workload
 
 NAME = "dietlab"
@@ -24,32 +23,13 @@ NAME = "dietlab"
 PYTORCHS = "sdpa"
 """What it calls PyTorch's ``scaled_dot_product_attention``."""
 
-SERVED = "dietlab_served"
-"""The attribute of an attention module that has the operators of its two products and their libraries."""
 
-
-@dataclass(frozen=True)
-class Served:
-    """The operators of the scores and the context, and the folders of their libraries.
-
-    To unpickle or copy one lets ``transformers`` know of this attention, so that a saved model finds it.
-    """
-
-    scores: tuple[BatchMatmul, str]
-    context: tuple[BatchMatmul, str]
-
-    def __reduce__(self) -> Any:
-        """Returns how to make it again."""
-        return _served, (self.scores, self.context)
-
-
-def _served(scores: tuple[BatchMatmul, str], context: tuple[BatchMatmul, str]) -> Served:
+def _register() -> None:
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
     AttentionInterface.register(NAME, attention)
     AttentionMaskInterface.register(NAME, sdpa_mask)
-    return Served(scores, context)
 
 
 def replace_attention(
@@ -95,7 +75,7 @@ def replace_attention(
             raise StudyError(f"the study is of batch-matmul-{form} with D={size}, the size of a head", work)
         require_products(work, heads)
         served.append((work, study))
-    given = _served(*((work, library_of(study)) for work, study in served))
+    given = serve(_register, *((work, library_of(study)) for work, study in served))
     model.set_attn_implementation(NAME)
     modules = [module for module in model.modules() if hasattr(module, "is_causal")]
     for module in modules:
@@ -179,7 +159,7 @@ def attention(
             position_bias=position_bias,
             **others,
         )
-    scores_by, context_by = served.scores[1], served.context[1]
+    (_, scores_by), (_, context_by) = served.products
     if groups > 1:
         key, value = (t.repeat_interleave(groups, 1) for t in (key, value))
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
@@ -202,7 +182,9 @@ def attention(
     return context.transpose(1, 2).contiguous(), weights
 
 
-def _fits(served: Served, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> bool:
+def _fits(
+    served: Served[BatchMatmul], query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
+) -> bool:
     """Returns whether the libraries take these queries ``[batch, heads, T, D]``, keys and values."""
     tensors = (query, key, value)
     if query.shape[-2] != key.shape[-2] or not all(map(is_plain, tensors)):
@@ -212,7 +194,7 @@ def _fits(served: Served, query: Tensor, key: Tensor, value: Tensor, mask: Tenso
     if torch.is_autocast_enabled(query.device.type) or (mask is not None and not is_plain(mask)):
         return False
     products = query.shape[0] * query.shape[1]
-    for work, depth in ((served.scores[0], query.shape[-1]), (served.context[0], value.shape[-1])):
+    for (work, _), depth in zip(served.products, (query.shape[-1], value.shape[-1]), strict=True):
         if not holds(work.D, depth) or (isinstance(work.B, int) and products != work.B):
             return False
     return True

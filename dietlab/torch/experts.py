@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,38 +12,20 @@ from torch import Tensor
 from dietlab.errors import MissingDependencyError, StudyError
 from dietlab.study import Study
 from dietlab.torch.layers import is_plain
-from dietlab.torch.libraries import library_of, require_served, unserved
+from dietlab.torch.libraries import SERVED, library_of, require_served, serve, unserved
 from dietlab.workloads import Dense
 
 NAME = "dietlab"
 """What a model's configuration calls these experts."""
 
-SERVED = "dietlab_served"
-"""The attribute of a module of experts that has the library of its layers."""
-
 WEIGHTS = ("gate_up_proj", "up_proj", "down_proj")
 """Parameters of such a module, ``[experts, N, K]``; one of the first two is there."""
 
 
-@dataclass(frozen=True)
-class Served:
-    """The folder of the library that computes experts.
-
-    To unpickle or copy one lets ``transformers`` know of these experts, so that a saved model finds them.
-    """
-
-    library: str
-
-    def __reduce__(self) -> Any:
-        """Returns how to make it again."""
-        return _served, (self.library,)
-
-
-def _served(library: str) -> Served:
+def _register() -> None:
     from transformers.integrations.moe import ExpertsInterface
 
     ExpertsInterface.register(NAME, experts)
-    return Served(library)
 
 
 def replace_experts(model: torch.nn.Module, study: Study | str | Path) -> torch.nn.Module:
@@ -75,7 +55,7 @@ def replace_experts(model: torch.nn.Module, study: Study | str | Path) -> torch.
         raise StudyError("experts can be replaced in models of transformers", type(model).__name__)
     opened = study if isinstance(study, Study) else Study.open(study)
     served = require_served(opened, Dense, "layers of experts")
-    given = _served(library_of(opened, bias=False, activation="none"))
+    given = serve(_register, (served, library_of(opened, bias=False, activation="none")))
     for name, module in experts_of(model):
         reason = _unserved(module, served)
         if reason:
@@ -108,10 +88,11 @@ def pack_experts(model: torch.nn.Module) -> int:
         served = getattr(module, SERVED, None)
         if served is None:
             continue
+        ((_, library),) = served.products
         for weights in filter(is_plain, layer_weights(module)):
             torch.ops.dietlab.drop_packed(weights)
             with torch.no_grad():
-                packed = (torch.ops.dietlab.pack(w, None, served.library) for w in weights)
+                packed = (torch.ops.dietlab.pack(w, None, library) for w in weights)
                 taken += sum(panels.nbytes for panels in packed)
     return taken
 
@@ -140,14 +121,15 @@ def experts(module: torch.nn.Module, hidden: Tensor, chosen: Tensor, shares: Ten
         from transformers.integrations.moe import grouped_mm_experts_forward
 
         return grouped_mm_experts_forward(module, hidden, chosen, shares)
+    ((_, library),) = served.products
     first = module.gate_up_proj if module.has_gate else module.up_proj
     ordered, order = chosen.reshape(-1).sort()
     numbers = torch.arange(first.size(0), device=ordered.device, dtype=ordered.dtype)
     ends = torch.searchsorted(ordered, numbers, right=True)
     rows = hidden[order // chosen.size(-1)]
-    between = torch.ops.dietlab.grouped_linear(rows, first, ends, served.library)
+    between = torch.ops.dietlab.grouped_linear(rows, first, ends, library)
     between = module._apply_gate(between) if module.has_gate else module.act_fn(between)
-    found = torch.ops.dietlab.grouped_linear(between, module.down_proj, ends, served.library)
+    found = torch.ops.dietlab.grouped_linear(between, module.down_proj, ends, library)
     weighted = torch.empty_like(found)
     weighted[order] = found * shares.reshape(-1)[order].unsqueeze(-1)
     return weighted.view(*chosen.shape, -1).sum(1).to(hidden.dtype)

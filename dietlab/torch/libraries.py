@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import warnings
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,7 +19,35 @@ from dietlab.hardware import Hardware
 from dietlab.study import Study
 from dietlab.workloads import BatchMatmul, Dense
 
-Served = TypeVar("Served", Dense, BatchMatmul)
+Kind = TypeVar("Kind", Dense, BatchMatmul)
+
+SERVED = "dietlab_served"
+"""The attribute of a module of ``transformers`` that has its :class:`Served`."""
+
+
+@dataclass(frozen=True)
+class Served(Generic[Kind]):
+    """The products of a module of ``transformers`` that libraries compute.
+
+    To unpickle or copy one calls ``register``, so that a saved model finds its functions in another process.
+
+    Attributes:
+        register: lets ``transformers`` know the functions that call the libraries.
+        products: each operator and the folder of its library.
+    """
+
+    register: Callable[[], None]
+    products: tuple[tuple[Kind, str], ...]
+
+    def __reduce__(self) -> Any:
+        """Returns how to make it again."""
+        return serve, (self.register, *self.products)
+
+
+def serve(register: Callable[[], None], *products: tuple[Kind, str]) -> Served[Kind]:
+    """Returns the products that libraries compute of a module, whose functions it registers."""
+    register()
+    return Served(register, products)
 
 
 def library_of(study: Study, **epilogue: object) -> str:
@@ -44,7 +73,7 @@ def library_of(study: Study, **epilogue: object) -> str:
     return str(operator.path.parent.resolve())
 
 
-def require_served(study: Study, operator: type[Served], what: str) -> Served:
+def require_served(study: Study, operator: type[Kind], what: str) -> Kind:
     """Returns the workload of a study, which must be of this operator and of this processor.
 
     Raises:

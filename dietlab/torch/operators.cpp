@@ -170,6 +170,22 @@ Tensor panels_of(const Library& library, const Tensor& weight, const OptionalTen
   });
 }
 
+// Writes x [..., K] times packed weights into y [..., N], both of which lie row behind row.
+void multiply(const Library& library, const Tensor& x, const Tensor& panels, const Tensor& y) {
+  const int64_t rows = y.numel() / y.size(-1);
+  Array<2> x_array(x, {rows, x.size(-1)}), y_array(y, {rows, y.size(-1)});
+  Array<1> panels_array(panels, {panels.numel()});
+  call(library.run, x_array, panels_array, y_array);
+}
+
+Tensor product(const Library& library, const Tensor& x, const Tensor& panels, int64_t n) {
+  auto shape = x.sizes().vec();
+  shape.back() = n;
+  Tensor y = at::empty(shape, x.options());
+  if (y.numel() > 0) multiply(library, x.contiguous(), panels.contiguous(), y);
+  return y;
+}
+
 Tensor activated(const Tensor& y, c10::string_view activation) {
   if (activation == "none") return y;
   if (activation == "relu") return at::relu(y);
@@ -193,17 +209,9 @@ Tensor linear_cpu(const Tensor& x, const Tensor& weight, const OptionalTensor& b
                   c10::string_view activation, c10::string_view folder) {
   const bool fits = is_layer(weight, bias) && served(x) && x.dim() > 0 && x.size(-1) == weight.size(1);
   if (!fits) return linear_reference(x, weight, bias, activation, folder);
-  const int64_t k = weight.size(1), n = weight.size(0), rows = k ? x.numel() / k : 0;
-  const Library* library = rows && n ? library_of(folder) : nullptr;
+  const Library* library = x.numel() && weight.numel() ? library_of(folder) : nullptr;
   if (!library) return linear_reference(x, weight, bias, activation, folder);
-  auto shape = x.sizes().vec();
-  shape.back() = n;
-  Tensor y = at::empty(shape, x.options());
-  const Tensor source = x.contiguous(), panels = panels_of(*library, weight, bias, weight._version());
-  Array<2> x_array(source, {rows, k}), y_array(y, {rows, n});
-  Array<1> panels_array(panels, {panels.size(0)});
-  call(library->run, x_array, panels_array, y_array);
-  return y;
+  return product(*library, x, panels_of(*library, weight, bias, weight._version()), weight.size(0));
 }
 
 // Returns the packed weights of a layer, packed now unless they were; none where PyTorch computes it.
@@ -214,11 +222,15 @@ Tensor pack_linear(const Tensor& weight, const OptionalTensor& bias, c10::string
 }
 
 // What comes out, for any length, without computing it.
+Tensor product_meta(const Tensor& x, const c10::SymInt& n) {
+  auto shape = x.sym_sizes().vec();
+  shape.back() = n;
+  return at::empty_symint(shape, x.options());
+}
+
 Tensor linear_meta(const Tensor& x, const Tensor& weight, const OptionalTensor&, c10::string_view,
                    c10::string_view) {
-  auto shape = x.sym_sizes().vec();
-  shape.back() = weight.sym_size(0);
-  return at::empty_symint(shape, x.options());
+  return product_meta(x, weight.sym_size(0));
 }
 
 using LinearFunction = decltype(linear_cpu);
@@ -308,21 +320,11 @@ Tensor packed_linear(const Tensor& x, const Tensor& panels, int64_t n, int64_t k
               std::string(folder), "; got none that runs here. Replace the layers of the original model.");
   TORCH_CHECK(call(library->packed_floats, n, k) == panels.numel(), "dietlab: weights [", n, ", ", k,
               "] are packed for ", std::string(folder), "; got ", panels.numel(), " numbers. Pack them again.");
-  auto shape = x.sizes().vec();
-  shape.back() = n;
-  Tensor y = at::empty(shape, x.options());
-  if (y.numel() == 0) return y;
-  const Tensor source = x.contiguous(), weights = panels.contiguous();
-  Array<2> x_array(source, {x.numel() / k, k}), y_array(y, {x.numel() / k, n});
-  Array<1> panels_array(weights, {weights.numel()});
-  call(library->run, x_array, panels_array, y_array);
-  return y;
+  return product(*library, x, panels, n);
 }
 
 Tensor packed_linear_meta(const Tensor& x, const Tensor&, int64_t n, int64_t, c10::string_view) {
-  auto shape = x.sym_sizes().vec();
-  shape.back() = n;
-  return at::empty_symint(shape, x.options());
+  return product_meta(x, n);
 }
 
 using PackedLinearFunction = decltype(packed_linear);
@@ -384,13 +386,10 @@ Tensor grouped_linear_cpu(const Tensor& x, const Tensor& weights, const Tensor& 
                     weights.numel() > 0 && !weights.is_inference();
   const Library* library = fits ? library_of(folder) : nullptr;
   if (!library) return grouped_linear_reference(x, weights, ends, folder);
-  const int64_t n = weights.size(1), k = weights.size(2);
-  const Tensor source = x.contiguous(), y = at::empty({x.size(0), n}, x.options());
+  const Tensor source = x.contiguous(), y = at::empty({x.size(0), weights.size(1)}, x.options());
   const int64_t rows = each_group(x, weights, ends, [&](int64_t group, int64_t from, int64_t to) {
     const Tensor panels = panels_of(*library, weights.select(0, group), std::nullopt, weights._version());
-    Array<2> x_array(source.slice(0, from, to), {to - from, k}), y_array(y.slice(0, from, to), {to - from, n});
-    Array<1> panels_array(panels, {panels.size(0)});
-    call(library->run, x_array, panels_array, y_array);
+    multiply(*library, source.slice(0, from, to), panels, y.slice(0, from, to));
   });
   y.slice(0, rows, x.size(0)).zero_();
   return y;
@@ -440,9 +439,7 @@ Tensor batch_matmul_cpu(const Tensor& x, const Tensor& w, bool transposed, c10::
 }
 
 Tensor batch_matmul_meta(const Tensor& x, const Tensor& w, bool transposed, c10::string_view) {
-  auto shape = x.sym_sizes().vec();
-  shape.back() = w.sym_size(transposed ? -2 : -1);
-  return at::empty_symint(shape, x.options());
+  return product_meta(x, w.sym_size(transposed ? -2 : -1));
 }
 
 using BatchMatmulFunction = decltype(batch_matmul_cpu);
