@@ -15,7 +15,7 @@ from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from threading import Event, Thread
-from time import thread_time
+from time import sleep, thread_time
 from typing import Any
 
 import numpy as np
@@ -492,6 +492,8 @@ def test_a_pool_answers_in_order_and_stops_at_the_first_error() -> None:
 
     def fail(worker: WorkerProcess, item: int) -> None:
         begun.append(item)
+        if item:  # so that all are not over before the first error was seen
+            sleep(0.01)
         raise ValueError(item)
 
     with pytest.raises(ValueError, match="0"):
