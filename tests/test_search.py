@@ -414,6 +414,30 @@ def test_a_grid_over_layers_fills_gaps_of_lengths_and_shares_their_weight() -> N
     assert unnamed == {of_layer[64]} and sum(grid.weights) == pytest.approx(1)
 
 
+@pytest.mark.parametrize("count", [1, 24, 96, 700])
+def test_a_grid_over_scattered_shapes_grows_no_faster_than_they_do(count: int) -> None:
+    work = Dense(T=Dim(1, 512), N=Dim(64, 4096), K=Dim(64, 4096))
+    given = ShapeSet.log_uniform(work, count)
+    grid = length_grid(work, given)
+    assert len(grid) <= 2.5 * max(256, len(given)) and sum(grid.weights) == pytest.approx(1)
+    layers = {shape.without("T") for shape in grid}
+    lengths = {shape["T"] for shape in grid}
+    assert len(grid) == len(layers) * len(lengths), "no layer has a gap in its rows"
+    ordered = sorted(lengths)
+    assert (ordered[0], ordered[-1]) == (1, 512)
+    assert all(high <= 2 * low + 1 for low, high in pairwise(ordered))
+    # The weight stays where the shapes are: three quarters of it, the rest is the whole range's.
+    means = [
+        sum(
+            weight * np.log([shape[name] for name in "TNK"])
+            for shape, weight in zip(some, some.weights, strict=True)
+        )
+        for some in (grid, given)
+    ]
+    middle = np.log([512, 64 * 4096, 64 * 4096]) / 2
+    assert np.abs(means[0] - (0.75 * means[1] + 0.25 * middle)).max() < 0.3
+
+
 @pytest.mark.parametrize("limit", [3, 4, 7, 64, 256])
 @pytest.mark.parametrize("dim", [Dim(1, 5000), Dim(17, 17), Dim(3, 128), Dim(1000, 1001)])
 def test_dense_shapes_reach_from_end_to_end_and_are_few(limit: int, dim: Dim) -> None:

@@ -68,7 +68,7 @@ def space(workload: Workload, cover: Cover, threads: int | None, hardware: str |
 @strategy_option
 @cost_model_option
 @transfer_option
-@shapes_option("uniform:8")
+@shapes_option()
 @max_kernels_option
 @rpc_option
 @key_option
@@ -92,7 +92,7 @@ def tune_command(
     strategy: str,
     cost_model: str,
     sources: tuple[str, ...],
-    shapes: str,
+    shapes: str | None,
     max_kernels: int | None,
     rpc: tuple[str, int] | None,
     key: str | None,

@@ -253,15 +253,20 @@ class Calibration:
             logs += self.share * self._prior.values(self._cost, schemes, shapes)
         return np.asarray(np.maximum(seconds * np.exp(logs), least))
 
-    def doubt(self, schemes: Sequence[Scheme], shapes: Sequence[Shape]) -> Values:
+    def doubt(
+        self, schemes: Sequence[Scheme], shapes: Sequence[Shape], at: npt.NDArray[np.bool_] | None = None
+    ) -> Values:
         """Returns the standard deviation of the logarithms of predictions, ``[schemes, shapes]``; least for
         pairs that were measured often.
 
         Of many predictions the lowest are those that err most: who picks the least of them must count
         on it.
+
+        Args:
+            at: the pairs that are asked for (None: all); what is returned of others says nothing.
         """
         process = self._process
-        squares, trust = process.deviation(schemes, shapes) ** 2, process.trust
+        squares, trust = process.deviation(schemes, shapes, at) ** 2, process.trust
         left = squares + process.pair**2
         for row, column, number in self._known(schemes, shapes):
             known = trust[number]
